@@ -3,8 +3,10 @@
 #include <zlib.h>
 #include <zstd.h>
 
-#include <fstream>
 #include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "traces/verbatim_csv.h"
 #include "traces/verbatim_csv_format.h"
@@ -142,14 +144,6 @@ private:
     std::string line_;
 };
 
-Status write_file(const std::string& path, std::string_view bytes) {
-    std::ofstream file(path, std::ios::binary);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.flush();
-    if (!file) return error("{}: cannot be written: is the folder there, and is there room?", path);
-    return {};
-}
-
 Result<std::string> gzipped(std::string_view text) {
     z_stream stream{};
     if (deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK)
@@ -182,18 +176,12 @@ void write_verbatim_csv(const Trace& trace, std::ostream& out) {
     for (const Row& row : trace.rows) out << writer.line(row);
 }
 
-Status write_verbatim_csv(const Trace& trace, const std::string& path) {
+Result<std::string> verbatim_csv_bytes(const Trace& trace, std::string_view name) {
     std::ostringstream text;
     write_verbatim_csv(trace, text);
-    if (path.ends_with(".gz")) {
-        ASSIGN_OR_RETURN(const std::string bytes, gzipped(text.view()));
-        return write_file(path, bytes);
-    }
-    if (path.ends_with(".zst")) {
-        ASSIGN_OR_RETURN(const std::string bytes, zstd_compressed(text.view()));
-        return write_file(path, bytes);
-    }
-    return write_file(path, text.view());
+    if (name.ends_with(".gz")) return gzipped(text.view());
+    if (name.ends_with(".zst")) return zstd_compressed(text.view());
+    return std::move(text).str();
 }
 
 }  // namespace verbatim::traces

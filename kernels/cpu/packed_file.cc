@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "files/output_file.h"
 #include "reference/model/regular_file.h"
 
 namespace verbatim::cpu {
 namespace {
 
 namespace fs = std::filesystem;
-using reference::NewFile;
 using reference::RegularFile;
 
 static_assert(std::endian::native == std::endian::little, "the file is written as memory lies");
@@ -120,10 +120,11 @@ Status write(const fs::path& path, const reference::Model& model, std::span<cons
     header.content = content_digest(header, chunks);
     std::vector<std::byte> first(kHeaderBytes);
     std::memcpy(first.data(), &header, sizeof(header));
-    ASSIGN_OR_RETURN(NewFile file, NewFile::create(path));
-    RETURN_IF_ERROR(file.write(first));
-    RETURN_IF_ERROR(file.write(pairs));
-    return file.finish();
+    ASSIGN_OR_RETURN(std::optional<files::OutputFile> file, files::OutputFile::create_unless_written(path));
+    if (!file) return {};  // by another program that starts just now
+    RETURN_IF_ERROR(file->write(first));
+    RETURN_IF_ERROR(file->write(pairs));
+    return file->finish();
 }
 
 }  // namespace

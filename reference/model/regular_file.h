@@ -1,14 +1,10 @@
-// reference/model/regular_file.h: files as weights are kept in: read at any place by any thread, and written so that a
-// file appears whole under its name or not at all.
+// reference/model/regular_file.h: files as weights are kept in: read at any place by any thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "engine/base/result.h"
@@ -52,36 +48,5 @@ private:
     int descriptor_ = -1;
     FileState state_;
 };
-
-// Grows beside `path` and takes its name when it is done; whoever has the former file of that name open keeps that.
-// Gone without a trace when it is destroyed before, and where the file system has files without a name, when the
-// program is killed. Of a link the target is replaced; what is no regular file (a pipe, /dev/stdout, /dev/null) is
-// written as it is.
-class NewFile {
-public:
-    // Errors, of it and of what follows: what the system says, of kind kMachine.
-    static Result<NewFile> create(std::filesystem::path path);
-    NewFile(NewFile&&) = default;
-    ~NewFile();
-
-    Status write(std::span<const std::byte> bytes);
-    Status finish();  // after it nothing more is written
-
-private:
-    struct Close {
-        void operator()(std::FILE* file) const { std::fclose(file); }
-    };
-    NewFile(std::filesystem::path path, std::filesystem::path partial, std::FILE* file)
-        : path_(std::move(path)), partial_(std::move(partial)), file_(file) {}
-    Status take_name();
-
-    std::filesystem::path path_;
-    std::filesystem::path partial_;           // its name until it is done; empty: written as it is
-    bool nameless_ = false;                   // until then without one
-    std::unique_ptr<std::FILE, Close> file_;  // none: finished, or moved from
-};
-
-// A new file with this text alone.
-Status write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace verbatim::reference

@@ -4,10 +4,10 @@
 #include <span>
 #include <vector>
 
+#include "files/output_file.h"
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/config_json.h"
 #include "reference/model/random_model.h"
-#include "reference/model/regular_file.h"
 #include "reference/model/safetensors.h"
 
 namespace verbatim::reference {
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 
-Status write_tensor(const CheckpointTensor& tensor, uint64_t seed, NewFile& file) {
+Status write_tensor(const CheckpointTensor& tensor, uint64_t seed, files::OutputFile& file) {
     std::vector<uint16_t> matrix;
     std::vector<float> vector;
     for (int64_t first = 0; first < tensor.num_elements(); first += kChunkElements) {
@@ -41,7 +41,7 @@ Status write_weights(const ModelConfig& config, uint64_t seed, const fs::path& p
     std::vector<TensorLayout> layouts;
     for (const CheckpointTensor& tensor : tensors)
         layouts.push_back({tensor.name, tensor.vector ? TensorDtype::kF32 : TensorDtype::kBf16, tensor.shape});
-    ASSIGN_OR_RETURN(NewFile file, NewFile::create(path));
+    ASSIGN_OR_RETURN(files::OutputFile file, files::OutputFile::create(path));
     const std::string prefix = safetensors_prefix(layouts);
     RETURN_IF_ERROR(file.write(std::as_bytes(std::span(prefix))));
     int64_t num_written = 0;
@@ -61,11 +61,14 @@ Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const f
     std::error_code code;
     fs::create_directories(folder, code);
     if (code) return error("{}: cannot be made: {}", folder.string(), code.message());
+    RETURN_IF_ERROR(files::sync_folder(fs::absolute(folder).parent_path()));
+    // Its lock is the whole folder's, and it comes last: a folder with a config is whole.
+    ASSIGN_OR_RETURN(files::OutputFile config_file, files::OutputFile::create(folder / "config.json"));
     for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"})
         if (fs::exists(folder / name, code))
             return error("{}: already exists: choose another folder or remove it", (folder / name).string());
     RETURN_IF_ERROR(write_weights(config, seed, folder / "model.safetensors", progress));
-    return write_file(folder / "config.json", config_text);
+    return config_file.finish_with(config_text);
 }
 
 }  // namespace verbatim::reference

@@ -70,25 +70,31 @@ private:
     std::unique_ptr<ZSTD_CCtx, Free> context_;
 };
 
-RecordWriter::RecordWriter(std::string path, std::FILE* file)
-    : path_(std::move(path)), file_(file), compressor_(std::make_unique<Compressor>()) {}
+RecordWriter::RecordWriter(std::string path, files::OutputFile file)
+    : path_(std::move(path)), file_(std::move(file)), compressor_(std::make_unique<Compressor>()) {}
 
 RecordWriter::~RecordWriter() {
-    if (file_ != nullptr) static_cast<void>(close());
+    if (!is_closed_) flush();
+}
+
+Result<files::OutputFile> RecordWriter::create_file(const std::string& path) {
+    return files::OutputFile::create(path, {.keeps_unfinished = true});
 }
 
 Result<std::unique_ptr<RecordWriter>> RecordWriter::create(const std::string& path, const RunDescription& run) {
-    std::FILE* file = std::fopen(path.c_str(), "wb");
-    const auto failed = [&] {
-        return tl::unexpected(
-            Error{fmt::format("{}: cannot be written: {}", path, std::strerror(errno)), ErrorKind::kMachine});
-    };
-    if (file == nullptr) return failed();
-    std::unique_ptr<RecordWriter> writer(new RecordWriter(path, file));
+    ASSIGN_OR_RETURN(files::OutputFile file, create_file(path));
+    return create(path, std::move(file), run);
+}
+
+Result<std::unique_ptr<RecordWriter>> RecordWriter::create(const std::string& path, files::OutputFile file,
+                                                           const RunDescription& run) {
+    CHECK(file.is_wanted());
+    std::unique_ptr<RecordWriter> writer(new RecordWriter(path, std::move(file)));
     const std::string head = write_head(run);
-    if (std::fwrite(kMagic.data(), 1, kMagic.size(), file) != kMagic.size()) return failed();
+    writer->note(writer->file_.write(kMagic));
     writer->file_bytes_ = static_cast<int64_t>(kMagic.size());
     writer->write_frame(kHeadFrame, std::as_bytes(std::span(head)));
+    writer->note(writer->file_.flush());
     RETURN_IF_ERROR(writer->status_);
     return writer;
 }
@@ -137,24 +143,31 @@ void RecordWriter::flush() {
         left = left.subspan(piece.size());
     }
     waiting_.clear();
-    if (std::fflush(file_) != 0 && status_) status_ = error("{}: cannot be written: {}", path_, std::strerror(errno));
+    if (status_) note(file_.flush());
 }
 
 void RecordWriter::write_frame(uint32_t type, std::span<const std::byte> payload) {
     if (!status_) return;
     const FrameHead head{static_cast<uint32_t>(payload.size()), type, checksum_of(type, payload)};
-    const bool written = std::fwrite(&head, 1, sizeof head, file_) == sizeof head &&
-                         std::fwrite(payload.data(), 1, payload.size(), file_) == payload.size();
-    if (!written) status_ = error("{}: cannot be written: {}", path_, std::strerror(errno));
-    file_bytes_ += static_cast<int64_t>(sizeof head + payload.size());
+    note(file_.write(std::as_bytes(std::span(&head, 1))));
+    if (status_) note(file_.write(payload));
+    if (status_) file_bytes_ += static_cast<int64_t>(sizeof head + payload.size());
+}
+
+void RecordWriter::note(Status written) {
+    if (written || !status_) return;
+    status_ = std::move(written);
+    if (!file_.partial().empty())
+        status_.error().message += fmt::format("; what was recorded before is {}", file_.partial().string());
+    failed_ = true;
+    if (on_failure_) on_failure_(status_.error());
 }
 
 Status RecordWriter::close() {
-    CHECK(file_ != nullptr, "{} is closed", path_);
+    CHECK(!is_closed_, "{} is closed", path_);
     flush();
-    const bool closed = std::fclose(std::exchange(file_, nullptr)) == 0;
-    if (!closed && status_) status_ = error("{}: cannot be written: {}", path_, std::strerror(errno));
-    if (!status_) status_.error().kind = ErrorKind::kMachine;
+    is_closed_ = true;
+    if (status_) note(file_.finish());
     return status_;
 }
 

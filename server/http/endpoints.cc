@@ -203,7 +203,9 @@ asio::awaitable<bool> Endpoints::ready(const Call& call) {
 }
 
 asio::awaitable<bool> Endpoints::show_metrics(const Call& call) {
-    std::string text = metrics_text(metrics_, service_->host->view(), service_->model);
+    std::string text =
+        metrics_text(metrics_, service_->host->view(),
+                     service_->record ? std::optional(service_->record()) : std::nullopt, service_->model);
     co_return co_await say_text(call, "text/plain; version=0.0.4; charset=utf-8", std::move(text));
 }
 

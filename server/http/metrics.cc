@@ -119,11 +119,17 @@ void observe(HttpMetrics& metrics, const ChoiceTimes& times) {
     metrics.whole_request.observe(times.whole);
 }
 
-std::string metrics_text(const HttpMetrics& http, const HostView& host, const std::string& model) {
+std::string metrics_text(const HttpMetrics& http, const HostView& host, const std::optional<RecordView>& record,
+                         const std::string& model) {
     Page page(model);
     requests(page, http, host);
     tokens(page, host.stats);
     memory(page, host);
+    if (record) {
+        page.gauge("verbatim:record_failed", "1: the record of --record could not be written, and ends early.",
+                   record->failed ? 1 : 0);
+        page.gauge("verbatim:record_bytes", "Bytes of the record.", static_cast<double>(record->num_bytes));
+    }
     page.gauge("verbatim:connections", "Clients' connections.", static_cast<double>(http.num_connections));
     page.gauge("verbatim:body_bytes", "Bytes of long bodies that are held.", static_cast<double>(http.num_body_bytes));
     page.counter("verbatim:clients_gone", "Clients that left before their answer was whole.", http.num_clients_gone);

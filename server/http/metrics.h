@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +50,14 @@ struct ChoiceTimes {
 };
 void observe(HttpMetrics& metrics, const ChoiceTimes& times);
 
-[[nodiscard]] std::string metrics_text(const HttpMetrics& http, const HostView& host, const std::string& model);
+// The record that a server writes of its run.
+struct RecordView {
+    bool failed = false;  // it could not be written: it ends before the run does
+    int64_t num_bytes = 0;
+};
+
+// `record`: none where the server writes none.
+[[nodiscard]] std::string metrics_text(const HttpMetrics& http, const HostView& host,
+                                       const std::optional<RecordView>& record, const std::string& model);
 
 }  // namespace verbatim::server

@@ -10,6 +10,7 @@
 
 #include "server/engine_host.h"
 #include "server/http/api.h"
+#include "server/http/metrics.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/text/chat.h"
 #include "server/text/tokenizer.h"
@@ -26,7 +27,8 @@ struct Service {
     int64_t max_model_len = 0;
     int32_t vocab_size = 0;
     std::vector<TokenId> stop_tokens;
-    std::function<int64_t()> now;  // seconds since 1970
+    std::function<int64_t()> now;        // seconds since 1970
+    std::function<RecordView()> record;  // called on the thread of the sockets; null: no record is written
 };
 
 // Which conversation a request belongs to, by what comes first: the body, its metadata, a header, prompt_cache_key.

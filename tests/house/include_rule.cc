@@ -15,13 +15,14 @@ using Names = std::set<std::string>;
 const std::map<std::string, Names>& visible_folders() {
     static const std::map<std::string, Names> kVisible = {
         {"engine", {"engine"}},
-        {"traces", {"traces", "engine"}},
-        {"reference", {"reference", "engine"}},
-        {"kernels", {"kernels", "reference", "engine"}},
-        {"server", {"server", "reference", "engine"}},
-        {"simulator", {"simulator", "traces", "engine"}},
-        {"tools", {"tools", "server", "simulator", "kernels", "reference", "traces", "engine"}},
-        {"tests", {"tests", "tools", "server", "simulator", "kernels", "reference", "traces", "engine"}},
+        {"files", {"files", "engine"}},
+        {"traces", {"traces", "files", "engine"}},
+        {"reference", {"reference", "files", "engine"}},
+        {"kernels", {"kernels", "reference", "files", "engine"}},
+        {"server", {"server", "reference", "files", "engine"}},
+        {"simulator", {"simulator", "traces", "files", "engine"}},
+        {"tools", {"tools", "server", "simulator", "kernels", "reference", "traces", "files", "engine"}},
+        {"tests", {"tests", "tools", "server", "simulator", "kernels", "reference", "traces", "files", "engine"}},
     };
     return kVisible;
 }
@@ -129,6 +130,21 @@ Violations forbidden_arithmetic(const SourceFile& file) {
     }
     if (is_below(file, "reference/ops/") || is_below(file, "kernels/")) {
         find_all(file, kLibm, "never a libm or CUDA math function: the numerics' own header has it", found);
+    }
+    return found;
+}
+
+Violations forbidden_writing(const SourceFile& file) {
+    static const std::regex kWriting(R"re(\bofstream\b|\bO_CREAT\b|\bfopen\([^;]*"[wa]|\bfreopen\()re");
+    // Files in a folder that the program has made for itself; lines that a sweep appends under its lock.
+    static const Names kKnown = {"tools/kernel/compile_kernel.cc", "tools/kernel/device_race.cc",
+                                 "tools/sweep/sweep.cc"};
+    Violations found;
+    if (is_below(file, "files/") || is_below(file, "tests/") || kKnown.contains(file.path)) return found;
+    const std::vector<std::string> lines = split_lines(blank_comments(file.text, /*keep_strings=*/true));
+    for (size_t i = 0; i < lines.size(); ++i) {
+        if (std::regex_search(lines[i], kWriting))
+            found.push_back(at(file, i) + ": files are written by files/output_file.h, whole or not at all");
     }
     return found;
 }

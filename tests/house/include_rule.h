@@ -1,8 +1,9 @@
 // tests/house/include_rule.h: who may include whom.
 //
 //             tools/  tests/            tools/ sees all but tests/, tests/ sees all; nothing below includes them
-//      kernels/   server/   simulator/  kernels/ and server/ see reference/, simulator/ sees traces/; all see engine/
-//          reference/        traces/    see engine/
+//      kernels/   server/   simulator/  kernels/ and server/ see reference/, simulator/ sees traces/
+//          reference/        traces/    see files/
+//                    files/             sees engine/, as all of these do
 //                   engine/             sees nothing of ours: integers only; no floating point, threads or wall clock
 //
 // In kernels/, cpu/ and cuda/ see what is directly below kernels/ and not each other. What runs on a GPU does not see
@@ -22,5 +23,8 @@ Violations forbidden_includes(const SourceFile& file);
 // Floating point in engine/, as a type or as a literal; libm calls where the numerics forbid them (reference/ops/ and
 // kernels/, whose functions come from one header of their own).
 Violations forbidden_arithmetic(const SourceFile& file);
+
+// Files opened for writing by other means than files/output_file.h.
+Violations forbidden_writing(const SourceFile& file);
 
 }  // namespace verbatim::house

@@ -36,8 +36,22 @@ TEST(IncludeRule, FindsAFolderThatHasNoRule) {
     EXPECT_THAT(violations_of("novelties/x.h", "#include <vector>\n"), ElementsAre(HasSubstr("does not know")));
 }
 
+TEST(IncludeRule, FilesAreWrittenByOutputFileAlone) {
+    for (const SourceFile& file : source_files()) {
+        const Violations found = forbidden_writing(file);
+        EXPECT_THAT(found, IsEmpty()) << fmt::format("{}", fmt::join(found, "\n"));
+    }
+    for (const char* line : {"std::ofstream file(path);", "open(path, O_WRONLY | O_CREAT, 0666);",
+                             "std::fopen(path.c_str(), \"wb\");", "fopen(path, \"a\");"}) {
+        EXPECT_THAT(forbidden_writing({"tools/x.cc", line}), testing::SizeIs(1)) << line;
+        EXPECT_THAT(forbidden_writing({"files/x.cc", line}), IsEmpty()) << line;
+    }
+    EXPECT_THAT(forbidden_writing({"tools/x.cc", "std::fopen(path.c_str(), \"rb\");"}), IsEmpty());
+}
+
 TEST(IncludeRule, FindsAnIncludeOfTheProgram) {
-    for (const char* file : {"engine/x.h", "traces/x.h", "reference/x.h", "kernels/x.h", "simulator/x.h"}) {
+    for (const char* file :
+         {"engine/x.h", "traces/x.h", "reference/x.h", "kernels/x.h", "simulator/x.h", "files/x.h"}) {
         EXPECT_THAT(violations_of(file, "#include \"tools/replay/run.h\"\n"), testing::SizeIs(1)) << file;
         EXPECT_THAT(violations_of(file, "#include \"tests/support/must.h\"\n"), testing::SizeIs(1)) << file;
     }

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "files/output_file.h"
 #include "reference/model/presets.h"
-#include "reference/model/regular_file.h"
 #include "tools/bench/dvr.h"
 #include "tools/bench/report.h"
 #include "tools/bench/row_lag.h"
@@ -14,11 +14,11 @@
 #include "tools/bench/speculate.h"
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/json_text.h"
 #include "tools/program/number_check.h"
 #include "tools/program/run_recording.h"
-#include "tools/program/writable.h"
 
 namespace verbatim::tools {
 namespace {
@@ -113,7 +113,8 @@ int run_bench_command(BenchOptions options) {
     if (options.verifies) return run_dvr_command(options);
     if (!options.row_lags.empty()) return run_row_lag_command(options);
     options.bench.phases = phases_named(options.phases);
-    if (const Status writable = check_writable(options.plot); !writable) return report_error(writable.error());
+    auto plot = files::OutputFile::create(options.plot);
+    if (!plot) return report_error(plot.error());
     const auto report = run_bench(options.bench);
     if (!report) return report_error(report.error());
     if (options.format == OutputFormat::kJson) {
@@ -121,8 +122,8 @@ int run_bench_command(BenchOptions options) {
     } else {
         fmt::print("{}", bench_table(*report, options.operations));
     }
-    if (!options.plot.empty()) {
-        const Status written = reference::write_file(options.plot, bench_svg(*report));
+    if (plot->is_wanted()) {
+        const Status written = plot->finish_with(bench_svg(*report));
         if (!written) return report_error(written.error());
     }
     return report->wrong() ? kExitDifference : kExitOk;
@@ -276,7 +277,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
     add_speculate_options(*verb, *options);
     add_record_options(*verb, options->bench.record);
     verb->add_flag("--operations", options->operations, "also a table of every operation's share");
-    verb->add_option("--plot", options->plot, "also a picture, as SVG")->type_name("FILE");
+    add_output_option(*verb, "--plot", options->plot, "also a picture, as SVG");
     add_seed_option(*verb, options->bench.seed);
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_bench_command(*options); });

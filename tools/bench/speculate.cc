@@ -168,23 +168,25 @@ private:
 Status SpeculateRun::start() {
     std::vector<Recorder*> told{&log_};
     if (!config_.record.path.empty()) {
+        ASSIGN_OR_RETURN(files::OutputFile file, RunRecording::create_file(config_.record));
         ASSIGN_OR_RETURN(const Digest weights, model_digest(model_));
-        ASSIGN_OR_RETURN(
-            recording_,
-            RunRecording::start(config_.record, {.model = config_.model,
-                                                 .model_seed = config_.seed,
-                                                 .model_digest = weights,
-                                                 .vocab_size = model_.config.vocab_size,
-                                                 .numerics = executor_.numerics_id(),
-                                                 .ordinary_numerics = executor_.ordinary_numerics_id(),
-                                                 .executor = "cpu",
-                                                 .profile = std::string(name(executor_.profile())),
-                                                 .isa = std::string(config_.isa ? cpu::isa_name(*config_.isa) : ""),
-                                                 .num_threads = config_.num_threads,
-                                                 .draft = fmt::format("{}", fmt::join(speculate_.drafts, ",")),
-                                                 .eviction = "lru",
-                                                 .trace = speculate_.trace,
-                                                 .engine = engine_config()}));
+        ASSIGN_OR_RETURN(recording_,
+                         RunRecording::start(config_.record, std::move(file),
+                                             {.model = config_.model,
+                                              .model_seed = config_.seed,
+                                              .model_digest = weights,
+                                              .vocab_size = model_.config.vocab_size,
+                                              .numerics = executor_.numerics_id(),
+                                              .ordinary_numerics = executor_.ordinary_numerics_id(),
+                                              .executor = "cpu",
+                                              .profile = std::string(name(executor_.profile())),
+                                              .isa = std::string(config_.isa ? cpu::isa_name(*config_.isa) : ""),
+                                              .num_threads = config_.num_threads,
+                                              .draft = fmt::format("{}", fmt::join(speculate_.drafts, ",")),
+                                              .eviction = "lru",
+                                              .trace = speculate_.trace,
+                                              .engine = engine_config()},
+                                             "the run goes on without a record"));
         told.push_back(&recording_->recorder());
     }
     recorders_ = std::make_unique<RecorderList>(std::move(told));

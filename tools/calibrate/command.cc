@@ -2,13 +2,13 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "tools/calibrate/calibrate.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/json_text.h"
-#include "tools/program/writable.h"
 
 namespace verbatim::tools {
 namespace {
@@ -22,14 +22,12 @@ struct CalibrateOptions {
 int run_calibrate_command(const CalibrateOptions& options) {
     if (options.config.time == TimeSource::kWork && options.config.num_threads > 1)
         return report_error(Error{"--time work: counts all threads together, wanted --threads 1"}, kExitBadUsage);
-    if (const Status writable = check_writable(options.to); !writable) return report_error(writable.error());
+    auto output = files::OutputFile::create(options.to);
+    if (!output) return report_error(output.error());
     const auto calibration = calibrate(options.config);
     if (!calibration) return report_error(calibration.error());
     const std::string device = json_text(device_json(*calibration)) + "\n";
-    if (!options.to.empty()) {
-        const Status written = reference::write_file(options.to, device);
-        if (!written) return report_error(written.error());
-    }
+    if (const Status written = output->finish_with(device); !written) return report_error(written.error());
     fmt::print("{}", options.format == OutputFormat::kJson ? device : calibration_table(*calibration));
     return kExitOk;
 }
@@ -43,7 +41,7 @@ void add_calibrate_command(CLI::App& app, int& exit_code) {
     verb->add_option("--model", config.model, "a preset, or a checkpoint's folder")->capture_default_str();
     verb->add_option("--executor", config.executor, fmt::format("what is timed: {}", fmt::join(executor_names(), ", ")))
         ->capture_default_str();
-    verb->add_option("--out", options->to, "the device file")->type_name("FILE");
+    add_output_option(*verb, "--out", options->to, "the device file");
     add_choice_option(*verb, "--time", config.time,
                       Choices<TimeSource>{{"wall", TimeSource::kWall}, {"work", TimeSource::kWork}},
                       "of the clock, or what this process worked: for a machine that is shared");

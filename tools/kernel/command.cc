@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "tools/kernel/perf.h"
 #include "tools/kernel/session.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
-#include "tools/program/writable.h"
+#include "tools/program/file_roles.h"
 
 namespace verbatim::tools {
 namespace {
@@ -27,11 +27,6 @@ constexpr const char* kExitCodes =
 using Options = std::shared_ptr<KernelOptions>;
 
 void print_text(const std::string& text) { std::fputs(text.c_str(), stdout); }
-
-int write_text(const std::string& path, const std::string& text) {
-    const Status written = reference::write_file(path, text);
-    return written ? kExitOk : report_error(written.error());
-}
 
 // Null, and the error is reported.
 const Operation* operation_of(const KernelOptions& options) {
@@ -60,10 +55,10 @@ int run_new(const KernelOptions& options) {
     if (text.empty()) {
         return report_error(Error{fmt::format("{}: cannot be read, and it is what a new kernel begins with", source)});
     }
-    if (std::error_code ignored; std::filesystem::exists(options.out, ignored)) {
-        return report_error(Error{fmt::format("{}: is there already, and stays as it is", options.out)});
-    }
-    return write_text(options.out, text);
+    auto out = files::OutputFile::create(options.out, {.replaces = false});
+    if (!out) return report_error(out.error());
+    const Status written = out->finish_with(text);
+    return written ? kExitOk : report_error(written.error());
 }
 
 struct Verb {
@@ -75,8 +70,8 @@ struct Verb {
 int run_verb(const KernelOptions& options, const Verb& verb) {
     const Operation* operation = operation_of(options);
     if (operation == nullptr) return kExitBadUsage;
-    const Status writable = check_writable(options.case_out);
-    if (!writable) return report_error(writable.error());
+    auto case_out = files::OutputFile::create(options.case_out);
+    if (!case_out) return report_error(case_out.error());
     const auto session = KernelSession::open(options, *operation);
     if (!session) return report_error(session.error());
     Status flags = (*session)->choose(options, *operation);
@@ -88,9 +83,9 @@ int run_verb(const KernelOptions& options, const Verb& verb) {
     // Of several kernels the first one's failure is kept.
     const auto fails = [](const KernelReport& report) { return report.first_failure.has_value(); };
     const auto failing = std::ranges::find_if(reports->reports, fails);
-    if (failing != reports->reports.end() && !options.case_out.empty()) {
-        const int code = write_text(options.case_out, case_file(*operation, *failing->first_failure));
-        if (code != kExitOk) return code;
+    if (failing != reports->reports.end() && case_out->is_wanted()) {
+        const Status written = case_out->finish_with(case_file(*operation, *failing->first_failure));
+        if (!written) return report_error(written.error());
     }
     return std::ranges::all_of(reports->reports, &KernelReport::passes) ? kExitOk : kExitDifference;
 }
@@ -136,8 +131,7 @@ void add_effort(CLI::App& verb, const Options& options) {
     verb.add_option("--case", options->case_file, "try this case alone: a file that --case-out has written")
         ->type_name("FILE");
     add_workload(verb, options);
-    verb.add_option("--case-out", options->case_out, "write the first failure, made small, as a case")
-        ->type_name("FILE");
+    add_output_option(verb, "--case-out", options->case_out, "write the first failure, made small, as a case");
 }
 
 CLI::App* add_verb(CLI::App& kernel, const char* name, const char* description, const Options& options,
@@ -163,9 +157,7 @@ void add_new(CLI::App& kernel, const Options& options, int& exit_code) {
     add_op(*verb, options);
     const Choices<std::string> machines = {{"cpu", "cpu"}, {"cuda", "cuda"}};
     add_choice_option(*verb, "--for", options->machine, machines, "the machine");
-    verb->add_option("--out", options->out, "the file to write; it must not be there yet")
-        ->required()
-        ->type_name("FILE");
+    add_output_option(*verb, "--out", options->out, "the file to write; it must not be there yet")->required();
     verb->callback([options, &exit_code] { exit_code = run_new(*options); });
 }
 
@@ -204,7 +196,7 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
         add_bytes_option(
             *verb, "--buffer", perf->buffer_bytes,
             "memory that the stream is measured over and that leaves the caches; by their size if not given");
-        if (plots) verb->add_option("--plot", perf->plot, "the picture, SVG")->required()->type_name("FILE");
+        if (plots) add_output_option(*verb, "--plot", perf->plot, "the picture, SVG")->required();
     }
     race_app->add_flag("--mutate", race->mutate, "leave out each barrier and wait in turn, and demand a finding");
 }

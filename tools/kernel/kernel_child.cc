@@ -91,6 +91,7 @@ void limit_memory(uint64_t bytes) {
     constexpr rlim_t kMostFileBytes = rlim_t{16} << 20;
     const rlimit files{kMostFileBytes, kMostFileBytes};
     setrlimit(RLIMIT_FSIZE, &files);
+    signal(SIGXFSZ, SIG_DFL);  // beyond it the kernel ends
 }
 
 // Memory of the kernel's own (workspace, packed weights) between known bytes and a page that cannot be touched.

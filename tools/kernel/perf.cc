@@ -6,10 +6,9 @@
 #include <optional>
 #include <string_view>
 
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "tools/kernel/judge.h"
 #include "tools/program/median.h"
-#include "tools/program/writable.h"
 
 namespace verbatim::tools {
 namespace {
@@ -243,7 +242,7 @@ Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& o
 }
 
 Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
-    RETURN_IF_ERROR(check_writable(options.plot));
+    ASSIGN_OR_RETURN(files::OutputFile plot, files::OutputFile::create(options.plot));
     ASSIGN_OR_RETURN(Measured measured, measured_of("roofline", options, operation, session));
     std::vector<KernelReport>& reports = measured.reports.reports;
     const auto is_for_cuda = [](const KernelReport& report) { return report.machine == "cuda"; };
@@ -254,7 +253,7 @@ Result<KernelReports> roofline_verb(const KernelOptions& options, const Operatio
         reports.front().notes.push_back(fmt::format("nothing was timed, and {} is not written", options.plot));
         return std::move(measured.reports);
     }
-    RETURN_IF_ERROR(reference::write_file(options.plot, roofline_svg(measured.reports, measured.limits)));
+    RETURN_IF_ERROR(plot.finish_with(roofline_svg(measured.reports, measured.limits)));
     return std::move(measured.reports);
 }
 

@@ -2,9 +2,12 @@
 #include "tools/program/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <new>
 #include <system_error>
+
+#include "tools/program/file_roles.h"
 
 // tools/CMakeLists.txt writes this list: VERBATIM_COMMAND(model) for tools/model/command.cc, and so on.
 namespace verbatim::tools {
@@ -24,6 +27,11 @@ constexpr const char* kFooter =
     "or output not written.\n"
     "`verbatim VERB --help` lists the flags of a verb.";
 
+// Thrown through the parser.
+struct FileRolesError {
+    Error error;
+};
+
 void add_commands(CLI::App& app, int& exit_code) {
     (void)app, (void)exit_code;  // a build without commands
 #define VERBATIM_COMMAND(name) add_##name##_command(app, exit_code);
@@ -37,11 +45,17 @@ int parse_and_run(int argc, const char* const* argv) {
     app.set_version_flag("--version", "verbatim " VERBATIM_VERSION);
     int exit_code = kExitOk;
     add_commands(app, exit_code);
+    // Before the verb runs.
+    app.parse_complete_callback([&app] {
+        if (const Status checked = check_file_roles(app); !checked) throw FileRolesError{checked.error()};
+    });
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& help_or_version) {
         app.exit(help_or_version);
         return kExitOk;
+    } catch (const FileRolesError& wrong) {
+        return report_error(wrong.error, kExitBadUsage);
     } catch (const CLI::ParseError& wrong) {
         return report_error(Error{fmt::format("{} (--help lists what there is)", wrong.what())}, kExitBadUsage);
     }
@@ -56,6 +70,8 @@ int parse_and_run(int argc, const char* const* argv) {
 
 int run_program(int argc, const char* const* argv) {
     int exit_code = kExitOk;
+    // A write beyond the limit of file sizes is an error like that of a full disk, and not the end of the process.
+    std::signal(SIGXFSZ, SIG_IGN);
     try {
         exit_code = parse_and_run(argc, argv);
     } catch (const std::bad_alloc&) {

@@ -1,6 +1,8 @@
 #include "tools/program/run_recording.h"
+#include "tools/program/file_roles.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -23,9 +25,8 @@ std::string processor_name() {
 }  // namespace
 
 void add_record_options(CLI::App& verb, RecordFlags& flags) {
-    verb.add_option("--record", flags.path,
-                    "writes what comes in, what is computed, and digests of it to this file, for verbatim verify")
-        ->type_name("FILE");
+    add_output_option(verb, "--record", flags.path,
+                      "writes what comes in, what is computed, and digests of it to this file, for verbatim verify");
     Choices<records::DigestLevel> levels;
     for (int i = 0; i < static_cast<int>(records::DigestLevel::kCount); ++i) {
         const auto level = static_cast<records::DigestLevel>(i);
@@ -43,10 +44,22 @@ void describe_here(records::RunDescription& run) {
     run.machine = fmt::format("{}, {} threads", processor_name(), std::thread::hardware_concurrency());
 }
 
-Result<std::unique_ptr<RunRecording>> RunRecording::start(const RecordFlags& flags, records::RunDescription run) {
+Result<files::OutputFile> RunRecording::create_file(const RecordFlags& flags) {
+    ASSIGN_OR_RETURN(files::OutputFile file, records::RecordWriter::create_file(flags.path));
+    if (!file.moved().empty())
+        fmt::print(stderr, "verbatim: a run that was killed left {}: it is {} now\n", file.partial().string(),
+                   file.moved().string());
+    return file;
+}
+
+Result<std::unique_ptr<RunRecording>> RunRecording::start(const RecordFlags& flags, files::OutputFile file,
+                                                          records::RunDescription run, const std::string& then) {
     describe_here(run);
     run.digests = flags.digests;
-    ASSIGN_OR_RETURN(auto writer, records::RecordWriter::create(flags.path, run));
+    ASSIGN_OR_RETURN(auto writer, records::RecordWriter::create(flags.path, std::move(file), run));
+    writer->on_failure([then](const Error& failure) {
+        std::fputs(fmt::format("verbatim: error: --record: {}: {}\n", failure.message, then).c_str(), stderr);
+    });
     return std::unique_ptr<RunRecording>(new RunRecording(flags.digests, std::move(writer)));
 }
 

@@ -7,6 +7,7 @@
 #include "engine/base/result.h"
 #include "engine/executor.h"
 #include "engine/recorder.h"
+#include "files/output_file.h"
 #include "reference/numeric_executor.h"
 #include "reference/records/format.h"
 #include "reference/records/record_file.h"
@@ -28,9 +29,14 @@ void add_record_options(CLI::App& verb, RecordFlags& flags);
 // A run's record in the making.
 class RunRecording {
 public:
-    // Makes the file. `run` is complete but for what every record of this program on this machine says. Errors: the
-    // file cannot be made.
-    static Result<std::unique_ptr<RunRecording>> start(const RecordFlags& flags, records::RunDescription run);
+    // The file alone, before work that takes long. Says on stderr what becomes of a killed run's. Not wanted where the
+    // flags name none. Errors: the file cannot be made.
+    static Result<files::OutputFile> create_file(const RecordFlags& flags);
+    // `file`: what create_file(flags) made. `run` is complete but for what every record of this program on this machine
+    // says. The first write that fails is said on stderr at once, followed by `then`. Errors: the file cannot be
+    // written.
+    static Result<std::unique_ptr<RunRecording>> start(const RecordFlags& flags, files::OutputFile file,
+                                                       records::RunDescription run, const std::string& then);
 
     [[nodiscard]] Recorder& recorder() { return recorder_; }
     // `executor` with `numeric` in it, looked at. Borrows both, until look_away() or for its life.
@@ -41,7 +47,9 @@ public:
     // could not be written.
     Status finish(const std::string& failure = {});
     [[nodiscard]] bool is_finished() const { return finished_; }
+    // From any thread.
     [[nodiscard]] int64_t file_bytes() const { return writer_->file_bytes(); }
+    [[nodiscard]] bool failed() const { return writer_->failed(); }
 
 private:
     RunRecording(records::DigestLevel level, std::unique_ptr<records::RecordWriter> writer)

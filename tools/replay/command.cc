@@ -12,6 +12,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/json_text.h"
 #include "tools/program/model_choice.h"
@@ -311,14 +312,9 @@ void add_from_options(CLI::App& verb, FromFlags& from) {
         ->check(CLI::IsMember({"cache"}).description(""))
         ->type_name("cache")
         ->needs("--from");
-    verb.add_option("--cache-graph", from.cache_graph, "with --from: the same for Graphviz")
-        ->type_name("FILE")
-        ->needs("--from");
-    verb.add_option("--cache-svg", from.cache_svg, "with --from: the same as a picture")
-        ->type_name("FILE")
-        ->needs("--from");
-    verb.add_option("--timeline", from.timeline, "with --from: the record for Perfetto or about:tracing")
-        ->type_name("FILE")
+    add_output_option(verb, "--cache-graph", from.cache_graph, "with --from: the same for Graphviz")->needs("--from");
+    add_output_option(verb, "--cache-svg", from.cache_svg, "with --from: the same as a picture")->needs("--from");
+    add_output_option(verb, "--timeline", from.timeline, "with --from: the record for Perfetto or about:tracing")
         ->needs("--from");
 }
 
@@ -355,10 +351,9 @@ void add_executor_options(CLI::App& verb, ReplayOptions& options) {
     verb.add_option("--threads", replay.num_threads, "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));
     add_isa_option(verb, replay.isa);
-    verb.add_option(
-            "--packed", replay.packed_file,
-            "keeps the weights of --model DIR as cpu reads them: the next start is quicker; made where it is not")
-        ->type_name("FILE");
+    add_output_option(
+        verb, "--packed", replay.packed_file,
+        "keeps the weights of --model DIR as cpu reads them: the next start is quicker; made where it is not");
 }
 
 void add_cache_options(CLI::App& verb, ReplayOptions& options) {
@@ -429,7 +424,7 @@ void add_evidence_options(CLI::App& verb, ReplayOptions& options) {
                         "`verbatim kernel check OP --workload FILE` tries")
             ->type_name("OP");
     CLI::Option* capture_out =
-        verb.add_option("--capture-out", replay.capture_file, "the workload's file")->type_name("FILE")->needs(capture);
+        add_output_option(verb, "--capture-out", replay.capture_file, "the workload's file")->needs(capture);
     capture->needs(capture_out);
     add_from_options(verb, options.from);
     verb.add_option("--case", options.case_file,

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "engine/fields.h"
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "reference/records/run_index.h"
 #include "tools/program/cli.h"
 #include "tools/replay/cache_view.h"
@@ -14,10 +14,6 @@ namespace verbatim::tools {
 namespace {
 
 constexpr int64_t kStepNs = 1'000'000;  // of a step that nobody measured
-
-Status write_where_asked(const std::string& path, const std::string& text) {
-    return path.empty() ? Status{} : reference::write_file(path, text);
-}
 
 std::string batch_table(const records::StepRecord& step, const records::RunIndex& index) {
     Table table({"request", "conversation", "from", "to", "drafts", "prompt", "attached"});
@@ -49,8 +45,10 @@ std::string step_text(const records::Record& made) {
 
 Status replay_from(const FromFlags& flags) {
     ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, flags.rerun));
-    RETURN_IF_ERROR(
-        write_where_asked(flags.timeline, flags.timeline.empty() ? "" : timeline_json(*run->index, kStepNs)));
+    ASSIGN_OR_RETURN(files::OutputFile timeline, files::OutputFile::create(flags.timeline));
+    ASSIGN_OR_RETURN(files::OutputFile graph, files::OutputFile::create(flags.cache_graph));
+    ASSIGN_OR_RETURN(files::OutputFile svg, files::OutputFile::create(flags.cache_svg));
+    if (timeline.is_wanted()) RETURN_IF_ERROR(timeline.finish_with(timeline_json(*run->index, kStepNs)));
     CacheView view;
     records::RunAgainOptions again = run->again;
     again.digests = records::DigestLevel::kHeads;
@@ -60,8 +58,8 @@ Status replay_from(const FromFlags& flags) {
     if (!made.end->failure.empty()) return error("{}: {}", flags.record, made.end->failure);
     fmt::print("{}", step_text(made));
     if (flags.show == "cache") fmt::print("{}", cache_text(view));
-    RETURN_IF_ERROR(write_where_asked(flags.cache_graph, cache_graph(view)));
-    return write_where_asked(flags.cache_svg, cache_svg(view));
+    RETURN_IF_ERROR(graph.finish_with(cache_graph(view)));
+    return svg.finish_with(cache_svg(view));
 }
 
 }  // namespace verbatim::tools

@@ -7,15 +7,14 @@
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
 #include "engine/fields.h"
+#include "files/output_file.h"
 #include "reference/lockstep_executor.h"
-#include "reference/model/regular_file.h"
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/failing_executor.h"
 #include "tools/program/mismatching_executor.h"
 #include "tools/program/model_choice.h"
-#include "tools/program/writable.h"
 #include "tools/replay/capture.h"
 #include "tools/replay/dvr_view.h"
 #include "traces/requests.h"
@@ -149,26 +148,28 @@ Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, con
 }
 
 // The record of a run that is to be kept; null: it is not.
-Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config, const EngineConfig& engine,
-                                                      const Executor& executor, const Model& model,
-                                                      const Digest& weights, const std::string& model_name,
-                                                      const std::string& trace_name) {
-    if (config.record.path.empty()) return nullptr;
-    return RunRecording::start(config.record, {.model = model_name,
-                                               .model_seed = config.seed,
-                                               .model_digest = weights,
-                                               .vocab_size = model.config.vocab_size,
-                                               .numerics = executor.numerics_id(),
-                                               .ordinary_numerics = executor.ordinary_numerics_id(),
-                                               .executor = config.executor,
-                                               .profile = std::string(name(config.profile)),
-                                               .isa = std::string(config.isa ? cpu::isa_name(*config.isa) : ""),
-                                               .num_threads = config.num_threads,
-                                               .draft = config.draft,
-                                               .policy = std::string(config.policy ? name(*config.policy) : ""),
-                                               .eviction = "lru",
-                                               .trace = trace_name,
-                                               .engine = engine});
+Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config, files::OutputFile file,
+                                                      const EngineConfig& engine, const Executor& executor,
+                                                      const Model& model, const Digest& weights,
+                                                      const std::string& model_name, const std::string& trace_name) {
+    if (!file.is_wanted()) return nullptr;
+    return RunRecording::start(config.record, std::move(file),
+                               {.model = model_name,
+                                .model_seed = config.seed,
+                                .model_digest = weights,
+                                .vocab_size = model.config.vocab_size,
+                                .numerics = executor.numerics_id(),
+                                .ordinary_numerics = executor.ordinary_numerics_id(),
+                                .executor = config.executor,
+                                .profile = std::string(name(config.profile)),
+                                .isa = std::string(config.isa ? cpu::isa_name(*config.isa) : ""),
+                                .num_threads = config.num_threads,
+                                .draft = config.draft,
+                                .policy = std::string(config.policy ? name(*config.policy) : ""),
+                                .eviction = "lru",
+                                .trace = trace_name,
+                                .engine = engine},
+                               "the run goes on without a record");
 }
 
 // The calls of a run that are to be kept; without an operation it does nothing.
@@ -184,10 +185,9 @@ public:
         return *executor_;
     }
     void look_away() { executor_.reset(); }
-    Status write(const std::string& from) const {
+    Status write(const std::string& from, files::OutputFile& file) const {
         if (config_.capture.empty()) return {};
-        const std::string text = workload_json(sample_.workload(config_.capture, from));
-        return write_file(config_.capture_file, text);
+        return file.finish_with(workload_json(sample_.workload(config_.capture, from)));
     }
 
 private:
@@ -204,6 +204,8 @@ struct Replayed {
     const std::string& model_name;
     const std::string& trace_name;
     const traces::Trace& trace;
+    files::OutputFile& record_file;
+    files::OutputFile& capture_file;
     const OutputLog* right = nullptr;
 };
 
@@ -273,8 +275,9 @@ Status SingleRun::make_executors() {
 
 Status SingleRun::make_engine() {
     ASSIGN_OR_RETURN(weights_, model_digest(model_));
-    ASSIGN_OR_RETURN(recording_, start_recording(config_, settings_, executors_->executor(), model_, weights_,
-                                                 replayed_.model_name, replayed_.trace_name));
+    ASSIGN_OR_RETURN(recording_,
+                     start_recording(config_, std::move(replayed_.record_file), settings_, executors_->executor(),
+                                     model_, weights_, replayed_.model_name, replayed_.trace_name));
     std::vector<Recorder*> told{&recorder_};
     if (config_.show_dvr) told.push_back(&view_);
     if (recording_) told.push_back(&recording_->recorder());
@@ -339,7 +342,8 @@ Status SingleRun::recover(const Error& failure) {
 
 Result<ReplayRun> SingleRun::end_report() {
     RETURN_IF_ERROR(end_record(""));
-    RETURN_IF_ERROR(capture_.write(fmt::format("{}, {}", replayed_.trace_name, replayed_.model_name)));
+    RETURN_IF_ERROR(
+        capture_.write(fmt::format("{}, {}", replayed_.trace_name, replayed_.model_name), replayed_.capture_file));
     engine_->verify();
     run_.stats = engine_->stats();
     run_.digest = recorder_.digest();
@@ -375,7 +379,8 @@ Result<ReplayRun> replay_once(const Replayed& replayed) {
 Result<ReplayRun> run_replay(const ReplayConfig& asked, const Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace) {
     ReplayConfig config = asked;
-    RETURN_IF_ERROR(check_writable(config.capture_file));
+    ASSIGN_OR_RETURN(files::OutputFile record_file, RunRecording::create_file(config.record));
+    ASSIGN_OR_RETURN(files::OutputFile capture_file, files::OutputFile::create(config.capture_file));
     if (config.policy == Policy::kAuto) {
         const cpu::CpuExecutorConfig cpu{
             .num_threads = config.num_threads, .isa = config.isa, .profile = config.profile};
@@ -385,8 +390,13 @@ Result<ReplayRun> run_replay(const ReplayConfig& asked, const Model& model, cons
         config.policy = choice.policy;
     }
     if (!config.record.path.empty()) config.isa = isa_to_record(config.executor, executor_options(config, {}));
-    Replayed replayed{
-        .config = config, .model = model, .model_name = model_name, .trace_name = trace_name, .trace = trace};
+    Replayed replayed{.config = config,
+                      .model = model,
+                      .model_name = model_name,
+                      .trace_name = trace_name,
+                      .trace = trace,
+                      .record_file = record_file,
+                      .capture_file = capture_file};
     if (config.draft != "adversary") return replay_once(replayed);
     ASSIGN_OR_RETURN(const OutputLog answers, answers_of(config, model, trace));
     replayed.right = &answers;

@@ -136,7 +136,8 @@ struct LoadedModel {
     ChosenExecutor executor;
     std::unique_ptr<TokenStore> store;
     LruEviction policy;
-    std::unique_ptr<RunRecording> recording;  // null: nobody asked
+    files::OutputFile record_file;            // until the recording has it
+    std::unique_ptr<RunRecording> recording;  // null: no --record
     std::unique_ptr<RecorderList> recorders;
     std::unique_ptr<Engine> engine;
     std::unique_ptr<ConversationLedger> ledger;
@@ -153,21 +154,22 @@ HostExecutor host_executor(LoadedModel& loaded) {
 
 Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
     std::vector<Recorder*> told;
-    if (!options.record.path.empty()) {
+    if (loaded.record_file.is_wanted()) {
         const reference::NumericExecutor& executor = *loaded.executor.executor;
-        ASSIGN_OR_RETURN(loaded.recording,
-                         RunRecording::start(options.record, {.model = options.model,
-                                                              .model_seed = options.seed,
-                                                              .model_digest = loaded.digest,
-                                                              .vocab_size = loaded.model->config.vocab_size,
-                                                              .numerics = executor.numerics_id(),
-                                                              .ordinary_numerics = executor.ordinary_numerics_id(),
-                                                              .executor = options.executor,
-                                                              .profile = std::string(name(executor.profile())),
-                                                              .num_threads = static_cast<int32_t>(options.threads),
-                                                              .draft = "none",
-                                                              .eviction = "lru",
-                                                              .engine = loaded.config}));
+        ASSIGN_OR_RETURN(loaded.recording, RunRecording::start(options.record, std::move(loaded.record_file),
+                                                               {.model = options.model,
+                                                                .model_seed = options.seed,
+                                                                .model_digest = loaded.digest,
+                                                                .vocab_size = loaded.model->config.vocab_size,
+                                                                .numerics = executor.numerics_id(),
+                                                                .ordinary_numerics = executor.ordinary_numerics_id(),
+                                                                .executor = options.executor,
+                                                                .profile = std::string(name(executor.profile())),
+                                                                .num_threads = static_cast<int32_t>(options.threads),
+                                                                .draft = "none",
+                                                                .eviction = "lru",
+                                                                .engine = loaded.config},
+                                                               "the server goes on without a record"));
         told.push_back(&loaded.recording->recorder());
     }
     loaded.recorders = std::make_unique<RecorderList>(std::move(told));
@@ -177,7 +179,8 @@ Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
 // A record ends with the executor that it began with.
 Result<HostExecutor> replace_executor(const std::string& name, const ExecutorOptions& chosen, LoadedModel& loaded) {
     if (loaded.recording) {
-        if (!loaded.recording->is_finished()) RETURN_IF_ERROR(loaded.recording->finish("the executor failed"));
+        // A record that cannot be written was said, and does not end the server.
+        if (!loaded.recording->is_finished()) static_cast<void>(loaded.recording->finish("the executor failed"));
         loaded.recording->look_away();
     }
     loaded.executor.executor.reset();  // its memory first
@@ -238,8 +241,21 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     return {};
 }
 
+// Errors: the record could not be written, now or before.
+Status end_record(LoadedModel& loaded) {
+    if (!loaded.recording) return {};
+    if (!loaded.recording->is_finished()) return loaded.recording->finish();
+    if (!loaded.recording->failed()) return {};
+    return tl::unexpected(Error{"--record: the record could not be written", ErrorKind::kMachine});
+}
+
 Service service_of(const ServeOptions& options, LoadedModel& loaded) {
     const std::string numerics = loaded.executor.executor->numerics_id();
+    std::function<RecordView()> record;
+    if (loaded.recording)
+        record = [recording = loaded.recording.get()] {
+            return RecordView{recording->failed(), recording->file_bytes()};
+        };
     return {.tokenizer = loaded.text.tokenizer.get(),
             .chat = loaded.text.chat ? &*loaded.text.chat : nullptr,
             .host = loaded.host.get(),
@@ -248,7 +264,8 @@ Service service_of(const ServeOptions& options, LoadedModel& loaded) {
             .max_model_len = loaded.config.max_model_len,
             .vocab_size = loaded.model->config.vocab_size,
             .stop_tokens = loaded.text.stop_tokens,
-            .now = seconds_now};
+            .now = seconds_now,
+            .record = std::move(record)};
 }
 
 // Every client has a file number.
@@ -274,6 +291,7 @@ Status serve(const ServeOptions& options) {
     ASSIGN_OR_RETURN(std::string page, read_page(repository_path("server/http/page.html")));
     allow_many_files();
     LoadedModel loaded;
+    ASSIGN_OR_RETURN(loaded.record_file, RunRecording::create_file(options.record));
     HttpServer server({.address = options.host, .port = static_cast<uint16_t>(options.port)}, std::move(tenants),
                       std::move(page));
     ASSIGN_OR_RETURN(const uint16_t port, server.listen());
@@ -299,9 +317,9 @@ Status serve(const ServeOptions& options) {
     sockets.join();
     loaded.host.reset();  // nothing is told after this
     if (!made) return made;
-    if (loaded.recording && !loaded.recording->is_finished()) RETURN_IF_ERROR(loaded.recording->finish());
+    const Status recorded = end_record(loaded);
     const size_t num_unkept = loaded.ledger->close();
-    if (num_unkept == 0) return {};
+    if (num_unkept == 0) return recorded;
     return tl::unexpected(Error{fmt::format("the ledger {}: {} changes could not be written: {}",
                                             loaded.ledger->where(), num_unkept, loaded.ledger->problem()),
                                 ErrorKind::kMachine});

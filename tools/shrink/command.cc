@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
 #include "reference/records/row_watch.h"
@@ -17,9 +17,9 @@
 #include "reference/reference_executor.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/recorded_run.h"
 #include "tools/program/run_recording.h"
-#include "tools/program/writable.h"
 #include "tools/shrink/operation_case.h"
 #include "tools/verify/verify.h"
 
@@ -76,10 +76,10 @@ std::string to_text(const records::ShrunkSize& size) {
                        size.messages, size.tokens, size.batch);
 }
 
-Status write_record(const std::string& path, const records::Record& record) {
+Status write_record(const std::string& path, files::OutputFile file, const records::Record& record) {
     records::RunDescription run = record.run;
     describe_here(run);
-    ASSIGN_OR_RETURN(const auto writer, records::RecordWriter::create(path, run));
+    ASSIGN_OR_RETURN(const auto writer, records::RecordWriter::create(path, std::move(file), run));
     for (const records::Entry& entry : record.entries) writer->add(entry);
     writer->finish(*record.end);
     return writer->close();
@@ -134,7 +134,7 @@ Result<ValueCase> case_of(const RecordedRun& run, const records::RecordDifferenc
 }
 
 // `right`: the smallest calls as the reference runs them.
-Status write_case(const std::string& path, RecordedRun& run, records::Record right) {
+Status write_case(const std::string& path, files::OutputFile& file, RecordedRun& run, records::Record right) {
     right.own_store = std::move(run.record.own_store);  // its tokens live there
     run.index.reset();
     run.record = std::move(right);
@@ -154,16 +154,19 @@ Status write_case(const std::string& path, RecordedRun& run, records::Record rig
         fmt::print("no case of the operation: {}\n", readable.error().message);
         return {};
     }
-    RETURN_IF_ERROR(reference::write_file(path, text));
+    RETURN_IF_ERROR(file.finish_with(text));
     fmt::print("{}: {} alone; verbatim replay --case {} tries it\n", path, one->call.operation->name, path);
     return {};
 }
 
 // Whether there was something to shrink.
 Result<bool> shrink(const ShrinkFlags& flags) {
+    const std::string case_to = flags.case_to.empty() ? flags.to + ".case.json" : flags.case_to;
     ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, flags.rerun));
-    RETURN_IF_ERROR(check_writable(flags.to));
-    RETURN_IF_ERROR(check_writable(flags.case_to));
+    RETURN_IF_ERROR(check_file_roles({{"record", flags.record}, {"the record's model", run->record.run.model}},
+                                     {{"--to", flags.to}, {"--case-to", case_to}}));
+    ASSIGN_OR_RETURN(files::OutputFile record_file, files::OutputFile::create(flags.to));
+    ASSIGN_OR_RETURN(files::OutputFile case_file, files::OutputFile::create(case_to));
     Trial trial(*run);
     fmt::print("{}: {}\n", flags.record, to_text(records::size_of(run->record)));
     ASSIGN_OR_RETURN(const bool differs, trial.differs(run->record));
@@ -179,12 +182,11 @@ Result<bool> shrink(const ShrinkFlags& flags) {
                                                                       still ? "still differs" : "does not");
                                                        }}));
     ASSIGN_OR_RETURN(records::Record right, trial.right(smallest));
-    RETURN_IF_ERROR(write_record(flags.to, right));
+    RETURN_IF_ERROR(write_record(flags.to, std::move(record_file), right));
     fmt::print("{}: {}\n", flags.to, to_text(records::size_of(smallest)));
     if (run->profile == witness_profile(run->profile))
         fmt::print("verbatim verify {} --executor {} names the element\n", flags.to, run->executor);
-    RETURN_IF_ERROR(
-        write_case(flags.case_to.empty() ? flags.to + ".case.json" : flags.case_to, *run, std::move(right)));
+    RETURN_IF_ERROR(write_case(case_to, case_file, *run, std::move(right)));
     return true;
 }
 
@@ -200,10 +202,9 @@ void add_shrink_command(CLI::App& app, int& exit_code) {
     auto flags = std::make_shared<ShrinkFlags>();
     CLI::App* verb = app.add_subcommand("shrink", "make the smallest record that still differs from the reference");
     verb->add_option("record", flags->record, "what verbatim replay --record wrote")->type_name("FILE")->required();
-    verb->add_option("--to", flags->to, "where the smallest one is written")->type_name("FILE")->required();
-    verb->add_option("--case-to", flags->case_to,
-                     "where the operation that differs is written alone, with its inputs and what it should give")
-        ->type_name("FILE")
+    add_output_option(*verb, "--to", flags->to, "where the smallest one is written")->required();
+    add_output_option(*verb, "--case-to", flags->case_to,
+                      "where the operation that differs is written alone, with its inputs and what it should give")
         ->default_str("TO.case.json");
     add_rerun_options(*verb, flags->rerun);
     verb->callback([flags, &exit_code] { exit_code = run_shrink_command(*flags); });

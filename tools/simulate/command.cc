@@ -5,11 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "simulator/kernel_tables.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/json_text.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
@@ -105,13 +106,29 @@ void take_given_flags(SimulateOptions& options) {
     config.record_steps = !(options.steps_file + options.perfetto_file + options.page_file).empty();
 }
 
-Status write_files(const SimulateOptions& options, const SimulateRun& run, const Slo& slo) {
-    if (!options.requests_file.empty())
-        RETURN_IF_ERROR(reference::write_file(options.requests_file, requests_csv(run)));
-    if (!options.steps_file.empty()) RETURN_IF_ERROR(reference::write_file(options.steps_file, steps_csv(run)));
-    if (!options.perfetto_file.empty())
-        RETURN_IF_ERROR(reference::write_file(options.perfetto_file, perfetto_json(run)));
-    if (!options.page_file.empty()) RETURN_IF_ERROR(reference::write_file(options.page_file, simulate_page(run, slo)));
+// What is written beside the report.
+struct SimulateFiles {
+    files::OutputFile requests, steps, perfetto, page;
+};
+
+Result<SimulateFiles> create_files(const SimulateOptions& options, const Device& device) {
+    RETURN_IF_ERROR(check_file_roles(table_files(device), {{"--requests-csv", options.requests_file},
+                                                           {"--steps-csv", options.steps_file},
+                                                           {"--perfetto", options.perfetto_file},
+                                                           {"--html", options.page_file}}));
+    SimulateFiles files;
+    ASSIGN_OR_RETURN(files.requests, files::OutputFile::create(options.requests_file));
+    ASSIGN_OR_RETURN(files.steps, files::OutputFile::create(options.steps_file));
+    ASSIGN_OR_RETURN(files.perfetto, files::OutputFile::create(options.perfetto_file));
+    ASSIGN_OR_RETURN(files.page, files::OutputFile::create(options.page_file));
+    return files;
+}
+
+Status write_files(SimulateFiles& files, const SimulateRun& run, const Slo& slo) {
+    if (files.requests.is_wanted()) RETURN_IF_ERROR(files.requests.finish_with(requests_csv(run)));
+    if (files.steps.is_wanted()) RETURN_IF_ERROR(files.steps.finish_with(steps_csv(run)));
+    if (files.perfetto.is_wanted()) RETURN_IF_ERROR(files.perfetto.finish_with(perfetto_json(run)));
+    if (files.page.is_wanted()) RETURN_IF_ERROR(files.page.finish_with(simulate_page(run, slo)));
     return {};
 }
 
@@ -149,11 +166,12 @@ int run_simulate_command(SimulateOptions options) {
     const auto inputs = read_inputs(options);
     if (!inputs) return report_error(inputs.error());
     if (options.cache_only) return run_cache_only_command(options, *inputs);
+    auto outputs = create_files(options, inputs->device);
+    if (!outputs) return report_error(outputs.error());
     const auto run =
         run_simulate(options.config, inputs->model, inputs->device, inputs->trace_name, inputs->trace.trace);
     if (!run) return report_error(run.error());
-    if (const Status written = write_files(options, *run, slo); !written)
-        return report_error(written.error(), kExitMachine);
+    if (const Status written = write_files(*outputs, *run, slo); !written) return report_error(written.error());
     if (options.format == OutputFormat::kJson) {
         fmt::print("{}\n", json_text(simulate_json(*run, slo)));
     } else {
@@ -251,17 +269,12 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     CLI::Option* cache_only = verb->add_flag("--cache-only", options->cache_only, "hit rates without timing");
     verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms")
         ->excludes(cache_only);
-    verb->add_option("--requests-csv", options->requests_file, "write one line per request")
-        ->type_name("FILE")
+    add_output_option(*verb, "--requests-csv", options->requests_file, "write one line per request")
         ->excludes(cache_only);
-    verb->add_option("--steps-csv", options->steps_file, "write one line per step")
-        ->type_name("FILE")
+    add_output_option(*verb, "--steps-csv", options->steps_file, "write one line per step")->excludes(cache_only);
+    add_output_option(*verb, "--perfetto", options->perfetto_file, "write the steps as a trace for Perfetto or Chrome")
         ->excludes(cache_only);
-    verb->add_option("--perfetto", options->perfetto_file, "write the steps as a trace for Perfetto or Chrome")
-        ->type_name("FILE")
-        ->excludes(cache_only);
-    verb->add_option("--html", options->page_file, "write one page with tables and pictures")
-        ->type_name("FILE")
+    add_output_option(*verb, "--html", options->page_file, "write one page with tables and pictures")
         ->excludes(cache_only);
     add_seed_option(*verb, options->config.seed);
     add_format_option(*verb, options->format);

@@ -168,4 +168,17 @@ Result<Device> read_device(const std::string& name_or_path) {
     return device;
 }
 
+std::vector<NamedFile> table_files(const Device& device) {
+    std::vector<NamedFile> files;
+    if (device.tables.empty()) return files;
+    const fs::path prefix = device.tables;
+    std::error_code problem;
+    const fs::path folder = prefix.has_parent_path() ? prefix.parent_path() : fs::path(".");
+    for (fs::directory_iterator entry(folder, problem), end; !problem && entry != end; entry.increment(problem)) {
+        if (entry->path().filename().string().starts_with(prefix.filename().string()))
+            files.push_back({"the device's tables", entry->path().string()});
+    }
+    return files;
+}
+
 }  // namespace verbatim::tools

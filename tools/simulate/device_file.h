@@ -8,6 +8,7 @@
 
 #include "engine/base/result.h"
 #include "simulator/device.h"
+#include "tools/program/file_roles.h"
 
 namespace verbatim::tools {
 
@@ -15,5 +16,7 @@ namespace verbatim::tools {
 Result<Device> read_device(const std::string& name_or_path);
 Result<Device> parse_device(std::string_view text, const std::string& path);
 std::vector<std::string> device_names();
+// The files of its measured tables.
+std::vector<NamedFile> table_files(const Device& device);
 
 }  // namespace verbatim::tools

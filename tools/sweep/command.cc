@@ -5,10 +5,11 @@
 #include <string>
 #include <thread>
 
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/simulate/choices.h"
@@ -104,6 +105,8 @@ int run_sweep_command(const SweepOptions& options) {
     if (const auto points = points_of(options); !points) return report_error(points.error(), kExitBadUsage);
     const auto sweep = sweep_of(options);
     if (!sweep) return report_error(sweep.error());
+    const Status apart = check_file_roles(table_files(sweep->device), {{"--to", options.to}});
+    if (!apart) return report_error(apart.error(), kExitBadUsage);
     const Status done = run_sweep(*sweep, *shard, options.num_threads, options.to);
     return done ? kExitOk : report_error(done.error());
 }
@@ -114,9 +117,11 @@ int run_merge_command(const SweepOptions& options) {
 }
 
 int run_plot_command(const SweepOptions& options) {
+    auto output = files::OutputFile::create(options.to);
+    if (!output) return report_error(output.error());
     const auto page = sweep_page(options.plotted);
     if (!page) return report_error(page.error());
-    const Status written = reference::write_file(options.to, *page);
+    const Status written = output->finish_with(*page);
     return written ? kExitOk : report_error(written.error());
 }
 
@@ -142,8 +147,8 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
         ->capture_default_str();
     add_max_wait_option(*verb, options->config.max_wait_steps);
     list("--rate", options->rates, "arrivals so many times as fast, such as 0.5,1,2")->capture_default_str();
-    verb->add_option("--to", options->to, "where the results go, a line per point; those there already are kept")
-        ->type_name("FILE");
+    add_output_option(*verb, "--to", options->to,
+                      "where the results go, a line per point; those there already are kept");
     verb->add_option("--shard", options->shard, "only every Nth point, from the Ith on")->type_name("I/N");
     verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms");
     verb->add_option("--threads", options->num_threads, "points at a time; the results do not depend on it")
@@ -165,10 +170,10 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     add_seed_option(*verb, options->config.seed);
     CLI::App* merge = verb->add_subcommand("merge", "put the result files of shards together");
     merge->add_option("files", options->merged, "result files of one sweep's shards")->required();
-    merge->add_option("--to", options->to, "where the whole goes")->required()->type_name("FILE");
+    add_output_option(*merge, "--to", options->to, "where the whole goes")->required();
     CLI::App* plot = verb->add_subcommand("plot", "a page with pictures: hit rate over memory, latency over rate");
     plot->add_option("file", options->plotted, "a sweep's result file, whole or not yet")->required();
-    plot->add_option("--to", options->to, "the page")->required()->type_name("FILE");
+    add_output_option(*plot, "--to", options->to, "the page")->required();
     verb->callback([options, merge, plot, &exit_code] {
         if (merge->parsed()) {
             exit_code = run_merge_command(*options);

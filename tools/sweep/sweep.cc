@@ -1,9 +1,15 @@
 #include "tools/sweep/sweep.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -11,7 +17,7 @@
 #include <utility>
 
 #include "engine/base/digest.h"
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "reference/model/strict_json.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/cli.h"
@@ -39,10 +45,56 @@ bool is_header(const ordered_json& line) {
     return sweep.is_object() && sweep.contains("points") && sweep["points"].is_array();
 }
 
-Status write_results(const std::string& path, const SweepResults& results) {
+std::string text_of(const SweepResults& results) {
     std::string text = json_text(results.header, -1) + "\n";
     for (const auto& [number, line] : results.lines) text += json_text(line, -1) + "\n";
-    return reference::write_file(path, text);
+    return text;
+}
+
+// Puts a line behind a file of whole lines, so that it survives a power failure.
+class LineAppender {
+public:
+    static Result<LineAppender> open(const std::string& path) {
+        LineAppender made(path);
+        made.file_.reset(std::fopen(path.c_str(), "abe"));
+        if (!made.file_) return made.failed();
+        return made;
+    }
+    Status append(const std::string& line) {
+        const bool written = std::fputs(line.c_str(), file_.get()) >= 0 && std::fputc('\n', file_.get()) >= 0 &&
+                             std::fflush(file_.get()) == 0 && ::fdatasync(::fileno(file_.get())) == 0;
+        return written ? Status{} : failed();
+    }
+
+private:
+    struct Close {
+        void operator()(std::FILE* file) const { std::fclose(file); }
+    };
+    explicit LineAppender(std::string path) : path_(std::move(path)) {}
+    [[nodiscard]] tl::unexpected<Error> failed() const {
+        return tl::unexpected(
+            Error{fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)), ErrorKind::kMachine});
+    }
+    std::string path_;
+    std::unique_ptr<std::FILE, Close> file_;
+};
+
+// Leaves the header and the whole lines of points. A line that was cut off goes, and the header of a sweep without
+// points.
+Status prepare_log(const std::string& path, const SweepResults& results) {
+    size_t num_whole = 0;
+    std::error_code problem;
+    if (std::filesystem::exists(path, problem)) {
+        ASSIGN_OR_RETURN(const std::string text, file_text(path));
+        if (!results.lines.empty()) num_whole = text.rfind('\n') + 1;
+        std::filesystem::resize_file(path, num_whole, problem);
+        if (problem)
+            return tl::unexpected(
+                Error{fmt::format("{}: cannot be written: {}", path, problem.message()), ErrorKind::kMachine});
+    }
+    if (num_whole > 0) return {};
+    ASSIGN_OR_RETURN(LineAppender log, LineAppender::open(path));
+    return log.append(json_text(results.header, -1));
 }
 
 // What of a run depends on the machine is left out.
@@ -70,7 +122,7 @@ Result<std::map<double, traces::ReadTrace>> read_traces(const Sweep& sweep) {
 class Runner {
 public:
     Runner(const Sweep& sweep, const std::map<double, traces::ReadTrace>& traces, std::vector<int64_t> numbers,
-           std::ofstream& log, SweepResults& results)
+           LineAppender& log, SweepResults& results)
         : sweep_(sweep),
           traces_(traces),
           numbers_(std::move(numbers)),
@@ -102,20 +154,23 @@ private:
                                           traces_.at(point.rate_scale).trace);
             const std::lock_guard lock(mutex_);
             if (!run) {
-                failed_ = Error{fmt::format("point {}: {}", json_text(json_of(point), -1), run.error().message)};
-                next_ = numbers_.size();
-                return;
+                return fail({fmt::format("point {}: {}", json_text(json_of(point), -1), run.error().message),
+                             run.error().kind});
             }
             const ordered_json line = line_of(number, point, *run, sweep_.slo);
-            log_ << json_text(line, -1) << '\n' << std::flush;
+            if (const Status written = log_.append(json_text(line, -1)); !written) return fail(written.error());
             results_.lines[number] = line;
             progress_.update(++num_done_);
         }
     }
+    void fail(Error why) {
+        failed_ = std::move(why);
+        next_ = numbers_.size();
+    }
     const Sweep& sweep_;
     const std::map<double, traces::ReadTrace>& traces_;
     std::vector<int64_t> numbers_;
-    std::ofstream& log_;
+    LineAppender& log_;
     SweepResults& results_;
     ProgressBar progress_;
     std::atomic<size_t> next_ = 0;
@@ -200,6 +255,9 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
 }
 
 Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path) {
+    // Locks the path for the whole time. The results grow by whole lines in place until the sorted ones replace them.
+    ASSIGN_OR_RETURN(files::OutputFile sorted, files::OutputFile::create(path));
+    if (sorted.partial().empty()) return error("{}: is no regular file: a sweep reads its results again", path);
     SweepResults results;
     ASSIGN_OR_RETURN(const ordered_json header, sweep_header(sweep));
     if (std::error_code ignored; std::filesystem::exists(path, ignored)) {
@@ -208,21 +266,22 @@ Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, co
             return error("{}: holds the results of another sweep: name another file, or move it away", path);
     }
     results.header = header;
-    RETURN_IF_ERROR(write_results(path, results));  // without a line that was cut off
+    RETURN_IF_ERROR(prepare_log(path, results));
     std::vector<int64_t> numbers;
     for (int64_t number = shard.number - 1; number < static_cast<int64_t>(sweep.points.size()); number += shard.count) {
         if (!results.lines.contains(number)) numbers.push_back(number);
     }
     ASSIGN_OR_RETURN(const auto traces, read_traces(sweep));
     {
-        std::ofstream log(path, std::ios::binary | std::ios::app);
+        ASSIGN_OR_RETURN(LineAppender log, LineAppender::open(path));
         Runner runner(sweep, traces, std::move(numbers), log, results);
         RETURN_IF_ERROR(runner.run(num_threads));
     }
-    return write_results(path, results);
+    return sorted.finish_with(text_of(results));
 }
 
 Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to) {
+    ASSIGN_OR_RETURN(files::OutputFile output, files::OutputFile::create(to));
     SweepResults merged;
     for (const std::string& path : paths) {
         ASSIGN_OR_RETURN(const SweepResults results, read_sweep(path));
@@ -239,7 +298,7 @@ Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to
         if (!merged.lines.contains(number))
             return error("point {} of {} is in none of the files: is a shard missing or not done?", number, num_points);
     }
-    return write_results(to, merged);
+    return output.finish_with(text_of(merged));
 }
 
 }  // namespace verbatim::tools

@@ -5,9 +5,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/json_text.h"
 #include "tools/program/read_options.h"
 #include "tools/trace/chat_log.h"
@@ -46,13 +47,20 @@ Result<ReadOptions> read_options(const TraceOptions& options) {
     return read;
 }
 
+Status write_trace(const std::string& name, const Trace& trace, files::OutputFile& output) {
+    ASSIGN_OR_RETURN(const std::string bytes, verbatim_csv_bytes(trace, name));
+    return output.finish_with(bytes);
+}
+
 int run_convert(const TraceOptions& options) {
     const auto read = read_options(options);
     if (!read) return report_error(read.error(), kExitBadUsage);
+    auto output = files::OutputFile::create(options.output);
+    if (!output) return report_error(output.error());
     const auto trace = read_trace(options.input, *read);
     if (!trace) return report_error(trace.error());
-    if (const Status written = write_verbatim_csv(trace->trace, options.output); !written)
-        return report_error(written.error(), kExitMachine);
+    if (const Status written = write_trace(options.output, trace->trace, *output); !written)
+        return report_error(written.error());
     const bool json = options.format == OutputFormat::kJson;
     print(json ? json_text(conversion_json(trace->report, trace->trace)) + "\n"
                : conversion_table(trace->report, trace->trace));
@@ -63,11 +71,13 @@ int run_stats(const TraceOptions& options) {
     auto read = read_options(options);
     if (!read) return report_error(read.error(), kExitBadUsage);
     read->keep_blocks = true;
+    auto picture = files::OutputFile::create(options.picture);
+    if (!picture) return report_error(picture.error());
     const auto trace = read_trace(options.input, *read);
     if (!trace) return report_error(trace.error());
     const TraceReport report = make_trace_report(options.input.substr(options.input.find_last_of('/') + 1), *trace);
-    if (!options.picture.empty()) {
-        const Status written = reference::write_file(options.picture, trace_svg(report, trace->trace));
+    if (picture->is_wanted()) {
+        const Status written = picture->finish_with(trace_svg(report, trace->trace));
         if (!written) return report_error(written.error());
     }
     print(options.format == OutputFormat::kJson ? json_text(trace_json(report)) + "\n" : trace_table(report));
@@ -75,9 +85,9 @@ int run_stats(const TraceOptions& options) {
 }
 
 // Writes a trace that no log of requests was read for, and says what it is like.
-int write_and_report(const TraceOptions& options, const Trace& trace) {
-    if (const Status written = write_verbatim_csv(trace, options.output); !written)
-        return report_error(written.error(), kExitMachine);
+int write_and_report(const TraceOptions& options, const Trace& trace, files::OutputFile& output) {
+    if (const Status written = write_trace(options.output, trace, output); !written)
+        return report_error(written.error());
     const ReadTrace whole{trace, {}, {}};
     const TraceReport report = make_trace_report(options.output, whole);
     print(options.format == OutputFormat::kJson ? json_text(trace_json(report)) + "\n" : trace_table(report));
@@ -86,9 +96,11 @@ int write_and_report(const TraceOptions& options, const Trace& trace) {
 
 int run_convert_chat(const TraceOptions& options) {
 #if defined(VERBATIM_HAS_SERVER)
+    auto output = files::OutputFile::create(options.output);
+    if (!output) return report_error(output.error());
     const auto trace = read_chat_log(options.input, options.model, options.limit);
     if (!trace) return report_error(trace.error());
-    return write_and_report(options, *trace);
+    return write_and_report(options, *trace, *output);
 #else
     return report_error(
         {fmt::format("{}: this program was built without VERBATIM_SERVER, which has the tokenizers", options.input)},
@@ -99,7 +111,9 @@ int run_convert_chat(const TraceOptions& options) {
 int run_generate(TraceOptions options) {
     options.generate.seed = options.seed;
     if (const Status valid = validate(options.generate); !valid) return report_error(valid.error(), kExitBadUsage);
-    return write_and_report(options, generate(options.generate));
+    auto output = files::OutputFile::create(options.output);
+    if (!output) return report_error(output.error());
+    return write_and_report(options, generate(options.generate), *output);
 }
 
 void add_input(CLI::App& verb, TraceOptions& options) {
@@ -116,7 +130,7 @@ void add_lengths(CLI::App& verb, const std::string& flag, LengthDistribution& of
 
 void add_generate_options(CLI::App& verb, TraceOptions& options) {
     GenerateOptions& generate = options.generate;
-    verb.add_option("--to", options.output, "the CSV to write; .gz or .zst compresses it")->required();
+    add_output_option(verb, "--to", options.output, "the CSV to write; .gz or .zst compresses it")->required();
     add_count_option(verb, "--conversations", generate.conversations, 1, "how many");
     const Choices<ArrivalProcess> processes = {{"poisson", ArrivalProcess::kPoisson},
                                                {"uniform", ArrivalProcess::kUniform},
@@ -162,14 +176,14 @@ void add_trace_command(CLI::App& app, int& exit_code) {
     {
         auto [verb, options] = add_verb("convert", "any supported request log as Verbatim's own CSV");
         add_input(*verb, *options);
-        verb->add_option("--to", options->output, "the CSV to write; .gz or .zst compresses it")->required();
+        add_output_option(*verb, "--to", options->output, "the CSV to write; .gz or .zst compresses it")->required();
         verb->callback([options = options, &exit_code] { exit_code = run_convert(*options); });
     }
     {
         auto [verb, options] = add_verb("convert-chat", "conversations as text, with the token ids of a model");
         verb->add_option("IN", options->input, R"(lines {"messages": [{"role", "content"}, ..]})")->required();
         verb->add_option("--model", options->model, "a checkpoint's folder: its tokenizer, its template")->required();
-        verb->add_option("--to", options->output, "the CSV to write; .gz or .zst compresses it")->required();
+        add_output_option(*verb, "--to", options->output, "the CSV to write; .gz or .zst compresses it")->required();
         add_count_option(*verb, "--limit", options->limit, 0, "reads only the first N conversations; 0: all");
         add_format_option(*verb, options->format);
         verb->callback([options = options, &exit_code] { exit_code = run_convert_chat(*options); });
@@ -177,7 +191,8 @@ void add_trace_command(CLI::App& app, int& exit_code) {
     {
         auto [verb, options] = add_verb("stats", "what a trace is like, and what caches would reuse of it");
         add_input(*verb, *options);
-        verb->add_option("--picture", options->picture, "also write a picture, an SVG that needs no other file");
+        add_output_option(*verb, "--picture", options->picture,
+                          "also write a picture, an SVG that needs no other file");
         verb->callback([options = options, &exit_code] { exit_code = run_stats(*options); });
     }
     {

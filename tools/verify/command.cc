@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "reference/model/regular_file.h"
+#include "files/output_file.h"
 #include "reference/records/run_again.h"
 #include "tools/program/cli.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/json_text.h"
 #include "tools/program/recorded_run.h"
-#include "tools/program/writable.h"
 #include "tools/verify/report.h"
 #include "tools/verify/verify.h"
 
@@ -31,7 +31,11 @@ int run_verify_command(const VerifyOptions& options) {
     if (!under) return report_error(Error{"--under: " + under.error().message}, kExitBadUsage);
     const auto run = open_recorded_run(options.record, options.rerun);
     if (!run) return report_error(run.error());
-    if (const Status writable = check_writable(options.junit); !writable) return report_error(writable.error());
+    const Status apart =
+        check_file_roles({{"the record's model", (*run)->record.run.model}}, {{"--junit", options.junit}});
+    if (!apart) return report_error(apart.error(), kExitBadUsage);
+    auto junit = files::OutputFile::create(options.junit);
+    if (!junit) return report_error(junit.error());
     std::vector<Verification> verifications;
     for (const records::Schedule& schedule :
          options.all_schedules ? all_schedules((*run)->profile) : std::vector<records::Schedule>{*under}) {
@@ -44,10 +48,8 @@ int run_verify_command(const VerifyOptions& options) {
     } else {
         fmt::print("{}", verify_table(**run, verifications));
     }
-    if (!options.junit.empty()) {
-        const Status written = reference::write_file(options.junit, verify_junit(**run, verifications));
-        if (!written) return report_error(written.error());
-    }
+    if (const Status written = junit->finish_with(verify_junit(**run, verifications)); !written)
+        return report_error(written.error());
     for (const Verification& verification : verifications) {
         if (!verification.identical()) return kExitDifference;
     }
@@ -70,7 +72,7 @@ void add_verify_command(CLI::App& app, int& exit_code) {
         ->excludes(under);
     verb->add_flag("--follow-tokens", options->follow_tokens,
                    "a token that differs is not what is looked for, but what was computed before it");
-    verb->add_option("--junit", options->junit, "writes the result as a JUnit report, too")->type_name("FILE");
+    add_output_option(*verb, "--junit", options->junit, "writes the result as a JUnit report, too");
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_verify_command(*options); });
 }

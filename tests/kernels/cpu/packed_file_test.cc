@@ -11,6 +11,7 @@
 #include <iterator>
 
 #include "engine/base/check.h"
+#include "files/output_file.h"
 #include "reference/model/load_model.h"
 #include "reference/model/random_model.h"
 #include "reference/model/write_checkpoint.h"
@@ -135,6 +136,21 @@ RC_GTEST_FIXTURE_PROP(PackedFileTest, DamageIsAnErrorOrPackedAnewAndNeverOtherWe
         RC_ASSERT(!kept->were_kept);
         RC_ASSERT(same_pairs(kept->weights, model));
     }
+}
+
+TEST_F(PackedFileTest, AStartDoesNotWaitForAnotherThatWritesTheFile) {
+    const Model model = load();
+    {
+        const auto other = files::OutputFile::create(file());
+        ASSERT_TRUE(other);
+        const auto kept = keep(model);
+        ASSERT_TRUE(kept) << kept.error().message;
+        EXPECT_FALSE(kept->were_kept);
+        EXPECT_TRUE(same_pairs(kept->weights, model));
+        EXPECT_FALSE(fs::exists(file()));
+    }
+    ASSERT_TRUE(keep(model));
+    EXPECT_TRUE(keep(model)->were_kept);
 }
 
 TEST_F(PackedFileTest, DamageInThePairsIsFound) {

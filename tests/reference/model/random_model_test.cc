@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/base/digest.h"
+#include "files/output_file.h"
 #include "reference/model/config_json.h"
 #include "reference/model/load_model.h"
 #include "reference/model/presets.h"
@@ -199,6 +200,16 @@ TEST(WriteCheckpoint, RefusesToOverwrite) {
     const Status again = write_random_checkpoint(config, 1, scratch.path());
     ASSERT_FALSE(again);
     EXPECT_NE(again.error().message.find("config.json: already exists"), std::string::npos) << again.error().message;
+}
+
+TEST(WriteCheckpoint, RefusesAFolderThatIsBeingWritten) {
+    const tests::ScratchFolder scratch;
+    const auto other = files::OutputFile::create(scratch.path() / "config.json");
+    ASSERT_TRUE(other);
+    const Status written = write_random_checkpoint(*preset("tiny-llama"), 1, scratch.path());
+    ASSERT_FALSE(written);
+    EXPECT_NE(written.error().message.find("config.json: is being written"), std::string::npos);
+    EXPECT_FALSE(std::filesystem::exists(scratch.path() / "model.safetensors"));
 }
 
 TEST(WriteCheckpoint, RefusesAConfigThatItsFamilyCannotExpress) {

@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <fstream>
 #include <iterator>
 
@@ -99,6 +101,75 @@ TEST(RecordFile, WhatIsNoRecordIsRefused) {
     EXPECT_THAT(error_of("VERBATIM RECORD\nxxx"), HasSubstr("cut off in its head"));
     EXPECT_THAT(read_record("/nowhere/x.rec").error().message, HasSubstr("/nowhere/x.rec: cannot be read"));
     EXPECT_FALSE(RecordWriter::create("/nowhere/x.rec", {}));
+}
+
+// A run that fails or is killed leaves the good record before it, and what it recorded itself.
+TEST(RecordFile, WhileItIsWrittenItIsThePartialFile) {
+    RecordScene scene;
+    scene.more_tokens = 60;
+    const Record record = scene.record(DigestLevel::kHeads);
+    const ScratchFolder folder;
+    const std::string path = folder.write("run.rec", "former");
+    {
+        const auto writer = RecordWriter::create(path, record.run);
+        ASSERT_TRUE(writer) << writer.error().message;
+        for (const Entry& entry : record.entries) (*writer)->add(entry);
+        const auto seen = read_record(path + ".partial");
+        ASSERT_TRUE(seen) << seen.error().message;
+        EXPECT_GT(seen->entries.size(), record.entries.size() / 2) << "all but the last 16 steps";
+        EXPECT_NE(seen->cut_off, "");
+        const auto second = RecordWriter::create(path, record.run);
+        ASSERT_FALSE(second);
+        EXPECT_THAT(second.error().message, HasSubstr("run.rec: is being written"));
+    }
+    EXPECT_EQ(bytes_at(path).size(), 6U) << "the run was not over";
+    const auto left = read_record(path + ".partial");
+    ASSERT_TRUE(left) << left.error().message;
+    EXPECT_EQ(left->entries, record.entries);
+
+    const auto next = RecordWriter::create_file(path);
+    ASSERT_TRUE(next);
+    EXPECT_EQ(next->moved(), path + ".partial.1");
+    EXPECT_TRUE(read_record(path + ".partial.1"));
+}
+
+TEST(RecordFile, TheFirstWriteThatFailsIsSaidAndEndsTheRecord) {
+    RecordScene scene;
+    scene.more_tokens = 200;
+    const Record record = scene.record(DigestLevel::kOps);
+    const ScratchFolder folder;
+    const std::string path = folder.write("run.rec", "former");
+    const auto writer = RecordWriter::create(path, record.run);
+    ASSERT_TRUE(writer) << writer.error().message;
+    int num_said = 0;
+    (*writer)->on_failure([&](const Error& failure) {
+        ++num_said;
+        EXPECT_THAT(failure.message, HasSubstr("run.rec: cannot be written: File too large"));
+        EXPECT_THAT(failure.message, HasSubstr("run.rec.partial"));
+    });
+    // A limit on the size of files stands for a full disk.
+    rlimit before = {};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto limit = static_cast<rlim_t>(written(record).size() / 2);
+    const rlimit small = {limit, before.rlim_max};
+    const auto former = std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    for (const Entry& entry : record.entries) (*writer)->add(entry);
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, former);
+    EXPECT_EQ(num_said, 1);
+    EXPECT_TRUE((*writer)->failed());
+    EXPECT_LE((*writer)->file_bytes(), static_cast<int64_t>(limit));
+    (*writer)->finish(*record.end);
+    const Status closed = (*writer)->close();
+    ASSERT_FALSE(closed);
+    EXPECT_EQ(closed.error().kind, ErrorKind::kMachine);
+    EXPECT_EQ(num_said, 1);
+    EXPECT_EQ(bytes_at(path).size(), 6U);
+    const auto left = read_record(path + ".partial");
+    ASSERT_TRUE(left) << left.error().message;
+    EXPECT_GT(left->entries.size(), 0U);
+    EXPECT_LT(left->entries.size(), record.entries.size());
 }
 
 TEST(RecordFile, HeadsOfOtherVersionsSayWhatIsWrong) {

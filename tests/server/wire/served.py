@@ -19,14 +19,15 @@ def skip(reason):
 class Served:
     """`with Served(program, "--api-key-file", path) as server:` and server.base is its address."""
 
-    def __init__(self, program, *flags, cache="128MiB", bare=False, env=None, errors=None):
+    def __init__(self, program, *flags, cache="128MiB", bare=False, env=None, errors=None, ends_with=0,
+                 before=None):
         plain = [] if bare else ["--threads", "1", "--cache", cache, "--ledger", "none"]
         self.command = [program, "serve", "--port", "0", *plain, *flags]
-        self.env, self.errors = env, errors
+        self.env, self.errors, self.ends_with, self.before = env, errors, ends_with, before
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=self.errors, env=self.env,
-                                        text=True)
+                                        preexec_fn=self.before, text=True)
         line = self.process.stdout.readline()
         if " at http://" not in line:
             self.process.kill()
@@ -42,7 +43,7 @@ class Served:
             self.process.kill()
             self.process.wait()
             raise
-        assert self.process.returncode == 0, f"the server ended with {self.process.returncode}"
+        assert self.process.returncode == self.ends_with, f"the server ended with {self.process.returncode}"
 
     def ask(self, path, body=None, headers=None):
         """Status and JSON (or text) of one request."""

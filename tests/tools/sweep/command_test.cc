@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "files/output_file.h"
 #include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {
@@ -101,6 +102,18 @@ TEST(SweepCommand, AnInterruptedSweepGoesOn) {
     const std::string kept = files.write("kept", lines[0] + marked);
     ASSERT_EQ(sweep(kept).exit_code, kExitOk);
     EXPECT_THAT(file_bytes(kept), HasSubstr("\"requests\":201"));
+}
+
+TEST(SweepCommand, ResultsThatAreBeingWrittenAreLeftAlone) {
+    const tests::ScratchFolder folder;
+    const std::string to = folder.write("points", "of another sweep, which goes on\n");
+    const auto other = files::OutputFile::create(to);
+    ASSERT_TRUE(other);
+    const Outcome second = sweep(to);
+    EXPECT_EQ(second.exit_code, kExitMachine);
+    EXPECT_THAT(second.err, HasSubstr("points: is being written"));
+    EXPECT_EQ(file_bytes(to), "of another sweep, which goes on\n");
+    EXPECT_THAT(sweep("/dev/null").err, HasSubstr("/dev/null: is no regular file"));
 }
 
 TEST(SweepCommand, ShardsMakeTheSamePoints) {

@@ -131,14 +131,6 @@ TEST(TraceConvert, FlagsChangeWhatIsWritten) {
     }
 }
 
-TEST(TraceConvert, WritesOverItsOwnInputOnlyWhenItHasReadIt) {
-    const tests::ScratchFolder files;
-    const std::string file = files.write("log", kBurstGpt);
-    const std::string elsewhere = converted(file, files.path("elsewhere.csv"));
-    EXPECT_EQ(converted(file, file), elsewhere);
-    EXPECT_EQ(converted(file, file), elsewhere);
-}
-
 // --- stats
 
 TEST(TraceStats, TheTableNamesEverythingThatTheJsonCounts) {
