@@ -1,6 +1,7 @@
 # tools/setup.sh: what tools/verbatim and tools/check share. Sourced by bash with `root` set to the repository.
 #   install_missing_packages [tests]   installs what tools/packages.txt lists and this machine lacks; with `tests`,
 #                                      what the tests alone need, too
+#   install_test_environment           installs the tests' Python packages into build/python, where pip reaches an index
 #   build_preset NAME FLAGS... configures and builds a preset of CMakePresets.json; the flags are ninja's
 # Everything is said on stderr. Exit code 4: the machine is in the way (as in tools/program/cli.h).
 
@@ -62,6 +63,12 @@ install_missing_packages() {
         die "apt-get could not install them: its own message is above"
     missing=$(missing_packages "$@")
     [ -z "$missing" ] || die "installed, and yet not found: $missing (tools/packages.txt names the files looked for)"
+}
+
+# What cannot be had is skipped by the tests that need it, which say so.
+install_test_environment() {
+    say "verbatim: the tests' Python packages (tests/requirements.txt) in build/python"
+    (cd "$root" && python3 -B tests/environment.py build/python) >&2 || true
 }
 
 # Configures quietly (all of it is shown when it fails) and builds with as many jobs as the machine has cores.

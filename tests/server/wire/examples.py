@@ -53,7 +53,7 @@ def check(document, base):
 
 def main():
     if shutil.which("curl") is None:
-        skip("curl is not installed")
+        skip("curl is not installed: `apt-get install curl` brings it")
     with Served(program()) as server:
         for document in sys.argv[2:]:
             check(document, server.base)

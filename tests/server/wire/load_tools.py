@@ -131,7 +131,7 @@ def with_headers(server):
 def main():
     tool = sys.argv[2]
     if tool in ("wrk", "slowhttptest") and shutil.which(tool) is None:
-        skip(f"{tool} is not installed (Debian: {tool})")
+        skip(f"{tool} is not installed: `apt-get install {tool}` brings it")
     with Served(program(), "--max-requests", "1100") as server:
         {"wrk": with_wrk, "slowhttptest": with_slowhttptest, "stalled": with_stalled_readers,
          "half-open": with_half_open, "headers": with_headers}[tool](server)

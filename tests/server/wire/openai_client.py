@@ -13,7 +13,8 @@ try:
 except ImportError:
     python = pathlib.Path(sys.argv[2]) / "bin" / "python"
     if not python.exists() or sys.executable == str(python):
-        skip("no openai client: Wire.Environment says why")
+        skip("no openai client, Wire.Environment says why: where pip reaches a package index, "
+             f"`python3 -B tests/environment.py {sys.argv[2]} openai` brings it")
     os.execv(python, [str(python), "-B", *sys.argv])
 
 QUESTION = [{"role": "user", "content": "Write a function that adds two numbers."}]

@@ -107,7 +107,7 @@ def main():
     names = ("chromium", "chromium-browser", "chromium-headless-shell")
     chromium = next((found for found in map(shutil.which, names) if found), None)
     if chromium is None:
-        skip("chromium is not installed (Debian: chromium or chromium-headless-shell)")
+        skip("chromium is not installed: `apt-get install chromium-headless-shell` brings it")
     with Served(program()) as server, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         forks = server.ask("/v1/conversations/nobody")[1].get("error", {}).get("code") != "unknown_url"
         browser = Browser(chromium, folder)

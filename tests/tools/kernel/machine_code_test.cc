@@ -141,7 +141,8 @@ TEST(EmulatedPerf, SaysWhatNvccMakesOfAFile) {
     const ScratchFolder folder;
     const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cu";
     const auto codes = machine_code(file, {}, folder);
-    if (!codes && codes.error().message.find("cannot be started") != std::string::npos) GTEST_SKIP() << "no nvcc here";
+    if (!codes && codes.error().message.find("cannot be started") != std::string::npos)
+        GTEST_SKIP() << "no nvcc: NVIDIA's CUDA toolkit brings it";
     ASSERT_TRUE(codes.has_value()) << codes.error().message;
     ASSERT_EQ(codes->size(), 1u);
     EXPECT_EQ(codes->at(0).kernel, "RmsNorm");

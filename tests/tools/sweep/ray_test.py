@@ -1,45 +1,23 @@
 #!/usr/bin/env python3
 """A sweep whose shards are Ray tasks has the bytes of the sweep without Ray.
 
-    ray_test.py VERBATIM SOURCE_DIR SCRATCH_DIR
+    ray_test.py VERBATIM SOURCE_DIR SCRATCH_DIR ENVIRONMENT
 
-Makes an environment with `ray` from PyPI in SCRATCH_DIR, once. Exit code 77: PyPI cannot be reached, and nothing was
-tested.
+Installs `ray` into ENVIRONMENT (tests/environment.py). Exit code 77: it cannot be had, and nothing was tested.
 """
 
 import pathlib
 import subprocess
 import sys
 import tempfile
-import venv
-
-SKIPPED = 77
-RAY = "ray>=2.9,<3"
-
-
-def environment(folder):
-    """The environment's python, or why there is none."""
-    python = folder / "bin" / "python"
-    ready = folder / "ready"
-    if not ready.exists():
-        venv.create(folder, with_pip=True, clear=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "10", RAY]
-        done = subprocess.run(install, capture_output=True, text=True)
-        if done.returncode != 0:
-            return None, done.stderr.strip().splitlines()[-1:]
-        ready.touch()
-    return python, None
 
 
 def main():
-    verbatim, source, scratch = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
-    try:
-        python, why = environment(scratch / "ray_env")
-    except (OSError, subprocess.CalledProcessError) as failure:  # no ensurepip, no room
-        python, why = None, failure
-    if python is None:
-        print(f"skipped: {RAY} cannot be had from PyPI: {why}")
-        return SKIPPED
+    verbatim, source, scratch, environment = sys.argv[1], *map(pathlib.Path, sys.argv[2:])
+    have = subprocess.run([sys.executable, "-B", source / "tests/environment.py", environment, "ray"], check=False)
+    if have.returncode != 0:
+        return have.returncode
+    python = environment / "bin" / "python"
     flags = ["--trace", str(source / "traces/data/mooncake_conversation_trace.jsonl.gz"), "--limit", "150"]
     flags += ["--memory", "20GB,60GB", "--cache-mode", "exact,block-aligned"]
     with tempfile.TemporaryDirectory(dir=scratch) as folder:

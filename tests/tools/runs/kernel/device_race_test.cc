@@ -162,7 +162,7 @@ TEST_F(WithGpu, ItIsFoundAndWithoutASanitizerTheEmulatorAloneLooks) {
 }
 
 TEST_F(WithGpu, AFindingIsAVerdictWithToolAndLine) {
-    if (!fs::exists("/usr/local/cuda/bin/nvcc")) GTEST_SKIP() << "no nvcc";
+    if (!fs::exists("/usr/local/cuda/bin/nvcc")) GTEST_SKIP() << "no nvcc: NVIDIA's CUDA toolkit brings it";
     stand_in("synccheck", kSynccheck, 86);
     const Outcome outcome = race();
     EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
@@ -173,7 +173,7 @@ TEST_F(WithGpu, AFindingIsAVerdictWithToolAndLine) {
 }
 
 TEST_F(WithGpu, AToolThatBreaksHasLookedAtNothing) {
-    if (!fs::exists("/usr/local/cuda/bin/nvcc")) GTEST_SKIP() << "no nvcc";
+    if (!fs::exists("/usr/local/cuda/bin/nvcc")) GTEST_SKIP() << "no nvcc: NVIDIA's CUDA toolkit brings it";
     stand_in("initcheck", "========= Error: No attachable process found\n", 3);
     const Outcome outcome = race();
     EXPECT_EQ(outcome.exit_code, 1) << outcome.out;

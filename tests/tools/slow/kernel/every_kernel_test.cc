@@ -60,7 +60,8 @@ TEST_P(NewKernels, AreCudaToo) {
     const ScratchFolder folder;
     const std::string file = fmt::format("{}/kernels/sandbox/naive/{}.cu", VERBATIM_SOURCE_DIR, GetParam());
     const auto codes = machine_code(file, {}, folder);
-    if (!codes && codes.error().message.find("cannot be started") != std::string::npos) GTEST_SKIP() << "no nvcc here";
+    if (!codes && codes.error().message.find("cannot be started") != std::string::npos)
+        GTEST_SKIP() << "no nvcc: NVIDIA's CUDA toolkit brings it";
     ASSERT_TRUE(codes.has_value()) << codes.error().message;
     EXPECT_GE(codes->size(), 1u);
     for (const MachineCode& code : *codes) {
