@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,6 +35,7 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/run_recording.h"
 
@@ -205,6 +207,11 @@ Status open_ledger(const ServeOptions& options, LoadedModel& loaded) {
     if (address.empty()) {
         ASSIGN_OR_RETURN(address, default_ledger(fmt::format("{}-{}", served_name(options), digest.substr(0, 8))));
     }
+    // It is written, too, and need not be there yet.
+    constexpr std::string_view kSqlite = "sqlite://";
+    const std::string file = address.starts_with(kSqlite) ? address.substr(kSqlite.size()) : address;
+    if (address != "none")
+        RETURN_IF_ERROR(check_file_roles({}, {{"--ledger", file}, {"--record", options.record.path}}));
     ASSIGN_OR_RETURN(std::unique_ptr<LedgerStore> store, make_ledger_store(address));
     loaded.ledger = std::make_unique<ConversationLedger>(std::move(store));
     RETURN_IF_ERROR(loaded.ledger->open({.tokenizer = digest, .vocab_size = loaded.model->config.vocab_size}));

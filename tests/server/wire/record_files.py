@@ -83,6 +83,15 @@ def check_full_disk(record):
     assert content(record + ".partial").startswith(MAGIC)
 
 
+def check_ledger(path):
+    """A record is not written over the ledger, which need not be there yet."""
+    for address in (path, "sqlite://" + path):
+        both = subprocess.run([program(), "serve", "--port", "0", "--ledger", address, "--record", path],
+                              capture_output=True, text=True, timeout=60, check=False)
+        assert both.returncode == 3 and "are one file" in both.stderr, both
+        assert not os.path.exists(path)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         record = os.path.join(folder, "run.rec")
@@ -90,6 +99,7 @@ def main():
             file.write(b"former")
         check_kill(record)
         check_full_disk(record)
+        check_ledger(os.path.join(folder, "both"))
     print("records stay whole")
 
 
