@@ -1,6 +1,7 @@
 #include "server/engine_host.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -197,6 +198,11 @@ void EngineHost::keep_log_probs(const StepPlan& plan) {
 void EngineHost::recover(const std::string& why) {
     const Result<HostExecutor> fresh = config_.replacement ? config_.replacement() : error("{}", why);
     if (!fresh) return fail(config_.replacement ? fmt::format("{}; then: {}", why, fresh.error().message) : why);
+    const NumericsIds& wanted = engine_.scheduler().numerics_ids();
+    if (const NumericsIds got = numerics_ids_of(*fresh->executor); got != wanted) {
+        return fail(fmt::format("{}; then: the fresh executor computes in {}, wanted {}", why, fmt::join(got, " and "),
+                                fmt::join(wanted, " and ")));
+    }
     executor_ = *fresh;
     engine_.replace_executor(*executor_.executor);
     ++num_replaced_executors_;
@@ -402,7 +408,7 @@ void EngineHost::deliver(Live& live, TokenId token) {
         live.log_probs.pop_front();
     }
     if (live.is_second_try && live.num_repeated < live.told.size()) {
-        CHECK_EQ(live.told[live.num_repeated++], token);
+        ++live.num_repeated;  // the same token: else the engine ends the turn (ChatRequest::known_output)
         return;
     }
     if (config_.replacement && !live.is_second_try) live.told.push_back(token);

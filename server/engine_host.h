@@ -4,7 +4,7 @@
 //   O2  at most max_requests requests are in at a time, of max_prompt_tokens together; another one is refused at once
 //   O3  every request that was taken in gets one last update, whatever becomes of it
 //   O4  a turn that its executor failed is tried again once, on a fresh one; what the client has of it is not told
-//       twice, and is the same
+//       twice, and is the same, or the turn fails (FinishReason::kAnswerChanged)
 //   O5  a turn of a conversation has its last update when the ledger has kept it, or says why it cannot; what names a
 //       conversation is begun when the ledger has kept all that the conversation has committed, so that no answer and
 //       no refusal says what a kill would take back

@@ -408,6 +408,14 @@ void Engine::end(Sequence& sequence, EngineEvent finished) {
     sequences_.erase(sequence.id);
 }
 
+// A second try that fails before it comes as far as the first one knows no less.
+void Engine::keep_known_output(Sequence& sequence) {
+    std::vector<TokenId>& known = sequence.request.known_output;
+    CHECK_LE(sequence.num_emitted, sequence.output.size());
+    if (sequence.num_emitted <= known.size()) return;
+    known.assign(sequence.output.begin(), sequence.output.begin() + static_cast<std::ptrdiff_t>(sequence.num_emitted));
+}
+
 // Nothing that was not materialised will be: whoever computes next has nothing left to write of these steps.
 void Engine::fail_step() {
     CHECK(step_open_, "no step is open after step {}", next_step_ - 1);
@@ -421,6 +429,7 @@ void Engine::fail_step() {
     for (const RequestId id : running) {
         Sequence& sequence = sequence_of(id);
         sequence.request.seed = sequence.request.sampling.seed;
+        keep_known_output(sequence);
         failed_turns_.push_back({id, sequence.request});
         end(sequence, {.reason = FinishReason::kExecutorFailed});
     }

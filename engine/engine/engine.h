@@ -75,7 +75,8 @@ struct EngineEvent {
     friend bool operator==(const EngineEvent&, const EngineEvent&) = default;
 };
 
-// A turn that ended because the executor failed: what a client would send again, with the seed that it was drawn with.
+// A turn that ended because the executor failed: what a client would send again, with the seed that it was drawn with
+// and the tokens that the client already has.
 struct FailedTurn {
     RequestId request{};
     ChatRequest again;
@@ -185,6 +186,7 @@ private:
     HeadId publish(Pending pending);
     void commit(Sequence& sequence, Pending pending);
     void end(Sequence& sequence, EngineEvent finished);
+    static void keep_known_output(Sequence& sequence);
     void drop_snapshots(const ConversationKey& key);
     [[nodiscard]] bool is_deterministic(const std::string& numerics_id) const;
     Digest digest_of(const Pending& pending);

@@ -63,6 +63,11 @@ bool Engine::take_token(Sequence& sequence, TokenId token) {
         token = sequence.request.forced_output.at(static_cast<int64_t>(sequence.output.size()));
     }
     CHECK(token >= 0 && token < store_.vocab_size(), "the executor drew token {} of {}", token, store_.vocab_size());
+    const std::vector<TokenId>& known = sequence.request.known_output;
+    if (sequence.output.size() < known.size() && known[sequence.output.size()] != token) {
+        end(sequence, {.reason = FinishReason::kAnswerChanged});
+        return false;
+    }
     ++stats_.generated_tokens;
     sequence.output.push_back(token);
     recorder_.on_token(sequence.id, token);

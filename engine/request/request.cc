@@ -102,6 +102,7 @@ const char* name(FinishReason reason) {
         case FinishReason::kNonFinite: return "non_finite";
         case FinishReason::kExecutorFailed: return "executor_failed";
         case FinishReason::kLeaseLost: return "lease_lost";
+        case FinishReason::kAnswerChanged: return "answer_changed";
     }
     CHECK(false, "finish reason {}", static_cast<int>(reason));
 }

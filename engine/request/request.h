@@ -71,6 +71,9 @@ struct ChatRequest {
     // It attaches only to heads that were made by its own arithmetic. False: to any head, and its own are mixed then.
     bool deterministic = true;
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
+    // What the client already has of this turn, which an executor took with it when it failed: a turn that draws other
+    // tokens ends as kAnswerChanged.
+    std::vector<TokenId> known_output;
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("conversation", self.conversation);
@@ -87,12 +90,13 @@ struct ChatRequest {
         visit("use_cache", self.use_cache);
         visit("deterministic", self.deterministic);
         visit("forced_output", self.forced_output);
+        visit("known_output", self.known_output);
     }
     friend bool operator==(const ChatRequest&, const ChatRequest&) = default;
 };
 
 // What the request asks for: a turn_id stands for one request, told by this. Not where it stands (parent), how it is
-// served, or its seed: a turn that is sent again after a failure carries the one that it was drawn with.
+// served, its seed or its known output: a turn that is sent again after a failure carries those of its first try.
 [[nodiscard]] Digest content_digest(const ChatRequest& request);
 
 inline constexpr size_t kMaxStopStrings = 256;       // of one request
@@ -108,7 +112,8 @@ enum class FinishReason : uint8_t {
     kAborted,     // by the client
     kNonFinite,   // a NaN or infinity (N8): with layer and step
     kExecutorFailed,
-    kLeaseLost,  // it ran to its end and could not commit: its lease had been revoked
+    kLeaseLost,      // it ran to its end and could not commit: its lease had been revoked
+    kAnswerChanged,  // known_output is not what the executor draws
 };
 [[nodiscard]] const char* name(FinishReason reason);
 

@@ -21,6 +21,12 @@ ApiError failed_error(const HostUpdate& update, ApiKind kind) {
     if (update.kind == Kind::kFailed) return {503, "the executor failed: " + update.failure, "", "failed"};
     if (update.end->reason == FinishReason::kExecutorFailed)
         return {503, "the executor failed: try again", "", name(update.end->reason)};
+    if (update.end->reason == FinishReason::kAnswerChanged) {
+        return {503,
+                "the executor failed in this answer, and the one in its place drew other tokens than the answer "
+                "already has: nothing is committed, ask again",
+                "", name(update.end->reason)};
+    }
     return {500, fmt::format("the turn ended: {}", name(update.end->reason)), "", name(update.end->reason)};
 }
 

@@ -335,6 +335,7 @@ void HashExecutor::check_cell(const Cell& cell, int64_t position, uint64_t prefi
 TokenId HashExecutor::draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling,
                            Arithmetic arithmetic) const {
     uint64_t hash = extend(read_hash, static_cast<uint64_t>(position));
+    if (config_.draws != 0) hash = extend(hash, config_.draws);
     if (sampling.temperature > 0) hash = extend(hash, sampling.seed ^ std::bit_cast<uint32_t>(sampling.temperature));
     const uint64_t ordinary = mix(hash ^ kOrdinarySalt);
     if (maker(arithmetic) == 2 && ordinary % 4 == 0) hash = ordinary;

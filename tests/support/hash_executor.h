@@ -39,6 +39,7 @@ struct HashExecutorConfig {
     std::string numerics_id = "hash/1";
     // Of ordinary requests, which now and then draw something else in it; empty: the same.
     std::string ordinary_numerics_id;
+    uint64_t draws = 0;        // executors with another number here draw other tokens from the same bytes
     uint64_t fail_one_in = 0;  // of steps execute() returns an error, by their number; 0: of none
 };
 

@@ -217,6 +217,65 @@ TEST(Streams, AFreshExecutorGoesOnFromTheLedgersTokens) {
     EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(600, 1))).num_reused_tokens, 21);
 }
 
+// The client has two tokens. The fresh executor draws others: the turn must end, and must not commit. A turn that was
+// still in its prompt has nothing that could disagree.
+TEST(Streams, ATurnWhoseFreshExecutorDrawsOtherTokensFailsAlone) {
+    EngineScene scene({.step_tokens = 12, .fail_at_step = 3});
+    const RequestId answered = scene.submit(scene.history("a", kPrompt));
+    const RequestId in_prompt = scene.submit(scene.history("b", iota_tokens(300, 60)));
+    Result<bool> stepped = true;
+    while ((stepped = scene.engine.step())) {
+    }
+    ASSERT_EQ(stepped.error().message, "step 3: told to fail");
+    HashExecutorConfig other{.pools = scene.options.pools()};
+    other.draws = 1;
+    HashExecutor fresh(other);
+    scene.engine.replace_executor(fresh);
+    static_cast<void>(scene.engine.take_events());
+    const std::vector<FailedTurn> failed = scene.engine.take_failed_turns();
+    ASSERT_EQ(failed.size(), 2u);
+    EXPECT_EQ(failed[0].request, answered);
+    EXPECT_EQ(failed[0].again.known_output, scene.expected(kPrompt, 3));
+    EXPECT_EQ(failed[1].request, in_prompt);
+    EXPECT_TRUE(failed[1].again.known_output.empty());
+    EXPECT_EQ(content_digest(failed[0].again), content_digest(scene.history("a", kPrompt)));
+    const EngineEvent changed = scene.complete(failed[0].again);
+    EXPECT_EQ(changed.reason, FinishReason::kAnswerChanged);
+    EXPECT_FALSE(changed.committed);
+    EXPECT_EQ(changed.num_output_tokens, 0);
+    EXPECT_TRUE(scene.streamed(changed.request).empty());
+    EXPECT_EQ(scene.engine.ledger().find(scene.key("a")), nullptr);
+    EXPECT_TRUE(scene.complete(failed[1].again).committed);
+    EXPECT_TRUE(scene.complete(scene.history("a", kPrompt)).committed);
+    scene.EngineRig::expect_home();
+}
+
+// A second failure, before the turn has come as far as it was: what the client has does not become less.
+TEST(Streams, WhatAClientHasOfATurnOutlivesASecondFailure) {
+    EngineScene scene({.fail_at_step = 3});
+    scene.submit(scene.history("a", kPrompt, 6));
+    while (scene.engine.step()) {
+    }
+    std::vector<FailedTurn> failed = scene.engine.take_failed_turns();
+    ASSERT_EQ(failed.size(), 1u);
+    const std::vector<TokenId> had = failed[0].again.known_output;
+    EXPECT_EQ(had, scene.expected(kPrompt, 3));
+    HashExecutor second({.pools = scene.options.pools(), .fail_at_step = 5});
+    scene.engine.replace_executor(second);
+    ASSERT_TRUE(scene.engine.submit(failed[0].again));
+    while (scene.engine.step()) {
+    }
+    failed = scene.engine.take_failed_turns();
+    ASSERT_EQ(failed.size(), 1u);
+    EXPECT_EQ(failed[0].again.known_output, had);
+    HashExecutor third({.pools = scene.options.pools()});
+    scene.engine.replace_executor(third);
+    static_cast<void>(scene.engine.take_events());
+    const EngineEvent event = scene.complete(failed[0].again);
+    EXPECT_TRUE(event.committed);
+    EXPECT_EQ(scene.streamed(event.request), scene.expected(kPrompt, 6));
+}
+
 TEST(Streams, WhatLateStepsFreeComesHomeWithoutAnotherRequest) {
     EngineScene scene({.lag_steps = 3});
     scene.complete(scene.history("a", kPrompt));

@@ -70,8 +70,8 @@ TEST(ErrorCodes, EveryOneStandsInTheDocument) {
         EXPECT_TRUE(codes.contains(known)) << known << ": is it written in another way now?";
     for (size_t i = 0; i < static_cast<size_t>(RefusalReason::kCount); ++i)
         codes.insert(server::api_error({static_cast<RefusalReason>(i), "", {}}).code);
-    for (const FinishReason reason :
-         {FinishReason::kNonFinite, FinishReason::kExecutorFailed, FinishReason::kLeaseLost})
+    for (const FinishReason reason : {FinishReason::kNonFinite, FinishReason::kExecutorFailed, FinishReason::kLeaseLost,
+                                      FinishReason::kAnswerChanged})
         codes.insert(name(reason));
     EXPECT_GT(codes.size(), 30u);
     const std::string document = text_of(std::filesystem::path(VERBATIM_SOURCE_DIR) / "docs" / "serve.md");

@@ -372,6 +372,40 @@ TEST(HttpBehaviour, ATurnIsTriedAgainOnce) {
     EXPECT_EQ(scene.host().view().num_replaced_executors, 2);
 }
 
+// The answer may not go on with other tokens than its client has, and the server may not end.
+TEST(HttpBehaviour, AnAnswerThatAFreshExecutorDrawsOtherwiseFailsAndTheServerGoesOn) {
+    for (const bool stream : {true, false}) {
+        HttpSceneConfig config;
+        config.executor.fail_at_step = 5;
+        config.replaces_executor = true;
+        config.second_draws_other = true;
+        HttpScene scene(config);
+        const HttpAnswer answer = scene.chat(hello({{"stream", stream}, {"conversation_id", "c"}}));
+        EXPECT_EQ(answer.status, stream ? 200 : 503) << answer.body;
+        const json error = stream ? json::parse(answer.events().back()) : answer.json();
+        EXPECT_EQ(error["error"]["code"], "answer_changed") << answer.body;
+        EXPECT_THAT(answer.body, Not(HasSubstr("[DONE]")));
+        scene.wait_until_idle();
+        const std::string metrics = scene.ask(get("/metrics")).body;
+        EXPECT_THAT(metrics, HasSubstr("verbatim:replaced_executors_total{model_name=\"tiny-python\"} 1"));
+        EXPECT_THAT(metrics, HasSubstr("verbatim:commits_total{model_name=\"tiny-python\"} 0"));
+        EXPECT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);
+    }
+}
+
+TEST(HttpBehaviour, AFreshExecutorOfAnotherArithmeticIsAFailure) {
+    HttpSceneConfig config;
+    config.executor.fail_at_step = 5;
+    config.host.replacement = []() -> Result<server::HostExecutor> {
+        static HashExecutor other({.vocab_size = 2048, .numerics_id = "hash/2"});
+        return server::HostExecutor{&other, nullptr};
+    };
+    HttpScene scene(config);
+    EXPECT_EQ(scene.chat(hello()).status, 503);
+    EXPECT_EQ(scene.ask(get("/ready")).status, 503);
+    EXPECT_THAT(scene.host().failure(), HasSubstr("the fresh executor computes in hash/2 and hash/2, wanted hash/1"));
+}
+
 // The same conversation, alone and among others that disconnect and ask again, cached and not: the same answers.
 std::vector<std::string> three_turns(HttpScene& scene, bool use_cache) {
     std::vector<std::string> answers;

@@ -34,6 +34,7 @@ EngineConfig scene_engine(const HttpSceneConfig& config) {
 HashExecutorConfig second_executor(const HttpSceneConfig& scene) {
     HashExecutorConfig config = scene.executor;
     config.fail_at_step = scene.second_fails_at;
+    config.draws = scene.second_draws_other ? 1 : 0;
     return config;
 }
 

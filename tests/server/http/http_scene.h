@@ -106,6 +106,7 @@ struct HttpSceneConfig {
     EngineHostConfig host = {.max_requests = 64};
     bool replaces_executor = false;  // a failed one by a second one
     int64_t second_fails_at = -1;    // step of the second one
+    bool second_draws_other = false;     // tokens than the first one
     bool shows_logits = false;       // made up: of every slot the same row
     bool is_loaded = true;           // serve() is called
     std::string api_keys;            // of the file; empty: none
