@@ -58,7 +58,7 @@ public:
 
     Result<RerunEnd> run() {
         for (int64_t steps = 0; steps != options_.max_steps; ++steps) {
-            make_due(false);
+            RETURN_IF_ERROR(make_due(false));
             if (parted() || engine_.idle()) break;
             RETURN_IF_ERROR(take_step());
             if (parted()) break;
@@ -82,35 +82,38 @@ private:
     }
 
     // But a step's failure: that is the executor's.
-    void make_due(bool in_open_step) {
+    Status make_due(bool in_open_step) {
         for (; !parted() && next() != nullptr && is_due(*next(), in_open_step); ++end_.num_calls) {
-            if (next()->kind == CallKind::kFailStep) return;
-            make(*next());
+            if (next()->kind == CallKind::kFailStep) return {};
+            RETURN_IF_ERROR(make(*next()));
         }
+        return {};
     }
-    void make(const Call& call) {
+    Status make(const Call& call) {
         if (call.kind == CallKind::kReplaceExecutor) return replace_executor(call.in_open_step);
         const RequestId id = make_call(call, engine_);
-        if (call.kind != CallKind::kSubmit || id == call.id) return;
+        if (call.kind != CallKind::kSubmit || id == call.id) return {};
         end_.parted = fmt::format("step {}: the request for conversation '{}' was {}, and is {} now", call.step,
                                   call.request.conversation.conversation_id, index(call.id), index(id));
+        return {};
     }
-    void replace_executor(bool in_open_step) {
+    Status replace_executor(bool in_open_step) {
         if (!options_.fresh_executor) {
             end_.parted = fmt::format("step {}: a fresh executor came, and none is here", engine_.next_step());
-            return;
+            return {};
         }
         if (in_open_step || !engine_.idle()) {
             end_.parted = fmt::format("step {}: a fresh executor came, and turns run now", engine_.next_step());
-            return;
+            return {};
         }
-        executor_ = &options_.fresh_executor();
+        ASSIGN_OR_RETURN(executor_, options_.fresh_executor());
         engine_.replace_executor(*executor_);
+        return {};
     }
 
     Status take_step() {
         const StepPlan& plan = engine_.plan_step();
-        make_due(true);
+        RETURN_IF_ERROR(make_due(true));
         const bool failed = !parted() && next() != nullptr && is_due(*next(), true);  // and not made: a failure
         const Status executed = executor_->execute(plan, result_);
         if (!executed || failed) engine_.fail_step();

@@ -69,7 +69,8 @@ RequestId make_call(const Call& call, Engine& engine);
 struct RerunOptions {
     int64_t max_steps = -1;                             // so many and no more; -1: to the end
     std::function<void(int64_t num_calls)> after_step;  // with how many calls are made; it may take the events
-    std::function<Executor&()> fresh_executor;  // who takes the place of one that failed; none: the run ends there
+    // Takes the place of one that failed, in the same arithmetic; none: the run ends there. An error ends it, too.
+    std::function<Result<Executor*>()> fresh_executor;
 };
 
 // How a run that was made again ended.
@@ -81,7 +82,7 @@ struct RerunEnd {
 // Makes the calls again, each before the step that it came before, and runs to the end of the last one, or to where the
 // run becomes another one: a request is another, or a step that failed does not. The engine is fresh, of the same
 // configuration, and borrows the executor; the requests' tokens are of its store. An error is the executor's, in a step
-// that did not fail.
+// that did not fail, or says why no fresh one can be made.
 [[nodiscard]] Result<RerunEnd> rerun(std::span<const Call> calls, Engine& engine, Executor& executor,
                                      const RerunOptions& options = {});
 

@@ -151,7 +151,7 @@ TEST(Ingestion, WhatFailedAndWhoCameAfterItIsMadeAgain) {
 
     Door again(failing);
     HashExecutor fresh_again({.pools = kPools});
-    const RerunOptions options{.fresh_executor = [&]() -> Executor& { return fresh_again; }};
+    const RerunOptions options{.fresh_executor = [&]() -> Result<Executor*> { return &fresh_again; }};
     const auto done = rerun(read_for(again, door.log.calls), again.engine, again.executor, options);
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_EQ(done->parted, "");
@@ -188,7 +188,7 @@ TEST(Ingestion, AFreshExecutorIsTheCallersAndComesWhenNothingRuns) {
         std::vector<Call> busy{{.kind = CallKind::kSubmit, .id = RequestId{0}, .request = other.request("a", 2)},
                                {.kind = CallKind::kReplaceExecutor, .in_open_step = in_open_step}};
         busy[1].step = in_open_step ? 1 : 0;
-        const RerunOptions options{.fresh_executor = [&]() -> Executor& { return other.executor; }};
+        const RerunOptions options{.fresh_executor = [&]() -> Result<Executor*> { return &other.executor; }};
         const auto ran = rerun(busy, other.engine, other.executor, options);
         ASSERT_TRUE(ran) << ran.error().message;
         EXPECT_THAT(ran->parted, HasSubstr("a fresh executor came, and turns run now"));

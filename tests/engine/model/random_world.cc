@@ -521,7 +521,7 @@ void RandomWorld::check_rerun() {
     DigestRecorder told;
     Engine engine(config_.engine, cast.executor(), policy, store, told);
     cast.draft_for(engine);
-    const RerunOptions options{.fresh_executor = [&]() -> Executor& { return cast.fresh_executor(); }};
+    const RerunOptions options{.fresh_executor = [&]() -> Result<Executor*> { return &cast.fresh_executor(); }};
     const auto done = rerun(*calls, engine, cast.executor(), options);
     MUST(done.has_value(), "{}", done.error().message);
     MUST(done->parted.empty(), "{}", done->parted);
