@@ -32,7 +32,7 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
     CHECK(applied.has_value(), "{}", applied.error().message);
     compute(plan);
     if (Status status = computed(); !status) {
-        tables_ = SlotTables(tables_.config());  // see Executor::execute
+        forget_slots();
         return status;
     }
     result.clear(plan.step);

@@ -51,6 +51,9 @@ public:
     Status execute(const StepPlan& plan, StepResult& result) final;
     std::optional<Digest> head_digest(const HeadImage& image) final;
 
+    // Ends every slot and keeps every published head, as an execute() that fails does (see Executor::execute).
+    void forget_slots() { tables_ = SlotTables(tables_.config()); }
+
     // False, and nothing is read, when this executor does not hold the head (see Executor::head_digest).
     virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
     // A row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature. Rows are

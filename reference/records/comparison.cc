@@ -176,8 +176,10 @@ private:
         size_t i = 0;
         while (i < count && a_.tokens[i].token == b_.tokens[i].token) ++i;
         counts_.tokens += static_cast<int64_t>(i);
-        const bool lengths_count = a_.is_committed && b_.is_committed;
-        if (i == count && (!lengths_count || a_.tokens.size() == b_.tokens.size())) return;
+        // What goes on behind the end of the other one; a turn that was cut short may have had more.
+        const bool goes_on =
+            (a_.tokens.size() > count && b_.ended_by_itself) || (b_.tokens.size() > count && a_.ended_by_itself);
+        if (i == count && !goes_on) return;
         const bool in_a = i < a_.tokens.size();
         const bool in_b = i < b_.tokens.size();
         const int64_t position = a_.num_prompt_tokens + static_cast<int64_t>(i) - 1;  // that it was drawn at
@@ -323,10 +325,12 @@ Comparison compare(const RunIndex& recorded, const RunIndex& computed, const Wal
             ++comparison.num_ordinary;
             continue;
         }
+        comparison.num_unanswered += mine.unanswered() ? 1 : 0;
         const RequestIndex* other = computed.find(name);
-        if (other == nullptr || (other->num_prompt_tokens < 0 && mine.num_prompt_tokens >= 0)) {
+        if (other == nullptr || other->num_prompt_tokens < 0) {
+            if (mine.unanswered()) continue;
             ++comparison.num_missing;
-            if (options.is_complete && mine.num_prompt_tokens >= 0)
+            if (options.is_complete)
                 whole_request(DifferenceKind::kRequest, "request", mine,
                               mine.shares.empty() ? mine.submitted_step : mine.shares.front().step->step);
             continue;
@@ -337,7 +341,7 @@ Comparison compare(const RunIndex& recorded, const RunIndex& computed, const Wal
             if (options.same_prompts) whole_request(DifferenceKind::kPrompt, "prompt", mine, mine.submitted_step);
             continue;
         }
-        ++comparison.num_requests;
+        comparison.num_requests += mine.unanswered() ? 0 : 1;
         bool differs = false;
         RequestComparison(mine, *other, points, comparison.compared)
             .run([&](const Place& place, const RecordDifference& difference) {

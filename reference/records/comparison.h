@@ -4,7 +4,9 @@
 // Requests are matched by conversation. What is compared depends on positions, not on steps: tokens one by one, the
 // logits drawn from, states at lengths that both committed, and the digests of layers or operations wherever both
 // records' sums are over the same positions, or can be added up to be. Behind the first token that differs a request's
-// inputs differ: nothing there is compared.
+// inputs differ: nothing there is compared. A request without a token and a commit (its client left before) is counted
+// apart: what both records computed of it is compared, and it may be missing in the second one, since how far it came
+// depends on the schedule.
 //   C1  identical() means that everything that can be compared is equal, and that there is something
 //   C2  the first difference is the one of the earliest recorded step; in a step the oldest sequence's; of a sequence
 //       the earliest operation, then logits, then the token, then the state
@@ -59,7 +61,8 @@ struct Comparison {
     int64_t num_requests = 0;       // that both have
     int64_t num_different = 0;      // of them
     int64_t num_other_prompts = 0;  // whose prompts are not the same: nothing of them is compared
-    int64_t num_missing = 0;        // that the second record lacks
+    int64_t num_missing = 0;        // that the second record lacks, though they were answered
+    int64_t num_unanswered = 0;     // that had neither a token nor a commit: they may be missing
     int64_t num_ordinary = 0;       // that promise no bits: nothing of them is compared
     bool same_plans = false;        // the same schedule, step by step
     std::optional<RecordDifference> first;
@@ -72,10 +75,10 @@ struct CompareOptions {
     // A token that differs is not the difference that is looked for, nor what follows from it: only what was computed
     // of the same tokens counts, as long as there is any such difference.
     bool follow_tokens = false;
-    // The second record goes to the first one's end: a request that is missing there is a difference.
+    // The second record goes to the first one's end: a request that is missing there is a difference, unless it was
+    // unanswered.
     bool is_complete = true;
-    // Other prompts are a difference. Under another schedule they need not be: a client that leaves, or forks a
-    // conversation, in the middle of an answer may do so a token later.
+    // Other prompts are a difference. They need not be one behind the answers of ordinary requests.
     bool same_prompts = true;
     // Requests in ordinary arithmetic are compared, too: it has been the same one, in the same steps.
     bool ordinary = true;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/base/check.h"
+#include "reference/records/causes.h"
 
 namespace verbatim::records {
 namespace {
@@ -57,97 +58,44 @@ void RecordedDrafter::draft(std::span<DraftJob> jobs) {
 // --- as it was
 
 Status rerun_as_recorded(const Record& record, Engine& engine, Executor& executor, const RerunLimits& limits) {
-    RerunOptions options{.max_steps = limits.max_steps};
+    RerunOptions options{.max_steps = limits.max_steps, .fresh_executor = limits.fresh_executor};
     options.after_step = [&](int64_t num_calls) {
         static_cast<void>(engine.take_events());
         if (limits.after_step) limits.after_step(num_calls);
     };
-    const auto end = rerun(calls_of(record), engine, executor, options);
-    return end ? Status() : tl::unexpected(end.error());
+    ASSIGN_OR_RETURN(const RerunEnd end, rerun(calls_of(record), engine, executor, options));
+    if (!end.parted.empty()) return error("the run became another one: {}", end.parted);
+    return {};
 }
 
 // --- by causes
 
 namespace {
 
-// What must have happened before a call is made.
-struct Cause {
-    Call call;
-    std::vector<RequestId> over;  // turns of its conversations that were over
-    int64_t num_tokens = 0;       // kAbort, kEndTurn: that the client had
-};
-
-// Whether the call ends a turn that runs.
-bool is_end(const Call& call) { return call.kind == CallKind::kAbort || call.kind == CallKind::kEndTurn; }
-
-// Whether it is the executor's: under another schedule none fails.
-bool is_executors(const Call& call) {
-    return call.kind == CallKind::kFailStep || call.kind == CallKind::kReplaceExecutor;
-}
-
-std::vector<ConversationKey> conversations_of(const Call& call, const std::map<RequestId, ConversationKey>& of) {
-    if (call.kind == CallKind::kSubmit) return {call.request.conversation};
-    if (is_end(call)) {
-        const auto found = of.find(call.id);
-        return found == of.end() ? std::vector<ConversationKey>{} : std::vector{found->second};
-    }
-    std::vector keys{call.key};
-    if (call.kind == CallKind::kFork) keys.push_back({call.key.salt, call.to});
-    return keys;
-}
-
-std::vector<Cause> causes_of(const Record& record) {
-    std::vector<Cause> causes;
-    std::map<RequestId, ConversationKey> conversation;
-    std::map<RequestId, int64_t> num_tokens;
-    std::map<ConversationKey, std::vector<RequestId>> over;
-    for (const Entry& entry : record.entries) {
-        if (const Call* call = std::get_if<Call>(&entry)) {
-            if (is_executors(*call)) continue;
-            if (call->kind == CallKind::kSubmit) {
-                if (call->id == RequestId{-1}) continue;
-                conversation[call->id] = call->request.conversation;
-            }
-            Cause cause{*call, {}, is_end(*call) ? num_tokens[call->id] : 0};
-            // A version is a matter of turns that are over, and these are asked for.
-            cause.call.request.parent.reset();
-            for (const ConversationKey& key : conversations_of(*call, conversation)) {
-                cause.over.insert(cause.over.end(), over[key].begin(), over[key].end());
-            }
-            causes.push_back(std::move(cause));
-        } else if (const Told* told = std::get_if<Told>(&entry)) {
-            for (const ToldToken& token : told->tokens) ++num_tokens[token.request];
-            for (const Event& event : told->events) {
-                if (event.kind != EventKind::kCommit && event.kind != EventKind::kDiscard) continue;
-                const auto found = conversation.find(event.request);
-                if (found != conversation.end()) over[found->second].push_back(event.request);
-            }
-        }
-    }
-    return causes;
-}
+// Whether the call ends a turn that runs. Only a record of nothing but calls has such causes.
+bool ends_turn(const Call& call) { return call.kind == CallKind::kAbort || call.kind == CallKind::kEndTurn; }
 
 class CausalRun {
 public:
     CausalRun(const Record& record, Engine& engine) : engine_(engine), causes_(causes_of(record)) {
-        for (const Cause& cause : causes_) {
+        for (const Cause& cause : causes_.calls) {
             if (cause.call.kind == CallKind::kSubmit) conversation_[cause.call.id] = cause.call.request.conversation;
         }
-        made_.resize(causes_.size());
+        made_.resize(causes_.calls.size());
     }
     [[nodiscard]] int64_t num_made() const { return num_made_; }
-    [[nodiscard]] bool all_made() const { return num_made_ == static_cast<int64_t>(causes_.size()); }
+    [[nodiscard]] bool all_made() const { return num_made_ == static_cast<int64_t>(causes_.calls.size()); }
 
     // Makes what may be made now. `hurry`: whatever its step. True when something was made.
     Result<bool> make_due(bool hurry) {
         std::set<ConversationKey> held;  // by an earlier call that is not made
         bool any = false;
-        while (first_ < causes_.size() && made_[first_]) ++first_;
-        for (size_t i = first_; i < causes_.size(); ++i) {
+        while (first_ < made_.size() && made_[first_]) ++first_;
+        for (size_t i = first_; i < made_.size(); ++i) {
             if (made_[i]) continue;
-            const Cause& cause = causes_[i];
+            const Cause& cause = causes_.calls[i];
             if (!hurry && cause.call.step > engine_.next_step()) break;
-            const auto keys = conversations_of(cause.call, conversation_);
+            const std::vector<ConversationKey> keys = conversations_of(cause.call);
             const bool is_held = std::ranges::any_of(keys, [&](const auto& key) { return held.contains(key); });
             if (is_held || !is_due(cause)) {
                 held.insert(keys.begin(), keys.end());
@@ -162,43 +110,77 @@ public:
         return any;
     }
 
+    // Discards the turns that have what their clients had when they left.
+    void leave() {
+        std::erase_if(leaving_, [this](const auto& leaving) {
+            const auto& [now, end] = leaving;
+            const Sequence* sequence = engine_.find(now);
+            if (sequence == nullptr) return true;
+            const bool has_all = static_cast<int64_t>(sequence->output.size()) >= end.num_tokens &&
+                                 sequence->num_computed_tokens >= end.num_computed;
+            const bool was_started = end.num_computed >= 0;
+            if (!has_all || (!was_started && engine_.next_step() < end.step)) return false;
+            return engine_.abort(now);
+        });
+    }
+
 private:
+    [[nodiscard]] std::vector<ConversationKey> conversations_of(const Call& call) const {
+        if (call.kind == CallKind::kSubmit) return {call.request.conversation};
+        if (ends_turn(call)) {
+            const auto found = conversation_.find(call.id);
+            return found == conversation_.end() ? std::vector<ConversationKey>{} : std::vector{found->second};
+        }
+        std::vector keys{call.key};
+        if (call.kind == CallKind::kFork) keys.push_back({call.key.salt, call.to});
+        return keys;
+    }
     [[nodiscard]] bool is_over(RequestId recorded) const {
         const auto now = now_.find(recorded);
         return now != now_.end() && engine_.find(now->second) == nullptr;
     }
-    [[nodiscard]] bool is_due(const Cause& cause) {
-        if (!std::ranges::all_of(cause.over, [&](RequestId id) { return is_over(id); })) return false;
-        if (!is_end(cause.call)) return true;
-        const auto now = now_.find(cause.call.id);
-        if (now == now_.end()) return false;
-        const Sequence* sequence = engine_.find(now->second);
-        return sequence == nullptr || static_cast<int64_t>(sequence->output.size()) >= cause.num_tokens;
+    [[nodiscard]] bool is_due(const Cause& cause) const {
+        if (ends_turn(cause.call)) return now_.contains(cause.call.id);
+        return std::ranges::all_of(cause.over, [&](RequestId id) { return is_over(id); });
     }
     Status make(const Call& call) {
-        if (call.kind == CallKind::kSubmit) {
-            const auto accepted = engine_.submit(call.request);
-            if (!accepted || accepted->recorded) {
-                return error("request {} of conversation '{}' was accepted and is refused under this schedule: {}",
-                             index(call.id), call.request.conversation.conversation_id,
-                             accepted ? "its turn is known" : accepted.error().message);
-            }
-            now_[call.id] = accepted->request;
-            return {};
-        }
+        if (call.kind == CallKind::kSubmit) return submit(call);
         Call now = call;
-        if (is_end(call)) now.id = now_.at(call.id);
+        if (ends_turn(call)) now.id = now_.at(call.id);
         make_call(now, engine_);
+        return {};
+    }
+    // A turn that does not commit loses its lease here: a step may bring it to its end before it can be discarded.
+    Status submit(const Call& call) {
+        const auto found = causes_.ends.find(call.id);
+        const TurnEnd end = found == causes_.ends.end() ? TurnEnd{} : found->second;
+        ChatRequest request = call.request;
+        if (end.kind == TurnEnd::Kind::kEnded) {
+            request.max_tokens = end.num_tokens;
+            request.forced_output =
+                request.forced_output.slice(0, std::min<int64_t>(request.forced_output.size(), end.num_tokens));
+        }
+        const auto accepted = engine_.submit(request);
+        if (!accepted || accepted->recorded) {
+            return error("request {} of conversation '{}' was accepted and is refused under this schedule: {}",
+                         index(call.id), call.request.conversation.conversation_id,
+                         accepted ? "its turn is known" : accepted.error().message);
+        }
+        now_[call.id] = accepted->request;
+        if (end.kind == TurnEnd::Kind::kLeft || end.kind == TurnEnd::Kind::kRevoked)
+            engine_.revoke(call.request.conversation);
+        if (end.kind == TurnEnd::Kind::kLeft) leaving_[accepted->request] = end;
         return {};
     }
 
     Engine& engine_;
-    std::vector<Cause> causes_;
+    Causes causes_;
     std::vector<bool> made_;
     size_t first_ = 0;  // that may not be made yet
     int64_t num_made_ = 0;
     std::map<RequestId, ConversationKey> conversation_;
-    std::map<RequestId, RequestId> now_;  // of a recorded request, the one that it is now
+    std::map<RequestId, RequestId> now_;    // of a recorded request, the one that it is now
+    std::map<RequestId, TurnEnd> leaving_;  // by the request that it is now
 };
 
 }  // namespace
@@ -207,6 +189,7 @@ Status rerun_by_causes(const Record& record, Engine& engine, Executor& executor,
     CausalRun run(record, engine);
     StepResult result;
     for (int64_t steps = 0; steps != limits.max_steps;) {
+        run.leave();
         RETURN_IF_ERROR(run.make_due(false));
         if (engine.idle()) {
             ASSIGN_OR_RETURN(const bool went_on, run.make_due(true));

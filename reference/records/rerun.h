@@ -36,18 +36,21 @@ private:
 struct RerunLimits {
     int64_t max_steps = -1;                   // so many and no more; -1: to the end
     std::function<void(int64_t)> after_step;  // with the number of calls made
+    // Takes the place of one that failed, where the record says so; rerun_as_recorded alone asks for it.
+    std::function<Result<Executor*>()> fresh_executor;
 };
 
-// Step by step as it was: each call before the step that it came before. Ends early, without an error, where a request
-// becomes another one than it was, a step that failed does not, or a fresh executor came: what was recorded and what is
-// then differ by themselves. Errors: the executor's.
+// Step by step as it was: each call before the step that it came before, failed steps and fresh executors among them.
+// Errors: the executor's; where a request becomes another one than it was, or a step that failed does not.
 [[nodiscard]] Status rerun_as_recorded(const Record& record, Engine& engine, Executor& executor,
                                        const RerunLimits& limits = {});
 
-// Under another schedule (other pools, other budgets): a call is made when those before it that are about the same
-// conversations are made and the turns that were over before it are over, and no earlier than at its step unless
-// nothing else is left to do; a client leaves after as many tokens as it had. Refused calls computed nothing, and are
-// left out. Errors: the executor's; a request that was accepted and is refused now.
+// Under another schedule (other pools, other budgets), by causes (reference/records/causes.h): a call is made when the
+// calls before it that are about the same conversations are made and the turns that were over before it are over, and
+// no earlier than at its step unless nothing else is left to do. A client leaves when its turn has at least the tokens
+// and positions that it had in the record; such a turn never commits, so that every conversation keeps its history. No
+// step fails: a turn that an executor took with it is left like one of a client that left. Refused calls are left out.
+// Errors: the executor's; a request that was accepted and is refused now.
 [[nodiscard]] Status rerun_by_causes(const Record& record, Engine& engine, Executor& executor,
                                      const RerunLimits& limits = {});
 

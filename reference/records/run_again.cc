@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -51,6 +54,76 @@ private:
 
     NumericExecutor& inner_;
     StepWatch& watch_;
+};
+
+// The steps that failed in the record.
+std::set<int64_t> failed_steps(const Record& record) {
+    std::set<int64_t> steps;
+    for (const Call& call : calls_of(record)) {
+        if (call.kind == CallKind::kFailStep) steps.insert(call.step - 1);
+    }
+    return steps;
+}
+
+// Another executor, which fails in the steps that failed in the record: it computes nothing in them.
+class FailingAgain final : public WrappingExecutor {
+public:
+    // Borrows `inner`, and `numeric` in it.
+    FailingAgain(Executor& inner, NumericExecutor& numeric, std::set<int64_t> steps)
+        : WrappingExecutor(inner), numeric_(numeric), steps_(std::move(steps)) {}
+
+    Status execute(const StepPlan& plan, StepResult& result) override {
+        if (!steps_.contains(plan.step)) return inner().execute(plan, result);
+        numeric_.forget_slots();
+        return error("step {} failed in the record", plan.step);
+    }
+
+private:
+    NumericExecutor& numeric_;
+    std::set<int64_t> steps_;
+};
+
+// The executor of a run, with what looks at it; a fresh one after each that failed.
+class RunExecutor {
+public:
+    // Borrows all of them. `failed`: the steps in which it fails.
+    RunExecutor(const RunAgainOptions& options, const EngineConfig& config, bool has_ordinary, RunRecorder& recorder,
+                std::set<int64_t> failed)
+        : options_(options),
+          config_(config),
+          has_ordinary_(has_ordinary),
+          recorder_(recorder),
+          failed_(std::move(failed)) {}
+
+    // The one before is gone first: both may not fit into memory.
+    Result<Executor*> fresh() {
+        recorder_.take_digests_of(nullptr);
+        failing_.reset();
+        watched_.reset();
+        digesting_.reset();
+        numeric_.reset();
+        ASSIGN_OR_RETURN(numeric_, options_.make_executor(config_, has_ordinary_));
+        Executor* used = numeric_.get();
+        if (options_.watch != nullptr) {
+            used = &watched_.emplace(*numeric_, *options_.watch);
+        } else if (options_.digests != DigestLevel::kNone) {
+            used = &digesting_.emplace(*numeric_, *numeric_, options_.digests);
+            recorder_.take_digests_of(&*digesting_);
+        }
+        if (!failed_.empty()) used = &failing_.emplace(*used, *numeric_, failed_);
+        return used;
+    }
+
+private:
+    const RunAgainOptions& options_;
+    const EngineConfig& config_;
+    const bool has_ordinary_;
+    RunRecorder& recorder_;
+    const std::set<int64_t> failed_;
+    std::shared_ptr<NumericExecutor> numeric_;
+    std::optional<WatchedExecutor> watched_;
+    std::optional<DigestingExecutor> digesting_;
+    std::optional<FailingAgain> failing_;
 };
 
 // Guesses what the run answered, so that windows are accepted until a request is answered something else.
@@ -102,6 +175,18 @@ Status check(const EngineConfig& config) {
     if (config.scheduler.max_row_lag > kMaxWindow)
         return error("rows {} tokens behind are too many", config.scheduler.max_row_lag);
     return validate(config);
+}
+
+// Of as many bytes in blocks of `size` tokens, and no smaller than what accepts every request that `pools` accept: a
+// request's tokens and one more block, for the copy of an attached tail.
+PoolSizes with_blocks_of(const PoolSizes& pools, int32_t size) {
+    const int64_t slots = int64_t{pools.num_blocks} * pools.block_size;
+    const int64_t longest = slots - pools.block_size;
+    const int64_t num_blocks = std::max(slots / size, (longest + size - 1) / size + 1);
+    PoolSizes other = pools;
+    other.block_size = size;
+    other.num_blocks = static_cast<int32_t>(std::min<int64_t>(num_blocks, std::numeric_limits<int32_t>::max()));
+    return other;
 }
 
 Record with_calls_uncached(const Record& record) {
@@ -181,10 +266,7 @@ Result<EngineConfig> config_under(const RunDescription& recorded, const Schedule
     if (schedule.chunks) config.scheduler.step_tokens = *schedule.chunks;
     if (schedule.admission) config.scheduler.admission = *schedule.admission;
     if (schedule.blocks && config.cache.has_kv) {
-        const int64_t slots = int64_t{config.cache.pools.num_blocks} * config.cache.pools.block_size;
-        config.cache.pools.block_size = *schedule.blocks;
-        config.cache.pools.num_blocks =
-            static_cast<int32_t>(std::min<int64_t>(slots / *schedule.blocks, std::numeric_limits<int32_t>::max()));
+        config.cache.pools = with_blocks_of(config.cache.pools, *schedule.blocks);
     }
     if (!schedule.as_recorded()) {
         const bool verifies = requests_under(recorded, schedule) == "verify";
@@ -204,7 +286,6 @@ Result<EngineConfig> config_under(const RunDescription& recorded, const Schedule
 Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     ASSIGN_OR_RETURN(const EngineConfig config, config_under(record.run, options.schedule));
     const std::string requests = requests_under(record.run, options.schedule);
-    ASSIGN_OR_RETURN(const auto executor, options.make_executor(config, !requests.empty()));
     const std::string policy_name = options.schedule.policy.empty() ? record.run.eviction : options.schedule.policy;
     std::unique_ptr<EvictionPolicy> policy;
     if (options.make_policy) {
@@ -221,35 +302,33 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     made.run.isa = options.isa;
     made.run.eviction = policy_name;
     made.run.policy = requests;
-    made.run.numerics = executor->numerics_id();
-    made.run.ordinary_numerics = executor->ordinary_numerics_id();
     RecordKeeper keeper(made);
     RunRecorder recorder(options.digests, keeper);
-    std::optional<WatchedExecutor> watched;
-    if (options.watch != nullptr) watched.emplace(*executor, *options.watch);
-    std::optional<DigestingExecutor> digesting;
-    if (!watched && options.digests != DigestLevel::kNone) digesting.emplace(*executor, *executor, options.digests);
-    recorder.take_digests_of(digesting ? &*digesting : nullptr);
-    Executor& used = watched     ? static_cast<Executor&>(*watched)
-                     : digesting ? static_cast<Executor&>(*digesting)
-                                 : *executor;
-    Engine engine(config, used, *policy, *record.store, recorder);
+    const bool as_recorded = options.schedule.as_recorded() && !options.by_causes;
+    RunExecutor executor(options, config, !requests.empty(), recorder,
+                         as_recorded ? failed_steps(record) : std::set<int64_t>{});
+    ASSIGN_OR_RETURN(Executor* const first, executor.fresh());
+    made.run.numerics = first->numerics_id();
+    made.run.ordinary_numerics = first->ordinary_numerics_id();
+    Engine engine(config, *first, *policy, *record.store, recorder);
 
     const bool uncached = options.schedule.no_cache;
     const Record changed = uncached ? with_calls_uncached(record) : Record{};
     const Record& source = uncached ? changed : record;
-    const RerunLimits limits{.max_steps = options.max_steps, .after_step = options.after_step};
+    const RerunLimits limits{.max_steps = options.max_steps, .after_step = options.after_step, .fresh_executor = [&] {
+                                 return executor.fresh();
+                             }};
     Status ran;
     const bool drafts_itself = config.scheduler.verify_tokens > 0;
     RecordedDrafter recorded_drafts(record);
     AnswerDrafter answers(record);
-    if (options.schedule.as_recorded() && !options.by_causes) {
+    if (as_recorded) {
         recorded_drafts.listen_to(engine);
         if (recorded_drafts.has_drafts() && !drafts_itself) engine.draft_with(&recorded_drafts);
-        ran = rerun_as_recorded(source, engine, used, limits);
+        ran = rerun_as_recorded(source, engine, *first, limits);
     } else {
         if (options.schedule.windows && !drafts_itself) engine.draft_with(&answers);
-        ran = rerun_by_causes(source, engine, used, limits);
+        ran = rerun_by_causes(source, engine, *first, limits);
     }
     recorder.finish(ran ? "" : ran.error().message);
     if (options.at_end) options.at_end(engine);

@@ -43,6 +43,7 @@ int64_t RunIndex::num_computed() const {
 }
 
 void RunIndex::add(const Call& call) {
+    if (call.kind == CallKind::kEndTurn) ended_by_client_.insert(call.id);
     if (call.kind != CallKind::kSubmit || index(call.id) < 0 || names_.contains(call.id)) return;
     RequestName name{call.request.conversation, num_accepted_[call.request.conversation]++};
     RequestIndex& request = requests_[name];
@@ -81,6 +82,11 @@ void RunIndex::add(const Told& told) {
         RequestIndex* request = at(event.request);
         if (request == nullptr) continue;
         request->is_committed |= event.kind == EventKind::kCommit;
+        const auto reason = static_cast<FinishReason>(event.value);
+        const bool came_to_its_end = event.kind == EventKind::kCommit ||
+                                     (event.kind == EventKind::kDiscard &&
+                                      (reason == FinishReason::kLeaseLost || reason == FinishReason::kNonFinite));
+        request->ended_by_itself |= came_to_its_end && !ended_by_client_.contains(event.request);
         if (event.kind == EventKind::kPublish && event.digest != Digest{})
             request->states[event.value] = {event.step, event.digest};
     }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,11 @@ struct RequestIndex {
     std::map<int64_t, LogitsAt> logits;  // by position
     std::map<int64_t, StateAt> states;   // committed and published ones, by length
     bool is_committed = false;
+    // At a stop, at max_tokens, or at a number that is not finite; neither by its client nor by a failure.
+    bool ended_by_itself = false;
+
+    // No client got a token of it, and no conversation goes on from it.
+    [[nodiscard]] bool unanswered() const { return tokens.empty() && !is_committed; }
 };
 
 // Borrows the record.
@@ -74,6 +80,7 @@ private:
     const Record& record_;
     std::map<RequestName, RequestIndex> requests_;
     std::map<RequestId, RequestName> names_;
+    std::set<RequestId> ended_by_client_;  // Engine::end_turn
     std::map<ConversationKey, int64_t> num_accepted_;
     std::map<int64_t, const StepRecord*> steps_;
     int64_t last_step_ = -1;

@@ -47,7 +47,7 @@ Result<Verification> verify_run(const RecordedRun& run, const records::Schedule&
     verification.comparison = records::compare(*run.index, index, *run.points,
                                                {.follow_tokens = follow_tokens,
                                                 .is_complete = verification.failure.empty(),
-                                                .same_prompts = schedule.as_recorded(),
+                                                .same_prompts = ordinary,
                                                 .ordinary = ordinary});
     if (verification.comparison.first) {
         again.after_step = {};

@@ -34,37 +34,18 @@ TEST(RecordComparison, ARunThatIsMadeAgainIsTheSameEntryByEntry) {
     }
 }
 
-// Another schedule has no failures, and a turn that was ended is ended when its client has as many tokens.
-TEST(RecordComparison, ATurnThatWasEndedAndAStepThatFailedAreNoObstaclesToAnotherSchedule) {
+// A rerun that becomes another run says so, and does not pass for one that has come to its end.
+TEST(RecordComparison, ARunThatBecomesAnotherOneEndsWithTheReason) {
     const RecordScene scene;
     Record record = scene.record(DigestLevel::kNone);
-    int64_t num_ended = 0;
     for (Entry& entry : record.entries) {
         Call* call = std::get_if<Call>(&entry);
-        if (call == nullptr || call->kind != CallKind::kAbort) continue;
-        call->kind = CallKind::kEndTurn;
-        ++num_ended;
+        if (call != nullptr && call->id == RequestId{3}) call->id = RequestId{7};
     }
-    ASSERT_EQ(num_ended, 1);
-    const Call failed{.kind = CallKind::kFailStep, .step = 1, .in_open_step = true};
-    record.entries.insert(record.entries.begin() + 2, failed);
-    record.entries.insert(record.entries.begin() + 3, Call{.kind = CallKind::kReplaceExecutor, .step = 1});
-    const auto schedule = parse_schedule(std::vector<std::string>{"chunks=5"});
-    const Record made = again(scene, record, *schedule, scene.cpu());
-    int64_t num_commits = 0;
-    for (const Entry& entry : made.entries) {
-        const auto* told = std::get_if<Told>(&entry);
-        if (told == nullptr) continue;
-        for (const Event& event : told->events) num_commits += event.kind == EventKind::kCommit;
-    }
-    EXPECT_EQ(num_commits, 5);  // all of them, the one that was left before as well
-
-    // As it was recorded: up to the step that failed.
-    RunAgainOptions options = scene.again(scene.cpu(), DigestLevel::kNone);
-    const auto as_recorded = run_again(record, options);
-    ASSERT_TRUE(as_recorded) << as_recorded.error().message;
-    EXPECT_EQ(as_recorded->end->failure, "");
-    EXPECT_EQ(as_recorded->end->num_steps, 0);
+    const auto made = run_again(record, scene.again(scene.cpu(), DigestLevel::kNone));
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_THAT(made->end->failure, testing::HasSubstr("the run became another one: "));
+    EXPECT_THAT(made->end->failure, testing::HasSubstr("was 7, and is 3 now"));
 }
 
 // A record may be anything.
