@@ -169,8 +169,6 @@ Status check_record(const ReplayOptions& options) {
     if (options.replay.record.path.empty()) return {};
     if (options.trace.empty())
         return error("--record: the samples are several runs: say which trace with --trace FILE");
-    if (options.has_failure->count() > 0)
-        return error("--record and --fail-executor-at: a record ends where an executor fails");
     if (options.policy && *options.policy != Policy::kExact && options.has_mismatch->count() > 0)
         return error(
             "--record and --inject-mismatch: with --policy {} drafts are computed, and made wrong behind a "

@@ -238,6 +238,7 @@ private:
 
     Status make_executors();
     Status make_engine();
+    Executor& watched_executor();
     Result<ChosenDrafter> make_drafter();
     void begin_report();
     void measure_pools();
@@ -282,12 +283,15 @@ Status SingleRun::make_engine() {
     if (config_.show_dvr) told.push_back(&view_);
     if (recording_) told.push_back(&recording_->recorder());
     recorders_ = std::make_unique<RecorderList>(std::move(told));
-    Executor& watched = recording_ ? recording_->watch(executors_->executor(), executors_->primary())
-                                   : capture_.watch(executors_->executor(), executors_->primary());
-    engine_ = std::make_unique<Engine>(settings_, watched, policy_, store_, *recorders_);
+    engine_ = std::make_unique<Engine>(settings_, watched_executor(), policy_, store_, *recorders_);
     ASSIGN_OR_RETURN(drafter_, make_drafter());
     engine_->draft_with(drafter_.drafter.get());
     return {};
+}
+
+Executor& SingleRun::watched_executor() {
+    return recording_ ? recording_->watch(executors_->executor(), executors_->primary())
+                      : capture_.watch(executors_->executor(), executors_->primary());
 }
 
 Result<ChosenDrafter> SingleRun::make_drafter() {
@@ -322,7 +326,6 @@ void SingleRun::measure_pools() {
     measure(run_.state, engine_->cache().state().pool().num_used(), unit_.state_row);
 }
 
-// A record ends with the executor that it began with.
 Status SingleRun::end_record(const std::string& failure) {
     if (!recording_ || recording_->is_finished()) return {};
     return recording_->finish(failure);
@@ -332,11 +335,13 @@ Status SingleRun::recover(const Error& failure) {
     if (!executors_->told_to_fail()) run_.failures.push_back("an executor failed and was replaced: " + failure.message);
     ++run_.replaced_executors;
     executors_->report(run_);
-    RETURN_IF_ERROR(end_record(failure.message));
     if (recording_) recording_->look_away();
     capture_.look_away();
-    RETURN_IF_ERROR(make_executors());
-    engine_->replace_executor(capture_.watch(executors_->executor(), executors_->primary()));
+    if (const Status made = make_executors(); !made) {
+        RETURN_IF_ERROR(end_record(made.error().message));
+        return made;
+    }
+    engine_->replace_executor(watched_executor());
     return {};
 }
 

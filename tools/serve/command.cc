@@ -178,15 +178,16 @@ Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
     return {};
 }
 
-// A record ends with the executor that it began with.
 Result<HostExecutor> replace_executor(const std::string& name, const ExecutorOptions& chosen, LoadedModel& loaded) {
-    if (loaded.recording) {
-        // A record that cannot be written was said, and does not end the server.
-        if (!loaded.recording->is_finished()) static_cast<void>(loaded.recording->finish("the executor failed"));
-        loaded.recording->look_away();
-    }
+    if (loaded.recording) loaded.recording->look_away();
     loaded.executor.executor.reset();  // its memory first
-    ASSIGN_OR_RETURN(loaded.executor, choose_executor(name, chosen, *loaded.model));
+    auto fresh = choose_executor(name, chosen, *loaded.model);
+    if (!fresh) {
+        if (loaded.recording && !loaded.recording->is_finished())
+            static_cast<void>(loaded.recording->finish("no executor is left: " + fresh.error().message));
+        return tl::unexpected(fresh.error());
+    }
+    loaded.executor = *std::move(fresh);
     return host_executor(loaded);
 }
 
