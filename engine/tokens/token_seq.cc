@@ -279,6 +279,15 @@ int64_t TokenSeq::go_on(const TokenRun& run) {
 
 // --- comparing
 
+namespace {
+
+// Whether the source stands for the same tokens in both stores: each store numbers what it stores by itself.
+bool reads_alike(const TokenStore& a, const TokenStore& b, TokenSource source) {
+    return &a == &b || (!is_stored(source) && a.vocab_size() == b.vocab_size());
+}
+
+}  // namespace
+
 int64_t TokenSeq::common_prefix(const TokenSeq& other) const {
     const int64_t limit = std::min(size(), other.size());
     if (runs_ == other.runs_) return limit;
@@ -291,7 +300,8 @@ int64_t TokenSeq::common_prefix(const TokenSeq& other) const {
         const int64_t count = std::min(left_end, right_end) - position;
         const TokenRun a{left.source, left.begin + position - begin_of(i), count};
         const TokenRun b{right.source, right.begin + position - other.begin_of(j), count};
-        const int64_t equal = a == b ? count : common_length(*runs_->store, a, *other.runs_->store, b);
+        const bool is_same = a == b && reads_alike(*runs_->store, *other.runs_->store, a.source);
+        const int64_t equal = is_same ? count : common_length(*runs_->store, a, *other.runs_->store, b);
         position += equal;
         if (equal < count) return position;
         i += left_end == position;

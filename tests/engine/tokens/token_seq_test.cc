@@ -70,6 +70,18 @@ TEST(TokenSeq, EqualIdsFromDifferentSourcesAreEqual) {
     EXPECT_LT(stored.slice(0, 199), derived);
 }
 
+// Two stores give their sources the same numbers.
+TEST(TokenSeq, SequencesOfTwoStoresAreComparedByTheirIds) {
+    TokenStore one(100);
+    TokenStore two(100);
+    const TokenSeq first = one.store(std::vector<TokenId>{1, 2, 3});
+    EXPECT_EQ(first.common_prefix(two.store(std::vector<TokenId>{1, 2, 4})), 2);
+    EXPECT_EQ(first, two.store(std::vector<TokenId>{1, 2, 3}));
+    EXPECT_EQ(one.derive(3, 5, 200), two.derive(3, 5, 200));
+    TokenStore narrow(7);
+    EXPECT_NE(one.derive(3, 5, 200), narrow.derive(3, 5, 200));
+}
+
 TEST(TokenSeq, ASourceLivesAsLongAsItIsShared) {
     TokenStore store(100);
     {
