@@ -51,7 +51,7 @@ OrRefusal<Accepted> Engine::submit(ChatRequest request) {
     auto accepted = accept(std::move(request));
     if (accepted && !accepted->recorded) {
         told.id = accepted->request;
-        told.request.seed = sequence_of(told.id).request.sampling.seed;
+        if (!told.request.seed) told.request.seed = sequence_of(told.id).request.sampling.seed;
     }
     CHECK(!accepted || accepted->recorded.has_value() == (accepted->request == RequestId{-1}),
           "request {} runs and is answered from the record", index(told.id));

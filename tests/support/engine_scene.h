@@ -15,12 +15,24 @@
 
 namespace verbatim::tests {
 
-// Keeps everything it is told.
+// Keeps everything it is told, and passes it on.
 class RunLog final : public Recorder {
 public:
-    void on_plan(const StepPlan& plan) override { plans.push_back(plan); }
-    void on_token(RequestId request, TokenId token) override { tokens[request].push_back(token); }
-    void on_event(const Event& event) override { events.push_back(event); }
+    void on_plan(const StepPlan& plan) override {
+        plans.push_back(plan);
+        for (Recorder* listener : listeners) listener->on_plan(plan);
+    }
+    void on_token(RequestId request, TokenId token) override {
+        tokens[request].push_back(token);
+        for (Recorder* listener : listeners) listener->on_token(request, token);
+    }
+    void on_event(const Event& event) override {
+        events.push_back(event);
+        for (Recorder* listener : listeners) listener->on_event(event);
+    }
+    void on_call(const Call& call) override {
+        for (Recorder* listener : listeners) listener->on_call(call);
+    }
 
     [[nodiscard]] std::vector<Event> of(EventKind kind) const;
     [[nodiscard]] std::vector<int64_t> values(EventKind kind) const;
@@ -28,6 +40,7 @@ public:
     std::vector<StepPlan> plans;
     std::vector<Event> events;
     std::map<RequestId, std::vector<TokenId>> tokens;
+    std::vector<Recorder*> listeners;  // borrowed
 };
 
 struct SceneOptions {

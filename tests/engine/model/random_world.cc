@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/fields.h"
+#include "tests/engine/model/book_check.h"
 #include "tests/support/must.h"
 
 namespace verbatim::tests {
@@ -20,6 +21,7 @@ RandomWorld::RandomWorld(uint64_t seed)
     : config_(WorldConfig::draw(seed)),
       prng_(seed ^ 0x776f726c64u),
       store_(config_.executor.vocab_size),
+      book_(config_.engine.token_template, store_),
       cast_(config_, store_),
       engine_(config_.engine, cast_.executor(), policy_, store_, *this),
       model_(config_.engine, cast_.oracle(), config_.executor.fault_token) {
@@ -300,6 +302,7 @@ void RandomWorld::check() {
     check_heads();
     check_order();
     check_deleted();
+    for (const auto& [key, conversation] : model_.conversations()) check_book(book_, engine_, key);
     const EngineStats& stats = engine_.stats();
     int64_t not_reused = 0;
     for (const int64_t tokens : stats.not_reused) not_reused += tokens;
@@ -342,6 +345,7 @@ void RandomWorld::check_heads() {
 void RandomWorld::check_deleted() {
     for (const ConversationKey& key : deleted_) {
         MUST(engine_.cache().find(key) == nullptr, "'{}' was deleted and is back", key.conversation_id);
+        check_book(book_, engine_, key);
     }
 }
 
@@ -372,11 +376,13 @@ void RandomWorld::on_plan(const StepPlan& plan) {
 
 void RandomWorld::on_event(const Event& event) {
     told_.on_event(event);
+    book_.on_event(event);
     if (event.kind == EventKind::kSubmit) arrivals_[event.request] = event.step + 1;
     if (event.kind == EventKind::kAttach) {
         check_turn(event);
         check_lookup(event);
         check_reasons(event);
+        check_book(book_, engine_, event.request);
     }
     if (event.kind == EventKind::kPreempt) {
         MUST(event.request != engine_.scheduler().running().front()->id, "the oldest is preempted");

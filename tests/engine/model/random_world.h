@@ -13,6 +13,7 @@
 
 #include "engine/base/prng.h"
 #include "engine/engine/engine.h"
+#include "engine/request_book.h"
 #include "tests/engine/model/conversation_model.h"
 #include "tests/engine/model/world_cast.h"
 
@@ -49,9 +50,15 @@ public:
 
 private:
     void on_plan(const StepPlan& plan) override;
-    void on_token(RequestId request, TokenId token) override { told_.on_token(request, token); }
+    void on_token(RequestId request, TokenId token) override {
+        told_.on_token(request, token);
+        book_.on_token(request, token);
+    }
     void on_event(const Event& event) override;
-    void on_call(const Call& call) override { calls_.push_back(call); }
+    void on_call(const Call& call) override {
+        calls_.push_back(call);
+        book_.on_call(call);
+    }
 
     void check_rerun();
     void operate();
@@ -88,6 +95,7 @@ private:
     WorldConfig config_;
     Prng prng_;
     TokenStore store_;
+    RequestBook book_;
     WorldCast cast_;
     LruEviction policy_;
     Engine engine_;
