@@ -34,11 +34,16 @@ const SlotTable& SlotTables::at(SequenceSlot slot) const {
 }
 
 Status SlotTables::apply(const StepPlan& plan) {
+    checked_slot_ = kNoSlot;
     RETURN_IF_ERROR(plan.check_slices());
-    for (const SequenceSlot slot : plan.ends) RETURN_IF_ERROR(end(slot));
-    for (const SequenceStart& sequence_start : plan.starts) RETURN_IF_ERROR(start(plan, sequence_start));
+    for (const SequenceSlot slot : plan.ends) RETURN_IF_ERROR(end(checked_slot_ = slot));
+    for (const SequenceStart& sequence_start : plan.starts) {
+        checked_slot_ = sequence_start.slot;
+        RETURN_IF_ERROR(start(plan, sequence_start));
+    }
     int64_t last_admission = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
+        checked_slot_ = sequence.slot;
         RETURN_IF_ERROR(extend(plan, sequence));
         const int64_t admission = at(sequence.slot).admission;
         if (admission <= last_admission) {
@@ -49,10 +54,19 @@ Status SlotTables::apply(const StepPlan& plan) {
         last_admission = admission;
     }
     CHECK_LE(last_admission, num_admitted_);
-    if (!config_.check_memory) return {};
-    for (const ScheduledSequence& sequence : plan.sequences) RETURN_IF_ERROR(check_written_blocks(sequence));
+    return config_.check_memory ? check_memory(plan) : Status();
+}
+
+Status SlotTables::check_memory(const StepPlan& plan) {
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        checked_slot_ = sequence.slot;
+        RETURN_IF_ERROR(check_written_blocks(sequence));
+    }
     RETURN_IF_ERROR(check_copies(plan));
-    for (const ScheduledSequence& sequence : plan.sequences) RETURN_IF_ERROR(check_state(plan, sequence));
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        checked_slot_ = sequence.slot;
+        RETURN_IF_ERROR(check_state(plan, sequence));
+    }
     return check_row_uses(plan);
 }
 
@@ -211,6 +225,7 @@ Status SlotTables::check_copies(const StepPlan& plan) {
         const auto num_slots = static_cast<int32_t>(table.length % config_.pools.block_size);
         if (table.stepped || num_slots == 0 || config_.pools.num_blocks == 0) continue;
         ++num_tails;
+        checked_slot_ = sequence.slot;
         CHECK(table.blocks.size() > static_cast<size_t>(table.length / config_.pools.block_size),
               "slot {} attaches {} tokens in {} blocks", index(sequence.slot), table.length, table.blocks.size());
         const BlockId tail = table.blocks[table.length / config_.pools.block_size];
@@ -223,6 +238,7 @@ Status SlotTables::check_copies(const StepPlan& plan) {
                 plan.step, index(sequence.slot), table.length, copies, num_slots, index(tail));
         }
     }
+    checked_slot_ = kNoSlot;
     if (plan.copies.size() != num_tails) {
         return error("step {}: {} copies for {} tails", plan.step, plan.copies.size(), num_tails);
     }
@@ -298,15 +314,18 @@ Status SlotTables::check_row_uses(const StepPlan& plan) {
                      index(owner));
     };
     for (const ScheduledSequence& sequence : plan.sequences) {
+        checked_slot_ = sequence.slot;
         if (sequence.state_dst == kNoState) continue;
         RETURN_IF_ERROR(claim(sequence.state_dst, sequence.slot));
         owner_of_row_[index(sequence.state_dst)] = sequence.slot;
     }
     for (const ScheduledSequence& sequence : plan.sequences) {
+        checked_slot_ = sequence.slot;
         for (const StateWrite& write : plan.writes_of(sequence)) RETURN_IF_ERROR(claim(write.dst, kNoSlot));
     }
     for (const ScheduledSequence& sequence : plan.sequences) {
         const StateIndex src = sequence.state_src;
+        checked_slot_ = sequence.slot;
         if (src == kNoState || src == sequence.state_dst || row_destination_[index(src)] != plan.step) continue;
         return error("step {}: slot {} reads state row {}, which the step also writes", plan.step, index(sequence.slot),
                      index(src));

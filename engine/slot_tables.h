@@ -62,6 +62,9 @@ public:
     // accepted. REQUIRES: `drawn` has one for each sequence that draws, in plan order.
     void advance(const StepPlan& plan, std::span<const DrawnTokens> drawn);
 
+    // After an error of apply(): the slot whose share broke the rule; kNoSlot: none in particular.
+    [[nodiscard]] SequenceSlot refused_slot() const { return checked_slot_; }
+
     [[nodiscard]] bool is_live(SequenceSlot slot) const;
     [[nodiscard]] const SlotTable& at(SequenceSlot slot) const;  // REQUIRES: is_live(slot)
     [[nodiscard]] int32_t num_slots() const { return static_cast<int32_t>(slots_.size()); }
@@ -71,6 +74,7 @@ private:
     Status end(SequenceSlot slot);
     Status start(const StepPlan& plan, const SequenceStart& start);
     Status extend(const StepPlan& plan, const ScheduledSequence& sequence);
+    Status check_memory(const StepPlan& plan);
     Status check_rows(const StepPlan& plan, const ScheduledSequence& sequence) const;
     Status check_state(const StepPlan& plan, const ScheduledSequence& sequence);
     Status check_written_blocks(const ScheduledSequence& sequence) const;
@@ -86,6 +90,7 @@ private:
     std::vector<SequenceSlot> owner_of_row_;  // the live slot whose own row it is
     std::vector<int64_t> row_destination_;    // the step in which the row was last a destination
     int64_t num_admitted_ = 0;
+    SequenceSlot checked_slot_ = kNoSlot;  // by apply(), last
 };
 
 }  // namespace verbatim

@@ -24,16 +24,22 @@ void StepPlan::clear(int64_t new_step) {
 
 Digest StepPlan::digest() const { return digest_of_fields(*this); }
 
+bool StepPlan::holds_slices_of(const SequenceStart& start) const { return fits(start.blocks, blocks.size()); }
+
+bool StepPlan::holds_slices_of(const ScheduledSequence& sequence) const {
+    return fits(sequence.appended, tokens.size()) && fits(sequence.new_blocks, blocks.size()) &&
+           fits(sequence.state_writes, state_writes.size());
+}
+
 Status StepPlan::check_slices() const {
     for (const SequenceStart& start : starts) {
-        if (!fits(start.blocks, blocks.size())) {
+        if (!holds_slices_of(start)) {
             return error("step {}: start of slot {} names blocks outside the plan's {}", step, index(start.slot),
                          blocks.size());
         }
     }
     for (const ScheduledSequence& sequence : sequences) {
-        if (!fits(sequence.appended, tokens.size()) || !fits(sequence.new_blocks, blocks.size()) ||
-            !fits(sequence.state_writes, state_writes.size())) {
+        if (!holds_slices_of(sequence)) {
             return error("step {}: slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}", step,
                          index(sequence.slot), tokens.size(), blocks.size(), state_writes.size());
         }

@@ -158,6 +158,8 @@ struct StepPlan {
     [[nodiscard]] Digest digest() const;
     // Whether every slice lies inside its list: what is read may be anything.
     [[nodiscard]] Status check_slices() const;
+    [[nodiscard]] bool holds_slices_of(const SequenceStart& start) const;
+    [[nodiscard]] bool holds_slices_of(const ScheduledSequence& sequence) const;
 
     [[nodiscard]] std::span<const TokenId> appended(const ScheduledSequence& sequence) const {
         return part_of(tokens, sequence.appended);
