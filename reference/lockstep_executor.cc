@@ -66,6 +66,7 @@ int64_t activation_bytes(const ModelConfig& config) {
 }  // namespace
 
 std::string to_string(const Difference& d) {
+    if (!d.detail.empty()) return fmt::format("step {}, request {}, {}: {}", d.step, index(d.request), d.op, d.detail);
     return fmt::format("step {}, request {}, position {}, layer {}, {}, element {}: {:.9g} and {:.9g}", d.step,
                        index(d.request), d.position, d.layer, d.op, d.element, d.primary, d.secondary);
 }
@@ -79,18 +80,53 @@ LockstepExecutor::LockstepExecutor(NumericExecutor& primary, NumericExecutor& se
     CHECK(primary.config() == secondary.config(), "lockstep over two models");
 }
 
+void LockstepExecutor::take_requests_from(RequestBook* book) {
+    CHECK(book == nullptr || step_ < 0, "requests come after step {}", step_);
+    if (book_ != nullptr) book_->on_wrong_token(nullptr);
+    book_ = book;
+    requested_.reset();
+    if (book == nullptr) return;
+    requested_.emplace(*book, primary_.tables().config());
+    book->on_wrong_token([this](const WrongToken& wrong) {
+        report({.step = step_,
+                .request = wrong.request,
+                .position = wrong.position,
+                .op = "reported token",
+                .primary = static_cast<double>(wrong.reported),
+                .secondary = static_cast<double>(wrong.wanted)});
+    });
+}
+
+Status LockstepExecutor::take_requested(const StepPlan& plan) {
+    const Status taken = requested_->take(plan);
+    if (const auto& fault = requested_->fault()) {
+        report({.step = plan.step,
+                .request = fault->request,
+                .position = fault->position,
+                .op = "plan " + fault->field,
+                .primary = fault->planned,
+                .secondary = fault->requested,
+                .detail = fault->detail});
+    }
+    return taken ? Status() : error("step {}: {}", plan.step, taken.error().message);
+}
+
 Status LockstepExecutor::execute(const StepPlan& plan, StepResult& result) {
     step_ = plan.step;
-    watch(plan);
+    if (requested_) RETURN_IF_ERROR(take_requested(plan));
+    const StepPlan& requested = requested_ ? requested_->plan() : plan;
+    watch(requested);
     RETURN_IF_ERROR(primary_.execute(plan, result));
-    RETURN_IF_ERROR(secondary_.execute(plan, secondary_result_));
+    if (requested_) requested_->executed(plan, result);
+    if (parted_) return {};
+    RETURN_IF_ERROR(secondary_.execute(requested, secondary_result_));
     // Oldest sequence first, and of a sequence the operation that differs before the logits that follow from it.
     for (const ScheduledSequence& sequence : plan.sequences) {
         Watch& watch = watches_[index(sequence.slot)];
         counts_.compared_operations += watch.num_rows;
         if (watch.difference) report(*watch.difference);
     }
-    compare_draws(plan, result, secondary_result_);
+    compare_draws(requested, result, secondary_result_);
     if (options_.stop_at_first && first_difference_) return error("{}", to_string(*first_difference_));
     return {};
 }
@@ -181,6 +217,7 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
         const DrawnTokens& b = other.drawn[i++];
         const auto a_tokens = mine.tokens_of(a);
         const auto b_tokens = other.tokens_of(b);
+        parted_ |= a.num_rows() != b.num_rows();
         if (!compares(sequence)) continue;
         // Rows that both drew from; behind a different token they have nothing in common.
         for (uint32_t row = 0; row < std::min(a.num_rows(), b.num_rows()); ++row) {
@@ -226,12 +263,21 @@ bool LockstepExecutor::compare_draw(const Draw& draw) {
 
 std::optional<Digest> LockstepExecutor::head_digest(const HeadImage& image) {
     const auto mine = primary_.head_digest(image);
-    if (!image.deterministic) return mine;
+    if (!image.deterministic || parted_) return mine;
     const auto other = secondary_.head_digest(image);
+    if (mine && !other && image.writer != kNoSlot) report_missing_head(image);
     if (!mine || !other) return mine;
     ++counts_.compared_states;
     if (*mine != *other) compare_heads(image);
     return mine;
+}
+
+// The uncached reference keeps a living writer's state at the lengths that the plans' StateWrites name.
+void LockstepExecutor::report_missing_head(const HeadImage& image) {
+    report({.step = step_,
+            .request = primary_.tables().at(image.writer).request,
+            .position = image.length,
+            .op = "head without a state write"});
 }
 
 // Digests differ: which element?

@@ -4,8 +4,15 @@
 // While operations are watched, so is all that both wrote for the same positions, in the walk's order: a difference
 // is named where it arises. Where the primary computes ordinary requests in an arithmetic of their own, only
 // deterministic ones are compared. A NaN equals a NaN: payloads are not part of the numbers' ABI.
+//
+// With a RequestBook the secondary reads tokens, sampling parameters, seeds and arithmetic from the requests instead of
+// the plan (reference/requested_plan.h), and the plan is compared with them too: a plan that starts wrong is a
+// difference. So is a token that the engine reports and that was not drawn.
 //   L1  results are the primary's: the engine cannot tell that somebody looks on
 //   L2  first_difference() is set once and stays
+//   L3  when one side accepts more drafts of a window than the other, which is a difference, the secondary has other
+//       lengths than the plans that follow: it computes no more
+//   L4  a plan that the requests or the rules of engine/slot_tables.h refuse is not carried out: execute() fails
 #pragma once
 
 #include <cstdint>
@@ -13,7 +20,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/request_book.h"
 #include "reference/numeric_executor.h"
+#include "reference/requested_plan.h"
 
 namespace verbatim::reference {
 
@@ -23,10 +32,11 @@ struct Difference {
     RequestId request{-1};
     int64_t position = -1;  // absolute, of the row; of a head: its length
     int32_t layer = -1;     // -1: the embedding; number of layers: final norm, logits
-    std::string op;         // "scan mixed", "logits", "token", "fault", "head ssm", ...
-    int64_t element = -1;   // within the row or tensor
+    std::string op;        // "scan mixed", "logits", "token", "head ssm", "plan starts.sampling.seed", "reported token"
+    int64_t element = -1;  // within the row or tensor
     double primary = 0;
     double secondary = 0;
+    std::string detail;  // of a plan: what it has, and what the request has
     friend bool operator==(const Difference&, const Difference&) = default;
 };
 std::string to_string(const Difference& difference);
@@ -49,6 +59,10 @@ class LockstepExecutor final : public Executor {
 public:
     // Both are borrowed, are of one model and fresh. REQUIRES: their observers are not used by anybody else.
     LockstepExecutor(NumericExecutor& primary, NumericExecutor& secondary, LockstepOptions options = {});
+    ~LockstepExecutor() override { take_requests_from(nullptr); }
+    // The book hears the engine that gives the plans. Borrowed, as is the store of its tokens; null: both sides read the
+    // plans. REQUIRES: before the first step, or null.
+    void take_requests_from(RequestBook* book);
 
     Status execute(const StepPlan& plan, StepResult& result) override;
     // The primary's; the secondary's is compared with it where there is one.
@@ -93,7 +107,9 @@ private:
     [[nodiscard]] bool compare_draw(const Draw& draw);
     void compare_draws(const StepPlan& plan, const StepResult& mine, const StepResult& other);
     void compare_heads(const HeadImage& image);
+    void report_missing_head(const HeadImage& image);
     void report(Difference difference);
+    [[nodiscard]] Status take_requested(const StepPlan& plan);
     [[nodiscard]] bool fits(const StepPlan& plan) const;
     [[nodiscard]] bool compares(const ScheduledSequence& sequence) const {
         return one_arithmetic_ || sequence.arithmetic == Arithmetic::kDeterministic;
@@ -102,7 +118,10 @@ private:
     NumericExecutor& primary_;
     NumericExecutor& secondary_;
     LockstepOptions options_;
-    bool one_arithmetic_ = true;  // of the primary
+    RequestBook* book_ = nullptr;
+    std::optional<RequestedPlan> requested_;  // with a book
+    bool one_arithmetic_ = true;              // of the primary
+    bool parted_ = false;                     // L3
     LockstepCounts counts_;
     std::optional<Difference> first_difference_;
     std::vector<Watch> watches_;  // by slot

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/cpu_executor.h"
 #include "reference/reference_executor.h"
 #include "tests/reference/executor_scene.h"
 
@@ -189,6 +190,104 @@ TEST(LockstepExecutor, HeadThatDiffersIsNamedByTensorAndElement) {
     EXPECT_EQ(lockstep.first_difference()->op, "head conv");
     EXPECT_EQ(lockstep.first_difference()->element, 3);
     EXPECT_EQ(lockstep.first_difference()->secondary, 12345);
+    EXPECT_EQ(lockstep.first_difference()->position, 5);
+}
+
+// A request of 5 tokens, and a plan for it with a share and sampling parameters.
+struct Requested {
+    explicit Requested(const SamplingParams& asked)
+        : model(small_granite(), kSeed),
+          primary(model.model.config, model.model.weights),
+          secondary(model.model.config, model.model.weights),
+          store(model.model.config.vocab_size),
+          book({}, store),
+          lockstep(primary, secondary) {
+        lockstep.take_requests_from(&book);
+        Call call{.kind = CallKind::kSubmit, .id = RequestId{0}};
+        call.request.conversation.conversation_id = "a";
+        call.request.messages.push_back({store.store(model.tokens(5, 1))});
+        call.request.sampling = asked;
+        book.on_call(call);
+    }
+    Status execute(const std::vector<TokenId>& tokens, const SamplingParams& planned, int32_t slot = 0) {
+        StepPlan plan{.step = 1};
+        plan.starts.push_back({.slot = SequenceSlot{0},
+                               .request = RequestId{0},
+                               .tokens = store.store(tokens),
+                               .num_prompt_tokens = 5,
+                               .sampling = planned});
+        plan.sequences.push_back({.slot = SequenceSlot{slot}, .num_new_tokens = 5, .num_draws = 1});
+        return lockstep.execute(plan, result);
+    }
+    SceneModel model;
+    ReferenceExecutor primary, secondary;
+    TokenStore store;
+    RequestBook book;
+    LockstepExecutor lockstep;
+    StepResult result;
+};
+
+TEST(LockstepExecutor, SecondaryReadsTokensAndSamplingOfTheRequest) {
+    const SamplingParams asked{.temperature = 2, .repetition_penalty = 1.5F, .seed = 5};
+    Requested right(asked);
+    ASSERT_TRUE(right.execute(right.model.tokens(5, 1), asked));
+    EXPECT_TRUE(right.lockstep.identical());
+
+    Requested wrong(asked);
+    const std::vector<TokenId> other = wrong.model.tokens(5, 2);
+    ASSERT_TRUE(wrong.execute(other, {}));
+    ASSERT_TRUE(wrong.lockstep.first_difference().has_value());
+    EXPECT_EQ(wrong.lockstep.first_difference()->op, "plan starts.tokens");
+    EXPECT_EQ(wrong.lockstep.first_difference()->request, RequestId{0});
+    EXPECT_EQ(wrong.lockstep.first_difference()->primary, other.front());
+    EXPECT_EQ(wrong.primary.tables().at(SequenceSlot{0}).sampling, SamplingParams{});
+    EXPECT_EQ(wrong.secondary.tables().at(SequenceSlot{0}).sampling, asked);
+    EXPECT_EQ(wrong.secondary.tables().at(SequenceSlot{0}).tokens, wrong.model.tokens(5, 1));
+}
+
+TEST(LockstepExecutor, PlanThatTheRequestsRefuseIsNotCarriedOut) {
+    Requested scene({});
+    const Status refused = scene.execute(scene.model.tokens(6, 1), {});
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message,
+                HasSubstr("step 1: the plan is refused: request 0: starts.tokens has 6 tokens"));
+    EXPECT_EQ(scene.lockstep.first_difference()->op, "plan starts.tokens");
+    EXPECT_EQ(scene.lockstep.first_difference()->step, 1);
+
+    Requested elsewhere({});
+    ASSERT_FALSE(elsewhere.execute(elsewhere.model.tokens(5, 1), {}, 3));
+    EXPECT_EQ(elsewhere.lockstep.first_difference()->op, "plan starts.slot");
+    EXPECT_EQ(elsewhere.lockstep.first_difference()->request, RequestId{0});
+}
+
+TEST(LockstepExecutor, TokenThatWasNotDrawnIsNamedWhenItIsReported) {
+    Requested scene({});
+    ASSERT_TRUE(scene.execute(scene.model.tokens(5, 1), {}));
+    const TokenId drawn = token_of(scene.result, 0);
+    scene.book.on_token(RequestId{0}, drawn == 0 ? 1 : 0);
+    ASSERT_TRUE(scene.lockstep.first_difference().has_value());
+    EXPECT_EQ(scene.lockstep.first_difference()->op, "reported token");
+    EXPECT_EQ(scene.lockstep.first_difference()->request, RequestId{0});
+    EXPECT_EQ(scene.lockstep.first_difference()->position, 5);
+    EXPECT_EQ(scene.lockstep.first_difference()->secondary, drawn);
+}
+
+// Of a head before the writer's present length, an executor without pools has what a state write named.
+TEST(LockstepExecutor, HeadWithoutAStateWriteIsADifference) {
+    const SceneModel model(small_granite(), kSeed);
+    cpu::CpuExecutor primary(model.model.config, model.model.weights, {.pools = {4, 8, 4}});
+    ReferenceExecutor secondary(model.model.config, model.model.weights);
+    LockstepExecutor lockstep(primary, secondary);
+    tests::PlanBuilder plans(model.model.config.vocab_size);
+    plans.next()
+        .start({.slot = 0, .tokens = model.tokens(6, 1)})
+        .compute({.slot = 0, .num_new_tokens = 6, .num_draws = 1, .state_dst = 0, .new_blocks = {0, 1}});
+    StepResult result;
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    const std::vector<BlockRun> blocks = {{BlockId{0}, 2}};
+    static_cast<void>(lockstep.head_digest({SequenceSlot{0}, 5, blocks, StateIndex{0}}));
+    ASSERT_TRUE(lockstep.first_difference().has_value());
+    EXPECT_EQ(lockstep.first_difference()->op, "head without a state write");
     EXPECT_EQ(lockstep.first_difference()->position, 5);
 }
 

@@ -84,9 +84,11 @@ const std::vector<Counter>& counters() {
 ordered_json difference_json(const ReplayRun& run) {
     if (!run.difference) return nullptr;
     const reference::Difference& d = *run.difference;
-    return {{"trace", run.trace},     {"step", d.step},   {"request", index(d.request)},
-            {"position", d.position}, {"layer", d.layer}, {"op", d.op},
-            {"element", d.element},   {"got", d.primary}, {"wanted", d.secondary}};
+    ordered_json json = {{"trace", run.trace},     {"step", d.step},   {"request", index(d.request)},
+                         {"position", d.position}, {"layer", d.layer}, {"op", d.op},
+                         {"element", d.element},   {"got", d.primary}, {"wanted", d.secondary}};
+    if (!d.detail.empty()) json["detail"] = d.detail;
+    return json;
 }
 
 ordered_json reasons_json(const EngineStats& stats) {

@@ -7,6 +7,7 @@
 #include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
 #include "engine/fields.h"
+#include "engine/request_book.h"
 #include "files/output_file.h"
 #include "reference/lockstep_executor.h"
 #include "tools/program/cli.h"
@@ -86,8 +87,9 @@ void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
 // The executor that computes, beside another one where one is asked for; all fresh.
 class Executors {
 public:
+    // Borrows the book, from which the second executor takes what requests say.
     static Result<std::unique_ptr<Executors>> create(const ReplayConfig& config, const ExecutorOptions& options,
-                                                     const Model& model) {
+                                                     const Model& model, RequestBook& book) {
         auto made = std::make_unique<Executors>();
         ASSIGN_OR_RETURN(made->primary_, choose_executor(config.executor, options, model));
         if (config.beside == "none") return made;
@@ -97,6 +99,7 @@ public:
         ASSIGN_OR_RETURN(made->witness_, choose_executor(config.beside, beside, model));
         made->lockstep_ = std::make_unique<LockstepExecutor>(*made->primary_.executor, *made->witness_.executor,
                                                              LockstepOptions{.watch_operations = !config.logits_only});
+        made->lockstep_->take_requests_from(&book);
         return made;
     }
     // So many of a million drafts of draft paths are wrong.
@@ -233,6 +236,7 @@ private:
           options_(executor_options(config_, settings)),
           unit_(unit_bytes(geometry(model_.config), settings.cache.pools.block_size)),
           store_(model_.config.vocab_size),
+          book_(settings_.token_template, store_),
           view_(config_.block_size),
           capture_(config_, model_) {}
 
@@ -252,8 +256,9 @@ private:
     const EngineConfig settings_;
     const ExecutorOptions options_;
     const UnitBytes unit_;
-    std::unique_ptr<Executors> executors_;
     TokenStore store_;
+    RequestBook book_;
+    std::unique_ptr<Executors> executors_;
     LruEviction policy_;
     DigestRecorder recorder_;
     DvrView view_;
@@ -268,7 +273,7 @@ private:
 
 Status SingleRun::make_executors() {
     executors_.reset();  // their memory is needed
-    ASSIGN_OR_RETURN(executors_, Executors::create(config_, options_, model_));
+    ASSIGN_OR_RETURN(executors_, Executors::create(config_, options_, model_, book_));
     if (config_.policy == Policy::kVerify && config_.mismatch_ppm)
         executors_->mismatch(*config_.mismatch_ppm, config_.seed);
     return {};
@@ -279,7 +284,7 @@ Status SingleRun::make_engine() {
     ASSIGN_OR_RETURN(recording_,
                      start_recording(config_, std::move(replayed_.record_file), settings_, executors_->executor(),
                                      model_, weights_, replayed_.model_name, replayed_.trace_name));
-    std::vector<Recorder*> told{&recorder_};
+    std::vector<Recorder*> told{&recorder_, &book_};
     if (config_.show_dvr) told.push_back(&view_);
     if (recording_) told.push_back(&recording_->recorder());
     recorders_ = std::make_unique<RecorderList>(std::move(told));

@@ -1,0 +1,69 @@
+// reference/requested_plan.h: the plan that an engine should have made of what clients asked for.
+//
+// A requested plan takes tokens, prompt lengths, sampling parameters, seeds and arithmetic from a RequestBook. It takes
+// from the engine's plan what the scheduler alone decides: slots, how many positions are computed in which step, drafts,
+// blocks, state rows. A plan that cannot be carried out is refused: it names a request that does not run, it has too
+// few or too many tokens of one, or it breaks a rule of engine/slot_tables.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/request_book.h"
+#include "engine/slot_tables.h"
+#include "engine/step_plan.h"
+
+namespace verbatim::reference {
+
+// Where a plan is not what was asked for; plain data, unknown values are -1.
+struct PlanFault {
+    RequestId request{-1};
+    int64_t position = -1;  // of a token
+    std::string field;      // "starts.sampling.seed"; of a broken rule: "refused"
+    std::string detail;     // a whole sentence: what the plan has, what was asked for
+    double planned = 0;
+    double requested = 0;
+};
+
+class RequestedPlan {
+public:
+    // Borrows the book. `rules`: those of the executor that carries the plans out.
+    RequestedPlan(RequestBook& book, const SlotTablesConfig& rules) : book_(book), rules_(rules) {}
+
+    // Reads the engine's plan. An error: the plan is refused, and the engine's slots mean nothing from here on.
+    Status take(const StepPlan& plan);
+    // Of the plan that was taken last, the first fault. A plan that is refused has one.
+    [[nodiscard]] const std::optional<PlanFault>& fault() const { return fault_; }
+    // REQUIRES: take() has not refused.
+    [[nodiscard]] const StepPlan& plan() const { return requested_; }
+    // What the engine is given for the plan that was taken last.
+    void executed(const StepPlan& plan, const StepResult& result);
+
+private:
+    struct Slot {
+        bool live = false;
+        bool is_draft_path = false;  // its request runs in another slot
+        RequestId request{-1};
+        int64_t num_known = 0;  // tokens that its executor knows, without drafts
+    };
+    [[nodiscard]] Status take_shape(const StepPlan& plan);
+    [[nodiscard]] Status take_start(const StepPlan& plan, SequenceStart& start);
+    [[nodiscard]] Status take_sequence(const StepPlan& plan, ScheduledSequence& sequence);
+    [[nodiscard]] Status take_appended(const StepPlan& plan, const AskedRequest& asked, ScheduledSequence& sequence);
+    void note(PlanFault fault);
+    [[nodiscard]] Status refuse(RequestId request, std::string field, std::string detail);
+    [[nodiscard]] Slot& slot(SequenceSlot slot);
+    [[nodiscard]] RequestId request_of(SequenceSlot slot) const;  // the last one; -1: none
+
+    RequestBook& book_;
+    SlotTables rules_;
+    std::vector<Slot> slots_;
+    StepPlan requested_;
+    std::optional<PlanFault> fault_;
+    std::optional<int64_t> last_step_;
+};
+
+}  // namespace verbatim::reference
