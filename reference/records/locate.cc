@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "engine/base/check.h"
+#include "reference/records/asked_tokens.h"
 #include "reference/records/row_watch.h"
 #include "reference/records/step_digests.h"
 #include "reference/reference_model.h"
@@ -78,7 +79,8 @@ public:
           found_(difference),
           reference_(args.model.config, args.model.weights, args.profile),
           recorded_request_(args.recorded.find(difference.request)),
-          computed_request_(args.computed.find(difference.computed_request)) {}
+          computed_request_(args.computed.find(difference.computed_request)),
+          asked_(asked_tokens(args.computed.record(), difference.computed_request)) {}
 
     Status run() {
         if (recorded_request_ == nullptr || computed_request_ == nullptr) return {};
@@ -88,11 +90,11 @@ public:
         }
         if (!choose_target()) return {};
         ASSIGN_OR_RETURN(const RowWatch rows, watch(target_));
-        if (rows.tokens().empty()) {
+        if (rows.num_tokens() <= target_.begin || rows.num_tokens() > std::ssize(asked_)) {
             found_.remark = "the run did not come there again: it is not the same every time";
             return {};
         }
-        const ReferenceRows reference = reference_rows(reference_, args_.points, rows.tokens(), target_.begin, {});
+        const ReferenceRows reference = reference_rows(reference_, args_.points, tokens_of(rows), target_.begin, {});
         if (const auto row = first_difference(rows.sums(), reference.sums)) return blame_computed(*row, reference);
         if (found_.kind == DifferenceKind::kState) return compare_committed();
         if (found_.kind == DifferenceKind::kOperation) return blame_recorded();
@@ -129,6 +131,11 @@ private:
         return target_.first_step >= 0 && target_.begin < target_.end;
     }
 
+    // What the reference computes: the request's own tokens, whatever the run's plans said.
+    [[nodiscard]] std::span<const TokenId> tokens_of(const RowWatch& rows) const {
+        return std::span(asked_).first(static_cast<size_t>(std::min(rows.num_tokens(), std::ssize(asked_))));
+    }
+
     Result<RowWatch> watch(const WatchTarget& target) {
         RowWatch rows(args_.points, target);
         RunAgainOptions again = args_.again;
@@ -163,7 +170,7 @@ private:
         target.row = row;
         target.state_at.reset();
         ASSIGN_OR_RETURN(const RowWatch rows, watch(target));
-        const auto tokens = std::span(rows.tokens());
+        const auto tokens = tokens_of(rows);
         name(row);
         std::vector<float> right;
         if (!tokens.empty()) {
@@ -258,7 +265,7 @@ private:
         if (!reads_state && rows.kv().empty()) return std::nullopt;
         const int64_t length = reads_state ? rows.state_length() : row.position + 1;
         ReferenceSequence sequence(reference_);
-        sequence.append(std::span(rows.tokens()).first(static_cast<size_t>(length)), LogitRows::kNone);
+        sequence.append(tokens_of(rows).first(static_cast<size_t>(length)), LogitRows::kNone);
         const StateKind kind = point.op == WalkOp::kConv ? StateKind::kConv : StateKind::kSsm;
         for (const CarriedTensor& carried : reads_state ? rows.states() : rows.kv()) {
             if (reads_state && reference_.tensors()[carried.place].kind != kind) continue;
@@ -276,7 +283,7 @@ private:
         ASSIGN_OR_RETURN(const RowWatch rows, watch(target_));
         if (rows.committed().empty()) return {};
         ReferenceSequence sequence(reference_);
-        sequence.append(rows.tokens(), LogitRows::kNone);
+        sequence.append(tokens_of(rows), LogitRows::kNone);
         const StateAt& recorded = recorded_request_->states.at(*target_.state_at);
         const bool record_is_right = sequence.digest() == recorded.digest;
         for (const CarriedTensor& carried : rows.committed()) {
@@ -311,7 +318,7 @@ private:
         const int64_t first = op < args_.points.first_of_head()
                                   ? sequence.begin
                                   : sequence.end - static_cast<int64_t>(sequence.logits.size());
-        const ReferenceRows right = reference_rows(reference_, args_.points, rows.tokens(), target_.begin, op);
+        const ReferenceRows right = reference_rows(reference_, args_.points, tokens_of(rows), target_.begin, op);
         ElementSum all;
         for (int64_t p = first; p < sequence.end; ++p) all.add(right.sums.get(op, p).value_or(ElementSum{}));
         for (int64_t position = first; position < sequence.end; ++position) {
@@ -344,6 +351,7 @@ private:
     ReferenceModel reference_;
     const RequestIndex* recorded_request_;
     const RequestIndex* computed_request_;
+    const std::vector<TokenId> asked_;  // of the computed request
     const bool original_ranged_ = has_range();
     const int64_t original_step_ = found_.step;
     WatchTarget target_;

@@ -83,8 +83,7 @@ void RowWatch::observe(const Observation& observation) {
 void RowWatch::after(const StepPlan& plan, NumericExecutor& executor) {
     if (slot_ != kNoSlot) {
         const SlotTable& table = executor.tables().at(slot_);
-        const auto count = static_cast<std::ptrdiff_t>(std::min<int64_t>(table.length, target_.end));
-        tokens_.assign(table.tokens.begin(), table.tokens.begin() + count);
+        num_tokens_ = std::min(table.length, target_.end);
         if (target_.row && table.length > target_.row->position && kv_.empty()) {
             const std::vector<BlockRun> blocks = runs_of(table.blocks);
             const StateIndex row = table.source != kNoState ? table.source : table.state;
@@ -106,7 +105,7 @@ void RowWatch::head(const HeadImage& image, NumericExecutor& executor) {
     if (table.request != target_.request) return;
     read(image, executor, StatePer::kSequence, {}, committed_);
     read(image, executor, StatePer::kToken, {}, committed_);
-    tokens_.assign(table.tokens.begin(), table.tokens.begin() + static_cast<std::ptrdiff_t>(image.length));
+    num_tokens_ = image.length;
     done_ = true;
 }
 

@@ -80,7 +80,7 @@ public:
     [[nodiscard]] bool wants_operations(const StepPlan& plan) const override;
 
     [[nodiscard]] const RowSums& sums() const { return sums_; }
-    [[nodiscard]] const std::vector<TokenId>& tokens() const { return tokens_; }  // that the request had then
+    [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }  // that were computed then, up to the target's end
     [[nodiscard]] const std::vector<float>& row() const { return row_; }
     // What the wanted row's layer carried into the step (states, after so many tokens), and after it (KV).
     [[nodiscard]] const std::vector<CarriedTensor>& states() const { return states_; }
@@ -100,7 +100,7 @@ private:
     SequenceSlot slot_ = kNoSlot;  // of the target, in the step in progress
     size_t next_op_ = 0;
     RowSums sums_;
-    std::vector<TokenId> tokens_;
+    int64_t num_tokens_ = 0;
     std::vector<float> row_;
     std::vector<CarriedTensor> states_;
     std::vector<CarriedTensor> kv_;

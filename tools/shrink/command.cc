@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "files/output_file.h"
+#include "reference/records/asked_tokens.h"
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
-#include "reference/records/row_watch.h"
 #include "reference/records/run_again.h"
 #include "reference/records/run_index.h"
 #include "reference/records/shrink.h"
@@ -87,25 +87,6 @@ Status write_record(const std::string& path, files::OutputFile file, const recor
 
 // --- the operation alone
 
-// The request's tokens at the end of the step in which it differs, on the executor in question.
-Result<std::vector<TokenId>> tokens_at(const RecordedRun& run, const records::RecordDifference& found, int64_t end) {
-    const records::RequestIndex* request = run.index->find(found.request);
-    records::RowWatch rows(*run.points, {.request = found.computed_request,
-                                         .first_step = found.computed_step,
-                                         .last_step = found.computed_step,
-                                         .begin = found.position,
-                                         .end = end,
-                                         .ordinary = request != nullptr && !request->deterministic,
-                                         .row = {},
-                                         .state_at = {}});
-    records::RunAgainOptions again = run.again;
-    again.watch = &rows;
-    again.digests = records::DigestLevel::kNone;
-    again.max_steps = found.computed_step + 1;
-    RETURN_IF_ERROR(records::run_again(run.record, again));
-    return rows.tokens();
-}
-
 // Why there is none is an error, too.
 Result<ValueCase> case_of(const RecordedRun& run, const records::RecordDifference& found) {
     if (found.op_index < 0 || found.position < 0)
@@ -117,7 +98,9 @@ Result<ValueCase> case_of(const RecordedRun& run, const records::RecordDifferenc
                          .end = found.position + 1,
                          .position = found.position,
                          .element = std::max<int64_t>(found.element, 0)};
+    std::vector<TokenId> tokens;
     if (const records::RequestIndex* request = run.index->find(found.request)) {
+        tokens = records::asked_tokens(run.record, request->id);
         for (const records::Share& share : request->shares) {
             const records::SequenceRecord& sequence = share.sequence();
             if (share.step->step != found.step || found.position < sequence.begin || found.position >= sequence.end)
@@ -126,8 +109,9 @@ Result<ValueCase> case_of(const RecordedRun& run, const records::RecordDifferenc
             place.end = sequence.end;
         }
     }
-    ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, tokens_at(run, found, place.end));
-    if (std::ssize(tokens) <= place.position) return error("the run did not come there again");
+    if (std::ssize(tokens) <= place.position) {
+        return error("the record's request has {} tokens, and position {} differs", tokens.size(), place.position);
+    }
     place.end = std::min<int64_t>(place.end, std::ssize(tokens));
     return operation_case(run.model, run.profile, *run.points, place, tokens,
                           fmt::format("{} on {}: {}", run.record.run.model, run.executor, to_string(found)));
