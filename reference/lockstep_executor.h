@@ -60,8 +60,8 @@ public:
     // Both are borrowed, are of one model and fresh. REQUIRES: their observers are not used by anybody else.
     LockstepExecutor(NumericExecutor& primary, NumericExecutor& secondary, LockstepOptions options = {});
     ~LockstepExecutor() override { take_requests_from(nullptr); }
-    // The book hears the engine that gives the plans. Borrowed, as is the store of its tokens; null: both sides read the
-    // plans. REQUIRES: before the first step, or null.
+    // The book hears the engine that gives the plans. It is borrowed, and so is the store of its tokens. Null: both
+    // sides read the plans. REQUIRES: before the first step, or null.
     void take_requests_from(RequestBook* book);
 
     Status execute(const StepPlan& plan, StepResult& result) override;

@@ -39,7 +39,7 @@ PlanFault first_different_field(const SequenceStart& planned, const SequenceStar
         if (mine[i].text == other[i].text) continue;
         return {.request = requested.request,
                 .field = mine[i].name,
-                .detail = fmt::format("{} is {}, the request has {}", mine[i].name, mine[i].text, other[i].text),
+                .detail = fmt::format("{} in the plan, {} in the request", mine[i].text, other[i].text),
                 .planned = mine[i].number,
                 .requested = other[i].number};
     }
@@ -51,7 +51,7 @@ PlanFault different_token(RequestId request, const char* field, int64_t position
         .request = request,
         .position = position,
         .field = field,
-        .detail = fmt::format("{}: token {} at position {}, the request has {}", field, planned, position, requested),
+        .detail = fmt::format("token {} at position {} in the plan, {} in the request", planned, position, requested),
         .planned = static_cast<double>(planned),
         .requested = static_cast<double>(requested)};
 }
@@ -63,8 +63,9 @@ void RequestedPlan::note(PlanFault fault) {
 }
 
 Status RequestedPlan::refuse(RequestId request, std::string field, std::string detail) {
-    note({.request = request, .field = std::move(field), .detail = detail});
-    return error("the plan is refused: request {}: {}", index(request), detail);
+    Status refused = error("the plan is refused: request {}: {}: {}", index(request), field, detail);
+    note({.request = request, .field = std::move(field), .detail = std::move(detail)});
+    return refused;
 }
 
 RequestedPlan::Slot& RequestedPlan::slot(SequenceSlot slot) {
@@ -138,7 +139,7 @@ Status RequestedPlan::take_start(const StepPlan& plan, SequenceStart& start) {
     const int64_t common = planned.tokens.common_prefix(start.tokens);
     if (planned.tokens.size() != start.tokens.size()) {
         return refuse(start.request, "starts.tokens",
-                      fmt::format("starts.tokens has {} tokens, the request {}, the first {} of them equal",
+                      fmt::format("{} tokens in the plan, {} in the request, the first {} of them equal",
                                   planned.tokens.size(), start.tokens.size(), common));
     }
     if (common < start.tokens.size()) {
@@ -165,8 +166,7 @@ Status RequestedPlan::take_sequence(const StepPlan& plan, ScheduledSequence& seq
     if (sequence.arithmetic != wanted) {
         note({.request = request,
               .field = "sequences.arithmetic",
-              .detail = fmt::format("sequences.arithmetic is {}, the request has {}", to_text(sequence.arithmetic),
-                                    to_text(wanted)),
+              .detail = fmt::format("{} in the plan, {} in the request", to_text(sequence.arithmetic), to_text(wanted)),
               .planned = static_cast<double>(sequence.arithmetic),
               .requested = static_cast<double>(wanted)});
         sequence.arithmetic = wanted;
@@ -175,9 +175,9 @@ Status RequestedPlan::take_sequence(const StepPlan& plan, ScheduledSequence& seq
     const int64_t num_known = slot(sequence.slot).num_known + sequence.appended.count;
     const bool draws = asked->draws && sequence.num_new_tokens > 0 && sequence.end() == num_known;
     if (draws != (sequence.num_draws > 0)) {
-        return refuse(request, "sequences.num_draws",
-                      fmt::format("sequences.num_draws is {} where {} of {} known tokens are computed",
-                                  sequence.num_draws, sequence.end(), num_known));
+        return refuse(
+            request, "sequences.num_draws",
+            fmt::format("{} where {} of {} known tokens are computed", sequence.num_draws, sequence.end(), num_known));
     }
     return {};
 }

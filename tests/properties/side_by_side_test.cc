@@ -58,7 +58,7 @@ TEST(SideBySide, AResumedSequenceWithoutItsPenaltyIsADifference) {
     ASSERT_TRUE(run.difference().has_value());
     EXPECT_EQ(run.difference()->request, victim);
     EXPECT_EQ(run.difference()->op, "plan starts.sampling.repetition_penalty");
-    EXPECT_THAT(run.found(), HasSubstr("starts.sampling.repetition_penalty is 1, the request has 1.5"));
+    EXPECT_THAT(run.found(), HasSubstr("plan starts.sampling.repetition_penalty: 1 in the plan, 1.5 in the request"));
 }
 
 // A draft path starts with its request's tokens and sampling, too; its drafts are free.

@@ -249,8 +249,9 @@ TEST(LockstepExecutor, PlanThatTheRequestsRefuseIsNotCarriedOut) {
     Requested scene({});
     const Status refused = scene.execute(scene.model.tokens(6, 1), {});
     ASSERT_FALSE(refused);
-    EXPECT_THAT(refused.error().message,
-                HasSubstr("step 1: the plan is refused: request 0: starts.tokens has 6 tokens"));
+    EXPECT_THAT(
+        refused.error().message,
+        HasSubstr("step 1: the plan is refused: request 0: starts.tokens: 6 tokens in the plan, 5 in the request"));
     EXPECT_EQ(scene.lockstep.first_difference()->op, "plan starts.tokens");
     EXPECT_EQ(scene.lockstep.first_difference()->step, 1);
 
