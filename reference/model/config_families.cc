@@ -12,16 +12,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A size that may be 0 for "none"; 0 when absent.
-int32_t read_size_or_none(ConfigFields& fields, std::string_view key) {
-    if (fields.value(key) == 0) return 0;
-    return fields.optional_size({key}).value_or(0);
-}
-
 std::optional<MoeConfig> read_granite_moe(ConfigFields& fields) {
-    if (!fields.has("num_local_experts"))
-        fields.problem("num_local_experts is missing, wanted a number, 0 for none: this family means 8 then");
-    const int32_t n_experts = read_size_or_none(fields, "num_local_experts");
+    const auto said = fields.optional_size({"num_local_experts", "num_experts"}, /*least=*/0);
+    if (!said) fields.problem("num_local_experts is missing, wanted a number, 0 for none: this family means 8 then");
+    const int32_t n_experts = said.value_or(0);
     if (n_experts == 0) {
         fields.harmless({"intermediate_size", "num_experts_per_tok"});  // the experts' width and choice: there are none
         return std::nullopt;

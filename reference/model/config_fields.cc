@@ -54,12 +54,12 @@ void ConfigFields::wrong(std::string_view key, const Json& got, std::string_view
     problem("{}{} = {}, wanted {}", prefix_, key, quote_json(got), wanted);
 }
 
-std::optional<int32_t> ConfigFields::optional_size(Keys keys) {
+std::optional<int32_t> ConfigFields::optional_size(Keys keys, int32_t least) {
     std::string name;
     const Json& got = agreed(keys, name);
     if (got.is_null()) return std::nullopt;
-    if (got.is_number_integer() && got >= 1 && got <= kMaxSize) return got.get<int32_t>();
-    wrong(name, got, "an integer from 1 to 2147483647");
+    if (got.is_number_integer() && got >= least && got <= kMaxSize) return got.get<int32_t>();
+    wrong(name, got, fmt::format("an integer from {} to {}", least, kMaxSize));
     return 1;
 }
 
@@ -140,6 +140,11 @@ void ConfigFields::only_null(std::string_view key) {
     if (!got.is_null()) wrong(key, got, "null (it is not supported)");
 }
 
+void ConfigFields::only_empty(std::string_view key) {
+    const Json& got = value(key);
+    if (!got.is_null() && !(got.is_structured() && got.empty())) wrong(key, got, "null or empty (it is not supported)");
+}
+
 void ConfigFields::harmless(Keys keys) {
     for (const std::string_view key : keys) understood_.emplace(key);
 }
@@ -160,11 +165,7 @@ std::vector<std::string> ConfigFields::all_problems() const {
 Status ConfigFields::finish(std::string_view source) const {
     const std::vector<std::string> all = all_problems();
     if (all.empty()) return {};
-    constexpr size_t kMost = 8;
-    std::string text = fmt::format("{}: {}", source, all.front());
-    for (size_t i = 1; i < std::min(all.size(), kMost); ++i) text += "\n  and: " + all[i];
-    if (all.size() > kMost) text += fmt::format("\n  and {} more", all.size() - kMost);
-    return tl::unexpected(Error{text});
+    return error("{}: {}", source, fmt::join(all, "\n  and: "));
 }
 
 }  // namespace verbatim::reference

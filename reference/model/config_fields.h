@@ -32,8 +32,8 @@ public:
     // The value behind `key`, marked as understood; null if absent.
     const nlohmann::json& value(std::string_view key);
 
-    // A key of several names means one field: those present must agree. 1 <= value <= kMaxSize.
-    std::optional<int32_t> optional_size(Keys keys);
+    // A key of several names means one field: those present must agree. least <= value <= kMaxSize.
+    std::optional<int32_t> optional_size(Keys keys, int32_t least = 1);
     int32_t size(Keys keys);
     std::optional<double> optional_number(Keys keys);
     double number(Keys keys);
@@ -48,6 +48,7 @@ public:
     void only_flag(std::string_view key, bool supported);
     void only_number(std::string_view key, double supported);
     void only_null(std::string_view key);
+    void only_empty(std::string_view key);  // also a list or an object with nothing in it
 
     // Keys that change nothing this engine computes.
     void harmless(Keys keys);

@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "reference/model/strict_json.h"
 
@@ -44,6 +48,61 @@ double read_bound(const Json& item) {
     return std::numeric_limits<double>::quiet_NaN();
 }
 
+// The list under one key. Empty when absent.
+std::vector<LayerKind> read_layer_list(ConfigFields& fields, std::string_view key) {
+    const Json& list = fields.value(key);
+    std::vector<LayerKind> kinds;
+    if (list.is_null()) return kinds;
+    if (!list.is_array() || list.size() > kMaxLayers) {
+        fields.problem("{} = {}, wanted a list of at most {} names", key, quote_json(list), kMaxLayers);
+        return kinds;
+    }
+    for (const Json& name : list) {
+        const auto kind = name.is_string() ? layer_kind(name.get_ref<const std::string&>()) : std::nullopt;
+        if (!kind) {
+            fields.problem("{}[{}] = {}: wanted mamba, attention, mlp or moe (or linear_attention, full_attention)",
+                           key, kinds.size(), quote_json(name));
+            return {};
+        }
+        kinds.push_back(*kind);
+    }
+    return kinds;
+}
+
+// What rope_parameters or rope_scaling says.
+struct RopeObject {
+    RopeConfig rope;  // its kind and what that needs
+    std::optional<double> theta;
+    std::optional<double> partial;
+};
+
+// Empty when absent.
+std::optional<RopeObject> read_rope_object(ConfigFields& fields, std::string_view key, ConfigFields::Keys harmless) {
+    const Json& object = fields.value(key);
+    if (object.is_null()) return std::nullopt;
+    if (!object.is_object()) {
+        fields.problem("{} = {}, wanted an object", key, quote_json(object));
+        return std::nullopt;
+    }
+    RopeObject said;
+    said.rope.kind = RopeKind::kDefault;
+    ConfigFields scaling(object, fmt::format("{}.", key));
+    read_scaling(scaling, fields, said.rope);
+    scaling.harmless(harmless);
+    said.theta = scaling.optional_number({"rope_theta"});
+    said.partial = scaling.optional_number({"partial_rotary_factor"});
+    fields.absorb(scaling);
+    return said;
+}
+
+// Takes what `inner` says under `key` into `value`, which another place may have said.
+void take_agreed(ConfigFields& fields, std::string_view key, std::string_view inner_key, std::optional<double> inner,
+                 std::optional<double>& value) {
+    if (inner && value && *inner != *value)
+        fields.problem("{} = {} contradicts {}.{} = {}", key, *value, inner_key, key, *inner);
+    if (inner) value = inner;
+}
+
 }  // namespace
 
 void read_common(ConfigFields& fields, ModelConfig& config, ConfigFields::Keys eps_keys) {
@@ -51,48 +110,10 @@ void read_common(ConfigFields& fields, ModelConfig& config, ConfigFields::Keys e
     config.hidden_size = fields.size({"hidden_size"});
     config.norm_eps = fields.number(eps_keys);
     config.tie_word_embeddings = fields.flag_or({"tie_word_embeddings"}, false);
-    fields.only_flag("is_encoder_decoder", false);
-    fields.only_flag("add_cross_attention", false);
-    fields.only_null("quantization_config");
     fields.only_null("sliding_window");
-    // Of generation, training, storage and bookkeeping: none of them enters a forward pass at inference.
-    fields.harmless({"architectures",
-                     "model_type",
-                     "_name_or_path",
-                     "name_or_path",
-                     "model_name",
-                     "auto_map",
-                     "transformers_version",
-                     "torch_dtype",
-                     "dtype",
-                     "use_cache",
-                     "bos_token_id",
-                     "eos_token_id",
-                     "pad_token_id",
-                     "unk_token_id",
-                     "attention_dropout",
-                     "hidden_dropout",
-                     "embd_pdrop",
-                     "resid_pdrop",
-                     "initializer_range",
-                     "init_method",
-                     "num_logits_to_keep",
-                     "return_dict",
-                     "output_attentions",
-                     "output_hidden_states",
-                     "torchscript",
-                     "chunk_size_feed_forward",
-                     "id2label",
-                     "label2id",
-                     "problem_type",
-                     "is_decoder",
-                     "_attn_implementation_autoset",
-                     "rescale_prenorm_residual",
-                     "residual_in_fp32",
-                     "use_mamba_kernels",
-                     "add_bos_token",
-                     "unsloth_fixed",
-                     "unsloth_version"});
+    read_base_class(fields);
+    fields.harmless({"rescale_prenorm_residual", "residual_in_fp32", "use_mamba_kernels", "add_bos_token",
+                     "unsloth_fixed", "unsloth_version"});
 }
 
 int32_t read_num_layers(ConfigFields& fields) {
@@ -102,29 +123,12 @@ int32_t read_num_layers(ConfigFields& fields) {
 }
 
 std::vector<LayerKind> read_layer_list(ConfigFields& fields) {
-    const bool newer = fields.has("layers_block_type");
-    const Json& list = fields.value(newer ? "layers_block_type" : "layer_types");
-    if (newer && fields.has("layer_types") && fields.value("layer_types") != list)
-        fields.problem("layer_types contradicts layers_block_type");
-    fields.harmless({"layer_types", "layers_block_type"});
-    std::vector<LayerKind> kinds;
-    if (list.is_null()) return kinds;
-    if (!list.is_array() || list.size() > kMaxLayers) {
-        fields.problem("layer_types = {}, wanted a list of at most {} names", quote_json(list), kMaxLayers);
-        return kinds;
-    }
-    for (const Json& name : list) {
-        const auto kind = name.is_string() ? layer_kind(name.get_ref<const std::string&>()) : std::nullopt;
-        if (!kind) {
-            fields.problem(
-                "layer_types[{}] = {}: wanted mamba, attention, mlp or moe (or linear_attention, "
-                "full_attention)",
-                kinds.size(), quote_json(name));
-            return {};
-        }
-        kinds.push_back(*kind);
-    }
-    return kinds;
+    const std::vector<LayerKind> older = read_layer_list(fields, "layer_types");
+    const std::vector<LayerKind> newer = read_layer_list(fields, "layers_block_type");
+    if (!older.empty() && !newer.empty() && older != newer)
+        fields.problem("layer_types contradicts layers_block_type: {} and {}", quote_json(fields.value("layer_types")),
+                       quote_json(fields.value("layers_block_type")));
+    return newer.empty() ? older : newer;
 }
 
 std::vector<LayerKind> require_layer_list(ConfigFields& fields, int32_t num_layers,
@@ -160,24 +164,16 @@ RopeConfig read_rope(ConfigFields& fields, int32_t head_dim, double default_part
     rope.kind = RopeKind::kDefault;
     auto theta = fields.optional_number({"rope_theta"});
     auto partial = fields.optional_number({"partial_rotary_factor"});
-    if (fields.has("rope_scaling") && fields.has("rope_parameters"))
-        fields.problem("rope_scaling and rope_parameters are both given: wanted one of them");
-    const std::string_view key = fields.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-    const Json& object = fields.value(key);
-    fields.harmless({"rope_scaling", "rope_parameters"});
-    if (!object.is_null() && !object.is_object()) fields.problem("{} = {}, wanted an object", key, quote_json(object));
-    if (object.is_object()) {
-        ConfigFields scaling(object, fmt::format("{}.", key));
-        read_scaling(scaling, fields, rope);
-        scaling.harmless(harmless);
-        const auto inner_theta = scaling.optional_number({"rope_theta"});
-        const auto inner_partial = scaling.optional_number({"partial_rotary_factor"});
-        if (inner_theta && theta && *inner_theta != *theta) fields.problem("rope_theta contradicts {}.rope_theta", key);
-        if (inner_partial && partial && *inner_partial != *partial)
-            fields.problem("partial_rotary_factor contradicts {}.partial_rotary_factor", key);
-        if (inner_theta) theta = inner_theta;
-        if (inner_partial) partial = inner_partial;
-        fields.absorb(scaling);
+    const auto older = read_rope_object(fields, "rope_scaling", harmless);
+    const auto newer = read_rope_object(fields, "rope_parameters", harmless);
+    if (older && newer && older->rope != newer->rope)
+        fields.problem("rope_scaling = {} contradicts rope_parameters = {}", quote_json(fields.value("rope_scaling")),
+                       quote_json(fields.value("rope_parameters")));
+    for (const auto& [key, object] : {std::pair{"rope_scaling", &older}, {"rope_parameters", &newer}}) {
+        if (!*object) continue;
+        rope = (*object)->rope;
+        take_agreed(fields, "rope_theta", key, (*object)->theta, theta);
+        take_agreed(fields, "partial_rotary_factor", key, (*object)->partial, partial);
     }
     rope.theta = theta.value_or(10000.0);
     const double dims = std::floor(head_dim * partial.value_or(default_partial));
@@ -198,14 +194,20 @@ RopeConfig read_whole_rope(ConfigFields& fields, int32_t head_dim) {
 // --- Mamba-2
 
 void read_time_step_limit(ConfigFields& fields, MambaConfig& mamba) {
+    bool is_said = false;
     for (const std::string_view key : {"time_step_limit", "mamba_dt_limit"}) {
         const Json& got = fields.value(key);
         if (got.is_null()) continue;
         const bool pair = got.is_array() && got.size() == 2;
-        mamba.dt_min = pair ? read_bound(got[0]) : -1.0;
-        mamba.dt_max = pair ? read_bound(got[1]) : -1.0;
-        if (!(mamba.dt_min >= 0 && mamba.dt_min <= mamba.dt_max))
+        const double low = pair ? read_bound(got[0]) : -1.0;
+        const double high = pair ? read_bound(got[1]) : -1.0;
+        if (!(low >= 0 && low <= high))
             fields.problem("{} = {}, wanted [low, high] with 0 <= low <= high", key, quote_json(got));
+        else if (std::exchange(is_said, true) && (low != mamba.dt_min || high != mamba.dt_max))
+            fields.problem("{} = {} contradicts time_step_limit = {}", key, quote_json(got),
+                           quote_json(fields.value("time_step_limit")));
+        mamba.dt_min = low;
+        mamba.dt_max = high;
     }
     // Of the initialisation of dt_bias only.
     fields.harmless({"time_step_min", "time_step_max", "time_step_floor", "time_step_rank", "time_step_init_scheme",

@@ -18,10 +18,13 @@ enum class LayerKind { kMamba, kAttention, kMlp, kHybrid, kMoe };
 
 inline constexpr int32_t kMaxLayers = 4096;
 
-// Sizes and the norm's epsilon, and the keys that change nothing in any family.
+// What transformers' base class has, which changes nothing or is supported with one value only. Also of the outer object
+// of a nested config.
+void read_base_class(ConfigFields& fields);
+// Sizes, the norm's epsilon, the base class, and the keys that change nothing in any family.
 void read_common(ConfigFields& fields, ModelConfig& config, ConfigFields::Keys eps_keys);
 int32_t read_num_layers(ConfigFields& fields);
-// A list of names under either key; they must agree. Empty when absent.
+// A list of names under layer_types or layers_block_type; two lists must mean the same. Empty when absent.
 std::vector<LayerKind> read_layer_list(ConfigFields& fields);
 // The same, required, one per layer, each of a kind that the family has.
 std::vector<LayerKind> require_layer_list(ConfigFields& fields, int32_t num_layers,
@@ -29,7 +32,8 @@ std::vector<LayerKind> require_layer_list(ConfigFields& fields, int32_t num_laye
 
 // Heads of a family whose head_dim may be apart from hidden_size / num_attention_heads.
 AttentionConfig read_attention(ConfigFields& fields, int32_t hidden_size);
-// Both dialects: rope_theta and rope_scaling beside rope_parameters. `default_partial` is the family's
+// Both dialects: rope_theta and rope_scaling, or rope_parameters; where both stand they must mean the same.
+// `default_partial` is the family's
 // partial_rotary_factor where the config has none; `harmless` are keys of the object that turn nothing.
 RopeConfig read_rope(ConfigFields& fields, int32_t head_dim, double default_partial, ConfigFields::Keys harmless = {});
 // Of families that always turn the whole head.

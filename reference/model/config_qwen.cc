@@ -92,7 +92,7 @@ void refuse_dense_layers(ConfigFields& fields, std::string_view reason) {
 void add_experts(ConfigFields& fields, bool normalize, LayerConfig& layer) {
     MoeConfig moe;
     moe.router = RouterKind::kSoftmaxAll;
-    moe.n_experts = fields.size({"num_experts"});
+    moe.n_experts = fields.size({"num_experts", "num_local_experts"});
     moe.n_chosen = fields.size({"num_experts_per_tok"});
     moe.normalize = normalize;
     moe.d_ff = fields.size({"moe_intermediate_size"});
@@ -125,13 +125,12 @@ using TextReader = ModelConfig (*)(ConfigFields& fields);
 ModelConfig read_nested(ConfigFields& fields, std::string_view text_type, TextReader read_text) {
     ModelConfig config;
     const Json& text = fields.value("text_config");
-    // Of the file and of the other modalities, whose tensors are left out.
-    fields.harmless({"architectures", "model_type", "_name_or_path", "transformers_version", "torch_dtype", "dtype",
-                     "use_cache", "bos_token_id", "eos_token_id", "pad_token_id", "vision_config", "image_token_id",
-                     "video_token_id", "vision_start_token_id", "vision_end_token_id"});
+    read_base_class(fields);
+    // Of the other modalities, whose tensors are left out.
+    fields.harmless(
+        {"vision_config", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"});
     const bool says_tied = fields.has("tie_word_embeddings");
     const bool tied = fields.flag_or({"tie_word_embeddings"}, false);
-    fields.only_null("quantization_config");
     if (!text.is_object()) {
         fields.problem("text_config = {}, wanted an object", text.is_null() ? "(missing)" : quote_json(text));
         return config;

@@ -14,7 +14,7 @@ constexpr size_t kMaxStopTokensBytes = size_t{1} << 20;
 
 }  // namespace
 
-Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folder) {
+Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folder, int32_t vocab_size) {
     for (const char* name : {"generation_config.json", "config.json"}) {
         const std::filesystem::path path = folder / name;
         if (!std::filesystem::exists(path)) continue;
@@ -25,9 +25,11 @@ Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folde
         if (eos.is_null()) continue;
         std::vector<TokenId> ids;
         for (const nlohmann::json& id : eos.is_array() ? eos : nlohmann::json::array({eos})) {
-            const bool fits = id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() <= INT32_MAX;
-            if (!fits)
-                return error("{}: eos_token_id is {}, wanted token ids", path.string(), reference::quote_json(eos));
+            if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab_size)) {
+                return error(
+                    "{}: eos_token_id is {}, wanted ids of the model's vocabulary, 0 to {}: is the file this model's?",
+                    path.string(), reference::quote_json(eos), vocab_size - 1);
+            }
             ids.push_back(id.get<TokenId>());
         }
         std::ranges::sort(ids);

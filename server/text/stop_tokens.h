@@ -1,7 +1,9 @@
 // server/text/stop_tokens.h: owns which tokens end an answer, by a checkpoint's folder.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <vector>
 
 #include "engine/base/ids.h"
@@ -9,7 +11,9 @@
 
 namespace verbatim::text {
 
-// eos_token_id, a number or a list, of generation_config.json, else of config.json; ascending, may be empty.
-Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folder);
+// eos_token_id, a number or a list, of generation_config.json, else of config.json; ascending, may be empty. Errors: an
+// id that is not below `vocab_size`, the rows of the model; without a model there is no such bound.
+Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folder,
+                                              int32_t vocab_size = std::numeric_limits<int32_t>::max());
 
 }  // namespace verbatim::text

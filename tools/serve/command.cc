@@ -116,7 +116,18 @@ struct ModelText {
     std::vector<TokenId> stop_tokens;
 };
 
+// Weights alone can be replayed, not served.
+Status check_has_tokenizer(const std::string& folder) {
+    if (std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json")) return {};
+    return error(
+        "--model {}: there is no tokenizer.json: serving needs the checkpoint's tokenizer, and for chats its template "
+        "(chat_template.jinja, or chat_template in tokenizer_config.json): copy these files from where the weights "
+        "are from. `verbatim replay --model {}` runs a model without a tokenizer",
+        folder, folder);
+}
+
 Result<ModelText> load_text(const std::string& folder) {
+    RETURN_IF_ERROR(check_has_tokenizer(folder));
     ModelText model;
     ASSIGN_OR_RETURN(text::Tokenizer tokenizer, text::load_tokenizer(folder));
     model.tokenizer = std::make_unique<text::Tokenizer>(std::move(tokenizer));
@@ -125,7 +136,6 @@ Result<ModelText> load_text(const std::string& folder) {
         ASSIGN_OR_RETURN(model.chat,
                          text::Chat::load(folder, *model.tokenizer, {repository_path("server/text/render_chat.py")}));
     }
-    ASSIGN_OR_RETURN(model.stop_tokens, text::load_stop_tokens(folder));
     return model;
 }
 
@@ -230,6 +240,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     if (loaded.text.tokenizer->num_ids() > vocab_size)
         return error("{}: the tokenizer has {} tokens, the model {}", options.model, loaded.text.tokenizer->num_ids(),
                      vocab_size);
+    ASSIGN_OR_RETURN(loaded.text.stop_tokens, text::load_stop_tokens(options.model, vocab_size));
     ASSIGN_OR_RETURN(loaded.config, engine_config_of(options, loaded.model->config));
     const ExecutorOptions chosen = {.pools = loaded.config.cache.pools,
                                     .num_threads = static_cast<int32_t>(options.threads)};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -96,21 +97,23 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Rope, BadConfigField,
-    testing::Values(
-        BadField{"llama", "rope_scaling", Json{{"rope_type", "yarn"}, {"factor", 4.0}},
-                 "rope scaling of type \"yarn\" is not supported: wanted default, linear or llama3"},
-        BadField{"llama", "rope_scaling", Json{{"type", "dynamic"}, {"factor", 2.0}}, "type \"dynamic\""},
-        BadField{"llama", "rope_scaling", Json{{"rope_type", "linear"}}, "rope_scaling.factor is missing"},
-        BadField{"llama", "rope_scaling", Json{{"rope_type", "linear"}, {"factor", 2.0}, {"mscale", 1.0}},
-                 "rope_scaling.\"mscale\" = 1.0 is not understood"},
-        BadField{"llama", "rope_scaling", 4, "rope_scaling = 4, wanted an object"},
-        BadField{"llama", "rope_parameters", Json{{"rope_type", "default"}, {"rope_theta", 1e4}}, "both given"},
-        BadField{"granite-rope", "rope_parameters", Json{{"rope_theta", 1e6}}, "rope_theta contradicts"},
-        BadField{"llama", "partial_rotary_factor", 0.5, "this family turns all 16 dimensions"},
-        BadField{"llama", "head_dim", 15, "n_rotary_dims = 15, wanted an even number"},
-        BadField{"llama", "pretraining_tp", 2, "pretraining_tp = 2"},
-        BadField{"bamba", "attn_rotary_emb", 18, "turns 18 dimensions, wanted 2 to 16"},
-        BadField{"bamba", "partial_rotary_factor", 1.0, "attn_rotary_emb = 8 contradicts partial_rotary_factor"}));
+    testing::Values(BadField{"llama", "rope_scaling", Json{{"rope_type", "yarn"}, {"factor", 4.0}},
+                             "rope scaling of type \"yarn\" is not supported: wanted default, linear or llama3"},
+                    BadField{"llama", "rope_scaling", Json{{"type", "dynamic"}, {"factor", 2.0}}, "type \"dynamic\""},
+                    BadField{"llama", "rope_scaling", Json{{"rope_type", "linear"}}, "rope_scaling.factor is missing"},
+                    BadField{"llama", "rope_scaling", Json{{"rope_type", "linear"}, {"factor", 2.0}, {"mscale", 1.0}},
+                             "rope_scaling.\"mscale\" = 1.0 is not understood"},
+                    BadField{"llama", "rope_scaling", 4, "rope_scaling = 4, wanted an object"},
+                    BadField{"llama", "rope_parameters", Json{{"rope_type", "default"}, {"rope_theta", 1e4}},
+                             "contradicts rope_parameters = {\"rope_theta\":10000.0,\"rope_type\":\"default\"}"},
+                    BadField{"granite-rope", "rope_parameters", Json{{"rope_theta", 1e6}},
+                             "rope_theta = 5000 contradicts rope_parameters.rope_theta = 1000000"},
+                    BadField{"llama", "partial_rotary_factor", 0.5, "this family turns all 16 dimensions"},
+                    BadField{"llama", "head_dim", 15, "n_rotary_dims = 15, wanted an even number"},
+                    BadField{"llama", "pretraining_tp", 2, "pretraining_tp = 2"},
+                    BadField{"bamba", "attn_rotary_emb", 18, "turns 18 dimensions, wanted 2 to 16"},
+                    BadField{"bamba", "partial_rotary_factor", 1.0,
+                             "attn_rotary_emb = 8 contradicts partial_rotary_factor"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OtherFamilies, BadConfigField,
@@ -125,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"nemotron-h", "hybrid_override_pattern", kRemoved,
                  "hybrid_override_pattern or layers_block_type is missing"},
         BadField{"nemotron-h", "layers_block_type", Json({"experts", "mamba"}),
-                 "layer_types[0] = \"experts\": wanted mamba, attention, mlp or moe"},
+                 "layers_block_type[0] = \"experts\": wanted mamba, attention, mlp or moe"},
         BadField{"nemotron-h", "mlp_hidden_act", "silu", "mlp_hidden_act = \"silu\", wanted relu2"},
         BadField{"nemotron-h", "mamba_proj_bias", true, "mamba_proj_bias = true contradicts use_bias = false"},
         BadField{"falcon-h1", "mamba_use_mlp", false, "mamba_use_mlp = false"},
@@ -158,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"nemotron-moe", "block_configs", Json::array(), "\"block_configs\" = [] is not understood"},
         BadField{"nemotron-moe-latent", "moe_latent_size", -1, "moe_latent_size = -1, wanted an integer from 1"},
         BadField{"granite-moe", "num_local_experts", kRemoved, "num_local_experts is missing"},
-        BadField{"granite-moe", "num_local_experts", -1, "num_local_experts = -1, wanted an integer from 1"},
+        BadField{"granite-moe", "num_local_experts", -1, "num_local_experts = -1, wanted an integer from 0"},
         BadField{"granite-moe", "num_experts_per_tok", 11, "moe n_chosen = 11, wanted 1..10"},
         BadField{"granite-moe", "num_experts_per_tok", kRemoved, "num_experts_per_tok is missing"},
         BadField{"granite-moe", "intermediate_size", kRemoved, "intermediate_size is missing"},
@@ -170,6 +173,132 @@ TEST(ConfigJson, AWrongPatternIsTheOnlyProblem) {
     const auto config = parse_config(json.dump(), "config.json");
     ASSERT_FALSE(config);
     EXPECT_EQ(config.error().message.find("not understood"), std::string::npos) << config.error().message;
+}
+
+TEST(ConfigJson, EveryProblemIsSaidHoweverManyThereAre) {
+    Json json = Json::parse(golden_config("llama"));
+    json["hidden_act"] = "gelu";
+    json.erase("vocab_size");
+    for (int i = 0; i < 45; ++i) json[fmt::format("mystery_{}", i)] = i;
+    const auto config = parse_config(json.dump(), "config.json");
+    ASSERT_FALSE(config);
+    const std::string& said = config.error().message;
+    EXPECT_EQ(std::ranges::count(said, '\n'), 46) << said;
+    for (int i = 0; i < 45; ++i)
+        EXPECT_NE(said.find(fmt::format("\"mystery_{}\" = {} is not understood", i, i)), std::string::npos) << said;
+}
+
+// What PretrainedConfig of transformers 4 writes into the config.json of any model.
+const Json& base_class_fields() {
+    static const Json kFields = Json::parse(R"({
+        "pruned_heads": {}, "chunk_size_feed_forward": 0, "is_encoder_decoder": false, "is_decoder": false,
+        "cross_attention_hidden_size": null, "add_cross_attention": false, "tie_encoder_decoder": false,
+        "max_length": 20, "min_length": 0, "do_sample": false, "early_stopping": false, "num_beams": 1,
+        "num_beam_groups": 1, "diversity_penalty": 0.0, "temperature": 1.0, "top_k": 50, "top_p": 1.0,
+        "typical_p": 1.0, "repetition_penalty": 1.0, "length_penalty": 1.0, "no_repeat_ngram_size": 0,
+        "encoder_no_repeat_ngram_size": 0, "bad_words_ids": null, "num_return_sequences": 1, "output_scores": false,
+        "return_dict_in_generate": false, "forced_bos_token_id": null, "forced_eos_token_id": null,
+        "remove_invalid_values": false, "exponential_decay_length_penalty": null, "suppress_tokens": null,
+        "begin_suppress_tokens": null, "finetuning_task": null, "id2label": {"0": "LABEL_0"},
+        "label2id": {"LABEL_0": 0}, "num_labels": 2, "tokenizer_class": null, "prefix": null, "sep_token_id": null,
+        "decoder_start_token_id": null, "task_specific_params": null, "problem_type": null, "torchscript": false,
+        "use_bfloat16": false, "tf_legacy_loss": false, "return_dict": true, "output_attentions": false,
+        "output_hidden_states": false, "gradient_checkpointing": false, "_commit_hash": "abc",
+        "_attn_implementation": "flash_attention_2", "attn_implementation": "sdpa",
+        "_attn_implementation_internal": null, "_attn_implementation_autoset": true, "use_cache": true,
+        "custom_pipelines": {}, "_name_or_path": "x/y"})");
+    return kFields;
+}
+
+TEST(ConfigJson, FieldsOfTheBaseClassChangeNothing) {
+    for (const char* golden :
+         {"granite-hybrid", "llama", "bamba", "nemotron-moe", "falcon-h1", "mamba2", "qwen35-moe", "qwen3-next"}) {
+        Json json = Json::parse(golden_config(golden));
+        const auto plain = parse_config(json.dump(), golden);
+        ASSERT_TRUE(plain) << plain.error().message;
+        json.update(base_class_fields());
+        if (json.contains("text_config")) json["text_config"].update(base_class_fields());
+        const auto config = parse_config(json.dump(), golden);
+        ASSERT_TRUE(config) << config.error().message;
+        EXPECT_EQ(*config, *plain) << golden;
+    }
+}
+
+// Their other values stand for another model, or for tokens that may not be answered.
+INSTANTIATE_TEST_SUITE_P(
+    BaseClass, BadConfigField,
+    testing::Values(BadField{"llama", "pruned_heads", Json{{"0", {1}}}, "pruned_heads = {\"0\":[1]}, wanted null or"},
+                    BadField{"llama", "is_encoder_decoder", true, "is_encoder_decoder = true"},
+                    BadField{"llama", "tie_encoder_decoder", true, "tie_encoder_decoder = true"},
+                    BadField{"llama", "cross_attention_hidden_size", 8, "cross_attention_hidden_size = 8"},
+                    BadField{"llama", "bad_words_ids", Json({{7}}), "bad_words_ids = [[7]], wanted null or empty"},
+                    BadField{"llama", "suppress_tokens", Json({7}), "suppress_tokens = [7], wanted null or empty"},
+                    BadField{"llama", "forced_eos_token_id", 2, "forced_eos_token_id = 2, wanted null or empty"},
+                    BadField{"qwen35", "pruned_heads", Json{{"0", {1}}}, "pruned_heads = {\"0\":[1]}"}));
+
+// Equal values under an old and a new name say one thing.
+struct TwoNames {
+    std::string golden;
+    Json more;
+    std::string contradiction;  // what is said where they differ; empty: they agree
+};
+
+void PrintTo(const TwoNames& names, std::ostream* out) { *out << names.golden << " and " << names.more.dump(); }
+
+class OldAndNewNames : public testing::TestWithParam<TwoNames> {};
+
+TEST_P(OldAndNewNames, AgreeWhereTheyMeanTheSame) {
+    Json json = Json::parse(golden_config(GetParam().golden));
+    const auto plain = parse_config(json.dump(), "config.json");
+    ASSERT_TRUE(plain) << plain.error().message;
+    (json.contains("text_config") ? json["text_config"] : json).update(GetParam().more);
+    const auto both = parse_config(json.dump(), "config.json");
+    if (GetParam().contradiction.empty()) {
+        ASSERT_TRUE(both) << both.error().message;
+        EXPECT_EQ(*both, *plain);
+        return;
+    }
+    ASSERT_FALSE(both);
+    EXPECT_NE(both.error().message.find(GetParam().contradiction), std::string::npos) << both.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, OldAndNewNames,
+    testing::Values(
+        TwoNames{"qwen35-moe", Json{{"num_local_experts", 16}}, "num_local_experts = 16 contradicts "},
+        TwoNames{"qwen35-moe", Json{{"num_local_experts", 10}}, ""},
+        TwoNames{"granite-moe", Json{{"num_experts", 10}}, ""},
+        TwoNames{"granite-moe", Json{{"num_experts", 11}}, "num_experts = 11 contradicts num_local_experts = 10"},
+        TwoNames{"granite-hybrid", Json{{"num_experts", 0}}, ""},
+        TwoNames{"nemotron-moe", Json{{"num_local_experts", 12}}, ""},
+        TwoNames{"nemotron-moe", Json{{"num_local_experts", 13}}, "contradicts n_routed_experts = 12"},
+        TwoNames{
+            "granite-hybrid",
+            Json{{"layers_block_type", {"linear_attention", "linear_attention", "full_attention", "linear_attention"}}},
+            ""},
+        TwoNames{"granite-hybrid", Json{{"layers_block_type", {"mamba", "mamba", "mamba", "attention"}}},
+                 "layer_types contradicts layers_block_type: "},
+        TwoNames{"granite-rope", Json{{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5000}}}}, ""},
+        TwoNames{"mamba2-limit", Json{{"mamba_dt_limit", {0.004, 0.05}}}, ""},
+        TwoNames{"mamba2-limit", Json{{"mamba_dt_limit", {0.004, 0.1}}},
+                 "mamba_dt_limit = [0.004,0.1] contradicts time_step_limit = [0.004,0.05]"},
+        TwoNames{"nemotron-h", Json{{"rms_norm_eps", 1e-5}, {"use_conv_bias", true}, {"mamba_conv_bias", true}}, ""}));
+
+TEST(ConfigJson, BothFormsOfARotaryEmbeddingMayStand) {
+    Json json = Json::parse(golden_config("llama"));
+    const auto plain = parse_config(json.dump(), "config.json");
+    ASSERT_TRUE(plain && json["rope_scaling"].is_object());
+    json["rope_parameters"] = json["rope_scaling"];
+    json["rope_parameters"]["rope_theta"] = json["rope_theta"];
+    json["rope_scaling"]["type"] = json["rope_scaling"]["rope_type"];
+    const auto both = parse_config(json.dump(), "config.json");
+    ASSERT_TRUE(both) << both.error().message;
+    EXPECT_EQ(*both, *plain);
+    json["rope_scaling"]["factor"] = json["rope_scaling"]["factor"].get<double>() + 1;
+    const auto other = parse_config(json.dump(), "config.json");
+    ASSERT_FALSE(other);
+    EXPECT_NE(other.error().message.find("rope_scaling = {"), std::string::npos);
+    EXPECT_NE(other.error().message.find("contradicts rope_parameters = {"), std::string::npos);
 }
 
 TEST(ConfigJson, ManyProblemsAreSaidAtOnce) {

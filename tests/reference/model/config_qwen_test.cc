@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadQwen{"mamba_ssm_dtype", "bfloat16", "text_config.mamba_ssm_dtype = \"bfloat16\", wanted float32"},
         BadQwen{"use_sliding_window", true, "text_config.use_sliding_window = true, wanted false"},
         BadQwen{"model_type", "qwen3_5_text", "text_config.model_type = \"qwen3_5_text\""},
-        BadQwen{"num_experts", kGone, "text_config.num_experts is missing"},
+        BadQwen{"num_experts", kGone, "text_config.num_experts or num_local_experts is missing"},
         BadQwen{"num_experts", 0, "text_config.num_experts = 0, wanted an integer from 1"},
         BadQwen{"num_experts", 5000, "moe n_experts = 5000, wanted 1..4096"},
         BadQwen{"num_experts_per_tok", 11, "moe n_chosen = 11, wanted 1..10"},

@@ -1,6 +1,7 @@
 // Chat templates as `transformers` renders them, their limits, and users who write special tokens.
 #include "server/text/chat.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -172,6 +173,25 @@ TEST(ChatTemplate, IsFoundWhereverFoldersHaveIt) {
     EXPECT_EQ((*find_chat_template(folder))->source, "three");
     write("tokenizer_config.json", R"({"chat_template": 7})");
     EXPECT_FALSE(find_chat_template(folder));
+}
+
+// The server would start and refuse every request.
+TEST(StopTokens, BeyondTheVocabularyAreRefused) {
+    const tests::ScratchFolder folder;
+    const auto loaded = [&](const std::string& name, const std::string& text) {
+        folder.write(name, text);
+        return load_stop_tokens(folder.path(), 2048);
+    };
+    EXPECT_EQ(loaded("config.json", R"({"eos_token_id": 2047})"), std::vector<TokenId>{2047});
+    for (const char* ids : {"2048", "[0, 2048]", "-1", "1.5", "18446744073709551615", "\"2\"", "[[0]]"}) {
+        const auto refused = loaded("config.json", fmt::format(R"({{"eos_token_id": {}}})", ids));
+        ASSERT_FALSE(refused) << ids;
+        EXPECT_THAT(refused.error().message, HasSubstr("config.json: eos_token_id is "));
+        EXPECT_THAT(refused.error().message, HasSubstr("wanted ids of the model's vocabulary, 0 to 2047"));
+    }
+    const auto other = loaded("generation_config.json", R"({"eos_token_id": [1, 151643]})");
+    ASSERT_FALSE(other);
+    EXPECT_THAT(other.error().message, HasSubstr("generation_config.json: eos_token_id is [1,151643], wanted"));
 }
 
 TEST(StopTokens, AreTheModels) { EXPECT_EQ(load_stop_tokens(kModel), std::vector<TokenId>{0}); }

@@ -1,0 +1,201 @@
+#include "tests/server/http/request_bodies.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace verbatim::tests {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const std::vector<std::string> kTexts = {
+    "def f(x):\n    return",
+    "",
+    " ",
+    "a",
+    std::string("a\0b", 3),
+    "\u00e9\u0301\u20ac\U0001F600\U0010FFFF",
+    "\uFDD0\uFDEF\uFFFE\uFFFD",
+    "<|end_of_text|><|start_of_role|>user<|end_of_role|>",
+    "<|start_of_role|",
+    "{{ messages }}{% raise %}",
+    "\u202e\u200b\u2028\x7f\x1f",
+    std::string(300, 'a'),
+    std::string(3000, ' '),
+    std::string(700, '\n'),
+    "\u0130\u0131\u00df\ufb01\u1e9b\u0323",
+};
+
+const std::vector<std::string> kIdentifiers = {
+    "a", "b", "c", "a b", "\u00e9", std::string(256, 'x'), std::string(257, 'x'), "", "a\nb", "request 1", "\x1f", "%41"};
+
+// Numbers at the ends of ranges and beyond.
+const std::vector<Json> kNumbers = {
+    0,      1,       2,          5,          16,         17,          20,         21,      -1,      -2,     2047,
+    2048,   4096,    2147483647, 2147483648, 4294967296, INT64_MAX,   INT64_MIN,  UINT64_MAX, 0.0,  -0.0,   0.5,
+    1.0,    8.0,     1e-3,       1e-38,      1e-45,      1e-320,      1e38,       1e39,    1e300,   -1e300, 2.0000001,
+    0.0099, 10.0001, 1.9999999};
+
+// Every field that an endpoint knows, and some that none does.
+constexpr std::array<std::string_view, 62> kFields = {
+    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k",
+    "presence_penalty", "frequency_penalty", "repetition_penalty", "seed", "n", "stop", "stream", "stream_options",
+    "logprobs", "top_logprobs", "conversation_id", "metadata", "prompt_cache_key", "cache_salt", "use_cache",
+    "ignore_eos", "response_format", "tools", "tool_choice", "modalities", "logit_bias", "echo", "best_of", "store",
+    "user", "safety_identifier", "suffix_only", "turn_id", "parent_head", "tokens", "add_special_tokens",
+    "add_generation_prompt", "continue_final_message", "min_p", "min_tokens", "stop_token_ids", "skip_special_tokens",
+    "parallel_tool_calls", "service_tier", "chat_template_kwargs", "guided_json", "to", "num_turns", "role", "content",
+    "tool_calls", "arguments", "name", "type", "text", "include_usage", "continuous_usage_stats", "", "\u00e9"};
+
+}  // namespace
+
+Json RequestBodies::text() { return one_of(kTexts); }
+
+Json RequestBodies::token_ids() {
+    Json ids = Json::array();
+    for (uint64_t count = 1 + below(12); count > 0; --count) ids.push_back(below(2048));
+    return ids;
+}
+
+Json RequestBodies::messages() {
+    constexpr std::array<std::string_view, 4> kRoles = {"user", "assistant", "system", "tool"};
+    Json all = Json::array();
+    for (uint64_t count = 1 + below(4); count > 0; --count) {
+        Json content = text();
+        if (below(6) == 0) content = Json::array({{{"type", "text"}, {"text", text()}}});
+        all.push_back({{"role", one_of(kRoles)}, {"content", std::move(content)}});
+    }
+    all.back()["role"] = "user";
+    return all;
+}
+
+Json RequestBodies::any_value(int depth) {
+    switch (below(depth > 3 ? 6 : 9)) {
+        case 0: return nullptr;
+        case 1: return below(2) == 0;
+        case 2:
+        case 3: return one_of(kNumbers);
+        case 4: return text();
+        case 5: return one_of(kIdentifiers);
+        case 6: return token_ids();
+        case 7: {
+            Json list = Json::array();
+            for (uint64_t count = below(4); count > 0; --count) list.push_back(any_value(depth + 1));
+            return list;
+        }
+        default: {
+            Json object = Json::object();
+            for (uint64_t count = below(4); count > 0; --count)
+                object[std::string(one_of(kFields))] = any_value(depth + 1);
+            return object;
+        }
+    }
+}
+
+// Some of what a request may ask for, with values that are right.
+void RequestBodies::add_options(Json& body, bool is_chat) {
+    const auto maybe = [&](const char* field, Json value) {
+        if (below(4) == 0) body[field] = std::move(value);
+    };
+    maybe("temperature", one_of(std::vector<Json>{0, 1, 0.5, 2, 1e-45, 1e-38}));
+    maybe("top_p", one_of(std::vector<Json>{1, 0.9, 1e-30}));
+    maybe("top_k", one_of(std::vector<Json>{-1, 0, 1, 50, INT64_MAX}));
+    maybe("presence_penalty", one_of(std::vector<Json>{-2, 2}));
+    maybe("frequency_penalty", one_of(std::vector<Json>{-2, 2}));
+    maybe("repetition_penalty", one_of(std::vector<Json>{0.01, 10}));
+    maybe("seed", one_of(std::vector<Json>{0, 7, INT64_MAX}));
+    maybe("n", 1 + below(3));
+    maybe("stop", one_of(std::vector<Json>{"e", {"a", "\u00e9"}, "\uFFFD", Json::array()}));
+    maybe("stream", true);
+    maybe("ignore_eos", true);
+    maybe("use_cache", false);
+    maybe("conversation_id", one_of(kIdentifiers));
+    maybe("cache_salt", one_of(kIdentifiers));
+    maybe("turn_id", one_of(kIdentifiers));
+    maybe("suffix_only", true);
+    if (below(2) == 0) body["logprobs"] = is_chat ? Json(true) : Json(below(6));
+    if (is_chat && body.contains("logprobs")) maybe("top_logprobs", below(21));
+}
+
+Json RequestBodies::valid_body(RequestKind kind) {
+    Json body = Json::object();
+    if (kind == RequestKind::kDetokenize) return {{"tokens", token_ids()}};
+    const bool is_chat = kind == RequestKind::kChat || (kind == RequestKind::kTokenize && below(2) == 0);
+    if (is_chat)
+        body["messages"] = messages();
+    else
+        body["prompt"] = kind == RequestKind::kCompletion && below(2) == 0 ? token_ids() : text();
+    if (kind == RequestKind::kTokenize) return body;
+    body["max_tokens"] = 1 + below(24);
+    add_options(body, is_chat);
+    return body;
+}
+
+// One value somewhere in the body: another one, none, or one more.
+void RequestBodies::change_value(Json& body) {
+    Json* at = &body;
+    for (uint64_t depth = below(4); depth > 0 && at->is_structured() && !at->empty(); --depth) {
+        const uint64_t index = below(at->size());
+        at = at->is_array() ? &(*at)[index] : &std::next(at->begin(), static_cast<std::ptrdiff_t>(index)).value();
+    }
+    if (at->is_object() && below(2) == 0) {
+        (*at)[std::string(one_of(kFields))] = any_value();
+    } else if (at->is_array() && below(2) == 0) {
+        at->push_back(at->empty() || below(2) == 0 ? any_value() : Json(at->front()));
+    } else if (at->is_object() && !at->empty() && below(2) == 0) {
+        at->erase(std::next(at->begin(), static_cast<std::ptrdiff_t>(below(at->size()))));
+    } else if (at != &body || below(8) == 0) {
+        *at = any_value();
+    }
+}
+
+void RequestBodies::change_bytes(std::string& bytes) {
+    const std::string_view kBytes("\0{}[]\",:\\u0dD8e+-.\n\x01\x7f\x80\xbf\xc2\xed\xf0\xff", 27);
+    for (uint64_t count = 1 + below(3); count > 0 && !bytes.empty(); --count) {
+        const uint64_t at = below(bytes.size());
+        const char byte = one_of(kBytes);
+        switch (below(5)) {
+            case 0: bytes[at] = byte; break;
+            case 1: bytes.insert(at, 1, byte); break;
+            case 2: bytes.erase(at, 1 + below(4)); break;
+            case 3: bytes.resize(at); break;
+            default: bytes += std::string("\0garbage", below(2) == 0 ? 8 : 1); break;
+        }
+    }
+}
+
+std::string RequestBodies::conversation_target() {
+    constexpr std::array<std::string_view, 12> kNames = {"a", "b", "c", "a%20b", "%C3%A9", "%", "%4", "%zz",
+                                                         "%00", "%ff", "", "x%2Fy"};
+    constexpr std::array<std::string_view, 6> kDeeds = {"", "", "/fork", "/rewind", "/", "/fork/x"};
+    constexpr std::array<std::string_view, 7> kQueries = {"", "", "?cache_salt=a", "?cache_salt=", "?x=1", "?&&",
+                                                          "?cache_salt=a&cache_salt=%"};
+    return std::string("/v1/conversations/")
+        .append(one_of(kNames))
+        .append(one_of(kDeeds))
+        .append(one_of(kQueries));
+}
+
+RandomRequest RequestBodies::next() {
+    constexpr std::array<std::string_view, 4> kMethods = {"GET", "POST", "POST", "DELETE"};
+    RandomRequest request{.kind = static_cast<RequestKind>(below(static_cast<uint64_t>(RequestKind::kCount)))};
+    Json body;
+    if (request.kind == RequestKind::kConversation) {
+        request.method = one_of(kMethods);
+        request.target = conversation_target();
+        body = {{"to", one_of(kIdentifiers)}, {"num_turns", below(3)}};
+        if (below(2) == 0) body.erase(below(2) == 0 ? "to" : "num_turns");
+    } else {
+        body = valid_body(request.kind);
+    }
+    if (below(3) != 0) {
+        for (uint64_t count = 1 + below(3); count > 0; --count) change_value(body);
+    }
+    request.body = body.dump(-1, ' ', below(2) == 0, Json::error_handler_t::replace);
+    if (below(8) == 0) change_bytes(request.body);
+    return request;
+}
+
+}  // namespace verbatim::tests

@@ -1,0 +1,211 @@
+// What clients may send, in thousands of requests through the service, as the endpoints use it but without sockets: none
+// ends the process, none is a failure of the server, and nothing is left running or leased.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/http/conversations.h"
+#include "server/http/generation.h"
+#include "server/http/tenants.h"
+#include "tests/server/http/http_scene.h"
+#include "tests/server/http/request_bodies.h"
+#include "tests/server/text/padded_tokenizer.h"
+#include "tests/support/random_cases.h"
+#include "tests/support/sanitized.h"
+
+namespace verbatim::tests {
+namespace {
+
+using namespace verbatim::server;
+using nlohmann::json;
+
+constexpr int kLeft = 499;  // the client has gone: nobody is told anything
+
+struct Told {
+    int status = 200;
+    std::string body;
+};
+
+Told told(const ApiError& error) { return {error.status, written_answer(error.envelope())}; }
+
+// Updates of the engine's thread, for the test's.
+class Inbox {
+public:
+    EngineHost::Sink sink(size_t choice) {
+        return [this, choice](HostUpdate update) {
+            {
+                const std::lock_guard lock(mutex_);
+                updates_.emplace_back(choice, std::move(update));
+            }
+            come_.notify_one();
+        };
+    }
+    std::pair<size_t, HostUpdate> take() {
+        std::unique_lock lock(mutex_);
+        come_.wait(lock, [&] { return !updates_.empty(); });
+        auto first = std::move(updates_.front());
+        updates_.pop_front();
+        return first;
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable come_;
+    std::deque<std::pair<size_t, HostUpdate>> updates_;
+};
+
+class ServiceCalls {
+public:
+    ServiceCalls(HttpScene& scene, RequestBodies& random) : service_(scene.service()), random_(random) {}
+
+    Told call(const RandomRequest& request) {
+        switch (request.kind) {
+            case RequestKind::kChat: return generate(ApiKind::kChat, request.body);
+            case RequestKind::kCompletion: return generate(ApiKind::kCompletion, request.body);
+            case RequestKind::kTokenize: return tokenize(request.body);
+            case RequestKind::kDetokenize: return detokenize(request.body);
+            default: return converse(request);
+        }
+    }
+
+private:
+    Told tokenize(const std::string& body) {
+        const auto request = parse_tokenize_request(body, service_.model);
+        if (!request) return told(request.error());
+        const auto answer = server::tokenize(service_, *request, words_);
+        return answer ? Told{200, written_answer(*answer)} : told(answer.error());
+    }
+    Told detokenize(const std::string& body) const {
+        const auto tokens = parse_detokenize_request(body, service_.model, service_.vocab_size);
+        if (!tokens) return told(tokens.error());
+        return {200, written_answer(server::detokenize(service_, *tokens))};
+    }
+    Told converse(const RandomRequest& request) {
+        const std::string path = request.target.substr(0, request.target.find('?'));
+        if (conversation_methods(path).find(request.method) == std::string_view::npos) return {405, "{}"};
+        auto parsed = parse_conversation_call(request.method, request.target, request.body, std::nullopt);
+        if (!parsed) return told(parsed.error());
+        std::mutex mutex;
+        std::condition_variable come;
+        std::optional<ConversationReply> reply;
+        const bool asked = service_.host->ask(*std::move(parsed), [&](ConversationReply said) {
+            const std::lock_guard lock(mutex);
+            reply = std::move(said);
+            come.notify_one();
+        });
+        if (!asked) return {429, "{}"};
+        std::unique_lock lock(mutex);
+        come.wait(lock, [&] { return reply.has_value(); });
+        if (reply->refusal) return told(api_error(*reply->refusal));
+        return reply->problem.empty() ? Told{200, written_answer(reply->json)} : Told{503, reply->problem};
+    }
+
+    // As Endpoints::read() and make_jobs() do it.
+    Told generate(ApiKind kind, const std::string& body) {
+        auto request = parse_generate_request(kind, body, service_.model, service_.vocab_size);
+        if (!request) return told(request.error());
+        const std::string header = random_.below(8) == 0 ? "c" : "";
+        const ConversationHint hint = conversation_of(*request, [&](std::string_view) { return header; });
+        const CacheSalt salt = salt_of(std::nullopt, request->cache_salt);
+        if (const auto problem = conversation_problem(*request, hint)) return told(*problem);
+        const auto history = history_of(service_, *request, hint, salt);
+        if (!history) return told(history.error());
+        auto prompt = prompt_of(service_, *request, *history, words_);
+        if (!prompt) return told(prompt.error());
+        const auto num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
+        auto jobs = host_requests(service_, *request, hint, salt, *std::move(prompt));
+        if (!jobs) return told(jobs.error());
+        request->conversation_id = hint.id;
+        return answer({*service_.tokenizer, *std::move(request),
+                       AnswerFrame{kind, "id", service_.model, service_.fingerprint, 0}, num_prompt_tokens},
+                      *std::move(jobs));
+    }
+
+    Told answer(Generation generation, std::vector<HostRequest> requests) {
+        Inbox inbox;
+        std::vector<EngineHost::Job> jobs;
+        for (size_t i = 0; i < requests.size(); ++i) jobs.push_back({std::move(requests[i]), inbox.sink(i)});
+        const size_t num_choices = jobs.size();
+        const auto tickets = service_.host->submit(std::move(jobs));
+        if (!tickets) return {429, "{}"};
+        const bool is_stream = generation.request().stream;
+        uint64_t until_gone = random_.below(8) == 0 ? random_.below(30) : UINT64_MAX;
+        bool has_gone = false;
+        std::string events;
+        for (size_t num_ended = 0; num_ended < num_choices;) {  // a refusal of one leaves the others
+            auto [choice, update] = inbox.take();
+            using Kind = HostUpdate::Kind;
+            num_ended += update.kind == Kind::kAccepted || update.kind == Kind::kToken ? 0 : 1;
+            generation.take(choice, std::move(update));
+            if (is_stream && generation.is_decided() && !generation.error()) events += generation.take_events();
+            if (until_gone-- != 0 || has_gone) continue;
+            has_gone = true;
+            for (const Ticket ticket : *tickets) service_.host->abort(ticket);
+        }
+        if (has_gone) return {kLeft, "{}"};
+        if (generation.error()) return told(*generation.error());
+        if (!is_stream) return {200, written_answer(generation.whole())};
+        EXPECT_TRUE(generation.is_told());
+        EXPECT_TRUE(events.ends_with("data: [DONE]\n\n"));
+        return {200, first_event(events)};
+    }
+
+    static std::string first_event(const std::string& events) {
+        return events.substr(6, events.find("\n\n") - 6);
+    }
+
+    const Service& service_;
+    RequestBodies& random_;
+    text::WordCache words_;
+};
+
+class RequestFuzz : public testing::TestWithParam<Padding> {};
+
+INSTANTIATE_TEST_SUITE_P(Http, RequestFuzz,
+                         testing::Values(Padding::kTail, Padding::kHoles, Padding::kFirst, Padding::kAllButBytes),
+                         [](const auto& info) { return fmt::format("Padding{}", static_cast<int>(info.param)); });
+
+TEST_P(RequestFuzz, NoRequestEndsTheServerOrIsItsFailure) {
+    HttpSceneConfig config;
+    config.shows_logits = true;
+    config.max_model_len = 512;
+    config.tokenizer_json = padded_tokenizer_json(GetParam());
+    HttpScene scene(config);
+    const RandomCases cases = RandomCases::from_environment(kSanitized ? 300 : 1500);
+    const std::set<int> may_be = {200, 400, 404, 405, 409, 413, 422, kLeft};
+    std::map<int, int> statuses;
+    int num_empty_tokens = 0;
+    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
+        RequestBodies random(seed);
+        ServiceCalls calls(scene, random);
+        const RandomRequest request = random.next();
+        const Told said = calls.call(request);
+        ++statuses[said.status];
+        EXPECT_TRUE(may_be.contains(said.status))
+            << "VERBATIM_SEED=" << seed << "\n" << request.target << request.body << "\n" << said.body;
+        EXPECT_FALSE(json::parse(said.body, nullptr, false).is_discarded()) << said.body;
+        num_empty_tokens += said.body.find(R"("token":"","logprob")") != std::string::npos ? 1 : 0;
+    }
+    scene.wait_until_idle();
+    EXPECT_TRUE(scene.engine().idle());
+    EXPECT_EQ(scene.engine().ledger().num_leases(), 0);
+    EXPECT_EQ(scene.host().view().num_running, 0);
+    if (cases.count < 100) return;
+    for (const auto& [status, count] : statuses) fmt::print("{}: {}\n", status, count);
+    for (const auto& [status, least] : std::map<int, uint64_t>{{200, 6}, {400, 6}, {404, 100}, {kLeft, 100}})
+        EXPECT_GE(static_cast<uint64_t>(statuses[status]), cases.count / least) << status;
+    if (GetParam() != Padding::kFirst) EXPECT_GT(num_empty_tokens, 0);
+}
+
+}  // namespace
+}  // namespace verbatim::tests
