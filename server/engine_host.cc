@@ -79,8 +79,10 @@ std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
     std::vector<Ticket> tickets;
     {
         const std::lock_guard lock(mutex_);
-        if (stopping_ || !failure_.empty() || num_requests_ + jobs.size() > config_.max_requests) return std::nullopt;
-        if (num_requests_ > 0 && num_prompt_tokens_ + num_tokens > config_.max_prompt_tokens) return std::nullopt;
+        if (stopping_ || !failure_.empty() || num_requests_ + jobs.size() > capacity()) return std::nullopt;
+        const HostView view = view_now();
+        if (view.num_waiting > 0 && view.num_waiting_tokens + num_tokens > config_.max_queue_tokens)
+            return std::nullopt;
         num_requests_ += jobs.size();
         num_prompt_tokens_ += num_tokens;
         for (Job& job : jobs) {
@@ -112,7 +114,7 @@ void EngineHost::abort(Ticket ticket) {
 bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply)> told) {
     {
         const std::lock_guard lock(mutex_);
-        if (stopping_ || commands_.size() + num_waiting_calls_ >= config_.max_requests) return false;
+        if (stopping_ || commands_.size() + num_waiting_calls_ >= capacity()) return false;
         commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), std::move(told), ""});
     }
     changed_.notify_all();
@@ -133,10 +135,16 @@ HostView EngineHost::view() const {
     const int64_t num_conversations = ledger_->num_conversations();
     const int64_t num_commits = ledger_->num_commits();
     const std::lock_guard lock(mutex_);
-    HostView view = view_;
-    view.num_commits += num_commits;
-    view.num_waiting = static_cast<int64_t>(num_requests_) - view.num_running;
+    HostView view = view_now();
     view.num_conversations = num_conversations;
+    view.num_commits += num_commits;
+    return view;
+}
+
+HostView EngineHost::view_now() const {
+    HostView view = view_;
+    view.num_waiting = static_cast<int64_t>(num_requests_) - view.num_running;
+    view.num_waiting_tokens = num_prompt_tokens_ - view.num_running_tokens;
     return view;
 }
 
@@ -172,6 +180,7 @@ void EngineHost::run() {
 Status EngineHost::step() {
     if (engine_.idle()) return {};
     const StepPlan& plan = engine_.plan_step();
+    show();  // what it has taken in waits no more
     const Status executed = executor_.executor->execute(plan, result_);
     if (!executed) {
         engine_.fail_step();
@@ -480,8 +489,14 @@ void EngineHost::end_one(int64_t num_prompt_tokens) {
 void EngineHost::show() {
     const Cache& cache = engine_.cache();
     const PoolSizes& pools = cache.config().pools;
+    int64_t num_running_tokens = 0;
+    for (const Sequence* sequence : engine_.scheduler().running()) {
+        const auto live = live_.find(sequence->id);
+        if (live != live_.end()) num_running_tokens += live->second.num_prompt_tokens;
+    }
     const HostView view{.stats = engine_.stats(),
                         .num_running = static_cast<int64_t>(engine_.scheduler().running().size()),
+                        .num_running_tokens = num_running_tokens,
                         .num_heads = static_cast<int64_t>(cache.num_heads()),
                         .num_commits = num_unnamed_commits_,
                         .num_blocks = pools.num_blocks,

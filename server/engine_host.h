@@ -1,7 +1,8 @@
 // server/engine_host.h: owns the thread that an engine runs on, and the bounded way in and out of it.
 //
 //   O1  the engine is called on its own thread only, and never waits for a client
-//   O2  at most max_requests requests are in at a time, of max_prompt_tokens together; another one is refused at once
+//   O2  at most max_requests run at a time, and max_queue_requests wait beside them, with prompts of max_queue_tokens
+//       together; another one is refused at once
 //   O3  every request that was taken in gets one last update, whatever becomes of it
 //   O4  a turn that its executor failed is tried again once, on a fresh one; what the client has of it is not told
 //       twice, and is the same, or the turn fails (FinishReason::kAnswerChanged)
@@ -82,8 +83,9 @@ struct HostExecutor {
 };
 
 struct EngineHostConfig {
-    size_t max_requests = 256;                          // running and waiting
-    int64_t max_prompt_tokens = int64_t{4} << 20;       // of all of them; one that is alone may have more
+    size_t max_requests = 256;                          // running: the scheduler's max_num_sequences
+    size_t max_queue_requests = 4096;                   // waiting, beside max_requests that are in
+    int64_t max_queue_tokens = int64_t{16} << 20;       // of waiting prompts; where none waits, one may have more
     std::function<Result<HostExecutor>()> replacement;  // for an executor that failed; null: there is none
     // What nobody has named is kept for as long as its states are, where they are found by their tokens
     // (LookupMode::kPrefix): so many turns, of so many tokens together.
@@ -98,6 +100,8 @@ struct HostView {
     EngineStats stats;
     int64_t num_running = 0;
     int64_t num_waiting = 0;
+    int64_t num_running_tokens = 0;  // of the prompts of those that run
+    int64_t num_waiting_tokens = 0;  // of the prompts of those that wait
     int64_t num_heads = 0;
     int64_t num_conversations = 0;  // that are kept
     int64_t num_commits = 0;        // that are kept, and those that no conversation has
@@ -135,7 +139,8 @@ public:
 
     [[nodiscard]] ConversationLedger& ledger() const { return *ledger_; }
     [[nodiscard]] bool shows_logits() const { return shows_logits_; }
-    [[nodiscard]] size_t max_requests() const { return config_.max_requests; }
+    // Requests that can be in at a time.
+    [[nodiscard]] size_t capacity() const { return config_.max_requests + config_.max_queue_requests; }
     [[nodiscard]] size_t num_requests() const;
     [[nodiscard]] int64_t num_aborts() const;  // calls of abort() so far
     [[nodiscard]] HostView view() const;
@@ -191,6 +196,7 @@ private:
     void fail(const std::string& why);
     void end_one(int64_t num_prompt_tokens);
     void show();
+    [[nodiscard]] HostView view_now() const;  // REQUIRES: the mutex is held
 
     Engine& engine_;
     const EngineHostConfig config_;

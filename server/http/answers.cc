@@ -16,6 +16,13 @@ Json usage_json(const Usage& usage) {
             {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
+// How many of the prompt's tokens were reused is known at the end.
+void add_usage_so_far(const ChoicePart& part, Json& json) {
+    if (!part.usage) return;
+    json["usage"] = usage_json(*part.usage);
+    json["usage"].erase("prompt_tokens_details");
+}
+
 Json reason_json(const ChoicePart& part) { return part.finish ? Json(finish_name(*part.finish)) : Json(); }
 
 void add_head(const ChoicePart& part, Json& json) {
@@ -61,12 +68,13 @@ Json AnswerWriter::whole(const std::vector<ChoicePart>& choices, const Usage& us
     return json;
 }
 
-Json AnswerWriter::role_chunk(int64_t index) const {
+Json AnswerWriter::role_chunk(const ChoicePart& part) const {
     Json json = frame_json(/*is_chunk=*/true);
-    json["choices"] = Json::array({{{"index", index},
+    json["choices"] = Json::array({{{"index", part.index},
                                     {"delta", {{"role", "assistant"}, {"content", ""}}},
                                     {"logprobs", nullptr},
                                     {"finish_reason", nullptr}}});
+    add_usage_so_far(part, json);
     return json;
 }
 
@@ -80,12 +88,13 @@ Json AnswerWriter::chunk(const ChoicePart& part) const {
     choice["logprobs"] = part.log_probs.empty() ? Json() : log_probs_json(part);
     choice["finish_reason"] = reason_json(part);
     json["choices"] = Json::array({choice});
+    add_usage_so_far(part, json);
     add_head(part, json);
     return json;
 }
 
 std::string AnswerWriter::written_chunk(const ChoicePart& part) const {
-    if (part.text.empty() || !part.log_probs.empty() || part.finish || !part.head.empty())
+    if (part.text.empty() || !part.log_probs.empty() || part.finish || !part.head.empty() || part.usage)
         return written_answer(chunk(part));
     std::string out;
     out.reserve(chunk_begin_.size() + part.text.size() + 100);

@@ -38,6 +38,7 @@ struct ChoicePart {
     int64_t text_offset = 0;             // of its first token (completions)
     std::optional<FinishReason> finish;  // the last part
     std::string head;                    // with the finish: what the conversation has committed
+    std::optional<Usage> usage;          // of the choice so far, where it is wanted in every chunk
 };
 
 // As clients get it; what is no UTF-8 becomes U+FFFD.
@@ -53,7 +54,7 @@ public:
     void rename(std::string id, int64_t created);
 
     [[nodiscard]] Json whole(const std::vector<ChoicePart>& choices, const Usage& usage) const;
-    [[nodiscard]] Json role_chunk(int64_t index) const;  // the first one of a chat's choice
+    [[nodiscard]] Json role_chunk(const ChoicePart& part) const;  // the first one of a chat's choice
     [[nodiscard]] Json chunk(const ChoicePart& part) const;
     [[nodiscard]] Json usage_chunk(const Usage& usage) const;
     // chunk() as it is written. There is one for every token: a text alone is written without a Json.

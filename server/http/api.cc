@@ -9,53 +9,18 @@
 #include <utility>
 
 #include "reference/model/strict_json.h"
+#include "server/http/field_values.h"
+#include "server/http/messages.h"
+#include "server/http/usual_values.h"
 #include "server/text/utf8.h"
-#include "server/text/written_json.h"
 
 namespace verbatim::server {
 namespace {
 
-constexpr size_t kMaxIdBytes = 256;
 constexpr size_t kMaxStops = 16;
 constexpr int64_t kMaxChoices = 16;
 constexpr int64_t kMaxChatLogProbs = 20;
 constexpr int64_t kMaxCompletionLogProbs = 5;
-
-std::string quoted(const Json& value) { return reference::quote_json(nlohmann::json(value)); }
-
-ApiError wrong(const std::string& field, const Json& value, std::string_view wanted) {
-    return {400, fmt::format("{} is {}, wanted {}", field, quoted(value), wanted), field, "invalid_value"};
-}
-
-ApiResult<int64_t> whole_number(const std::string& field, const Json& value, int64_t least,
-                                int64_t most = std::numeric_limits<int64_t>::max()) {
-    const bool fits = value.is_number_unsigned()
-                          ? value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
-                          : value.is_number_integer();
-    if (fits && value.get<int64_t>() >= least && value.get<int64_t>() <= most) return value.get<int64_t>();
-    const bool bounded = most != std::numeric_limits<int64_t>::max();
-    const std::string range = bounded ? fmt::format("{} to {}", least, most) : fmt::format("{}", least);
-    return tl::unexpected(wrong(field, value, "a whole number from " + range));
-}
-
-ApiResult<float> number(const std::string& field, const Json& value, double least, double most) {
-    if (!value.is_number() || !(value.get<double>() >= least && value.get<double>() <= most))
-        return tl::unexpected(wrong(field, value, fmt::format("a number from {} to {}", least, most)));
-    return value.get<float>();
-}
-
-ApiResult<bool> truth(const std::string& field, const Json& value) {
-    if (!value.is_boolean()) return tl::unexpected(wrong(field, value, "true or false"));
-    return value.get<bool>();
-}
-
-ApiResult<std::string> identifier(const std::string& field, const Json& value) {
-    if (!value.is_string() || !is_identifier(value.get_ref<const std::string&>())) {
-        return tl::unexpected(
-            wrong(field, value, fmt::format("a text of 1 to {} bytes without control characters", kMaxIdBytes)));
-    }
-    return value.get<std::string>();
-}
 
 using FieldStatus = tl::expected<void, ApiError>;
 
@@ -68,69 +33,15 @@ FieldStatus take(T& to, ApiResult<U> value) {
 
 using FieldReader = std::function<FieldStatus(const std::string&, const Json&, GenerateRequest&)>;
 
-// `wanted`: of a value that is no list. An element's error names its place and the model's range.
-ApiResult<std::vector<TokenId>> token_ids(const std::string& field, const Json& value, int32_t vocab_size,
-                                          std::string_view wanted) {
-    if (!value.is_array()) return tl::unexpected(wrong(field, value, wanted));
-    std::vector<TokenId> ids;
-    for (const Json& id : value) {
-        const auto token = whole_number(field, id, 0, vocab_size - 1);
-        if (!token) {
-            return tl::unexpected(ApiError{400,
-                                           fmt::format("{}[{}] is {}, wanted a token id from 0 to {}", field,
-                                                       ids.size(), quoted(id), vocab_size - 1),
-                                           field, "invalid_value"});
-        }
-        ids.push_back(static_cast<TokenId>(*token));
-    }
-    return ids;
-}
-
-FieldStatus read_prompt(const std::string& field, const Json& value, GenerateRequest& request) {
+// A list of one prompt is that prompt.
+FieldStatus read_prompt(const std::string& field, const Json& list, GenerateRequest& request) {
     constexpr std::string_view kWanted = "a text or a list of token ids (one prompt)";
+    const bool is_list_of_one = list.is_array() && list.size() == 1;
+    const Json& value = is_list_of_one && !list.front().is_number() ? list.front() : list;
     if (value.is_string()) return request.prompt = value.get<std::string>(), FieldStatus();
-    if (value.empty()) return tl::unexpected(wrong(field, value, kWanted));
+    if (value.empty()) return tl::unexpected(wrong_field(field, value, kWanted));
     request.prompt_is_ids = true;
     return take(request.prompt_ids, token_ids(field, value, request.vocab_size, kWanted));
-}
-
-// A content of parts becomes their text, a line for each: templates need not know of parts.
-ApiResult<std::string> joined_parts(const std::string& field, const Json& parts) {
-    std::string text;
-    for (const Json& part : parts) {
-        const bool is_text = part.is_object() && part.value("type", Json()) == "text" && part.contains("text");
-        if (!is_text || !part["text"].is_string())
-            return tl::unexpected(wrong(field, part, R"({"type": "text", "text": a text} as every part of a content)"));
-        if (&part != &parts.front()) text += '\n';
-        text += part["text"].get_ref<const std::string&>();
-    }
-    return text;
-}
-
-ApiResult<std::vector<std::string>> messages_of(const std::string& field, const Json& value) {
-    const auto has_role = [](const Json& message) {
-        return message.is_object() && message.contains("role") && message["role"].is_string();
-    };
-    if (!value.is_array() || value.empty() || !std::ranges::all_of(value, has_role))
-        return tl::unexpected(wrong(field, value, "a list of objects with a role"));
-    std::vector<std::string> messages;
-    for (const Json& message : value) {
-        const auto content = message.find("content");
-        if (content == message.end() || !content->is_array()) {
-            messages.push_back(text::written(message));
-            continue;
-        }
-        auto text = joined_parts(field, *content);
-        if (!text) return tl::unexpected(text.error());
-        Json joined = message;
-        joined["content"] = *std::move(text);
-        messages.push_back(text::written(joined));
-    }
-    return messages;
-}
-
-FieldStatus read_messages(const std::string& field, const Json& value, GenerateRequest& request) {
-    return take(request.messages, messages_of(field, value));
 }
 
 FieldStatus read_stop(const std::string& field, const Json& value, GenerateRequest& request) {
@@ -140,35 +51,42 @@ FieldStatus read_stop(const std::string& field, const Json& value, GenerateReque
         texts = texts && stop.is_string() && !stop.get_ref<const std::string&>().empty();
         if (texts) request.stop.push_back(stop.get<std::string>());
     }
-    if (!texts) return tl::unexpected(wrong(field, value, fmt::format("a text or up to {}, none empty", kMaxStops)));
+    if (!texts)
+        return tl::unexpected(wrong_field(field, value, fmt::format("a text or up to {}, none empty", kMaxStops)));
     return {};
 }
 
 FieldStatus read_stream_options(const std::string& field, const Json& value, GenerateRequest& request) {
-    if (!value.is_object()) return tl::unexpected(wrong(field, value, "an object"));
+    if (!value.is_object()) return tl::unexpected(wrong_field(field, value, "an object"));
     for (const auto& [key, inner] : value.items()) {
-        if (key == "include_obfuscation" && inner == false) continue;
-        if (key != "include_usage") return tl::unexpected(wrong(field, value, "include_usage alone"));
-        if (auto taken = take(request.include_usage, truth(field + ".include_usage", inner)); !taken) return taken;
+        if (inner.is_null() || (key == "include_obfuscation" && inner == false)) continue;
+        bool* flag = nullptr;
+        if (key == "include_usage") flag = &request.include_usage;
+        if (key == "continuous_usage_stats") flag = &request.continuous_usage;
+        if (flag == nullptr)
+            return tl::unexpected(wrong_field(field, value, "include_usage and continuous_usage_stats alone"));
+        if (auto taken = take(*flag, truth(field + "." + key, inner)); !taken) return taken;
     }
     return {};
 }
 
 FieldStatus read_metadata(const std::string& field, const Json& value, GenerateRequest& request) {
-    if (!value.is_object()) return tl::unexpected(wrong(field, value, "an object"));
+    if (!value.is_object()) return tl::unexpected(wrong_field(field, value, "an object"));
     const auto named = value.find("conversation_id");
     if (request.conversation_id || named == value.end() || named->is_null()) return {};
     return take(request.conversation_id, identifier(field + ".conversation_id", *named));
 }
 
-// A field that is served with one value alone.
-FieldReader only(Json served) {
-    return [served = std::move(served)](const std::string& field, const Json& value, GenerateRequest&) -> FieldStatus {
-        if (value == served) return {};
+// A number from `least`, or the -1 with which clients say that there is none.
+template <typename T>
+ApiResult<T> number_or_none(const std::string& field, const Json& value, T none) {
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    const auto number = whole_number(field, value, -1, kMost);
+    if (!number)
         return tl::unexpected(
-            ApiError{400, fmt::format("{} = {} is not supported: {} is", field, quoted(value), quoted(served)), field,
-                     "unsupported_value"});
-    };
+            wrong_field(field, value, fmt::format("a whole number from 0 to {}, or -1 for none", kMost)));
+    if (*number == -1) return none;
+    return T(*number);
 }
 
 using Fields = std::map<std::string, FieldReader, std::less<>>;
@@ -186,12 +104,12 @@ const Fields& common_fields() {
         {"top_p",
          [](const auto& f, const Json& v, R& r) {
              auto part = number(f, v, 0, 1);
-             if (part && *part == 0) part = tl::unexpected(wrong(f, v, "a number above 0, up to 1"));
+             if (!part || *part == 0) part = tl::unexpected(wrong_field(f, v, "a number above 0, up to 1"));
              return take(r.sampling.top_p, std::move(part));
          }},
         {"top_k",
          [](const auto& f, const Json& v, R& r) {
-             auto count = v == -1 ? ApiResult<int64_t>(0) : whole_number(f, v, 0);
+             auto count = number_or_none<int64_t>(f, v, 0);
              if (count && *count > std::numeric_limits<int32_t>::max()) count = 0;  // more than any vocabulary: off
              return take(r.sampling.top_k, std::move(count));
          }},
@@ -201,7 +119,8 @@ const Fields& common_fields() {
          [](const auto& f, const Json& v, R& r) { return take(r.sampling.frequency_penalty, number(f, v, -2, 2)); }},
         {"repetition_penalty", [](const auto& f, const Json& v,
                                   R& r) { return take(r.sampling.repetition_penalty, number(f, v, 0.01, 10)); }},
-        {"seed", [](const auto& f, const Json& v, R& r) { return take(r.seed, whole_number(f, v, 0)); }},
+        {"seed", [](const auto& f, const Json& v,
+                    R& r) { return take(r.seed, number_or_none<std::optional<uint64_t>>(f, v, {})); }},
         {"stream", [](const auto& f, const Json& v, R& r) { return take(r.stream, truth(f, v)); }},
         {"stop", read_stop},
         {"stream_options", read_stream_options},
@@ -218,10 +137,8 @@ const Fields& common_fields() {
          [](const auto& f, const Json& v, R& r) { return take(r.prompt_cache_key, identifier(f, v)); }},
         {"n",
          [](const auto& f, const Json& v, R& r) { return take(r.num_choices, whole_number(f, v, 1, kMaxChoices)); }},
-        {"logit_bias", only(Json::object())},
         {"user", kIgnored},
         {"safety_identifier", kIgnored},
-        {"store", only(false)},
     };
     return kFields;
 }
@@ -237,19 +154,22 @@ FieldStatus read_log_probs(const std::string& field, const Json& value, Generate
 }
 
 FieldStatus read_top_log_probs(const std::string& field, const Json& value, GenerateRequest& request) {
-    return take(request.num_log_probs, whole_number(field, value, 0, kMaxChatLogProbs));
+    auto number = whole_number(field, value, 0, kMaxChatLogProbs);
+    if (number && *number == 0) return {};  // none beyond what logprobs asks for
+    return take(request.num_log_probs, std::move(number));
 }
+
+// What read_chat() reads, when all of it is there.
+FieldStatus read_with_the_chat(const std::string&, const Json&, GenerateRequest&) { return {}; }
 
 const Fields& chat_fields() {
     static const Fields kFields = {
-        {"messages", read_messages},
+        {"messages", read_with_the_chat},
+        {"add_generation_prompt", read_with_the_chat},
+        {"continue_final_message", read_with_the_chat},
         {"max_completion_tokens", common_fields().at("max_tokens")},
         {"logprobs", read_log_probs},
         {"top_logprobs", read_top_log_probs},
-        {"response_format", only({{"type", "text"}})},
-        {"tools", only(Json::array())},
-        {"tool_choice", only("none")},
-        {"modalities", only(Json::array({"text"}))},
     };
     return kFields;
 }
@@ -258,8 +178,6 @@ const Fields& completion_fields() {
     static const Fields kFields = {
         {"prompt", read_prompt},
         {"logprobs", read_log_probs},
-        {"echo", only(false)},
-        {"best_of", only(1)},
     };
     return kFields;
 }
@@ -270,7 +188,16 @@ FieldStatus read_field(const std::string& field, const Json& value, GenerateRequ
         const auto known = fields->find(field);
         if (known != fields->end()) return known->second(field, value, request);
     }
-    return tl::unexpected(ApiError{400, fmt::format("{} is not supported", field), field, "unsupported_parameter"});
+    if (auto problem = problem_of_usual_value(request.kind, field, value)) return tl::unexpected(*std::move(problem));
+    return {};
+}
+
+FieldStatus read_asked_chat(const Json& json, std::vector<std::string>& messages, ChatEnd& end) {
+    auto chat = read_chat(json);
+    if (!chat) return tl::unexpected(std::move(chat).error());
+    messages = std::move(chat->messages);
+    end = chat->end;
+    return {};
 }
 
 // The body as an object with nothing ambiguous in it.
@@ -281,9 +208,13 @@ ApiResult<Json> object_of(std::string_view body) {
     return *std::move(json);
 }
 
-FieldStatus check_model(const Json& json, const std::string& model) {
-    if (!json.contains("model") || json["model"].is_null() || json["model"] == model) return {};
-    return tl::unexpected(ApiError{404, fmt::format("model {} is not here: {} is", quoted(json["model"]), model),
+FieldStatus check_model(const Json& json, const ModelNames& model) {
+    const auto said = json.find("model");
+    if (said == json.end() || said->is_null()) return {};
+    if (said->is_string() && model.contains(said->get_ref<const std::string&>())) return {};
+    return tl::unexpected(ApiError{404,
+                                   fmt::format("model {} is not here: {} {}", quoted(*said), fmt::join(model.all, ", "),
+                                               model.all.size() == 1 ? "is" : "are"),
                                    "model", "model_not_found"});
 }
 
@@ -339,6 +270,10 @@ ApiError missing(const char* field) {
 
 const char* input_field(ApiKind kind) { return kind == ApiKind::kChat ? "messages" : "prompt"; }
 
+bool ModelNames::contains(std::string_view name) const {
+    return takes_any || std::ranges::find(all, name) != all.end();
+}
+
 std::string ApiError::type() const {
     if (status == 404) return "not_found_error";
     if (status == 429) return "rate_limit_error";
@@ -371,7 +306,7 @@ bool is_identifier(std::string_view text) {
            std::ranges::none_of(text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; });
 }
 
-ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body, const std::string& model,
+ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body, const ModelNames& model,
                                                   int32_t vocab_size) {
     const ApiResult<Json> object = object_of(body);
     if (!object) return tl::unexpected(object.error());
@@ -392,13 +327,17 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
     if (auto right = check_model(json, model); !right) return tl::unexpected(right.error());
     const char* input = input_field(kind);
     if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing(input));
+    if (kind == ApiKind::kChat) {
+        if (auto read = read_asked_chat(json, request.messages, request.chat_end); !read)
+            return tl::unexpected(read.error());
+    }
     if (auto right = check_turn_id(request); !right) return tl::unexpected(right.error());
     if (request.turn_id) request.content = content_of(kind, json);
     if (auto right = check_agreement(json, request); !right) return tl::unexpected(right.error());
     return request;
 }
 
-ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const std::string& model) {
+ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ModelNames& model) {
     const ApiResult<Json> json = object_of(body);
     if (!json) return tl::unexpected(json.error());
     TokenizeRequest request;
@@ -408,34 +347,35 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const s
         if (field == "prompt" && value.is_string())
             request.prompt = value.get<std::string>();
         else if (field == "prompt")
-            read = tl::unexpected(wrong(field, value, "a text"));
-        else if (field == "messages")
-            read = take(request.messages, messages_of(field, value));
+            read = tl::unexpected(wrong_field(field, value, "a text"));
         else if (field == "add_special_tokens")
             read = take(request.add_special_tokens, truth(field, value));
-        else if (field == "add_generation_prompt")
-            read = take(request.add_generation_prompt, truth(field, value));
-        else
+        else if (field != "messages" && field != "add_generation_prompt" && field != "continue_final_message")
             read = tl::unexpected(ApiError{400, field + " is not supported", field, "unsupported_parameter"});
         if (!read) return tl::unexpected(read.error());
     }
     if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
-    if (!request.prompt && request.messages.empty()) return tl::unexpected(missing("prompt"));
-    if (request.prompt && !request.messages.empty())
+    const bool is_chat = json->contains("messages") && !(*json)["messages"].is_null();
+    if (!request.prompt && !is_chat) return tl::unexpected(missing("prompt"));
+    if (is_chat) {
+        if (auto read = read_asked_chat(*json, request.messages, request.chat_end); !read)
+            return tl::unexpected(read.error());
+    }
+    if (request.prompt && is_chat)
         return tl::unexpected(contradiction("there are a prompt and messages: send one", "prompt"));
     return request;
 }
 
-ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const std::string& model,
+ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const ModelNames& model,
                                                          int32_t vocab_size) {
     const ApiResult<Json> json = object_of(body);
     if (!json) return tl::unexpected(json.error());
     for (const auto& [field, value] : json->items()) {
-        if (field != "model" && field != "tokens")
+        if (!value.is_null() && field != "model" && field != "tokens")
             return tl::unexpected(ApiError{400, field + " is not supported", field, "unsupported_parameter"});
     }
     if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
-    if (!json->contains("tokens")) return tl::unexpected(missing("tokens"));
+    if (!json->contains("tokens") || (*json)["tokens"].is_null()) return tl::unexpected(missing("tokens"));
     return token_ids("tokens", (*json)["tokens"], vocab_size, "a list of token ids");
 }
 

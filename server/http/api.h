@@ -35,15 +35,29 @@ using ApiResult = tl::expected<T, ApiError>;
 
 [[nodiscard]] ApiError api_error(const Refusal& refusal);
 
+inline constexpr size_t kMaxIdBytes = 256;  // of a name that a client chooses
+
 enum class ApiKind : uint8_t { kChat, kCompletion };
 [[nodiscard]] const char* input_field(ApiKind kind);  // what it goes on from: messages, prompt
+
+// How a rendered chat ends: with the beginning of the assistant's answer, inside of the last message, or behind it.
+enum class ChatEnd : uint8_t { kAnswer, kContinued, kNothing };
+
+// What clients call the model.
+struct ModelNames {
+    std::vector<std::string> all;  // the first one is in answers
+    bool takes_any = false;        // whatever a client calls it
+    [[nodiscard]] const std::string& first() const { return all.front(); }
+    [[nodiscard]] bool contains(std::string_view name) const;
+};
 
 // POST /v1/chat/completions or /v1/completions.
 struct GenerateRequest {
     ApiKind kind = ApiKind::kChat;
     std::vector<std::string> messages;  // of a chat, each as JSON (server/text/written_json.h)
-    std::string prompt;                 // of a completion, or
-    std::vector<TokenId> prompt_ids;    // its tokens
+    ChatEnd chat_end = ChatEnd::kAnswer;
+    std::string prompt;               // of a completion, or
+    std::vector<TokenId> prompt_ids;  // its tokens
     bool prompt_is_ids = false;
     int32_t vocab_size = 0;                       // of the model: each of prompt_ids is below it
     std::optional<std::string> conversation_id;   // of the body or its metadata
@@ -59,27 +73,28 @@ struct GenerateRequest {
     bool use_cache = true;
     bool stream = false;
     bool include_usage = false;
-    bool suffix_only = false;  // what goes on from what the conversation has committed
+    bool continuous_usage = false;  // in every chunk
+    bool suffix_only = false;       // what goes on from what the conversation has committed
     std::optional<std::string> turn_id;
     std::optional<std::string> parent_head;
     Digest content;  // with a turn_id: of what is asked, whichever way it is to be told
 };
 
-// Errors have the status and the field. `model`: what this server calls its model. Token ids of a request are below
-// `vocab_size`, the rows of the model; its tokenizer may have fewer tokens.
+// Errors have the status and the field. Token ids of a request are below `vocab_size`, the rows of the model; its
+// tokenizer may have fewer tokens.
 [[nodiscard]] ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body,
-                                                                const std::string& model, int32_t vocab_size);
+                                                                const ModelNames& model, int32_t vocab_size);
 
 // POST /tokenize, as vLLM has it: a text or messages.
 struct TokenizeRequest {
     std::optional<std::string> prompt;
     std::vector<std::string> messages;
     bool add_special_tokens = true;  // of a prompt
-    bool add_generation_prompt = true;
+    ChatEnd chat_end = ChatEnd::kAnswer;
 };
-[[nodiscard]] ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const std::string& model);
+[[nodiscard]] ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ModelNames& model);
 // POST /detokenize: the tokens.
-[[nodiscard]] ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const std::string& model,
+[[nodiscard]] ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const ModelNames& model,
                                                                        int32_t vocab_size);
 
 // Whether a client may call a conversation so, or a salt (A2).

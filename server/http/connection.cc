@@ -172,7 +172,26 @@ asio::awaitable<void> Connection::read_on() {
         size += co_await stream_.async_read_some(asio::buffer(ignored), asio::redirect_error(use_awaitable, problem));
 }
 
+std::string Connection::admitted_origin() const {
+    const std::vector<std::string>& origins = config_.cors_origins;
+    const std::string origin(parser_ ? parser_->get()[http::field::origin] : "");
+    if (origin.empty()) return "";
+    if (std::ranges::find(origins, "*") != origins.end()) return "*";
+    return std::ranges::find(origins, origin) != origins.end() ? origin : "";
+}
+
+// Answers differ by origin, whatever this one is.
+void Connection::say_origin(http::fields& answer) const {
+    if (config_.cors_origins.empty()) return;
+    const std::string origin = admitted_origin();
+    if (origin != "*") answer.set(http::field::vary, "Origin");
+    if (origin.empty()) return;
+    answer.set(http::field::access_control_allow_origin, origin);
+    answer.set(http::field::access_control_expose_headers, "X-Request-Id, X-Conversation-Id, X-Head-Id, Retry-After");
+}
+
 asio::awaitable<bool> Connection::write(Response response) {
+    say_origin(response);
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
     has_begun_ = true;
@@ -181,6 +200,7 @@ asio::awaitable<bool> Connection::write(Response response) {
 }
 
 asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> head) {
+    say_origin(head);
     http::response_serializer<http::empty_body> serializer(head);
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
@@ -245,7 +265,7 @@ Response json_response(int status, unsigned version, const Json& body) {
 
 Response error_response(const ApiError& error, unsigned version) {
     Response said = json_response(error.status, version, error.envelope());
-    if (error.status == 429 || error.status == 503) said.set(http::field::retry_after, "1");
+    if (error.status == 409 || error.status == 429 || error.status == 503) said.set(http::field::retry_after, "1");
     if (error.status == 401) said.set(http::field::www_authenticate, "Bearer");
     return said;
 }

@@ -40,6 +40,8 @@ public:
     asio::awaitable<bool> read_head();
     // The last one. Its body is empty until read_body(), and behind let_go_of_body().
     [[nodiscard]] const Request& request() const { return parser_->get(); }
+    // What the page that asks may read answers as, in Access-Control-Allow-Origin; empty: it may not.
+    [[nodiscard]] std::string admitted_origin() const;
     // A client may send a body, or is sending it.
     [[nodiscard]] bool awaits_body() const { return !parser_->is_done(); }
     // False when it did not come whole, or was refused: more than max_bytes, or more than all of them may hold.
@@ -88,6 +90,7 @@ private:
     }
     asio::awaitable<void> read_on();
     [[nodiscard]] bool has_left();
+    void say_origin(http::fields& answer) const;
     [[nodiscard]] std::optional<ApiError> read_refusal(boost::system::error_code problem, uint64_t max_bytes) const;
     asio::awaitable<bool> refuse(const std::optional<ApiError>& error);
     asio::awaitable<boost::system::error_code> tell_to_go_on();

@@ -19,6 +19,21 @@ std::string request_id(const Request& request, const std::string& ours) {
     return is_identifier(theirs) ? theirs : ours;
 }
 
+// `Authorization: Bearer KEY`, or where it is missing `x-api-key: KEY`, as some clients send it.
+std::optional<std::string> tenant_of(const Tenants& tenants, const Request& request) {
+    const auto authorization = request.find(http::field::authorization);
+    if (authorization != request.end()) return tenants.find(std::string(authorization->value()));
+    return tenants.find_key(std::string(request["X-Api-Key"]));
+}
+
+// GET, HEAD, OPTIONS: HEAD comes with GET, OPTIONS with everything.
+std::string with_implied_methods(std::string_view methods) {
+    std::string all(methods);
+    const size_t get = all.find("GET");
+    if (get != std::string::npos) all.insert(get + 3, ", HEAD");
+    return all + ", OPTIONS";
+}
+
 // What a body says where none belongs: an empty object is nothing.
 bool says_something(std::string_view body) {
     std::string text(body);
@@ -76,18 +91,30 @@ Call Endpoints::hear(ConnectionPtr connection) {
                .path = std::string(request.target().substr(0, request.target().find('?'))),
                .id = ours,
                .said_id = request_id(request, ours),
-               .tenant = tenants_.find(std::string(request[http::field::authorization]))};
+               .tenant = tenant_of(tenants_, request),
+               .method = std::string(request.method_string())};
+    const bool is_head = request.method() == http::verb::head;
+    if (is_head) heard.method = "GET";
     for (const Route& known : routes()) {
         const bool is_prefix = known.path.size() > 1 && known.path.ends_with('/');
         if (is_prefix ? !heard.path.starts_with(known.path) : heard.path != known.path) continue;
         heard.of_path = &known;
         heard.allowed += (heard.allowed.empty() ? "" : ", ") + std::string(http::to_string(known.verb));
-        if (known.verb == request.method()) heard.route = &known;
+        if (http::to_string(known.verb) == heard.method) heard.route = &known;
     }
     if (heard.path.starts_with(kConversationsPath)) {
         heard.allowed = conversation_methods(heard.path);
-        if (heard.allowed.find(std::string(request.method_string())) == std::string::npos) heard.route = nullptr;
+        if (heard.allowed.find(heard.method) == std::string::npos) heard.route = nullptr;
     }
+    if (heard.path == "*") heard.allowed = "GET, POST, DELETE";
+    if (!heard.allowed.empty()) heard.allowed = with_implied_methods(heard.allowed);
+    static const Route kOptions = {.verb = http::verb::options,
+                                   .path = "*",
+                                   .handler = &Endpoints::options,
+                                   .needs_key = false,
+                                   .needs_model = false};
+    const bool is_options = request.method() == http::verb::options && !heard.allowed.empty();
+    if (is_options) heard.of_path = heard.route = &kOptions;
     return heard;
 }
 
@@ -116,24 +143,40 @@ asio::awaitable<bool> Endpoints::answer(const Call& call) {
     co_return co_await refuse(call, *failed);
 }
 
+ApiError Endpoints::unknown_url(const std::string& path) {
+    std::string known;
+    for (const Route& route : routes()) {
+        if (route.path == kConversationsPath) continue;
+        const bool is_prefix = route.path.size() > 1 && route.path.ends_with('/');
+        known +=
+            fmt::format("{} {}{}, ", std::string(http::to_string(route.verb)), route.path, is_prefix ? "NAME" : "");
+    }
+    return {404,
+            fmt::format("{} is not here: there are {}GET and DELETE {}ID, POST {}ID/fork and ID/rewind", path, known,
+                        kConversationsPath, kConversationsPath),
+            "", "unknown_url"};
+}
+
 std::optional<ApiError> Endpoints::refusal(const Call& call) const {
-    const ApiError unknown{404, call.path + " is not here", "", "unknown_url"};
-    if (call.of_path == nullptr) return unknown;
+    if (call.of_path == nullptr) return unknown_url(call.path);
     const Route& route = call.route == nullptr ? *call.of_path : *call.route;
     if (route.needs_key && tenants_.ask_for_keys() && !call.tenant)
-        return ApiError{401, "an API key is asked for: Authorization: Bearer KEY", "", "invalid_api_key"};
+        return ApiError{401, "an API key is asked for: Authorization: Bearer KEY, or x-api-key: KEY", "",
+                        "invalid_api_key"};
     if (route.needs_model && !service_) return ApiError{503, "the model is being loaded", "", "loading"};
     const bool is_new_work = route.verb == http::verb::post;
     if (is_new_work && draining_) return ApiError{503, "the server is about to end", "", "draining"};
-    if (call.allowed.empty()) return unknown;
+    if (call.allowed.empty()) return unknown_url(call.path);
     if (call.route == nullptr)
         return ApiError{405, fmt::format("{} takes {}", call.path, call.allowed), "", "method_not_allowed"};
     return std::nullopt;
 }
 
+ApiError Endpoints::overloaded() { return {429, "the queue of requests is full: try again", "", "overloaded"}; }
+
 std::optional<ApiError> Endpoints::fullness() const {
-    if (num_prepared_ + service_->host->num_requests() < service_->host->max_requests()) return std::nullopt;
-    return ApiError{429, "too many requests are waiting: try again", "", "overloaded"};
+    if (num_prepared_ + service_->host->num_requests() < service_->host->capacity()) return std::nullopt;
+    return overloaded();
 }
 
 // --- answers of one piece
@@ -175,6 +218,19 @@ asio::awaitable<bool> Endpoints::refuse(const Call& call, const ApiError& error)
     co_return co_await write(call, std::move(said));
 }
 
+// What the path takes, and what a page of an origin that may ask may send there: whatever headers it names.
+asio::awaitable<bool> Endpoints::options(const Call& call) {
+    Response said(http::status::no_content, call.request.version());
+    said.set(http::field::allow, call.allowed);
+    const bool is_preflight = call.request.find(http::field::access_control_request_method) != call.request.end();
+    if (is_preflight && !call.connection->admitted_origin().empty()) {
+        said.set(http::field::access_control_allow_methods, call.allowed);
+        said.set(http::field::access_control_allow_headers, call.request[http::field::access_control_request_headers]);
+        said.set(http::field::access_control_max_age, "600");
+    }
+    co_return co_await write(call, std::move(said));
+}
+
 asio::awaitable<bool> Endpoints::page(const Call& call) {
     co_return co_await say_text(call, "text/html; charset=utf-8", page_);
 }
@@ -205,7 +261,7 @@ asio::awaitable<bool> Endpoints::ready(const Call& call) {
 asio::awaitable<bool> Endpoints::show_metrics(const Call& call) {
     std::string text =
         metrics_text(metrics_, service_->host->view(),
-                     service_->record ? std::optional(service_->record()) : std::nullopt, service_->model);
+                     service_->record ? std::optional(service_->record()) : std::nullopt, service_->model.first());
     co_return co_await say_text(call, "text/plain; version=0.0.4; charset=utf-8", std::move(text));
 }
 
@@ -217,10 +273,11 @@ asio::awaitable<bool> Endpoints::models(const Call& call) {
 asio::awaitable<bool> Endpoints::model(const Call& call) {
     const std::string said = call.path.substr(std::string_view("/v1/models/").size());
     const std::string asked = percent_decoded(said).value_or(said);
-    const Json known = model_json(*service_);
-    if (asked == service_->model) co_return co_await say(call, known);
-    const ApiError unknown{404, fmt::format("model {} is not here: {} is", asked, service_->model), "model",
-                           "model_not_found"};
+    const Json known = model_json(*service_, asked);
+    if (service_->model.contains(asked)) co_return co_await say(call, known);
+    const ApiError unknown{
+        404, fmt::format("model {} is not here: there is {}", asked, fmt::join(service_->model.all, ", ")), "model",
+        "model_not_found"};
     co_return co_await refuse(call, unknown);
 }
 
@@ -258,9 +315,8 @@ asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
 
 // Done on the engine's thread, and told when it is kept.
 asio::awaitable<bool> Endpoints::conversation(const Call& call) {
-    const std::string method(call.request.method_string());
     const std::string target(call.request.target());
-    auto parsed = parse_conversation_call(method, target, call.request.body(), call.tenant);
+    auto parsed = parse_conversation_call(call.method, target, call.request.body(), call.tenant);
     if (!parsed) co_return co_await refuse(call, parsed.error());
     using Reply = Delivery<ConversationReply>;
     const auto delivery = std::make_shared<Reply>();
@@ -268,7 +324,7 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
         if (const auto loop = weak.lock()) Reply::hand_in(*loop, delivery, std::move(reply));
     });
     if (!asked) {
-        const ApiError full{429, "too many requests are waiting: try again", "", "overloaded"};
+        const ApiError full = overloaded();
         co_return co_await refuse(call, full);
     }
     const ConversationReply reply = co_await delivery->take();

@@ -7,7 +7,7 @@
 //   P4  what is wrong without its text being looked at is said before others' templates are done
 //   P5  what throws, on whichever thread (no memory is left), is a 500 of its request, or the last event of its stream;
 //       its turn is aborted, and the server goes on
-//   P6  what waits for a thread is bounded as what waits for the engine is: together max_requests
+//   P6  what waits for a thread counts as what waits for the engine does: together the host's capacity
 #pragma once
 
 #include <utility>
@@ -49,6 +49,7 @@ struct Call {
     const Route* of_path = nullptr;  // null: there is no such path
     const Route* route = nullptr;    // null: it does not take the method
     std::string allowed;             // the methods that the path takes
+    std::string method;              // HEAD is asked as GET is
 };
 
 class Endpoints {
@@ -74,7 +75,9 @@ private:
     using Handler = asio::awaitable<bool> (Endpoints::*)(const Call& call);
     static const std::vector<Route>& routes();
     [[nodiscard]] std::optional<ApiError> refusal(const Call& call) const;
+    [[nodiscard]] static ApiError unknown_url(const std::string& path);
 
+    asio::awaitable<bool> options(const Call& call);
     asio::awaitable<bool> page(const Call& call);
     asio::awaitable<bool> health(const Call& call);
     asio::awaitable<bool> ready(const Call& call);
@@ -131,6 +134,7 @@ private:
     asio::awaitable<bool> write(const Call& call, Response response);
     // Requests that are being read or put into tokens count for the engine's, one each. Error: there is no room.
     [[nodiscard]] std::optional<ApiError> fullness() const;
+    [[nodiscard]] static ApiError overloaded();
     // What `work` makes on another thread; others are served meanwhile. T can be an ApiError: 500 where work throws.
     template <typename T>
     asio::awaitable<T> on_thread(asio::thread_pool& thread, std::function<T()> work);

@@ -96,17 +96,19 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     const double began = seconds_now();
     if (auto full = fullness()) co_return full;
     const Preparing counted(num_prepared_);
+    std::optional<Preparing> waiting(std::in_place, metrics_.num_prepared);
     auto asked = co_await prepare(call, kind);
+    waiting.reset();
     if (!asked) co_return asked.error();
     call.connection->let_go_of_body();
-    if (const size_t most = service_->host->max_requests(); asked->jobs.size() > most) {
+    if (const size_t most = service_->host->capacity(); asked->jobs.size() > most) {
         co_return ApiError{400, fmt::format("n is {}: this server takes {} requests", asked->jobs.size(), most), "n",
                            "invalid_value"};
     }
     std::vector<HostRequest>* const requests = &asked->jobs;
 
     const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
-                            service_->model, service_->fingerprint, service_->now()};
+                            service_->model.first(), service_->fingerprint, service_->now()};
     if (auto& claim = requests->front().claim) {
         claim->answer_id = frame.id;
         claim->created = frame.created;
@@ -130,7 +132,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     if (!tickets) {
         const std::string failure = service_->host->failure();
         if (!failure.empty()) co_return ApiError{503, "the executor failed: " + failure, "", "failed"};
-        co_return ApiError{429, "too many requests are waiting: try again", "", "overloaded"};
+        co_return overloaded();
     }
     turn->tickets = *std::move(tickets);
     co_return std::nullopt;

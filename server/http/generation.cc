@@ -106,12 +106,22 @@ Usage Generation::usage() const {
     return usage;
 }
 
+// As in vLLM, where usage is wanted at all.
+std::optional<Usage> Generation::usage_so_far(const Choice& choice) const {
+    if (!request_.include_usage || !request_.continuous_usage) return std::nullopt;
+    return Usage{.prompt_tokens = num_prompt_tokens_, .completion_tokens = choice.num_tokens};
+}
+
 // A part with an end comes as two chunks: its text, and an empty one with the reason.
 std::string Generation::take_events() {
     std::string events;
     if (end_told_) return events;
     if (!std::exchange(roles_told_, true) && request_.kind == ApiKind::kChat) {
-        for (const Choice& choice : choices_) append_event(events, writer_.role_chunk(choice.part.index));
+        for (const Choice& choice : choices_) {
+            ChoicePart role{.index = choice.part.index};
+            if ((role.usage = usage_so_far(choice))) role.usage->completion_tokens = 0;
+            append_event(events, writer_.role_chunk(role));
+        }
     }
     for (Choice& choice : choices_) {
         ChoicePart& part = choice.part;
@@ -119,6 +129,7 @@ std::string Generation::take_events() {
         const auto head = std::exchange(part.head, {});
         if (!part.text.empty() || !part.log_probs.empty()) {
             part.text_offset = choice.num_characters;
+            part.usage = usage_so_far(choice);
             if (request_.kind == ApiKind::kCompletion) {
                 for (const LogProbs& one : part.log_probs)
                     choice.num_characters += num_characters(writer_.token_text(one.drawn.token));
@@ -128,7 +139,7 @@ std::string Generation::take_events() {
             part.log_probs.clear();
         }
         if (!finish) continue;
-        ChoicePart last{.index = part.index, .finish = finish, .head = head};
+        ChoicePart last{.index = part.index, .finish = finish, .head = head, .usage = usage_so_far(choice)};
         append_event(events, writer_.chunk(last));
     }
     if (!is_over()) return events;

@@ -67,6 +67,7 @@ private:
     void take_token(Choice& choice, HostUpdate update);
     void take_end(Choice& choice, const HostUpdate& update);
     [[nodiscard]] Usage usage() const;
+    [[nodiscard]] std::optional<Usage> usage_so_far(const Choice& choice) const;
 
     GenerateRequest request_;
     AnswerWriter writer_;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace verbatim::server {
 
@@ -22,6 +23,8 @@ struct HttpConfig {
     int64_t ping_seconds = 15;        // a stream without tokens says `:`
     int64_t drain_seconds = 30;       // after the first signal
     int send_buffer_bytes = 0;        // of a socket; 0: the system's
+    // Origins whose pages may read answers, as browsers write them (https://host:port); "*": all of them.
+    std::vector<std::string> cors_origins;
 };
 
 }  // namespace verbatim::server

@@ -50,7 +50,10 @@ double share(int64_t used, int64_t all) { return all == 0 ? 0 : static_cast<doub
 
 void requests(Page& page, const HttpMetrics& http, const HostView& host) {
     page.gauge("vllm:num_requests_running", "Requests in the engine's batch.", static_cast<double>(host.num_running));
-    page.gauge("vllm:num_requests_waiting", "Requests that wait.", static_cast<double>(host.num_waiting));
+    page.gauge("vllm:num_requests_waiting", "Requests that wait for the engine, or are being put into tokens.",
+               static_cast<double>(host.num_waiting) + static_cast<double>(http.num_prepared));
+    page.gauge("verbatim:num_tokens_waiting", "Tokens of prompts that wait.",
+               static_cast<double>(host.num_waiting_tokens));
     page.counter("vllm:num_preemptions", "Requests that gave up their memory.", host.stats.preemptions);
     page.begin("vllm:request_success_total", "counter", "Choices that came to their end.");
     for (const auto& [reason, count] : http.finished)

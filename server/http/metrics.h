@@ -2,6 +2,7 @@
 // vLLM gives the same things.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -39,6 +40,7 @@ struct HttpMetrics {
     std::map<int, int64_t> responses;         // by status
     int64_t num_clients_gone = 0;             // before their answer was whole
     int64_t num_connections = 0;              // now
+    size_t num_prepared = 0;                  // requests that are being read and put into tokens now
     uint64_t num_body_bytes = 0;              // now held, of long bodies
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -23,15 +24,16 @@ ApiError wrong_value(std::string message, const char* param) {
     return {400, std::move(message), param, "invalid_value"};
 }
 
-ApiResult<std::vector<TokenId>> render(const Service& service, const std::vector<std::string>& messages,
-                                       bool add_generation_prompt, std::span<const TokenId> known,
-                                       text::WordCache& cache) {
+ApiResult<std::vector<TokenId>> render(const Service& service, const std::vector<std::string>& messages, ChatEnd end,
+                                       std::span<const TokenId> known, text::WordCache& cache) {
     if (service.chat == nullptr)
         return tl::unexpected(wrong_value("the model has no chat template: use /v1/completions", "messages"));
-    text::WrittenChat chat{.messages = text::written_list(messages), .add_generation_prompt = add_generation_prompt};
+    text::WrittenChat chat{.messages = text::written_list(messages),
+                           .add_generation_prompt = end == ChatEnd::kAnswer,
+                           .continue_final_message = end == ChatEnd::kContinued};
     chat.now = service.now();
     auto ids = service.chat->encode(std::move(chat), cache, known);
-    if (!ids) return tl::unexpected(wrong_value(ids.error().message, "messages"));
+    if (!ids) return tl::unexpected(ApiError{400, ids.error().message, ids.error().field, "invalid_value"});
     return *std::move(ids);
 }
 
@@ -55,7 +57,7 @@ ApiResult<std::vector<TokenId>> complete(const Service& service, const GenerateR
 
 // The messages of a chat as a whole, and which of them the conversation has.
 ApiResult<AskedMessages> whole_chat(const Service& service, GenerateRequest& request, const History& history) {
-    AskedMessages asked;
+    AskedMessages asked{.continues_last = request.chat_end == ChatEnd::kContinued};
     if (history.conversation) asked.base = history.conversation->version;
     if (!request.suffix_only) {
         asked.all = std::exchange(request.messages, {});
@@ -95,7 +97,7 @@ ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, co
         auto asked = whole_chat(service, request, history);
         if (!asked) return tl::unexpected(asked.error());
         prompt.messages = *std::move(asked);
-        ids = render(service, prompt.messages.all, /*add_generation_prompt=*/true, known, cache);
+        ids = render(service, prompt.messages.all, request.chat_end, known, cache);
         if (ids && ids->empty()) return tl::unexpected(wrong_value("the messages make no tokens", "messages"));
     }
     if (!ids) return tl::unexpected(ids.error());
@@ -180,15 +182,19 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     return all;
 }
 
-Json model_json(const Service& service) {
-    return {{"id", service.model},
+Json model_json(const Service& service, const std::string& name) {
+    return {{"id", name},
             {"object", "model"},
             {"created", 0},
             {"owned_by", "verbatim"},
             {"max_model_len", service.max_model_len}};
 }
 
-Json model_list(const Service& service) { return {{"object", "list"}, {"data", Json::array({model_json(service)})}}; }
+Json model_list(const Service& service) {
+    Json models = Json::array();
+    for (const std::string& name : service.model.all) models.push_back(model_json(service, name));
+    return {{"object", "list"}, {"data", std::move(models)}};
+}
 
 ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request, text::WordCache& cache) {
     ApiResult<std::vector<TokenId>> ids;
@@ -198,7 +204,7 @@ ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request,
         if (!encoded) return tl::unexpected(wrong_value(encoded.error().message, "prompt"));
         ids = *std::move(encoded);
     } else {
-        ids = render(service, request.messages, request.add_generation_prompt, {}, cache);
+        ids = render(service, request.messages, request.chat_end, {}, cache);
     }
     if (!ids) return tl::unexpected(ids.error());
     return Json{{"count", ids->size()}, {"max_model_len", service.max_model_len}, {"tokens", *ids}};

@@ -22,7 +22,7 @@ struct Service {
     const text::Tokenizer* tokenizer = nullptr;
     text::Chat* chat = nullptr;  // null: the model has no template; used on one thread only
     EngineHost* host = nullptr;
-    std::string model;        // as clients call it
+    ModelNames model;
     std::string fingerprint;  // of arithmetic and weights
     int64_t max_model_len = 0;
     int32_t vocab_size = 0;
@@ -71,7 +71,7 @@ struct Prompt {
                                                                 const CacheSalt& salt, Prompt prompt);
 
 [[nodiscard]] Json model_list(const Service& service);
-[[nodiscard]] Json model_json(const Service& service);
+[[nodiscard]] Json model_json(const Service& service, const std::string& name);
 
 // The answers of /tokenize and /detokenize.
 [[nodiscard]] ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request, text::WordCache& cache);

@@ -65,9 +65,12 @@ Result<Tenants::Key> Tenants::read_line(std::string_view line) {
 }
 
 std::optional<std::string> Tenants::find(std::string_view authorization) const {
-    std::array<uint8_t, kMaxKeyBytes> tried{};
     const bool has_scheme = std::ranges::equal(authorization.substr(0, kScheme.size()), kScheme, {}, lower);
-    const std::string_view key = has_scheme ? authorization.substr(kScheme.size()) : "";
+    return find_key(has_scheme ? authorization.substr(kScheme.size()) : "");
+}
+
+std::optional<std::string> Tenants::find_key(std::string_view key) const {
+    std::array<uint8_t, kMaxKeyBytes> tried{};
     const bool fits = !key.empty() && key.size() <= tried.size();
     if (fits) std::ranges::copy(key, tried.begin());
     size_t found = keys_.size();

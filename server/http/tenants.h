@@ -36,6 +36,8 @@ public:
     [[nodiscard]] bool ask_for_keys() const { return !keys_.empty(); }
     // The tenant of what a client sent as `Authorization` ("Bearer KEY"); empty: nobody's key.
     [[nodiscard]] std::optional<std::string> find(std::string_view authorization) const;
+    // The same of a key alone.
+    [[nodiscard]] std::optional<std::string> find_key(std::string_view key) const;
 
 private:
     static constexpr size_t kMaxKeyBytes = 256;

@@ -29,7 +29,7 @@ void keep_messages(const AskedMessages& asked, const TurnRow* before, Version ve
     row.num_old_messages = asked.base == version_before ? std::min(asked.num_equal, num_kept) : 0;
     const auto own = std::span(asked.all).subspan(static_cast<size_t>(row.num_old_messages));
     row.messages = fmt::format("[{}]", fmt::join(own, ","));
-    row.num_messages = static_cast<int64_t>(asked.all.size()) + 1;
+    row.num_messages = static_cast<int64_t>(asked.all.size()) + (asked.continues_last ? 0 : 1);
 }
 
 // The conversation's last turn, as it goes on from the one before.

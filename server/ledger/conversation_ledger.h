@@ -47,6 +47,7 @@ struct AskedMessages {
     Version base = kNoVersion;     // the conversation's version that they were compared with
     int64_t num_equal = 0;         // so many are the conversation's own
     std::vector<std::string> all;  // JSON
+    bool continues_last = false;   // the answer goes on from the last one, and is one message with it
 };
 
 // Where a stop text ended the answer.

@@ -26,6 +26,15 @@ std::string answer_message(const TurnRow& turn, const text::Tokenizer& tokenizer
     return text::written({{"role", "assistant"}, {"content", answer_text(turn, tokenizer)}});
 }
 
+// The last message, and the answer that goes on from it. Empty: its content is no text.
+std::optional<std::string> continued_message(const std::string& message, const TurnRow& turn,
+                                             const text::Tokenizer& tokenizer) {
+    text::Json continued = text::Json::parse(message, nullptr, /*allow_exceptions=*/false);
+    if (!continued.is_object() || !continued.value("content", text::Json()).is_string()) return std::nullopt;
+    continued["content"].get_ref<std::string&>() += answer_text(turn, tokenizer);
+    return text::written(continued);
+}
+
 // Of a list as written_list() writes it: how many messages from `at` on are all of its values. Empty: they are not.
 std::optional<size_t> num_values(std::string_view list, const std::vector<std::string>& messages, size_t at) {
     if (list.size() < 2 || list.front() != '[' || list.back() != ']') return std::nullopt;
@@ -48,6 +57,7 @@ std::optional<size_t> num_of_all(const ConversationView& view, const text::Token
         const auto own = num_values(turn->messages, messages, num);
         if (!own) return std::nullopt;
         num += *own;
+        if (turn->num_messages == static_cast<int64_t>(num)) return std::nullopt;  // the answer goes on from the last
         if (num == messages.size() || messages[num] != answer_message(*turn, tokenizer)) return std::nullopt;
         ++num;
     }
@@ -63,7 +73,14 @@ std::optional<std::vector<std::string>> messages_of(const ConversationView& view
         if (!own || turn->num_old_messages > std::ssize(all)) return std::nullopt;
         all.resize(static_cast<size_t>(turn->num_old_messages));
         all.insert(all.end(), own->begin(), own->end());
-        all.push_back(answer_message(*turn, tokenizer));
+        const bool is_continued = !all.empty() && turn->num_messages == std::ssize(all);
+        if (!is_continued) {
+            all.push_back(answer_message(*turn, tokenizer));
+            continue;
+        }
+        auto continued = continued_message(all.back(), *turn, tokenizer);
+        if (!continued) return std::nullopt;
+        all.back() = *std::move(continued);
     }
     if (all.empty()) return std::nullopt;
     return all;

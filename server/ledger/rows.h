@@ -30,7 +30,8 @@ struct TurnRow {
     Digest chain;  // of this turn's tokens behind the chain before: names the head
     std::vector<TokenId> tokens;
     // The conversation's messages, answers among them: the first `num_old_messages` of those before, then these, then
-    // the answer. None at all: the turn was asked for by text or tokens.
+    // the answer. None at all: the turn was asked for by text or tokens. The answer is one message with the last of
+    // these where num_messages counts it so.
     int64_t num_old_messages = 0;
     std::string messages;      // a JSON list
     int64_t num_messages = 0;  // together

@@ -47,7 +47,8 @@ Result<std::optional<std::string>> template_text(const json& config, const std::
 
 }  // namespace
 
-Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder) {
+Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder,
+                                                             const std::filesystem::path& file) {
     const std::filesystem::path config_path = folder / "tokenizer_config.json";
     json config = json::object();
     if (std::filesystem::exists(config_path)) {
@@ -55,10 +56,12 @@ Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesyst
         ASSIGN_OR_RETURN(config, reference::parse_strict_json(text, config_path.string()));
         if (!config.is_object()) return error("{}: it is no object", config_path.string());
     }
-    ASSIGN_OR_RETURN(std::optional<std::string> source, template_text(config, config_path.string()));
-    const std::filesystem::path own_file = folder / "chat_template.jinja";
-    if (std::filesystem::exists(own_file)) {
+    std::optional<std::string> source;
+    const std::filesystem::path own_file = file.empty() ? folder / "chat_template.jinja" : file;
+    if (!file.empty() || std::filesystem::exists(own_file)) {
         ASSIGN_OR_RETURN(source, reference::read_text_file(own_file, kMaxTemplateBytes));
+    } else {
+        ASSIGN_OR_RETURN(source, template_text(config, config_path.string()));
     }
     if (!source) return std::nullopt;
     json variables = json::object();
@@ -77,39 +80,47 @@ Chat::Chat(const Tokenizer& tokenizer, TemplateProcess process) : tokenizer_(&to
 }
 
 Result<Chat> Chat::load(const std::filesystem::path& folder, const Tokenizer& tokenizer, TemplateProgram program,
-                        TemplateLimits limits) {
-    ASSIGN_OR_RETURN(std::optional<ChatTemplateSource> found, find_chat_template(folder));
+                        TemplateLimits limits, const std::filesystem::path& file) {
+    ASSIGN_OR_RETURN(std::optional<ChatTemplateSource> found, find_chat_template(folder, file));
     if (!found)
         return error("{}: no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json",
                      folder.string());
     auto process =
         TemplateProcess::start(std::move(program), std::move(found->source), std::move(found->variables), limits);
-    if (!process) return tl::unexpected(Error{folder.string() + ": " + process.error().message, process.error().kind});
+    const std::filesystem::path& where = file.empty() ? folder : file;
+    if (!process) return tl::unexpected(Error{where.string() + ": " + process.error().message, process.error().kind});
     return Chat(tokenizer, *std::move(process));
 }
 
-Result<Chat::Rendered> Chat::rendered(WrittenChat chat) {
+Rendered<Chat::WithStandIns> Chat::rendered(WrittenChat chat) {
     std::string users;
     users.reserve(chat.messages.size() + chat.tools.size() + 100);
     users.append(R"({"messages":)").append(chat.messages).append(R"(,"tools":)").append(chat.tools).append("}");
-    ASSIGN_OR_RETURN(std::vector<StandIn> stand_ins, put_stand_ins(pivots_, users));
+    auto stand_ins = put_stand_ins(pivots_, users);
+    if (!stand_ins) return tl::unexpected(TemplateProblem(std::move(stand_ins).error()));
     users.pop_back();
     users += fmt::format(R"(,"add_generation_prompt":{}}})", chat.add_generation_prompt);
-    ASSIGN_OR_RETURN(std::string text, process_.render(users, chat.now));
-    return Rendered{std::move(text), std::move(stand_ins)};
+    ASSIGN_OR_RETURN(std::string text,
+                     process_.render(users, {.now = chat.now, .continues = chat.continue_final_message}));
+    return WithStandIns{std::move(text), *std::move(stand_ins)};
 }
 
-Result<std::vector<TokenId>> Chat::encode(WrittenChat chat, WordCache& cache, std::span<const TokenId> known) {
-    ASSIGN_OR_RETURN(const Rendered made, rendered(std::move(chat)));
-    return tokenizer_->encode_prompt(made.text, made.stand_ins, cache, KnownIds(*tokenizer_, known));
+Rendered<std::vector<TokenId>> Chat::encode(WrittenChat chat, WordCache& cache, std::span<const TokenId> known) {
+    ASSIGN_OR_RETURN(const WithStandIns made, rendered(std::move(chat)));
+    auto ids = tokenizer_->encode_prompt(made.text, made.stand_ins, cache, KnownIds(*tokenizer_, known));
+    if (!ids) return tl::unexpected(TemplateProblem(std::move(ids).error()));
+    return *std::move(ids);
 }
 
-Result<RenderedChat> Chat::render(const TemplateInput& request, WordCache& cache, std::span<const TokenId> known) {
-    ASSIGN_OR_RETURN(const Rendered made, rendered({written(request.messages), request.add_generation_prompt,
-                                                    written(request.tools), request.now}));
-    ASSIGN_OR_RETURN(std::vector<TokenId> ids,
-                     tokenizer_->encode_prompt(made.text, made.stand_ins, cache, KnownIds(*tokenizer_, known)));
-    return RenderedChat{remove_stand_ins(made.text, made.stand_ins), std::move(ids)};
+Rendered<RenderedChat> Chat::render(const TemplateInput& request, WordCache& cache, std::span<const TokenId> known) {
+    ASSIGN_OR_RETURN(const WithStandIns made, rendered({.messages = written(request.messages),
+                                                        .add_generation_prompt = request.add_generation_prompt,
+                                                        .continue_final_message = request.continue_final_message,
+                                                        .tools = written(request.tools),
+                                                        .now = request.now}));
+    auto ids = tokenizer_->encode_prompt(made.text, made.stand_ins, cache, KnownIds(*tokenizer_, known));
+    if (!ids) return tl::unexpected(TemplateProblem(std::move(ids).error()));
+    return RenderedChat{remove_stand_ins(made.text, made.stand_ins), *std::move(ids)};
 }
 
 Result<TemplateInput> parse_template_input(const Json& object) {
@@ -122,17 +133,24 @@ Result<TemplateInput> parse_template_input(const Json& object) {
             request.tools = value;
         else if (key == "add_generation_prompt" && value.is_boolean())
             request.add_generation_prompt = value.get<bool>();
+        else if (key == "continue_final_message" && value.is_boolean())
+            request.continue_final_message = value.get<bool>();
         else if (key == "now" && value.is_number_integer())
             request.now = value.get<int64_t>();
         else
             return error(
-                "{}: {} is not understood: messages (list), tools (list), add_generation_prompt (true or "
-                "false) and now (seconds since 1970) are",
+                "{}: {} is not understood: messages (list), tools (list), add_generation_prompt and "
+                "continue_final_message (true or false) and now (seconds since 1970) are",
                 key, quote_json(json(value)));
     }
     const bool objects = std::ranges::all_of(request.messages, [](const Json& one) { return one.is_object(); });
     if (!request.messages.is_array() || request.messages.empty() || !objects)
         return error("messages is {}, wanted a list of objects", quote_json(json(request.messages)));
+    if (!request.continue_final_message) return request;
+    if (request.add_generation_prompt)
+        return error("continue_final_message and add_generation_prompt are both true: give one of them");
+    if (!request.messages.back().value("content", Json()).is_string())
+        return error("continue_final_message: the content of the last message is no text");
     return request;
 }
 

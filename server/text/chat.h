@@ -26,20 +26,23 @@ struct ChatTemplateSource {
     nlohmann::json variables;  // bos_token and the like
 };
 
-// chat_template.jinja, else chat_template of tokenizer_config.json. Empty: the folder has none.
-Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder);
+// `file`, or where it is empty chat_template.jinja, else chat_template of tokenizer_config.json. Empty: there is none.
+Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder,
+                                                             const std::filesystem::path& file = {});
 
 struct TemplateInput {
     Json messages;  // a list of objects
     bool add_generation_prompt = false;
-    Json tools;       // a list, or null
-    int64_t now = 0;  // seconds since 1970
+    bool continue_final_message = false;  // the text ends with the last one's content, which is a text
+    Json tools;                           // a list, or null
+    int64_t now = 0;                      // seconds since 1970
 };
 
 // The same with its messages as they are written (server/text/written_json.h).
 struct WrittenChat {
     std::string messages;
     bool add_generation_prompt = false;
+    bool continue_final_message = false;
     std::string tools = "null";
     int64_t now = 0;
 };
@@ -52,28 +55,28 @@ struct RenderedChat {
 // For one thread.
 class Chat {
 public:
-    // Errors: no template, a template that does not compile.
+    // `file`: a template in the place of the folder's. Errors: no template, a template that does not compile.
     static Result<Chat> load(const std::filesystem::path& folder, const Tokenizer& tokenizer, TemplateProgram program,
-                             TemplateLimits limits = {});
+                             TemplateLimits limits = {}, const std::filesystem::path& file = {});
     // Errors: what the template says, its limits, messages that are none. `known`: the conversation's tokens so far;
     // where the rendered text is theirs, they are its tokens.
-    Result<RenderedChat> render(const TemplateInput& request, WordCache& cache, std::span<const TokenId> known = {});
+    Rendered<RenderedChat> render(const TemplateInput& request, WordCache& cache, std::span<const TokenId> known = {});
     // The ids alone.
-    Result<std::vector<TokenId>> encode(WrittenChat chat, WordCache& cache, std::span<const TokenId> known = {});
+    Rendered<std::vector<TokenId>> encode(WrittenChat chat, WordCache& cache, std::span<const TokenId> known = {});
 
 private:
-    struct Rendered {
-        std::string text;  // with stand-ins
+    struct WithStandIns {
+        std::string text;
         std::vector<StandIn> stand_ins;
     };
-    Result<Rendered> rendered(WrittenChat chat);
+    Rendered<WithStandIns> rendered(WrittenChat chat);
     Chat(const Tokenizer& tokenizer, TemplateProcess process);
     const Tokenizer* tokenizer_;
     TemplateProcess process_;
     std::vector<char32_t> pivots_;
 };
 
-// {"messages": .., "add_generation_prompt": .., "tools": .., "now": ..}, and nothing else. Errors name the member.
+// {"messages": .., "add_generation_prompt": .., "continue_final_message": .., "tools": .., "now": ..}, and nothing else. Errors name the member.
 Result<TemplateInput> parse_template_input(const Json& object);
 
 }  // namespace verbatim::text

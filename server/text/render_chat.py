@@ -1,14 +1,23 @@
 """Renders chat templates for Verbatim: server/text/template_process.h starts it and speaks to it.
 
-A line of JSON comes in; `text N` or `error N` goes out, a line, and N bytes of UTF-8 behind it: histories are long, and
-are written and read as they are. First {"template", "variables"}: no text. Then {"variables", "now"}: what the template
-makes of them. The environment is what the `transformers` library gives templates:
-Jinja2's immutable sandbox, trimmed blocks, loop controls, raise_exception, strftime_now, tojson without escapes, and
-{% generation %} blocks. The time is that of the request, in UTC.
+A line of JSON comes in; a kind and a size go out (`text N`), a line, and N bytes of UTF-8 behind it: histories are long,
+and are written and read as they are. First {"template", "variables"}: no text. Then {"variables", "now", "continues"}:
+what the template makes of them; with `continues`, up to the end of the last message's content. The kinds:
+text     the rendered text
+refused  what the template says by raise_exception
+failed   {"what", "line", "message"}: an exception of Python's, the template's line and the number of the message that
+         it was at, or null
+The environment is what the `transformers` library gives templates: Jinja2's immutable sandbox, trimmed blocks, loop
+controls, raise_exception, strftime_now, tojson without escapes, and {% generation %} blocks. The time is that of the
+request, in UTC.
 """
 import datetime
 import json
 import sys
+
+
+class Refusal(Exception):
+    """What the template, or this script, says of the messages."""
 
 
 def make_environment(jinja2, clock):
@@ -30,7 +39,7 @@ def make_environment(jinja2, clock):
             return caller()
 
     def raise_exception(message):
-        raise jinja2.exceptions.TemplateError(message)
+        raise Refusal(message)
 
     def strftime_now(form):
         return datetime.datetime.fromtimestamp(clock["now"], datetime.timezone.utc).strftime(form)
@@ -46,20 +55,63 @@ def make_environment(jinja2, clock):
     return environment
 
 
+def render(template, variables, continues):
+    return render_open(template, variables) if continues else template.render(**variables)
+
+
+def render_open(template, variables):
+    """What the template makes of the messages, up to the end of the last one's content: as `transformers` finds it, by a
+    mark behind the content. A space that templates trim stands behind the mark: where it is gone, the spaces at the end
+    of the content go, too."""
+    mark, space = "\U0010ffff", "\x1f"
+    written = json.dumps(variables, ensure_ascii=False)
+    while mark in written:
+        mark += "\U0010ffff"
+    last = variables["messages"][-1]
+    content = last["content"]
+    last["content"] = content + mark + space
+    text = template.render(**variables)
+    end = text.rfind(mark)
+    if end < 0:
+        raise Refusal("the template does not show the end of the last message: it cannot be continued")
+    if text.startswith(space, end + len(mark)):
+        return text[:end]
+    return text[:end].removesuffix(content[len(content.rstrip()):])
+
+
 def answer(kind, text):
     try:
         said = text.encode()
     except UnicodeEncodeError:  # surrogates
-        kind, said = "error", b"it makes text that is not UTF-8"
+        kind, said = "refused", b"it makes text that is not UTF-8"
     sys.stdout.buffer.write(b"%s %d\n" % (kind.encode(), len(said)))
     sys.stdout.buffer.write(said)
     sys.stdout.buffer.flush()
 
 
-def describe(problem):
-    line = getattr(problem, "lineno", None)
-    where = f" (line {line} of the template)" if line else ""
-    return f"{type(problem).__name__}: {problem}{where}"[:2000].encode(errors="replace").decode()
+def place_of(problem, messages):
+    """The template's line, and the number of the message that it was at. Jinja shows the template's frames and names in
+    the traceback."""
+    line, at, trace = getattr(problem, "lineno", None), None, problem.__traceback__
+    while trace:
+        if "__jinja_exception__" in trace.tb_frame.f_globals:
+            line = trace.tb_lineno
+            names = trace.tb_frame.f_locals
+            for value in [names.get("message"), *names.values()]:
+                found = next((i for i, message in enumerate(messages) if message is value), None)
+                if found is not None:
+                    at = found
+                    break
+        trace = trace.tb_next
+    return line, at
+
+
+def answer_problem(problem, messages=()):
+    if isinstance(problem, Refusal):
+        return answer("refused", str(problem)[:2000].encode(errors="replace").decode())
+    line, at = place_of(problem, messages if isinstance(messages, list) else ())
+    what = f"{type(problem).__name__}: {problem}"[:2000].encode(errors="replace").decode()
+    answer("failed", json.dumps({"what": what, "line": line, "message": at}))
 
 
 def main():
@@ -70,15 +122,17 @@ def main():
         import jinja2
         template = make_environment(jinja2, clock).from_string(first["template"])
     except BaseException as problem:  # whatever it is, it is the answer
-        return answer("error", describe(problem))
+        return answer_problem(problem)
     answer("text", "")
     for line in lines:
+        request = {"variables": {}}
         try:
             request = json.loads(line)
             clock["now"] = request["now"]
-            answer("text", template.render(**{**first["variables"], **request["variables"]}))
+            variables = {**first["variables"], **request["variables"]}
+            answer("text", render(template, variables, request["continues"]))
         except BaseException as problem:
-            answer("error", describe(problem))
+            answer_problem(problem, request["variables"].get("messages", ()))
 
 
 main()

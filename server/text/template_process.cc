@@ -58,18 +58,33 @@ struct Answer {
     std::string bytes;
     size_t begin = 0;  // of the text
     size_t num_bytes = 0;
-    bool is_text = false;  // otherwise it says what is wrong
+    std::string kind;  // text, refused, failed (server/text/render_chat.py)
     bool is_too_long = false;
 };
 
-// "text N" or "error N".
+// "text N".
 bool read_head(std::string_view line, Answer& answer) {
     const size_t space = line.find(' ');
     if (space == std::string_view::npos) return false;
-    answer.is_text = line.substr(0, space) == "text";
+    answer.kind = line.substr(0, space);
     const char* const last = line.data() + line.size();
     const auto [end, problem] = std::from_chars(line.data() + space + 1, last, answer.num_bytes);
     return problem == std::errc() && end == last;
+}
+
+// Of an exception: where it was, for clients, and what it was, for the template's author.
+TemplateProblem failure(const std::string& said) {
+    const nlohmann::json problem = nlohmann::json::parse(said, nullptr, /*allow_exceptions=*/false);
+    if (!problem.is_object()) return TemplateProblem({"the chat template failed"});
+    std::string field = "messages";
+    if (problem["message"].is_number()) field = fmt::format("messages[{}]", problem["message"].get<int64_t>());
+    std::string line;
+    if (problem["line"].is_number()) line = fmt::format(" at its line {}", problem["line"].get<int64_t>());
+    return TemplateProblem(
+        {fmt::format("the chat template cannot render {}{}: a member is missing there, or is not what "
+                     "the template expects",
+                     field, line)},
+        field, problem["what"].get<std::string>() + line);
 }
 
 }  // namespace
@@ -171,34 +186,40 @@ Status TemplateProcess::restart() {
     const nlohmann::json first = {{"template", source_}, {"variables", variables_}};
     const auto started = ask(first.dump() + "\n", limits_.start_ms);
     if (!started) child_.reset();
-    if (!started) return tl::unexpected(started.error());
-    return {};
+    if (started) return {};
+    const std::string& detail = started.error().detail;
+    return detail.empty() ? error("{}", started.error().message) : error("the chat template: {}", detail);
 }
 
-Result<std::string> TemplateProcess::render(std::string_view variables, int64_t now) {
-    if (!child_) RETURN_IF_ERROR(restart());
-    std::string question = fmt::format("{{\"now\":{},\"variables\":", now);
+Rendered<std::string> TemplateProcess::render(std::string_view variables, const RenderOptions& options) {
+    if (!child_) {
+        if (Status started = restart(); !started) return tl::unexpected(TemplateProblem(std::move(started).error()));
+    }
+    std::string question = fmt::format("{{\"now\":{},\"continues\":{},\"variables\":", options.now, options.continues);
     question.reserve(question.size() + variables.size() + 2);
     question.append(variables).append("}\n");
     return ask(question, limits_.render_ms);
 }
 
-Result<std::string> TemplateProcess::ask(const std::string& question, int64_t limit_ms) {
+Rendered<std::string> TemplateProcess::ask(const std::string& question, int64_t limit_ms) {
     const auto begin = steady_clock::now();
     const auto deadline = begin + std::chrono::milliseconds(limit_ms);
+    const auto problem = [](std::string message) { return tl::unexpected(TemplateProblem({std::move(message)})); };
     Answer answer;
     if (!child_->exchange(question, answer, deadline, limits_.max_answer_bytes)) {
         child_.reset();
         if (steady_clock::now() >= deadline)
-            return error("chat template: no answer within {} ms: it was stopped", limit_ms);
+            return problem(fmt::format("chat template: no answer within {} ms: it was stopped", limit_ms));
         if (answer.is_too_long || answer.bytes.size() > limits_.max_answer_bytes)
-            return error("chat template: it makes more than {} bytes", limits_.max_answer_bytes);
-        return error("chat template: the process that renders it ended: {} -I {} (Debian: python3, python3-jinja2)",
-                     program_.interpreter, program_.script);
+            return problem(fmt::format("chat template: it makes more than {} bytes", limits_.max_answer_bytes));
+        return problem(
+            fmt::format("chat template: the process that renders it ended: {} -I {} (Debian: python3, python3-jinja2)",
+                        program_.interpreter, program_.script));
     }
     answer.bytes.erase(0, answer.begin);
-    if (!answer.is_text) return error("chat template: {}", answer.bytes);
-    return std::move(answer.bytes);
+    if (answer.kind == "text") return std::move(answer.bytes);
+    if (answer.kind == "refused") return problem("the chat template refuses the messages: " + answer.bytes);
+    return tl::unexpected(failure(answer.bytes));
 }
 
 }  // namespace verbatim::text

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/base/result.h"
 
@@ -28,6 +29,22 @@ struct TemplateProgram {
     std::string interpreter = "/usr/bin/python3";  // Debian's, for whom python3-jinja2 is installed
 };
 
+// Why messages could not be rendered. The message is for clients and has no word of Python's.
+struct TemplateProblem : Error {
+    explicit TemplateProblem(Error error, std::string of = "messages", std::string said = "")
+        : Error(std::move(error)), field(std::move(of)), detail(std::move(said)) {}
+    std::string field;   // messages, or messages[3]: where the template was
+    std::string detail;  // the exception of Python's, for the template's author; empty: there was none
+};
+template <typename T>
+using Rendered = tl::expected<T, TemplateProblem>;
+
+// Of every rendering beside its variables.
+struct RenderOptions {
+    int64_t now = 0;         // seconds since 1970, what the template is told the time is
+    bool continues = false;  // the text ends with the last message's content
+};
+
 // For one thread.
 class TemplateProcess {
 public:
@@ -38,14 +55,14 @@ public:
     TemplateProcess& operator=(TemplateProcess&&) noexcept;
     ~TemplateProcess();
 
-    // `variables`: a JSON object. `now`: seconds since 1970, what the template is told the time is.
-    Result<std::string> render(std::string_view variables, int64_t now);
+    // `variables`: a JSON object. REQUIRES, to continue: messages whose last one has a text for its content.
+    Rendered<std::string> render(std::string_view variables, const RenderOptions& options);
 
 private:
     class Child;
     TemplateProcess(TemplateProgram program, std::string source, nlohmann::json variables, TemplateLimits limits);
     Status restart();
-    Result<std::string> ask(const std::string& question, int64_t limit_ms);
+    Rendered<std::string> ask(const std::string& question, int64_t limit_ms);
 
     TemplateProgram program_;
     std::string source_;

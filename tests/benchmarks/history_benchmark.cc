@@ -162,7 +162,7 @@ struct Measured {
 Measured measure_server(Scene& scene, const text::Tokenizer& tokenizer, text::Chat& chat, int64_t vocab_size,
                         Json history, const std::function<void(int64_t)>& between) {
     server::EngineHost host(*scene.engine, {scene.executor.get(), nullptr},
-                            {.max_prompt_tokens = scene.config.max_model_len, .tokenizer = &tokenizer});
+                            {.max_queue_tokens = scene.config.max_model_len, .tokenizer = &tokenizer});
     server::HttpServer server({.port = 0});
     const auto port = server.listen();
     CHECK(port.has_value());
@@ -170,7 +170,7 @@ Measured measure_server(Scene& scene, const text::Tokenizer& tokenizer, text::Ch
     server.serve({.tokenizer = &tokenizer,
                   .chat = &chat,
                   .host = &host,
-                  .model = "tiny-python",
+                  .model = {{"tiny-python"}},
                   .fingerprint = "exact",
                   .max_model_len = scene.config.max_model_len,
                   .vocab_size = static_cast<int32_t>(vocab_size),

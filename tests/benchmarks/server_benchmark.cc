@@ -171,7 +171,7 @@ Both measure(const reference::Model& model, const text::Tokenizer& tokenizer, in
     std::thread sockets_thread([&] { server.run(/*signals=*/false); });
     server.serve({.tokenizer = &tokenizer,
                   .host = &host,
-                  .model = "tiny-python",
+                  .model = {{"tiny-python"}},
                   .fingerprint = "exact",
                   .max_model_len = scene.config.max_model_len,
                   .vocab_size = model.config.vocab_size,

@@ -51,13 +51,16 @@ constexpr const char* kServeExitCodes =
 
 struct ServeOptions {
     std::string model = repository_path("server/models/tiny-python");
-    std::string name;
+    std::vector<std::string> names;
+    std::string chat_template;
     std::string executor = "cpu";
     std::string host = "127.0.0.1";
     int64_t port = 8000;
     int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
     int64_t max_requests = 256;
-    int64_t max_prompt_tokens = int64_t{4} << 20;
+    int64_t max_queue_requests = 4096;
+    int64_t max_queue_tokens = int64_t{16} << 20;
+    std::vector<std::string> cors_origins;
     std::string api_key_file;
     std::string ledger;
     int64_t step_tokens = 512;
@@ -95,11 +98,42 @@ int64_t seconds_now() {
     return std::chrono::duration_cast<std::chrono::seconds>(system_clock::now().time_since_epoch()).count();
 }
 
-// A folder is called by its last part.
-std::string served_name(const ServeOptions& options) {
-    if (!options.name.empty()) return options.name;
+// A folder is called by its last part. `any` is no name: it stands for all of them.
+ModelNames served_names(const ServeOptions& options) {
+    ModelNames names;
+    for (const std::string& name : options.names) {
+        if (name == "any")
+            names.takes_any = true;
+        else if (std::ranges::find(names.all, name) == names.all.end())
+            names.all.push_back(name);
+    }
     const auto folder = std::filesystem::weakly_canonical(options.model);
-    return folder.filename().empty() ? folder.parent_path().filename().string() : folder.filename().string();
+    if (names.all.empty())
+        names.all.push_back(folder.filename().empty() ? folder.parent_path().filename().string()
+                                                      : folder.filename().string());
+    return names;
+}
+
+Status check_names(const ServeOptions& options) {
+    for (const std::string& name : options.names) {
+        if (!is_identifier(name))
+            return error("--name {:?}: wanted 1 to {} bytes of UTF-8 without control characters", name, kMaxIdBytes);
+    }
+    return {};
+}
+
+// As a browser writes it: an answer for an origin that is written in another way would be for none.
+Status check_origins(const ServeOptions& options) {
+    for (const std::string& origin : options.cors_origins) {
+        const size_t host = origin.find("://");
+        const bool is_origin = host != std::string::npos && host > 0 && host + 3 < origin.size() &&
+                               origin.find_first_of("/?#@ \t", host + 3) == std::string::npos &&
+                               std::ranges::none_of(origin, [](char c) { return c <= ' ' || (c >= 'A' && c <= 'Z'); });
+        if (!is_origin && origin != "*" && origin != "null")
+            return error("--cors-origin {:?}: wanted scheme://host or scheme://host:port in lower case, null, or *",
+                         origin);
+    }
+    return {};
 }
 
 Result<std::string> read_page(const std::string& path) {
@@ -126,15 +160,16 @@ Status check_has_tokenizer(const std::string& folder) {
         folder, folder);
 }
 
-Result<ModelText> load_text(const std::string& folder) {
+Result<ModelText> load_text(const std::string& folder, const std::string& template_file) {
     RETURN_IF_ERROR(check_has_tokenizer(folder));
     ModelText model;
     ASSIGN_OR_RETURN(text::Tokenizer tokenizer, text::load_tokenizer(folder));
     model.tokenizer = std::make_unique<text::Tokenizer>(std::move(tokenizer));
-    ASSIGN_OR_RETURN(const auto chat_template, text::find_chat_template(folder));
+    ASSIGN_OR_RETURN(const auto chat_template, text::find_chat_template(folder, template_file));
     if (chat_template) {
         ASSIGN_OR_RETURN(model.chat,
-                         text::Chat::load(folder, *model.tokenizer, {repository_path("server/text/render_chat.py")}));
+                         text::Chat::load(folder, *model.tokenizer, {repository_path("server/text/render_chat.py")}, {},
+                                          template_file));
     }
     return model;
 }
@@ -216,7 +251,8 @@ Status open_ledger(const ServeOptions& options, LoadedModel& loaded) {
     const std::string digest = tokenizer_digest(*loaded.text.tokenizer).hex();
     std::string address = options.ledger;
     if (address.empty()) {
-        ASSIGN_OR_RETURN(address, default_ledger(fmt::format("{}-{}", served_name(options), digest.substr(0, 8))));
+        ASSIGN_OR_RETURN(address,
+                         default_ledger(fmt::format("{}-{}", served_names(options).first(), digest.substr(0, 8))));
     }
     // It is written, too, and need not be there yet.
     constexpr std::string_view kSqlite = "sqlite://";
@@ -232,7 +268,7 @@ Status open_ledger(const ServeOptions& options, LoadedModel& loaded) {
 
 // Into its place for good: the host's thread holds pointers to it.
 Status load(const ServeOptions& options, LoadedModel& loaded) {
-    ASSIGN_OR_RETURN(loaded.text, load_text(options.model));
+    ASSIGN_OR_RETURN(loaded.text, load_text(options.model, options.chat_template));
     ASSIGN_OR_RETURN(reference::Model model, choose_model(options.model, options.seed));
     loaded.model = std::make_unique<reference::Model>(std::move(model));
     ASSIGN_OR_RETURN(loaded.digest, model_digest(*loaded.model));
@@ -252,7 +288,8 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
         std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store, *loaded.recorders);
     RETURN_IF_ERROR(open_ledger(options, loaded));
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
-                             .max_prompt_tokens = options.max_prompt_tokens,
+                             .max_queue_requests = static_cast<size_t>(options.max_queue_requests),
+                             .max_queue_tokens = options.max_queue_tokens,
                              .ledger = loaded.ledger.get(),
                              .tokenizer = loaded.text.tokenizer.get()};
     host.replacement = [&loaded, name = options.executor, chosen] { return replace_executor(name, chosen, loaded); };
@@ -278,7 +315,7 @@ Service service_of(const ServeOptions& options, LoadedModel& loaded) {
     return {.tokenizer = loaded.text.tokenizer.get(),
             .chat = loaded.text.chat ? &*loaded.text.chat : nullptr,
             .host = loaded.host.get(),
-            .model = served_name(options),
+            .model = served_names(options),
             .fingerprint = fmt::format("{}-{}", numerics, loaded.digest.hex()),
             .max_model_len = loaded.config.max_model_len,
             .vocab_size = loaded.model->config.vocab_size,
@@ -311,8 +348,9 @@ Status serve(const ServeOptions& options) {
     allow_many_files();
     LoadedModel loaded;
     ASSIGN_OR_RETURN(loaded.record_file, RunRecording::create_file(options.record));
-    HttpServer server({.address = options.host, .port = static_cast<uint16_t>(options.port)}, std::move(tenants),
-                      std::move(page));
+    HttpServer server(
+        {.address = options.host, .port = static_cast<uint16_t>(options.port), .cors_origins = options.cors_origins},
+        std::move(tenants), std::move(page));
     ASSIGN_OR_RETURN(const uint16_t port, server.listen());
     std::atomic<bool> is_loading = true;
     std::thread sockets([&] {
@@ -326,7 +364,7 @@ Status serve(const ServeOptions& options) {
             fmt::print(stderr, "{}\n", line);
         server.serve(service_of(options, loaded));
         const bool is_v6 = options.host.find(':') != std::string::npos;
-        fmt::print("{} at http://{}{}{}:{}/v1\n", served_name(options), is_v6 ? "[" : "", options.host,
+        fmt::print("{} at http://{}{}{}:{}/v1\n", served_names(options).first(), is_v6 ? "[" : "", options.host,
                    is_v6 ? "]" : "", port);
         fmt::print("{}\n", ledger_line(*loaded.ledger));
         std::fflush(stdout);
@@ -346,6 +384,8 @@ Status serve(const ServeOptions& options) {
 
 int run_serve(const ServeOptions& options) {
     if (options.port > 65535) return report_error({"--port: 65535 at most"}, kExitBadUsage);
+    if (const Status names = check_names(options); !names) return report_error(names.error(), kExitBadUsage);
+    if (const Status origins = check_origins(options); !origins) return report_error(origins.error(), kExitBadUsage);
     const Status served = serve(options);
     return served ? kExitOk : report_error(served.error());
 }
@@ -357,17 +397,29 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     CLI::App* verb = app.add_subcommand("serve", "answer OpenAI's clients over HTTP");
     verb->footer(kServeExitCodes);
     verb->add_option("--model", options->model, "a checkpoint's folder")->capture_default_str();
-    verb->add_option("--name", options->name, "what clients call the model; the folder's name without it");
+    verb->add_option(
+            "--name", options->names,
+            "what clients call the model, repeatable: the first one is in answers, `any` takes whatever a client "
+            "says; without it the folder's name")
+        ->expected(1)
+        ->take_all();
+    verb->add_option("--chat-template", options->chat_template,
+                     "a Jinja file in the place of the folder's chat template");
     verb->add_option("--host", options->host, "the address to listen on")->capture_default_str();
     add_count_option(*verb, "--port", options->port, 0, "0: any that is free; it is printed");
     verb->add_option("--executor", options->executor, "who computes: cpu, reference, cuda, cuda-emulated")
         ->capture_default_str();
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
     add_bytes_option(*verb, "--cache", options->cache_bytes, "for KV blocks and states");
-    add_count_option(*verb, "--max-requests", options->max_requests, 1,
-                     "being prepared, running and waiting; more are told to wait");
-    add_count_option(*verb, "--max-prompt-tokens", options->max_prompt_tokens, 1,
-                     "of all requests that are in; beyond, one that is not alone is told to wait");
+    add_count_option(*verb, "--max-requests", options->max_requests, 1, "that run at a time");
+    add_count_option(*verb, "--max-queue-requests", options->max_queue_requests, 0,
+                     "that wait beside them; more are told to come again");
+    add_count_option(*verb, "--max-queue-tokens", options->max_queue_tokens, 1,
+                     "of the prompts that wait; where none waits, one may be longer");
+    verb->add_option("--cors-origin", options->cors_origins,
+                     "an origin whose pages may ask from a browser (https://host:port), repeatable; * for all")
+        ->expected(1)
+        ->take_all();
     verb->add_option("--api-key-file", options->api_key_file,
                      "lines `TENANT KEY`: who may ask; without it anybody who reaches the port");
     verb->add_option(

@@ -31,6 +31,7 @@ struct TextOptions {
     std::string folder;
     bool no_special = false;
     int64_t template_ms = 5000;
+    std::string chat_template;
 };
 
 using LineHandler = std::function<Result<json>(const json& line, const std::string& text)>;
@@ -103,19 +104,27 @@ int run_decode(const TextOptions& options) {
     });
 }
 
+// Whoever tries a template sees what went wrong in it.
+Error explained(const TemplateProblem& problem) {
+    if (problem.detail.empty()) return problem;
+    return {fmt::format("{} ({})", problem.message, problem.detail), problem.kind};
+}
+
 int run_template(const TextOptions& options) {
     const auto tokenizer = load_tokenizer(options.folder);
     if (!tokenizer) return report_error(tokenizer.error());
     TemplateLimits limits;
     limits.render_ms = options.template_ms;
-    auto chat = Chat::load(options.folder, *tokenizer, {repository_path("server/text/render_chat.py")}, limits);
+    auto chat = Chat::load(options.folder, *tokenizer, {repository_path("server/text/render_chat.py")}, limits,
+                           options.chat_template);
     if (!chat) return report_error(chat.error());
     WordCache cache;
     return run_lines([&](const json&, const std::string& line) -> Result<json> {
         const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
         ASSIGN_OR_RETURN(const text::TemplateInput request, parse_template_input(object));
-        ASSIGN_OR_RETURN(const RenderedChat rendered, chat->render(request, cache));
-        return json{{"ids", rendered.ids}, {"text", rendered.text}};
+        const auto rendered = chat->render(request, cache);
+        if (!rendered) return tl::unexpected(explained(rendered.error()));
+        return json{{"ids", rendered->ids}, {"text", rendered->text}};
     });
 }
 
@@ -143,8 +152,12 @@ void add_text_command(CLI::App& app, int& exit_code) {
     }
     {
         auto [verb, options] = add_verb(
-            "template", R"({"messages": [..], "add_generation_prompt": .., "tools": .., "now": ..} to {"ids", "text"})",
+            "template",
+            R"({"messages": [..], "add_generation_prompt": .., "continue_final_message": .., "tools": .., "now": ..} to )"
+            R"({"ids", "text"})",
             run_template);
+        verb->add_option("--chat-template", options->chat_template,
+                         "a Jinja file in the place of the folder's chat template");
         add_count_option(*verb, "--template-ms", options->template_ms, 1, "milliseconds that one rendering may take");
     }
 }

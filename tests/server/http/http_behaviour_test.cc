@@ -116,26 +116,6 @@ TEST(HttpBehaviour, OfSeveralChoicesAllAreAborted) {
     scene.wait_until_idle();
 }
 
-TEST(HttpBehaviour, TheQueueIsBoundedByTokens) {
-    HttpSceneConfig config;
-    config.host.max_prompt_tokens = 40;
-    HttpScene scene(config);
-    scene.gate().close();
-    const HttpClient first(scene.port());
-    first.send(chat_bytes(hello()));
-    scene.gate().wait_until_closed();
-    const HttpAnswer second = scene.chat(hello());
-    EXPECT_EQ(second.status, 429);
-    EXPECT_THAT(second.head, HasSubstr("Retry-After"));
-    scene.gate().open();
-    EXPECT_EQ(first.read_answer().status, 200);
-    scene.wait_until_idle();
-    std::string words;
-    for (int i = 0; i < 100; ++i) words += "word ";
-    const json long_one = hello({{"messages", json::array({{{"role", "user"}, {"content", words}}})}});
-    EXPECT_EQ(scene.chat(long_one).status, 200);  // alone it may be longer
-}
-
 TEST(HttpBehaviour, WhoDoesNotReadIsGivenUp) {
     HttpSceneConfig config;
     config.http.max_unread_tokens = 32;
@@ -229,6 +209,7 @@ TEST(HttpBehaviour, BadRequestsDoNotWaitForOthersTemplates) {
 TEST(HttpBehaviour, WhatIsBeingPreparedCountsAsARequest) {
     HttpSceneConfig config;
     config.host.max_requests = 1;
+    config.host.max_queue_requests = 0;
     config.chat_template = R"({% if messages[0].content == "slow" %})"
                            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}";
     config.template_limits.render_ms = 15'000;

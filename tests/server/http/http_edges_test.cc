@@ -152,6 +152,7 @@ TEST(HttpEdges, AConversationOfNullIsNone) {
 TEST(HttpEdges, MoreChoicesThanRequestsAreRefusedForGood) {
     HttpSceneConfig config;
     config.host.max_requests = 2;
+    config.host.max_queue_requests = 0;
     HttpScene scene(std::move(config));
     const HttpAnswer answer = scene.chat(hello({{"n", 3}}));
     EXPECT_EQ(answer.status, 400) << answer.body;

@@ -46,6 +46,7 @@ TEST(HttpErrors, EveryStatusHasTheOneEnvelope) {
     constexpr const char* kInvalid = "invalid_request_error";
     HttpSceneConfig config;
     config.host.max_requests = 1;
+    config.host.max_queue_requests = 0;
     config.http.max_body_bytes = 10000;
     HttpScene scene(config);
     expect_error(scene.complete("no object"), 400, kInvalid, "invalid_json");
@@ -163,23 +164,24 @@ TEST(HttpErrors, AnotherMethodIsToldAllThatThePathTakes) {
     const HttpScene scene;
     const HttpAnswer put = scene.ask("PUT /v1/conversations/c HTTP/1.1\r\nConnection: close\r\n\r\n");
     expect_error(put, 405, "invalid_request_error", "method_not_allowed");
-    EXPECT_THAT(put.head, HasSubstr("Allow: GET, DELETE\r\n"));
+    EXPECT_THAT(put.head, HasSubstr("Allow: GET, HEAD, DELETE, OPTIONS\r\n"));
     const HttpAnswer posted = scene.ask(post("/v1/conversations/c", "{}"));
     expect_error(posted, 405, "invalid_request_error", "method_not_allowed");
-    EXPECT_THAT(posted.head, HasSubstr("Allow: GET, DELETE\r\n"));
+    EXPECT_THAT(posted.head, HasSubstr("Allow: GET, HEAD, DELETE, OPTIONS\r\n"));
     for (const char* deed : {"fork", "rewind"}) {
         const HttpAnswer got = scene.ask(get(std::string("/v1/conversations/c/") + deed));
         expect_error(got, 405, "invalid_request_error", "method_not_allowed");
-        EXPECT_THAT(got.head, HasSubstr("Allow: POST\r\n"));
+        EXPECT_THAT(got.head, HasSubstr("Allow: POST, OPTIONS\r\n"));
     }
     expect_error(scene.ask(get("/v1/conversations/c/nothing")), 404, "not_found_error", "unknown_url");
-    EXPECT_THAT(scene.ask(get("/tokenize")).head, HasSubstr("Allow: POST\r\n"));
+    EXPECT_THAT(scene.ask(get("/tokenize")).head, HasSubstr("Allow: POST, OPTIONS\r\n"));
 }
 
 // Whoever asks for a stream is refused as anybody is: with a status, and no stream begins.
 TEST(HttpErrors, ARefusedStreamHasItsStatus) {
     HttpSceneConfig config;
     config.host.max_requests = 3;
+    config.host.max_queue_requests = 0;
     HttpScene scene(std::move(config));
     ASSERT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);
     scene.wait_until_idle();

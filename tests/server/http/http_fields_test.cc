@@ -14,6 +14,7 @@ namespace verbatim::tests {
 namespace {
 
 using nlohmann::json;
+using server::equal_whole;
 using server::salt_of;
 using server::Tenants;
 using testing::AllOf;
@@ -63,14 +64,9 @@ TEST(HttpFields, ContentMayBePartsOfText) {
     const json in_parts = scene.chat(with_content({part("hello"), part("you")})).json();
     EXPECT_EQ(in_parts["choices"], plain["choices"]) << in_parts;
     EXPECT_EQ(in_parts["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]);
-    for (const json& wrong : {json{{"type", "image_url"}, {"image_url", "x"}}, json{{"type", "text"}},
-                              json{{"type", "text"}, {"text", 7}}, json("hello")}) {
-        const HttpAnswer refused = scene.chat(with_content({part("hello"), wrong}));
-        EXPECT_EQ(refused.status, 400) << refused.body;
-        EXPECT_EQ(refused.json()["error"]["param"], "messages");
-        EXPECT_THAT(refused.json()["error"]["message"].get<std::string>(), HasSubstr("as every part of a content"));
-    }
-    EXPECT_EQ(scene.chat(hello({{"messages", json::array({{{"role", 7}, {"content", "x"}}})}})).status, 400);
+    const HttpAnswer refused = scene.chat(with_content({part("hello"), {{"type", "image_url"}, {"image_url", "x"}}}));
+    EXPECT_EQ(refused.status, 400) << refused.body;
+    EXPECT_EQ(refused.json()["error"]["param"], "messages[0].content[1]");
 }
 
 // One row of logits for all: what the probabilities are can be told from it.

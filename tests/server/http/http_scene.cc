@@ -215,7 +215,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
     service_.tokenizer = &tokenizer_;
     service_.chat = chat_ ? &*chat_ : nullptr;
     service_.host = host_.get();
-    service_.model = "tiny-python";
+    service_.model = std::move(config.names);
     service_.fingerprint = config.fingerprint;
     service_.max_model_len = config.max_model_len;
     service_.vocab_size = config.executor.vocab_size;

@@ -120,6 +120,7 @@ struct HttpSceneConfig {
     std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
     std::function<int64_t()> now = [] { return int64_t{1'000'000'000}; };
     std::string fingerprint = "hash/1";
+    server::ModelNames names = {{"tiny-python"}};
     HttpConfig http = {.port = 0};
     bool signals = false;
 };

@@ -178,6 +178,7 @@ TEST(HttpServer, WhatIsTooLargeIsRefused) {
 TEST(HttpServer, WithoutRoomAClientIsToldToComeBack) {
     HttpSceneConfig config;
     config.host.max_requests = 1;
+    config.host.max_queue_requests = 0;
     HttpScene scene(config);
     scene.gate().close();
     const HttpClient first(scene.port());

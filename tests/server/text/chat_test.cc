@@ -26,10 +26,12 @@ const TemplateProgram kProgram = {std::string(VERBATIM_SOURCE_DIR) + "/server/te
 Result<std::string> rendered(const std::string& source, const Json& variables = {{"messages", Json::array()}},
                              int64_t now = 0, TemplateLimits limits = {}) {
     ASSIGN_OR_RETURN(TemplateProcess process, TemplateProcess::start(kProgram, source, {{"bos_token", "<s>"}}, limits));
-    return process.render(variables.dump(), now);
+    auto text = process.render(variables.dump(), {.now = now});
+    if (!text) return error("{} ({})", text.error().message, text.error().detail);
+    return *std::move(text);
 }
 
-std::string problem_of(const Result<std::string>& result) {
+std::string problem_of(const tl::expected<std::string, Error>& result) {
     return result ? "none: " + *result : result.error().message;
 }
 
@@ -49,9 +51,26 @@ TEST(ChatTemplate, TheTimeIsTheRequests) {
 
 TEST(ChatTemplate, WhatTheTemplateRefusesIsAnError) {
     EXPECT_THAT(problem_of(rendered("{{ raise_exception('roles must alternate') }}")),
-                HasSubstr("TemplateError: roles must alternate"));
+                HasSubstr("refuses the messages: roles must alternate"));
     EXPECT_THAT(problem_of(rendered("{% if %}")), HasSubstr("TemplateSyntaxError"));
     EXPECT_THAT(problem_of(rendered("{{ nobody.there }}")), HasSubstr("UndefinedError"));
+}
+
+// Where it went wrong is known to clients, what it was to the template's author.
+TEST(ChatTemplate, AFailureHasItsMessageAndItsLine) {
+    auto process = TemplateProcess::start(kProgram,
+                                          "{%- macro say(message) -%}\n{{ 'x' + message.content }}{%- endmacro -%}\n"
+                                          "{% for one in messages %}{{ say(one) }}{% endfor %}",
+                                          Json::object(), {});
+    ASSERT_TRUE(process) << process.error().message;
+    const auto made = process->render(R"({"messages": [{"content": "a"}, {"content": 1}]})", {});
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().field, "messages[1]");
+    EXPECT_THAT(made.error().message, testing::AllOf(HasSubstr("messages[1] at its line 2"), Not(HasSubstr("Error"))));
+    EXPECT_THAT(made.error().detail, HasSubstr("TypeError: "));
+    const auto none = process->render(R"({"messages": 0})", {});
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().field, "messages");
 }
 
 TEST(ChatTemplate, TheSandboxKeepsTemplatesIn) {
@@ -68,9 +87,9 @@ TEST(ChatTemplate, ALoopWithoutEndIsStoppedAndTheNextCallWorks) {
         "{% endfor %}{% if not messages %}{% break %}{% endif %}{% endfor %}done";
     auto process = TemplateProcess::start(kProgram, source, Json::object(), limits);
     ASSERT_TRUE(process) << process.error().message;
-    EXPECT_THAT(problem_of(process->render(R"({"messages": true})", 0)), HasSubstr("no answer within 200 ms"));
+    EXPECT_THAT(problem_of(process->render(R"({"messages": true})", {})), HasSubstr("no answer within 200 ms"));
     // Loaded machines need longer to start Python, which counts against no rendering.
-    EXPECT_EQ(process->render(R"({"messages": false})", 0), "done");
+    EXPECT_EQ(process->render(R"({"messages": false})", {}), "done");
 }
 
 TEST(ChatTemplate, MemoryAndOutputAreLimited) {
@@ -93,7 +112,7 @@ class ChatOfTinyPython : public testing::Test {
 protected:
     ChatOfTinyPython() : tokenizer_(*load_tokenizer(kModel)), chat_(*Chat::load(kModel, tokenizer_, kProgram)) {}
     RenderedChat render(const Json& messages, bool prompt = false) {
-        auto chat = chat_.render({messages, prompt, nullptr, 0}, cache_);
+        auto chat = chat_.render({.messages = messages, .add_generation_prompt = prompt}, cache_);
         EXPECT_TRUE(chat) << chat.error().message;
         return chat ? *std::move(chat) : RenderedChat{};
     }
@@ -131,10 +150,10 @@ TEST_F(ChatOfTinyPython, TooManyNoncharactersAreAnError) {
     std::string all;
     for (char32_t c = 0xFDD0; c <= 0xFDEF; ++c) append_utf8(all, c);
     const Json messages = {{{"role", "user"}, {"content", all + "|"}}};
-    const auto chat = chat_.render({messages, false, nullptr, 0}, cache_);
+    const auto chat = chat_.render({.messages = messages}, cache_);
     ASSERT_FALSE(chat);
     EXPECT_THAT(chat.error().message, HasSubstr("noncharacters"));
-    EXPECT_TRUE(chat_.render({{{{"role", "user"}, {"content", all}}}, false, nullptr, 0}, cache_));
+    EXPECT_TRUE(chat_.render({.messages = {{{"role", "user"}, {"content", all}}}}, cache_));
 }
 
 TEST(UserText, EverySpecialTokenHasAPivotAndPunctuationComesFirst) {
@@ -154,6 +173,11 @@ TEST(TemplateInput, WhatIsNotUnderstoodIsNamed) {
     EXPECT_THAT(refusal(R"({"messages": [1]})"), HasSubstr("wanted a list of objects"));
     EXPECT_THAT(refusal(R"({"messages": [{}], "temperature": 1})"), HasSubstr("temperature"));
     EXPECT_THAT(refusal(R"({"messages": [{}], "now": "x"})"), HasSubstr("now: \"x\" is not understood"));
+    EXPECT_THAT(refusal(R"({"messages": [{}], "continue_final_message": true})"), HasSubstr("is no text"));
+    EXPECT_THAT(refusal(R"({"messages": [{"content": ""}], "continue_final_message": true,)"
+                        R"( "add_generation_prompt": true})"),
+                HasSubstr("are both true"));
+    EXPECT_EQ(refusal(R"({"messages": [{"content": ""}], "continue_final_message": true})"), "accepted");
     EXPECT_EQ(refusal(R"({"messages": [{}], "now": 5, "tools": [], "add_generation_prompt": true})"), "accepted");
 }
 
@@ -171,8 +195,14 @@ TEST(ChatTemplate, IsFoundWhereverFoldersHaveIt) {
     EXPECT_EQ((*find_chat_template(folder))->source, "two");
     write("chat_template.jinja", "three");
     EXPECT_EQ((*find_chat_template(folder))->source, "three");
+    write("own.jinja", "four");
+    EXPECT_EQ((*find_chat_template(folder, folder / "own.jinja"))->source, "four");
+    EXPECT_FALSE(find_chat_template(folder, folder / "none.jinja"));
     write("tokenizer_config.json", R"({"chat_template": 7})");
+    EXPECT_EQ((*find_chat_template(folder))->source, "three");
+    std::filesystem::remove(folder / "chat_template.jinja");
     EXPECT_FALSE(find_chat_template(folder));
+    EXPECT_EQ((*find_chat_template(folder, folder / "own.jinja"))->source, "four");
 }
 
 // The server would start and refuse every request.
