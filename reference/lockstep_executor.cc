@@ -71,6 +71,16 @@ std::string to_string(const Difference& d) {
                        index(d.request), d.position, d.layer, d.op, d.element, d.primary, d.secondary);
 }
 
+LockstepCounts& LockstepCounts::operator+=(const LockstepCounts& other) {
+    for (int64_t LockstepCounts::*count :
+         {&LockstepCounts::compared_logits, &LockstepCounts::compared_states, &LockstepCounts::compared_operations,
+          &LockstepCounts::unwatched_steps, &LockstepCounts::watched_positions, &LockstepCounts::unwatched_positions,
+          &LockstepCounts::ordinary_positions, &LockstepCounts::ordinary_logits, &LockstepCounts::uncompared_states}) {
+        this->*count += other.*count;
+    }
+    return *this;
+}
+
 LockstepExecutor::LockstepExecutor(NumericExecutor& primary, NumericExecutor& secondary, LockstepOptions options)
     : primary_(primary),
       secondary_(secondary),
@@ -127,8 +137,24 @@ Status LockstepExecutor::execute(const StepPlan& plan, StepResult& result) {
         if (watch.difference) report(*watch.difference);
     }
     compare_draws(requested, result, secondary_result_);
+    count(requested);
     if (options_.stop_at_first && first_difference_) return error("{}", to_string(*first_difference_));
     return {};
+}
+
+// What the step adds to the share that is compared.
+void LockstepExecutor::count(const StepPlan& plan) {
+    for (const ScheduledSequence& sequence : plan.sequences) {
+        const RequestId request = primary_.tables().at(sequence.slot).request;
+        if (!compares(sequence)) {
+            counts_.ordinary_positions += sequence.num_new_tokens;
+            counts_.ordinary_logits += int64_t{sequence.num_draws} * primary_.config().vocab_size;
+            ordinary_requests_.insert(request);
+            continue;
+        }
+        (is_watched_ ? counts_.watched_positions : counts_.unwatched_positions) += sequence.num_new_tokens;
+        if (sequence.num_draws > 0) compared_requests_.insert(request);
+    }
 }
 
 bool LockstepExecutor::fits(const StepPlan& plan) const {
@@ -152,6 +178,7 @@ void LockstepExecutor::watch(const StepPlan& plan) {
     const bool wanted = options_.watch_operations && !first_difference_;
     const bool watched = wanted && fits(plan);
     counts_.unwatched_steps += wanted && !watched ? 1 : 0;
+    is_watched_ = watched;
     primary_.set_observer(watched ? [this](const Observation& o) { keep(o); } : StepObserver());
     secondary_.set_observer(watched ? [this](const Observation& o) { compare(o); } : StepObserver());
 }
@@ -265,7 +292,10 @@ std::optional<Digest> LockstepExecutor::head_digest(const HeadImage& image) {
     const auto mine = primary_.head_digest(image);
     if (!image.deterministic || parted_) return mine;
     const auto other = secondary_.head_digest(image);
-    if (mine && !other && image.writer != kNoSlot) report_missing_head(image);
+    if (mine && !other) {
+        ++counts_.uncompared_states;
+        if (image.writer != kNoSlot) report_missing_head(image);
+    }
     if (!mine || !other) return mine;
     ++counts_.compared_states;
     if (*mine != *other) compare_heads(image);

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,13 @@ struct LockstepCounts {
     int64_t compared_states = 0;      // heads whose digests both had
     int64_t compared_operations = 0;  // rows
     int64_t unwatched_steps = 0;      // larger than max_watched_bytes
+    // Of deterministic sequences: positions whose operations were compared, and those that only their logits speak for.
+    int64_t watched_positions = 0;
+    int64_t unwatched_positions = 0;
+    int64_t ordinary_positions = 0;  // in an arithmetic that the secondary does not have
+    int64_t ordinary_logits = 0;     // values drawn from, likewise
+    int64_t uncompared_states = 0;   // heads that the secondary does not hold
+    LockstepCounts& operator+=(const LockstepCounts& other);
     friend bool operator==(const LockstepCounts&, const LockstepCounts&) = default;
 };
 
@@ -71,6 +79,9 @@ public:
     [[nodiscard]] std::string ordinary_numerics_id() const override { return primary_.ordinary_numerics_id(); }
 
     [[nodiscard]] const LockstepCounts& counts() const { return counts_; }
+    // Requests whose logits were compared; those that computed in an arithmetic that the secondary does not have.
+    [[nodiscard]] const std::set<RequestId>& compared_requests() const { return compared_requests_; }
+    [[nodiscard]] const std::set<RequestId>& ordinary_requests() const { return ordinary_requests_; }
     [[nodiscard]] const std::optional<Difference>& first_difference() const { return first_difference_; }
     [[nodiscard]] bool identical() const { return !first_difference_; }
 
@@ -109,6 +120,7 @@ private:
     void compare_heads(const HeadImage& image);
     void report_missing_head(const HeadImage& image);
     void report(Difference difference);
+    void count(const StepPlan& plan);
     [[nodiscard]] Status take_requested(const StepPlan& plan);
     [[nodiscard]] bool fits(const StepPlan& plan) const;
     [[nodiscard]] bool compares(const ScheduledSequence& sequence) const {
@@ -123,6 +135,9 @@ private:
     bool one_arithmetic_ = true;              // of the primary
     bool parted_ = false;                     // L3
     LockstepCounts counts_;
+    std::set<RequestId> compared_requests_;
+    std::set<RequestId> ordinary_requests_;
+    bool is_watched_ = false;  // the step in progress
     std::optional<Difference> first_difference_;
     std::vector<Watch> watches_;  // by slot
     StepResult secondary_result_;

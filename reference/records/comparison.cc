@@ -320,14 +320,18 @@ Comparison compare(const RunIndex& recorded, const RunIndex& computed, const Wal
         difference.request = mine.id;
         take({step, 0, -1, 0, 0}, difference);
     };
+    ShareOfRequests shares(recorded, computed, options.sides);
     for (const auto& [name, mine] : recorded.requests()) {
         if (!options.ordinary && !mine.deterministic) {
             ++comparison.num_ordinary;
+            shares.ordinary(mine);
             continue;
         }
         comparison.num_unanswered += mine.unanswered() ? 1 : 0;
         const RequestIndex* other = computed.find(name);
-        if (other == nullptr || other->num_prompt_tokens < 0) {
+        const bool is_started_there = other != nullptr && other->num_prompt_tokens >= 0;
+        if (!is_started_there && (other == nullptr || mine.num_prompt_tokens >= 0)) {
+            shares.only_in_first(mine);
             if (mine.unanswered()) continue;
             ++comparison.num_missing;
             if (options.is_complete)
@@ -335,21 +339,33 @@ Comparison compare(const RunIndex& recorded, const RunIndex& computed, const Wal
                               mine.shares.empty() ? mine.submitted_step : mine.shares.front().step->step);
             continue;
         }
-        if (mine.num_prompt_tokens < 0) continue;  // it left before it was started
+        if (mine.num_prompt_tokens < 0) {  // it left before it was started
+            shares.never_started(mine, *other);
+            continue;
+        }
         if (mine.prompt != other->prompt) {
             ++comparison.num_other_prompts;
+            shares.other_prompt(mine);
             if (options.same_prompts) whole_request(DifferenceKind::kPrompt, "prompt", mine, mine.submitted_step);
             continue;
         }
         comparison.num_requests += mine.unanswered() ? 0 : 1;
         bool differs = false;
-        RequestComparison(mine, *other, points, comparison.compared)
+        ComparedCounts compared;
+        RequestComparison(mine, *other, points, compared)
             .run([&](const Place& place, const RecordDifference& difference) {
                 differs = true;
                 take(place, difference);
             });
         comparison.num_different += differs ? 1 : 0;
+        comparison.compared += compared;
+        shares.both(mine, *other, compared, differs);
     }
+    for (const auto& [name, other] : computed.requests()) {
+        if (recorded.find(name) != nullptr) continue;
+        !options.ordinary && !other.deterministic ? shares.ordinary(other) : shares.only_in_second(other);
+    }
+    comparison.share = shares.share();
     comparison.first = options.follow_tokens && first_cause.difference ? first_cause.difference : first.difference;
     return comparison;
 }

@@ -7,7 +7,7 @@
 // inputs differ: nothing there is compared. A request without a token and a commit (its client left before) is counted
 // apart: what both records computed of it is compared, and it may be missing in the second one, since how far it came
 // depends on the schedule.
-//   C1  identical() means that everything that can be compared is equal, and that there is something
+//   C1  identical() means that nothing differs and that everything promised was compared (verdict.h)
 //   C2  the first difference is the one of the earliest recorded step; in a step the oldest sequence's; of a sequence
 //       the earliest operation, then logits, then the token, then the state
 #pragma once
@@ -19,7 +19,9 @@
 
 #include "engine/base/result.h"
 #include "reference/records/format.h"
+#include "reference/records/request_share.h"
 #include "reference/records/run_index.h"
+#include "reference/records/verdict.h"
 #include "reference/records/walk_points.h"
 
 namespace verbatim::records {
@@ -48,14 +50,6 @@ struct RecordDifference {
 };
 [[nodiscard]] std::string to_string(const RecordDifference& difference);
 
-struct ComparedCounts {
-    int64_t tokens = 0;
-    int64_t logits = 0;      // rows
-    int64_t operations = 0;  // digests of operations, or of layers
-    int64_t states = 0;
-    friend bool operator==(const ComparedCounts&, const ComparedCounts&) = default;
-};
-
 struct Comparison {
     ComparedCounts compared;
     int64_t num_requests = 0;       // that both have
@@ -65,10 +59,11 @@ struct Comparison {
     int64_t num_unanswered = 0;     // that had neither a token nor a commit: they may be missing
     int64_t num_ordinary = 0;       // that promise no bits: nothing of them is compared
     bool same_plans = false;        // the same schedule, step by step
+    ComparedShare share;
     std::optional<RecordDifference> first;
 
-    [[nodiscard]] bool nothing() const { return compared.tokens + compared.states + compared.logits == 0; }
-    [[nodiscard]] bool identical() const { return !first && !nothing(); }
+    [[nodiscard]] Verdict verdict() const { return verdict_of(first.has_value(), share); }
+    [[nodiscard]] bool identical() const { return verdict() == Verdict::kSame; }
 };
 
 struct CompareOptions {
@@ -82,6 +77,7 @@ struct CompareOptions {
     bool same_prompts = true;
     // Requests in ordinary arithmetic are compared, too: it has been the same one, in the same steps.
     bool ordinary = true;
+    ComparedSides sides;
 };
 
 // REQUIRES: points are of the records' model.

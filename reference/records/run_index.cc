@@ -1,5 +1,9 @@
 #include "reference/records/run_index.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 namespace verbatim::records {
 
 RunIndex::RunIndex(const Record& record) : record_(record) {
@@ -82,6 +86,7 @@ void RunIndex::add(const Told& told) {
         RequestIndex* request = at(event.request);
         if (request == nullptr) continue;
         request->is_committed |= event.kind == EventKind::kCommit;
+        request->is_discarded |= event.kind == EventKind::kDiscard;
         const auto reason = static_cast<FinishReason>(event.value);
         const bool came_to_its_end = event.kind == EventKind::kCommit ||
                                      (event.kind == EventKind::kDiscard &&
@@ -90,6 +95,12 @@ void RunIndex::add(const Told& told) {
         if (event.kind == EventKind::kPublish && event.digest != Digest{})
             request->states[event.value] = {event.step, event.digest};
     }
+}
+
+std::string what_is_left(const RunIndex& index) {
+    const auto has_no_end = [](const auto& entry) { return !entry.second.has_end(); };
+    return fmt::format("{} steps; {} requests, {} of them without an end", index.num_steps(), index.requests().size(),
+                       std::ranges::count_if(index.requests(), has_no_end));
 }
 
 }  // namespace verbatim::records

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -50,9 +51,11 @@ struct RequestIndex {
     std::map<int64_t, LogitsAt> logits;  // by position
     std::map<int64_t, StateAt> states;   // committed and published ones, by length
     bool is_committed = false;
+    bool is_discarded = false;
     // At a stop, at max_tokens, or at a number that is not finite; neither by its client nor by a failure.
     bool ended_by_itself = false;
 
+    [[nodiscard]] bool has_end() const { return is_committed || is_discarded; }
     // No client got a token of it, and no conversation goes on from it.
     [[nodiscard]] bool unanswered() const { return tokens.empty() && !is_committed; }
 };
@@ -85,5 +88,8 @@ private:
     std::map<int64_t, const StepRecord*> steps_;
     int64_t last_step_ = -1;
 };
+
+// What a record that was cut off still holds: "12 steps; 5 requests, 3 of them without an end".
+[[nodiscard]] std::string what_is_left(const RunIndex& index);
 
 }  // namespace verbatim::records

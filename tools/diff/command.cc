@@ -21,6 +21,7 @@ struct DiffOptions {
     std::string b;
     std::string model;
     bool follow_tokens = false;
+    bool allow_cut = false;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -42,7 +43,8 @@ Result<DiffResult> diff(const DiffOptions& options, const records::RunIndex& a, 
     result.comparison = records::compare(a, b, records::WalkPoints(model.config),
                                          {.follow_tokens = options.follow_tokens,
                                           .is_complete = false,
-                                          .ordinary = computed_ordinary_alike(a.record().run, b.record().run)});
+                                          .ordinary = computed_ordinary_alike(a.record().run, b.record().run),
+                                          .sides = {options.a, options.b, true}});
     if (const auto& first = result.comparison.first) {
         const int64_t position = first->position >= 0 ? first->position : first->begin;
         result.there_a = schedule_there(a, first->request, first->step, position);
@@ -52,9 +54,9 @@ Result<DiffResult> diff(const DiffOptions& options, const records::RunIndex& a, 
 }
 
 int run_diff_command(const DiffOptions& options) {
-    const auto a = open_record(options.a);
+    const auto a = open_record(options.a, options.allow_cut);
     if (!a) return report_error(a.error());
-    const auto b = open_record(options.b);
+    const auto b = open_record(options.b, options.allow_cut);
     if (!b) return report_error(b.error());
     const records::RunIndex index_a(*a);
     const records::RunIndex index_b(*b);
@@ -65,7 +67,7 @@ int run_diff_command(const DiffOptions& options) {
     } else {
         fmt::print("{}", diff_table(*result, index_a, index_b));
     }
-    return result->comparison.identical() ? kExitOk : kExitDifference;
+    return exit_code_of(result->comparison.verdict());
 }
 
 }  // namespace
@@ -77,6 +79,7 @@ void add_diff_command(CLI::App& app, int& exit_code) {
     verb->add_option("b", options->b, "another one")->type_name("FILE")->required();
     verb->add_flag("--follow-tokens", options->follow_tokens,
                    "a token that differs is not what is looked for, but what was computed before it");
+    add_allow_cut_option(*verb, options->allow_cut);
     verb->add_option("--model", options->model, "where the first one's model is now; as recorded, unless told")
         ->type_name("DIR");
     add_format_option(*verb, options->format);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tools/program/cli.h"
+#include "tools/program/verdict_text.h"
 #include "tools/verify/report.h"
 
 namespace verbatim::tools {
@@ -83,26 +84,20 @@ std::string diff_table(const DiffResult& result, const records::RunIndex& a, con
     }
     std::string text = table.to_string();
     for (const std::string& line : result.runs_differ) text += line + "\n";
-    text += fmt::format("compared: {} requests, {} tokens, {} logits, {} operations, {} states; {} requests differ\n",
-                        comparison.num_requests, comparison.compared.tokens, comparison.compared.logits,
-                        comparison.compared.operations, comparison.compared.states, comparison.num_different);
-    if (comparison.num_other_prompts + comparison.num_missing > 0) {
-        text += fmt::format("not compared: {} requests of other prompts, {} that only the first one has\n",
-                            comparison.num_other_prompts, comparison.num_missing);
-    }
-    if (comparison.num_ordinary > 0) {
-        text += fmt::format("not compared: {} ordinary requests, whose arithmetic promises no bits to another run\n",
-                            comparison.num_ordinary);
-    }
+    text += fmt::format("{} digests of operations compared; {} requests differ\n", comparison.compared.operations,
+                        comparison.num_different);
+    text += share_lines(comparison.share);
     if (comparison.first) return text + "first difference: " + to_string(*comparison.first) + "\n";
-    return text + (comparison.identical() ? "identical\n" : "nothing was compared\n");
+    return text + verdict_words(comparison.verdict(), comparison.share) + "\n";
 }
 
 ordered_json diff_json(const DiffResult& result) {
     const records::Comparison& comparison = result.comparison;
     ordered_json json;
     json["identical"] = comparison.identical();
+    json["verdict"] = name(comparison.verdict());
     json["compared"] = compared_json(comparison.compared);
+    json["compared_share"] = compared_share_json(comparison.share);
     json["first_difference"] = comparison.first ? record_difference_json(*comparison.first) : ordered_json(nullptr);
     json["requests"] = {{"compared", comparison.num_requests},
                         {"different", comparison.num_different},

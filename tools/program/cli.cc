@@ -83,6 +83,15 @@ int report_error(const Error& error) {
     CHECK(false, "kind {}", static_cast<int>(error.kind));
 }
 
+ExitCode exit_code_of(records::Verdict verdict) {
+    switch (verdict) {
+        case records::Verdict::kSame: return kExitOk;
+        case records::Verdict::kNotAllCompared: return kExitNotAllCompared;
+        case records::Verdict::kDifferent: return kExitDifference;
+    }
+    CHECK(false, "verdict {}", static_cast<int>(verdict));
+}
+
 CLI::Option* add_format_option(CLI::App& command, OutputFormat& format) {
     const Choices<OutputFormat> formats = {{"table", OutputFormat::kTable}, {"json", OutputFormat::kJson}};
     return add_choice_option(command, "--format", format, formats, "how the result is written");

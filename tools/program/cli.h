@@ -15,6 +15,7 @@
 #pragma once
 
 #include "engine/base/result.h"
+#include "reference/records/verdict.h"
 
 #include <cstdint>
 #include <string>
@@ -35,7 +36,10 @@ enum ExitCode : int {
     kExitBadUsage = 2,    // a flag or verb is unknown, missing or out of range
     kExitBadInput = 3,    // a file, model or trace cannot be read or is wrong
     kExitMachine = 4,  // the machine is in the way: out of memory, a device that fails, output that cannot be written
+    kExitNotAllCompared = 5,  // nothing differs in what was compared, but not all that was promised was compared
 };
+// What a verb that gives this verdict returns.
+[[nodiscard]] ExitCode exit_code_of(records::Verdict verdict);
 
 // Prints `verbatim: error: MESSAGE` on stderr and returns `code`, so that a command can end with it; without one, that
 // of its kind.

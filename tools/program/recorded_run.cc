@@ -82,6 +82,11 @@ void add_rerun_options(CLI::App& verb, RerunFlags& flags) {
     verb.add_option("--model", flags.model, "where the model is now; as recorded, unless told")->type_name("DIR");
 }
 
+void add_allow_cut_option(CLI::App& verb, bool& allow_cut) {
+    verb.add_flag("--allow-cut", allow_cut,
+                  "take a record that was cut off as far as it goes; the verdict is then `not all compared` at best");
+}
+
 Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, const reference::ModelConfig& config) {
     constexpr std::array<std::pair<std::string_view, EvictionChoice>, 4> kPolicies = {
         {{"lru", EvictionChoice::kLru},
@@ -108,7 +113,14 @@ bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& sc
     return schedule.as_recorded() && run.executor == recorded.executor && same_isa;
 }
 
-Result<records::Record> open_record(const std::string& path) { return records::read_record(path); }
+Result<records::Record> open_record(const std::string& path, bool allow_cut) {
+    ASSIGN_OR_RETURN(records::Record record, records::read_record(path));
+    if (record.cut_off.empty() || allow_cut) return record;
+    return error(
+        "{} ({}): a verdict over the rest would not be one over the run. --allow-cut compares what is there, and the "
+        "verdict is then \"not all compared\" at best",
+        record.cut_off, records::what_is_left(records::RunIndex(record)));
+}
 
 Result<reference::Model> recorded_model(const records::RunDescription& run, const std::string& instead) {
     auto model = choose_model(instead.empty() ? run.model : instead, run.model_seed);
@@ -122,7 +134,7 @@ Result<reference::Model> recorded_model(const records::RunDescription& run, cons
 Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, const RerunFlags& flags) {
     auto run = std::make_unique<RecordedRun>();
     run->path = path;
-    ASSIGN_OR_RETURN(run->record, open_record(path));
+    ASSIGN_OR_RETURN(run->record, open_record(path, flags.allow_cut));
     const records::RunDescription& recorded = run->record.run;
     run->executor = flags.executor.empty() ? recorded.executor : flags.executor;
     if (std::ranges::count(executor_names(), run->executor) == 0) {

@@ -28,9 +28,12 @@ struct RerunFlags {
     std::string executor;
     int32_t num_threads = 0;
     std::optional<cpu::Isa> isa;
-    std::string model;  // a checkpoint's folder or a preset
+    std::string model;       // a checkpoint's folder or a preset
+    bool allow_cut = false;  // a record that was cut off is taken as far as it goes
 };
 void add_rerun_options(CLI::App& verb, RerunFlags& flags);
+// --allow-cut
+void add_allow_cut_option(CLI::App& verb, bool& allow_cut);
 
 struct RecordedRun {
     std::string path;
@@ -44,13 +47,13 @@ struct RecordedRun {
     records::RunAgainOptions again;  // an executor as the flags say, the record's schedule and digests
 };
 
-// Reads the record and its model. Errors: the file; another model, another arithmetic or an executor that cannot
+// Reads the record and its model. Errors: the file; a record that was cut off, unless the flags allow it; another model, another arithmetic or an executor that cannot
 // compute in it, with what differs.
 [[nodiscard]] Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, const RerunFlags& flags);
 // Whether the schedule's run computes ordinary requests as the recorded one did: where not, they promise nothing.
 [[nodiscard]] bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule);
-// Reads a record and nothing else.
-[[nodiscard]] Result<records::Record> open_record(const std::string& path);
+// Reads a record and nothing else. Errors: the file; it was cut off, unless that is allowed.
+[[nodiscard]] Result<records::Record> open_record(const std::string& path, bool allow_cut);
 // The record's model, not looked at closer.
 [[nodiscard]] Result<reference::Model> recorded_model(const records::RunDescription& run, const std::string& instead);
 

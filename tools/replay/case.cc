@@ -8,6 +8,7 @@
 
 #include "tools/kernel/value_case.h"
 #include "tools/program/json_text.h"
+#include "tools/program/verdict_text.h"
 
 namespace verbatim::tools {
 namespace {
@@ -35,30 +36,49 @@ CaseJson outcome_json(const CaseOutcome& outcome) {
     return json;
 }
 
+// The definition is what the case was made with: alone it shows nothing of the implementations.
+records::ComparedShare share_of(const std::vector<CaseOutcome>& outcomes) {
+    records::ComparedShare share;
+    share.compare("implementations", 0);
+    for (const CaseOutcome& outcome : outcomes) {
+        if (outcome.kernel == "reference") continue;
+        if (outcome.supported) {
+            share.compare("implementations", 1);
+        } else {
+            share.leave_out("does not take these sizes", records::Promise::kNone, "implementations", 1);
+        }
+    }
+    return share;
+}
+
 }  // namespace
 
-Result<bool> replay_case(const std::string& path, OutputFormat format) {
+Result<records::Verdict> replay_case(const std::string& path, OutputFormat format) {
     ASSIGN_OR_RETURN(const ValueCase one, read_value_case(path));
     const std::vector<CaseOutcome> outcomes = run_value_case(one);
-    const bool all_equal =
-        std::ranges::all_of(outcomes, [](const CaseOutcome& outcome) { return !outcome.supported || outcome.equal(); });
+    const bool differs =
+        std::ranges::any_of(outcomes, [](const CaseOutcome& outcome) { return outcome.supported && !outcome.equal(); });
+    const records::ComparedShare share = share_of(outcomes);
+    const records::Verdict verdict = verdict_of(differs, share);
     const std::string what =
         fmt::format("{}, {}", one.call.operation->name, describe(*one.call.operation, one.call.sizes));
     if (format == OutputFormat::kJson) {
         CaseJson json = {{"case", path}, {"op", one.call.operation->name}, {"profile", one.profile}, {"met", one.met}};
-        json["identical"] = all_equal;
+        json["identical"] = verdict == records::Verdict::kSame;
+        json["verdict"] = name(verdict);
+        json["compared_share"] = compared_share_json(share);
         json["implementations"] = CaseJson::array();
         for (const CaseOutcome& outcome : outcomes) json["implementations"].push_back(outcome_json(outcome));
         fmt::print("{}\n", json_text(json));
-        return all_equal;
+        return verdict;
     }
     fmt::print("{}: {}, of {}\n", path, what, one.profile);
     if (!one.met.empty()) fmt::print("met: {}\n", one.met);
     Table table({"implementation", "machine", "profile", "result"});
     for (const CaseOutcome& outcome : outcomes)
         table.add_row({outcome.kernel, outcome.machine, outcome.profile, result_text(outcome)});
-    fmt::print("{}", table.to_string());
-    return all_equal;
+    fmt::print("{}{}", table.to_string(), share_lines(share));
+    return verdict;
 }
 
 }  // namespace verbatim::tools

@@ -5,11 +5,12 @@
 #include <string>
 
 #include "engine/base/result.h"
+#include "reference/records/verdict.h"
 #include "tools/program/cli.h"
 
 namespace verbatim::tools {
 
-// Prints what each made of it. True: all are equal to what the case expects. Errors: the file.
-Result<bool> replay_case(const std::string& path, OutputFormat format);
+// Prints what each made of it, and the share of them that takes its sizes. Errors: the file.
+Result<records::Verdict> replay_case(const std::string& path, OutputFormat format);
 
 }  // namespace verbatim::tools

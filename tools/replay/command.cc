@@ -257,15 +257,15 @@ int run_from_command(const ReplayOptions& options) {
     from.rerun = {.executor = options.has_executor->count() > 0 ? options.replay.executor : "",
                   .num_threads = options.replay.num_threads,
                   .isa = options.replay.isa,
-                  .model = options.has_model->count() > 0 ? options.model : ""};
+                  .model = options.has_model->count() > 0 ? options.model : "",
+                  .allow_cut = true};
     const Status done = replay_from(from);
     return done ? kExitOk : report_error(done.error());
 }
 
 int run_case_command(const ReplayOptions& options) {
-    const auto equal = replay_case(options.case_file, options.format);
-    if (!equal) return report_error(equal.error());
-    return *equal ? kExitOk : kExitDifference;
+    const auto verdict = replay_case(options.case_file, options.format);
+    return verdict ? exit_code_of(*verdict) : report_error(verdict.error());
 }
 
 int run_replay_command(ReplayOptions options) {
@@ -291,10 +291,7 @@ int run_replay_command(ReplayOptions options) {
         fmt::print("{}", options.details ? replay_table(*runs) : replay_summary(*runs));
         for (const ReplayRun& run : *runs) fmt::print("{}", run.dvr_picture);
     }
-    for (const ReplayRun& run : *runs) {
-        if (!run.problems().empty()) return kExitDifference;
-    }
-    return kExitOk;
+    return exit_code_of(*runs);
 }
 
 void add_from_options(CLI::App& verb, FromFlags& from) {

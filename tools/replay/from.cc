@@ -56,7 +56,9 @@ Status replay_from(const FromFlags& flags) {
     again.at_end = [&view](Engine& engine) { view = view_of(engine); };
     ASSIGN_OR_RETURN(const records::Record made, records::run_again(run->record, again));
     if (!made.end->failure.empty()) return error("{}: {}", flags.record, made.end->failure);
+    if (!run->record.cut_off.empty()) fmt::print("{}: shown as far as it goes\n", run->record.cut_off);
     fmt::print("{}", step_text(made));
+    fmt::print("nothing was compared: verbatim verify {} does\n", flags.record);
     if (flags.show == "cache") fmt::print("{}", cache_text(view));
     RETURN_IF_ERROR(graph.finish_with(cache_graph(view)));
     return svg.finish_with(cache_svg(view));

@@ -4,11 +4,15 @@
 #include <functional>
 
 #include "tools/program/cli.h"
+#include "tools/program/verdict_text.h"
 
 namespace verbatim::tools {
 namespace {
 
 using nlohmann::ordered_json;
+using records::ComparedShare;
+using records::Promise;
+using records::Verdict;
 
 constexpr size_t kShortDigest = 8;  // hexadecimal digits in a line among others
 
@@ -75,8 +79,8 @@ const std::vector<Counter>& counters() {
         {"peak_running", "most requests in a step", [](const ReplayRun& r) { return r.driver.peak_running; }},
         {"kv_bytes", "KV bytes, peak", [](const ReplayRun& r) { return r.kv.peak; }, Counter::kWithKv},
         {"state_bytes", "state bytes, peak", [](const ReplayRun& r) { return r.state.peak; }, Counter::kWithState},
-        {"compared_logits", "compared logits", [](const ReplayRun& r) { return r.compared_logits; }},
-        {"compared_states", "compared states", [](const ReplayRun& r) { return r.compared_states; }},
+        {"compared_logits", "compared logits", [](const ReplayRun& r) { return r.counts.compared_logits; }},
+        {"compared_states", "compared states", [](const ReplayRun& r) { return r.counts.compared_states; }},
     };
     return all;
 }
@@ -115,14 +119,16 @@ ordered_json run_json(const ReplayRun& run) {
     json["state_capacity_bytes"] = run.state.capacity;
     json["not_reused"] = reasons_json(run.stats);
     json["identical"] = run.identical();
+    json["verdict"] = name(run.verdict());
+    json["compared_share"] = compared_share_json(run.share());
     json["first_difference"] = difference_json(run);
     json["problems"] = run.problems();
     json["digest"] = run.digest.hex();
     return json;
 }
 
-std::string verdict(const ReplayRun& run) {
-    return run.difference ? "see below" : run.identical() ? "identical" : "nothing compared";
+std::string verdict_cell(const ReplayRun& run) {
+    return run.difference ? "see below" : verdict_words(run.verdict(), run.share());
 }
 
 std::string problem_lines(const ReplayRun& run) {
@@ -153,6 +159,18 @@ Digest chain_of(const std::vector<ReplayRun>& runs, Digest ReplayRun::*digest) {
     return chain.digest();
 }
 
+ComparedShare share_of(const std::vector<ReplayRun>& runs) {
+    ComparedShare share;
+    for (const ReplayRun& run : runs) share.merge(run.share());
+    return share;
+}
+
+std::string share_text(const std::vector<ReplayRun>& runs) {
+    const ComparedShare share = share_of(runs);
+    const std::string left_out = left_out_line(share);
+    return fmt::format("compared: {}{}\n", to_string(share), left_out.empty() ? "" : "; left out: " + left_out);
+}
+
 void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label,
              const std::function<std::string(const ReplayRun&)>& cell) {
     std::vector<std::string> cells{std::move(label)};
@@ -162,24 +180,76 @@ void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label
 
 }  // namespace
 
-bool ReplayRun::identical() const { return !difference && compared_logits + compared_states > 0; }
+ComparedShare ReplayRun::share() const {
+    ComparedShare share;
+    for (const char* unit : {"requests", "positions", "logits", "states"}) share.compare(unit, 0);
+    share.leave_out("too long for the context", Promise::kBits, "requests", driver.rejected);
+    share.leave_out("too long for the context, dropped by --max-context", Promise::kNone, "requests", dropped);
+    share.leave_out("refused", Promise::kNone, "requests", driver.refused);
+    share.leave_out("answered from the ledger", Promise::kNone, "requests", driver.recorded);
+    for (const std::string& failure : failures) share.leave_out_uncounted(failure);
+    if (!has_witness) {
+        const char* reason = "no executor ran beside (--beside none)";
+        share.leave_out(reason, Promise::kBits, "requests", driver.turns);
+        share.leave_out(reason, Promise::kBits, "positions", computed_tokens(*this));
+        return share;
+    }
+    const char* ordinary = "in ordinary arithmetic, which promises no bits";
+    share.compare("requests", compared_requests);
+    share.leave_out(ordinary, Promise::kNone, "requests", ordinary_requests);
+    share.leave_out("ended before their first token", Promise::kNone, "requests",
+                    std::max<int64_t>(0, driver.turns - compared_requests - ordinary_requests));
+    share.compare("positions", counts.watched_positions);
+    share.leave_out(ordinary, Promise::kNone, "positions", counts.ordinary_positions);
+    share.leave_out("compared by their logits, not by every operation", Promise::kNone, "positions",
+                    counts.unwatched_positions);
+    share.compare("logits", counts.compared_logits);
+    share.leave_out(ordinary, Promise::kNone, "logits", counts.ordinary_logits);
+    share.compare("states", counts.compared_states);
+    share.leave_out("heads that the executor beside does not hold", Promise::kNone, "states", counts.uncompared_states);
+    return share;
+}
+
+bool ReplayRun::fails() const {
+    return difference.has_value() || !driver.unexpected.empty() || !unmet.empty() || !idle_counters().empty();
+}
+
+std::vector<std::string> ReplayRun::idle_counters() const {
+    std::vector<std::string> found;
+    if (!all_counters) return found;
+    for (const Counter& counter : counters()) {
+        if (must_move(counter, *this) && counter.value(*this) == 0)
+            found.push_back(fmt::format("{} stayed 0: the scenario did not test it", counter.key));
+    }
+    return found;
+}
 
 std::vector<std::string> ReplayRun::problems() const {
     std::vector<std::string> found = driver.unexpected;
-    found.insert(found.end(), failures.begin(), failures.end());
+    const auto add = [&](const std::vector<std::string>& more) { found.insert(found.end(), more.begin(), more.end()); };
+    add(failures);
+    add(unmet);
     if (difference) found.push_back("first difference: " + to_string(*difference));
-    if (has_witness && !difference && !identical()) {
+    const ComparedShare compared = share();
+    if (has_witness && !difference && compared.is_empty()) {
         found.push_back(
             fmt::format("nothing was compared: {} requests came to a turn, {} were too long, {} were refused",
                         driver.turns, driver.rejected, driver.refused));
+    } else if (has_witness && verdict() == Verdict::kNotAllCompared) {
+        found.push_back(fmt::format("not all compared: {}; {}", to_string(compared), left_out_line(compared)));
     }
-    if (!all_counters) return found;
-    for (const Counter& counter : counters()) {
-        if (must_move(counter, *this) && counter.value(*this) == 0) {
-            found.push_back(fmt::format("{} stayed 0: the scenario did not test it", counter.key));
-        }
-    }
+    add(idle_counters());
     return found;
+}
+
+ExitCode exit_code_of(const std::vector<ReplayRun>& runs) {
+    ExitCode code = kExitOk;
+    for (const ReplayRun& run : runs) {
+        if (run.fails()) return kExitDifference;
+        // Without an executor beside, nobody asked for a comparison.
+        if (run.has_witness || !run.failures.empty()) code = std::max(code, exit_code_of(run.verdict()));
+    }
+    return code;
 }
 
 std::string replay_summary(const std::vector<ReplayRun>& runs) {
@@ -187,12 +257,13 @@ std::string replay_summary(const std::vector<ReplayRun>& runs) {
                  "logits", "states", "first difference", "digest"});
     for (const ReplayRun& run : runs) {
         std::vector<std::string> cells = {run.trace, run.model};
-        for (const int64_t count : {run.stats.requests, run.stats.reused_tokens, computed_tokens(run),
-                                    run.stats.preemptions, run.stats.evictions, run.stats.windows,
-                                    run.stats.accepted_tokens, run.compared_logits, run.compared_states}) {
+        for (const int64_t count :
+             {run.stats.requests, run.stats.reused_tokens, computed_tokens(run), run.stats.preemptions,
+              run.stats.evictions, run.stats.windows, run.stats.accepted_tokens, run.counts.compared_logits,
+              run.counts.compared_states}) {
             cells.push_back(fmt::format("{}", count));
         }
-        cells.push_back(verdict(run));
+        cells.push_back(verdict_cell(run));
         cells.push_back(run.digest.hex().substr(0, kShortDigest));
         table.add_row(std::move(cells));
     }
@@ -201,7 +272,7 @@ std::string replay_summary(const std::vector<ReplayRun>& runs) {
         text += fmt::format("{}, seed {}, fingerprint {}\n", runs.front().numerics, runs.front().seed,
                             chain_of(runs, &ReplayRun::fingerprint).hex());
     }
-    text += table.to_string();
+    text += table.to_string() + share_text(runs);
     for (const ReplayRun& run : runs) text += remark_lines(run) + problem_lines(run);
     return text + fmt::format("digest {} (--details shows every counter)\n", chain_of(runs, &ReplayRun::digest).hex());
 }
@@ -228,8 +299,8 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
         add_row(table, runs, "turns sent again",
                 [](const ReplayRun& run) { return fmt::format("{}", run.driver.resent); });
     }
-    add_row(table, runs, "first difference", verdict);
-    std::string text = table.to_string();
+    add_row(table, runs, "first difference", verdict_cell);
+    std::string text = table.to_string() + share_text(runs);
     for (const ReplayRun& run : runs) {
         text += fmt::format("{}, {}: seed {}, fingerprint {}, digest {}\n", run.trace, run.model, run.seed,
                             run.fingerprint.hex(), run.digest.hex());
@@ -248,6 +319,8 @@ ordered_json replay_json(const std::vector<ReplayRun>& runs) {
     }
     const auto differs = std::ranges::find_if(runs, [](const ReplayRun& run) { return run.difference.has_value(); });
     json["identical"] = std::ranges::all_of(runs, &ReplayRun::identical);
+    json["verdict"] = name(std::ranges::max(runs, {}, &ReplayRun::verdict).verdict());
+    json["compared_share"] = compared_share_json(share_of(runs));
     json["first_difference"] = differs == runs.end() ? ordered_json(nullptr) : difference_json(*differs);
     json["fingerprint"] = chain_of(runs, &ReplayRun::fingerprint).hex();
     json["digest"] = chain_of(runs, &ReplayRun::digest).hex();

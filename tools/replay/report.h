@@ -11,7 +11,9 @@
 #include "engine/base/digest.h"
 #include "engine/stats.h"
 #include "reference/lockstep_executor.h"
+#include "reference/records/verdict.h"
 #include "simulator/trace_driver.h"
+#include "tools/program/cli.h"
 
 namespace verbatim::tools {
 
@@ -33,22 +35,33 @@ struct ReplayRun {
     EngineStats stats;
     GroupBytes kv;
     GroupBytes state;
-    bool has_windows = false;     // somebody drafted
-    bool has_witness = false;     // another executor ran beside, to be compared with
-    int64_t compared_logits = 0;  // values
-    int64_t compared_states = 0;
+    bool has_windows = false;                         // somebody drafted
+    bool has_witness = false;                         // another executor ran beside, to be compared with
+    reference::LockstepCounts counts;                 // of both; with an executor that was replaced, of all of them
+    int64_t compared_requests = 0;                    // turns whose logits were compared
+    int64_t ordinary_requests = 0;                    // turns in an arithmetic that promises no bits
     std::optional<reference::Difference> difference;  // the first one
     int64_t replaced_executors = 0;                   // that had failed
     std::vector<std::string> failures;                // of executors that were not told to fail
+    std::vector<std::string> unmet;                   // what flags asked for and did not happen
     bool all_counters = false;                        // a counter that stays zero is a failure
     Digest digest;                                    // of plans, tokens and cache events
     std::string dvr_picture;                          // of one request, where it was asked for
 
-    // Something was compared, and nothing differs.
-    [[nodiscard]] bool identical() const;
-    // What keeps the run from being a success; empty: nothing.
+    [[nodiscard]] records::ComparedShare share() const;
+    [[nodiscard]] records::Verdict verdict() const { return verdict_of(difference.has_value(), share()); }
+    [[nodiscard]] bool identical() const { return verdict() == records::Verdict::kSame; }
+    // What keeps the run from being a success; empty: nothing. A run that nobody was to be compared with may be one.
     [[nodiscard]] std::vector<std::string> problems() const;
+    // A difference, or something besides the comparison that the run was to show and did not.
+    [[nodiscard]] bool fails() const;
+
+private:
+    [[nodiscard]] std::vector<std::string> idle_counters() const;  // that a scenario must move and did not
 };
+
+// What the program returns for these runs.
+ExitCode exit_code_of(const std::vector<ReplayRun>& runs);
 
 // One line per run, then what is wrong, and the digest of all.
 std::string replay_summary(const std::vector<ReplayRun>& runs);

@@ -117,8 +117,12 @@ public:
     // Adds what was compared.
     void report(ReplayRun& run) const {
         if (!lockstep_) return;
-        run.compared_logits += lockstep_->counts().compared_logits;
-        run.compared_states += lockstep_->counts().compared_states;
+        run.counts += lockstep_->counts();
+        const auto& compared = lockstep_->compared_requests();
+        run.compared_requests += std::ssize(compared);
+        // A deterministic request that drafts in the fast profile is in both.
+        run.ordinary_requests +=
+            std::ranges::count_if(lockstep_->ordinary_requests(), [&](RequestId id) { return !compared.contains(id); });
         if (!run.difference) run.difference = lockstep_->first_difference();
     }
 
@@ -360,7 +364,7 @@ Result<ReplayRun> SingleRun::end_report() {
     if (config_.show_dvr) run_.dvr_picture = view_.picture();
     executors_->report(run_);
     if (executors_->told_to_fail()) {
-        run_.failures.push_back(fmt::format("no step {} came: the executor did not fail", *config_.fail_executor_at));
+        run_.unmet.push_back(fmt::format("no step {} came: the executor did not fail", *config_.fail_executor_at));
     }
     return std::move(run_);
 }

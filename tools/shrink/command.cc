@@ -20,6 +20,7 @@
 #include "tools/program/file_roles.h"
 #include "tools/program/recorded_run.h"
 #include "tools/program/run_recording.h"
+#include "tools/program/verdict_text.h"
 #include "tools/shrink/operation_case.h"
 #include "tools/verify/verify.h"
 
@@ -39,12 +40,24 @@ public:
     explicit Trial(const RecordedRun& run) : run_(run) {}
 
     Result<bool> differs(const records::Record& calls) {
+        ASSIGN_OR_RETURN(const records::Comparison comparison, compare(calls));
+        return comparison.first.has_value();
+    }
+    // With the reference's run, as a record.
+    Result<records::Comparison> compare(const records::Record& calls) {
         records::RunAgainOptions again = run_.again;
         again.by_causes = true;
         again.digests = records::DigestLevel::kHeads;
         ASSIGN_OR_RETURN(const records::Record computed, records::run_again(calls, again));
         ASSIGN_OR_RETURN(const records::Record right, records::run_again(calls, reference()));
-        return records::compare(records::RunIndex(right), records::RunIndex(computed), *run_.points).first.has_value();
+        records::Comparison comparison =
+            records::compare(records::RunIndex(right), records::RunIndex(computed), *run_.points,
+                             {.sides = {"the reference's run", run_.executor + "'s run", true}});
+        for (const records::Record* made : {&right, &computed}) {
+            if (!made->end->failure.empty())
+                comparison.share.leave_out_uncounted("a run ended early: " + made->end->failure);
+        }
+        return comparison;
     }
     // What is written: the reference's run, with digests of every operation.
     Result<records::Record> right(const records::Record& calls) {
@@ -143,8 +156,8 @@ Status write_case(const std::string& path, files::OutputFile& file, RecordedRun&
     return {};
 }
 
-// Whether there was something to shrink.
-Result<bool> shrink(const ShrinkFlags& flags) {
+// What the record's own calls show. Of kDifferent the smallest case is written.
+Result<records::Verdict> shrink(const ShrinkFlags& flags) {
     const std::string case_to = flags.case_to.empty() ? flags.to + ".case.json" : flags.case_to;
     ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, flags.rerun));
     RETURN_IF_ERROR(check_file_roles({{"record", flags.record}, {"the record's model", run->record.run.model}},
@@ -153,10 +166,12 @@ Result<bool> shrink(const ShrinkFlags& flags) {
     ASSIGN_OR_RETURN(files::OutputFile case_file, files::OutputFile::create(case_to));
     Trial trial(*run);
     fmt::print("{}: {}\n", flags.record, to_text(records::size_of(run->record)));
-    ASSIGN_OR_RETURN(const bool differs, trial.differs(run->record));
-    if (!differs) {
-        fmt::print("on {} it is what the reference computes: there is nothing to shrink\n", run->executor);
-        return false;
+    ASSIGN_OR_RETURN(records::Comparison whole, trial.compare(run->record));
+    if (!run->record.cut_off.empty()) whole.share.leave_out_uncounted(run->record.cut_off);
+    if (whole.verdict() != records::Verdict::kDifferent) {
+        fmt::print("{}on {} it is {}: there is nothing to shrink\n", share_lines(whole.share), run->executor,
+                   whole.identical() ? "what the reference computes" : "not all compared, and nothing differs");
+        return whole.verdict();
     }
     ASSIGN_OR_RETURN(const records::Record smallest,
                      records::shrink(run->record, {.differs = [&](const auto& calls) { return trial.differs(calls); },
@@ -171,13 +186,13 @@ Result<bool> shrink(const ShrinkFlags& flags) {
     if (run->profile == witness_profile(run->profile))
         fmt::print("verbatim verify {} --executor {} names the element\n", flags.to, run->executor);
     RETURN_IF_ERROR(write_case(case_to, case_file, *run, std::move(right)));
-    return true;
+    return records::Verdict::kDifferent;
 }
 
 int run_shrink_command(const ShrinkFlags& flags) {
     const auto shrunk = shrink(flags);
     if (!shrunk) return report_error(shrunk.error());
-    return *shrunk ? kExitDifference : kExitOk;
+    return exit_code_of(*shrunk);
 }
 
 }  // namespace
@@ -191,6 +206,7 @@ void add_shrink_command(CLI::App& app, int& exit_code) {
                       "where the operation that differs is written alone, with its inputs and what it should give")
         ->default_str("TO.case.json");
     add_rerun_options(*verb, flags->rerun);
+    add_allow_cut_option(*verb, flags->rerun.allow_cut);
     verb->callback([flags, &exit_code] { exit_code = run_shrink_command(*flags); });
 }
 

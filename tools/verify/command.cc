@@ -6,6 +6,7 @@
 
 #include "files/output_file.h"
 #include "reference/records/run_again.h"
+#include "reference/records/verdict.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/json_text.h"
@@ -50,10 +51,7 @@ int run_verify_command(const VerifyOptions& options) {
     }
     if (const Status written = junit->finish_with(verify_junit(**run, verifications)); !written)
         return report_error(written.error());
-    for (const Verification& verification : verifications) {
-        if (!verification.identical()) return kExitDifference;
-    }
-    return kExitOk;
+    return exit_code_of(worst_of(verifications).verdict());
 }
 
 }  // namespace
@@ -72,6 +70,7 @@ void add_verify_command(CLI::App& app, int& exit_code) {
         ->excludes(under);
     verb->add_flag("--follow-tokens", options->follow_tokens,
                    "a token that differs is not what is looked for, but what was computed before it");
+    add_allow_cut_option(*verb, options->rerun.allow_cut);
     add_output_option(*verb, "--junit", options->junit, "writes the result as a JUnit report, too");
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_verify_command(*options); });

@@ -6,6 +6,7 @@
 #include "reference/records/run_again.h"
 #include "tools/program/cli.h"
 #include "tools/program/json_text.h"
+#include "tools/program/verdict_text.h"
 #include "tools/program/xml.h"
 
 namespace verbatim::tools {
@@ -13,6 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 using records::RecordDifference;
+using records::Verdict;
 
 ordered_json known(int64_t value) { return value < 0 ? ordered_json(nullptr) : ordered_json(value); }
 
@@ -24,23 +26,32 @@ ordered_json known(const std::optional<T>& value) {
     return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
-constexpr const char* kNothing = "nothing was compared: the record holds no tokens, logits or states that both have";
-
-std::string verdict(const Verification& verification) {
-    if (verification.comparison.first) return to_string(*verification.comparison.first);
-    if (!verification.failure.empty()) return verification.failure;
-    return verification.identical() ? "identical" : kNothing;
+bool is_empty(const Verification& verification) {
+    return verification.verdict() == Verdict::kNotAllCompared && verification.comparison.share.is_empty();
 }
 
-const Verification& worst(const std::vector<Verification>& all) {
-    const auto differs = std::ranges::find_if(all, [](const Verification& v) { return !v.identical(); });
-    return differs == all.end() ? all.front() : *differs;
+// Of what is not identical.
+std::string reason_of(const Verification& verification) {
+    const records::Comparison& comparison = verification.comparison;
+    if (comparison.first) return to_string(*comparison.first);
+    const std::string left_out = left_out_line(comparison.share);
+    if (is_empty(verification)) {
+        return fmt::format("nothing was compared: {}",
+                           left_out.empty() ? "the record holds no tokens, logits or states" : left_out);
+    }
+    return fmt::format("not all compared: {}; {}", to_string(comparison.share), left_out);
+}
+
+std::string of_total(const records::ComparedShare& share, const char* unit) {
+    return fmt::format("{} of {}", share.compared().of(unit), share.total().of(unit));
 }
 
 ordered_json one_json(const Verification& verification) {
     ordered_json json;
-    json["identical"] = verification.identical();
+    json["identical"] = verification.comparison.identical();
+    json["verdict"] = name(verification.verdict());
     json["compared"] = compared_json(verification.comparison.compared);
+    json["compared_share"] = compared_share_json(verification.comparison.share);
     if (verification.comparison.num_ordinary > 0) json["ordinary_not_compared"] = verification.comparison.num_ordinary;
     json["first_difference"] =
         verification.comparison.first ? record_difference_json(*verification.comparison.first) : ordered_json(nullptr);
@@ -72,36 +83,34 @@ ordered_json record_difference_json(const RecordDifference& d) {
     return json;
 }
 
+const Verification& worst_of(const std::vector<Verification>& verifications) {
+    return *std::ranges::max_element(verifications, {}, &Verification::verdict);
+}
+
 std::string verify_table(const RecordedRun& run, const std::vector<Verification>& verifications) {
     const records::RunDescription& recorded = run.record.run;
     std::string text = fmt::format("{}: {} on {}, {}, {} steps, {} bytes, digests of {}\n", run.path, recorded.model,
                                    recorded.executor, recorded.numerics, run.index->num_steps(), run.record.file_bytes,
                                    records::name(recorded.digests));
     if (!run.record.cut_off.empty()) text += run.record.cut_off + "; compared as far as it goes\n";
-    Table table({"schedule", "executor", "steps", "reused", "tokens", "logits", "operations", "states", "result"});
+    Table table({"schedule", "executor", "steps", "reused", "requests", "positions", "tokens", "logits", "operations",
+                 "states", "result"});
     for (const Verification& v : verifications) {
-        const records::ComparedCounts& compared = v.comparison.compared;
-        std::vector<std::string> cells = {to_string(v.schedule), run.executor};
-        for (const int64_t count :
-             {v.num_steps, v.reused_tokens, compared.tokens, compared.logits, compared.operations, compared.states}) {
-            cells.push_back(fmt::format("{}", count));
-        }
-        cells.emplace_back(v.identical() ? "identical" : v.nothing() ? "nothing compared" : "different");
-        table.add_row(std::move(cells));
+        const records::ComparedShare& share = v.comparison.share;
+        table.add_row({to_string(v.schedule), run.executor, fmt::format("{}", v.num_steps),
+                       fmt::format("{}", v.reused_tokens), of_total(share, "requests"), of_total(share, "positions"),
+                       of_total(share, "tokens"), of_total(share, "logits"),
+                       fmt::format("{}", v.comparison.compared.operations), of_total(share, "states"),
+                       verdict_words(v.verdict(), share)});
     }
     text += table.to_string();
     for (const Verification& v : verifications) {
-        if (v.comparison.num_other_prompts > 0) {
-            text += fmt::format("{}: {} requests had other prompts, and were not compared\n", to_string(v.schedule),
-                                v.comparison.num_other_prompts);
+        const std::string left_out = left_out_line(v.comparison.share);
+        if (v.verdict() != Verdict::kSame) {
+            text += fmt::format("{}: {}\n", to_string(v.schedule), reason_of(v));
+        } else if (!left_out.empty()) {
+            text += fmt::format("{}: not promised, and not compared: {}\n", to_string(v.schedule), left_out);
         }
-        if (v.comparison.num_ordinary > 0) {
-            text += fmt::format(
-                "{}: {} ordinary requests were not compared: their arithmetic promises no bits to another run\n",
-                to_string(v.schedule), v.comparison.num_ordinary);
-        }
-        if (v.identical()) continue;
-        text += fmt::format("{}: {}\n", to_string(v.schedule), verdict(v));
         if (v.comparison.first && !v.comparison.first->remark.empty())
             text += fmt::format("  {}\n", v.comparison.first->remark);
     }
@@ -109,18 +118,19 @@ std::string verify_table(const RecordedRun& run, const std::vector<Verification>
 }
 
 ordered_json verify_json(const RecordedRun& run, const std::vector<Verification>& verifications) {
-    ordered_json json = one_json(worst(verifications));
+    const Verification& worst = worst_of(verifications);
+    ordered_json json = one_json(worst);
     json["record"] = run.path;
     json["executor"] = run.executor;
     json["numerics"] = run.record.run.numerics;
-    if (worst(verifications).nothing()) json["remark"] = kNothing;
+    if (worst.verdict() == Verdict::kNotAllCompared) json["remark"] = reason_of(worst);
     if (!run.record.cut_off.empty()) json["cut_off"] = run.record.cut_off;
     json["schedules"] = ordered_json::array();
     for (const Verification& v : verifications) {
         ordered_json one = {{"schedule", to_string(v.schedule)}};
         one.update(one_json(v));
         if (!v.failure.empty()) one["failure"] = v.failure;
-        if (v.nothing()) one["remark"] = kNothing;
+        if (v.verdict() == Verdict::kNotAllCompared) one["remark"] = reason_of(v);
         json["schedules"].push_back(std::move(one));
     }
     return json;
@@ -129,20 +139,23 @@ ordered_json verify_json(const RecordedRun& run, const std::vector<Verification>
 std::string verify_junit(const RecordedRun& run, const std::vector<Verification>& verifications) {
     double elapsed_s = 0;
     for (const Verification& v : verifications) elapsed_s += v.elapsed_s;
-    const auto failures = std::ranges::count_if(verifications, [](const Verification& v) { return !v.identical(); });
+    const auto count = [&](Verdict verdict) {
+        return std::ranges::count(verifications, verdict, &Verification::verdict);
+    };
     std::string text = fmt::format(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-        "<testsuite name=\"verbatim verify\" tests=\"{}\" failures=\"{}\" errors=\"0\" time=\"{:.3f}\">\n",
-        verifications.size(), failures, elapsed_s);
+        "<testsuite name=\"verbatim verify\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3f}\">\n",
+        verifications.size(), count(Verdict::kDifferent), count(Verdict::kNotAllCompared), elapsed_s);
     for (const Verification& v : verifications) {
-        text += fmt::format("  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\"", xml_escaped(run.path),
+        text += fmt::format("  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\">\n", xml_escaped(run.path),
                             xml_escaped(to_string(v.schedule)), v.elapsed_s);
-        if (v.identical()) {
-            text += "/>\n";
-        } else {
-            text += fmt::format(">\n    <failure message=\"{}\">{}</failure>\n  </testcase>\n", xml_escaped(verdict(v)),
+        const char* element = v.verdict() == Verdict::kDifferent ? "failure" : "error";
+        if (v.verdict() != Verdict::kSame) {
+            text += fmt::format("    <{0} message=\"{1}\">{2}</{0}>\n", element, xml_escaped(reason_of(v)),
                                 xml_escaped(json_text(one_json(v), -1)));
         }
+        text += fmt::format("    <system-out>{}</system-out>\n  </testcase>\n",
+                            xml_escaped(share_lines(v.comparison.share)));
     }
     return text + "</testsuite>\n";
 }

@@ -18,9 +18,12 @@ nlohmann::ordered_json record_difference_json(const records::RecordDifference& d
 nlohmann::ordered_json compared_json(const records::ComparedCounts& compared);
 
 std::string verify_table(const RecordedRun& run, const std::vector<Verification>& verifications);
-// {"identical", "compared", "first_difference"}, and for several schedules one object for each under "schedules".
+// The one that decides over all: one that differs, else one that was not all compared. REQUIRES: there is one.
+const Verification& worst_of(const std::vector<Verification>& verifications);
+// {"identical", "verdict", "compared", "compared_share", "first_difference"} of worst_of(), and for several schedules
+// one object for each under "schedules".
 nlohmann::ordered_json verify_json(const RecordedRun& run, const std::vector<Verification>& verifications);
-// A test suite with one case per schedule.
+// A test suite with one case per schedule: a difference is a failure, and what was not all compared an error.
 std::string verify_junit(const RecordedRun& run, const std::vector<Verification>& verifications);
 
 }  // namespace verbatim::tools

@@ -21,9 +21,7 @@ struct Verification {
     double elapsed_s = 0;
     std::string failure;  // the run ended early, and why; empty: it did not
 
-    // Neither the same nor another: the record holds nothing to compare.
-    [[nodiscard]] bool nothing() const { return !comparison.first && failure.empty() && comparison.nothing(); }
-    [[nodiscard]] bool identical() const { return comparison.identical() && failure.empty(); }
+    [[nodiscard]] records::Verdict verdict() const { return comparison.verdict(); }
 };
 
 // Makes the run again under the schedule, compares, and looks for the element where they part. Errors: the schedule, or

@@ -1,0 +1,177 @@
+#include "reference/records/request_share.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace verbatim::records {
+namespace {
+
+int64_t num_tokens(const RequestIndex& request) { return std::ssize(request.tokens); }
+int64_t prompt_tokens(const RequestIndex& request) { return std::max<int64_t>(request.num_prompt_tokens, 0); }
+
+// What either has, by key.
+template <typename Map>
+int64_t num_in_either(const Map& a, const Map& b) {
+    int64_t count = std::ssize(a);
+    for (const auto& [key, value] : b) count += a.contains(key) ? 0 : 1;
+    return count;
+}
+
+// Whether what one of them lacks is what the schedule decides: where a client left, or a conversation was taken away.
+bool ended_from_outside(const RequestIndex& request) { return request.has_end() && !request.ended_by_itself; }
+
+constexpr const char* kToldNothing = "ended before their first token";
+
+bool told_nothing(const RequestIndex& request) { return request.unanswered() && ended_from_outside(request); }
+
+bool holds_digests(const RunIndex& index) { return index.record().run.digests != DigestLevel::kNone; }
+
+}  // namespace
+
+ComparedCounts& ComparedCounts::operator+=(const ComparedCounts& other) {
+    tokens += other.tokens;
+    logits += other.logits;
+    operations += other.operations;
+    states += other.states;
+    return *this;
+}
+
+ShareOfRequests::ShareOfRequests(const RunIndex& first, const RunIndex& second, const ComparedSides& sides)
+    : first_(first), second_(second), sides_(sides) {
+    for (const char* unit : {"requests", "positions", "tokens", "logits", "states"}) share_.compare(unit, 0);
+    note_ends();
+}
+
+// What is missing because a run was not recorded, or not made again, to its end.
+void ShareOfRequests::note_ends() {
+    for (const RunIndex* index : {&first_, &second_}) {
+        const Record& record = index->record();
+        const std::string& side = index == &first_ ? sides_.first : sides_.second;
+        if (!record.end) share_.leave_out_uncounted(fmt::format("{} was cut off", side));
+        if (!record.end || record.end->failure.empty()) continue;
+        const bool is_rerun = index == &second_ && !sides_.are_peers;
+        share_.leave_out_uncounted(fmt::format("{} ended early: {}", side, record.end->failure),
+                                   is_rerun ? Promise::kBits : Promise::kNone);
+    }
+}
+
+void ShareOfRequests::leave_out(const std::string& reason, Promise promise, const RequestIndex& request) {
+    share_.leave_out(reason, promise, "requests", 1);
+    share_.leave_out(reason, promise, "positions", prompt_tokens(request) + num_tokens(request));
+    share_.leave_out(reason, promise, "tokens", num_tokens(request));
+    share_.leave_out(reason, promise, "logits", std::ssize(request.logits));
+    share_.leave_out(reason, promise, "states", std::ssize(request.states));
+}
+
+void ShareOfRequests::ordinary(const RequestIndex& request) {
+    leave_out("ordinary requests, whose arithmetic promises no bits to another run", Promise::kNone, request);
+}
+
+void ShareOfRequests::other_prompt(const RequestIndex& request) {
+    leave_out("other prompts, since a client left or forked at another token",
+              sides_.are_peers ? Promise::kBits : Promise::kNone, request);
+}
+
+void ShareOfRequests::only_in_first(const RequestIndex& request) {
+    if (told_nothing(request)) return leave_out(kToldNothing, Promise::kNone, request);
+    leave_out(fmt::format("not in {}", sides_.second), Promise::kBits, request);
+}
+
+void ShareOfRequests::only_in_second(const RequestIndex& request) {
+    if (told_nothing(request)) return leave_out(kToldNothing, Promise::kNone, request);
+    leave_out(fmt::format("not in {}", sides_.first), sides_.are_peers ? Promise::kBits : Promise::kNone, request);
+}
+
+void ShareOfRequests::never_started(const RequestIndex& mine, const RequestIndex& other) {
+    if (!first_.record().end && !mine.has_end())
+        return leave_out(fmt::format("no end in {}", sides_.first), Promise::kBits, mine);
+    if (sides_.are_peers && other.num_prompt_tokens >= 0) return only_in_second(other);
+    leave_out(kToldNothing, Promise::kNone, mine);
+}
+
+void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared,
+                           bool differs) {
+    const bool is_peer = sides_.are_peers;
+    const int64_t shortfall = num_tokens(mine) - std::min(num_tokens(mine), compared.tokens);
+    // What a run made again says beyond the record is nothing that the record promised.
+    const int64_t surplus = is_peer ? num_tokens(other) - std::min(num_tokens(other), num_tokens(mine)) : 0;
+    const bool is_schedules = ended_from_outside(mine) && ended_from_outside(other);
+    const bool is_cut = (!first_.record().end && !mine.has_end()) || (!second_.record().end && !other.has_end());
+    const bool lacks_end = mine.ended_by_itself && !other.ended_by_itself;
+    const bool has_more = surplus > 0 || (is_peer && other.ended_by_itself && !mine.ended_by_itself);
+
+    // Why the rest of this request was not compared.
+    std::string reason = fmt::format("not in {}", shortfall > 0 || lacks_end ? sides_.second : sides_.first);
+    Promise promise = Promise::kBits;
+    if (differs) {
+        reason = "behind a request's first difference";
+    } else if (is_cut) {
+        reason = fmt::format("no end in {}", !first_.record().end ? sides_.first : sides_.second);
+    } else if (is_schedules) {
+        reason = "told in one run only, since the schedule decides where a client leaves";
+        promise = Promise::kNone;
+    }
+    const bool is_short = shortfall > 0 || lacks_end || has_more;
+    const bool has_something = compared.tokens + compared.logits + compared.states > 0;
+    const bool is_whole = has_something && !is_cut && !(is_short && promise == Promise::kBits);
+    if (!has_something && !is_short && !is_cut) {
+        reason = kToldNothing;
+        promise = Promise::kNone;
+    }
+    if (is_whole) {
+        share_.compare("requests", 1);
+    } else {
+        share_.leave_out(reason, promise, "requests", 1);
+    }
+    const int64_t prompt = prompt_tokens(mine);
+    if (has_something) {
+        share_.compare("positions", prompt + compared.tokens);
+    } else {
+        share_.leave_out(reason, promise, "positions", prompt);
+    }
+    share_.compare("tokens", compared.tokens);
+    for (const char* unit : {"positions", "tokens"}) share_.leave_out(reason, promise, unit, shortfall + surplus);
+
+    if (!holds_digests(first_) || !holds_digests(second_)) {
+        const std::string lacking = "digests that one of them does not hold";
+        share_.leave_out(lacking, Promise::kNone, "logits",
+                         std::max(std::ssize(mine.logits), std::ssize(other.logits)));
+        share_.leave_out(lacking, Promise::kNone, "states",
+                         std::max(std::ssize(mine.states), std::ssize(other.states)));
+        return;
+    }
+    digests_of_both(mine, other, compared, differs,
+                    [&](const char* unit, int64_t count) { share_.leave_out(reason, promise, unit, count); });
+}
+
+void ShareOfRequests::digests_of_both(const RequestIndex& mine, const RequestIndex& other,
+                                      const ComparedCounts& compared, bool differs, const LeaveOut& leave_out) {
+    // Only rows of told tokens count: a window draws behind the end of its turn, too.
+    const bool is_peer = sides_.are_peers;
+    const int64_t end = prompt_tokens(mine) - 1 + std::max(num_tokens(mine), is_peer ? num_tokens(other) : 0);
+    int64_t rows = 0;
+    int64_t rows_of_both = 0;
+    for (const auto& [position, at] : mine.logits) {
+        rows += position < end ? 1 : 0;
+        rows_of_both += position < end && other.logits.contains(position) ? 1 : 0;
+    }
+    for (const auto& [position, at] : other.logits) {
+        rows += is_peer && position < end && !mine.logits.contains(position) ? 1 : 0;
+    }
+    const int64_t compared_rows = std::min(rows_of_both, compared.logits);
+    share_.compare("logits", compared_rows);
+    leave_out("logits", rows - compared_rows);
+
+    // The head of a turn is published whenever the turn commits; others as the memory and the schedule have it.
+    const int64_t states = is_peer ? num_in_either(mine.states, other.states) : std::ssize(mine.states);
+    const bool both_committed = mine.is_committed && other.is_committed && !mine.states.empty();
+    const bool lacks_turn = both_committed && !differs && !other.states.contains(mine.states.rbegin()->first);
+    share_.compare("states", compared.states);
+    share_.leave_out(fmt::format("heads of turns, not in {}", sides_.second), Promise::kBits, "states",
+                     lacks_turn ? 1 : 0);
+    share_.leave_out("heads that one of them did not keep", Promise::kNone, "states",
+                     states - compared.states - (lacks_turn ? 1 : 0));
+}
+
+}  // namespace verbatim::records

@@ -1,0 +1,61 @@
+// reference/records/request_share.h: owns what each request adds to the share that a comparison of two records covers.
+//
+// Units: requests; positions of prompts and answers; tokens of answers; logits (rows that told tokens were drawn from); states (digests of
+// heads). A position is compared when its prompt, or its token of the answer, is known to be the same in both.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "reference/records/run_index.h"
+#include "reference/records/verdict.h"
+
+namespace verbatim::records {
+
+struct ComparedCounts {
+    int64_t tokens = 0;
+    int64_t logits = 0;      // rows
+    int64_t operations = 0;  // digests of operations, or of layers
+    int64_t states = 0;
+    ComparedCounts& operator+=(const ComparedCounts& other);
+    friend bool operator==(const ComparedCounts&, const ComparedCounts&) = default;
+};
+
+// The two records, as reasons name them.
+struct ComparedSides {
+    std::string first = "the record";
+    std::string second = "the run made again";
+    // Both were recorded, and either may have what the other one lacks. Otherwise the second is the first one's run,
+    // made again: it may go on where the record does not say what comes.
+    bool are_peers = false;
+};
+
+class ShareOfRequests {
+public:
+    ShareOfRequests(const RunIndex& first, const RunIndex& second, const ComparedSides& sides);
+
+    void ordinary(const RequestIndex& request);       // it promises no bits to another run
+    void other_prompt(const RequestIndex& request);   // the second record's request of this name has another prompt
+    void only_in_first(const RequestIndex& request);  // it was started there alone
+    void only_in_second(const RequestIndex& request);
+    void never_started(const RequestIndex& mine, const RequestIndex& other);  // in the first
+    // Of both, as far as they go; `compared`: what of it was.
+    void both(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared, bool differs);
+
+    [[nodiscard]] const ComparedShare& share() const { return share_; }
+
+private:
+    void leave_out(const std::string& reason, Promise promise, const RequestIndex& request);
+    void note_ends();
+    using LeaveOut = std::function<void(const char* unit, int64_t count)>;
+    void digests_of_both(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared,
+                         bool differs, const LeaveOut& leave_out);
+
+    const RunIndex& first_;
+    const RunIndex& second_;
+    const ComparedSides sides_;
+    ComparedShare share_;
+};
+
+}  // namespace verbatim::records
