@@ -56,14 +56,14 @@ KernelModel::KernelModel(const reference::ModelConfig& config, const reference::
       decay_rates_(config.layers.size()),
       rotary_of_layer_(config.layers.size(), SIZE_MAX) {
     CHECK_EQ(weights.layers.size(), config.layers.size());
-    final_norm_ = as_it_multiplies(weights.final_norm);
+    final_norm_ = norm_factors(weights.final_norm);
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const reference::LayerWeights& layer = weights.layers[i];
         for (const float a_log : config.layers[i].delta ? layer.delta.a_log : layer.mamba.a_log) {
             decay_rates_[i].push_back(-reference::exp_f32(a_log));
         }
-        norms_.push_back({as_it_multiplies(layer.mixer_norm), as_it_multiplies(layer.mlp_norm),
-                          as_it_multiplies(layer.attention.q_norm), as_it_multiplies(layer.attention.k_norm)});
+        norms_.push_back({norm_factors(layer.mixer_norm), norm_factors(layer.mlp_norm),
+                          norm_factors(layer.attention.q_norm), norm_factors(layer.attention.k_norm)});
         const auto& attention = config.layers[i].attention;
         if (!attention || attention->rope.kind == RopeKind::kNone) continue;
         const auto known = std::ranges::find(rotary_, attention->rope, &RotaryTable::rope);
@@ -72,7 +72,7 @@ KernelModel::KernelModel(const reference::ModelConfig& config, const reference::
     }
 }
 
-std::span<const float> KernelModel::as_it_multiplies(std::span<const float> stored) {
+std::span<const float> KernelModel::norm_factors(std::span<const float> stored) {
     if (!config_.norm_plus_one || stored.empty()) return stored;
     std::vector<float>& sums = plus_one_.emplace_back();
     for (const float weight : stored) sums.push_back(weight + 1.0F);

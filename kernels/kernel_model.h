@@ -58,7 +58,7 @@ private:
     struct LayerNorms {
         std::span<const float> mixer, mlp, q, k;
     };
-    std::span<const float> as_it_multiplies(std::span<const float> stored);
+    std::span<const float> norm_factors(std::span<const float> stored);
 
     std::vector<std::vector<float>> decay_rates_;  // [layer]
     std::vector<std::vector<float>> plus_one_;     // storage of spans below that differ from the stored weights

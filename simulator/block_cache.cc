@@ -121,9 +121,9 @@ HitRates run_log(const BlockLog& log, const DenseLog& dense, int64_t room, Block
 }
 
 // A block is worth what computing its own tokens costs, not its whole prefix.
-class DeeperIsWorthMore final : public EvictionPolicy {
+class DepthWeightedEviction final : public EvictionPolicy {
 public:
-    explicit DeeperIsWorthMore(const HeadWorth& worth) : worth_(worth) {}
+    explicit DepthWeightedEviction(const HeadWorth& worth) : worth_(worth) {}
     [[nodiscard]] int64_t rank(const HeadUse& use) override {
         const double deep = static_cast<double>(use.length) * worth_.flops_per_token_squared;
         const double share = worth_.flops_per_token + deep > 0 ? deep / (worth_.flops_per_token + deep) : 0;
@@ -176,7 +176,7 @@ HitRates block_hit_rates(const BlockLog& log, const DenseLog& dense, int64_t roo
     CHECK_GE(room_blocks, 0);
     if (choice == EvictionChoice::kLru || choice == EvictionChoice::kSize)
         return run_log(log, dense, room_blocks, LruRing(dense.num_blocks()));
-    std::unique_ptr<EvictionPolicy> policy = std::make_unique<DeeperIsWorthMore>(worth);
+    std::unique_ptr<EvictionPolicy> policy = std::make_unique<DepthWeightedEviction>(worth);
     if (choice == EvictionChoice::kLfu) policy = make_eviction_policy(choice, worth);
     return run_log(log, dense, room_blocks, RankedBlocks(dense.num_blocks(), *policy, log.block_tokens));
 }

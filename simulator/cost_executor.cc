@@ -106,7 +106,7 @@ auto CostExecutor::slot(SequenceSlot id) -> Slot& {
 
 auto CostExecutor::answer_to(RequestId request) const -> const Answer& {
     const auto planned = planned_.find(request);
-    CHECK(planned != planned_.end(), "nobody told the length of request {}", index(request));
+    CHECK(planned != planned_.end(), "request {} has no answer length: expect_answer() comes first", index(request));
     return planned->second;
 }
 

@@ -41,7 +41,7 @@ public:
             return executor_.expect_answer(request, config_.recorded->answers.at(static_cast<size_t>(index(row))));
         executor_.expect_answer(request, answer_tokens(trace_.row(row), config_.engine));
     }
-    void free_until(int64_t num_steps, int64_t until_ns) override {
+    void clients_idle_until(int64_t num_steps, int64_t until_ns) override {
         const bool sees_every_step = config_.recorded != nullptr || config_.digest_plans || config_.record_steps;
         if (config_.merge_equal_steps && !sees_every_step) executor_.take_equal_steps_for(num_steps, until_ns);
     }

@@ -56,7 +56,7 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
     while (num_over_ < report_.rows || !engine_.idle()) {
         send_due();
         send_while_running();
-        tell_how_long_clients_are_still();
+        report_idle_clients();
         const Result<bool> stepped = engine_.step();
         if (!stepped) {
             RETURN_IF_ERROR(recover_from(stepped.error(), recover));
@@ -74,7 +74,8 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
             now_ns_ = std::max(now_ns_, due_.top().time_ns);
         } else if (num_over_ < report_.rows) {
             const auto stuck = std::ranges::find(is_over_, 0) - is_over_.begin();
-            return error("{}: can never start: the row it is to run beside is over", describe(RowIndex(stuck)));
+            return error("{}: can never start: the row it should run concurrently with is over",
+                         describe(RowIndex(stuck)));
         }
     }
     report_.virtual_ns = now_ns_;
@@ -186,7 +187,7 @@ void TraceDriver::submit(RowIndex row, ChatRequest request) {
         ++report_.busy;
         lost_a_row_[static_cast<size_t>(index(trace_.row(row).conversation))] = 1;
         if (config_.busy == Busy::kRefuse) return over(row, RowOutcome::kBusy);
-        accepted = submit_apart(row, *std::move(again));
+        accepted = submit_uncached(row, *std::move(again));
     }
     if (!accepted) {
         over(row, refused(row, accepted.error()));
@@ -208,7 +209,7 @@ void TraceDriver::submit(RowIndex row, ChatRequest request) {
 }
 
 // Submits the whole prompt under a unique name.
-OrRefusal<Accepted> TraceDriver::submit_apart(RowIndex row, ChatRequest request) {
+OrRefusal<Accepted> TraceDriver::submit_uncached(RowIndex row, ChatRequest request) {
     request.conversation.conversation_id += fmt::format("/row{}", index(row));
     request.input = InputKind::kHistory;
     request.messages = {{requests_.prompt(row), /*checkpoint=*/false}};
@@ -249,7 +250,7 @@ std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) const {
 // --- reading
 
 // A step gives a client at most one token. The step after which a client leaves is excluded.
-void TraceDriver::tell_how_long_clients_are_still() const {
+void TraceDriver::report_idle_clients() const {
     if (config_.hooks == nullptr) return;
     int64_t num_steps = std::numeric_limits<int64_t>::max();
     for (const RequestId request : leaving_) {
@@ -257,8 +258,8 @@ void TraceDriver::tell_how_long_clients_are_still() const {
         num_steps =
             std::min(num_steps, trace_.row(running.row).abort_after - static_cast<int64_t>(running.text.size()) - 1);
     }
-    config_.hooks->free_until(num_steps,
-                              due_.empty() ? std::numeric_limits<int64_t>::max() : due_.top().time_ns - now_ns_);
+    config_.hooks->clients_idle_until(
+        num_steps, due_.empty() ? std::numeric_limits<int64_t>::max() : due_.top().time_ns - now_ns_);
 }
 
 // Clients that have seen enough leave. One that leaves before the first token waits until its prefill has begun.

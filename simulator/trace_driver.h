@@ -46,7 +46,7 @@ public:
     virtual void stepped(int64_t now_ns) = 0;  // a step has ended, or several that were merged
     // No client acts in the next `num_steps` steps, nor before `until_ns` from now: as many steps as begin before then
     // may be merged.
-    virtual void free_until(int64_t /*num_steps*/, int64_t /*until_ns*/) {}
+    virtual void clients_idle_until(int64_t /*num_steps*/, int64_t /*until_ns*/) {}
 };
 
 struct DriverConfig {
@@ -121,11 +121,11 @@ private:
     void send_while_running();
     void send(RowIndex row);
     void submit(RowIndex row, ChatRequest request);
-    [[nodiscard]] OrRefusal<Accepted> submit_apart(RowIndex row, ChatRequest request);
+    [[nodiscard]] OrRefusal<Accepted> submit_uncached(RowIndex row, ChatRequest request);
     [[nodiscard]] bool waits(const traces::Row& row) const;
     Status recover_from(const Error& error, const Recover& recover);
     void apply_name_event(RowIndex row);
-    void tell_how_long_clients_are_still() const;
+    void report_idle_clients() const;
     void leave();
     void read_events();
     void received(RequestId request, std::span<const TokenId> tokens);

@@ -11,7 +11,7 @@ namespace verbatim::traces {
 namespace {
 
 // The text seen so far, and in which session.
-class SaidText {
+class SeenText {
 public:
     void add(const Trace& trace, const Row& row, TraceStats& stats) {
         const int64_t group = row.session >= 0 ? row.session : -1 - int64_t{index(row.conversation)};
@@ -89,7 +89,7 @@ Distribution distribution(std::vector<int64_t> values) {
 
 TraceStats stats_of(const Trace& trace) {
     TraceStats stats;
-    SaidText said;
+    SeenText said;
     std::vector<int64_t> prompts, own, outputs, thinks, arrivals, depths(trace.rows.size()), request_depths;
     std::map<ConversationIndex, int64_t> turns;
     std::map<int32_t, int64_t> sessions;

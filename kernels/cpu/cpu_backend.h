@@ -222,7 +222,7 @@ private:
     AlignedArray<int64_t> band_rows_;        // first rows of the bands being rounded
     AlignedArray<float> time_steps_;         // [num_rows, 2, n_heads]: dt, decay; or beta, decay
     std::vector<int32_t> finite_draws_;      // [num_sequences, n_heads]: number of leading draws with a finite state
-    std::vector<uint8_t> window_is_finite_;  // by logit row: the window behind it
+    std::vector<uint8_t> window_is_finite_;  // by logit row: the window after it
     std::vector<float> logged_windows_;      // [num_sequences, d_conv - 1, conv_dim], for sequences with a log
     std::vector<ScanScratch> scan_scratch_;  // by thread
     std::vector<reference::StateSnapshot> snapshots_;

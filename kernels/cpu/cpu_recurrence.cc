@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kConvChannels = 512;  // channels per task
 
-// The destination row contains the window behind the only row that may draw.
+// The destination row contains the window after the only row that may draw.
 bool keeps_window(const PooledSequence& of) { return of.num_drafts() == 0 && of.state_dst != kNoState; }
 
 }  // namespace
@@ -78,7 +78,7 @@ ConstFloatRows CpuBackend::conv_inputs(size_t sequence, const Recurrence& of) co
         .rows(part.first_row, part.num_rows);
 }
 
-// Copies the convolution's window behind the log and the first `num_rows` of `inputs`. `out` may be the row's own
+// Copies the convolution's window after the log and the first `num_rows` of `inputs`. `out` may be the row's own
 // window: each token is read before its place is overwritten, because tokens move towards the front.
 void CpuBackend::copy_window(int32_t layer, const PooledSequence& of, ConstFloatRows inputs, int64_t num_rows,
                              float* out) {
@@ -160,7 +160,7 @@ void CpuBackend::convolve(int32_t layer, const Recurrence& shape, const float* b
     keep_windows(layer, shape);
 }
 
-// N8: checks the window behind every drawing row whose window no state row keeps. Runs before a row or the log takes
+// N8: checks the window after every drawing row whose window no state row keeps. Runs before a row or the log takes
 // the tokens in, because the window before the first row is lost then.
 void CpuBackend::check_windows(int32_t layer, const Recurrence& shape) {
     window_is_finite_.resize(static_cast<size_t>(batch().num_logit_rows()));

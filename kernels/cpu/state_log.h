@@ -2,7 +2,7 @@
 // and delta nets have taken in since the state row was written. A state cannot be truncated, but a log can: a rollback
 // shortens the log, and the next step replays it.
 //
-//   G1  entry i of a log is the token i tokens behind the row's state
+//   G1  entry i of a log is the token i tokens after the row's state
 //   G2  a slot's memory is allocated when the slot first logs a token, and kept
 #pragma once
 

@@ -18,7 +18,7 @@ using reference::StateTensor;
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kLeastRuns = 64;      // capacity of attention's workspace
+constexpr int64_t kMinRuns = 64;        // capacity of attention's workspace
 constexpr int64_t kMaxGraphRows = 512;  // of a step that runs as a graph
 constexpr int64_t kSectorBytes = 32;    // the smallest memory access: state tensors are aligned to it
 
@@ -288,7 +288,7 @@ void CudaBackend::upload_lists(const PooledStep& step, bool decodes) {
     lists_.upload();
     step_ = lists_.batch();
     const int64_t num_runs = lists_.first_runs.values.back();
-    if (num_runs > max_runs_) max_runs_ = std::max({kLeastRuns, num_runs, 2 * max_runs_});
+    if (num_runs > max_runs_) max_runs_ = std::max({kMinRuns, num_runs, 2 * max_runs_});
     step_.max_runs = max_runs_;
     workspace_.ensure(device_, max_runs_ * run_floats_);
 }

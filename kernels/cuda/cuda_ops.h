@@ -139,7 +139,7 @@ struct DeviceStates {
     int32_t layer = 0;
 };
 
-// A layer's part of the logs behind state rows: the conv and scan inputs of logged tokens. Slot s's ring is at data + s
+// A layer's part of the state logs: the conv and scan inputs of logged tokens. Slot s's ring is at data + s
 // · slot_floats, one entry per token: the conv inputs [conv_dim]; at scan_at the scan's x and B, for a delta net k and
 // v; at steps_at dt and decay [n_heads] each, for a delta net beta and decay.
 struct DeviceLog {
@@ -205,7 +205,7 @@ inline constexpr int64_t kAttendColumns = 8;
 // Where Device::attends_by_tiles(): this many rows of a sequence attend in one CTA, one attention head at a time. Fewer
 // rows than one warp's mma has do not make a tile.
 inline constexpr int64_t kAttendTileRows = 64;
-inline constexpr int64_t kLeastTileRows = 16;
+inline constexpr int64_t kMinTileRows = 16;
 // A mixture of experts. Router weights, binary32: [ceil(n_experts / 8)][K, even][8], +0 elsewhere.
 inline constexpr int kRouteExperts = 8;  // side by side in a panel
 struct DeviceRouter {
@@ -377,7 +377,7 @@ public:
     [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;
     // Stores the result of grant_tensor_cores (kernels/cuda/tensor_self_test.h), which grants tensor.sm90 or not. The
     // test's calls are not counted. `remark` becomes part of the device's description.
-    void keep_self_test(Status tested, std::string remark = "") {
+    void set_self_test_result(Status tested, std::string remark = "") {
         tensor_cores_ = std::move(tested);
         remark_ = std::move(remark);
         counts_ = {};
@@ -421,17 +421,17 @@ public:
                                Floats out) = 0;
     // Single 16 x 16 by 16 x 8 multiplications on tensor cores: sums = c + a · b, two values of k per word. a:
     // [num_tiles, 16, 8]; b: [num_tiles, 8, 8], columns; c, sums: [num_tiles, 16, 8]. REQUIRES: for kGroup
-    // multiplies_by_groups().
+    // uses_wgmma().
     virtual void multiply_tiles(TensorCaller caller, const uint32_t* a, const uint32_t* b, const float* c, float* sums,
                                 int64_t num_tiles) = 0;
     // Whether large matmuls run on warpgroups.
-    [[nodiscard]] virtual bool multiplies_by_groups() const = 0;
+    [[nodiscard]] virtual bool uses_wgmma() const = 0;
     // Whether attention in this profile reads batch.tiles; otherwise batch.tiles must be empty.
     [[nodiscard]] virtual bool attends_by_tiles(reference::Profile profile, const AttentionShape& shape,
                                                 int32_t block_size) const = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     // conv and scan lower the fault of a logit row to the state's layer when the state or window that they continue
-    // from behind that row is not finite (N8). They first replay the sequence's log, and log the tokens that its own
+    // from after that row is not finite (N8). They first replay the sequence's log, and log the tokens that its own
     // row does not take in.
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, const DeviceLog& log, Floats out) = 0;
@@ -446,7 +446,7 @@ public:
     // For sequences without rows: replays the log into their state rows.
     virtual void move_states(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters,
                              const DeviceStates& windows, const DeviceStates& states, const DeviceLog& log) = 0;
-    // The same for a delta net: delta_gates computes beta and decay from b and a; delta_norm scales q and k of conv's
+    // The same for a delta net: delta_gates computes beta and decay from b and a; l2_norm scales q and k of conv's
     // rows to length 1 in place; then the delta rule. The first three calls log what a later replay of these rows
     // needs.
     virtual void delta_conv(const DeltaBatch& of, const DeltaWeights& weights, Floats x, const DeviceStates& windows,

@@ -83,7 +83,7 @@ public:
             launch("hopper_probe", blocks, threads, HopperProbe{parameters});
         }
     }
-    [[nodiscard]] bool multiplies_by_groups() const override { return this->has_warpgroups(); }
+    [[nodiscard]] bool uses_wgmma() const override { return this->has_warpgroups(); }
     [[nodiscard]] bool attends_by_tiles(reference::Profile profile, const AttentionShape& shape,
                                         int32_t block_size) const override {
         return profile == reference::Profile::kTensorSm90 && this->has_warpgroups() && block_size == kUsualBlockSize &&

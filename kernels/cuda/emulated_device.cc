@@ -16,7 +16,7 @@
 namespace verbatim::cuda {
 namespace {
 
-constexpr int32_t kMostBlocks = 65535;  // of a grid in y and z: CUDA's limit
+constexpr int32_t kMaxGridYZ = 65535;  // of a grid in y and z: CUDA's limit
 
 struct RecordedLaunch {
     const char* kernel_name;
@@ -105,9 +105,9 @@ protected:
     template <typename Kernel>
     void launch(const char* kernel_name, simt::Dim3 grid, simt::Dim3 block, const Kernel& kernel) {
         if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-        if (grid.x < 0 || grid.y < 0 || grid.y > kMostBlocks || grid.z < 0 || grid.z > kMostBlocks) {
+        if (grid.x < 0 || grid.y < 0 || grid.y > kMaxGridYZ || grid.z < 0 || grid.z > kMaxGridYZ) {
             return fail({fmt::format("{} over {} x {} x {} blocks: a grid has up to 2147483647 x {} x {}", kernel_name,
-                                     grid.x, grid.y, grid.z, kMostBlocks, kMostBlocks),
+                                     grid.x, grid.y, grid.z, kMaxGridYZ, kMaxGridYZ),
                          ErrorKind::kMachine});
         }
         const RecordedLaunch launch{kernel_name, grid, block, [kernel] { kernel(); }, limits_of<Kernel>(block)};

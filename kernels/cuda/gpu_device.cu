@@ -15,7 +15,7 @@ namespace verbatim::cuda {
 namespace {
 
 constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // 800, 900: architectures with code
-constexpr int kLeastMajor = 8;                          // compute capability: cp.async, mma of bf16
+constexpr int kMinComputeMajor = 8;                     // compute capability: cp.async, mma of bf16
 constexpr bool kHasWarpgroups = has_warpgroup_code(VERBATIM_CUDA_ARCHITECTURES);  // CMake's list
 
 template <typename Kernel>
@@ -238,12 +238,13 @@ private:
 void grant_tensor_cores_of(Device& device, const cudaDeviceProp& properties, int64_t num_tiles) {
     if (properties.major == 9 && num_tiles > 0) return grant_tensor_cores(device, num_tiles);
     if (properties.major == 9) {
-        return device.keep_self_test(
+        return device.set_self_test_result(
             tl::unexpected(Error{"tensor.sm90 is refused: no self-test of the device was asked for"}));
     }
-    device.keep_self_test(tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
-                                                   device.description() + "; exact runs everywhere",
-                                               ErrorKind::kMachine}));
+    device.set_self_test_result(
+        tl::unexpected(Error{"tensor.sm90 is the arithmetic of compute capability 9.0: this is " +
+                                 device.description() + "; exact runs everywhere",
+                             ErrorKind::kMachine}));
 }
 
 }  // namespace
@@ -261,7 +262,7 @@ Result<std::unique_ptr<Device>> make_gpu_device(const GpuDeviceConfig& config) {
     if (const auto status = cudaGetDeviceProperties(&properties, config.ordinal); status != cudaSuccess) {
         return failed("cudaGetDeviceProperties", status);
     }
-    if (properties.major < kLeastMajor) {
+    if (properties.major < kMinComputeMajor) {
         return tl::unexpected(Error{std::string("GPU: ") + properties.name + " has compute capability " +
                                         std::to_string(properties.major) + "." + std::to_string(properties.minor) +
                                         ": the kernels need 8.0 or later; cuda-emulated runs everywhere",

@@ -2,7 +2,7 @@
 //
 //   L1  kDependent: programmatic dependent launch: the kernel may start before the previous kernels have ended, and its
 //       code waits for them where it must
-//   L2  kBlocksMeet: cooperative launch: all CTAs are resident at once. CUDA refuses a grid that does not fit; without
+//   L2  kCooperative: cooperative launch: all CTAs are resident at once. CUDA refuses a grid that does not fit; without
 //       the attribute the first CTAs would wait forever for the later ones
 #pragma once
 
@@ -16,8 +16,8 @@ constexpr bool is_dependent() {
     return false;
 }
 template <typename Kernel>
-constexpr bool blocks_meet() {
-    if constexpr (requires { Kernel::kBlocksMeet; }) return Kernel::kBlocksMeet;
+constexpr bool is_cooperative() {
+    if constexpr (requires { Kernel::kCooperative; }) return Kernel::kCooperative;
     return false;
 }
 
@@ -26,13 +26,14 @@ public:
     // kernels_wait: the device's code contains wait_previous().
     template <typename Kernel>
     static LaunchAttributes of(bool kernels_wait) {
-        static_assert(!is_dependent<Kernel>() || !blocks_meet<Kernel>(), "blocks of one that begins early may not fit");
+        static_assert(!is_dependent<Kernel>() || !is_cooperative<Kernel>(),
+                      "blocks of one that begins early may not fit");
         LaunchAttributes attributes;
         if (is_dependent<Kernel>() && kernels_wait) {
             attributes.only_.id = cudaLaunchAttributeProgrammaticStreamSerialization;
             attributes.only_.val.programmaticStreamSerializationAllowed = 1;
             attributes.count_ = 1;
-        } else if (blocks_meet<Kernel>()) {
+        } else if (is_cooperative<Kernel>()) {
             attributes.only_.id = cudaLaunchAttributeCooperative;
             attributes.only_.val.cooperative = 1;
             attributes.count_ = 1;

@@ -88,7 +88,7 @@ protected:
         const int64_t resident =
             num_processors() * std::min<int64_t>(Kernel::kResidentBlocks * Kernel::kWarps / warps, by_memory);
         const int64_t sums = int64_t{items.num_items} * items.num_chunks * warps * Kernel::kSums;
-        if (items.num_chunks > 1 && items.num_items < 4 * resident && items.num_items <= most_divided() &&
+        if (items.num_chunks > 1 && items.num_items < 4 * resident && items.num_items <= max_divided_tiles() &&
             sums <= room_for_sums()) {
             items.is_divided = true;
             items.num_items *= items.num_chunks;
@@ -130,14 +130,14 @@ private:
     // Whether CTAs of several warps cover at least three quarters of the SMs.
     [[nodiscard]] bool keeps_busy(int64_t blocks) const { return 4 * blocks >= 3 * num_processors(); }
     // The most tiles or panels that can be divided: each has an arrival counter.
-    [[nodiscard]] int64_t most_divided() const { return num_processors() * 64; }
+    [[nodiscard]] int64_t max_divided_tiles() const { return num_processors() * 64; }
     // Floats: four chunks of the largest tile per resident CTA.
     [[nodiscard]] int64_t room_for_sums() const { return this->resident_blocks() * 4 * Matmul32::kSums; }
     template <typename Items>
     void share_sums(Items& items) {
         if (sums_.count() == 0) {
             sums_ = DeviceArray<float>(*this, room_for_sums());
-            arrivals_ = DeviceArray<int32_t>(*this, std::vector<int32_t>(static_cast<size_t>(most_divided()), 0));
+            arrivals_ = DeviceArray<int32_t>(*this, std::vector<int32_t>(static_cast<size_t>(max_divided_tiles()), 0));
         }
         items.sums = view(sums_.data(), sums_.count());
         items.arrivals = view(arrivals_.data(), arrivals_.count());

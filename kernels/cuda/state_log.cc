@@ -8,7 +8,7 @@ namespace verbatim::cuda {
 namespace {
 
 constexpr int64_t kSectorFloats = 8;  // the smallest memory access
-constexpr int64_t kLeastSlots = 4;
+constexpr int64_t kMinSlots = 4;
 
 // Floats per token in a layer's log.
 struct LoggedToken {
@@ -54,7 +54,7 @@ StateLog::Place StateLog::place_of(const PooledSequence& sequence, int32_t num_r
           max_tokens_);
     const auto slot = static_cast<size_t>(index(sequence.slot));
     if (slot >= first_entry_.size()) {
-        first_entry_.resize(std::max({static_cast<size_t>(kLeastSlots), slot + 1, 2 * first_entry_.size()}));
+        first_entry_.resize(std::max({static_cast<size_t>(kMinSlots), slot + 1, 2 * first_entry_.size()}));
         memory_.grow(device_, static_cast<int64_t>(first_entry_.size()) * slot_floats_);
     }
     const Place place{index(sequence.slot), first_entry_[slot]};

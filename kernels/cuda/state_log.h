@@ -3,7 +3,7 @@
 // replay them (ops/states.h).
 //
 //   G1  a slot's log is a ring buffer of twice the maximal log length and starts at the same entry in all layers: a
-//       step writes behind the entries that it replays, so some CTAs may write while others still read
+//       step writes after the entries that it replays, so some CTAs may write while others still read
 //   G2  a slot's memory is allocated when the slot first logs a token, and kept
 #pragma once
 
@@ -28,7 +28,7 @@ public:
     StateLog(Device& device, const reference::ModelConfig& config, int32_t max_tokens);
 
     // Places a sequence's log entries for the next step. Call once per step: when the step writes the state row, the
-    // log of the step after it starts behind the entries that this step replays.
+    // log of the step after it starts after the entries that this step replays.
     [[nodiscard]] Place place_of(const PooledSequence& sequence, int32_t num_rows);
     // REQUIRES: a Mamba layer or a delta net.
     [[nodiscard]] DeviceLog layer(int32_t layer) const;

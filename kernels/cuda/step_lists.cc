@@ -8,8 +8,8 @@
 namespace verbatim::cuda {
 namespace {
 
-constexpr int64_t kPlaceBytes = 64;  // alignment of every list
-constexpr int64_t kLeastRoom = 64;   // elements
+constexpr int64_t kPlaceBytes = 64;   // alignment of every list
+constexpr int64_t kMinCapacity = 64;  // elements
 
 template <typename T>
 int64_t bytes_of(const std::vector<T>& values) {
@@ -93,7 +93,7 @@ void StepLists::describe_rows(const reference::WalkSequence& part, int32_t seque
         row_sequences.values.push_back(sequence);
         first_runs.values.push_back(first_runs.values.back() + num_runs(r));
     }
-    const bool by_tiles = has_tiles_ && !is_fixed_ && part.num_rows >= kLeastTileRows;
+    const bool by_tiles = has_tiles_ && !is_fixed_ && part.num_rows >= kMinTileRows;
     std::vector<DeviceQueries>& list = by_tiles ? tiles.values : queries.values;
     const auto most = by_tiles ? static_cast<int32_t>(kAttendTileRows) : query_rows_;
     for (int32_t first = 0; first < part.num_rows; first += most) {
@@ -147,7 +147,7 @@ void StepLists::make_room() {
     each(*this, [&](auto& list) {
         const auto size = static_cast<int64_t>(list.values.size());
         if (size <= list.room && list.room > 0) return;
-        list.room = std::max({kLeastRoom, size, 2 * list.room});
+        list.room = std::max({kMinCapacity, size, 2 * list.room});
         fits = false;
     });
     if (fits) return;

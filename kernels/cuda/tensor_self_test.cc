@@ -32,7 +32,7 @@ Result<Differences> differences_of(Device& device, int64_t num_tiles) {
     Differences found;
     ASSIGN_OR_RETURN(const auto by_warps, multiply_on(device, TensorCaller::kWarp, tiles));
     found.by_warps = difference_from_hopper(tiles, by_warps);
-    if (!device.multiplies_by_groups()) return found;
+    if (!device.uses_wgmma()) return found;
     ASSIGN_OR_RETURN(const auto by_groups, multiply_on(device, TensorCaller::kGroup, tiles));
     found.by_groups = difference_from_hopper(tiles, by_groups);
     return found;
@@ -77,10 +77,11 @@ Status test_tensor_cores(Device& device, int64_t num_tiles) {
 
 void grant_tensor_cores(Device& device, int64_t num_tiles) {
     const auto found = differences_of(device, num_tiles);
-    if (!found) return device.keep_self_test(tl::unexpected(found.error()));
-    if (!found->by_warps.empty() || found->by_groups.empty()) return device.keep_self_test(status_of(device, *found));
+    if (!found) return device.set_self_test_result(tl::unexpected(found.error()));
+    if (!found->by_warps.empty() || found->by_groups.empty())
+        return device.set_self_test_result(status_of(device, *found));
     device.use_warpgroups(false);
-    device.keep_self_test(
+    device.set_self_test_result(
         {}, "; tensor.sm90 by mma.sync alone, no warpgroups: in the self-test, by wgmma " + found->by_groups);
 }
 

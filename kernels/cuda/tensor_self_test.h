@@ -18,7 +18,7 @@ inline constexpr int64_t kSelfTestTiles = 4096;
 // For the emulator, whose arithmetic is the model unless a test plants another: each kind of tile (tensor_fit.h) twice.
 inline constexpr int64_t kEmulatedSelfTestTiles = 18;
 
-// Multiplies the tiles in one way. REQUIRES: for kGroup device.multiplies_by_groups().
+// Multiplies the tiles in one way. REQUIRES: for kGroup device.uses_wgmma().
 [[nodiscard]] Result<std::vector<TensorSums>> multiply_on(Device& device, TensorCaller caller,
                                                           std::span<const TensorTile> tiles);
 // The error says which way differs, in how many sums, and which arithmetic fits best. An error of the device itself is

@@ -51,9 +51,9 @@ int32_t emulate_delta_update(const Kernel*, const Run* run) {
 int32_t limited_keys(const Kernel*, Args args) { return args.delta_update->key_dim <= cuda::CudaLimits{}.key_dim; }
 
 // A single sequence with these rows and no log.
-class RowsOfOne {
+class SingleSequence {
 public:
-    RowsOfOne(Device& device, int64_t num_rows)
+    SingleSequence(Device& device, int64_t num_rows)
         : sequences_(
               on_device(device, std::vector<cuda::DeviceSequence>{{.num_rows = static_cast<int32_t>(num_rows)}})),
           row_sequences_(on_device(device, std::vector<int32_t>(static_cast<size_t>(num_rows)))),
@@ -76,7 +76,7 @@ private:
 int32_t emulate_delta_gates(const Kernel*, const Run* run) {
     const verbatim_delta_gates& op = *run->args.delta_gates;
     return on_emulator(run, [&](Device& device) {
-        const RowsOfOne rows(device, op.b.num_rows);
+        const SingleSequence rows(device, op.b.num_rows);
         device.delta_gates({rows.batch(), {.n_value_heads = op.b.width}, {}}, {.rate = op.rate, .dt_bias = op.dt_bias},
                            floats_of(op.b), floats_of(op.a));
     });
@@ -87,7 +87,7 @@ int32_t emulate_delta_gates(const Kernel*, const Run* run) {
 int32_t emulate_l2_norm(const Kernel*, const Run* run) {
     const verbatim_l2_norm& op = *run->args.l2_norm;
     return on_emulator(run, [&](Device& device) {
-        const RowsOfOne rows(device, op.x.num_rows);
+        const SingleSequence rows(device, op.x.num_rows);
         const int64_t width = op.n_heads * op.dim;
         std::vector<float> both;
         for (int64_t r = 0; r < op.x.num_rows; ++r) {

@@ -341,7 +341,7 @@ TEST_F(GpuDevice, TakesWarpgroupsWhereTheyWereCompiled) {
         begin_process({.major = major});
         const auto device = make_gpu_device(kProgram);
         ASSERT_TRUE(device);
-        EXPECT_EQ((*device)->multiplies_by_groups(), major == 9 && has_warpgroup_code(compiled_architectures()));
+        EXPECT_EQ((*device)->uses_wgmma(), major == 9 && has_warpgroup_code(compiled_architectures()));
     }
 }
 

@@ -68,7 +68,7 @@ struct Scene {
 
 struct Plain {};
 struct Meets {
-    static constexpr bool kBlocksMeet = true;
+    static constexpr bool kCooperative = true;
 };
 struct Depends {
     static constexpr bool kDependent = true;

@@ -205,7 +205,7 @@ TEST(GpuNumerics, WarpgroupsAreAsTheIntegerModelSays) {
     const auto device = make_gpu_device({.num_self_test_tiles = 0});
     if (!device) GTEST_SKIP() << device.error().message;
     if (!is_hopper(**device)) GTEST_SKIP() << "warpgroups are of compute capability 9.0: " << (*device)->description();
-    ASSERT_TRUE((*device)->multiplies_by_groups()) << "no code for 90a was built";
+    ASSERT_TRUE((*device)->uses_wgmma()) << "no code for 90a was built";
     const std::vector<TensorTile> tiles = all_tiles();
     const auto results = multiply_on(**device, TensorCaller::kGroup, tiles);
     ASSERT_TRUE(results) << results.error().message;
@@ -219,7 +219,7 @@ TEST(GpuNumerics, TensorSm90IsGrantedOnHopper) {
     const Status granted = (*device)->computes_in(reference::Profile::kTensorSm90);
     if (!is_hopper(**device)) GTEST_SKIP() << granted.error().message;
     EXPECT_TRUE(granted) << granted.error().message;
-    EXPECT_TRUE((*device)->multiplies_by_groups()) << (*device)->description();
+    EXPECT_TRUE((*device)->uses_wgmma()) << (*device)->description();
 }
 
 }  // namespace

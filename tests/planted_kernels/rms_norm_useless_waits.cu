@@ -15,7 +15,7 @@ using verbatim::reference::sqrt_f32;
 constexpr int kPartials = 64;
 
 struct RmsNorm {
-    static constexpr bool kBlocksMeet = true;
+    static constexpr bool kCooperative = true;
     sandbox::RowsView<const float> x;
     simt::Global<const float> weight;
     float eps;

@@ -107,7 +107,7 @@ private:
     static constexpr int64_t kPairs = 384;  // three chunks: a panel of 96 KiB, as in a narrow model
 
     int64_t time_ns(const MatmulLoop& loop) {
-        if (num_panels_ > 1) leave_caches();
+        if (num_panels_ > 1) flush_caches();
         const auto begin = std::chrono::steady_clock::now();
         for (int64_t i = 0; i < num_panels_; ++i) {
             const auto* pairs = reinterpret_cast<const Pair*>(rows_.data());
@@ -125,7 +125,7 @@ private:
     }
 
     // Flushes the panels, so that the next turn reads them from memory for any cache size.
-    void leave_caches() {
+    void flush_caches() {
 #if defined(__x86_64__)
         if (!__builtin_cpu_supports("clflushopt")) return;
         flush_lines(panels_.data(), panels_.size() * int64_t{sizeof(Pair)});
@@ -142,7 +142,7 @@ private:
 constexpr int64_t kColdPanels = 32;  // 3 MiB: long enough that a race's start and end do not matter
 
 // Few rows are bound by memory, many by computing.
-MatmulLoop winner_on_track(std::span<const MatmulLoop> loops, int64_t num_rows) {
+MatmulLoop race_winner(std::span<const MatmulLoop> loops, int64_t num_rows) {
     const bool few = num_rows <= MatmulChoice::kFewRows;
     return Race(num_rows, few ? kColdPanels : 1, few ? 3 : 16).winner(loops);
 }
@@ -150,13 +150,13 @@ MatmulLoop winner_on_track(std::span<const MatmulLoop> loops, int64_t num_rows) 
 // Each race runs once, when first needed.
 template <Profile profile>
 const MatmulChoice& choice_of_all() {
-    static const MatmulChoice choice = raced_choice(supported_isas(), profile, winner_on_track);
+    static const MatmulChoice choice = raced_choice(supported_isas(), profile, race_winner);
     return choice;
 }
 template <Profile profile, Isa isa>
 const MatmulChoice& choice_of() {
     static constexpr Isa kIsa = isa;
-    static const MatmulChoice choice = raced_choice({&kIsa, 1}, profile, winner_on_track);
+    static const MatmulChoice choice = raced_choice({&kIsa, 1}, profile, race_winner);
     return choice;
 }
 template <Profile profile>

@@ -49,7 +49,7 @@ struct RoundedRows {
     int64_t num_rows = 0;
     int64_t num_pairs = 0;
 
-    // Rows [first, first + count). REQUIRES: with bands, `first` is a multiple of kMatmulRows.
+    // Rows [first, first + count). REQUIRES: with bands, whole blocks of kMatmulRows; the last one may be shorter.
     [[nodiscard]] RoundedRows rows(int64_t first, int64_t count) const {
         return {.floats = floats != nullptr ? floats + first * 2 * num_pairs : nullptr,
                 .pairs = pairs != nullptr ? pairs + first * num_pairs : nullptr,

@@ -70,9 +70,9 @@ inline __attribute__((always_inline)) void write_y(const DeltaArgs& args, int64_
 }
 
 // Prefetches a later token's inputs and the line of its result: rows of different tokens are pages apart, where the
-// hardware prefetcher does not find them, and a store that misses delays the stores of the state behind it. Beyond the
+// hardware prefetcher does not find them, and a store that misses delays the later stores of the state. Beyond the
 // last token lies another sequence's, or an address that a prefetch ignores.
-inline void ask_for_token(const DeltaArgs& args, int64_t t, int64_t first_j, int64_t width) {
+inline void prefetch_token(const DeltaArgs& args, int64_t t, int64_t first_j, int64_t width) {
     const float* k = args.k + t * args.stride;
     const float* q = args.q + t * args.stride;
     const float* v = args.v + t * args.stride + first_j;
@@ -94,7 +94,7 @@ inline __attribute__((always_inline)) void pass_token(const DeltaArgs& args, int
     const float* k = args.k + t * args.stride;
     const float* q = args.q + t * args.stride;
     const auto decay = Lanes::broadcast(args.decay[(t + 1) * args.gate_stride]);
-    ask_for_token(args, t + kTokensAhead, columns.first_j, columns.kWidth);
+    prefetch_token(args, t + kTokensAhead, columns.first_j, columns.kWidth);
     typename Lanes::Floats d[kVectors], o[kVectors], u[kVectors];
     for (int v = 0; v < kVectors; ++v) {
         d[v] = columns.sums[v];

@@ -20,8 +20,8 @@ constexpr int64_t kFetchRows = 32;  // with more rows, computing takes longer th
 
 // Prefetch distances of a single pass, into L1 and into L2. Of 512 to 4096 and 2 K to 32 K bytes these were the fastest
 // on Emerald Rapids (docs/kernels.md).
-constexpr int64_t kNearBytes = 2 << 10;
-constexpr int64_t kFarBytes = 8 << 10;
+constexpr int64_t kPrefetchL1Bytes = 2 << 10;
+constexpr int64_t kPrefetchL2Bytes = 8 << 10;
 
 // Fast profile: few rows add all of K as one chunk.
 template <typename Lanes>
@@ -68,19 +68,19 @@ struct ChunkArgs {
     int64_t chunk_pairs = 0;                        // pairs per chunk: the total grows after each
     const typename Lanes::Weight* fetch = nullptr;  // what to prefetch meanwhile
     int64_t fetch_step = 0;                         // weights per pair
-    bool reads_ahead = false;                       // software prefetch of the pairs ahead: kNearBytes and kFarBytes
-    float* out = nullptr;                           // the first row's total, first output
+    bool reads_ahead = false;  // software prefetch of the pairs ahead: kPrefetchL1Bytes and kPrefetchL2Bytes
+    float* out = nullptr;      // the first row's total, first output
     int64_t out_stride = 0;
     bool first = false;           // the panel's first chunk: the total is +0, and +0 + acc is acc, which cannot be -0
     const float* bias = nullptr;  // added at the end, or null
 };
 
 template <typename Lanes>
-inline void ask_ahead(const typename Lanes::Weight* pair) {
+inline void prefetch_ahead(const typename Lanes::Weight* pair) {
     const auto* bytes = reinterpret_cast<const char*>(pair);
     for (int64_t i = 0; i < kPanelOutputs * int64_t{sizeof(*pair)}; i += kLineBytes) {
-        __builtin_prefetch(bytes + kFarBytes + i, 0, 2);
-        __builtin_prefetch(bytes + kNearBytes + i, 0, 3);
+        __builtin_prefetch(bytes + kPrefetchL2Bytes + i, 0, 2);
+        __builtin_prefetch(bytes + kPrefetchL1Bytes + i, 0, 3);
     }
 }
 
@@ -120,7 +120,7 @@ inline void add_chunk(const ChunkArgs<Lanes>& args, int64_t first, int64_t count
         for (int64_t i = 0; i < args.fetch_step; i += kLineWeights<Lanes>) {
             __builtin_prefetch(args.fetch + j * args.fetch_step + i, 0, 2);
         }
-        if (args.reads_ahead) ask_ahead<Lanes>(args.panel + j * kPanelOutputs);
+        if (args.reads_ahead) prefetch_ahead<Lanes>(args.panel + j * kPanelOutputs);
         add_pair<Lanes, num>(args, j, acc);
     }
 }

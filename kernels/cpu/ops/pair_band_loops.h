@@ -31,11 +31,11 @@ struct PairBandArgs {
 };
 
 // Vectors of outputs for this number of rows: the sums fit the registers.
-constexpr int vectors_beside(int64_t rows) { return rows <= kPairBands.rows ? 4 : 2; }
+constexpr int vectors_per_tile(int64_t rows) { return rows <= kPairBands.rows ? 4 : 2; }
 
 template <typename Lanes, int width>
 void pair_band_chunk(const PairBandArgs& args) {
-    constexpr int kVectors = vectors_beside(width);
+    constexpr int kVectors = vectors_per_tile(width);
     typename Lanes::Floats acc[width][kVectors];
 #pragma GCC unroll 8
     for (int r = 0; r < width; ++r) {
@@ -82,7 +82,7 @@ void panel_of_pair_bands(const PanelArgs& args) {
     int64_t num_passes = 0;
     for (int64_t r = 0, width = 0; r < rows.num_rows; r += width) {
         width = kPairBands.width(r, rows.num_rows);
-        num_passes += kPanelOutputs / (vectors_beside(width) * Lanes::kCount);
+        num_passes += kPanelOutputs / (vectors_per_tile(width) * Lanes::kCount);
     }
     for (int64_t first = 0; first < rows.num_pairs; first += kChunkPairs) {
         const int64_t count = std::min(kChunkPairs, rows.num_pairs - first);
@@ -93,7 +93,7 @@ void panel_of_pair_bands(const PanelArgs& args) {
         int64_t passes_left = num_passes;
         for (int64_t r = 0, width = 0; r < rows.num_rows; r += width) {
             width = kPairBands.width(r, rows.num_rows);
-            const int64_t outputs = vectors_beside(width) * Lanes::kCount;
+            const int64_t outputs = vectors_per_tile(width) * Lanes::kCount;
             for (int64_t lane = 0; lane < kPanelOutputs; lane += outputs) {
                 const int64_t lines = (lines_left + passes_left - 1) / passes_left;
                 pair_band_chunk_of<Lanes>(width,

@@ -43,7 +43,7 @@ int32_t first_of(const std::vector<float>& scores, const std::vector<uint8_t>& t
 }
 
 // Marks the experts of excluded groups as taken.
-void close_groups(const MoeConfig& moe, ChoiceScratch& scratch) {
+void exclude_groups(const MoeConfig& moe, ChoiceScratch& scratch) {
     const int32_t size = moe.n_experts / moe.n_groups;
     scratch.group_score.resize(static_cast<size_t>(moe.n_groups));
     for (int32_t g = 0; g < moe.n_groups; ++g) {
@@ -94,7 +94,7 @@ void choose_row(const MoeConfig& moe, const float* logits, const float* choice_b
                 float* out) {
     score_row(moe, logits, choice_bias, scratch);
     scratch.taken.assign(static_cast<size_t>(moe.n_experts), 0);
-    if (moe.n_groups > 1) close_groups(moe, scratch);
+    if (moe.n_groups > 1) exclude_groups(moe, scratch);
     for (int32_t i = 0; i < moe.n_chosen; ++i) {
         const int32_t chosen = first_of(scratch.choice, scratch.taken, 0, moe.n_experts);
         CHECK_GE(chosen, 0);

@@ -49,7 +49,7 @@ inline void transpose_to_band(const Element* rows, int64_t stride, int64_t width
 
 // rows [.., stride] to out [count, width].
 template <typename Element>
-inline void put_side_by_side(const Element* rows, int64_t stride, int64_t count, int64_t width, Element* out) {
+inline void interleave(const Element* rows, int64_t stride, int64_t count, int64_t width, Element* out) {
     const int64_t square_rows = width / kSide * kSide;
     const int64_t square_columns = count / kSide * kSide;
     for (int64_t k = 0; k < square_columns; k += kSide) {
@@ -65,7 +65,7 @@ inline void put_side_by_side(const Element* rows, int64_t stride, int64_t count,
 
 // `per_pair`: elements of a pair of K.
 template <int64_t per_pair, typename Element, typename Round>
-inline void round_side_by_side(const RoundBandArgs& args, Element* out, const Round& round) {
+inline void round_interleaved(const RoundBandArgs& args, Element* out, const Round& round) {
     constexpr int64_t kBlock = 64;  // of K, rounded at a time
     constexpr int64_t kStride = kBlock / 2 * per_pair;
     Element rounded[kMaxBandRows][kStride] = {};
@@ -74,14 +74,14 @@ inline void round_side_by_side(const RoundBandArgs& args, Element* out, const Ro
         for (int64_t r = 0; r < args.num_rows; ++r) {
             round(args.x + r * args.stride + first, count, args.multiplier, rounded[r]);
         }
-        put_side_by_side(rounded[0], kStride, num_pairs(count) * per_pair, args.width,
-                         out + first / 2 * per_pair * args.width);
+        interleave(rounded[0], kStride, num_pairs(count) * per_pair, args.width,
+                   out + first / 2 * per_pair * args.width);
     }
 }
 
 VERBATIM_LOOP void round_to_band(const RoundBandArgs& args) {
-    if (args.pairs != nullptr) return round_side_by_side<1>(args, args.pairs, round_to_pairs);
-    round_side_by_side<2>(args, args.out, round_to_floats);
+    if (args.pairs != nullptr) return round_interleaved<1>(args, args.pairs, round_to_pairs);
+    round_interleaved<2>(args, args.out, round_to_floats);
 }
 
 VERBATIM_LOOP void widen_int8(const Int8Pair* __restrict in, int64_t count, Pair* __restrict out) {

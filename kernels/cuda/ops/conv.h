@@ -1,5 +1,5 @@
 // kernels/cuda/ops/conv.h: owns the causal convolution of Mamba-2 and delta nets; rows run in parallel. The window is
-// read from the sequence's source row and the log behind it. It is written to the sequence's own row behind the last
+// read from the sequence's source row and its log. It is written to the sequence's own row after the last
 // token that is no draft, and to each snapshot that the rows pass.
 #pragma once
 
@@ -129,7 +129,7 @@ struct ConvRows : ConvParameters {
         entry[c] = input;
         if (c >= log.conv_first && c < log.conv_end) entry[log.scan_at + c - log.scan_column] = value;
     }
-    // Checks the window behind the row: all inputs but the oldest. Unused entries are 0.
+    // Checks the window after the row: all inputs but the oldest. Unused entries are 0.
     SIMT_FUNCTION bool is_window_finite(const float* inputs) const {
         bool finite = true;
         SIMT_UNROLL

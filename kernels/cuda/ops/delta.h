@@ -1,6 +1,6 @@
 // kernels/cuda/ops/delta.h: owns the operations of a gated delta net (reference/ops/delta.h): its gates, the L2 norm of
-// queries and keys, and the strict recurrence. State is read from the sequence's source row and the log behind it. It
-// is written to the sequence's own row behind the last token that is no draft, and to each snapshot that the tokens
+// queries and keys, and the strict recurrence. State is read from the sequence's source row and its log. It
+// is written to the sequence's own row after the last token that is no draft, and to each snapshot that the tokens
 // pass.
 #pragma once
 
@@ -92,7 +92,7 @@ struct DeltaParameters {
 
 // One sequence and 64 columns of one value head. A thread holds one column of the state in registers over all tokens:
 // first the logged ones, which only update the state, then the rows. N11 adds along a column in ascending order, so a
-// column belongs to one thread. One pass over the column computes three things: the state behind a token, the token's
+// column belongs to one thread. One pass over the column computes three things: the state after a token, the token's
 // o, and u of the next token.
 //
 // Tokens come in tiles, which asynchronous copies bring to shared memory while the previous tile is computed: beta and
@@ -128,7 +128,7 @@ struct DeltaUpdate : DeltaParameters {
         State h = {};
         if (part.sequence.state_src >= 0) load(part, h);  // first: most of a decode step
         stage(shared, part, 0);
-        StateStop stop = stop_behind(batch, part.sequence, -1, part.sequence.first_write);
+        StateStop stop = next_stop(batch, part.sequence, -1, part.sequence.first_write);
         if (stop.num_tokens == 0) stop = leave(part, stop, h);
         const int32_t num_tokens = part.sequence.num_logged + part.sequence.num_rows;
         SIMT_ONE_BY_ONE
@@ -161,7 +161,7 @@ struct DeltaUpdate : DeltaParameters {
     SIMT_FUNCTION static simt::Shared<float> tile_of(const simt::Shared<float>& shared, int32_t tile) {
         return shared.from(tile % kTiles * kTileFloats);
     }
-    // The number of tokens of a tile; negative behind the last one.
+    // The number of tokens of a tile; negative after the last one.
     SIMT_FUNCTION static int32_t tokens_of(const Part& part, int32_t tile) {
         const int32_t left = part.sequence.num_logged + part.sequence.num_rows - tile * kTokens;
         return left < kTokens ? left : kTokens;
@@ -255,7 +255,7 @@ struct DeltaUpdate : DeltaParameters {
         }
         return u;
     }
-    // Computes the state behind token t of a tile, and its o. kNext: also u of the next token.
+    // Computes the state after token t of a tile, and its o. kNext: also u of the next token.
     template <bool kWhole, bool kNext>
     SIMT_FUNCTION float advance(const simt::Shared<float>& in, int32_t t, float d, float& u, State& h) const {
         const simt::Shared<float> row = in.from(kRows + t * kRowFloats);
@@ -291,7 +291,7 @@ struct DeltaUpdate : DeltaParameters {
         const int32_t draw = stop.num_tokens - of.num_logged - known_rows(of);
         if (draw == 0 && of.state_dst >= 0) store(h, part, of.state_dst);
         if (draw >= 0 && draw < of.num_draws && !is_finite(h, part)) states.mark(of.first_draw + draw);
-        return stop_behind(batch, of, stop.num_tokens, stop.write);
+        return next_stop(batch, of, stop.num_tokens, stop.write);
     }
 
     // This thread's elements of a state: element n at first + n · stride, up to `count`. The addresses are recomputed
@@ -300,8 +300,8 @@ struct DeltaUpdate : DeltaParameters {
         int32_t first, stride, count;
     };
     SIMT_FUNCTION Column column_of(const Part& part) const {
-        const int32_t stride = simt::anew(value_dim);
-        return {part.head * key_dim * stride + part.column, stride, part.column < stride ? simt::anew(key_dim) : 0};
+        const int32_t stride = simt::opaque(value_dim);
+        return {part.head * key_dim * stride + part.column, stride, part.column < stride ? simt::opaque(key_dim) : 0};
     }
     SIMT_FUNCTION void load(const Part& part, State& h) const {
         const simt::Global<float> state = states.row(part.sequence.state_src);

@@ -80,7 +80,7 @@ struct ListEntries {
             const int32_t slot = first + simt::thread_x();
             const bool mine = slot < num_entries && id_at(slot) == simt::block_x();
             const uint32_t lanes = simt::ballot(simt::kFullWarp, mine);
-            simt::sync_block();  // the counts before were read
+            simt::sync_block();  // the previous counts have been read
             if (lane == 0) counts[warp] = count_bits(lanes);
             simt::sync_block();
             if (mine) {

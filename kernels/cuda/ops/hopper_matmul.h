@@ -8,9 +8,9 @@
 // Bulk copies bring the weights, one tile's stage each. 16-byte cp.async copies bring the rows, with zeros for rows
 // that do not exist; a proxy fence makes them visible to wgmma.
 //
-// CTAs that run concurrently share data in L2. The rasterisation order goes through up to kBeside blocks of outputs,
-// then through the same outputs for the next rows: 132 CTAs cover 11 by 12 blocks, at K = 8192 some 60 MB of weights
-// and rows. In row-major order of a grid of 64 by 43 they would cover 140 MB.
+// CTAs that run concurrently share data in L2. The rasterisation order goes through up to kRasterGroupBlocks blocks of
+// outputs, then through the same outputs for the next rows: 132 CTAs cover 11 by 12 blocks, at K = 8192 some 60 MB of
+// weights and rows. In row-major order of a grid of 64 by 43 they would cover 140 MB.
 #pragma once
 
 #include "kernels/cuda/ops/tensor_matmul.h"
@@ -34,13 +34,13 @@ struct HopperBlocks : TensorParameters {
     static constexpr int kStageWords = kWeightWords + kColumns * kStagePairs;
     static constexpr int kSharedBytes = kStages * kStageWords * 4;
     static constexpr int kRowVectors = kStagePairs / 4;  // 16-byte vectors
-    static constexpr int kLag = 2;              // stages whose rows are in flight while further ones are requested
-    static constexpr int kBeside = 12;          // most blocks of outputs per raster group
-    static constexpr int kFewRegisters = 40;    // per producer thread
-    static constexpr int kManyRegisters = 232;  // per consumer thread
+    static constexpr int kRowStagesInFlight = 2;    // stages whose rows are in flight while further ones are requested
+    static constexpr int kRasterGroupBlocks = 12;   // most blocks of outputs per raster group
+    static constexpr int kProducerRegisters = 40;   // per producer thread
+    static constexpr int kConsumerRegisters = 232;  // per consumer thread
     static_assert(kStagePairs == simt::kTileRowWords && kWeightWords * 4 % simt::kTileBytes == 0);
-    static_assert(kChunkGroups % kStageGroups == 0 && kLag < kStages);
-    static_assert((kFewRegisters + kConsumers * kManyRegisters) * simt::kWarpgroupSize <= 65536);
+    static_assert(kChunkGroups % kStageGroups == 0 && kRowStagesInFlight < kStages);
+    static_assert((kProducerRegisters + kConsumers * kConsumerRegisters) * simt::kWarpgroupSize <= 65536);
 
     using Sums = simt::Accumulators<kColumns>;
     using Totals = float[kHasChunks ? Sums::kSums : 1];
@@ -61,10 +61,10 @@ struct HopperBlocks : TensorParameters {
         }
         simt::sync_block();
         if (warp < kGroupWarps) {
-            simt::give_registers<kFewRegisters>();
+            simt::setmaxnreg_dec<kProducerRegisters>();
             produce(place, memory, full, empty, num_stages);
         } else {
-            simt::take_registers<kManyRegisters>();
+            simt::setmaxnreg_inc<kConsumerRegisters>();
             consume(place, memory, full, empty, num_stages);
         }
     }
@@ -79,7 +79,7 @@ struct HopperBlocks : TensorParameters {
     }
     // The output and row block of CTA `number` in a grid of `outputs` by `rows` blocks.
     SIMT_FUNCTION static Place place_of(int number, int outputs, int rows) {
-        const int parts = (outputs + kBeside - 1) / kBeside;
+        const int parts = (outputs + kRasterGroupBlocks - 1) / kRasterGroupBlocks;
         const int whole = (outputs + parts - 1) / parts;
         const int first = number / (whole * rows) * whole;
         const int left = outputs - first;
@@ -93,11 +93,11 @@ struct HopperBlocks : TensorParameters {
     SIMT_FUNCTION void produce(const Place& block, const simt::Shared<uint32_t>& memory, const simt::Barriers& full,
                                const simt::Barriers& empty, int num_stages) const {
         SIMT_ONE_BY_ONE
-        for (int stage = 0; stage < num_stages + kLag; ++stage) {
+        for (int stage = 0; stage < num_stages + kRowStagesInFlight; ++stage) {
             if (stage < num_stages) {
                 const int slot = stage % kStages;
                 const simt::Shared<uint32_t> to = memory.slice(slot * kStageWords, kStageWords);
-                const int turn = stage / kStages + 1;  // of the place: before the first one it is free
+                const int turn = stage / kStages + 1;  // use of the slot: before its first use it is free
                 empty[slot].wait(turn % 2);
                 if (simt::thread_y() == 0 && simt::thread_x() == 0) {
                     bring_weights(block, to, stage, full[slot]);
@@ -105,10 +105,10 @@ struct HopperBlocks : TensorParameters {
                 bring_rows(block, to.slice(kWeightWords, kColumns * kStagePairs), int64_t{stage} * kStagePairs);
             }
             simt::commit_async();
-            if (stage < kLag) continue;
-            simt::wait_async<kLag>();
+            if (stage < kRowStagesInFlight) continue;
+            simt::wait_async<kRowStagesInFlight>();
             simt::fence_async();
-            full[(stage - kLag) % kStages].arrive();
+            full[(stage - kRowStagesInFlight) % kStages].arrive();
         }
         simt::wait_async<0>();
     }

@@ -198,7 +198,7 @@ struct MatmulOfItems : MatmulParameters {
         SIMT_ONE_BY_ONE
         for (int stage = 0; stage * kPairs < num_pairs; ++stage) {
             simt::wait_async<kRingStages - 2>();
-            simt::sync_warp();  // all lanes' copies are there, and nobody reads the stage before any more
+            simt::sync_warp();  // all lanes' copies have landed, and the previous stage is free
             const int before = place == 0 ? kRingWords - kStageWords : place - kStageWords;
             fetch_weights(from, stage + kRingStages - 1, own, before);
             fetch_inputs(from, stage + kRingStages - 1, own, before);
@@ -207,8 +207,8 @@ struct MatmulOfItems : MatmulParameters {
             multiply_stage(own.slice(place, kWeightWords), inputs, acc);
             place = place + kStageWords == kRingWords ? 0 : place + kStageWords;
         }
-        // What was asked for behind the last stage are zeros, and they may still be on their way: before the ring is
-        // used for anything else, they have come.
+        // The copies requested after the last stage bring zeros and may still be in flight: they must land before the
+        // ring is used for anything else.
         simt::wait_async<0>();
         simt::sync_warp();
     }
@@ -267,7 +267,7 @@ struct MatmulOfItems : MatmulParameters {
         for (int r = 0; r < Lane::kLaneRows; ++r) {
             SIMT_UNROLL
             for (int i = 0; i < Lane::kLaneOutputs; i += 4) {
-                const int lane = simt::anew(simt::thread_x());
+                const int lane = simt::opaque(simt::thread_x());
                 simt::Four<uint32_t> four;
                 SIMT_UNROLL
                 for (int k = 0; k < 4; ++k) four.values[k] = reference::bits_from_float(acc[r][i + k]);
@@ -281,7 +281,7 @@ struct MatmulOfItems : MatmulParameters {
         const int32_t tile = tile_of(turn);
         const int32_t left = end_of(turn) - turn.first_chunk;
         const int32_t count = left < simt::threads_y() ? left : simt::threads_y();
-        for (int i = simt::anew(simt::thread_y() * simt::kWarpSize + simt::thread_x()); i < kSums;
+        for (int i = simt::opaque(simt::thread_y() * simt::kWarpSize + simt::thread_x()); i < kSums;
              i += simt::threads_y() * simt::kWarpSize) {
             float total = 0.0F;
             if (turn.first_chunk > 0) total = reference::float_from_bits(totals[i]);
@@ -302,7 +302,7 @@ struct MatmulOfItems : MatmulParameters {
     SIMT_FUNCTION void leave(const Chunk& chunk, const typename Lane::Sums& acc) const {
         if (chunk.num_pairs == 0) return;
         const int64_t place = sums_of(chunk.tile, chunk.number);
-        const int lane = simt::anew(simt::thread_x());
+        const int lane = simt::opaque(simt::thread_x());
         SIMT_UNROLL
         for (int r = 0; r < Lane::kLaneRows; ++r) {
             SIMT_UNROLL
@@ -315,11 +315,11 @@ struct MatmulOfItems : MatmulParameters {
     // Called after an item: the last arrival of a tile sees all sums of the tile.
     SIMT_FUNCTION void arrive(int32_t tile, const simt::Shared<int32_t>& arrived) const {
         const bool speaks = simt::thread_x() == 0 && simt::thread_y() == 0;
-        simt::sync_block();  // the whole item is there, and is released with the arrival
+        simt::sync_block();  // the item's sums are complete: the arrival releases them
         if (speaks) arrived[0] = simt::fetch_add(items.arrivals, tile, 1) + 1;
-        simt::sync_block();  // who knows of the arrivals knows of the sums
+        simt::sync_block();  // acquires the sums together with the arrivals
         if (arrived[0] < tile_items()) return;
-        for (int quad = simt::anew(simt::thread_y() * simt::kWarpSize + simt::thread_x()); quad < kSums / 4;
+        for (int quad = simt::opaque(simt::thread_y() * simt::kWarpSize + simt::thread_x()); quad < kSums / 4;
              quad += simt::threads_y() * simt::kWarpSize) {
             finish(tile, quad);
         }

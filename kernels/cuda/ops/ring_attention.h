@@ -120,7 +120,7 @@ struct RingItems : AttendItems<Dots> {
     static constexpr int kThreads = kRingWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = Dots::kResidentBlocks;
     static constexpr int kSharedBytes = kRingPlaces * ring_tile_words(kRingHeadDim) * 4;
-    static constexpr int kComputing = 1;  // the named barrier of the consumer warps
+    static constexpr int kConsumerBarrier = 1;  // the named barrier of the consumer warps
     // The dynamic shared memory of a launch: two CTAs per SM fit with heads of 64, one with longer heads.
     [[nodiscard]] int shared_bytes() const { return kRingPlaces * ring_tile_words(this->pages.head_dim) * 4; }
 
@@ -178,9 +178,9 @@ struct RingItems : AttendItems<Dots> {
         SIMT_ONE_BY_ONE
         for (int n = 0; n < 2 * item.num_tiles(); ++n) {
             const int place = (fill + n) % kRingPlaces;
-            const int turn = (fill + n) / kRingPlaces + 1;  // of the place: before the first one it is free
+            const int turn = (fill + n) / kRingPlaces + 1;  // use of the slot: before its first use it is free
             empty[place].wait(turn % 2);
-            simt::sync_warp();  // no lane waits for a place's next phase but one while another has yet to see this one
+            simt::sync_warp();  // keeps the lanes within one phase, so that the parity is unambiguous
             if (lane / kRingPages != n % item.num_tiles()) continue;
             if (!is_seen) {
                 full[place].arrive();
@@ -199,7 +199,7 @@ struct RingItems : AttendItems<Dots> {
 
     // --- consumers
 
-    SIMT_FUNCTION static void meet() { simt::named_barrier(kComputing, kAttendThreads); }
+    SIMT_FUNCTION static void meet() { simt::named_barrier(kConsumerBarrier, kAttendThreads); }
     SIMT_FUNCTION void compute(const AttendItem& item, const simt::Shared<uint32_t>& ring, const simt::Barriers& full,
                                const simt::Barriers& empty, int fill, const AttendMemory& memory) const {
         const int column = simt::thread_y();

@@ -121,7 +121,7 @@ struct Choose {
             if (of.score == RouterScore::kSigmoidBias) scores[e] = reference::sigmoid_f32(scores[e]);
             keys[e] = key_of(choice(scores, e));
         }
-        if (of.n_groups > 1) close_groups(scores, keys, group_keys, picked);
+        if (of.n_groups > 1) exclude_groups(scores, keys, group_keys, picked);
         pick(keys, of.n_experts, of.n_chosen, picked);
         for (int32_t i = lane; i < of.n_chosen; i += simt::kWarpSize) {
             const int32_t id = picked[i];
@@ -174,9 +174,9 @@ struct Choose {
     }
 
     // Sets the keys of experts in excluded groups to 0.
-    SIMT_FUNCTION void close_groups(const simt::Shared<float>& scores, const simt::Shared<uint32_t>& keys,
-                                    const simt::Shared<uint32_t>& group_keys,
-                                    const simt::Shared<int32_t>& picked) const {
+    SIMT_FUNCTION void exclude_groups(const simt::Shared<float>& scores, const simt::Shared<uint32_t>& keys,
+                                      const simt::Shared<uint32_t>& group_keys,
+                                      const simt::Shared<int32_t>& picked) const {
         const int32_t size = of.n_experts / of.n_groups;
         simt::sync_block();
         for (int32_t g = simt::thread_x(); g < of.n_groups; g += simt::kWarpSize) {

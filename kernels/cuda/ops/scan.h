@@ -1,6 +1,6 @@
 // kernels/cuda/ops/scan.h: owns Mamba-2's strict recurrence: a thread loops over time; channels and chunks of the state
-// run in parallel. State is read from the sequence's source row and the log behind it. It is written to the sequence's
-// own row behind the last token that is no draft, and to each snapshot that the tokens pass.
+// run in parallel. State is read from the sequence's source row and its log. It is written to the sequence's
+// own row after the last token that is no draft, and to each snapshot that the tokens pass.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -113,7 +113,7 @@ struct ScanTiles : ScanParameters {
         State h = {};
         load(part, h);  // first: most of a decode step
         stage(shared, part, 0);
-        StateStop stop = stop_behind(batch, part.sequence, -1, part.sequence.first_write);
+        StateStop stop = next_stop(batch, part.sequence, -1, part.sequence.first_write);
         const int32_t num_tokens = part.sequence.num_logged + part.sequence.num_rows;
         const int32_t num_tiles = num_tokens > kTokens ? (num_tokens + kTokens - 1) / kTokens : 1;
         SIMT_ONE_BY_ONE
@@ -239,7 +239,7 @@ struct ScanTiles : ScanParameters {
         const int32_t draw = stop.num_tokens - of.num_logged - known_rows(of);
         if (draw == 0 && of.state_dst >= 0) store(h, part, of.state_dst);
         if (draw >= 0 && draw < of.num_draws && !is_finite(h, part)) states.mark(of.first_draw + draw);
-        return stop_behind(batch, of, stop.num_tokens, stop.write);
+        return next_stop(batch, of, stop.num_tokens, stop.write);
     }
 
     // A thread's pointers to the remaining tokens of a tile.

@@ -1,4 +1,4 @@
-// kernels/cuda/ops/states.h: owns the kernels' view of a step's sequences, their state rows and the logs behind these.
+// kernels/cuda/ops/states.h: owns the kernels' view of a step's sequences, their state rows and the logs.
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
@@ -26,11 +26,11 @@ struct KernelStates {
     int32_t layer;
     simt::Global<int32_t> faults;  // by logit row
     SIMT_FUNCTION simt::Global<float> row(int32_t row) const { return data.slice(row * row_floats, size); }
-    // N8: the state that the layer would continue from behind a drawing row is not finite.
+    // N8: the state that the layer would continue from after a drawing row is not finite.
     SIMT_FUNCTION void mark(int32_t logit_row) const { simt::atomic_min(faults, logit_row, layer); }
 };
 
-// A layer's part of the logs (DeviceLog). Entry i of a sequence is the token i tokens behind state_src: entries below
+// A layer's part of the logs (DeviceLog). Entry i of a sequence is the token i tokens after state_src: entries below
 // num_logged exist, and the step's tokens follow. When state_dst is written, the log starts at that point: entries stay
 // where they are, and a later step may overwrite the replayed ones.
 struct KernelLog {
@@ -68,7 +68,7 @@ SIMT_FUNCTION int32_t snapshot_at(const KernelBatch& batch, const DeviceSequence
     return of.num_logged + snapshot.length - of.first_position;
 }
 // The first stop after `done` tokens.
-SIMT_FUNCTION StateStop stop_behind(const KernelBatch& batch, const DeviceSequence& of, int32_t done, int32_t write) {
+SIMT_FUNCTION StateStop next_stop(const KernelBatch& batch, const DeviceSequence& of, int32_t done, int32_t write) {
     const int32_t num_known = of.num_logged + known_rows(of);
     StateStop stop = {done < num_known ? num_known : done + 1, write};
     if (write == of.first_write + of.num_writes) return stop;

@@ -86,7 +86,7 @@ struct TensorOfItems : TensorParameters {
             const simt::Shared<uint32_t> inputs = memory.slice(half * kInputWords, kInputWords);
             Sums acc = {};
             simt::wait_async<kRingStages - 2>();
-            simt::sync_block();  // all threads' inputs are there, and nobody reads those before any more
+            simt::sync_block();  // all threads' inputs have landed, and the previous ones are free
             half = 1 - half;
             fetch_inputs(next, memory.slice(half * kInputWords, kInputWords));
             SIMT_ONE_BY_ONE
@@ -99,7 +99,7 @@ struct TensorOfItems : TensorParameters {
                 if (stage + kRingStages == kStages) ahead = source_of(next);
                 if (stage + 1 == kStages) continue;
                 simt::wait_async<kRingStages - 2>();
-                simt::sync_warp();  // all lanes' copies are there, and nobody reads the stage before any more
+                simt::sync_warp();  // all lanes' copies have landed, and the previous stage is free
             }
             end_chunk(turn, next.item != turn.item, acc, total, arrived);
             turn = next;
@@ -231,9 +231,9 @@ struct TensorOfItems : TensorParameters {
     // Called after an item: true for the last arrival, to which all sums of the panel are visible.
     [[nodiscard]] SIMT_FUNCTION bool is_last(int32_t panel, const simt::Shared<int32_t>& arrived) const {
         const bool speaks = simt::thread_x() == 0 && simt::thread_y() == 0;
-        simt::sync_block();  // the whole item is there, and is released with the arrival
+        simt::sync_block();  // the item's sums are complete: the arrival releases them
         if (speaks) arrived[0] = simt::fetch_add(items.arrivals, panel, 1) + 1;
-        simt::sync_block();  // who knows of the arrivals knows of the sums
+        simt::sync_block();  // acquires the sums together with the arrivals
         if (arrived[0] < items.num_chunks) return false;
         if (speaks) items.arrivals[panel] = 0;
         return true;

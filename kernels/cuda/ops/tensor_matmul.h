@@ -71,7 +71,7 @@ struct TensorBlocks : TensorParameters {
         Sums total = {};
         Sums acc = {};
         for (int stage = 0; stage < kStages - 1; ++stage) {
-            const Coming first = coming(memory, stage);
+            const StageCopies first = stage_copies(memory, stage);
             for (int part = 0; part < kStageGroups; ++part) fetch_part(first, part);
             simt::commit_async();
         }
@@ -88,7 +88,7 @@ struct TensorBlocks : TensorParameters {
         if (!has_part) return;
         if constexpr (kHasChunks) end_chunk(total, acc);  // the last, partial chunk; +0 after a whole one
         // Recomputed: kept across the loop, the offsets would occupy registers
-        const int warp = simt::anew(simt::thread_y());
+        const int warp = simt::opaque(simt::thread_y());
         write_all(first_tile(warp), first_row(warp), kHasChunks ? total : acc);
     }
     SIMT_FUNCTION static int64_t first_tile(int warp) {
@@ -108,7 +108,7 @@ struct TensorBlocks : TensorParameters {
     }
 
     // The data of a stage that a thread copies, from the thread's offsets on.
-    struct Coming {
+    struct StageCopies {
         simt::Shared<uint32_t> to;
         int64_t weights;  // [block's tiles][stage's groups] of fragments: all threads copy two tiles at a time
         int tiles_left;   // of the block
@@ -121,7 +121,7 @@ struct TensorBlocks : TensorParameters {
     static_assert(kBlockRows == kStageGroups * kRowsAtOnce, "some rows in each part");
 
     // Returns nothing to copy for a stage that does not exist.
-    SIMT_FUNCTION Coming coming(const simt::Shared<uint32_t>& memory, int stage) const {
+    SIMT_FUNCTION StageCopies stage_copies(const simt::Shared<uint32_t>& memory, int stage) const {
         const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
         const int64_t group = int64_t{stage} * kStageGroups + simt::thread_y() % kStageGroups;
         const int64_t pair = int64_t{stage} * kStagePairs + thread % kRowVectors * 4;
@@ -133,7 +133,7 @@ struct TensorBlocks : TensorParameters {
                 pair < row_pairs() ? static_cast<int>(out.num_rows - row) : 0};
     }
     // Copies one of kStageGroups parts.
-    SIMT_FUNCTION void fetch_part(const Coming& of, int part) const {
+    SIMT_FUNCTION void fetch_part(const StageCopies& of, int part) const {
         const int thread = simt::thread_y() * simt::kWarpSize + simt::thread_x();
         SIMT_UNROLL
         for (int first = 0; first < kTileTurns; first += kStageGroups) {
@@ -159,7 +159,7 @@ struct TensorBlocks : TensorParameters {
         const int tile = simt::thread_y() % kOutputWarps * kWarpTiles;
         // load_matrices takes two tiles of 8 rows: the lower and the upper half of one group of each.
         const int row = simt::thread_y() / kOutputWarps * kWarpRows + lane / 16 * 8 + lane % 8;
-        const Coming next = coming(memory, number + kStages - 1);
+        const StageCopies next = stage_copies(memory, number + kStages - 1);
         SIMT_ONE_BY_ONE  // unrolled, the prefetched offsets would take registers from the sums
             for (int g = 0; g < kStageGroups; ++g) {
             fetch_part(next, g);

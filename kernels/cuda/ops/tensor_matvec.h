@@ -23,7 +23,7 @@ struct TensorMatvecOf : MatvecParts {
     static constexpr int kResidentBlocks = 2;
     // Weights, which no kernel writes, are prefetched while earlier kernels end
     static constexpr bool kDependent = true;
-    static constexpr int kPadding = 4;  // words behind a normed row: eight rows then lie in different banks
+    static constexpr int kPadding = 4;  // words after a normed row: eight rows then lie in different banks
     static constexpr int kInputWords = static_cast<int>(kMatvecNormRows * (kMatvecNormWidth / 2 + kPadding));
     static constexpr int kSharedBytes = kNormed ? kInputWords * 4 : 0;
     static constexpr int kSums = kWarps * simt::kMmaRows * kRows;

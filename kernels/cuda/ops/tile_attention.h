@@ -45,7 +45,7 @@ struct TensorAttendTile : AttendParameters {
     static constexpr int kPlaceWords = kTilePieces * kPieceStride;
     static constexpr int kSharedBytes = kTilePlaces * kPlaceWords * 4;
     static constexpr int kAhead = kTilePlaces - 1;
-    static constexpr int kLanesThatBring = kTilePieces / kWarps;
+    static constexpr int kProducerLanes = kTilePieces / kWarps;
     static constexpr int kQueryStride = kHeadDim / 2 + 4;  // words: eight rows lie in different banks
     using Ring = simt::Shared<uint32_t>;
 
@@ -101,11 +101,11 @@ struct TensorAttendTile : AttendParameters {
     // One lane per piece. Copies whole pieces; positions that no row sees are never read. n: number among the item's
     // fills, which start at `first_fill`.
     SIMT_FUNCTION void bring(const AttendItem& item, int first_fill, int n, const Memory& memory) const {
-        const int piece = simt::thread_y() * kLanesThatBring + simt::thread_x();
-        if (n >= 2 * item.num_tiles() || simt::thread_x() >= kLanesThatBring) return;
+        const int piece = simt::thread_y() * kProducerLanes + simt::thread_x();
+        if (n >= 2 * item.num_tiles() || simt::thread_x() >= kProducerLanes) return;
         const int fill = first_fill + n;
         const int place = fill % kTilePlaces;
-        memory.empty[place].wait((fill / kTilePlaces + 1) % 2);  // before the first turn it is free
+        memory.empty[place].wait((fill / kTilePlaces + 1) % 2);  // before its first use it is free
         const int32_t position = n / 2 * kTile + piece / kPiecesOfPage * kUsualBlockSize;  // in the run
         if (position >= item.num_visible) {
             memory.full[place].arrive();
@@ -347,7 +347,7 @@ struct TensorAttendTile : AttendParameters {
         SIMT_UNROLL
         for (int d = 0; d < kDimGroups; ++d) {
             float acc[2][4] = {};
-            const int left = simt::anew(seen - kPiecePositions * part_of_lane());
+            const int left = simt::opaque(seen - kPiecePositions * part_of_lane());
             SIMT_UNROLL
             for (int g = 0; g < kGroups; ++g) {
                 uint32_t two[kPiecePositions];  // two dims of each position

@@ -94,7 +94,7 @@ SIMT_FUNCTION void wait_at_least(const View<int32_t>& view, int64_t i, int32_t v
     }
 }
 
-SIMT_FUNCTION int32_t anew(int32_t value) {
+SIMT_FUNCTION int32_t opaque(int32_t value) {
     asm volatile("" : "+r"(value));
     return value;
 }

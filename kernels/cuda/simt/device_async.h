@@ -116,13 +116,13 @@ SIMT_FUNCTION void release_next() {
 #endif
 }
 template <int kRegisters>
-SIMT_FUNCTION void take_registers() {
+SIMT_FUNCTION void setmaxnreg_inc() {
 #if SIMT_WARPGROUPS
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
 template <int kRegisters>
-SIMT_FUNCTION void give_registers() {
+SIMT_FUNCTION void setmaxnreg_dec() {
 #if SIMT_WARPGROUPS
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif

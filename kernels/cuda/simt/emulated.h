@@ -45,7 +45,7 @@ LaunchLimits limits_of() {
     limits.large_bytes = 0;
     if constexpr (requires { Kernel::kSharedBytes; }) limits.large_bytes = Kernel::kSharedBytes;
     if constexpr (requires { Kernel::kDependent; }) limits.is_dependent = Kernel::kDependent;
-    if constexpr (requires { Kernel::kBlocksMeet; }) limits.blocks_meet = Kernel::kBlocksMeet;
+    if constexpr (requires { Kernel::kCooperative; }) limits.is_cooperative = Kernel::kCooperative;
     return limits;
 }
 
@@ -294,7 +294,7 @@ inline int32_t fetch_add(const View<int32_t>& view, int64_t i, int32_t value) {
     return there;
 }
 inline void wait_at_least(const View<int32_t>& view, int64_t i, int32_t value, Place where = Place::current()) {
-    if (Emulator::current().passes_over("wait_at_least", where)) return;
+    if (Emulator::current().is_skipped("wait_at_least", where)) return;
     const std::byte* bytes = view.bytes(i, 1);
     const std::function<bool()> is_there = [bytes, value] {
         int32_t now = value;
@@ -305,7 +305,7 @@ inline void wait_at_least(const View<int32_t>& view, int64_t i, int32_t value, P
     view.acquire(i, value);
 }
 
-inline int32_t anew(int32_t value) { return value; }
+inline int32_t opaque(int32_t value) { return value; }
 
 template <typename T>
 Four<T> load4(const Global<const T>& view, int64_t i) {

@@ -90,11 +90,11 @@ inline void named_barrier(int id, int num_threads, Place where = Place::current(
 inline void wait_previous(Place where = Place::current()) { Emulator::current().wait_previous(where); }
 inline void release_next() {}  // no effect: the emulator runs kernels one after another
 template <int kRegisters>
-void take_registers() {
+void setmaxnreg_inc() {
     static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
 }
 template <int kRegisters>
-void give_registers() {
+void setmaxnreg_dec() {
     static_assert(kRegisters % 8 == 0 && kRegisters >= 24 && kRegisters <= 256);
 }
 
@@ -166,7 +166,8 @@ public:
 
     float operator[](int i) const {
         held_.look("sums are read");
-        if (!begun_[i]) Emulator::current().found(FindingKind::kUninitialised, "sums that nobody has begun are read");
+        if (!begun_[i])
+            Emulator::current().found(FindingKind::kUninitialised, "sums are read before a multiplication writes them");
         return sums_[i];
     }
     void set(int i, float value) {

@@ -29,7 +29,7 @@ bool knows_of_block(const Moment& before, const Now& now) {
 // Whether readers share a list: those of a block, and of all resident blocks if they wait for each other.
 bool are_listed(const Moment& last, const Now& now, bool blocks_share) {
     if (last.launch != now.launch) return false;
-    return last.block == now.block || (blocks_share && now.knowledge != nullptr && now.knowledge->blocks_meet);
+    return last.block == now.block || (blocks_share && now.knowledge != nullptr && now.knowledge->is_cooperative);
 }
 
 // Whether `before` happens before `now` (M2); the most frequent case comes first.

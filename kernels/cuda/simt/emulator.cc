@@ -15,7 +15,7 @@
 namespace verbatim::simt {
 namespace {
 
-constexpr int64_t kMaxAlike = 4;  // findings reported per kernel and kind
+constexpr int64_t kMaxFindingsPerKind = 4;  // findings reported per kernel and kind
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr int32_t kMaxThreads = 1024;
 constexpr int64_t kStaticSharedBytes = 48 << 10;  // per block, for arrays of static size
@@ -142,7 +142,7 @@ void Emulator::count_access(const Memory& memory, size_t offset, size_t num_byte
                    .is_shared = memory.life() == Memory::Life::kBlock,
                    .is_store = is_store},
                   // Threads of concurrently resident blocks need distinct numbers.
-                  limits_.blocks_meet ? block_index_ * kMaxThreads + running_->index : running_->index);
+                  limits_.is_cooperative ? block_index_ * kMaxThreads + running_->index : running_->index);
 }
 
 // --- launches
@@ -165,7 +165,7 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
     if (schedule_ == Schedule::kRandom) {
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[prng_.below(i)]);
     }
-    if (limits.blocks_meet) {
+    if (limits.is_cooperative) {
         run_together(order, kernel);
     } else {
         for (const int32_t i : order) {
@@ -188,7 +188,7 @@ void Emulator::check_limits() {
     static_arrays_.clear();
     released_.clear();
     const int64_t num_blocks = int64_t{grid_size_.x} * grid_size_.y * grid_size_.z;
-    if (limits_.blocks_meet && limits_.most_blocks >= 0 && num_blocks > limits_.most_blocks) {
+    if (limits_.is_cooperative && limits_.most_blocks >= 0 && num_blocks > limits_.most_blocks) {
         found_in_launch(FindingKind::kLaunchLimit,
                         fmt::format("{} blocks wait for each other, and the device holds {} at once", num_blocks,
                                     limits_.most_blocks));
@@ -227,8 +227,8 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
         threads_[i]->async = {};
     }
     barriers_.clear();
-    has_knowledge_ = false;
-    if (limits_.blocks_meet) know();
+    uses_clocks_ = false;
+    if (limits_.is_cooperative) enable_clocks();
 }
 
 void Emulator::begin_block(int32_t block, const std::function<void()>& kernel) {
@@ -242,7 +242,7 @@ void Emulator::run_block() {
     while (true) {
         (void)advance();
         if (is_over()) break;
-        give_up();
+        report_deadlock();
     }
     end_block();
 }
@@ -338,13 +338,13 @@ void Emulator::go_on(EmulatedThread& thread) {
 }
 
 void Emulator::sync_block(Place where) {
-    if (passes_over("sync_block", where)) return;
+    if (is_skipped("sync_block", where)) return;
     running_->where = where;
     wait(EmulatedThread::State::kAtBlock);
 }
 
 void Emulator::sync_warp(uint32_t mask, Place where) {
-    if (passes_over("sync_warp", where)) return;
+    if (is_skipped("sync_warp", where)) return;
     running_->operation = WarpOperation::kBarrier;
     running_->function = nullptr;
     running_->mask = mask;
@@ -398,7 +398,7 @@ bool Emulator::release_block() {
     Knowledge joint;
     for (const auto& thread : all) {
         joint.unsafe_from = std::max(joint.unsafe_from, thread->moment.unsafe_from);
-        if (has_knowledge_) joint.join(thread->async.knowledge);
+        if (uses_clocks_) joint.join(thread->async.knowledge);
     }
     for (const auto& thread : all) {
         ++thread->moment.block_epoch;
@@ -409,8 +409,8 @@ bool Emulator::release_block() {
 }
 
 // Deadlock: the kernel would hang. Reports it once and then releases all waiting threads.
-void Emulator::give_up() {
-    if (!found_divergence() && !give_up_async()) {
+void Emulator::report_deadlock() {
+    if (!found_divergence() && !report_async_deadlock()) {
         const auto waits_at = [&](EmulatedThread::State state) {
             return [state](const auto& thread) { return thread->state == state; };
         };
@@ -440,7 +440,7 @@ void Emulator::give_up() {
 void Emulator::commit_copies() { running_->copy_groups.push_back(std::exchange(running_->open_copies, {})); }
 
 void Emulator::wait_copies(size_t num_pending, Place where) {
-    if (passes_over("wait_async", where)) return;
+    if (is_skipped("wait_async", where)) return;
     auto& groups = running_->copy_groups;
     while (groups.size() > num_pending) {
         for (const auto& copy : groups.front()) copy();
@@ -459,7 +459,7 @@ void Emulator::found_in_launch(FindingKind kind, const std::string& what) {
 
 void Emulator::found(FindingKind kind, const std::string& what) {
     int64_t& count = num_found_[{kernel_name_, kind}];
-    if (++count > kMaxAlike) return;
+    if (++count > kMaxFindingsPerKind) return;
     findings_.push_back({kind,
                          fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_, block_position_.x,
                                      block_position_.y, block_position_.z, running_->position.x, running_->position.y,

@@ -84,7 +84,7 @@ struct LaunchLimits {
     int32_t most_threads = 1024;  // launch bounds: threads per block
     int64_t large_bytes = -1;     // size of SIMT_LARGE_SHARED; -1: not declared
     bool is_dependent = false;    // the kernel may start before earlier kernels have ended
-    bool blocks_meet = false;     // its blocks wait for each other: all are resident at once
+    bool is_cooperative = false;  // its blocks wait for each other: all are resident at once
     int64_t most_blocks = -1;     // most resident blocks; -1: unlimited
 };
 
@@ -209,7 +209,7 @@ public:
     void wait_copies(size_t num_pending, Place where);
     void found(FindingKind kind, const std::string& what);
     // The running thread reaches a barrier or a wait at this place. True: skip it.
-    bool passes_over(const char* what, Place where) { return ordering_ && ordering_->meets(what, where); }
+    bool is_skipped(const char* what, Place where) { return ordering_ && ordering_->meets(what, where); }
 
     // Agents: asynchronous operations (simt/emulator_async.cc). `where`: the requesting call.
     EmulatedBarrier& barrier(const void* key, int32_t i);
@@ -288,13 +288,13 @@ private:
     void find_divergence_at_block();
     bool found_divergence();
     bool release_block();
-    void give_up();
+    void report_deadlock();
     void found_in_launch(FindingKind kind, const std::string& what);
     void check_limits();
     void check_block_end();
     // simt/emulator_async.cc
-    void know();
-    void make_known(EmulatedThread& thread);
+    void enable_clocks();
+    void publish_clock(EmulatedThread& thread);
     void learn(EmulatedThread& thread, const Knowledge& knowledge);
     void share(EmulatedThread& thread, const Knowledge& joint);
     Now agent(int32_t number, uint32_t epoch);
@@ -303,7 +303,7 @@ private:
     bool release_barriers();
     bool release_named();
     bool release_groups();
-    bool give_up_async();
+    bool report_async_deadlock();
     void wait(EmulatedThread::State state);
 
     Schedule schedule_;
@@ -324,7 +324,7 @@ private:
     int64_t static_bytes_ = 0;             // of static shared memory
     std::set<const void*> static_arrays_;  // in this launch
     std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers_;
-    bool has_knowledge_ = false;  // this block uses vector clocks
+    bool uses_clocks_ = false;  // this block uses vector clocks
     struct Released {
         int32_t value;
         std::map<int32_t, BlockKnowledge> blocks;

@@ -17,8 +17,8 @@ namespace {
 using State = EmulatedThread::State;
 
 // Agent numbers from kFirstAgent on: one for each barrier, each multiplying warp, and each storing thread.
-constexpr int32_t kMostBarriers = 256;
-constexpr int32_t kFirstMultiplying = kFirstAgent + kMostBarriers;
+constexpr int32_t kMaxBarriers = 256;
+constexpr int32_t kFirstMultiplying = kFirstAgent + kMaxBarriers;
 constexpr int32_t kFirstStoring = kFirstMultiplying + 32;
 
 std::string text_of(Place where) {
@@ -31,18 +31,18 @@ std::string text_of(Place where) {
 // --- vector clocks
 
 // From now on the block's threads keep vector clocks.
-void Emulator::know() {
-    if (has_knowledge_) return;
-    has_knowledge_ = true;
+void Emulator::enable_clocks() {
+    if (uses_clocks_) return;
+    uses_clocks_ = true;
     for (int32_t i = 0; i < num_threads_; ++i) {
-        threads_[i]->async.knowledge.blocks_meet = limits_.blocks_meet;
+        threads_[i]->async.knowledge.is_cooperative = limits_.is_cooperative;
         threads_[i]->moment.knowledge = &threads_[i]->async.knowledge;
     }
 }
 
 // Brings the thread's clock up to date with its own actions, so that it can be joined by others.
-void Emulator::make_known(EmulatedThread& thread) {
-    know();
+void Emulator::publish_clock(EmulatedThread& thread) {
+    enable_clocks();
     VectorClock& known = thread.async.knowledge.known;
     const int32_t first = thread.index / kWarpSize * kWarpSize;
     for (int32_t lane = 0; lane < kWarpSize; ++lane) {
@@ -54,18 +54,18 @@ void Emulator::make_known(EmulatedThread& thread) {
 
 void Emulator::learn(EmulatedThread& thread, const Knowledge& knowledge) {
     thread.moment.unsafe_from = std::max(thread.moment.unsafe_from, knowledge.unsafe_from);
-    if (has_knowledge_) thread.async.knowledge.join(knowledge);
+    if (uses_clocks_) thread.async.knowledge.join(knowledge);
 }
 
 // REQUIRES: `joint` has joined the thread's clock.
 void Emulator::share(EmulatedThread& thread, const Knowledge& joint) {
     thread.moment.unsafe_from = std::max(thread.moment.unsafe_from, joint.unsafe_from);
-    if (has_knowledge_) thread.async.knowledge = joint;
+    if (uses_clocks_) thread.async.knowledge = joint;
 }
 
 // An agent of the running thread: it starts with the thread's clock.
 Now Emulator::agent(int32_t number, uint32_t epoch) {
-    know();
+    enable_clocks();
     Now now = running_->moment;
     now.thread = number;
     now.warp_epoch = epoch;
@@ -73,14 +73,14 @@ Now Emulator::agent(int32_t number, uint32_t epoch) {
 }
 
 void Emulator::fence_async() {
-    make_known(*running_);
+    publish_clock(*running_);
     Knowledge& knowledge = running_->async.knowledge;
     knowledge.fenced = knowledge.known;  // K3
     knowledge.fenced_blocks = std::max(knowledge.fenced_blocks, running_->moment.block_epoch);
 }
 
 void Emulator::wait_previous(Place where) {
-    if (passes_over("wait_previous", where)) return;
+    if (is_skipped("wait_previous", where)) return;
     running_->moment.unsafe_from = launch_;
     waits_for_previous_ = true;
 }
@@ -90,14 +90,14 @@ void Emulator::wait_previous(Place where) {
 EmulatedBarrier& Emulator::barrier(const void* key, int32_t i) {
     const auto [place, fresh] = barriers_.try_emplace({key, i});
     if (fresh) {
-        CHECK_LE(barriers_.size(), size_t{kMostBarriers});
+        CHECK_LE(barriers_.size(), size_t{kMaxBarriers});
         place->second.agent = kFirstAgent + static_cast<int32_t>(barriers_.size()) - 1;
     }
     return place->second;
 }
 
 void Emulator::barrier_init(EmulatedBarrier& barrier, int32_t arrivals, Place where) {
-    know();
+    enable_clocks();
     CHECK_GE(arrivals, 1);
     if (barrier.wanted != 0) {
         found(FindingKind::kBarrierUse, fmt::format("a barrier is initialised again ({})", text_of(where)));
@@ -119,13 +119,13 @@ bool Emulator::is_usable(const EmulatedBarrier& barrier, Place where) {
 }
 
 void Emulator::barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, Place where) {
-    know();
+    enable_clocks();
     if (!is_usable(barrier, where)) return;
     if (barrier.arrivals == barrier.wanted) {
         return found(FindingKind::kBarrierUse, fmt::format("phase {} of a barrier has all its {} arrivals already ({})",
                                                            barrier.phase, barrier.wanted, text_of(where)));
     }
-    make_known(*running_);
+    publish_clock(*running_);
     barrier.arriving.join(running_->async.knowledge);
     barrier.expected_bytes += expected_bytes;
     ++barrier.arrivals;
@@ -135,8 +135,8 @@ void Emulator::barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, 
 
 // Phase n is complete when the parity of the current phase differs from n's; the phase before phase 0 has parity 1.
 void Emulator::barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where) {
-    if (passes_over("wait", where)) return;
-    know();
+    if (is_skipped("wait", where)) return;
+    enable_clocks();
     if (!is_usable(barrier, where)) return;
     const int64_t runs = barrier.phase;
     const int64_t wanted = (runs & 1) == int64_t{parity & 1} ? runs : runs - 1;
@@ -189,7 +189,7 @@ bool Emulator::release_barriers() {
 // --- copies
 
 Now Emulator::copying(EmulatedBarrier& barrier, Place where) {
-    know();
+    enable_clocks();
     if (is_usable(barrier, where) && !is_fenced(barrier.initialised, agent(barrier.agent, barrier.phase))) {
         found(FindingKind::kMissingFence,
               fmt::format("a copy signals a barrier with no fence_async() between it and its "
@@ -215,7 +215,7 @@ void Emulator::commit_stores() {
 }
 
 void Emulator::wait_stores(size_t num_pending, Place where) {
-    if (passes_over("wait_bulk", where)) return;
+    if (is_skipped("wait_bulk", where)) return;
     ThreadAsync& async = running_->async;
     while (async.store_groups.size() > num_pending) {
         for (const auto& store : async.store_groups.front()) store();
@@ -243,8 +243,8 @@ void Emulator::check_block_end() {
 // --- named barriers
 
 void Emulator::named_barrier(int32_t named, int32_t num_threads, Place where) {
-    if (passes_over("named_barrier", where)) return;
-    know();
+    if (is_skipped("named_barrier", where)) return;
+    enable_clocks();
     CHECK(named >= 1 && named <= 15, "named barrier {}: there are 1 to 15", named);
     CHECK(num_threads > 0 && num_threads % kWarpSize == 0, "a named barrier of {} threads", num_threads);
     running_->named = named;
@@ -271,7 +271,7 @@ bool Emulator::release_named() {
         Knowledge joint;
         for (EmulatedThread* thread : threads) {
             go_on(*thread);
-            make_known(*thread);
+            publish_clock(*thread);
             joint.join(thread->async.knowledge);
         }
         for (EmulatedThread* thread : threads) share(*thread, joint);
@@ -314,8 +314,8 @@ Now Emulator::multiplying() {
 
 // The oldest groups except for the last num_pending are complete for this warp.
 void Emulator::wait_multiplications(uint32_t num_pending, Place where) {
-    if (passes_over("wait_multiply", where)) return;
-    know();
+    if (is_skipped("wait_multiply", where)) return;
+    enable_clocks();
     ThreadAsync& async = running_->async;
     if (async.groups > num_pending) async.done = std::max(async.done, async.groups - num_pending);
     async.knowledge.known.raise(kFirstMultiplying + running_->index / kWarpSize, async.done + 1);
@@ -324,7 +324,7 @@ void Emulator::wait_multiplications(uint32_t num_pending, Place where) {
 // --- deadlocks
 
 // Reports the first thread that waits in one of these operations, once.
-bool Emulator::give_up_async() {
+bool Emulator::report_async_deadlock() {
     const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
     auto found_at = std::ranges::find_if(
         all, [](const auto& thread) { return thread->state == State::kAtGroup || thread->state == State::kAtNamed; });

@@ -15,7 +15,7 @@ namespace verbatim::simt {
 void Emulator::change_block(ParkedBlock& parked) {
     std::swap(shared_, parked.shared);
     std::swap(barriers_, parked.barriers);
-    std::swap(has_knowledge_, parked.has_knowledge);
+    std::swap(uses_clocks_, parked.has_knowledge);
     std::swap(block_position_, parked.position);
     std::swap(block_index_, parked.index);
     std::swap(cursor_, parked.cursor);
@@ -45,7 +45,7 @@ void Emulator::run_together(std::span<const int32_t> order, const std::function<
         for (ParkedBlock& block : blocks) {
             change_block(block);
             const bool waits = !is_over();
-            if (waits) give_up();
+            if (waits) report_deadlock();
             change_block(block);
             if (waits) break;
         }
@@ -65,10 +65,10 @@ void Emulator::end_fibers(ParkedBlock& parked) {
 }
 
 void Emulator::wait_for_value(const std::function<bool()>& is_there, Place where) {
-    if (!limits_.blocks_meet && grid_size_.x * grid_size_.y * grid_size_.z > 1) {
+    if (!limits_.is_cooperative && grid_size_.x * grid_size_.y * grid_size_.z > 1) {
         found(FindingKind::kLaunchLimit,
               fmt::format("a block waits for another one, which need not be there: the kernel does not say "
-                          "kBlocksMeet (line {})",
+                          "kCooperative (line {})",
                           where.line()));
     }
     if (is_there()) return;
@@ -89,7 +89,7 @@ bool Emulator::release_values() {
 }
 
 void Emulator::release_at(const Memory& memory, size_t offset, int32_t value, bool replaces) {
-    make_known(*running_);
+    publish_clock(*running_);
     std::vector<Released>& released = released_[{&memory, offset}];
     Released now{value, {}};
     if (!replaces && !released.empty()) now.blocks = released.back().blocks;
@@ -100,7 +100,7 @@ void Emulator::release_at(const Memory& memory, size_t offset, int32_t value, bo
 }
 
 void Emulator::acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least) {
-    know();
+    enable_clocks();
     const std::vector<Released>& released = released_[{&memory, offset}];
     if (released.empty()) return;
     const auto enough =

@@ -89,7 +89,7 @@ void Emulator::join_lanes(int32_t warp, uint32_t mask) {
         if ((mask >> i & 1U) == 0) continue;
         const EmulatedThread& lane = *threads_[first + i];
         joint.unsafe_from = std::max(joint.unsafe_from, lane.moment.unsafe_from);
-        if (has_knowledge_) joint.join(lane.async.knowledge);
+        if (uses_clocks_) joint.join(lane.async.knowledge);
     }
     for (int32_t i = 0; i < kWarpSize; ++i) {
         if ((mask >> i & 1U) != 0) share(*threads_[first + i], joint);

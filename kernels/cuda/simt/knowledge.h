@@ -73,14 +73,14 @@ struct Knowledge {
     uint32_t fenced_blocks = 0;                // writes before that many barriers of the block are fenced too
     uint32_t unsafe_from = 0;                  // launches from this one up to the current may still run
     std::map<int32_t, BlockKnowledge> others;  // by block
-    bool blocks_meet = false;  // the launch's blocks are resident together, and readers of all blocks are listed
+    bool is_cooperative = false;  // the launch's blocks are resident together, and readers of all blocks are listed
     void join(const Knowledge& other) {
         for (const auto& [block, knowledge] : other.others) others[block].join(knowledge);
         known.join(other.known);
         fenced.join(other.fenced);
         fenced_blocks = std::max(fenced_blocks, other.fenced_blocks);
         unsafe_from = std::max(unsafe_from, other.unsafe_from);
-        blocks_meet |= other.blocks_meet;
+        is_cooperative |= other.is_cooperative;
     }
 };
 

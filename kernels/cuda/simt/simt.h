@@ -22,7 +22,7 @@
 //   sync_warp(mask)             the mask's lanes; orders their accesses
 //   shuffle_down / shuffle_xor (mask, value, lanes)      every lane of the mask takes part; orders nothing else
 //   ballot(mask, mine)          a bit for each lane of the mask with `mine`, in each of them; orders nothing else
-//   anew(value)                 the value, opaque to the compiler: expressions of it are computed where they stand
+//   opaque(value)               the value, opaque to the compiler: expressions of it are computed where they stand
 //                               instead of kept in registers
 //   load4(view, i), store4(view, i, four)     four elements at once; i is a multiple of 4
 //   copy_async(to, i, from, j, count), copy4_async(to, i, from, j, there), commit_async(), wait_async<N>()
@@ -36,7 +36,7 @@
 //                               that any block released happens after the release; fetch_add does both and returns the
 //                               old value
 //   wait_at_least(view, i, value)     spins until the element has at least this value, and acquires it: for blocks that
-//                               wait for each other, in a kernel with static constexpr bool kBlocksMeet = true, whose
+//                               wait for each other, in a kernel with static constexpr bool kCooperative = true, whose
 //                               blocks are all resident
 //
 // Hopper only (compute capability 9.0):
@@ -61,7 +61,7 @@
 //   multiply_fence()            between a thread's accesses to a fragment or sums, and the multiplication
 //   commit_multiply(), wait_multiply<N>()         until the wait, no thread may read the sums, change the fragment or
 //                               write to the tile; a wait covers the warp's own part
-//   take_registers<N>(), give_registers<N>()      setmaxnreg: a warpgroup's threads have N registers from now on
+//   setmaxnreg_inc<N>(), setmaxnreg_dec<N>()      a warpgroup's threads have N registers from now on
 //   wait_previous(), release_next()     programmatic dependent launch, in a kernel with static constexpr bool
 //                               kDependent = true, which may start before earlier kernels have ended: wait for their
 //                               end; allow the next kernel to start

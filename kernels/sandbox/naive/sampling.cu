@@ -69,7 +69,7 @@ struct Sampling {
         if (row >= logits.num_rows) return;
         const verbatim_draw draw = draw_of(row);
         const auto l = workspace.slice(row * logits.width, logits.width);
-        uint64_t first = 0;  // lowest key
+        uint64_t first = 0;  // lowest kept key
         float max = 0.0F;
         for (int64_t id = 0; id < logits.width; ++id) {
             float value = logits.data[logits.at(row, id)];

@@ -12,9 +12,9 @@ using verbatim::reference::fma_f32;
 using verbatim::reference::softplus_f32;
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kChunk = 16;   // the contract's; as many vectors stay in registers
-constexpr int64_t kTokens = 32;  // per block, that pass over a chunk
-constexpr int kSideBySide = 4;   // tokens whose sums are interleaved
+constexpr int64_t kChunk = 16;         // the contract's; as many vectors stay in registers
+constexpr int64_t kTokens = 32;        // per block, that pass over a chunk
+constexpr int kInterleavedTokens = 4;  // tokens whose sums are interleaved
 
 using Vector = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(sizeof(float)), may_alias));
 
@@ -109,8 +109,8 @@ void scan_chunk(const Head& of, const Block& block, int64_t n, int64_t count, Ve
         h[i] = *reinterpret_cast<const Vector*>(block.from + at + i * op.head_dim);
     }
     int64_t row = block.begin;
-    for (; row + kSideBySide <= block.end; row += kSideBySide) {
-        scan_tokens<kSideBySide>(of, row, block.channel, n, count, h, totals + row - block.begin);
+    for (; row + kInterleavedTokens <= block.end; row += kInterleavedTokens) {
+        scan_tokens<kInterleavedTokens>(of, row, block.channel, n, count, h, totals + row - block.begin);
     }
     for (; row < block.end; ++row) scan_tokens<1>(of, row, block.channel, n, count, h, totals + row - block.begin);
 #pragma GCC unroll 16

@@ -75,7 +75,7 @@ TEST(EmulatedBlocks, WhoAcquiresWhatAnotherReleasedComesAfterIt) {
 // All blocks write, wait for all, read all, and, when all have, write again.
 struct Rounds {
     enum class Flaw : uint8_t { kNone, kNotAwaited, kWrittenEarly, kNeverCounted };
-    static constexpr bool kBlocksMeet = true;
+    static constexpr bool kCooperative = true;
     Global<int32_t> values, count, out;
     Flaw flaw;
     void operator()() const {
@@ -104,8 +104,8 @@ TEST(EmulatedBlocks, ThatWaitForEachOtherAreThereAtOnce) {
     for (const Schedule schedule : schedules()) {
         const auto run = [schedule](Emulator& emulator, Flaw flaw, int64_t most_blocks, bool says_so = true) {
             LaunchLimits limits = limits_of<Rounds>();
-            EXPECT_TRUE(limits.blocks_meet);
-            limits.blocks_meet = says_so;
+            EXPECT_TRUE(limits.is_cooperative);
+            limits.is_cooperative = says_so;
             limits.most_blocks = most_blocks;
             const Global<int32_t> out = zeros(emulator, 256);
             const Rounds kernel{zeros(emulator, 4), zeros(emulator, 1), out, flaw};
@@ -126,7 +126,7 @@ TEST(EmulatedBlocks, ThatWaitForEachOtherAreThereAtOnce) {
         run(many, Flaw::kNone, 3);
         expect_among(many, FindingKind::kLaunchLimit, "4 blocks wait for each other, and the device holds 3 at once");
         run(alone, Flaw::kNone, -1, false);
-        expect_among(alone, FindingKind::kLaunchLimit, "the kernel does not say kBlocksMeet");
+        expect_among(alone, FindingKind::kLaunchLimit, "the kernel does not say kCooperative");
     }
 }
 

@@ -78,7 +78,7 @@ TEST(TensorSelfTest, WarpgroupsThatDifferAreLeftOutAndSaidSo) {
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator, {.num_self_test_tiles = kEmulatedSelfTestTiles});
     EXPECT_TRUE(device->computes_in(Profile::kTensorSm90));
-    EXPECT_FALSE(device->multiplies_by_groups());
+    EXPECT_FALSE(device->uses_wgmma());
     EXPECT_FALSE(device->attends_by_tiles(Profile::kTensorSm90, {4, 2, 64, 1.0F}, 16));
     EXPECT_NE(device->description().find("; tensor.sm90 by mma.sync alone, no warpgroups: in the self-test, by wgmma "),
               std::string::npos)
