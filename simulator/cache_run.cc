@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/scheduler/snapshots.h"
 #include "traces/requests.h"
 
 namespace verbatim {
@@ -45,8 +46,9 @@ private:
     [[nodiscard]] bool fits_empty_cache(int64_t num_resident) const;
     std::optional<SequenceMemory> admit(const TokenSeq& prompt, int64_t num_resident, LookupResult& found);
     std::optional<SequenceMemory> attach(const LookupResult& found, int64_t num_resident);
-    std::vector<int64_t> snapshot_lengths(const ChatRequest& request, int64_t num_prompt_tokens) const;
-    void snapshot(const ConversationKey& key, const SequenceMemory& memory, const TokenSeq& prompt, int64_t length);
+    std::vector<Snapshot> snapshots_of(const ChatRequest& request, int64_t num_prompt_tokens, int64_t branch) const;
+    void snapshot(const ConversationKey& key, const SequenceMemory& memory, const TokenSeq& prompt,
+                  const Snapshot& snapshot);
 
     CacheRunConfig config_;
     const traces::Trace& trace_;
@@ -67,8 +69,9 @@ void CacheRun::serve(RowIndex index) {
     times.outcome = RowOutcome::kRejected;
     const int64_t num_resident = prompt.size() + std::max<int64_t>(num_output - 1, 0);
     const ConversationKey& key = request.conversation;
-    LookupResult found = cache_.lookup(
-        {.key = key, .tokens = prompt, .use_cache = config_.use_cache && request.use_cache, .numerics_id = kNumerics});
+    const LookupQuery query{
+        .key = key, .tokens = prompt, .use_cache = config_.use_cache && request.use_cache, .numerics_id = kNumerics};
+    LookupResult found = cache_.lookup(query);
     const bool fits =
         !prompt.empty() && prompt.size() + num_output <= config_.max_model_len && fits_empty_cache(num_resident);
     auto memory = fits ? admit(prompt, num_resident, found) : std::nullopt;
@@ -77,8 +80,9 @@ void CacheRun::serve(RowIndex index) {
         return;
     }
     memory->last_step = step_;
-    for (const int64_t length : snapshot_lengths(request, prompt.size())) {
-        if (length > found.length) snapshot(key, *memory, prompt, length);
+    const int64_t branch = cache_.observe(query, found, *memory);
+    for (const Snapshot& at : snapshots_of(request, prompt.size(), branch)) {
+        if (at.length > found.length) snapshot(key, *memory, prompt, at);
     }
     TokenSeq resident = prompt;
     const TokenSeq output = store_.derive(traces::output_space(index), 0, num_output);
@@ -95,7 +99,7 @@ void CacheRun::serve(RowIndex index) {
 
 // Evicting for a request that cannot fit would empty the cache without use.
 bool CacheRun::fits_empty_cache(int64_t num_resident) const {
-    return cache_.kv().blocks_for(num_resident) <= cache_.kv().pool().num_units();
+    return !cache_.kv().enabled() || cache_.kv().blocks_for(num_resident) <= cache_.num_affordable_blocks(1);
 }
 
 // As in the scheduler: when only the head itself blocks the admission, the lookup is a miss.
@@ -119,34 +123,28 @@ std::optional<SequenceMemory> CacheRun::attach(const LookupResult& found, int64_
     return memory;
 }
 
-// The positions at which the engine's scheduler publishes: the prompt's head, the first message's end and the newest
-// other ones; or the single position of a block cache.
-std::vector<int64_t> CacheRun::snapshot_lengths(const ChatRequest& request, int64_t num_prompt_tokens) const {
-    if (config_.cache.lookup == LookupMode::kBlocks && config_.cache.has_state) {
-        const int64_t kept = kept_block_prefix(num_prompt_tokens, config_.cache.pools.block_size);
-        return kept > 0 ? std::vector{kept} : std::vector<int64_t>{};
-    }
-    std::vector<int64_t> lengths;
+// The positions at which the engine's scheduler publishes.
+std::vector<Snapshot> CacheRun::snapshots_of(const ChatRequest& request, int64_t num_prompt_tokens,
+                                             int64_t branch) const {
+    std::vector<int64_t> message_ends;
     int64_t end = 0;
     for (const Message& message : request.messages) {
         end += message.tokens.size();
-        if (message.checkpoint && end < num_prompt_tokens - 1 && request.input == InputKind::kHistory)
-            lengths.push_back(end);
+        if (message.checkpoint && request.input == InputKind::kHistory) message_ends.push_back(end);
     }
-    const auto too_many = static_cast<std::ptrdiff_t>(lengths.size()) - config_.max_checkpoints;
-    const std::ptrdiff_t keep_first = config_.max_checkpoints > 0 ? 1 : 0;
-    if (too_many > 0) lengths.erase(lengths.begin() + keep_first, lengths.begin() + keep_first + too_many);
-    if (num_prompt_tokens > 1) lengths.push_back(num_prompt_tokens - 1);
-    return lengths;
+    return choose_snapshots({.message_ends = message_ends,
+                             .num_prompt_tokens = num_prompt_tokens,
+                             .branch = branch,
+                             .max_checkpoints = config_.max_checkpoints},
+                            config_.cache);
 }
 
 void CacheRun::snapshot(const ConversationKey& key, const SequenceMemory& memory, const TokenSeq& prompt,
-                        int64_t length) {
+                        const Snapshot& snapshot) {
     (void)cache_.make_room({.state_rows = 1}, {.spare_proven = true});
-    auto pending = cache_.snapshot(memory, prompt.slice(0, length));
+    auto pending = cache_.snapshot(memory, prompt.slice(0, snapshot.length));
     if (!pending) return;
-    const HeadKind kind = length == prompt.size() - 1 ? HeadKind::kPrompt : HeadKind::kCheckpoint;
-    cache_.publish({key, kind, kNumerics, *std::move(pending)}, {});
+    cache_.publish({key, snapshot.kind, kNumerics, *std::move(pending)}, {});
 }
 
 // False, without changes: a fork to an existing conversation, which the ledger refuses.

@@ -63,6 +63,7 @@ private:
 
 std::unique_ptr<EvictionPolicy> make_eviction_policy(EvictionChoice choice, const HeadWorth& worth) {
     switch (choice) {
+        case EvictionChoice::kValue: return std::make_unique<ValueEviction>();
         case EvictionChoice::kLru: return std::make_unique<LruEviction>();
         case EvictionChoice::kLfu: return std::make_unique<LfuEviction>();
         case EvictionChoice::kSize: return std::make_unique<SizeEviction>(worth);

@@ -12,7 +12,7 @@
 
 namespace verbatim {
 
-enum class EvictionChoice : uint8_t { kLru, kLfu, kSize, kFlops };
+enum class EvictionChoice : uint8_t { kValue, kLru, kLfu, kSize, kFlops };
 
 // Costs and savings of a head.
 struct HeadWorth {
@@ -24,6 +24,7 @@ struct HeadWorth {
 
 inline constexpr int64_t kHorizon = 4096;  // uses
 
+//   value  least value per byte: ValueEviction (engine/cache/eviction.h), what the engine itself does
 //   lru    least recently used
 //   lfu    fewest uses, then least recently used
 //   size   kHorizon * (smallest bytes / bytes): small heads stay longer

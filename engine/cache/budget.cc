@@ -21,6 +21,23 @@ int64_t break_even_tokens(const UnitBytes& unit) {
     return (unit.state_row * unit.block_size + unit.kv_block - 1) / unit.kv_block;
 }
 
+Result<PoolSizes> share_budget(const BudgetRequest& request, const UnitBytes& unit) {
+    if (request.total_bytes < 0 || request.kv_bytes.value_or(0) < 0 || request.state_bytes.value_or(0) < 0) {
+        return error("a cache budget is negative");
+    }
+    if (request.total_bytes < unit.kv_block + unit.state_row) {
+        return error("a cache of {} bytes: one KV block takes {} and one state row {}: give it at least that",
+                     request.total_bytes, unit.kv_block, unit.state_row);
+    }
+    const auto limit = [&](const std::optional<int64_t>& bytes) {
+        return std::min(bytes.value_or(request.total_bytes), request.total_bytes);
+    };
+    PoolSizes pools{.block_size = unit.block_size};
+    ASSIGN_OR_RETURN(pools.num_blocks, units_of("KV", "block", limit(request.kv_bytes), unit.kv_block));
+    ASSIGN_OR_RETURN(pools.num_state_rows, units_of("state", "row", limit(request.state_bytes), unit.state_row));
+    return pools;
+}
+
 Result<PoolSizes> split_budget(const BudgetRequest& request, const UnitBytes& unit) {
     if (request.total_bytes < 0 || request.kv_bytes.value_or(0) < 0 || request.state_bytes.value_or(0) < 0) {
         return error("a cache budget is negative");

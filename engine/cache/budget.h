@@ -26,6 +26,10 @@ struct BudgetRequest {
     std::optional<int64_t> state_bytes;  // of the state pool
 };
 
+// Pools that draw on one budget: as many units of each as the whole budget, or the pool's own limit, would hold.
+// Errors: the budget holds less than one block and one row, or a limit is less than one unit.
+[[nodiscard]] Result<PoolSizes> share_budget(const BudgetRequest& request, const UnitBytes& unit);
+
 // A pool that the request names gets what it names; what is left of the total goes to the other. When it names neither,
 // both get half: a head of break-even length takes as much of one pool as of the other, so that both are full at once
 // of conversations of that length. Errors: a pool that the model needs gets less than one unit.

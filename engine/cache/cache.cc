@@ -25,6 +25,20 @@ std::vector<std::string> problems_of(const CacheConfig& config) {
         problems.push_back(fmt::format("keep_prompt_heads: {} is not >= 0", config.keep_prompt_heads));
     if (config.keep_checkpoints < 0)
         problems.push_back(fmt::format("keep_checkpoints: {} is not >= 0", config.keep_checkpoints));
+    const auto not_negative = [&](const char* field, int64_t value) {
+        if (value < 0) problems.push_back(fmt::format("{}: {} is not >= 0", field, value));
+    };
+    not_negative("budget_bytes", config.budget_bytes);
+    not_negative("kv_block_bytes", config.kv_block_bytes);
+    not_negative("state_row_bytes", config.state_row_bytes);
+    not_negative("operations_per_token", config.operations_per_token);
+    not_negative("operations_per_pair", config.operations_per_pair);
+    not_negative("history_boundaries", config.history_boundaries);
+    const int64_t least = (config.has_kv ? config.kv_block_bytes : 0) + (config.has_state ? config.state_row_bytes : 0);
+    if (config.budget_bytes > 0 && config.budget_bytes < least) {
+        problems.push_back(fmt::format("budget_bytes: {} is less than a block of {} and a state row of {}",
+                                       config.budget_bytes, config.kv_block_bytes, config.state_row_bytes));
+    }
     return problems;
 }
 
@@ -36,11 +50,18 @@ Status validate(const CacheConfig& config) {
 
 Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
     : config_(config),
-      kv_(config.has_kv, config.pools.block_size, config.pools.num_blocks),
-      state_(config.has_state, config.pools.num_state_rows),
+      budget_(config.budget_bytes > 0 ? config.budget_bytes : ByteBudget::kUnlimited),
+      kv_(config.has_kv, config.pools.block_size, config.pools.num_blocks, budget_, config.kv_block_bytes),
+      state_(config.has_state, config.pools.num_state_rows, budget_, config.state_row_bytes),
       order_(policy, kv_),
-      names_({config.keep_turn_heads, config.keep_prompt_heads, config.keep_checkpoints}, heads_) {
+      names_({.turn_heads = config.keep_turn_heads,
+              .prompt_heads = config.keep_prompt_heads,
+              .checkpoints = config.keep_checkpoints},
+             heads_),
+      history_(static_cast<size_t>(std::max(config.history_boundaries, 1))) {
     CHECK(validate(config).has_value());
+    if (policy.ranks_by_worth()) order_.set_worth([this](HeadId id) { return value_of(id); });
+    history_.on_forgotten([this](HeadId ghost) { order_.forget_ghost(ghost); });
 }
 
 // --- lookup and attach
@@ -128,6 +149,44 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
     return result;
 }
 
+int64_t Cache::observe(const LookupQuery& query, const LookupResult& found, SequenceMemory& memory) {
+    order_.tick();
+    if (!learns()) return 0;
+    memory.chain = found.head == kNoHead ? PrefixHistory::begin(query.key.salt) : head_ref(found.head).chain;
+    const PrefixHistory::Met met = history_.observe(memory.chain, found.length, query.tokens);
+    if (order_.follows_ghosts()) {
+        for (const HeadId ghost : met.ghosts) order_.use_ghost(ghost);
+    }
+    if (!query.use_cache) return 0;
+    const auto common =
+        prefixes_.longest_common(query.key.salt, query.tokens, query.deterministic ? &query.numerics_id : nullptr);
+    const int64_t branch = std::max(met.known_length, common ? common->length : 0);
+    return branch > found.length && branch < query.max_length() ? branch : 0;
+}
+
+// The longest other head that is a prefix serves what attaches to this one, when this one is gone.
+HeadValue Cache::value_of(HeadId id) const {
+    const Head& head = *find(id);
+    const auto shorter = head.in_prefix_index
+                             ? prefixes_.longest_prefix(head.salt, head.tokens, head.length() - 1, &head.numerics_id)
+                             : std::nullopt;
+    const int64_t begin = shorter ? find(*shorter)->length() : 0;
+    const int64_t tokens = head.length() - begin;
+    const int64_t positions_before = begin + tokens / 2;  // of the mean token
+    const int64_t per_token = config_.operations_per_token + config_.operations_per_pair * positions_before;
+    const int64_t blocks = kv_.num_exclusive_blocks(head.blocks, id);
+    return {.operations = tokens * per_token,
+            .bytes = (state_.enabled() ? config_.state_row_bytes : 0) + blocks * config_.kv_block_bytes};
+}
+
+int32_t Cache::num_affordable_blocks(int32_t num_rows) const {
+    const int64_t bytes = budget_.total() - num_rows * config_.state_row_bytes;
+    if (!kv_.enabled() || bytes < 0) return 0;
+    const auto num_units = int64_t{kv_.pool().num_units()};
+    return static_cast<int32_t>(config_.kv_block_bytes > 0 ? std::min(num_units, bytes / config_.kv_block_bytes)
+                                                           : num_units);
+}
+
 std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
     if (id == kNoHead) return go_on_from({}, kNoState, 0);
     const Head& head = head_ref(id);
@@ -194,6 +253,7 @@ PendingMemory Cache::hand_over(SequenceMemory& memory, TokenSeq tokens) {
     PendingMemory pending;
     pending.blocks = kv_.hand_over(memory.blocks, tokens.size(), memory.last_step);
     pending.state = std::exchange(memory.state, kNoState);
+    pending.chain = memory.chain;
     pending.tokens = std::move(tokens);
     CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
     CHECK_EQ(pending.state != kNoState, state_.enabled());
@@ -208,6 +268,7 @@ std::optional<PendingMemory> Cache::snapshot(const SequenceMemory& memory, Token
     const auto row = state_.allocate();
     if (!row) return std::nullopt;
     pending.state = *row;
+    pending.chain = memory.chain;
     pending.blocks = kv_.share(memory.blocks, tokens.size());
     pending.tokens = std::move(tokens);
     CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
@@ -228,14 +289,16 @@ void Cache::discard(PendingMemory& memory, int64_t busy_through) {
 
 bool Cache::make_room(Room wanted, const EvictionOrder::Reach& reach) {
     CHECK(wanted.kv_blocks >= 0 && wanted.state_rows >= 0, "{} blocks, {} rows", wanted.kv_blocks, wanted.state_rows);
-    const auto left = [](const auto& pool) { return pool.num_free() + pool.num_fenced(); };
-    while (kv_.enabled() && left(kv_.pool()) < wanted.kv_blocks) {
-        if (!evict(Pool::kKv, reach)) return false;
+    const int64_t blocks = kv_.enabled() ? wanted.kv_blocks : 0;
+    const int64_t rows = state_.enabled() ? wanted.state_rows : 0;
+    const int64_t bytes = blocks * config_.kv_block_bytes + rows * config_.state_row_bytes;
+    while (true) {
+        const bool has_blocks = kv_.pool().num_reclaimable() >= blocks;
+        const bool has_rows = state_.pool().num_reclaimable() >= rows;
+        if (has_blocks && has_rows && budget_.num_reclaimable() >= bytes) return true;
+        const bool row_is_short = has_blocks ? state_.enabled() : !kv_.enabled();
+        if (!evict(row_is_short ? Pool::kState : Pool::kKv, reach)) return false;
     }
-    while (state_.enabled() && left(state_.pool()) < wanted.state_rows) {
-        if (!evict(Pool::kState, reach)) return false;
-    }
-    return true;
 }
 
 bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
@@ -263,10 +326,19 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     head.numerics_id = std::move(draft.numerics_id);
     head.digest = digest;
     kv_.publish(head.blocks, head.id);
-    order_.add(head);
     heads_.emplace(head.id, std::move(owned));
     head.in_prefix_index = is_found_by_tokens(head);
     if (head.in_prefix_index) prefixes_.insert(head);
+    std::optional<HeadId> ghost;
+    if (learns()) {
+        head.chain = PrefixHistory::extend(memory.chain, head.tokens);
+        ghost = history_.take_ghost(head.chain, head.tokens);
+    }
+    if (ghost) {
+        order_.add(head, *ghost);
+    } else {
+        order_.add(head);
+    }
 
     const HeadId published = head.id;
     destroy_unowned(names_.list(draft.key, head));
@@ -305,7 +377,12 @@ void Cache::destroy(Head& head, NotReused reason) {
     if (gone_listener_) gone_listener_(head, reason);
     names_.take_off(head, reason);
     if (head.in_prefix_index) prefixes_.erase(head);
-    order_.remove(head.id);
+    if (learns() && order_.follows_ghosts() && reason != NotReused::kLost) {
+        order_.remove_to_ghost(head.id);
+        history_.add_ghost(head.id, head.chain, head.tokens);
+    } else {
+        order_.remove(head.id);
+    }
     kv_.release_head(head.blocks, head.id);
     state_.release(head.state);
     CHECK_EQ(heads_.erase(head.id), 1u);

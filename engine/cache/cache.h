@@ -6,6 +6,7 @@
 //   C4  a lookup depends on the names and heads of its own salt only                                      (I4)
 //   C5  a pinned head is not evicted
 //   C6  there are no more heads than units of memory: heads that cost nothing are bounded, too
+//   C7  blocks and rows, fenced ones among them, hold no more bytes together than the budget has
 //
 // A head lives while a name lists it, its tokens find it, or something is pinned to it:
 //   publish  ->  listed by its name  -- let go, rewound -->  found by its tokens only (LookupMode::kPrefix)  ->  gone
@@ -27,6 +28,7 @@
 #include "engine/cache/lookup.h"
 #include "engine/cache/name.h"
 #include "engine/cache/names.h"
+#include "engine/cache/prefix_history.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/cache/state_group.h"
 #include "engine/pool_sizes.h"
@@ -41,6 +43,14 @@ struct CacheConfig {
     int32_t keep_turn_heads = 2;  // newest of a name; older ones are let go
     int32_t keep_prompt_heads = 1;
     int32_t keep_checkpoints = 4;  // the newest 4; those beyond are spread over what lies before (names.cc)
+    // One number of bytes for blocks and rows in any mix; 0: the pools' sizes alone bound them.
+    int64_t budget_bytes = 0;
+    int64_t kv_block_bytes = 0;
+    int64_t state_row_bytes = 0;
+    // What computing a token costs, for the value of a head: operations, and more for each position before it.
+    int64_t operations_per_token = 1;
+    int64_t operations_per_pair = 0;
+    int32_t history_boundaries = 0;  // prefixes of earlier prompts that are known at most (PrefixHistory)
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("has_kv", self.has_kv);
@@ -50,6 +60,12 @@ struct CacheConfig {
         visit("keep_turn_heads", self.keep_turn_heads);
         visit("keep_prompt_heads", self.keep_prompt_heads);
         visit("keep_checkpoints", self.keep_checkpoints);
+        visit("budget_bytes", self.budget_bytes);
+        visit("kv_block_bytes", self.kv_block_bytes);
+        visit("state_row_bytes", self.state_row_bytes);
+        visit("operations_per_token", self.operations_per_token);
+        visit("operations_per_pair", self.operations_per_pair);
+        visit("history_boundaries", self.history_boundaries);
     }
 };
 [[nodiscard]] std::vector<std::string> problems_of(const CacheConfig& config);
@@ -64,6 +80,7 @@ struct SequenceMemory {
     std::optional<BlockCopy> copy;    // the tail, to be carried out in its first step
     HeadId pinned = kNoHead;          // attached head, until the first step is materialised
     int64_t last_step = kNoStep;      // that writes its blocks and its row
+    PrefixChain chain;                // of the tokens that it was attached to
 };
 
 // What a turn has computed and not yet published: blocks by reference, a row of its own.
@@ -71,6 +88,7 @@ struct PendingMemory {
     TokenSeq tokens;  // resident
     BlockTable blocks;
     StateIndex state = kNoState;
+    PrefixChain chain;  // of a part of the tokens
 };
 
 // What a pending becomes.
@@ -87,6 +105,10 @@ public:
     Cache(const CacheConfig& config, EvictionPolicy& policy);
 
     [[nodiscard]] LookupResult lookup(const LookupQuery& query) const;
+    // A request of this prompt is admitted and has attached to what was found: where its prompt leaves what earlier
+    // prompts had in common with it, in tokens; 0 where that is not beyond what it found. A state there serves the next
+    // prompt that parts there. Every head and ghost grows older by one admission.
+    int64_t observe(const LookupQuery& query, const LookupResult& found, SequenceMemory& memory);
 
     // Memory for a sequence that goes on from `head` (kNoHead: from zero): shared blocks, an own tail block, an own
     // row. Pins the head. Empty when a pool is short; then nothing has changed.
@@ -156,6 +178,10 @@ public:
     [[nodiscard]] const KvGroup& kv() const { return kv_; }
     [[nodiscard]] const StateGroup& state() const { return state_; }
     [[nodiscard]] const CacheConfig& config() const { return config_; }
+    [[nodiscard]] const ByteBudget& budget() const { return budget_; }
+    [[nodiscard]] const PrefixHistory& history() const { return history_; }
+    // The most blocks that could ever be held beside so many rows.
+    [[nodiscard]] int32_t num_affordable_blocks(int32_t num_rows) const;
     // Segments, places and heads looked at so far (KvGroup's and EvictionOrder's).
     [[nodiscard]] int64_t num_visits() const { return kv_.num_visits() + order_.num_visits(); }
 
@@ -180,6 +206,10 @@ private:
     [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query, const Name* name) const;
     [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
+    [[nodiscard]] HeadValue value_of(HeadId id) const;
+    [[nodiscard]] bool learns() const {
+        return config_.lookup == LookupMode::kPrefix && config_.history_boundaries > 0;
+    }
     [[nodiscard]] size_t max_heads() const;
     Head& head_ref(HeadId id);
     void destroy_unowned(std::span<const HeadId> left);
@@ -187,12 +217,14 @@ private:
     void destroy(Head& head, NotReused reason);
 
     CacheConfig config_;
+    ByteBudget budget_;
     KvGroup kv_;
     StateGroup state_;
     EvictionOrder order_;
     HeadMap heads_;
     Names names_;
     PrefixIndex prefixes_;  // used with LookupMode::kPrefix and kBlocks
+    PrefixHistory history_;
     int64_t next_head_ = 0;
     std::function<void(const Head&, NotReused)> gone_listener_;
 };

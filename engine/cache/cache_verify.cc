@@ -84,6 +84,10 @@ void Cache::verify(std::span<const Holder> holders) {
         }
     }
     state_.pool().verify(census.rows());
+    const auto bytes_of = [](const auto& pool) { return (pool.num_used() + pool.num_fenced()) * pool.unit_bytes(); };
+    const int64_t held = bytes_of(kv_.pool()) + bytes_of(state_.pool());
+    CHECK(budget_.num_held() == held, "units hold {} bytes, the budget says {}", held, budget_.num_held());
+    history_.verify();
     order_.verify(heads);
 }
 

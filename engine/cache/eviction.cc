@@ -30,24 +30,130 @@ bool EvictionOrder::is_offered(SegmentId segment, HeadId head) const {
     return offered && offered->head == head;
 }
 
+int64_t ValueEviction::rank(const HeadUse& use) {
+    const auto log = [](int64_t x) { return log2_fixed(static_cast<uint64_t>(std::max<int64_t>(x, 1))); };
+    const int32_t head_class = ReuseModel::class_of(use.kind, use.num_uses);
+    return log(use.worth.operations) - log(use.worth.bytes) + model_.log_density(head_class, use.age);
+}
+
+void ValueEviction::note_used(HeadKind kind, int64_t num_uses, int32_t age) {
+    model_.note_used(ReuseModel::class_of(kind, num_uses), age);
+}
+
+void ValueEviction::note_reached(HeadKind kind, int64_t num_uses, int32_t age) {
+    model_.note_reached(ReuseModel::class_of(kind, num_uses), age);
+}
+
+// --- ages
+
+void EvictionOrder::follow(HeadId head, int64_t last_tick, int32_t age) {
+    if (!policy_.ranks_by_worth() || age + 1 >= ReuseModel::kNumBuckets) return;
+    CHECK(next_age_.emplace(last_tick + ReuseModel::begin_of(age + 1), head).second);
+}
+
+void EvictionOrder::unfollow(HeadId head, int64_t last_tick, int32_t age) {
+    if (!policy_.ranks_by_worth() || age + 1 >= ReuseModel::kNumBuckets) return;
+    CHECK_EQ(next_age_.erase({last_tick + ReuseModel::begin_of(age + 1), head}), 1u);
+}
+
+void EvictionOrder::tick() {
+    ++tick_;
+    while (!next_age_.empty() && next_age_.begin()->first <= tick_) {
+        const HeadId head = next_age_.begin()->second;
+        next_age_.erase(next_age_.begin());
+        ++num_visits_;
+        if (const auto ghost = ghosts_.find(head); ghost != ghosts_.end()) {
+            Ghost& older = ghost->second;
+            policy_.note_reached(older.kind, older.num_uses, ++older.age);
+            follow(head, older.last_tick, older.age);
+            continue;
+        }
+        Entry& older = entry(head);
+        policy_.note_reached(older.use.kind, older.use.num_uses, ++older.use.age);
+        follow(head, older.last_tick, older.use.age);
+        rank_again(older);
+    }
+}
+
+void EvictionOrder::rank_again(Entry& entry) {
+    if (worth_) entry.use.worth = worth_(entry.use.head);
+    Key key = entry.key;
+    key.rank = policy_.rank(entry.use);
+    if (key != entry.key) place(entry, key);
+}
+
+void EvictionOrder::remove_to_ghost(HeadId head) {
+    const Entry& gone = entry(head);
+    const Ghost ghost{gone.use.kind, gone.use.num_uses, gone.use.age, gone.last_tick};
+    remove(head);
+    if (!policy_.ranks_by_worth()) return;
+    CHECK(ghosts_.emplace(head, ghost).second, "head {} is a ghost already", index(head));
+    follow(head, ghost.last_tick, ghost.age);
+}
+
+void EvictionOrder::use_ghost(HeadId head) {
+    const auto found = ghosts_.find(head);
+    CHECK(found != ghosts_.end(), "head {} is no ghost", index(head));
+    Ghost& used = found->second;
+    unfollow(head, used.last_tick, used.age);
+    policy_.note_used(used.kind, used.num_uses++, used.age);
+    used.age = 0;
+    used.last_tick = tick_;
+    policy_.note_reached(used.kind, used.num_uses, 0);
+    follow(head, used.last_tick, used.age);
+}
+
+void EvictionOrder::forget_ghost(HeadId head) {
+    const auto found = ghosts_.find(head);
+    CHECK(found != ghosts_.end(), "head {} is no ghost", index(head));
+    unfollow(head, found->second.last_tick, found->second.age);
+    ghosts_.erase(found);
+}
+
+// --- what comes and goes
+
 void EvictionOrder::add(const Head& head) {
+    add(head, {.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++});
+}
+
+void EvictionOrder::add(const Head& head, HeadId ghost) {
+    const auto found = ghosts_.find(ghost);
+    CHECK(found != ghosts_.end(), "head {} is no ghost", index(ghost));
+    const Ghost before = found->second;
+    forget_ghost(ghost);
+    add(head,
+        {.head = head.id, .kind = before.kind, .length = head.length(), .num_uses = before.num_uses, .now = now_++});
+}
+
+void EvictionOrder::add(const Head& head, const HeadUse& use) {
     CHECK_GT(head.length(), 0);
-    const HeadUse use{.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++};
     const Key key{.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone(),
                   .rank = policy_.rank(use),
                   .head = head.id};
     const bool added = entries_.emplace(head.id, Entry{.use = use, .segment = head.blocks.segment, .key = key}).second;
     CHECK(added, "head {} is in the order", index(head.id));
     CHECK(all_.insert(key).second);
+    Entry& followed = entry(head.id);
+    followed.last_tick = tick_;
+    policy_.note_reached(use.kind, use.num_uses, 0);
+    follow(head.id, tick_, 0);
+    if (worth_) rank_again(followed);
 }
 
 void EvictionOrder::use(HeadId head) {
     Entry& used = entry(head);
     const int64_t rank = used.key.rank;
+    unfollow(head, used.last_tick, used.use.age);
+    policy_.note_used(used.use.kind, used.use.num_uses, used.use.age);
     ++used.use.num_uses;
     used.use.now = now_++;
+    used.use.age = 0;
+    used.last_tick = tick_;
+    policy_.note_reached(used.use.kind, used.use.num_uses, 0);
+    follow(head, tick_, 0);
     place(used, {used.key.expected, !policy_.goes_by_rank_alone(), policy_.rank(used.use), head});
-    CHECK(used.key.rank >= rank, "head {} was used and falls from rank {} to {}", index(head), rank, used.key.rank);
+    CHECK(used.key.rank >= rank || policy_.ranks_by_worth(), "head {} was used and falls from rank {} to {}",
+          index(head), rank, used.key.rank);
 }
 
 void EvictionOrder::pin(HeadId head) {
@@ -87,6 +193,7 @@ void EvictionOrder::remove(HeadId head) {
     CHECK(removed.num_pins == 0, "head {} goes with {} pins", index(head), removed.num_pins);
     CHECK_EQ(all_.erase(removed.key), 1u);
     const SegmentId segment = removed.segment;
+    unfollow(head, removed.last_tick, removed.use.age);
     entries_.erase(head);
     refresh(segment);
     CHECK(!is_offered(segment, head), "head {} is gone and may go for blocks", index(head));
@@ -131,7 +238,15 @@ std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
     if (!by_rank_alone) {
         for (const SegmentId segment : kv_.take_changed()) refresh(segment);
     }
-    const auto chosen = first_of(by_rank_alone ? all_ : tops_, reach);
+    auto chosen = first_of(by_rank_alone ? all_ : tops_, reach);
+    // Other heads have come and gone since the head was ranked: the one that is lowest by its worth of today goes.
+    while (chosen && worth_ && policy_.ranks_by_worth()) {
+        Entry& lowest = entry(*chosen);
+        const int64_t rank = lowest.key.rank;
+        rank_again(lowest);
+        if (lowest.key.rank <= rank) break;
+        chosen = first_of(all_, reach);
+    }
     CHECK(!chosen || (*chosen != reach.except && num_pins(*chosen) == 0), "head {} may not go", index(*chosen));
     return chosen;
 }

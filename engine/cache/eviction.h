@@ -13,34 +13,52 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/base/ids.h"
 #include "engine/cache/head.h"
 #include "engine/cache/kv_group.h"
+#include "engine/cache/reuse_model.h"
 
 namespace verbatim {
 
 enum class Pool : uint8_t { kKv, kState };
 
-// What a policy is told when a head is published (num_uses 0) and whenever something attaches to it.
+// What the head saves, and what its end gives back, given the other heads that are there.
+struct HeadValue {
+    int64_t operations = 0;  // to compute the head from the longest other head that is a prefix of it
+    int64_t bytes = 0;       // that only this head holds
+    friend bool operator==(const HeadValue&, const HeadValue&) = default;
+};
+
+// What a policy is told when a head is published (num_uses 0), whenever something attaches to it, and, if the policy
+// asks for that, when it has grown older.
 struct HeadUse {
     HeadId head = kNoHead;
     HeadKind kind = HeadKind::kTurn;
     int64_t length = 0;    // tokens
     int64_t num_uses = 0;  // attached so often
     int64_t now = 0;       // counts publications and uses: ascending
+    int32_t age = 0;       // ReuseModel::bucket_of the admissions since the last use
+    HeadValue worth;       // when it was looked at last
 };
 
 class EvictionPolicy {
 public:
     virtual ~EvictionPolicy() = default;
-    // The head's place until it is used again: the lowest goes first. A use never lowers it.
+    // The head's place until it is used again, or is older by a half octave of admissions: the lowest goes first.
     [[nodiscard]] virtual int64_t rank(const HeadUse& use) = 0;
+    // Whether ranks depend on age and worth. If not, a use never lowers a rank.
+    [[nodiscard]] virtual bool ranks_by_worth() const { return false; }
+    // A head was used at this age, or came to this age without a use; also heads whose memory is gone (ghosts).
+    virtual void note_used(HeadKind /*kind*/, int64_t /*num_uses*/, int32_t /*age*/) {}
+    virtual void note_reached(HeadKind /*kind*/, int64_t /*num_uses*/, int32_t /*age*/) {}
     // True: the lowest rank goes first, whoever else holds its blocks (V2), and has it proven itself or not (V3).
     [[nodiscard]] virtual bool goes_by_rank_alone() const { return false; }
 };
@@ -51,12 +69,39 @@ public:
     [[nodiscard]] int64_t rank(const HeadUse& use) override { return use.now; }
 };
 
+// Least value per byte first: the operations that the head saves, times its chance of a use per admission as learned
+// from this run, over the bytes that its end gives back. docs/cache.md has the reasons.
+class ValueEviction final : public EvictionPolicy {
+public:
+    [[nodiscard]] int64_t rank(const HeadUse& use) override;
+    [[nodiscard]] bool goes_by_rank_alone() const override { return true; }
+    [[nodiscard]] bool ranks_by_worth() const override { return true; }
+    void note_used(HeadKind kind, int64_t num_uses, int32_t age) override;
+    void note_reached(HeadKind kind, int64_t num_uses, int32_t age) override;
+
+private:
+    ReuseModel model_;
+};
+
 class EvictionOrder {
 public:
     // Both are borrowed for the order's life.
     EvictionOrder(EvictionPolicy& policy, KvGroup& kv);
+    // Says what a head is worth now. Needed by policies that rank by worth.
+    void set_worth(std::function<HeadValue(HeadId)> worth) { worth_ = std::move(worth); }
 
+    // A request is admitted: the heads and the ghosts grow older.
+    void tick();
     void add(const Head& head);  // published
+    // The head took the place of a ghost: its uses count on. REQUIRES: the ghost is known.
+    void add(const Head& head, HeadId ghost);
+    // The head is gone, and its class and age go on being followed.
+    void remove_to_ghost(HeadId head);
+    // A prompt begins with the tokens of a head that is gone: it would have been used.
+    void use_ghost(HeadId ghost);
+    void forget_ghost(HeadId ghost);
+    [[nodiscard]] size_t num_ghosts() const { return ghosts_.size(); }
+    [[nodiscard]] bool follows_ghosts() const { return policy_.ranks_by_worth(); }
     void use(HeadId head);
     void pin(HeadId head);    // out of the order until as many unpins have come
     void unpin(HeadId head);  // REQUIRES: pinned
@@ -96,11 +141,23 @@ private:
         Key key;
         int64_t num_pins = 0;
         int64_t num_expected = 0;
+        int64_t last_tick = 0;  // of its last use
+    };
+    // What is followed of a head that is gone.
+    struct Ghost {
+        HeadKind kind = HeadKind::kTurn;
+        int64_t num_uses = 0;
+        int32_t age = 0;
+        int64_t last_tick = 0;
     };
     Entry& entry(HeadId head);
     [[nodiscard]] const Entry& entry(HeadId head) const;
     [[nodiscard]] bool is_offered(SegmentId segment, HeadId head) const;
     void place(Entry& entry, const Key& key);
+    void add(const Head& head, const HeadUse& use);
+    void rank_again(Entry& entry);
+    void follow(HeadId head, int64_t last_tick, int32_t age);
+    void unfollow(HeadId head, int64_t last_tick, int32_t age);
     void refresh(SegmentId segment);
     [[nodiscard]] std::optional<Key> top_of(SegmentId segment) const;
     [[nodiscard]] std::optional<HeadId> first_of(const std::set<Key>& order, const Reach& reach) const;
@@ -112,6 +169,11 @@ private:
     std::set<Key> tops_;                      // of them, one for each segment whose top only heads hold
     std::vector<std::optional<Key>> top_of_;  // per segment: its entry in tops_
     int64_t now_ = 0;
+    // For policies that rank by worth.
+    std::function<HeadValue(HeadId)> worth_;
+    std::unordered_map<HeadId, Ghost> ghosts_;
+    std::set<std::pair<int64_t, HeadId>> next_age_;  // the tick at which a head or a ghost comes to its next age
+    int64_t tick_ = 0;
     mutable int64_t num_visits_ = 0;
 };
 

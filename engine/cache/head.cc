@@ -9,6 +9,8 @@ const char* name(HeadKind kind) {
         case HeadKind::kTurn: return "turn";
         case HeadKind::kPrompt: return "prompt";
         case HeadKind::kCheckpoint: return "checkpoint";
+        case HeadKind::kBranch: return "branch";
+        case HeadKind::kCount: break;
     }
     CHECK(false, "head kind {}", static_cast<int>(kind));
 }

@@ -9,6 +9,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/cache/kv_group.h"
+#include "engine/cache/prefix_history.h"
 #include "engine/request/request.h"
 #include "engine/tokens/token_seq.h"
 
@@ -18,6 +19,8 @@ enum class HeadKind : uint8_t {
     kTurn,        // the end of a turn: the name points to it
     kPrompt,      // prompt length - 1: regenerate, retry, rewritten answers
     kCheckpoint,  // a position the request named (message ends by default)
+    kBranch,      // where a prompt left what earlier prompts had in common with it
+    kCount,
 };
 [[nodiscard]] const char* name(HeadKind kind);
 
@@ -53,6 +56,7 @@ struct Head {
     TokenSeq tokens;  // resident
     BlockTable blocks;
     StateIndex state = kNoState;
+    PrefixChain chain;  // of `tokens`
     std::string numerics_id;
     Digest digest;  // of its bytes, when digests are on
 

@@ -12,6 +12,13 @@ IdPool<Id>::IdPool(int32_t num_units) : free_(num_units), fenced_ids_(num_units)
 }
 
 template <typename Id>
+IdPool<Id>::IdPool(int32_t num_units, ByteBudget& budget, int64_t unit_bytes) : IdPool(num_units) {
+    CHECK_GE(unit_bytes, 0);
+    budget_ = &budget;
+    unit_bytes_ = unit_bytes;
+}
+
+template <typename Id>
 auto IdPool<Id>::allocate(int32_t count, std::optional<Id> after) -> std::optional<std::vector<Run>> {
     std::vector<Run> runs;
     if (!allocate(count, after, runs)) return std::nullopt;
@@ -21,8 +28,9 @@ auto IdPool<Id>::allocate(int32_t count, std::optional<Id> after) -> std::option
 template <typename Id>
 bool IdPool<Id>::allocate(int32_t count, std::optional<Id> after, std::vector<Run>& runs) {
     CHECK_GE(count, 0);
-    if (count > num_free_) return false;
+    if (count > num_free()) return false;
     num_free_ -= count;
+    if (budget_ != nullptr) budget_->hold(count * unit_bytes_);
     const int32_t next = after ? index(*after) + 1 : num_units();
     if (count > 0 && next < num_units() && free_.contains(next)) {
         const int32_t end = free_.erase_run(next, next + std::min(count, num_units() - next));
@@ -58,6 +66,7 @@ void IdPool<Id>::release(std::span<const Run> runs, int64_t busy_through) {
         fenced_.push_back({busy_through, run});
         fenced_ids_.insert(first, first + run.count);
         num_fenced_ += run.count;
+        if (budget_ != nullptr) budget_->fence(run.count * unit_bytes_);
     }
     CHECK_GE(num_used(), 0);
 }
@@ -67,6 +76,7 @@ void IdPool<Id>::make_free(const Run& run) {
     const int32_t first = index(run.first);
     CHECK(free_.insert_new(first, first + run.count), "one of units [{}, +{}) is free already", first, run.count);
     num_free_ += run.count;
+    if (budget_ != nullptr) budget_->free(run.count * unit_bytes_);
 }
 
 template <typename Id>
@@ -84,6 +94,7 @@ void IdPool<Id>::complete_step(int64_t step) {
     std::erase_if(fenced_, [&](const Fenced& fenced) {
         if (fenced.busy_through > step) return false;
         num_fenced_ -= fenced.run.count;
+        if (budget_ != nullptr) budget_->unfence(fenced.run.count * unit_bytes_);
         fenced_ids_.erase(index(fenced.run.first), index(fenced.run.first) + fenced.run.count);
         make_free(fenced.run);
         return true;

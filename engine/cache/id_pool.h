@@ -1,17 +1,20 @@
 // engine/cache/id_pool.h: owns the numbers of one kind of memory unit (KV blocks or state rows); executors own the
 // bytes.
-//   B1  num_free() + num_fenced() + num_used() == num_units()   no unit is lost or doubled
+//   B1  free ids + num_fenced() + num_used() == num_units()      no unit is lost or doubled
 //   B2  a unit is used from its allocation to its release        who shares it is counted elsewhere (kv_group.h)
 //   B3  ids depend only on the sequence of calls                 same trace, same tables
 //   B4  a unit that a step may still write is fenced: not allocated again before that step is complete
+//   B5  used and fenced units hold their bytes of the budget, free ones hold none
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/cache/byte_budget.h"
 #include "engine/cache/id_set.h"
 
 namespace verbatim {
@@ -24,9 +27,11 @@ public:
     using Run = IdRun<Id>;
 
     explicit IdPool(int32_t num_units);  // REQUIRES: num_units >= 0
+    // A unit takes `unit_bytes` of the budget, which other pools draw on too. Borrows the budget.
+    IdPool(int32_t num_units, ByteBudget& budget, int64_t unit_bytes);
 
-    // `count` units: those that follow `after` as far as they are free, then the lowest ids. Empty when fewer than
-    // `count` are free, and then nothing has changed: the caller evicts or preempts.
+    // `count` units: those that follow `after` as far as they are free, then the lowest ids. Empty when num_free() is
+    // less than `count`, and then nothing has changed: the caller evicts or preempts.
     [[nodiscard]] std::optional<std::vector<Run>> allocate(int32_t count, std::optional<Id> after = {});
     // The same, to the end of `runs`. False: nothing has changed.
     [[nodiscard]] bool allocate(int32_t count, std::optional<Id> after, std::vector<Run>& runs);
@@ -37,7 +42,15 @@ public:
     void complete_step(int64_t step);
 
     [[nodiscard]] int32_t num_units() const { return free_.size(); }
-    [[nodiscard]] int32_t num_free() const { return num_free_; }
+    // That allocate() can give now: free ids, as far as the budget has bytes for them.
+    [[nodiscard]] int32_t num_free() const { return within(num_free_, budget_ ? budget_->num_free() : 0); }
+    // The same, when every open step is complete.
+    [[nodiscard]] int32_t num_reclaimable() const {
+        return within(num_free_ + num_fenced_, budget_ ? budget_->num_reclaimable() : 0);
+    }
+    // The most that could ever be held, with nothing held in other pools.
+    [[nodiscard]] int32_t num_affordable() const { return within(num_units(), budget_ ? budget_->total() : 0); }
+    [[nodiscard]] int64_t unit_bytes() const { return unit_bytes_; }
     [[nodiscard]] int32_t num_fenced() const { return num_fenced_; }
     [[nodiscard]] int32_t num_used() const { return num_units() - num_free_ - num_fenced_; }
     [[nodiscard]] bool is_used(Id id) const { return are_used({id, 1}); }
@@ -51,8 +64,13 @@ private:
         Run run;
     };
     void make_free(const Run& run);
+    [[nodiscard]] int32_t within(int32_t num_ids, int64_t bytes) const {
+        return unit_bytes_ > 0 ? static_cast<int32_t>(std::min<int64_t>(num_ids, bytes / unit_bytes_)) : num_ids;
+    }
     [[nodiscard]] bool are_used(Run run) const;  // neither free nor fenced, any of them
 
+    ByteBudget* budget_ = nullptr;  // null: units cost nothing
+    int64_t unit_bytes_ = 0;
     IdSet free_;
     IdSet fenced_ids_;
     std::vector<Fenced> fenced_;

@@ -13,6 +13,11 @@ KvGroup::KvGroup(bool enabled, int32_t block_size, int32_t num_blocks)
     CHECK_GT(block_size, 0);
 }
 
+KvGroup::KvGroup(bool enabled, int32_t block_size, int32_t num_blocks, ByteBudget& budget, int64_t block_bytes)
+    : enabled_(enabled), block_size_(block_size), pool_(enabled ? num_blocks : 0, budget, block_bytes) {
+    CHECK_GT(block_size, 0);
+}
+
 // --- what sequences, pendings and heads do
 
 auto KvGroup::attach(const BlockTable& head, int64_t length) -> std::optional<Attached> {
@@ -310,6 +315,28 @@ std::span<const HeadId> KvGroup::top_heads(SegmentId id) const {
     const auto& places = segment(id).places;
     if (places.empty() || places.back().num_holders > 0) return {};
     return places.back().heads;
+}
+
+int32_t KvGroup::num_exclusive_blocks(const BlockTable& table, HeadId head) const {
+    if (table.segment == kNoSegment) return 0;
+    const Segment* own = &segment(table.segment);
+    ++num_visits_;
+    const auto holds_alone = [](const Place& place, int32_t num_heads, int32_t num_holders) {
+        return static_cast<int32_t>(place.heads.size()) == num_heads && place.num_holders == num_holders;
+    };
+    const Place& last = own->places.back();
+    if (last.end != table.num_blocks || !holds_alone(last, 1, 0)) return 0;
+    CHECK_EQ(index(last.heads.front()), index(head));
+    // Up the chain of segments, as long as the one below is the only holder of each.
+    while (own->places.size() == 1 && own->parent != kNoSegment) {
+        const Segment& parent = segment(own->parent);
+        ++num_visits_;
+        const Place& top = parent.places.back();
+        if (top.end != own->begin || !holds_alone(top, 0, 1)) return table.num_blocks - own->begin;
+        own = &parent;
+    }
+    const int32_t kept = own->places.size() > 1 ? own->places[own->places.size() - 2].end : own->begin;
+    return table.num_blocks - kept;
 }
 
 void KvGroup::note_change(SegmentId id) {

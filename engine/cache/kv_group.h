@@ -28,6 +28,7 @@ class KvGroup {
 public:
     // A model without attention layers has no KV: every table is empty. REQUIRES: block_size > 0.
     KvGroup(bool enabled, int32_t block_size, int32_t num_blocks);
+    KvGroup(bool enabled, int32_t block_size, int32_t num_blocks, ByteBudget& budget, int64_t block_bytes);
 
     struct Attached {
         BlockTable table;               // the shared full blocks, then the sequence's own tail
@@ -60,6 +61,9 @@ public:
     [[nodiscard]] std::span<const HeadId> top_heads(SegmentId segment) const;
     // Segments whose top_heads() may have changed since the last call; some may be gone.
     [[nodiscard]] std::vector<SegmentId> take_changed();
+    // Blocks that go back to the pool when the head ends: those that no sequence, pending, longer table or other head
+    // holds.
+    [[nodiscard]] int32_t num_exclusive_blocks(const BlockTable& table, HeadId head) const;
 
     [[nodiscard]] std::vector<BlockRun> runs(const BlockTable& table) const;
     // Blocks [first, last) of the table, in order, to the end of `runs`. REQUIRES: first <= last <= table.num_blocks

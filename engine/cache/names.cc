@@ -35,6 +35,7 @@ auto Names::list(const ConversationKey& key, Head& head) -> Left {
     head.names.push_back(name.get());
     retain_newest(*name, HeadKind::kTurn, retention_.turn_heads, left);
     retain_newest(*name, HeadKind::kPrompt, retention_.prompt_heads, left);
+    retain_newest(*name, HeadKind::kBranch, retention_.branch_heads, left);
     retain_checkpoints(*name, left);
     drop_if_empty(*name);
     CHECK(head.has_owner() || std::ranges::count(left, head.id) == 1, "head {} is nobody's, and nobody is told",
@@ -266,6 +267,7 @@ void Names::verify_name(const ConversationKey& key, const Name& name) const {
     }
     for (const auto& [kind, keep] : {std::pair{HeadKind::kTurn, retention_.turn_heads},
                                      {HeadKind::kPrompt, retention_.prompt_heads},
+                                     {HeadKind::kBranch, retention_.branch_heads},
                                      {HeadKind::kCheckpoint, retention_.checkpoints}}) {
         const auto lists = std::ranges::count(name.heads, kind, &NamedHead::kind);
         CHECK(lists <= keep, "'{}' lists {} of {} {} heads", key.conversation_id, lists, keep, verbatim::name(kind));

@@ -23,6 +23,7 @@ namespace verbatim {
 struct Retention {
     int32_t turn_heads = 2;
     int32_t prompt_heads = 1;
+    int32_t branch_heads = 1;
     int32_t checkpoints = 4;
 };
 

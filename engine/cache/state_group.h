@@ -13,6 +13,8 @@ class StateGroup {
 public:
     // A model without Mamba layers has no state: every row is kNoState.
     StateGroup(bool enabled, int32_t num_rows) : enabled_(enabled), pool_(enabled ? num_rows : 0) {}
+    StateGroup(bool enabled, int32_t num_rows, ByteBudget& budget, int64_t row_bytes)
+        : enabled_(enabled), pool_(enabled ? num_rows : 0, budget, row_bytes) {}
 
     // A row, or kNoState where the model has none. Empty when no row is free.
     [[nodiscard]] std::optional<StateIndex> allocate() {

@@ -116,10 +116,11 @@ std::optional<Refusal> Engine::too_large(const Sequence& sequence) const {
     }
     const int64_t tokens = sequence.num_prompt_tokens() + sequence.max_tokens;
     const int64_t blocks = int64_t{cache_.kv().blocks_for(tokens)} + 1;  // and the copy of an attached tail
-    if (config_.cache.has_kv && blocks > config_.cache.pools.num_blocks) {
+    const int32_t num_blocks = cache_.num_affordable_blocks(1);
+    if (config_.cache.has_kv && blocks > num_blocks) {
         return Refusal{RefusalReason::kTooLarge,
                        fmt::format("conversation '{}': {} tokens need {} blocks of {}, the empty cache has {}", id,
-                                   tokens, blocks, config_.cache.pools.block_size, config_.cache.pools.num_blocks)};
+                                   tokens, blocks, config_.cache.pools.block_size, num_blocks)};
     }
     return std::nullopt;
 }

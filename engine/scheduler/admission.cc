@@ -4,31 +4,9 @@
 
 #include "engine/base/check.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/scheduler/snapshots.h"
 
 namespace verbatim {
-namespace {
-
-// The prompt head at prompt length - 1, and message ends below it: the first, and the newest others.
-std::vector<Snapshot> choose_snapshots(const Sequence& sequence, int32_t max_checkpoints, const CacheConfig& cache) {
-    if (cache.lookup == LookupMode::kBlocks && cache.has_state) {
-        const int64_t kept = kept_block_prefix(sequence.num_prompt_tokens(), cache.pools.block_size);
-        return kept > 0 ? std::vector{Snapshot{kept, HeadKind::kCheckpoint}} : std::vector<Snapshot>{};
-    }
-    const int64_t prompt_head = sequence.num_prompt_tokens() - 1;
-    std::vector<Snapshot> chosen;
-    for (const int64_t end : sequence.turn.checkpoints) {
-        if (end > 0 && end < prompt_head) chosen.push_back({end, HeadKind::kCheckpoint});
-    }
-    const auto too_many = static_cast<std::ptrdiff_t>(chosen.size()) - max_checkpoints;
-    if (too_many > 0) {
-        const std::ptrdiff_t keep_first = max_checkpoints > 0 ? 1 : 0;
-        chosen.erase(chosen.begin() + keep_first, chosen.begin() + keep_first + too_many);
-    }
-    if (prompt_head > 0) chosen.push_back({prompt_head, HeadKind::kPrompt});
-    return chosen;
-}
-
-}  // namespace
 
 const char* name(AdmissionOrder order) {
     switch (order) {
@@ -61,15 +39,17 @@ const std::string& Scheduler::numerics_id_of(const Sequence& sequence) const {
     return numerics_ids_[static_cast<size_t>(sequence.arithmetic())];
 }
 
-LookupResult Scheduler::look_up(const Sequence& sequence) const {
-    return cache_.lookup({.key = sequence.request.conversation,
-                          .tokens = sequence.known,
-                          .num_committed = sequence.turn.num_committed,
-                          .seam = sequence.turn.seam,
-                          .use_cache = sequence.request.use_cache,
-                          .deterministic = sequence.request.deterministic,
-                          .numerics_id = numerics_id_of(sequence)});
+LookupQuery Scheduler::query_of(const Sequence& sequence) const {
+    return {.key = sequence.request.conversation,
+            .tokens = sequence.known,
+            .num_committed = sequence.turn.num_committed,
+            .seam = sequence.turn.seam,
+            .use_cache = sequence.request.use_cache,
+            .deterministic = sequence.request.deterministic,
+            .numerics_id = numerics_id_of(sequence)};
 }
+
+LookupResult Scheduler::look_up(const Sequence& sequence) const { return cache_.lookup(query_of(sequence)); }
 
 // The head that it would attach to now is spared while others are admitted (D5).
 void Scheduler::wait(Sequence& sequence) {
@@ -147,7 +127,8 @@ bool Scheduler::admit(Candidate next, int32_t budget) {
     sequence.numerics_id = own ? numerics_id : kMixedNumericsId;
     sequence.num_computed_tokens = found.length;
     sequence.num_state_tokens = found.length;
-    account_attach(sequence, found);
+    const int64_t branch = cache_.observe(query_of(sequence), found, sequence.memory);
+    account_attach(sequence, found, branch);
     leave_waiting(sequence);
     running_.push_back(&sequence);
     sequence.status = SequenceStatus::kRunning;
@@ -170,7 +151,8 @@ bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) c
     for (const Sequence* running : running_) {
         needed += kv.blocks_missing(running->memory.blocks, running->num_tokens());
     }
-    return needed <= kv.pool().num_units() - kv.num_active_blocks();
+    const auto num_rows = static_cast<int32_t>(running_.size()) + 1;
+    return needed <= cache_.num_affordable_blocks(num_rows) - kv.num_active_blocks();
 }
 
 // A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is
@@ -193,7 +175,7 @@ bool Scheduler::make_room_for(const Sequence& sequence, LookupResult& found, int
     return cache_.make_room(room(), {.spare_expected = false});
 }
 
-void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
+void Scheduler::account_attach(Sequence& sequence, const LookupResult& found, int64_t branch) {
     CHECK(found.length < sequence.num_tokens() && (found.length == 0 || found.head != kNoHead),
           "request {} attaches {} of {} tokens", index(sequence.id), found.length, sequence.num_tokens());
     sequence.not_reused = found.not_reused;
@@ -212,7 +194,11 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found) {
     CHECK_LE(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
     sequence.high_water = std::max(sequence.high_water, found.length);
     if (sequence.publishes_snapshots)
-        sequence.snapshots = choose_snapshots(sequence, config_.max_checkpoints, cache_.config());
+        sequence.snapshots = choose_snapshots({.message_ends = sequence.turn.checkpoints,
+                                               .num_prompt_tokens = sequence.num_prompt_tokens(),
+                                               .branch = branch,
+                                               .max_checkpoints = config_.max_checkpoints},
+                                              cache_.config());
     std::erase_if(sequence.snapshots, [&](const Snapshot& s) { return s.length <= found.length; });
 }
 

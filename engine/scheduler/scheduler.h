@@ -148,13 +148,14 @@ private:
     [[nodiscard]] Candidate next_to_admit();
     [[nodiscard]] bool admit(Candidate next, int32_t budget);
     [[nodiscard]] const std::string& numerics_id_of(const Sequence& sequence) const;
+    [[nodiscard]] LookupQuery query_of(const Sequence& sequence) const;
     [[nodiscard]] LookupResult look_up(const Sequence& sequence) const;
     void wait(Sequence& sequence);
     void expect(Sequence& sequence, const LookupResult& found);
     void leave_waiting(Sequence& sequence);
     [[nodiscard]] bool reachable(const Sequence& sequence, const LookupResult& found) const;
     [[nodiscard]] bool make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget);
-    void account_attach(Sequence& sequence, const LookupResult& found);
+    void account_attach(Sequence& sequence, const LookupResult& found, int64_t branch);
     void verify_order() const;
     // scheduler.cc
     void preempt(Sequence& sequence);

@@ -14,6 +14,7 @@
 #include "engine/request/request.h"
 #include "engine/request/stop_matcher.h"
 #include "engine/scheduler/draft_path.h"
+#include "engine/scheduler/snapshots.h"
 #include "engine/step_plan.h"
 
 namespace verbatim {
@@ -22,12 +23,6 @@ enum class SequenceStatus : uint8_t {
     kWaiting,     // holds no memory
     kRunning,     // holds memory and a slot
     kCommitting,  // finished; its pending waits for its bytes
-};
-
-// A position at which the sequence publishes a head as it passes.
-struct Snapshot {
-    int64_t length = 0;
-    HeadKind kind = HeadKind::kCheckpoint;
 };
 
 struct Sequence : SlotUse {

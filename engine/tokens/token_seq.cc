@@ -315,8 +315,10 @@ int64_t TokenSeq::common_length(const TokenStore& store, TokenRun a, const Token
     CHECK_EQ(a.length, b.length);
     std::array<TokenId, 256> left;
     std::array<TokenId, 256> right;
-    for (int64_t done = 0; done < a.length;) {
-        const int64_t n = std::min<int64_t>(a.length - done, left.size());
+    // Most sequences of different sources part at their first token, so the first look is at few.
+    int64_t most = 4;
+    for (int64_t done = 0; done < a.length; most = std::min<int64_t>(4 * most, left.size())) {
+        const int64_t n = std::min(a.length - done, most);
         const auto left_ids = store.ids_of({a.source, a.begin + done, n}, left);
         const auto right_ids = other.ids_of({b.source, b.begin + done, n}, right);
         if (std::ranges::equal(left_ids, right_ids)) {
@@ -348,6 +350,30 @@ void TokenSeq::add_to(Digester& digester) const {
         digester.bytes(ids.data(), ids.size_bytes());
         done += static_cast<int64_t>(ids.size());
     }
+}
+
+uint64_t TokenSeq::prefix_digest(int64_t begin, int64_t end, uint64_t before) const {
+    CHECK(begin >= 0 && begin <= end && end <= size_, "[{}, {}) of {} tokens", begin, end, size_);
+    uint64_t digest = before;
+    for (size_t i = begin < end ? run_at(begin) : 0; begin < end; ++i) {
+        const TokenRun run = this->run(i);
+        const int64_t skipped = begin - begin_of(i);
+        const int64_t length = std::min(run.length - skipped, end - begin);
+        if (is_stored(run.source)) {
+            const auto& stored = runs_->store->stored_[stored_index(run.source)].tokens;
+            for (int64_t k = 0; k < length; ++k) {
+                const auto token = static_cast<uint64_t>(stored[static_cast<size_t>(run.begin + skipped + k)]);
+                digest = (digest ^ token) * 0x9e3779b97f4a7c15u;
+                digest ^= digest >> 32;
+            }
+        } else {
+            digest = mix(digest + index(run.source) * 0x9e3779b97f4a7c15u);
+            digest = mix(digest ^ static_cast<uint64_t>(run.begin + skipped));
+            digest = mix(digest + static_cast<uint64_t>(length));
+        }
+        begin += length;
+    }
+    return digest;
 }
 
 }  // namespace verbatim

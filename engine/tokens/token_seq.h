@@ -106,6 +106,10 @@ public:
     [[nodiscard]] size_t num_runs() const { return num_runs_; }
     [[nodiscard]] TokenRun run(size_t i) const;  // REQUIRES: i < num_runs(); no two neighbours could be one run
     void add_to(Digester& digester) const;       // size, then every id: the same however the runs are cut
+    // A digest of tokens [begin, end) behind `before`, in O(stored tokens + derived runs). Stored tokens enter by id,
+    // derived ones by their place: sequences of equal digests are equal but for chance, equal sequences have equal
+    // digests where the same ones of their tokens are stored.
+    [[nodiscard]] uint64_t prefix_digest(int64_t begin, int64_t end, uint64_t before) const;
 
 private:
     friend class TokenStore;

@@ -33,6 +33,10 @@ EngineConfig engine_config(const SceneOptions& options) {
     config.cache.keep_turn_heads = options.keep_turn_heads;
     config.cache.keep_prompt_heads = options.keep_prompt_heads;
     config.cache.keep_checkpoints = options.keep_checkpoints;
+    config.cache.budget_bytes = options.budget_bytes;
+    config.cache.kv_block_bytes = options.block_size;
+    config.cache.state_row_bytes = options.row_bytes;
+    if (options.evicts_by_value) config.cache.history_boundaries = 1000;
     config.scheduler.step_tokens = options.step_tokens;
     config.scheduler.max_num_sequences = options.max_num_sequences;
     config.scheduler.max_checkpoints = options.max_checkpoints;
@@ -75,7 +79,10 @@ std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId
 }
 
 EngineRig::EngineRig(const SceneOptions& scene_options, Executor& executor, int32_t vocab_size)
-    : options(scene_options), store(vocab_size), engine(engine_config(options), executor, policy, store, log) {}
+    : options(scene_options),
+      store(vocab_size),
+      engine(engine_config(options), executor,
+             options.evicts_by_value ? static_cast<EvictionPolicy&>(value_policy) : policy, store, log) {}
 
 ConversationKey EngineRig::key(const std::string& id, std::optional<std::string> salt) const {
     return {CacheSalt{std::move(salt)}, id};

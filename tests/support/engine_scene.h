@@ -66,6 +66,9 @@ struct SceneOptions {
     TokenId fault_token = -1;
     bool two_arithmetics = false;  // ordinary requests have one of their own
     LookupMode lookup = LookupMode::kConversation;
+    bool evicts_by_value = false;  // ValueEviction, and what earlier prompts had in common is known
+    int64_t budget_bytes = 0;      // of blocks of 1 byte a slot and rows of row_bytes together; 0: pools alone
+    int64_t row_bytes = 40;
     std::optional<TokenId> end_of_turn;
     uint64_t seed = 1;
     [[nodiscard]] PoolSizes pools() const { return {block_size, num_blocks, num_state_rows}; }
@@ -125,6 +128,7 @@ public:
     SceneOptions options;
     TokenStore store;
     LruEviction policy;
+    ValueEviction value_policy;
     RunLog log;
     Engine engine;
 

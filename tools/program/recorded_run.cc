@@ -88,8 +88,9 @@ void add_allow_cut_option(CLI::App& verb, bool& allow_cut) {
 }
 
 Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, const reference::ModelConfig& config) {
-    constexpr std::array<std::pair<std::string_view, EvictionChoice>, 4> kPolicies = {
-        {{"lru", EvictionChoice::kLru},
+    constexpr std::array<std::pair<std::string_view, EvictionChoice>, 5> kPolicies = {
+        {{"value", EvictionChoice::kValue},
+         {"lru", EvictionChoice::kLru},
          {"lfu", EvictionChoice::kLfu},
          {"size", EvictionChoice::kSize},
          {"flops", EvictionChoice::kFlops}}};
@@ -102,7 +103,8 @@ Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, 
     for (const auto& [known, choice] : kPolicies) {
         if (known == name) return make_eviction_policy(choice, worth);
     }
-    return error("no policy is called '{}': there are lru, lfu, size, flops (and of requests exact, verify)", name);
+    return error("no policy is called '{}': there are value, lru, lfu, size, flops (and of requests exact, verify)",
+                 name);
 }
 
 bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule) {

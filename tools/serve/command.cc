@@ -80,6 +80,10 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
                                                          unit_bytes(shape, static_cast<int32_t>(options.block_size))));
     EngineConfig engine;
     engine.cache = cache_config(shape, pools);
+    const UnitBytes unit = unit_bytes(shape, static_cast<int32_t>(options.block_size));
+    engine.cache.kv_block_bytes = unit.kv_block;
+    engine.cache.state_row_bytes = unit.state_row;
+    engine.cache.history_boundaries = kUsualHistoryBoundaries;
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.scheduler.admission = options.admission;
@@ -182,7 +186,7 @@ struct LoadedModel {
     EngineConfig config;
     ChosenExecutor executor;
     std::unique_ptr<TokenStore> store;
-    LruEviction policy;
+    ValueEviction policy;
     files::OutputFile record_file;            // until the recording has it
     std::unique_ptr<RunRecording> recording;  // null: no --record
     std::unique_ptr<RecorderList> recorders;
@@ -214,7 +218,7 @@ Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
                                                                 .profile = std::string(name(executor.profile())),
                                                                 .num_threads = static_cast<int32_t>(options.threads),
                                                                 .draft = "none",
-                                                                .eviction = "lru",
+                                                                .eviction = "value",
                                                                 .engine = loaded.config},
                                                                "the server goes on without a record"));
         told.push_back(&loaded.recording->recorder());

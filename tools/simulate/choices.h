@@ -20,7 +20,8 @@ inline Choices<CacheMode> cache_mode_choices() {
 }
 
 inline Choices<EvictionChoice> eviction_choices() {
-    return {{"lru", EvictionChoice::kLru},
+    return {{"value", EvictionChoice::kValue},
+            {"lru", EvictionChoice::kLru},
             {"lfu", EvictionChoice::kLfu},
             {"size", EvictionChoice::kSize},
             {"flops", EvictionChoice::kFlops}};

@@ -46,6 +46,15 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     engine.cache.has_kv = memory.block_bytes > 0;
     engine.cache.has_state = memory.row_bytes > 0;
     engine.cache.pools = memory.pools;
+    if (config.eviction == EvictionChoice::kValue) {
+        engine.cache.budget_bytes = memory.cache_bytes;
+        engine.cache.kv_block_bytes = memory.block_bytes;
+        engine.cache.state_row_bytes = memory.row_bytes;
+        const ModelFlops flops = flops_of(model);
+        engine.cache.operations_per_token = std::llround(flops.per_token);
+        engine.cache.operations_per_pair = std::llround(flops.per_pair);
+        engine.cache.history_boundaries = kUsualHistoryBoundaries;
+    }
     engine.cache.lookup = lookup_of(config.cache_mode);
     if (engine.cache.lookup == LookupMode::kBlocks) {
         engine.cache.keep_turn_heads = engine.cache.has_state ? 0 : 1;
@@ -103,8 +112,11 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
     ASSIGN_OR_RETURN(const CacheUnits units, cache_units(config, model));
     plan.block_bytes = units.block_bytes;
     plan.row_bytes = units.row_bytes;
-    ASSIGN_OR_RETURN(plan.pools, split_budget({left, config.kv_bytes, config.state_bytes},
-                                              {plan.block_bytes, plan.row_bytes, units.block_size}));
+    plan.cache_bytes = left;
+    // Heads that go by value per byte share one budget; ranks by use need a pool for each kind of memory.
+    const auto size_pools = config.eviction == EvictionChoice::kValue ? share_budget : split_budget;
+    ASSIGN_OR_RETURN(plan.pools, size_pools({left, config.kv_bytes, config.state_bytes},
+                                            {plan.block_bytes, plan.row_bytes, units.block_size}));
     plan.kv_bytes = plan.pools.num_blocks * plan.block_bytes;
     plan.state_bytes = plan.pools.num_state_rows * plan.row_bytes;
     return plan;

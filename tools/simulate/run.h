@@ -69,7 +69,8 @@ struct MemoryPlan {
     int64_t total_bytes = 0;
     int64_t weights_bytes = 0;
     int64_t workspace_bytes = 0;
-    int64_t kv_bytes = 0;  // pools
+    int64_t cache_bytes = 0;  // of blocks and rows together
+    int64_t kv_bytes = 0;     // the most of either
     int64_t state_bytes = 0;
     int64_t block_bytes = 0;
     int64_t row_bytes = 0;

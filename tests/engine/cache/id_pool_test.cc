@@ -103,5 +103,46 @@ TEST(IdPoolDeathTest, VerifySeesAReferenceThatNobodyHolds) {
     EXPECT_DEATH(pool.verify(std::vector<int32_t>{0, 0}), "0 references, used 1");
 }
 
+TEST(IdPool, PoolsOfOneBudgetGiveWhatItsBytesHoldInAnyMix) {
+    ByteBudget budget(100);
+    BlockPool blocks(50, budget, 4);
+    StatePool rows(10, budget, 30);
+    EXPECT_EQ(blocks.num_free(), 25);
+    EXPECT_EQ(rows.num_free(), 3);
+    ASSERT_TRUE(rows.allocate(2));
+    EXPECT_EQ(budget.num_held(), 60);
+    EXPECT_EQ(blocks.num_free(), 10);
+    EXPECT_FALSE(blocks.allocate(11));
+    ASSERT_TRUE(blocks.allocate(10));
+    EXPECT_EQ(blocks.num_free(), 0);
+    EXPECT_FALSE(rows.allocate(1));
+    rows.release({StateIndex{0}, 1});
+    EXPECT_EQ(blocks.num_free(), 7);
+    EXPECT_EQ(rows.num_free(), 1);
+    EXPECT_EQ(blocks.num_affordable(), 25);
+    EXPECT_EQ(rows.num_affordable(), 3);
+}
+
+TEST(IdPool, FencedBytesAreFreeForEveryPoolWhenTheirStepIsComplete) {
+    ByteBudget budget(40);
+    BlockPool blocks(10, budget, 4);
+    StatePool rows(1, budget, 40);
+    ASSERT_TRUE(rows.allocate(1));
+    rows.release({StateIndex{0}, 1}, 3);
+    EXPECT_EQ(blocks.num_free(), 0);
+    EXPECT_EQ(blocks.num_reclaimable(), 10);
+    rows.complete_step(3);
+    EXPECT_EQ(blocks.num_free(), 10);
+    EXPECT_EQ(budget.num_held(), 0);
+}
+
+TEST(ByteBudgetDeathTest, HoldsNoMoreThanThereIs) {
+    ByteBudget budget(10);
+    budget.hold(8);
+    EXPECT_DEATH(budget.hold(3), "3 bytes of 2 free ones");
+    EXPECT_DEATH(budget.fence(9), "9 bytes of 8");
+    EXPECT_DEATH(budget.free(9), "held");
+}
+
 }  // namespace
 }  // namespace verbatim

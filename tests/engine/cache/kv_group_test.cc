@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <iterator>
+#include <map>
+#include <vector>
+
+#include "engine/base/prng.h"
 #include "engine/cache/state_group.h"
 
 namespace verbatim {
@@ -211,6 +216,42 @@ TEST(StateGroup, AModelWithoutStateHasNoRows) {
     StateGroup state(false, 5);
     EXPECT_EQ(state.allocate(), kNoState);
     EXPECT_EQ(state.pool().num_units(), 0);
+}
+
+// What num_exclusive_blocks says is what the pool gets back.
+TEST(KvGroup, ExclusiveBlocksAreThoseThatGoBackToThePoolWithTheHead) {
+    struct Made {
+        BlockTable table;
+        int64_t length = 0;
+    };
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+        Prng prng(seed);
+        KvGroup kv(true, 4, 400);
+        std::map<HeadId, Made> heads;
+        for (int64_t next = 0; next < 20; ++next) {
+            BlockTable sequence;
+            int64_t length = 0;
+            if (!heads.empty() && prng.below(4) > 0) {
+                auto from = heads.begin();
+                std::advance(from, static_cast<int64_t>(prng.below(heads.size())));
+                length = from->second.length;
+                sequence = kv.attach(from->second.table, length)->table;
+            }
+            length += 1 + static_cast<int64_t>(prng.below(13));
+            ASSERT_TRUE(kv.grow(sequence, length));
+            const BlockTable pending = kv.hand_over(sequence, length, kNoStep);
+            kv.publish(pending, HeadId{next});
+            heads[HeadId{next}] = {pending, length};
+            if (prng.below(3) > 0) continue;
+            auto gone = heads.begin();
+            std::advance(gone, static_cast<int64_t>(prng.below(heads.size())));
+            const int32_t exclusive = kv.num_exclusive_blocks(gone->second.table, gone->first);
+            const int32_t num_used = kv.pool().num_used();
+            kv.release_head(gone->second.table, gone->first);
+            ASSERT_EQ(num_used - kv.pool().num_used(), exclusive) << "seed " << seed;
+            heads.erase(gone);
+        }
+    }
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+// engine/cache/reuse_model.h: owns how often heads of a class were reused at which age. Learned from the run, integers
+// only.
+//
+// The *age* of a head is the number of admissions since its last use, counted in half octaves (buckets). A class is the
+// kind of a head and its number of uses. The hit density of a head is the chance of a use per admission, over the
+// horizon for which that is highest (Beckmann, Chen, Cidon: LHD, NSDI 2018):
+//
+//     density(c, b) = max over e > b of  (uses(c, b .. e - 1) + 1) / (reached(c, b) + kPrior) / (begin(e) - begin(b))
+//
+//   R1  uses and reached are halved together when they are many, so that the model follows a load that changes
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "engine/cache/head.h"
+
+namespace verbatim {
+
+class ReuseModel {
+public:
+    static constexpr int32_t kNumBuckets = 64;
+    static constexpr int32_t kMaxUses = 3;  // more uses are one class
+    static constexpr int32_t kNumClasses = static_cast<int32_t>(HeadKind::kCount) * (kMaxUses + 1);
+
+    [[nodiscard]] static int32_t class_of(HeadKind kind, int64_t num_uses);
+    // floor(2 log2(age)), 0 for ages 0 and 1.
+    [[nodiscard]] static int32_t bucket_of(int64_t age);
+    [[nodiscard]] static int64_t begin_of(int32_t bucket);  // the lowest age of the bucket
+
+    // A head of the class has come to this age without a use.
+    void note_reached(int32_t head_class, int32_t bucket);
+    // And was used then.
+    void note_used(int32_t head_class, int32_t bucket);
+    // log2 of the density in units of 2^-16.
+    [[nodiscard]] int64_t log_density(int32_t head_class, int32_t bucket);
+
+private:
+    static constexpr int64_t kPrior = 4;
+    static constexpr int64_t kMostReached = 1 << 15;  // of a class at age 0, before counts are halved
+    struct Class {
+        std::array<int64_t, kNumBuckets> reached{};
+        std::array<int64_t, kNumBuckets> used{};
+        std::array<int64_t, kNumBuckets> log_density{};
+        int64_t num_noted = 0;  // since the run began, and since log_density was computed
+        int64_t num_new = 0;
+        bool is_computed = false;
+    };
+    static void note(Class& noted);
+    static void update(Class& changed);
+
+    std::array<Class, kNumClasses> classes_{};
+};
+
+// log2(x) in units of 2^-16, rounded down. REQUIRES: x > 0.
+[[nodiscard]] int64_t log2_fixed(uint64_t x);
+
+}  // namespace verbatim

@@ -1,0 +1,124 @@
+// What is kept when memory is short, by value: nothing is starved, branch points are found, and blocks and rows share
+// one number of bytes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "tests/support/engine_scene.h"
+#include "tests/support/random_cases.h"
+
+namespace verbatim::tests {
+namespace {
+
+SceneOptions by_value(int32_t num_blocks, int32_t num_rows) {
+    SceneOptions options;
+    options.num_blocks = num_blocks;
+    options.num_state_rows = num_rows;
+    options.lookup = LookupMode::kPrefix;
+    options.evicts_by_value = true;
+    return options;
+}
+
+int64_t reused(EngineScene& scene, const std::string& id, const std::vector<TokenId>& prompt) {
+    return scene.complete(scene.history(id, prompt, 2)).num_reused_tokens;
+}
+
+// Eight rows, twelve prompts that never come again, then one prompt six times: 0 tokens were reused, for ever.
+TEST(ValueCache, APromptThatIsRepeatedIsReusedAfterManyThatAreNot) {
+    EngineScene scene(by_value(256, 8));
+    for (TokenId i = 0; i < 12; ++i) reused(scene, "once-" + std::to_string(i), iota_tokens(10 * i, 10));
+    const std::vector<TokenId> prompt = iota_tokens(500, 11);
+    EXPECT_EQ(reused(scene, "again-0", prompt), 0);
+    for (int i = 1; i < 6; ++i) EXPECT_EQ(reused(scene, "again-" + std::to_string(i), prompt), 10) << i;
+    scene.expect_home();
+}
+
+TEST(ValueCache, TokensThatPromptsShareAreReusedFromTheThirdOn) {
+    EngineScene scene(by_value(256, 8));
+    const std::vector<TokenId> shared = iota_tokens(0, 203);
+    for (TokenId i = 0; i < 6; ++i) {
+        const int64_t num_reused = reused(scene, "c" + std::to_string(i), shared + iota_tokens(300 + 50 * i, 5));
+        EXPECT_EQ(num_reused, i < 2 ? 0 : 203) << i;
+    }
+    scene.expect_home();
+}
+
+// The heads of the first two prompts are gone when the third one comes: what they had in common is known all the same.
+TEST(ValueCache, ABranchPointIsFoundWhenTheHeadsThatShowedItAreGone) {
+    EngineScene scene(by_value(256, 3));
+    const std::vector<TokenId> shared = iota_tokens(0, 300);
+    EXPECT_EQ(reused(scene, "a", shared + iota_tokens(400, 5)), 0);
+    for (TokenId i = 0; i < 8; ++i) reused(scene, "flood-" + std::to_string(i), iota_tokens(310 + 10 * i, 600));
+    for (const Head* head : scene.engine.cache().heads()) ASSERT_NE(head->tokens.at(0), 0) << "its heads are evicted";
+    EXPECT_EQ(reused(scene, "b", shared + iota_tokens(500, 5)), 0);
+    std::vector<int64_t> lengths;
+    for (const Head* head : scene.engine.cache().heads()) lengths.push_back(head->length());
+    EXPECT_THAT(lengths, ::testing::Contains(PrefixHistory::kStep)) << "a state where the two prompts part";
+    EXPECT_GE(reused(scene, "c", shared + iota_tokens(600, 5)), PrefixHistory::kStep);
+    scene.expect_home();
+}
+
+TEST(ValueCache, OneBudgetHoldsRowsOrBlocksAsTheyAreNeeded) {
+    SceneOptions options = by_value(400, 10);
+    options.budget_bytes = 400;  // all blocks of 4 bytes, or all rows of 40 bytes, and every mix
+    {
+        EngineScene scene(options);
+        for (TokenId i = 0; i < 8; ++i) reused(scene, std::to_string(i), iota_tokens(20 * i, 4));
+        EXPECT_GE(scene.engine.cache().state().pool().num_used(), 7) << "short prompts: nearly all of it is rows";
+        EXPECT_LE(scene.engine.cache().budget().num_held(), 400);
+    }
+    {
+        EngineScene scene(options);
+        reused(scene, "long", iota_tokens(0, 300));
+        EXPECT_GE(scene.engine.cache().kv().pool().num_used(), 75) << "a long prompt: nearly all of it is blocks";
+        EXPECT_LE(scene.engine.cache().budget().num_held(), 400);
+        scene.expect_home();
+    }
+    EngineScene scene(options);
+    EXPECT_EQ(scene.refused(scene.history("too long", iota_tokens(0, 360), 2)), RefusalReason::kTooLarge);
+}
+
+// Whatever came before, a prompt that is repeated and fits is reused from its third occurrence on.
+TEST(ValueCacheProperties, WhateverCameBeforeARepeatedPromptIsReused) {
+    const RandomCases cases = RandomCases::from_environment(300);
+    int64_t num_evictions = 0;
+    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
+        SCOPED_TRACE(seed);
+        Prng prng(seed);
+        const auto below = [&](uint64_t n) { return static_cast<int32_t>(prng.below(n)); };
+        SceneOptions options = by_value(40 + below(100), 3 + below(10));
+        options.block_size = std::vector{1, 3, 4, 16}[prng.below(4)];
+        options.step_tokens = 5 + below(200);
+        options.max_checkpoints = below(5);
+        options.seed = seed;
+        if (below(2) == 0) options.budget_bytes = options.num_blocks * options.block_size / 2 + 6 * options.row_bytes;
+        const int32_t longest = std::min(200, options.num_blocks * options.block_size / 3);
+        EngineScene scene(options);
+        const auto prompt_of = [&](TokenId first, int32_t length) { return iota_tokens(first, length); };
+        for (int32_t i = 0, count = below(40); i < count; ++i) {
+            const std::string id = "c" + std::to_string(below(12));
+            std::vector<TokenId> prompt = prompt_of(10 * below(8), 1 + below(static_cast<uint64_t>(longest)));
+            if (below(2) == 0) prompt = prompt + prompt_of(500 + below(200), 1 + below(6));
+            const RequestId request = scene.submit(scene.history(id + "-" + std::to_string(i), prompt, 1 + below(6)));
+            if (below(4) == 0) {
+                scene.step();
+                if (!scene.is_finished(request)) scene.abort(request);
+            }
+            if (below(3) > 0) scene.run();
+        }
+        scene.run();
+        const std::vector<TokenId> prompt = prompt_of(300, 2 + below(static_cast<uint64_t>(longest - 2)));
+        for (int i = 0; i < 5; ++i) {
+            const int64_t num_reused = reused(scene, "repeated-" + std::to_string(i), prompt);
+            if (i >= 2) ASSERT_EQ(num_reused, static_cast<int64_t>(prompt.size()) - 1) << "occurrence " << i;
+        }
+        num_evictions += scene.engine.stats().evictions;
+        scene.expect_home();
+    }
+    EXPECT_GT(num_evictions, static_cast<int64_t>(cases.count)) << "memory was short";
+}
+
+}  // namespace
+}  // namespace verbatim::tests
