@@ -286,11 +286,12 @@ void Ledger::remember_deleted(const ConversationKey& key, const Conversation& co
     for (const auto& [turn_id, answer] : conversation.answers) {
         if (deleted_.emplace(key, turn_id).second) deleted_in_order_.emplace_back(key, turn_id);
     }
-    while (deleted_in_order_.size() > config_.keep_deleted_turn_ids) {
+    const size_t most = std::max(config_.keep_deleted_turn_ids, conversation.answers.size());
+    while (deleted_in_order_.size() > most) {
         CHECK_EQ(deleted_.erase(deleted_in_order_.front()), 1u);
         deleted_in_order_.pop_front();
     }
-    CHECK_LE(deleted_.size(), config_.keep_deleted_turn_ids);
+    CHECK_LE(deleted_.size(), most);
 }
 
 const Ledger::Conversation* Ledger::find(const ConversationKey& key) const {

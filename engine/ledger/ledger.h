@@ -61,7 +61,8 @@ struct TokenTemplate {
 
 struct LedgerConfig {
     TokenTemplate token_template;
-    size_t keep_deleted_turn_ids = 65536;  // of all deleted conversations together, the newest (L5)
+    // Of all deleted conversations together, the newest (L5); of the newest conversation all, however many.
+    size_t keep_deleted_turn_ids = 65536;
 };
 
 struct Turn {

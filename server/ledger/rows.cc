@@ -29,7 +29,8 @@ void fork(const Change& change, LedgerContents& contents) {
 void remove(const Change& change, LedgerContents& contents) {
     const auto found = contents.conversations.find(change.key);
     CHECK(found != contents.conversations.end(), "'{}' is not there", change.key.conversation_id);
-    for (const auto& [turn_id, answer] : found->second.answers) contents.deleted.add(change.key, turn_id);
+    const int64_t deletion = contents.deleted.last_deletion() + 1;
+    for (const auto& [turn_id, answer] : found->second.answers) contents.deleted.add(change.key, turn_id, deletion);
     contents.conversations.erase(found);
 }
 
@@ -51,11 +52,14 @@ Digest chain_after(const Digest& before, const std::vector<TokenId>& tokens) {
     return digester.digest();
 }
 
-void DeletedTurns::add(const ConversationKey& key, const std::string& turn_id) {
-    if (all_.emplace(key, turn_id).second) in_order_.emplace_back(key, turn_id);
-    if (in_order_.size() <= kMaxDeletedTurns) return;
-    all_.erase(in_order_.front());
-    in_order_.pop_front();
+// Conversations are forgotten whole, as the store does it: it numbers deletions, not turn ids.
+void DeletedTurns::add(const ConversationKey& key, const std::string& turn_id, int64_t deletion) {
+    CHECK_GE(deletion, last_deletion());
+    if (all_.emplace(key, turn_id).second) in_order_.push_back({{key, turn_id}, deletion});
+    while (in_order_.size() > kMaxDeletedTurns && in_order_.front().deletion < last_deletion()) {
+        const int64_t oldest = in_order_.front().deletion;
+        for (; in_order_.front().deletion == oldest; in_order_.pop_front()) all_.erase(in_order_.front().id);
+    }
     CHECK_EQ(all_.size(), in_order_.size());
 }
 

@@ -66,17 +66,24 @@ struct ConversationRows {
 [[nodiscard]] std::string head_name(const ConversationRows& conversation);
 [[nodiscard]] Digest chain_after(const Digest& before, const std::vector<TokenId>& tokens);
 
-// Turn ids of deleted conversations, with nothing of what they said: the newest kMaxDeletedTurns.
+// Turn ids of deleted conversations, with nothing of what they said: all of the newest conversation, and those of older
+// ones as long as there are at most kMaxDeletedTurns together.
 inline constexpr size_t kMaxDeletedTurns = 65536;
 class DeletedTurns {
 public:
-    void add(const ConversationKey& key, const std::string& turn_id);
+    // `deletion` ascends from one deleted conversation to the next.
+    void add(const ConversationKey& key, const std::string& turn_id, int64_t deletion);
+    [[nodiscard]] int64_t last_deletion() const { return in_order_.empty() ? -1 : in_order_.back().deletion; }
     [[nodiscard]] bool contains(const ConversationKey& key, const std::string& turn_id) const;
     [[nodiscard]] size_t size() const { return in_order_.size(); }
 
 private:
     std::set<std::pair<ConversationKey, std::string>> all_;
-    std::deque<std::pair<ConversationKey, std::string>> in_order_;  // oldest first
+    struct Deleted {
+        std::pair<ConversationKey, std::string> id;
+        int64_t deletion = 0;
+    };
+    std::deque<Deleted> in_order_;  // oldest first
 };
 
 // One step of a conversation.

@@ -257,12 +257,15 @@ Status SqlLedgerStore::read_answers(LedgerContents& contents) {
 
 Status SqlLedgerStore::read_deleted(LedgerContents& contents) {
     ASSIGN_OR_RETURN(const auto found,
-                     database_->rows("SELECT salt, conversation, turn_id FROM verbatim_deleted ORDER BY number", {}));
+                     database_->rows(
+                         "SELECT salt, conversation, turn_id, number FROM verbatim_deleted ORDER BY number", {}));
     for (const SqlRow& one : found) {
         RowReader row(one);
         const ConversationKey key = key_of(row);
-        contents.deleted.add(key, row.bytes());
-        if (!row.good()) return damaged("a deleted turn cannot be read");
+        const std::string turn_id = row.bytes();
+        const int64_t deletion = row.number();
+        if (!row.good() || deletion < contents.deleted.last_deletion()) return damaged("a deleted turn cannot be read");
+        contents.deleted.add(key, turn_id, deletion);
     }
     return {};
 }
@@ -414,9 +417,9 @@ Status SqlLedgerStore::remove(const Change& change, int64_t number) {
             fmt::format("DELETE FROM verbatim_{} WHERE salt = $1 AND conversation = $2", table), of_key));
     }
     RETURN_IF_ERROR(
-        database_->run("DELETE FROM verbatim_deleted WHERE number <= (SELECT number FROM verbatim_deleted "
-                       "ORDER BY number DESC LIMIT 1 OFFSET $1)",
-                       std::span(values).last(1)));
+        database_->run("DELETE FROM verbatim_deleted WHERE number < $1 AND number <= (SELECT number FROM "
+                       "verbatim_deleted ORDER BY number DESC LIMIT 1 OFFSET $2)",
+                       std::span(values).last(2)));
     return {};
 }
 

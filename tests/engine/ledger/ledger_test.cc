@@ -202,6 +202,17 @@ TEST(Ledger, DeletedTurnsAreRememberedInBoundedSpaceTheNewestOnes) {
     EXPECT_EQ(scene.duplicate("t3", InputKind::kHistory, {{1, 2}}), "turn_deleted");
 }
 
+TEST(Ledger, OfTheConversationThatWasDeletedLastEveryTurnIsRemembered) {
+    Scene scene;
+    Ledger small({.keep_deleted_turn_ids = 2});
+    std::swap(scene.ledger, small);
+    ASSERT_TRUE(scene.turn("t1", InputKind::kHistory, {{1, 2}}, {3}));
+    for (const char* id : {"t2", "t3", "t4"}) ASSERT_TRUE(scene.turn(id, InputKind::kSuffix, {{1, 2}}, {3}));
+    ASSERT_TRUE(scene.ledger.remove(scene.key));
+    for (const char* id : {"t1", "t2", "t3", "t4"})
+        EXPECT_EQ(scene.duplicate(id, InputKind::kHistory, {{1, 2}}), "turn_deleted") << id;
+}
+
 TEST(Ledger, ATurnIdStandsForOneRequest) {
     Scene scene;
     ASSERT_TRUE(scene.turn("t1", InputKind::kHistory, {{1, 2}}, {3}));

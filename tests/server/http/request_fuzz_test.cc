@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -118,7 +119,7 @@ private:
         const ConversationHint hint = conversation_of(*request, [&](std::string_view) { return header; });
         const CacheSalt salt = salt_of(std::nullopt, request->cache_salt);
         if (const auto problem = conversation_problem(*request, hint)) return told(*problem);
-        const auto history = history_of(service_, *request, hint, salt);
+        const auto history = history_in_ledger(*request, hint, salt);
         if (!history) return told(history.error());
         auto prompt = prompt_of(service_, *request, *history, words_);
         if (!prompt) return told(prompt.error());
@@ -127,8 +128,18 @@ private:
         if (!jobs) return told(jobs.error());
         request->conversation_id = hint.id;
         return answer({*service_.tokenizer, *std::move(request),
-                       AnswerFrame{kind, "id", service_.model, service_.fingerprint, 0}, num_prompt_tokens},
+                       AnswerFrame{kind, "id", service_.model.first(), service_.fingerprint, 0}, num_prompt_tokens},
                       *std::move(jobs));
+    }
+
+    // What the ledger has kept of the conversation, as Endpoints::look() waits for it.
+    ApiResult<History> history_in_ledger(const GenerateRequest& request, const ConversationHint& hint,
+                                         const CacheSalt& salt) {
+        if (!hint.id) return History();
+        std::promise<Look> seen;
+        service_.host->ledger().look({{salt, *hint.id}, request.turn_id, request.content},
+                                     [&](Look look) { seen.set_value(std::move(look)); });
+        return history_of(request, *hint.id, seen.get_future().get());
     }
 
     Told answer(Generation generation, std::vector<HostRequest> requests) {

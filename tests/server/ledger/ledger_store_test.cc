@@ -12,6 +12,7 @@
 #include "server/ledger/sqlite_database.h"
 #include "tests/server/ledger/ledger_changes.h"
 #include "tests/server/ledger/ledger_places.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::tests {
 namespace {
@@ -51,6 +52,48 @@ TEST_P(EveryStore, KeepsWhatItWasGiven) {
     EXPECT_GT(changes.num_of(Change::Kind::kFork), 0);
     EXPECT_GT(changes.num_of(Change::Kind::kRewind), 0);
     EXPECT_GT(changes.contents().deleted.size(), 0u);
+}
+
+// 70 000 turn ids were forgotten with the conversation that had them.
+TEST(LedgerFile, ADeleteOfMoreTurnsThanAreKeptForgetsOlderConversationsOnly) {
+    constexpr size_t kMany = kMaxDeletedTurns + 100;
+    const ConversationKey older{{}, "older"};
+    const ConversationKey large{{}, "large"};
+    LedgerContents memory;
+    std::vector<Change> changes;
+    const auto commit = [&](const ConversationKey& key, int64_t turn) {
+        TurnRow row{.prompt_end = 2 * turn + 1, .end = 2 * turn + 2, .version = Version{turn + 1}};
+        row.tokens = {1, 2};
+        row.turn_id = fmt::format("turn {}", turn);
+        AnswerRow answer{.turn_id = *row.turn_id, .output = {2}};
+        changes.push_back({.kind = Change::Kind::kCommit,
+                           .key = key,
+                           .version = row.version,
+                           .num_turns = turn,
+                           .turn = std::make_shared<const TurnRow>(row),
+                           .answer = std::make_shared<const AnswerRow>(answer),
+                           .num_new_conversations = turn == 0 ? 1 : 0});
+    };
+    commit(older, 0);
+    changes.push_back({.kind = Change::Kind::kRemove, .key = older, .num_new_conversations = -1});
+    for (size_t turn = 0; turn < kMany; ++turn) commit(large, static_cast<int64_t>(turn));
+    changes.push_back({.kind = Change::Kind::kRemove, .key = large, .num_new_conversations = -1});
+    for (const Change& change : changes) apply_change(change, memory);
+
+    const tests::ScratchFolder folder;
+    auto store = make_ledger_store(folder.path("many.db")).value();
+    ASSERT_TRUE(store->open(kIdentity));
+    ASSERT_TRUE(store->apply(changes));
+    store.reset();
+    auto again = make_ledger_store(folder.path("many.db")).value();
+    const auto kept = again->open(kIdentity);
+    ASSERT_TRUE(kept) << kept.error().message;
+    for (const LedgerContents* contents : {static_cast<const LedgerContents*>(&memory), &kept.value()}) {
+        EXPECT_EQ(contents->deleted.size(), kMany);
+        EXPECT_TRUE(contents->deleted.contains(large, "turn 0"));
+        EXPECT_TRUE(contents->deleted.contains(large, fmt::format("turn {}", kMany - 1)));
+        EXPECT_FALSE(contents->deleted.contains(older, "turn 0"));
+    }
 }
 
 TEST_P(EveryStore, IsOneServersAlone) {
