@@ -36,6 +36,7 @@ void RequestBook::expect(RequestId request, std::span<const TokenId> drawn) {
     if (found == running_.end()) return;
     found->second.draws_are_known = true;
     found->second.not_reported.assign(drawn.rbegin(), drawn.rend());
+    CHECK_EQ(found->second.not_reported.size(), drawn.size());
 }
 
 void RequestBook::on_token(RequestId request, TokenId token) {
@@ -51,7 +52,9 @@ void RequestBook::on_token(RequestId request, TokenId token) {
         if (!asked.not_reported.empty()) asked.not_reported.pop_back();
     }
     if (wanted != token && listener_) listener_({request, asked.num_tokens(), token, wanted});
+    const int64_t num_tokens = asked.num_tokens();
     asked.output.push_back(wanted < 0 ? token : wanted);
+    CHECK_EQ(asked.num_tokens(), num_tokens + 1);
 }
 
 // --- turns
@@ -63,6 +66,7 @@ void RequestBook::on_event(const Event& event) {
     if (found == running_.end()) return;
     give_back(found->second.conversation, event.request);
     running_.erase(found);
+    CHECK(find(event.request) == nullptr, "request {} is over and runs", index(event.request));
 }
 
 void RequestBook::commit(RequestId request) {
@@ -82,7 +86,10 @@ void RequestBook::give_back(const ConversationKey& key, std::optional<RequestId>
     if (found == conversations_.end() || !found->second.writer) return;
     if (writer && *writer != *found->second.writer) return;
     found->second.writer.reset();
-    if (found->second.turns.empty()) conversations_.erase(found);
+    const bool is_empty = found->second.turns.empty();
+    CHECK(is_empty == found->second.committed.empty(), "'{}' has {} turns and {} tokens", key.conversation_id,
+          found->second.turns.size(), found->second.committed.size());
+    if (is_empty) conversations_.erase(found);
 }
 
 // --- calls
@@ -121,8 +128,11 @@ void RequestBook::submit(const Call& call) {
     asked.forced_output = request.forced_output;
     asked.draws = request.max_tokens != 0 || !request.forced_output.empty();
     set_prompt(request, conversation, asked);
+    CHECK(asked.num_kept_turns <= conversation.turns.size(), "request {} keeps {} of {} turns", index(call.id),
+          asked.num_kept_turns, conversation.turns.size());
     conversation.writer = call.id;
     running_.insert_or_assign(call.id, std::move(asked));
+    CHECK(find(call.id) != nullptr, "request {} is not in the book", index(call.id));
 }
 
 void RequestBook::set_prompt(const ChatRequest& request, const Conversation& conversation, AskedRequest& asked) const {
@@ -148,6 +158,7 @@ void RequestBook::set_prompt(const ChatRequest& request, const Conversation& con
     const auto stays = [&](const Turn& turn) { return turn.end <= common && turn.end < prompt.size(); };
     const auto first_left = std::ranges::find_if_not(conversation.turns, stays);
     asked.num_kept_turns = static_cast<size_t>(first_left - conversation.turns.begin());
+    CHECK_LE(common, prompt.size());
 }
 
 void RequestBook::fork(const Call& call) {
@@ -159,7 +170,8 @@ void RequestBook::fork(const Call& call) {
     Conversation fork;
     fork.turns.assign(origin->turns.begin(), origin->turns.begin() + static_cast<std::ptrdiff_t>(kept));
     fork.committed = origin->committed.slice(0, fork.turns.back().end);
-    conversations_.emplace(target, std::move(fork));
+    CHECK_EQ(fork.turns.size(), kept);
+    CHECK(conversations_.emplace(target, std::move(fork)).second, "'{}' is there already", call.to);
 }
 
 void RequestBook::rewind(const Call& call) {
@@ -168,11 +180,14 @@ void RequestBook::rewind(const Call& call) {
     if (conversation == nullptr || conversation->writer || kept == 0 || kept > conversation->turns.size()) return;
     conversation->turns.resize(kept);
     conversation->committed = conversation->committed.slice(0, conversation->turns.back().end);
+    CHECK_EQ(conversation->committed.size(), conversation->turns.back().end);
 }
 
 void RequestBook::remove(const Call& call) {
     const auto found = conversations_.find(call.key);
-    if (found != conversations_.end() && !found->second.writer) conversations_.erase(found);
+    if (found == conversations_.end() || found->second.writer) return;
+    conversations_.erase(found);
+    CHECK(with_turns(call.key) == nullptr, "'{}' is removed and there", call.key.conversation_id);
 }
 
 void RequestBook::restore(const Call& call) {
@@ -190,6 +205,8 @@ void RequestBook::restore(const Call& call) {
         restored.committed.append(parts[i + 1].tokens);
         restored.turns.push_back({prompt_end, restored.committed.size()});
     }
+    CHECK_EQ(restored.turns.size(), parts.size() / 2);
+    CHECK_EQ(restored.committed.size(), restored.turns.back().end);
     conversations_.emplace(call.key, std::move(restored));
 }
 

@@ -1,8 +1,8 @@
 // reference/requested_plan.h: the plan that an engine should have made of what clients asked for.
 //
 // A requested plan takes tokens, prompt lengths, sampling parameters, seeds and arithmetic from a RequestBook. It takes
-// from the engine's plan what the scheduler alone decides: slots, how many positions a step computes, drafts, blocks and
-// state rows. A plan that cannot be carried out is refused: it names a request that does not run, it has too
+// from the engine's plan what the scheduler alone decides: slots, how many positions a step computes, drafts, blocks
+// and state rows. A plan that cannot be carried out is refused: it names a request that does not run, it has too
 // few or too many tokens of one, or it breaks a rule of engine/slot_tables.h.
 #pragma once
 

@@ -150,6 +150,8 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
 }
 
 int64_t Cache::observe(const LookupQuery& query, const LookupResult& found, SequenceMemory& memory) {
+    CHECK(found.length <= query.max_length() && (found.head == kNoHead || find(found.head) != nullptr),
+          "head {} of {} tokens for {}", index(found.head), found.length, query.tokens.size());
     order_.tick();
     if (!learns()) return 0;
     memory.chain = found.head == kNoHead ? PrefixHistory::begin(query.key.salt) : head_ref(found.head).chain;
@@ -161,6 +163,7 @@ int64_t Cache::observe(const LookupQuery& query, const LookupResult& found, Sequ
     const auto common =
         prefixes_.longest_common(query.key.salt, query.tokens, query.deterministic ? &query.numerics_id : nullptr);
     const int64_t branch = std::max(met.known_length, common ? common->length : 0);
+    CHECK(met.known_length <= query.tokens.size(), "{} of {} tokens are known", met.known_length, query.tokens.size());
     return branch > found.length && branch < query.max_length() ? branch : 0;
 }
 
@@ -175,6 +178,7 @@ HeadValue Cache::value_of(HeadId id) const {
     const int64_t positions_before = begin + tokens / 2;  // of the mean token
     const int64_t per_token = config_.operations_per_token + config_.operations_per_pair * positions_before;
     const int64_t blocks = kv_.num_exclusive_blocks(head.blocks, id);
+    CHECK_GT(tokens, 0);
     return {.operations = tokens * per_token,
             .bytes = (state_.enabled() ? config_.state_row_bytes : 0) + blocks * config_.kv_block_bytes};
 }

@@ -32,6 +32,8 @@ bool EvictionOrder::is_offered(SegmentId segment, HeadId head) const {
 
 int64_t ValueEviction::rank(const HeadUse& use) {
     const auto log = [](int64_t x) { return log2_fixed(static_cast<uint64_t>(std::max<int64_t>(x, 1))); };
+    CHECK(use.worth.operations >= 0 && use.worth.bytes >= 0, "head {} saves {} operations in {} bytes", index(use.head),
+          use.worth.operations, use.worth.bytes);
     const int32_t head_class = ReuseModel::class_of(use.kind, use.num_uses);
     return log(use.worth.operations) - log(use.worth.bytes) + model_.log_density(head_class, use.age);
 }
@@ -73,9 +75,12 @@ void EvictionOrder::tick() {
         follow(head, older.last_tick, older.use.age);
         rank_again(older);
     }
+    CHECK(next_age_.empty() || next_age_.begin()->first > tick_, "a head should be older since tick {}",
+          next_age_.begin()->first);
 }
 
 void EvictionOrder::rank_again(Entry& entry) {
+    CHECK_EQ(index(entry.use.head), index(entry.key.head));
     if (worth_) entry.use.worth = worth_(entry.use.head);
     Key key = entry.key;
     key.rank = policy_.rank(entry.use);
@@ -88,6 +93,7 @@ void EvictionOrder::remove_to_ghost(HeadId head) {
     remove(head);
     if (!policy_.ranks_by_worth()) return;
     CHECK(ghosts_.emplace(head, ghost).second, "head {} is a ghost already", index(head));
+    CHECK_LE(ghost.last_tick, tick_);
     follow(head, ghost.last_tick, ghost.age);
 }
 
@@ -99,6 +105,7 @@ void EvictionOrder::use_ghost(HeadId head) {
     policy_.note_used(used.kind, used.num_uses++, used.age);
     used.age = 0;
     used.last_tick = tick_;
+    CHECK_GT(used.num_uses, 0);
     policy_.note_reached(used.kind, used.num_uses, 0);
     follow(head, used.last_tick, used.age);
 }
@@ -108,11 +115,13 @@ void EvictionOrder::forget_ghost(HeadId head) {
     CHECK(found != ghosts_.end(), "head {} is no ghost", index(head));
     unfollow(head, found->second.last_tick, found->second.age);
     ghosts_.erase(found);
+    CHECK(!entries_.contains(head), "head {} is a ghost and alive", index(head));
 }
 
 // --- what comes and goes
 
 void EvictionOrder::add(const Head& head) {
+    CHECK(!ghosts_.contains(head.id), "head {} is a ghost", index(head.id));
     add(head, {.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++});
 }
 

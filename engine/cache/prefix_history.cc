@@ -27,6 +27,7 @@ auto PrefixHistory::boundary(uint64_t digest) -> Boundary& {
     const auto [found, is_new] = boundaries_.try_emplace(digest);
     if (is_new) order_.push_back(digest);
     found->second.is_recent = !is_new;
+    CHECK_EQ(order_.size(), boundaries_.size());
     return found->second;
 }
 
@@ -34,6 +35,8 @@ auto PrefixHistory::observe(PrefixChain from, int64_t resident_length, const Tok
     CHECK_LE(from.length, resident_length);
     Met met;
     const int64_t last = prompt.size() / kStep * kStep;
+    CHECK(from.length % kStep == 0 && from.length <= last, "a chain of {} for a prompt of {} tokens", from.length,
+          prompt.size());
     bool is_known = true;
     for (PrefixChain chain = from;; chain.length += kStep) {
         Boundary& at = boundary(chain.digest);
@@ -78,6 +81,7 @@ std::optional<HeadId> PrefixHistory::take_ghost(PrefixChain chain, const TokenSe
     const HeadId head = same->head;
     ghosts.erase(same);
     --num_ghosts_;
+    CHECK_GE(num_ghosts_, 0);
     return head;
 }
 

@@ -54,6 +54,8 @@ int64_t ReuseModel::begin_of(int32_t bucket) {
 }
 
 void ReuseModel::note_reached(int32_t head_class, int32_t bucket) {
+    CHECK(head_class >= 0 && head_class < kNumClasses && bucket >= 0 && bucket < kNumBuckets, "class {}, bucket {}",
+          head_class, bucket);
     Class& noted = classes_.at(static_cast<size_t>(head_class));
     note(noted);
     if (++noted.reached.at(static_cast<size_t>(bucket)) < kMostReached) return;
@@ -62,6 +64,8 @@ void ReuseModel::note_reached(int32_t head_class, int32_t bucket) {
 }
 
 void ReuseModel::note_used(int32_t head_class, int32_t bucket) {
+    CHECK(head_class >= 0 && head_class < kNumClasses && bucket >= 0 && bucket < kNumBuckets, "class {}, bucket {}",
+          head_class, bucket);
     Class& noted = classes_.at(static_cast<size_t>(head_class));
     note(noted);
     ++noted.used.at(static_cast<size_t>(bucket));
@@ -70,12 +74,14 @@ void ReuseModel::note_used(int32_t head_class, int32_t bucket) {
 int64_t ReuseModel::log_density(int32_t head_class, int32_t bucket) {
     Class& asked = classes_.at(static_cast<size_t>(head_class));
     if (!asked.is_computed) update(asked);
+    CHECK(asked.is_computed, "the densities of class {} are not known", head_class);
     return asked.log_density.at(static_cast<size_t>(bucket));
 }
 
 // Densities are computed anew when a sixteenth of what they are made of is new, or 64 notes.
 void ReuseModel::note(Class& noted) {
     ++noted.num_noted;
+    CHECK_LT(noted.num_new, noted.num_noted);
     if (++noted.num_new > std::min<int64_t>(64, noted.num_noted / 16)) noted.is_computed = false;
 }
 
@@ -94,6 +100,7 @@ void ReuseModel::update(Class& changed) {
             best = std::max(best, ((uses << kUnit) / reached) / horizon);
         }
         changed.log_density[bucket] = log2_fixed(std::max<uint64_t>(best, 1));
+        CHECK_GE(changed.log_density[bucket], 0);
     }
 }
 

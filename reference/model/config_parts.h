@@ -18,8 +18,8 @@ enum class LayerKind { kMamba, kAttention, kMlp, kHybrid, kMoe };
 
 inline constexpr int32_t kMaxLayers = 4096;
 
-// What transformers' base class has, which changes nothing or is supported with one value only. Also of the outer object
-// of a nested config.
+// What transformers' base class has, which changes nothing or is supported with one value only. Also of the outer
+// object of a nested config.
 void read_base_class(ConfigFields& fields);
 // Sizes, the norm's epsilon, the base class, and the keys that change nothing in any family.
 void read_common(ConfigFields& fields, ModelConfig& config, ConfigFields::Keys eps_keys);

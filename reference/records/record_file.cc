@@ -92,9 +92,9 @@ Result<std::unique_ptr<RecordWriter>> RecordWriter::create(const std::string& pa
     std::unique_ptr<RecordWriter> writer(new RecordWriter(path, std::move(file)));
     const std::string head = write_head(run);
     writer->note(writer->file_.write(kMagic));
-    writer->file_bytes_ = static_cast<int64_t>(kMagic.size());
+    writer->unflushed_bytes_ = static_cast<int64_t>(kMagic.size());
     writer->write_frame(kHeadFrame, std::as_bytes(std::span(head)));
-    writer->note(writer->file_.flush());
+    writer->hand_over();
     RETURN_IF_ERROR(writer->status_);
     return writer;
 }
@@ -143,7 +143,12 @@ void RecordWriter::flush() {
         left = left.subspan(piece.size());
     }
     waiting_.clear();
+    hand_over();
+}
+
+void RecordWriter::hand_over() {
     if (status_) note(file_.flush());
+    if (status_) file_bytes_ += std::exchange(unflushed_bytes_, 0);
 }
 
 void RecordWriter::write_frame(uint32_t type, std::span<const std::byte> payload) {
@@ -151,7 +156,7 @@ void RecordWriter::write_frame(uint32_t type, std::span<const std::byte> payload
     const FrameHead head{static_cast<uint32_t>(payload.size()), type, checksum_of(type, payload)};
     note(file_.write(std::as_bytes(std::span(&head, 1))));
     if (status_) note(file_.write(payload));
-    if (status_) file_bytes_ += static_cast<int64_t>(sizeof head + payload.size());
+    unflushed_bytes_ += static_cast<int64_t>(sizeof head + payload.size());
 }
 
 void RecordWriter::note(Status written) {

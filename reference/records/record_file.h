@@ -50,6 +50,7 @@ private:
     void add(uint8_t kind, std::span<const std::byte> bytes);
     void write_frame(uint32_t type, std::span<const std::byte> payload);
     void flush();
+    void hand_over();
     void note(Status written);
 
     std::string path_;
@@ -60,7 +61,8 @@ private:
     std::vector<std::byte> encoded_;  // an entry
     std::vector<std::byte> waiting_;  // entries for the next frame
     int num_waiting_steps_ = 0;
-    std::atomic<int64_t> file_bytes_ = 0;
+    int64_t unflushed_bytes_ = 0;
+    std::atomic<int64_t> file_bytes_ = 0;  // that the system has taken
     std::atomic<bool> failed_ = false;
     Status status_;
 };

@@ -1,7 +1,8 @@
 // reference/records/request_share.h: owns what each request adds to the share that a comparison of two records covers.
 //
-// Units: requests; positions of prompts and answers; tokens of answers; logits (rows that told tokens were drawn from); states (digests of
-// heads). A position is compared when its prompt, or its token of the answer, is known to be the same in both.
+// Units: requests; positions of prompts and answers; tokens of answers; logits (rows that reported tokens were sampled
+// from); states (digests of heads). A position is compared when its prompt, or its token of the answer, is known to be
+// the same in both.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ namespace verbatim::server {
 // A name that a client chooses (server/http/api.h A2).
 [[nodiscard]] ApiResult<std::string> identifier(const std::string& field, const Json& value);
 // `wanted`: what the field is, for errors.
-[[nodiscard]] ApiResult<std::vector<TokenId>> token_ids(const std::string& field, const Json& value,
-                                                        int32_t vocab_size, std::string_view wanted);
+[[nodiscard]] ApiResult<std::vector<TokenId>> token_ids(const std::string& field, const Json& value, int32_t vocab_size,
+                                                        std::string_view wanted);
 
 }  // namespace verbatim::server

@@ -9,8 +9,8 @@
 
 namespace verbatim::server {
 
-// Empty: the value changes nothing. 400 unsupported_value names the values that do so, 400 unsupported_parameter a field
-// that is not known at all.
+// Empty: the value changes nothing. 400 unsupported_value names the values that do so, 400 unsupported_parameter a
+// field that is not known at all.
 [[nodiscard]] std::optional<ApiError> problem_of_usual_value(ApiKind kind, const std::string& field, const Json& value);
 
 }  // namespace verbatim::server

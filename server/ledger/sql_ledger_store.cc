@@ -256,9 +256,9 @@ Status SqlLedgerStore::read_answers(LedgerContents& contents) {
 }
 
 Status SqlLedgerStore::read_deleted(LedgerContents& contents) {
-    ASSIGN_OR_RETURN(const auto found,
-                     database_->rows(
-                         "SELECT salt, conversation, turn_id, number FROM verbatim_deleted ORDER BY number", {}));
+    ASSIGN_OR_RETURN(
+        const auto found,
+        database_->rows("SELECT salt, conversation, turn_id, number FROM verbatim_deleted ORDER BY number", {}));
     for (const SqlRow& one : found) {
         RowReader row(one);
         const ConversationKey key = key_of(row);

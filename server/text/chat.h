@@ -76,7 +76,8 @@ private:
     std::vector<char32_t> pivots_;
 };
 
-// {"messages": .., "add_generation_prompt": .., "continue_final_message": .., "tools": .., "now": ..}, and nothing else. Errors name the member.
+// {"messages": .., "add_generation_prompt": .., "continue_final_message": .., "tools": .., "now": ..}, and nothing
+// else. Errors name the member.
 Result<TemplateInput> parse_template_input(const Json& object);
 
 }  // namespace verbatim::text

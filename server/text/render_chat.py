@@ -1,8 +1,8 @@
 """Renders chat templates for Verbatim: server/text/template_process.h starts it and speaks to it.
 
-A line of JSON comes in; a kind and a size go out (`text N`), a line, and N bytes of UTF-8 behind it: histories are long,
-and are written and read as they are. First {"template", "variables"}: no text. Then {"variables", "now", "continues"}:
-what the template makes of them; with `continues`, up to the end of the last message's content. The kinds:
+A line of JSON comes in; a kind and a size go out (`text N`), a line, and N bytes of UTF-8 behind it: histories are
+long, and are written and read as they are. First {"template", "variables"}: no text. Then {"variables", "now",
+"continues"}: what the template makes of them; with `continues`, up to the end of the last message's content. The kinds:
 text     the rendered text
 refused  what the template says by raise_exception
 failed   {"what", "line", "message"}: an exception of Python's, the template's line and the number of the message that
@@ -60,9 +60,9 @@ def render(template, variables, continues):
 
 
 def render_open(template, variables):
-    """What the template makes of the messages, up to the end of the last one's content: as `transformers` finds it, by a
-    mark behind the content. A space that templates trim stands behind the mark: where it is gone, the spaces at the end
-    of the content go, too."""
+    """What the template makes of the messages, up to the end of the last one's content: as `transformers` finds it, by
+    a mark behind the content. A space that templates trim stands behind the mark: where it is gone, the spaces at the
+    end of the content go, too."""
     mark, space = "\U0010ffff", "\x1f"
     written = json.dumps(variables, ensure_ascii=False)
     while mark in written:

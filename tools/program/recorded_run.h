@@ -47,8 +47,8 @@ struct RecordedRun {
     records::RunAgainOptions again;  // an executor as the flags say, the record's schedule and digests
 };
 
-// Reads the record and its model. Errors: the file; a record that was cut off, unless the flags allow it; another model, another arithmetic or an executor that cannot
-// compute in it, with what differs.
+// Reads the record and its model. Errors: the file; a record that was cut off, unless the flags allow it; another
+// model, another arithmetic or an executor that cannot compute in it, with what differs.
 [[nodiscard]] Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, const RerunFlags& flags);
 // Whether the schedule's run computes ordinary requests as the recorded one did: where not, they promise nothing.
 [[nodiscard]] bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule);

@@ -15,7 +15,8 @@ namespace verbatim::tools {
 // line begins with `prefix`.
 [[nodiscard]] std::string share_lines(const records::ComparedShare& share, const std::string& prefix = "");
 
-// What of the share was left out, in one line: "ordinary requests, ...: 8 requests, 300 positions; ..."; empty: nothing.
+// What of the share was left out, in one line: "ordinary requests, ...: 8 requests, 300 positions; ..."; empty:
+// nothing.
 [[nodiscard]] std::string left_out_line(const records::ComparedShare& share);
 
 // For each unit {"compared", "total", "fraction"}, the fraction null of nothing; "left_out": a list of {"reason",

@@ -415,11 +415,11 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         ->capture_default_str();
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
     add_bytes_option(*verb, "--cache", options->cache_bytes, "for KV blocks and states");
-    add_count_option(*verb, "--max-requests", options->max_requests, 1, "that run at a time");
+    add_count_option(*verb, "--max-requests", options->max_requests, 1, "requests that run at a time");
     add_count_option(*verb, "--max-queue-requests", options->max_queue_requests, 0,
-                     "that wait beside them; more are told to come again");
+                     "requests that wait beside them; more are refused with 429");
     add_count_option(*verb, "--max-queue-tokens", options->max_queue_tokens, 1,
-                     "of the prompts that wait; where none waits, one may be longer");
+                     "tokens of the prompts that wait; where none waits, one may be longer");
     verb->add_option("--cors-origin", options->cors_origins,
                      "an origin whose pages may ask from a browser (https://host:port), repeatable; * for all")
         ->expected(1)

@@ -153,8 +153,8 @@ void add_text_command(CLI::App& app, int& exit_code) {
     {
         auto [verb, options] = add_verb(
             "template",
-            R"({"messages": [..], "add_generation_prompt": .., "continue_final_message": .., "tools": .., "now": ..} to )"
-            R"({"ids", "text"})",
+            R"({"messages": [..], "add_generation_prompt": .., "continue_final_message": .., "tools": .., )"
+            R"("now": ..} to {"ids", "text"})",
             run_template);
         verb->add_option("--chat-template", options->chat_template,
                          "a Jinja file in the place of the folder's chat template");

@@ -1,5 +1,5 @@
-// What browsers and other HTTP clients ask beside the endpoints themselves: HEAD, OPTIONS, other origins, keys in another
-// header, paths that are not there.
+// What browsers and other HTTP clients ask beside the endpoints themselves: HEAD, OPTIONS, other origins, keys in
+// another header, paths that are not there.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -104,13 +104,13 @@ Joined joined(const HttpAnswer& answer, int64_t choice = 0);
 struct HttpSceneConfig {
     HashExecutorConfig executor = {.vocab_size = 2048, .pools = {.num_blocks = 4096, .num_state_rows = 256}};
     EngineHostConfig host = {.max_requests = 64};
-    bool replaces_executor = false;  // a failed one by a second one
-    int64_t second_fails_at = -1;    // step of the second one
-    bool second_draws_other = false;     // tokens than the first one
-    bool shows_logits = false;       // made up: of every slot the same row
-    bool is_loaded = true;           // serve() is called
-    std::string api_keys;            // of the file; empty: none
-    std::string tokenizer_json;      // empty: the model's
+    bool replaces_executor = false;   // a failed one by a second one
+    int64_t second_fails_at = -1;     // step of the second one
+    bool second_draws_other = false;  // tokens than the first one
+    bool shows_logits = false;        // made up: of every slot the same row
+    bool is_loaded = true;            // serve() is called
+    std::string api_keys;             // of the file; empty: none
+    std::string tokenizer_json;       // empty: the model's
     int64_t max_model_len = 4096;
     bool has_template = true;   // which takes a process to start
     std::string chat_template;  // empty: the model's

@@ -28,26 +28,81 @@ const std::vector<std::string> kTexts = {
     "\u0130\u0131\u00df\ufb01\u1e9b\u0323",
 };
 
+const std::vector<std::string> kNames = {"a", "b", "c", "\u00e9", std::string(256, 'x')};
 const std::vector<std::string> kIdentifiers = {
-    "a", "b", "c", "a b", "\u00e9", std::string(256, 'x'), std::string(257, 'x'), "", "a\nb", "request 1", "\x1f", "%41"};
+    "a", "b",    "c",         "a b",  "\u00e9", std::string(256, 'x'), std::string(257, 'x'),
+    "",  "a\nb", "request 1", "\x1f", "%41"};
 
 // Numbers at the ends of ranges and beyond.
 const std::vector<Json> kNumbers = {
-    0,      1,       2,          5,          16,         17,          20,         21,      -1,      -2,     2047,
-    2048,   4096,    2147483647, 2147483648, 4294967296, INT64_MAX,   INT64_MIN,  UINT64_MAX, 0.0,  -0.0,   0.5,
-    1.0,    8.0,     1e-3,       1e-38,      1e-45,      1e-320,      1e38,       1e39,    1e300,   -1e300, 2.0000001,
-    0.0099, 10.0001, 1.9999999};
+    0,          1,    2,    5,     16,         17,         20,         21,        -1,
+    -2,         2047, 2048, 4096,  2147483647, 2147483648, 4294967296, INT64_MAX, INT64_MIN,
+    UINT64_MAX, 0.0,  -0.0, 0.5,   1.0,        8.0,        1e-3,       1e-38,     1e-45,
+    1e-320,     1e38, 1e39, 1e300, -1e300,     2.0000001,  0.0099,     10.0001,   1.9999999};
 
 // Every field that an endpoint knows, and some that none does.
-constexpr std::array<std::string_view, 62> kFields = {
-    "model", "messages", "prompt", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k",
-    "presence_penalty", "frequency_penalty", "repetition_penalty", "seed", "n", "stop", "stream", "stream_options",
-    "logprobs", "top_logprobs", "conversation_id", "metadata", "prompt_cache_key", "cache_salt", "use_cache",
-    "ignore_eos", "response_format", "tools", "tool_choice", "modalities", "logit_bias", "echo", "best_of", "store",
-    "user", "safety_identifier", "suffix_only", "turn_id", "parent_head", "tokens", "add_special_tokens",
-    "add_generation_prompt", "continue_final_message", "min_p", "min_tokens", "stop_token_ids", "skip_special_tokens",
-    "parallel_tool_calls", "service_tier", "chat_template_kwargs", "guided_json", "to", "num_turns", "role", "content",
-    "tool_calls", "arguments", "name", "type", "text", "include_usage", "continuous_usage_stats", "", "\u00e9"};
+constexpr std::array<std::string_view, 62> kFields = {"model",
+                                                      "messages",
+                                                      "prompt",
+                                                      "max_tokens",
+                                                      "max_completion_tokens",
+                                                      "temperature",
+                                                      "top_p",
+                                                      "top_k",
+                                                      "presence_penalty",
+                                                      "frequency_penalty",
+                                                      "repetition_penalty",
+                                                      "seed",
+                                                      "n",
+                                                      "stop",
+                                                      "stream",
+                                                      "stream_options",
+                                                      "logprobs",
+                                                      "top_logprobs",
+                                                      "conversation_id",
+                                                      "metadata",
+                                                      "prompt_cache_key",
+                                                      "cache_salt",
+                                                      "use_cache",
+                                                      "ignore_eos",
+                                                      "response_format",
+                                                      "tools",
+                                                      "tool_choice",
+                                                      "modalities",
+                                                      "logit_bias",
+                                                      "echo",
+                                                      "best_of",
+                                                      "store",
+                                                      "user",
+                                                      "safety_identifier",
+                                                      "suffix_only",
+                                                      "turn_id",
+                                                      "parent_head",
+                                                      "tokens",
+                                                      "add_special_tokens",
+                                                      "add_generation_prompt",
+                                                      "continue_final_message",
+                                                      "min_p",
+                                                      "min_tokens",
+                                                      "stop_token_ids",
+                                                      "skip_special_tokens",
+                                                      "parallel_tool_calls",
+                                                      "service_tier",
+                                                      "chat_template_kwargs",
+                                                      "guided_json",
+                                                      "to",
+                                                      "num_turns",
+                                                      "role",
+                                                      "content",
+                                                      "tool_calls",
+                                                      "arguments",
+                                                      "name",
+                                                      "type",
+                                                      "text",
+                                                      "include_usage",
+                                                      "continuous_usage_stats",
+                                                      "",
+                                                      "\u00e9"};
 
 }  // namespace
 
@@ -106,15 +161,18 @@ void RequestBodies::add_options(Json& body, bool is_chat) {
     maybe("frequency_penalty", one_of(std::vector<Json>{-2, 2}));
     maybe("repetition_penalty", one_of(std::vector<Json>{0.01, 10}));
     maybe("seed", one_of(std::vector<Json>{0, 7, INT64_MAX}));
-    maybe("n", 1 + below(3));
     maybe("stop", one_of(std::vector<Json>{"e", {"a", "\u00e9"}, "\uFFFD", Json::array()}));
     maybe("stream", true);
     maybe("ignore_eos", true);
     maybe("use_cache", false);
-    maybe("conversation_id", one_of(kIdentifiers));
-    maybe("cache_salt", one_of(kIdentifiers));
-    maybe("turn_id", one_of(kIdentifiers));
-    maybe("suffix_only", true);
+    maybe("cache_salt", one_of(kNames));
+    if (below(2) == 0) {
+        body["conversation_id"] = one_of(kNames);
+        maybe("suffix_only", true);
+        maybe("parent_head", one_of(kNames));
+        if (below(4) == 0) return void(body["turn_id"] = one_of(kNames));  // neither logprobs nor n beside it
+    }
+    maybe("n", 1 + below(3));
     if (below(2) == 0) body["logprobs"] = is_chat ? Json(true) : Json(below(6));
     if (is_chat && body.contains("logprobs")) maybe("top_logprobs", below(21));
 }
@@ -167,34 +225,39 @@ void RequestBodies::change_bytes(std::string& bytes) {
 }
 
 std::string RequestBodies::conversation_target() {
-    constexpr std::array<std::string_view, 12> kNames = {"a", "b", "c", "a%20b", "%C3%A9", "%", "%4", "%zz",
-                                                         "%00", "%ff", "", "x%2Fy"};
+    constexpr std::array<std::string_view, 12> kPaths = {"a",  "b",   "c",   "a%20b", "%C3%A9", "%",
+                                                         "%4", "%zz", "%00", "%ff",   "",       "x%2Fy"};
     constexpr std::array<std::string_view, 6> kDeeds = {"", "", "/fork", "/rewind", "/", "/fork/x"};
-    constexpr std::array<std::string_view, 7> kQueries = {"", "", "?cache_salt=a", "?cache_salt=", "?x=1", "?&&",
-                                                          "?cache_salt=a&cache_salt=%"};
-    return std::string("/v1/conversations/")
-        .append(one_of(kNames))
-        .append(one_of(kDeeds))
-        .append(one_of(kQueries));
+    constexpr std::array<std::string_view, 7> kQueries = {
+        "", "", "?cache_salt=a", "?cache_salt=", "?x=1", "?&&", "?cache_salt=a&cache_salt=%"};
+    return std::string("/v1/conversations/").append(one_of(kPaths)).append(one_of(kDeeds)).append(one_of(kQueries));
 }
 
 RandomRequest RequestBodies::next() {
-    constexpr std::array<std::string_view, 4> kMethods = {"GET", "POST", "POST", "DELETE"};
-    RandomRequest request{.kind = static_cast<RequestKind>(below(static_cast<uint64_t>(RequestKind::kCount)))};
+    constexpr std::array<std::string_view, 4> kMethods = {"GET", "GET", "POST", "DELETE"};
+    using Kind = RequestKind;
+    constexpr std::array<Kind, 9> kKinds = {Kind::kChat,         Kind::kChat,         Kind::kCompletion,
+                                            Kind::kCompletion,   Kind::kTokenize,     Kind::kDetokenize,
+                                            Kind::kConversation, Kind::kConversation, Kind::kConversation};
+    RandomRequest request{.kind = one_of(kKinds)};
     Json body;
-    if (request.kind == RequestKind::kConversation) {
+    if (request.kind == Kind::kConversation) {
         request.method = one_of(kMethods);
         request.target = conversation_target();
-        body = {{"to", one_of(kIdentifiers)}, {"num_turns", below(3)}};
-        if (below(2) == 0) body.erase(below(2) == 0 ? "to" : "num_turns");
+        const bool is_deed = request.target.find("/fork") != std::string::npos || request.target.ends_with("/rewind");
+        if (is_deed && below(4) != 0) request.method = "POST";
+        body = {{"num_turns", below(3)}};
+        if (!request.target.ends_with("/rewind")) body["to"] = one_of(kNames);
+        if (below(4) == 0) body.erase("num_turns");
+        if (below(4) == 0) body["cache_salt"] = one_of(kNames);
     } else {
         body = valid_body(request.kind);
     }
-    if (below(3) != 0) {
+    if (below(2) == 0) {
         for (uint64_t count = 1 + below(3); count > 0; --count) change_value(body);
     }
     request.body = body.dump(-1, ' ', below(2) == 0, Json::error_handler_t::replace);
-    if (below(8) == 0) change_bytes(request.body);
+    if (below(10) == 0) change_bytes(request.body);
     return request;
 }
 

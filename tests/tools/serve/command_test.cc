@@ -18,7 +18,7 @@ class ServedFolder : public testing::Test {
 protected:
     ServedFolder() {
         std::filesystem::copy(repository_path("server/models/tiny-python"), files_.path(),
-                              std::filesystem::copy_options::overwrite_existing);
+                              std::filesystem::copy_options::recursive);
     }
     [[nodiscard]] Outcome serve() const {
         return run_verbatim({"serve", "--model", files_.path(""), "--port", "0", "--ledger", "none"});

@@ -62,6 +62,24 @@ TEST(TextCommand, TemplateGivesTextAndIds) {
     EXPECT_EQ(json::parse(encoded.out)["ids"], out["ids"]);
 }
 
+TEST(TextCommand, ATemplateMayComeFromAFileAndGoOnFromTheLastMessage) {
+    const tests::ScratchFolder files;
+    const std::string own =
+        files.write("own.jinja", "{% for message in messages %}<{{ message.content | trim }}>\n{% endfor %}");
+    const std::vector<std::string> arguments = {"text", "template", tiny_python(), "--chat-template", own};
+    const Outcome whole = run_with_input(arguments, R"({"messages": [{"content": "a"}, {"content": "b "}]})");
+    EXPECT_EQ(json::parse(whole.out)["text"], "<a>\n<b>\n") << whole.err;
+    const Outcome open = run_with_input(
+        arguments, R"({"messages": [{"content": "a"}, {"content": "b "}], "continue_final_message": true})");
+    EXPECT_EQ(json::parse(open.out)["text"], "<a>\n<b") << open.err;
+    const Outcome wrong = run_with_input(arguments, R"({"messages": [{"content": "a"}, {"content": 5}]})");
+    EXPECT_EQ(wrong.exit_code, kExitOk) << "trim takes numbers";
+    files.write("own.jinja", "{% for message in messages %}\n{{ 'x' + message.content }}{% endfor %}");
+    const Outcome failed = run_with_input(arguments, R"({"messages": [{"content": "a"}, {"content": 5}]})");
+    EXPECT_EQ(failed.exit_code, kExitBadInput);
+    EXPECT_THAT(failed.err, testing::AllOf(HasSubstr("messages[1] at its line 2"), HasSubstr("TypeError: can only")));
+}
+
 TEST(TextCommand, TheFirstBadLineEndsTheRunWithItsNumber) {
     const auto refusal = [](const char* verb, const std::string& line) {
         const Outcome outcome = run_with_input({"text", verb, tiny_python()}, line + "\n");
@@ -76,7 +94,8 @@ TEST(TextCommand, TheFirstBadLineEndsTheRunWithItsNumber) {
     EXPECT_THAT(refusal("decode", "{\"ids\": [1, -1]}"), HasSubstr("ids[1] is -1"));
     EXPECT_THAT(refusal("decode", "{\"ids\": [0.5]}"), HasSubstr("ids[0] is 0.5"));
     EXPECT_THAT(refusal("template", "{\"messages\": []}"), HasSubstr("messages is []"));
-    EXPECT_THAT(refusal("template", "{\"messages\": [{\"role\": \"user\"}]}"), HasSubstr("chat template: "));
+    EXPECT_THAT(refusal("template", "{\"messages\": [{\"role\": \"user\"}]}"),
+                HasSubstr("chat template cannot render messages[0]"));
 }
 
 // A published model may have more rows than its tokenizer has tokens (Qwen3.5: 248 320 and 248 077).
@@ -142,7 +161,7 @@ TEST(ConvertChat, WhatIsNoConversationIsAnErrorWithItsLine) {
     EXPECT_THAT(refusal("nothing\n"), HasSubstr("log:1"));
     EXPECT_THAT(refusal(""), HasSubstr("no message of an assistant"));
     EXPECT_THAT(refusal("{\"messages\": [{\"role\": \"user\"}, {\"role\": \"assistant\"}]}\n"),
-                HasSubstr("log:1: chat"));
+                HasSubstr("log:1: the chat"));
     const Outcome folder =
         run_verbatim({"trace", "convert-chat", tiny_python(), "--model", tiny_python(), "--to", files.path("out.csv")});
     EXPECT_THAT(folder.err, HasSubstr("cannot be read"));

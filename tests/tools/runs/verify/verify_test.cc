@@ -308,7 +308,9 @@ TEST(RecordCommands, WhichInstructionsOrdinaryRequestsHadMustBeKnown) {
         const Outcome diff = run_verbatim({"diff", path, unknown, "--format", "json"});
         EXPECT_EQ(diff.exit_code, kExitOk) << diff.out;
         EXPECT_GT(json::parse(diff.out)["requests"]["ordinary"], 2) << isa;
-        EXPECT_THAT(run_verbatim({"verify", unknown}).out, HasSubstr("not promised, and not compared: ordinary requests")) << isa;
+        EXPECT_THAT(run_verbatim({"verify", unknown}).out,
+                    HasSubstr("not promised, and not compared: ordinary requests"))
+            << isa;
     }
     EXPECT_EQ(run_verbatim(with(policy_recording(files, "verify", false), {"--record", path, "--inject-mismatch", "1"}))
                   .exit_code,

@@ -1,0 +1,51 @@
+// Flags of `verbatim serve` that are refused before anything is loaded or a port is opened, and the templates that both
+// `serve` and `text template` take from a file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using testing::HasSubstr;
+
+Outcome refused(const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"serve", "--port", "0", "--ledger", "none"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return run_verbatim(arguments);
+}
+
+TEST(ServeCommand, ANameIsATextThatAClientCanSend) {
+    for (const std::string& name : {std::string(), std::string("a\nb"), std::string(257, 'x'), std::string("\xff")}) {
+        const Outcome outcome = refused({"--name", "good", "--name", name});
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << name;
+        EXPECT_THAT(outcome.err, HasSubstr("--name"));
+    }
+}
+
+TEST(ServeCommand, AnOriginIsWrittenAsBrowsersWriteIt) {
+    for (const char* origin : {"app.example", "https://app.example/", "https://app.example/x", "HTTPS://app.example",
+                               "https://App.example", "https://", "://x", "https://a b", ""}) {
+        const Outcome outcome = refused({"--cors-origin", origin});
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << origin;
+        EXPECT_THAT(outcome.err, HasSubstr("scheme://host")) << origin;
+    }
+}
+
+TEST(ServeCommand, ATemplateFileThatIsNotThereOrDoesNotCompileIsNamed) {
+    const tests::ScratchFolder files;
+    const Outcome missing = refused({"--chat-template", files.path("none.jinja")});
+    EXPECT_EQ(missing.exit_code, kExitBadInput);
+    EXPECT_THAT(missing.err, HasSubstr("none.jinja"));
+    const Outcome broken = refused({"--chat-template", files.write("broken.jinja", "{% if %}")});
+    EXPECT_EQ(broken.exit_code, kExitBadInput);
+    EXPECT_THAT(broken.err,
+                testing::AllOf(HasSubstr("broken.jinja"), HasSubstr("TemplateSyntaxError"), HasSubstr("line 1")));
+}
+
+}  // namespace
+}  // namespace verbatim::tools
