@@ -183,7 +183,7 @@ void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label
 ComparedShare ReplayRun::share() const {
     ComparedShare share;
     for (const char* unit : {"requests", "positions", "logits", "states"}) share.compare(unit, 0);
-    share.leave_out("too long for the context", Promise::kBits, "requests", driver.rejected);
+    share.leave_out("too long for the context", Promise::kNone, "requests", driver.rejected);
     share.leave_out("too long for the context, dropped by --max-context", Promise::kNone, "requests", dropped);
     share.leave_out("refused", Promise::kNone, "requests", driver.refused);
     share.leave_out("answered from the ledger", Promise::kNone, "requests", driver.recorded);

@@ -362,8 +362,9 @@ TEST(HttpBehaviour, AnAnswerThatAFreshExecutorDrawsOtherwiseFailsAndTheServerGoe
         config.second_draws_other = true;
         HttpScene scene(config);
         const HttpAnswer answer = scene.chat(hello({{"stream", stream}, {"conversation_id", "c"}}));
-        EXPECT_EQ(answer.status, stream ? 200 : 503) << answer.body;
-        const json error = stream ? json::parse(answer.events().back()) : answer.json();
+        // Of a stream the first token and the failure may come together: then it does not begin.
+        EXPECT_TRUE(answer.status == 503 || (stream && answer.status == 200)) << answer.body;
+        const json error = answer.status == 200 ? json::parse(answer.events().back()) : answer.json();
         EXPECT_EQ(error["error"]["code"], "answer_changed") << answer.body;
         EXPECT_THAT(answer.body, Not(HasSubstr("[DONE]")));
         scene.wait_until_idle();

@@ -271,12 +271,14 @@ TEST(ReplayReport, ARunInWhichNothingWasComparedIsNotIdentical) {
     const tests::ScratchFolder files;
     const std::string trace = files.write("two.csv", kTwoConversations);
     const Outcome ran = run_replay({"--trace", trace, "--context", "8"});
-    EXPECT_EQ(ran.exit_code, kExitDifference) << ran.err << ran.out;
+    EXPECT_EQ(ran.exit_code, kExitNotAllCompared) << ran.err << ran.out;
     EXPECT_THAT(ran.out, HasSubstr("nothing was compared: 0 requests came to a turn, 4 were too long, 0 were refused"));
     EXPECT_THAT(ran.out, testing::Not(HasSubstr("identical")));
     const Outcome told = run_replay({"--trace", trace, "--context", "8", "--format", "json"});
-    EXPECT_EQ(told.exit_code, kExitDifference);
+    EXPECT_EQ(told.exit_code, kExitNotAllCompared);
     EXPECT_EQ(json::parse(told.out)["identical"], false);
+    EXPECT_EQ(json::parse(told.out)["verdict"], "not_all_compared");
+    EXPECT_EQ(json::parse(told.out)["compared_share"]["requests"]["total"], 4);
     // Nobody asked for a comparison.
     const Outcome alone = run_replay({"--trace", trace, "--beside", "none"});
     EXPECT_EQ(alone.exit_code, kExitOk) << alone.err;
@@ -288,7 +290,7 @@ TEST(ReplayReport, TheSummaryHasALineForEveryRunAndOneDigestOfAll) {
     const std::string trace = files.write("two.csv", kTwoConversations);
     const Outcome one = run_replay({"--trace", trace});
     EXPECT_EQ(one.exit_code, kExitOk) << one.err;
-    EXPECT_EQ(std::count(one.out.begin(), one.out.end(), '\n'), 4) << one.out;
+    EXPECT_EQ(std::count(one.out.begin(), one.out.end(), '\n'), 5) << one.out;
     const auto told = json::parse(run_replay({"--trace", trace, "--format", "json"}).out);
     EXPECT_THAT(one.out, HasSubstr("digest " + told["digest"].get<std::string>()));
     EXPECT_THAT(one.out, HasSubstr("fingerprint " + told["fingerprint"].get<std::string>()));

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -11,15 +13,16 @@ namespace verbatim::tools {
 namespace {
 
 using nlohmann::json;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
 std::string recorded(const tests::ScratchFolder& files, const std::string& name, std::vector<std::string> more = {}) {
     const std::string path = files.path(name);
-    std::vector<std::string> arguments = {"replay",     "--trace",  repository_path("traces/scenario.csv"),
-                                          "--kv-bytes", "160KiB",   "--state-bytes",
-                                          "1MiB",       "--beside", "none",
-                                          "--record",   path};
+    std::vector<std::string> arguments = {"replay", "--kv-bytes", "160KiB", "--state-bytes", "1MiB", "--beside",
+                                          "none",   "--record",   path};
+    if (std::ranges::count(more, "--trace") == 0)
+        arguments.insert(arguments.end(), {"--trace", repository_path("traces/scenario.csv")});
     arguments.insert(arguments.end(), more.begin(), more.end());
     const Outcome ran = run_verbatim(arguments);
     EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
@@ -81,7 +84,7 @@ TEST(RecordVerdict, ACutRecordIsRefusedOrNotAllCompared) {
             allowed.emplace_back("--allow-cut");
             const Outcome ran = run_verbatim(allowed);
             EXPECT_EQ(ran.exit_code, kExitNotAllCompared) << command[0] << ran.err << ran.out;
-            EXPECT_THAT(ran.out, HasSubstr("cut off")) << command[0];
+            EXPECT_THAT(ran.out, AnyOf(HasSubstr("cut off"), HasSubstr("has no end"))) << command[0];
             EXPECT_THAT(ran.out, Not(HasSubstr("identical"))) << command[0];
         }
         const std::string junit = files.path("j.xml");
@@ -95,26 +98,6 @@ TEST(RecordVerdict, ACutRecordIsRefusedOrNotAllCompared) {
         EXPECT_THAT(file_bytes(junit), HasSubstr("failures=\"0\" errors=\"1\""));
         EXPECT_THAT(file_bytes(junit), HasSubstr("<error message="));
     }
-}
-
-// Under blocks of 1000 tokens the cache has one: a request of a system prompt and a turn needs two.
-TEST(RecordVerdict, ARunThatEndedEarlyIsNotAllCompared) {
-    const tests::ScratchFolder files;
-    const std::string path = recorded(files, "a.rec");
-    const std::string junit = files.path("j.xml");
-    const std::vector<std::string> command = {"verify", path, "--under", "blocks=1000", "--junit", junit};
-    const Outcome table = run_verbatim(command);
-    EXPECT_EQ(table.exit_code, kExitNotAllCompared) << table.err;
-    EXPECT_THAT(table.out, HasSubstr("the run made again ended early: request 0"));
-    EXPECT_THAT(table.out, HasSubstr("0 of 70"));
-    EXPECT_THAT(table.out, Not(HasSubstr("identical")));
-    EXPECT_THAT(file_bytes(junit), HasSubstr("<error message=\"nothing was compared: the run made again ended early"));
-    std::vector<std::string> as_json = command;
-    as_json.insert(as_json.end(), {"--format", "json"});
-    const json result = json::parse(run_verbatim(as_json).out);
-    EXPECT_EQ(result["verdict"], "not_all_compared");
-    EXPECT_EQ(share_of(result, "requests")["total"], 70);
-    EXPECT_THAT(result["schedules"][0]["failure"], HasSubstr("is refused under this schedule"));
 }
 
 TEST(RecordVerdict, EmptyRecordsAreNotTheSame) {
