@@ -151,11 +151,11 @@ void add_text_command(CLI::App& app, int& exit_code) {
         verb->add_flag("--no-special", options->no_special, "leaves special tokens out");
     }
     {
-        auto [verb, options] = add_verb(
-            "template",
-            R"({"messages": [..], "add_generation_prompt": .., "continue_final_message": .., "tools": .., )"
-            R"("now": ..} to {"ids", "text"})",
-            run_template);
+        auto [verb, options] =
+            add_verb("template",
+                     R"({"messages": [..], "add_generation_prompt": .., "continue_final_message": .., "tools": .., )"
+                     R"("now": ..} to {"ids", "text"})",
+                     run_template);
         verb->add_option("--chat-template", options->chat_template,
                          "a Jinja file in the place of the folder's chat template");
         add_count_option(*verb, "--template-ms", options->template_ms, 1, "milliseconds that one rendering may take");
