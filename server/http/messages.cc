@@ -135,12 +135,16 @@ struct ChatMessages {
     bool tools_are_last = false;  // the last message calls tools
 };
 
+MemberStatus read_list(const Json& list) {
+    if (list.is_array() && !list.empty()) return {};
+    return tl::unexpected(ApiError{400,
+                                   fmt::format("messages is {}, wanted a list of objects with a role",
+                                               list.is_array() ? "an empty list" : quoted(list)),
+                                   "messages", "invalid_value"});
+}
+
 ApiResult<ChatMessages> read_messages(const Json& list) {
-    if (!list.is_array() || list.empty())
-        return tl::unexpected(ApiError{400,
-                                       fmt::format("messages is {}, wanted a list of objects with a role",
-                                                   list.is_array() ? "an empty list" : quoted(list)),
-                                       "messages", "invalid_value"});
+    if (auto is_list = read_list(list); !is_list) return tl::unexpected(std::move(is_list).error());
     ChatMessages messages;
     for (const Json& one : list) {
         const bool is_last = &one == &list.back();
@@ -208,6 +212,17 @@ ApiResult<AskedChat> read_chat(const Json& body) {
     }
     chat.messages = std::move(messages->written);
     return chat;
+}
+
+ApiResult<Json> prepare_messages(const Json& list) {
+    if (auto is_list = read_list(list); !is_list) return tl::unexpected(std::move(is_list).error());
+    Json prepared = Json::array();
+    for (const Json& one : list) {
+        auto message = read_message(fmt::format("messages[{}]", prepared.size()), one);
+        if (!message) return tl::unexpected(std::move(message).error());
+        prepared.push_back(*std::move(message));
+    }
+    return prepared;
 }
 
 }  // namespace verbatim::server

@@ -22,4 +22,8 @@ struct AskedChat {
 // Errors name the member (messages[1].tool_calls[0].function.arguments). REQUIRES: messages is there, and not null.
 [[nodiscard]] ApiResult<AskedChat> read_chat(const Json& body);
 
+// The messages of a chat as templates get them (M1 to M3), for the verbs that render templates without a server. Errors
+// name the member (messages[1].content).
+[[nodiscard]] ApiResult<Json> prepare_messages(const Json& list);
+
 }  // namespace verbatim::server

@@ -12,6 +12,7 @@
 
 #include "reference/model/mapped_file.h"
 #include "reference/model/strict_json.h"
+#include "server/http/messages.h"
 #include "server/text/chat.h"
 #include "server/text/decoder.h"
 #include "server/text/tokenizer_json.h"
@@ -121,7 +122,10 @@ int run_template(const TextOptions& options) {
     WordCache cache;
     return run_lines([&](const json&, const std::string& line) -> Result<json> {
         const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-        ASSIGN_OR_RETURN(const text::TemplateInput request, parse_template_input(object));
+        ASSIGN_OR_RETURN(text::TemplateInput request, parse_template_input(object));
+        auto messages = server::prepare_messages(request.messages);
+        if (!messages) return error("{}", messages.error().message);
+        request.messages = *std::move(messages);
         const auto rendered = chat->render(request, cache);
         if (!rendered) return tl::unexpected(explained(rendered.error()));
         return json{{"ids", rendered->ids}, {"text", rendered->text}};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reference/model/strict_json.h"
+#include "server/http/messages.h"
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
@@ -103,7 +104,9 @@ Result<traces::Trace> read_chat_log(const std::string& path, const std::string& 
         const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
         const auto request = text::parse_template_input(object);
         if (!request) return error("{}: {}", where, request.error().message);
-        const auto turns = turns_of(request->messages, chat, options.stop_tokens, cache);
+        const auto messages = server::prepare_messages(request->messages);
+        if (!messages) return error("{}: {}", where, messages.error().message);
+        const auto turns = turns_of(*messages, chat, options.stop_tokens, cache);
         if (!turns) return error("{}: {}", where, turns.error().message);
         add_turns(builder, fmt::format("chat-{}", number), *turns, all_options);
     }

@@ -67,17 +67,39 @@ TEST(TextCommand, ATemplateMayComeFromAFileAndGoOnFromTheLastMessage) {
     const std::string own =
         files.write("own.jinja", "{% for message in messages %}<{{ message.content | trim }}>\n{% endfor %}");
     const std::vector<std::string> arguments = {"text", "template", tiny_python(), "--chat-template", own};
-    const Outcome whole = run_with_input(arguments, R"({"messages": [{"content": "a"}, {"content": "b "}]})");
+    const std::string messages = R"("messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b "}])";
+    const Outcome whole = run_with_input(arguments, "{" + messages + "}");
     EXPECT_EQ(json::parse(whole.out)["text"], "<a>\n<b>\n") << whole.err;
-    const Outcome open = run_with_input(
-        arguments, R"({"messages": [{"content": "a"}, {"content": "b "}], "continue_final_message": true})");
+    const Outcome open = run_with_input(arguments, "{" + messages + R"(, "continue_final_message": true})");
     EXPECT_EQ(json::parse(open.out)["text"], "<a>\n<b") << open.err;
-    const Outcome wrong = run_with_input(arguments, R"({"messages": [{"content": "a"}, {"content": 5}]})");
-    EXPECT_EQ(wrong.exit_code, kExitOk) << "trim takes numbers";
-    files.write("own.jinja", "{% for message in messages %}\n{{ 'x' + message.content }}{% endfor %}");
-    const Outcome failed = run_with_input(arguments, R"({"messages": [{"content": "a"}, {"content": 5}]})");
+    files.write("own.jinja",
+                "{% for message in messages %}\n{{ 5 + (message.content | length if loop.first else 'x') }}"
+                "{% endfor %}");
+    const Outcome failed = run_with_input(arguments, "{" + messages + "}");
     EXPECT_EQ(failed.exit_code, kExitBadInput);
-    EXPECT_THAT(failed.err, testing::AllOf(HasSubstr("messages[1] at its line 2"), HasSubstr("TypeError: can only")));
+    EXPECT_THAT(failed.err, testing::AllOf(HasSubstr("messages[1] at its line 2"), HasSubstr("TypeError")));
+}
+
+// As the server does (Messages.* in tests/server/http): a verb that shows another prompt than the server computes would
+// mislead.
+TEST(TextCommand, TemplateGetsMessagesAsTheServerPreparesThem) {
+    const tests::ScratchFolder files;
+    const std::string own =
+        files.write("own.jinja",
+                    "{% for message in messages %}[{{ message.content }}]{% for call in message.tool_calls %}"
+                    "{% for key, value in call.function.arguments.items() %}{{ key }}={{ value }};{% endfor %}{% "
+                    "endfor %}{% endfor %}");
+    const std::vector<std::string> arguments = {"text", "template", tiny_python(), "--chat-template", own};
+    const Outcome calls = run_with_input(
+        arguments,
+        R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant",)"
+        R"( "content": null, "tool_calls": [{"function": {"name": "f", "arguments": "{\"x\": 1}"}}]}]})");
+    ASSERT_EQ(calls.exit_code, kExitOk) << calls.err;
+    EXPECT_EQ(json::parse(calls.out)["text"], "[a][]x=1;");
+    const Outcome number = run_with_input(
+        arguments, R"({"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": 5}]})");
+    EXPECT_EQ(number.exit_code, kExitBadInput);
+    EXPECT_THAT(number.err, HasSubstr("stdin line 1: messages[1].content is 5, wanted a text"));
 }
 
 TEST(TextCommand, TheFirstBadLineEndsTheRunWithItsNumber) {
@@ -94,8 +116,7 @@ TEST(TextCommand, TheFirstBadLineEndsTheRunWithItsNumber) {
     EXPECT_THAT(refusal("decode", "{\"ids\": [1, -1]}"), HasSubstr("ids[1] is -1"));
     EXPECT_THAT(refusal("decode", "{\"ids\": [0.5]}"), HasSubstr("ids[0] is 0.5"));
     EXPECT_THAT(refusal("template", "{\"messages\": []}"), HasSubstr("messages is []"));
-    EXPECT_THAT(refusal("template", "{\"messages\": [{\"role\": \"user\"}]}"),
-                HasSubstr("chat template cannot render messages[0]"));
+    EXPECT_THAT(refusal("template", "{\"messages\": [{\"content\": \"a\"}]}"), HasSubstr("messages[0].role is null"));
 }
 
 // A published model may have more rows than its tokenizer has tokens (Qwen3.5: 248 320 and 248 077).
@@ -149,6 +170,21 @@ TEST(ConvertChat, PromptsAreRealTokensAndGoOnFromThePromptBefore) {
     EXPECT_THAT(stats.out, HasSubstr("requests                   2"));
 }
 
+TEST(ConvertChat, ContentsThatAreNullOrPartsAreThoseThatTheServerSees) {
+    const tests::ScratchFolder files;
+    const auto converted = [&](const std::string& user) {
+        const std::string log = files.write("chats.jsonl", R"({"messages": [{"role": "user", "content": )" + user +
+                                                               R"(}, {"role": "assistant", "content": "b"}]})");
+        const Outcome outcome =
+            run_verbatim({"trace", "convert-chat", log, "--model", tiny_python(), "--to", files.path("chats.csv")});
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        return file_bytes(files.path("chats.csv"));
+    };
+    EXPECT_EQ(converted(R"([{"type": "text", "text": "a"}])"), converted(R"("a")"));
+    EXPECT_EQ(converted("null"), converted(R"("")"));
+    EXPECT_NE(converted("null"), converted(R"("None")"));
+}
+
 TEST(ConvertChat, WhatIsNoConversationIsAnErrorWithItsLine) {
     const tests::ScratchFolder files;
     const auto refusal = [&](const std::string& text) {
@@ -160,8 +196,8 @@ TEST(ConvertChat, WhatIsNoConversationIsAnErrorWithItsLine) {
     EXPECT_THAT(refusal("{}\n"), HasSubstr("log:1: messages is null"));
     EXPECT_THAT(refusal("nothing\n"), HasSubstr("log:1"));
     EXPECT_THAT(refusal(""), HasSubstr("no message of an assistant"));
-    EXPECT_THAT(refusal("{\"messages\": [{\"role\": \"user\"}, {\"role\": \"assistant\"}]}\n"),
-                HasSubstr("log:1: the chat"));
+    EXPECT_THAT(refusal("{\"messages\": [{\"role\": \"user\"}, {\"content\": \"b\"}]}\n"),
+                HasSubstr("log:1: messages[1].role is null, wanted a text"));
     const Outcome folder =
         run_verbatim({"trace", "convert-chat", tiny_python(), "--model", tiny_python(), "--to", files.path("out.csv")});
     EXPECT_THAT(folder.err, HasSubstr("cannot be read"));
