@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 it holds; 1 it does not; 2 bad flag or operation; 3 a file cannot be read or does not compile;\n"
-    "4 a file cannot be written.";
+    "4 a file cannot be written; 5 nothing was found, and not all that the kernel promises was tried.";
 
 using Options = std::shared_ptr<KernelOptions>;
 
@@ -87,7 +87,7 @@ int run_verb(const KernelOptions& options, const Verb& verb) {
         const Status written = case_out->finish_with(case_file(*operation, *failing->first_failure));
         if (!written) return report_error(written.error());
     }
-    return std::ranges::all_of(reports->reports, &KernelReport::passes) ? kExitOk : kExitDifference;
+    return exit_code_of(reports->outcome());
 }
 
 // --- flags

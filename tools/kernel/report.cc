@@ -91,6 +91,7 @@ Json report_json(const KernelReport& report) {
                  {"profile", report.profile},
                  {"machine", report.machine},
                  {"verdict", name(report.verdict)},
+                 {"outcome", records::name(report.outcome())},
                  {"cases", report.cases},
                  {"unsupported", report.unsupported},
                  {"first_failure", nullptr},
@@ -304,6 +305,21 @@ std::string sizes_text(const Operation& operation) {
 }
 
 }  // namespace
+
+records::Verdict KernelReport::outcome() const {
+    switch (verdict) {
+        case Verdict::kPass: return records::Verdict::kSame;
+        case Verdict::kNotTried:
+        case Verdict::kTakesNothing: return records::Verdict::kNotAllCompared;
+        case Verdict::kVaries: return profile == "fast" ? records::Verdict::kSame : records::Verdict::kDifferent;
+        default: return records::Verdict::kDifferent;
+    }
+}
+
+records::Verdict KernelReports::outcome() const {
+    if (reports.empty()) return records::Verdict::kNotAllCompared;
+    return std::ranges::max_element(reports, {}, &KernelReport::outcome)->outcome();
+}
 
 std::string to_text(const KernelReports& reports, KernelFormat format) {
     switch (format) {

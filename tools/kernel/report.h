@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/simt/access_counter.h"
+#include "reference/records/verdict.h"
 #include "tools/kernel/check.h"
 #include "tools/kernel/invariance.h"
 
@@ -59,9 +60,10 @@ struct KernelReport {
     std::vector<std::string> notes;  // of `race`: findings by line, barriers that nobody misses
 
     // Whether what the kernel promises holds. The fast profile promises no invariance.
-    [[nodiscard]] bool passes() const {
-        return verdict == Verdict::kPass || (verdict == Verdict::kVaries && profile == "fast");
-    }
+    [[nodiscard]] bool passes() const { return outcome() == records::Verdict::kSame; }
+    // The verdict in the three values that every verb has. Not all compared: nothing was found, and a property that
+    // the kernel promises, or every case, was refused.
+    [[nodiscard]] records::Verdict outcome() const;
 };
 
 struct KernelReports {
@@ -71,6 +73,8 @@ struct KernelReports {
     uint64_t seed = 0;
     std::string command;               // of the compiler; empty: nothing was compiled
     std::vector<std::string> heading;  // of a table: the machine's limits
+
+    [[nodiscard]] records::Verdict outcome() const;  // the worst one; of no kernel: not all compared
 };
 std::string to_text(const KernelReports& reports, KernelFormat format);
 

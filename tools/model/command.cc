@@ -21,7 +21,7 @@ using namespace verbatim::reference;
 
 constexpr const char* kModelExitCodes =
     "Exit codes: 0 done; 1 the check failed; 2 bad flag or preset; 3 a file cannot be read or is wrong;\n"
-    "4 a file cannot be written.";
+    "4 a file cannot be written; 5 check: no logits of a model could be compared.";
 
 struct ModelOptions {
     std::string preset;
@@ -89,7 +89,7 @@ int run_check(const ModelOptions& options) {
     const GoldenReport report = check_golden(*model, *prompts);
     print(options.format == OutputFormat::kJson ? check_json(options.folder, report)
                                                 : check_table(options.folder, report));
-    return report.passes() ? kExitOk : kExitDifference;
+    return exit_code_of(verdict_of(report));
 }
 
 using ModelFlags = std::shared_ptr<ModelOptions>;

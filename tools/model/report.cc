@@ -111,6 +111,15 @@ void add_load_rows(const LoadReport& load, Table& table) {
     table.add_row({"overflowed, not finite", fmt::format("{}, {}", load.num_overflowed, load.num_not_finite)});
 }
 
+const char* verdict_text(records::Verdict verdict) {
+    switch (verdict) {
+        case records::Verdict::kSame: return "right";
+        case records::Verdict::kNotAllCompared: return "nothing compared";
+        case records::Verdict::kDifferent: return "WRONG";
+    }
+    return "";
+}
+
 Json errors_json(const GoldenErrors& errors) {
     Json json = {{"max_error", errors.logits.max_error()}, {"rms_error", errors.logits.rms_error()}};
     json["state_max_error"] = errors.states.max_error();
@@ -217,6 +226,12 @@ std::string info_json(const ModelInfo& info) {
     return json_text(json) + "\n";
 }
 
+records::Verdict verdict_of(const GoldenReport& report) {
+    if (!report.passes()) return records::Verdict::kDifferent;
+    const bool is_empty = report.double_model.num_positions == 0 || report.exact.num_positions == 0;
+    return is_empty ? records::Verdict::kNotAllCompared : records::Verdict::kSame;
+}
+
 std::string check_table(const std::string& checkpoint, const GoldenReport& report) {
     Table table(
         {"prompt", "positions", "double max", "double rms", "double hidden", "exact max", "exact rms", "exact hidden"});
@@ -226,16 +241,20 @@ std::string check_table(const std::string& checkpoint, const GoldenReport& repor
     }
     add_error_row("all", report.num_positions, report.double_model, report.exact, table);
     return fmt::format(
-        "{}: error of logits, max / max logit and rms / rms logit\n{}states: double max {}, exact rms {}\n{}{}\n",
+        "{}: error of logits, max / max logit and rms / rms logit\n{}states: double max {}, exact rms {}\n{}"
+        "compared: {} of {} positions in double, {} in exact\n{}\n",
         checkpoint, table.to_string(), error_text(report.double_model.states.max_error()),
-        error_text(report.exact.states.rms_error()), choices_text(report), report.passes() ? "right" : "WRONG");
+        error_text(report.exact.states.rms_error()), choices_text(report), report.double_model.num_positions,
+        report.num_positions, report.exact.num_positions, verdict_text(verdict_of(report)));
 }
 
 std::string check_json(const std::string& checkpoint, const GoldenReport& report) {
     Json json = {{"checkpoint", checkpoint}, {"positions", report.num_positions}};
     json["double"] = errors_json(report.double_model);
     json["exact"] = errors_json(report.exact);
-    json["passes"] = report.passes();
+    json["passes"] = verdict_of(report) == records::Verdict::kSame;
+    json["verdict"] = records::name(verdict_of(report));
+    json["compared"] = {{"double", report.double_model.num_positions}, {"exact", report.exact.num_positions}};
     for (const GoldenPromptReport& prompt : report.prompts)
         json["prompts"].push_back({{"positions", prompt.num_tokens},
                                    {"double", errors_json(prompt.double_model)},

@@ -8,6 +8,7 @@
 #include "reference/model/golden_check.h"
 #include "reference/model/model_config.h"
 #include "reference/model/weights.h"
+#include "reference/records/verdict.h"
 
 namespace verbatim::tools {
 
@@ -21,6 +22,9 @@ struct ModelInfo {
 std::string info_table(const ModelInfo& info);
 std::string info_json(const ModelInfo& info);
 
+// Different: an error is beyond its bound. Not all compared: of one of the models no position's logits could be, since a
+// set of experts differs (within its margin) at the first position of every prompt.
+records::Verdict verdict_of(const reference::GoldenReport& report);
 std::string check_table(const std::string& checkpoint, const reference::GoldenReport& report);
 std::string check_json(const std::string& checkpoint, const reference::GoldenReport& report);
 

@@ -9,6 +9,7 @@
 #include "tests/reference/model/checkpoint_builder.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/tools/program/run_program.h"
+#include "tools/model/report.h"
 
 namespace verbatim::tools {
 namespace {
@@ -83,6 +84,8 @@ TEST(ModelCommand, CheckSaysHowFarBothModelsAreFromTheTruth) {
     EXPECT_LT(json["double"]["max_error"], 1e-9);
     EXPECT_LT(json["exact"]["rms_error"], 0.0235);
     EXPECT_GE(json["exact"]["max_error"], json["exact"]["rms_error"]);
+    EXPECT_EQ(json["verdict"], "same");
+    EXPECT_EQ(json["compared"], (Json{{"double", 219}, {"exact", 219}}));
 }
 
 TEST(ModelCommand, CheckFailsWhenTheGoldenIsOfOtherWeights) {
@@ -97,6 +100,21 @@ TEST(ModelCommand, CheckFailsWhenTheGoldenIsOfOtherWeights) {
     const Outcome check = run({"check", folder});
     EXPECT_EQ(check.exit_code, kExitDifference) << check.err;
     EXPECT_THAT(check.out, HasSubstr("WRONG"));
+}
+
+TEST(ModelCommand, ACheckThatComparedNoLogitsIsNotRight) {
+    reference::GoldenReport report;
+    report.num_positions = 7;
+    report.double_model.num_positions = 7;
+    report.exact.num_positions = 7;
+    ASSERT_TRUE(report.passes());
+    EXPECT_EQ(verdict_of(report), records::Verdict::kSame);
+    report.exact.num_positions = 0;  // a set of experts differs at the first position of every prompt
+    EXPECT_EQ(verdict_of(report), records::Verdict::kNotAllCompared);
+    EXPECT_THAT(check_table("model", report), HasSubstr("7 of 7 positions in double, 0 in exact\nnothing compared"));
+    EXPECT_EQ(Json::parse(check_json("model", report))["passes"], false);
+    report.exact.choices.num_wrong = 1;
+    EXPECT_EQ(verdict_of(report), records::Verdict::kDifferent);
 }
 
 TEST(ModelCommand, WrongUseHasItsExitCodeAndSaysWhatToDo) {
