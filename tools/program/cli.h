@@ -62,8 +62,9 @@ CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64
 // A file of the repository as this program was built from it: "traces/data/scenario.csv" from any working directory.
 std::string repository_path(std::string_view path);
 
-// Bytes from "4096", "64KiB", "2GiB" (powers of 1024: KiB MiB GiB TiB) or "64kB", "2GB" (powers of 1000: kB MB GB TB).
-// Whole numbers only. Errors: empty, not a number, unknown unit, more than 2^63 - 1, which an int64_t takes.
+// Bytes from "4096", "64KiB", "1.5GiB" (powers of 1024: KiB MiB GiB TiB) or "64kB", "24.8GB" (powers of 1000: kB MB GB
+// TB). Up to six decimals before a unit; a fraction of a byte is dropped. Errors: empty, not a number, unknown unit, a
+// fraction without a unit, more than 2^63 - 1, which an int64_t takes.
 Result<uint64_t> parse_bytes(std::string_view text);
 
 // "512 B", "64.0 KiB", "1.5 GiB": one decimal, rounded down, the largest unit that leaves at least 1.

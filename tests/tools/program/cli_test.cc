@@ -23,8 +23,17 @@ TEST(ParseBytes, ReadsPowersOf1024AndOf1000) {
     EXPECT_EQ(parse_bytes("8388607TiB").value(), uint64_t{8388607} << 40);
 }
 
+TEST(ParseBytes, TakesDecimalsBeforeAUnit) {
+    EXPECT_EQ(parse_bytes("24.8GB").value(), 24'800'000'000u);
+    EXPECT_EQ(parse_bytes("1.5GiB").value(), uint64_t{3} << 29);
+    EXPECT_EQ(parse_bytes("0.000001MB").value(), 1u);
+    EXPECT_EQ(parse_bytes("0.3KiB").value(), 307u) << "307.2, of which the fraction of a byte is dropped";
+    EXPECT_EQ(parse_bytes("8388607.999999TiB").value(), 9223372036853676296u);
+}
+
 TEST(ParseBytes, RefusesWhatIsNoNumberOfBytes) {
-    for (const char* text : {"", "MiB", "-1", "+1", " 1", "1 MiB", "1.5GiB", "1e9", "0x10", "64mib", "64K", "64KiBs"}) {
+    for (const char* text : {"", "MiB", "-1", "+1", " 1", "1 MiB", "1.5", "1.5B", "1.GB", ".5GB", "1.5.5GB", "1,5GB",
+                             "1.1234567GB", "1e9", "0x10", "64mib", "64K", "64KiBs"}) {
         EXPECT_FALSE(parse_bytes(text)) << text;
     }
     EXPECT_THAT(parse_bytes("64mib").error().message, HasSubstr("\"mib\", which is no unit of bytes"));
