@@ -64,6 +64,7 @@ private:
         set_conversation(strand, name, row);
         add_own_tokens(request, link, row.take_tokens);
         const RowIndex added = builder_.add_row(row);
+        leave_turns(builder_.trace().row(added));
         chain_of(row.conversation).push_back(added);
         return added;
     }
@@ -120,9 +121,18 @@ private:
             turns.erase(place + 1, turns.end());
             add_fork(row);
         }
-        // A rewrite or edit removes the turns that are no prefix of it.
-        while (!turns.empty() && planned_end(builder_.trace().row(turns.back())) > row.take_tokens) turns.pop_back();
         chain_of(row.conversation) = std::move(turns);
+    }
+
+    // As the ledger does (Ledger::begin): a prompt leaves the turns that it does not contain whole, and a turn whose
+    // end is the prompt's end.
+    void leave_turns(const Row& row) {
+        std::vector<RowIndex>& turns = chain_of(row.conversation);
+        const auto stays = [&](RowIndex turn) {
+            const int64_t end = planned_end(builder_.trace().row(turn));
+            return end <= row.take_tokens && end < row.prompt_tokens;
+        };
+        while (!turns.empty() && !stays(turns.back())) turns.pop_back();
     }
 
     void add_fork(Row& row) {

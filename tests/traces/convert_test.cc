@@ -98,6 +98,17 @@ TEST(Convert, ABranchIsAnnouncedByAForkEvent) {
     EXPECT_NE(branch.conversation, trace.trace.rows[0].conversation);
 }
 
+// The ledger leaves a turn whose end is the end of the next prompt: nothing can be forked there.
+TEST(Convert, NoForkIsAtATurnThatAPromptOfItsLengthHasReplaced) {
+    const ReadTrace trace = read(mooncake_line(0, 1024, 10, "0, 1") + mooncake_line(10'000, 1034, 10, "0, 1, 2") +
+                                 mooncake_line(20'000, 1030, 10, "0, 1, 3"));
+    ASSERT_EQ(trace.trace.rows.size(), 3u);
+    for (const Row& row : trace.trace.rows) EXPECT_EQ(row.event, Event::kHistory);
+    EXPECT_EQ(trace.trace.rows[2].take_tokens, 1024) << "the common text stays common";
+    EXPECT_EQ(trace.trace.rows[2].from, RowIndex{0});
+    EXPECT_NE(trace.trace.rows[2].conversation, trace.trace.rows[0].conversation);
+}
+
 // V2: equal (strand, id) means equal tokens; and nothing else does.
 TEST(Convert, EqualIdsMeanEqualTokens) {
     for (const int64_t tokens_per_id : {0, 1, 7}) {
