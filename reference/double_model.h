@@ -1,7 +1,8 @@
-// reference/double_model.h: the model in double precision, on Eigen and libm: says how accurate everything else is.
+// reference/double_model.h: the model in double precision, on Eigen and libm: the yardstick for every other accuracy.
 //
 // Written from the papers' formulas and the families' published code, independently of reference/ops: no rounding to
-// bf16, no prescribed order of sums. Whole sequences from position 0, no cache; memory grows with length².
+// bf16, no prescribed order of sums. It computes whole sequences from position 0 without a cache; memory grows with
+// length².
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,15 @@
 
 namespace verbatim::reference {
 
-// The state of one Mamba-2 layer or delta net after the last token. Mind the order: that of golden files, not of
-// state_tensors().
+// The state of one Mamba-2 layer or delta net after the last token, in the element order of golden files, which is not
+// that of state_tensors().
 struct DoubleState {
     int32_t layer = 0;
     std::vector<double> recurrent;  // [n_heads, head_dim, d_state]; [n_value_heads, key_dim, value_dim]
     std::vector<double> conv;       // [conv_dim, d_conv]: the last d_conv inputs, oldest first; 0 before position 0
 };
 
-// Of a layer with experts, token by token.
+// The routing of one layer with experts, token by token.
 struct DoubleChoice {
     int32_t layer = 0;
     std::vector<int32_t> chosen;  // [num_tokens, n_chosen], ascending
@@ -35,8 +36,8 @@ struct DoubleOutput {
     std::vector<DoubleChoice> choices;        // ascending by layer
 };
 
-// By what a router orders the experts, all rows: [num_rows, n_experts]. Of a softmax router the logits themselves,
-// whose order softmax keeps.
+// The scores by which a router orders the experts, for all rows: [num_rows, n_experts]. For a softmax router they are
+// the logits, whose order softmax keeps.
 std::vector<double> choice_scores(const MoeConfig& moe, VectorView choice_bias, std::span<const double> logits);
 
 // REQUIRES: 1 <= tokens.size(), every token in [0, vocab_size).

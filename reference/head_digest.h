@@ -1,10 +1,9 @@
-// reference/head_digest.h: the digest of a sequence's cached state, in logical order, so that contiguous, paged and
-// pooled executors give the same one for the same state.
+// reference/head_digest.h: the digest of a sequence's cached state in logical order: contiguous, paged and pooled
+// executors give equal digests for equal states.
 //
-// A head's parts are the tensors of reference/model/state_tensors.h in the list's order; those per token are
-// [length, shape]: all of K before all of V. Of each part enter its layer, its kind's number, its number of elements
-// and their ElementSum, so that whoever holds a part sums it where it lies, in any order. Nothing beyond `length`
-// enters.
+// A head's parts are the tensors of reference/model/state_tensors.h in the list's order; tensors per token are [length,
+// shape]: all of K before all of V. Each part contributes its layer, its kind's number, its number of elements and
+// their ElementSum; an executor may therefore sum a part in place, in any order. Nothing beyond `length` contributes.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +17,15 @@
 
 namespace verbatim::reference {
 
-// Fed part after part, each in pieces of any size; it insists on the order and the sizes above.
+// Takes the parts in order, each in pieces of any size; checks the order and the sizes above.
 class HeadDigester {
 public:
     // Borrows the list.
     HeadDigester(const StateTensors& tensors, int64_t length);
 
-    // Whole elements of a part.
+    // Adds whole elements of a part.
     void add(const StateTensor& tensor, std::span<const std::byte> piece);
-    // A whole part.
+    // Adds a whole part.
     void add(const StateTensor& tensor, const ElementSum& sum);
     // REQUIRES: every part is complete.
     [[nodiscard]] Digest digest() const;
@@ -37,11 +36,11 @@ public:
         int64_t num_fed = 0;
         ElementSum sum;
     };
-    // What a head consists of, in the order above.
+    // The parts of a head, in the order above.
     [[nodiscard]] std::span<const Part> parts() const { return parts_; }
 
 private:
-    // The part that goes on with so many elements, which are counted as fed.
+    // The part that the next `num_elements` elements belong to; counts them as fed.
     Part& advance(const StateTensor& tensor, int64_t num_elements);
 
     int64_t length_;

@@ -1,18 +1,19 @@
-// reference/lockstep_executor.h: two executors side by side on every plan, compared bit by bit.
+// reference/lockstep_executor.h: two executors run every plan, and their results are compared bit by bit.
 //
-// Compared are, of every sequence that draws, each logit; drawn tokens and faults; digests of heads that both hold.
-// While operations are watched, so is all that both wrote for the same positions, in the walk's order: a difference
-// is named where it arises. Where the primary computes ordinary requests in an arithmetic of their own, only
-// deterministic ones are compared. A NaN equals a NaN: payloads are not part of the numbers' ABI.
+// Compared are each logit of every sequence that samples, sampled tokens and faults, and digests of heads that both
+// hold. While operations are watched, all values that both executors wrote for the same positions are compared too, in
+// the walk's order: a difference is reported at the operation that caused it. Where the primary computes ordinary
+// requests in another arithmetic, only deterministic requests are compared. A NaN equals a NaN: payloads are not part
+// of the numbers' ABI.
 //
 // With a RequestBook the secondary reads tokens, sampling parameters, seeds and arithmetic from the requests instead of
-// the plan (reference/requested_plan.h), and the plan is compared with them too: a plan that starts wrong is a
-// difference. So is a token that the engine reports and that was not drawn.
-//   L1  results are the primary's: the engine cannot tell that somebody looks on
+// the plan (reference/requested_plan.h). The plan is then compared with the requests too: a wrong field of a plan is a
+// difference, and so is a reported token that was not sampled.
+//   L1  results are the primary's: the engine cannot tell that a comparison runs
 //   L2  first_difference() is set once and stays
-//   L3  when one side accepts more drafts of a window than the other, which is a difference, the secondary has other
-//       lengths than the plans that follow: it computes no more
-//   L4  a plan that the requests or the rules of engine/slot_tables.h refuse is not carried out: execute() fails
+//   L3  when the two sides accept different numbers of drafts of a window (a difference), the secondary's lengths no
+//       longer fit the plans that follow, and it stops computing
+//   L4  execute() fails on a plan that the requests or the rules of engine/slot_tables.h refuse
 #pragma once
 
 #include <cstdint>
@@ -31,33 +32,33 @@ namespace verbatim::reference {
 struct Difference {
     int64_t step = -1;
     RequestId request{-1};
-    int64_t position = -1;  // absolute, of the row; of a head: its length
+    int64_t position = -1;  // absolute position of the row; for a head its length
     int32_t layer = -1;     // -1: the embedding; number of layers: final norm, logits
     std::string op;        // "scan mixed", "logits", "token", "head ssm", "plan starts.sampling.seed", "reported token"
     int64_t element = -1;  // within the row or tensor
     double primary = 0;
     double secondary = 0;
-    std::string detail;  // of a plan: what it has, and what the request has
+    std::string detail;  // for a plan: the plan's value and the request's
     friend bool operator==(const Difference&, const Difference&) = default;
 };
 std::string to_string(const Difference& difference);
 
 struct LockstepOptions {
     bool watch_operations = true;
-    int64_t max_watched_bytes = 1 << 28;  // of one step's activations; a larger step is compared by its logits alone
-    bool stop_at_first = false;           // execute() answers the first difference with an error
+    int64_t max_watched_bytes = 1 << 28;  // of one step's activations; of a larger step only the logits are compared
+    bool stop_at_first = false;           // execute() returns the first difference as an error
 };
 
 struct LockstepCounts {
     int64_t compared_logits = 0;      // values
-    int64_t compared_states = 0;      // heads whose digests both had
+    int64_t compared_states = 0;      // heads whose digests both executors have
     int64_t compared_operations = 0;  // rows
     int64_t unwatched_steps = 0;      // larger than max_watched_bytes
-    // Of deterministic sequences: positions whose operations were compared, and those that only their logits speak for.
+    // Positions of deterministic sequences whose operations were compared, and those with compared logits alone.
     int64_t watched_positions = 0;
     int64_t unwatched_positions = 0;
     int64_t ordinary_positions = 0;  // in an arithmetic that the secondary does not have
-    int64_t ordinary_logits = 0;     // values drawn from, likewise
+    int64_t ordinary_logits = 0;     // logits sampled from at such positions
     int64_t uncompared_states = 0;   // heads that the secondary does not hold
     LockstepCounts& operator+=(const LockstepCounts& other);
     friend bool operator==(const LockstepCounts&, const LockstepCounts&) = default;
@@ -65,21 +66,21 @@ struct LockstepCounts {
 
 class LockstepExecutor final : public Executor {
 public:
-    // Both are borrowed, are of one model and fresh. REQUIRES: their observers are not used by anybody else.
+    // Borrows both; they have the same model and have run no step. REQUIRES: their comparison observers are free.
     LockstepExecutor(NumericExecutor& primary, NumericExecutor& secondary, LockstepOptions options = {});
     ~LockstepExecutor() override { take_requests_from(nullptr); }
-    // The book hears the engine that gives the plans. It is borrowed, and so is the store of its tokens. Null: both
-    // sides read the plans. REQUIRES: before the first step, or null.
+    // Connects the book to the engine that makes the plans. Borrows the book and its token store. Null: both sides read
+    // the plans. REQUIRES: null, or called before the first step.
     void take_requests_from(RequestBook* book);
 
     Status execute(const StepPlan& plan, StepResult& result) override;
-    // The primary's; the secondary's is compared with it where there is one.
+    // The primary's digest; compared with the secondary's where the secondary holds the head.
     std::optional<Digest> head_digest(const HeadImage& image) override;
     [[nodiscard]] std::string numerics_id() const override { return primary_.numerics_id(); }
     [[nodiscard]] std::string ordinary_numerics_id() const override { return primary_.ordinary_numerics_id(); }
 
     [[nodiscard]] const LockstepCounts& counts() const { return counts_; }
-    // Requests whose logits were compared; those that computed in an arithmetic that the secondary does not have.
+    // Requests whose logits were compared, and those in an arithmetic that the secondary does not have.
     [[nodiscard]] const std::set<RequestId>& compared_requests() const { return compared_requests_; }
     [[nodiscard]] const std::set<RequestId>& ordinary_requests() const { return ordinary_requests_; }
     [[nodiscard]] const std::optional<Difference>& first_difference() const { return first_difference_; }
@@ -93,11 +94,11 @@ private:
         int64_t num_rows = 0;
         std::vector<float> values;  // [num_rows, width]
     };
-    // A slot's share in the step in progress; slots are compared side by side.
+    // A slot's part of the step in progress; slots are compared in parallel.
     struct Watch {
         bool is_compared = true;
         std::vector<Written> written;
-        size_t next = 0;  // in `written`: the operation that comes next
+        size_t next = 0;  // index in `written` of the next operation
         int64_t num_rows = 0;
         std::optional<Difference> difference;
     };
@@ -105,7 +106,7 @@ private:
     void keep(const Observation& observation);
     void compare(const Observation& observation);
     void compare_rows(Watch& watch, const Observation& observation, const Written& written);
-    // A row that both drew from; kNoToken: there is a fault instead.
+    // A row that both executors sampled from; kNoToken: a fault instead of a token.
     static constexpr TokenId kNoToken = -1;
     struct Draw {
         const ScheduledSequence& sequence;
@@ -132,7 +133,7 @@ private:
     LockstepOptions options_;
     RequestBook* book_ = nullptr;
     std::optional<RequestedPlan> requested_;  // with a book
-    bool one_arithmetic_ = true;              // of the primary
+    bool one_arithmetic_ = true;              // the primary has one arithmetic for all requests
     bool parted_ = false;                     // L3
     LockstepCounts counts_;
     std::set<RequestId> compared_requests_;

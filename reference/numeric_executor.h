@@ -1,9 +1,9 @@
-// reference/numeric_executor.h: what executors that really compute have in common: they keep the slots' tables, draw
-// tokens by NUMERICS N7, and show what they computed: logits, heads, and every operation of a step.
+// reference/numeric_executor.h: the base of executors that compute numbers: keeps the slots' tables, samples tokens by
+// NUMERICS N7, and exposes logits, heads and every operation of a step.
 //
 //   N1  a plan that breaks the rules of engine/slot_tables.h stops the program: it is the engine's bug
 //   N2  a sequence's tokens, logits and heads depend on its tokens and sampling parameters alone
-//   N3  a NaN or an infinity in a sequence's state or logits marks that sequence, as long as it is there, and no other
+//   N3  a NaN or an infinity in a sequence's state or logits marks that sequence while it persists, and no other
 #pragma once
 
 #include <array>
@@ -27,8 +27,8 @@
 
 namespace verbatim::reference {
 
-// What one operation of a step wrote for one sequence: row r is position first_position + r. Logits and their final
-// norm have one row, the last position's.
+// The rows that one operation of a step wrote for one sequence: row r is position first_position + r. Logits and their
+// final norm have one row, the last position's.
 struct Observation {
     SequenceSlot slot{};
     int64_t first_position = 0;
@@ -51,17 +51,17 @@ public:
     Status execute(const StepPlan& plan, StepResult& result) final;
     std::optional<Digest> head_digest(const HeadImage& image) final;
 
-    // Ends every slot and keeps every published head, as an execute() that fails does (see Executor::execute).
+    // Ends every slot and keeps every published head, as a failed execute() does (see Executor::execute).
     void forget_slots() { tables_ = SlotTables(tables_.config()); }
 
-    // False, and nothing is read, when this executor does not hold the head (see Executor::head_digest).
+    // Returns false, and reads nothing, when this executor does not hold the head (see Executor::head_digest).
     virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
-    // A row that `slot` drew from in the last step: [vocab_size], scaled; before penalties and temperature. Rows are
-    // those of its last num_draws positions. REQUIRES: it drew there.
+    // A row that `slot` sampled from in the last step: [vocab_size], scaled; before penalties and temperature. Rows are
+    // those of its last num_draws positions. REQUIRES: the slot sampled there.
     [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot, int32_t draw) = 0;
 
-    // Null switches it off. It sees the steps that follow. Who compares and who records do not disturb each other; what
-    // is compared is seen first.
+    // Sets the observer of the steps that follow; null removes it. Comparison and recording have separate observers;
+    // the comparison's runs first.
     enum class ObservedFor : uint8_t { kComparison, kRecord };
     void set_observer(StepObserver observer, ObservedFor purpose = ObservedFor::kComparison);
     [[nodiscard]] const ModelConfig& config() const { return config_; }
@@ -71,30 +71,30 @@ public:
     [[nodiscard]] std::string numerics_id() const override;  // the profile's
 
 protected:
-    // `config` is borrowed. `tensors`: what its sequences carry.
+    // Borrows `config`. `tensors`: the state of its sequences.
     NumericExecutor(const ModelConfig& config, StateTensors tensors, SlotTablesConfig tables,
                     Profile profile = Profile::kExact);
 
-    // Gives the digester every part of a head; false when this executor does not hold it. As it stands, what read_head
-    // shows; an executor whose states lie elsewhere sums them there.
+    // Feeds every part of a head to the digester; false when this executor does not hold the head. The default uses
+    // read_head(); an executor with its states in other memory sums them there.
     virtual bool sum_head(const HeadImage& image, HeadDigester& digester);
-    // Carries out a plan that tables() has taken in; lengths are those before the step.
+    // Runs a plan that tables() has accepted; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
-    // A draft was accepted, and its row is asked for next: for executors that compute drafts only then.
+    // A draft was accepted and its row is read next: a hook for executors that compute drafts only then.
     virtual void go_on(const ScheduledSequence& /*sequence*/, int32_t /*draw*/) {}
-    // What went wrong meanwhile, outside this program: it is the step's error.
+    // A failure outside this program during the step; it becomes the step's error.
     virtual Status computed() { return {}; }
-    // The lowest layer whose state holds a NaN or an infinity at a draw of the slot's last step; the number of layers
-    // when only the logits do (N8). So it is a function of the tokens, like everything else.
+    // The lowest layer whose state holds a NaN or an infinity at a sampled row of the slot's last step; the number of
+    // layers when only the logits do (N8). It is a function of the tokens alone.
     [[nodiscard]] virtual std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) = 0;
-    // reference/ops/sampling.h, or anything that gives the same token.
+    // reference/ops/sampling.h, or a kernel that gives the same token.
     [[nodiscard]] virtual TokenId draw_token(const SamplingArgs& args) { return sample(args); }
-    // The token of a draw, from an executor that has drawn it by itself in compute().
+    // The token of a sampled row, where the executor has sampled it in compute().
     [[nodiscard]] virtual std::optional<TokenId> drawn_token(SequenceSlot /*slot*/, int32_t /*draw*/) {
         return std::nullopt;
     }
-    // What a sequence of the plan draws with, but for the logits. REQUIRES: in compute() or after it, before the next
-    // step.
+    // The sampling arguments of a sequence of the plan, without the logits. REQUIRES: called in compute() or after it,
+    // before the next step.
     [[nodiscard]] SamplingArgs draw_args(const ScheduledSequence& sequence, int32_t draw) const;
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
@@ -107,8 +107,8 @@ private:
     SlotTables tables_;
     Profile profile_;
     std::array<StepObserver, 2> observers_;  // by purpose
-    StepObserver observer_;                  // all of them; null: nobody
-    std::vector<TokenId> accepted_;          // of the sequence at hand
+    StepObserver observer_;                  // both of them in order; null: neither is set
+    std::vector<TokenId> accepted_;          // of the current sequence
 };
 
 }  // namespace verbatim::reference

@@ -1,10 +1,10 @@
-// reference/reference_executor.h: the uncached reference as an executor. It ignores blocks, copies and rows: a
-// sequence that starts, attached or not, is computed from position 0 with KV and states of its own, then goes on.
-// Whatever a cache does, this executor's results are those of a run without one.
+// reference/reference_executor.h: the uncached reference as an executor. It ignores blocks, copies and state rows: a
+// sequence that starts, attached or not, is computed from position 0 with separate KV and states. Whatever a cache
+// does, this executor's results are those of a run without one.
 //
 //   E1  logits and tokens depend on a sequence's tokens alone: no number of a plan that names memory is read
-//   E2  drafts are computed one by one, each once it has been accepted: nothing is ever taken back
-//   E3  it holds heads of living writers only: at the writer's present length, inside its last window, and at the
+//   E2  drafts are computed one by one, each after it has been accepted: no rollback is needed
+//   E3  it holds heads of running sequences only: at the sequence's present length, inside its last window, and at the
 //       lengths of StateWrites it has passed
 #pragma once
 
@@ -31,7 +31,7 @@ public:
 
     bool read_head(const HeadImage& image, const HeadReader& reader) override;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t draw) override;
-    // Attached by the plan, and computed all the same.
+    // Tokens that plans attached and that were computed again.
     [[nodiscard]] int64_t num_recomputed_tokens() const { return num_recomputed_tokens_; }
 
 protected:
@@ -40,13 +40,13 @@ protected:
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) override;
 
 private:
-    // The state row after some length: the list's tensors per sequence, nothing between them.
+    // The state row at one length: the list's per-sequence tensors, without gaps.
     using StateRow = std::vector<std::byte>;
     struct Running {
         std::unique_ptr<ReferenceSequence> sequence;
-        std::map<int64_t, StateRow> passed;      // by length: what StateWrites named
-        std::map<int64_t, StateRow> drawn_at;    // by length: after the rows of its last window
-        std::vector<std::vector<float>> logits;  // of the last step, by draw
+        std::map<int64_t, StateRow> passed;      // by length of a StateWrite
+        std::map<int64_t, StateRow> drawn_at;    // by length: after each row of its last window
+        std::vector<std::vector<float>> logits;  // of the last step, by sampled row
     };
     void compute(const StepPlan& plan, const ScheduledSequence& scheduled);
     void append(SequenceSlot slot, int64_t end, LogitRows which, bool observed);

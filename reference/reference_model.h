@@ -1,8 +1,8 @@
-// reference/reference_model.h: the uncached reference. A sequence from its first token on, in plain loops over
-// contiguous memory: no paging, no pools, no batch, no threads. What everything else is compared with, bit by bit.
+// reference/reference_model.h: the uncached reference: a sequence from its first token on, in plain loops over
+// contiguous memory: no paging, no pools, no batch, no threads. Every other executor is compared with it, bit by bit.
 //
 //   U1  logits, hidden rows, KV and states after n tokens are the same however the tokens were divided into appends
-//   U2  nothing but tokens enters: two sequences of one model with the same tokens have the same bits
+//   U2  only tokens matter: two sequences of one model with the same tokens have the same bits
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@
 
 namespace verbatim::reference {
 
-// A model with what is derived from it: decay rates, and rotary tables. The tables grow as positions are asked for: to
-// make all of them at load takes binary64 sines for every position that a model may have, 131072 and more, and most
-// runs ask for a few hundred. So sequences of one model belong to one thread. Borrows config and weights.
+// A model with values derived from it: decay rates, and rotary tables. The tables grow as positions are used: all
+// positions of a model (131072 and more) would cost binary64 sines at load, and most runs use a few hundred. Sequences
+// of one model therefore belong to one thread. Borrows config and weights.
 class ReferenceModel {
 public:
-    // REQUIRES: validate(config) is empty, the weights have its shapes. `profile` is of the reference's own matmuls,
-    // and not kFast.
+    // REQUIRES: validate(config) is empty, the weights have its shapes. `profile` applies to the reference's matmuls
+    // and is not kFast.
     ReferenceModel(const ModelConfig& config, const ModelWeights& weights, Profile profile = Profile::kExact);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
@@ -38,9 +38,9 @@ public:
     [[nodiscard]] Profile profile() const { return profile_; }
     // [n_heads] of Mamba-2, [n_value_heads] of a delta net
     [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }
-    // A norm's weight as it multiplies: what is stored, or 1 + that. `stored` is one of the model's.
+    // The effective weight of a norm: the stored one, or 1 + stored. `stored` is one of the model's.
     [[nodiscard]] const float* norm_weight(VectorView stored) const;
-    // Of an attention layer with rotary embedding, for positions below `num_positions`.
+    // The table of an attention layer with rotary embedding, for positions below `num_positions`.
     const RopeTable& rope_table(int32_t layer, int64_t num_positions);
 
 private:
@@ -51,7 +51,7 @@ private:
     StateTensors tensors_;
     Profile profile_;
     std::vector<std::vector<float>> decay_rates_;          // [layer]
-    std::map<const float*, std::vector<float>> plus_one_;  // by what is stored; empty unless norm_plus_one
+    std::map<const float*, std::vector<float>> plus_one_;  // by stored weight; empty unless norm_plus_one
     std::vector<std::unique_ptr<RopeTable>> rope_tables_;  // [layer]
 };
 
@@ -59,7 +59,7 @@ enum class LogitRows : uint8_t { kAll, kLast, kNone };
 
 class ReferenceSequence {
 public:
-    // What an operation of the walk just wrote.
+    // Receives what an operation of the walk just wrote.
     using Observer = std::function<void(const WalkPoint& point, ConstFloatRows written)>;
 
     explicit ReferenceSequence(ReferenceModel& model);  // borrowed
@@ -71,21 +71,21 @@ public:
     void append(std::span<const TokenId> tokens, LogitRows which = LogitRows::kAll, const Observer& observer = nullptr);
 
     [[nodiscard]] int64_t length() const;
-    // Logits that the last append was asked for: [rows, vocab].
+    // The logits that the last append was asked for: [rows, vocab].
     [[nodiscard]] ConstFloatRows logits() const;
-    // The layer where a NaN or an infinity was first met since position 0 (the number of layers: in logits), N8.
+    // The first layer with a NaN or an infinity since position 0 (the number of layers: in logits), N8.
     [[nodiscard]] std::optional<int32_t> fault_layer() const;
 
-    // After length() tokens, the tensor at this place of the model's list: [shape], or [length, shape] of one per
+    // The tensor at this place of the model's list after length() tokens: [shape], or [length, shape] for one per
     // token.
     [[nodiscard]] std::span<const std::byte> tensor(size_t place) const;
-    // Some of them, typed; an empty span for a layer that has none.
+    // Typed views of some tensors; an empty span for a layer without the tensor.
     [[nodiscard]] std::span<const uint16_t> k(int32_t layer) const;         // [length, n_kv_heads, head_dim]
     [[nodiscard]] std::span<const uint16_t> v(int32_t layer) const;         // [length, n_kv_heads, head_dim]
     [[nodiscard]] std::span<const float> ssm_state(int32_t layer) const;    // [n_heads, d_state, head_dim]
     [[nodiscard]] std::span<const float> conv_window(int32_t layer) const;  // [d_conv - 1, conv_dim], oldest first
     [[nodiscard]] std::span<const float> delta_state(int32_t layer) const;  // [n_value_heads, key_dim, value_dim]
-    // Of everything up to length() (reference/head_digest.h).
+    // The digest at length() (reference/head_digest.h).
     [[nodiscard]] Digest digest() const;
 
 private:

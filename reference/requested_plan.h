@@ -1,9 +1,9 @@
-// reference/requested_plan.h: the plan that an engine should have made of what clients asked for.
+// reference/requested_plan.h: the plan that an engine should have made from the clients' requests.
 //
 // A requested plan takes tokens, prompt lengths, sampling parameters, seeds and arithmetic from a RequestBook. It takes
-// from the engine's plan what the scheduler alone decides: slots, how many positions a step computes, drafts, blocks
-// and state rows. A plan that cannot be carried out is refused: it names a request that does not run, it has too
-// few or too many tokens of one, or it breaks a rule of engine/slot_tables.h.
+// the scheduler's decisions from the engine's plan: slots, how many positions a step computes, drafts, blocks and state
+// rows. A plan is refused when it names a request that does not run, has too few or too many tokens of one, or breaks a
+// rule of engine/slot_tables.h.
 #pragma once
 
 #include <cstdint>
@@ -18,28 +18,28 @@
 
 namespace verbatim::reference {
 
-// Where a plan is not what was asked for; plain data, unknown values are -1.
+// Where a plan differs from the requests; plain data, unknown values are -1.
 struct PlanFault {
     RequestId request{-1};
     int64_t position = -1;  // of a token
-    std::string field;      // "starts.sampling.seed"; of a broken rule: "refused"
-    std::string detail;     // what the plan has, and what the request has
+    std::string field;      // "starts.sampling.seed"; "refused" for a broken rule
+    std::string detail;     // the plan's value and the request's
     double planned = 0;
     double requested = 0;
 };
 
 class RequestedPlan {
 public:
-    // Borrows the book. `rules`: those of the executor that carries the plans out.
+    // Borrows the book. `rules`: those of the executor that runs the plans.
     RequestedPlan(RequestBook& book, const SlotTablesConfig& rules) : book_(book), rules_(rules) {}
 
-    // Reads the engine's plan. An error: the plan is refused, and the engine's slots mean nothing from here on.
+    // Reads the engine's plan. Error: the plan is refused, and the engine's slots are meaningless from here on.
     Status take(const StepPlan& plan);
-    // Of the plan that was taken last, the first fault. A plan that is refused has one.
+    // The first fault of the last plan taken. A refused plan has one.
     [[nodiscard]] const std::optional<PlanFault>& fault() const { return fault_; }
     // REQUIRES: take() has not refused.
     [[nodiscard]] const StepPlan& plan() const { return requested_; }
-    // What the engine is given for the plan that was taken last.
+    // Takes the result of the last plan taken, as the engine receives it.
     void executed(const StepPlan& plan, const StepResult& result);
 
 private:
@@ -47,7 +47,7 @@ private:
         bool live = false;
         bool is_draft_path = false;  // its request runs in another slot
         RequestId request{-1};
-        int64_t num_known = 0;  // tokens that its executor knows, without drafts
+        int64_t num_known = 0;  // tokens that its executor has computed or holds, without drafts
     };
     [[nodiscard]] Status take_shape(const StepPlan& plan);
     [[nodiscard]] Status take_start(const StepPlan& plan, SequenceStart& start);

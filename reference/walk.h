@@ -1,12 +1,12 @@
 // reference/walk.h: the order of operations that makes a forward pass, the same for every executor.
 //
 // walk() runs a batch (new rows of any number of sequences, flattened) through the model and calls one backend method
-// per operation. A backend owns every byte: activations, weights in whatever packing, paged or contiguous KV, state
-// rows. The walk knows the config alone, so reference, CPU and CUDA cannot differ in what follows what, only in how one
-// operation is computed, and each operation is bound by its contract in reference/ops/.
+// A backend owns every byte: activations, weights in whatever packing, paged or contiguous KV, state rows. The walk
+// knows the config alone: reference, CPU and CUDA cannot differ in the order of operations, only in how one operation
+// is computed, and a contract in reference/ops/ binds each operation.
 //
 //   W1  operations come in the order below; each has read and written whole buffers before the next one starts
-//   W2  a row's values depend on its own sequence only; rows of a sequence are in ascending position
+//   W2  a row's values depend on the rows of its sequence only; rows of a sequence are in ascending position
 //   W3  multipliers reach the backend as binary32, rounded once from the config
 //
 //   embed                   tokens -> residual
@@ -61,13 +61,13 @@
 //       add_routed          routed, shared_gate -> branch
 //     add_branch            branch -> residual
 //
-//   for the rows whose logits are asked, if there are any:
+//   for the rows whose logits are requested, if there are any:
 //     norm (final)          residual -> head
 //     matmul (lm_head)      head -> logits
 //     scale_logits
 //     check_logits
 //
-// A scale by 1 is not called. observe() follows each operation that wrote a buffer.
+// A scale by 1 is skipped. observe() follows each operation that wrote a buffer.
 #pragma once
 
 #include <cstdint>
@@ -81,7 +81,7 @@
 
 namespace verbatim::reference {
 
-// Activations between operations, binary32, row-major. `width_of` says how wide they must be for a model.
+// Activations between operations, binary32, row-major. `width_of` gives the width that a model needs.
 enum class Buffer : uint8_t {
     kResidual,    // [num_rows, hidden]
     kNormed,      // [num_rows, hidden]
@@ -94,7 +94,7 @@ enum class Buffer : uint8_t {
     kGate,        // [num_rows, d_ff]
     kUp,          // [num_rows, d_ff]
     kBranch,      // [num_rows, hidden]
-    kHead,        // [num_logit_rows, hidden]     final norm of the rows whose logits are asked
+    kHead,        // [num_logit_rows, hidden]     final norm of the rows whose logits are requested
     kLogits,      // [num_logit_rows, vocab]
     kRouter,      // [num_rows, n_experts]        router logits
     kChosen,      // [num_rows, 2 · n_chosen]     ids ascending, as binary32, then their weights
@@ -109,7 +109,8 @@ enum class Buffer : uint8_t {
 };
 inline constexpr int kNumBuffers = 23;
 std::string_view buffer_name(Buffer buffer);
-// The widest row that any layer writes there; 0 if no layer does. A layer with narrower rows may leave the rest unused.
+// The widest row that any layer writes to the buffer; 0 if no layer does. A layer with narrower rows leaves the rest
+// unused.
 int64_t width_of(const ModelConfig& config, Buffer buffer);
 
 enum class Matrix : uint8_t {
@@ -148,7 +149,7 @@ struct Linear {
     VectorView bias;    // [N] or empty
 };
 Linear linear_of(const ModelWeights& weights, MatrixId id);
-// Every matmul of a forward pass, in the walk's order, and those of every expert, by id: what a backend packs.
+// Every matmul of a forward pass in the walk's order, those of every expert by id: the matrices that a backend packs.
 std::vector<MatrixId> matrices_of(const ModelConfig& config);
 
 enum class Norm : uint8_t { kMixer, kMlp, kFinal };
@@ -181,17 +182,17 @@ struct WalkSequence {
     friend bool operator==(const WalkSequence&, const WalkSequence&) = default;
 };
 
-// What is borrowed lives as long as the walk.
+// Borrowed for the duration of the walk.
 struct WalkBatch {
     std::span<const TokenId> tokens;          // [num_rows]
     std::span<const WalkSequence> sequences;  // cover the rows without gap or overlap, in order
-    std::span<const int32_t> logit_rows;      // ascending rows whose logits are asked
+    std::span<const int32_t> logit_rows;      // ascending rows whose logits are requested
 
     [[nodiscard]] int64_t num_rows() const { return static_cast<int64_t>(tokens.size()); }
     [[nodiscard]] int64_t num_logit_rows() const { return static_cast<int64_t>(logit_rows.size()); }
 };
 
-// The operation that a buffer's contents came from.
+// The operation that wrote a buffer.
 enum class WalkOp : uint8_t {
     kEmbed,
     kNorm,
@@ -223,12 +224,12 @@ struct WalkPoint {
     int32_t layer = -1;  // -1: the embedding; number of layers: final norm and head
     WalkOp op = WalkOp::kEmbed;
     Buffer buffer = Buffer::kResidual;
-    Columns columns;  // those that were written
+    Columns columns;  // the written ones
     friend bool operator==(const WalkPoint&, const WalkPoint&) = default;
 };
 std::string to_string(const WalkPoint& point);  // "layer 3 scan mixed"
 
-// One method per operation; contracts are in reference/ops/. The batch of begin() holds for all that follow.
+// One method per operation; contracts are in reference/ops/. The batch of begin() holds for all calls that follow.
 class WalkBackend {
 public:
     virtual ~WalkBackend() = default;
@@ -250,15 +251,15 @@ public:
     virtual void scale_logits(float multiplier, float divisor) = 0;                            // kLogits in place
     virtual void check_logits() = 0;                                                           // N8
 
-    // A backend without them takes no model with experts, and says so before.
+    // A backend without these refuses models with experts beforehand.
     virtual void route(int32_t layer, const MoeConfig& moe);   // kNormed -> kRouter
     virtual void choose(int32_t layer, const MoeConfig& moe);  // kRouter -> kChosen
     // `in` [num_rows, moe.row_width(hidden)], kChosen -> `out`, as wide
     virtual void experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer out);
     virtual void add_routed(bool gated);  // kRouted, kSharedGate if gated -> kBranch
 
-    // Of delta nets and of attention with norms or gates of its own. A backend that lacks them is never given such a
-    // layer: whoever makes it refuses the config.
+    // For delta nets and for attention with norms or gates per head. A backend without these never runs such a layer:
+    // its constructor refuses the config.
     virtual void delta_conv(int32_t layer, const DeltaConfig& delta);             // kProjected -> kConv, window
     virtual void delta_gates(int32_t layer, const DeltaConfig& delta);            // kB, kA in place
     virtual void l2_norm(int32_t layer, const DeltaConfig& delta);                // kConv's q and k in place

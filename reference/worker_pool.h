@@ -1,11 +1,11 @@
-// reference/worker_pool.h: threads that share out the parts of one loop at a time.
+// reference/worker_pool.h: a thread pool that runs the parts of one loop at a time.
 //
-//   P1  for_each returns when every part is done; what the parts wrote is visible to the caller
-//   P2  who runs which part is left to chance: parts write apart from each other, and no result depends on it. But
-//       parts that are neighbours mostly follow each other on one thread, which reads memory from one end to the other
+//   P1  for_each returns when every part is done; the parts' writes are visible to the caller
+//   P2  which thread runs a part is not deterministic: parts write to disjoint memory, and no result depends on it.
+//       Neighbouring parts mostly run on one thread in order, so that it reads memory sequentially
 //   P3  every thread computes in the mode that NUMERICS N1 requires
-//   P4  a loop allocates nothing, and takes no lock while the threads are awake: between loops they look for the next
-//       one for some microseconds, then sleep until somebody wakes them
+//   P4  a loop allocates nothing, and takes no lock while the threads are awake: between loops they spin for some
+//       microseconds, then sleep until the next loop
 #pragma once
 
 #include <algorithm>
@@ -18,13 +18,14 @@ namespace verbatim::reference {
 
 class WorkerPool {
 public:
-    // The caller's thread among them. Throws std::system_error where the system has no more. REQUIRES: num_threads > 0
+    // The caller's thread is one of `num_threads`. Throws std::system_error where the system has no more. REQUIRES:
+    // num_threads > 0
     explicit WorkerPool(int32_t num_threads);
     ~WorkerPool();
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
 
-    // part(0) ... part(num_parts - 1), each once, side by side. One caller at a time; parts do not start loops.
+    // part(0) ... part(num_parts - 1), each once, in parallel. One caller at a time; parts do not start loops.
     template <typename Part>
     void for_each(int64_t num_parts, const Part& part) {
         run(
@@ -40,14 +41,15 @@ public:
                  [&](int64_t part) { range(part * length, std::min(count, (part + 1) * length)); });
     }
 
-    // Of the thread that asks: 0 for a caller, 1 ... num_threads() - 1 for the others, for memory of their own.
+    // Index of the calling thread, for per-thread memory: 0 for a caller, 1 ... num_threads() - 1 for the pool's
+    // threads.
     [[nodiscard]] static int32_t thread_index();
     [[nodiscard]] int32_t num_threads() const { return static_cast<int32_t>(threads_.size()) + 1; }
 
 private:
     using PartFunction = void (*)(const void* body, int64_t part);
-    // What is left of a thread's own part of the loop: the loop's number, the first part left and the end, in one word,
-    // so that a thread that comes late cannot take a part of another loop than the one that it saw.
+    // The rest of a thread's part of the loop in one word: the loop's number, the first part left and the end. A late
+    // thread therefore cannot take a part of a newer loop than the one it saw.
     struct alignas(64) Share {
         std::atomic<uint64_t> left{0};
     };
@@ -61,14 +63,14 @@ private:
     void stop();
 
     std::vector<std::thread> threads_;
-    // Of the loop in progress. Whoever has taken a part keeps the loop from ending, so these stay while it runs.
+    // Of the loop in progress. A thread that has taken a part keeps the loop from ending, so these stay while it runs.
     PartFunction function_ = nullptr;
     const void* body_ = nullptr;
     int64_t first_part_ = 0;
     uint32_t num_parts_ = 0;
     std::vector<Share> shares_;  // by thread
     std::atomic<uint32_t> num_done_{0};
-    std::atomic<uint32_t> loop_{0};  // counts loops; what sleepers wait on
+    std::atomic<uint32_t> loop_{0};  // counts loops; sleeping threads wait on it
     std::atomic<bool> stop_{false};
 };
 

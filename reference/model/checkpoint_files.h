@@ -22,8 +22,8 @@ struct CheckpointFiles {
 // parse_safetensors or parse_index refuses; a shard that lacks a tensor the index places there, or has one it does not.
 Result<CheckpointFiles> open_checkpoint(const std::filesystem::path& folder);
 
-// Tensor name -> shard, from the text of model.safetensors.index.json. Shards are plain names of files beside it:
-// anything with a separator, "..", or an ending other than .safetensors is refused.
+// Tensor name -> shard, from the text of model.safetensors.index.json. Shards are plain file names in the same folder:
+// a name with a separator, "..", or an ending other than .safetensors is refused.
 Result<std::map<std::string, std::string, std::less<>>> parse_index(std::string_view text, std::string_view source);
 
 }  // namespace verbatim::reference

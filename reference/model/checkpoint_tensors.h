@@ -1,5 +1,5 @@
-// reference/model/checkpoint_tensors.h: which tensors a checkpoint of a config has, under which names, and which view
-// of ModelWeights each of them fills. The one table behind loading, writing, random weights and parameter counts.
+// reference/model/checkpoint_tensors.h: the tensors of a checkpoint: their names, shapes, and the view of ModelWeights
+// that each fills. The one table behind loading, writing, random weights and parameter counts.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace verbatim::reference {
 
-// What random weights a tensor gets (reference/model/random_model.h).
+// The distribution of a tensor's random weights (reference/model/random_model.h).
 enum class TensorRole : uint8_t { kMatrix, kNorm, kNormOffset, kBias, kConv, kALog, kD, kDtBias, kRouter };
 
 struct CheckpointTensor {
@@ -19,16 +19,16 @@ struct CheckpointTensor {
     std::vector<int64_t> shape;  // as in the file: conv weights are [conv_dim, 1, d_conv]
     TensorRole role = TensorRole::kMatrix;
     // A matrix fills these views with equal shares of its rows, in order (Granite's input_linear: gate, up; one of
-    // three dimensions: those of each expert in turn); a vector fills the one below. The pointers aim into the
-    // ModelWeights the table was made for.
+    // three dimensions: each expert's in turn); a vector fills `vector`. The pointers aim into the ModelWeights that
+    // the table was made for.
     std::vector<MatrixView*> matrices;
     VectorView* vector = nullptr;
-    // Instead of `matrices`: rows in n_groups equal runs, each of which has some rows of every part in turn
+    // Instead of `matrices`: the rows are n_groups equal runs, and each run has rows of every part in turn
     // (Qwen3-Next's in_proj_qkvz, key head by key head).
     struct Part {
         MatrixView* view = nullptr;
-        int64_t first_row = 0;       // of the view, where the first group's rows of this part go
-        int64_t rows_per_group = 0;  // the next group's go right behind them
+        int64_t first_row = 0;       // of the view: where the first group's rows of this part go
+        int64_t rows_per_group = 0;  // the next group's rows follow directly
     };
     std::vector<Part> parts = {};
     int64_t n_groups = 1;
@@ -36,13 +36,13 @@ struct CheckpointTensor {
     [[nodiscard]] int64_t num_elements() const;
 };
 
-// The experts of Qwen3.5 and Qwen3-Next lie in two tensors of three dimensions or in three of two dimensions each:
-// published ones in the one way, those that somebody has saved again in the other. All other families have one way.
+// The experts of Qwen3.5 and Qwen3-Next are two tensors of three dimensions in published checkpoints, and three tensors
+// of two dimensions per expert in re-saved ones. All other families have one layout.
 enum class ExpertFiling : uint8_t { kAsPublished, kTogether, kOneByOne };
 
 // Resizes weights.layers to the config's and lists the tensors in a fixed order: embedding, layers ascending, final
-// norm, head (absent when tied). REQUIRES: validate(config) is empty. The pointers hold until weights.layers is resized
-// or weights is moved.
+// norm, head (absent when tied). REQUIRES: validate(config) is empty. The pointers are valid until weights.layers is
+// resized or weights is moved.
 std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights,
                                                  ExpertFiling filing = ExpertFiling::kAsPublished);
 

@@ -1,4 +1,4 @@
-// The fields of transformers' base class (PretrainedConfig), which the config.json of any family may have.
+// The fields of transformers' base class (PretrainedConfig), which the config.json of every family may have.
 #include <string_view>
 
 #include "reference/model/config_parts.h"

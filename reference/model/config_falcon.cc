@@ -1,4 +1,4 @@
-// The reader of reference/model/config_families.h for Falcon-H1: attention and Mamba-2 side by side in every layer.
+// The reader of reference/model/config_families.h for Falcon-H1: attention and Mamba-2 in parallel in every layer.
 
 #include "reference/model/config_families.h"
 

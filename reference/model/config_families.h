@@ -1,7 +1,7 @@
-// reference/model/config_families.h: one reader per family for config_json.cc; not for anybody else.
+// reference/model/config_families.h: one reader per family; private to config_json.cc.
 //
-// Each takes the fields of a config.json whose `architectures` names the family, notes problems there, and returns a
-// ModelConfig that means something only if there were none. Absent keys get the defaults of transformers' config class.
+// Each reader takes the fields of a config.json whose `architectures` names the family and notes problems there. The
+// returned ModelConfig is meaningful only without problems. Absent keys get the defaults of transformers' config class.
 #pragma once
 
 #include "reference/model/config_fields.h"

@@ -1,8 +1,8 @@
-// reference/model/config_fields.h: the keys of one JSON object, each of which must be used, known to be harmless, or an
-// error.
+// reference/model/config_fields.h: the keys of one JSON object. Each key must be read or known to be harmless; any
+// other is an error.
 //
-//   F1  a getter marks its key as understood; finish() reports every key that nobody understood
-//   F2  getters never fail: they note the problem, return a harmless value, and finish() reports all problems at once
+//   F1  a getter marks its key as read; finish() reports every key that was not
+//   F2  getters never fail: they note the problem and return a harmless value; finish() reports all problems at once
 //   F3  null counts as absent
 #pragma once
 
@@ -25,14 +25,14 @@ public:
     using Keys = std::initializer_list<std::string_view>;
     static constexpr int32_t kMaxSize = std::numeric_limits<int32_t>::max();
 
-    // REQUIRES: object.is_object(), which outlives this. `prefix` stands before every key in problems.
+    // REQUIRES: object.is_object(); the object outlives this. `prefix` precedes every key in problems.
     explicit ConfigFields(const nlohmann::json& object, std::string prefix = "");
 
     [[nodiscard]] bool has(std::string_view key) const;
-    // The value behind `key`, marked as understood; null if absent.
+    // The value of `key`, marked as read; null if absent.
     const nlohmann::json& value(std::string_view key);
 
-    // A key of several names means one field: those present must agree. least <= value <= kMaxSize.
+    // Several keys are names of one field: those present must agree. least <= value <= kMaxSize.
     std::optional<int32_t> optional_size(Keys keys, int32_t least = 1);
     int32_t size(Keys keys);
     std::optional<double> optional_number(Keys keys);
@@ -43,14 +43,14 @@ public:
     // Empty when absent; exactly `count` numbers otherwise.
     std::optional<std::vector<double>> optional_numbers(std::string_view key, size_t count);
 
-    // Must be absent, null or one of these; anything else is said to be unsupported.
+    // The value must be absent, null or one of these; any other is reported as unsupported.
     void only_text(std::string_view key, Keys supported);
     void only_flag(std::string_view key, bool supported);
     void only_number(std::string_view key, double supported);
     void only_null(std::string_view key);
     void only_empty(std::string_view key);  // also a list or an object with nothing in it
 
-    // Keys that change nothing this engine computes.
+    // Marks keys that change no result of this engine.
     void harmless(Keys keys);
 
     template <typename... Args>
@@ -59,11 +59,11 @@ public:
     }
     void absorb(const ConfigFields& inner);  // problems of a nested object, and its unused keys
 
-    // All problems, and the keys nobody understood; `source` names the file.
+    // All problems, and the unread keys; `source` names the file.
     [[nodiscard]] Status finish(std::string_view source) const;
 
 private:
-    // The one value behind all of `keys`, and the first of them that is present; null if none is.
+    // The common value of all of `keys`, and the first key that is present; null if none is.
     const nlohmann::json& agreed(Keys keys, std::string& name);
     void wrong(std::string_view key, const nlohmann::json& got, std::string_view wanted);
     [[nodiscard]] std::vector<std::string> all_problems() const;

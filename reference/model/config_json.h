@@ -2,7 +2,7 @@
 //
 // Reads what the families' published checkpoints have, in the dialect of transformers 4 (rope_theta, rope_scaling,
 // torch_dtype, hybrid_override_pattern, "mamba"/"attention") and of 5 (rope_parameters, dtype, layers_block_type,
-// "linear_attention"/"full_attention"). A key is used, or on its family's list of harmless ones, or an error.
+// "linear_attention"/"full_attention"). A key is read, is on its family's list of harmless keys, or is an error.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The reader of reference/model/config_families.h for Nemotron-H: Mamba-2, attention, MLPs and experts, a layer each.
+// The reader of reference/model/config_families.h for Nemotron-H: each layer is Mamba-2, attention, an MLP or experts.
 
 #include "reference/model/config_families.h"
 

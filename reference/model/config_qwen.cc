@@ -1,9 +1,9 @@
 // The readers of reference/model/config_families.h for Qwen3.5, dense and with experts, and for Qwen3-Next: gated delta
 // nets and gated attention.
 //
-// transformers ignores some keys that say how a layer computes (attn_output_gate, output_gate_type, mamba_ssm_dtype; of
-// Qwen3.5 with experts norm_topk_prob, decoder_sparse_step, mlp_only_layers): values other than what it does are
-// refused here.
+// transformers ignores some keys that describe a layer's computation (attn_output_gate, output_gate_type,
+// mamba_ssm_dtype; for Qwen3.5 with experts norm_topk_prob, decoder_sparse_step, mlp_only_layers). The readers refuse
+// values other than the behaviour of transformers.
 #include <algorithm>
 
 #include "reference/model/config_families.h"

@@ -1,4 +1,4 @@
-// reference/model/golden_file.h: what a checkpoint must compute, as another implementation found it in binary64.
+// reference/model/golden_file.h: a checkpoint's expected values, computed by another implementation in binary64.
 //
 // Tensors of golden.safetensors, I a prompt and K a layer:
 //   tokens.I     I32 or I64 [L]              the prompt
@@ -9,7 +9,7 @@
 //                heads, key_dim, value_dim]
 //   conv.I.K     F64 [conv_dim, d_conv]           the last d_conv inputs of the conv, oldest first
 //   experts.I.K  I32 [L, n_chosen]                 layer K's chosen experts, ascending
-//   margin.I.K   F64 [L]                           how far choice_scores() are from another set
+//   margin.I.K   F64 [L]                           distance of choice_scores() to another chosen set
 // Every prompt has tokens and logits; the others are optional, prompt by prompt and layer by layer.
 #pragma once
 
@@ -37,7 +37,7 @@ struct GoldenPrompt {
 // the vocabulary; prompts longer than the model's positions; values that are not finite; unknown names.
 Result<std::vector<GoldenPrompt>> load_golden(const std::filesystem::path& file, const ModelConfig& config);
 
-// How far values are from the truth, over everything added: max |value − truth| / max |truth|, rms likewise.
+// The error of values against the truth, over everything added: max |value − truth| / max |truth|, rms likewise.
 class ErrorMeter {
 public:
     void add(double value, double truth);

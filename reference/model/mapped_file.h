@@ -19,10 +19,10 @@ public:
     MappedFile& operator=(MappedFile&& other) noexcept;
     ~MappedFile();
 
-    // The file must not be truncated by others while it is mapped.
+    // The file must not be truncated while it is mapped.
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
     [[nodiscard]] const FileState& state() const { return state_; }  // when it was opened
-    // Whole pages of `part`, as far as it lies in the file, leave memory until they are read again.
+    // Drops the whole pages of `part` that lie in the file; the next access reads them again.
     void release(std::span<const std::byte> part) const;
 
 private:
@@ -31,7 +31,7 @@ private:
     FileState state_;
 };
 
-// A wish: these bytes of a mapped file will be read, best begun now.
+// A hint: these bytes of a mapped file will be read soon (readahead).
 void read_ahead(std::span<const std::byte> mapped);
 
 // The whole of a small text file. Errors: as above, and larger than max_bytes.

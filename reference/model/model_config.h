@@ -2,16 +2,16 @@
 //
 // A model is: embedding, layers, final norm, head. A layer is two residual branches, each optional:
 //
-//     x = x + residual_multiplier · mixers(norm(x))      mixers: attention, Mamba-2, or both side by side, added; or a
+//     x = x + residual_multiplier · mixers(norm(x))      mixers: attention, Mamba-2, or both in parallel, added; or a
 //                                                        gated delta net
 //     x = x + residual_multiplier · ff(norm(x))          ff: an MLP, a mixture of experts, or both, added
 //
 // Granite-4.0-H, Bamba and Llama have both branches in each layer; Falcon-H1 has both mixers in each layer; a
-// Nemotron-H or Mamba-2 layer has one branch only. An MLP beside a mixture of experts is what others call the shared
-// expert. The family's name (`architecture`) changes nothing but the names of
-// tensors in a checkpoint: whoever computes reads the fields below and nothing else.
+// Nemotron-H or Mamba-2 layer has one branch only. An MLP in a layer with a mixture of experts is the shared expert.
+// The family's name (`architecture`) changes only the names of tensors in a checkpoint: computation reads the fields
+// below and nothing else.
 //
-//   M1  validate(config) is empty for every config a loader, a preset or the random generator hands out
+//   M1  validate(config) is empty for every config that a loader, a preset or the random generator returns
 //   M2  every number that enters the arithmetic is here; a multiplier that a family lacks is 1, a bias is absent
 //   M3  real-valued fields are binary64 as written in config.json; the exact profile rounds each once to binary32
 #pragma once
@@ -46,8 +46,8 @@ enum class RopeKind : uint8_t {
     kLlama3,   // kDefault with low frequencies / factor and a linear blend between (Llama 3.1)
 };
 
-// Pairs (i, i + n_rotary_dims/2) of the first n_rotary_dims of a head are turned by position · inv_freq[i]; the rest of
-// the head passes unchanged.
+// Pairs (i, i + n_rotary_dims/2) of the first n_rotary_dims of a head are rotated by position · inv_freq[i]; the rest
+// of the head passes unchanged.
 struct RopeConfig {
     RopeKind kind = RopeKind::kNone;
     int32_t n_rotary_dims = 0;  // even, 2 <= n_rotary_dims <= head_dim unless kNone
@@ -60,13 +60,13 @@ struct RopeConfig {
 };
 
 // q = q_proj(in_multiplier · x), k = key_multiplier · k_proj(in_multiplier · x), v = v_proj(in_multiplier · x);
-// softmax(scale · q·k) · v; out_multiplier · o_proj. Query head h reads KV head h / (n_heads / n_kv_heads).
-// With qk_norm, q and k are normed head by head, before any rotation. With output_gate, q_proj has for each head the
-// rows of q and behind them those of a gate: softmax(...) · v is multiplied by sigmoid(gate), element by element.
+// softmax(scale · q·k) · v; out_multiplier · o_proj. Query head h reads KV head h / (n_heads / n_kv_heads). With
+// qk_norm, q and k are normed head by head, before any rotation. With output_gate, q_proj has for each head the rows of
+// q, then those of a gate: softmax(...) · v is multiplied by sigmoid(gate), element by element.
 struct AttentionConfig {
     int32_t n_heads = 0;
     int32_t n_kv_heads = 0;  // divides n_heads
-    int32_t head_dim = 0;    // apart from hidden_size / n_heads
+    int32_t head_dim = 0;    // independent of hidden_size / n_heads
     double scale = 0.0;
     RopeConfig rope;
     bool qkv_bias = false;
@@ -89,7 +89,7 @@ enum class MambaGate : uint8_t {
     kNormThenGate,  // norm(y) · silu(z)
 };
 
-// What in_proj's output is multiplied by, part by part, after its bias (Falcon-H1's ssm_multipliers).
+// Multipliers of in_proj's output, part by part, applied after its bias (Falcon-H1's ssm_multipliers).
 struct MambaMultipliers {
     double z = 1.0, x = 1.0, b = 1.0, c = 1.0, dt = 1.0;
     friend bool operator==(const MambaMultipliers&, const MambaMultipliers&) = default;
@@ -158,9 +158,9 @@ struct MlpConfig {
     friend bool operator==(const MlpConfig&, const MlpConfig&) = default;
 };
 
-// How a router makes choice scores c and weights w of a row's logits L, one for each expert:
+// How a router computes choice scores c and weights w from a row's logits L, one for each expert:
 enum class RouterKind : uint8_t {
-    kSigmoidBias,    // s = sigmoid(L), c = s + choice_bias, w = s: the bias takes part in the choice alone (Nemotron-H)
+    kSigmoidBias,    // s = sigmoid(L), c = s + choice_bias, w = s: the bias affects the choice alone (Nemotron-H)
     kSoftmaxAll,     // s = softmax(L), c = s, w = s (Qwen)
     kSoftmaxChosen,  // c = L, w = softmax over the chosen logits (Granite): sums to 1, is not normalised again
 };
@@ -188,12 +188,12 @@ struct MoeConfig {
     bool shared_gate = false;
     friend bool operator==(const MoeConfig&, const MoeConfig&) = default;
 
-    // Of the rows that the experts read and write.
+    // Width of the rows that the experts read and write.
     [[nodiscard]] int32_t row_width(int32_t hidden_size) const { return d_latent > 0 ? d_latent : hidden_size; }
 };
 
-// At least one of them. With Mamba and attention, both read the same normed row and their outputs are added
-// (Mamba first: mamba + attention) before the residual. A delta net is its layer's only mixer.
+// At least one of the four. With Mamba and attention, both read the same normed row and their outputs are added (Mamba
+// first: mamba + attention) before the residual. A delta net is its layer's only mixer.
 struct LayerConfig {
     std::optional<MambaConfig> mamba;
     std::optional<AttentionConfig> attention;
@@ -222,8 +222,7 @@ struct ModelConfig {
     friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-// Every reason why nobody can compute this config; empty when it is sound. Sizes are bounded so that no product of
-// them leaves int64.
+// Every problem of the config; empty when it is valid. Sizes are bounded so that no product of them leaves int64.
 std::vector<std::string> validate(const ModelConfig& config);
 
 // Counts and bytes that memory planning needs.

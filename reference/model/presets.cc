@@ -4,8 +4,8 @@
 //   tiiuae/Falcon-H1-0.5B-Base, -1.5B-Base, -7B-Base;
 //   state-spaces/mamba2-130m, -2.7b; Qwen/Qwen3.5-0.8B, -4B, -9B, -27B, -35B-A3B (the language models);
 //   Qwen/Qwen3-Next-80B-A3B.
-// docs/models.md says what each could be compared with, and what could not be confirmed.
-// The tiny ones are ours: small enough that an uncached replay is cheap, with grouped heads and groups of B and C.
+// docs/models.md lists what each preset was compared with, and what could not be confirmed. The tiny presets are
+// defined here: small enough for a cheap uncached replay, with grouped heads and groups of B and C.
 #include "reference/model/presets.h"
 
 #include <fmt/ranges.h>

@@ -9,10 +9,10 @@
 
 namespace verbatim::reference {
 
-// Names in the order in which they are listed to people.
+// Names in display order.
 std::span<const std::string_view> preset_names();
 
-// An error lists the names there are.
+// The error lists the available names.
 Result<ModelConfig> preset(std::string_view name);
 
 }  // namespace verbatim::reference

@@ -1,4 +1,4 @@
-// reference/model/regular_file.h: files as weights are kept in: read at any place by any thread.
+// reference/model/regular_file.h: regular files (weights) read at any offset by any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,21 @@
 
 namespace verbatim::reference {
 
-// Another one after every change of the file's bytes that comes after wait_for_tick, and of every copy. Times:
+// The identity of a file's bytes: differs after every change that follows wait_for_tick, and for every copy. Times:
 // nanoseconds since 1970.
 struct FileState {
     int64_t num_bytes = 0;
     uint64_t inode = 0;
-    int64_t modified_ns = 0;  // what tools may set
-    int64_t changed_ns = 0;   // what they may not
+    int64_t modified_ns = 0;  // tools may set it
+    int64_t changed_ns = 0;   // tools cannot set it
     friend bool operator==(const FileState&, const FileState&) = default;
 };
 
-// File systems tell time in ticks of up to 10 ms: until the tick of its last change is over, the file could change once
-// more and have the same state. Returns at once for a file that was not written just now.
+// File systems record time in ticks of up to 10 ms: within the tick of its last change, a file could change once more
+// and keep its state. Waits for the end of that tick; returns at once for a file that was not written just now.
 void wait_for_tick(const FileState& state);
 
-// Open for reading.
+// A file open for reading.
 class RegularFile {
 public:
     // Errors: cannot be opened, is not a regular file.
@@ -37,9 +37,9 @@ public:
     [[nodiscard]] const std::filesystem::path& path() const { return path_; }
     [[nodiscard]] const FileState& state() const { return state_; }  // when it was opened
     [[nodiscard]] int descriptor() const { return descriptor_; }
-    // A wish: all of it will be read, best begun now.
+    // A hint: the whole file will be read soon (readahead).
     void read_ahead() const;
-    // All of `destination`, from `offset` on. Errors: the file ends before, the device fails.
+    // Fills `destination` from `offset` on. Errors: the file ends before, the device fails.
     Status read(int64_t offset, std::span<std::byte> destination) const;
 
 private:

@@ -36,7 +36,7 @@ enum class TensorDtype : uint8_t {
 std::string_view dtype_name(TensorDtype dtype);  // as in the file: "BF16"
 int64_t dtype_bytes(TensorDtype dtype);
 
-// One tensor of a file. The bytes may lie at any address: aligned only by luck.
+// One tensor of a file. Its bytes may be unaligned.
 struct TensorEntry {
     std::string name;
     TensorDtype dtype = TensorDtype::kF32;
@@ -49,8 +49,7 @@ struct TensorEntry {
 // In the order of their data. The entries point into `file`. `source` names it in errors.
 Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> file, std::string_view source);
 
-// The bytes in front of the data of a file with these tensors, laid out in the given order; entries' bytes are not
-// read.
+// The header of a file with these tensors, laid out in the given order; entries' bytes are not read.
 struct TensorLayout {
     std::string name;
     TensorDtype dtype = TensorDtype::kF32;

@@ -1,9 +1,10 @@
-// reference/model/state_tensors.h: the one list of what a sequence carries from one token to the next. Head digests,
-// pools, executors, lockstep, reports and memory budgets go through the list; what the elements mean only kernels know.
+// reference/model/state_tensors.h: the one list of the tensors that a sequence carries from token to token. Head
+// digests, pools, executors, lockstep, reports and memory budgets iterate over the list; only kernels interpret the
+// elements.
 //
-//   T1  order: by layer; of a layer its state, then its KV. Digests and state rows have it too
-//   T2  a kind's number is part of every head digest: it is never given to another kind
-//   T3  elements lie in logical order, row-major in `shape`, wherever bytes of a tensor are handed over
+//   T1  order: by layer; in a layer its state, then its KV. Digests and state rows have the same order
+//   T2  a kind's number is part of every head digest: it is never reused for another kind
+//   T3  elements are in logical order, row-major in `shape`, wherever bytes of a tensor are passed
 #pragma once
 
 #include <cstddef>
@@ -20,12 +21,12 @@ namespace verbatim::reference {
 enum class StateDtype : uint8_t { kFloat32, kBf16, kInt32 };
 [[nodiscard]] std::string_view dtype_name(StateDtype dtype);  // "float32"
 [[nodiscard]] int64_t element_bytes(StateDtype dtype);
-// binary64 holds each of them exactly.
+// binary64 holds each value exactly.
 [[nodiscard]] double element(StateDtype dtype, std::span<const std::byte> tensor, int64_t i);
-// N8's question; integers are always finite.
+// The check of N8; integers are always finite.
 [[nodiscard]] bool is_finite(StateDtype dtype, std::span<const std::byte> tensor);
 
-// What a tensor is. Two kinds are the same when their numbers are.
+// The kind of a tensor. Equal numbers mean equal kinds.
 struct StateKind {
     uint8_t number = 0;
     std::string_view name;
@@ -72,26 +73,26 @@ public:
     [[nodiscard]] size_t size() const { return tensors_.size(); }
     [[nodiscard]] const StateTensor& operator[](size_t i) const { return tensors_[i]; }
 
-    // Those of one layer: places in the list.
+    // Places in the list of one layer's tensors.
     [[nodiscard]] bool has(int32_t layer, StateKind kind) const { return find(layer, kind) < size(); }
     [[nodiscard]] size_t place(int32_t layer, StateKind kind) const;  // REQUIRES: has()
-    // Of a state row, or of a token's KV: all tensors, nothing between them.
+    // Bytes of a state row, or of a token's KV: all tensors, without gaps.
     [[nodiscard]] int64_t num_bytes(StatePer per) const;
     [[nodiscard]] bool has_any(StatePer per) const { return num_bytes(per) > 0; }
 
 private:
-    [[nodiscard]] size_t find(int32_t layer, StateKind kind) const;  // size(): there is none
+    [[nodiscard]] size_t find(int32_t layer, StateKind kind) const;  // size() if there is none
 
     std::vector<StateTensor> tensors_;
     std::vector<size_t> first_of_layer_;  // [number of layers + 1] in tensors_
 };
 
-// A new kind of state is a StateKind above, a line here, and the kernels that read and write it.
+// A new kind of state takes a StateKind above, a line here, and the kernels that read and write it.
 [[nodiscard]] StateTensors state_tensors(const ModelConfig& config);
 
-// A state row in one piece of memory.
+// The layout of a state row in contiguous memory.
 struct StateRowLayout {
-    std::vector<int64_t> offsets;  // bytes, by place in the list; −1 of a tensor per token
+    std::vector<int64_t> offsets;  // bytes, by place in the list; −1 for a tensor per token
     int64_t row_bytes = 0;
 };
 // Every tensor and every row begin at a multiple of `alignment_bytes`.

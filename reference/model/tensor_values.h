@@ -1,4 +1,4 @@
-// reference/model/tensor_values.h: a checkpoint's numbers on their way into a ModelWeights (NUMERICS N2).
+// reference/model/tensor_values.h: converts a checkpoint's numbers for ModelWeights (NUMERICS N2).
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace verbatim::reference {
 
-// fp16 bits to the bits of the same number in binary32; exact.
+// fp16 bits to the binary32 bits of the same number; exact.
 uint32_t widen_half(uint16_t half_bits);
 
-// True if the tensor's bytes can be read as bf16 where they lie.
+// True if the tensor's bytes can be read in place as bf16.
 bool is_aligned_bf16(const TensorEntry& tensor);
-// True if W2 of weights.h holds for them as they are. REQUIRES: is_aligned_bf16.
+// True if W2 of weights.h holds for the stored values. REQUIRES: is_aligned_bf16.
 bool is_canonical(const TensorEntry& tensor, WorkerPool& pool);
 
-// REQUIRES: dtype BF16, F16 or F32; destination.size() == num_elements. Counts in `report` what changed.
+// REQUIRES: dtype BF16, F16 or F32; destination.size() == num_elements. Counts the changes in `report`.
 void convert_to_bf16(const TensorEntry& tensor, std::span<uint16_t> destination, LoadReport& report);
 void convert_to_float(const TensorEntry& tensor, std::span<float> destination);
 

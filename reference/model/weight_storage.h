@@ -1,7 +1,7 @@
 // reference/model/weight_storage.h: owns the bytes that the views of a ModelWeights point into.
 //
 //   S1  nothing is freed or moved while the storage lives: views stay valid
-//   S2  a view of a mapped file may leave memory and comes back, the same, when it is read
+//   S2  a view of a mapped file may leave memory; the next access reads the same bytes again
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ namespace verbatim::reference {
 
 class WeightStorage {
 public:
-    // Uninitialised; the caller fills them before anyone reads.
+    // Uninitialised; the caller fills them before the first read.
     std::span<uint16_t> allocate_bf16(int64_t count);
     std::span<float> allocate_float(int64_t count);
     void keep(MappedFile file);
-    // For whoever has made a copy of `bytes` and will hardly read them again: where they lie in a mapped file, their
-    // pages leave memory. Bytes of the storage's own stay.
+    // Drops the pages of `bytes` where they lie in a mapped file, after a copy was made and few reads are left. Bytes
+    // that the storage allocated stay.
     void release(std::span<const std::byte> bytes) const;
     [[nodiscard]] int64_t owned_bytes() const { return owned_bytes_; }
 

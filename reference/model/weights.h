@@ -2,8 +2,8 @@
 //
 //   W1  matrices are bf16 bits, row-major [rows, cols], one row per output: y[r] = sum over c of W[r, c] · x[c]
 //   W2  no element of a matrix is subnormal, −0, or of magnitude below 2^-56 other than +0 (NUMERICS N2); NaN is 0x7FC0
-//   W3  vectors (norms, biases, A_log, D, dt_bias), conv weights and routers are binary32 as stored in the checkpoint:
-//       what a config adds to them (norm_plus_one) is not in them
+//   W3  vectors (norms, biases, A_log, D, dt_bias), conv weights and routers are binary32 as stored in the checkpoint,
+//       without what a config adds to them (norm_plus_one)
 //   W4  shapes agree with the ModelConfig they were made for; a bias that the config switches off is an empty view
 //   W5  views live as long as the ModelWeights they came from, wherever it is moved
 #pragma once
@@ -117,11 +117,11 @@ struct ModelWeights {
 struct LoadReport {
     int64_t num_files = 0;
     int64_t num_tensors = 0;
-    int64_t num_skipped = 0;  // tensors of parts that are not computed, such as heads that predict several tokens
+    int64_t num_skipped = 0;  // tensors of parts that are not computed, such as multi-token prediction heads
     int64_t num_parameters = 0;
     int64_t num_float16 = 0;           // matrix elements that were fp16
     int64_t num_float32 = 0;           // matrix elements that were fp32
-    int64_t num_rounded = 0;           // elements whose value changed when rounded to bf16 (flushed ones apart)
+    int64_t num_rounded = 0;           // elements that rounding to bf16 changed (flushed ones are separate)
     int64_t num_flushed = 0;           // nonzero elements below 2^-56 that became +0
     int64_t num_overflowed = 0;        // finite elements that became infinite
     int64_t num_not_finite = 0;        // elements that were NaN or infinite in the file
@@ -133,10 +133,10 @@ struct Model {
     ModelConfig config;
     ModelWeights weights;
     LoadReport report;
-    // Of a checkpoint: config.json and the state of its weight files (reference/model/regular_file.h). None: not from
-    // files.
+    // Of a checkpoint: config.json and the state of its weight files (reference/model/regular_file.h). Empty: not
+    // loaded from files.
     std::optional<Digest> source;
-    bool canonical = false;  // every matrix is in its file as W2 wants it
+    bool canonical = false;  // every matrix in its file satisfies W2
 };
 
 }  // namespace verbatim::reference

@@ -1,4 +1,4 @@
-// reference/model/write_checkpoint.h: a model with random weights as a Hugging Face checkpoint folder.
+// reference/model/write_checkpoint.h: writes a model with random weights as a Hugging Face checkpoint folder.
 #pragma once
 
 #include <cstdint>

@@ -3,10 +3,9 @@
 //
 //   R1  round_to_bf16 is to nearest even, by integer arithmetic
 //   R2  |x| < 2^-56 becomes +0, so -0 and subnormals never come out; NaN becomes 0x7FC0; overflow becomes infinity
-//   R3  a value that came out of it is unchanged by it
+//   R3  rounding is idempotent
 // R2 makes every nonzero product of two stored values a multiple of 2^-126: inside a dot product subnormals cannot
-//    occur, and
-// hardware that flushes them (VDPBF16PS) agrees with hardware that does not.
+//    occur, and hardware that flushes them (VDPBF16PS) agrees with hardware that does not.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,7 @@ VERBATIM_HOST_DEVICE constexpr uint16_t round_to_bf16(float x) {
     return static_cast<uint16_t>(magnitude > 0x7F800000u ? 0x7FC0u : flushed);
 }
 
-// A stored value as the profile holds it: what R2 says of values that are bf16 already.
+// A stored value in the profile's form: applies R2 to values that are bf16 already.
 VERBATIM_HOST_DEVICE constexpr uint16_t flush_bf16(uint16_t bits) { return round_to_bf16(bf16_to_float(bits)); }
 
 // The binary32 that has the value of x rounded to bf16.

@@ -1,5 +1,5 @@
-// reference/numerics/draw.h: what a draw computes for one token (NUMERICS N7), for host and device: noise, weights, the
-// mass to keep.
+// reference/numerics/draw.h: the arithmetic of sampling one token (NUMERICS N7), for host and device: noise, weights,
+// the mass to keep.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ VERBATIM_HOST_DEVICE inline float gumbel_noise(uint64_t seed, uint64_t position,
     return gumbel_of(noise_words(seed, position, word_id / 4).word[word_id % 4]);
 }
 
-// floor(exp(l - max) · 2^32). The greatest weigh 2^32 even where a tiny temperature made them infinite.
+// floor(exp(l - max) · 2^32). The maximum weighs 2^32 even where a tiny temperature made it infinite.
 VERBATIM_HOST_DEVICE inline uint64_t sampling_weight(float l, float max) {
     if (l == max) return uint64_t{1} << 32;
     return static_cast<uint64_t>(exp_f32(l - max) * 0x1p+32F);

@@ -1,7 +1,7 @@
-// reference/numerics/element_sum.h: a digest of an array that any order of its elements gives, on any number of threads
-// and devices: the sums modulo 2^64 of two pseudo-random words for each element, made of its place and its bits.
+// reference/numerics/element_sum.h: an order-independent digest of an array, for any number of threads and devices: the
+// sums modulo 2^64 of two pseudo-random words per element, made of its index and its bits.
 //
-// For accidents, not for adversaries: one element that differs always shows, others with a chance of 2^-128 of not.
+// Against accidents, not adversaries: one differing element always shows, several go unnoticed with a chance of 2^-128.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct ElementSum {
     uint64_t high = 0;
     friend bool operator==(const ElementSum&, const ElementSum&) = default;
 
-    // Element `index` of the array. The steps of `low` are bijections of index << 32 | bits, so that no two elements of
-    // 2^32 have one number (Appleby, MurmurHash3's 64-bit finalizer); `high` mixes it once more.
+    // Adds element `index` of the array. The steps of `low` are bijections of index << 32 | bits: no two of 2^32
+    // elements have one number (Appleby, MurmurHash3's 64-bit finalizer); `high` mixes it once more.
     VERBATIM_HOST_DEVICE void add(int64_t index, uint32_t bits) {
         const auto place = static_cast<uint64_t>(index);
         uint64_t mixed = (place << 32 | bits) + (1 + (place >> 32)) * 0x9E37'79B9'7F4A'7C15U;

@@ -1,4 +1,4 @@
-// reference/numerics/float_environment.h: the processor mode that NUMERICS N1 requires of every thread that computes.
+// reference/numerics/float_environment.h: the processor mode that NUMERICS N1 requires of every computing thread.
 #pragma once
 
 #include "engine/base/check.h"
@@ -17,7 +17,7 @@ inline bool float_environment_is_exact() {
     constexpr unsigned kRoundingMode = 0x6000U;  // 0: to nearest even
     if ((_mm_getcsr() & (kFlushToZero | kDenormalsAreZero | kRoundingMode)) != 0) return false;
 #endif
-    // The same asked of the arithmetic itself, for processors without an MXCSR.
+    // The same check by arithmetic, for processors without an MXCSR.
     volatile float smallest_normal = 0x1p-126F;
     volatile float half = 0.5F;
     volatile float one = 1.0F;
@@ -27,7 +27,7 @@ inline bool float_environment_is_exact() {
            -one - half_ulp == -1.0F && (one + 0x1p-23F) + half_ulp == 1.0F + 0x1p-22F;
 }
 
-// Called first by every worker and before every forward pass: another library may have changed the mode.
+// Every worker calls it first, and every forward pass: a library may have changed the mode.
 inline void assert_float_environment() {
     CHECK(float_environment_is_exact(), "this thread flushes subnormals or does not round to nearest even");
 }

@@ -1,10 +1,10 @@
-// reference/numerics/host_device.h: one text for both sides. Functions marked VERBATIM_HOST_DEVICE are compiled by the
-// host's compiler and by nvcc, and give the same bits (NUMERICS N1).
+// reference/numerics/host_device.h: functions marked VERBATIM_HOST_DEVICE are compiled by the host's compiler and by
+// nvcc, and give the same bits (NUMERICS N1).
 //
-// VERBATIM_CLONES, before a function with plain loops, makes copies of it for wider x86 levels, chosen at load time.
-// They differ in speed alone: vector lanes are different outputs, and __builtin_fmaf is the fused operation everywhere
-// (an instruction from x86-64-v3 on, libm's correctly rounded fmaf below it). Sanitizers do not survive the loader's
-// choosing, so they run the default.
+// VERBATIM_CLONES, before a function with plain loops, compiles copies of it for wider x86 levels; the loader chooses
+// one. They differ in speed alone: vector lanes are different outputs, and __builtin_fmaf is the fused operation
+// everywhere (an instruction from x86-64-v3 on, libm's correctly rounded fmaf below it). Sanitizers run the default,
+// since they do not work before the loader's choice.
 #pragma once
 
 #if defined(__CUDACC__)

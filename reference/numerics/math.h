@@ -10,7 +10,7 @@
 //   log_f32       0.86 ulp   all positive        sigmoid_f32   2.49 ulp   [-87, inf)
 //   log1p_f32     0.87 ulp   above -1            silu_f32      2.41 ulp   [-87, inf)
 //
-// Everywhere: NaN in, NaN out (its sign and payload are nobody's business: N8 ends such a request).
+// Everywhere: NaN in, NaN out; sign and payload of the NaN are unspecified (N8 ends such a request).
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ VERBATIM_HOST_DEVICE inline float exp_inside(float x) {
     constexpr float kLog2E = 0x1.715476p+0F;
     constexpr float kLn2High = 0x1.62e430p-1F;   // ln 2 rounded to binary32
     constexpr float kLn2Low = -0x1.05c610p-29F;  // the rest
-    constexpr float kRound = 0x1.8p+23F;         // adding it rounds to an integer, which stands in the low bits
+    constexpr float kRound = 0x1.8p+23F;         // adding it rounds to an integer in the low bits
 
     const float shifted = fma_f32(x, kLog2E, kRound);
     const float n = shifted - kRound;
@@ -68,7 +68,7 @@ VERBATIM_HOST_DEVICE inline float exp_inside(float x) {
     q = fma_f32(q, r, 1.0F / 6.0F);
     q = fma_f32(q, r, 0.5F);
     const float power = fma_f32(r * r, q, r) + 1.0F;
-    // The low bits of `shifted` are n (two's complement); the shift drops what stands above them.
+    // The low bits of `shifted` are n (two's complement); the shift drops the bits above them.
     return float_from_bits(bits_from_float(power) + (bits_from_float(shifted) << 23));
 }
 
@@ -79,7 +79,7 @@ VERBATIM_HOST_DEVICE inline float exp_f32(float x) {
     result = x > kExpHighest ? float_from_bits(0x7F800000U) : result;
     return x == x ? result : x;
 }
-// exp_f32 of what is not above 0, or a NaN, in fewer operations.
+// exp_f32 for x <= 0 or NaN, in fewer operations.
 VERBATIM_HOST_DEVICE inline float exp_below_one(float x) {
     const bool is_inside = x >= kExpLowest;
     const float outside = x < kExpLowest ? 0.0F : x;
@@ -87,7 +87,7 @@ VERBATIM_HOST_DEVICE inline float exp_below_one(float x) {
     return is_inside ? power : outside;
 }
 
-// log(x) + low for finite x > 0 and a `low` that is small beside the last place of x; the common part of log and log1p.
+// log(x) + low for finite x > 0 and a `low` that is small relative to the last place of x; shared by log and log1p.
 //
 //   x = 2^k · (1 + f), 1 + f in [sqrt(1/2), sqrt(2)), by integer operations; subnormals are scaled by 2^23 first
 //   s = f / (2 + f), z = s²: log(1 + f) = 2 atanh(s) = f - (f²/2 - s · (f²/2 + R)),

@@ -1,6 +1,6 @@
-// reference/numerics/math64.h: exp, log, pow, sin, cos in binary64 from N1's kinds of operations, for what is made once
-// on the host (rotary tables); and binary32 sin, cos and pow by rounding them once. No libm, so that tables have the
-// same bits on every machine.
+// reference/numerics/math64.h: exp, log, pow, sin, cos in binary64 from N1's kinds of operations, for tables that the
+// host makes once (rotary); and binary32 sin, cos and pow by rounding them once. No libm: tables have the same bits on
+// every machine.
 //
 // Greatest error measured over 10^7 points of the stated domain against long double: exp_f64 0.98 ulp, log_f64 0.84
 // ulp, sin_f64 and cos_f64 1.32e-16 absolute for |x| <= 2^30, pow_f64 relative 2^-53 · (2 + 2 |y · log x|).

@@ -1,4 +1,4 @@
-// reference/numerics/profile.h: the arithmetics that an executor can compute in, and their names.
+// reference/numerics/profile.h: the arithmetics of executors, and their names.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace verbatim::reference {
 
 enum class Profile : uint8_t {
-    kExact,       // every result is a function of the sequence alone, with the same bits everywhere
+    kExact,       // every result is a function of the sequence alone, with the same bits on every machine
     kTensorSm90,  // the same promise; the dot products are those of Hopper's tensor cores (tensor_sm90.h)
-    kFast,        // quick and within a tolerance; promises no bits (docs/kernels.md)
+    kFast,        // fast, within a tolerance; promises no bits (docs/kernels.md)
 };
 
-// As flags and documents write it.
+// The spelling of flags and documents.
 constexpr std::string_view name(Profile profile) {
     switch (profile) {
         case Profile::kExact: return "exact";
@@ -24,7 +24,7 @@ constexpr std::string_view name(Profile profile) {
     return "unknown";
 }
 
-// With its version: part of every head and record.
+// The name with its version: part of every head and record.
 constexpr std::string_view numerics_id(Profile profile) {
     switch (profile) {
         case Profile::kExact: return kExactNumericsId;

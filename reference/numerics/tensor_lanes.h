@@ -1,10 +1,10 @@
-// reference/numerics/tensor_lanes.h: tensor_group (tensor_sm90.h) for many outputs side by side, in operations that
+// reference/numerics/tensor_lanes.h: tensor_group (tensor_sm90.h) for many outputs in parallel, in operations that
 // vector units have. The same bits, for values as NUMERICS N2 leaves them:
 //
 //   L1  a product of two of them is exact in binary32 while its exponent is at most 126, and so is its multiple by a
 //       power of two, or it is below 1 and cut to zero: converting to an integer is the cut toward zero
-//   L2  every term is a multiple of 2^-126, so that aligning to an exponent below -101 cuts nothing: it may be raised
-//       to that
+//   L2  every term is a multiple of 2^-126: aligning to an exponent below -101 cuts nothing, so the exponent may be
+//       raised to -101
 //   L3  a group with a lane that is not finite, beyond 2^126, or too large for 32 bits is left to tensor_group
 #pragma once
 
@@ -16,8 +16,8 @@ namespace verbatim::reference {
 
 #define VERBATIM_INLINE inline __attribute__((always_inline))
 
-inline constexpr int32_t kTensorNothing = -10'000;      // the exponent of a zero: no product with it is the largest
-inline constexpr int32_t kTensorNotFinite = 1'000'000;  // of an infinity or a NaN: every product with it is
+inline constexpr int32_t kTensorNothing = -10'000;      // exponent of a zero: no product with it is the largest
+inline constexpr int32_t kTensorNotFinite = 1'000'000;  // exponent of an infinity or a NaN: every product with it is
 inline constexpr int32_t kTensorMostExponent = 126;     // L1
 inline constexpr int32_t kTensorLeastExponent = kTensorFractionBits - 126;  // L2
 // With the accumulator's term, below 2^26, and a rounding to binary32 still below 2^31.
@@ -44,7 +44,7 @@ struct TensorOperand {
     }
 };
 
-// acc[lane] + Σ a[k] · b[k][lane], lane by lane as defined.
+// acc[lane] + Σ a[k] · b[k][lane], lane by lane.
 template <int kLanes>
 inline void tensor_group_one_by_one(const TensorOperand<1>& a, const TensorOperand<kLanes>& b, float* acc) {
     uint16_t x[kTensorGroup];
@@ -65,7 +65,7 @@ VERBATIM_INLINE float tensor_cut(int32_t sum, float unit) {
     return float_from_bits(bits_from_float(cut) | (sum < 0 ? 0x80000000U : 0U));
 }
 
-// The same, side by side.
+// The same for each lane.
 template <int kLanes>
 VERBATIM_INLINE void tensor_group_lanes(const TensorOperand<1>& a, const TensorOperand<kLanes>& b, float* acc) {
     int32_t largest[kLanes];

@@ -1,10 +1,10 @@
-// reference/numerics/tensor_sm90.h: the dot product of the profile tensor.sm90, as a model in integers of what Hopper's
-// tensor cores do with bf16 inputs and a binary32 accumulator (MMA-Sim, arXiv 2511.10909). A device decides whether it
-// is right: tests/gpu holds it against one, and until that has been run it is a model and nothing more.
+// reference/numerics/tensor_sm90.h: the dot product of the profile tensor.sm90: an integer model of Hopper's tensor
+// cores with bf16 inputs and a binary32 accumulator (MMA-Sim, arXiv 2511.10909). tests/gpu compares it with a device;
+// the comparison decides whether the model is right.
 //
 // One group, acc + Σ a[i] · b[i] over 16 products:
-//   1  a product's significand is exact (two of 8 bits), its exponent the sum of its factors', of which a subnormal has
-//      -126; zeros take no part, whatever is beside them (docs/numerics.md: where that could show)
+//   1  a product's significand is exact (two of 8 bits), its exponent the sum of its factors', where a subnormal has
+//   -126; a zero factor drops its product, whatever the other factor is (docs/numerics.md: where that could show)
 //   2  every term is aligned to the largest exponent of the 17 and cut off below 25 fraction bits, toward zero
 //   3  the cut terms are added exactly, also those beyond binary32's range; the sum is cut to binary32, toward zero;
 //      what is beyond its range is infinite
@@ -35,7 +35,7 @@ VERBATIM_HOST_DEVICE inline TensorTerm tensor_product(uint16_t a, uint16_t b) {
     if ((a & 0x7FFF) == 0 || (b & 0x7FFF) == 0) return {};
     const int32_t a_field = (a >> 7) & 0xFF;
     const int32_t b_field = (b >> 7) & 0xFF;
-    // Stored values are never subnormal (NUMERICS N2), but whoever asks for one gets it.
+    // Stored values are never subnormal (NUMERICS N2); subnormal arguments are computed correctly.
     const int64_t x = (a & 0x7F) | (a_field == 0 ? 0 : 0x80);
     const int64_t y = (b & 0x7F) | (b_field == 0 ? 0 : 0x80);
     const int32_t exponent = (a_field == 0 ? 1 : a_field) + (b_field == 0 ? 1 : b_field) - 254;
@@ -72,7 +72,7 @@ VERBATIM_HOST_DEVICE inline float tensor_round(int64_t sum, int32_t exponent) {
     return float_from_bits(sign | field << 23 | static_cast<uint32_t>(magnitude & 0x7FFFFFU));
 }
 
-// Rule 4: what is not finite decides alone. 0: everything is finite.
+// Rule 4: values that are not finite decide the result. 0: everything is finite.
 VERBATIM_HOST_DEVICE inline uint32_t tensor_special(const uint16_t* a, const uint16_t* b, float acc) {
     const auto kind = [](uint32_t bits) {
         return (bits & 0x7F800000U) != 0x7F800000U ? 0 : (bits & 0x7FFFFFU) ? 2 : 1;
@@ -115,7 +115,7 @@ VERBATIM_HOST_DEVICE inline float tensor_group(const uint16_t* a, const uint16_t
     return tensor_round(sum, largest);
 }
 
-// Of n bf16 pairs, in the order above.
+// The dot product of n bf16 pairs, in the order above.
 VERBATIM_HOST_DEVICE inline float tensor_dot(const uint16_t* a, const uint16_t* b, int64_t n) {
     float total = 0.0F;
     for (int64_t first = 0; first < n; first += kTensorChunk) {

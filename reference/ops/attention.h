@@ -1,5 +1,4 @@
-// reference/ops/attention.h: causal grouped-query attention of one sequence, tile by tile in an order that nothing else
-// can change.
+// reference/ops/attention.h: causal grouped-query attention of one sequence, tile by tile in a fixed order.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace verbatim::reference {
 
-// out[r][i] = bf16(x[r][i]): how K (after rotary) and V enter the cache.
+// out[r][i] = bf16(x[r][i]): K (after rotary) and V as the cache holds them.
 struct StoreBf16Args {
     ConstFloatRows x;
     Rows<uint16_t> out;
@@ -33,8 +32,8 @@ void store_bf16(const StoreBf16Args& args);
 //   M = max(m, mr);  a = exp(m - M);  b = exp(mr - M)
 //   l = fma(l, a, lr · b);  o[d] = fma(o[d], a, or[d] · b);  m = M
 // Result: out[d] = o[d] ÷ l.
-// In tensor.sm90 both dot_n3 are tensor_dot (numerics/tensor_sm90.h), all else is the same.
-// Tiles without a visible position are not touched, and beyond position p nothing is read.
+// In tensor.sm90 both dot_n3 are tensor_dot (numerics/tensor_sm90.h), all else is the same. Tiles without a visible
+// position are not read, and nothing beyond position p is read.
 struct AttentionArgs {
     int64_t first_position = 0;
     int64_t n_heads = 0;

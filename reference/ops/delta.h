@@ -1,5 +1,5 @@
-// reference/ops/delta.h: what a gated delta net has of its own (Yang, Kautz and Hatamizadeh 2024): its gates, keys and
-// queries of length 1, and the recurrence, one token after another.
+// reference/ops/delta.h: the operations of a gated delta net (Yang, Kautz and Hatamizadeh 2024): its gates, normalised
+// keys and queries, and the recurrence, one token after another.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ void l2_norm(const L2NormArgs& args);
 //   d = beta · (v[j] − u)
 //   o = +0; ascending i: S[i][j] = fma(k[i], d, decay · S[i][j]), o = fma(S[i][j], q[i], o)
 //   y[t][h][j] = o
-// S after n tokens does not know how they were divided into calls.
+// S after n tokens does not depend on how calls divide them.
 struct DeltaUpdateArgs {
     int64_t n_key_heads = 0;
     int64_t n_value_heads = 0;  // a multiple of n_key_heads

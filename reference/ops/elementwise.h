@@ -17,8 +17,8 @@ void check(const ScaleArgs& args);
 void scale(const ScaleArgs& args);
 
 // residual[i] = fma(branch[i] · branch_multiplier, residual_multiplier, residual[i])
-// One multiplication, then one fma: with both multipliers 1 it is residual + branch. Of two mixers in one layer Mamba's
-// is added first, then attention's, each by this formula.
+// One multiplication, then one fma: with both multipliers 1 it is residual + branch. Where a layer has two mixers,
+// Mamba's output is added first, then attention's, each by this formula.
 struct AddBranchArgs {
     ConstFloatRows branch;
     float branch_multiplier = 1.0F;    // the mixer's or MLP's out_multiplier

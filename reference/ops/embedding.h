@@ -1,4 +1,4 @@
-// reference/ops/embedding.h: tokens become rows of the residual stream.
+// reference/ops/embedding.h: the embedding lookup: tokens to rows of the residual stream.
 #pragma once
 
 #include <cstdint>

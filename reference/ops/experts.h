@@ -29,7 +29,7 @@ struct ExpertsArgs {
 void check(const ExpertsArgs& args);
 void experts(const ExpertsArgs& args);
 
-// The shared expert's row beside the routed ones:
+// Adds the shared expert's row to the routed ones:
 //   branch[j] = routed[j] + branch[j]                          without a gate
 //   branch[j] = fma(sigmoid(gate), branch[j], routed[j])       with one, the row's only element
 struct AddRoutedArgs {

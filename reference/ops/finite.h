@@ -1,4 +1,4 @@
-// reference/ops/finite.h: N8's question. A NaN or infinity in logits or state ends its own request and nobody else's.
+// reference/ops/finite.h: the check of N8: a NaN or infinity in logits or state ends only the request that has it.
 #pragma once
 
 #include <cstdint>

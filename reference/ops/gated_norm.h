@@ -1,4 +1,4 @@
-// reference/ops/gated_norm.h: what lies between Mamba-2's scan and its out_proj: the gate z, with or without a norm.
+// reference/ops/gated_norm.h: the gate z between Mamba-2's scan and its out_proj, with or without a norm.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 namespace verbatim::reference {
 
-// NUMERICS N3 over bf16 bits, the definition that every faster one is compared with:
+// NUMERICS N3 over bf16 bits: the definition that every faster dot product is compared with:
 //
 //   total = +0
 //   for each chunk of 256 in ascending order:
@@ -17,7 +17,7 @@ namespace verbatim::reference {
 //       acc = fma(a[2j+1], b[2j+1], acc);  acc = fma(a[2j], b[2j], acc)
 //     total = total + acc
 float dot_n3(const uint16_t* a, const uint16_t* b, int64_t n);
-float dot_n3_of_floats(const float* a, const float* b, int64_t n);  // that need not be bf16, in the same order
+float dot_n3_of_floats(const float* a, const float* b, int64_t n);  // in the same order; the values need not be bf16
 
 // Per row m and output n, with K = x.width and N = out.width:
 //   a[k]      = bf16(x[m][k] · in_multiplier)                 one multiplication, then the one rounding to bf16 (N2)

@@ -1,4 +1,4 @@
-// reference/ops/rms_norm.h: root mean square norm (Zhang and Sennrich 2019), and N4's sum that it rests on.
+// reference/ops/rms_norm.h: root mean square norm (Zhang and Sennrich 2019), and N4's sum.
 #pragma once
 
 #include <cstdint>

@@ -19,14 +19,14 @@ namespace verbatim::reference {
 //   kLlama3    f = kDefault's, w = 2π ÷ f, low = original ÷ low_freq_factor, high = original ÷ high_freq_factor:
 //              w < high: f;  w > low: f ÷ factor;  else t = (original ÷ w - low_freq_factor) ÷ (high_freq_factor -
 //              low_freq_factor), ((1 - t) · f) ÷ factor + t · f
-// "dynamic" scaling is not here on purpose: its frequencies depend on how long the sequence was when a key was
-// computed, so its results are not a function of the tokens alone.
+// "dynamic" scaling is deliberately absent: its frequencies depend on the sequence's length when a key was computed, so
+// its results are not a function of the tokens alone.
 class RopeTable {
 public:
     // REQUIRES: config.kind != kNone. Holds positions [0, num_positions).
     RopeTable(const RopeConfig& config, int64_t num_positions);
 
-    // More positions; those that are there keep their bits.
+    // Adds positions; existing ones keep their bits.
     void extend(int64_t num_positions);
 
     [[nodiscard]] int64_t num_positions() const { return num_positions_; }
@@ -34,7 +34,7 @@ public:
     [[nodiscard]] const std::vector<double>& inv_freq() const { return inv_freq_; }                        // [n_pairs]
     [[nodiscard]] const float* cos(int64_t position) const { return cos_.data() + position * n_pairs(); }  // [n_pairs]
     [[nodiscard]] const float* sin(int64_t position) const { return sin_.data() + position * n_pairs(); }  // [n_pairs]
-    // Of inv_freq and of the tables' first `num_positions` rows.
+    // The digest of inv_freq and of the tables' first `num_positions` rows.
     [[nodiscard]] Digest digest(int64_t num_positions) const;
 
 private:

@@ -1,4 +1,4 @@
-// reference/ops/router.h: the router of a mixture of experts: logits of a row, and which experts they choose (NUMERICS
+// reference/ops/router.h: the router of a mixture of experts: a row's logits and the experts that they choose (NUMERICS
 // N10).
 #pragma once
 
@@ -12,7 +12,7 @@ namespace verbatim::reference {
 // Per row m and expert e, with K = x.width:
 //   a[k]      = bf16(x[m][k])
 //   out[m][e] = dot_n3(a, weight[e]), reference/ops/matmul.h, over binary32 weights
-// The weights are binary32 as the checkpoint has them: those stored in bf16 give dot_n3's bits. The order is N3's in
+// The weights are binary32 as the checkpoint has them: weights stored in bf16 give dot_n3's bits. The order is N3's in
 // every profile.
 struct RouterArgs {
     ConstFloatRows x;               // [num_rows, K]

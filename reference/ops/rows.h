@@ -1,5 +1,5 @@
 // reference/ops/rows.h: rows of values in memory, the shape that most ops take. A row may be part of a wider one (the
-// z, x, B, C and dt of in_proj's output): neighbours are `stride` elements apart.
+// z, x, B, C and dt of in_proj's output): consecutive rows are `stride` elements apart.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ Rows<T> dense_rows(T* data, int64_t num_rows, int64_t width) {
     return {data, num_rows, width, width};
 }
 
-// Pointers that ops take: present, and aligned as their type asks. `count` 0 allows null.
+// Checks a pointer that an op takes: present, and aligned for its type. `count` 0 allows null.
 template <typename T>
 void check_pointer(const T* pointer, int64_t count) {
     CHECK(count == 0 || pointer != nullptr, "null for {} elements", count);

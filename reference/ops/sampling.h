@@ -1,4 +1,4 @@
-// reference/ops/sampling.h: from a row of logits to a token (NUMERICS N7).
+// reference/ops/sampling.h: samples a token from a row of logits (NUMERICS N7).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace verbatim::reference {
 
-// What the penalties look at: the tokens before the one to be drawn.
+// The input of the penalties: the tokens before the one to be sampled.
 struct SamplingPrefix {
     std::span<const int32_t> prompt;
     std::span<const int32_t> generated;
@@ -22,16 +22,16 @@ struct SamplingPrefix {
 //      (a penalty that is off, 1 or 0, changes nothing)
 //   2  temperature 0: the lowest id among the largest l. Else l = l ÷ temperature
 //   3  order: l descending, then id ascending; top_k > 0 keeps the first top_k
-//   4  0 < top_p < 1: of what is kept, weight = floor(exp(l - max) · 2^32); the shortest part of the order whose
-//      weights add up to ceil(top_p · total) is kept; all in integers, top_p taken as the exact value of its binary32
+//   4  0 < top_p < 1: over the kept ids, weight = floor(exp(l - max) · 2^32); keeps the shortest prefix of the order
+//   whose weights add up to ceil(top_p · total); all in integers, top_p taken as the exact value of its binary32
 //   5  the lowest id among the largest l + gumbel_noise(seed, position, id)
-// Infinities and NaN in the logits are N8's business and are refused: REQUIRES: finite logits,
-// temperature >= 0, top_p > 0, repetition_penalty > 0, ids in the vocabulary.
+// N8 handles infinities and NaN in logits; here they are refused. REQUIRES: finite logits, temperature >= 0, top_p > 0,
+//    repetition_penalty > 0, ids in the vocabulary.
 struct SamplingArgs {
     std::span<const float> logits;  // [vocab_size]
     SamplingParams params;
     SamplingPrefix prefix;
-    uint64_t position = 0;  // absolute position of the token being drawn
+    uint64_t position = 0;  // absolute position of the token being sampled
 };
 
 void check(const SamplingArgs& args);
@@ -43,7 +43,7 @@ inline bool has_penalties(const SamplingParams& params) {
 }
 // Steps 1 and 2 to 4, for tests and for executors that finish the row themselves.
 std::vector<float> penalised(const SamplingArgs& args);
-// Ids that steps 3 and 4 keep of logits that are divided by the temperature already, in the order of step 3.
+// Ids that steps 3 and 4 keep of logits already divided by the temperature, in the order of step 3.
 std::vector<int32_t> kept_ids(std::span<const float> scaled_logits, int32_t top_k, float top_p);
 
 }  // namespace verbatim::reference

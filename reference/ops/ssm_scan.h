@@ -9,7 +9,7 @@
 
 namespace verbatim::reference {
 
-// A at load: out[h] = -exp(a_log[h]).
+// A, computed once at load: out[h] = -exp(a_log[h]).
 void decay_rates(std::span<const float> a_log, std::span<float> out);
 
 // NUMERICS N6. Per token t in order and head h (g = h ÷ (n_heads / n_groups); B, C are group g's):
@@ -20,7 +20,7 @@ void decay_rates(std::span<const float> a_log, std::span<float> out);
 //   per n:              H[n][p] = fma(H[n][p], decay, u · B[n])
 //   per chunk of 16 n:  acc = +0; ascending n: acc = fma(C[n], H[n][p], acc); total = total + acc, from total = +0
 //   y[t][h][p] = fma(D[h], x[t][h][p], total)
-// H after n tokens does not know how they were divided into calls.
+// H after n tokens does not depend on how calls divide them.
 struct SsmScanArgs {
     int64_t n_heads = 0;
     int64_t head_dim = 0;

@@ -1,4 +1,4 @@
-// reference/ops/state_snapshot.h: copies of a recurrent state that an op writes while it passes a position.
+// reference/ops/state_snapshot.h: copies of a recurrent state that an op writes when it passes a position.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// reference/records/asked_tokens.h: owns what a recorded request consists of, by its record's calls and reported tokens
+// reference/records/asked_tokens.h: owns the tokens of a recorded request, from its record's calls and reported tokens
 // alone.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace verbatim::records {
 
-// The whole prompt and everything that was reported of the output; plans are not read. Empty: no such request. The
-// store is `record`'s.
+// The whole prompt and every reported token of the output; plans are not read. Empty: no such request. The store is
+// `record`'s.
 [[nodiscard]] std::vector<TokenId> asked_tokens(const Record& record, RequestId request);
 
 }  // namespace verbatim::records

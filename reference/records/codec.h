@@ -1,14 +1,14 @@
-// reference/records/codec.h: values with fields (engine/fields.h) in few bytes, and the text that says how they lie
-// there: a type that has gained a field, or lost one, is still read.
+// reference/records/codec.h: encodes values with fields (engine/fields.h) compactly, together with a text that
+// describes their layout: a type that has gained or lost a field can still be read.
 //
-// A *shape* is a type's text: i an integer, an enum or a bool; u an integer of 8 bytes; f, d numbers with a fraction;
-// s a string; t a token sequence; ?X an optional; [X a list; {name:X,name:X} a struct. Bytes: integers in groups of 7
-// bits, lowest first, signs in the lowest bit; u, f and d as they lie in memory, little-endian; lists and strings after
-// their count; a token sequence as its runs, so that one made by rule (engine/tokens/token_seq.h) costs nothing.
+// A *shape* is a type's text: i an integer, an enum or a bool; u an integer of 8 bytes; f, d float and double; s a
+// string; t a token sequence; ?X an optional; [X a list; {name:X,name:X} a struct. Bytes: integers as varints, groups
+// of 7 bits, lowest first, sign in the lowest bit; u, f and d as in memory, little-endian; lists and strings after
+// their count; a token sequence as its runs: one made by rule (engine/tokens/token_seq.h) takes a few bytes.
 //   C1  decode(shape_of<T>(), encode(x)) == x
-//   C2  bytes and shapes may be anything: what is wrong is an error, no byte beyond the last is read, and the memory
-//       that is taken is in proportion to the bytes that are there
-//   C3  a field that the shape has not keeps the value that the type gives it; one that the type has not is skipped
+//   C2  bytes and shapes may be arbitrary: malformed input is an error, no byte beyond the last is read, and allocated
+//       memory is proportional to the input
+//   C3  a field that the shape lacks keeps the type's default; a field that the type lacks is skipped
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace verbatim::records {
 
 // --- shapes
 
-// REQUIRES: T is what engine/fields.h takes.
+// REQUIRES: engine/fields.h supports T.
 template <typename T>
 void append_shape(std::string& text) {
     if constexpr (std::is_same_v<T, uint64_t>) {
@@ -74,9 +74,9 @@ template <typename T>
 struct Shape {
     char kind = 'i';
     std::vector<std::string> names;  // of a struct's fields
-    std::vector<Shape> parts;        // a struct's fields, or what an optional or a list is of
+    std::vector<Shape> parts;        // a struct's fields, or the element of an optional or a list
 };
-// Errors: no shape, one of more than some thousand parts, one nested deeper than any of ours.
+// Errors: not a shape, one of more than some thousand parts, one nested deeper than any supported type.
 [[nodiscard]] Result<Shape> parse_shape(std::string_view text);
 
 // --- writing
@@ -120,7 +120,7 @@ private:
 
 class Decoder {
 public:
-    // Token sequences are of `store`, which is borrowed, like `bytes`.
+    // Token sequences go into `store`. Borrows `bytes` and `store`.
     Decoder(std::span<const std::byte> bytes, TokenStore& store) : bytes_(bytes), store_(store) {}
 
     template <typename T>
@@ -155,18 +155,18 @@ public:
             return read_struct(shape, value);
         }
     }
-    // Nothing may follow.
+    // Error: bytes are left.
     [[nodiscard]] Status end() const;
-    // What is left of the bytes.
+    // The bytes that are left.
     [[nodiscard]] std::span<const std::byte> rest() const { return bytes_.subspan(at_); }
     Result<uint64_t> read_varint();
-    // A count of what takes a byte each, at least.
+    // A count of elements that take at least one byte each.
     Result<size_t> read_count();
-    // The next so many bytes.
+    // The next `num_bytes` bytes.
     Result<std::span<const std::byte>> take(size_t num_bytes);
 
 private:
-    static constexpr size_t kMostReserved = 4096;  // what is not there is not reserved
+    static constexpr size_t kMostReserved = 4096;  // longer lists grow as their elements are read
 
     template <typename T>
     Status read_integer(const Shape& shape, T& value) {
@@ -223,7 +223,7 @@ template <typename T>
     return bytes;
 }
 
-// The whole of `bytes` as one T.
+// Decodes all of `bytes` as one T.
 template <typename T>
 [[nodiscard]] Result<T> decode(const Shape& shape, std::span<const std::byte> bytes, TokenStore& store) {
     Decoder decoder(bytes, store);

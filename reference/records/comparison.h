@@ -1,15 +1,15 @@
-// reference/records/comparison.h: two records of the same requests, made on any executors and under any schedules:
-// are they the same, and if not, where do they part?
+// reference/records/comparison.h: compares two records of the same requests, made on any executors and under any
+// schedules, and finds the first difference.
 //
-// Requests are matched by conversation. What is compared depends on positions, not on steps: tokens one by one, the
-// logits drawn from, states at lengths that both committed, and the digests of layers or operations wherever both
-// records' sums are over the same positions, or can be added up to be. Behind the first token that differs a request's
-// inputs differ: nothing there is compared. A request without a token and a commit (its client left before) is counted
-// apart: what both records computed of it is compared, and it may be missing in the second one, since how far it came
-// depends on the schedule.
-//   C1  identical() means that nothing differs and that everything promised was compared (verdict.h)
-//   C2  the first difference is the one of the earliest recorded step; in a step the oldest sequence's; of a sequence
-//       the earliest operation, then logits, then the token, then the state
+// Requests are matched by conversation. Positions, not steps, are compared: tokens one by one, the logits they were
+// sampled from, states at lengths that both committed, and the digests of layers or operations wherever both records'
+// sums cover the same positions, or add up to that. After the first different token a request's inputs differ, and
+// nothing more of it is compared. A request with neither a token nor a commit (its client left) is counted separately:
+// what both records computed of it is compared, and the second record may lack it, since its progress depends on the
+// schedule.
+//   C1  identical() means that nothing differs and that everything with a promise was compared (verdict.h)
+//   C2  the first difference is that of the earliest recorded step; in a step the oldest sequence's; in a sequence the
+//       earliest operation, then logits, then the token, then the state
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,17 @@ namespace verbatim::records {
 
 enum class DifferenceKind : uint8_t { kOperation, kLayer, kLogits, kToken, kState, kPrompt, kRequest };
 
-// Where two runs part. What is unknown is -1, or empty.
+// The first difference of two runs. Unknown values are -1, or empty.
 struct RecordDifference {
     DifferenceKind kind = DifferenceKind::kToken;
     int64_t step = -1;  // of the first record
     int64_t computed_step = -1;
     RequestId request{-1};  // of the first record
     RequestId computed_request{-1};
-    int64_t begin = -1;  // positions [begin, end), somewhere in which it is
+    int64_t begin = -1;  // positions [begin, end) that contain the difference
     int64_t end = -1;
     int64_t position = -1;
-    int32_t layer = -2;  // -1: the embedding; number of layers: final norm, logits; -2: it is not about a layer
+    int32_t layer = -2;  // -1: the embedding; number of layers: final norm, logits; -2: no layer applies
     std::string op;      // "scan mixed", "layer residual", "logits", "token", "state", "prompt", "request"
     int64_t op_index = -1;
     int64_t element = -1;
@@ -46,19 +46,19 @@ struct RecordDifference {
     std::optional<double> computed;
     std::optional<int64_t> ulps;
     std::optional<bool> inputs_equal;
-    std::string remark;  // what else is known
+    std::string remark;  // further facts
 };
 [[nodiscard]] std::string to_string(const RecordDifference& difference);
 
 struct Comparison {
     ComparedCounts compared;
-    int64_t num_requests = 0;       // that both have
-    int64_t num_different = 0;      // of them
-    int64_t num_other_prompts = 0;  // whose prompts are not the same: nothing of them is compared
-    int64_t num_missing = 0;        // that the second record lacks, though they were answered
-    int64_t num_unanswered = 0;     // that had neither a token nor a commit: they may be missing
-    int64_t num_ordinary = 0;       // that promise no bits: nothing of them is compared
-    bool same_plans = false;        // the same schedule, step by step
+    int64_t num_requests = 0;       // in both records
+    int64_t num_different = 0;      // of num_requests
+    int64_t num_other_prompts = 0;  // with different prompts: nothing of them is compared
+    int64_t num_missing = 0;        // absent from the second record, though they were answered
+    int64_t num_unanswered = 0;     // with neither a token nor a commit: the second record may lack them
+    int64_t num_ordinary = 0;       // without a promise of bits: nothing of them is compared
+    bool same_plans = false;        // equal schedules, step by step
     ComparedShare share;
     std::optional<RecordDifference> first;
 
@@ -67,24 +67,24 @@ struct Comparison {
 };
 
 struct CompareOptions {
-    // A token that differs is not the difference that is looked for, nor what follows from it: only what was computed
-    // of the same tokens counts, as long as there is any such difference.
+    // Ignore a different token, and its consequences, while there is a difference in what was computed from equal
+    // tokens.
     bool follow_tokens = false;
-    // The second record goes to the first one's end: a request that is missing there is a difference, unless it was
+    // The second record covers all of the first: a request that it lacks is a difference, unless the request was
     // unanswered.
     bool is_complete = true;
-    // Other prompts are a difference. They need not be one behind the answers of ordinary requests.
+    // Different prompts are a difference. They are expected after the answers of ordinary requests.
     bool same_prompts = true;
-    // Requests in ordinary arithmetic are compared, too: it has been the same one, in the same steps.
+    // Compare requests in ordinary arithmetic too: both runs used the same one, in the same steps.
     bool ordinary = true;
     ComparedSides sides;
 };
 
-// REQUIRES: points are of the records' model.
+// REQUIRES: points belong to the records' model.
 [[nodiscard]] Comparison compare(const RunIndex& recorded, const RunIndex& computed, const WalkPoints& points,
                                  const CompareOptions& options = {});
 
-// Why two records cannot be compared: other models, other arithmetic. One line for each; empty: they can.
+// Why two records cannot be compared: different models or arithmetics. One line each; empty: they can.
 [[nodiscard]] std::vector<std::string> what_differs(const RunDescription& recorded, const RunDescription& computed);
 
 }  // namespace verbatim::records

@@ -1,5 +1,5 @@
 // reference/records/description_json.h: a record's head as JSON, from the lists of fields (engine/fields.h): readable
-// by people, by other programs, and by later versions of this one.
+// by people, by other programs, and by later versions of this program.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace verbatim::records {
 
-// How the entries that follow lie in their bytes.
+// The layout of the entries that follow.
 struct EntryShapes {
     Shape call, step, told, end;
 };
@@ -22,8 +22,8 @@ struct RecordHead {
 };
 
 [[nodiscard]] std::string write_head(const RunDescription& run);
-// Any text. Errors: not JSON, another format's version, a field that this program does not know or whose value it
-// cannot have, a vocabulary without tokens.
+// Takes any text. Errors: not JSON, another format's version, an unknown field or a value out of range, a vocabulary
+// without tokens.
 [[nodiscard]] Result<RecordHead> read_head(std::string_view text);
 
 }  // namespace verbatim::records

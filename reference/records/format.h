@@ -1,11 +1,10 @@
-// reference/records/format.h: what a record of a run consists of, as values. docs/records.md says how they lie in a
-// file.
+// reference/records/format.h: the values that make up a record of a run. docs/records.md describes the file format.
 //
-// A record tells one run of an engine: who ran (RunDescription), and in order what came in (Call), what was computed
-// step by step (StepRecord), and what became of it (Told). Digests of values are ElementSums, which add up: a chunk's
-// is the sum of its positions', so that runs of different schedules can be compared.
-//   R1  a sequence's sums are over the positions that became its own: drafts that were not accepted are not in them
-//   R2  whoever adds a field gives it a value that stands for "was not recorded" (records/codec.h, C3)
+// A record describes one run of an engine: the program and its configuration (RunDescription), and in order the calls
+// (Call), the computation of each step (StepRecord), and the outputs (Told). Digests of values are ElementSums, which
+// add up: a chunk's is the sum of its positions', so runs of different schedules are comparable.
+//   R1  a sequence's sums cover its accepted positions: rejected drafts are not in them
+//   R2  a new field's default means "was not recorded" (records/codec.h, C3)
 #pragma once
 
 #include <cstdint>
@@ -28,32 +27,33 @@ namespace verbatim::records {
 
 inline constexpr int32_t kFormatVersion = 1;
 
-// How much of what is computed a record holds digests of.
+// Which computed values a record holds digests of.
 enum class DigestLevel : uint8_t {
-    kNone,    // calls, drafts and tokens: enough to run it again
+    kNone,    // calls, drafts and tokens: enough to run again
     kHeads,   // and plans, events, logits, and states at commits
     kLayers,  // and every layer's output
-    kOps,     // and every operation's
+    kOps,     // and every operation's output
     kCount,
 };
 [[nodiscard]] const char* name(DigestLevel level);
 
 struct RunDescription {
     std::string program;  // name and version
-    std::string model;    // a preset or a checkpoint's folder
+    std::string model;    // a preset or a checkpoint folder
     uint64_t model_seed = 0;
     Digest model_digest{};
     int32_t vocab_size = 0;
     std::string numerics;           // of deterministic requests
-    std::string ordinary_numerics;  // of all others
+    std::string ordinary_numerics;  // of ordinary requests
     std::string executor;
     std::string profile;
-    std::string isa;  // of the whole run; empty: the best there, and bits do not depend on it
+    std::string isa;  // of the whole run; empty: the best available, bits do not depend on it
     int32_t num_threads = 1;
-    std::string draft;     // who guessed
-    std::string policy;    // of deterministic requests beside ordinary ones ("exact", "verify"); empty: all are alike
-    std::string eviction;  // whose order of heads
-    std::string trace;     // where the requests came from
+    std::string draft;     // the drafter
+    std::string policy;    // of deterministic requests in a batch with ordinary ones ("exact", "verify"); empty: one
+                           // arithmetic
+    std::string eviction;  // the eviction policy
+    std::string trace;     // the source of the requests
     std::string machine;
     DigestLevel digests = DigestLevel::kNone;
     EngineConfig engine;
@@ -87,7 +87,7 @@ struct StartRecord {
     int64_t num_prompt_tokens = 0;
     int64_t num_attached_tokens = 0;
     Digest prompt{};      // of its tokens
-    bool beside = false;  // not the request itself: it drafts beside its own tokens (engine/scheduler/draft_path.h)
+    bool beside = false;  // the start of the request's draft path, not of the request (engine/scheduler/draft_path.h)
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("request", self.request);
@@ -100,17 +100,17 @@ struct StartRecord {
     friend bool operator==(const StartRecord&, const StartRecord&) = default;
 };
 
-// A sequence's share of a step: positions [begin, end).
+// A sequence's part of a step: positions [begin, end).
 struct SequenceRecord {
     RequestId request{};
     int64_t begin = 0;
     int64_t end = 0;
-    std::vector<TokenId> drafts;   // that were tried
-    std::vector<uint64_t> logits;  // kHeads: low word of each draw's sum; the last one is at end - 1
+    std::vector<TokenId> drafts;   // the verified drafts
+    std::vector<uint64_t> logits;  // kHeads: low word of each sampled row's sum; the last row is at end - 1
     uint64_t layers = 0;           // kLayers: low word of the sum over all layers
-    std::string layer_tags;        // kLayers: of each layer the lowest byte of its sum; in older records two
-    std::vector<Digest> ops;       // kOps: of each operation its sum (records/walk_points.h)
-    bool ordinary = false;         // in ordinary arithmetic: of a deterministic request, what drafts beside it
+    std::string layer_tags;        // kLayers: the lowest byte of each layer's sum; two bytes in older records
+    std::vector<Digest> ops;       // kOps: each operation's sum (records/walk_points.h)
+    bool ordinary = false;         // in ordinary arithmetic: for a deterministic request, its draft path
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("request", self.request);
@@ -128,11 +128,11 @@ struct SequenceRecord {
 
 struct StepRecord {
     int64_t step = 0;
-    int64_t elapsed_ns = 0;        // as the executor said; 0: nobody measured
+    int64_t elapsed_ns = 0;        // as the executor measured it; 0: not measured
     std::optional<Digest> digest;  // of the plan, where the plan itself is not recorded
-    std::optional<StepPlan> plan;  // kHeads; the tokens of its starts are left out: they follow from the rest
+    std::optional<StepPlan> plan;  // kHeads; without the tokens of its starts, which follow from the other entries
     std::vector<StartRecord> starts;
-    std::vector<SequenceRecord> sequences;  // those that compute something, in plan order
+    std::vector<SequenceRecord> sequences;  // sequences that compute, in plan order
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("step", self.step);
@@ -156,7 +156,7 @@ struct ToldToken {
     friend bool operator==(const ToldToken&, const ToldToken&) = default;
 };
 
-// What the engine said since the entry before: tokens in order, and events in order.
+// The engine's outputs since the previous entry: tokens in order, and events in order.
 struct Told {
     std::vector<ToldToken> tokens;
     std::vector<Event> events;
@@ -168,7 +168,7 @@ struct Told {
     friend bool operator==(const Told&, const Told&) = default;
 };
 
-// The run ended, and how.
+// The end of the run.
 struct RunEnd {
     Digest digest{};       // of plans, tokens and events (DigestRecorder)
     Digest plan_digest{};  // of plans alone
@@ -190,10 +190,10 @@ using Entry = std::variant<Call, StepRecord, Told>;
 struct Record {
     RunDescription run;
     TokenStore* store = nullptr;            // of the entries' tokens
-    std::unique_ptr<TokenStore> own_store;  // the same, where nobody else owns it
+    std::unique_ptr<TokenStore> own_store;  // set if the record owns the store
     std::vector<Entry> entries;
     std::optional<RunEnd> end;
-    std::string cut_off;  // where a file ends too early; empty: it does not
+    std::string cut_off;  // where a truncated file ends; empty: the file is complete
     int64_t file_bytes = 0;
 };
 
@@ -205,7 +205,7 @@ public:
     virtual void finish(RunEnd end) = 0;
 };
 
-// Keeps them.
+// Appends the entries to a Record.
 class RecordKeeper final : public RecordSink {
 public:
     explicit RecordKeeper(Record& record) : record_(record) {}  // borrowed

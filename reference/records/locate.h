@@ -1,10 +1,10 @@
-// reference/records/locate.h: from the place where two records part to the element, and whose fault it is.
+// reference/records/locate.h: finds the element where two records first differ, and which side is wrong.
 //
-// The computed run is made again up to there and looked at; beside it the uncached reference computes the same
-// positions. So it is known which of the two left the reference, in which operation first, and whether what that
-// operation read, KV and states among it, was as it should be.
-//   L1  "recorded" is a value that was recorded: the reference's where its digest is the record's, or what the
-//       record's digest says where one element alone differs from the computed run
+// The computed run is repeated up to that place and observed; the uncached reference computes the same positions. This
+// shows which side left the reference, in which operation first, and whether that operation's inputs (KV and states
+// among them) were right.
+//   L1  "recorded" is a recorded value: the reference's where its digest equals the record's, or the value that the
+//       record's digest implies where a single element differs from the computed run
 #pragma once
 
 #include "engine/base/result.h"
@@ -25,14 +25,14 @@ struct LocateArgs {
     const WalkPoints& points;
     const reference::Model& model;
     reference::Profile profile = reference::Profile::kExact;  // the reference's
-    RunAgainOptions again;                                    // how the computed run was made
+    RunAgainOptions again;                                    // options that made the computed run
 };
 
-// Fills in what can be found out; what cannot stays unknown, and the difference's remark says why. Errors: the run
-// cannot be made again.
+// Fills in all fields that can be found; the rest stay unknown, and the difference's remark says why. Errors: the run
+// cannot be repeated.
 [[nodiscard]] Status locate(const LocateArgs& args, RecordDifference& difference);
 
-// Between two binary32 numbers, how many others lie; 0 for equal ones. Empty when one is no number.
+// The number of binary32 values between a and b, 0 for equal ones. Empty when one is NaN.
 [[nodiscard]] std::optional<int64_t> ulps_between(float a, float b);
 
 }  // namespace verbatim::records

@@ -1,9 +1,10 @@
-// reference/records/record_file.h: a record as a file: written as the run goes, and read back, whatever it holds.
+// reference/records/record_file.h: a record as a file: written during the run, and read back as untrusted input.
 //
-//   F1  what was written before the last frame is read back, wherever the file was cut off
-//   F2  a byte that changed is noticed: every frame has a checksum
-//   F3  the file may be anything: what is wrong is an error that says where
-//   F4  PATH is a whole record: while it is written, and when its run fails, it is PATH.partial (files/output_file.h)
+//   F1  everything before the last complete frame is read back, wherever the file was truncated
+//   F2  a changed byte is detected: every frame has a checksum
+//   F3  the file may hold any bytes: malformed input is an error that names the offset
+//   F4  PATH is a complete record: during the run, and after a failed run, the file is PATH.partial
+//       (files/output_file.h)
 #pragma once
 
 #include <atomic>
@@ -24,23 +25,23 @@ namespace verbatim::records {
 
 class RecordWriter final : public RecordSink {
 public:
-    // Errors: the file cannot be made.
+    // Errors: the file cannot be created.
     static Result<std::unique_ptr<RecordWriter>> create(const std::string& path, const RunDescription& run);
     // REQUIRES: `file` writes `path`.
     static Result<std::unique_ptr<RecordWriter>> create(const std::string& path, files::OutputFile file,
                                                         const RunDescription& run);
-    // A file that stays as PATH.partial when its run fails.
+    // An output file that stays as PATH.partial when its run fails.
     static Result<files::OutputFile> create_file(const std::string& path);
-    // Unless close() was called, PATH.partial is left as it is.
+    // Without close(), PATH.partial stays as it is.
     ~RecordWriter() override;
-    // Called at most once, at the first write that fails; after it nothing is written.
+    // Called at most once, at the first write that fails; later entries are dropped.
     void on_failure(std::function<void(const Error&)> act) { on_failure_ = std::move(act); }
 
     void add(Entry entry) override;
     void finish(RunEnd end) override;
-    // Writes what is left, and gives the file its name. Errors: of any write so far; the file is PATH.partial then.
+    // Writes the rest, and renames the file to PATH. Errors: of any write so far; the file stays PATH.partial.
     Status close();
-    // From any thread.
+    // Thread-safe.
     [[nodiscard]] int64_t file_bytes() const { return file_bytes_; }
     [[nodiscard]] bool failed() const { return failed_; }
 
@@ -59,17 +60,17 @@ private:
     std::function<void(const Error&)> on_failure_;
     std::unique_ptr<Compressor> compressor_;
     std::vector<std::byte> encoded_;  // an entry
-    std::vector<std::byte> waiting_;  // entries for the next frame
+    std::vector<std::byte> waiting_;  // encoded entries of the next frame
     int num_waiting_steps_ = 0;
     int64_t unflushed_bytes_ = 0;
-    std::atomic<int64_t> file_bytes_ = 0;  // that the system has taken
+    std::atomic<int64_t> file_bytes_ = 0;  // written to the file system
     std::atomic<bool> failed_ = false;
     Status status_;
 };
 
-// The whole file. A file that was cut off is read as far as it goes (Record::cut_off).
+// Reads the whole file. A truncated file is read up to its last complete frame (Record::cut_off).
 [[nodiscard]] Result<Record> read_record(const std::string& path);
-// The same from memory; `path` is only for messages.
+// The same from memory; errors name `path`.
 [[nodiscard]] Result<Record> read_record_bytes(const std::string& path, std::span<const std::byte> bytes);
 
 }  // namespace verbatim::records

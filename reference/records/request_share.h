@@ -1,8 +1,9 @@
-// reference/records/request_share.h: owns what each request adds to the share that a comparison of two records covers.
+// reference/records/request_share.h: owns each request's contribution to the share that a comparison of two records
+// covers.
 //
 // Units: requests; positions of prompts and answers; tokens of answers; logits (rows that reported tokens were sampled
 // from); states (digests of heads). A position is compared when its prompt, or its token of the answer, is known to be
-// the same in both.
+// equal in both records.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,12 @@ struct ComparedCounts {
     friend bool operator==(const ComparedCounts&, const ComparedCounts&) = default;
 };
 
-// The two records, as reasons name them.
+// The two records' names in reasons.
 struct ComparedSides {
     std::string first = "the record";
     std::string second = "the run made again";
-    // Both were recorded, and either may have what the other one lacks. Otherwise the second is the first one's run,
-    // made again: it may go on where the record does not say what comes.
+    // Both were recorded, and either may lack requests of the other. Otherwise the second is a rerun of the first, and
+    // it may go on where the record ends.
     bool are_peers = false;
 };
 
@@ -36,12 +37,12 @@ class ShareOfRequests {
 public:
     ShareOfRequests(const RunIndex& first, const RunIndex& second, const ComparedSides& sides);
 
-    void ordinary(const RequestIndex& request);       // it promises no bits to another run
+    void ordinary(const RequestIndex& request);       // without a promise of bits in another run
     void other_prompt(const RequestIndex& request);   // the second record's request of this name has another prompt
-    void only_in_first(const RequestIndex& request);  // it was started there alone
+    void only_in_first(const RequestIndex& request);  // started in the first record only
     void only_in_second(const RequestIndex& request);
-    void never_started(const RequestIndex& mine, const RequestIndex& other);  // in the first
-    // Of both, as far as they go; `compared`: what of it was.
+    void never_started(const RequestIndex& mine, const RequestIndex& other);  // in the first record
+    // In both, up to the shorter; `compared`: the compared part.
     void both(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared, bool differs);
 
     [[nodiscard]] const ComparedShare& share() const { return share_; }

@@ -1,5 +1,5 @@
-// reference/records/row_watch.h: what an executor, and beside it the uncached reference, wrote at some positions of
-// one request: the sum of every row, and the values and inputs of one of them.
+// reference/records/row_watch.h: the rows that an executor, and the uncached reference, wrote at some positions of one
+// request: the sum of every row, and the values and inputs of one of them.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace verbatim::records {
 
-// Of positions [begin, end), what was written last.
+// The sums of the last write at each of the positions [begin, end).
 class RowSums {
 public:
     RowSums() = default;
@@ -50,7 +50,7 @@ struct RowPlace {
     friend bool operator==(const RowPlace&, const RowPlace&) = default;
 };
 
-// A tensor that a sequence carries, in logical order.
+// A state or KV tensor of a sequence, in logical order.
 struct CarriedTensor {
     size_t place = 0;  // in the model's list
     std::vector<std::byte> bytes;
@@ -62,9 +62,10 @@ struct WatchTarget {
     int64_t last_step = 0;
     int64_t begin = 0;  // positions
     int64_t end = 0;
-    bool ordinary = false;            // the request is: a deterministic one that drafts beside itself is not meant
-    std::optional<RowPlace> row;      // whose values and inputs are wanted
-    std::optional<int64_t> state_at;  // length of a committed state whose tensors are wanted
+    bool ordinary = false;            // the request is ordinary; the draft path of a deterministic request is not
+                                      // observed
+    std::optional<RowPlace> row;      // the row whose values and inputs are kept
+    std::optional<int64_t> state_at;  // length of the committed state whose tensors are kept
 };
 
 class RowWatch final : public StepWatch {
@@ -80,13 +81,13 @@ public:
     [[nodiscard]] bool wants_operations(const StepPlan& plan) const override;
 
     [[nodiscard]] const RowSums& sums() const { return sums_; }
-    [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }  // that were computed then, up to the target's end
+    [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }  // computed at that time, up to the target's end
     [[nodiscard]] const std::vector<float>& row() const { return row_; }
-    // What the wanted row's layer carried into the step (states, after so many tokens), and after it (KV).
+    // The tensors of the row's layer: states before the step (after `length` tokens), KV after it.
     [[nodiscard]] const std::vector<CarriedTensor>& states() const { return states_; }
     [[nodiscard]] int64_t state_length() const { return state_length_; }
     [[nodiscard]] const std::vector<CarriedTensor>& kv() const { return kv_; }
-    // Of the wanted state, all.
+    // All tensors of the committed state.
     [[nodiscard]] const std::vector<CarriedTensor>& committed() const { return committed_; }
 
 private:
@@ -112,7 +113,7 @@ private:
 // The reference's rows at [begin, end) of a sequence of these tokens, and the values of one operation.
 struct ReferenceRows {
     RowSums sums;
-    std::vector<std::vector<float>> rows;  // by position from `begin`: of the operation that is wanted
+    std::vector<std::vector<float>> rows;  // by position from `begin`: of the selected operation
     std::vector<uint64_t> logits;          // by position from `begin`: as SequenceRecord::logits
 };
 [[nodiscard]] ReferenceRows reference_rows(reference::ReferenceModel& model, const WalkPoints& points,

@@ -1,4 +1,4 @@
-// reference/records/run_index.h: a record by requests: what each was asked, where it was computed, what it was told.
+// reference/records/run_index.h: indexes a record by requests: their calls, steps, tokens and states.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace verbatim::records {
 
-// A request's share of a step.
+// A request's part of a step.
 struct Share {
     const StepRecord* step = nullptr;
-    size_t order = 0;  // in the step
+    size_t order = 0;  // index in the step's sequences
     [[nodiscard]] const SequenceRecord& sequence() const { return step->sequences[order]; }
 };
 
@@ -34,7 +34,7 @@ struct LogitsAt {
     uint64_t sum = 0;
 };
 
-// The name of a request that does not depend on when it came: the conversation's n-th that was accepted.
+// A schedule-independent name of a request: the n-th accepted one of its conversation.
 using RequestName = std::pair<ConversationKey, int64_t>;
 
 struct RequestIndex {
@@ -43,20 +43,20 @@ struct RequestIndex {
     bool deterministic = true;
     int64_t submitted_step = 0;
     int64_t num_prompt_tokens = -1;   // -1: it was never started
-    int64_t num_attached_tokens = 0;  // when it was started first
+    int64_t num_attached_tokens = 0;  // at the first start
     int64_t num_starts = 0;
     Digest prompt{};
     std::vector<Share> shares;
     std::vector<ToldAt> tokens;
     std::map<int64_t, LogitsAt> logits;  // by position
-    std::map<int64_t, StateAt> states;   // committed and published ones, by length
+    std::map<int64_t, StateAt> states;   // committed and published states, by length
     bool is_committed = false;
     bool is_discarded = false;
     // At a stop, at max_tokens, or at a number that is not finite; neither by its client nor by a failure.
     bool ended_by_itself = false;
 
     [[nodiscard]] bool has_end() const { return is_committed || is_discarded; }
-    // No client got a token of it, and no conversation goes on from it.
+    // No client received a token of it, and no conversation continues from it.
     [[nodiscard]] bool unanswered() const { return tokens.empty() && !is_committed; }
 };
 
@@ -71,7 +71,7 @@ public:
     [[nodiscard]] const RequestIndex* find(RequestId id) const;
     [[nodiscard]] const StepRecord* step(int64_t step) const;
     [[nodiscard]] int64_t num_steps() const { return static_cast<int64_t>(steps_.size()); }
-    [[nodiscard]] int64_t num_tokens() const;    // told
+    [[nodiscard]] int64_t num_tokens() const;    // reported
     [[nodiscard]] int64_t num_computed() const;  // positions
 
 private:
@@ -89,7 +89,7 @@ private:
     int64_t last_step_ = -1;
 };
 
-// What a record that was cut off still holds: "12 steps; 5 requests, 3 of them without an end".
+// The contents of a truncated record: "12 steps; 5 requests, 3 of them without an end".
 [[nodiscard]] std::string what_is_left(const RunIndex& index);
 
 }  // namespace verbatim::records

@@ -1,6 +1,6 @@
-// reference/records/run_recorder.h: makes a record of what an engine tells (engine/recorder.h) and an executor
-// computes.
-//   W1  it only looks on: plans, results, tokens and events are those of a run without it
+// reference/records/run_recorder.h: makes a record from an engine's reports (engine/recorder.h) and an executor's
+// digests.
+//   W1  it only observes: plans, results, tokens and events are those of a run without it
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ public:
     // Borrows the sink.
     RunRecorder(DigestLevel level, RecordSink& sink) : level_(level), sink_(sink) {}
 
-    // Whose digests go with the steps; null: no step has any. Borrowed.
+    // The source of the steps' digests; null: steps have none. Borrowed.
     void take_digests_of(const DigestingExecutor* executor) { executor_ = executor; }
 
     void on_plan(const StepPlan& plan) override;
@@ -28,7 +28,7 @@ public:
     void on_call(const Call& call) override;
     void on_result(const StepResult& result) override;
 
-    // The record ends here, whatever the run tells after it. `failure`: why; empty: it has come to its end.
+    // Ends the record; later reports are ignored. `failure`: the reason; empty: the run is complete.
     void finish(std::string failure = {});
     [[nodiscard]] Digest digest() const { return digests_.digest(); }
     [[nodiscard]] Digest plan_digest() const { return digests_.plan_digest(); }
@@ -41,9 +41,9 @@ private:
     RecordSink& sink_;
     const DigestingExecutor* executor_ = nullptr;
     DigestRecorder digests_;
-    std::map<SequenceSlot, RequestId> request_of_;  // by slot, where nobody computes digests
+    std::map<SequenceSlot, RequestId> request_of_;  // by slot, without an executor's digests
     std::set<RequestId> ordinary_;                  // requests
-    const StepPlan* plan_ = nullptr;                // of the open step; the engine's
+    const StepPlan* plan_ = nullptr;                // the open step's, owned by the engine
     StepRecord step_;                               // the open one
     Told told_;
     int64_t num_steps_ = 0;

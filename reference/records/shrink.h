@@ -1,10 +1,10 @@
-// reference/records/shrink.h: from a record whose run differs, the smallest set of calls whose run still does.
+// reference/records/shrink.h: reduces a record whose run differs to a minimal set of calls whose run still differs.
 //
-// What is taken away, in this order: sessions (conversations), rows (calls), messages, tokens of messages and of
-// answers, batch company (sequences in a step), the cache. The first three by delta debugging: halves first, then
-// quarters, and so on; tokens by cuts that are halved.
-//   S1  every try is told, and is one run
-//   S2  what is left differs, and so did every step on the way there
+// Removed in this order: sessions (conversations), rows (calls), messages, tokens of messages and of answers, batch
+// company (sequences in a step), the cache. The first three by delta debugging: halves, then quarters, and so on;
+// tokens by bisection.
+//   S1  every try is reported, and is one run
+//   S2  the result differs, and so did every intermediate record
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace verbatim::records {
 
-// What a set of calls still consists of.
+// The contents of a set of calls.
 struct ShrunkSize {
     int64_t conversations = 0;
     int64_t calls = 0;
@@ -28,13 +28,13 @@ struct ShrunkSize {
 [[nodiscard]] ShrunkSize size_of(const Record& record);
 
 struct ShrinkOptions {
-    // Whether the run of these calls still differs; what cannot be run does not. Errors end the search.
+    // Whether the run of these calls still differs; false if they cannot be run. Errors end the search.
     std::function<Result<bool>(const Record& record)> differs;
-    // Told of every try.
+    // Called for every try.
     std::function<void(const std::string& what, const ShrunkSize& size, bool differs)> tried;
 };
 
-// What is left has calls alone: no steps. The token store is `record`'s. REQUIRES: the record's own run differs.
+// The result has calls alone, no steps. The token store is `record`'s. REQUIRES: the record's run differs.
 [[nodiscard]] Result<Record> shrink(const Record& record, const ShrinkOptions& options);
 
 }  // namespace verbatim::records

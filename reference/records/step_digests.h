@@ -1,4 +1,4 @@
-// reference/records/step_digests.h: the digests of what an executor computes, as a record wants them.
+// reference/records/step_digests.h: the digests of an executor's results, in a record's form.
 #pragma once
 
 #include <cstddef>
@@ -16,32 +16,32 @@
 
 namespace verbatim::records {
 
-// A row whose first element has this place. NaNs are one: their payloads are not part of the numbers.
+// The sum of a row whose first element has this place. All NaNs count as one: payloads are not part of the numbers.
 [[nodiscard]] reference::ElementSum sum_of_row(std::span<const float> row, int64_t place);
 // The low word alone.
 [[nodiscard]] uint64_t low_sum_of_row(std::span<const float> row, int64_t place);
-// Of a row of logits: SequenceRecord::logits.
+// The sum of a row of logits: SequenceRecord::logits.
 [[nodiscard]] uint64_t logits_sum(std::span<const float> logits, int64_t position);
 
-// Carries plans out on `inner` and sums what `numeric`, which computes in it, has written: they may be one, or the
-// latter the primary of a lockstep.
+// Runs plans on `inner` and sums what `numeric`, the executor that computes in it, wrote: both may be one executor, or
+// `numeric` is the primary of a lockstep.
 class DigestingExecutor final : public WrappingExecutor {
 public:
-    // Borrows both. REQUIRES: nobody else observes `numeric` for a record.
+    // Borrows both. REQUIRES: the recording observer of `numeric` is free.
     DigestingExecutor(Executor& inner, reference::NumericExecutor& numeric, DigestLevel level);
     ~DigestingExecutor() override;
 
     Status execute(const StepPlan& plan, StepResult& result) override;
-    // Of the last step: one for each sequence that computed something, in plan order.
+    // Of the last step: one for each sequence that computed, in plan order.
     [[nodiscard]] const std::vector<SequenceRecord>& sequences() const { return sequences_; }
 
 private:
-    // A slot's share in the step in progress; slots are computed side by side.
+    // A slot's part of the step in progress; slots are computed in parallel.
     struct SlotSums {
         int64_t known_end = 0;
         size_t next = 0;  // operation
         size_t num_ops = 0;
-        // [1 + drafts][num_ops]: of the positions that are there to stay, then of each draft's.
+        // [1 + drafts][num_ops]: of the known positions, then of each draft's.
         std::vector<reference::ElementSum> sums;
     };
     void begin(const StepPlan& plan);
@@ -58,11 +58,11 @@ private:
     std::vector<SequenceRecord> sequences_;
 };
 
-// What of a sequence's share is known without an executor: positions and drafts.
+// The part of a sequence's record that needs no executor: positions and drafts.
 [[nodiscard]] SequenceRecord plain_record_of(const StepPlan& plan, const ScheduledSequence& sequence, RequestId request,
                                              const DrawnTokens* drawn);
 
-// Of every sequence of a plan what it was told, null where it drew nothing: `visit(sequence, drawn)`.
+// Calls `visit(sequence, drawn)` for every computing sequence of a plan; `drawn` is null where it sampled nothing.
 template <typename Visit>
 void for_each_share(const StepPlan& plan, const StepResult& result, const Visit& visit) {
     size_t next = 0;

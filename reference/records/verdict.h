@@ -1,8 +1,8 @@
-// reference/records/verdict.h: owns what a comparison comes to: same, different or not all compared; and the share that
-// was compared, with what was left out and why. Every verb takes its verdict from here.
+// reference/records/verdict.h: owns the result of a comparison: same, different or not all compared; and the share that
+// was compared, with the omissions and their reasons. Every verb takes its verdict from here.
 //
-//   V1  "same" means: nothing differs, something was compared, and nothing that was promised was left out
-//   V2  of each unit, total = compared + left out: what is not compared has a reason
+//   V1  "same" means: nothing differs, something was compared, and nothing with a promise was left out
+//   V2  per unit, total = compared + left out: each omission has a reason
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace verbatim::records {
 
-// From the best to the worst: of several comparisons the greatest holds for all.
+// Best first: the greatest of several verdicts holds for all of them.
 enum class Verdict : uint8_t { kSame, kNotAllCompared, kDifferent };
 [[nodiscard]] const char* name(Verdict verdict);  // "same", "not_all_compared", "different", as in JSON
 
-// Numbers by what is counted ("requests", "positions"), in the order in which the units came.
+// Counts by unit ("requests", "positions"), in the order in which the units were added.
 class UnitCounts {
 public:
     void add(std::string_view unit, int64_t count);  // REQUIRES: count >= 0
     void add(const UnitCounts& other);
-    [[nodiscard]] int64_t of(std::string_view unit) const;  // 0: it has none
+    [[nodiscard]] int64_t of(std::string_view unit) const;  // 0: no such unit
     [[nodiscard]] const std::vector<std::pair<std::string, int64_t>>& all() const& { return counts_; }
-    void all() && = delete;  // it would not outlive the loop over it
+    void all() && = delete;  // a temporary would not outlive the loop over it
     [[nodiscard]] bool all_zero() const;
     friend bool operator==(const UnitCounts&, const UnitCounts&) = default;
 
@@ -32,9 +32,9 @@ private:
     std::vector<std::pair<std::string, int64_t>> counts_;
 };
 
-// What a comparison covers by its promise: left out, it keeps the verdict from being "same".
+// The promise that covers a value: omitting a promised value rules out "same".
 enum class Promise : uint8_t {
-    kNone,  // no run promises it: what a client left behind, ordinary requests in another run, flags that turn it off
+    kNone,  // none: values of a client that left, ordinary requests in another run, flags that turn the promise off
     kBits,
 };
 
@@ -43,15 +43,15 @@ public:
     struct LeftOut {
         std::string reason;
         Promise promise = Promise::kBits;
-        bool is_counted = true;  // false: how much it is cannot be known
+        bool is_counted = true;  // false: the count is unknown
         UnitCounts counts;
         friend bool operator==(const LeftOut&, const LeftOut&) = default;
     };
 
     void compare(std::string_view unit, int64_t count) { compared_.add(unit, count); }
-    // Counts of one reason are summed. Zero is nothing.
+    // Counts of one reason are summed. Zero is ignored.
     void leave_out(std::string_view reason, Promise promise, std::string_view unit, int64_t count);
-    // Something is missing, and nothing says how much.
+    // An omission of unknown size.
     void leave_out_uncounted(std::string_view reason, Promise promise = Promise::kBits);
     void merge(const ComparedShare& other);
 
@@ -59,7 +59,7 @@ public:
     [[nodiscard]] const std::vector<LeftOut>& left_out() const { return left_out_; }
     [[nodiscard]] UnitCounts total() const;
     [[nodiscard]] bool is_empty() const { return compared_.all_zero(); }
-    // Nothing that was promised was left out.
+    // No value with a promise was left out.
     [[nodiscard]] bool has_all_promised() const;
     friend bool operator==(const ComparedShare&, const ComparedShare&) = default;
 
@@ -72,7 +72,7 @@ private:
 
 [[nodiscard]] Verdict verdict_of(bool differs, const ComparedShare& share);
 
-// "5 of 70 requests, 1085 of 20310 positions"; units of which there are none are not mentioned.
+// "5 of 70 requests, 1085 of 20310 positions"; units with a total of zero are omitted.
 [[nodiscard]] std::string to_string(const ComparedShare& share);
 // "not in b.rec: 65 requests, 19225 positions"
 [[nodiscard]] std::string to_string(const ComparedShare::LeftOut& left_out);

@@ -1,5 +1,5 @@
 // reference/records/walk_points.h: the operations of a model's forward pass, in the walk's order, each with its place
-// in the sums of a record.
+// in a record's sums.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 
 namespace verbatim::records {
 
-// Element e of an operation at a position is element position * width() + offset(op) + e of its sum (ElementSum): no
-// two values of a sequence have one place.
+// Element e of an operation at a position is element position * width() + offset(op) + e of its sum (ElementSum): every
+// value of a sequence has a distinct place.
 class WalkPoints {
 public:
     explicit WalkPoints(const reference::ModelConfig& config);
@@ -20,7 +20,7 @@ public:
     [[nodiscard]] size_t size() const { return points_.size(); }
     [[nodiscard]] const reference::WalkPoint& operator[](size_t op) const { return points_[op]; }
     [[nodiscard]] int64_t place(size_t op, int64_t position) const { return position * width_ + offsets_[op]; }
-    // The first operation of the final norm and the logits, which have no rows but those that are drawn from.
+    // The first operation of the final norm and the logits, whose only rows are the sampled ones.
     [[nodiscard]] size_t first_of_head() const { return first_of_head_; }
     // Operations that complete a layer, by layer.
     [[nodiscard]] const std::vector<size_t>& layers() const { return layers_; }
