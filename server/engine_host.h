@@ -1,15 +1,15 @@
-// server/engine_host.h: owns the thread that an engine runs on, and the bounded way in and out of it.
+// server/engine_host.h: owns the engine's thread, and the bounded queues into and out of it.
 //
-//   O1  the engine is called on its own thread only, and never waits for a client
-//   O2  at most max_requests run at a time, and max_queue_requests wait beside them, with prompts of max_queue_tokens
-//       together; another one is refused at once
-//   O3  every request that was taken in gets one last update, whatever becomes of it
-//   O4  a turn that its executor failed is tried again once, on a fresh one; what the client has of it is not told
-//       twice, and is the same, or the turn fails (FinishReason::kAnswerChanged)
-//   O5  a turn of a conversation has its last update when the ledger has kept it, or says why it cannot; what names a
-//       conversation is begun when the ledger has kept all that the conversation has committed, so that no answer and
-//       no refusal says what a kill would take back
-//   O6  what nobody has named is kept while its states can be found by their tokens, and bounded
+//   O1  the engine is called on its thread only, and never waits for a client
+//   O2  at most max_requests run at a time, and at most max_queue_requests wait, with prompts of max_queue_tokens
+//       together; any further request is refused at once
+//   O3  every accepted request gets exactly one last update, however it ends
+//   O4  a turn that its executor failed is tried again once, on a fresh executor; tokens that the client already has
+//       are not sent twice, and are the same, or the turn fails (FinishReason::kAnswerChanged)
+//   O5  a turn of a conversation gets its last update when the ledger has stored it, or has failed to; a call that
+//       names a conversation starts when the ledger has stored all commits of the conversation, so that neither an
+//       answer nor a refusal reports what a crash would lose
+//   O6  anonymous conversations are kept while their states can be found by tokens, within limits
 #pragma once
 
 #include <condition_variable>
@@ -37,46 +37,46 @@
 
 namespace verbatim::server {
 
-// A request in token ids, before the engine's thread makes sequences of them.
+// A request in token ids, before the engine's thread creates sequences of it.
 struct HostRequest {
-    std::optional<std::string> conversation_id;  // none: it is forgotten when it ends
-    bool id_is_hint = false;  // a conversation that has a writer is not written to, rather than refused
+    std::optional<std::string> conversation_id;  // none: the conversation is deleted when the request ends
+    bool id_is_hint = false;  // if the conversation has a writer, the request runs outside it instead of being refused
     CacheSalt salt;
     std::vector<TokenId> prompt;       // the whole conversation
-    std::vector<int64_t> checkpoints;  // places in it whose states are kept for histories that turn off; ascending
+    std::vector<int64_t> checkpoints;  // positions whose states are kept for diverging histories; ascending
     int64_t max_tokens = 0;
     SamplingParams sampling;
     std::optional<uint64_t> seed;
     std::vector<TokenId> stop_tokens;
     bool use_cache = true;
-    std::optional<int32_t> num_log_probs;  // of every token its own, and so many likeliest ones
-    std::vector<std::string> stop;         // texts: the turn ends with the token that completes one
-    // Of a conversation. Refused unless its head is this one, or its version.
+    std::optional<int32_t> num_log_probs;  // of every sampled token, and of this many most likely ones
+    std::vector<std::string> stop;         // the turn ends with the token that completes one of these texts
+    // For a conversation. The request is refused unless this is the conversation's head, or its version.
     std::optional<std::string> parent_head;
     std::optional<Version> version;
     std::optional<TurnClaim> claim;
     AskedMessages messages;
-    std::string answer_id;  // that its client reads; who finds the conversation busy is told it
+    std::string answer_id;  // the client-visible id; the error for a busy conversation contains it
 };
 
-// What becomes of a request: taken in, a token, the end. A refusal or a failure of the executor is an end too.
+// A request's progress: accepted, a token, the end. A refusal and a failure of the executor are ends too.
 struct HostUpdate {
     enum class Kind : uint8_t { kAccepted, kToken, kFinished, kRefused, kFailed, kNotKept };
     Kind kind = Kind::kAccepted;
-    bool in_conversation = false;       // kAccepted: the one that was asked for
-    AnswerPtr recorded;                 // kAccepted: it was answered before, and is told again
+    bool in_conversation = false;       // kAccepted: the requested one
+    AnswerPtr recorded;                 // kAccepted: the recorded answer of an earlier equal request
     TokenId token = 0;                  // kToken
-    std::optional<LogProbs> log_probs;  // kToken, where they were asked for
+    std::optional<LogProbs> log_probs;  // kToken, if requested
     std::optional<EngineEvent> end;     // kFinished
     std::optional<Refusal> refusal;     // kRefused
-    std::string head;                   // kFinished, of a conversation's turn: what it has committed
+    std::string head;                   // kFinished, for a conversation's turn: the committed head
     std::string failure;                // kFailed, kNotKept: the ledger cannot be written
 };
 
 enum class Ticket : int64_t {};
 
-// Who computes. `logits`: the row that a slot drew from in the last step, before penalties and temperature; null:
-// nobody can see them. Borrowed.
+// The executor and its logits. `logits`: the row that a slot sampled from in the last step, before penalties and
+// temperature; null: logits are not available. Borrowed.
 struct HostExecutor {
     Executor* executor = nullptr;
     std::function<std::span<const float>(SequenceSlot)> logits;
@@ -84,27 +84,27 @@ struct HostExecutor {
 
 struct EngineHostConfig {
     size_t max_requests = 256;                          // running: the scheduler's max_num_sequences
-    size_t max_queue_requests = 4096;                   // waiting, beside max_requests that are in
-    int64_t max_queue_tokens = int64_t{16} << 20;       // of waiting prompts; where none waits, one may have more
-    std::function<Result<HostExecutor>()> replacement;  // for an executor that failed; null: there is none
-    // What nobody has named is kept for as long as its states are, where they are found by their tokens
-    // (LookupMode::kPrefix): so many turns, of so many tokens together.
+    size_t max_queue_requests = 4096;                   // waiting, in addition to max_requests
+    int64_t max_queue_tokens = int64_t{16} << 20;       // of waiting prompts; a prompt may exceed it if no other waits
+    std::function<Result<HostExecutor>()> replacement;  // for an executor that failed; null: none
+    // Limits of anonymous conversations, which are kept while their states can be found by tokens
+    // (LookupMode::kPrefix): the number of turns, and their tokens together.
     size_t max_unnamed = 1024;
     int64_t max_unnamed_tokens = int64_t{16} << 20;
-    ConversationLedger* ledger = nullptr;        // open, and the engine has its conversations; null: one in memory
-    const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, like the ledger
+    ConversationLedger* ledger = nullptr;        // open, and loaded into the engine; null: conversations in memory
+    const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, as is the ledger
 };
 
-// What there is to see of the engine after a step.
+// A snapshot of the engine's counters after a step.
 struct HostView {
     EngineStats stats;
     int64_t num_running = 0;
     int64_t num_waiting = 0;
-    int64_t num_running_tokens = 0;  // of the prompts of those that run
-    int64_t num_waiting_tokens = 0;  // of the prompts of those that wait
+    int64_t num_running_tokens = 0;  // prompt tokens of running requests
+    int64_t num_waiting_tokens = 0;  // prompt tokens of waiting requests
     int64_t num_heads = 0;
-    int64_t num_conversations = 0;  // that are kept
-    int64_t num_commits = 0;        // that are kept, and those that no conversation has
+    int64_t num_conversations = 0;  // stored
+    int64_t num_commits = 0;        // stored ones, and those outside conversations
     int64_t num_blocks = 0;
     int64_t num_used_blocks = 0;
     int64_t num_state_rows = 0;
@@ -115,61 +115,61 @@ struct HostView {
 
 class EngineHost {
 public:
-    // Called on the engine's thread, or the ledger's: hands the update on and returns.
+    // Called on the engine's thread, or the ledger's: must pass the update on and return.
     using Sink = std::function<void(HostUpdate)>;
     struct Job {
         HostRequest request;
         Sink sink;
     };
 
-    // Borrows the engine, and calls it until the destructor has returned.
+    // Borrows the engine, and uses it until the destructor has returned.
     EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig config);
     EngineHost(const EngineHost&) = delete;
     EngineHost& operator=(const EngineHost&) = delete;
-    ~EngineHost();  // aborts what runs
+    ~EngineHost();  // aborts running requests
 
-    // From any thread. All of them or none: empty when there is no room, or when the executor has failed.
+    // Thread-safe. Accepts all or none: empty when there is no room, or when the executor has failed.
     std::optional<std::vector<Ticket>> submit(std::vector<Job> jobs);
     std::optional<Ticket> submit(HostRequest request, Sink sink);
-    // Ends the turn without a commit; its last update comes still. Nothing happens when it is over.
+    // Ends the turn without a commit; its last update still follows. Does nothing after the turn's end.
     void abort(Ticket ticket);
 
-    // What clients do with conversations beside turns; `told` is called as a sink is. False when there is no room.
+    // Calls on conversations other than turns; `told` is called on a sink's thread. False when there is no room.
     bool ask(ConversationCall call, std::function<void(ConversationReply)> told);
 
     [[nodiscard]] ConversationLedger& ledger() const { return *ledger_; }
     [[nodiscard]] bool shows_logits() const { return shows_logits_; }
-    // Requests that can be in at a time.
+    // Maximum number of requests, running and waiting.
     [[nodiscard]] size_t capacity() const { return config_.max_requests + config_.max_queue_requests; }
     [[nodiscard]] size_t num_requests() const;
     [[nodiscard]] int64_t num_aborts() const;  // calls of abort() so far
     [[nodiscard]] HostView view() const;
-    // Empty while the engine works; what the executor said when it failed.
+    // The error of the failed executor; empty while the engine works.
     [[nodiscard]] std::string failure() const;
 
 private:
     struct Command {
         Ticket ticket{};
-        std::optional<HostRequest> request;  // none: abort, or
+        std::optional<HostRequest> request;  // none: abort, or a conversation call
         Sink sink;
         std::optional<ConversationCall> call;
         std::function<void(ConversationReply)> told;
-        std::string problem;  // of the ledger, which it waited for
+        std::string problem;  // the error of the ledger that it waited for
     };
     struct Live {
         Ticket ticket{};
         Sink sink;
         ConversationKey key;
-        bool is_unnamed = false;  // nobody will ask for the conversation
+        bool is_unnamed = false;  // the conversation has no name that a client can use
         std::string answer_id;
         TurnNotes notes;
         std::vector<std::string> stop;
         std::optional<StopFinder> stop_finder;
         int64_t num_prompt_tokens = 0;
         std::optional<int32_t> num_log_probs;
-        std::deque<LogProbs> log_probs;  // of tokens that are not told yet
+        std::deque<LogProbs> log_probs;  // of tokens that are not sent yet
         std::vector<TokenId> told;
-        size_t num_repeated = 0;  // of `told`, by the second try
+        size_t num_repeated = 0;  // tokens repeated by the second try
         bool is_second_try = false;
     };
 
@@ -204,29 +204,29 @@ private:
     ConversationLedger* ledger_;
     const bool shows_logits_;
 
-    mutable std::mutex mutex_;  // of these
+    mutable std::mutex mutex_;  // guards the following
     std::condition_variable changed_;
     std::vector<Command> commands_;
     size_t num_requests_ = 0;
     int64_t num_prompt_tokens_ = 0;
     int64_t num_aborts_ = 0;
-    size_t num_waiting_calls_ = 0;  // for the ledger
+    size_t num_waiting_calls_ = 0;  // waiting for the ledger
     int64_t next_ticket_ = 0;
     bool stopping_ = false;
     std::string failure_;
     HostView view_;
 
-    // Of the engine's thread.
+    // Used on the engine's thread only.
     HostExecutor executor_;
     StepResult result_;
     std::unordered_map<RequestId, Live> live_;
     std::unordered_map<Ticket, RequestId> requests_;
-    std::unordered_map<Ticket, bool> waiting_;  // for the ledger; true: aborted meanwhile
+    std::unordered_map<Ticket, bool> waiting_;  // for the ledger; true: aborted while waiting
     struct Unnamed {
         ConversationKey key;
         int64_t num_tokens = 0;
     };
-    std::deque<Unnamed> unnamed_;  // those first that were not looked at for longest
+    std::deque<Unnamed> unnamed_;  // least recently used first
     int64_t num_unnamed_tokens_ = 0;
     int64_t num_unnamed_commits_ = 0;
     int64_t num_replaced_executors_ = 0;

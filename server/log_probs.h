@@ -1,5 +1,5 @@
-// server/log_probs.h: owns the way from a row of logits to log probabilities. For people to look at: nothing is drawn
-// by them.
+// server/log_probs.h: owns the computation of log probabilities from a row of logits. For display: sampling does not
+// use them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct TokenLogProb {
     friend bool operator==(const TokenLogProb&, const TokenLogProb&) = default;
 };
 
-// Of one drawn token, and of the likeliest ones in its place: largest first, equal ones by id.
+// For one sampled token, and for the most likely ones in its place: largest first, equal ones by id.
 struct LogProbs {
     TokenLogProb drawn;
     std::vector<TokenLogProb> top;

@@ -1,4 +1,4 @@
-// server/room.h: owns what one request may have of a model and of the memory that its engine was given.
+// server/room.h: owns the limits of one request from a model and from the memory of its engine.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,11 @@
 
 namespace verbatim::server {
 
-// Tokens of a prompt and its answer together: `positions` of the model, or fewer where the empty cache holds fewer
-// beside the copy of an attached tail. 0: it holds none.
+// Maximum tokens of a prompt and its answer together: the model's `positions`, or fewer where the empty cache holds
+// fewer next to the copy of an attached tail. 0: it holds none.
 [[nodiscard]] int64_t served_length(const CacheConfig& cache, int64_t positions);
 
-// What a start says of its memory: what the cache holds, that requests are shorter than the model takes, that nothing
-// can be reused.
+// The startup messages about memory: the cache's capacity, a limit below the model's, and that nothing can be reused.
 [[nodiscard]] std::vector<std::string> room_lines(const CacheConfig& cache, int64_t positions);
 
 }  // namespace verbatim::server

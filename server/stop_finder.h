@@ -1,4 +1,4 @@
-// server/stop_finder.h: owns finding where a stop text ends an answer, token by token.
+// server/stop_finder.h: owns finding the stop text that ends an answer, token by token.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ public:
     StopFinder(const text::Tokenizer& tokenizer, std::vector<std::string> stops)
         : decoder_(tokenizer, /*skip_special=*/true), stops_(std::move(stops)) {}
 
-    // True when the token completes a stop text. What comes behind it counts nothing.
+    // True when the token completes a stop text. Bytes after it are ignored.
     bool add(TokenId token) {
         if (stops_.stopped()) return false;
         ++place_.num_text_tokens;

@@ -17,10 +17,10 @@ namespace verbatim::server {
 struct Usage {
     int64_t prompt_tokens = 0;
     int64_t completion_tokens = 0;  // of all choices
-    int64_t cached_tokens = 0;      // of the prompt, by the first choice
+    int64_t cached_tokens = 0;      // of the prompt, in the first choice
 };
 
-// What all parts of one answer have in common.
+// Common to all parts of one answer.
 struct AnswerFrame {
     ApiKind kind = ApiKind::kChat;
     std::string id;
@@ -29,24 +29,24 @@ struct AnswerFrame {
     int64_t created = 0;  // seconds since 1970
 };
 
-// A part of a choice, or all of it.
+// A part of a choice, or a whole choice.
 struct ChoicePart {
     int64_t index = 0;
     std::string text;
-    std::vector<LogProbs> log_probs;  // of the tokens that came with it
+    std::vector<LogProbs> log_probs;  // of the tokens in this part
     bool shows_log_probs = false;
     int64_t text_offset = 0;             // of its first token (completions)
     std::optional<FinishReason> finish;  // the last part
-    std::string head;                    // with the finish: what the conversation has committed
-    std::optional<Usage> usage;          // of the choice so far, where it is wanted in every chunk
+    std::string head;                    // with the finish: the committed head of the conversation
+    std::optional<Usage> usage;          // of the choice so far, when every chunk reports usage
 };
 
-// As clients get it; what is no UTF-8 becomes U+FFFD.
+// The JSON text sent to clients; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string written_answer(const Json& json);
 [[nodiscard]] const char* finish_name(FinishReason reason);   // "stop", "length"
 [[nodiscard]] int64_t num_characters(std::string_view text);  // of UTF-8
 
-// Writes answers. Borrows the tokenizer: for the texts of single tokens.
+// Writes answers. Borrows the tokenizer, for the texts of single tokens.
 class AnswerWriter {
 public:
     AnswerWriter(AnswerFrame frame, const text::Tokenizer& tokenizer);
@@ -54,13 +54,13 @@ public:
     void rename(std::string id, int64_t created);
 
     [[nodiscard]] Json whole(const std::vector<ChoicePart>& choices, const Usage& usage) const;
-    [[nodiscard]] Json role_chunk(const ChoicePart& part) const;  // the first one of a chat's choice
+    [[nodiscard]] Json role_chunk(const ChoicePart& part) const;  // the first chunk of a chat's choice
     [[nodiscard]] Json chunk(const ChoicePart& part) const;
     [[nodiscard]] Json usage_chunk(const Usage& usage) const;
-    // chunk() as it is written. There is one for every token: a text alone is written without a Json.
+    // The text of chunk(). It runs once per token: a part with text alone is written without a Json.
     [[nodiscard]] std::string written_chunk(const ChoicePart& part) const;
 
-    // The text of one token alone, U+FFFD for what is no character by itself; empty for an id without a token.
+    // The text of a single token, U+FFFD for an incomplete character; empty for an id without a token.
     [[nodiscard]] std::string token_text(TokenId token) const;
 
 private:
@@ -73,7 +73,7 @@ private:
     [[nodiscard]] Json chat_token(const TokenLogProb& token) const;
 
     AnswerFrame frame_;
-    std::string chunk_begin_;  // of every chunk: its frame
+    std::string chunk_begin_;  // shared by every chunk: its frame
     const text::Tokenizer* tokenizer_;
 };
 

@@ -1,7 +1,7 @@
-// server/http/api.h: owns what the HTTP interface says and understands, as values: requests read from JSON, answers
-// and errors written to it. No sockets.
+// server/http/api.h: owns the HTTP interface as values: requests parsed from JSON, answers and errors written to it. No
+// sockets.
 //
-//   A1  a field that would change the answer and is not served is refused by its name, never passed over
+//   A1  an unsupported field that would change the answer is refused by name, never ignored
 //   A2  names that clients choose (conversations, salts) have no control characters
 #pragma once
 
@@ -25,7 +25,7 @@ using text::Json;
 struct ApiError {
     int status = 400;
     std::string message;
-    std::string param;  // the field, if one is at fault
+    std::string param;  // the field at fault, if any
     std::string code;
     [[nodiscard]] std::string type() const;
     [[nodiscard]] Json envelope() const;
@@ -35,18 +35,18 @@ using ApiResult = tl::expected<T, ApiError>;
 
 [[nodiscard]] ApiError api_error(const Refusal& refusal);
 
-inline constexpr size_t kMaxIdBytes = 256;  // of a name that a client chooses
+inline constexpr size_t kMaxIdBytes = 256;  // of a client-chosen name
 
 enum class ApiKind : uint8_t { kChat, kCompletion };
-[[nodiscard]] const char* input_field(ApiKind kind);  // what it goes on from: messages, prompt
+[[nodiscard]] const char* input_field(ApiKind kind);  // the input field: messages, prompt
 
-// How a rendered chat ends: with the beginning of the assistant's answer, inside of the last message, or behind it.
+// The end of a rendered chat: the start of the assistant's answer, inside the last message, or after it.
 enum class ChatEnd : uint8_t { kAnswer, kContinued, kNothing };
 
-// What clients call the model.
+// The names under which clients may request the model.
 struct ModelNames {
-    std::vector<std::string> all;  // the first one is in answers
-    bool takes_any = false;        // whatever a client calls it
+    std::vector<std::string> all;  // the first one is reported in answers
+    bool takes_any = false;        // any name is accepted
     [[nodiscard]] const std::string& first() const { return all.front(); }
     [[nodiscard]] bool contains(std::string_view name) const;
 };
@@ -59,12 +59,12 @@ struct GenerateRequest {
     std::string prompt;               // of a completion, or
     std::vector<TokenId> prompt_ids;  // its tokens
     bool prompt_is_ids = false;
-    int32_t vocab_size = 0;                       // of the model: each of prompt_ids is below it
-    std::optional<std::string> conversation_id;   // of the body or its metadata
-    std::optional<std::string> prompt_cache_key;  // the last hint of which conversation it is
+    int32_t vocab_size = 0;                       // of the model: bounds prompt_ids
+    std::optional<std::string> conversation_id;   // from the body or its metadata
+    std::optional<std::string> prompt_cache_key;  // the weakest hint for the conversation
     std::optional<std::string> cache_salt;
     int64_t num_choices = 1;
-    std::optional<int32_t> num_log_probs;  // of every token its own, and so many likeliest ones
+    std::optional<int32_t> num_log_probs;  // of every sampled token, and of this many most likely ones
     std::optional<int64_t> max_tokens;
     SamplingParams sampling;
     std::optional<uint64_t> seed;
@@ -73,11 +73,11 @@ struct GenerateRequest {
     bool use_cache = true;
     bool stream = false;
     bool include_usage = false;
-    bool continuous_usage = false;  // in every chunk
-    bool suffix_only = false;       // what goes on from what the conversation has committed
+    bool continuous_usage = false;  // usage in every chunk
+    bool suffix_only = false;       // the prompt continues the committed tokens of the conversation
     std::optional<std::string> turn_id;
     std::optional<std::string> parent_head;
-    Digest content;  // with a turn_id: of what is asked, whichever way it is to be told
+    Digest content;  // with a turn_id: of the request's content, independent of the answer's format
 };
 
 // Errors have the status and the field. Token ids of a request are below `vocab_size`, the rows of the model; its
@@ -85,11 +85,11 @@ struct GenerateRequest {
 [[nodiscard]] ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body,
                                                                 const ModelNames& model, int32_t vocab_size);
 
-// POST /tokenize, as vLLM has it: a text or messages.
+// POST /tokenize, compatible with vLLM: a text or messages.
 struct TokenizeRequest {
     std::optional<std::string> prompt;
     std::vector<std::string> messages;
-    bool add_special_tokens = true;  // of a prompt
+    bool add_special_tokens = true;  // for a prompt
     ChatEnd chat_end = ChatEnd::kAnswer;
 };
 [[nodiscard]] ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ModelNames& model);
@@ -97,7 +97,7 @@ struct TokenizeRequest {
 [[nodiscard]] ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const ModelNames& model,
                                                                        int32_t vocab_size);
 
-// Whether a client may call a conversation so, or a salt (A2).
+// Whether the text is valid as a client's name of a conversation or a salt (A2).
 [[nodiscard]] bool is_identifier(std::string_view text);
 
 }  // namespace verbatim::server

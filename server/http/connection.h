@@ -1,8 +1,8 @@
-// server/http/connection.h: owns one client's socket: requests read from it and answers written to it, each within its
-// time and size. Used where Asio's and Beast's names are at home.
+// server/http/connection.h: owns one client's socket: reads requests and writes answers, within limits of time and
+// size. Only for sources that use Asio and Beast.
 #pragma once
 
-// Asio's awaitable of this version uses std::exchange without including it.
+// This version of Asio's awaitable uses std::exchange without including it.
 #include <utility>
 
 #include <boost/asio.hpp>
@@ -29,40 +29,40 @@ using Response = http::response<http::string_body>;
 
 class Connection {
 public:
-    // The config is borrowed, and so is the count of the bytes that the bodies of all connections hold.
+    // Borrows the config, and the count of the bytes in the bodies of all connections.
     Connection(asio::ip::tcp::socket socket, const HttpConfig& config, uint64_t& num_body_bytes);
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
     ~Connection() { let_go_of_body(); }
 
-    // A request up to its body. False when there is none: the connection ended, or what came was refused. REQUIRES:
-    // nothing else runs.
+    // Reads a request up to its body. False: the connection ended, or the request was refused. REQUIRES: no other
+    // operation is running.
     asio::awaitable<bool> read_head();
-    // The last one. Its body is empty until read_body(), and behind let_go_of_body().
+    // The last request. Its body is empty until read_body(), and after let_go_of_body().
     [[nodiscard]] const Request& request() const { return parser_->get(); }
-    // What the page that asks may read answers as, in Access-Control-Allow-Origin; empty: it may not.
+    // The value of Access-Control-Allow-Origin for the requesting page; empty: the origin is not allowed.
     [[nodiscard]] std::string admitted_origin() const;
-    // A client may send a body, or is sending it.
+    // A client may still send a body, or is sending it.
     [[nodiscard]] bool awaits_body() const { return !parser_->is_done(); }
-    // False when it did not come whole, or was refused: more than max_bytes, or more than all of them may hold.
+    // False when the body was incomplete, or was refused: longer than max_bytes, or beyond the limit of all bodies.
     asio::awaitable<bool> read_body(uint64_t max_bytes);
-    // The request needs its text no more.
+    // Frees the body's text.
     void let_go_of_body();
-    // A request is refused without its body: what is said, then the end.
+    // Refuses a request without reading its body: sends the response, then closes.
     asio::awaitable<void> refuse_unread(Response said);
-    // False when the client does not take it.
+    // False when the client does not accept the response.
     asio::awaitable<bool> write(Response response);
     asio::awaitable<bool> write_head(http::response<http::empty_body> head);
-    // What of the bytes could not be sent at once; empty: all of them were, or the client is gone (is_lost()).
+    // Sends as much as possible at once and returns the rest; empty: all was sent, or the client is gone (is_lost()).
     [[nodiscard]] std::string send_chunk(std::string_view bytes);
     asio::awaitable<bool> write_rest(const std::string& bytes);
     [[nodiscard]] bool is_lost() const { return is_lost_; }
-    // Something of the answer to the last request may have been sent.
+    // A part of the answer to the last request may have been sent.
     [[nodiscard]] bool has_begun() const { return has_begun_; }
-    // False behind an answer without chunks: the connection's end is its end.
+    // False after an answer without chunks, which the connection's end delimits.
     asio::awaitable<bool> write_last_chunk();
 
-    // Calls `left` once when the client hangs up, until forget() or the end. Bytes that it sends ahead are not read.
+    // Calls `left` once when the client disconnects, until forget() or the end. Pipelined bytes are not read.
     template <typename Left>
     void watch(const std::shared_ptr<Connection>& self, Left left) {
         stream_.socket().async_wait(asio::ip::tcp::socket::wait_read, [self, left](boost::system::error_code problem) {
@@ -78,7 +78,7 @@ public:
     bool answering = false;
 
 private:
-    // The client has sent the next request already: whether it is there is looked at now and then.
+    // For a client that has pipelined its next request: polls whether it is still connected.
     template <typename Left>
     void watch_on(const std::shared_ptr<Connection>& self, Left left) {
         watch_timer_.expires_after(std::chrono::milliseconds(250));
@@ -98,13 +98,13 @@ private:
 
     const HttpConfig& config_;
     uint64_t& num_body_bytes_;
-    uint64_t num_held_ = 0;  // of them
+    uint64_t num_held_ = 0;  // of num_body_bytes, held by this connection
     std::optional<http::request_parser<http::string_body>> parser_;
     beast::tcp_stream stream_;
     beast::flat_buffer buffer_;
     asio::steady_timer watch_timer_;
-    std::string chunk_;       // the last one that was sent
-    bool is_chunked_ = true;  // the answer
+    std::string chunk_;       // the last one sent
+    bool is_chunked_ = true;  // the answer is sent in chunks
     bool is_lost_ = false;
     bool has_begun_ = false;
 };

@@ -1,5 +1,5 @@
-// server/http/conversations.h: owns what clients ask of a conversation beside turns, read from HTTP: its path, query
-// and body. No sockets.
+// server/http/conversations.h: owns the parsing of conversation calls other than turns from HTTP: path, query and body.
+// No sockets.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@ namespace verbatim::server {
 
 inline constexpr std::string_view kConversationsPath = "/v1/conversations/";
 
-// The methods that such a path takes, as `Allow` has them; empty: there is no such path.
+// The methods of a path, as in `Allow`; empty: no such path.
 [[nodiscard]] std::string_view conversation_methods(std::string_view path);
 
-// Of a part of a path or a query. Empty: a % that no two digits follow.
+// Decodes a part of a path or a query. Empty: a % without two hexadecimal digits.
 [[nodiscard]] std::optional<std::string> percent_decoded(std::string_view text);
 
-// GET or DELETE /v1/conversations/ID?cache_salt=S, POST /v1/conversations/ID/fork or /rewind. `target`: path and query;
-// the path begins with kConversationsPath and takes the method. Errors: a name, a field.
+// GET or DELETE /v1/conversations/ID?cache_salt=S, POST /v1/conversations/ID/fork or /rewind. `target`: path and query.
+// REQUIRES: the path begins with kConversationsPath and accepts the method. Errors: an invalid name or field.
 [[nodiscard]] ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std::string_view target,
                                                                   std::string_view body,
                                                                   const std::optional<std::string>& tenant);

@@ -1,4 +1,4 @@
-// The endpoints that ask the engine: from a request to its turns, and from what these say to an answer.
+// The endpoints that use the engine: from a request to its turns, and from their updates to an answer.
 #include <fmt/format.h>
 
 #include <chrono>

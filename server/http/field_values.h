@@ -1,5 +1,5 @@
-// server/http/field_values.h: owns reading the values of JSON fields: what is taken for a number, a text or a list, and
-// the error of what is not.
+// server/http/field_values.h: owns the parsing of JSON fields' values (numbers, texts, lists) and the errors of invalid
+// ones.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,14 @@ namespace verbatim::server {
 // 400 invalid_value: "FIELD is VALUE, wanted WANTED".
 [[nodiscard]] ApiError wrong_field(const std::string& field, const Json& value, std::string_view wanted);
 
-// A float without a fraction is a whole number: JSON has one kind of number.
+// Accepts a float without a fraction: JSON has one kind of number.
 [[nodiscard]] ApiResult<int64_t> whole_number(const std::string& field, const Json& value, int64_t least,
                                               int64_t most = std::numeric_limits<int64_t>::max());
 [[nodiscard]] ApiResult<float> number(const std::string& field, const Json& value, double least, double most);
 [[nodiscard]] ApiResult<bool> truth(const std::string& field, const Json& value);
-// A name that a client chooses (server/http/api.h A2).
+// A client-chosen name (server/http/api.h A2).
 [[nodiscard]] ApiResult<std::string> identifier(const std::string& field, const Json& value);
-// `wanted`: what the field is, for errors.
+// `wanted`: the field's description in errors.
 [[nodiscard]] ApiResult<std::vector<TokenId>> token_ids(const std::string& field, const Json& value, int32_t vocab_size,
                                                         std::string_view wanted);
 

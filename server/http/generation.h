@@ -1,8 +1,8 @@
-// server/http/generation.h: owns one request's answers as they come: its choices, how far each of them is, and what the
-// client is told of it. No sockets.
+// server/http/generation.h: owns one request's answer in progress: its choices, their state, and the data sent to the
+// client. No sockets.
 //
 //   G1  the texts of a stream's chunks, joined, are the unstreamed answer's, and so are the log probabilities
-//   G2  a stream's events end with [DONE] or with an error, and nothing follows
+//   G2  a stream's events end with [DONE] or with an error, and no event follows
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ public:
     // Borrows the tokenizer.
     Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame, int64_t num_prompt_tokens);
 
-    // What the engine says of a choice.
+    // Takes an update of a choice from the engine.
     void take(size_t choice, HostUpdate update);
 
     [[nodiscard]] const GenerateRequest& request() const { return request_; }
     [[nodiscard]] const AnswerFrame& frame() const { return writer_.frame(); }
-    // Every choice was taken in by the engine, or one of them was refused: error() says why.
+    // The engine has accepted every choice, or refused one: error() has the reason.
     [[nodiscard]] bool is_decided() const { return error_ || num_accepted_ == choices_.size(); }
     [[nodiscard]] bool is_over() const { return error_ || num_ended_ == choices_.size(); }
     [[nodiscard]] bool has_ended(size_t choice) const { return choices_[choice].ended; }
@@ -41,14 +41,14 @@ public:
     [[nodiscard]] int64_t num_tokens(size_t choice) const { return choices_[choice].num_tokens; }
     [[nodiscard]] FinishReason finish(size_t choice) const { return *choices_[choice].part.finish; }
     [[nodiscard]] bool is_long() const;  // whole() takes some time
-    // Whether the answer goes into the conversation that was asked for.
+    // Whether the answer is committed to the requested conversation.
     [[nodiscard]] bool is_in_conversation() const { return in_conversation_; }
-    // Of the conversation, when a turn was committed to it.
+    // The conversation's head, when a turn was committed to it.
     [[nodiscard]] const std::string& head() const { return choices_.front().part.head; }
 
     // The server-sent events since the last call. REQUIRES: is_decided(), no refusal.
     [[nodiscard]] std::string take_events();
-    [[nodiscard]] bool is_told() const { return end_told_; }  // the last of them was taken
+    [[nodiscard]] bool is_told() const { return end_told_; }  // the last event was taken
     // REQUIRES: is_over(), no error; take_events() was never called.
     [[nodiscard]] Json whole() const;
 
@@ -58,9 +58,9 @@ private:
             : decoder(tokenizer, /*skip_special=*/true), stops(stop) {}
         text::Decoder decoder;
         text::StopTexts stops;
-        ChoicePart part;  // what was not told yet
+        ChoicePart part;  // not sent yet
         int64_t num_tokens = 0;
-        int64_t num_characters = 0;  // of the tokens' own texts: of completions with log probabilities
+        int64_t num_characters = 0;  // of the single tokens' texts: for completions with log probabilities
         int64_t num_reused = 0;
         bool ended = false;
     };

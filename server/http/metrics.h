@@ -1,5 +1,5 @@
-// server/http/metrics.h: owns what is counted and timed for /metrics, in Prometheus' text format, under the names that
-// vLLM gives the same things.
+// server/http/metrics.h: owns the counters and timings of /metrics, in Prometheus' text format, under vLLM's names
+// where it has them.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace verbatim::server {
 
-// Counts of what is at most each of some bounds.
+// Cumulative counts per upper bound.
 class Histogram {
 public:
     explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
@@ -28,7 +28,7 @@ private:
     double sum_ = 0;
 };
 
-// What the thread of the sockets sees.
+// Counters of the sockets' thread.
 struct HttpMetrics {
     Histogram first_token{{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
                            1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560}};
@@ -38,10 +38,10 @@ struct HttpMetrics {
         {0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920}};
     std::map<std::string, int64_t> finished;  // choices, by finish_reason
     std::map<int, int64_t> responses;         // by status
-    int64_t num_clients_gone = 0;             // before their answer was whole
+    int64_t num_clients_gone = 0;             // before their answer was complete
     int64_t num_connections = 0;              // now
-    size_t num_prepared = 0;                  // requests that are being read and put into tokens now
-    uint64_t num_body_bytes = 0;              // now held, of long bodies
+    size_t num_prepared = 0;                  // requests being parsed or tokenized now
+    uint64_t num_body_bytes = 0;              // held now, of long bodies
 };
 
 // Seconds of one choice.
@@ -54,11 +54,11 @@ void observe(HttpMetrics& metrics, const ChoiceTimes& times);
 
 // The record that a server writes of its run.
 struct RecordView {
-    bool failed = false;  // it could not be written: it ends before the run does
+    bool failed = false;  // a write failed: the record ends before the run
     int64_t num_bytes = 0;
 };
 
-// `record`: none where the server writes none.
+// `record`: none if the server writes none.
 [[nodiscard]] std::string metrics_text(const HttpMetrics& http, const HostView& host,
                                        const std::optional<RecordView>& record, const std::string& model);
 

@@ -1,4 +1,4 @@
-// server/http/outcome.h: owns what becomes of work that throws: a 500 of its request.
+// server/http/outcome.h: owns the conversion of exceptions into a 500 of their request.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ inline ApiError server_failed(std::string_view why) {
     return {500, fmt::format("the server failed: {}", why), "", "internal_error"};
 }
 
-// What `work` says, or that it threw. T is an ApiResult, or an error that may be none.
+// The result of `work`, or the error for its exception. T is an ApiResult, or an optional error.
 template <typename T>
 T outcome_of(const std::function<T()>& work) {
     std::string why;

@@ -1,4 +1,4 @@
-// server/http/service.h: owns what the endpoints stand on: a model's text, its engine, and what they are called.
+// server/http/service.h: owns the services behind the endpoints: a model's text pipeline, its engine, and their names.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace verbatim::server {
 
-// All of it is borrowed, and outlives whoever serves.
+// Everything is borrowed, and outlives the endpoints.
 struct Service {
     const text::Tokenizer* tokenizer = nullptr;
     text::Chat* chat = nullptr;  // null: the model has no template; used on one thread only
@@ -28,44 +28,44 @@ struct Service {
     int32_t vocab_size = 0;
     std::vector<TokenId> stop_tokens;
     std::function<int64_t()> now;        // seconds since 1970
-    std::function<RecordView()> record;  // called on the thread of the sockets; null: no record is written
+    std::function<RecordView()> record;  // called on the sockets' thread; null: no record is written
 };
 
-// Which conversation a request belongs to, by what comes first: the body, its metadata, a header, prompt_cache_key.
+// The conversation of a request, by priority: the body, its metadata, a header, prompt_cache_key.
 struct ConversationHint {
     std::optional<std::string> id;
-    bool is_said = false;  // by the body or its metadata; what else there is may be shared by requests at one time
+    bool is_said = false;  // by the body or its metadata; simultaneous requests may share the weaker hints
 };
-// `header`: the value of a header, empty where there is none.
+// `header`: the value of a header, empty if absent.
 [[nodiscard]] ConversationHint conversation_of(const GenerateRequest& request,
                                                const std::function<std::string(std::string_view)>& header);
 
-// Errors: what is asked of a conversation that is not named.
+// Errors: fields that need a named conversation, without one.
 [[nodiscard]] std::optional<ApiError> conversation_problem(const GenerateRequest& request,
                                                            const ConversationHint& conversation);
 
-// What the ledger has for a request: its conversation, if there is one; whether it was answered before.
+// The ledger's data for a request: its conversation, if there is one, and an earlier answer.
 struct History {
     std::optional<ConversationView> conversation;
     bool is_answered = false;
 };
-// Out of a look at the conversation that a request names. Errors: a suffix of nothing, a turn_id that stands for
-// something else, a ledger that cannot be written.
+// From a lookup of the conversation that a request names. Errors: a suffix without a conversation, a turn_id of a
+// different request, a ledger that cannot be written.
 [[nodiscard]] ApiResult<History> history_of(const GenerateRequest& request, const std::string& conversation_id,
                                             Look look);
 
-// The tokens that a request asks the engine to go on from; none when it is answered.
+// The tokens of a request's prompt; none when the request is answered from the ledger.
 struct Prompt {
     std::vector<TokenId> ids;
     AskedMessages messages;
-    std::optional<Version> version;  // of the conversation that a suffix goes on from
+    std::optional<Version> version;  // of the conversation that a suffix continues
 };
-// Takes the request's messages. Errors: the template's, ids that are none, nothing at all.
+// Consumes the request's messages. Errors: the template's, invalid ids, an empty prompt.
 [[nodiscard]] ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, const History& history,
                                           text::WordCache& cache);
 
-// For the engine, one for each choice. The first one's answer goes into the conversation. Errors: the prompt and the
-// answer do not fit the model; nobody can see the logits.
+// The engine's requests, one for each choice. The first one's answer is committed to the conversation. Errors: the
+// prompt and the answer do not fit the model; logits are requested and not available.
 [[nodiscard]] ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
                                                                 const ConversationHint& conversation,
                                                                 const CacheSalt& salt, Prompt prompt);

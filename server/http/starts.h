@@ -1,8 +1,8 @@
-// server/http/starts.h: owns when requests begin: some at a time, so that many that come at once hold nobody up. Used
-// where Asio's names are at home.
+// server/http/starts.h: owns when requests start: a few at a time, so that a burst does not delay other connections.
+// Only for sources that use Asio.
 //
-//   S1  between two looks at the sockets at most kMaxStarted begin; the others wait, in their order
-//   S2  nobody waits while fewer have begun
+//   S1  at most kMaxStarted requests start per poll of the sockets; the rest wait, in order
+//   S2  below that limit no request waits
 #pragma once
 
 #include <utility>
@@ -21,7 +21,7 @@ class Starts {
 public:
     static constexpr size_t kMaxStarted = 8;
 
-    // Borrows the loop; all calls on its thread, while it runs.
+    // Borrows the loop; all calls are on its thread, while it runs.
     explicit Starts(boost::asio::io_context& loop) : loop_(loop) {}
     Starts(const Starts&) = delete;
     Starts& operator=(const Starts&) = delete;
@@ -38,8 +38,8 @@ private:
 
     boost::asio::io_context& loop_;
     std::deque<std::shared_ptr<Waiting>> waiting_;
-    size_t num_started_ = 0;   // since the last look
-    bool is_looking_ = false;  // start_some() is on its way
+    size_t num_started_ = 0;   // since the last poll
+    bool is_looking_ = false;  // start_some() is posted
 };
 
 }  // namespace verbatim::server

@@ -1,5 +1,5 @@
-// server/http/usual_values.h: owns the fields that are served with the values alone by which clients say "as usual", in
-// the words of OpenAI's, vLLM's and llama.cpp's interfaces.
+// server/http/usual_values.h: owns the fields that are accepted only with their default values, in the spellings of
+// OpenAI's, vLLM's and llama.cpp's interfaces.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace verbatim::server {
 
-// Empty: the value changes nothing. 400 unsupported_value names the values that do so, 400 unsupported_parameter a
-// field that is not known at all.
+// Empty: the value changes nothing. 400 unsupported_value lists the accepted values, 400 unsupported_parameter names an
+// unknown field.
 [[nodiscard]] std::optional<ApiError> problem_of_usual_value(ApiKind kind, const std::string& field, const Json& value);
 
 }  // namespace verbatim::server

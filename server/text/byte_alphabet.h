@@ -1,6 +1,6 @@
-// server/text/byte_alphabet.h: owns the characters that byte-level vocabularies write bytes as.
+// server/text/byte_alphabet.h: owns the characters that stand for bytes in byte-level vocabularies.
 //
-// Printable bytes of Latin-1 are themselves, the others follow from U+0100 on (GPT-2's encoder, Radford et al. 2019).
+// Printable bytes of Latin-1 are themselves, the rest follow from U+0100 on (GPT-2's encoder, Radford et al. 2019).
 #pragma once
 
 #include <optional>

@@ -21,18 +21,18 @@ struct BytePairMerge {
     TokenId whole = 0;
 };
 
-// Short words and their tokens, each in its one place: what was there before goes. For one thread.
+// Caches short words' tokens; direct-mapped: a new entry replaces the old one. For one thread.
 class WordCache {
 public:
     static constexpr size_t kMaxBytes = 16;
     static constexpr size_t kMaxTokens = 8;
     struct Entry {
         std::array<uint64_t, 2> word{};
-        uint8_t num_bytes = 0;  // 0: nothing is here
+        uint8_t num_bytes = 0;  // 0: empty
         uint8_t num_tokens = 0;
         std::array<TokenId, kMaxTokens> tokens{};
     };
-    // Where `word` is or would be. REQUIRES: 1 to kMaxBytes bytes.
+    // The place of `word`. REQUIRES: 1 to kMaxBytes bytes.
     Entry& entry_of(std::string_view word);
     [[nodiscard]] static bool holds(const Entry& entry, std::string_view word);
     static void put(Entry& entry, std::string_view word, const TokenId* tokens, size_t num_tokens);
@@ -44,7 +44,7 @@ private:
 
 class BytePairs {
 public:
-    // A single byte's token by byte; merges by rank; words that are tokens whatever the merges say (may be empty).
+    // The token of each single byte; merges by rank; words that are tokens regardless of the merges (may be empty).
     struct Tables {
         std::array<TokenId, 256> bytes{};
         std::vector<BytePairMerge> merges;

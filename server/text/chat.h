@@ -1,7 +1,7 @@
-// server/text/chat.h: owns the way from a conversation's messages to the tokens of a prompt.
+// server/text/chat.h: owns the conversion of a conversation's messages to the tokens of a prompt.
 //
-//   K1  no message becomes a special token (server/text/user_text.h)
-//   K2  the same messages, time, options and tokens so far give the same tokens
+//   K1  no message's text becomes a special token (server/text/user_text.h)
+//   K2  the same messages, time, options and known tokens give the same tokens
 #pragma once
 
 #include <cstdint>
@@ -20,25 +20,25 @@
 
 namespace verbatim::text {
 
-// What a checkpoint's folder says about its template.
+// The template in a checkpoint's folder.
 struct ChatTemplateSource {
     std::string source;
     nlohmann::json variables;  // bos_token and the like
 };
 
-// `file`, or where it is empty chat_template.jinja, else chat_template of tokenizer_config.json. Empty: there is none.
+// `file`, or if it is empty chat_template.jinja, else chat_template of tokenizer_config.json. Empty: no template.
 Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder,
                                                              const std::filesystem::path& file = {});
 
 struct TemplateInput {
     Json messages;  // a list of objects
     bool add_generation_prompt = false;
-    bool continue_final_message = false;  // the text ends with the last one's content, which is a text
+    bool continue_final_message = false;  // the text ends with the last message's content, which is a text
     Json tools;                           // a list, or null
     int64_t now = 0;                      // seconds since 1970
 };
 
-// The same with its messages as they are written (server/text/written_json.h).
+// The same with its messages as JSON texts (server/text/written_json.h).
 struct WrittenChat {
     std::string messages;
     bool add_generation_prompt = false;
@@ -55,11 +55,11 @@ struct RenderedChat {
 // For one thread.
 class Chat {
 public:
-    // `file`: a template in the place of the folder's. Errors: no template, a template that does not compile.
+    // `file`: replaces the folder's template. Errors: no template, a template that does not compile.
     static Result<Chat> load(const std::filesystem::path& folder, const Tokenizer& tokenizer, TemplateProgram program,
                              TemplateLimits limits = {}, const std::filesystem::path& file = {});
-    // Errors: what the template says, its limits, messages that are none. `known`: the conversation's tokens so far;
-    // where the rendered text is theirs, they are its tokens.
+    // Errors: the template's, its limits, invalid messages. `known`: the conversation's tokens so far; where the
+    // rendered text equals theirs, they are its tokens.
     Rendered<RenderedChat> render(const TemplateInput& request, WordCache& cache, std::span<const TokenId> known = {});
     // The ids alone.
     Rendered<std::vector<TokenId>> encode(WrittenChat chat, WordCache& cache, std::span<const TokenId> known = {});
@@ -76,8 +76,8 @@ private:
     std::vector<char32_t> pivots_;
 };
 
-// {"messages": .., "add_generation_prompt": .., "continue_final_message": .., "tools": .., "now": ..}, and nothing
-// else. Errors name the member.
+// {"messages": .., "add_generation_prompt": .., "continue_final_message": .., "tools": .., "now": ..}, and no other
+// member. Errors name the member.
 Result<TemplateInput> parse_template_input(const Json& object);
 
 }  // namespace verbatim::text

@@ -1,7 +1,7 @@
 // server/text/composition.h: owns the normal form NFC of Unicode (UAX #15).
 //
 //   N1  nfc(nfc(x)) == nfc(x)
-//   N2  only runs of characters that composing could change are taken apart, each with the character before it
+//   N2  only runs of characters that composing could change are decomposed, each with the character before it
 #pragma once
 
 #include <string>

@@ -1,9 +1,9 @@
-// server/text/known_ids.h: owns finding the tokens of a conversation again in its text: where the text is equal it is
-// compared and not encoded.
+// server/text/known_ids.h: owns matching the known tokens of a conversation with its text: equal text is compared
+// instead of encoded.
 //
-//   Q1  ids that are taken decode to the text that they are taken for (D3: bytes that are no text to U+FFFD, as the
-//       client has seen them), and are special where the text is
-//   Q2  what was committed and is found whole is followed by the encoding of what comes after it, as a suffix is
+//   Q1  reused ids decode to the text that they replace (D3: invalid bytes as U+FFFD, as the client saw them), and are
+//       special where the text is
+//   Q2  after a complete match of the committed tokens, the rest is encoded by itself, like a suffix
 #pragma once
 
 #include <cstddef>
@@ -20,17 +20,17 @@ class Tokenizer;
 
 class KnownIds {
 public:
-    KnownIds() = default;  // nothing is known
+    KnownIds() = default;  // no known tokens
     KnownIds(const Tokenizer& tokenizer, std::span<const TokenId> ids) : tokenizer_(&tokenizer), ids_(ids) {}
 
-    // The text up to the next special token: how many of its bytes the ids stand for that were appended; all, none, or
-    // those before the end of what is known.
+    // `text` is the text up to the next special token. Appends the matching ids and returns how many of its bytes they
+    // cover: all, none, or those before the end of the known tokens.
     size_t take_text(std::string_view text, std::vector<TokenId>& ids);
     void take_special(TokenId id);
     [[nodiscard]] size_t num_taken() const { return num_taken_; }  // ids
 
 private:
-    // So many ids, so many bytes of the text.
+    // Counts of ids and of the text's bytes.
     struct Taken {
         size_t count = 0;
         size_t end = 0;
@@ -39,7 +39,7 @@ private:
     [[nodiscard]] std::optional<Taken> take_decoded(std::string_view text) const;
     void forget() { ids_ = {}; }
     const Tokenizer* tokenizer_ = nullptr;
-    std::span<const TokenId> ids_;  // what is left
+    std::span<const TokenId> ids_;  // the rest
     size_t num_taken_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// server/text/split_regex.h: owns a tokenizer's regex, compiled, and finding its matches in text.
+// server/text/split_regex.h: owns a tokenizer's compiled regex, and finds its matches in text.
 //
-// Characters that no part of the regex tells apart are one class. The text becomes a byte per character, its class,
-// and PCRE2 sees bytes only: its own Unicode tables play no part, and every set is a bitmap.
-//   S1  matches are as by a backtracking search from left to right, and none is empty
+// Characters that no part of the regex distinguishes are one class. The text becomes one byte per character, its class,
+// and PCRE2 sees bytes only: PCRE2's Unicode tables are not used, and every set is a bitmap.
+//   S1  matches are those of a backtracking search from left to right, and none is empty
 //   S2  a search that costs more than a fixed multiple of the text is an error, not a hang
 #pragma once
 
@@ -24,7 +24,7 @@ public:
     // Errors: more than 64 sets, or more than 255 classes.
     static Result<CharacterClasses> of(const std::vector<CodePointSet>& sets);
     [[nodiscard]] uint8_t of(char32_t c) const { return pages_[page_of_[c / kPage] * kPage + c % kPage]; }
-    // [\x01\x07..]: the classes that `set`, one of those given, consists of.
+    // [\x01\x07..]: the classes of `set`, which is one of the given sets.
     [[nodiscard]] std::string bracket(int set) const;
 
 private:
@@ -34,7 +34,7 @@ private:
     std::vector<uint8_t> pages_;
 };
 
-// Where a piece of a text lies, in bytes.
+// A piece of a text, in bytes.
 struct TextRange {
     size_t begin = 0;
     size_t end = 0;
@@ -43,7 +43,7 @@ struct TextRange {
 
 class SplitRegex {
 public:
-    // Errors name what cannot be compiled; a regex that matches nothing at all (the empty text) is one.
+    // Errors name the part that cannot be compiled; a regex that matches the empty text is an error.
     static Result<SplitRegex> compile(const RegexParts& parts);
     ~SplitRegex();
     SplitRegex(SplitRegex&&) noexcept;

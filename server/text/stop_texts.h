@@ -1,6 +1,6 @@
-// server/text/stop_texts.h: owns ending a text before one of some texts, while it comes in pieces.
+// server/text/stop_texts.h: owns ending a streamed text before the first of some stop texts.
 //
-//   E1  what is let out never has to be taken back: the beginning of a stop text waits until it is certain
+//   E1  returned text is never taken back: a possible beginning of a stop text waits until it is decided
 //   E2  joined, it is the whole text cut before the stop text that is complete first; of several, the longest
 #pragma once
 
@@ -15,9 +15,9 @@ class StopTexts {
 public:
     StopTexts() = default;
     explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}  // REQUIRES: none is empty
-    // What is certain with `piece`. Nothing more comes out once stopped().
+    // The text that is final after `piece`. Empty after stopped().
     std::string add(std::string_view piece);
-    // What waited, when the text ends of itself.
+    // The waiting text, when the input ends.
     std::string finish();
     [[nodiscard]] bool stopped() const { return stopped_; }
 

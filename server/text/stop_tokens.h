@@ -1,4 +1,4 @@
-// server/text/stop_tokens.h: owns which tokens end an answer, by a checkpoint's folder.
+// server/text/stop_tokens.h: owns reading the tokens that end an answer from a checkpoint's folder.
 #pragma once
 
 #include <cstdint>

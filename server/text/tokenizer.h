@@ -1,8 +1,8 @@
-// server/text/tokenizer.h: owns the way from text to token ids and back.
+// server/text/tokenizer.h: owns the conversion of text to token ids and back.
 //
 //   T1  ids are those of the `tokenizers` library for the same tokenizer.json (tests/server/vectors)
 //   T2  with parse_special off, no text gives the id of a special token
-//   T3  encoding takes time in proportion to the text
+//   T3  encoding takes time proportional to the text
 #pragma once
 
 #include <array>
@@ -23,27 +23,27 @@
 
 namespace verbatim::text {
 
-// A token that is looked for in the text before anything else.
+// A token that is matched in the text before pre-tokenization.
 struct AddedToken {
     TokenId id = 0;
     std::string content;
-    bool special = false;     // control: never made from text whose special tokens are not wanted
-    bool normalized = false;  // looked for in the normalized text
+    bool special = false;     // control: not made from text unless special tokens are parsed
+    bool normalized = false;  // matched in the normalized text
 };
 
-// One regex of the pre-tokenizer, and which pieces go on.
+// One regex of the pre-tokenizer, and which pieces it keeps.
 struct SplitStep {
     SplitRegex regex;
     bool keep_matches = true;
     bool keep_gaps = true;
 };
 
-// What a tokenizer.json says (server/text/tokenizer_json.h reads it).
+// The contents of a tokenizer.json (server/text/tokenizer_json.h reads it).
 struct TokenizerConfig {
     std::vector<std::optional<std::string>> vocabulary;  // by id, as in the file: in the byte alphabet
     std::vector<BytePairMerge> merges;                   // by rank
-    bool ignore_merges = false;                          // a word that is in the vocabulary is its token
-    bool compose = false;                                // to NFC
+    bool ignore_merges = false;                          // a word in the vocabulary is one token
+    bool compose = false;                                // normalise to NFC
     std::vector<SplitStep> splits;
     std::vector<AddedToken> added;
     std::vector<TokenId> before;  // around every text
@@ -51,11 +51,11 @@ struct TokenizerConfig {
 };
 
 struct EncodeOptions {
-    bool add_special = true;    // the tokens that the tokenizer puts around every text, as BOS
-    bool parse_special = true;  // text that spells a special token is that token
+    bool add_special = true;    // the tokens that the tokenizer adds around every text, such as BOS
+    bool parse_special = true;  // text that spells a special token becomes that token
 };
 
-// Finds the longest of some strings that begins earliest.
+// Finds the leftmost-longest match of some strings.
 class StringFinder {
 public:
     StringFinder() : nodes_(1) {}
@@ -73,34 +73,34 @@ private:
         std::vector<std::pair<char, uint32_t>> next;
         int32_t value = -1;
     };
-    [[nodiscard]] uint32_t step(uint32_t node, char c) const;  // 0: nowhere
+    [[nodiscard]] uint32_t step(uint32_t node, char c) const;  // 0: no such node
     std::vector<Node> nodes_;
-    [[nodiscard]] size_t next_begin(std::string_view text, size_t from) const;  // or the end
+    [[nodiscard]] size_t next_begin(std::string_view text, size_t from) const;  // of a possible match; or the end
     std::array<bool, 256> begins_{};
-    std::string begin_bytes_;  // those of begins_, each once
+    std::string begin_bytes_;  // of begins_, each once
 };
 
 class Tokenizer {
 public:
     static Result<Tokenizer> make(TokenizerConfig config);
 
-    // Errors: text that is no UTF-8; a regex that costs too much. The cache is this tokenizer's alone. `known`: ids of
-    // which the text may begin with the text.
+    // Errors: text that is not UTF-8; a regex that costs too much. The cache belongs to this tokenizer. `known`: ids
+    // that the text may begin with.
     [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text, EncodeOptions options, WordCache& cache,
                                                       KnownIds known = {}) const;
-    // A rendered conversation. What spells a special token is one, unless a stand-in is part of it.
+    // Encodes a rendered conversation. Text that spells a special token becomes one, unless a stand-in is part of it.
     [[nodiscard]] Result<std::vector<TokenId>> encode_prompt(std::string_view rendered,
                                                              const std::vector<StandIn>& stand_ins, WordCache& cache,
                                                              KnownIds known = {}) const;
 
-    // Tokens have ids from 0 to num_ids() - 1. Some of these have no token, nor have ids beyond: a model's vocabulary
-    // may be padded. What is asked of an id without a token is answered as of an ordinary token without bytes.
+    // Tokens have ids from 0 to num_ids() - 1. Some ids may lack a token, and so do ids beyond (a model's vocabulary
+    // may be padded): they behave as ordinary tokens without bytes.
     [[nodiscard]] TokenId num_ids() const { return static_cast<TokenId>(bytes_.size()); }
     [[nodiscard]] bool has(TokenId id) const;
     [[nodiscard]] const std::string& bytes_of(TokenId id) const;  // of any id
     [[nodiscard]] bool is_special(TokenId id) const { return is_of(Kind::kSpecial, id); }
-    // Of the ids up to the first special one: with the bytes of how many the text begins, and how many bytes they are.
-    // Ends early, and says so, where the text goes on otherwise.
+    // Compares the text with the bytes of the ids up to the first special one: the number of matching ids and of their
+    // bytes, and whether it ended at a difference.
     struct Spelled {
         size_t count = 0;
         size_t end = 0;
@@ -114,11 +114,11 @@ private:
     [[nodiscard]] bool is_of(Kind kind, TokenId id) const {
         return id >= 0 && id < num_ids() && kind_[static_cast<size_t>(id)] == kind;
     }
-    // A token as it is compared with a text: in one piece where it is short.
+    // A token in a form for fast comparison with a text: one word if it is short.
     struct Spelling {
-        static constexpr uint64_t kIsLong = 9;      // look at bytes_
+        static constexpr uint64_t kIsLong = 9;      // compare with bytes_
         static constexpr uint64_t kIsSpecial = 10;  // not compared
-        uint64_t first = 0;                         // its bytes, and zeros
+        uint64_t first = 0;                         // its bytes, padded with zeros
         uint64_t size = 0;
     };
     [[nodiscard]] Spelling spelling_of(size_t id) const;

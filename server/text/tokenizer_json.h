@@ -2,7 +2,7 @@
 //
 //   J1  a closed list of components: normalizer NFC; pre-tokenizers Split (Isolated or Removed) and, last, ByteLevel;
 //       model BPE; post-processors TemplateProcessing and ByteLevel; decoder ByteLevel; a Sequence of each
-//   J2  whatever else would change an id is refused by its name; nothing is left out in silence
+//   J2  any other component that would change an id is refused by name; none is silently ignored
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace verbatim::text {
 
-// The tokenizer of a checkpoint's folder.
+// Loads the tokenizer of a checkpoint's folder.
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 // `source` names the file in errors.

@@ -1,7 +1,7 @@
 // server/text/unicode.h: owns sets of characters and the properties that regexes name.
 //
 //   C1  ranges are ascending, neither overlap nor touch, and lie in 0..10FFFF
-//   C2  properties are those of one pinned version (server/text/unicode_tables.h), not of an installed library
+//   C2  properties are those of one pinned version (server/text/unicode_tables.h), independent of installed libraries
 #pragma once
 
 #include <optional>
@@ -34,10 +34,10 @@ private:
 
 // Characters whose general category is `name` ("Lu") or begins with it ("L"). Empty for any other name.
 std::optional<CodePointSet> general_category(std::string_view name);
-// What \s matches: the property White_Space.
+// The set of \s: the property White_Space.
 const CodePointSet& white_space();
 
-// The character and what equals it when case is ignored, for ASCII; others stand for themselves alone.
+// The character and its equals without case, for ASCII; any other character stands for itself alone.
 CodePointSet ascii_case_folded(char32_t code_point);
 
 }  // namespace verbatim::text

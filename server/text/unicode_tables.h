@@ -1,7 +1,7 @@
-// server/text/unicode_tables.h: owns the Unicode data that the text pipeline stands on, as generated text.
+// server/text/unicode_tables.h: owns the Unicode data of the text pipeline, as generated text.
 //
-// tools/text/make_unicode_tables.py says the versions, where they are from and why; server/text/unicode.h and
-// server/text/composition.h read them.
+// tools/text/make_unicode_tables.py documents the versions and their sources; server/text/unicode.h and
+// server/text/composition.h read the data.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ extern const std::string_view kGeneralCategoryRuns;
 extern const std::string_view kCombiningClassRuns;
 
 // "c0=41+300;340>300;...": canonical decompositions into one or two characters, hexadecimal, ascending; '=' where
-// composing gives the character back, '>' where it does not. Hangul syllables go by arithmetic and are not listed.
+// composition restores the character, '>' where it does not. Hangul syllables are computed and not listed.
 extern const std::string_view kDecompositions;
 
 }  // namespace verbatim::text

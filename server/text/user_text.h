@@ -1,10 +1,10 @@
-// server/text/user_text.h: owns keeping what users wrote apart from what the template wrote, while both are rendered.
+// server/text/user_text.h: owns keeping users' texts apart from the template's text during rendering.
 //
-// Every special token has a pivot, one of its characters. In users' texts a pivot is replaced, one for one, by a
-// character that Unicode promises never to use, and put back when the special tokens have been found.
+// Every special token has a pivot, one of its characters. In users' texts each pivot is replaced by a stand-in: a
+// Unicode noncharacter. The pivots are restored after the special tokens have been found.
 //   V1  a special token in a rendered conversation has a pivot that the template wrote
-//   V2  putting back gives the text that rendering without stand-ins would have given, unless the template itself
-//       looks for pivots in users' texts
+//   V2  restoring gives the text of a rendering without stand-ins, unless the template searches for pivots in users'
+//       texts
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,17 +16,17 @@
 
 namespace verbatim::text {
 
-using Json = nlohmann::ordered_json;  // members stay in the order that the client chose: templates show it
+using Json = nlohmann::ordered_json;  // keeps the client's member order, which templates show
 
 struct StandIn {
     char32_t character = 0;
     char32_t stand_in = 0;
 };
 
-// At least one character of every special token: few, and punctuation where there is a choice.
+// At least one character of every special token: few, and punctuation where possible.
 std::vector<char32_t> choose_pivots(const std::vector<std::string>& special_tokens);
 
-// Replaces the pivots in every text and key of a JSON value, as Json::dump() writes one. Errors: not enough unused
+// Replaces the pivots in every text and key of a JSON value in Json::dump()'s form. Errors: not enough unused
 // characters are left.
 Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, std::string& json);
 
