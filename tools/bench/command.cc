@@ -1,4 +1,4 @@
-// `verbatim bench`: how fast a model runs here, beside what this machine could do at most.
+// `verbatim bench`: a model's speed on this machine, against the machine's limits.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>

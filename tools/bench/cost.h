@@ -1,5 +1,5 @@
-// tools/bench/cost.h: what a step has to move and to compute at least, operation by operation, found by walking the
-// model.
+// tools/bench/cost.h: lower bounds for a step's memory traffic and arithmetic, operation by operation, found by walking
+// the model.
 //
 // Counted are, per operation of reference/walk.h:
 //   matmul      bytes: the matrix in bf16, once a step, and the bias; operations: 2 · N · K per row
@@ -14,11 +14,11 @@
 //               of each row's chosen experts
 //   embedding   bytes: the rows (bf16)
 //   norms, gate, activation, rotary, residual, scaling    operations: a handful per element, an exp counted as one
-// Activations are not counted as bytes: they can stay in the caches. So no implementation is below
+// Activations are not counted as bytes: they can stay in the caches. No implementation is therefore below
 //
 //   limit = Σ over the operations of max(bytes / stream, operations / peak)
 //
-// unless its weights are smaller or come out of a cache.
+// unless its weights are smaller or are in a cache.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ namespace verbatim::tools {
 
 inline constexpr int kNumWalkOps = static_cast<int>(reference::WalkOp::kOutputGate) + 1;
 
-// One operation, named by the walk's point that follows it: storing KV counts as kAttention.
+// One operation, named by the walk's next observed point: storing KV counts as kAttention.
 struct OpCost {
     reference::WalkOp op = reference::WalkOp::kEmbed;
     double bytes = 0;
@@ -42,15 +42,15 @@ struct OpCost {
     [[nodiscard]] double limit_s(const MachineLimits& machine) const;
 };
 
-// Of one or more steps: operations in the order of the walk. Matrices of one byte per element also have a scale of four
-// bytes per output.
+// The cost of one or more steps: operations in the order of the walk. Matrices of one byte per element also have a
+// scale of four bytes per output.
 class WalkCost {
 public:
     explicit WalkCost(int32_t bytes_per_weight = 2) : bytes_per_weight_(bytes_per_weight) {}
 
-    // Adds a step over these parts of sequences; `num_logit_rows` of them ask for logits. Each part is
-    // [first_position, first_position + num_rows) of a sequence. `distinct_experts` by layer with experts, in ascending
-    // order; empty: as many as rows hit when they draw evenly. REQUIRES: num_logit_rows <= parts.
+    // Adds a step over these parts of sequences; `num_logit_rows` of them need logits. Each part is [first_position,
+    // first_position + num_rows) of a sequence. `distinct_experts` by layer with experts, in ascending order; empty:
+    // the expected number under uniform choice. REQUIRES: num_logit_rows <= parts.
     void add_step(const reference::ModelConfig& config, std::span<const reference::WalkSequence> parts,
                   int64_t num_logit_rows, std::span<const int64_t> distinct_experts = {});
 

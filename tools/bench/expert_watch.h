@@ -1,5 +1,5 @@
-// tools/bench/expert_watch.h: how many distinct experts the rows of a step chose, layer by layer: whose weights have to
-// be read.
+// tools/bench/expert_watch.h: counts the distinct experts that the rows of a step chose, layer by layer: the weights
+// that must be read.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace verbatim::tools {
 
-// Counts the executor's steps while it lives; does nothing for a model without experts. REQUIRES: the executor passes
-// the sequences of a step one by one, and nobody else compares.
+// Counts the executor's steps during its lifetime; does nothing for a model without experts. REQUIRES: the executor
+// runs the sequences of a step one by one; its comparison observer is free.
 class ExpertWatch {
 public:
     explicit ExpertWatch(reference::NumericExecutor& executor);
@@ -19,7 +19,7 @@ public:
     ExpertWatch(const ExpertWatch&) = delete;
     ExpertWatch& operator=(const ExpertWatch&) = delete;
 
-    // Of the step since the last call: by layer with experts, in ascending order.
+    // Counts of the steps since the last call: by layer with experts, in ascending order.
     std::vector<int64_t> take_step();
 
 private:

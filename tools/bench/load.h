@@ -1,6 +1,6 @@
-// tools/bench/load.h: a checkpoint becomes an executor that can compute: how long, beside reading its file, and how
-// much memory stays. Row "load" finds the file in the system's page cache, row "load_cold" on the disk; "load_packed"
-// and "load_packed_cold" read the packed weights of a former load (kernels/cpu/packed_file.h).
+// tools/bench/load.h: the time from a checkpoint to a ready executor, compared with reading its file, and the resident
+// memory. Row "load" finds the file in the system's page cache, row "load_cold" on the disk; "load_packed" and
+// "load_packed_cold" read the packed weights of an earlier load (kernels/cpu/packed_file.h).
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace verbatim::tools {
 
-// A preset's checkpoint with random weights is written below config.scratch and removed again. Errors: the checkpoint
-// cannot be written or loaded.
+// A preset's checkpoint with random weights is written below config.scratch and removed afterwards. Errors: the
+// checkpoint cannot be written or loaded.
 Result<std::vector<BenchRow>> bench_load(const BenchConfig& config, const cpu::CpuExecutorConfig& pools);
 
 }  // namespace verbatim::tools

@@ -1,13 +1,12 @@
-// tools/bench/machine.h: what this machine can do at most, measured: the limits that a benchmark's rows are held
-// against.
+// tools/bench/machine.h: measures this machine's limits, which a benchmark's rows are compared with.
 //
-//   stream     bytes per second that `num_threads` threads read side by side from a buffer of at least four times the
-//              last-level cache, in huge pages where the system gives them
+//   stream     bytes per second that `num_threads` threads read in parallel from a buffer of at least four times the
+//              last-level cache, in huge pages where the system provides them
 //   fma        operations per second of fused multiply-adds (two operations each) on the widest vectors, sixteen
 //              independent accumulators in registers, no memory
 //   dpbf16     the same of VDPBF16PS (four operations per lane); 0 where the processor has none
 //
-// Each is the best of some rounds: whatever disturbs a round makes the limit lower, never higher.
+// Each is the best of several rounds: disturbances make a limit lower, never higher.
 #pragma once
 
 #include <cstddef>
@@ -24,23 +23,23 @@ struct MachineLimits {
 };
 MachineLimits best_of(const MachineLimits& a, const MachineLimits& b);
 
-// Of all last-level caches of the system together: the larger of what the kernel and the C library say, at least 32
+// Of all last-level caches of the system together: the larger of the kernel's and the C library's value, at least 32
 // MiB.
 int64_t last_level_cache_bytes();
 
-// Memory that could be taken without swapping; INT64_MAX where the system does not say.
+// Memory available without swapping; INT64_MAX where the system does not report it.
 int64_t available_memory_bytes();
-// What of this process lies in memory now; 0 where the system does not say.
+// Resident memory of this process; 0 where the system does not report it.
 int64_t resident_bytes();
 
 // Processor time of this process so far, all threads together, in seconds.
 double processor_time_s();
 
-// Owns the buffer, which is read again and again; its pages are there once the constructor returns.
+// Owns the buffer that is read repeatedly; the constructor touches all of its pages.
 class MachineProbe {
 public:
-    // A buffer of `buffer_bytes`, or, for 0, of four caches; at most a quarter of the free memory.
-    // REQUIRES: num_threads > 0, buffer_bytes >= 0.
+    // A buffer of `buffer_bytes`, or, for 0, of four caches; at most a quarter of the free memory. REQUIRES:
+    // num_threads > 0, buffer_bytes >= 0.
     explicit MachineProbe(int32_t num_threads, int64_t buffer_bytes = 0);
     ~MachineProbe();
     MachineProbe(const MachineProbe&) = delete;

@@ -1,4 +1,4 @@
-// The picture of `verbatim bench`: how near to the machine's limit every row is.
+// The picture of `verbatim bench`: every row as a share of the machine's limit.
 #include <fmt/format.h>
 
 #include "tools/bench/report.h"

@@ -1,5 +1,5 @@
-// tools/bench/rounds.h: the repetitions of rows that are compared: they take turns, and the machine is measured before
-// each turn, so that a neighbour who comes or goes meets all of them.
+// tools/bench/rounds.h: the repetitions of compared rows take turns, and the machine is measured before each turn, so
+// that another program's load affects all of them.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace verbatim::tools {
 
-// What computes a profile's rows.
+// The executor that computes a profile's rows.
 struct BenchSubject {
     const BenchProfile& profile;
     PooledExecutor& executor;
@@ -30,8 +30,8 @@ struct BenchSubject {
         row.cost = WalkCost(profile.bytes_per_weight());
         return row;
     }
-    // Carries out the step that `sequences` have listed and gives its time in seconds. Its cost is added to `cost`
-    // unless that is null; then nobody watches.
+    // Runs the step that `sequences` have prepared; returns its time in seconds. Its cost is added to `cost` unless
+    // that is null; without it the step is not observed.
     double step(std::span<const reference::WalkSequence> parts, int64_t num_logit_rows, WalkCost* cost) const {
         if (cost == nullptr) return sequences.step();
         ExpertWatch experts(executor);
@@ -41,18 +41,19 @@ struct BenchSubject {
     }
 };
 
-// Fills a row's times and what belongs to them.
+// Fills in a row's times and related figures.
 class RowTimer {
 public:
     RowTimer(const BenchConfig& config, MachineProbe& probe, BenchRow row)
         : config_(config), probe_(probe), row_(std::move(row)) {}
 
-    // The machine, before a turn.
+    // Measures the machine, before a turn.
     void measure() {
         before_ = probe_.measure(1);
         row_.nearby = best_of(row_.nearby, before_);
     }
-    // One repetition. once(cost) gives its time in seconds; `cost` is null but for the first, which says what it costs.
+    // One repetition. once(cost) returns its time in seconds; `cost` is non-null for the first one, which records the
+    // cost.
     template <typename Once>
     void time(const Once& once) {
         const double processor_begin = processor_time_s();
@@ -75,7 +76,7 @@ private:
     double clock_s_ = 0;
 };
 
-// turn(i) of every timer, config.repeats times over, and no new round after config.row_seconds for each row.
+// Calls turn(i) of every timer, config.repeats times; starts no new round after config.row_seconds for each row.
 template <typename Turn>
 void take_turns(const BenchConfig& config, std::span<RowTimer> timers, const Turn& turn) {
     using Clock = std::chrono::steady_clock;
@@ -90,10 +91,10 @@ void take_turns(const BenchConfig& config, std::span<RowTimer> timers, const Tur
     } while (++num_rounds < config.repeats && Clock::now() - begin < all);
 }
 
-inline constexpr int64_t kDecodeWarmups = 1;  // steps before those that are timed, every time the machine was measured
-inline constexpr int64_t kDecodeSteps = 4;    // that are timed, in a turn
+inline constexpr int64_t kDecodeWarmups = 1;  // untimed, before the timed steps of a turn
+inline constexpr int64_t kDecodeSteps = 4;    // timed steps in a turn
 
-// Tokens that a sequence decodes at most: in every turn, and one that is watched.
+// Maximum tokens that a sequence decodes: all turns, and an observed one.
 inline int64_t decode_tokens(const BenchConfig& config) { return config.repeats * (kDecodeWarmups + kDecodeSteps) + 1; }
 // A turn of decoding; decode(cost) as in RowTimer::time.
 template <typename Decode>

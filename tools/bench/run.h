@@ -1,9 +1,9 @@
-// tools/bench/run.h: what `verbatim bench` measures, and the figures it finds.
+// tools/bench/run.h: the measurements of `verbatim bench` and their results.
 //
-//   B1  every repetition computes other tokens
-//   B2  what an exact row computed is checked after its clock has stopped: its logits have the bits of a run in other
-//       chunks (up to kMaxCheckedTokens; beyond that they are finite), and those of a short prompt the bits of the
-//       uncached reference. Rows of the other profiles are finite
+//   B1  every repetition computes different tokens
+//   B2  an exact row's result is checked after its clock has stopped: its logits equal those of a run in other chunks
+//       (up to kMaxCheckedTokens; beyond that they are finite), and those of a short prompt equal the uncached
+//       reference's. Rows of the other profiles are finite
 //   B3  the first steps of a row are not timed; a row's figure is the median
 #pragma once
 
@@ -29,10 +29,10 @@ inline constexpr int64_t kMaxCheckedTokens = 4096;
 
 struct BenchPhases {
     bool prefill = true;  // prompts of every context and batch
-    bool decode = true;   // one token each for every batch, after every context
-    bool turn = false;    // first token of a turn that attaches to a head of every length
-    bool behind = false;  // a chunk, and one token, behind a context of every length
-    bool load = false;    // a checkpoint from its file
+    bool decode = true;   // one token for each sequence of every batch, after every context
+    bool turn = false;    // first token of a turn that attaches to a head, for every length
+    bool behind = false;  // a chunk, and one token, after a context of every length
+    bool load = false;    // from a checkpoint's file to a ready executor
 };
 
 // "exact", "fast" (bf16 weights), "fast_int8".
@@ -48,7 +48,7 @@ std::span<const BenchProfile> bench_profiles();
 
 struct BenchConfig {
     std::string model;       // a preset's name or a checkpoint's folder
-    int64_t num_layers = 0;  // of a preset, its first ones; 0: all
+    int64_t num_layers = 0;  // of a preset, the first layers; 0: all
     int32_t num_threads = 1;
     std::optional<cpu::Isa> isa;
     uint64_t seed = 0;
@@ -59,16 +59,16 @@ struct BenchConfig {
     std::vector<int64_t> heads = {1024, 1031, 4096, 4103};  // tokens
     std::vector<int64_t> behind = {32768, 131072};          // tokens
     int64_t suffix_tokens = 64;
-    int64_t repeats = 5;       // of a prefill; decoding times four steps for each
-    int64_t row_seconds = 20;  // no repetition starts later than this
+    int64_t repeats = 5;       // of a prefill; decoding times four steps per repeat
+    int64_t row_seconds = 20;  // no repetition starts later
     int64_t step_tokens = 512;
     int32_t block_size = 16;    // tokens
-    uint64_t stream_bytes = 0;  // of the buffer that the machine is measured with; 0: four times the last-level cache
+    uint64_t stream_bytes = 0;  // for measuring the machine; 0: four times the last-level cache
     RecordFlags record;         // of --speculate
-    std::string scratch;        // where a preset's checkpoint is written to be loaded; empty: the system's folder
+    std::string scratch;        // where a preset's checkpoint is written for loading; empty: the system's folder
 };
 
-// Median, least and most of some times in seconds.
+// Median, minimum and maximum of some times in seconds.
 struct Spread {
     double median = 0;
     double min = 0;
@@ -76,34 +76,34 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> times_s);  // REQUIRES: not empty
 
-// What loading a checkpoint took.
+// The times and memory of loading a checkpoint.
 struct LoadFigures {
     int64_t file_bytes = 0;
-    std::vector<double> read_times_s;   // reading the file alone, into memory that is there
-    std::vector<double> fresh_times_s;  // getting as many bytes of fresh memory from the system
-    int64_t resident_bytes = 0;         // what loading added to this process
+    std::vector<double> read_times_s;   // reading the file alone, into allocated memory
+    std::vector<double> fresh_times_s;  // getting fresh memory of the file's size from the system
+    int64_t resident_bytes = 0;         // added to this process by loading
     int64_t wanted_bytes = 0;           // weights and pools
 };
 
 struct BenchRow {
-    // "prefill", "decode", "ttft_cached", "prefill_behind", "decode_behind", "load" and its like (bench_load.h)
+    // "prefill", "decode", "ttft_cached", "prefill_behind", "decode_behind", "load" and its variants (bench_load.h)
     std::string phase;
     std::string_view profile = "exact";
     int64_t batch = 1;
-    int64_t context = 0;     // of a prefill: tokens of a prompt; else those that were there before
-    int64_t num_tokens = 0;  // that one repetition computes
+    int64_t context = 0;     // for a prefill: tokens of a prompt; else tokens before the timed ones
+    int64_t num_tokens = 0;  // computed by one repetition
     std::vector<double> times_s;
     WalkCost cost;                                    // of one repetition
-    std::array<double, kNumWalkOps> op_times_s = {};  // of one watched repetition; zeros: none was watched
-    double watched_s = 0;                             // its time as a whole
+    std::array<double, kNumWalkOps> op_times_s = {};  // of one observed repetition; zeros: none was observed
+    double watched_s = 0;                             // the whole time of that repetition
     std::string check;                                // "recomputed", "finite"
     bool wrong = false;                               // the check failed
     std::vector<double> suffix_times_s;               // "ttft_cached": the same suffix without an attach
     std::optional<LoadFigures> load;
-    std::vector<double> processor_times_s;  // of each repetition, by thread in the mean; empty: not measured
-    double processor_share = 0;  // of the threads' time on the clock, what they had a processor for; 0: not measured
-    MachineLimits nearby;        // the best of the machine between the row's repetitions
-    std::vector<double> streams_before;  // bytes per second, just before each repetition; empty: not measured
+    std::vector<double> processor_times_s;  // of each repetition, mean over the threads; empty: not measured
+    double processor_share = 0;             // processor time over wall time, of all threads; 0: not measured
+    MachineLimits nearby;                   // the machine's best between the row's repetitions
+    std::vector<double> streams_before;     // bytes per second, just before each repetition; empty: not measured
 };
 
 struct BenchReport {
@@ -111,19 +111,19 @@ struct BenchReport {
     std::string isa;
     reference::ModelGeometry geometry;
     int64_t stream_buffer_bytes = 0;
-    MachineLimits machine;         // the best of before, between and after the rows
+    MachineLimits machine;         // the best before, between and after the rows
     int64_t reference_tokens = 0;  // of the prompt that was compared with the uncached reference
     bool reference_wrong = false;
     std::vector<BenchRow> rows;
 
-    // Something that was checked does not hold.
+    // A check failed.
     [[nodiscard]] bool wrong() const;
 };
 
-// The preset's shapes, as many layers of them as are wanted. Errors: no such preset; more layers than it has.
+// The preset's shapes with the requested number of layers. Errors: no such preset; more layers than it has.
 Result<reference::ModelConfig> bench_shapes(const BenchConfig& config);
 
-// Errors: no such model; positions that a checkpoint does not have; more memory than there is.
+// Errors: no such model; more positions than a checkpoint has; more memory than the machine has.
 Result<BenchReport> run_bench(const BenchConfig& config);
 
 }  // namespace verbatim::tools

@@ -1,9 +1,9 @@
-// tools/bench/sequences.h: sequences of random tokens in an executor, driven by plans as the engine would make them,
-// but chosen by the benchmark.
+// tools/bench/sequences.h: sequences of random tokens in an executor, driven by plans of the engine's form that the
+// benchmark chooses.
 //
 //   Q1  after divide(), slot s owns blocks [s · blocks_per_slot, (s + 1) · blocks_per_slot) and state row s; rows from
 //       num_slots on hold the states of heads
-//   Q2  no two starts have the same tokens: each takes a token space of its own
+//   Q2  no two starts have the same tokens: each has a separate token space
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace verbatim::tools {
 
-// How the executor's pools are shared out.
+// The division of the executor's pools.
 struct SequencePools {
     int32_t num_slots = 1;
     int64_t tokens_per_slot = 0;  // longest sequence
@@ -30,8 +30,8 @@ struct SequencePools {
     [[nodiscard]] int32_t num_state_rows() const { return num_slots + num_head_rows; }
 };
 
-// The state of a slot's first `length` tokens: its blocks, and row `num_slots + head_row`. It is attached after the
-// slot has ended, and valid until the slot starts again.
+// The state of a slot's first `length` tokens: its blocks, and row `num_slots + head_row`. It can be attached after the
+// slot has ended, until the slot starts again.
 struct BenchHead {
     int32_t slot = 0;
     int64_t length = 0;  // tokens
@@ -43,39 +43,39 @@ class BenchSequences {
 public:
     BenchSequences(PooledExecutor& executor, uint64_t seed);  // borrows the executor
 
-    // Ends every slot and shares the pools out anew. REQUIRES: they fit the executor's.
+    // Ends every slot and divides the pools again. REQUIRES: they fit the executor's pools.
     void divide(const SequencePools& pools);
 
-    // `count` tokens that nobody else has.
+    // `count` unique tokens.
     TokenSeq fresh_tokens(int64_t count);
 
-    // What the next step does. A slot that runs already ends first. The first `num_prompt` of `tokens` are known from
-    // the start, the others from the step on that computes them.
+    // Starts a slot in the next step; a running slot ends first. The first `num_prompt` of `tokens` are known from the
+    // start, each later token from the step that computes it.
     void start(int32_t slot, TokenSeq tokens, int64_t num_prompt);
     void start(int32_t slot, TokenSeq tokens, int64_t num_prompt, const BenchHead& head);
     void end(int32_t slot);
-    // After `length` tokens the state also goes to this row.
+    // The state after `length` tokens is also written to this row.
     struct HeadWrite {
         int64_t length = 0;
         int32_t head_row = 0;
     };
-    // The slot's next `count` tokens. Only its last known one is followed by a draw. A row that is left stays where it
-    // is, and the slot's log stands for the tokens.
+    // Computes the slot's next `count` tokens; only the last known one is sampled from. A deferred row keeps its state,
+    // and the slot's log holds the tokens' inputs.
     void compute(int32_t slot, int64_t count, bool draws, std::span<const HeadWrite> writes = {},
                  bool leaves_row = false);
-    // Computes the first `length` of `tokens` in one step in a slot, which ends then; their state is head row 0.
+    // Computes the first `length` of `tokens` in one step in a slot and ends the slot; their state is head row 0.
     BenchHead compute_head(int32_t slot, const TokenSeq& tokens, int64_t length);
-    // A head of `length` tokens out of a shorter one, whose KV is repeated: what it costs to compute behind it is what
-    // it costs behind any of its length. REQUIRES: head.length is a multiple of the block size and its slot has ended.
+    // Makes a head of `length` tokens from a shorter one by repeating its KV: computing after it costs as much as after
+    // any head of that length. REQUIRES: head.length is a multiple of the block size and its slot has ended.
     BenchHead lengthen(const BenchHead& head, int64_t length);
-    // Carries it out. The time it took, in seconds.
+    // Runs the step; returns its time in seconds.
     double step();
 
     [[nodiscard]] const TokenSeq& tokens(int32_t slot) const { return slots_[slot].tokens; }
     [[nodiscard]] int64_t length(int32_t slot) const { return slots_[slot].length; }
-    // Of the logits that the slot drew from in the last step: every bit.
+    // The digest of the logits that the slot sampled from in the last step: every bit.
     [[nodiscard]] Digest logits_digest(int32_t slot) const;
-    // No NaN and no infinity among them.
+    // No NaN and no infinity is among them.
     [[nodiscard]] bool logits_are_finite(int32_t slot) const;
 
 private:
@@ -83,9 +83,9 @@ private:
         bool live = false;
         bool stepped = false;
         TokenSeq tokens;
-        int64_t length = 0;      // computed, once the plan has been carried out
-        int64_t num_in_row = 0;  // of them, taken in by its row
-        int64_t num_known = 0;   // to the executor, of `tokens`
+        int64_t length = 0;      // computed, including the step in progress
+        int64_t num_in_row = 0;  // of them, absorbed by its state row
+        int64_t num_known = 0;   // of `tokens`, known to the executor
         int64_t num_attached = 0;
         StateIndex attached_state = kNoState;
     };

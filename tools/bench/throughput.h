@@ -10,12 +10,12 @@
 
 namespace verbatim::tools {
 
-// Tokens that a sequence decodes at most behind its context.
+// Maximum tokens that a sequence decodes after its context.
 int64_t decoded_tokens(const BenchConfig& config);
-// What the rows of one context and batch need: the sequences, and one more to check them.
+// The pools for the rows of one context and batch: the sequences, and one more to check them.
 SequencePools throughput_pools(const BenchConfig& config, int64_t batch, int64_t context);
 
-// Rows of config.phases' prefill and decode for one context and batch, in this order; the subjects take turns.
+// The prefill and decode rows of config.phases for one context and batch, in this order; the subjects take turns.
 std::vector<BenchRow> bench_throughput(const BenchConfig& config, std::span<const BenchSubject> subjects,
                                        MachineProbe& probe, int64_t batch, int64_t context);
 

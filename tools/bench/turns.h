@@ -1,8 +1,9 @@
-// tools/bench/turns.h: the time to first token of a cached turn: what an attach adds to computing the suffix.
+// tools/bench/turns.h: the time to first token of a cached turn: the cost of attaching, in addition to computing the
+// suffix.
 //
 // A turn attaches to a head of `length` tokens (full blocks by reference, the tail by one copy, the state by its row)
-// and computes a suffix up to its first token, all in one step. Beside it, in turns, another slot that stands at the
-// same position with blocks and state of its own computes the same suffix. Both draw the same token from the same bits.
+// and computes a suffix up to its first token, all in one step. In turn with it, another slot at the same position with
+// private blocks and state computes the same suffix. Both sample the same token from the same bits.
 #pragma once
 
 #include "tools/bench/rounds.h"

@@ -1,4 +1,4 @@
-// tools/bench/watch.h: where the time of a step goes, operation by operation.
+// tools/bench/watch.h: the time of a step, operation by operation.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace verbatim::tools {
 
-// While it lives, adds up the time between the points of the walk by operation.
+// Adds up the time between the walk's points by operation, during its lifetime.
 class OpWatch {
     using Clock = std::chrono::steady_clock;
 
@@ -21,7 +21,7 @@ public:
     OpWatch(const OpWatch&) = delete;
     OpWatch& operator=(const OpWatch&) = delete;
 
-    // The next operation begins now.
+    // The next operation starts now.
     void restart() {
         last_ = Clock::now();
         point_ = {.layer = -2};
@@ -30,7 +30,7 @@ public:
 
 private:
     void pass(const reference::WalkPoint& point) {
-        if (point == point_) return;  // the same of another sequence
+        if (point == point_) return;  // the same point of another sequence
         const Clock::time_point now = Clock::now();
         times_s_[static_cast<size_t>(point.op)] += std::chrono::duration<double>(now - last_).count();
         last_ = now;

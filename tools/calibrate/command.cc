@@ -1,4 +1,4 @@
-// `verbatim calibrate`: times this machine's executor and leaves a device file that `verbatim simulate` reads.
+// `verbatim calibrate`: times this machine's executor and writes a device file for `verbatim simulate`.
 #include <CLI/CLI.hpp>
 #include <memory>
 

@@ -1,4 +1,4 @@
-// `verbatim diff`: two records of the same requests: where do they part, and what was different about their schedules?
+// `verbatim diff`: the first difference of two records of the same requests, and their schedules there.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>

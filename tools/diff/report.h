@@ -1,4 +1,4 @@
-// tools/diff/report.h: how two records part, and what was different about their schedules there.
+// tools/diff/report.h: the first difference of two records, and their schedules there.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct ScheduleThere {
     int64_t num_tokens = 0;     // in the step
     int64_t begin = -1;         // the request's chunk
     int64_t end = -1;
-    int64_t attached = 0;    // tokens that its first start found in the cache
-    int64_t num_starts = 0;  // more than one: it was preempted
+    int64_t attached = 0;    // tokens that its first start attached from the cache
+    int64_t num_starts = 0;  // above 1: it was preempted
     int64_t num_drafts = 0;
     int32_t block_size = 0;
 };

@@ -1,5 +1,5 @@
-// `verbatim fidelity`: runs a trace on this machine's executor for real, simulates the same, and says how far the
-// simulation is off.
+// `verbatim fidelity`: runs a trace on this machine's executor, simulates the same trace, and reports the simulation's
+// errors.
 #include <CLI/CLI.hpp>
 #include <memory>
 

@@ -1,12 +1,12 @@
-// tools/fidelity/fidelity.h: how far a simulation is from the run that it simulates.
+// tools/fidelity/fidelity.h: compares a simulation with the run that it simulates.
 //
-// The engine runs a trace on an executor of this machine, for real: every step computes, and clients' time moves by
-// what it took. The same trace is simulated with the device file that `verbatim calibrate` left. Both take the engine's
-// decisions; answers are as long as the trace says. Real runs are repeated, those of all loads in turn, so that what
-// the machine does to one it does to all.
-//   F1  a load is a share of capacity: the requests per second that the simulation serves when all come at once
-//   F2  an error is the simulation against the median of the real runs; the spread is what these differ by among
-//       themselves: (largest - smallest) / median
+// The engine runs a trace on an executor of this machine: every step computes, and virtual time advances by the step's
+// measured time. The same trace is simulated with the device file of `verbatim calibrate`. Both use the engine's
+// decisions; answers have the trace's lengths. Real runs are repeated, those of all loads in turn, so that disturbances
+// of the machine affect all of them.
+//   F1  a load is a share of capacity: the requests per second of the simulation when all requests arrive at once
+//   F2  an error is the simulation against the median of the real runs; the spread is the real runs' variation:
+//       (largest - smallest) / median
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct FidelityConfig {
     std::string model = "tiny-granite";
     std::string executor = "cpu";
     TimeSource time = TimeSource::kWall;
-    std::vector<double> loads = {0.5, 0.85};  // shares of capacity; beside them everything at once
+    std::vector<double> loads = {0.5, 0.85};  // shares of capacity; all at once is always measured
     int32_t rounds = 5;
     int32_t num_threads = 1;
     int32_t step_tokens = 512;
@@ -37,7 +37,7 @@ struct FidelityConfig {
     uint64_t seed = 0;
 };
 
-// One run's figures, in seconds but for the last.
+// One run's figures, in seconds except the last.
 struct RunFigures {
     double e2e_p50 = 0;
     double e2e_p95 = 0;
@@ -45,7 +45,7 @@ struct RunFigures {
     double ttft_p95 = 0;
     double tpot_p50 = 0;
     double tpot_p95 = 0;
-    double tokens_per_s = 0;  // drawn, over the whole run
+    double tokens_per_s = 0;  // sampled, over the whole run
 };
 struct FigureName {
     const char* name;

@@ -1,5 +1,4 @@
-// tools/kernel/check.h: owns which cases a kernel is tried on, how the first failure is made smaller, and the files
-// that keep it.
+// tools/kernel/check.h: owns the cases for a kernel, the reduction of the first failure, and the files that keep it.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +15,21 @@ namespace verbatim::tools {
 
 enum class Effort : uint8_t { kShort, kFull };
 
-// Every size at each of its edges, every class of values in each placing, sizes by chance, shapes of published models
-// (cut where they are too much work). Of a machine: the emulator gets little work at once.
+// Every size at each of its edges, every class of values in each placing, random sizes, shapes of published models (cut
+// where they are too much work). The machine matters: the emulator gets little work per case.
 std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed);
 // Batches of several items, for `kernel invariance`.
 std::vector<KernelCase> invariance_cases(const Operation& operation, const KernelInfo& kernel, Effort effort,
                                          uint64_t seed);
 
-// Calls of a real run, beside the others, and how many of them are too large for this kernel's machine.
+// Calls of a real run, in addition to the other cases, and the number of calls too large for this kernel's machine.
 struct WorkloadCases {
     std::vector<CheckCase> cases;
     int64_t num_left_out = 0;
 };
 WorkloadCases workload_cases(const KernelInfo& kernel, Effort effort, const Workload& workload);
 
-// The smallest case found that still fails; `fails` says how, empty: not at all, or in another way.
+// Finds a smaller case that still fails; `fails` returns the failure, or none when there is none or a different one.
 using Fails = std::function<std::optional<Failure>(const KernelCase& one)>;
 Failure smallest_failure(const Operation& operation, const Failure& failure, const Fails& fails);
 
@@ -39,7 +38,7 @@ struct CheckResult {
     int64_t num_unsupported = 0;
     std::optional<Failure> failure;
 };
-// Until the first failure, which is made smaller.
+// Runs until the first failure, which is then reduced.
 CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Operation& operation,
                          const std::vector<CheckCase>& cases);
 
@@ -50,7 +49,7 @@ struct SavedCase {
     CheckCase check;
     std::string property;  // of `kernel invariance`
 };
-// A file with values (tools/kernel/value_case.h) is read, too. Errors: not our JSON, an unknown operation, size, class
+// Also reads a file with values (tools/kernel/value_case.h). Errors: not a case file, an unknown operation, size, class
 // or placing.
 Result<SavedCase> read_case_file(const std::string& path);
 

@@ -1,6 +1,6 @@
-// tools/kernel/coverage.h: owns what becomes of every operation of the executors in the sandbox: the operation of
-// kernels/sandbox/kernel.h that stands for it, or why none does. A test holds it against reference/walk.h,
-// reference/ops/ and kernels/cuda/cuda_ops.h, so that a new operation wants its line.
+// tools/kernel/coverage.h: owns the mapping of every executor operation to the sandbox: the operation of
+// kernels/sandbox/kernel.h that covers it, or the reason for none. A test compares it with reference/walk.h,
+// reference/ops/ and kernels/cuda/cuda_ops.h: a new operation needs a line here.
 #pragma once
 
 #include <span>
@@ -9,9 +9,9 @@
 namespace verbatim::tools {
 
 struct Coverage {
-    std::string_view name;       // as these headers call it
+    std::string_view name;       // as in these headers
     std::string_view operation;  // of the sandbox; empty: none
-    std::string_view reason;     // then; a phrase that begins small
+    std::string_view reason;     // if there is none; a phrase that begins in lower case
 };
 // By name.
 std::span<const Coverage> coverage();

@@ -1,4 +1,4 @@
-// What a gated delta net has of its own: delta_update, and the gates and norms before it.
+// The operations of gated delta nets: delta_update, and the gates and norms before it.
 #include <algorithm>
 #include <cmath>
 #include <span>

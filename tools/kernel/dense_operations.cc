@@ -1,4 +1,4 @@
-// The operations over rows that know nothing of each other: matmul, norms, rope, activation.
+// The operations over independent rows: matmul, norms, rope, activation.
 #include <cmath>
 #include <tuple>
 #include <utility>

@@ -1,4 +1,4 @@
-// `kernel perf` of a CUDA kernel without a GPU: no time, but what its accesses would move, and what nvcc says of its
+// `kernel perf` of a CUDA kernel without a GPU: no times, but the accesses' memory traffic, and nvcc's figures of its
 // code.
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// What a mixture of experts has of its own: router, choose, experts, add_routed.
+// The operations of a mixture of experts: router, choose, experts, add_routed.
 #include <algorithm>
 #include <cmath>
 #include <iterator>

@@ -1,6 +1,5 @@
-// tools/kernel/invariance.h: owns the question whether the bits of a row know anything but the row: the same items run
-// twice, in any company, at any place, in any chunks, by any number of threads, in blocks of any size, anywhere in
-// memory.
+// tools/kernel/invariance.h: owns the check that the bits of a row depend on the row alone: the same items run twice,
+// in any batch, at any position, in any chunks, with any number of threads, in blocks of any size, anywhere in memory.
 #pragma once
 
 #include <array>
@@ -15,9 +14,9 @@ namespace verbatim::tools {
 
 enum class Property : uint8_t {
     kRun,       // the same call again
-    kBatch,     // an item alone, or in less company
+    kBatch,     // an item alone, or in a smaller batch
     kPosition,  // the same items in another order
-    kChunk,     // a sequence in several calls; rows that know nothing of each other have no chunks
+    kChunk,     // a sequence in several calls; independent rows have no chunks
     kThreads,   // number of threads, order of tasks, size and order of blocks, pages, alignment
 };
 inline constexpr Property kProperties[] = {Property::kRun, Property::kBatch, Property::kPosition, Property::kChunk,
@@ -25,31 +24,31 @@ inline constexpr Property kProperties[] = {Property::kRun, Property::kBatch, Pro
 std::string_view name(Property property);
 std::optional<Property> property_of(std::string_view name);
 
-// A kernel need not take every variation of a call that it takes: what it refuses says nothing.
+// A kernel need not accept every variation of a call that it accepts: a refused one gives no evidence.
 struct Tried {
     int64_t taken = 0;
     int64_t refused = 0;
 
-    // There was something to try, and all of it was refused: nothing is known.
+    // All variations were refused: there is no evidence.
     [[nodiscard]] bool is_nothing() const { return taken == 0 && refused > 0; }
 };
 
 struct InvarianceResult {
     int64_t num_cases = 0;
     std::array<Tried, std::size(kProperties)> tried;  // by property
-    // By property: the smallest case found in which it does not hold.
+    // By property: the smallest case found that violates it.
     std::array<std::optional<Failure>, std::size(kProperties)> broken;
-    // A call that did not end well says nothing of invariance.
+    // A call that did not complete gives no evidence of invariance.
     std::optional<Failure> failure;
 
-    // It was tried, and was found everywhere.
+    // The property was tried, and held in every case.
     [[nodiscard]] bool holds(Property property) const {
         const auto i = static_cast<size_t>(property);
         return !broken[i] && !tried[i].is_nothing();
     }
 };
 
-// Whether one property holds in one case. No failure: it does, in what was tried.
+// The result of one property in one case. No failure: the property held in every variation that was tried.
 struct Variation {
     std::optional<Failure> failure;
     Tried tried;

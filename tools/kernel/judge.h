@@ -1,5 +1,5 @@
-// tools/kernel/judge.h: owns what a kernel's call is held against: the definition's bits, a bound of error for the fast
-// profile, and that nothing but its inputs decides what it leaves.
+// tools/kernel/judge.h: owns the checks of a kernel's call: the definition's bits, an error bound for the fast profile,
+// and that its inputs alone determine its outputs.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace verbatim::tools {
 enum class Verdict : uint8_t {
     kPass,
     kWrongBits,         // other bits than the definition's
-    kBeyondBound,       // of the fast profile: a greater error than is allowed
+    kBeyondBound,       // fast profile: the error exceeds the bound
     kNotDeterministic,  // the same call twice, other bits
     kReadsOutput,       // bits depend on what the outputs held before
     kReadsWorkspace,    // ... on what the workspace held before
-    kUnwritten,         // an output element is left as it was
-    kOutside,           // writes outside of a tensor
+    kUnwritten,         // an output element was not written
+    kOutside,           // a write outside of a tensor
     kInputChanged,
     kCrash,
     kHang,
     kFails,  // run() returns an error
-    // Of the emulator.
+    // From the emulator.
     kOutOfBounds,
     kMisaligned,
     kUninitialised,
@@ -38,9 +38,9 @@ enum class Verdict : uint8_t {
     kBarrierUse,
     kLaunchLimit,
     kVaries,          // of `kernel invariance`
-    kNotTried,        // of it, too: the kernel refused whatever would have shown a property
+    kNotTried,        // likewise: the kernel refused every variation of a property
     kUselessBarrier,  // of `kernel race --mutate`
-    kTakesNothing,    // no case was of a shape that the kernel takes
+    kTakesNothing,    // the kernel takes the shape of no case
 };
 std::string_view name(Verdict verdict);
 
@@ -49,12 +49,12 @@ struct Failure {
     std::string detail;
     KernelCase one;
     CallOptions options;
-    std::string property;      // of `kernel invariance`: which one does not hold
-    std::string hint;          // what else is known
-    bool is_smallest = false;  // it was made smaller as far as that goes
+    std::string property;      // of `kernel invariance`: the violated one
+    std::string hint;          // further facts
+    bool is_smallest = false;  // it could not be reduced further
 };
 
-// A case and how its call is made.
+// A case and the options of its call.
 struct CheckCase {
     KernelCase one;
     CallOptions options;
@@ -66,26 +66,26 @@ Arguments defined(const Arguments& call, std::string_view profile);
 // "" when all outputs have the same bits, NaN like NaN.
 std::string first_difference(const Arguments& got, const Arguments& wanted);
 
-// What a kernel leaves of a call, held against the definition in its profile; kPass: nothing is wrong with it.
+// A kernel's results compared with the definition in its profile; kPass: no fault.
 struct Fault {
     Verdict verdict = Verdict::kPass;
     std::string detail;
 };
 Fault fault_of(const KernelInfo& kernel, const Arguments& got, const Arguments& call);
 
-// Of a call that did not end well. REQUIRES: result.end is neither kDone nor kUnsupported.
+// For a call that did not complete. REQUIRES: result.end is neither kDone nor kUnsupported.
 Verdict verdict_of(const CallResult& result);
 
 struct Judgement {
     bool supported = true;
     std::optional<Failure> failure;
 };
-// Two calls, held against each other and against the definition.
+// Makes the call twice; compares the results with each other and with the definition.
 Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& operation, const CheckCase& check);
 
-// The fast profile. An output's error is its distance from the binary64 model in ulps of the tensor's greatest value;
-// it may be four times the worst of the exact definition, and at least this much. An operation without a model (its
-// results are integers) has the definition's bits in every profile.
+// The fast profile's bound. An output's error is its distance from the binary64 model in ulps of the tensor's largest
+// value; it may be four times the worst of the exact definition, and at least this much. An operation without a model
+// (its results are integers) has the definition's bits in every profile.
 inline constexpr double kFastUlps = 256;
 inline constexpr double kFastTimesExact = 4;
 

@@ -1,5 +1,5 @@
-// tools/kernel/kernel_board.h: owns the memory that the process which asks and the process which runs kernels share:
-// one question, one answer, and behind them the tensors.
+// tools/kernel/kernel_board.h: owns the memory that the parent and the process that runs kernels share: one question,
+// one answer, and the tensors after them.
 #pragma once
 
 #include <array>
@@ -30,13 +30,13 @@ struct BoardText {
     [[nodiscard]] std::string get() const { return text; }
 };
 
-// A tensor as the child sees it.
+// A tensor at the child's addresses.
 struct BoardTensor {
     std::byte* data = nullptr;  // null: absent
-    int64_t num_bytes = 0;      // from the first element to behind the last
+    int64_t num_bytes = 0;      // from the first element to the end of the last
     int64_t element_bytes = 0;
     Role role = Role::kIn;
-    int64_t lies_in = -1;  // the tensor whose memory this one has; then data is null
+    int64_t lies_in = -1;  // the tensor whose memory this one shares; then data is null
 };
 inline constexpr size_t kMaxGuards = 2 * kMaxTensors;
 inline constexpr size_t kBoardFindings = 16;
@@ -45,7 +45,7 @@ inline constexpr size_t kBoardPlaces = 256;
 inline constexpr size_t kMaxTimes = 1 << 14;
 
 struct Board {
-    // Asked.
+    // The question.
     Question question;
     int32_t operation;  // of operations()
     int32_t kernel;     // of the library; -1: builtin
@@ -53,13 +53,13 @@ struct Board {
     Placed placed;
     std::array<BoardTensor, kMaxTensors> tensors;
     int64_t num_tensors;
-    std::array<std::byte*, kMaxGuards> guards;  // pages that cannot be touched
+    std::array<std::byte*, kMaxGuards> guards;  // inaccessible pages
     int64_t num_guards;
-    // What the kernel can reach of this memory: tensors and nothing else.
+    // The part of this memory that the kernel can access: tensors only.
     std::byte *board_end, *tensors_begin, *tensors_end, *shared_end;
     CallOptions options;
     TimingRequest timing;
-    // Answered.
+    // The answer.
     Answer answer;
     CallEnd end;
     BoardText<2048> detail;
@@ -88,7 +88,7 @@ struct Board {
     std::array<double, kMaxTimes> times_s;
 };
 
-// The child: answers until the question pipe ends. Never returns; what a kernel throws ends it.
+// The child: answers until the question pipe is closed. Never returns; an exception from a kernel ends it.
 struct BoardPipes {
     int questions = -1;  // one byte each
     int answers = -1;

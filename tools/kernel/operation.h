@@ -1,9 +1,9 @@
-// tools/kernel/operation.h: owns what the sandbox knows of an operation, said once for all its verbs: sizes and their
-// edges, tensors, what the C struct is made of, what it costs, how a call is taken apart.
+// tools/kernel/operation.h: owns the sandbox's description of an operation, shared by all its verbs: sizes and their
+// edges, tensors, the C struct, the cost, and how a call is split.
 //
-//   O1  a call is a batch of items (rows, sequences); rows of an item stand one after another
-//   O2  a tensor has one unit per call, per item or per row; so a call of some of the items, or of some rows of an
-//       item, is made of another call's tensors without knowing the operation
+//   O1  a call is a batch of items (rows, sequences); rows of an item are consecutive
+//   O2  a tensor has one unit per call, per item or per row: a call of some items, or of some rows of an item, can be
+//       made from another call's tensors without knowledge of the operation
 //   O3  the definition's bits are those of the reference kernel (kernels/sandbox/builtin_kernels.h)
 #pragma once
 
@@ -33,9 +33,9 @@ int64_t bytes_of(Dtype dtype);
 enum class Role : uint8_t { kIn, kOut, kInOut };
 enum class Axis : uint8_t { kCall, kItem, kRow };
 enum class Fill : uint8_t {
-    kValues,    // by the case's class of values
-    kPlain,     // about 1, whatever the class
-    kOwn,       // by Operation::finish
+    kValues,    // from the case's class of values
+    kPlain,     // about 1, in every class
+    kOwn,       // from Operation::finish
     kFirstRow,  // verbatim_sequences::first_row
 };
 
@@ -46,22 +46,22 @@ struct TensorSpec {
     Axis axis = Axis::kRow;
     int64_t width = 0;  // elements of a unit; 0: the pointer is null
     Fill fill = Fill::kValues;
-    bool strided = false;             // rows may lie in wider ones
-    const char* lies_in = nullptr;    // of an output: may be the memory of this input
-    const char* continues = nullptr;  // of an input: after a chunk it is what this output was
-    bool advances = false;            // int64 per item: moves on by a chunk's rows
+    bool strided = false;             // rows may be parts of wider rows
+    const char* lies_in = nullptr;    // of an output: may share the memory of this input
+    const char* continues = nullptr;  // of an input: in the next chunk it is the previous chunk's output of this name
+    bool advances = false;            // int64 per item: increases by a chunk's rows
 };
 
 struct SizeSpec {
     const char* name = "";
     int64_t least = 1;
-    int64_t usual = 1;           // where another size is at its edges
+    int64_t usual = 1;           // the value while another size is at its edges
     std::vector<int64_t> edges;  // 1, odd, block ± 1, chunk ± 1, ...
-    bool is_choice = false;      // it has no other values
-    bool is_cut = false;         // of a published shape that is too much work: halved until it is not
+    bool is_choice = false;      // no other values are valid
+    bool is_cut = false;         // of a published shape that is too much work: halved until it fits
 };
 
-// What a call must move and compute at least, by the contract.
+// Minimum bytes and operations of a call, by the contract.
 struct Work {
     double bytes = 0;
     double flops = 0;
@@ -69,7 +69,7 @@ struct Work {
 
 struct Operation;
 
-// A call's tensors in the host's memory, units dense.
+// A call's tensors in the host's memory, units contiguous.
 struct Tensor {
     TensorSpec spec;
     int64_t num_units = 0;
@@ -97,7 +97,7 @@ struct Arguments {
     [[nodiscard]] const Tensor& tensor(std::string_view name) const;
 };
 
-// A call's tensors where a kernel meets them. Plain, so that it crosses to the process that runs the kernel.
+// A call's tensors at the addresses that a kernel gets. Plain data: it crosses to the process that runs the kernel.
 struct Placed {
     Sizes sizes{};
     Scalars scalars{};
@@ -130,31 +130,31 @@ struct Operation {
     const char* name = "";
     const char* contract = "";  // shapes, formula, order of sums
     bool takes_not_finite = true;
-    bool sums_exactly = false;  // sums of small integers are exact, so that their order does not show
+    bool sums_exactly = false;  // sums of small integers are exact, so their order is invisible
     std::vector<SizeSpec> sizes;
-    bool (*go_together)(const Sizes& sizes) = nullptr;  // null: all sizes do
+    bool (*go_together)(const Sizes& sizes) = nullptr;  // null: all combinations of sizes are valid
     std::vector<Sizes> (*published)() = nullptr;        // shapes of published models
     std::vector<TensorSpec> (*tensors)(const Sizes& sizes) = nullptr;
     std::vector<int64_t> (*items)(const Sizes& sizes, Prng& prng) = nullptr;  // rows of each
     void (*finish)(Arguments& arguments, Prng& prng) = nullptr;               // kOwn tensors, scalars
-    // Of a call whose values are there: what must not be read is made unreadable. Null: everything may be.
+    // For a call with all its values: makes memory inaccessible that must not be read. Null: all may be read.
     void (*settle)(Arguments& arguments) = nullptr;
-    // The same call with its pages elsewhere, in blocks of other sizes; null: it has no pages.
+    // The same call with its pages elsewhere, in other block sizes; null: it has no pages.
     std::vector<Arguments> (*paged_otherwise)(const Arguments& arguments) = nullptr;
-    // Whether the contract allows such values, whoever made them; null: it allows all.
+    // Whether the contract allows the values; null: it allows all.
     Status (*admits)(const Arguments& arguments) = nullptr;
     // The C struct, in `abi`. Tensors are numbered as tensors() lists them.
     verbatim_args (*bind)(const Placed& placed, AbiArgs& abi) = nullptr;
     Work (*work)(const Arguments& arguments) = nullptr;
-    // The outputs of a dense call in binary64, one vector for each output of binary32; null: exact alone.
+    // The outputs of a contiguous call in binary64, one vector for each output of binary32; null: exact alone.
     std::vector<std::vector<double>> (*doubles)(const AbiArgs& abi) = nullptr;
 };
 
 // By the names of kernels/sandbox/kernel.h, in its order.
 std::span<const Operation> operations();
-// Null: there is none of this name.
+// Null: no operation of this name.
 const Operation* find_operation(std::string_view name);
-// Whether there is a call of these sizes, each of which the operation has.
+// Whether the operation has a call of these sizes, each of which is valid.
 bool go_together(const Operation& operation, const Sizes& sizes);
 // "rows 3, n 65, k 257"
 std::string describe(const Operation& operation, const Sizes& sizes);

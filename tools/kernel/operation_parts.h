@@ -1,5 +1,5 @@
-// tools/kernel/operation_parts.h: owns what the descriptions of operations share: views of placed tensors, items, edges
-// of sizes, shapes of published models.
+// tools/kernel/operation_parts.h: owns the shared parts of operations' descriptions: views of placed tensors, items,
+// edges of sizes, shapes of published models.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ inline verbatim_sequences placed_sequences(const Placed& call, size_t i) {
 
 // sizes[0] items of one row.
 std::vector<int64_t> single_rows(const Sizes& sizes, Prng& prng);
-// sizes[0] sequences: the first of sizes[1] tokens, the others of 1 ... sizes[1].
+// sizes[0] sequences: the first of sizes[1] tokens, the rest of 1 ... sizes[1].
 std::vector<int64_t> sequences_of_tokens(const Sizes& sizes, Prng& prng);
 
 // kFirstRow's: [num_sequences + 1].
@@ -39,10 +39,10 @@ TensorSpec first_rows();
 
 // Edges of blocks, chunks and groups: 1, odd, around powers of two.
 std::vector<int64_t> edges_up_to(int64_t most);
-// `add` for every published model, without repeats.
+// Collects `add` of every published model, without repeats.
 std::vector<Sizes> of_published(
     const std::function<void(const reference::ModelConfig& config, std::vector<Sizes>& shapes)>& add);
-// The first layer that has what `part` names, or null.
+// The first layer that has the part that `part` selects, or null.
 template <typename T>
 const T* first_of(const reference::ModelConfig& config, std::optional<T> reference::LayerConfig::*part) {
     for (const reference::LayerConfig& layer : config.layers) {
@@ -51,7 +51,7 @@ const T* first_of(const reference::ModelConfig& config, std::optional<T> referen
     return nullptr;
 }
 
-// The contract's bounds of integers: each of a tensor's in [least, end).
+// The contract's bounds of integers: each element of a tensor is in [least, end).
 template <typename T>
 Status in_range(const Arguments& arguments, std::string_view tensor, int64_t least, int64_t end) {
     for (const T value : arguments.tensor(tensor).as<T>()) {
@@ -60,10 +60,10 @@ Status in_range(const Arguments& arguments, std::string_view tensor, int64_t lea
     return {};
 }
 
-// Bytes of every tensor once: what a call must move at least.
+// Bytes of every tensor once: the minimum traffic of a call.
 double bytes_of_tensors(const Arguments& arguments);
 
-// Row r of rows of the C structs.
+// Row r of a C struct's rows.
 template <typename Rows>
 auto* row_of(const Rows& rows, int64_t r) {
     return rows.data + r * rows.stride;

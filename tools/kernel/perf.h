@@ -1,4 +1,4 @@
-// tools/kernel/perf.h: owns the timing of kernels beside ours and beside what the machine can do, in one run.
+// tools/kernel/perf.h: owns timing kernels against the builtin ones and against the machine's limits, in one run.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace verbatim::tools {
 
-// What the machine needs at least: for the bytes at its stream's rate, or for the operations at its peak.
+// The machine's lower bound: the bytes at the stream's rate, or the operations at the peak.
 double limit_seconds(const Operation& operation, const Work& work, const MachineLimits& limits);
 
-// The shapes that are timed: the file of --case, or those of published models, least work first, up to three.
+// The timed shapes: the file of --case, or up to three of published models, least work first.
 Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const Operation& operation);
 
-// Of a CUDA kernel, on the emulator: what its accesses move, and what nvcc says of its code.
+// For a CUDA kernel on the emulator: its memory traffic, and nvcc's figures of its code.
 KernelReport emulated_perf(const KernelOptions& options, const Operation& operation,
                            const std::vector<KernelCase>& timed, KernelSession& session, const KernelInfo& kernel);
 
-// A picture of the rows' places below the machine's roof, both axes logarithmic.
+// A picture of the rows below the machine's roof, both axes logarithmic.
 std::string roofline_svg(const KernelReports& reports, const MachineLimits& limits);
 
 Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);

@@ -1,5 +1,5 @@
-// `kernel race`: a CUDA kernel on the emulator in every order of threads that it has; and whether its barriers are
-// missed.
+// `kernel race`: a CUDA kernel on the emulator in several thread orders; and whether the absence of each of its
+// barriers is detected.
 #include <fmt/format.h>
 
 #include <algorithm>

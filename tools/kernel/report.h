@@ -1,4 +1,4 @@
-// tools/kernel/report.h: owns how the sandbox's verbs answer: a table, JSON, JUnit.
+// tools/kernel/report.h: owns the output of the sandbox's verbs: a table, JSON, JUnit.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace verbatim::tools {
 
 enum class KernelFormat : uint8_t { kTable, kJson, kJunit };
 
-// A shape's times beside what bounds them.
+// A shape's times and their bounds.
 struct PerfRow {
     std::string shape;
     bool cold = false;
@@ -25,8 +25,8 @@ struct PerfRow {
     double low_s = 0, high_s = 0;  // of the middle nine tenths
     Work work;
     double limit_s = 0;           // of this machine, in the same run
-    double builtin_median_s = 0;  // 0: there is none
-    bool right = true;            // the outputs afterwards
+    double builtin_median_s = 0;  // 0: no builtin kernel
+    bool right = true;            // the outputs were correct afterwards
 
     [[nodiscard]] double gbps() const { return work.bytes / median_s * 1e-9; }
     [[nodiscard]] double gflops() const { return work.flops / median_s * 1e-9; }
@@ -34,17 +34,17 @@ struct PerfRow {
     [[nodiscard]] double of_builtin() const { return builtin_median_s / median_s; }
 };
 
-// What a CUDA kernel's accesses would move.
+// The memory traffic of a CUDA kernel's accesses.
 struct EmulatedRow {
     std::string shape;
     Work work;
     simt::AccessCounts counts;
     bool right = true;
-    // Of all sectors that go to and from the device's memory.
+    // Of all sectors moved to and from the device's memory.
     [[nodiscard]] int64_t moved_bytes() const { return 32 * (counts.loads.num_sectors + counts.stores.num_sectors); }
 };
 
-// What one verb found of one kernel.
+// The results of one verb for one kernel.
 struct KernelReport {
     std::string op;
     std::string kernel;
@@ -57,27 +57,27 @@ struct KernelReport {
     std::optional<InvarianceResult> invariance;
     std::vector<PerfRow> perf;
     std::vector<EmulatedRow> emulated;
-    std::vector<std::string> notes;  // of `race`: findings by line, barriers that nobody misses
+    std::vector<std::string> notes;  // of `race`: findings by line, and barriers without effect
 
-    // Whether what the kernel promises holds. The fast profile promises no invariance.
+    // Whether the kernel keeps its promises. The fast profile promises no invariance.
     [[nodiscard]] bool passes() const { return outcome() == records::Verdict::kSame; }
-    // The verdict in the three values that every verb has. Not all compared: nothing was found, and a property that
-    // the kernel promises, or every case, was refused.
+    // The verdict in the three values of every verb. Not all compared: nothing was found, but a promised property, or
+    // every case, was refused.
     [[nodiscard]] records::Verdict outcome() const;
 };
 
 struct KernelReports {
     std::string verb;
     std::vector<KernelReport> reports;
-    bool is_list = false;  // of all kernels: JSON is a list, however many there are
+    bool is_list = false;  // of all kernels: JSON is a list, whatever their number
     uint64_t seed = 0;
     std::string command;               // of the compiler; empty: nothing was compiled
     std::vector<std::string> heading;  // of a table: the machine's limits
 
-    [[nodiscard]] records::Verdict outcome() const;  // the worst one; of no kernel: not all compared
+    [[nodiscard]] records::Verdict outcome() const;  // the worst one; without kernels: not all compared
 };
 std::string to_text(const KernelReports& reports, KernelFormat format);
 
-// Of `kernel list`; of one operation alone, or of all (null).
+// For `kernel list`: one operation, or all (null).
 std::string list_text(KernelFormat format, const Operation* one);
 }  // namespace verbatim::tools

@@ -1,4 +1,4 @@
-// The operations over sequences, which carry something from token to token: conv, scan, attention.
+// The operations over sequences with state from token to token: conv, scan, attention.
 #include <algorithm>
 #include <cmath>
 #include <limits>

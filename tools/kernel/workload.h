@@ -1,9 +1,10 @@
-// tools/kernel/workload.h: owns the calls of one operation that a real run made: which of them are kept, and the file
-// that keeps them (`replay --capture OP`, `kernel check OP --workload FILE`).
+// tools/kernel/workload.h: owns the sample of one operation's calls in a real run, and the file that keeps them
+// (`replay --capture OP`, `kernel check OP --workload FILE`).
 //
-//   C1  of all shapes that came the same ones are kept whatever their order: those whose digests are the least
-//   C2  a kept shape has been counted from its first call to its last; its values are its first call's
-//   C3  a file has at most kMostCalls calls, and at most kMostValueBytes of values; tensors without values are made
+//   C1  the sample is independent of the calls' order: the shapes with the smallest digests are kept
+//   C2  a kept shape is counted from its first call to its last; its values are its first call's
+//   C3  a file has at most kMostCalls calls, and at most kMostValueBytes of values; tensors without values are
+//       generated
 #pragma once
 
 #include <cstddef>
@@ -20,40 +21,40 @@
 namespace verbatim::tools {
 
 inline constexpr size_t kMostCalls = 64;
-inline constexpr size_t kMostTensorBytes = size_t{64} << 10;  // of a tensor whose values are kept; places always are
+inline constexpr size_t kMostTensorBytes = size_t{64} << 10;  // of a kept tensor; positions and indices always are
 inline constexpr size_t kMostValueBytes = size_t{4} << 20;    // of a file
 
 // One call of a run.
 struct CapturedCall {
     int64_t step = 0;
     int32_t layer = 0;
-    int64_t times = 1;  // that a call of this shape was made
+    int64_t times = 1;  // calls of this shape
     KernelCase one;     // captured
     friend bool operator==(const CapturedCall&, const CapturedCall&) = default;
 };
 
 struct Workload {
     std::string operation;
-    std::string from;        // what was run
-    int64_t num_calls = 0;   // that were made
-    int64_t num_shapes = 0;  // that were met
+    std::string from;        // the run's description
+    int64_t num_calls = 0;   // in the run
+    int64_t num_shapes = 0;  // distinct, in the run
     std::vector<CapturedCall> calls;
 };
 
-// Chooses while a run makes calls.
+// Samples calls during a run.
 class CallSample {
 public:
     explicit CallSample(size_t most_calls = kMostCalls) : most_calls_(most_calls) {}
 
-    // A call of such sizes, rows of items, and places where they begin (empty: nothing begins anywhere). `captured` is
-    // asked for its values when it is kept.
+    // A call with its sizes, rows of items, and their start positions (empty: the operation has none). `captured` is
+    // called for the values if the call is kept.
     struct Shape {
         Sizes sizes{};
         std::vector<int64_t> item_rows;
         std::vector<int64_t> first_positions;
     };
     void add(int64_t step, int32_t layer, const Shape& shape, const std::function<Captured()>& captured);
-    // What is kept, most frequent first.
+    // The kept calls, most frequent first.
     [[nodiscard]] Workload workload(std::string operation, std::string from) const;
 
 private:
@@ -64,7 +65,7 @@ private:
 };
 
 std::string workload_json(const Workload& workload);
-// Errors: not such a file, too large, of another operation, a call that the contract does not admit.
+// Errors: not a workload file, too large, of another operation, a call that the contract does not admit.
 Result<Workload> read_workload(const std::string& path, const Operation& operation);
 
 }  // namespace verbatim::tools

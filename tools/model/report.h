@@ -1,4 +1,4 @@
-// tools/model/report.h: what `verbatim model info` and `model check` print.
+// tools/model/report.h: the output of `verbatim model info` and `model check`.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct ModelInfo {
 std::string info_table(const ModelInfo& info);
 std::string info_json(const ModelInfo& info);
 
-// Different: an error is beyond its bound. Not all compared: of one of the models no position's logits could be, since a
-// set of experts differs (within its margin) at the first position of every prompt.
+// Different: an error is beyond its bound. Not all compared: one of the models had no comparable logits, since a set of
+// experts differs (within its margin) at the first position of every prompt.
 records::Verdict verdict_of(const reference::GoldenReport& report);
 std::string check_table(const std::string& checkpoint, const reference::GoldenReport& report);
 std::string check_json(const std::string& checkpoint, const reference::GoldenReport& report);

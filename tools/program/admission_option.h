@@ -1,4 +1,4 @@
-// tools/program/admission_option.h: the flags that say who of the waiting requests comes in next.
+// tools/program/admission_option.h: the flags for the admission order of waiting requests.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ inline Choices<AdmissionOrder> admission_choices() {
     return choices;
 }
 
-// Of a verb whose order of admission is given elsewhere.
+// For a verb that has another flag for the admission order.
 inline void add_max_wait_option(CLI::App& verb, int32_t& max_wait_steps) {
     verb.add_option("--max-wait-steps", max_wait_steps,
                     "of --admission fewest-tokens: a request that has waited for so many steps goes before all others")

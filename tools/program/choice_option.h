@@ -1,4 +1,4 @@
-// tools/program/choice_option.h: flags whose value is one of some names; --help shows them as a|b|c.
+// tools/program/choice_option.h: flags whose value is one of a list of names; --help shows them as a|b|c.
 #pragma once
 
 #include <fmt/ranges.h>
@@ -13,8 +13,7 @@ namespace verbatim::tools {
 template <typename T>
 using Choices = std::vector<std::pair<std::string, T>>;
 
-// `value` is set where the flag is given. What it holds now is the default that --help shows, if it is one of the
-// choices.
+// Sets `value` when the flag is given. Its current value is the default in --help, if it is one of the choices.
 template <typename T, typename Value>
 CLI::Option* add_choice_option(CLI::App& command, const std::string& flag, Value& value, const Choices<T>& choices,
                                const std::string& description) {
@@ -30,7 +29,7 @@ CLI::Option* add_choice_option(CLI::App& command, const std::string& flag, Value
         }
     };
     return command.add_option_function<std::string>(flag, set, description)
-        ->check(CLI::IsMember(names).description(""))  // the type name says it
+        ->check(CLI::IsMember(names).description(""))  // the type name shows it
         ->type_name(fmt::format("{}", fmt::join(names, "|")))
         ->default_str(current);
 }

@@ -1,4 +1,4 @@
-// tools/program/chrome_trace.h: timelines in the format that Perfetto and Chrome (about:tracing) show.
+// tools/program/chrome_trace.h: timelines in the format of Perfetto and Chrome (about:tracing).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,7 @@
 
 namespace verbatim::tools {
 
-// One process with its tracks. Times in nanoseconds; they are written in microseconds with three digits, as the format
-// wants them.
+// One process with its tracks. Takes nanoseconds; writes microseconds with three decimals, as the format requires.
 class ChromeTrace {
 public:
     explicit ChromeTrace(const std::string& process);

@@ -1,4 +1,4 @@
-// tools/program/cli.h: what every command of the `verbatim` program shares: exit codes, common flags, errors, tables,
+// tools/program/cli.h: the common parts of the `verbatim` program's commands: exit codes, flags, errors, tables,
 // progress.
 //
 // A verb is a folder, tools/NAME/, whose command.cc has one function that adds it; the build finds the folders.
@@ -29,20 +29,19 @@ class Option;
 
 namespace verbatim::tools {
 
-// What the program returns to the shell; `verbatim --help` prints this list.
+// The program's exit codes; `verbatim --help` prints this list.
 enum ExitCode : int {
-    kExitOk = 0,          // done, and what was checked holds
-    kExitDifference = 1,  // ran to the end and found a difference, or a check failed
-    kExitBadUsage = 2,    // a flag or verb is unknown, missing or out of range
-    kExitBadInput = 3,    // a file, model or trace cannot be read or is wrong
-    kExitMachine = 4,  // the machine is in the way: out of memory, a device that fails, output that cannot be written
-    kExitNotAllCompared = 5,  // nothing differs in what was compared, but not all that was promised was compared
+    kExitOk = 0,              // done, and what was checked holds
+    kExitDifference = 1,      // ran to the end and found a difference, or a check failed
+    kExitBadUsage = 2,        // a flag or verb is unknown, missing or out of range
+    kExitBadInput = 3,        // a file, model or trace cannot be read or is wrong
+    kExitMachine = 4,         // the machine failed: out of memory, a device failure, output that cannot be written
+    kExitNotAllCompared = 5,  // no difference was found, but not all that was promised was compared
 };
-// What a verb that gives this verdict returns.
+// The exit code of a verb with this verdict.
 [[nodiscard]] ExitCode exit_code_of(records::Verdict verdict);
 
-// Prints `verbatim: error: MESSAGE` on stderr and returns `code`, so that a command can end with it; without one, that
-// of its kind.
+// Prints `verbatim: error: MESSAGE` on stderr and returns `code`; without one, the code of the error's kind.
 int report_error(const Error& error, ExitCode code);
 int report_error(const Error& error);
 
@@ -50,21 +49,21 @@ enum class OutputFormat { kTable, kJson };
 
 // --format table|json
 CLI::Option* add_format_option(CLI::App& command, OutputFormat& format);
-// --seed N; the value that `seed` holds when this is called is the default that --help shows.
+// --seed N; the value of `seed` at the call is the default in --help.
 CLI::Option* add_seed_option(CLI::App& command, uint64_t& seed);
-// A flag that takes a whole number from `least` on, read strictly (CLI11 itself lets -1 and 2^64 through).
+// A flag for a whole number from `least` on, read strictly (CLI11 accepts -1 and 2^64).
 CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_t& count, int64_t least,
                               const std::string& description);
-// A flag that takes a number of bytes as parse_bytes reads it; the value that `bytes` holds is the default.
+// A flag for a number of bytes in parse_bytes's form; the value of `bytes` is the default.
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
                               const std::string& description);
 
-// A file of the repository as this program was built from it: "traces/data/scenario.csv" from any working directory.
+// A file of the source repository of this program: "traces/data/scenario.csv" from any working directory.
 std::string repository_path(std::string_view path);
 
 // Bytes from "4096", "64KiB", "1.5GiB" (powers of 1024: KiB MiB GiB TiB) or "64kB", "24.8GB" (powers of 1000: kB MB GB
 // TB). Up to six decimals before a unit; a fraction of a byte is dropped. Errors: empty, not a number, unknown unit, a
-// fraction without a unit, more than 2^63 - 1, which an int64_t takes.
+// fraction without a unit, more than 2^63 - 1 (the int64_t limit).
 Result<uint64_t> parse_bytes(std::string_view text);
 
 // "512 B", "64.0 KiB", "1.5 GiB": one decimal, rounded down, the largest unit that leaves at least 1.
@@ -84,8 +83,8 @@ private:
     std::vector<std::vector<std::string>> rows_;
 };
 
-// One line on stderr, redrawn when the shown percentage changes; nothing at all when stderr is no terminal.
-// The destructor erases the line, so that what is printed next starts clean.
+// One line on stderr, redrawn when the shown percentage changes; silent when stderr is not a terminal. The destructor
+// erases the line.
 class ProgressBar {
 public:
     ProgressBar(std::string label, uint64_t total);
@@ -101,7 +100,7 @@ private:
     bool visible_;
 };
 
-// Reads the flags, runs the verb, returns the exit code. What main() calls; tests call it too.
+// Parses the flags, runs the verb, returns the exit code. main() and tests call it.
 int run_program(int argc, const char* const* argv);
 
 }  // namespace verbatim::tools

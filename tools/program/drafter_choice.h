@@ -1,4 +1,4 @@
-// tools/program/drafter_choice.h: drafters by the names that --draft takes.
+// tools/program/drafter_choice.h: drafters by the names of --draft.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace verbatim::tools {
 
-// What a run answered, so that another run of the same requests can be drafted for.
+// The answers of a run, as drafts for another run of the same requests.
 class OutputLog final : public Recorder {
 public:
     // Borrowed while it records.
@@ -26,7 +26,7 @@ public:
     void on_token(RequestId request, TokenId token) override;
     void on_event(const Event&) override {}
 
-    // What was answered to the same prompt with the same sampling; null when nothing was. Lives as long as the log.
+    // The answer to the same prompt with the same sampling; null if there is none. Lives as long as the log.
     [[nodiscard]] const std::vector<TokenId>* answer_to(const Sequence& sequence) const;
 
 private:
@@ -41,34 +41,34 @@ private:
     std::map<Digest, std::vector<TokenId>> outputs_;
 };
 
-// Whether the drafter of that name needs memory of its own.
+// Whether the drafter needs separate memory.
 bool drafts_by_model(const std::string& name);
 
-// Whether --draft takes the name: none, ngram, adversary, int8, fast or model:DIR.
+// Whether --draft accepts the name: none, ngram, adversary, int8, fast or model:DIR.
 Status check_drafter_name(const std::string& name);
 
-// Of a million drafts so many, at a rate from 0 to 1.
+// A rate from 0 to 1 in parts per million.
 constexpr int32_t ppm_of(double rate) { return static_cast<int32_t>(rate * 1e6 + 0.5); }
 
 struct DraftOptions {
     std::string name = "none";
     int32_t max_window = 1;               // scheduler.max_window
-    int32_t max_num_sequences = 1;        // that draft at once
-    int64_t memory_bytes = 0;             // of a drafter with a model: its KV and states
+    int32_t max_num_sequences = 1;        // that draft concurrently
+    int64_t memory_bytes = 0;             // for a drafter with a model: its KV and states
     std::optional<int32_t> mismatch_ppm;  // of "adversary"
     const OutputLog* right = nullptr;     // of "adversary"; borrowed
     int32_t num_threads = 1;
     uint64_t seed = 0;
 };
 
-// A drafter with what it stands on. Null: nobody drafts.
+// A drafter with the objects that it borrows. Null: no drafting.
 struct ChosenDrafter {
     std::unique_ptr<reference::Model> model;
     ChosenExecutor executor;
     std::unique_ptr<Drafter> drafter;
 };
 
-// Borrows model and engine. Errors: a model that is not there, or has another vocabulary.
+// Borrows model and engine. Errors: a model that is missing, or has another vocabulary.
 Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const reference::Model& model, const Engine& engine);
 
 }  // namespace verbatim::tools

@@ -1,5 +1,4 @@
-// tools/program/executor_choice.h: executors by the names that --executor and --beside take, in the profile of
-// --profile.
+// tools/program/executor_choice.h: executors by the names of --executor and --beside, in the profile of --profile.
 #pragma once
 
 #include <memory>
@@ -26,54 +25,54 @@ namespace verbatim::tools {
 std::span<const std::string_view> executor_names();
 
 struct ExecutorOptions {
-    PoolSizes pools;             // those that the model does not need are not made
-    int32_t max_log_tokens = 0;  // of a sequence: so many drafts at once; unused by a model without state
+    PoolSizes pools;             // pools that the model does not need are not allocated
+    int32_t max_log_tokens = 0;  // of a sequence: the maximum number of drafts; unused by a model without state
     int32_t num_threads = 1;
-    uint64_t seed = 0;            // of the order in which emulated threads run
-    std::optional<cpu::Isa> isa;  // of "cpu"; none: the best here
-    // Of "cpu", for a checkpoint's packed weights (kernels/cpu/packed_file.h); empty: none is kept.
+    uint64_t seed = 0;            // of the thread order in the emulator
+    std::optional<cpu::Isa> isa;  // of "cpu"; none: the best on this machine
+    // Of "cpu", for a checkpoint's packed weights (kernels/cpu/packed_file.h); empty: they are not kept.
     std::string packed_file;
     reference::Profile profile = reference::Profile::kExact;
     cpu::WeightFormat weights = cpu::WeightFormat::kBf16;  // of "cpu"
-    std::optional<reference::Profile> ordinary_profile;  // of "cpu": ordinary requests have an arithmetic of their own
+    std::optional<reference::Profile> ordinary_profile;  // of "cpu": the arithmetic of ordinary requests, if it differs
 };
 
-// What a block of so many tokens and a state row of the model weigh.
+// The bytes of a block of `block_size` tokens and of a state row of the model.
 [[nodiscard]] UnitBytes unit_bytes(const reference::ModelGeometry& geometry, int32_t block_size);
 
-// A cache of these pools for a model of that shape: one without KV, or without state, has none of it.
+// The cache for a model of that shape with these pools: a pool that the model does not use is empty.
 [[nodiscard]] CacheConfig cache_config(const reference::ModelGeometry& geometry, const PoolSizes& pools);
 
-// Whether pools of this size have room in this machine's memory, if nothing else had. Their bytes are touched as they
-// are used; what counts units is made at once. Error: kMachine.
+// Whether pools of this size fit into the machine's memory, if nothing else used it. Their pages are touched on first
+// use; the bookkeeping of units is allocated at once. Error: kMachine.
 Status fit_into_memory(const PoolSizes& pools, const UnitBytes& unit);
 
-// An executor with what it stands on.
+// An executor with the objects that it borrows.
 struct ChosenExecutor {
     std::unique_ptr<simt::Emulator> emulator;
     std::unique_ptr<cuda::Device> device;
     std::unique_ptr<reference::NumericExecutor> executor;
 };
 
-// What the executor of that name computes in unless it is told: exact, but tensor.sm90 on a device that has it. Error:
-// the machine lacks what it stands on.
+// The default profile of an executor: exact, but tensor.sm90 on a device that has it. Error: the machine lacks a
+// requirement.
 Result<reference::Profile> default_profile(const std::string& name);
 
-// Whether the executor of that name computes in that profile.
+// Whether the executor supports the profile.
 Status computes_in(const std::string& name, reference::Profile profile);
-// In which the other side of a comparison computes: the same, or exact where the profile promises no bits.
+// The profile of the other executor in a comparison: the same, or exact where the profile promises no bits.
 constexpr reference::Profile witness_profile(reference::Profile profile) {
     return profile == reference::Profile::kFast ? reference::Profile::kExact : profile;
 }
 
-// Whether the executor of that name has an arithmetic of its own for ordinary requests (--policy).
+// Whether the executor supports a separate arithmetic for ordinary requests (--policy).
 Status has_two_arithmetics(const std::string& name);
 
-// What a record of such a run names: what the options say, or where bits depend on it and they do not, the one that is
-// fastest here. Whoever records computes with that one alone. None: bits do not depend on it.
+// The instruction set in a record of such a run: the one in the options, or the fastest here if bits depend on it; a
+// recorded run computes with that one alone. None: bits do not depend on it.
 [[nodiscard]] std::optional<cpu::Isa> isa_to_record(const std::string& name, const ExecutorOptions& options);
 
-// Borrows the model. Errors: no such name, no such device, a model or a profile that it cannot take.
+// Borrows the model. Errors: no such name, no such device, a model or a profile that the executor does not support.
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOptions& options,
                                        const reference::Model& model);
 

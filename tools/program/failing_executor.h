@@ -1,5 +1,5 @@
-// tools/program/failing_executor.h: another executor's results, until it is told to fail: to see by hand that nothing
-// is lost with an executor.
+// tools/program/failing_executor.h: fault injection: an executor's results until a given step, then errors; shows that
+// no work is lost with an executor.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace verbatim::tools {
 
 class FailingExecutor final : public WrappingExecutor {
 public:
-    // Borrows the other one. execute() of step `fail_at` and of those after it is an error.
+    // Borrows `inner`. execute() of step `fail_at` and later returns an error.
     FailingExecutor(Executor& inner, int64_t fail_at) : WrappingExecutor(inner), fail_at_(fail_at) {}
 
     Status execute(const StepPlan& plan, StepResult& result) override {

@@ -1,11 +1,10 @@
-// tools/program/file_roles.h: owns the check that a command does not write over what it reads. Which flags name files
-// that are written is said where they are added (add_output_option); any other value that names a file or a folder that
-// exists is taken for an input.
+// tools/program/file_roles.h: owns the check that a command does not overwrite its inputs. add_output_option marks
+// flags that name output files; any other value that names an existing file or folder counts as an input.
 //
-//   R1  an output is no input: not the file itself, by whatever spelling, symbolic or hard link; no file directly in a
-//       folder that is an input; not standard output's file
+//   R1  an output is not an input: not the same file by any spelling, symbolic or hard link; not a file directly in an
+//       input folder; not standard output's file
 //   R2  two outputs are two files
-//   R3  nor is the name that an output has until it is complete (PATH.partial, files/output_file.h)
+//   R3  the same holds for an output's temporary name (PATH.partial, files/output_file.h)
 #pragma once
 
 #include <string>
@@ -24,15 +23,15 @@ namespace verbatim::tools {
 CLI::Option* add_output_option(CLI::App& command, const std::string& flag, std::string& path,
                                const std::string& description);
 
-// All values of the flags that were parsed. Errors: R1 to R3, with the flags' names.
+// Checks the values of all parsed flags. Errors: violations of R1 to R3, with the flags' names.
 Status check_file_roles(const CLI::App& app);
 
-// A file that a command reads or writes, and what messages call it. An empty path: there is none.
+// A file that a command reads or writes, and its name in messages. An empty path: there is none.
 struct NamedFile {
     std::string name;
     std::string path;
 };
-// The same for files that flags do not name.
+// The same check for files that are not named by flags.
 Status check_file_roles(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);
 
 }  // namespace verbatim::tools

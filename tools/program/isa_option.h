@@ -1,4 +1,4 @@
-// tools/program/isa_option.h: the instruction set that a command's --isa names. The bits do not depend on it.
+// tools/program/isa_option.h: the instruction set of a command's --isa. The bits do not depend on it.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@ class Option;
 
 namespace verbatim::tools {
 
-// "auto": nothing, the executor chooses. "avx512": with VDPBF16PS or two fma, whichever is faster here; "avx512_bf16"
-// insists on VDPBF16PS. "avx2", "portable". Errors: no such name, or this processor lacks it.
+// "auto": none, the executor chooses. "avx512": with VDPBF16PS or two fma, whichever is faster here; "avx512_bf16"
+// requires VDPBF16PS. "avx2", "portable". Errors: no such name, or this processor lacks it.
 Result<std::optional<cpu::Isa>> parse_isa(std::string_view name);
 
-// --isa; an error of parse_isa is a wrong flag.
+// --isa; an error of parse_isa is a usage error.
 CLI::Option* add_isa_option(CLI::App& command, std::optional<cpu::Isa>& isa);
 
 }  // namespace verbatim::tools

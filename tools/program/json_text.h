@@ -1,4 +1,4 @@
-// tools/program/json_text.h: JSON as text, of results and of what is written to files.
+// tools/program/json_text.h: the text of JSON results and files.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace verbatim::tools {
 
-// What is no UTF-8, as names of files may be, becomes U+FFFD. `indent`: spaces a level; below 0 all is one line.
+// Bytes that are not UTF-8, as in file names, become U+FFFD. `indent`: spaces per level; below 0: one line.
 template <typename Json>
 std::string json_text(const Json& json, int indent = 2) {
     return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);

@@ -1,4 +1,4 @@
-// tools/program/median.h: the middle of what was measured.
+// tools/program/median.h: the median of measurements.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace verbatim::tools {
 
-// Of an even number of values the mean of the two in the middle. REQUIRES: not empty.
+// For an even number of values the mean of the middle two. REQUIRES: not empty.
 inline double median(std::vector<double> values) {
     CHECK(!values.empty());
     std::ranges::sort(values);
@@ -18,8 +18,8 @@ inline double median(std::vector<double> values) {
     return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// Whether enough was measured to know the median to 1 %, in 19 of 20 cases: the order statistics sqrt(n) · 0.98 places
-// around the middle are that near.
+// Whether the median is known to 1 % with a confidence of 19 in 20: the order statistics sqrt(n) · 0.98 places around
+// the middle are within 1 %.
 inline bool median_is_known(std::vector<double> times) {
     if (times.size() < 32) return false;
     std::ranges::sort(times);

@@ -1,5 +1,5 @@
-// tools/program/mismatching_executor.h: another executor whose draft paths (engine/scheduler/draft_path.h) now and then
-// draw something else: disagreement at a known rate, to see what it costs.
+// tools/program/mismatching_executor.h: fault injection: an executor whose draft paths (engine/scheduler/draft_path.h)
+// sample wrong tokens at a known rate, to measure the cost of mismatches.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace verbatim::tools {
 
 class MismatchingExecutor final : public WrappingExecutor {
 public:
-    // Borrows the other one. `ppm` of a million drafts are wrong, by seed, request and position.
+    // Borrows `inner`. `ppm` of a million drafts are wrong, by seed, request and position.
     MismatchingExecutor(Executor& inner, int32_t vocab_size, int32_t ppm, uint64_t seed)
         : WrappingExecutor(inner), vocab_size_(vocab_size), ppm_(ppm), seed_(seed) {}
 

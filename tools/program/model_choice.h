@@ -1,4 +1,4 @@
-// tools/program/model_choice.h: the model that a command's --model names.
+// tools/program/model_choice.h: the model of a command's --model.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace verbatim::tools {
 
-// A preset's name gives that architecture with random weights by seed, anything else is a checkpoint's folder. The
+// A preset's name gives that architecture with random weights by seed, any other name is a checkpoint's folder. The
 // error for a name that is neither lists the presets.
 Result<reference::Model> choose_model(const std::string& name_or_folder, uint64_t seed,
                                       const reference::LoadOptions& options = {});
 bool is_preset(const std::string& name_or_folder);
 
-// Of everything that enters the arithmetic: config, weights, rotary tables (their first 4096 positions).
-// Errors: a config that its family's config.json cannot express.
+// The digest of all inputs of the arithmetic: config, weights, rotary tables (their first 4096 positions). Errors: a
+// config that its family's config.json cannot express.
 Result<Digest> model_digest(const reference::Model& model);
 
 }  // namespace verbatim::tools

@@ -1,4 +1,4 @@
-// tools/program/number_check.h: the checks of flags that take a number with a fraction.
+// tools/program/number_check.h: the checks of flags with fractional numbers.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,8 +9,8 @@
 
 namespace verbatim::tools {
 
-// As strict as a field of a trace: no "nan", no "inf", no hexadecimal. CLI11's own checks of a range let nan through,
-// since it compares with nothing.
+// As strict as a field of a trace: no "nan", no "inf", no hexadecimal. CLI11's range checks accept nan, since every
+// comparison with it is false.
 inline CLI::Validator finite_number() {
     const auto check = [](const std::string& text) {
         if (traces::parse_number<double>(text)) return std::string();
@@ -19,7 +19,7 @@ inline CLI::Validator finite_number() {
     return CLI::Validator(check, "", "finite");
 }
 
-// Of something: 0 to 1.
+// A share: 0 to 1.
 inline CLI::Validator share() {
     const auto check = [](const std::string& text) {
         const auto number = traces::parse_number<double>(text);

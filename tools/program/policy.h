@@ -1,5 +1,5 @@
-// tools/program/policy.h: deterministic requests beside ordinary ones, which are computed in the fast profile
-// (docs/windows.md). By what deterministic ones get their bits, and what that costs here.
+// tools/program/policy.h: the policies for batches of deterministic requests and ordinary ones in the fast profile
+// (docs/windows.md): how deterministic requests get their bits, and the measured cost.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,16 @@ namespace verbatim::tools {
 enum class Policy : uint8_t {
     kExact,   // computed in their profile throughout
     kVerify,  // drafted in the fast profile in one batch with the ordinary ones, verified in windows
-    kAuto,    // one of these, by what they cost on this machine
+    kAuto,    // the cheaper one on this machine
 };
 std::string_view name(Policy policy);
 
-// What a policy is to the scheduler: a window of `max_window` rows, of a step's budget at most `share` for them.
+// The scheduler settings of a policy: a window of `max_window` rows, and at most `share` of a step's budget for
+// verification.
 void set_policy(SchedulerConfig& scheduler, Policy policy, int32_t max_window, double share);
 
-// A load of requests that come all at once and are served `batch` at a time: prompts, answers, and how many of a
-// hundred are deterministic.
+// A load of requests that arrive at once and run `batch` at a time: prompts, answers, and the percentage of
+// deterministic ones.
 struct PolicyLoad {
     int64_t num_requests = 24;
     int32_t batch = 8;
@@ -35,23 +36,23 @@ struct PolicyLoad {
     int32_t deterministic_percent = 50;
 };
 
-// What a policy made of a load.
+// The figures of a load under a policy.
 struct PolicyFigures {
     double seconds = 0;  // of the engine's steps
     double tokens_per_s = 0;
-    double mean_ttft_s = 0;  // from the begin to a request's first token
+    double mean_ttft_s = 0;  // from the start to a request's first token
     double p99_ttft_s = 0;
     EngineStats stats;
     std::vector<std::vector<TokenId>> deterministic_answers;  // in order of submission
 };
 
-// Runs loads on one executor, one after the other; each in an engine of its own that finds nothing in its cache.
+// Runs loads on one executor, one after the other; each in a new engine with an empty cache.
 class PolicyRunner {
 public:
-    // Borrows the model. `max_window`: the longest of any run.
+    // Borrows the model. `max_window`: the maximum of all runs.
     PolicyRunner(const reference::Model& model, cpu::CpuExecutorConfig cpu, const PolicyLoad& load, int32_t max_window,
                  uint64_t seed);
-    // `mismatch_ppm` of a million drafts are made wrong.
+    // Makes `mismatch_ppm` of a million drafts wrong.
     Result<PolicyFigures> run(Policy policy, int32_t deterministic_percent, int32_t max_window, double verify_share,
                               int32_t mismatch_ppm = 0);
     [[nodiscard]] cpu::Isa isa() const { return executor_.isa(); }
@@ -69,7 +70,7 @@ private:
     uint64_t next_space_ = 0;
 };
 
-// What auto chooses, and the sentence that says why.
+// The choice of auto, and its explanation.
 struct PolicyChoice {
     Policy policy = Policy::kExact;
     std::string why;

@@ -1,5 +1,5 @@
-// tools/program/read_options.h: the flags that say how a trace is read, for every verb that reads one: `trace convert`,
-// `trace stats`, `replay`.
+// tools/program/read_options.h: the flags for reading a trace, for every verb that reads one: `trace convert`, `trace
+// stats`, `replay`.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ class Option;
 
 namespace verbatim::tools {
 
-// What the flags say. --seed is not among them: a verb has one, and passes it on.
+// The flags' values. --seed is not among them: a verb has one, and passes it on.
 struct ReadFlags {
-    traces::ReadOptions read;                        // max_context and over_context are not filled in
+    traces::ReadOptions read;                        // without max_context and over_context
     std::optional<traces::OverContext> max_context;  // --max-context
     std::optional<int64_t> context;                  // --context, tokens
 
-    // What --max-context says; to reject, if only --context is given.
+    // The value of --max-context; reject if only --context is given.
     [[nodiscard]] traces::OverContext over_context() const;
 };
 
-// Adds the flags to `verb`; `context_meaning` says what --context is by default. Every flag that was added.
+// Adds the flags to `verb` and returns them; `context_meaning` describes --context's default.
 std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, const char* context_meaning);
 
 // For verbs without a model: rows are bounded by --context, or by `default_context` tokens if only --max-context is

@@ -1,5 +1,4 @@
-// tools/program/recorded_run.h: a record as verbs use it: with the model it was made with, and executors to make its
-// run again on.
+// tools/program/recorded_run.h: a record as verbs use it: with its model, and executors that can repeat its run.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +22,13 @@ class App;
 
 namespace verbatim::tools {
 
-// On what a recorded run is made again; what is empty is as it was recorded.
+// The executor of a repeated run; empty values mean as recorded.
 struct RerunFlags {
     std::string executor;
     int32_t num_threads = 0;
     std::optional<cpu::Isa> isa;
     std::string model;       // a checkpoint's folder or a preset
-    bool allow_cut = false;  // a record that was cut off is taken as far as it goes
+    bool allow_cut = false;  // a truncated record is used as far as it goes
 };
 void add_rerun_options(CLI::App& verb, RerunFlags& flags);
 // --allow-cut
@@ -41,20 +40,20 @@ struct RecordedRun {
     reference::Model model;
     reference::Profile profile = reference::Profile::kExact;
     std::string executor;
-    std::optional<cpu::Isa> isa;  // of "cpu", as recorded where bits depend on it; none: the best here
+    std::optional<cpu::Isa> isa;  // of "cpu", as recorded where bits depend on it; none: the best on this machine
     std::unique_ptr<records::RunIndex> index;
     std::unique_ptr<records::WalkPoints> points;
-    records::RunAgainOptions again;  // an executor as the flags say, the record's schedule and digests
+    records::RunAgainOptions again;  // an executor from the flags, the record's schedule and digests
 };
 
-// Reads the record and its model. Errors: the file; a record that was cut off, unless the flags allow it; another
-// model, another arithmetic or an executor that cannot compute in it, with what differs.
+// Reads the record and its model. Errors: the file; a truncated record, unless the flags allow it; a different model or
+// arithmetic, or an executor that does not support it, with the difference.
 [[nodiscard]] Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, const RerunFlags& flags);
-// Whether the schedule's run computes ordinary requests as the recorded one did: where not, they promise nothing.
+// Whether ordinary requests use the recorded arithmetic under the schedule; if not, they promise nothing.
 [[nodiscard]] bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule);
-// Reads a record and nothing else. Errors: the file; it was cut off, unless that is allowed.
+// Reads a record only. Errors: the file; it was truncated, unless that is allowed.
 [[nodiscard]] Result<records::Record> open_record(const std::string& path, bool allow_cut);
-// The record's model, not looked at closer.
+// The record's model, without checks.
 [[nodiscard]] Result<reference::Model> recorded_model(const records::RunDescription& run, const std::string& instead);
 
 [[nodiscard]] Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name,

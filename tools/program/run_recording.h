@@ -26,28 +26,28 @@ struct RecordFlags {
 };
 void add_record_options(CLI::App& verb, RecordFlags& flags);
 
-// A run's record in the making.
+// Writes a run's record.
 class RunRecording {
 public:
-    // The file alone, before work that takes long. Says on stderr what becomes of a killed run's. Not wanted where the
-    // flags name none. Errors: the file cannot be made.
+    // Creates the file alone, before long work. Prints on stderr where a killed run's record stays. Not wanted if the
+    // flags name none. Errors: the file cannot be created.
     static Result<files::OutputFile> create_file(const RecordFlags& flags);
-    // `file`: what create_file(flags) made. `run` is complete but for what every record of this program on this machine
-    // says. The first write that fails is said on stderr at once, followed by `then`. Errors: the file cannot be
-    // written.
+    // `file`: from create_file(flags). `run` lacks only this program's and machine's description. The first write that
+    // fails is reported on stderr at once, followed by `then`. Errors: the file cannot be written.
     static Result<std::unique_ptr<RunRecording>> start(const RecordFlags& flags, files::OutputFile file,
                                                        records::RunDescription run, const std::string& then);
 
     [[nodiscard]] Recorder& recorder() { return recorder_; }
-    // `executor` with `numeric` in it, looked at. Borrows both, until look_away() or for its life.
+    // Wraps `executor`, with `numeric` in it, to record its digests. Borrows both, until look_away() or the end of its
+    // life.
     [[nodiscard]] Executor& watch(Executor& executor, reference::NumericExecutor& numeric);
-    // What watch() returned is gone.
+    // Releases the executor that watch() returned.
     void look_away();
-    // The record ends here; what watch() returned goes on computing. `failure`: why the run does. Errors: the file
-    // could not be written.
+    // Ends the record; the executor of watch() still computes. `failure`: why the run ends. Errors: the file could not
+    // be written.
     Status finish(const std::string& failure = {});
     [[nodiscard]] bool is_finished() const { return finished_; }
-    // From any thread.
+    // Thread-safe.
     [[nodiscard]] int64_t file_bytes() const { return writer_->file_bytes(); }
     [[nodiscard]] bool failed() const { return writer_->failed(); }
 
@@ -62,7 +62,7 @@ private:
     bool finished_ = false;
 };
 
-// What a description says of this program and this machine.
+// Adds this program's and machine's description.
 void describe_here(records::RunDescription& run);
 
 }  // namespace verbatim::tools

@@ -1,4 +1,4 @@
-// tools/program/slot_requests.h: whose slots a run's plans name.
+// tools/program/slot_requests.h: maps the slots in a run's plans to requests.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ class SlotRequests {
 public:
     struct Slot {
         RequestId request{};
-        bool is_draft_path = false;  // an older slot of that request lives (engine/scheduler/draft_path.h)
+        bool is_draft_path = false;  // an older slot of that request is live (engine/scheduler/draft_path.h)
     };
 
     void follow(const StepPlan& plan) {
@@ -23,7 +23,7 @@ public:
             slots_[start.slot] = {start.request, is_second};
         }
     }
-    void clear() { slots_.clear(); }  // the executor has forgotten every slot
+    void clear() { slots_.clear(); }  // the executor has lost all slots
     [[nodiscard]] const Slot& at(SequenceSlot slot) const { return slots_.at(slot); }
 
 private:

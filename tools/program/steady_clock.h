@@ -1,4 +1,4 @@
-// tools/program/steady_clock.h: the machine's own time, which never goes back.
+// tools/program/steady_clock.h: the machine's monotonic clock.
 #pragma once
 
 #include <chrono>

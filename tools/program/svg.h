@@ -1,4 +1,4 @@
-// tools/program/svg.h: what our pictures have in common.
+// tools/program/svg.h: the common parts of SVG pictures.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// tools/program/verdict_text.h: owns how every verb shows a verdict and the share that was compared.
+// tools/program/verdict_text.h: owns the output of a verdict and the compared share, for every verb.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,19 +8,18 @@
 
 namespace verbatim::tools {
 
-// "identical", "different", "not all compared"; nothing at all was compared: "nothing compared".
+// "identical", "different", "not all compared"; "nothing compared" for an empty share.
 [[nodiscard]] std::string verdict_words(records::Verdict verdict, const records::ComparedShare& share);
 
-// "compared: 5 of 70 requests, 1085 of 20310 positions", then a line for each reason why something was left out. Every
-// line begins with `prefix`.
+// "compared: 5 of 70 requests, 1085 of 20310 positions", then a line per reason for omissions. Every line begins with
+// `prefix`.
 [[nodiscard]] std::string share_lines(const records::ComparedShare& share, const std::string& prefix = "");
 
-// What of the share was left out, in one line: "ordinary requests, ...: 8 requests, 300 positions; ..."; empty:
-// nothing.
+// The omissions in one line: "ordinary requests, ...: 8 requests, 300 positions; ..."; empty: none.
 [[nodiscard]] std::string left_out_line(const records::ComparedShare& share);
 
-// For each unit {"compared", "total", "fraction"}, the fraction null of nothing; "left_out": a list of {"reason",
-// "promised", and a count for each unit}, with "count_known": false where how much it is cannot be known.
+// For each unit {"compared", "total", "fraction"}, the fraction null for a total of 0; "left_out": a list of {"reason",
+// "promised", and a count for each unit}, with "count_known": false where the count is unknown.
 [[nodiscard]] nlohmann::ordered_json compared_share_json(const records::ComparedShare& share);
 
 }  // namespace verbatim::tools

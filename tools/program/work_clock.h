@@ -1,5 +1,5 @@
-// tools/program/work_clock.h: the time that this process has worked, its threads' together: what other processes take
-// of the machine does not count. Of one thread it is what a quiet machine's clock would show.
+// tools/program/work_clock.h: the processor time of this process, all threads together: other processes do not affect
+// it. For one thread it equals the wall time of an idle machine.
 #pragma once
 
 #include <time.h>

@@ -6,8 +6,8 @@
 
 namespace verbatim::tools {
 
-// For an element's text and for an attribute between double quotes. A control character that XML has no place for
-// becomes a space.
+// For an element's text and for an attribute between double quotes. A control character that XML does not allow becomes
+// a space.
 [[nodiscard]] std::string xml_escaped(std::string_view text);
 
 }  // namespace verbatim::tools

@@ -1,5 +1,5 @@
-// tools/replay/cache_view.h: who holds what in a cache, at a moment: names, the heads that they list, the blocks and
-// rows of these, and who shares them. Drawn as text, as a Graphviz graph, and as a picture.
+// tools/replay/cache_view.h: a snapshot of a cache: names and the heads that they list, the heads' blocks and rows, and
+// which of them are shared. Shown as text, as a Graphviz graph, and as a picture.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct ShownHead {
     int64_t length = 0;
     std::vector<int32_t> blocks;
     int32_t state = -1;
-    std::vector<std::string> names;  // that list it
+    std::vector<std::string> names;  // names that list it
 };
 struct ShownRequest {
     int64_t id = -1;
@@ -27,7 +27,7 @@ struct ShownRequest {
     int32_t state = -1;
 };
 struct CacheView {
-    int64_t step = 0;  // the next one
+    int64_t step = 0;  // the next step
     int32_t num_blocks = 0;
     int64_t used_blocks = 0;
     int32_t num_state_rows = 0;
@@ -39,8 +39,7 @@ struct CacheView {
 
 [[nodiscard]] std::string cache_text(const CacheView& view);
 [[nodiscard]] std::string cache_graph(const CacheView& view);  // Graphviz
-// A row for each head and request, a column for each block; shared blocks are darker. Nothing from elsewhere is needed
-// to see it.
+// A row for each head and request, a column for each block; shared blocks are darker. A self-contained file.
 [[nodiscard]] std::string cache_svg(const CacheView& view);
 
 }  // namespace verbatim::tools

@@ -1,9 +1,9 @@
-// tools/replay/capture.h: owns `replay --capture OP`: looks on while an executor carries plans out, and keeps the
-// arguments of one operation of kernels/sandbox/kernel.h as the step's batch has them, whoever computes it.
+// tools/replay/capture.h: owns `replay --capture OP`: observes an executor, and keeps the arguments of one operation of
+// kernels/sandbox/kernel.h with the step's batch, on any executor.
 //
-//   A1  shapes come from the walk itself (reference/walk.h), over the plan's sequences
-//   A2  values are what the executor wrote: observed operations, state rows before the step, KV blocks after it
-//   A3  a tensor whose values are not known, or too many, is left out: whoever tries the call makes it
+//   A1  shapes come from the walk (reference/walk.h) over the plan's sequences
+//   A2  values are the executor's: observed operations, state rows before the step, KV blocks after it
+//   A3  a tensor with unknown or too many values is left out: the call's user generates it
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@
 
 namespace verbatim::tools {
 
-// Whether steps have such calls. Error: no operation of the sandbox has this name.
+// Whether the operation can be captured. Error: the sandbox has no operation of this name.
 Status check_captured_operation(const std::string& operation);
 
 class CapturingExecutor final : public Executor {
 public:
-    // Carries plans out on `inner`; `numeric` computes in it, with pools. Borrows all of them. REQUIRES: nobody else
-    // observes `numeric` for a record.
+    // Runs plans on `inner`; `numeric` computes in it, with pools. Borrows all of them. REQUIRES: the recording
+    // observer of `numeric` is free.
     CapturingExecutor(Executor& inner, reference::NumericExecutor& numeric, const reference::Model& model,
                       std::string operation, CallSample& sample);
     ~CapturingExecutor() override;
@@ -38,21 +38,21 @@ public:
     [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
     [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 
-    // What one operation wrote for one sequence.
+    // The rows that one operation wrote for one sequence.
     struct Written {
         reference::WalkPoint point;
         int64_t num_rows = 0;
         std::vector<float> values;
     };
-    // Of a sequence, before the step: a state row's tensor, by layer.
+    // A sequence's state row tensors before the step, by layer.
     using StateRows = std::map<int32_t, std::vector<float>>;
-    // What is known of the step in progress; places are those of its sequences with rows, in plan order.
+    // The known values of the step in progress; indices are those of its sequences with rows, in plan order.
     struct Step {
         int64_t number = 0;
         std::vector<const ScheduledSequence*> sequences;
         bool is_observed = false;
         std::vector<std::vector<Written>> written;
-        std::vector<StateRows> states;  // without a row: nothing
+        std::vector<StateRows> states;  // empty for a sequence without a row
         bool states_known = false;
     };
 
@@ -61,15 +61,15 @@ private:
     void begin(const StepPlan& plan);
     void read_states();
     void capture_walk();
-    // A token that was drawn in the step in progress.
+    // A token that was sampled in the step in progress.
     struct DrawnRow {
         const SlotTable& table;
         SequenceSlot slot;
         int32_t draw;
-        int64_t end;  // the tokens before the one that is drawn
+        int64_t end;  // end of the tokens before the sampled one
         [[nodiscard]] int64_t num_generated() const { return end - table.num_prompt_tokens; }
     };
-    // Tokens that a row has room for.
+    // Capacity of a row, in tokens.
     struct PrefixWidths {
         int64_t prompt = 0;
         int64_t generated = 0;

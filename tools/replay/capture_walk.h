@@ -1,4 +1,4 @@
-// tools/replay/capture_walk.h: owns how a step's calls of one operation are made of what is known of it: a walk without
+// tools/replay/capture_walk.h: owns building a step's calls of one operation from the known values: a walk without
 // arithmetic over the step's sequences.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace verbatim::tools {
 
 class CaptureWalk final : public reference::WalkBackend {
 public:
-    // Borrows all of them. `read_kv` gives K and V of a sequence's positions up to its end, or nothing.
+    // Borrows all of them. `read_kv` returns K and V of a sequence's positions up to its end, or none.
     struct Kv {
         std::vector<std::byte> k, v;  // [length, n_kv_heads, head_dim]
     };
@@ -53,13 +53,13 @@ public:
     void l2_norm(int32_t layer, const reference::DeltaConfig& delta) override;
     void delta_update(int32_t layer, const reference::DeltaConfig& delta) override;
     void delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) override;
-    // Not kept: these have no calls of their own in the sandbox.
+    // Not captured: the sandbox has no calls of these.
     void head_norm(int32_t, const reference::AttentionConfig&, float) override {}
     void output_gate(int32_t, const reference::AttentionConfig&) override {}
     void observe(const reference::WalkPoint& point) override;
 
 private:
-    // What a buffer holds, as far as it is known.
+    // A buffer's known contents.
     struct Rows {
         std::vector<float> values;
         int64_t width = 0;  // 0: unknown
@@ -70,9 +70,9 @@ private:
     };
     [[nodiscard]] bool is(std::string_view operation) const { return operation_ == operation; }
     [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
-    // The columns of a buffer, when they are known and few enough to be kept.
+    // Captures columns of a buffer, if they are known and few enough.
     void put(Captured& captured, const char* tensor, const Part& part) const;
-    // Of a conv whose inputs are `in`.
+    // For a conv with inputs `in`.
     void add_conv(int32_t layer, const Part& in, int64_t d_conv, reference::VectorView weight,
                   reference::VectorView bias);
     void rope_of(int32_t layer, const reference::AttentionConfig& attention, reference::Buffer buffer, int64_t n_heads);
@@ -91,11 +91,11 @@ private:
     std::vector<int64_t> positions_;   // [num_rows]
     std::vector<int32_t> logit_rows_;  // of all rows
     std::array<Rows, reference::kNumBuffers> buffers_;
-    std::vector<size_t> next_;   // of each sequence's written operations
-    int32_t expert_layer_ = -1;  // whose experts came last
+    std::vector<size_t> next_;   // by sequence: index of its next written operation
+    int32_t expert_layer_ = -1;  // layer of the last experts call
 };
 
-// Values as a captured tensor: none when they are too many.
+// Values as a captured tensor: none if there are too many.
 template <typename T>
 void put_values(Captured& captured, const char* tensor, std::span<const T> values, bool is_place = false) {
     if (values.empty() || (!is_place && values.size_bytes() > kMostTensorBytes)) return;

@@ -1,5 +1,5 @@
-// tools/replay/case.h: owns `verbatim replay --case`: one operation with its inputs (tools/kernel/value_case.h), tried
-// on everything of ours that computes it.
+// tools/replay/case.h: owns `verbatim replay --case`: runs one operation with its inputs (tools/kernel/value_case.h) on
+// every builtin kernel of it.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace verbatim::tools {
 
-// Prints what each made of it, and the share of them that takes its sizes. Errors: the file.
+// Prints each result, and the share of the kernels that support its sizes. Errors: the file.
 Result<records::Verdict> replay_case(const std::string& path, OutputFormat format);
 
 }  // namespace verbatim::tools

@@ -1,5 +1,5 @@
-// `verbatim replay`: the main job. Runs a trace through the engine with the cache and, beside it, through another
-// executor, by default the uncached reference; compares every logit and every head, bit by bit.
+// `verbatim replay`: runs a trace through the engine with the cache and, in lockstep, through another executor, by
+// default the uncached reference; compares every logit and every head, bit by bit.
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <memory>

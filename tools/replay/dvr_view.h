@@ -1,5 +1,5 @@
 // tools/replay/dvr_view.h: `verbatim replay --show-dvr`: one request's tokens and KV through prefill, decode, drafting,
-// verifying and rolling back, a line for each step that it has a share in.
+// verification and rollback, a line for each of its steps.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ public:
     void on_token(RequestId, TokenId) override {}
     void on_event(const Event&) override {}
 
-    // The first request of which something was rolled back; without one, the first that verified; without one, the
-    // first that drew.
+    // Shows the first request with a rollback; if there is none, the first that verified; if there is none, the first
+    // that sampled.
     [[nodiscard]] std::string picture() const;
 
 private:
@@ -39,7 +39,7 @@ private:
     StepPlan plan_;
     SlotRequests slots_;
     std::map<RequestId, Story> stories_;
-    std::map<RequestId, int64_t> resident_;  // positions that are verified
+    std::map<RequestId, int64_t> resident_;  // verified positions
 };
 
 }  // namespace verbatim::tools

@@ -1,4 +1,4 @@
-// tools/replay/from.h: `verbatim replay --from run.rec`: a recorded run up to a step, and what stands there then.
+// tools/replay/from.h: `verbatim replay --from run.rec`: repeats a recorded run up to a step, and shows its state.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ namespace verbatim::tools {
 
 struct FromFlags {
     std::string record;       // empty: --from is not given
-    RerunFlags rerun;         // by --executor, --threads, --isa and --model, where they are given
-    int64_t until_step = -1;  // the last one that is made; -1: all
-    std::string show;         // "cache": who holds what
+    RerunFlags rerun;         // from --executor, --threads, --isa and --model, if given
+    int64_t until_step = -1;  // the last step to run; -1: all
+    std::string show;         // "cache": the cache's contents
     std::string cache_graph;  // file, Graphviz
     std::string cache_svg;    // file
     std::string timeline;     // file, of the whole record
 };
 
-// Prints the last step's plan and batch, and what the flags ask for; writes their files. Errors: the record, the model,
-// a file that cannot be written.
+// Prints the last step's plan and batch, and the output of the flags; writes their files. Errors: the record, the
+// model, a file that cannot be written.
 [[nodiscard]] Status replay_from(const FromFlags& flags);
 
 }  // namespace verbatim::tools

@@ -1,4 +1,4 @@
-// tools/replay/report.h: what a replay found, as values, and how it is shown.
+// tools/replay/report.h: the results of a replay as values, and their output.
 #pragma once
 
 #include <cstdint>
@@ -20,50 +20,50 @@ namespace verbatim::tools {
 // Bytes of the two memory groups.
 struct GroupBytes {
     int64_t capacity = 0;
-    int64_t peak = 0;  // most in use at the end of a step
+    int64_t peak = 0;  // maximum in use at the end of a step
 };
 
 struct ReplayRun {
     std::string trace;
     std::string model;
-    std::string numerics;  // what computed, e.g. "exact/1"
-    std::string policy;    // of deterministic requests beside ordinary ones; empty: all are computed alike
+    std::string numerics;  // the arithmetic, e.g. "exact/1"
+    std::string policy;    // of batches with ordinary requests; empty: one arithmetic for all
     uint64_t seed = 0;
     Digest fingerprint;  // of model, numerics, configuration and trace
     DriverReport driver;
-    int64_t dropped = 0;  // rows too long for the context that were left out of the trace
+    int64_t dropped = 0;  // rows too long for the context, removed from the trace
     EngineStats stats;
     GroupBytes kv;
     GroupBytes state;
-    bool has_windows = false;                         // somebody drafted
-    bool has_witness = false;                         // another executor ran beside, to be compared with
-    reference::LockstepCounts counts;                 // of both; with an executor that was replaced, of all of them
+    bool has_windows = false;                         // a drafter was in use
+    bool has_witness = false;                         // a second executor ran for comparison
+    reference::LockstepCounts counts;                 // of both executors; with replacements, of all of them
     int64_t compared_requests = 0;                    // turns whose logits were compared
     int64_t ordinary_requests = 0;                    // turns in an arithmetic that promises no bits
     std::optional<reference::Difference> difference;  // the first one
-    int64_t replaced_executors = 0;                   // that had failed
-    std::vector<std::string> failures;                // of executors that were not told to fail
-    std::vector<std::string> unmet;                   // what flags asked for and did not happen
+    int64_t replaced_executors = 0;                   // after failures
+    std::vector<std::string> failures;                // of executors, except injected ones
+    std::vector<std::string> unmet;                   // behaviour that flags required and the run did not show
     bool all_counters = false;                        // a counter that stays zero is a failure
     Digest digest;                                    // of plans, tokens and cache events
-    std::string dvr_picture;                          // of one request, where it was asked for
+    std::string dvr_picture;                          // of one request, if requested
 
     [[nodiscard]] records::ComparedShare share() const;
     [[nodiscard]] records::Verdict verdict() const { return verdict_of(difference.has_value(), share()); }
     [[nodiscard]] bool identical() const { return verdict() == records::Verdict::kSame; }
-    // What keeps the run from being a success; empty: nothing. A run that nobody was to be compared with may be one.
+    // Why the run is not a success; empty: it is. A run without a comparison can succeed.
     [[nodiscard]] std::vector<std::string> problems() const;
-    // A difference, or something besides the comparison that the run was to show and did not.
+    // A difference, or missing behaviour apart from the comparison.
     [[nodiscard]] bool fails() const;
 
 private:
     [[nodiscard]] std::vector<std::string> idle_counters() const;  // that a scenario must move and did not
 };
 
-// What the program returns for these runs.
+// The program's exit code for these runs.
 ExitCode exit_code_of(const std::vector<ReplayRun>& runs);
 
-// One line per run, then what is wrong, and the digest of all.
+// One line per run, then the problems, and the digest of all.
 std::string replay_summary(const std::vector<ReplayRun>& runs);
 // One column per run, a row per counter, then the first difference or "identical".
 std::string replay_table(const std::vector<ReplayRun>& runs);

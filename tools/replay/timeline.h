@@ -1,4 +1,4 @@
-// tools/replay/timeline.h: a record as a timeline that Perfetto and Chrome (about:tracing) show.
+// tools/replay/timeline.h: a record as a timeline for Perfetto and Chrome (about:tracing).
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace verbatim::tools {
 
-// A slice for each step; one for each request, from its first step to its last, with its shares of the steps below it;
-// a mark for each attach, preemption, eviction, publication and commit. A step takes the time that the executor said,
-// or `step_ns` where it said none.
+// A slice for each step; one for each request, from its first step to its last, with its parts of the steps below it; a
+// mark for each attach, preemption, eviction, publication and commit. A step lasts as long as the executor measured, or
+// `step_ns` without a measurement.
 [[nodiscard]] std::string timeline_json(const records::RunIndex& index, int64_t step_ns);
 
 }  // namespace verbatim::tools

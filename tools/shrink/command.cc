@@ -1,5 +1,5 @@
-// `verbatim shrink`: from a record whose run differs from the uncached reference's, the smallest one that still does,
-// and a case of the one operation in which it does.
+// `verbatim shrink`: from a record whose run differs from the uncached reference's, the smallest one that still
+// differs, and a case of the one differing operation.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,5 @@
-// tools/shrink/operation_case.h: owns how one operation of a run becomes a case of its own (tools/kernel/value_case.h):
-// its inputs as the uncached reference has them, a few rows around the one that differs.
+// tools/shrink/operation_case.h: owns making a case (tools/kernel/value_case.h) of one operation of a run: its inputs
+// from the uncached reference, a few rows around the one that differs.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace verbatim::tools {
 
-// The operation at a position of a sequence, and the rows that were computed with it.
+// The operation at a position of a sequence, and the rows computed with it.
 struct OperationPlace {
     size_t op = 0;      // of the walk
     int64_t begin = 0;  // the sequence's rows in that step: [begin, end)
@@ -24,8 +24,8 @@ struct OperationPlace {
     int64_t element = 0;   // of the row
 };
 
-// `tokens`: the sequence's, at least up to `end`. `profile`: of the run. A matrix that is too large for a small file is
-// cut to 64 of its outputs around the element. Errors: an operation that `verbatim kernel list` has not.
+// `tokens`: the sequence's, at least up to `end`. `profile`: the run's. A matrix that is too large for a small file is
+// cut to 64 of its outputs around the element. Errors: an operation that `verbatim kernel list` does not have.
 Result<ValueCase> operation_case(const reference::Model& model, reference::Profile profile,
                                  const records::WalkPoints& points, const OperationPlace& place,
                                  std::span<const TokenId> tokens, std::string met);

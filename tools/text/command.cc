@@ -1,4 +1,4 @@
-// `verbatim text`: the way between text and tokens without a server, JSON lines in and out.
+// `verbatim text`: converts between text and tokens without a server, JSON lines in and out.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// `verbatim trace`: convert any supported request log into Verbatim's own CSV, say what a trace is like, make one up.
+// `verbatim trace`: converts any supported request log into Verbatim's CSV, shows a trace's statistics, generates
+// traces.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

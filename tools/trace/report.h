@@ -1,4 +1,4 @@
-// tools/trace/report.h: how `verbatim trace` shows a trace: tables, JSON, and a picture that needs no other file.
+// tools/trace/report.h: the output of `verbatim trace`: tables, JSON, and a self-contained picture.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,7 +12,7 @@
 
 namespace verbatim::tools {
 
-// A cache with limited room, counted in one of two ways.
+// A cache of limited capacity, counted by one of two conventions.
 struct LimitedRoom {
     std::string room;  // "10 % of the unique blocks", "4 Mi tokens"
     int64_t blocks = 0;
@@ -27,7 +27,7 @@ struct BlockHits {
     std::optional<int64_t> literal_tokens;  // of a trace whose partial blocks have ids
 };
 
-// What keeping every distinct token and one state row per request would take.
+// Memory to keep every distinct token and one state row per request.
 struct ModelNeed {
     std::string model;
     int64_t kv_bytes = 0;
@@ -43,7 +43,7 @@ struct TraceReport {
     std::vector<ModelNeed> needs;
 };
 
-// `file` is what messages and titles call the trace. Computes everything that the report shows.
+// `file` is the trace's name in messages and titles. Computes everything that the report shows.
 TraceReport make_trace_report(const std::string& file, const traces::ReadTrace& trace);
 
 std::string conversion_table(const traces::ReadReport& report, const traces::Trace& trace);

@@ -1,4 +1,4 @@
-// `verbatim verify`: makes a recorded run again, on any executor and under any schedule, and says where it parts.
+// `verbatim verify`: repeats a recorded run on any executor and under any schedule, and reports the first difference.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// tools/verify/verify.h: a recorded run, made again and compared, as values.
+// tools/verify/verify.h: repeats and compares a recorded run, as values.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace verbatim::tools {
 
-// What came of one schedule.
+// The result of one schedule.
 struct Verification {
     records::Schedule schedule;
     records::Comparison comparison;
     int64_t num_steps = 0;
     int64_t reused_tokens = 0;
     double elapsed_s = 0;
-    std::string failure;  // the run ended early, and why; empty: it did not
+    std::string failure;  // why the run ended early; empty: it did not
 
     [[nodiscard]] records::Verdict verdict() const { return comparison.verdict(); }
 };
 
-// Makes the run again under the schedule, compares, and looks for the element where they part. Errors: the schedule, or
-// what the executor needs.
+// Repeats the run under the schedule, compares, and finds the first different element. Errors: the schedule, or a
+// requirement of the executor.
 [[nodiscard]] Result<Verification> verify_run(const RecordedRun& run, const records::Schedule& schedule,
                                               bool follow_tokens);
 
-// What `verify --all-schedules` tries.
+// The schedules of `verify --all-schedules`.
 [[nodiscard]] std::vector<records::Schedule> all_schedules(reference::Profile profile);
 
 }  // namespace verbatim::tools
