@@ -1,5 +1,5 @@
-// tests/benchmarks/gpu_decode.h: decode steps of a whole model: by themselves and by graphs, beside the bytes that a
-// step must move.
+// tests/benchmarks/gpu_decode.h: decode steps of a whole model, as single launches and as graphs, against the bytes
+// that a step must move.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ namespace verbatim::cuda {
 
 struct DecodeShape {
     int64_t batch = 1;
-    int32_t context = 128;  // tokens of every sequence before the first step that is timed
+    int32_t context = 128;  // tokens of every sequence before the first timed step
 };
 struct DecodeConfig {
     std::vector<DecodeShape> shapes = {{1, 128}, {8, 128}, {32, 128}, {1, 4096}, {8, 4096}, {1, 32768}};
     int num_steps = 21;
-    int64_t prefill_rows = 2048;  // of a step, at most
-    double copy_bytes_per_s = 0;  // that the device's memory gives; 0: unknown
+    int64_t prefill_rows = 2048;  // maximum per step
+    double copy_bytes_per_s = 0;  // of the device's memory; 0: unknown
     uint64_t seed = 1;            // of the prompts
 };
 
-// A line on stdout per shape: the median of its steps. An error is the device's.
+// Prints a line on stdout per shape: the median of its steps. Errors are the device's.
 Status measure_decode(Device& device, const reference::Model& model, const std::string& model_name,
                       reference::Profile profile, const DecodeConfig& config);
 

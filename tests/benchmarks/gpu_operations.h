@@ -1,5 +1,5 @@
-// tests/benchmarks/gpu_operations.h: the operations of the CUDA engine by themselves: time of a call, and what it moves
-// or computes.
+// tests/benchmarks/gpu_operations.h: the single operations of the CUDA engine: time of a call, and the bytes or
+// operations of it.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace verbatim::cuda {
 
 struct OperationsConfig {
     bool tiny = false;            // shapes for the emulator
-    double copy_bytes_per_s = 0;  // that the device's own copy reaches; 0: unknown
+    double copy_bytes_per_s = 0;  // of the device's copy; 0: unknown
     uint64_t seed = 1;            // of all inputs
 };
 
-// A line on stdout for every operation, shape and profile that the device computes in: medians. An error is the
+// Prints a line on stdout for every operation, shape and profile that the device supports: medians. Errors are the
 // device's.
 Status measure_operations(Device& device, const OperationsConfig& config);
 

@@ -1,4 +1,4 @@
-// tests/benchmarks/loopback.h: owns the way to a server on this machine.
+// tests/benchmarks/loopback.h: owns a connection to a server on this machine.
 #pragma once
 
 #include <arpa/inet.h>

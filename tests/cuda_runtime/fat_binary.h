@@ -1,5 +1,5 @@
-// tests/cuda_runtime/fat_binary.h: owns what nvcc has put into an object: the machine code of each architecture, ELF
-// files one behind the other, and what each says of its kernels.
+// tests/cuda_runtime/fat_binary.h: owns reading nvcc's data in an object: the machine code of each architecture,
+// consecutive ELF files, and their kernels' properties.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace verbatim::cuda::strict_runtime {
 
-// Bytes of shared memory whose size the compiler knows, by a kernel's mangled name; the most of any architecture. Of
-// what is passed to __cudaRegisterFatBinary. Kernels without any are not in it, nor is code that is compressed.
+// Bytes of static shared memory by a kernel's mangled name; the maximum over the architectures. `registered`: the
+// argument of __cudaRegisterFatBinary. Kernels without any are omitted, and so is compressed code.
 std::map<std::string, size_t> static_shared_of(const void* registered);
 
 }  // namespace verbatim::cuda::strict_runtime

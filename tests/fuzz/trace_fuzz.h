@@ -1,4 +1,4 @@
-// tests/fuzz/trace_fuzz.h: what every trace fuzzer does with its input.
+// tests/fuzz/trace_fuzz.h: the common part of the trace fuzzers.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,13 @@
 
 namespace verbatim::traces {
 
-// Reads the input as `format` (none: as recognised). A trace that is accepted is valid, can be counted, and round
-// trips.
+// Reads the input as `format` (none: detected). An accepted trace is valid, can be counted, and round trips.
 inline int read_and_check(const uint8_t* data, size_t size, std::optional<Format> format) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     ReadOptions options;
     options.format = format;
     options.keep_blocks = true;
-    options.tokens_per_id = size % 3;  // own CSV refuses it, which is a path too
+    options.tokens_per_id = size % 3;  // Verbatim's CSV refuses it, which covers another path
     if (size % 5 == 0) {
         options.max_context = 1000;
         options.over_context = static_cast<OverContext>(size % 3);

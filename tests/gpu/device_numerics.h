@@ -1,5 +1,4 @@
-// tests/gpu/device_numerics.h: arithmetic of the numerics, done by a device on arrays from the host. Errors are CUDA's
-// own words.
+// tests/gpu/device_numerics.h: the numerics' arithmetic on a device, for arrays from the host. Errors are CUDA's texts.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ enum class UnaryFunction : uint8_t { kExp, kSilu, kSoftplus, kSqrt, kReciprocal 
 struct Inputs {
     uint32_t first, step, count;
 };
-// Of each of them; bits.
+// The function of each input; bits.
 std::string device_unary(UnaryFunction function, const Inputs& inputs, std::vector<uint32_t>& out);
 
 // One mma.sync m16n8k16 of each, bf16 with a binary32 accumulator.

@@ -1,5 +1,5 @@
-// tests/house/missing_includes.h: what a file names and does not include: builds compile the files of a folder
-// together, where one file's include serves the next.
+// tests/house/missing_includes.h: names that a file uses and does not include: unity builds compile a folder's files
+// together, so another file's include can hide a missing one.
 #pragma once
 
 #include <map>
@@ -11,13 +11,13 @@
 
 namespace verbatim::house {
 
-// Our headers, what they include, directly and through each other, and the types that they declare.
+// The repository's headers, their direct and indirect includes, and the types that they declare.
 class Includes {
 public:
     explicit Includes(const std::vector<SourceFile>& files);
 
-    // Types of ours whose header is not included, and names of the standard library whose header is neither included
-    // here nor by a header of ours that is. A type counts where it is written without its namespace.
+    // Types of the repository without their header, and names of the standard library whose header is included neither
+    // here nor by an included header of the repository. A type counts where it is written without its namespace.
     [[nodiscard]] Violations missing(const SourceFile& file) const;
 
 private:
@@ -26,10 +26,10 @@ private:
         std::string space;  // "verbatim::cpu"
     };
 
-    // Every header, of ours or not, that `file` includes or has included for it.
+    // Every header that `file` includes directly or indirectly.
     [[nodiscard]] std::set<std::string> reached(const SourceFile& file) const;
 
-    std::map<std::string, std::vector<std::string>> included_by_;  // per header of ours
+    std::map<std::string, std::vector<std::string>> included_by_;  // per header of the repository
     std::multimap<std::string, Declaration> types_;
 };
 

@@ -1,4 +1,4 @@
-// tests/house/source_text.h: the repository's own files, and their text without what a rule must not see.
+// tests/house/source_text.h: the repository's files, and their text without the parts that a rule ignores.
 #pragma once
 
 #include <string>
@@ -12,20 +12,20 @@ struct SourceFile {
     std::string text;
 };
 
-// What is wrong, and where: "engine/cache/x.cc:12: includes <thread>: ...".
+// Violations with their places: "engine/cache/x.cc:12: includes <thread>: ...".
 using Violations = std::vector<std::string>;
 
 // Every file of the repository whose path ends in one of `endings`, in order of path; data/, build/ and hidden folders
 // (but .ci/) are left out. Throws when a file cannot be read.
 std::vector<SourceFile> repository_files(const std::vector<std::string>& endings);
 
-// Lines of code: .h .cc .cu .inc.
+// Source files: .h .cc .cu .inc.
 std::vector<SourceFile> source_files();
 
 std::vector<std::string> split_lines(std::string_view text);
 
-// `text` with comments, string and character literals replaced by blanks; the lines stay where they are. With
-// `keep_strings`, only comments go (an #include's own quotes are a string).
+// `text` with comments, string and character literals replaced by blanks; lines keep their numbers. With
+// `keep_strings`, only comments are replaced (an include's quotes are a string).
 std::string blank_comments(std::string_view text, bool keep_strings);
 
 }  // namespace verbatim::house

@@ -1,8 +1,8 @@
-// tests/kernels/made_up_family.h: a family that nobody trains, whose layers carry a tensor of integers per sequence and
-// one of bf16 per token, and no state that a model of ours has. It says what is not tied to the kinds of state that
-// models have: all but the kernels, which are here.
+// tests/kernels/made_up_family.h: an artificial model family whose layers carry a tensor of integers per sequence and
+// one of bf16 per token, and no state kind of a real model. It shows which code is independent of the kinds of state:
+// all but the kernels, which are here.
 //
-// Per token and layer, in 32-bit integers, from x = the token, or what the layer below gave:
+// Per token and layer, in 32-bit integers, from x = the token, or the layer below's result:
 //   tally[i][j] = 31 · tally[i][j] + (5i + j + 1) · x                      int32 [3, 5], from 0
 //   trail[e]    = bits 4 ... 17 of tally's element e                       bf16 [7], of this token
 //   x           = over all tokens up to this one, in order, and e: 1000003 · x + trail[e]
@@ -32,7 +32,7 @@ struct MadeUpFamily {
 };
 [[nodiscard]] MadeUpFamily made_up_family();
 
-// What a sequence carries, in memory of its own.
+// A sequence's state, in private memory.
 struct MadeUpState {
     explicit MadeUpState(const MadeUpFamily& family);
     std::vector<std::vector<int32_t>> tally;   // [layer][15]
@@ -41,7 +41,7 @@ struct MadeUpState {
 // The uncached answer: appends the tokens to `state` and returns the last one's logits.
 std::vector<float> compute_made_up(const MadeUpFamily& family, std::span<const TokenId> tokens, MadeUpState& state);
 
-// In pools of blocks and rows.
+// The same in pools of blocks and rows.
 class MadeUpBackend final : public PooledBackend {
 public:
     // Borrows the family.
@@ -78,7 +78,7 @@ private:
     MadeUpBackend backend_;
 };
 
-// Computes every sequence from its first token on, whenever something is asked.
+// Computes every sequence from its first token on, at every query.
 class MadeUpWitness final : public reference::NumericExecutor {
 public:
     // Borrows the family.
@@ -89,7 +89,7 @@ public:
 
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) override;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t) override { return logits_[index(slot)]; }
-    // Done to every state before a head of it is read.
+    // Applied to every state before a head of it is read.
     std::function<void(MadeUpState&)> spoil = nullptr;
 
 protected:

@@ -1,5 +1,5 @@
-// tests/kernels/poisoned_model.h: a model that a token makes fail, for executors that must keep it apart from the
-// others.
+// tests/kernels/poisoned_model.h: a model in which one token causes a fault, for executors that must isolate it from
+// other sequences.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace verbatim::tests {
 
-// A model one of whose tokens, 0 or another, is embedded as NaN; the head that turns rows into logits stays sound.
+// A model that embeds one of its tokens, 0 by default, as NaN; the lm_head stays finite.
 struct PoisonedModel {
     explicit PoisonedModel(reference::Architecture family = reference::Architecture::kGraniteHybrid,
                            reference::Profile profile = reference::Profile::kExact, TokenId token = 0)
@@ -26,7 +26,7 @@ struct PoisonedModel {
         for (TokenId& token : tokens) token = std::max(token, 1);
         return tokens;
     }
-    // Where it shows: the first layer with a state, or in the logits, after all layers.
+    // The layer of the fault: the first with a state, or the number of layers for the logits.
     [[nodiscard]] int32_t fault_layer() const {
         const auto& layers = scene.model.config.layers;
         const auto found =

@@ -1,4 +1,5 @@
-// tests/kernels/sampling_cases.h: random draws: ties, zeros of two signs, towering logits, every parameter on and off.
+// tests/kernels/sampling_cases.h: random sampling cases: ties, zeros of both signs, dominant logits, every parameter on
+// and off.
 #pragma once
 
 #include <cmath>
@@ -14,12 +15,12 @@ namespace verbatim::tests {
 inline float draw_logit(Prng& prng, int kind) {
     const float plain = static_cast<float>(prng.below(20001)) / 1000.0F - 10.0F;
     if (kind == 0) return plain;
-    if (kind == 1) return std::round(plain);                    // many equals
-    if (kind == 2) return prng.below(2) == 0 ? 0.0F : -0.0F;    // equals of two signs
-    return prng.below(50) == 0 ? plain * 8.0F : plain / 64.0F;  // a few that tower
+    if (kind == 1) return std::round(plain);                    // many ties
+    if (kind == 2) return prng.below(2) == 0 ? 0.0F : -0.0F;    // zeros of both signs
+    return prng.below(50) == 0 ? plain * 8.0F : plain / 64.0F;  // a few dominant ones
 }
 
-// A row of logits and what is drawn from it.
+// A row of logits and its sampling arguments.
 struct SamplingCase {
     SamplingCase(Prng& prng, size_t vocab_size, int kind) : logits(vocab_size), prefix(prng.below(20)) {
         for (float& logit : logits) logit = draw_logit(prng, kind);

@@ -1,5 +1,5 @@
-// tests/kernels/window_run.h: sequences that decode in windows on an executor with pools: drafts of which some are
-// right, rows that are written or left behind, all against what the uncached reference says of the tokens one by one.
+// tests/kernels/window_run.h: sequences that decode in windows on an executor with pools: partly correct drafts, state
+// rows written or deferred, all compared with the uncached reference's token-by-token results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace verbatim::tests {
 
-// What a sequence's tokens are, and the logits that each was drawn from.
+// A sequence's tokens, and the logits that each was sampled from.
 struct PlainRun {
     PlainRun(const SceneModel& model, std::vector<TokenId> prompt, const SamplingParams& sampling, int64_t num_output)
         : tokens(std::move(prompt)), num_prompt(static_cast<int64_t>(tokens.size())) {
@@ -40,12 +40,12 @@ struct PlainRun {
 struct WindowCounts {
     int64_t accepted_drafts = 0;
     int64_t rolled_back = 0;
-    int64_t unwritten_rows = 0;  // steps that left a row behind
+    int64_t unwritten_rows = 0;  // steps that deferred a state write
     int64_t replayed = 0;        // tokens
     int64_t moves = 0;
 };
 
-// One sequence; the windows of several share steps.
+// One sequence; windows of several sequences share steps.
 class WindowSequence {
 public:
     WindowSequence(const PlainRun& right, int32_t slot, int32_t row, int32_t first_block, int32_t vocab_size)
@@ -57,9 +57,9 @@ public:
         known_ = right_.num_prompt;
     }
     [[nodiscard]] bool is_over() const { return length_ + 1 >= static_cast<int64_t>(right_.tokens.size()); }
-    // A window of up to max_window tokens, or a move of the row alone. REQUIRES: !is_over().
+    // A window of up to max_window tokens, or a state catch-up alone. REQUIRES: !is_over().
     void plan(Scene& scene, Prng& prng, int32_t max_window, int32_t max_log, WindowCounts& counts) {
-        const int64_t behind = known_ - length_;  // the prompt, at first: then its window ends the prefill
+        const int64_t behind = known_ - length_;  // at first the prompt: its window then ends the prefill
         const int64_t left = static_cast<int64_t>(right_.tokens.size()) - known_;
         const auto num_drafts =
             std::min<int64_t>(left - 1, static_cast<int64_t>(prng.below(static_cast<uint64_t>(max_window))));
@@ -88,7 +88,7 @@ public:
     void plan_move(Scene& scene, WindowCounts& counts) {
         counts.replayed += length_ - state_length_;
         ++counts.moves;
-        // A move forgets what is known beyond it: the last token comes with the next window.
+        // A catch-up drops the known tokens beyond it: the last token comes with the next window.
         std::vector<TokenId> accepted = std::exchange(not_sent_, {not_sent_.back()});
         accepted.pop_back();
         scene.compute({.slot = slot_,
@@ -100,7 +100,7 @@ public:
         state_length_ = length_;
         moved_ = true;
     }
-    // The tokens told are the right ones, as many as the drafts allow, each drawn from the right logits.
+    // The reported tokens are correct, as many as the drafts allow, each sampled from the correct logits.
     void check(const StepResult& result, size_t& next_drawn, reference::NumericExecutor& executor,
                WindowCounts& counts) {
         if (moved_) return;
@@ -122,7 +122,7 @@ public:
         length_ = known_ + static_cast<int64_t>(agree);
         known_ += static_cast<int64_t>(told.size());
     }
-    // What the sequence has left behind is what its tokens alone leave. REQUIRES: its row was moved.
+    // The sequence's KV and state equal those of its tokens. REQUIRES: its row was advanced.
     void expect_head(Scene& scene, const std::string& where) const {
         scene.expect_head(std::span(right_.tokens).first(static_cast<size_t>(length_)), blocks(scene), row_, where);
     }

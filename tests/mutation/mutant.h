@@ -1,5 +1,5 @@
-// tests/mutation/mutant.h: owns which mutant of the sources is on in this program: none, or the one that the
-// environment variable VERBATIM_MUTANT numbers (docs/verification.md).
+// tests/mutation/mutant.h: owns the active mutant of the sources in this program: none, or the number in the
+// environment variable VERBATIM_MUTANT (docs/verification.md).
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace verbatim::mutation {
 inline constexpr int kMaxMutants = 1 << 14;
 
 extern const int active;
-// When the program ends, the numbers of these are written to the file that VERBATIM_MUTANTS_REACHED names.
+// At the program's end, the numbers of the reached mutants are written to the file of VERBATIM_MUTANTS_REACHED.
 extern std::array<uint8_t, kMaxMutants> reached;
 
 inline bool is_on(int number) {

@@ -1,4 +1,4 @@
-// tests/planted/fault.h: owns which of the faults of tests/planted/faults/ is on in this program: none, or one.
+// tests/planted/fault.h: owns the active fault of tests/planted/faults/ in this program: none, or one.
 #pragma once
 
 #include <string_view>
@@ -7,19 +7,19 @@
 namespace verbatim::planted {
 
 struct Fault {
-    std::string_view name;    // of its file
-    std::string_view source;  // the first that it changes
+    std::string_view name;    // its file's name
+    std::string_view source;  // the first changed source
 };
 
-// Every fault that was planted in the program, in the order of their numbers: fault_names.cc, which plant.py writes.
+// Every planted fault of the program, by number: fault_names.cc, which plant.py writes.
 extern const std::vector<Fault> kFaults;
 
-// What FAULT stands for in the copies of the sources. When the program starts, the environment variable VERBATIM_BUG
-// names the fault that is on.
+// The meaning of FAULT in the copies of the sources. At the program's start the environment variable VERBATIM_BUG names
+// the active fault.
 bool is_on(int fault);
 
-// Switches a fault on in place of any other, and off again at its end. The empty name is no fault; an unknown
-// one stops the program.
+// Activates a fault instead of the current one, and deactivates it at the end of its lifetime. The empty name is no
+// fault; an unknown one stops the program.
 class SwitchedOn {
 public:
     explicit SwitchedOn(std::string_view name);

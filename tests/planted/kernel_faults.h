@@ -1,4 +1,4 @@
-// tests/planted/kernel_faults.h: what a planted fault of a CUDA kernel is to be found as.
+// tests/planted/kernel_faults.h: the expected findings of planted faults in CUDA kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Expected {
     simt::FindingKind kind;
     reference::Profile profile = reference::Profile::kExact;
 };
-// One of them says what it is, and in which kernel.
+// One of the findings has the expected kind and kernel.
 inline void expect_named(const std::vector<simt::Finding>& findings, const Expected& expected,
                          simt::Schedule schedule) {
     std::string all;
@@ -35,7 +35,7 @@ inline void expect_named(const std::vector<simt::Finding>& findings, const Expec
                        << all;
 }
 
-// Whom the tests of matmuls show (kernel_faults_of_matmuls_test.cc).
+// Faults that the matmul tests show (kernel_faults_of_matmuls_test.cc).
 std::set<std::string_view> shown_in_matmuls();
 
 }  // namespace verbatim::cuda

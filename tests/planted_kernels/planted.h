@@ -1,5 +1,5 @@
-// tests/planted_kernels/planted.h: owns what the planted kernels have in common: each file exports one kernel, which is
-// subtly wrong in one way. tests/tools/slow/kernel/planted_test.cc says what each must be told.
+// tests/planted_kernels/planted.h: owns the common part of the planted kernels: each file exports one kernel with one
+// subtle error. tests/tools/slow/kernel/planted_test.cc has the expected finding of each.
 #pragma once
 
 #include <cstdint>

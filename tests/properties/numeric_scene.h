@@ -1,6 +1,5 @@
-// tests/properties/numeric_scene.h: an engine over the CPU executor or an emulated device and a small random model, and
-// the question that every property ends with: are all logits, tokens and heads those of the uncached reference, bit for
-// bit?
+// tests/properties/numeric_scene.h: an engine over the CPU executor or an emulated device and a small random model,
+// with the check that ends every property: all logits, tokens and heads equal the uncached reference's, bit for bit.
 #pragma once
 
 #include <map>
@@ -20,14 +19,14 @@
 
 namespace verbatim::tests {
 
-// Keeps every row of logits that a token was drawn from.
+// Keeps every row of logits that a token was sampled from.
 class LogitTap final : public WrappingExecutor {
 public:
     explicit LogitTap(reference::NumericExecutor& inner) : WrappingExecutor(inner), inner_(inner) {}
 
     Status execute(const StepPlan& plan, StepResult& result) override;
 
-    using Place = std::pair<RequestId, int64_t>;  // and the position of the token that is drawn
+    using Place = std::pair<RequestId, int64_t>;  // and the position of the sampled token
     [[nodiscard]] const std::map<Place, std::vector<float>>& rows() const { return rows_; }
 
 private:
@@ -35,11 +34,10 @@ private:
     std::map<Place, std::vector<float>> rows_;
 };
 
-// Who computes. With options.verify_tokens the CPU has the fast profile for ordinary sequences, in a batch of their
-// own.
+// The executor. With options.verify_tokens the CPU runs ordinary sequences in the fast profile, in a separate batch.
 enum class Machine : uint8_t { kCpu, kEmulatedCuda };
 
-// What the engine borrows, made before it.
+// The objects that the engine borrows, made before it.
 struct NumericParts {
     NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options, int32_t num_threads,
                  Machine machine);
@@ -53,7 +51,7 @@ struct NumericParts {
     DelayedExecutor executor;  // materialises options.lag_steps late
 };
 
-// What the uncached reference will draw for a request, as far ahead as it is asked.
+// The uncached reference's tokens for a request, as far ahead as needed.
 class ReferenceOracle {
 public:
     explicit ReferenceOracle(reference::ReferenceModel& model) : model_(model) {}
@@ -71,7 +69,7 @@ private:
 
 class NumericScene : public NumericParts, public EngineRig {
 public:
-    // The model is drawn by `seed`, its family too. With options.max_window > 1 an adversary drafts.
+    // `seed` determines the model and its family. With options.max_window > 1 an adversary drafts.
     NumericScene(uint64_t seed, const SceneOptions& options, int32_t num_threads = 1, Machine machine = Machine::kCpu);
     NumericScene(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options,
                  int32_t num_threads = 1, Machine machine = Machine::kCpu);
@@ -81,8 +79,8 @@ public:
     [[nodiscard]] bool has_kv() const { return pools.num_blocks > 0; }
     [[nodiscard]] bool has_state() const { return pools.num_state_rows > 0; }
 
-    // Every row of logits, every drawn token and every head that is in the cache, against the uncached reference:
-    // empty, or the first difference. Says so too when there was nothing to compare.
+    // Compares every row of logits, every sampled token and every head in the cache with the uncached reference: empty,
+    // or the first difference. An error too when there was nothing to compare.
     [[nodiscard]] std::string first_difference();
 
 private:

@@ -1,5 +1,5 @@
-// tests/properties/side_by_side.h: an engine over the CPU executor, compared with the uncached reference, which takes
-// tokens and sampling from the requests; and clients that use everything that plans consist of.
+// tests/properties/side_by_side.h: an engine over the CPU executor in lockstep with the uncached reference, which takes
+// tokens and sampling from the requests; and clients that use every part of a plan.
 #pragma once
 
 #include <functional>
@@ -37,16 +37,16 @@ private:
 
 class SideBySide {
 public:
-    // Borrows the model. With windows an adversary guesses; with verify_tokens deterministic requests draft in another
+    // Borrows the model. With windows an adversary drafts; with verify_tokens deterministic requests draft in another
     // arithmetic.
     SideBySide(const reference::Model& model, const SceneOptions& scene_options, ChangePlan change = nullptr);
 
-    ~SideBySide() { lockstep_.take_requests_from(nullptr); }  // it holds tokens of the rig's store
+    ~SideBySide() { lockstep_.take_requests_from(nullptr); }  // it has tokens in the rig's store
 
-    // Several turns, forks and preemptions. Ends early when a plan is refused and, unless it goes on, at the first
+    // Several turns, forks and preemptions. Ends early when a plan is refused and, unless `goes_on`, at the first
     // difference.
     void converse(bool goes_on = false);
-    // What was found: empty, the first difference or the refusal.
+    // The first difference or the refusal; empty: none.
     [[nodiscard]] std::string found() const;
     [[nodiscard]] std::optional<reference::Difference> difference() const { return lockstep_.first_difference(); }
     [[nodiscard]] EngineRig& rig() { return rig_; }

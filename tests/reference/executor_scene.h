@@ -1,4 +1,4 @@
-// tests/reference/executor_scene.h: an executor driven by plans written by hand, and what the uncached reference says.
+// tests/reference/executor_scene.h: an executor driven by hand-written plans, and the uncached reference's results.
 #pragma once
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ inline std::vector<int32_t> iota(int32_t first, int64_t count) {
     return ids;
 }
 
-// The first place where two rows of floats have different bits; -1: nowhere.
+// The first place where two rows of floats have different bits; -1: none.
 inline int64_t first_different_bit(std::span<const float> a, std::span<const float> b) {
     if (a.size() != b.size()) return static_cast<int64_t>(std::min(a.size(), b.size()));
     for (size_t i = 0; i < a.size(); ++i) {
@@ -41,7 +41,7 @@ inline int64_t first_different_bit(std::span<const float> a, std::span<const flo
     return -1;
 }
 
-// The answers to compare with: whole sequences, alone, without a cache.
+// The expected results: whole sequences, alone, without a cache.
 struct Uncached {
     std::vector<float> logits;
     Digest digest;
@@ -53,7 +53,7 @@ inline Uncached uncached(reference::ReferenceModel& model, std::span<const Token
     return {{row.row(0), row.row(0) + row.width}, sequence.digest()};
 }
 
-// A model, and what its blocks and rows are for a sequence of some length.
+// A model, and the blocks and rows for a sequence of some length.
 struct SceneModel {
     // `profile`: of the reference.
     SceneModel(reference::ModelConfig config, uint64_t seed, reference::Profile profile = reference::Profile::kExact)
@@ -106,7 +106,7 @@ public:
         plans_.compute(spec);
         return *this;
     }
-    // Carries the plan out; what was drawn is in `result`.
+    // Runs the plan; sampled tokens are in `result`.
     void step() { ASSERT_TRUE(executor_.execute(plans_.plan(), result)); }
 
     [[nodiscard]] int64_t blocks_for(int64_t length) const { return (length + block_size_ - 1) / block_size_; }

@@ -1,4 +1,4 @@
-// tests/reference/families.h: the families of models, for tests that go through all of them.
+// tests/reference/families.h: the model families, for tests that iterate over all of them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace verbatim::tests {
 
-// An architecture as it is, or with experts if only some of its models have them.
+// An architecture, or its variant with experts if only some of its models have them.
 struct Family {
     reference::Architecture architecture = reference::Architecture::kLlama;
     bool has_experts = false;
@@ -25,7 +25,7 @@ struct Family {
 };
 inline void PrintTo(const Family& family, std::ostream* out) { *out << family.name(); }
 
-// What the CPU and the CUDA kernels compute.
+// The families that the CPU and CUDA kernels support.
 inline constexpr Family kAllFamilies[] = {
     {reference::Architecture::kGraniteHybrid},   {reference::Architecture::kLlama},
     {reference::Architecture::kBamba},           {reference::Architecture::kNemotronH},

@@ -1,5 +1,5 @@
-// tests/support/delayed_executor.h: another executor's results, materialised `lag_steps` steps late: what a device that
-// writes in the background looks like to the engine.
+// tests/support/delayed_executor.h: another executor's results, materialised `lag_steps` steps late, as on a device
+// that writes asynchronously.
 #pragma once
 
 #include "engine/executor.h"

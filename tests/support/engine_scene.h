@@ -1,7 +1,7 @@
-// tests/support/engine_scene.h: an engine over an executor, and what a test wants to know of a run.
+// tests/support/engine_scene.h: an engine over an executor, with the observations and checks that tests need.
 //
-// Every step is followed by Engine::verify() (I1..I7 and, as heads carry digests, I3), so that a test that only runs
-// requests checks the invariants too.
+// Every step is followed by Engine::verify() (I1..I7 and, as heads carry digests, I3): a test that only runs requests
+// checks the invariants too.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace verbatim::tests {
 
-// Keeps everything it is told, and passes it on.
+// Keeps every report, and forwards it.
 class RunLog final : public Recorder {
 public:
     void on_plan(const StepPlan& plan) override {
@@ -52,10 +52,10 @@ struct SceneOptions {
     int32_t max_checkpoints = 4;
     int32_t max_window = 1;
     int32_t max_row_lag = 0;    // see SchedulerConfig
-    int32_t verify_tokens = 0;  // the same
+    int32_t verify_tokens = 0;  // likewise
     AdmissionOrder admission = AdmissionOrder::kArrival;
     int32_t max_wait_steps = 100;
-    uint64_t wrong_draft_one_in = 0;  // of what draft paths draw
+    uint64_t wrong_draft_one_in = 0;  // of draft paths' tokens
     int32_t keep_turn_heads = 2;
     int32_t keep_prompt_heads = 1;
     int32_t keep_checkpoints = 4;
@@ -64,10 +64,10 @@ struct SceneOptions {
     int64_t default_max_tokens = 8;
     int64_t fail_at_step = -1;
     TokenId fault_token = -1;
-    bool two_arithmetics = false;  // ordinary requests have one of their own
+    bool two_arithmetics = false;  // ordinary requests have a different one
     LookupMode lookup = LookupMode::kConversation;
-    bool evicts_by_value = false;  // ValueEviction, and what earlier prompts had in common is known
-    int64_t budget_bytes = 0;      // of blocks of 1 byte a slot and rows of row_bytes together; 0: pools alone
+    bool evicts_by_value = false;  // ValueEviction with a prefix history
+    int64_t budget_bytes = 0;      // of blocks of 1 byte a slot and rows of row_bytes together; 0: separate pools
     int64_t row_bytes = 40;
     std::optional<TokenId> end_of_turn;
     uint64_t seed = 1;
@@ -79,11 +79,11 @@ struct SceneOptions {
 inline const std::vector<TokenId> kPrompt = iota_tokens(100, 10);
 [[nodiscard]] std::vector<TokenId> operator+(std::vector<TokenId> a, const std::vector<TokenId>& b);
 
-// What a client asked for.
+// A client's request.
 struct Asked {
-    std::vector<TokenId> prompt;  // the whole of it
+    std::vector<TokenId> prompt;  // the whole prompt
     SamplingParams sampling;      // with its seed
-    bool forced = false;          // its output is given, not drawn
+    bool forced = false;          // its output is given, not sampled
 };
 
 // `executor` is borrowed and has the options' pools.
@@ -91,7 +91,7 @@ class EngineRig {
 public:
     EngineRig(const SceneOptions& options, Executor& executor, int32_t vocab_size);
 
-    // Requests. Salt, conversation, one message per vector of tokens.
+    // Requests: salt, conversation, one message per vector of tokens.
     [[nodiscard]] ConversationKey key(const std::string& id, std::optional<std::string> salt = {}) const;
     [[nodiscard]] ChatRequest history(const std::string& id, const std::vector<TokenId>& tokens,
                                       int64_t max_tokens = 4);
@@ -100,29 +100,29 @@ public:
 
     RequestId submit(ChatRequest request);                     // REQUIRES: accepted, to be run
     [[nodiscard]] RefusalReason refused(ChatRequest request);  // REQUIRES: refused
-    // One step, verified. False when there was nothing to do.
+    // One verified step. False when there was nothing to do.
     bool step();
-    // Steps until nothing is left to do: how many. More than `limit` stop the program: a livelock.
+    // Runs until nothing is left to do; returns the number of steps. Stops the program after `limit` steps: a livelock.
     int64_t run(int64_t limit = 10000);
-    // Submits, runs to the end and returns what the client saw last.
+    // Submits, runs to the end and returns the client's last event.
     EngineEvent complete(ChatRequest request);
 
-    void abort(RequestId request);  // REQUIRES: not over yet
+    void abort(RequestId request);  // REQUIRES: it has not ended
 
-    // What clients asked and were told.
+    // The clients' requests and their answers.
     [[nodiscard]] const std::map<RequestId, Asked>& asked() const { return asked_; }
     [[nodiscard]] const std::vector<TokenId>& streamed(RequestId request) { return streamed_[request]; }
     [[nodiscard]] bool is_finished(RequestId request) const { return finished_.contains(request); }
     [[nodiscard]] const EngineEvent& finished(RequestId request) const { return finished_.at(request); }
 
-    // What the ledger and the cache hold.
+    // The contents of the ledger and the cache.
     [[nodiscard]] std::vector<TokenId> committed(const std::string& id) const;
     [[nodiscard]] std::vector<int64_t> head_lengths(const std::string& id,
-                                                    HeadKind kind) const;  // newest last, living ones
+                                                    HeadKind kind) const;  // newest last, without deleted ones
     [[nodiscard]] int64_t not_reused(NotReused reason) const;
     [[nodiscard]] int64_t refusals(RefusalReason reason) const;
 
-    // Nothing is held but by heads, and nothing is pinned, leased or pending.
+    // Only heads hold memory, and nothing is pinned, leased or pending.
     void expect_home();
 
     SceneOptions options;
@@ -150,11 +150,11 @@ class EngineScene : public HashExecutorHolder, public EngineRig {
 public:
     explicit EngineScene(const SceneOptions& options = {});
 
-    // What a right engine answers to `prompt`: greedy, `count` tokens.
+    // The correct answer to `prompt`: greedy, `count` tokens.
     [[nodiscard]] std::vector<TokenId> expected(std::vector<TokenId> prompt, int64_t count,
                                                 Arithmetic arithmetic = Arithmetic::kDeterministic) const;
-    // Beyond the rig's: the executor saw no mistake, and every head holds what computing its tokens gives, made in the
-    // arithmetic that it says.
+    // In addition to the rig's checks: the executor saw no violation, and every head equals a fresh computation of its
+    // tokens, in the head's arithmetic.
     void expect_home();
 };
 

@@ -1,18 +1,18 @@
-// tests/support/hash_executor.h: an executor without arithmetic that sees every mistake of an engine.
+// tests/support/hash_executor.h: an executor without arithmetic that detects every mistake of an engine.
 //
 // It has a paged KV pool and a pool of state rows like a real one, but a KV slot holds (position, hash of the token
-// prefix that ends there) and a state row (length, hash of the prefix). The token it draws is a hash of the KV and
-// state it *read*, so that a wrong block, a tail copied short, a stale row or a wrong length changes tokens and
-// digests. Beyond that it knows what it should have read:
+// prefix that ends there) and a state row (length, hash of the prefix). The sampled token is a hash of the KV and state
+// that were *read*: a wrong block, a short copy of a tail, a stale row or a wrong length changes tokens and digests. It
+// also knows what it should have read:
 //   X1  plans keep the rules of engine/slot_tables.h
 //   X2  every KV slot and row it reads was written, by a sequence with the same tokens, at the same position
 //   X3  what a start attaches (blocks, tail, row) was materialised when the plan came; a slot that branches off from
 //       another one of its request reads what earlier steps have written
-//   X4  a log's entries are of the positions and tokens that they are replayed as
-//   X5  a block's old content is gone as soon as it is new in a table
-//   X6  a deterministic sequence reads nothing that was made in ordinary arithmetic, and no head that holds some of it
-//       is said to be deterministic
-// A breach is kept in violations() and, unless the config says otherwise, also ends the executor with an error.
+//   X4  a log's entries have the positions and tokens of their replay
+//   X5  a block that is new in a table has lost its old contents
+//   X6  a deterministic sequence reads no data made in ordinary arithmetic, and no head with such data is called
+//       deterministic
+// A violation is kept in violations() and, unless the config disables it, makes the executor fail.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,14 @@ struct HashExecutorConfig {
     int32_t max_log_tokens = 0;  // see engine/slot_tables.h
     int32_t lag_steps = 0;       // materialised_through_step = step - lag_steps
     bool fail_on_violation = true;
-    TokenId fault_token = -1;         // a sequence that draws after this token has a fault in layer 0
+    TokenId fault_token = -1;         // a sequence that samples after this token has a fault in layer 0
     int64_t fail_at_step = -1;        // execute() of this step returns an error
-    uint64_t wrong_draft_one_in = 0;  // of what a draft path draws; 0: all of it is right
+    uint64_t wrong_draft_one_in = 0;  // of a draft path's tokens; 0: all are correct
     std::string numerics_id = "hash/1";
-    // Of ordinary requests, which now and then draw something else in it; empty: the same.
+    // Of ordinary requests, which sometimes sample a different token in it; empty: one arithmetic.
     std::string ordinary_numerics_id;
-    uint64_t draws = 0;        // executors with another number here draw other tokens from the same bytes
-    uint64_t fail_one_in = 0;  // of steps execute() returns an error, by their number; 0: of none
+    uint64_t draws = 0;        // executors with different values sample different tokens from the same bytes
+    uint64_t fail_one_in = 0;  // this share of steps fails, by step number; 0: none
 };
 
 class HashExecutor final : public Executor {
@@ -57,11 +57,11 @@ public:
     [[nodiscard]] const std::vector<std::string>& violations() const { return violations_; }
     [[nodiscard]] int64_t num_computed_tokens() const { return num_computed_tokens_; }  // over all steps
 
-    // What a right engine gets after `tokens`: the next token, and the digest of a head that holds exactly them.
+    // A correct engine's result after `tokens`: the next token, and the digest of a head of exactly these tokens.
     [[nodiscard]] TokenId expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling,
                                          Arithmetic arithmetic = Arithmetic::kDeterministic) const;
     [[nodiscard]] Digest expected_digest(std::span<const TokenId> tokens) const;
-    // Which numerics id a head's bytes deserve: by what made them, slot by slot.
+    // The numerics id of a head's bytes, from the arithmetic of each slot.
     [[nodiscard]] std::string numerics_of(const HeadImage& image);
 
 private:
@@ -69,10 +69,10 @@ private:
     struct Cell {
         int64_t position = -1;  // of a KV slot; the length of a state row; -1: never written
         uint64_t prefix = 0;
-        int64_t step = -1;   // that wrote it
-        Makers made_by = 0;  // of a state row: it and all before it
+        int64_t step = -1;   // of the last write
+        Makers made_by = 0;  // for a state row: the row and everything before it
     };
-    // What a slot keeps of a token behind its row.
+    // A logged token of a slot.
     struct Logged {
         int64_t position = -1;
         TokenId token = 0;
@@ -102,10 +102,10 @@ private:
     std::vector<Cell> kv_;                   // [num_blocks, block_size]
     std::vector<Cell> states_;               // [num_state_rows]
     std::vector<std::vector<Logged>> logs_;  // by slot
-    std::vector<Cell> draw_states_;          // of the sequence at hand, after each row that it draws at
+    std::vector<Cell> draw_states_;          // of the current sequence, after each sampled row
     std::vector<std::string> violations_;
-    std::vector<uint64_t> prefixes_;                      // of the sequence at hand, by position
-    Arithmetic arithmetic_ = Arithmetic::kDeterministic;  // the same sequence's
+    std::vector<uint64_t> prefixes_;                      // of the current sequence, by position
+    Arithmetic arithmetic_ = Arithmetic::kDeterministic;  // of the current sequence
     int64_t step_ = -1;
     int64_t num_computed_tokens_ = 0;
 };

@@ -1,4 +1,4 @@
-// tests/support/kernel_case.h: a case of one operation, as `verbatim shrink` writes it, as a test:
+// tests/support/kernel_case.h: runs a case of one operation, from `verbatim shrink`, as a test:
 //
 //   EXPECT_TRUE(case_holds(repository_path("tests/data/cases/scan.json")));
 //
@@ -13,7 +13,7 @@
 
 namespace verbatim::tests {
 
-// The definition, the CPU by instruction set and the emulated GPU leave what the case expects.
+// The definition, the CPU by instruction set and the emulated GPU give the case's expected result.
 inline testing::AssertionResult case_holds(const std::string& path) {
     const auto one = tools::read_value_case(path);
     if (!one) return testing::AssertionFailure() << one.error().message;

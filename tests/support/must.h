@@ -1,5 +1,5 @@
-// tests/support/must.h: what a random run expects. A breach is an exception that says where and what, so that the
-// driver of the run can add the seed that leads there.
+// tests/support/must.h: expectations of random runs. A violation is an exception with place and cause; the run's driver
+// adds the seed.
 #pragma once
 
 #include <fmt/format.h>

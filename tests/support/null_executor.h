@@ -1,4 +1,4 @@
-// tests/support/null_executor.h: an executor that computes nothing, for what the engine's own code costs and decides.
+// tests/support/null_executor.h: an executor that computes nothing, to measure the engine's cost and decisions alone.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace verbatim {
 
-// Draws a fixed token for everybody at once.
+// Samples a fixed token for every sequence, at once.
 class NullExecutor final : public Executor {
 public:
     Status execute(const StepPlan& plan, StepResult& result) override {

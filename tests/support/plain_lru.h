@@ -1,5 +1,5 @@
-// tests/support/plain_lru.h: the plain rival of LruEviction: heads go in the order of their last use, whatever that
-// frees and whatever kind they are of.
+// tests/support/plain_lru.h: a baseline for LruEviction: evicts heads in order of last use, whatever their size and
+// kind.
 #pragma once
 
 #include "engine/cache/eviction.h"

@@ -1,4 +1,4 @@
-// tests/support/plan_builder.h: plans written by hand.
+// tests/support/plan_builder.h: hand-written plans.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace verbatim {
 
-// The only token of the result's i-th sequence that draws.
+// The only token of the result's i-th sampling sequence.
 inline TokenId token_of(const StepResult& result, size_t i) {
     const DrawnTokens& drawn = result.drawn.at(i);
     CHECK_EQ(drawn.tokens.count, 1u);
@@ -41,7 +41,7 @@ struct SequenceSpec {
     Arithmetic arithmetic = Arithmetic::kDeterministic;
 };
 
-// Owns one plan; next() starts the one after it.
+// Owns one plan; next() starts the following one.
 class PlanBuilder {
 public:
     explicit PlanBuilder(int32_t vocab_size) : store_(vocab_size) {}

@@ -1,4 +1,4 @@
-// tests/support/random_cases.h: which seeds a random test runs, and the line that says so.
+// tests/support/random_cases.h: the seeds of a random test, and the line that prints them.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
-// tests/support/sanitized.h: owns whether a sanitizer watches this build: a test that repeats the same accesses many
-// times over (every order of threads, every length) then does it a few times. The `dev` build never takes the short
-// way.
+// tests/support/sanitized.h: whether this build runs under a sanitizer: tests that repeat the same accesses many times
+// (every thread order, every length) then run a few of them. The `dev` build always runs all.
 #pragma once
 
 namespace verbatim::tests {

@@ -1,5 +1,5 @@
-// tests/support/scratch_folder.h: a folder of its own per test, removed with everything in it. Tests run side by side:
-// a name that two of them share would be written by both.
+// tests/support/scratch_folder.h: a unique folder per test, removed with its contents. Tests run in parallel: a shared
+// name would be written by both.
 #pragma once
 
 #include <gtest/gtest.h>

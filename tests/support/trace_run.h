@@ -1,4 +1,4 @@
-// tests/support/trace_run.h: a recorded trace through the engine while nobody computes: what its policies decide.
+// tests/support/trace_run.h: runs a recorded trace through the engine without computation, for its policies' decisions.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace verbatim {
 
-// The first `limit` rows of the Mooncake conversation trace; 0: all. They arrive so many times as fast.
+// The first `limit` rows of the Mooncake conversation trace; 0: all. Arrivals are `rate_scale` times as fast.
 inline traces::Trace mooncake_trace(int64_t limit, double rate_scale = 1) {
     traces::ReadOptions options{.limit = limit};
     options.rate_scale = rate_scale;
@@ -20,7 +20,7 @@ inline traces::Trace mooncake_trace(int64_t limit, double rate_scale = 1) {
     return std::move(read->trace);
 }
 
-// 8192 tokens and 20 ms a step. Everything still holds at the end.
+// 8192 tokens and 20 ms a step. Verifies the engine at the end.
 inline EngineStats run_trace(const traces::Trace& trace, int32_t num_blocks, int32_t num_state_rows,
                              EvictionPolicy& policy, Recorder& recorder,
                              AdmissionOrder admission = AdmissionOrder::kArrival, int32_t max_wait_steps = 100) {

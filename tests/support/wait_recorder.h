@@ -1,4 +1,4 @@
-// tests/support/wait_recorder.h: how many steps requests wait.
+// tests/support/wait_recorder.h: counts the steps that requests wait.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,7 @@
 
 namespace verbatim {
 
-// Steps between the first one that could have admitted a request and the one that did, and the one that drew its first
-// token.
+// Counts steps from the first one that could have admitted a request to its admission, and to its first token.
 class WaitRecorder final : public NullRecorder {
 public:
     void on_plan(const StepPlan& plan) override { step_ = plan.step; }
@@ -40,7 +39,7 @@ public:
     [[nodiscard]] double mean_to_first_token() const {
         return static_cast<double>(first_token_steps_) / static_cast<double>(num_first_tokens_);
     }
-    // The wait that so many of a hundred requests do not exceed; 100: the longest.
+    // The wait that this percentage of requests does not exceed; 100: the longest.
     [[nodiscard]] int64_t percentile(size_t percent) const {
         CHECK(!waits_.empty() && percent > 0 && percent <= 100);
         std::vector<int64_t> sorted = waits_;
@@ -53,7 +52,7 @@ private:
         int64_t step = 0;
         bool is_admitted = false;
     };
-    std::unordered_map<RequestId, Arrival> arrived_;  // whose first token is not drawn yet
+    std::unordered_map<RequestId, Arrival> arrived_;  // without a first token so far
     std::vector<int64_t> waits_;
     int64_t step_ = 0;
     int64_t first_token_steps_ = 0;

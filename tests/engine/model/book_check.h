@@ -1,5 +1,5 @@
-// tests/engine/model/book_check.h: whether a RequestBook says the same of requests and conversations as the engine
-// whose door it hears.
+// tests/engine/model/book_check.h: checks that a RequestBook and the engine that it records agree on requests and
+// conversations.
 #pragma once
 
 #include "engine/engine/engine.h"

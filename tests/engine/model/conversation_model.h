@@ -1,7 +1,7 @@
-// tests/engine/model/conversation_model.h: what the engine should answer, said as simply as it can be.
+// tests/engine/model/conversation_model.h: the engine's expected answers, from the simplest possible model.
 //
 // A conversation is a vector of tokens and the ends of its turns. There is no cache, no memory, no batch and no step:
-// an answer is drawn from the whole of its tokens when the request comes.
+// an answer is sampled from all of its tokens when the request comes.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ struct ModelTurn {
     Version version = kNoVersion;
 };
 
-// What was answered under a turn_id, once and for all.
+// The recorded answer of a turn_id.
 struct ModelAnswer {
     ChatRequest request;
     Tokens text;
@@ -42,7 +42,7 @@ struct ModelConversation {
     int64_t version = 0;
 };
 
-// A turn that runs, and how it will end if nobody ends it before.
+// A running turn, and its end unless a client or a failure ends it before.
 struct ModelRequest {
     ChatRequest request;
     ConversationKey key;
@@ -58,16 +58,16 @@ public:
     ConversationModel(const EngineConfig& config, const HashExecutor& executor, TokenId fault_token)
         : config_(config), executor_(executor), fault_token_(fault_token) {}
 
-    // What submitting must answer: a refusal, a recorded turn, or (neither) a turn that runs.
+    // The expected result of a submission: a refusal, a recorded turn, or (neither) a running turn.
     struct Answer {
         std::optional<RefusalReason> refusal;
         const ModelAnswer* recorded = nullptr;
         Tokens prompt;
     };
     [[nodiscard]] Answer answer(const ChatRequest& request) const;
-    // The turn runs: from now on the conversation is leased. `sampling` has the seed that the engine chose.
+    // The turn runs, and leases the conversation from now on. `sampling` has the engine's seed.
     void start(RequestId id, const ChatRequest& request, Tokens prompt, const SamplingParams& sampling);
-    // The turn ended; throws unless it ended as it must. `streamed` is what its client got.
+    // The turn ended; throws unless the end is the expected one. `streamed`: the tokens that its client received.
     void finish(const EngineEvent& event, const Tokens& streamed);
 
     [[nodiscard]] bool revoke(const ConversationKey& key);

@@ -1,8 +1,9 @@
-// tests/engine/model/random_world.h: a random engine and random clients beside the model of what they should get.
+// tests/engine/model/random_world.h: a random engine and random clients, checked against a model of the expected
+// answers.
 //
-// One seed draws everything: the engine and who computes and guesses (world_cast.h), the weights of the operations, and
-// the operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and by checks of the
-// heads, the lookups and the counters that are made from scratch.
+// One seed determines everything: the engine, its executor and drafter (world_cast.h), the weights of the operations,
+// and the operations. Every step is followed by Engine::verify(), by the model's check of the ledger, and by
+// independent checks of the heads, the lookups and the counters.
 #pragma once
 
 #include <map>
@@ -23,25 +24,25 @@ class RandomWorld final : private Recorder {
 public:
     explicit RandomWorld(uint64_t seed);
 
-    // `num_operations` of them, then the faults stop: everything ends or is aborted, within a bounded number of steps.
-    // Throws what is wrong.
+    // Runs `num_operations`, then without faults until every request has ended or is aborted, within a bounded number
+    // of steps. Throws at the first violation.
     void run(int num_operations);
 
-    // What happened, so that a test can show that enough did.
+    // Event counts, so that a test can check that enough happened.
     struct Coverage {
         EngineStats stats;
         int64_t revoked = 0;
         int64_t removed = 0;
         int64_t aborted_in_open_step = 0;
         int64_t executor_failures = 0;
-        int64_t failures_of_open_steps = 0;  // that were told instead of a result
+        int64_t failures_of_open_steps = 0;  // reported instead of a result
         int64_t replaced_executors = 0;
-        int64_t sent_again = 0;  // turns that failed
+        int64_t sent_again = 0;  // turns that failed and were submitted again
         int64_t mixed_heads = 0;
         int64_t row_moves = 0;
-        int64_t unwritten_rows = 0;  // steps that left a row behind
-        int64_t overtakings = 0;     // a request came in before an older one that waited
-        int64_t due = 0;             // one came in, and the oldest had waited for max_wait_steps
+        int64_t unwritten_rows = 0;  // steps that deferred a state write
+        int64_t overtakings = 0;     // a request was admitted before an older waiting one
+        int64_t due = 0;             // a request was admitted, and the oldest had waited for max_wait_steps
         int64_t reruns = 0;
         std::map<FinishReason, int64_t> finished;
         void add(const Coverage& other);
@@ -105,18 +106,18 @@ private:
     std::map<RequestId, Tokens> streamed_;
     std::map<RequestId, int64_t> arrivals_;  // the first step that could admit a request
     std::set<HeadId> checked_heads_;
-    std::set<ConversationKey> deleted_;  // and not written to since
+    std::set<ConversationKey> deleted_;  // without a write since
     Coverage coverage_;
     std::vector<Call> calls_;
     DigestRecorder told_;
     int64_t tail_copies_ = 0;
     int64_t state_copies_ = 0;
-    int64_t lost_tokens_ = 0;  // computed for turns that were aborted while the step was open
+    int64_t lost_tokens_ = 0;  // computed for turns that were aborted during the open step
     int64_t next_turn_id_ = 0;
     std::vector<ChatRequest> sent_;  // with a turn_id
     const StepPlan* open_plan_ = nullptr;
     StepResult result_;
-    std::optional<Status> executed_;  // the open plan, and how
+    std::optional<Status> executed_;  // the open plan's result
     bool going_home_ = false;
 };
 

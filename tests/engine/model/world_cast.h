@@ -1,7 +1,7 @@
-// tests/engine/model/world_cast.h: a random world's configuration, and who computes and who guesses in it.
+// tests/engine/model/world_cast.h: a random world's configuration, executor and drafter.
 //
-// Drawn by seed: sizes of the pools, block size, budgets, lag of the executor and the steps in which it fails, one
-// arithmetic or two, who drafts.
+// The seed determines sizes of the pools, block size, budgets, lag of the executor and its failing steps, one
+// arithmetic or two, and the drafter.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace verbatim::tests {
 
 enum class WorldDrafter : uint8_t { kNone, kNgram, kAdversary, kExecutor, kDraftPath };
 
-// Draws what another executor draws, and now and then something else.
+// Samples what another executor samples, and sometimes a different token.
 class ErringExecutor final : public WrappingExecutor {
 public:
     ErringExecutor(Executor& inner, int32_t vocab_size, uint64_t seed)
@@ -40,17 +40,17 @@ struct WorldConfig {
     static WorldConfig draw(uint64_t seed);
 };
 
-// Who computes and who guesses: for a world, and once more for the run that is made again from its calls.
+// The executors and the drafter: for a world, and again for the rerun of its calls.
 class WorldCast {
 public:
     WorldCast(const WorldConfig& config, TokenStore& store);
     void draft_for(Engine& engine);
 
-    [[nodiscard]] HashExecutor& executor() { return *executors_.back(); }  // that computes now
+    [[nodiscard]] HashExecutor& executor() { return *executors_.back(); }  // the current one
     [[nodiscard]] const HashExecutor& oracle() const { return *executors_.front(); }
     HashExecutor& fresh_executor();
-    [[nodiscard]] int64_t num_computed_tokens() const;  // by all that ever computed
-    void check() const;                                 // that nobody saw a mistake
+    [[nodiscard]] int64_t num_computed_tokens() const;  // by all executors so far
+    void check() const;                                 // that no executor recorded a violation
 
 private:
     [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) const;

@@ -1,5 +1,5 @@
-// tests/kernels/cuda/attention_case.h: attention over pages on a device, for the last rows of some sequences, and its
-// bits by the definition.
+// tests/kernels/cuda/attention_case.h: attention over pages on a device, for the last rows of some sequences, compared
+// with the definition's bits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace verbatim::cuda {
 
-// What Device::round_rows leaves of these rows.
+// The result of Device::round_rows for these rows.
 inline std::vector<uint32_t> rounded_pairs(const std::vector<float>& x, int64_t width) {
     const int64_t num_rows = std::ssize(x) / width;
     std::vector<uint32_t> pairs(static_cast<size_t>(num_rows * row_pairs_of(width)));
@@ -52,18 +52,18 @@ public:
         }
     }
 
-    // A sequence's V at a position, of all heads.
+    // Sets a sequence's V at a position, for all heads.
     void set_value(size_t sequence, int64_t position, float value) {
         std::fill_n(v_.at(sequence).begin() + position * kv_width(), kv_width(), value);
     }
 
-    // And its K.
+    // Sets a sequence's K at a position, for all heads.
     void set_key(size_t sequence, int64_t position, float value) {
         std::fill_n(k_.at(sequence).begin() + position * kv_width(), kv_width(), value);
     }
 
-    // As many rows at once as the shape allows, or one by one. The first output that differs from the definition's, and
-    // how; "" when none does.
+    // With as many rows at once as the shape allows, or one by one. The first output that differs from the
+    // definition's, or "".
     std::string difference(reference::Profile profile, bool together = true) {
         const std::vector<float> got = computed(profile, together);
         const std::vector<float> want = defined(profile);
@@ -90,7 +90,7 @@ private:
         return all;
     }
 
-    // The lists of a step in which these rows of each sequence are computed; a table has the last block first.
+    // The lists of a step that computes these rows of each sequence; a block table has the last block first.
     void describe(const std::vector<AttendingRows>& rows, StepLists& lists) const {
         std::vector<reference::WalkSequence> parts;
         std::vector<PooledSequence> sequences;

@@ -1,4 +1,5 @@
-// tests/kernels/cuda/decoding.h: sequences that decode together on a device, each step beside the uncached reference.
+// tests/kernels/cuda/decoding.h: sequences that decode together on a device, each step compared with the uncached
+// reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@ namespace verbatim::cuda {
 
 inline constexpr int32_t kBlocksEach = 40;  // of 16 tokens
 
-// Some sequences that are computed up to a length each, and then decode together, in the profile of the model's
+// Sequences that are prefilled up to the given lengths, and then decode together, in the profile of the model's
 // reference.
 class Decoding {
 public:
@@ -40,7 +41,8 @@ public:
         num_live_ = lengths.size();
     }
 
-    // One token more for each of the first sequences, with the uncached logits. What the step asked of the device.
+    // One more token for each of the first sequences, compared with the uncached logits. Returns the device's counts of
+    // the step.
     DeviceCounts step(size_t num_sequences, bool compares = true) {
         scene_.next();
         for (size_t i = num_sequences; i < num_live_; ++i) scene_.end(static_cast<int32_t>(i));
@@ -77,7 +79,7 @@ private:
     size_t num_live_ = 0;
 };
 
-// A step that was one launch of a graph, one transfer there and one wait for its tokens.
+// The step was one graph launch, one transfer to the device and one wait for its tokens.
 inline void expect_graph(const DeviceCounts& step) {
     EXPECT_EQ(step.graph_launches, 1);
     EXPECT_EQ(step.launches, 0);

@@ -1,5 +1,5 @@
-// tests/kernels/cuda/delta_case.h: a delta net's operations of several sequences on a device, beside their definitions
-// in reference/ops, bit by bit: outputs, every row of the state pool, faults.
+// tests/kernels/cuda/delta_case.h: a delta net's operations of several sequences on a device, compared with their
+// definitions in reference/ops bit by bit: outputs, every row of the state pool, faults.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 
 namespace verbatim::cuda {
 
-// N11's gates, lengths and recurrence. `skew`: how many floats beyond a multiple of 16 bytes its rows begin, and end.
+// N11's gates, norms and recurrence. `skew`: floats beyond a multiple of 16 bytes at which its rows begin, and end.
 class DeltaCase {
 public:
     DeltaCase(Device& device, const DeltaShape& shape, const std::vector<MambaSequence>& list,
@@ -112,8 +112,8 @@ private:
     std::vector<float> conv_, b_, a_, dt_bias_, rate_;
 };
 
-// Keys as long as they may be and shorter, columns of several blocks and of a part of one, rows of any alignment,
-// several value heads for a key.
+// Keys of the maximum length and shorter, columns of several blocks and a partial one, rows of any alignment, several
+// value heads per key.
 inline void expect_deltas(Device& device) {
     const auto expect = [&](const DeltaShape& shape, const std::vector<MambaSequence>& list,
                             reference::Values kind = reference::Values::kNormal, int64_t skew = 0) {
@@ -132,7 +132,7 @@ inline void expect_deltas(Device& device) {
     expect({1, 1, 36, 8, 4}, {{.num_tokens = 17}}, reference::Values::kNormal, 4);
 }
 
-// N8, as of a scan's states.
+// N8, as for a scan's states.
 inline void expect_faults_of_deltas(Device& device) {
     const std::vector<MambaSequence> list = {
         {.num_tokens = 9}, {.num_tokens = 2}, {.num_tokens = 2, .is_kept = false}, {.num_tokens = 1}};
@@ -148,7 +148,7 @@ inline void expect_faults_of_deltas(Device& device) {
     EXPECT_EQ(one.step.faults(), (std::vector<int32_t>{6, kNoFaultHere, 6, kNoFaultHere}));
 }
 
-// Heads of attention by the sigmoid of their gates, and what that leaves for the next matmul.
+// Attention heads multiplied by the sigmoid of their gates, and the pairs for the next matmul.
 inline bool gates_as_defined(Device& device, int64_t n_heads, int64_t head_dim) {
     constexpr int64_t kRows = 3;
     const int64_t width = n_heads * head_dim;

@@ -1,4 +1,4 @@
-// tests/kernels/cuda/draw_on.h: draws on a device, without an executor.
+// tests/kernels/cuda/draw_on.h: sampling on a device, without an executor.
 #pragma once
 
 #include <map>
@@ -29,13 +29,13 @@ inline DeviceDraw describe(const tests::SamplingCase& one, std::vector<DeviceTok
             .num_counts = static_cast<int32_t>(times.size())};
 }
 
-// The tokens that a device draws for rows of one width.
+// The tokens that a device samples for rows of one width.
 inline std::vector<int32_t> draw_on(Device& device, const std::vector<tests::SamplingCase>& cases) {
     const auto num_rows = static_cast<int64_t>(cases.size());
     const auto width = static_cast<int64_t>(cases.front().logits.size());
     std::vector<float> logits;
     std::vector<DeviceDraw> draws;
-    std::vector<DeviceTokenCount> counts(1);  // one that is nobody's
+    std::vector<DeviceTokenCount> counts(1);  // one that belongs to no sequence
     for (const tests::SamplingCase& one : cases) {
         logits.insert(logits.end(), one.logits.begin(), one.logits.end());
         draws.push_back(describe(one, counts));

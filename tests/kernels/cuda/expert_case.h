@@ -1,5 +1,5 @@
-// tests/kernels/cuda/expert_case.h: a mixture's operations on a device, beside their definitions in reference/ops, bit
-// by bit.
+// tests/kernels/cuda/expert_case.h: the operations of a mixture of experts on a device, compared with their definitions
+// in reference/ops bit by bit.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ struct ExpertShape {
     int64_t num_rows, n_experts, n_chosen, width, d_ff;
 };
 
-// Rows through the experts that they have chosen. `together`: all rows choose the same ones.
+// Rows through their chosen experts. `together`: all rows choose the same ones.
 class ExpertCase {
 public:
     ExpertCase(Device& device, const ExpertShape& shape, reference::MlpKind kind, bool together = false,
@@ -39,7 +39,8 @@ public:
         choose_some(together);
     }
 
-    // How many of the sums have other bits than the definition's; what combine leaves for a matmul counts as one.
+    // The number of sums with other bits than the definition's; a difference in the pairs for the next matmul counts as
+    // one.
     [[nodiscard]] int64_t num_wrong() {
         const std::vector<float> want = defined();
         const DeviceArray<float> out(device_, std::ssize(x_));
@@ -61,7 +62,7 @@ public:
     }
 
 private:
-    // Every row takes n_chosen neighbours, from a place of its own on.
+    // Every row chooses n_chosen consecutive experts, from a different first one.
     void choose_some(bool together) {
         for (int64_t r = 0; r < shape_.num_rows; ++r) {
             std::vector<float> ids;
@@ -171,7 +172,7 @@ inline bool routes_as_defined(Device& device, int64_t num_rows, int64_t n_expert
     return device.synchronize() && reference::bits_of(got) == reference::bits_of(want);
 }
 
-// NaN has no bits of its own in an exact profile: one stands for all.
+// A NaN's bits are unspecified in an exact profile: maps all to one.
 inline std::vector<uint32_t> comparable_bits(std::vector<float> values) {
     for (float& value : values) {
         if (value != value) value = std::numeric_limits<float>::quiet_NaN();
@@ -184,7 +185,7 @@ inline std::vector<float> draw_logits(int64_t count, uint64_t seed) {
     std::vector<float> logits = reference::draw_values(count, seed);
     for (size_t i = 0; i < logits.size(); ++i) {
         const auto row = i * 7 / logits.size();                                             // sevenths of the rows
-        if (row >= 1) logits[i] = static_cast<float>(static_cast<int>(logits[i] * 2)) / 2;  // -0, too
+        if (row >= 1) logits[i] = static_cast<float>(static_cast<int>(logits[i] * 2)) / 2;  // some -0
         if (row == 5 && i % 5 == 0) logits[i] = std::numeric_limits<float>::quiet_NaN();
         if (row == 6 && i % 3 == 0) logits[i] = -std::numeric_limits<float>::infinity();
     }
@@ -250,8 +251,8 @@ inline bool adds_as_defined(Device& device, int64_t width, bool gated) {
     return device.synchronize() && reference::bits_of(got) == reference::bits_of(want);
 }
 
-// Every kernel that multiplies entries; experts that nobody and that everybody chose, more than one part of one;
-// outputs and K of several panels and chunks.
+// Every kernel that multiplies entries; experts chosen by no row and by all, more than one part of one; outputs and K
+// of several panels and chunks.
 inline void expect_experts(Device& device) {
     using reference::MlpKind;
     using reference::Profile;
@@ -273,7 +274,7 @@ inline void expect_experts(Device& device) {
         for (const bool uses_warpgroups : {false, true}) {
             device.use_warpgroups(uses_warpgroups);
             expect({100, 2, 2, 17, 20}, MlpKind::kGatedSilu);
-            expect({140, 2, 1, 18, 9}, MlpKind::kReluSquared, true);  // all of them one expert's
+            expect({140, 2, 1, 18, 9}, MlpKind::kReluSquared, true);  // all of one expert
         }
     }
 }

@@ -1,5 +1,4 @@
-// tests/kernels/cuda/head_case.h: heads that a device sums where they lie, beside what the host makes of the same
-// bytes.
+// tests/kernels/cuda/head_case.h: heads that a device sums in place, compared with the host's digest of the same bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +10,7 @@
 
 namespace verbatim::cuda {
 
-// In a family with states and KV, with attention heads of an odd width.
+// In a family with states and KV, with an odd width of attention heads.
 inline void expect_heads_summed_where_they_lie(Device& device, int32_t block_size) {
     reference::ModelConfig config = reference::draw_small_config(reference::Architecture::kNemotronH, 8);
     for (reference::LayerConfig& layer : config.layers) {

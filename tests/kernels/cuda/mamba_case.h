@@ -1,5 +1,5 @@
-// tests/kernels/cuda/mamba_case.h: a scan and a conv of several sequences on a device, beside their definitions in
-// reference/ops, bit by bit: outputs, every row of the state pool, faults.
+// tests/kernels/cuda/mamba_case.h: a scan and a conv of several sequences on a device, compared with their definitions
+// in reference/ops bit by bit: outputs, every row of the state pool, faults.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,15 +20,15 @@ namespace verbatim::cuda {
 inline constexpr int32_t kNoFaultHere = std::numeric_limits<int32_t>::max();
 
 enum class Start : uint8_t { kZero, kOtherRow, kOwnRow };
-// What a step asks of a sequence.
+// A sequence's part of a step.
 struct MambaSequence {
     int32_t num_tokens = 1;
     Start start = Start::kOtherRow;
-    bool is_kept = true;             // in a row of its own
-    std::vector<int32_t> snapshots;  // after so many tokens
+    bool is_kept = true;             // in a state row
+    std::vector<int32_t> snapshots;  // after this many tokens
 };
 
-// The step's lists, and a pool whose rows all hold something before.
+// The step's lists, and a pool with random contents in every row.
 class MambaStep {
 public:
     MambaStep(Device& device, const std::vector<MambaSequence>& list, int64_t state_size, reference::Values kind)
@@ -59,7 +59,7 @@ public:
         pool_after = pool_before;
         return {pool_.data(), num_state_rows_, size_, size_, layer};
     }
-    // For the definition, whose states go into pool_after. The memory is good until the next call.
+    // For the definition, which writes its states to pool_after. The memory is valid until the next call.
     [[nodiscard]] const float* state_in(const DeviceSequence& sequence) const {
         return sequence.state_src < 0 ? nullptr : pool_before.data() + sequence.state_src * size_;
     }
@@ -74,7 +74,7 @@ public:
         }
         return all;
     }
-    // What differs, empty when nothing does. NaN is like NaN (NUMERICS N8).
+    // The first difference, empty if there is none. All NaNs are equal (NUMERICS N8).
     [[nodiscard]] std::string difference(const DeviceArray<float>& out, const std::vector<float>& want) const {
         if (const Status done = device_.synchronize(); !done) return done.error().message;
         return differ("output", fetched(out), want) + differ("pool", fetched(pool_), pool_after);
@@ -133,7 +133,7 @@ private:
     std::vector<float> scratch_;
 };
 
-// N6's recurrence. `skew`: how many floats beyond a multiple of 16 bytes its rows begin, and end.
+// N6's recurrence. `skew`: floats beyond a multiple of 16 bytes at which its rows begin, and end.
 class ScanCase {
 public:
     ScanCase(Device& device, const MambaShape& shape, const std::vector<MambaSequence>& list,
@@ -272,8 +272,8 @@ private:
     std::vector<float> weight_, bias_;
 };
 
-// A prefill with snapshots inside, at the ends of and beside tiles of 6 and 12 tokens, one that starts anew, one token,
-// one that is not kept.
+// A prefill with snapshots inside, at the ends of and next to tiles of 6 and 12 tokens, one that starts from position
+// 0, one token, one that is not kept.
 inline std::vector<MambaSequence> mixed_sequences() {
     return {{.num_tokens = 27, .start = Start::kOwnRow, .snapshots = {1, 2, 5, 6, 8, 12, 13, 17, 24, 27}},
             {.num_tokens = 10, .start = Start::kZero, .snapshots = {3}},
@@ -281,7 +281,7 @@ inline std::vector<MambaSequence> mixed_sequences() {
             {.num_tokens = 2},
             {.num_tokens = 9, .start = Start::kZero, .is_kept = false, .snapshots = {7}}};
 }
-// A token each, as in a decode step that is filled up.
+// One token each, as in a padded decode step.
 inline std::vector<MambaSequence> decoding_sequences() {
     return {{.start = Start::kOwnRow},
             {},
@@ -326,8 +326,8 @@ inline void expect_convs(Device& device) {
     }
 }
 
-// N8: what a sequence goes on from behind the row that draws marks it, in the lowest layer, whether a row keeps it or
-// not; what has gone by does not.
+// N8: a sequence's state after its sampled row marks it, in the lowest layer, whether it is kept in a row or not; older
+// states do not.
 inline void expect_faults_of_states(Device& device) {
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const std::vector<MambaSequence> list = {
@@ -352,7 +352,7 @@ inline void expect_faults_of_states(Device& device) {
         const auto bad_at = [&](int32_t sequence, int32_t token) {
             conv.x[static_cast<size_t>((conv.step.sequences[sequence].first_row + token) * 70 + 69)] = nan;
         };
-        bad_at(2, 0);                 // kept by nobody
+        bad_at(2, 0);                 // not kept
         bad_at(0, decoding ? 0 : 5);  // of 9: no longer in the window
         bad_at(1, decoding ? 0 : 1);
         EXPECT_EQ(conv.difference(3), "");

@@ -1,5 +1,5 @@
-// tests/kernels/cuda/matvec_case.h: matmuls of a few rows with what comes before and behind them, beside the operations
-// of reference/ops one after another, bit by bit.
+// tests/kernels/cuda/matvec_case.h: matmuls of a few rows fused with the operations before and after them, compared
+// with the separate operations of reference/ops bit by bit.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct MatvecShape {
     std::vector<int64_t> outputs;  // of each matrix
     MatvecEnd end = MatvecEnd::kWrite;
     bool is_normed = false;
-    std::optional<reference::MambaGate> gate;  // of a norm that is gated
+    std::optional<reference::MambaGate> gate;  // of a gated norm
     int64_t n_groups = 1;
     reference::Profile profile = reference::Profile::kExact;
 };
@@ -36,7 +36,7 @@ public:
         }
     }
 
-    // Whether everything that it leaves has the definitions' bits.
+    // Whether all results have the definitions' bits.
     [[nodiscard]] bool is_as_defined() const {
         const auto products = wanted_products();
         const auto got = run();

@@ -1,4 +1,5 @@
-// tests/kernels/cuda/op_cases.h: one operation on a device, beside its definition in reference/ops, bit by bit.
+// tests/kernels/cuda/op_cases.h: single operations on a device, compared with their definitions in reference/ops bit by
+// bit.
 #pragma once
 
 #include <fmt/format.h>
@@ -58,7 +59,7 @@ inline std::vector<uint32_t> packed(const std::vector<uint16_t>& weight, int64_t
 struct MatmulShape {
     int64_t num_rows, num_outputs, num_k;
 };
-// N3, and whether it has the definition's bits.
+// N3: whether the matmul has the definition's bits.
 inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Values kind) {
     const auto x = draw_values(shape.num_rows * shape.num_k, 1, kind);
     const auto weight = reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind);
@@ -88,7 +89,7 @@ inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Valu
 struct NormShape {
     int64_t num_rows, width, n_groups;
 };
-// N4 in both norms, and whether they have their definitions' bits, here and in the pairs that they leave.
+// N4 in both norms: whether they have their definitions' bits, in binary32 and in the pairs for the next matmul.
 inline bool norms_as_defined(Device& device, const NormShape& shape, Values kind) {
     const auto [num_rows, width, n_groups] = shape;
     const auto x = draw_values(num_rows * width, 1, kind);
@@ -131,7 +132,7 @@ inline bool norms_as_defined(Device& device, const NormShape& shape, Values kind
     return all;
 }
 
-// Activations in place, and what they leave for the next matmul.
+// Activations in place, and the pairs for the next matmul.
 inline void expect_activations(Device& device, int64_t num_rows, int64_t width) {
     const auto gate = draw_values(num_rows * width, 1);
     const auto up = draw_values(num_rows * width, 2);
@@ -156,10 +157,10 @@ inline void expect_activations(Device& device, int64_t num_rows, int64_t width) 
     expect(device_up, want);
 }
 
-// The shapes at which every kernel has neighbours, tails, several chunks and its greatest size.
+// Shapes with neighbours, tails, several chunks and the maximum size of every kernel.
 inline void expect_every_op(Device& device) {
-    // Each kernel, with rows that are not there and with one more than it takes at once; K of one chunk and of more
-    // than a block takes at once; outputs of one panel and of several.
+    // Each kernel, with absent rows and with one more than it takes at once; K of one chunk and of more than a block
+    // takes at once; outputs of one panel and of several.
     for (const MatmulShape& shape : {MatmulShape{1, 1, 1},
                                      {1, 131, 257},
                                      {1, 40, 8500},
@@ -180,7 +181,7 @@ inline void expect_every_op(Device& device) {
                 "{} x {} x {}, values {}", shape.num_rows, shape.num_outputs, shape.num_k, static_cast<int>(kind));
         }
     }
-    // Runs that are merged are three: their order shows. Heads as wide as they may be.
+    // Three merged runs show their order. Heads of the maximum width.
     for (const AttentionCaseShape& shape :
          {AttentionCaseShape{2, 2, 20, 16, {{1535, 2}}}, {6, 1, 256, 32, {{1100, 1}}}, {12, 2, 33, 16, {{127, 2}}}}) {
         for (const auto profile : {reference::Profile::kExact, reference::Profile::kTensorSm90}) {
@@ -199,7 +200,7 @@ inline void expect_every_op(Device& device) {
     expect_faults_of_rows(device);
     for (const int64_t width : {1, 33, 130, 144}) expect_activations(device, 2, width);
     for (const Values kind : reference::kAllValues) {
-        // Groups between whose elements a pair lies, a tile of heads and one more, a tile of rows and one more.
+        // A pair across two groups, a tile of heads and one more, a tile of rows and one more.
         for (const NormShape& shape : {NormShape{2, 1, 1}, {2, 99, 3}, {3, 130, 2}, {1, 1000, 4}, {2, 513, 1}}) {
             EXPECT_TRUE(norms_as_defined(device, shape, kind))
                 << fmt::format("{} rows of {}, {} groups, values {}", shape.num_rows, shape.width, shape.n_groups,

@@ -1,4 +1,4 @@
-// tests/kernels/cuda/schedules.h: owns the orders of threads in which a test runs kernels.
+// tests/kernels/cuda/schedules.h: owns the thread schedules under which a test runs kernels.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@
 
 namespace verbatim::cuda {
 
-// All that there are, but kLaneBehind, which is for who waits by parity; under a sanitizer the least orderly one, for a
-// kernel touches the same memory in each.
+// All schedules but kLaneBehind, which is for waits on a barrier's parity; under a sanitizer one random schedule, since
+// a kernel accesses the same memory in each.
 inline std::vector<simt::Schedule> schedules() {
     using simt::Schedule;
     if (tests::kSanitized) return {Schedule::kRandom};
     return {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead};
 }
 
-// For the name of a test.
+// For a test's name.
 inline std::string name_of(simt::Schedule schedule) {
     switch (schedule) {
         case simt::Schedule::kForward: return "Forward";

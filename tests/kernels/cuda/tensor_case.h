@@ -57,7 +57,7 @@ struct TensorCase {
                            .out = reference::dense_rows(want.data(), shape.num_rows, shape.num_outputs)});
         return want;
     }
-    // How many outputs have other bits than the definition.
+    // The number of outputs with other bits than the definition's.
     [[nodiscard]] int64_t num_wrong() const {
         const std::vector<float> got = computed();
         const std::vector<float> want = defined();

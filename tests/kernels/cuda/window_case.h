@@ -1,6 +1,6 @@
-// tests/kernels/cuda/window_case.h: a Mamba layer's conv and scan over three steps on a device, beside their
-// definitions in reference/ops over all tokens at once, bit by bit: tokens are logged behind the rows and replayed
-// before a window of drafts, and what was accepted of these moves the rows.
+// tests/kernels/cuda/window_case.h: a Mamba layer's conv and scan over three steps on a device, compared with their
+// definitions in reference/ops over all tokens at once, bit by bit: tokens are logged instead of being written to the
+// state rows, replayed before a window of drafts, and the accepted ones then advance the rows.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,12 +20,12 @@
 namespace verbatim::cuda {
 
 struct WindowSpec {
-    int32_t num_logged = 0;  // by the step before
-    int32_t num_rows = 1;    // drafts among them
+    int32_t num_logged = 0;  // by the step before the window
+    int32_t num_rows = 1;    // including drafts
     int32_t num_drafts = 0;
-    bool is_written = true;  // its row, by the window's step
+    bool is_written = true;  // the window's step writes its row
     int32_t num_accepted = 0;
-    bool has_start = true;  // its row holds something; else it starts from nothing
+    bool has_start = true;  // its row has a state; else it starts from zeros
 
     [[nodiscard]] int32_t num_tokens() const { return num_logged + num_rows; }
     [[nodiscard]] int32_t known_end() const { return num_tokens() - num_drafts; }
@@ -34,7 +34,7 @@ struct WindowSpec {
 
 class WindowCase {
 public:
-    // skew: as in ScanCase, of the convolution's outputs.
+    // skew: as in ScanCase, for the convolution's outputs.
     WindowCase(Device& device, const MambaShape& shape, std::vector<WindowSpec> list, int64_t skew = 0)
         : device_(device),
           shape_(shape),
@@ -59,7 +59,7 @@ public:
     }
     [[nodiscard]] int64_t width() const { return shape_.conv_dim(); }
 
-    // What differs, empty when nothing does.
+    // The first difference, empty if there is none.
     [[nodiscard]] std::string difference() {
         define();
         DeviceArray<float> windows = on_device(windows_before_), states = on_device(states_before_);
@@ -73,7 +73,7 @@ public:
         for (int32_t i = 0; i < num_sequences(); ++i) {
             const WindowSpec& of = list_[i];
             const int32_t src = of.has_start ? i : -1;
-            const auto first_entry = static_cast<int32_t>(entries - 1);  // of the next one: 0
+            const auto first_entry = static_cast<int32_t>(entries - 1);  // of the next sequence: 0
             before.add(i, 0, {.num_rows = of.num_logged, .state_src = src, .log = i, .first_entry = first_entry});
             window.add(i, of.num_logged,
                        {.num_rows = of.num_rows,
@@ -109,7 +109,7 @@ public:
     std::vector<int32_t> conv_faults, scan_faults;  // of the window's logit rows: 1, or none
 
 private:
-    // Of all sequences, a part of the tokens of each.
+    // Some tokens of each sequence.
     class Step {
     public:
         explicit Step(const WindowCase& of) : of_(of) {}
@@ -232,7 +232,7 @@ private:
         return "";
     }
 
-    // All tokens of a sequence at once, with its states where the steps leave them.
+    // All tokens of a sequence at once, with its states at the ends of the steps.
     void define() {
         windows_after_ = windows_moved_ = windows_before_;
         states_after_ = states_moved_ = states_before_;
@@ -296,9 +296,8 @@ private:
     std::vector<std::vector<float>> x_, dt_, y_;                         // by sequence
 };
 
-// Logs that a tile of 6 or 12 tokens does not hold, shorter than a convolution looks back, and none; windows of eight
-// behind a chunk of a prefill, alone, and without drafts; rows written or not; moves by all, some or none of the
-// drafts.
+// Logs longer than a tile of 6 or 12 tokens, shorter than a convolution's window, and empty; windows of eight after a
+// prefill chunk, alone, and without drafts; rows written or deferred; moves by all, some or none of the drafts.
 inline std::vector<WindowSpec> many_windows() {
     return {{.num_logged = 11, .num_rows = 8, .num_drafts = 7, .num_accepted = 3},
             {.num_logged = 2, .num_rows = 8, .num_drafts = 7, .is_written = false, .num_accepted = 7},
@@ -325,8 +324,8 @@ inline void expect_windows(Device& device) {
     expect({1, 64, 128, 1, 4, 0.0F, kNoLimit}, {many_windows()[0], many_windows()[1]});
 }
 
-// N8: an input that is not finite marks its own row and those behind it: in the conv as long as its window holds it, in
-// the scan when it is of x or B, and not of C.
+// N8: an input that is not finite marks its row and later ones: in the conv while its window holds the input, in the
+// scan if it is in x or B, not in C.
 inline void expect_faults_of_rows(Device& device) {
     constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
     const std::vector<int32_t> none(12, kNone);

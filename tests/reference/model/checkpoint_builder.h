@@ -1,4 +1,4 @@
-// tests/reference/model/checkpoint_builder.h: safetensors files and checkpoint folders, sound or broken on purpose.
+// tests/reference/model/checkpoint_builder.h: valid and deliberately broken safetensors files and checkpoint folders.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace verbatim::reference {
 
-// Length, header, data: whatever the header says.
+// Length, header, data, without validation.
 inline std::string safetensors_file(const std::string& header, const std::string& data) {
     const uint64_t length = header.size();
     std::string file(sizeof length, '\0');

@@ -1,4 +1,4 @@
-// tests/reference/model/golden_checkpoint.h: the golden checkpoints, as they are and as copies that a test may break.
+// tests/reference/model/golden_checkpoint.h: the golden checkpoints, and copies that a test may break.
 #pragma once
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// tests/reference/numerics/tensor_cases.h: a group of tensor.sm90 said a second time, in long double, and groups that
-// leave none of its rules out.
+// tests/reference/numerics/tensor_cases.h: an independent definition of a tensor.sm90 group in long double, and random
+// groups that cover each of its rules.
 #pragma once
 
 #include <algorithm>
@@ -21,16 +21,16 @@ struct GroupCase {
     float acc = 0;
 };
 
-// Of a significand in [1, 2), or of a subnormal.
+// The exponent of a significand in [1, 2), or of a subnormal.
 inline int extended_exponent(long double x) {
     return std::isfinite(x) ? static_cast<int>(std::max(-126.0L, std::logb(x))) : 0;
 }
 
-// As extended precision says it: truncations of quotients, no integers.
+// In extended precision: truncations of quotients, no integers.
 inline float group_in_long_double(const GroupCase& group) {
     long double terms[kTensorGroup + 1];
     int exponents[kTensorGroup + 1];
-    long double whole = group.acc;  // decides what is not finite, and nothing else
+    long double whole = group.acc;  // used only for results that are not finite
     terms[kTensorGroup] = group.acc;
     exponents[kTensorGroup] = extended_exponent(group.acc);
     for (int i = 0; i < kTensorGroup; ++i) {
@@ -55,8 +55,8 @@ inline float group_in_long_double(const GroupCase& group) {
     return static_cast<float>(std::scalbln(std::trunc(std::scalbln(sum, -last_bit)), last_bit));
 }
 
-// Any bits; any stored values (NUMERICS N2); an accumulator far below a zero's neighbour; products beyond binary32 that
-// cancel; subnormal factors and accumulators; infinities and NaN among few values.
+// Any bits; any stored values (NUMERICS N2); a zero product next to an accumulator far below; products beyond binary32
+// that cancel; subnormal factors and accumulators; infinities and NaN among few values.
 enum class Groups : uint8_t { kAnyBits, kStored, kZeroBesideHuge, kOverflowCancels, kSubnormal, kSpecial };
 inline constexpr Groups kAllGroups[] = {Groups::kAnyBits,         Groups::kStored,    Groups::kZeroBesideHuge,
                                         Groups::kOverflowCancels, Groups::kSubnormal, Groups::kSpecial};
@@ -78,7 +78,7 @@ inline GroupCase draw_group(Prng& prng, Groups kind) {
     const auto between = [&](int least, int most) {
         return draw_normal(prng, least + static_cast<int>(prng.below(static_cast<uint64_t>(most - least + 1))));
     };
-    // Near one another, so that something is left of most terms.
+    // Close to one another, so that most terms contribute.
     const int a_center = static_cast<int>(prng.below(100)) - 40;
     const int b_center = static_cast<int>(prng.below(100)) - 40;
     for (int i = 0; i < kTensorGroup; ++i) {
@@ -126,7 +126,7 @@ inline GroupCase draw_group(Prng& prng, Groups kind) {
     return group;
 }
 
-// Every NaN is one NaN.
+// Maps all NaNs to one.
 inline uint32_t group_bits(float sum) { return is_nan(sum) ? kQuietNanBits : bits_from_float(sum); }
 
 }  // namespace verbatim::reference

@@ -1,4 +1,4 @@
-// tests/reference/ops/op_values.h: values to try ops on, by seed.
+// tests/reference/ops/op_values.h: input values for ops, by seed.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace verbatim::reference {
 
-// What hides differences in the order of sums, and what shows them.
+// Values that hide differences in the order of sums, and values that show them.
 enum class Values : uint8_t { kNormal, kTiny, kHuge, kCancelling };
 inline constexpr Values kAllValues[] = {Values::kNormal, Values::kTiny, Values::kHuge, Values::kCancelling};
 

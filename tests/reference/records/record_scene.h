@@ -22,7 +22,7 @@ namespace verbatim::tests {
 
 inline constexpr uint64_t kRecordSeed = 12;
 
-// What a test does to an executor before it is used.
+// A test's changes to an executor before its use.
 using Prepare = std::function<void(reference::NumericExecutor& executor)>;
 
 class RecordScene {
@@ -60,7 +60,7 @@ public:
         };
     }
 
-    // Two conversations side by side, each with a second turn, a fork and a client that leaves.
+    // Two concurrent conversations, each with a second turn, a fork and a client that leaves.
     [[nodiscard]] records::Record record(records::DigestLevel level, const records::MakeExecutor& make) const {
         records::Record record;
         record.own_store = std::make_unique<TokenStore>(model.config.vocab_size);
@@ -95,7 +95,7 @@ public:
     reference::Model model;
     records::WalkPoints points;
     EngineConfig config;
-    int64_t more_tokens = 0;  // of a last request: for runs of many steps
+    int64_t more_tokens = 0;  // of a last request, for runs of many steps
 
 private:
     void run(Engine& engine) const {

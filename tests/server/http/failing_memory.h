@@ -1,11 +1,11 @@
-// tests/server/http/failing_memory.h: owns this program's operator new, which fails when a test says so.
+// tests/server/http/failing_memory.h: owns this program's operator new, which fails on a test's request.
 #pragma once
 
 #include <cstddef>
 
 namespace verbatim::tests {
 
-// While it lives, no other thread but its own gets so many bytes in one piece.
+// During its lifetime, no thread but its creator can allocate this many bytes at once.
 class NoLargeMemory {
 public:
     explicit NoLargeMemory(size_t least_bytes);
@@ -14,7 +14,7 @@ public:
     ~NoLargeMemory();
 };
 
-// The calling thread gets no memory so many times, from its next request on.
+// The calling thread's next `count` allocations fail.
 void fail_memory_of_this_thread(int count);
 
 }  // namespace verbatim::tests

@@ -34,7 +34,7 @@ using server::EngineHostConfig;
 using server::HttpConfig;
 using server::HttpServer;
 
-// Another executor's steps, each when it is let through.
+// Another executor's steps, each gated by the test.
 class GatedExecutor final : public WrappingExecutor {
 public:
     explicit GatedExecutor(Executor& inner) : WrappingExecutor(inner), working_(&inner) {}
@@ -42,7 +42,7 @@ public:
     void close() { let_through(0); }
     void open() { let_through(kAll); }
     void let_through(int64_t steps);                        // and no more
-    void wait_until_closed();                               // a step wants to go on and may not
+    void wait_until_closed();                               // a step is blocked at the gate
     void use(Executor& executor) { working_ = &executor; }  // of the same arithmetic
 
 private:
@@ -66,8 +66,7 @@ struct HttpAnswer {
 // A connection to the server's port.
 class HttpClient {
 public:
-    // `receive_bytes`: of the socket's buffer; 0: the system's.
-    // Of a server that may be gone nothing can be read.
+    // `receive_bytes`: of the socket's buffer; 0: the system's. From a server that may be gone reads return nothing.
     explicit HttpClient(uint16_t port, int receive_bytes = 0, bool may_be_gone = false);
     HttpClient(const HttpClient&) = delete;
     HttpClient& operator=(const HttpClient&) = delete;
@@ -87,7 +86,7 @@ std::string post(const std::string& path, const std::string& body,
 
 std::string get(const std::string& path, const std::string& headers = "");  // and the connection ends
 
-// A chat of 12 tokens, drawn with one seed.
+// A chat of 12 tokens, sampled with one seed.
 nlohmann::json hello(const nlohmann::json& more = nlohmann::json::object());
 
 // The text of a stream, its last finish_reason and usage, and all log probabilities; of one choice.
@@ -104,19 +103,19 @@ Joined joined(const HttpAnswer& answer, int64_t choice = 0);
 struct HttpSceneConfig {
     HashExecutorConfig executor = {.vocab_size = 2048, .pools = {.num_blocks = 4096, .num_state_rows = 256}};
     EngineHostConfig host = {.max_requests = 64};
-    bool replaces_executor = false;   // a failed one by a second one
+    bool replaces_executor = false;   // after a failure, by a second one
     int64_t second_fails_at = -1;     // step of the second one
-    bool second_draws_other = false;  // tokens than the first one
-    bool shows_logits = false;        // made up: of every slot the same row
+    bool second_draws_other = false;  // other tokens than the first one
+    bool shows_logits = false;        // artificial: the same row for every slot
     bool is_loaded = true;            // serve() is called
     std::string api_keys;             // of the file; empty: none
     std::string tokenizer_json;       // empty: the model's
     int64_t max_model_len = 4096;
-    bool has_template = true;   // which takes a process to start
+    bool has_template = true;   // needs a process at start
     std::string chat_template;  // empty: the model's
     text::TemplateLimits template_limits;
     bool has_checkpoints = true;
-    LookupMode lookup = LookupMode::kPrefix;                       // as `serve` has it
+    LookupMode lookup = LookupMode::kPrefix;                       // the default of `serve`
     std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
     std::function<int64_t()> now = [] { return int64_t{1'000'000'000}; };
     std::string fingerprint = "hash/1";
@@ -135,21 +134,21 @@ public:
     [[nodiscard]] uint16_t port() const { return port_; }
     [[nodiscard]] GatedExecutor& gate() { return gate_; }
     [[nodiscard]] EngineHost& host() { return *host_; }
-    // What the endpoints stand on, for calls without sockets: on one thread, while no request comes by a socket.
+    // The service of the endpoints, for calls without sockets: on one thread, while no request is on a socket.
     [[nodiscard]] const server::Service& service() const { return service_; }
     [[nodiscard]] HttpAnswer complete(const nlohmann::json& body) const;
-    // REQUIRES: nothing runs.
+    // REQUIRES: nothing is running.
     [[nodiscard]] const Engine& engine() const { return *engine_; }
     [[nodiscard]] HttpAnswer ask(const std::string& request) const;
     [[nodiscard]] HttpAnswer chat(const nlohmann::json& body) const;
-    void wait_until_idle();  // every request has had its last update
-    // Fails the test when it takes longer than any machine needs.
+    void wait_until_idle();  // every request has got its last update
+    // Fails the test on a timeout that no slow machine reaches.
     void wait_until_aborts(int64_t count);
     [[nodiscard]] int64_t num_computed_tokens() const { return hash_.num_computed_tokens(); }
     void wait_until_served();  // run() has ended
-    void wait_until_gone();    // the same, and fails the test when it takes longer than any machine needs
+    void wait_until_gone();    // the same; fails the test on a timeout that no slow machine reaches
     void serve();              // as if the model were loaded now
-    // Of every slot's draws.
+    // The logits of every slot.
     [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
 
 private:
@@ -158,7 +157,7 @@ private:
     text::Tokenizer tokenizer_;
     std::optional<text::Chat> chat_;
     HashExecutor hash_;
-    HashExecutor second_hash_;  // takes its place
+    HashExecutor second_hash_;  // replaces the first one
     std::vector<float> logits_;
     GatedExecutor gate_;
     TokenStore store_;

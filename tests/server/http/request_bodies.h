@@ -1,4 +1,4 @@
-// tests/server/http/request_bodies.h: owns random requests: valid ones, and what small changes make of them.
+// tests/server/http/request_bodies.h: owns random requests: valid ones, and small mutations of them.
 #pragma once
 
 #include <cstdint>

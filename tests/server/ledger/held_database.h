@@ -1,5 +1,4 @@
-// tests/server/ledger/held_database.h: a database whose transactions end when a test lets them: a disk that takes its
-// time.
+// tests/server/ledger/held_database.h: a database whose transactions end when a test releases them: a slow disk.
 #pragma once
 
 #include <condition_variable>

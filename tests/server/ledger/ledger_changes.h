@@ -1,4 +1,4 @@
-// tests/server/ledger/ledger_changes.h: changes as servers make them, drawn, and what they come to in memory.
+// tests/server/ledger/ledger_changes.h: random changes as servers make them, and their results in memory.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// tests/server/ledger/ledger_places.h: where the ledgers of tests lie: files in a folder of their own, a PostgreSQL
-// server of their own, and databases whose calls fail.
+// tests/server/ledger/ledger_places.h: where the tests' ledgers are: files in a temporary folder, a private PostgreSQL
+// server, and databases whose calls fail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ using server::SqlDatabase;
 using server::SqlRow;
 using server::SqlValue;
 
-// A folder that goes with its owner.
+// A folder, removed by the destructor.
 class TestFolder {
 public:
     TestFolder();
@@ -36,22 +36,21 @@ private:
     std::filesystem::path path_;
 };
 
-// A PostgreSQL server in a temporary folder, run by a user that may do nothing else, reached by a socket in that
-// folder.
+// A PostgreSQL server in a temporary folder, run by an unprivileged user, with a socket in that folder.
 class PostgresServer {
 public:
-    // `settings` beside those that Debian has, as in {"fsync=off"}.
+    // `settings` are added to Debian's, as in {"fsync=off"}.
     explicit PostgresServer(std::vector<std::string> settings = {});
     PostgresServer(const PostgresServer&) = delete;
     PostgresServer& operator=(const PostgresServer&) = delete;
     ~PostgresServer();
-    // Empty: the server runs. Else why it cannot.
+    // Why the server cannot run; empty: it runs.
     [[nodiscard]] const std::string& why_not() const { return why_not_; }
     [[nodiscard]] std::string url(const std::string& schema) const;
     void make_schema(const std::string& name) const;
     void signal(int number) const;  // to the server's first process
-    void crash();                   // all processes end at once, and nothing is written
-    // After a crash. Empty: it runs.
+    void crash();                   // all processes end at once, without writing
+    // After a crash. Empty: the server runs.
     [[nodiscard]] std::string restart();
 
 private:
@@ -62,14 +61,14 @@ private:
     pid_t process_ = -1;
 };
 
-// What a fault does to the call that it meets.
-enum class Fault { kBefore, kAfter };  // nothing is done; it is done, and nobody hears of it
+// The effect of a fault on its call.
+enum class Fault { kBefore, kAfter };  // the call is not made; the call is made, and its result is lost
 
-// Another database, of which some calls fail.
+// Another database, with some failing calls.
 class FaultyDatabase final : public WrappingDatabase {
 public:
     struct Plan {
-        int64_t calls = 0;   // so far
+        int64_t calls = 0;   // made so far
         int64_t first = -1;  // calls [first, last] fail
         int64_t last = -1;
         Fault fault = Fault::kBefore;
@@ -89,7 +88,7 @@ private:
 
 inline const server::LedgerIdentity kIdentity = {.tokenizer = "the tests'", .vocab_size = 2048};
 
-// The same two stores for every test of a store.
+// The same two stores, for every store test.
 class EveryStore : public testing::TestWithParam<std::string> {
 protected:
     void SetUp() override;

@@ -1,8 +1,8 @@
-// tests/server/ledger/power_cut_disk.h: a disk for SQLite, in memory, that loses at a power cut what was not synced.
+// tests/server/ledger/power_cut_disk.h: an in-memory disk for SQLite that loses unsynced data at a power cut.
 //
-//   W1  what a file had at its last sync is there after the cut
-//   W2  of what was written since, any part is there: whole writes, halves of them, later ones without earlier ones
-//   W3  a file that was never synced may be gone; one that was deleted without a sync of its folder may be back
+//   W1  after the cut a file has at least the contents of its last sync
+//   W2  any part of later writes may be present: whole writes, halves, later ones without earlier ones
+//   W3  a file that was never synced may be missing; a file deleted without a sync of its folder may be present
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace verbatim::tests {
 
-// SQLite's default file system while it lives: SQLite opens every file on it.
+// SQLite's default file system during its lifetime: SQLite opens every file on it.
 class PowerCutDisk {
 public:
     explicit PowerCutDisk(uint64_t seed);
@@ -22,10 +22,10 @@ public:
     PowerCutDisk& operator=(const PowerCutDisk&) = delete;
     ~PowerCutDisk();
 
-    // The power goes after so many writes, syncs and deletes from now on: the next one fails, and all behind it.
+    // Cuts the power after `num_operations` more writes, syncs and deletes: later ones fail.
     void cut_after(int64_t num_operations);
     [[nodiscard]] bool is_cut() const { return num_left_ < 0; }
-    // The power is back. REQUIRES: no file is open.
+    // Restores the power. REQUIRES: no file is open.
     void restart();
     [[nodiscard]] int64_t num_lost_writes() const { return num_lost_writes_; }  // at all cuts
 
@@ -42,7 +42,7 @@ public:
         bool is_deleted = false;  // without a sync of the folder
     };
     [[nodiscard]] bool may_change();  // takes one operation
-    // Null: it is not there, and is not to be made.
+    // Null: it does not exist, and `make` is false.
     File* open(const std::string& name, bool make);
     void remove(const std::string& name, bool syncs_folder);
     [[nodiscard]] bool has(const std::string& name) const;

@@ -1,4 +1,4 @@
-// tests/server/ledger/wrapping_database.h: another database, call by call: what tests change of some calls.
+// tests/server/ledger/wrapping_database.h: forwards every call to another database; tests override some calls.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// tests/server/text/padded_tokenizer.h: owns tokenizers that have no token for some ids of their model, as those of
-// published models whose vocabulary is padded.
+// tests/server/text/padded_tokenizer.h: owns tokenizers without tokens for some ids of their model, like those of
+// published models with a padded vocabulary.
 #pragma once
 
 #include <functional>
@@ -9,13 +9,13 @@
 
 namespace verbatim::tests {
 
-inline constexpr TokenId kPaddedRows = 2048;  // of the model that the tokenizer was made for
+inline constexpr TokenId kPaddedRows = 2048;  // of the tokenizer's model
 
-// tokenizer.json of server/models/tiny-python without the tokens whose ids `is_missing` names, and without merges that
-// have to do with them. Tokens of single bytes stay, for without them nothing can be encoded.
+// tokenizer.json of server/models/tiny-python without the tokens whose ids `is_missing` selects, and without their
+// merges. Tokens of single bytes stay, since encoding needs them.
 std::string padded_tokenizer_json(const std::function<bool(TokenId)>& is_missing);
 
-// The kinds that are published, and worse ones.
+// The published kinds, and worse ones.
 enum class Padding : uint8_t { kTail, kHoles, kFirst, kAllButBytes };
 bool is_missing(Padding padding, TokenId id);
 inline std::string padded_tokenizer_json(Padding padding) {

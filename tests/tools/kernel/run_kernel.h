@@ -1,4 +1,4 @@
-// tests/tools/kernel/run_kernel.h: the verb `kernel` as a person runs it.
+// tests/tools/kernel/run_kernel.h: runs the verb `kernel` like a user.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ inline Outcome run_kernel(std::vector<std::string> arguments) {
     return run_verbatim(std::move(arguments));
 }
 
-// Every operation that the public header names a struct for.
+// Every operation with a struct in the public header.
 inline const std::vector<std::string>& all_operations() {
     static const std::vector<std::string> kNames = {
         "matmul",    "rms_norm",   "gated_norm", "conv",        "scan",         "rope",

@@ -1,4 +1,4 @@
-// tests/tools/program/run_program.h: the `verbatim` program as a shell sees it: arguments in; exit code, stdout and
+// tests/tools/program/run_program.h: runs the `verbatim` program like a shell: arguments in; exit code, stdout and
 // stderr out.
 #pragma once
 

@@ -1,4 +1,4 @@
-// tests/tools/replay/arguments.h: `verbatim replay` and the scenario, as several tests run it.
+// tests/tools/replay/arguments.h: `verbatim replay` with the scenario, as several tests run it.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ inline Outcome run_replay(std::vector<std::string> arguments) {
 
 inline std::string scenario() { return repository_path("traces/scenario.csv"); }
 
-// The scenario under the pressure that the samples are run with.
+// The scenario under the memory pressure of the samples.
 inline std::vector<std::string> pressed_scenario(std::vector<std::string> more = {}) {
     std::vector<std::string> arguments = {"--trace", scenario(), "--kv-bytes", "160KiB",   "--state-bytes",
                                           "1MiB",    "--lookup", "prefix",     "--format", "json"};

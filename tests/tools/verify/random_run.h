@@ -1,6 +1,6 @@
 // tests/tools/verify/random_run.h: a recorded run of a random world: conversations with aborts at every place, turns
-// that are ended, leases that are revoked, forks, rewinds and deletes during answers, executors that fail, windows and
-// small pools, drawn by one seed.
+// that are ended, leases that are revoked, forks, rewinds and deletes during answers, failing executors, windows and
+// small pools, all from one seed.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace verbatim::tests {
 
-// What a test does to every executor of the run and of its reruns.
+// A test's changes to every executor of the run and of its reruns.
 using PrepareExecutor = std::function<void(reference::NumericExecutor& executor)>;
 
 struct RandomRunOptions {
@@ -43,7 +43,7 @@ struct RandomRunCoverage {
     int64_t evictions = 0;
 };
 
-// As `verify` opens it, but from memory; reruns are computed by the CPU's executor. Adds to `coverage`.
+// As `verify` opens it, but from memory; reruns use the CPU executor. Adds to `coverage`.
 [[nodiscard]] std::unique_ptr<tools::RecordedRun> random_run(const RandomRunOptions& options,
                                                              RandomRunCoverage& coverage);
 
