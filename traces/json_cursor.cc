@@ -149,23 +149,23 @@ Result<int64_t> JsonCursor::integer(int64_t low, int64_t high) {
     return *value;
 }
 
-Result<int64_t> JsonCursor::seconds() {
-    constexpr double kMaxNs = 0x1p60;
+Result<uint64_t> JsonCursor::unsigned_integer() {
     const size_t begin = mark();
     ASSIGN_OR_RETURN(const std::string_view number, number_text());
-    const auto value = parse_number<double>(number);
-    if (!value || !(*value >= 0) || *value * 1e9 > kMaxNs) return wrong_at(begin, "seconds from 0 to 1152921504");
-    return std::llround(*value * 1e9);
+    const auto value = parse_number<uint64_t>(number);
+    if (!value) return wrong_at(begin, "a whole number from 0 to 18446744073709551615");
+    return *value;
 }
 
-Result<int64_t> JsonCursor::milliseconds() {
-    constexpr double kMaxNs = 0x1p60;
+Result<int64_t> JsonCursor::time(int64_t ns_per_unit, std::string_view unit) {
+    constexpr int64_t kMaxNs = int64_t{1} << 60;
     const size_t begin = mark();
     ASSIGN_OR_RETURN(const std::string_view number, number_text());
     const auto value = parse_number<double>(number);
-    if (!value || !(*value >= 0) || *value * 1e6 > kMaxNs)
-        return wrong_at(begin, "milliseconds from 0 to 1152921504606");
-    return std::llround(*value * 1e6);
+    const auto scale = static_cast<double>(ns_per_unit);
+    if (!value || !(*value >= 0) || *value * scale > static_cast<double>(kMaxNs))
+        return wrong_at(begin, fmt::format("{} from 0 to {}", unit, kMaxNs / ns_per_unit));
+    return std::llround(*value * scale);
 }
 
 Status JsonCursor::skip() {

@@ -37,11 +37,12 @@ public:
     Result<std::string> string();
     // A JSON integer in [low, high], without fraction and exponent.
     Result<int64_t> integer(int64_t low, int64_t high);
-    // Seconds, as nanoseconds: 0 to 2^60 ns, rounded to the nearest.
-    Result<int64_t> seconds();
-    Result<int64_t> milliseconds();  // likewise, from milliseconds
-    Status skip();                   // skips any value
-    Status end();                    // requires that only white space is left
+    Result<uint64_t> unsigned_integer();  // likewise, of 64 bits
+    // A number of `unit` ("seconds"), each `ns_per_unit`, as nanoseconds: 0 to 2^60 ns, rounded to the nearest.
+    Result<int64_t> time(int64_t ns_per_unit, std::string_view unit);
+    Result<int64_t> seconds() { return time(1'000'000'000, "seconds"); }
+    Status skip();  // skips any value
+    Status end();   // requires that only white space is left
 
     [[nodiscard]] size_t column() const { return position_ + 1; }
     // FILE:LINE:COLUMN: got ..., wanted W. At the next value.

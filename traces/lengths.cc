@@ -1,4 +1,4 @@
-// Logs with lengths only: the Azure LLM inference trace (2023) and BurstGPT, both CSV. See traces/README.md.
+// Logs with lengths only: the Azure LLM inference traces (2023, 2024) and BurstGPT, both CSV. See traces/README.md.
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -22,8 +22,26 @@ std::optional<int64_t> digits(std::string_view text) {
     return parse_number<int64_t>(text);
 }
 
-// "2023-11-16 18:15:46.6805900", up to nine digits after the point, as nanoseconds since 1970.
+// "+00:00", "-07:30" or "Z" at the end of `text`, which loses it: nanoseconds east of Greenwich. Without one: 0.
+std::optional<int64_t> take_zone(std::string_view& text) {
+    if (text.ends_with('Z')) {
+        text.remove_suffix(1);
+        return 0;
+    }
+    if (text.size() < 25) return 0;
+    const std::string_view zone = text.substr(text.size() - 6);
+    if (zone[0] != '+' && zone[0] != '-') return 0;
+    const auto hour = digits(zone.substr(1, 2)), minute = digits(zone.substr(4, 2));
+    if (zone[3] != ':' || !hour || !minute || *hour > 14 || *minute > 59) return std::nullopt;
+    text.remove_suffix(6);
+    return (zone[0] == '-' ? -1 : 1) * (*hour * 3600 + *minute * 60) * kNsPerSecond;
+}
+
+// "2023-11-16 18:15:46.6805900" or "2024-05-10 00:00:00.009930+00:00", up to nine digits after the point, as
+// nanoseconds since 1970.
 std::optional<int64_t> parse_timestamp(std::string_view text) {
+    const auto zone = take_zone(text);
+    if (!zone) return std::nullopt;
     const auto number = [&](size_t begin, size_t count) { return digits(text.substr(begin, count)); };
     if (text.size() < 19 || text[4] != '-' || text[7] != '-' || text[10] != ' ' || text[13] != ':' || text[16] != ':')
         return std::nullopt;
@@ -45,7 +63,7 @@ std::optional<int64_t> parse_timestamp(std::string_view text) {
         fraction = *value;
     }
     const int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
-    return (days * 86400 + *hour * 3600 + *minute * 60 + *second) * kNsPerSecond + fraction;
+    return (days * 86400 + *hour * 3600 + *minute * 60 + *second) * kNsPerSecond + fraction - *zone;
 }
 
 // "12", "12.5": seconds as nanoseconds, exact up to nine digits after the point.
@@ -134,7 +152,9 @@ Result<Recording> read_azure(TextInput input, const ReadOptions& options) {
         ASSIGN_OR_RETURN(const bool more, columns.next());
         if (!more) break;
         const auto time_ns = parse_timestamp(columns.field(kTimestamp));
-        if (!time_ns) return columns.wrong(kTimestamp, "a time such as 2023-11-16 18:15:46.6805900");
+        if (!time_ns)
+            return columns.wrong(kTimestamp,
+                                 "a time such as 2023-11-16 18:15:46.6805900 or 2024-05-10 00:00:00.009930+00:00");
         if (!recorder.in_order(*time_ns)) return columns.wrong(kTimestamp, "a time that is not before the line before");
         ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kContext, 1, kMaxRecordedTokens));
         ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kGenerated, 0, kMaxRecordedTokens));

@@ -18,7 +18,8 @@
 namespace verbatim::traces {
 namespace {
 
-constexpr std::array<std::string_view, 5> kFormatNames = {"verbatim", "agentic", "mooncake", "azure", "burstgpt"};
+constexpr std::array<std::string_view, 6> kFormatNames = {"verbatim", "agentic",  "mooncake",
+                                                          "azure",    "burstgpt", "bailian"};
 
 bool is_recording(Format format) { return format != Format::kVerbatim; }
 
@@ -29,6 +30,7 @@ Result<Format> recognise(const TextInput& input) {
     if (line.starts_with("# verbatim-trace")) return Format::kVerbatim;
     if (line.starts_with('{')) {
         if (line.find("\"requests\"") != std::string_view::npos) return Format::kAgentic;
+        if (line.find("\"chat_id\"") != std::string_view::npos) return Format::kBailian;
         if (line.find("\"hash_ids\"") != std::string_view::npos) return Format::kMooncake;
         if (line.find("\"input_length\"") != std::string_view::npos) return Format::kMooncake;
     }
@@ -44,7 +46,8 @@ Result<Format> recognise(const TextInput& input) {
 Result<Recording> read_recording(TextInput input, Format format, const ReadOptions& options) {
     switch (format) {
         case Format::kAgentic: return read_agentic(std::move(input), options);
-        case Format::kMooncake: return read_mooncake(std::move(input), options);
+        case Format::kMooncake:
+        case Format::kBailian: return read_hash_id_log(std::move(input), format, options);
         case Format::kAzure: return read_azure(std::move(input), options);
         default: return read_burstgpt(std::move(input), options);
     }
@@ -145,6 +148,11 @@ Result<ReadTrace> read_input(TextInput input, const ReadOptions& options) {
     } else {
         ASSIGN_OR_RETURN(format, recognise(input));
     }
+    if (format != Format::kMooncake && format != Format::kBailian) {
+        const char* flag = options.time_unit ? "--time-unit" : options.block_tokens > 0 ? "--block-tokens" : nullptr;
+        if (flag != nullptr)
+            return error("{}: {} traces have a unit of their own; mooncake and bailian take it", flag, name(format));
+    }
     const bool recorded = is_recording(format);
     ASSIGN_OR_RETURN(ReadTrace result,
                      recorded ? convert(std::move(input), format, options) : read_own(std::move(input), options));
@@ -189,6 +197,8 @@ Status validate(const ReadOptions& options) {
         expect(value >= 1e-6 && value <= 1e6, fmt::format("{}: got {}, wanted a number from 1e-6 to 1e6", flag, value));
     };
     expect(options.tokens_per_id >= 0, "--tokens-per-id is negative");
+    expect(options.block_tokens >= 0 && options.block_tokens <= kMaxBlockTokens,
+           fmt::format("--block-tokens: got {}, wanted 1 to {}", options.block_tokens, kMaxBlockTokens));
     expect(options.limit >= 0, "--limit is negative");
     expect(options.max_context >= 0, "--max-context is negative");
     expect(options.sessions_scale >= 1, "--sessions-scale is below 1");

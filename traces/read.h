@@ -12,9 +12,12 @@
 
 namespace verbatim::traces {
 
-enum class Format : uint8_t { kVerbatim, kAgentic, kMooncake, kAzure, kBurstGpt };
+enum class Format : uint8_t { kVerbatim, kAgentic, kMooncake, kAzure, kBurstGpt, kBailian };
 [[nodiscard]] const char* name(Format format);
 [[nodiscard]] std::optional<Format> format_by_name(std::string_view name);
+
+// Of the numbers in `timestamp` and `delay`.
+enum class TimeUnit : uint8_t { kNanoseconds, kMicroseconds, kMilliseconds, kSeconds };
 
 enum class OverContext : uint8_t { kReject, kDrop, kScale };
 
@@ -26,6 +29,9 @@ struct SessionRange {
 // Transformations on reading. The defaults change nothing.
 struct ReadOptions {
     std::optional<Format> format;  // none: detected from the content
+    // mooncake and bailian. Without a unit a trace with a median rate above kMaxPlausibleRate is an error.
+    std::optional<TimeUnit> time_unit;  // none: mooncake milliseconds, bailian seconds
+    int64_t block_tokens = 0;           // tokens per id of hash_ids; 0: mooncake 512, bailian 16
     int64_t tokens_per_id = 0;  // 0: as recorded; N: a block of the trace becomes N tokens, other lengths in proportion
     int64_t limit = 0;          // rows of the file; 0: all
     std::optional<SessionRange>
@@ -40,6 +46,8 @@ struct ReadOptions {
     bool keep_blocks = false;    // fill in ReadTrace::blocks
 };
 [[nodiscard]] Status validate(const ReadOptions& options);
+inline constexpr int64_t kMaxBlockTokens = 1 << 16;
+inline constexpr double kMaxPlausibleRate = 10'000;  // requests per second
 
 // Properties of the input, counted before max_context and copies are applied.
 struct ReadReport {

@@ -60,12 +60,14 @@ struct Recording {
 // Limits of the values in a recording.
 inline constexpr int64_t kMaxRecordedTokens = 1 << 30;
 inline constexpr int64_t kMaxBlockId = (int64_t{1} << 31) - 1;
-// Readers number blocks without an id in the file from kMaxBlockId + 1 to here.
+// Readers number blocks without an id in the file, and those with an id beyond kMaxBlockId, from kMaxBlockId + 1 to
+// here.
 inline constexpr int64_t kMaxGivenBlockId = (int64_t{1} << 40) - 1;
 
 // The readers stop after options.limit requests and skip sessions outside options.sessions if the file has sessions.
 Result<Recording> read_agentic(TextInput input, const ReadOptions& options);
-Result<Recording> read_mooncake(TextInput input, const ReadOptions& options);
+// Mooncake and Bailian. REQUIRES: `format` is one of them.
+Result<Recording> read_hash_id_log(TextInput input, Format format, const ReadOptions& options);
 Result<Recording> read_azure(TextInput input, const ReadOptions& options);
 Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options);
 

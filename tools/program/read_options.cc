@@ -37,11 +37,20 @@ CLI::Option* add_sessions(CLI::App& verb, std::optional<SessionRange>& sessions)
 
 CLI::Option* add_format(CLI::App& verb, std::optional<Format>& format) {
     Choices<Format> formats;
-    for (const char* name : {"verbatim", "agentic", "mooncake", "azure", "burstgpt"}) {
+    for (const char* name : {"verbatim", "agentic", "mooncake", "azure", "burstgpt", "bailian"}) {
         formats.emplace_back(name, *format_by_name(name));
     }
     return add_choice_option(verb, "--input-format", format, formats,
                              "the trace is in this format, whatever its content looks like");
+}
+
+CLI::Option* add_time_unit(CLI::App& verb, std::optional<TimeUnit>& unit) {
+    const Choices<TimeUnit> choices = {{"s", TimeUnit::kSeconds},
+                                       {"ms", TimeUnit::kMilliseconds},
+                                       {"us", TimeUnit::kMicroseconds},
+                                       {"ns", TimeUnit::kNanoseconds}};
+    return add_choice_option(verb, "--time-unit", unit, choices, "mooncake, bailian: of timestamps and delays")
+        ->default_str("mooncake ms, bailian s");
 }
 
 CLI::Option* add_max_context(CLI::App& verb, std::optional<OverContext>& over_context) {
@@ -81,6 +90,9 @@ std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, con
     };
     return {
         add_format(verb, read.format),
+        add_time_unit(verb, read.time_unit),
+        count("--block-tokens", read.block_tokens, "mooncake, bailian: tokens per id of hash_ids")
+            ->default_str("mooncake 512, bailian 16"),
         count("--tokens-per-id", read.tokens_per_id, "scale down: a block of the trace becomes N tokens")
             ->default_str("as recorded"),
         count("--limit", read.limit, "read only the first N rows")->default_str("all"),
