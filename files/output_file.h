@@ -6,7 +6,7 @@
 //   O3  when finish() has returned, the file and its name survive a power failure (fsync of the file and its folder)
 //   O4  the target of a symbolic link is replaced, not the link; a replaced file keeps its permission bits and, where
 //       the system allows it, its owner; a new file has those of the umask
-//   O5  what is no regular file (a pipe, a terminal, /dev/null) and what names a descriptor (`-`, /dev/stdout,
+//   O5  a path that is not a regular file (a pipe, a terminal, /dev/null) or that names a descriptor (`-`, /dev/stdout,
 //       /proc/self/fd/3) is written directly
 #pragma once
 

@@ -2,7 +2,7 @@
 // them.
 //
 // A row's prompt is the part that it takes verbatim from its predecessor (an earlier row's prompt and generated
-// output), then its own tokens, as runs over derived spaces or explicit ids. Output tokens are not stored: a replay
+// output), then own tokens, as runs over derived spaces or explicit ids. Output tokens are not stored: a replay
 // uses the engine's output. Readers and converters make a Trace (traces/read.h), a replay turns its rows into requests
 // (traces/requests.h).
 //   R1  `from`, `wait_for` and `parent` of a row are earlier rows

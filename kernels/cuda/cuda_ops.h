@@ -431,7 +431,7 @@ public:
                                                 int32_t block_size) const = 0;
     virtual void scale(Floats x, float multiplier) = 0;
     // conv and scan lower the fault of a logit row to the state's layer when the state or window that they continue
-    // from after that row is not finite (N8). They first replay the sequence's log, and log the tokens that its own
+    // from after that row is not finite (N8). They first replay the sequence's log, and log the tokens that its
     // row does not take in.
     virtual void conv(const DeviceBatch& batch, const MambaShape& shape, const MambaParameters& parameters, Floats x,
                       const DeviceStates& windows, const DeviceLog& log, Floats out) = 0;

@@ -52,7 +52,7 @@ struct TensorFit {
 TensorFit fit_tensor_cores(std::span<const TensorTile> tiles, std::span<const TensorSums> sums);
 
 // Tiles of stored values (NUMERICS N2); some twenty of them tell any two models of the fit apart: narrow and wide
-// spreads, tiny, huge and cancelling values, sums that leave only the accumulator, zeros beside the greatest value,
+// spreads, tiny, huge and cancelling values, sums that leave only the accumulator, zeros next to the greatest value,
 // products beyond binary32 that cancel, infinities and NaN. Every call returns the same tiles.
 std::vector<TensorTile> tensor_tiles(int64_t count);
 

@@ -1,7 +1,7 @@
 // reference/records/format.h: the values that make up a record of a run. docs/records.md describes the file format.
 //
 // A record describes one run of an engine: the program and its configuration (RunDescription), and in order the calls
-// (Call), the computation of each step (StepRecord), and the outputs (Told). Digests of values are ElementSums, which
+// (Call), the computation of each step (StepRecord), and the outputs (`Told`). Digests of values are ElementSums, which
 // add up: a chunk's is the sum of its positions', so runs of different schedules are comparable.
 //   R1  a sequence's sums cover its accepted positions: rejected drafts are not in them
 //   R2  a new field's default means "was not recorded" (records/codec.h, C3)

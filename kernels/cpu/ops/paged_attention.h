@@ -11,7 +11,7 @@
 
 namespace verbatim::cpu {
 
-// Rows of one sequence: row r is at position first_position + r; the table holds KV up to its own position.
+// Rows of one sequence: row r is at position first_position + r; the table holds KV up to that position.
 struct PagedAttentionArgs {
     int32_t layer = 0;
     int64_t first_position = 0;

@@ -50,8 +50,8 @@ struct TensorProbe : ProbeParameters {
     }
 };
 
-// One wgmma: the rows of a warpgroup's four tiles by the columns of all four, of which each warp keeps those of its own
-// tile. Columns from 32 on are +0.
+// One wgmma: the rows of a warpgroup's four tiles by the columns of all four; each warp keeps the columns of its tile.
+// Columns from 32 on are +0.
 struct HopperProbe : ProbeParameters {
     static constexpr int kThreads = kWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = 1;

@@ -2,8 +2,9 @@
 // threads and agents happen before its next action.
 //
 //   K1  every participant counts epochs; a release ends the participant's epoch, so that later actions are not covered
-//   K2  what `who` did in an epoch before known.at(who) happens before the owner's next action; joining is transitive
-//   K3  fenced.at(who) <= known.at(who): the part of the threads' writes that asynchronous copies and tensor cores see
+//   K2  what participant p did in an epoch before known.at(p) happens before the owner's next action; joining is
+//       transitive
+//   K3  fenced.at(p) <= known.at(p): the part of the threads' writes that asynchronous copies and tensor cores see
 //       (fence_async)
 //   K4  threads that met at a barrier share one clock by copy-on-write
 //
