@@ -181,7 +181,7 @@ protected:
 };
 
 // Two processors are busy with large blocks, whose shared memory has to be asked for.
-TEST_F(GpuDevice, KeepsTheRulesInEveryProfileAndIsAskedForWhatTheEmulatedOneIs) {
+TEST_F(GpuDevice, KeepsTheRulesInEveryProfileWithTheEmulatedDevicesCalls) {
     using reference::Profile;
     for (const auto profile : {Profile::kExact, Profile::kTensorSm90, Profile::kFast}) {
         simt::Emulator emulator;
@@ -205,12 +205,12 @@ TEST_F(GpuDevice, KeepsTheRulesInEveryProfileAndIsAskedForWhatTheEmulatedOneIs) 
 }
 
 // What launches are held to is read from the object: not a size is known of code that nvcc compresses.
-TEST_F(GpuDevice, TheStandInKnowsItsKernelsSharedMemory) {
+TEST_F(GpuDevice, TheStrictRuntimeReadsStaticSharedMemory) {
     EXPECT_GT(strict_runtime::num_kernels_with_static_shared(), 40);
 }
 
 // Once for a device, not at each launch.
-TEST_F(GpuDevice, AsksForAKernelsSharedMemoryOnce) {
+TEST_F(GpuDevice, SetsAKernelsSharedMemoryOnce) {
     begin_process({.num_processors = 2});
     auto device = make_gpu_device(kProgram);
     ASSERT_TRUE(device);
@@ -226,7 +226,7 @@ TEST_F(GpuDevice, AsksForAKernelsSharedMemoryOnce) {
 }
 
 // Not where a device runs the code for an earlier one, which does not know how to wait.
-TEST_F(GpuDevice, AMatvecBeginsEarlyWhereItsCodeWaits) {
+TEST_F(GpuDevice, AMatvecStartsEarlyIfItsCodeWaits) {
     for (const int major : {8, 9, 12}) {
         begin_process({.major = major});
         auto device = make_gpu_device(kProgram);
@@ -238,7 +238,7 @@ TEST_F(GpuDevice, AMatvecBeginsEarlyWhereItsCodeWaits) {
     }
 }
 
-TEST_F(GpuDevice, WhicheverAllocationFindsNoMemoryTheErrorSaysSoAndNothingLeaks) {
+TEST_F(GpuDevice, AnyFailingAllocationIsReportedWithoutALeak) {
     int64_t n = 1;
     for (std::string message; !(message = error_of({.fail_at_allocation = n})).empty(); ++n) {
         ASSERT_THAT(message, ::testing::ContainsRegex("^GPU: cudaMalloc(Host)? of [0-9]+ bytes: out of memory$"));
@@ -246,7 +246,7 @@ TEST_F(GpuDevice, WhicheverAllocationFindsNoMemoryTheErrorSaysSoAndNothingLeaks)
     EXPECT_GT(n, 60);
 }
 
-TEST_F(GpuDevice, WhicheverKernelFailsTheErrorNamesTheLastOneAndAFreshDeviceWorks) {
+TEST_F(GpuDevice, AnyFailingKernelIsReportedAndAFreshDeviceWorks) {
     int64_t n = 1;
     for (std::string message; !(message = error_of({.fail_at_kernel = n})).empty(); n += 7) {
         ASSERT_THAT(message, ::testing::ContainsRegex(
@@ -269,7 +269,7 @@ TEST_F(GpuDevice, WhenLaunchesWaitTheErrorNamesTheKernelThatFailed) {
     }
 }
 
-TEST_F(GpuDevice, AKernelsErrorThatNobodyHasMetEndsWithItsDevice) {
+TEST_F(GpuDevice, AnUnreportedKernelErrorEndsWithItsDevice) {
     begin_process({.fail_at_kernel = 1});
     {
         const auto device = make_gpu_device(kProgram);
@@ -280,7 +280,7 @@ TEST_F(GpuDevice, AKernelsErrorThatNobodyHasMetEndsWithItsDevice) {
     EXPECT_TRUE(after) << after.error().message;
 }
 
-TEST_F(GpuDevice, OneThatEndsAfterAnErrorTakesNothingFromAnother) {
+TEST_F(GpuDevice, ADevicesEndAfterAnErrorLeavesOtherDevicesIntact) {
     begin_process({.fail_at_allocation = 1});
     auto failing = make_gpu_device(kProgram);
     ASSERT_TRUE(failing);
@@ -298,7 +298,7 @@ TEST_F(GpuDevice, OneThatEndsAfterAnErrorTakesNothingFromAnother) {
 }
 
 // A program of somebody else's has memory there too.
-TEST_F(GpuDevice, NobodysContextIsTakenAwayUnasked) {
+TEST_F(GpuDevice, AForeignContextIsNotResetUnasked) {
     begin_process({.fail_at_allocation = 1});
     auto failing = make_gpu_device({.num_self_test_tiles = 0});
     ASSERT_TRUE(failing);
@@ -330,7 +330,7 @@ TEST_F(GpuDevice, TensorCoresThatDoNothingAreRefused) {
 }
 
 // Code for 80 or 90 runs there, too, and has no warpgroups in it.
-TEST_F(GpuDevice, TakesWarpgroupsWhereTheyWereCompiled) {
+TEST_F(GpuDevice, UsesWarpgroupsIfTheyWereCompiled) {
     for (const char* with : {"90a", "80,90a", "90a-real", "80-real,90a-virtual", "90a,100a"}) {
         EXPECT_TRUE(has_warpgroup_code(with)) << with;
     }
@@ -363,7 +363,7 @@ TEST_F(GpuDevice, OtherFamiliesAreRefusedByName) {
 }
 
 // They share CUDA's context: what one's kernel does ends them all, and the last to go makes room for the next.
-TEST_F(GpuDevice, AKernelsErrorIsTheErrorOfAllThatLiveAndOfNoneThatFollows) {
+TEST_F(GpuDevice, AKernelsErrorAffectsAllLiveDevicesAndNoLaterOne) {
     begin_process({.fail_at_kernel = 1});
     auto failing = make_gpu_device(kProgram);
     ASSERT_TRUE(failing);

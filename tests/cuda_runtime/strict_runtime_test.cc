@@ -143,7 +143,7 @@ const Misuse kBreaches[] = {
      }},
 };
 
-TEST(StrictRuntime, ABreachIsFoundWithTheNameOfTheCall) {
+TEST(StrictRuntime, AViolationNamesItsCall) {
     declare_kernel(kWithArrays, 40001);
     for (const Misuse& breach : kBreaches) {
         Scene scene;
@@ -152,7 +152,7 @@ TEST(StrictRuntime, ABreachIsFoundWithTheNameOfTheCall) {
     }
 }
 
-TEST(StrictRuntime, ALaunchSaysWhatItsKernelSaysOfItself) {
+TEST(StrictRuntime, ALaunchHasItsKernelsAttributes) {
     Scene scene;
     EXPECT_EQ(scene.launch_as<Plain>(100'000), cudaSuccess);
     EXPECT_EQ(scene.launch_as<Depends>(100'000, false), cudaSuccess);
@@ -165,7 +165,7 @@ TEST(StrictRuntime, ALaunchSaysWhatItsKernelSaysOfItself) {
     EXPECT_EQ(scene.launch_as<Meets>(265), cudaErrorCooperativeLaunchTooLarge);
 }
 
-TEST(StrictRuntime, ACopyLandsWhenItsStreamIsWaitedForAndNotBefore) {
+TEST(StrictRuntime, ACopyCompletesAtItsStreamsWait) {
     Scene scene;
     char back[64] = {};
     scene.pinned[5] = 7;
@@ -178,7 +178,7 @@ TEST(StrictRuntime, ACopyLandsWhenItsStreamIsWaitedForAndNotBefore) {
     EXPECT_THAT(violations(), IsEmpty());
 }
 
-TEST(StrictRuntime, AKernelsErrorIsToldByTheNextWaitAndByAllThatFollowsUntilAReset) {
+TEST(StrictRuntime, AKernelsErrorIsReportedFromTheNextWaitUntilAReset) {
     Scene scene;
     begin_process({.fail_at_kernel = 2});
     cudaStreamCreate(&scene.stream);

@@ -104,7 +104,7 @@ TEST(OutputFile, ReplacesTheFormerFileWhenItIsFinished) {
     EXPECT_EQ(num_entries(folder.path()), 1);
 }
 
-TEST(OutputFile, NoFileIsWrittenWhereNoneIsWanted) {
+TEST(OutputFile, NoFileIsWrittenWithoutAPath) {
     auto file = OutputFile::create("");
     ASSERT_TRUE(file);
     EXPECT_FALSE(file->is_wanted());
@@ -135,7 +135,7 @@ TEST(OutputFile, TheSecondWriterOfAPathIsRefusedAtOnce) {
 }
 
 // However the two meet, one of them writes all of the file.
-TEST(OutputFile, OfWritersThatStartTogetherTheFileIsOfOne) {
+TEST(OutputFile, ConcurrentWritersLeaveTheFileOfOne) {
     const ScratchFolder folder;
     const std::string path = folder.path("a");
     for (int round = 0; round < 20; ++round) {
@@ -169,7 +169,7 @@ TEST(OutputFile, TheLockOfAKilledProcessIsFree) {
     EXPECT_EQ(num_entries(folder.path()), 1);
 }
 
-TEST(OutputFile, WhatAKilledProcessLeftIsMovedWhereItIsWorthReading) {
+TEST(OutputFile, AKilledProcesssPartialFileIsKept) {
     const ScratchFolder folder;
     const std::string path = folder.path("a");
     for (const std::string name : {"a.partial.1", "a.partial.2"}) {
@@ -182,7 +182,7 @@ TEST(OutputFile, WhatAKilledProcessLeftIsMovedWhereItIsWorthReading) {
     EXPECT_EQ(num_entries(folder.path()), 2) << "writers without a byte leave nothing";
 }
 
-TEST(OutputFile, WhatIsNotFinishedStaysWhereItIsWorthReading) {
+TEST(OutputFile, AnUnfinishedFileStaysOnRequest) {
     const ScratchFolder folder;
     const std::string path = folder.write("a", "former");
     {
@@ -193,7 +193,7 @@ TEST(OutputFile, WhatIsNotFinishedStaysWhereItIsWorthReading) {
     EXPECT_EQ(text_of(path + ".partial"), "half");
 }
 
-TEST(OutputFile, ALinksTargetIsReplacedAndNotTheLink) {
+TEST(OutputFile, TheTargetOfASymbolicLinkIsReplaced) {
     const ScratchFolder folder;
     const std::string target = folder.write("target", "former");
     fs::create_symlink("target", folder.path("link"));
@@ -238,7 +238,7 @@ TEST(OutputFile, AReadOnlyFileStaysAsItIs) {
 }
 
 // /dev/null must not become a file, whatever writes to it, and /dev/stdout must work.
-TEST(OutputFile, WhatIsNoRegularFileIsWrittenDirectly) {
+TEST(OutputFile, ASpecialFileIsWrittenDirectly) {
     const ScratchFolder folder;
     fs::create_symlink("/dev/null", folder.path("null"));
     ASSERT_TRUE(write_file(folder.path("null"), "text"));
@@ -273,7 +273,7 @@ TEST(OutputFile, ADescriptorsFileIsContinuedAndNotReplaced) {
     EXPECT_EQ(num_entries(folder.path()), 1);
 }
 
-TEST(OutputFile, WhatCannotBeWrittenIsTheMachinesFault) {
+TEST(OutputFile, AFailedWriteIsAMachineError) {
     const ScratchFolder folder;
     fs::create_symlink("/dev/full", folder.path("full"));
     for (const auto& [path, problem] :
@@ -299,7 +299,7 @@ TEST(OutputFile, AFileThatMayNotBeReplacedStaysAsItIs) {
     EXPECT_TRUE(OutputFile::create(folder.path("b"), {.replaces = false}));
 }
 
-TEST(OutputFile, BeyondTheLimitOfFileSizesTheFormerFileStays) {
+TEST(OutputFile, TheFormerFileStaysWhenTheSizeLimitIsReached) {
     const ScratchFolder folder;
     const std::string path = folder.write("a", "former");
     EXPECT_EQ(in_child([&] {
@@ -315,7 +315,7 @@ TEST(OutputFile, BeyondTheLimitOfFileSizesTheFormerFileStays) {
     EXPECT_EQ(num_entries(folder.path()), 1);
 }
 
-TEST(OutputFile, WhatCannotBeSyncedIsNotFinished) {
+TEST(OutputFile, AFailedSyncFailsFinish) {
     const ScratchFolder folder;
     const std::string path = folder.write("a", "former");
     EXPECT_EQ(in_child([&] {

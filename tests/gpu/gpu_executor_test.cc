@@ -122,13 +122,13 @@ TEST(Gpu, DrawsTheDefinitionsToken) {
     }
 }
 
-TEST(Gpu, SumsHeadsWhereTheyLie) {
+TEST(Gpu, SumsHeadsInPlace) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;
     for (const int32_t block_size : {5, 16}) expect_heads_summed_where_they_lie(**device, block_size);
 }
 
-// Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresAreAsTheIntegerModelSays goes
+// Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresEqualTheIntegerModel goes
 // first.
 TEST(Gpu, InTensorSm90AgreesWithTheReferenceInEveryOperation) {
     const auto device = make_gpu_device();

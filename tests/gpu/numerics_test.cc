@@ -193,7 +193,7 @@ std::vector<TensorTile> all_tiles() {
 }
 
 // A failure names the arithmetic that fits best.
-TEST(GpuNumerics, TensorCoresAreAsTheIntegerModelSays) {
+TEST(GpuNumerics, TensorCoresEqualTheIntegerModel) {
     SKIP_WITHOUT_GPU();
     const std::vector<TensorTile> tiles = all_tiles();
     std::vector<TensorSums> results;
@@ -201,7 +201,7 @@ TEST(GpuNumerics, TensorCoresAreAsTheIntegerModelSays) {
     EXPECT_EQ(difference_from_hopper(tiles, results), "");
 }
 
-TEST(GpuNumerics, WarpgroupsAreAsTheIntegerModelSays) {
+TEST(GpuNumerics, WarpgroupsEqualTheIntegerModel) {
     const auto device = make_gpu_device({.num_self_test_tiles = 0});
     if (!device) GTEST_SKIP() << device.error().message;
     if (!is_hopper(**device)) GTEST_SKIP() << "warpgroups are of compute capability 9.0: " << (*device)->description();

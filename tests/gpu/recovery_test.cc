@@ -28,7 +28,7 @@ TEST(GpuRecovery, AFreshDeviceWorksAfterOneThatFoundNoMemory) {
     expect_work_on_a_fresh_device();
 }
 
-TEST(GpuRecovery, AFreshDeviceWorksAfterAKernelsErrorWhichIsToldWithItsName) {
+TEST(GpuRecovery, AFreshDeviceWorksAfterAReportedKernelError) {
     auto device = make_gpu_device({.resets_after_errors = true});
     if (!device) GTEST_SKIP() << device.error().message;
     (*device)->scale({reinterpret_cast<float*>(8), 1, 1, 1}, 2.0F);  // nobody's memory

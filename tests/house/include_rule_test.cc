@@ -57,7 +57,7 @@ TEST(IncludeRule, FindsAnIncludeOfTheProgram) {
     }
 }
 
-TEST(IncludeRule, FindsAWallInKernelsThatIsClimbed) {
+TEST(IncludeRule, FindsAnIncludeBetweenCpuAndCuda) {
     const auto expect_wall = [](const std::string& path, const std::string& include, const char* why) {
         EXPECT_THAT(violations_of(path, "#include " + include + "\n"), ElementsAre(HasSubstr(why)));
     };
@@ -87,7 +87,7 @@ TEST(IncludeRule, FindsAPathThatDoesNotStartAtTheRoot) {
     EXPECT_THAT(violations_of("engine/cache/x.cc", "#include <engine/base/x.h>\n"), ElementsAre(HasSubstr("quotes")));
 }
 
-TEST(IncludeRule, AllowsWhatTheHouseAllows) {
+TEST(IncludeRule, AllowsPermittedIncludes) {
     EXPECT_THAT(violations_of("engine/x.cc", "#include \"engine/base/x.h\"\n#include <vector>\n"), IsEmpty());
     EXPECT_THAT(violations_of("kernels/x.cc", "#include \"reference/ops/x.h\"\n"), IsEmpty());
     EXPECT_THAT(violations_of("tests/x.cc", "#include \"tools/program/cli.h\"\n"), IsEmpty());

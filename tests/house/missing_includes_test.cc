@@ -37,7 +37,7 @@ TEST(MissingIncludes, ANameOfTheStandardLibraryIsFound) {
     EXPECT_THAT(missing("#include \"engine/pool.h\"\nstd::vector<int> x;\n"), IsEmpty()) << "pool.h has it";
 }
 
-TEST(MissingIncludes, OtherThingsOfTheSameNameAreNotMeant) {
+TEST(MissingIncludes, OtherUsesOfTheSameNameAreIgnored) {
     for (const char* text :
          {"namespace verbatim {\nclass Pool;\n}\n", "namespace verbatim {\n// Pool\n\"Pool\"; x.Pool;\n}\n",
           "namespace other {\nPool pool;\n}\n", "namespace verbatim {\nother::Pool pool;\n}\n",

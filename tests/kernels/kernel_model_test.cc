@@ -62,7 +62,7 @@ TEST(KernelModel, TablesAreThoseOfTheReferenceInEveryFamily) {
     }
 }
 
-TEST(KernelModel, ANormWithAOneIsOneMoreThanWhatIsStored) {
+TEST(KernelModel, ANormPlusOneIsTheStoredWeightPlusOne) {
     const reference::Model model = reference::make_random_model(*reference::preset("tiny-qwen3.5"), 1);
     const KernelModel kernels(model.config, model.weights);
     const reference::LayerWeights& layer = model.weights.layers[3];
@@ -105,7 +105,7 @@ TEST(KernelModel, LlamaThreeStretchesLongWavesAlone) {
     EXPECT_EQ(some.back(), all.back() / 32.0);
 }
 
-TEST(KernelModel, ARotaryTableGrowsWithoutChangingWhatIsThere) {
+TEST(KernelModel, AGrowingRotaryTableKeepsItsBits) {
     RotaryTable table({.kind = RopeKind::kDefault, .n_rotary_dims = 6, .theta = 1e4});
     table.extend(5);
     const std::vector<float> before(table.cos(0), table.cos(5));

@@ -60,7 +60,7 @@ public:
     }
 };
 
-TEST(MadeUpFamily, ListSaysWhatPoolsHold) {
+TEST(MadeUpFamily, TheListDescribesThePools) {
     const MadeUpFamily family = made_up_family();
     EXPECT_EQ(family.tensors.num_bytes(reference::StatePer::kSequence), 2 * 15 * 4);
     EXPECT_EQ(family.tensors.num_bytes(reference::StatePer::kToken), 2 * 7 * 2);

@@ -265,7 +265,7 @@ TEST(KernelFaults, OfTilesOfRowsAreFoundOrShownAsWrongBits) {
 constexpr Expected kExpectedInConvs[] = {{"conv_each_first_row", "conv", FindingKind::kRace}};
 constexpr Expected kExpectedInScans[] = {{"scan_too_few_tiles", "scan", FindingKind::kRace}};
 
-TEST(KernelFaults, OfSequencesSideBySideAreFoundOrShownAsWrongBits) {
+TEST(KernelFaults, OfSequencesInParallelAreFoundOrShownAsWrongBits) {
     for (const simt::Schedule schedule : schedules()) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
@@ -440,7 +440,7 @@ TEST(KernelFaults, OfDigestsAreFoundAndNamedInAnyOrderOfThreads) {
     }
 }
 
-TEST(KernelFaults, WhatTheEmulatorFindsIsTheStepsError) {
+TEST(KernelFaults, AFindingOfTheEmulatorIsTheStepsError) {
     const SceneModel model(reference::draw_small_config(reference::Architecture::kLlama, 34), 34);
     simt::Emulator emulator(simt::Schedule::kForward, 7);
     const auto device = make_emulated_device(emulator);

@@ -66,7 +66,7 @@ RC_GTEST_PROP(CacheProperties, AnyChunkingEqualsTheWhole, ()) {
     RC_ASSERT(scene.first_difference() == "");
 }
 
-RC_GTEST_PROP(CacheProperties, AnyCompanyInTheBatchEqualsAlone, ()) {
+RC_GTEST_PROP(CacheProperties, BatchCompositionDoesNotChangeOutput, ()) {
     const uint64_t seed = draw_seed();
     SceneOptions options = draw_options();
     options.step_tokens = *rc::gen::element(16, 64, 512).as("step_tokens");

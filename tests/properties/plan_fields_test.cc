@@ -130,7 +130,7 @@ const std::map<std::string, Line> kTable = {
     {"state_writes[].dst", {}},
 };
 
-TEST(PlanTable, EveryFieldOfAPlanHasALine) {
+TEST(PlanTable, EveryFieldOfAPlanIsInTheTable) {
     std::set<std::string> fields;
     list_paths<StepPlan>("", fields);
     std::set<std::string> lines;
@@ -249,7 +249,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(OfAPlan, PlanFields, testing::ValuesIn(all_paths()), test_name);
 
 // A right run has all that is changed above, and nothing is found.
-TEST(PlanTable, TheRunThatIsChangedHasEveryPartOfAPlan) {
+TEST(PlanTable, TheRunHasEveryPartOfAPlan) {
     for (const int32_t max_window : {1, 5}) {
         SideBySide run(model(), options_of(max_window));
         run.converse();

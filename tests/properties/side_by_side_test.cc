@@ -32,7 +32,7 @@ const reference::Model& granite() {
 bool resumes(const SequenceStart& start) { return start.tokens.size() > start.num_prompt_tokens; }
 
 // What a preempted sequence goes on with is the request's: its penalties, and what they count.
-TEST(SideBySide, PreemptedSequencesGoOnAsTheirRequestsSay) {
+TEST(SideBySide, PreemptedSequencesContinueByTheirRequests) {
     for (const int32_t max_window : {1, 4}) {
         SideBySide run(granite(), tight_options(max_window));
         run.converse();
@@ -62,7 +62,7 @@ TEST(SideBySide, AResumedSequenceWithoutItsPenaltyIsADifference) {
 }
 
 // A draft path starts with its request's tokens and sampling, too; its drafts are free.
-TEST(SideBySide, DraftPathsStartAsTheirRequestsSay) {
+TEST(SideBySide, DraftPathsStartByTheirRequests) {
     SceneOptions options = tight_options(4);
     options.num_blocks = 40;
     options.verify_tokens = 8;
@@ -104,7 +104,7 @@ TEST(SideBySide, DraftPathsStartAsTheirRequestsSay) {
 }
 
 // Behind a difference in a window the two sides have other lengths: the run goes on, and the difference stays.
-TEST(SideBySide, ARunGoesOnBehindADifferenceInAWindow) {
+TEST(SideBySide, ARunContinuesAfterADifferenceInAWindow) {
     bool done = false;
     SideBySide run(granite(), tight_options(5), [&](StepPlan& plan) {
         if (done || plan.starts.empty()) return;

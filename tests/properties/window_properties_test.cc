@@ -48,7 +48,7 @@ void converse(NumericScene& scene, uint64_t seed) {
 }
 
 // The same on a device: the kernels in the emulator, its threads in any order.
-TEST(WindowProperties, TheEmulatedDevicesWindowsAreThoseOfOneByOne) {
+TEST(WindowProperties, TheEmulatedDevicesWindowsEqualPlainDecoding) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "the emulator's threads are fibers of one thread, which this sanitizer does not know";
 #endif
@@ -160,7 +160,7 @@ TEST(WindowProperties, RollbackAtEveryPositionOfAWindow) {
 }
 
 // Side by side with the reference, operation by operation, prompts and windows in one step.
-TEST(WindowProperties, EveryOperationOfAWindowIsThatOfOneByOne) {
+TEST(WindowProperties, EveryOperationOfAWindowEqualsPlainDecoding) {
     for (const Family& family : kAllFamilies) {
         SceneOptions options = window_options(6);
         options.step_tokens = 24;
@@ -198,7 +198,7 @@ TEST(WindowProperties, EveryOperationOfAWindowIsThatOfOneByOne) {
 }
 
 // What repeats itself is found in itself.
-TEST(WindowProperties, NgramsOfTheOwnTokensAreAcceptedWhereTheyRepeat) {
+TEST(WindowProperties, RepeatedNgramsAreAccepted) {
     SceneOptions options = window_options(5);
     options.max_window = 1;  // the scene's own adversary stays out
     NumericScene plain(reference::draw_small_config(reference::Architecture::kGraniteHybrid, 3), 3, options);

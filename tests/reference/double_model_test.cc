@@ -71,7 +71,7 @@ TEST_P(DoubleModelGolden, StatesAgreeInEveryLayerThatHasOne) {
 }
 
 // Of logits where the router is a softmax, of scores with their bias where it is a sigmoid.
-TEST_P(DoubleModelGolden, MarginsAreTheGapBehindTheLastChosenScore) {
+TEST_P(DoubleModelGolden, MarginsAreTheGapAfterTheLastChosenScore) {
     for (const GoldenPrompt& prompt : prompts_) {
         for (const DoubleChoice& choice : run_double_model(model_, prompt.tokens).choices) {
             const MoeConfig& moe = *model_.config.layers[static_cast<size_t>(choice.layer)].moe;

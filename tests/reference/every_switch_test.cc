@@ -74,7 +74,7 @@ TEST(EverySwitch, TheExactModelIsNearTheDoubleOneWithExperts) {
 }
 
 // The same weights with one switch of the exact model turned: the error shows it.
-TEST(EverySwitch, ASwitchThatIsTurnedIsSeen) {
+TEST(EverySwitch, EverySwitchChangesTheResult) {
     std::map<std::string, int> seen;
     const auto turn = [&](const std::string& name, uint64_t seed, const auto& change) {
         const Model model = make_random_model(draw_small_config(seed), seed);

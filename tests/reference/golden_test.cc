@@ -93,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(AllFamilies, ExactGolden, testing::ValuesIn(kCheckpoint
 });
 
 // The check itself must be able to fail: one multiplier off is named by the first layer behind it.
-TEST(GoldenCheck, AWrongMultiplierFailsAndTheFirstLayerBehindItIsNamed) {
+TEST(GoldenCheck, AWrongMultiplierFailsWithTheFirstLayerAfterIt) {
     const std::string folder = VERBATIM_SOURCE_DIR "/tests/data/golden/granite-hybrid";
     Model model = *load_model(folder);
     const auto prompts = *load_golden(folder + "/golden.safetensors", model.config);

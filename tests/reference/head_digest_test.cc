@@ -67,7 +67,7 @@ TEST(HeadDigest, DoesNotDependOnThePieces) {
     for (const size_t piece : {1, 2, 3, 7}) EXPECT_EQ(digest_of(states, piece), whole);
 }
 
-TEST(HeadDigest, APartThatIsSummedElsewhereIsTheSame) {
+TEST(HeadDigest, APartSummedElsewhereGivesTheSameDigest) {
     const std::vector<State> states(3);
     // From both ends, in two parts.
     const auto sum_of = [](const auto& values) {

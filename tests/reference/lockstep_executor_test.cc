@@ -96,7 +96,7 @@ TEST(LockstepExecutor, OneLogitIsNamed) {
     }
 }
 
-TEST(LockstepExecutor, OperationThatPartsIsNamedBeforeTheLogits) {
+TEST(LockstepExecutor, ADifferingOperationIsNamedBeforeTheLogits) {
     Pair pair;
     const int32_t layer = pair.mamba_layer();
     ASSERT_GE(layer, 0);
@@ -116,7 +116,7 @@ TEST(LockstepExecutor, OperationThatPartsIsNamedBeforeTheLogits) {
     EXPECT_THAT(to_string(difference), HasSubstr(fmt::format("position 0, layer {}, scan mixed, element ", layer)));
 }
 
-TEST(LockstepExecutor, StopsAtTheFirstDifferenceWhenTold) {
+TEST(LockstepExecutor, StopsAtTheFirstDifferenceOnRequest) {
     Pair pair;
     std::vector<uint16_t> table;
     change_logit(pair, 9, table);
@@ -125,7 +125,7 @@ TEST(LockstepExecutor, StopsAtTheFirstDifferenceWhenTold) {
     EXPECT_THAT(status.error().message, HasSubstr("step 2, request 0, position 19"));
 }
 
-TEST(LockstepExecutor, StepsTooLargeToWatchAreComparedByTheirLogits) {
+TEST(LockstepExecutor, LogitsAreComparedInStepsTooLargeToWatch) {
     Pair pair;
     std::vector<uint16_t> table;
     change_logit(pair, 9, table);
@@ -245,7 +245,7 @@ TEST(LockstepExecutor, SecondaryReadsTokensAndSamplingOfTheRequest) {
     EXPECT_EQ(wrong.secondary.tables().at(SequenceSlot{0}).tokens, wrong.model.tokens(5, 1));
 }
 
-TEST(LockstepExecutor, PlanThatTheRequestsRefuseIsNotCarriedOut) {
+TEST(LockstepExecutor, APlanThatTheRequestsRefuseIsNotRun) {
     Requested scene({});
     const Status refused = scene.execute(scene.model.tokens(6, 1), {});
     ASSERT_FALSE(refused);
@@ -261,7 +261,7 @@ TEST(LockstepExecutor, PlanThatTheRequestsRefuseIsNotCarriedOut) {
     EXPECT_EQ(elsewhere.lockstep.first_difference()->request, RequestId{0});
 }
 
-TEST(LockstepExecutor, TokenThatWasNotDrawnIsNamedWhenItIsReported) {
+TEST(LockstepExecutor, AReportedTokenThatWasNotSampledIsNamed) {
     Requested scene({});
     ASSERT_TRUE(scene.execute(scene.model.tokens(5, 1), {}));
     const TokenId drawn = token_of(scene.result, 0);

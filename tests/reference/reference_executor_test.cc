@@ -74,7 +74,7 @@ TEST(ReferenceExecutor, ChunksSnapshotsAndDecodingChangeNothing) {
 
 // At its present length, and at those that state writes named: with the digests of uncached runs over just those
 // tokens.
-TEST(ReferenceExecutor, HoldsTheHeadsOfLivingWriters) {
+TEST(ReferenceExecutor, HoldsTheHeadsOfRunningSequences) {
     for (const Architecture family : kFamilies) {
         const SceneModel model = model_of(family);
         ReferenceExecutor executor(model.model.config, model.model.weights);
@@ -105,7 +105,7 @@ TEST(ReferenceExecutor, HoldsTheHeadsOfLivingWriters) {
     }
 }
 
-TEST(ReferenceExecutor, ReusedSlotStartsFromNothing) {
+TEST(ReferenceExecutor, AReusedSlotStartsFromZeros) {
     const SceneModel model = model_of(Architecture::kGraniteHybrid);
     ReferenceExecutor executor(model.model.config, model.model.weights);
     Scene scene(model, executor, 16);

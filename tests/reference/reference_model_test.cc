@@ -107,7 +107,7 @@ TEST(ReferenceModel, LogitsOfTheLastRowAreThoseOfAllRows) {
     EXPECT_EQ(last.digest(), all.digest());
 }
 
-TEST(ReferenceModel, TheDigestKnowsEveryTokenAndTheLength) {
+TEST(ReferenceModel, TheDigestDependsOnEveryTokenAndTheLength) {
     const Model model = make_random_model(draw_small_config(Architecture::kBamba, 1), 1);
     ReferenceModel reference(model.config, model.weights);
     std::vector<TokenId> tokens = draw_tokens(model.config, 10, 3);

@@ -211,7 +211,7 @@ TEST(Walk, BuffersAreAsWideAsTheWidestLayer) {
     EXPECT_EQ(width_of(config, Buffer::kLogits), 10);
 }
 
-TEST(WalkDeathTest, RefusesBatchesThatAreNotWhatTheyMustBe) {
+TEST(WalkDeathTest, RefusesInvalidBatches) {
     const ModelConfig config = small_config();
     Diary diary;
     const auto try_batch = [&](const WalkSequence& sequence, const std::vector<TokenId>& tokens,

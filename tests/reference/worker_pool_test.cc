@@ -27,7 +27,7 @@ TEST(WorkerPool, EveryPartRunsOnceBeforeTheLoopReturns) {
 }
 
 // A thread goes through neighbours in order, and helps the others from the end of what is theirs.
-TEST(WorkerPool, AThreadTakesItsOwnPartsInOrderAndThenOthersFromTheirEnd) {
+TEST(WorkerPool, AThreadRunsItsPartsInOrderAndThenStealsFromTheEnd) {
     constexpr int64_t kParts = 10;
     WorkerPool pool(2);
     for (int repeat = 0; repeat < 20; ++repeat) {

@@ -48,7 +48,7 @@ constexpr const char* kSessions =
 {"session_id":"sess-a","input_length":12,"output_length":1,"hash_ids":[1002],"delay":3}
 )";
 
-TEST(AiPerf, ASessionsTurnsGoOnFromTheAnswerBefore) {
+TEST(AiPerf, ASessionsTurnsContinueFromThePreviousAnswer) {
     const ReadTrace read = read_aiperf(kSessions);
     EXPECT_EQ(read.report.format, Format::kMooncake);
     EXPECT_EQ(read.report.rows, 6);

@@ -128,7 +128,7 @@ TEST(Convert, EqualIdsMeanEqualTokens) {
     }
 }
 
-TEST(Convert, AScaledContinuationHasRoomForSomethingNew) {
+TEST(Convert, AScaledContinuationKeepsRoomForNewTokens) {
     ReadOptions options;
     options.tokens_per_id = 1;
     const std::string log = mooncake_line(0, 1024, 100, "1, 2") + mooncake_line(1, 1200, 10, "1, 2, 3") +
@@ -202,7 +202,7 @@ TEST(Convert, RoundTripsAreTheIdentity) {
     }
 }
 
-TEST(Convert, SubagentsRunBesideTheirSession) {
+TEST(Convert, SubagentsRunInParallelWithTheirSession) {
     const std::string log = R"({"id":"x","requests":[{"t":0.0,"type":"n","in":128,"out":5,"api_time":2.0,"h":[[1,2]]},)"
                             R"({"t":3.0,"type":"subagent","tool_tokens":0,"system_tokens":0,"requests":[)"
                             R"({"t":0.0,"type":"n","in":64,"out":1,"h":[[1,1]]},)"
@@ -304,7 +304,7 @@ TEST(Convert, CsvFieldsMayBeQuoted) {
     EXPECT_THAT(message("\"Timestamp\",\"Model"), HasSubstr("t:1:"));
 }
 
-TEST(Convert, WhatALineLacksIsNamedAndNothingElse) {
+TEST(Convert, OnlyTheMissingFieldsOfALineAreNamed) {
     EXPECT_THAT(message("{\"timestamp\": 0, \"input_length\": 5, \"hash_ids\": [1]}\n"),
                 HasSubstr("wanted a request with 'output_length'"));
     EXPECT_THAT(message("{\"hash_ids\": []}\n"),
@@ -361,7 +361,7 @@ TEST(Options, CopiesShareOnlySharedText) {
 }
 
 // A session's number may be the largest that a row holds.
-TEST(Options, SessionsThatNoNumberIsLeftForAreNotCopied) {
+TEST(Options, SessionsBeyondTheLastNumberAreNotCopied) {
     const std::string text =
         "# verbatim-trace 1\nrow,event,conversation,session,arrival_ns,tokens,max_tokens\n"
         "a,history,A,2147483647,0,1:0+40,4\n";
@@ -379,7 +379,7 @@ TEST(Options, CopiesOfTheLargestSystemPrompts) {
     EXPECT_EQ(twice->trace.rows.size(), 2u * 31639);
 }
 
-TEST(Options, TheSeedMovesTheStartsAndNothingElse) {
+TEST(Options, TheSeedAffectsOnlyTheStarts) {
     ReadOptions options;
     const auto first = read_trace(kData + "agentic_slice.jsonl.gz", options);
     const auto again = read_trace(kData + "agentic_slice.jsonl.gz", options);
@@ -487,7 +487,7 @@ TEST(Options, OnlyHistoriesCanBeDropped) {
                 HasSubstr("--max-context drop: row 2 is a suffix, regenerate or rewind"));
 }
 
-TEST(Options, NonsenseIsRefused) {
+TEST(Options, InvalidOptionsAreRefused) {
     ReadOptions options;
     options.tokens_per_id = 65;
     EXPECT_THAT(read_trace(kData + "agentic_slice.jsonl.gz", options).error().message, HasSubstr("wanted at most 64"));

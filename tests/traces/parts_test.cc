@@ -92,7 +92,7 @@ RC_GTEST_PROP(HitRate, UnlimitedIsTheLruWithRoomForAll, ()) {
     RC_ASSERT(lru_hit_rates(log, 0).whole.blocks_hit == 0);
 }
 
-TEST(HitRate, TheLeastRecentlyUsedBlockGoesFirst) {
+TEST(HitRate, TheLeastRecentlyUsedBlockIsEvictedFirst) {
     BlockLog log;
     log.block_tokens = 1;
     const auto request = [&](std::vector<int64_t> ids) {

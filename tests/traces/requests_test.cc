@@ -30,7 +30,7 @@ protected:
     std::optional<RequestMaker> maker_;
 };
 
-TEST_F(Requests, AHistoryBeginsWithWhatWasReallyGenerated) {
+TEST_F(Requests, AHistoryBeginsWithTheGeneratedTokens) {
     load("a,history,c,,,,=1.2.3,8,,,\nb,history,c,,a,all,=9,8,,,\n");
     static_cast<void>(maker_->make(RowIndex{0}));
     maker_->answered(RowIndex{0}, tokens({4, 5}), Version{7});  // fewer than the 8 that were planned
@@ -42,7 +42,7 @@ TEST_F(Requests, AHistoryBeginsWithWhatWasReallyGenerated) {
     EXPECT_TRUE(request.messages[1].checkpoint);
 }
 
-TEST_F(Requests, WhatWasNotGeneratedIsMadeFromTheRow) {
+TEST_F(Requests, MissingOutputIsDerivedFromTheRow) {
     load("a,history,c,,,,=1.2.3,4,,,\nb,history,c,,a,6,=9,8,,,\n");
     static_cast<void>(maker_->make(RowIndex{0}));
     maker_->answered(RowIndex{0}, tokens({40}), kNoVersion);
@@ -51,7 +51,7 @@ TEST_F(Requests, WhatWasNotGeneratedIsMadeFromTheRow) {
                 ElementsAre(1, 2, 3, 40, planned[1], planned[2]));
 }
 
-TEST_F(Requests, ARowThatWasNeverAnsweredStandsWithItsPlannedOutput) {
+TEST_F(Requests, AnUnansweredRowCountsWithItsPlannedOutput) {
     load("a,history,c,,,,=1.2.3,2,,,refused\nb,history,c,,a,all,=9,8,,,\n");
     static_cast<void>(maker_->make(RowIndex{0}));
     const std::vector<TokenId> planned = store_.derive(output_space(RowIndex{0}), 0, 2).to_vector();
@@ -66,7 +66,7 @@ TEST_F(Requests, ARewriteTakesThePromptAlone) {
     EXPECT_THAT(maker_->prompt(RowIndex{1}).to_vector(), ElementsAre(1, 2, 3, 9));
 }
 
-TEST_F(Requests, ASuffixSendsWhatIsNewAndKnowsTheWholePrompt) {
+TEST_F(Requests, ASuffixSendsNewTokensAndHasTheWholePrompt) {
     load("a,history,c,,,,=1.2.3,2,,,\nb,suffix,c,,,,=9|=8,2,,,\nc,regenerate,c,,,,,2,,,\n");
     static_cast<void>(maker_->make(RowIndex{0}));
     maker_->answered(RowIndex{0}, tokens({4, 5}), Version{7});

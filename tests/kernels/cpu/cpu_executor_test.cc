@@ -175,7 +175,7 @@ TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
     }
 }
 
-TEST(CpuExecutor, CompanyAndThreadsChangeNothing) {
+TEST(CpuExecutor, BatchCompositionAndThreadsChangeNoBit) {
     for (const Family& family : kAllFamilies) {
         const SceneModel model = model_of(family, 5);
         for (int32_t num_threads = 1; num_threads <= 4; ++num_threads) {
@@ -202,7 +202,7 @@ TEST(CpuExecutor, CompanyAndThreadsChangeNothing) {
     }
 }
 
-TEST(CpuExecutor, NanEndsItsOwnSequenceAlone) {
+TEST(CpuExecutor, ANanEndsOnlyItsSequence) {
     const PoisonedModel model;
     CpuExecutor executor(model.scene.model.config, model.scene.model.weights, config_of(16));
     Scene scene(model.scene, executor, 16);
@@ -326,7 +326,7 @@ void compute_beside_an_ordinary_one(const SceneModel& model, CpuExecutor& execut
     EXPECT_EQ(same, joined || !model.has_state) << name;
 }
 
-TEST(CpuExecutor, OrdinarySequencesHaveAnArithmeticOfTheirOwnAndNobodyElseNotices) {
+TEST(CpuExecutor, OrdinarySequencesInAnotherArithmeticChangeNoOtherBits) {
     if (best_isa() == Isa::kPortable) GTEST_SKIP() << "the portable loops are exact in every profile";
     for (const Family& family : kAllFamilies) {
         const SceneModel model = model_of(family);
@@ -342,7 +342,7 @@ TEST(CpuExecutor, OrdinarySequencesHaveAnArithmeticOfTheirOwnAndNobodyElseNotice
     }
 }
 
-TEST(CpuExecutor, SamplingKnowsTheAbsolutePositionAndThePrompt) {
+TEST(CpuExecutor, SamplingDependsOnTheAbsolutePositionAndThePrompt) {
     const SceneModel model = model_of(Family{Architecture::kGraniteHybrid}, 7);
     const SamplingParams sampling{
         .temperature = 2.0F, .repetition_penalty = 1.5F, .presence_penalty = 0.5F, .seed = 99};

@@ -48,14 +48,14 @@ TEST(CpuWindows, TokensLogitsAndStatesAreThoseOfPlainDecoding) {
     }
 }
 
-TEST(CpuWindows, TheTensorProfilesAreToo) {
+TEST(CpuWindows, TensorProfilesEqualPlainDecoding) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 4), 4, Profile::kTensorSm90);
     EXPECT_GT(run_on_cpu(model, 2, 4, Profile::kTensorSm90).accepted_drafts, 0);
 }
 
 // The token drawn at some place makes what follows it NaN: a window that holds it ends there, wherever it begins, like
 // plain decoding.
-TEST(CpuWindows, AFaultIsToldOfTheRowThatMetIt) {
+TEST(CpuWindows, AFaultIsReportedForItsRow) {
     constexpr int64_t kPromptTokens = 6;
     constexpr int64_t kFaultAt = 5;  // of the output
     const SceneModel sound(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);

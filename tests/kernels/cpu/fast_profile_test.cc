@@ -84,7 +84,7 @@ TEST(FastProfile, Int8WeightsStayNear) {
     }
 }
 
-TEST(FastProfile, EveryProfileHasItsOwnName) {
+TEST(FastProfile, ProfileNamesAreDistinct) {
     const SceneModel model(reference::draw_small_config(Architecture::kLlama, 43), 43);
     const auto name = [&](Profile profile, WeightFormat weights) {
         return CpuExecutor(model.model.config, model.model.weights, config_of(profile, weights)).numerics_id();

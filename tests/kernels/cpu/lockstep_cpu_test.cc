@@ -57,7 +57,7 @@ constexpr CpuExecutorConfig kOneThread{.pools = {.block_size = 16, .num_blocks =
 constexpr CpuExecutorConfig kThreeThreads{.pools = {.block_size = 16, .num_blocks = 32, .num_state_rows = 4},
                                           .num_threads = 3};
 
-TEST(Lockstep, CpuBesideReferenceAgreesInEveryOperation) {
+TEST(Lockstep, CpuAgreesWithTheReferenceInEveryOperation) {
     for (const Family& family : kAllFamilies) {
         const SceneModel model(family.draw(21), 21);
         CpuExecutor cpu(model.model.config, model.model.weights, kThreeThreads);
@@ -67,7 +67,7 @@ TEST(Lockstep, CpuBesideReferenceAgreesInEveryOperation) {
     }
 }
 
-TEST(Lockstep, InTensorSm90CpuBesideReferenceAgreesInEveryOperation) {
+TEST(Lockstep, InTensorSm90CpuAgreesWithTheReferenceInEveryOperation) {
     CpuExecutorConfig config = kThreeThreads;
     config.profile = Profile::kTensorSm90;
     for (const Family& family : kAllFamilies) {
@@ -80,7 +80,7 @@ TEST(Lockstep, InTensorSm90CpuBesideReferenceAgreesInEveryOperation) {
     }
 }
 
-TEST(Lockstep, ReferenceBesideCpuAgreesInEveryOperation) {
+TEST(Lockstep, TheReferenceAgreesWithCpuInEveryOperation) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 22), 22);
     reference::ReferenceExecutor primary(model.model.config, model.model.weights);
     CpuExecutor cpu(model.model.config, model.model.weights, kOneThread);
@@ -88,7 +88,7 @@ TEST(Lockstep, ReferenceBesideCpuAgreesInEveryOperation) {
     run(model, lockstep);
 }
 
-TEST(Lockstep, CpuBesideCpuWithOtherThreadsAgreesInEveryOperation) {
+TEST(Lockstep, ThreadCountsAgreeInEveryOperation) {
     const SceneModel model(reference::draw_small_config(Architecture::kFalconH1, 23), 23);
     CpuExecutor one(model.model.config, model.model.weights, kOneThread);
     CpuExecutor three(model.model.config, model.model.weights, kThreeThreads);

@@ -67,7 +67,7 @@ TEST(MatmulChoice, EveryLoopOfEveryTableGivesAModelTheSameBits) {
 }
 
 // The slowest instruction set of the exact profile may be the quickest of the fast one: nobody's race is another's.
-TEST(MatmulChoice, EveryProfileRacesItsOwnLoops) {
+TEST(MatmulChoice, EachProfileRacesItsLoops) {
     const auto isas = supported_isas();
     const Isa last = isas.back();
     const Isa other = isas[isas.size() > 2 ? isas.size() - 2 : isas.size() - 1];

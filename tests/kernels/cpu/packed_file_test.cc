@@ -63,7 +63,7 @@ bool same_pairs(const PackedWeights& got, const Model& model) {
     return std::ranges::equal(got.pairs(), wanted.pairs());
 }
 
-TEST_F(PackedFileTest, TheSecondStartReadsWhatTheFirstHasPacked) {
+TEST_F(PackedFileTest, TheSecondStartReadsTheFirstOnesPackedWeights) {
     const Model model = load();
     EXPECT_EQ(*known_canonical(file()), std::nullopt);
     EXPECT_EQ(*known_canonical({}), std::nullopt);
@@ -85,7 +85,7 @@ TEST_F(PackedFileTest, TheSecondStartReadsWhatTheFirstHasPacked) {
 }
 
 // The file is what is used: the weights of another model in it would be believed.
-TEST_F(PackedFileTest, WhatIsReadIsWhatIsInTheFile) {
+TEST_F(PackedFileTest, TheReadWeightsAreThoseOfTheFile) {
     const Model model = load();
     Model other = reference::make_random_model(model.config, 77);
     other.source = model.source;
@@ -97,7 +97,7 @@ TEST_F(PackedFileTest, WhatIsReadIsWhatIsInTheFile) {
     EXPECT_FALSE(same_pairs(kept->weights, model));
 }
 
-TEST_F(PackedFileTest, AnotherStateOfTheCheckpointIsPackedAnew) {
+TEST_F(PackedFileTest, AChangedCheckpointIsPackedAgain) {
     const Digest before = *load().source;
     ASSERT_TRUE(keep(load()));
     const fs::path weights = checkpoint() / "model.safetensors";
@@ -138,7 +138,7 @@ RC_GTEST_FIXTURE_PROP(PackedFileTest, DamageIsAnErrorOrPackedAnewAndNeverOtherWe
     }
 }
 
-TEST_F(PackedFileTest, AStartDoesNotWaitForAnotherThatWritesTheFile) {
+TEST_F(PackedFileTest, AStartDoesNotWaitForAnotherWriter) {
     const Model model = load();
     {
         const auto other = files::OutputFile::create(file());
@@ -212,7 +212,7 @@ TEST_F(PackedFileTest, AFileThatCannotBeWrittenToItsEndIsNotThere) {
 }
 
 // −0 in a matrix becomes +0 when it is loaded, so the matrix is a copy, and has to be looked at every time.
-TEST_F(PackedFileTest, OnlyACanonicalCheckpointIsNotLookedAt) {
+TEST_F(PackedFileTest, OnlyACanonicalCheckpointSkipsTheCheck) {
     const Model canonical = load();
     ASSERT_TRUE(canonical.canonical);
     const fs::path weights = checkpoint() / "model.safetensors";

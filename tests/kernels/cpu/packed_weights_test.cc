@@ -46,7 +46,7 @@ void expect_packed(const PackedMatrix& packed, MatrixView weight) {
     }
 }
 
-TEST(PackedWeights, EveryMatrixIsItself) {
+TEST(PackedWeights, EveryMatrixKeepsItsElements) {
     for (const int32_t num_threads : {1, 3}) {
         const reference::Model model =
             reference::make_random_model(reference::draw_small_config(reference::Architecture::kFalconH1, 3), 3);

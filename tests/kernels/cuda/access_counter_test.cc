@@ -60,13 +60,13 @@ TEST(AccessCounter, AWarpsRequestMovesEachSectorOnce) {
     EXPECT_EQ(same.num_bytes, 128);
 }
 
-TEST(AccessCounter, WhatLiesAcrossASectorsEdgeTakesBoth) {
+TEST(AccessCounter, AnAccessAcrossASectorBoundaryTakesBothSectors) {
     EXPECT_EQ(loads(4, [](int32_t lane) { return 4u + 4u * lane; }).num_sectors, 5);
     EXPECT_EQ(loads(8, [](int32_t) { return 28u; }).num_sectors, 2);
     EXPECT_EQ(loads(8, [](int32_t) { return 24u; }).num_sectors, 1);
 }
 
-TEST(AccessCounter, LanesThatAreAwayAskForNothing) {
+TEST(AccessCounter, InactiveLanesRequestNothing) {
     const auto some = loads(
         4, [](int32_t lane) { return 4u * lane; }, 20);
     EXPECT_EQ(some.num_requests, 1);
@@ -87,7 +87,7 @@ TEST(AccessCounter, SectorsOfTwoArraysAreTwo) {
 
 // Lane by lane or time by time: the n-th meetings of an access are one request. Other code, another warp and another
 // block make another one.
-TEST(AccessCounter, WhatMeetsForTheNthTimeIsOneRequest) {
+TEST(AccessCounter, LanesAtTheSameIterationFormOneRequest) {
     const auto counted = [](bool lane_by_lane) {
         AccessCounter counter;
         constexpr int32_t kLanes = 64, kTimes = 3;
@@ -117,7 +117,7 @@ TEST(AccessCounter, WhatMeetsForTheNthTimeIsOneRequest) {
     }
 }
 
-TEST(AccessCounter, ABlockBeginsToCountAnew) {
+TEST(AccessCounter, CountsRestartInEachBlock) {
     AccessCounter counter;
     const auto meet = [&](int32_t lane) {
         counter.add({.site = &kSite, .memory = &kArray, .offset = static_cast<size_t>(4 * lane), .num_bytes = 4}, lane);
@@ -130,7 +130,7 @@ TEST(AccessCounter, ABlockBeginsToCountAnew) {
     EXPECT_EQ(counter.counts().loads.num_requests, 3);
 }
 
-TEST(AccessCounter, ABankGivesOneWordInAPass) {
+TEST(AccessCounter, ABankDeliversOneWordPerPass) {
     EXPECT_EQ(passes(4, [](int32_t lane) { return 4u * lane; }), 1);
     EXPECT_EQ(passes(4, [](int32_t lane) { return 8u * lane; }), 2);
     EXPECT_EQ(passes(4, [](int32_t lane) { return 128u * lane; }), 32);
@@ -186,7 +186,7 @@ AccessCounts counts_of(Schedule schedule, int32_t stride, int32_t column) {
     return emulator.access_counts();
 }
 
-TEST(AccessCounter, AKernelsCountsDoNotKnowTheOrderOfThreads) {
+TEST(AccessCounter, CountsDoNotDependOnTheThreadOrder) {
     for (const Schedule schedule :
          {Schedule::kForward, Schedule::kReverse, Schedule::kRandom, Schedule::kOneWarpAhead}) {
         const AccessCounts counts = counts_of(schedule, 2, 4);

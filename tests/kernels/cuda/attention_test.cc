@@ -60,7 +60,7 @@ TEST(CudaAttention, ARingOfTilesHasTheBitsOfTheDefinition) {
 }
 
 // Lanes of a warp that brings pages wait for a place by the parity of its phase: two phases later it is the same.
-TEST(CudaAttention, NoLaneThatBringsFallsTwoPhasesBehind) {
+TEST(CudaAttention, NoProducerLaneFallsTwoPhasesBehind) {
     AttentionCaseShape shape{1, 1, 8, 16, {}};
     for (int64_t i = 0; i < 18; ++i) shape.sequences.push_back({7 * i % 61, 1});
     expect_definition(shape, Profile::kExact, true, Schedule::kLaneBehind);

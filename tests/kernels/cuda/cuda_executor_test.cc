@@ -100,7 +100,7 @@ TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
 
 // Nothing is promised but to be near: 2^-8 where a rounding to bf16 falls on the other side, and a few percent after
 // all layers.
-TEST(CudaExecutor, InFastLogitsAreNearTheExactOnes) {
+TEST(CudaExecutor, FastLogitsAreCloseToTheExactOnes) {
     for (const tests::Family& family : tests::kAllFamilies) {
         const SceneModel model(family.draw(37), 37);
         simt::Emulator emulator(Schedule::kRandom, 7);
@@ -202,7 +202,7 @@ TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
 
 // In the prefill, and in decode steps that are recorded and launched again; in the state where there is one, else in
 // the logits.
-TEST(CudaExecutor, NanEndsItsOwnSequenceAlone) {
+TEST(CudaExecutor, ANanEndsOnlyItsSequence) {
     for (const Architecture family : {Architecture::kGraniteHybrid, Architecture::kLlama}) {
         const PoisonedModel model(family);
         Emulated cuda(model.scene);
@@ -262,7 +262,7 @@ TEST(CudaExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
 }
 
 // The first step of its kind takes the memory that it needs, a later one none; the host waits for the tokens alone.
-TEST(CudaExecutor, APrefillLikeOneBeforeAllocatesNothingAndWaitsOnce) {
+TEST(CudaExecutor, ARepeatedPrefillAllocatesNothingAndWaitsOnce) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 32), 32);
     Emulated cuda(model);
     Scene scene(model, cuda.executor, 16);
@@ -322,7 +322,7 @@ int64_t launches_of_a_step(const reference::ModelConfig& config) {
     }
     return num;
 }
-TEST(CudaExecutor, AStepLaunchesWhatTheWalkAsksForAndNoMore) {
+TEST(CudaExecutor, AStepLaunchesExactlyTheWalksKernels) {
     for (const tests::Family& family : tests::kAllFamilies) {
         for (uint64_t seed = 1; seed <= 3; ++seed) {
             const SceneModel model(family.draw(seed), seed);
@@ -378,7 +378,7 @@ TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
     }
 }
 
-TEST(CudaExecutor, AHeadIsSummedWhereItLies) {
+TEST(CudaExecutor, AHeadIsSummedInPlace) {
     for (const Schedule schedule : schedules()) {
         for (const int32_t block_size : {5, 16}) {
             Emulator emulator(schedule, 11);

@@ -49,10 +49,12 @@ void expect_uncached_decoding(reference::Profile profile) {
 TEST(CudaGraph, EveryFamilyDecodesToTheUncachedBitsInAnyOrderOfThreads) {
     expect_uncached_decoding(reference::Profile::kExact);
 }
-TEST(CudaGraph, OnTensorCoresTheyDecodeToThoseToo) { expect_uncached_decoding(reference::Profile::kTensorSm90); }
+TEST(CudaGraph, EveryFamilyDecodesToTheUncachedBitsOnTensorCores) {
+    expect_uncached_decoding(reference::Profile::kTensorSm90);
+}
 
 // Five sequences run as six, four as four; a graph is good for later steps too, until the device's memory moves.
-TEST(CudaGraph, SequencesThatWriteNothingFillABatchUp) {
+TEST(CudaGraph, PaddingSequencesWriteNothing) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
     EmulatedDecoding decoding(model, Schedule::kRandom, {9, 64, 30, 5, 1});
     EXPECT_EQ(decoding.step(5).graph_launches, 0);
@@ -62,7 +64,7 @@ TEST(CudaGraph, SequencesThatWriteNothingFillABatchUp) {
     expect_graph(decoding.step(4));
 }
 
-TEST(CudaGraph, AReplayedStepKnowsNothingOfTheLengthThatItWasRecordedAt) {
+TEST(CudaGraph, AReplayedStepDoesNotDependOnTheRecordedLength) {
     const SceneModel model(reference::draw_small_config(Architecture::kLlama, 33), 33);
     const int64_t first = tests::kSanitized ? 124 : 508;  // without a new run, a fifth of the accesses
     EmulatedDecoding decoding(model, Schedule::kOneWarpAhead, {first, 60});

@@ -59,7 +59,7 @@ TEST(CudaSampling, ATinyTemperatureMakesTheGreatestEqual) {
     for (size_t row = 0; row < cases.size(); ++row) ASSERT_EQ(tokens[row], reference::sample(cases[row].args()));
 }
 
-TEST(CudaSampling, ARowThatIsNotFiniteEndsAndDisturbsNoOther) {
+TEST(CudaSampling, ARowThatIsNotFiniteEndsAlone) {
     Prng prng(7);
     std::vector<SamplingCase> cases;
     for (int row = 0; row < 4; ++row) cases.emplace_back(prng, 500, 0).params.top_p = 0.9F;
@@ -71,7 +71,7 @@ TEST(CudaSampling, ARowThatIsNotFiniteEndsAndDisturbsNoOther) {
 }
 
 // The executor's own way: what a sequence knows of its prefix, and a graph whose draws change from step to step.
-TEST(CudaSampling, TheExecutorDrawsWithItsOwnPrefixPositionAndSeed) {
+TEST(CudaSampling, TheExecutorSamplesWithPrefixPositionAndSeed) {
     const tests::SceneModel model(reference::draw_small_config(reference::Architecture::kMamba2, 9), 9);
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator);

@@ -65,13 +65,13 @@ TEST_P(CudaWindowsOf, TokensLogitsAndStatesAreThoseOfPlainDecoding) {
 INSTANTIATE_TEST_SUITE_P(InEveryFamily, CudaWindowsOf, testing::Range<size_t>(0, std::size(kAllFamilies)),
                          [](const auto& info) { return kAllFamilies[info.param].name(); });
 
-TEST(CudaWindows, OnTensorCoresTheyAreToo) {
+TEST(CudaWindows, OnTensorCoresTheyEqualPlainDecoding) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 4), 4, Profile::kTensorSm90);
     EXPECT_GT(run_emulated(model, Schedule::kRandom, 4).accepted_drafts, 0);
 }
 
 // Steps of one row each, whether a row is written or left behind its log, are launches of graphs.
-TEST(CudaWindows, WithoutDraftsAStepIsAGraphsLaunch) {
+TEST(CudaWindows, AStepWithoutDraftsIsAGraphLaunch) {
     const SceneModel model(reference::draw_small_config(Architecture::kBamba, 6), 6);
     EmulatedWindows cuda(model, Schedule::kOneWarpAhead);
     const WindowCounts counts = run_windows(model, cuda.executor, 5, 15, 1, kMaxLog, 6);
@@ -148,7 +148,7 @@ private:
 };
 
 // The second window of as many rows is a graph's launch.
-TEST(CudaWindows, AWindowLaunchesWhatAPrefillDoesAndAMoveTwoForALayer) {
+TEST(CudaWindows, AWindowLaunchesAsAPrefillAndACatchUpTwicePerLayer) {
     const SceneModel model(reference::draw_small_config(Architecture::kGraniteHybrid, 8), 8);
     const PlainRun right(model, model.tokens(9, 1), {}, 20);
     EmulatedWindows cuda(model, Schedule::kForward);
@@ -236,14 +236,14 @@ void expect_one_graph(int32_t heads, const std::vector<std::array<int32_t, 2>>& 
 
 // A graph is made for a number of sequences and rows: it holds for any way to divide them, and at any length. 13 and 14
 // rows of two sequences are filled up to 16 of three.
-TEST(CudaWindows, RowsThatAreDividedInAnotherWayAreTheSameGraph) {
+TEST(CudaWindows, OneGraphServesEveryDivisionOfRows) {
     expect_one_graph(2, {{6, 7}, {7, 6}, {5, 9}});          // four rows attend together
     expect_one_graph(2, {{8, 8}, {8, 8}, {7, 9}, {9, 7}});  // as four groups, and as five
     expect_one_graph(1, {{3, 3}, {3, 3}, {1, 5}, {2, 4}});  // eight, if there are as many
 }
 
 // A draft that is embedded as NaN, and is not the token drawn: neither the rows before it notice, nor the next window.
-TEST(CudaWindows, WhatAWithdrawnDraftBringsGoesWithIt) {
+TEST(CudaWindows, ARejectedDraftLeavesNoTrace) {
     const PoisonedModel model;
     for (const bool is_written : {true, false}) {
         const PlainRun right(model.scene, model.sound_tokens(7, 3), {}, 16);
@@ -263,7 +263,7 @@ TEST(CudaWindows, WhatAWithdrawnDraftBringsGoesWithIt) {
 
 // The token drawn at some place makes what follows it NaN: a window that holds it ends there, wherever it begins; the
 // window before it in the step does not.
-TEST(CudaWindows, AFaultIsToldOfTheRowThatMetIt) {
+TEST(CudaWindows, AFaultIsReportedForItsRow) {
     constexpr int64_t kPromptTokens = 6;
     constexpr int64_t kFaultAt = 4;  // of the output
     constexpr int32_t kDraws = 7;

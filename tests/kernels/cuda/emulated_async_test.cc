@@ -111,7 +111,7 @@ int32_t run_ring(Emulator& emulator, int num_tiles, Ring::Flaw flaw) {
     return out.data[1];
 }
 
-TEST(EmulatedBarriers, WhatIsCopiedThroughARingArrives) {
+TEST(EmulatedBarriers, DataCopiedThroughARingArrives) {
     for (const Schedule schedule : schedules()) {
         for (const int num_tiles : {1, 2, 3, 7}) {
             Emulator emulator(schedule, 5);
@@ -126,7 +126,7 @@ TEST(EmulatedBarriers, WhatIsCopiedThroughARingArrives) {
     }
 }
 
-TEST(EmulatedBarriers, WhatARingDoesWrongIsFoundAndNamed) {
+TEST(EmulatedBarriers, ARingsErrorsAreFoundAndNamed) {
     using Flaw = Ring::Flaw;
     const struct {
         Flaw flaw;
@@ -163,7 +163,7 @@ TEST(EmulatedBarriers, WhatARingDoesWrongIsFoundAndNamed) {
 }
 
 // A barrier without bytes between two warps: a place is written while the one behind still reads it.
-TEST(EmulatedBarriers, WhoHasNotArrivedIsNotOrdered) {
+TEST(EmulatedBarriers, AThreadWithoutAnArrivalIsNotOrdered) {
     struct Turns {
         bool both_arrive;
         void operator()() const {
@@ -195,7 +195,7 @@ TEST(EmulatedBarriers, WhoHasNotArrivedIsNotOrdered) {
 }
 
 // A fence is one of shared memory: what the same launch has written to the device's no copy brings.
-TEST(EmulatedBarriers, NoFenceShowsACopyWhatWasWrittenToGlobalMemory) {
+TEST(EmulatedBarriers, NoFenceMakesGlobalWritesVisibleToABulkCopy) {
     struct Through {
         Global<int32_t> middle;
         Global<int32_t> out;
@@ -219,7 +219,7 @@ TEST(EmulatedBarriers, NoFenceShowsACopyWhatWasWrittenToGlobalMemory) {
 }
 
 // What one thread has waited for, a block's barrier makes known to all.
-TEST(EmulatedBarriers, ABlocksBarrierHandsOnWhatOneHasWaitedFor) {
+TEST(EmulatedBarriers, ABlockBarrierOrdersWhatOneThreadWaitedFor) {
     struct Fetch {
         Global<const int32_t> from;
         Global<int32_t> out;
@@ -274,7 +274,7 @@ struct Put {
     }
 };
 
-TEST(EmulatedBulkStores, LandWhenTheyAreWaitedFor) {
+TEST(EmulatedBulkStores, CompleteWhenTheyAreWaitedFor) {
     const struct {
         Put::Flaw flaw;
         FindingKind kind;
@@ -318,7 +318,7 @@ struct Pair {
     }
 };
 
-TEST(EmulatedNamedBarriers, OrderWhoComesAndNobodyElse) {
+TEST(EmulatedNamedBarriers, OrderOnlyTheArrivingThreads) {
     for (const Schedule schedule : schedules()) {
         const auto run = [schedule](int32_t wanted, bool third_comes, bool third_reads, Emulator& emulator) {
             const Numbers out(emulator, 96);
@@ -416,7 +416,7 @@ struct Huge {
     }
 };
 
-TEST(EmulatedLaunchLimits, WhatAKernelSaysOfItselfAndABlockHasIsKept) {
+TEST(EmulatedLaunchLimits, AKernelsAndABlocksLimitsAreEnforced) {
     const auto text = [](const auto& kernel, int32_t threads) {
         Emulator emulator;
         emulator.launch("kernel", {2}, {threads}, kernel, limits_of<std::decay_t<decltype(kernel)>>());
@@ -431,7 +431,7 @@ TEST(EmulatedLaunchLimits, WhatAKernelSaysOfItselfAndABlockHasIsKept) {
     EXPECT_THAT(text(Huge{}, 32), HasSubstr("launch limit: 233472 bytes of shared memory, and a block has 232448"));
 }
 
-TEST(EmulatedDivergence, LanesOfAWarpMeetAnOperationOfAllAtOnePlace) {
+TEST(EmulatedDivergence, AWarpsLanesReachACollectiveAtOneCallSite) {
     struct Apart {
         bool in_warps;
         bool at_barrier;
@@ -456,7 +456,7 @@ TEST(EmulatedDivergence, LanesOfAWarpMeetAnOperationOfAllAtOnePlace) {
     }
 }
 
-TEST(AccessCounter, EachKernelHasItsOwnCounts) {
+TEST(AccessCounter, CountsAreSeparatePerKernel) {
     Emulator emulator;
     emulator.count_accesses();
     run_ring(emulator, 3, Ring::Flaw::kNone);

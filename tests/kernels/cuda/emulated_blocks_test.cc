@@ -53,7 +53,7 @@ struct LastAdds {
     }
 };
 
-TEST(EmulatedBlocks, WhoAcquiresWhatAnotherReleasedComesAfterIt) {
+TEST(EmulatedBlocks, AnAcquireComesAfterItsRelease) {
     for (const Schedule schedule : schedules()) {
         const auto run = [schedule](Emulator& emulator, LastAdds::Flaw flaw) {
             const Global<int32_t> sum = zeros(emulator, 1);
@@ -99,7 +99,7 @@ struct Rounds {
     }
 };
 
-TEST(EmulatedBlocks, ThatWaitForEachOtherAreThereAtOnce) {
+TEST(EmulatedBlocks, CooperativeBlocksAreResidentAtOnce) {
     using Flaw = Rounds::Flaw;
     for (const Schedule schedule : schedules()) {
         const auto run = [schedule](Emulator& emulator, Flaw flaw, int64_t most_blocks, bool says_so = true) {

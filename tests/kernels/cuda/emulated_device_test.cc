@@ -20,7 +20,7 @@ struct Transfers {
     int32_t* words;
 };
 
-TEST(DeviceArray, IsMovedSeldomWhenItGrowsByALittle) {
+TEST(DeviceArray, IsMovedRarelyWhenItGrowsSlowly) {
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator);
     DeviceArray<int32_t> array;
@@ -35,7 +35,7 @@ TEST(DeviceArray, IsMovedSeldomWhenItGrowsByALittle) {
     EXPECT_EQ(device->counts().allocations, before);
 }
 
-TEST(EmulatedDevice, ADownloadThatNobodyWaitsForIsNotThereYet) {
+TEST(EmulatedDevice, ADownloadIsIncompleteBeforeAWait) {
     Transfers transfers;
     transfers.array.upload(std::vector<int32_t>{5, 6, 7, 8});
     transfers.device->download_later(transfers.words, transfers.array.data(), 16);
@@ -44,7 +44,7 @@ TEST(EmulatedDevice, ADownloadThatNobodyWaitsForIsNotThereYet) {
     EXPECT_EQ(transfers.words[1], 6);
 }
 
-TEST(EmulatedDeviceDeathTest, PinnedMemoryMayNotChangeWhileItIsUnderWay) {
+TEST(EmulatedDeviceDeathTest, PinnedMemoryMayNotChangeDuringATransfer) {
     Transfers transfers;
     transfers.device->upload_later(transfers.array.data(), transfers.words, 16);
     transfers.words[2] = 77;
@@ -61,7 +61,7 @@ TEST(EmulatedDeviceDeathTest, NothingIsWaitedForOrAllocatedWhileAGraphIsRecorded
     (void)transfers.device->end_graph();
 }
 
-TEST(EmulatedDevice, AGridThatNoDeviceTakesIsAnError) {
+TEST(EmulatedDevice, AGridBeyondTheLimitsIsAnError) {
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator);
     constexpr int64_t kWidth = int64_t{65535} * 64 + 1;

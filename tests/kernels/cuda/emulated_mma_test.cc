@@ -128,7 +128,7 @@ struct LoadMatrices {
     }
 };
 
-TEST(EmulatedMma, LoadedMatricesComeAsFragments) {
+TEST(EmulatedMma, LoadedMatricesAreFragments) {
     std::vector<uint32_t> numbers(128);
     for (uint32_t i = 0; i < 128; ++i) numbers[i] = i;
     for (const Schedule schedule : kSchedules) {
@@ -168,7 +168,7 @@ TEST(EmulatedMma, AMissingLaneIsFoundAndNamed) {
 }
 
 // A lane at another operation does not take part either.
-TEST(EmulatedMma, LanesAtAnotherOperationAreNotThere) {
+TEST(EmulatedMma, LanesAtAnotherOperationDoNotTakePart) {
     struct Apart {
         void operator()() const {
             float acc[4] = {};
@@ -198,7 +198,7 @@ struct Fetch4 {
     }
 };
 
-TEST(EmulatedMma, FourAtOnceLandOrAreZeros) {
+TEST(EmulatedMma, FourMatricesAtOnceAreLoadedOrZero) {
     const auto run = [](int64_t first, bool there) {
         Emulator emulator;
         const Words<uint32_t> from(emulator, {1, 2, 3, 4, 5, 6, 7, 8});

@@ -140,7 +140,7 @@ TEST(EmulatedGroupMma, EverySumIsTheIntegerModelsGroups) {
     }
 }
 
-TEST(EmulatedGroupMma, WhoDoesNotWaitOrFenceIsFoundAndNamed) {
+TEST(EmulatedGroupMma, AMissingWaitOrFenceIsFoundAndNamed) {
     using Flaw = GroupMultiply::Flaw;
     const struct {
         Flaw flaw;

@@ -55,7 +55,7 @@ TEST(Emulator, ABarrierMakesTheBlocksWritesVisibleInAnyOrder) {
     }
 }
 
-TEST(Emulator, WithoutTheBarrierItIsFoundInAnyOrder) {
+TEST(Emulator, AMissingBarrierIsFoundInAnyOrder) {
     for (const Schedule schedule : kOrders) {
         Emulator emulator(schedule, 5);
         const Memory32 out(emulator, 96);
@@ -64,7 +64,7 @@ TEST(Emulator, WithoutTheBarrierItIsFoundInAnyOrder) {
     }
 }
 
-TEST(Emulator, ShufflesExchangeWhatTheMasksLanesBring) {
+TEST(Emulator, ShufflesExchangeTheMasksLanes) {
     struct Exchange {
         Global<int32_t> out;
         void operator()() const {
@@ -108,7 +108,7 @@ TEST(Emulator, AWarpBarrierOrdersItsLanesOnly) {
 
 // All lanes read a cell, and after their barrier one of them reads it again and writes it. Without the barrier, or
 // when others read it again as well, it is a race.
-TEST(Emulator, WhoReadsAgainBehindAWarpBarrierMayWrite) {
+TEST(Emulator, ALaneMayWriteAfterAWarpBarrierThatItsReadersPassed) {
     enum class Flaw : uint8_t { kNone, kNoBarrier, kAnotherReads, kAnotherHasNotMet };
     struct Count {
         Global<int32_t> out;
@@ -137,7 +137,7 @@ TEST(Emulator, WhoReadsAgainBehindAWarpBarrierMayWrite) {
     }
 }
 
-TEST(Emulator, ABlockThatWouldHangIsFoundAndGoesOn) {
+TEST(Emulator, AHangingBlockIsFoundAndContinues) {
     struct Half {
         Global<int32_t> out;
         void operator()() const {
@@ -183,7 +183,7 @@ TEST(Emulator, AtomicsMayMeet) {
     EXPECT_EQ(cell.data[0], 33);
 }
 
-TEST(Emulator, WhatAnEarlierBlockLeftInSharedMemoryIsNotWrittenForTheNext) {
+TEST(Emulator, SharedMemoryOfAnEarlierBlockCountsAsUnwritten) {
     struct Count {
         bool atomically;
         bool clears;
@@ -204,7 +204,7 @@ TEST(Emulator, WhatAnEarlierBlockLeftInSharedMemoryIsNotWrittenForTheNext) {
     }
 }
 
-TEST(Emulator, AnAsynchronousCopyLandsWhenItIsWaitedFor) {
+TEST(Emulator, AnAsynchronousCopyCompletesAtItsWait) {
     struct Fetch {
         Global<const int32_t> from;
         Global<int32_t> out;
@@ -228,7 +228,7 @@ TEST(Emulator, AnAsynchronousCopyLandsWhenItIsWaitedFor) {
     }
 }
 
-TEST(Emulator, TheNewestCopiesMayStayUnderWay) {
+TEST(Emulator, TheNewestCopiesMayStayInFlight) {
     struct Fetch {
         Global<const int32_t> from;
         Global<int32_t> out;
@@ -255,7 +255,7 @@ TEST(Emulator, TheNewestCopiesMayStayUnderWay) {
 }
 
 // By the thread that asked for it or by others, before or behind a barrier, that reads, writes or copies once more.
-TEST(Emulator, NobodyTouchesWhatACopyIsUnderWayTo) {
+TEST(Emulator, ACopysTargetIsNotAccessedInFlight) {
     enum class Touch : uint8_t { kNone, kOwnWrite, kOtherRead, kOtherCopy, kAfterLanding };
     struct Fetch {
         Global<const int32_t> from;
@@ -313,7 +313,7 @@ std::vector<int32_t> order_of(Schedule schedule, uint64_t seed) {
     return order;
 }
 
-TEST(Emulator, SchedulesRunThreadsAsTheySay) {
+TEST(Emulator, SchedulesRunThreadsInTheirOrder) {
     const auto forward = order_of(Schedule::kForward, 1);
     ASSERT_EQ(forward.size(), 256u);
     const auto reverse = order_of(Schedule::kReverse, 1);
@@ -362,7 +362,7 @@ TEST(Emulator, ABarrierOfSomeLanesOrdersThoseOnly) {
 }
 
 // From lane to lane: 1 knows what 0 did, and tells 2.
-TEST(Emulator, WhatABarrierOrdersIsHandedOn) {
+TEST(Emulator, ABarriersOrderIsTransitive) {
     struct Chain {
         Global<int32_t> out;
         bool meets;
@@ -451,7 +451,7 @@ TEST(Emulator, EveryBlockFindsSharedMemoryUnwritten) {
               "once: block (1, 0, 0), thread (0, 0): uninitialised: element 0 of 1 is read, and nobody has written it");
 }
 
-TEST(Emulator, AnAtomicOperationReadsWhatIsThere) {
+TEST(Emulator, AnAtomicOperationReadsTheCurrentValue) {
     struct Least {
         Global<int32_t> cell;
         void operator()() const { atomic_min(cell, 0, 1); }

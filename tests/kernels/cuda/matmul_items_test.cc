@@ -36,7 +36,7 @@ TEST_P(CudaMatmulItems, OfDividedTilesHaveTheBitsOfTheDefinition) {
     EXPECT_EQ(first_of(emulator), "");
 }
 // Blocks that have all chunks of a tile, and one after another of them.
-TEST_P(CudaMatmulItems, OfWholeTilesHaveThem) {
+TEST_P(CudaMatmulItems, OfWholeTilesHaveTheBitsOfTheDefinition) {
     simt::Emulator emulator(GetParam(), 7);
     const auto device = make_emulated_device(emulator);
     for (const MatmulShape& shape : {MatmulShape{6, 1100, 200}, {13, 200, 2500}, {31, 300, 300}, {40, 70, 600}}) {
@@ -75,7 +75,7 @@ TEST(CudaMatmulItems, MemoryIsTakenOnceAndOnlyByDividedTiles) {
 }
 
 // The grid is what the device holds at once, two blocks of eight warps a processor.
-TEST(CudaMatmulItems, BlocksGoOnToTheNextItem) {
+TEST(CudaMatmulItems, BlocksContinueWithTheNextItem) {
     const auto num_blocks = [](int64_t processors, const MatmulShape& shape) {
         simt::Emulator emulator;
         emulator.count_accesses();
@@ -89,7 +89,7 @@ TEST(CudaMatmulItems, BlocksGoOnToTheNextItem) {
     EXPECT_EQ(num_blocks(12, {8, 64, 2048}), 8) << "as many items as a tile has chunks";
 }
 
-TEST(CudaMatmulItems, AGraphFindsTheArrivalsAsTheyWere) {
+TEST(CudaMatmulItems, AGraphFindsUnchangedArrivalCounts) {
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator, {.resident_blocks = 12 * kProcessorBlocks});
     constexpr int64_t kRows = 9, kOutputs = 100, kInputs = 900;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int32_t kMaxTokens = 7;
 
-TEST(CudaStateLog, ALogOf7TokensTakesWhatTheDocumentSays) {
+TEST(CudaStateLog, ALogOf7TokensHasTheDocumentedSize) {
     simt::Emulator emulator;
     const auto device = cuda::make_emulated_device(emulator);
     const auto entry_bytes = [&](const char* preset) {
@@ -32,7 +32,7 @@ TEST(CudaStateLog, ALogOf7TokensTakesWhatTheDocumentSays) {
 }
 
 // Steps of several slots, against a map of what lies where.
-TEST(CudaStateLog, WhatIsReplayedIsWhatWasLoggedInAnyOrderOfSteps) {
+TEST(CudaStateLog, AReplayGetsTheLoggedInputsInAnyOrderOfSteps) {
     simt::Emulator emulator;
     const auto device = cuda::make_emulated_device(emulator);
     const auto config = reference::draw_small_config(reference::Architecture::kGraniteHybrid, 3);
@@ -75,7 +75,7 @@ TEST(CudaStateLog, WhatIsReplayedIsWhatWasLoggedInAnyOrderOfSteps) {
     EXPECT_LE(device->counts().allocations, 3);  // twice as much at least
 }
 
-TEST(CudaStateLog, RoomForAnotherSlotKeepsTheLogsThatAreThere) {
+TEST(CudaStateLog, GrowingForAnotherSlotKeepsTheLogs) {
     simt::Emulator emulator;
     const auto device = cuda::make_emulated_device(emulator);
     const auto config = reference::draw_small_config(reference::Architecture::kMamba2, 3);

@@ -51,7 +51,7 @@ int64_t upload_bytes(const DecodingStep& decoding) {
     return lists.upload_bytes();
 }
 
-TEST(CudaStepLists, ADecodeStepOf256SequencesOf32KTokensUploadsWhatTheDocumentSays) {
+TEST(CudaStepLists, ADecodeStepOf256SequencesOf32KTokensUploadsTheDocumentedBytes) {
     const int64_t tables = 256 * (32'768 / 16) * int64_t{sizeof(int32_t)};
     EXPECT_EQ(tables, 2'097'152);
     EXPECT_EQ(upload_bytes({.num_sequences = 256, .context = 32'768}), tables + 51'328);
@@ -59,7 +59,7 @@ TEST(CudaStepLists, ADecodeStepOf256SequencesOf32KTokensUploadsWhatTheDocumentSa
 }
 
 // Attention reads the block behind an entry of a table.
-TEST(CudaStepLists, ABlockIsThatManyTimesItsEntry) {
+TEST(CudaStepLists, ABlocksKvIsManyTimesItsTableEntry) {
     const auto times = [](const char* preset) {
         return 16 * reference::geometry(*reference::preset(preset)).kv_bytes_per_token / int64_t{sizeof(int32_t)};
     };

@@ -14,7 +14,7 @@ std::vector<TensorSums> device_of(const TensorModel& model, const std::vector<Te
     return sums;
 }
 
-TEST(TensorFit, HoppersModelIsTheReferences) {
+TEST(TensorFit, HoppersModelIsThatOfTheReference) {
     for (const reference::Groups kind : reference::kAllGroups) {
         Prng prng(61 + static_cast<uint64_t>(kind));
         for (int round = 0; round < 5000; ++round) {
@@ -44,14 +44,14 @@ TEST(TensorFit, APlantedDeviceIsNamedAndNoOther) {
 }
 
 // Nobody's arithmetic: the nearest is told with how near it is.
-TEST(TensorFit, ADeviceOutsideTheFamilyIsNotTakenForOneInIt) {
+TEST(TensorFit, ADeviceOutsideTheFamilyFitsNoModel) {
     const std::vector<TensorTile> tiles = tensor_tiles(18);
     const TensorFit fit = fit_tensor_cores(tiles, device_of({.fraction_bits = 20}, tiles));
     EXPECT_LT(fit.num_same, fit.num_sums);
     EXPECT_EQ(fit.models.front().fraction_bits, 23);
 }
 
-TEST(TensorFit, ADifferenceSaysWhereWhatAndWhoseItIs) {
+TEST(TensorFit, ADifferenceHasPlaceValuesAndModel) {
     const std::vector<TensorTile> tiles = tensor_tiles(36);
     EXPECT_EQ(difference_from_hopper(tiles, device_of(kHopper, tiles)), "");
     const std::string text = difference_from_hopper(tiles, device_of({.fraction_bits = 24, .group = 8}, tiles));

@@ -32,7 +32,7 @@ TEST_P(TensorItems, OfDividedPanelsHaveTheBitsOfTheDefinition) {
     }
 }
 // One chunk after another; more panels than blocks, more rows than a block's.
-TEST_P(TensorItems, OfWholePanelsHaveThem) {
+TEST_P(TensorItems, OfWholePanelsHaveTheBitsOfTheDefinition) {
     for (const TensorShape& shape : {TensorShape{10, 1100, 20}, {16, 1030, 530}, {31, 30, 512}, {40, 530, 30}}) {
         expect_definition(1, shape, GetParam());
     }
@@ -65,7 +65,7 @@ Work work_of(int64_t processors, const TensorShape& shape, const char* kernel) {
 }
 
 // The grid is what the device holds at once, or as many as there are items.
-TEST(TensorItems, BlocksGoOnToTheNextItem) {
+TEST(TensorItems, BlocksContinueWithTheNextItem) {
     EXPECT_EQ(work_of(1, {9, 16 * 8 * 9, 30}, "tensor_items16"), (Work{2, false})) << "nine panels of one chunk";
     EXPECT_EQ(work_of(1, {9, 16 * 8 * 9, 530}, "tensor_items16"), (Work{2, false})) << "four times as many as blocks";
     EXPECT_EQ(work_of(1, {9, 16 * 8 * 3, 530}, "tensor_items16"), (Work{2, true})) << "three panels of two chunks";

@@ -67,7 +67,7 @@ TEST(HopperMatmul, HasTheBitsOfTheDefinitionForAnyShape) {
 }
 
 // Launch by launch: which of the two has run.
-TEST(HopperMatmul, AndTheSecondWitnessHaveTheSameBits) {
+TEST(HopperMatmul, AndTheNaiveKernelHaveTheSameBits) {
     simt::Emulator emulator(Schedule::kRandom, 5);
     emulator.count_accesses();
     const auto device = make_emulated_device(emulator);
@@ -88,7 +88,7 @@ TEST(HopperMatmul, AndTheSecondWitnessHaveTheSameBits) {
 }
 
 // Whichever blocks a device runs side by side: what they read fits L2. Each block of outputs and rows is there once.
-TEST(HopperMatmul, BlocksThatRunTogetherShareWhatTheyRead) {
+TEST(HopperMatmul, ConcurrentBlocksShareTheirReads) {
     constexpr int kProcessors = 132;
     constexpr double kMegabytes = 8192 * 2 / 1e6;  // of an output's weights, or a row
     for (const auto& [outputs, rows] : {std::pair{64, 43}, {67, 43}, {12, 1}, {5, 7}, {1, 30}}) {

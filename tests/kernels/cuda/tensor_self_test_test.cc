@@ -55,7 +55,7 @@ std::string difference(const simt::TensorCores& cores) {
 }
 
 // Decoding multiplies by warps, a prefill by warpgroups: one of them that computes otherwise is enough.
-TEST(TensorSelfTest, NamesWhoeverDiffersInOneOfTheTwoWays) {
+TEST(TensorSelfTest, NamesTheInstructionThatDiffers) {
     constexpr TensorModel kOther{.fraction_bits = 24};
     const simt::TensorSum model = &planted<kHopper>;
     const simt::TensorSum other = &planted<kOther>;
@@ -72,7 +72,7 @@ TEST(TensorSelfTest, NamesWhoeverDiffersInOneOfTheTwoWays) {
 }
 
 // Without them everything runs by mma, and the description says so.
-TEST(TensorSelfTest, WarpgroupsThatDifferAreLeftOutAndSaidSo) {
+TEST(TensorSelfTest, DifferingWarpgroupsAreDisabledAndReported) {
     constexpr TensorModel kOther{.fraction_bits = 24};
     const simt::PlantedTensorCores others({&planted<kHopper>, &planted<kOther>});
     simt::Emulator emulator;
@@ -90,7 +90,7 @@ TEST(TensorSelfTest, WarpgroupsThatDifferAreLeftOutAndSaidSo) {
 }
 
 // Large matmuls run by mma there: nobody asks warpgroups.
-TEST(TensorSelfTest, AsksWarpgroupsWhereMatmulsDo) {
+TEST(TensorSelfTest, TestsWarpgroupsIfMatmulsUseThem) {
     constexpr TensorModel kOther{.fraction_bits = 24};
     const simt::PlantedTensorCores others({&planted<kHopper>, &planted<kOther>});
     simt::Emulator emulator;
@@ -110,7 +110,7 @@ TEST(TensorSelfTest, RefusesOthersAndNamesTheirArithmetic) {
         << text;
 }
 
-TEST(TensorSelfTest, RefusesWhoeverDiffersInOneRule) {
+TEST(TensorSelfTest, RefusesADeviceThatDiffersInOneRule) {
     EXPECT_NE(refusal(&planted<TensorModel{.fraction_bits = 26}>).find("2304: 26 fraction bits"), std::string::npos);
     EXPECT_NE(refusal(&planted<TensorModel{.rounding = TensorRounding::kNearest}>).find("rounded to nearest"),
               std::string::npos);
@@ -129,7 +129,7 @@ TEST(TensorSelfTest, IsTheSameInEveryOrderOfThreads) {
 }
 
 // A device that fails in it says why itself.
-TEST(TensorSelfTest, ADeviceThatFailsIsToldAsThat) {
+TEST(TensorSelfTest, AFailingDeviceIsReportedAsFailing) {
     simt::Emulator emulator;
     const auto device = make_emulated_device(emulator, {.fail_at_launch = 1, .num_self_test_tiles = 2});
     const Status granted = device->computes_in(Profile::kTensorSm90);

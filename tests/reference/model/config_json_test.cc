@@ -175,7 +175,7 @@ TEST(ConfigJson, AWrongPatternIsTheOnlyProblem) {
     EXPECT_EQ(config.error().message.find("not understood"), std::string::npos) << config.error().message;
 }
 
-TEST(ConfigJson, EveryProblemIsSaidHoweverManyThereAre) {
+TEST(ConfigJson, EveryProblemIsReported) {
     Json json = Json::parse(golden_config("llama"));
     json["hidden_act"] = "gelu";
     json.erase("vocab_size");
@@ -284,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "mamba_dt_limit = [0.004,0.1] contradicts time_step_limit = [0.004,0.05]"},
         TwoNames{"nemotron-h", Json{{"rms_norm_eps", 1e-5}, {"use_conv_bias", true}, {"mamba_conv_bias", true}}, ""}));
 
-TEST(ConfigJson, BothFormsOfARotaryEmbeddingMayStand) {
+TEST(ConfigJson, BothFormsOfARotaryEmbeddingMayBePresent) {
     Json json = Json::parse(golden_config("llama"));
     const auto plain = parse_config(json.dump(), "config.json");
     ASSERT_TRUE(plain && json["rope_scaling"].is_object());
@@ -301,7 +301,7 @@ TEST(ConfigJson, BothFormsOfARotaryEmbeddingMayStand) {
     EXPECT_NE(other.error().message.find("contradicts rope_parameters = {"), std::string::npos);
 }
 
-TEST(ConfigJson, ManyProblemsAreSaidAtOnce) {
+TEST(ConfigJson, ManyProblemsAreReportedAtOnce) {
     Json json = Json::parse(golden_config("granite-hybrid"));
     json["hidden_act"] = "gelu";
     json["mystery"] = 1;

@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "turns 32 dimensions, wanted 2 to 16"},
         BadQwen{"tie_word_embeddings", false, "tie_word_embeddings contradicts text_config.tie_word_embeddings"}));
 
-TEST(ConfigQwen, ATextConfigThatIsNoneIsAnError) {
+TEST(ConfigQwen, AnInvalidTextConfigIsAnError) {
     for (const Json& text : {kGone, Json(nullptr), Json(7), Json::array()}) {
         Json json = qwen_config();
         text.is_discarded() ? void(json.erase("text_config")) : void(json["text_config"] = text);
@@ -181,7 +181,7 @@ TEST(ConfigQwenNext, TheGoldensSwitchesAreUnderstood) {
     EXPECT_EQ(config->layers[3].attention->rope.n_rotary_dims, 4);
 }
 
-TEST(ConfigQwenNext, ConfigsSayWhichLayersAreDenseAndWhatWeightsAre) {
+TEST(ConfigQwenNext, ConfigsChooseDenseLayersAndWeights) {
     const auto dense_layers = [](const Json& json) {
         const auto config = parsed(json);
         EXPECT_TRUE(config) << config.error().message;

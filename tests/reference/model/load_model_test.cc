@@ -219,7 +219,7 @@ TEST(LoadModel, NoFolderIsAnError) {
     EXPECT_NE(model.error().message.find("/nonexistent/model: is not a folder"), std::string::npos);
 }
 
-TEST(LoadModel, ATiedHeadThatIsStoredOnceMoreIsTheEmbedding) {
+TEST(LoadModel, ADuplicateOfATiedHeadIsTheEmbedding) {
     const Checkpoint checkpoint("llama");
     checkpoint.change_tensors(kFile, [](FileTensors& tensors) {
         FileTensor head = find_tensor(tensors, "model.embed_tokens.weight");
@@ -297,7 +297,7 @@ TEST(LoadModel, ARouterIsBinary32AndIsNotRounded) {
         EXPECT_EQ(bits_from_float(after->weights.layers[1].moe.router[i]), bits_from_float(router[i]) | 1U);
 }
 
-TEST(LoadModel, HeadsThatPredictSeveralTokensAreSkippedByName) {
+TEST(LoadModel, MultiTokenPredictionHeadsAreSkippedByName) {
     const auto add = [](const Checkpoint& checkpoint, const std::string& name) {
         checkpoint.change_tensors(kFile, [&](FileTensors& tensors) {
             tensors.push_back({{name, TensorDtype::kBf16, {1}}, "00"});
@@ -320,7 +320,7 @@ void set_values(FileTensor& tensor, TensorDtype dtype, const std::vector<uint32_
     for (size_t i = 0; i < bits.size(); ++i) std::memcpy(tensor.bytes.data() + i * size, &bits[i], size);
 }
 
-TEST(LoadModel, ReportsWhatRoundingOfFp32Changed) {
+TEST(LoadModel, ReportsChangesByRoundingFp32) {
     const Checkpoint checkpoint("llama");
     checkpoint.change_tensors(kFile, [](FileTensors& tensors) {
         set_values(find_tensor(tensors, "model.embed_tokens.weight"), TensorDtype::kF32,
@@ -347,7 +347,7 @@ TEST(LoadModel, ReportsWhatRoundingOfFp32Changed) {
 }
 
 // Each alone in a matrix that otherwise could be used where it lies.
-TEST(LoadModel, OneOddBfloat16ValueIsEnoughToBePutRight) {
+TEST(LoadModel, OneNonCanonicalBfloat16ValueIsCorrected) {
     struct Odd {
         uint32_t bits;
         uint16_t wanted;

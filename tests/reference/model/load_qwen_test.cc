@@ -115,7 +115,7 @@ FileTensors one_by_one(const FileTensors& tensors) {
 
 // Published Qwen3.5 has the experts of a layer in two tensors, what is saved again has them one by one; and the heads
 // that are skipped may have them in the other way.
-TEST(LoadQwenMoe, ExpertsFiledOneByOneAreTheSameModel) {
+TEST(LoadQwenMoe, ExpertsInSeparateTensorsAreTheSameModel) {
     const Model together = *load_model(golden_folder("qwen35-moe"));
     const Checkpoint checkpoint("qwen35-moe");
     const std::string foreign = "mtp.layers.0.mlp.experts.gate_up_proj";
@@ -208,7 +208,7 @@ TEST(LoadQwenNext, GroupedRowsInBinary32AreTheSame) {
     EXPECT_TRUE(same_rows(model->weights.layers[0].delta.z, published.weights.layers[0].delta.z));
 }
 
-TEST(LoadQwenNext, HeadsThatPredictSeveralTokensAreSkippedByName) {
+TEST(LoadQwenNext, MultiTokenPredictionHeadsAreSkippedByName) {
     const Checkpoint checkpoint("qwen3-next");
     const auto before = load_model(checkpoint.path());
     checkpoint.change_tensors(kFile, [](FileTensors& tensors) {

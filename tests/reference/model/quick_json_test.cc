@@ -61,11 +61,11 @@ const std::array<std::string, 5> kUsualTexts = {
     "\"\x7f\"",
 };
 
-TEST(QuickJson, IsReadAsTheSlowParserReadsIt) {
+TEST(QuickJson, ReadsLikeTheSlowParser) {
     for (const std::string& text : kUsualTexts) EXPECT_TRUE(expect_quick_is_right(text)) << text;
 }
 
-TEST(QuickJson, WhatIsNoJsonIsRefused) {
+TEST(QuickJson, InvalidJsonIsRefused) {
     for (const char* text : {"",
                              " ",
                              "[1,]",
@@ -104,7 +104,7 @@ TEST(QuickJson, WhatIsNoJsonIsRefused) {
     EXPECT_FALSE(is_read_quickly(std::string(20, '[') + std::string(20, ']')));  // the builder's limit
 }
 
-TEST(QuickJson, IsRightAboutEveryByteAndThoseBehindIt) {
+TEST(QuickJson, IsCorrectForEveryByteAndItsSuccessors) {
     int num_quick = 0;
     for (int first = 0; first < 256; ++first) {
         for (int second = 0; second < 256; ++second) {
@@ -119,7 +119,7 @@ TEST(QuickJson, IsRightAboutEveryByteAndThoseBehindIt) {
     EXPECT_GT(num_quick, 94 * 94 + 30 * 64 + 15 * 32 + 90);
 }
 
-TEST(QuickJson, IsRightAboutTextsThatAreAlmostJson) {
+TEST(QuickJson, IsCorrectForAlmostValidTexts) {
     std::mt19937 random(1);
     const std::string bytes = "{}[]\",:\\u0e-+.19 tfn\n\x01\x7f\x80\xbf\xc2\xe0\xed\xf0\xf4\xff";
     int num_quick = 0;

@@ -44,7 +44,7 @@ TEST(RandomModel, BitsOfASeedNeverChange) {
     EXPECT_EQ(digest_of(model).hex(), "8765820b0fc76438f5ffad73c4795883");
 }
 
-TEST(RandomModel, AnElementDoesNotDependOnWhereTheFillBegan) {
+TEST(RandomModel, AnElementDoesNotDependOnTheFillsStart) {
     ModelWeights weights;
     for (const CheckpointTensor& tensor : checkpoint_tensors(*preset("tiny-granite"), weights)) {
         const auto count = static_cast<size_t>(tensor.num_elements());
@@ -141,7 +141,7 @@ TEST(RandomConfig, WithExpertsIsSmallSoundAndSurvivesItsConfigJson) {
 }
 
 // So that properties over random models meet every switch.
-TEST(RandomConfig, DrawsEverySwitchBothWays) {
+TEST(RandomConfig, DrawsBothValuesOfEverySwitch) {
     std::set<int> d_conv, gates, ropes, n_groups;
     std::set<bool> in_bias, conv_bias, qkv_bias, mlp_bias, limited, tied, odd_head;
     for (uint64_t seed = 0; seed < 300; ++seed) {

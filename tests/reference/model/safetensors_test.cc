@@ -111,7 +111,7 @@ TEST(Safetensors, EveryTruncationOfASoundFileIsAnError) {
     for (size_t length = 0; length < file.size(); ++length) EXPECT_FALSE(parse(file.substr(0, length))) << length;
 }
 
-TEST(Safetensors, TensorsComeInTheOrderOfTheirData) {
+TEST(Safetensors, TensorsAreInTheOrderOfTheirData) {
     const std::string file = safetensors_file(
         R"({"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[3],"data_offsets":[5,8]},)"
         R"("b":{"dtype":"U8","shape":[],"data_offsets":[4,5]},"c":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"

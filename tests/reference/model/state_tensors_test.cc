@@ -54,7 +54,7 @@ TEST(StateTensors, AModelHasWhatItsLayersHave) {
     EXPECT_FALSE(state_tensors({}).has(0, StateKind::kK));
 }
 
-TEST(StateTensors, ARowHasEveryTensorOnALineOfItsOwn) {
+TEST(StateTensors, ARowAlignsEveryTensor) {
     const StateTensors tensors({tensor_of(1, StateKind::kSsm, StateDtype::kInt32, {3, 5}),
                                 {1, StateKind::kK, StatePer::kToken, StateDtype::kBf16, {7}},
                                 tensor_of(4, StateKind::kSsm, StateDtype::kBf16, {32}),
@@ -68,7 +68,7 @@ TEST(StateTensors, ARowHasEveryTensorOnALineOfItsOwn) {
     EXPECT_FALSE(tensors.has(5, StateKind::kSsm));
 }
 
-TEST(StateTensors, ElementsAreReadAsTheirDtypeSays) {
+TEST(StateTensors, ElementsAreReadByTheirDtype) {
     const std::vector<float> floats = {1.5F, -0.0F};
     const std::vector<uint16_t> halves = {0x3FC0, 0xC000};
     const std::vector<int32_t> integers = {7, std::numeric_limits<int32_t>::min()};

@@ -23,7 +23,7 @@ std::string strict_refusal(const std::string& text) {
     return plain.error().message;
 }
 
-TEST(StrictJson, WhatItMakesIsWhatTheParserWouldMake) {
+TEST(StrictJson, ItsValuesAreTheParsersValues) {
     for (const std::string text :
          {R"({"b": 1, "a": [true, false, null, -1, 1.5, 18446744073709551615, "\u00e9\ud83d\ude00\n"], "": {}})", "[]",
           "{}", R"("a")", " 7 ", R"([[], [[]], {"z": {"y": {"x": []}}, "a": 1}, {"z": 2}])",
@@ -35,7 +35,7 @@ TEST(StrictJson, WhatItMakesIsWhatTheParserWouldMake) {
     }
 }
 
-TEST(StrictJson, WhatParsersDifferAboutIsRefused) {
+TEST(StrictJson, AmbiguousJsonIsRefused) {
     EXPECT_THAT(strict_refusal(R"({"a": 1, "b": {"a": 2, "c": 3, "a": 4}})"), HasSubstr("key \"a\" occurs twice"));
     EXPECT_THAT(strict_refusal(R"({"a": 1, "\u0061": 2})"), HasSubstr("key \"a\" occurs twice"));
     EXPECT_EQ(strict_refusal(R"([{"a": 1}, {"a": 2}, {"b": {"a": 3}, "a": 4}])"), "accepted");
@@ -61,7 +61,7 @@ TEST(StrictJson, ANulByteIsRefusedWhereverItStands) {
     EXPECT_EQ(strict_refusal(R"(["\u0000"])"), "accepted");  // a character of a text
 }
 
-TEST(StrictJson, OfFilesInfinityIsAText) {
+TEST(StrictJson, InfinityInFilesIsAText) {
     const auto made = parse_strict_json(R"([Infinity, -Infinity, "Infinity\"", 1])", "x");
     ASSERT_TRUE(made) << made.error().message;
     EXPECT_EQ(made->dump(), R"(["Infinity","-Infinity","Infinity\"",1])");
@@ -70,7 +70,7 @@ TEST(StrictJson, OfFilesInfinityIsAText) {
 }
 
 // An object that looks at all its members for each new one would take minutes.
-TEST(StrictJson, ManyMembersCostAsManyTimesWhatOneDoes) {
+TEST(StrictJson, ManyMembersTakeLinearTime) {
     std::string text = "{";
     for (int i = 0; i < 200'000; ++i) text += fmt::format("\"{}\":0,", i);
     const auto made = parse_strict_ordered_json(text + "\"x\":0}", "x");

@@ -9,7 +9,7 @@ namespace {
 
 TEST(FloatEnvironment, TheOrdinaryModeIsExact) { EXPECT_TRUE(float_environment_is_exact()); }
 
-TEST(FloatEnvironment, AnotherRoundingModeIsNoticed) {
+TEST(FloatEnvironment, AnotherRoundingModeIsDetected) {
     for (const int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
         std::fesetround(mode);
         const bool exact = float_environment_is_exact();
@@ -19,7 +19,7 @@ TEST(FloatEnvironment, AnotherRoundingModeIsNoticed) {
 }
 
 #if defined(__x86_64__)
-TEST(FloatEnvironment, FlushingSubnormalsIsNoticed) {
+TEST(FloatEnvironment, FlushingSubnormalsIsDetected) {
     const unsigned before = _mm_getcsr();
     for (const unsigned flag : {0x8000U, 0x0040U}) {
         _mm_setcsr(before | flag);

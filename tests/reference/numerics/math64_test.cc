@@ -35,7 +35,7 @@ TEST(Math64, ExpAndLogAreWithinOneUlp) {
     EXPECT_GE(std::min(exp_error, log_error), 0.5);  // or the measure is broken
 }
 
-TEST(Math64, ExpCutsAtItsEnds) {
+TEST(Math64, ExpSaturatesAtItsEnds) {
     EXPECT_EQ(exp_f64(0.0), 1.0);
     EXPECT_EQ(exp_f64(-708.5), 0.0);
     EXPECT_EQ(exp_f64(710.0), std::numeric_limits<double>::infinity());

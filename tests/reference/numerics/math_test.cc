@@ -59,7 +59,7 @@ TEST(Math, ErrorsAreWithinTheStatedUlps) {
                  2.41);
 }
 
-TEST(Math, ExpIsOneAtZeroAndCutsAtItsEnds) {
+TEST(Math, ExpIsOneAtZeroAndSaturatesAtItsEnds) {
     EXPECT_EQ(bits_from_float(exp_f32(0.0F)), bits_from_float(1.0F));
     EXPECT_EQ(bits_from_float(exp_f32(-0.0F)), bits_from_float(1.0F));
     EXPECT_GT(exp_f32(-87.0F), 0x1p-126F);
@@ -84,7 +84,7 @@ TEST(Math, ExpBelowOneIsExp) {
     EXPECT_TRUE(std::isnan(exp_below_one(std::numeric_limits<float>::quiet_NaN())));
 }
 
-TEST(Math, ExpNeverFallsWhereItsPiecesMeet) {
+TEST(Math, ExpIsMonotonicAcrossItsPieces) {
     // Between n and n + 1 the reduced argument jumps from +0.35 to -0.35.
     for (int n = -125; n <= 127; ++n) {
         float x = static_cast<float>((n + 0.5) * 0.6931471805599453) - 0x1p-12F;

@@ -104,7 +104,7 @@ TEST(TensorLanes, HaveTheBitsOfOneByOneWhereRulesMeet) {
 }
 
 // Sixteen greatest significands and an accumulator of their exponent: 33 bits of sum.
-TEST(TensorLanes, SumsBeyond32BitsAreThere) {
+TEST(TensorLanes, SumsBeyond32BitsAreExact) {
     for (const uint16_t sign : {uint16_t{0}, uint16_t{0x8000}}) {
         LanedGroups groups;
         std::fill_n(groups.a, kTensorGroup, uint16_t{0x3FFF});

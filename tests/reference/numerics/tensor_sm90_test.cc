@@ -27,7 +27,7 @@ struct Group {
     float with(float acc) const { return tensor_group(a, b, acc); }
 };
 
-TEST(TensorSm90, WhatFitsIsExact) {
+TEST(TensorSm90, SumsThatFitAreExact) {
     Group group;
     for (int i = 0; i < kTensorGroup; ++i) group.set(i, static_cast<float>(i + 1), 0.5F);
     EXPECT_EQ(group.with(3.0F), 3.0F + 68.0F);
@@ -64,7 +64,7 @@ TEST(TensorSm90, AProductsExponentIsTheSumOfItsFactors) {
     EXPECT_EQ(Group{group}.with(2.0F), 2.0F);  // beside exponent 1 it is below the last bit
 }
 
-TEST(TensorSm90, WhatIsNotFiniteDecides) {
+TEST(TensorSm90, ValuesThatAreNotFiniteDecide) {
     EXPECT_EQ(Group{}.set(0, kInf, 2.0F).with(1.0F), kInf);
     EXPECT_EQ(Group{}.set(0, kInf, -2.0F).with(1.0F), -kInf);
     EXPECT_TRUE(std::isnan(Group{}.set(0, kInf, 0.0F).with(1.0F)));
@@ -80,7 +80,7 @@ TEST(TensorSm90, SmallResultsAreCutAmongSubnormals) {
     EXPECT_EQ(Group{}.with(0x1.8p-130F), 0x1.8p-130F);
 }
 
-TEST(TensorSm90, AZeroTakesNoPartWhateverIsBesideIt) {
+TEST(TensorSm90, AZeroFactorDropsItsProduct) {
     // Were its exponent -126, as that of a subnormal, 0 · 2^127 would cut everything below 2^-24.
     EXPECT_EQ(Group{}.set(0, 0.0F, 0x1p+127F).with(0x1p-60F), 0x1p-60F);
     EXPECT_EQ(Group{}.set(0, -0.0F, 0x1p+127F).set(1, 0x1p-56F, 0x1p-56F).with(0.0F), 0x1p-112F);
@@ -107,7 +107,7 @@ TEST(TensorSm90, SubnormalFactorsCount) {
 }
 
 // In integers here, in long double there.
-TEST(TensorSm90, IsWhatExtendedPrecisionSays) {
+TEST(TensorSm90, AgreesWithExtendedPrecision) {
     for (const Groups kind : kAllGroups) {
         Prng prng(17 + static_cast<uint64_t>(kind));
         for (int round = 0; round < 30000; ++round) {

@@ -120,7 +120,7 @@ RC_GTEST_PROP(DeltaUpdate, DoesNotKnowHowTokensWereDividedIntoCalls, ()) {
     RC_ASSERT(bits_of(whole.state) == bits_of(parts.state));
 }
 
-TEST(DeltaUpdate, SnapshotsAreTheStateAtTheirTokensAndNothingElse) {
+TEST(DeltaUpdate, SnapshotsAreTheStatesAtTheirTokens) {
     const DeltaCase of({}, 9);
     std::vector<float> at_five(static_cast<size_t>(of.state_size()));
     DeltaOutcome got{at_five, std::vector<float>(of.v.size())};

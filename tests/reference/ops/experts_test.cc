@@ -76,7 +76,7 @@ TEST(Experts, AreMlpsAddedByFmaInTheirOrderFromZero) {
     }
 }
 
-TEST(Experts, ARowDoesNotDependOnItsCompany) {
+TEST(Experts, BatchCompositionDoesNotChangeARow) {
     const ExpertCase c;
     const std::vector<float> x = draw_values(3 * kRowWidth, 8);
     const std::vector<float> chosen = {0, 4, 0.5F, 0.25F, 4, 5, 1.5F, 2.0F, 0, 5, 0.125F, 3.0F};

@@ -58,7 +58,7 @@ TEST(RopeTable, HoldsRoundedCosAndSinOfTheAngles) {
     }
 }
 
-TEST(RopeTable, GrowingChangesNothingThatIsThere) {
+TEST(RopeTable, GrowingKeepsExistingPositions) {
     RopeTable grown(config_of(RopeKind::kLlama3), 5);
     const Digest before = grown.digest(5);
     grown.extend(100);

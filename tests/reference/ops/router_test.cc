@@ -62,7 +62,7 @@ TEST(Router, DoesNotRoundABinary32RouterButItsInput) {
     EXPECT_EQ(out, weight[0]);
 }
 
-TEST(Choose, TakesPartOfTheBiasInTheChoiceAndNoneInTheWeight) {
+TEST(Choose, TheBiasAffectsTheChoiceAndNotTheWeight) {
     const MoeConfig moe = moe_of(RouterKind::kSigmoidBias, 4, 2);
     const Choice choice = choose_one(moe, {2.0F, 1.0F, 0.0F, -3.0F}, {0, 0, 0, 10});
     EXPECT_EQ(choice.ids, (std::vector<int32_t>{0, 3}));

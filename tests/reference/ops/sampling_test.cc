@@ -164,7 +164,7 @@ TEST(Sampling, EqualScoresOfUnequalLogitsGoToTheLowestId) {
     EXPECT_GT(num_ties, 0);
 }
 
-TEST(Sampling, DrawsOnlyFromWhatIsKept) {
+TEST(Sampling, SamplesOnlyKeptIds) {
     const std::vector<float> logits = draw_values(200, 3);
     const std::vector<int32_t> kept = kept_ids(logits, 5, 1.0F);
     std::vector<int> counts(200);

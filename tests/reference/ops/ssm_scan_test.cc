@@ -173,7 +173,7 @@ TEST(SsmScan, SnapshotsAreTheStatesOfShorterCallsAndTheSourceStays) {
     EXPECT_EQ(bits_of(states[0]), bits_of(shorter));
 }
 
-TEST(SsmScan, NoSourceMeansTheZeroState) {
+TEST(SsmScan, NoSourceIsTheZeroState) {
     const ScanCase c({}, 5);
     std::vector<float> y(c.x.size());
     std::vector<float> state(c.state_size(), 123.0F);

@@ -15,7 +15,7 @@ using namespace records;
 using reference::WorkerPool;
 
 // However long it is: this one has no end.
-TEST(RecordFile, WhatDoesNotBeginAsOneIsNotReadToItsEnd) {
+TEST(RecordFile, AFileWithAnotherStartIsNotReadFurther) {
     const auto read = [] {
         const rlimit little{uint64_t{2} << 30, uint64_t{2} << 30};
         if (setrlimit(RLIMIT_AS, &little) != 0) std::_Exit(99);
@@ -26,7 +26,7 @@ TEST(RecordFile, WhatDoesNotBeginAsOneIsNotReadToItsEnd) {
 }
 
 // On a machine that has no room for so many threads' stacks.
-TEST(WorkerPool, WithoutMoreThreadsItThrowsAndTheFirstOnesEnd) {
+TEST(WorkerPool, ThrowsAndJoinsWhenNoMoreThreadsStart) {
     const auto make_many = [] {
         const rlimit few{uint64_t{1} << 30, uint64_t{1} << 30};
         if (setrlimit(RLIMIT_AS, &few) != 0) std::_Exit(99);

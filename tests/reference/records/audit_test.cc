@@ -127,11 +127,11 @@ void expect_all_found(MakePlanted make, uint64_t seed) {
     }
 }
 
-TEST(RecordAudit, AFlippedBitInTheCpuExecutorIsFoundWhereItIs) { expect_all_found(&RecordScene::cpu, 1); }
+TEST(RecordAudit, AFlippedBitInTheCpuExecutorIsLocated) { expect_all_found(&RecordScene::cpu, 1); }
 
-TEST(RecordAudit, AFlippedBitInTheReferenceIsFoundWhereItIs) { expect_all_found(&RecordScene::uncached, 4); }
+TEST(RecordAudit, AFlippedBitInTheReferenceIsLocated) { expect_all_found(&RecordScene::uncached, 4); }
 
-TEST(RecordAudit, AFlippedBitInTheRecordedRunIsFoundWhereItIs) {
+TEST(RecordAudit, AFlippedBitInTheRecordedRunIsLocated) {
     const RecordScene scene;
     const Record clean = scene.record(DigestLevel::kOps);
     const RunIndex recorded(clean);
@@ -147,7 +147,7 @@ TEST(RecordAudit, AFlippedBitInTheRecordedRunIsFoundWhereItIs) {
 }
 
 // Where the record knows layers only, the reference says which element it is: of those flips that reach a layer's end.
-TEST(RecordAudit, DigestsOfLayersAreEnoughToFindIt) {
+TEST(RecordAudit, DigestsOfLayersSufficeToLocateIt) {
     const RecordScene scene;
     const Record record = scene.record(DigestLevel::kLayers);
     const RunIndex recorded(record);

@@ -73,7 +73,7 @@ private:
     int64_t step_ = 0;
 };
 
-TEST(Causes, HowATurnEndedIsKnownWithWhatItsClientHad) {
+TEST(Causes, ATurnsEndHasItsClientsTokens) {
     Story story;
     story.submit(0, "a").submit(1, "b").submit(2, "c").submit(3, "d").submit(4, "e").submit(5, "f");
     story.computes(0, 7).tokens(0, 2).computes(1, 5);
@@ -119,7 +119,7 @@ TEST(Causes, AForkDuringATurnThatNeverCommitsStaysWhereItWas) {
 }
 
 // In the rerun the turn may be over when the call comes: then it would be granted.
-TEST(Causes, WhatARunningTurnRefusedIsLeftOut) {
+TEST(Causes, CallsThatARunningTurnRefusedAreLeftOut) {
     Story story;
     story.submit(0, "a").tokens(0, 1).commits(0);
     story.submit(1, "a").submit(2, "b");
@@ -130,7 +130,7 @@ TEST(Causes, WhatARunningTurnRefusedIsLeftOut) {
 }
 
 // A revoked turn holds nothing up, and refuses nothing.
-TEST(Causes, BehindARevocationTheConversationGoesOn) {
+TEST(Causes, AConversationContinuesAfterARevocation) {
     Story story;
     story.submit(0, "a").tokens(0, 1).commits(0);
     story.submit(1, "a").named(CallKind::kRevoke, "a").named(CallKind::kRemove, "a").submit(2, "a");
@@ -140,7 +140,7 @@ TEST(Causes, BehindARevocationTheConversationGoesOn) {
 }
 
 // As shrink makes them.
-TEST(Causes, ARecordOfNothingButCallsKeepsThemAll) {
+TEST(Causes, ARecordOfCallsAloneKeepsAllOfThem) {
     Story story;
     story.submit(0, "a").about(CallKind::kAbort, 0).named(CallKind::kRemove, "a").about(CallKind::kEndTurn, 0);
     EXPECT_EQ(story.causes().calls.size(), 4u);

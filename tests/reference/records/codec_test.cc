@@ -52,7 +52,7 @@ T through(const T& value, TokenStore& store) {
     return *read;
 }
 
-TEST(RecordCodec, ValuesComeBack) {
+TEST(RecordCodec, ValuesRoundTrip) {
     TokenStore store(1000);
     Call call;
     call.step = -5;
@@ -75,7 +75,7 @@ TEST(RecordCodec, ValuesComeBack) {
     EXPECT_EQ(through(EngineConfig{}, store).cache.keep_turn_heads, EngineConfig{}.cache.keep_turn_heads);
 }
 
-TEST(RecordCodec, AFieldThatCameLaterHasItsDefaultAndOneThatWentIsSkipped) {
+TEST(RecordCodec, ANewFieldHasItsDefaultAndARemovedOneIsSkipped) {
     TokenStore store(10);
     const auto shape = parse_shape(shape_of<Older>());
     ASSERT_TRUE(shape);
@@ -95,7 +95,7 @@ TEST(RecordCodec, AFieldOfAnotherTypeIsAnError) {
     EXPECT_EQ(read.error().message, "kept: was recorded as 's', this program reads 'i'");
 }
 
-TEST(RecordCodec, WhatIsCutOffOrOutOfRangeIsAnError) {
+TEST(RecordCodec, TruncatedOrOutOfRangeValuesAreErrors) {
     TokenStore store(10);
     Call call;
     const std::array<TokenId, 2> ids = {1, 9};
@@ -116,7 +116,7 @@ TEST(RecordCodec, WhatIsCutOffOrOutOfRangeIsAnError) {
     EXPECT_THAT(decode<Call>(*shape, wrong, store).error().message, HasSubstr("1 bytes are left"));
 }
 
-TEST(RecordCodec, ShapesThatAreNoneAreRefused) {
+TEST(RecordCodec, InvalidShapesAreRefused) {
     for (const char* text : {"", "x", "{", "{a", "{a:", "{a:i", "{a:i,", "{:i}", "ii", "[", "{}", "{a:i}}"}) {
         EXPECT_FALSE(parse_shape(text)) << text;
     }

@@ -22,7 +22,7 @@ Record again(const RecordScene& scene, const Record& record, const Schedule& sch
     return *std::move(made);
 }
 
-TEST(RecordComparison, ARunThatIsMadeAgainIsTheSameEntryByEntry) {
+TEST(RecordComparison, ARepeatedRunIsTheSameEntryByEntry) {
     for (const auto architecture :
          {reference::Architecture::kGraniteHybrid, reference::Architecture::kMamba2, reference::Architecture::kLlama}) {
         const RecordScene scene(architecture);
@@ -35,7 +35,7 @@ TEST(RecordComparison, ARunThatIsMadeAgainIsTheSameEntryByEntry) {
 }
 
 // A rerun that becomes another run says so, and does not pass for one that has come to its end.
-TEST(RecordComparison, ARunThatBecomesAnotherOneEndsWithTheReason) {
+TEST(RecordComparison, ADivergingRerunEndsWithTheReason) {
     const RecordScene scene;
     Record record = scene.record(DigestLevel::kNone);
     for (Entry& entry : record.entries) {
@@ -49,7 +49,7 @@ TEST(RecordComparison, ARunThatBecomesAnotherOneEndsWithTheReason) {
 }
 
 // A record may be anything.
-TEST(RecordComparison, AnAnswerThatIsNoTokenIsNotGuessed) {
+TEST(RecordComparison, AnAnswerOutsideTheVocabularyIsNotDrafted) {
     const RecordScene scene;
     Record record = scene.record(DigestLevel::kNone);
     for (Entry& entry : record.entries) {
@@ -97,7 +97,7 @@ TEST(RecordComparison, EverySchedulesDigestsAddUpToTheSame) {
     }
 }
 
-TEST(RecordComparison, WindowsAreAcceptedWhereTheDraftsAreWhatWasAnswered) {
+TEST(RecordComparison, WindowsAcceptDraftsThatEqualTheAnswer) {
     const RecordScene scene;
     const Record record = scene.record(DigestLevel::kHeads);
     const Record made = again(scene, record, {.windows = 3}, scene.cpu());
@@ -116,7 +116,7 @@ bool change_first(Record& record, const Change& change) {
     return false;
 }
 
-TEST(RecordComparison, WhatDiffersFirstIsNamed) {
+TEST(RecordComparison, TheFirstDifferenceIsNamed) {
     const RecordScene scene;
     const Record record = scene.record(DigestLevel::kLayers);
     const auto compared_with = [&](const Record& other, CompareOptions options = {}) {

@@ -55,7 +55,7 @@ TEST(RecordFile, IsReadBackAsItWasWritten) {
     }
 }
 
-TEST(RecordFile, IsReadAsFarAsItGoes) {
+TEST(RecordFile, ATruncatedFileIsReadToItsLastFrame) {
     RecordScene scene;
     scene.more_tokens = 60;
     const Record record = scene.record(DigestLevel::kHeads);
@@ -80,7 +80,7 @@ TEST(RecordFile, IsReadAsFarAsItGoes) {
     EXPECT_EQ(endless->cut_off, "x.rec has no end: the run was not over");
 }
 
-TEST(RecordFile, EveryBitThatFlipsIsNoticed) {
+TEST(RecordFile, EveryFlippedBitIsDetected) {
     const RecordScene scene;
     const std::vector<std::byte> bytes = written(scene.record(DigestLevel::kHeads));
     for (size_t i = 0; i < bytes.size(); i += 13) {
@@ -91,7 +91,7 @@ TEST(RecordFile, EveryBitThatFlipsIsNoticed) {
     }
 }
 
-TEST(RecordFile, WhatIsNoRecordIsRefused) {
+TEST(RecordFile, AnotherFormatIsRefused) {
     const auto error_of = [](std::string_view text) {
         return read_record_bytes("x.rec", std::as_bytes(std::span(text))).error().message;
     };
@@ -133,7 +133,7 @@ TEST(RecordFile, WhileItIsWrittenItIsThePartialFile) {
     EXPECT_TRUE(read_record(path + ".partial.1"));
 }
 
-TEST(RecordFile, TheFirstWriteThatFailsIsSaidAndEndsTheRecord) {
+TEST(RecordFile, TheFirstFailedWriteIsReportedAndEndsTheRecord) {
     RecordScene scene;
     scene.more_tokens = 200;
     const Record record = scene.record(DigestLevel::kOps);
@@ -172,7 +172,7 @@ TEST(RecordFile, TheFirstWriteThatFailsIsSaidAndEndsTheRecord) {
     EXPECT_LT(left->entries.size(), record.entries.size());
 }
 
-TEST(RecordFile, HeadsOfOtherVersionsSayWhatIsWrong) {
+TEST(RecordFile, ErrorsOfOtherVersionsNameTheProblem) {
     RunDescription run;
     run.vocab_size = 9;
     run.engine.cache.pools.num_blocks = 4;
@@ -196,7 +196,7 @@ TEST(RecordFile, HeadsOfOtherVersionsSayWhatIsWrong) {
 }
 
 // Runs that were recorded before there was another order than that of arrival.
-TEST(RecordFile, AHeadWithoutAnOrderOfAdmissionIsOfTheOrderOfArrival) {
+TEST(RecordFile, TheDefaultAdmissionOrderIsArrival) {
     RunDescription run;
     run.vocab_size = 9;
     run.engine.cache.pools.num_blocks = 4;

@@ -76,7 +76,7 @@ private:
 };
 
 // What is tried: sessions, rows, messages, tokens, company, the cache; every try is told, and is one run.
-TEST(RecordShrink, EveryTryIsToldInTheOrderThatIsPromised) {
+TEST(RecordShrink, TriesAreReportedInTheDocumentedOrder) {
     const RecordScene scene;
     Record record = scene.record(DigestLevel::kLayers);
     for (Entry& entry : record.entries) {  // messages of one token each, so that there are some to take away

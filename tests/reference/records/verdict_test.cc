@@ -23,7 +23,7 @@ TEST(Verdict, NothingComparedIsNeverTheSame) {
     EXPECT_EQ(verdict_of(true, share), Verdict::kDifferent);
 }
 
-TEST(Verdict, OnlyWhatIsPromisedMayNotBeLeftOut) {
+TEST(Verdict, OmittingAPromisedValueRulesOutSame) {
     ComparedShare share;
     share.compare("requests", 5);
     EXPECT_EQ(verdict_of(false, share), Verdict::kSame);
@@ -38,7 +38,7 @@ TEST(Verdict, OnlyWhatIsPromisedMayNotBeLeftOut) {
     EXPECT_EQ(verdict_of(true, share), Verdict::kDifferent);
 }
 
-TEST(Verdict, TheTotalIsWhatWasComparedAndWhatWasLeftOut) {
+TEST(Verdict, TheTotalIsComparedPlusLeftOut) {
     ComparedShare share;
     share.compare("requests", 5);
     share.compare("positions", 1085);
@@ -53,7 +53,7 @@ TEST(Verdict, TheTotalIsWhatWasComparedAndWhatWasLeftOut) {
     EXPECT_EQ(both.left_out().size(), 1u);
 }
 
-TEST(Verdict, OfSeveralTheWorstHolds) {
+TEST(Verdict, TheWorstOfSeveralVerdictsHolds) {
     EXPECT_EQ(std::max(Verdict::kSame, Verdict::kNotAllCompared), Verdict::kNotAllCompared);
     EXPECT_EQ(std::max(Verdict::kDifferent, Verdict::kNotAllCompared), Verdict::kDifferent);
 }
@@ -111,7 +111,7 @@ TEST(RecordShare, ARunThatWasCutOffIsNotAllCompared) {
     }
 }
 
-TEST(RecordShare, ARunMadeAgainThatFailedIsNotAllCompared) {
+TEST(RecordShare, AFailedRerunIsNotAllCompared) {
     const RecordScene scene;
     const Record record = scene.record(DigestLevel::kLayers);
     for (size_t count = 0; count <= record.entries.size(); ++count) {
@@ -126,7 +126,7 @@ TEST(RecordShare, ARunMadeAgainThatFailedIsNotAllCompared) {
 }
 
 // Without its last told tokens or its commit, though it says that it went to its end.
-TEST(RecordShare, ATurnThatDoesNotEndAsItDidIsNotAllCompared) {
+TEST(RecordShare, ATurnWithAnotherEndIsNotAllCompared) {
     const RecordScene scene;
     const Record record = scene.record(DigestLevel::kHeads);
     for (const EventKind kind : {EventKind::kCommit, EventKind::kPublish}) {
@@ -162,7 +162,7 @@ TEST(RecordShare, ATurnThatDoesNotEndAsItDidIsNotAllCompared) {
     EXPECT_EQ(verdict(scene, shorter, record, kPeers), Verdict::kNotAllCompared);
 }
 
-TEST(RecordShare, RecordsOfDifferentDigestsAreComparedByWhatBothHold) {
+TEST(RecordShare, RecordsOfDifferentDigestLevelsAreComparedByTheCommonDigests) {
     const RecordScene scene;
     const Record tokens = scene.record(DigestLevel::kNone);
     const Record digests = scene.record(DigestLevel::kOps);

@@ -116,7 +116,7 @@ TEST(HttpBehaviour, OfSeveralChoicesAllAreAborted) {
     scene.wait_until_idle();
 }
 
-TEST(HttpBehaviour, WhoDoesNotReadIsGivenUp) {
+TEST(HttpBehaviour, AClientThatDoesNotReadIsDisconnected) {
     HttpSceneConfig config;
     config.http.max_unread_tokens = 32;
     config.http.send_buffer_bytes = 4096;
@@ -128,7 +128,7 @@ TEST(HttpBehaviour, WhoDoesNotReadIsGivenUp) {
     EXPECT_EQ(scene.chat(hello({{"stream", true}, {"max_tokens", 20}})).events().back(), "[DONE]");
 }
 
-TEST(HttpBehaviour, AThousandStalledReadersHoldNobodyUp) {
+TEST(HttpBehaviour, AThousandStalledReadersDelayNoOtherClient) {
     rlimit files{};
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
     if (files.rlim_max < 2200) GTEST_SKIP() << "a process may have " << files.rlim_max << " files only";
@@ -150,7 +150,7 @@ TEST(HttpBehaviour, AThousandStalledReadersHoldNobodyUp) {
     scene.wait_until_idle();
 }
 
-TEST(HttpBehaviour, HalfRequestsHoldNobodyUpAndAreClosedInTime) {
+TEST(HttpBehaviour, IncompleteRequestsDelayNoOtherClientAndTimeOut) {
     HttpSceneConfig config;
     config.http.request_seconds = 1;
     config.http.idle_seconds = 1;
@@ -403,7 +403,7 @@ std::vector<std::string> three_turns(HttpScene& scene, bool use_cache) {
     return answers;
 }
 
-TEST(HttpBehaviour, AnswersAreTheSameAmongOthersAndWithoutTheCache) {
+TEST(HttpBehaviour, BatchCompositionAndTheCacheDoNotChangeAnswers) {
     HttpScene alone;
     const std::vector<std::string> right = three_turns(alone, true);
     EXPECT_EQ(three_turns(alone, false), right);

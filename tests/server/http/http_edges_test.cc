@@ -51,7 +51,7 @@ TEST(HttpEdges, ATargetMayHaveItsHostAndANameItsPercents) {
     EXPECT_EQ(scene.ask(get("/v1/models/tiny%2")).status, 404);
 }
 
-TEST(HttpEdges, WhoAsksWhetherToGoOnIsToldInAnyCase) {
+TEST(HttpEdges, ExpectContinueIsAnsweredInAnyCase) {
     const HttpScene scene;
     const std::string body = hello().dump();
     for (const char* expect : {"100-continue", "100-Continue"}) {
@@ -67,7 +67,7 @@ TEST(HttpEdges, WhoAsksWhetherToGoOnIsToldInAnyCase) {
 }
 
 // Who is refused is not asked for the body.
-TEST(HttpEdges, WhoAsksWhetherToGoOnMayBeRefused) {
+TEST(HttpEdges, ExpectContinueMayBeRefused) {
     const HttpScene scene;
     const HttpClient client(scene.port());
     client.send("POST /nothing HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n\r\n");
@@ -161,7 +161,7 @@ TEST(HttpEdges, MoreChoicesThanRequestsAreRefusedForGood) {
 }
 
 // Between an abort and the end of the step that runs meanwhile.
-TEST(HttpEdges, NobodyWaitsLessThanNobody) {
+TEST(HttpEdges, TheWaitingGaugeIsNeverNegative) {
     HttpScene scene;
     scene.gate().let_through(1);
     std::vector<std::unique_ptr<HttpClient>> clients;

@@ -160,7 +160,7 @@ TEST(HttpErrors, NoValueOfAnyFieldIs500) {
     for (const char* field : {"tokens", "model", "no_field"}) try_field("/detokenize", {{"tokens", {5}}}, field);
 }
 
-TEST(HttpErrors, AnotherMethodIsToldAllThatThePathTakes) {
+TEST(HttpErrors, AnotherMethodGetsThePathsMethods) {
     const HttpScene scene;
     const HttpAnswer put = scene.ask("PUT /v1/conversations/c HTTP/1.1\r\nConnection: close\r\n\r\n");
     expect_error(put, 405, "invalid_request_error", "method_not_allowed");
@@ -233,7 +233,7 @@ TEST(HttpErrors, ARefusedStreamHasItsStatus) {
 }
 
 // Of a request that nobody has named no name is told.
-TEST(HttpErrors, WhatTheEmptyCacheCannotHoldIsToldByItsField) {
+TEST(HttpErrors, ARequestBeyondTheEmptyCacheNamesItsField) {
     HttpSceneConfig config;
     config.executor.pools.num_blocks = 10;
     const HttpScene scene(std::move(config));

@@ -266,7 +266,7 @@ TEST(HttpFields, ItIsReadyWhenTheModelIsLoaded) {
     EXPECT_EQ(scene.chat(hello()).status, 200);
 }
 
-TEST(HttpFields, WhoHasNoKeyIsNotAnswered) {
+TEST(HttpFields, ARequestWithoutAKeyIsRefused) {
     HttpSceneConfig config;
     config.api_keys = "# who\nalice alice-key-1\nbob bobs-key-22\nalice alice-key-3\n";
     HttpScene scene(config);

@@ -58,7 +58,7 @@ TEST(HttpLimits, WhatIsWrongWithoutTheBodyIsSaidBeforeIt) {
 }
 
 // What a client without a key has sent is not kept, and it hears why all the same.
-TEST(HttpLimits, WhoSendsAllBeforeItReadsHearsWhy) {
+TEST(HttpLimits, AClientThatReadsLateGetsTheError) {
     HttpSceneConfig config;
     config.has_template = false;
     config.api_keys = "alice alice-key-1\n";

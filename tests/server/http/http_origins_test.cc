@@ -141,7 +141,7 @@ TEST(HttpOrigins, AKeyMayStandInXApiKey) {
                 AllOf(HasSubstr("Authorization: Bearer KEY"), HasSubstr("x-api-key: KEY")));
 }
 
-TEST(HttpOrigins, AnUnknownPathIsToldTheKnownOnes) {
+TEST(HttpOrigins, AnUnknownPathGetsTheKnownOnes) {
     const HttpScene scene;
     for (const char* path : {"/v1/chat", "/v1/embeddings", "/v1/chat/completions/"}) {
         const HttpAnswer answer = scene.ask(post(path, "{}"));

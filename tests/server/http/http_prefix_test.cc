@@ -72,7 +72,7 @@ TEST(HttpPrefix, SaltsStayApart) {
 }
 
 // What nobody has named goes with its states; the rest of it is bounded.
-TEST(HttpPrefix, WhatNobodyHasNamedIsKeptForAsLongAsItsStates) {
+TEST(HttpPrefix, AnonymousConversationsAreKeptWithTheirStates) {
     HttpSceneConfig config;
     config.has_template = false;
     config.executor.pools = {.num_blocks = 512, .num_state_rows = 12};
@@ -87,7 +87,7 @@ TEST(HttpPrefix, WhatNobodyHasNamedIsKeptForAsLongAsItsStates) {
     EXPECT_THAT(scene.ask(get("/metrics")).body, HasSubstr("verbatim:conversations{model_name=\"tiny-python\"} 0\n"));
 }
 
-TEST(HttpPrefix, WhatNobodyHasNamedIsBoundedInTurnsAndTokens) {
+TEST(HttpPrefix, AnonymousConversationsAreBoundedInTurnsAndTokens) {
     for (const bool by_tokens : {false, true}) {
         HttpSceneConfig config;
         config.has_template = false;
@@ -103,7 +103,7 @@ TEST(HttpPrefix, WhatNobodyHasNamedIsBoundedInTurnsAndTokens) {
     }
 }
 
-TEST(HttpPrefix, ByConversationsAloneNothingIsKeptOfWhatNobodyHasNamed) {
+TEST(HttpPrefix, LookupByConversationKeepsNoAnonymousConversations) {
     HttpSceneConfig config;
     config.lookup = LookupMode::kConversation;
     HttpScene scene(std::move(config));

@@ -101,7 +101,7 @@ TEST(HttpServer, AConversationsSecondTurnIsReadFromTheCache) {
     EXPECT_EQ(salted["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 }
 
-TEST(HttpServer, BadRequestsAreToldWhatIsWrong) {
+TEST(HttpServer, BadRequestsGetTheReason) {
     const HttpScene scene;
     const auto refusal = [&](const json& body, int status, const char* param) {
         const HttpAnswer answer = scene.chat(body);
@@ -175,7 +175,7 @@ TEST(HttpServer, WhatIsTooLargeIsRefused) {
     EXPECT_EQ(scene.ask("GET /health HTTP/1.1\r\nX: " + std::string(5000, 'x') + "\r\n\r\n").status, 431);
 }
 
-TEST(HttpServer, WithoutRoomAClientIsToldToComeBack) {
+TEST(HttpServer, AFullServerAsksClientsToRetry) {
     HttpSceneConfig config;
     config.host.max_requests = 1;
     config.host.max_queue_requests = 0;

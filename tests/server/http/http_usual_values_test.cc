@@ -152,7 +152,7 @@ TEST(HttpUsualValues, OtherValuesAreRefused) {
     EXPECT_EQ(scene.chat(hello({{"top_logprobs", 1}})).status, 422);
 }
 
-TEST(HttpUsualValues, ANumberOutOfRangeIsToldTheRange) {
+TEST(HttpUsualValues, ANumberOutOfRangeGetsTheRange) {
     const HttpScene scene;
     struct Case {
         const char* field;

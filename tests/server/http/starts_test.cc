@@ -13,7 +13,7 @@ namespace {
 using server::Starts;
 namespace asio = boost::asio;
 
-TEST(Starts, BetweenTwoLooksAtTheSocketsFewBeginAndInTheirOrder) {
+TEST(Starts, FewRequestsStartPerPollAndInOrder) {
     constexpr size_t kRequests = 1000;
     asio::io_context loop(1);
     Starts starts(loop);
@@ -37,7 +37,7 @@ TEST(Starts, BetweenTwoLooksAtTheSocketsFewBeginAndInTheirOrder) {
     EXPECT_LE(most, 2 * Starts::kMaxStarted) << "those of one look, and what was on its way from the one before";
 }
 
-TEST(Starts, WhoIsAloneDoesNotWait) {
+TEST(Starts, ASingleRequestDoesNotWait) {
     asio::io_context loop(1);
     Starts starts(loop);
     for (int i = 0; i < 20; ++i) {

@@ -85,7 +85,7 @@ TEST(Updates, ComeInOrderAndWhole) {
 }
 
 // A look at the sockets is a handler of the loop among others; between two of them little is done, whatever waits.
-TEST(Updates, BetweenTwoLooksAtTheSocketsLittleIsDone) {
+TEST(Updates, AWakeUpDoesBoundedWork) {
     constexpr size_t kRequests = 1000;
     constexpr TokenId kTokens = 100;
     UpdatesScene scene(kRequests);
@@ -112,7 +112,7 @@ TEST(Updates, BetweenTwoLooksAtTheSocketsLittleIsDone) {
 }
 
 // However much comes before the loop turns, it is woken once.
-TEST(Updates, WhatComesTogetherIsOneWakeUp) {
+TEST(Updates, UpdatesThatArriveTogetherAreOneWakeUp) {
     UpdatesScene scene(1);
     scene.loop().poll();
     for (TokenId token = 0; token < 20; ++token) scene.tell(0, token);
@@ -122,7 +122,7 @@ TEST(Updates, WhatComesTogetherIsOneWakeUp) {
     EXPECT_EQ(scene.most_at_once(), 20u);
 }
 
-TEST(Updates, WhoDoesNotTakeWhatWasSentIsGivenUp) {
+TEST(Updates, AClientThatTakesNothingIsDisconnected) {
     UpdatesScene scene(2);
     scene.loop().poll();
     scene.request(0).set_writing(true);

@@ -50,7 +50,7 @@ protected:
 };
 
 // In pieces of eight bytes, or not: as a look at every token's bytes says.
-TEST_F(KnownText, WhatIsSpelledIsWhatTheBytesSay) {
+TEST_F(KnownText, MatchedIdsHaveTheTextsBytes) {
     std::vector<TokenId> ids;
     std::string text;
     for (TokenId id = 0; id < tokenizer_.num_ids(); id += 1 + id / 40) {

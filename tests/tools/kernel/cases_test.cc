@@ -114,7 +114,7 @@ TEST(KernelCases, EveryChoiceMeetsEveryClass) {
     }
 }
 
-TEST(KernelCases, SomeCompanyIsNan) {
+TEST(KernelCases, SomeNeighboursAreNan) {
     for (const Operation& operation : operations()) {
         std::map<ValueClass, int> counts;
         for (const KernelCase& one : invariance_cases(operation, kernel_for(operation, "cpu"), Effort::kShort, 1)) {
@@ -127,7 +127,7 @@ TEST(KernelCases, SomeCompanyIsNan) {
 }
 
 // The same positions, wherever their pages lie: the definition gives the same bits.
-TEST(KernelCases, PagesLieOtherwiseAndHoldTheSame) {
+TEST(KernelCases, MovedPagesHaveTheSameContents) {
     const Operation& attention = *find_operation("attention");
     const KernelCase one{.sizes = {3, 9, 65, 2, 2, 15, 20}, .seed = 3};
     const Arguments call = make_arguments(attention, one);

@@ -11,7 +11,7 @@
 namespace verbatim::tools {
 namespace {
 
-TEST(MedianIsKnown, NotOfAFewCallsHoweverAlikeTheyAre) {
+TEST(MedianIsKnown, NotWithAFewCallsEvenIfEqual) {
     EXPECT_FALSE(median_is_known(std::vector<double>(31, 1.0)));
     EXPECT_TRUE(median_is_known(std::vector<double>(32, 1.0)));
 }
@@ -29,7 +29,7 @@ TEST(MedianIsKnown, WhereTheMiddleIsNarrow) {
 }
 
 // Told one by one as a timing is: when it is said to be known, it is, in 19 of 20 cases.
-TEST(MedianIsKnown, IsTrueOfTheMedianThatItIsSaidOf) {
+TEST(MedianIsKnown, TheClaimHoldsForTheMedian) {
     Prng prng(3);
     int known = 0, near = 0;
     for (int run = 0; run < 300; ++run) {

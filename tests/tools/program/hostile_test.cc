@@ -34,7 +34,7 @@ std::string small_checkpoint(const tests::ScratchFolder& files, int64_t position
     return folder;
 }
 
-TEST(HostileShell, AFullDiskUnderStdoutIsSaid) {
+TEST(HostileShell, AFullDiskUnderStdoutIsReported) {
     const auto run = [] {
         if (std::freopen("/dev/full", "w", stdout) == nullptr) std::_Exit(99);
         std::setvbuf(stdout, nullptr, _IONBF, 0);  // as a result that is larger than the buffer
@@ -43,7 +43,7 @@ TEST(HostileShell, AFullDiskUnderStdoutIsSaid) {
     EXPECT_EXIT(run(), ExitedWithCode(kExitMachine), "verbatim: error: .*No space left on device");
 }
 
-TEST(HostileShell, WithNobodyBehindStderrTheExitCodeTells) {
+TEST(HostileShell, AClosedStderrKeepsTheExitCode) {
     const auto run = [](const char* to) {
         if (std::freopen(to, "w", stderr) == nullptr) std::_Exit(99);
         std::_Exit(exit_code_of({"no-such-verb"}));
@@ -51,7 +51,7 @@ TEST(HostileShell, WithNobodyBehindStderrTheExitCodeTells) {
     EXPECT_EXIT(run("/dev/full"), ExitedWithCode(kExitBadUsage), "");
 }
 
-TEST(HostileShell, NamesThatAreNoTextAreShownInJson) {
+TEST(HostileShell, NamesThatAreNotTextAreShownInJson) {
     const tests::ScratchFolder files;
     const std::string trace = files.write("a\xff.csv", file_bytes(scenario_file()));
     for (const std::vector<std::string>& verb : {std::vector<std::string>{"trace", "stats", trace},
@@ -76,7 +76,7 @@ TEST(HostileShell, MoreMemoryThanThereIsIsExitFour) {
     }
 }
 
-TEST(HostileShell, ValuesThatNobodyCanTakeAreBadUsage) {
+TEST(HostileShell, ValuesOutOfRangeAreBadUsage) {
     const std::string golden = repository_path("tests/data/records/version_1.rec");
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"replay", "--trace", scenario_file(), "--cache-bytes", "18446744073709551615"},
@@ -92,7 +92,7 @@ TEST(HostileShell, ValuesThatNobodyCanTakeAreBadUsage) {
 }
 
 // Before the work, which may take hours: stdout is still empty.
-TEST(HostileShell, AFileThatCannotBeWrittenIsSaidAtOnce) {
+TEST(HostileShell, AnUnwritableFileIsReportedAtOnce) {
     const std::string golden = repository_path("tests/data/records/version_1.rec");
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"verify", golden, "--junit", "/nowhere/a"},
@@ -107,7 +107,7 @@ TEST(HostileShell, AFileThatCannotBeWrittenIsSaidAtOnce) {
     }
 }
 
-TEST(HostileShell, AModelOfFewPositionsIsSaidToBe) {
+TEST(HostileShell, AModelOfFewPositionsIsReported) {
     const tests::ScratchFolder files;
     const std::string model = small_checkpoint(files, 16);
     const Outcome calibrated = run_verbatim({"calibrate", "--model", model});

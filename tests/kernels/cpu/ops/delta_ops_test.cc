@@ -141,7 +141,7 @@ TEST(Delta, EveryInstructionSetHasTheBitsOfTheDefinition) {
 }
 
 // Wherever it stands, however many tokens pass: it never comes back to a number.
-TEST(Delta, ANanOrAnInfinityInTheStateIsSeen) {
+TEST(Delta, ANanOrAnInfinityInTheStateIsDetected) {
     for (const Isa isa : supported_isas()) {
         for (const int64_t num_tokens : {1, 2, 3, 9}) {
             for (const float fault : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
@@ -174,7 +174,7 @@ TEST(Delta, ChunksLeaveTheBitsOfTheWhole) {
 }
 
 // In any column, born of a value, a key or a gate, with the last token or before.
-TEST(Delta, WhatATokenMakesOfTheStateIsSeen) {
+TEST(Delta, TheStateOfEveryTokenIsChecked) {
     constexpr DeltaShape kShape{20, 112, 3};
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     for (const Isa isa : supported_isas()) {

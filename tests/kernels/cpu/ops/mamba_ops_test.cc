@@ -109,7 +109,7 @@ void expect_scan(Isa isa, Values kind, const ScanShape& shape) {
 }
 
 // Wherever it stands, however many tokens pass.
-TEST(Scan, ANanOrAnInfinityInTheStateIsSeen) {
+TEST(Scan, ANanOrAnInfinityInTheStateIsDetected) {
     for (const Isa isa : supported_isas()) {
         for (const int64_t num_tokens : {1, 2, 3, 9}) {
             for (const float fault : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),

@@ -115,7 +115,7 @@ void expect_definition(Isa isa, Profile profile, Values kind, const PanelShape& 
     }
 }
 
-TEST(Bands, CoverAllRowsAndDoNotCrossFromBlockToBlock) {
+TEST(Bands, CoverAllRowsWithinBlocks) {
     for (const BandShape& shape : {kWideBands, kNarrowBands, kPairBands}) {
         for (int64_t num_rows = 1; num_rows <= 3 * kMatmulRows; ++num_rows) {
             int64_t first = 0;
@@ -182,7 +182,7 @@ TEST(Panel, PackingKeepsEveryElementAndPadsWithZeros) {
     }
 }
 
-TEST(Panel, TheRaceIsWonByALoopOfTheTablesThatTookPart) {
+TEST(Panel, TheRaceIsWonByOneOfItsLoops) {
     for (const Isa isa : supported_isas()) {
         const MatmulChoice choice = matmul_choice(isa);
         for (const int64_t num_rows : {1, 2, 6, 7, 100}) {

@@ -67,7 +67,7 @@ TEST_F(RowOpsTest, RoundingHasTheBitsOfTheDefinition) {
     });
 }
 
-TEST_F(RowOpsTest, ABandHoldsTheRoundedRowsSideBySide) {
+TEST_F(RowOpsTest, ABandInterleavesTheRoundedRows) {
     std::vector<std::pair<int64_t, int64_t>> bands;  // width, rows
     for (const int64_t num_rows : {1, 8, 9, 13, 20, 21, 24})
         bands.emplace_back(kWideBands.width(0, num_rows), num_rows);
@@ -210,7 +210,7 @@ TEST_F(RowOpsTest, TimeStepsHaveTheBitsOfTheDefinition) {
     });
 }
 
-TEST_F(RowOpsTest, NanAndInfinityAreSeenWhereverTheyStand) {
+TEST_F(RowOpsTest, NanAndInfinityAreDetectedAtEveryPlace) {
     for_all([&] {
         EXPECT_TRUE(ops->is_finite(x.data(), count)) << where;
         for (const float fault : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),

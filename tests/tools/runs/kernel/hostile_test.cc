@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // Words and names that are no UTF-8 stand in every format, with U+FFFD for what cannot be shown.
-TEST(HostileKernel, SaysBytesThatAreNoText) {
+TEST(HostileKernel, PrintsBytesThatAreNotText) {
     const tests::ScratchFolder scratch;
     std::string source = rms_norm_that("std::fprintf(stderr, \"bad \\xff\\xfe words\\n\"); std::abort();");
     const std::string field = ".name = \"naive\"";

@@ -157,7 +157,7 @@ struct Kind {
 class CapturedCalls : public testing::TestWithParam<Kind> {};
 
 // The definition, given what was captured, writes what the executor wrote in that step: arguments are the run's.
-TEST_P(CapturedCalls, HaveTheArgumentsThatWereComputedWith) {
+TEST_P(CapturedCalls, HaveTheComputedArguments) {
     const auto& [name, model] = GetParam();
     const CapturedRun run = captured_run(name, model);
     const Operation& operation = *find_operation(name);
@@ -247,7 +247,7 @@ TEST(CallSample, AWorkloadHasNoMoreValuesThanAFileMayHave) {
 
 // --- from replay to kernel check
 
-TEST(ReplayCapture, WhatIsCapturedIsTriedBesideWhatIsMade) {
+TEST(ReplayCapture, CapturedCallsAreTriedInAdditionToGeneratedOnes) {
     const tests::ScratchFolder scratch;
     for (const std::string draft : {"none", "ngram"}) {
         const std::string file = scratch.path(draft + ".json");

@@ -134,7 +134,7 @@ TEST(ExecutorRecovery, AfterADeviceErrorEveryAnswerIsThatOfAnUndisturbedRun) {
     EXPECT_EQ(run.committed(), undisturbed.committed());
 }
 
-TEST(ExecutorRecovery, ReplayGoesOnWithAFreshExecutorWhenItIsToldTo) {
+TEST(ExecutorRecovery, ReplayContinuesWithAFreshExecutorOnRequest) {
     const std::vector<std::string> arguments = {
         "replay",    "--trace",           repository_path("traces/scenario.csv"), "--model", "tiny-llama",
         "--details", "--fail-executor-at"};

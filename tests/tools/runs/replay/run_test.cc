@@ -181,7 +181,7 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
 }
 
 // The fast profile promises no bits: the other side is exact, and the first difference is told like any other.
-TEST(ReplayCommand, FastBesideExactTellsTheFirstDifference) {
+TEST(ReplayCommand, FastAgainstExactReportsTheFirstDifference) {
     const tests::ScratchFolder files;
     const std::string trace = files.write("two.csv", kTwoConversations);
     const Outcome alone = run_replay({"--profile", "fast", "--beside", "none", "--trace", trace, "--format", "json"});
@@ -299,7 +299,7 @@ TEST(ReplayReport, TheSummaryHasALineForEveryRunAndOneDigestOfAll) {
     EXPECT_NE(replay_summary({first, second}), replay_summary({second, first}));
 }
 
-TEST(ReplayReport, AnExecutorThatFailedUntoldIsAProblem) {
+TEST(ReplayReport, AnExecutorFailureThatWasNotInjectedIsAProblem) {
     ReplayRun run;
     run.replaced_executors = 1;
     EXPECT_THAT(run.problems(), IsEmpty());

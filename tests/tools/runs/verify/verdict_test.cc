@@ -31,7 +31,7 @@ std::string recorded(const tests::ScratchFolder& files, const std::string& name,
 
 json share_of(const json& result, const char* unit) { return result["compared_share"][unit]; }
 
-TEST(RecordVerdict, FiveRequestsBesideSeventyAreNotAllComparedEitherWay) {
+TEST(RecordVerdict, FiveRequestsAgainstSeventyAreNotAllComparedEitherWay) {
     const tests::ScratchFolder files;
     const std::string all = recorded(files, "all.rec");
     const std::string five = recorded(files, "five.rec", {"--limit", "5"});

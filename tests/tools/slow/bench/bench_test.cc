@@ -179,7 +179,7 @@ TEST(BenchCommand, ThePresetsFirstLayersAreAModelOfItsShape) {
     EXPECT_THAT(engine.err, HasSubstr("--row-lag"));
 }
 
-TEST(BenchCommand, WhatCannotBeIsToldAtOnce) {
+TEST(BenchCommand, ImpossibleOptionsAreReportedAtOnce) {
     const Outcome no_room = tiny_bench({"--contexts", "16000000", "--batches", "4096"}, "llama-3.2-1b");
     EXPECT_EQ(no_room.exit_code, kExitBadInput);
     EXPECT_THAT(no_room.err, HasSubstr("are free: ask for smaller --contexts"));

@@ -128,7 +128,7 @@ TEST(PlantedKernels, OddRowsBreakBatchAndPosition) {
 TEST(PlantedKernels, TheOrderOfTasksBreaksThreadsAlone) {
     expect_broken({"matmul_sum_of_tasks.cc", "matmul", {"threads"}});
 }
-TEST(PlantedKernels, ANanNextDoorBreaksBatchAndPosition) {
+TEST(PlantedKernels, ANanInANeighbourBreaksBatchAndPosition) {
     expect_variation({"matmul_masks_by_zero.cc", "matmul", {"batch", "position"}});
 }
 TEST(PlantedKernels, TheSizeOfPagesCountsAmongThreads) {
@@ -143,20 +143,22 @@ TEST(PlantedKernels, TheSizeOfBlocksCountsAmongThreads) {
 TEST(PlantedKernels, TheSizeOfTheGpuCountsAmongThreads) {
     expect_broken({"rms_norm_split_by_grid.cu", "rms_norm", {"threads"}});
 }
-TEST(PlantedKernels, ADeterministicScanThatKnowsItsChunk) { expect_broken({"scan_chunk_start.cc", "scan", {"chunk"}}); }
-TEST(PlantedKernels, ADeterministicDeltaNetThatKnowsItsChunk) {
+TEST(PlantedKernels, ADeterministicScanThatDependsOnItsChunk) {
+    expect_broken({"scan_chunk_start.cc", "scan", {"chunk"}});
+}
+TEST(PlantedKernels, ADeterministicDeltaNetThatDependsOnItsChunk) {
     expect_broken({"delta_chunk_start.cc", "delta_update", {"chunk"}});
 }
 
 // What a kernel refuses is passed over, and does not end what is asked.
-TEST(PlantedKernels, AKernelThatTakesNoRowAloneKnowsItsCompany) {
+TEST(PlantedKernels, AKernelThatRefusesSingleRowsDependsOnItsBatch) {
     expect_broken({"matmul_split_k_of_two_rows.cc", "matmul", {"batch"}});
 }
-TEST(PlantedKernels, AScanOfEvenRowsThatKnowsItsChunk) {
+TEST(PlantedKernels, AScanOfEvenRowsThatDependsOnItsChunk) {
     expect_broken({"scan_chunks_of_even_rows.cc", "scan", {"chunk"}});
 }
 // It begins every sequence from zeros, and so continues no chunk.
-TEST(PlantedKernels, APropertyThatNothingShowsIsNotTriedAndDoesNotPass) {
+TEST(PlantedKernels, APropertyWithoutEvidenceIsNotTriedAndDoesNotPass) {
     const tests::ScratchFolder scratch;
     std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/scan.cc");
     const std::string field = ".supports = nullptr";
@@ -175,18 +177,18 @@ TEST(PlantedKernels, APropertyThatNothingShowsIsNotTriedAndDoesNotPass) {
     EXPECT_THAT(table.out, testing::ContainsRegex("chunk-invariant +not tried .it refuses"));
 }
 
-TEST(PlantedKernels, AnExpertThatKnowsWhoElseChoseIt) {
+TEST(PlantedKernels, AnExpertThatDependsOnItsOtherRows) {
     expect_broken({"experts_split_by_company.cc", "experts", {"batch"}});
 }
 
-TEST(PlantedKernels, ARaceIsToldWithFileAndLine) {
+TEST(PlantedKernels, ARaceIsReportedWithFileAndLine) {
     const Json report =
         kernel_json({"race", "rms_norm", "--file", planted_file("rms_norm_barrier_too_few.cu")}, kExitDifference);
     EXPECT_EQ(report["verdict"], "race");
     EXPECT_THAT(report["notes"][0].get<std::string>(), testing::MatchesRegex("rms_norm_barrier_too_few.cu:[0-9]+: .*"));
 }
 
-TEST(PlantedKernels, AUselessBarrierIsNamedAndTheOthersAreMissed) {
+TEST(PlantedKernels, AUselessBarrierIsNamedAndEachOtherOneIsNeeded) {
     const Json report = kernel_json(
         {"race", "rms_norm", "--mutate", "--file", planted_file("rms_norm_useless_barrier.cu")}, kExitDifference);
     EXPECT_EQ(report["verdict"], "useless barrier");
@@ -245,13 +247,13 @@ TEST(PlantedKernels, BarriersThatNoCaseReachesAreNamed) {
                 testing::MatchesRegex("mine.cu:34 sync_warp.*no case reaches it: it is useless.*"));
 }
 
-TEST(PlantedKernels, ThatThereAreNoBarriersIsSaidWhereThereAreNone) {
+TEST(PlantedKernels, AKernelWithoutBarriersIsReported) {
     const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cu";
     EXPECT_EQ(notes_of_mutants(file, kExitOk, "rope"), std::vector<std::string>{"it has no barriers and no waits"});
 }
 
 // Places are told where there is no source to be given, too.
-TEST(PlantedKernels, BarriersOfALibraryAndOfOurKernelsAreLeftOut) {
+TEST(PlantedKernels, BarriersOfALibraryAndOfBuiltinKernelsAreLeftOut) {
     const ScratchFolder folder;
     const auto library = compile_kernel(planted_file("rms_norm_useless_barrier.cu"), {}, folder);
     ASSERT_TRUE(library.has_value());
@@ -268,7 +270,7 @@ TEST(PlantedKernels, BarriersOfALibraryAndOfOurKernelsAreLeftOut) {
 }
 
 // What nobody could try has not passed.
-TEST(PlantedKernels, AKernelThatTakesNothingDoesNotPass) {
+TEST(PlantedKernels, AKernelThatRefusesEverythingDoesNotPass) {
     const tests::ScratchFolder scratch;
     const std::string file = planted_file("rope_takes_nothing.cc");
     const std::vector<std::vector<std::string>> commands = {
