@@ -183,8 +183,8 @@ void LockstepExecutor::watch(const StepPlan& plan) {
     secondary_.set_observer(watched ? [this](const Observation& o) { compare(o); } : StepObserver());
 }
 
-// An executor may cut a sequence's rows into pieces, each a walk of its own: its operations continue those of the
-// piece before.
+// An executor may pass a sequence's rows in pieces, each a whole walk: its operations continue those of the previous
+// piece.
 void LockstepExecutor::keep(const Observation& observation) {
     Watch& watch = watches_[index(observation.slot)];
     if (!watch.is_compared) return;

@@ -67,7 +67,7 @@ const RopeTable& ReferenceModel::rope_table(int32_t layer, int64_t num_positions
     return *rope_tables_[owner];
 }
 
-// The walk's operations on one sequence: its own activations, KV and states, the ops of reference/ops/ as they are.
+// The walk's operations on one sequence, with private activations, KV and states; the ops of reference/ops/ unchanged.
 class ReferenceSequence::Backend final : public WalkBackend {
 public:
     explicit Backend(ReferenceModel& model) : model_(model), bytes_(model.tensors().size()) {
@@ -416,7 +416,7 @@ private:
     [[nodiscard]] int64_t width(Buffer buffer) const {
         return static_cast<int64_t>(buffers_[static_cast<size_t>(buffer)].size()) / num_rows(buffer);
     }
-    // The buffer with a width of its own for what is about to be written.
+    // The buffer with a new width for the values to be written.
     FloatRows fresh(Buffer buffer, int64_t width) {
         std::vector<float>& values = buffers_[static_cast<size_t>(buffer)];
         values.resize(static_cast<size_t>(num_rows(buffer) * width));

@@ -182,8 +182,7 @@ Status RequestedPlan::take_sequence(const StepPlan& plan, ScheduledSequence& seq
     return {};
 }
 
-// The tokens that the slot's executor does not know yet, then drafts. A draft path is given its own drafts too, once
-// they are drawn.
+// The tokens that the slot's executor does not have yet, then drafts. A draft path also gets its sampled drafts.
 Status RequestedPlan::take_appended(const StepPlan& plan, const AskedRequest& asked, ScheduledSequence& sequence) {
     const Slot& known = slot(sequence.slot);
     const auto planned = plan.appended(sequence);

@@ -23,8 +23,8 @@ constexpr uint64_t share_of(uint32_t loop, int64_t begin, int64_t end) {
     return uint64_t{loop} << (2 * kPartBits) | static_cast<uint64_t>(begin) << kPartBits | static_cast<uint64_t>(end);
 }
 
-// Looks before sleeping: 40 to 140 processor cycles each, 50 us or so together. Longer than the serial work between
-// two loops of a step, shorter than anybody would mind.
+// Polls before sleeping: 40 to 140 processor cycles each, about 50 us together. Longer than the serial work between two
+// loops of a step, and too short to matter to other programs.
 constexpr int kLooks = 3000;
 
 thread_local int32_t this_thread_index = 0;

@@ -27,7 +27,7 @@ std::vector<Message> message_parts(const HostRequest& request, TokenStore& store
     return parts;
 }
 
-// What nobody has named is called nothing where a client reads of it.
+// Client-visible errors do not name anonymous conversations.
 Refusal without_name(Refusal refusal, const std::string& id) {
     const std::string told = fmt::format("conversation '{}': ", id);
     if (refusal.message.starts_with(told)) refusal.message.erase(0, told.size());
@@ -388,7 +388,7 @@ void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_p
     end_one(num_prompt_tokens);
 }
 
-// What the engine tells goes to whom it belongs to, in order.
+// Passes the engine's events to their requests, in order.
 void EngineHost::deliver() {
     std::vector<RequestId> stopped;
     for (std::vector<EngineEvent> events = engine_.take_events(); !events.empty(); events = engine_.take_events()) {
@@ -408,7 +408,7 @@ void EngineHost::deliver() {
     }
 }
 
-// The second try of a turn begins with what the first one has told already.
+// The second try of a turn repeats the tokens that the first one has sent.
 void EngineHost::deliver(Live& live, TokenId token) {
     if (live.stop_finder) live.stop_finder->add(token);
     HostUpdate update{.kind = Kind::kToken, .token = token};
@@ -446,7 +446,7 @@ void EngineHost::finish(const EngineEvent& event) {
                        });
 }
 
-// A turn that nobody has named. Its states may serve whoever sends the same tokens.
+// An anonymous turn. Its states may serve later requests with the same tokens.
 void EngineHost::forget(const Live& live) {
     const Ledger::Conversation* conversation = engine_.ledger().find(live.key);
     unnamed_.push_back({live.key, conversation == nullptr ? 0 : conversation->committed.size()});

@@ -51,7 +51,7 @@ public:
     }
 
 private:
-    // A sub-agent between the session's requests. Its own requests are kept apart until the session is complete.
+    // A sub-agent between the session's requests. Its requests are kept apart until the session is complete.
     struct Subagent {
         Strand strand;
         std::vector<RecordedRequest> requests;

@@ -171,7 +171,7 @@ private:
             for (auto& column : tile_.b) column[k + 8] = column[k];
         }
     }
-    // Terms near the last kept bits beside a far greater term: shows fraction bits and rounding.
+    // Terms near the last kept bits next to a far greater term: shows fraction bits and rounding.
     void round() {
         draw(-7, 6);
         for (auto& row : tile_.c) {

@@ -20,7 +20,7 @@ struct FamilyNames {
     std::string_view mlp;
     std::string_view fused_gate_up;  // gate and up as one matrix of this name; empty if apart
     std::string_view down;
-    std::string_view shared_mlp;  // the MLP beside experts
+    std::string_view shared_mlp;  // the MLP in a layer with experts
 };
 
 FamilyNames family_names(Architecture architecture) {

@@ -74,7 +74,7 @@ ModelConfig read_nemotron_h(ConfigFields& fields) {
     config.max_position_embeddings = fields.size({"max_position_embeddings"});
     fields.only_text("mlp_hidden_act", {"relu2"});
     fields.only_text("mamba_hidden_act", {"silu", "swish"});
-    fields.only_text("hidden_act", {"silu", "swish", "relu2"});  // nobody reads it: mlp_hidden_act decides
+    fields.only_text("hidden_act", {"silu", "swish", "relu2"});  // unused: mlp_hidden_act decides
     const AttentionConfig attention = read_attention(fields, config.hidden_size);
     fields.harmless({"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"});  // there is no RoPE
     MambaConfig mamba;

@@ -88,7 +88,7 @@ void refuse_dense_layers(ConfigFields& fields, std::string_view reason) {
         fields.problem("mlp_only_layers = {}, wanted an empty list: {}", quote_json(layers), reason);
 }
 
-// A layer's experts, and the one that all tokens share behind a gate of its own.
+// A layer's experts, and the shared one with its gate.
 void add_experts(ConfigFields& fields, bool normalize, LayerConfig& layer) {
     MoeConfig moe;
     moe.router = RouterKind::kSoftmaxAll;

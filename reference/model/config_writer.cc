@@ -280,7 +280,7 @@ void write_qwen3_next(const ModelConfig& config, const Parts& parts, OrderedJson
         if (!config.layers[i].moe) json["mlp_only_layers"].push_back(i);
 }
 
-// As published: everything about the language model in an object of its own.
+// As published: the language model's fields are in a nested object.
 void write_qwen35(const ModelConfig& config, const Parts& parts, OrderedJson& json) {
     const OrderedJson architectures = json["architectures"];
     OrderedJson text = std::move(json);

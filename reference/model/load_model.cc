@@ -36,7 +36,8 @@ bool is_qwen(Architecture architecture) {
     return has_other_modalities(architecture) || architecture == Architecture::kQwen3Next;
 }
 
-// Of what a published checkpoint holds beside the language model: images, and the head that predicts further tokens.
+// Whether the tensor belongs to a part of a published checkpoint that is not the language model: images, and
+// multi-token prediction heads.
 bool is_of_other_part(Architecture architecture, std::string_view name) {
     if (name.starts_with("mtp.")) return is_qwen(architecture) || architecture == Architecture::kNemotronH;
     return has_other_modalities(architecture) && name.starts_with("model.visual.");
@@ -99,7 +100,7 @@ void name_as_published(Architecture architecture, CheckpointFiles& files) {
     files.tensors = std::move(renamed);
 }
 
-// Tensors that a checkpoint may have beside those of its config without changing what it means.
+// Extra tensors that do not change a checkpoint's meaning.
 Status check_extra(const std::string& name, const TensorEntry& got, const CheckpointFiles& files,
                    const ModelConfig& config, const std::string& embedding_name, std::string_view folder) {
     if (name.ends_with(".rotary_emb.inv_freq")) return {};  // old Llamas store the table that rope_theta gives

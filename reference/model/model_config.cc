@@ -18,7 +18,7 @@ constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxHidden = int64_t{1} << 17;
 constexpr int64_t kMaxLayers = 4096;
 constexpr int64_t kMaxExperts = 4096;
-constexpr int64_t kMaxExpertsOfModel = int64_t{1} << 17;  // each has tensors of its own
+constexpr int64_t kMaxExpertsOfModel = int64_t{1} << 17;  // each has separate tensors
 constexpr int64_t kMaxWidth = int64_t{1} << 20;           // d_ff, n_heads · head_dim, n_groups · d_state
 
 class Problems {

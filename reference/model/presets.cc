@@ -119,7 +119,7 @@ ModelConfig granite_micro() {
                    mamba_heads(64, 64, 128, 1), attention_heads(32, 8, 64), 8192, {0.015625, 0.22, 8});
 }
 
-// `experts` behind every mixer, beside an MLP that all tokens share.
+// `experts` after every mixer, added to a shared MLP.
 ModelConfig with_experts(ModelConfig config, const MoeConfig& experts) {
     for (LayerConfig& layer : config.layers)
         if (layer.mlp) layer.moe = experts;
@@ -195,7 +195,7 @@ ModelConfig nemotron_h(ModelConfig config, std::string_view pattern, const Mamba
     return config;
 }
 
-// E in the pattern: experts beside a shared one of `shared_d_ff`.
+// E in the pattern: experts, and a shared one of `shared_d_ff`.
 ModelConfig nemotron_moe(ModelConfig config, std::string_view pattern, const MambaConfig& mamba,
                          const AttentionConfig& attention, int32_t d_ff, const MoeConfig& experts,
                          int32_t shared_d_ff) {
@@ -384,7 +384,7 @@ ModelConfig tiny_qwen35() {
     return qwen35(config, 4, delta_heads(2, 4, 16, 24), attention_heads(4, 2, 16), 56);
 }
 
-// Each layer has experts beside the MLP of `qwen35`, which has a gate of its own then.
+// Each layer has experts and the MLP of `qwen35`, with a gate.
 ModelConfig qwen_moe(ModelConfig config, int32_t n_experts, int32_t n_chosen, int32_t d_ff) {
     MoeConfig moe;
     moe.router = RouterKind::kSoftmaxAll;

@@ -22,7 +22,7 @@ float vector_element(const CheckpointTensor& tensor, const RandomStream& stream,
     switch (tensor.role) {
         case TensorRole::kNorm:
         case TensorRole::kD: return 0.9F + 0.2F * u;
-        case TensorRole::kNormOffset:  // beside a 1
+        case TensorRole::kNormOffset:  // added to 1
         case TensorRole::kBias: return 0.2F * u - 0.1F;
         case TensorRole::kConv: return (2.0F * u - 1.0F) / std::sqrt(static_cast<float>(tensor.shape.back()));
         case TensorRole::kALog: return kMaxALog * u;
@@ -134,7 +134,7 @@ bool is_qwen_moe(Architecture architecture) {
     return architecture == Architecture::kQwen35Moe || architecture == Architecture::kQwen3Next;
 }
 
-// What a family's experts have of their own is set by it; the rest is drawn.
+// Sets the properties that the family fixes for its experts; draws the rest.
 MoeConfig draw_moe(ShapeDraw& draw, Architecture architecture) {
     MoeConfig moe;
     const int32_t per_group = draw.from(2, 5);
@@ -167,7 +167,7 @@ struct DrawnParts {
     DeltaConfig delta = {};
 };
 
-// What Qwen's families have instead of Mamba-2, and of their own in attention and norms.
+// The parts of Qwen's families: delta nets instead of Mamba-2, and their attention and norms.
 void gate_attention(ShapeDraw& draw, ModelConfig& config, DrawnParts& parts) {
     config.norm_plus_one = true;
     parts.attention.qk_norm = parts.attention.output_gate = true;

@@ -43,7 +43,7 @@ std::string quote_infinities(std::string_view text) {
 
 nlohmann::json& add_member(nlohmann::json::object_t& object, const std::string& key) { return object[key]; }
 
-// Past its own emplace(), which looks at every member that is there, and its own growth, which copies them.
+// Bypasses emplace(), which compares with every member, and the container's growth, which copies them.
 nlohmann::ordered_json& add_member(nlohmann::ordered_json::object_t& object, const std::string& key) {
     using Members = nlohmann::ordered_json::object_t::Container;
     Members& members = object;
@@ -164,7 +164,7 @@ Result<Json> parse_strictly(std::string_view text, std::string_view source, Infi
     RETURN_IF_ERROR(refuse_nul(text, source));
     std::optional<Builder<Json>> built(std::in_place);
     if (read_quickly(text, *built)) return built->take();
-    built.emplace();  // every error is told by the parser that says where
+    built.emplace();  // the parser that knows the position reports every error
     bool is_json = Json::sax_parse(text, &*built);
     // What no parser understands may be an Infinity; long texts that only speak of it are not copied.
     const bool may_be_quoted = infinities == Infinities::kAreTexts && !is_json && !built->problem().empty();

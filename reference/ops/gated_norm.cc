@@ -11,7 +11,7 @@ VERBATIM_CLONES void apply_gate(const float* z, int64_t width, float* y) {
     for (int64_t i = 0; i < width; ++i) y[i] = y[i] * silu_f32(z[i]);
 }
 
-// Groups of a row stand side by side, so that each is a row of its own with its part of the weight.
+// A row's groups are contiguous, so each is a row with its part of the weight.
 void norm_groups(const GatedNormArgs& args, float* y) {
     const int64_t width = args.y.width / args.n_groups;
     for (int64_t g = 0; g < args.n_groups; ++g) {

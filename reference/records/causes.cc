@@ -15,7 +15,7 @@ bool is_executors(const Call& call) {
 
 bool runs_nothing(const Call& call) { return call.kind == CallKind::kSubmit && call.id == RequestId{-1}; }
 
-// A version counts commits and forks, and the order of these is kept. What an earlier try has told is in the record.
+// A version counts commits and forks, and their order is kept. The record has the outputs of an earlier try.
 Cause cause_of(const Call& call) {
     Cause cause{call, {}};
     cause.call.request.parent.reset();

@@ -257,7 +257,7 @@ private:
     const std::function<void(const Place&, RecordDifference)>* report_ = nullptr;
 };
 
-// Keeps the first of what it is told, by kinds.
+// Keeps the first difference of each kind.
 struct FirstOf {
     std::optional<Place> place;
     std::optional<RecordDifference> difference;

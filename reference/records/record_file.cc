@@ -49,7 +49,7 @@ public:
         ZSTD_CCtx_setParameter(context_.get(), ZSTD_c_compressionLevel, kCompressionLevel);
         ZSTD_CCtx_setParameter(context_.get(), ZSTD_c_windowLog, kWindowLog);
     }
-    // Appends a piece of the stream that gives all of `bytes` to whoever read the pieces before.
+    // Appends a part of the stream from which a reader of the earlier parts gets all of `bytes`.
     void append(std::vector<std::byte>& out, std::span<const std::byte> bytes) {
         ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
         size_t left = 1;

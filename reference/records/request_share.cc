@@ -147,7 +147,7 @@ void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, 
 
 void ShareOfRequests::digests_of_both(const RequestIndex& mine, const RequestIndex& other,
                                       const ComparedCounts& compared, bool differs, const LeaveOut& leave_out) {
-    // Only rows of told tokens count: a window draws behind the end of its turn, too.
+    // Only rows of reported tokens count: a window samples beyond the end of its turn, too.
     const bool is_peer = sides_.are_peers;
     const int64_t end = prompt_tokens(mine) - 1 + std::max(num_tokens(mine), is_peer ? num_tokens(other) : 0);
     int64_t rows = 0;

@@ -62,7 +62,7 @@ void DigestingExecutor::begin(const StepPlan& plan) {
     }
 }
 
-// An executor may cut a sequence's rows into pieces, each a walk of its own.
+// An executor may pass a sequence's rows in pieces, each a whole walk.
 void DigestingExecutor::observe(const Observation& observation) {
     SlotSums& share = shares_[static_cast<size_t>(index(observation.slot))];
     if (level_ == DigestLevel::kOps) {

@@ -62,7 +62,7 @@ Connection::Connection(tcp::socket socket, const HttpConfig& config, uint64_t& n
     set_options(stream_.socket(), config_);
 }
 
-// What a client is told that sent no request; empty when it is not there to be told.
+// The error for a failed read of a request; empty when the client is gone.
 std::optional<ApiError> Connection::read_refusal(error_code problem, uint64_t max_bytes) const {
     if (problem == http::error::header_limit)
         return ApiError{431, fmt::format("headers of more than {} bytes", config_.max_header_bytes), "", "headers"};

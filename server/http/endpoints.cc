@@ -313,7 +313,7 @@ asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
 
 // --- conversations
 
-// Done on the engine's thread, and told when it is kept.
+// Runs on the engine's thread; the answer follows when the ledger has stored it.
 asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     const std::string target(call.request.target());
     auto parsed = parse_conversation_call(call.method, target, call.request.body(), call.tenant);

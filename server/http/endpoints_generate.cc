@@ -128,7 +128,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
              .tickets = {},
              .began = began,
              .first_tokens = std::vector<double>(num_choices)});
-    auto tickets = service_->host->submit(std::move(jobs));  // behind it nothing fails: who runs can be aborted
+    auto tickets = service_->host->submit(std::move(jobs));  // nothing fails after this: running turns can be aborted
     if (!tickets) {
         const std::string failure = service_->host->failure();
         if (!failure.empty()) co_return ApiError{503, "the executor failed: " + failure, "", "failed"};

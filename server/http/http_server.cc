@@ -120,7 +120,7 @@ void HttpServer::State::wait_for_signal() {
     });
 }
 
-// What runs is answered; whoever asks meanwhile is told that the end is near.
+// Running requests are answered; new ones get the error that the server is shutting down.
 void HttpServer::State::drain() {
     endpoints_.drain();
     drain_timer_->expires_after(seconds(config_.drain_seconds));

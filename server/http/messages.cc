@@ -16,7 +16,7 @@
 namespace verbatim::server {
 namespace {
 
-// Members that templates join to texts, beside the content.
+// Members besides the content that templates concatenate with texts.
 constexpr std::array<const char*, 5> kTextMembers = {"name", "tool_call_id", "reasoning_content", "reasoning",
                                                      "refusal"};
 

@@ -46,7 +46,7 @@ Result<Tenants> Tenants::parse(std::string_view text, const std::string& path) {
     return tenants;
 }
 
-// The key itself is told to nobody, not even to a log.
+// The key never appears in an error or a log.
 Result<Tenants::Key> Tenants::read_line(std::string_view line) {
     const size_t space = line.find(' ');
     const std::string_view tenant = line.substr(0, space);

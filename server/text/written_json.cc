@@ -17,8 +17,8 @@ constexpr std::array<bool, 256> kPlain = [] {
     return plain;
 }();
 
-// Where the next byte is that is not written as it is, or the end. Eight bytes at once: a byte below 0x20, and one that
-// is zero beside a quote or a backslash, borrows from its highest bit; the last bytes one by one.
+// The place of the next byte that needs an escape, or the end. Eight bytes at once: a byte below 0x20, and one that is
+// zero after XOR with a quote or a backslash, borrows from its highest bit; the last bytes one by one.
 size_t end_of_plain(std::string_view text, size_t at) {
     constexpr uint64_t kEach = 0x0101010101010101;
     const auto borrows = [](uint64_t bytes, uint64_t from) { return (bytes - from * kEach) & ~bytes; };

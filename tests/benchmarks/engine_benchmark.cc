@@ -1,5 +1,5 @@
-// tests/benchmarks/engine_benchmark.cc: what the engine's own code costs, without anybody computing: per running
-// request and step, and per request that is admitted and committed.
+// tests/benchmarks/engine_benchmark.cc: the cost of the engine's code without computation: per running request and
+// step, and per request that is admitted and committed.
 #include <benchmark/benchmark.h>
 
 #include <vector>

@@ -1,9 +1,9 @@
-// The CUDA engine's speed on a GPU, beside what its memory gives: operations by themselves, and decode steps of a whole
+// The CUDA engine's speed on a GPU, against its memory's bandwidth: single operations, and decode steps of a whole
 // model.
 //   gpu_benchmark              operations: a table; exit code 4 without a device
 //   gpu_benchmark --decode     decode steps of granite-4.0-h-micro with random weights, in exact and tensor.sm90
 //   gpu_benchmark --describe   the device
-//   gpu_benchmark --emulated   all of it on tiny shapes in the emulator: shows that it runs; its times mean nothing
+//   gpu_benchmark --emulated   all of it on tiny shapes in the emulator: shows that it runs; the times are meaningless
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ Result<double> copy_bytes_per_s() {
     return rate(seconds.own);
 }
 
-// What a library reaches that promises no bits, beside the tensor matmuls.
+// The speed of a library without a promise of bits, next to the tensor matmuls.
 void library_gemms() {
     for (const GemmShape& shape :
          {GemmShape{8192, 8192, 8192}, GemmShape{4096, 4096, 4096}, GemmShape{1, 8192, 4096}}) {

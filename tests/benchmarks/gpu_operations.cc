@@ -28,7 +28,7 @@ constexpr int64_t kColdBytes = int64_t{512} << 20;  // of weights that take turn
 constexpr double kRoundSeconds = 0.02;
 constexpr int kRounds = 7;
 
-// A decode step of sequences that all have one length, with blocks of their own.
+// A decode step of sequences of equal lengths, with separate blocks.
 struct DecodeLists {
     DecodeLists(Device& device, int64_t num_sequences, int64_t length)
         : num_sequences(num_sequences),
@@ -126,7 +126,7 @@ private:
         std::ranges::nth_element(times, times.begin() + kRounds / 2);
         return times[kRounds / 2];
     }
-    // Bytes that must move, beside the copy.
+    // The share of the copy's bandwidth for the bytes that must move.
     [[nodiscard]] std::string moved(double bytes, double seconds) const {
         const double rate = bytes / seconds;
         std::string text = fmt::format("{:>8.0f} GB/s", rate * 1e-9);
@@ -184,7 +184,7 @@ private:
     }
     Status matmul(Profile profile, const MatmulShape& shape, const std::vector<uint16_t>& weights) {
         const std::vector<uint32_t> words = packed(profile, {weights.data(), shape.num_outputs, shape.num_k});
-        // Each call finds other weights, and none of its own in L2.
+        // Each call reads other weights, none of which is in L2.
         const auto num_copies = config_.tiny ? 1 : kColdBytes / (4 * std::ssize(words)) + 1;
         std::vector<DeviceArray<uint32_t>> device_words;
         for (int64_t i = 0; i < num_copies; ++i) {

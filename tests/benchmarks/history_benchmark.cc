@@ -1,7 +1,7 @@
-// What a long history costs a turn that adds a line to it: through the server, whose template and tokenizer see all of
-// it, and in an engine that nobody stands before, which sees the new tokens alone.
-//   history_benchmark [TOKENS [THREADS [prefix|conversation]]]   THREADS 0: nothing is computed, and what is left is
-//                                                                the server's own part
+// The cost of a long history for a turn that adds a line to it: through the server, whose template and tokenizer
+// process all of it, and in an engine without a server, which gets the new tokens alone.
+//   history_benchmark [TOKENS [THREADS [prefix|conversation]]]   THREADS 0: nothing is computed, which leaves the
+//                                                                server's part
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -122,7 +122,7 @@ double engine_turn(Engine& engine, const std::vector<TokenId>& prompt, size_t nu
     return ms_since(began);
 }
 
-// One request on a connection of its own, to the end of its answer.
+// One request on a new connection, to the end of its answer.
 struct Answered {
     double ms = 0;
     Json body;
@@ -154,7 +154,7 @@ Answered ask(uint16_t port, const Json& body) {
 struct Measured {
     double first = 0;   // the whole history is new
     Times next;         // a line is
-    double forget = 0;  // nobody says which conversation it is: all of it is encoded, and computed, again
+    double forget = 0;  // without a conversation id: all of it is encoded and computed again
     int64_t num_new = 0;
     int64_t num_computed = 0;
 };

@@ -1,6 +1,5 @@
-// What the HTTP server costs beside its own engine: time to the first token and tokens per second of clients that ask
-// at once, of the trained model that ships with the repository. The same requests go to an engine that nobody stands
-// before, and through sockets as streams.
+// The cost of the HTTP server over its engine: time to the first token and tokens per second of concurrent clients,
+// with the trained model of the repository. The same requests go directly to an engine, and through sockets as streams.
 //   server_benchmark [THREADS [CLIENTS... [conversation]]]   conversation: states are not found by their tokens
 #include <fcntl.h>
 #include <fmt/format.h>

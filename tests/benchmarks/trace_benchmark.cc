@@ -1,5 +1,5 @@
-// tests/benchmarks/trace_benchmark.cc: what the cache's policies decide on a recorded trace: how much is reused and how
-// long requests wait, while nobody computes. Figures that no bit of an output would show (docs/measurements/engine.md).
+// tests/benchmarks/trace_benchmark.cc: the decisions of the cache's policies on a recorded trace, without computation:
+// the reuse and the waiting times, which no bit of an output shows (docs/measurements/engine.md).
 #include <benchmark/benchmark.h>
 
 #include "tests/support/plain_lru.h"

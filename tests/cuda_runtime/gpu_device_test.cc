@@ -26,7 +26,7 @@ using tests::SceneModel;
 // As the program asks for one, but without a self-test: kernels do nothing here.
 constexpr GpuDeviceConfig kProgram{.num_self_test_tiles = 0, .resets_after_errors = true};
 
-// Sequences on a device of their own: no token depends on what kernels compute.
+// Sequences on a fresh device: no token depends on what kernels compute.
 class Session {
 public:
     static constexpr int32_t kBlocksEach = 8;
@@ -159,12 +159,12 @@ protected:
         EXPECT_THAT(strict_runtime::violations(), IsEmpty());
         EXPECT_THAT(strict_runtime::left_behind(), IsEmpty());
     }
-    // On a device of its own.
+    // On a fresh device.
     [[nodiscard]] Status run() const {
         ASSIGN_OR_RETURN(const auto device, make_gpu_device(kProgram));
         return Session(model_, *device).run();
     }
-    // The message of a run that fails in a process of its own; then one that works.
+    // The message of a run that fails in a child process; then one that works.
     [[nodiscard]] std::string error_of(const strict_runtime::Machine& machine) const {
         begin_process(machine);
         const Status failed = run();
@@ -297,7 +297,7 @@ TEST_F(GpuDevice, ADevicesEndAfterAnErrorLeavesOtherDevicesIntact) {
     EXPECT_EQ(strict_runtime::counts().resets, 1);
 }
 
-// A program of somebody else's has memory there too.
+// Another program has memory there too.
 TEST_F(GpuDevice, AForeignContextIsNotResetUnasked) {
     begin_process({.fail_at_allocation = 1});
     auto failing = make_gpu_device({.num_self_test_tiles = 0});
@@ -307,7 +307,7 @@ TEST_F(GpuDevice, AForeignContextIsNotResetUnasked) {
     EXPECT_EQ(strict_runtime::counts().resets, 0);
 }
 
-// Sums that nobody has written are not the model's, and a device that finds no memory says so itself.
+// Unwritten sums are not the model's, and a device without memory reports that.
 TEST_F(GpuDevice, TensorCoresThatDoNothingAreRefused) {
     using reference::Profile;
     {

@@ -45,7 +45,7 @@ unsigned permissions_of(const std::string& path) {
     return status.st_mode & 0777;
 }
 
-// The exit code of `act` in a process of its own.
+// The exit code of `act` in a child process.
 int in_child(const std::function<int()>& act) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(act());

@@ -172,7 +172,7 @@ void cancel(TensorTile& tile, size_t t) {
     }
 }
 
-// NaN, infinities of both signs and zeros beside them, in A, B and the accumulator.
+// NaN, infinities of both signs and zeros next to them, in A, B and the accumulator.
 void make_special(TensorTile& tile, size_t t) {
     constexpr uint16_t kSpecials[] = {0x7F80, 0xFF80, 0x7FC0, 0x0000};
     tile.a[t % 16][t / 3 % 16] = kSpecials[t % 4];

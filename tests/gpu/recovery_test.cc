@@ -1,6 +1,6 @@
-// What is left of a process after a device's error, where there is a device. After a kernel's error CUDA promises work
-// to a new process only; whether cudaDeviceReset is enough is the driver's to say, and here it says so. tools/gpu-check
-// runs each in a process of its own.
+// The state of a process after a device's error, on a real device. After a kernel's error CUDA promises work to a new
+// process only; this test shows whether cudaDeviceReset is enough. tools/gpu-check runs each test in a separate
+// process.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/gpu_device.h"
@@ -9,7 +9,7 @@
 namespace verbatim::cuda {
 namespace {
 
-// On a device of its own, made after the one with the error is gone.
+// On a fresh device, made after the failed one is destroyed.
 void expect_work_on_a_fresh_device() {
     const auto device = make_gpu_device({.resets_after_errors = true});
     ASSERT_TRUE(device) << device.error().message;
@@ -31,7 +31,7 @@ TEST(GpuRecovery, AFreshDeviceWorksAfterOneThatFoundNoMemory) {
 TEST(GpuRecovery, AFreshDeviceWorksAfterAReportedKernelError) {
     auto device = make_gpu_device({.resets_after_errors = true});
     if (!device) GTEST_SKIP() << device.error().message;
-    (*device)->scale({reinterpret_cast<float*>(8), 1, 1, 1}, 2.0F);  // nobody's memory
+    (*device)->scale({reinterpret_cast<float*>(8), 1, 1, 1}, 2.0F);  // unallocated memory
     const Status done = (*device)->synchronize();
     ASSERT_FALSE(done);
     EXPECT_NE(done.error().message.find("scale over 1 x 1 x 1 blocks of 64 x 1 x 1"), std::string::npos)

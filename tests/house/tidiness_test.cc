@@ -18,7 +18,7 @@ namespace {
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Every file that somebody wrote: sources, build files, scripts, documents.
+// Every hand-written file: sources, build files, scripts, documents.
 const std::vector<std::string> kTexts = {".h",  ".cc",  ".cu",    ".inc",      ".md",     ".txt",       ".cmake", ".sh",
                                          ".py", "/run", "/check", "/verbatim", "/format", "/gpu-check", ".json"};
 
@@ -71,7 +71,7 @@ Violations unwanted_words(const SourceFile& file) {
     return found;
 }
 
-// A header says first what it owns, under its own name, and is read once.
+// A header begins with its path and what it owns, and has an include guard.
 Violations headless(const SourceFile& file) {
     Violations found;
     if (!file.text.starts_with(fmt::format("// {}: ", file.path))) {

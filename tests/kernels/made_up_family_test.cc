@@ -10,7 +10,7 @@
 namespace verbatim::tests {
 namespace {
 
-// The pooled executor beside the witness, made before the engine that borrows them.
+// The pooled executor and the uncached one, made before the engine that borrows them.
 struct MadeUpPair {
     explicit MadeUpPair(const SceneOptions& options)
         : family(made_up_family()),

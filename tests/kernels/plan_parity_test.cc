@@ -1,5 +1,5 @@
-// Plan parity: the same requests with forced tokens give one chain of plan digests, whoever computes: decisions depend
-// on tokens' counts, heads and pools only.
+// Plan parity: the same requests with forced tokens give one chain of plan digests on every executor: decisions depend
+// only on tokens' counts, heads and pools.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -292,7 +292,7 @@ TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
         EXPECT_GT(run(emulator, "hopper_not_swizzled"), 34 * 50 / 2);
         EXPECT_TRUE(emulator.findings().empty());
     }
-    // Two blocks of rows, one of outputs: the second one's rows are nobody's.
+    // Two blocks of rows, one of outputs: no sequence owns the second block's rows.
     const auto wrong = [](std::string_view fault) {
         simt::Emulator emulator;
         const auto device = make_emulated_device(emulator);

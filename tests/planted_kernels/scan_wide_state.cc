@@ -1,4 +1,4 @@
-// Right, but for states of 256: there it skips a partial sum of its own.
+// Right, except for states of 256: there it skips one of its partial sums.
 #include <cstdint>
 
 #include "reference/numerics/math.h"

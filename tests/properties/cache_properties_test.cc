@@ -144,7 +144,7 @@ RC_GTEST_PROP(CacheProperties, PreemptedAndResumedEqualsUninterrupted, ()) {
     options.step_tokens = 64;
     options.max_window = 1;
     options.num_blocks = 72 / options.block_size + 2;
-    // Two requests of 50 to 60 tokens do not fit in 72: with attention, the younger gives way, whoever that is.
+    // Two requests of 50 to 60 tokens do not fit in 72: with attention, the younger one is preempted.
     NumericScene scene(seed, options);
     const RequestId a = scene.submit(sampled(scene.history("a", scene.text(seed, 20), 40), seed));
     const RequestId b =

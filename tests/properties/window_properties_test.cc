@@ -1,5 +1,5 @@
-// Windows of drafts give the bits of plain decoding, whoever drafted and whatever stands beside them; and the uncached
-// reference, which computes a draft once it is accepted, says so of every operation.
+// Windows of drafts give the bits of plain decoding, for every drafter and every batch; the uncached reference, which
+// computes a draft after its acceptance, confirms every operation.
 #include <rapidcheck/gtest.h>
 
 #include "engine/drafting/ngram_drafter.h"
@@ -65,7 +65,7 @@ TEST(WindowProperties, TheEmulatedDevicesWindowsEqualPlainDecoding) {
     EXPECT_GT(sum.accepted_tokens + sum.rolled_back_tokens, 0);
 }
 
-// Drafted in the fast profile beside, verified in windows: exact bits, and nothing left of the drafts.
+// Drafted in the fast profile in one batch, verified in windows: exact bits, and no trace of the drafts.
 RC_GTEST_PROP(WindowProperties, WhatIsDraftedInAnotherArithmeticChangesNothing, ()) {
     const auto seed = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 30)).as("seed");
     SceneOptions options = window_options(*rc::gen::inRange<int32_t>(2, 10).as("max_window"));

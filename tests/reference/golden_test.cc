@@ -53,7 +53,7 @@ TEST_P(ExactGolden, RmsErrorIsBelowThatOfBfloat16) {
     EXPECT_LE(report.double_model.logits.max_error(), kDoubleTolerance);
 }
 
-// The double model's sets are the golden's, all of them; the exact model's wherever its own error cannot turn them.
+// All of the double model's sets are the golden's; the exact model's, unless its error can turn them.
 TEST_P(ExactGolden, ChosenExpertsAreTheGoldensWhereTheMarginAllows) {
     const GoldenReport report = check_golden(model_, prompts_);
     const int64_t num_layers = geometry(model_.config).num_moe_layers;
@@ -143,7 +143,7 @@ TEST(GoldenCheck, AWrongSharedGateOrSumOfWeightsFails) {
     EXPECT_FALSE(of_all.passes());
 }
 
-// The exact profile's sets are judged by its own error: the file's margin alone decides.
+// The exact profile's sets are judged against the file's margin alone.
 TEST(GoldenCheck, ASetThatDiffersIsACloseCallOnlyWithinTheMargin) {
     const std::string folder = VERBATIM_SOURCE_DIR "/tests/data/golden/granite-moe";
     const Model model = *load_model(folder);

@@ -22,7 +22,7 @@ TEST(ReferenceExecutor, AttachedSequenceIsComputedFromItsFirstToken) {
         ReferenceExecutor executor(model.model.config, model.model.weights);
         Scene scene(model, executor, 16);
         const auto tokens = model.tokens(50, 1);
-        // Nobody ever wrote those blocks and that row.
+        // Those blocks and that row were never written.
         scene.next().start({.slot = 0, .tokens = tokens, .num_computed_tokens = 40, .blocks = {7, 5}});
         scene.copy(6, 9, 8);
         scene.compute({.slot = 0,

@@ -77,7 +77,7 @@ HashExecutor::Makers HashExecutor::maker(Arithmetic arithmetic) const {
     return has_two_arithmetics() && arithmetic == Arithmetic::kOrdinary ? 2 : 1;
 }
 
-// To ordinary sequences all bytes are alike: nobody promises them bits.
+// For ordinary sequences all bytes are equal: no bits are promised.
 uint64_t HashExecutor::read_by(Arithmetic arithmetic, const Cell& cell) const {
     const bool foreign = maker(arithmetic) == 1 && cell.made_by > 1;
     return foreign ? cell.prefix ^ kOrdinarySalt : cell.prefix;

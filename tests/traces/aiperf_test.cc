@@ -38,7 +38,7 @@ std::string csv_of(const Trace& trace) {
     return out.str();
 }
 
-// The generator's own example, two sessions of which stand in each other's way, and a request of nobody's session.
+// The generator's example, two sessions of which conflict, and a request without a session.
 constexpr const char* kSessions =
     R"({"session_id":"sess-a","input_length":1536,"output_length":320,"hash_ids":[0,1,2],"timestamp":0.0,"group_id":4}
 {"session_id":"sess-b","input_length":1100,"output_length":10,"hash_ids":[0,1,7],"timestamp":12.5}
@@ -71,7 +71,7 @@ TEST(AiPerf, ASessionsTurnsContinueFromThePreviousAnswer) {
     EXPECT_EQ(rows.at("4").start, Start::kArrival);
 }
 
-// Sharing is what the first turns' ids say; what a session says later is its own.
+// The first turns' ids determine sharing; later ids of a session are private to it.
 TEST(AiPerf, OnlyFirstTurnsShareBlocks) {
     const std::string first =
         R"({"session_id":"a","input_length":1024,"output_length":8,"hash_ids":[1,2],"timestamp":0})";

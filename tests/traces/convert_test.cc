@@ -473,7 +473,7 @@ TEST(Options, DroppingARowLeavesTheOthersTheirText) {
     EXPECT_TRUE(prompts(dropped.trace) == expected);
 }
 
-// A conversation of suffixes can lose no turn; beside it, others can.
+// A conversation of suffixes can lose no turn; other conversations can.
 TEST(Options, OnlyHistoriesCanBeDropped) {
     const std::string header = "# verbatim-trace 1\nevent,conversation,tokens,max_tokens\n";
     const std::string suffixes = "history,a,1:0+10,4\nsuffix,a,2:0+5,4\n";

@@ -12,7 +12,7 @@
 namespace verbatim::tools {
 namespace {
 
-constexpr int64_t kLeastRequests = 50;  // so that two of a hundred are somebody
+constexpr int64_t kLeastRequests = 50;  // so that two in a hundred are at least one request
 
 // Rows in the order in which they run: the one without deterministic requests first, of a share policy exact first.
 std::vector<DvrRow> dvr_rows(const DvrConfig& config) {

@@ -59,7 +59,7 @@ Status write_preset(const BenchConfig& config, const fs::path& folder) {
                                               [&](int64_t done) { progress.update(static_cast<uint64_t>(done)); });
 }
 
-// What is loaded: from a checkpoint, or from its packed weights beside it.
+// The loaded files: a checkpoint, or its packed weights.
 struct LoadSource {
     fs::path checkpoint;
     std::vector<fs::path> weights;  // the checkpoint's safetensors files

@@ -50,7 +50,7 @@ public:
         prefill();
     }
 
-    // So many steps of everybody; the row is written in every step behind `lag` others. The time of a step.
+    // Runs `num_steps` steps of all sequences; the row is written in the step after `lag` others. The time of a step.
     double decode(int64_t num_steps, int64_t lag) {
         double time = 0;
         for (int64_t step = 0; step < num_steps; ++step) {
@@ -60,7 +60,7 @@ public:
         }
         return time / static_cast<double>(num_steps);
     }
-    // Of what everybody drew from last.
+    // Digests of the logits that each sequence last sampled from.
     [[nodiscard]] std::vector<Digest> digests() const {
         std::vector<Digest> all;
         for (int32_t slot = 0; slot < batch_; ++slot) all.push_back(sequences_->logits_digest(slot));

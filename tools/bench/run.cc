@@ -116,7 +116,7 @@ Status stretch_positions(const BenchConfig& config, ModelConfig& model) {
     return {};
 }
 
-// A prompt as long as the plain loops can take in a few seconds, in two chunks, beside the uncached reference.
+// Compares a prompt with the uncached reference: as long as plain loops compute in a few seconds, in two chunks.
 void check_with_reference(const Model& model, reference::NumericExecutor& executor, BenchSequences& sequences,
                           BenchReport& report) {
     constexpr int64_t kOperations = 6'000'000'000;
@@ -213,7 +213,7 @@ Result<ModelConfig> bench_shapes(const BenchConfig& config) {
 Result<BenchReport> run_bench(const BenchConfig& config) {
     BenchReport report;
     report.config = config;
-    if (is_preset(config.model)) {  // before the weights are made: what cannot be is told at once
+    if (is_preset(config.model)) {  // before the weights are made: reports impossible options at once
         ASSIGN_OR_RETURN(const ModelConfig shapes, bench_shapes(config));
         RETURN_IF_ERROR(executor_config(config, reference::geometry(shapes)));
     }

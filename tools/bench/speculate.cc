@@ -196,7 +196,7 @@ Status SpeculateRun::start() {
     return {};
 }
 
-// What a step of the batch costs, and a draft's row beside: plain steps, and windows of which nothing is accepted.
+// The cost of a step, and of a draft row: plain steps, and windows without an accepted draft.
 Result<RowPrice> SpeculateRun::measure_price() {
     constexpr int kRounds = 2;
     const Contender wrong{
@@ -232,7 +232,7 @@ Result<ChosenDrafter> SpeculateRun::drafter_of(const Contender& contender) {
     return choose_drafter(options, model_, *engine_);
 }
 
-// The prompts of the round, in conversations that nobody else has.
+// The prompts of the round, in separate conversations.
 void SpeculateRun::submit(int64_t round, size_t contender) {
     for (int64_t i = 0; i < batch_; ++i) {
         const auto number = static_cast<uint64_t>(round * batch_ + i);
@@ -289,7 +289,7 @@ std::string name_of(const SpeculateRow& row) {
 
 bool SpeculateReport::wrong() const { return std::ranges::any_of(rows, &SpeculateRow::wrong); }
 
-// Every request of a trace with its whole prompt, as far as rows tell it, a conversation of its own each.
+// Every request of a trace with its whole prompt, as far as rows determine it, each in a separate conversation.
 Result<std::vector<ChatRequest>> requests_of(const std::string& path, const reference::ModelConfig& model,
                                              TokenStore& store) {
     ASSIGN_OR_RETURN(const traces::ReadTrace read,

@@ -80,7 +80,7 @@ double ThroughputCase::prefill(WalkCost* cost, OpWatch* watch) {
     return time;
 }
 
-// One token for everybody.
+// One token for each sequence.
 double ThroughputCase::decode(WalkCost* cost, OpWatch* watch) {
     std::vector<WalkSequence> parts;
     for (int32_t slot = 0; slot < batch_; ++slot) {
@@ -91,8 +91,8 @@ double ThroughputCase::decode(WalkCost* cost, OpWatch* watch) {
     return subject_.step(parts, batch_, cost);
 }
 
-// The last sequence's logits, which its last step drew from, beside those of its tokens computed once more in chunks of
-// another size.
+// Compares the last sequence's logits, which its last step sampled from, with those of its tokens computed again in
+// chunks of another size.
 void ThroughputCase::check(BenchRow& row) {
     const auto slot = static_cast<int32_t>(batch_ - 1);
     const int64_t length = sequences_.length(slot);

@@ -12,7 +12,7 @@ constexpr int32_t kWriter = 0;  // computes the head and ends
 constexpr int32_t kCached = 1;
 constexpr int32_t kBeside = 2;
 constexpr int32_t kHeadRow = 0;
-constexpr int32_t kBeforeRow = 1;  // of the same tokens but the last: where the slot beside comes from
+constexpr int32_t kBeforeRow = 1;  // of the same tokens without the last: the start of the other slot
 constexpr int64_t kRounds = 4;     // of both, for each repeat
 
 // Computes the head's tokens; its states go to both head rows.

@@ -102,7 +102,7 @@ Sizes sizes_by_chance(const Operation& operation, Prng& prng) {
     return sizes;
 }
 
-// Who loads several elements at once does so here, wherever they lie.
+// Lengths and alignments at which a kernel with vector loads reads beyond its row.
 void add_vectors(const Operation& operation, CaseList& list) {
     constexpr int64_t kVector = 8;
     const Sizes usual = usual_sizes(operation);
@@ -146,7 +146,7 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
             list.add(sizes);
         }
     }
-    // A choice is code of its own: it meets every class of values.
+    // A choice selects separate code: it is combined with every class of values.
     for (size_t i = 0; i < operation.sizes.size(); ++i) {
         for (const int64_t choice : operation.sizes[i].is_choice ? operation.sizes[i].edges : std::vector<int64_t>()) {
             Sizes sizes = usual_sizes(operation);
@@ -175,7 +175,7 @@ std::vector<KernelCase> invariance_cases(const Operation& operation, const Kerne
         Sizes sizes = sizes_by_chance(operation, prng);
         if (sizes[0] < 2 || !go_together(operation, sizes)) continue;
         if (!list.is_cheap(sizes)) continue;
-        // Now and then the company is NaN: whoever adds it times zero is no longer itself.
+        // Some neighbours are NaN: a kernel that adds them times zero gets NaN.
         const bool is_wild = cases.size() % 4 == 3 && list.takes(ValueClass::kNotFinite);
         const ValueClass values = is_wild ? ValueClass::kNotFinite : ValueClass::kNormal;
         cases.push_back({sizes, values, seed + cases.size()});

@@ -32,7 +32,7 @@ constexpr std::string_view kPrefix = "=========";  // of every line of a report
 // Of the driver's own header, cuda.h: CUdevice_attribute.
 constexpr int kMajor = 75, kMinor = 76;
 
-// The first GPU's compute capability times ten; 0 without one. In a process of its own.
+// The first GPU's compute capability times ten; 0 without one. Runs in a child process.
 int ask_driver() {
     void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (driver == nullptr) return 0;

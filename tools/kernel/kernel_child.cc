@@ -54,8 +54,8 @@ void catch_signals() {
     for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) sigaction(signal, &action, nullptr);
 }
 
-// What the kernel starts cannot leave the group, and is this process's own when whoever started it has gone. Nobody of
-// them sends a signal to anyone outside the group.
+// Processes that the kernel starts cannot leave the group, and are reparented to this process. None of them can signal
+// a process outside the group.
 void keep_in_group() {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     constexpr uint32_t kNo = SECCOMP_RET_ERRNO | EPERM;
@@ -285,7 +285,7 @@ private:
                 .device = nullptr,
                 .host = &tasks_};
     }
-    // What the kernel asks for. When that is no count of bytes, it is told.
+    // The workspace size that the kernel requests. An invalid size is an error.
     struct OwnBytes {
         int64_t workspace = 0, packed = 0;
         [[nodiscard]] bool are_counts() const { return workspace >= 0 && packed >= 0; }

@@ -110,7 +110,7 @@ private:
         return static_cast<size_t>(std::ranges::find_if(call_.tensors, is_it) - call_.tensors.begin());
     }
 
-    // Whoever looks at rows alone finds all of them aligned, none, or every other tensor's, as the shape likes.
+    // For a kernel that looks at rows alone, all rows are aligned, none, or every other tensor's, by the shape.
     [[nodiscard]] int64_t row_gap(size_t i) const {
         const int64_t width = call_.tensors[i].spec.width;
         const int64_t turn = std::accumulate(call_.sizes.begin(), call_.sizes.end(), int64_t{0}) % 3;
@@ -291,7 +291,7 @@ private:
             close(answers[0]);
             run_kernel_child(*board_, library_, limits_, {questions[0], answers[1]});
         }
-        setpgid(child_, child_);  // as the child does: whoever comes first
+        setpgid(child_, child_);  // parent and child both call it, since either may run first
         close(questions[0]);
         close(answers[1]);
         pipes_ = {questions[1], answers[0]};

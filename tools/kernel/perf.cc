@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kShapes = 3;
 constexpr size_t kCapturedShapes = 5;  // of a workload: those that came most often
-constexpr int kTurns = 3;              // that both kernels take, so that a neighbour who comes or goes meets both
+constexpr int kTurns = 3;              // of both kernels, so that another program's load affects both
 constexpr double kMostFlops = 4e8;     // of a timed call
 // What ends a timing whose median is not known before.
 constexpr double kWarmSeconds = 2, kColdSeconds = 4;
@@ -90,7 +90,7 @@ struct Measured {
     MachineLimits limits;
 };
 
-// One kernel beside the built-in one, in turns, shape by shape.
+// Times one kernel against the builtin one, in turns, shape by shape.
 class Measuring {
 public:
     Measuring(const KernelOptions& options, const Operation& operation, KernelSession& session,

@@ -134,8 +134,8 @@ std::string text_of(const std::string& file, uint32_t line, const KernelOptions&
     return fmt::format("{}:{}", name, line);
 }
 
-// What of the text no case reaches. Of a file with one kernel it is as useless as what nobody misses; a header may be
-// other kernels', too.
+// Names the barriers that no case reaches. In a file with one kernel they are as useless as barriers without effect;
+// those of a header may belong to other kernels.
 Status name_not_reached(const KernelOptions& options, KernelSession& session, const RaceRun& run, const KernelCase& one,
                         KernelReport& report) {
     if (session.compiled().command.empty()) {

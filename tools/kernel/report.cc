@@ -332,7 +332,7 @@ std::string to_text(const KernelReports& reports, KernelFormat format) {
 
 namespace {
 
-// The contract of one operation, its sizes and who implements it.
+// The contract of one operation, its sizes and its kernels.
 std::string contract_text(const Operation& operation) {
     std::string text = fmt::format("{}\n", operation.name);
     const std::string contract = operation.contract;

@@ -262,7 +262,10 @@ constexpr const char* kAttentionContract =
     "out[d] = o[d] / l. tensor.sm90: both dot products are those of reference/numerics/tensor_sm90.h\n";
 
 int64_t max_blocks_of(const Sizes& sizes) { return (sizes[1] + sizes[2] + sizes[6] - 1) / sizes[6]; }
-int64_t num_blocks_of(const Sizes& sizes) { return sizes[0] * max_blocks_of(sizes) + 1; }  // one is nobody's
+int64_t num_blocks_of(const Sizes& sizes) {
+    return sizes[0] * max_blocks_of(sizes) + 1;
+}  // one block belongs to no
+   // sequence
 
 std::vector<TensorSpec> attention_tensors(const Sizes& sizes) {
     const int64_t pages = num_blocks_of(sizes) * sizes[6] * sizes[3] * sizes[5];
@@ -285,7 +288,7 @@ std::vector<TensorSpec> attention_tensors(const Sizes& sizes) {
             {.name = "out", .role = Role::kOut, .width = width, .strided = true}};
 }
 
-// Slots that nobody sees hold NaN.
+// Slots beyond every sequence's length hold NaN.
 void attention_settle(Arguments& arguments) {
     const Sizes& sizes = arguments.sizes;
     const int64_t slot = sizes[3] * sizes[5];

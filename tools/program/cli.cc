@@ -69,7 +69,7 @@ constexpr int kBarWidth = 30;  // with label and percentage, a line of 80
 }  // namespace
 
 int report_error(const Error& error, ExitCode code) {
-    // Unlike fmt::print, which throws, it says nothing where nobody can hear it.
+    // Unlike fmt::print, which throws, it ignores a closed stderr.
     std::fputs(fmt::format("verbatim: error: {}\n", error.message).c_str(), stderr);
     return code;
 }

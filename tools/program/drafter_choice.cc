@@ -55,7 +55,7 @@ Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, c
 
 }  // namespace
 
-// Who asks the same again is answered the same: what is known is not added twice.
+// An equal request gets the equal answer: known tokens are not added twice.
 void OutputLog::on_token(RequestId request, TokenId token) {
     Answered& answer = answers_[request];
     if (answer.num_tokens == 0) answer.key = key_of(*engine_->find(request));

@@ -97,7 +97,7 @@ void take_ttft(const std::map<RequestId, double>& first_tokens, PolicyFigures& f
     figures.p99_ttft_s = ttft[(ttft.size() * 99 + 99) / 100 - 1];
 }
 
-// Steps until everybody is answered.
+// Runs until every request is answered.
 Result<PolicyFigures> run_dry(Engine& engine, const DeterministicPlaces& deterministic) {
     PolicyFigures figures;
     figures.deterministic_answers.resize(deterministic.size());
@@ -129,7 +129,7 @@ PolicyRunner::PolicyRunner(const reference::Model& model, cpu::CpuExecutorConfig
       seed_(seed),
       executor_(model.config, model.weights, with_pools(std::move(cpu))) {}
 
-// Room for every request that runs, its draft path, and nobody's head.
+// Pools for every running request and its draft path, without room for unused heads.
 cpu::CpuExecutorConfig PolicyRunner::with_pools(cpu::CpuExecutorConfig cpu) const {
     const int64_t tokens = load_.prompt_tokens + load_.output_tokens + max_window_;
     cpu.pools.block_size = kLoadBlockSize;

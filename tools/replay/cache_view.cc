@@ -49,7 +49,7 @@ int64_t num_shared(const std::vector<int32_t>& blocks, const std::map<int32_t, i
     return std::ranges::count_if(blocks, [&](int32_t block) { return holders.at(block) > 1; });
 }
 
-// In quotes, for Graphviz: without what it reads as its own.
+// Quoted for Graphviz, without its special characters.
 std::string quoted(const std::string& text) {
     std::string out;
     for (const char c : text) {

@@ -48,7 +48,7 @@ CaptureWalk::CaptureWalk(const reference::Model& model, std::string_view operati
 }
 
 void CaptureWalk::run() {
-    const std::vector<TokenId> tokens(positions_.size());  // nobody reads them here
+    const std::vector<TokenId> tokens(positions_.size());  // their values are not read
     reference::walk(model_.config, {tokens, sequences_, logit_rows_}, *this);
 }
 

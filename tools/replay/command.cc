@@ -27,8 +27,8 @@
 namespace verbatim::tools {
 namespace {
 
-constexpr int32_t kWindow = 4;        // of who drafts, unless told
-constexpr int32_t kVerifyWindow = 8;  // of policy verify, unless told
+constexpr int32_t kWindow = 4;        // default with a drafter
+constexpr int32_t kVerifyWindow = 8;  // default of policy verify
 constexpr int32_t kMaxAutoWindow = 16;
 constexpr int32_t kMaxWindow = 128;
 constexpr const char* kSampleSessions = "traces/data/agentic_slice.jsonl.gz";
@@ -45,7 +45,7 @@ struct ReplayOptions {
     uint64_t kv_bytes = 0;
     uint64_t state_bytes = 0;
     int64_t failure_step = 0;
-    std::string window;  // tokens, or "auto"; empty: kWindow where somebody drafts
+    std::string window;  // tokens, or "auto"; empty: kWindow with a drafter
     double mismatch_rate = 0;
     std::optional<Policy> policy;
     CLI::Option* has_share = nullptr;
@@ -102,7 +102,7 @@ Result<ReplayRun> replay_sessions(const ReplayOptions& options) {
 // The scenario under memory pressure, where heads are also found by prefix, and every counter must move.
 Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::string& model) {
     ReplayConfig pressed = options.replay;
-    // Larger windows end turns before anybody gives way, and so may another order.
+    // Larger windows end turns before any preemption, and so may another order.
     pressed.all_counters = options.window.empty() && pressed.admission == AdmissionOrder::kArrival;
     pressed.lookup = LookupMode::kPrefix;
     if (!pressed.kv_bytes) pressed.num_blocks = 64;
@@ -194,7 +194,7 @@ Status check_capture(const ReplayOptions& options) {
     return {};
 }
 
-// Deterministic requests beside ordinary ones.
+// Deterministic requests in a batch with ordinary ones.
 Status set_policy_flags(ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
     if (replay.show_dvr && options.format == OutputFormat::kJson) {
@@ -227,7 +227,7 @@ Status set_policy_flags(ReplayOptions& options) {
     return options.window.empty() ? Status{} : set_window(options);
 }
 
-// Who drafts, and how much. Unless told otherwise, an adversary does for the samples: they show everything.
+// The drafter and its windows. By default an adversary drafts for the samples, since it shows every case.
 Status set_windows(ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
     if (options.policy && *options.policy != Policy::kExact) return {};
@@ -404,7 +404,7 @@ void add_window_options(CLI::App& verb, ReplayOptions& options) {
                   "draw a request's tokens and KV through prefill, decode, verify and rollback");
 }
 
-// What is compared, kept and tried beside the run itself.
+// Options for comparing, recording and capturing the run.
 void add_evidence_options(CLI::App& verb, ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
     verb.add_flag("--logits-only", replay.logits_only,

@@ -13,7 +13,7 @@
 namespace verbatim::tools {
 namespace {
 
-constexpr int64_t kStepNs = 1'000'000;  // of a step that nobody measured
+constexpr int64_t kStepNs = 1'000'000;  // of a step without a measured time
 
 std::string batch_table(const records::StepRecord& step, const records::RunIndex& index) {
     Table table({"request", "conversation", "from", "to", "drafts", "prompt", "attached"});

@@ -151,7 +151,7 @@ std::string remark_lines(const ReplayRun& run) {
     return text;
 }
 
-// One digest: its own. Several: of all, in order.
+// The digest of one run, or the chain of several in order.
 Digest chain_of(const std::vector<ReplayRun>& runs, Digest ReplayRun::*digest) {
     if (runs.size() == 1) return runs.front().*digest;
     Digester chain;
@@ -246,7 +246,7 @@ ExitCode exit_code_of(const std::vector<ReplayRun>& runs) {
     ExitCode code = kExitOk;
     for (const ReplayRun& run : runs) {
         if (run.fails()) return kExitDifference;
-        // Without an executor beside, nobody asked for a comparison.
+        // Without a second executor, no comparison was requested.
         if (run.has_witness || !run.failures.empty()) code = std::max(code, exit_code_of(run.verdict()));
     }
     return code;

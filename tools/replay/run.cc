@@ -25,7 +25,7 @@ namespace {
 
 using namespace reference;
 
-// A drafter with a model of its own lives of the same budget.
+// A drafter with a model uses the same budget.
 int64_t drafter_bytes(const ReplayConfig& config) { return drafts_by_model(config.draft) ? config.cache_bytes / 4 : 0; }
 
 Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig& model) {
@@ -84,7 +84,7 @@ void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
     group.peak = std::max(group.peak, used_units * unit);
 }
 
-// The executor that computes, beside another one where one is asked for; all fresh.
+// The executor that computes, in lockstep with another one if requested; all fresh.
 class Executors {
 public:
     // Borrows the book, from which the second executor takes what requests say.
@@ -136,7 +136,7 @@ private:
     std::unique_ptr<FailingExecutor> failing_;
 };
 
-// What is answered without drafts: a run of its own.
+// The answers without drafts, from a separate run.
 Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, const traces::Trace& trace) {
     ReplayConfig plain = config;
     plain.max_window = 1;
@@ -267,7 +267,7 @@ private:
     DigestRecorder recorder_;
     DvrView view_;
     Digest weights_{};
-    std::unique_ptr<RunRecording> recording_;  // null: nobody asked
+    std::unique_ptr<RunRecording> recording_;  // null: not requested
     std::unique_ptr<RecorderList> recorders_;
     Capture capture_;
     std::unique_ptr<Engine> engine_;

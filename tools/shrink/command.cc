@@ -30,7 +30,7 @@ namespace {
 struct ShrinkFlags {
     std::string record;
     std::string to;
-    std::string case_to;  // empty: beside `to`
+    std::string case_to;  // empty: in the folder of `to`
     RerunFlags rerun;
 };
 

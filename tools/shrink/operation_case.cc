@@ -433,7 +433,7 @@ private:
         return call;
     }
 
-    // Blocks in order; slots that nobody sees stay zero.
+    // Blocks in order; slots beyond the sequence's length stay zero.
     [[nodiscard]] Arguments attention() const {
         const AttentionConfig& attention = *layer().attention;
         Arguments call = empty("attention",

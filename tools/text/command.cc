@@ -105,7 +105,7 @@ int run_decode(const TextOptions& options) {
     });
 }
 
-// Whoever tries a template sees what went wrong in it.
+// The error with the template's exception, for its author.
 Error explained(const TemplateProblem& problem) {
     if (problem.detail.empty()) return problem;
     return {fmt::format("{} ({})", problem.message, problem.detail), problem.kind};

@@ -40,7 +40,7 @@ void Emulator::enable_clocks() {
     }
 }
 
-// Brings the thread's clock up to date with its own actions, so that it can be joined by others.
+// Publishes the thread's latest epoch in its clock, so that other threads can join it.
 void Emulator::publish_clock(EmulatedThread& thread) {
     enable_clocks();
     VectorClock& known = thread.async.knowledge.known;

@@ -219,7 +219,7 @@ TEST(CpuExecutor, ANanEndsOnlyItsSequence) {
     scene.expect_uncached(1, sound, "beside a NaN");
 }
 
-// However the tokens came in, and whoever computes.
+// For every division into calls, and on every executor.
 TEST(CpuExecutor, FaultLayerIsAFunctionOfTheTokens) {
     const PoisonedModel model;
     auto poisoned = model.sound_tokens(30, 2);

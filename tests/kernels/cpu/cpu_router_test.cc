@@ -1,4 +1,4 @@
-// The CPU's router and choice beside those of reference/ops: logits full of ties, NaN and infinities, every kind of
+// The CPU's router and choice against those of reference/ops: logits full of ties, NaN and infinities, every kind of
 // router, groups.
 #include <gtest/gtest.h>
 

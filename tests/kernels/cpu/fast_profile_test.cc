@@ -1,4 +1,4 @@
-// The fast profile beside the exact one: near, and under another name.
+// The fast profile against the exact one: close results, and another name.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The CPU executor beside the reference, and beside itself with other threads.
+// The CPU executor in lockstep with the reference, and with itself with other threads.
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_executor.h"

@@ -66,7 +66,7 @@ TEST(MatmulChoice, EveryLoopOfEveryTableGivesAModelTheSameBits) {
     }
 }
 
-// The slowest instruction set of the exact profile may be the quickest of the fast one: nobody's race is another's.
+// The slowest instruction set of the exact profile may be the fastest of the fast one: races are per profile.
 TEST(MatmulChoice, EachProfileRacesItsLoops) {
     const auto isas = supported_isas();
     const Isa last = isas.back();
@@ -102,8 +102,7 @@ TEST(MatmulChoice, ARaceIsWonByALoopOfItsProfile) {
     }
 }
 
-// Weights in int8 have a loop of their own for a few rows, which reads no bands: also for the few that are left of
-// many.
+// Weights in int8 have a separate loop for few rows, which reads no bands: also for the remainder of many rows.
 TEST(MatmulChoice, EveryLoopOfTheFastTablesReadsInt8Weights) {
     const Model model = make_random_model(preset("tiny-granite").value(), 1);
     for (const int32_t num_rows : {1, 5, 6, 7, 126}) {

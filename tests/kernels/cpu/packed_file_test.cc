@@ -233,7 +233,7 @@ TEST_F(PackedFileTest, OnlyACanonicalCheckpointSkipsTheCheck) {
     ASSERT_TRUE(kept);
     EXPECT_TRUE(kept->were_kept);
     EXPECT_TRUE(same_pairs(kept->weights, model));
-    // Told that it is canonical, the loader believes it, and leaves the matrix where and as it lies.
+    // With a known canonical digest the loader skips the check, and reads the matrix in place.
     EXPECT_EQ(load({.known_canonical = model.source}).weights.layers[0].mlp.up.data[0], 0x8000);
 }
 

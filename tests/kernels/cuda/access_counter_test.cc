@@ -145,7 +145,7 @@ TEST(AccessCounter, WideLanesOfAWarpTakeTurns) {
     EXPECT_EQ(passes(8, [](int32_t lane) { return 8u * lane; }), 2);
     EXPECT_EQ(passes(16, [](int32_t lane) { return 16u * lane; }), 4);
     EXPECT_EQ(passes(16, [](int32_t lane) { return 32u * lane; }), 8);
-    // Whoever comes first: 8 lanes take a turn together that are neighbours.
+    // In every order: 8 adjacent lanes form one pass.
     EXPECT_EQ(passes(
                   16, [](int32_t lane) { return 16u * lane; }, [](int32_t i) { return i % 4 * 8 + i / 4; }),
               4);

@@ -29,7 +29,7 @@ void expect_definition(const AttentionCaseShape& shape, Profile profile, bool to
 }
 
 // Groups of heads that fill eight columns, or do not, or need two blocks; ends of tiles and runs between the rows of
-// one item; rows that are left over; sequences of one row beside long ones.
+// one item; remaining rows; sequences of one row together with long ones.
 TEST(CudaAttention, RowsThatAttendTogetherHaveTheBitsOfTheDefinition) {
     const AttentionCaseShape shapes[] = {{1, 1, 5, 16, {{0, 21}, {60, 9}}},  {4, 2, 16, 3, {{61, 6}, {30, 1}}},
                                          {3, 1, 24, 16, {{0, 1}, {127, 3}}}, {4, 1, 33, 8, {{13, 7}, {63, 2}, {5, 1}}},
@@ -68,7 +68,7 @@ TEST(CudaAttention, NoProducerLaneFallsTwoPhasesBehind) {
 }
 
 // Many rows: whole tiles, one row more or less, warps without rows, a tile over two runs; heads that share K and V, of
-// 16 dims, of 64 and more, beside a sequence whose rows are too few for a tile.
+// 16 dims, of 64 and more, together with a sequence of too few rows for a tile.
 TEST(CudaAttention, TilesOfRowsHaveTheBitsOfTheDefinition) {
     const AttentionCaseShape shapes[] = {{2, 1, 16, 16, {{0, 64}}},
                                          {1, 1, 80, 16, {{3, 65}}},

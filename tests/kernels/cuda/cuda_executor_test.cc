@@ -49,7 +49,7 @@ struct Emulated {
     CudaExecutor executor;
 };
 
-// `length` tokens with two snapshots, then three more, beside another executor.
+// `length` tokens with two snapshots, then three more, in lockstep with another executor.
 void run_beside(const SceneModel& model, reference::NumericExecutor& beside, int32_t length) {
     Emulated cuda(model);
     reference::LockstepExecutor lockstep(cuda.executor, beside);

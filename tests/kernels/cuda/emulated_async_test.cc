@@ -152,7 +152,7 @@ TEST(EmulatedBarriers, ARingsErrorsAreFoundAndNamed) {
     };
     for (const Schedule schedule : schedules()) {
         for (const auto& one : cases) {
-            // Whether it is not initialised yet, or without order, depends on who comes first.
+            // The order of the threads decides between "not initialised" and "not ordered".
             if (one.flaw == Flaw::kNoBarrierBehindInit && schedule != Schedule::kForward) continue;
             SCOPED_TRACE(static_cast<int>(one.flaw));
             Emulator emulator(schedule, 5);

@@ -33,7 +33,7 @@ void expect_among(const Emulator& emulator, FindingKind kind, const std::string&
     EXPECT_TRUE(named) << "wanted " << name(kind) << ": ..." << text << "..., found " << first_of(emulator);
 }
 
-// Whoever comes last adds what all blocks have left.
+// The last block to arrive adds the results of all blocks.
 struct LastAdds {
     enum class Flaw : uint8_t { kNone, kNoBarrierBefore, kNoBarrierBehind, kAddsFirst };
     Global<int32_t> parts, count, sum;

@@ -81,7 +81,7 @@ TEST(EmulatedMma, EverySumIsTheIntegerModelsGroup) {
     }
 }
 
-// The diagonal of a tile are cases of every rule, what is beside it their mixtures.
+// The diagonal of a tile has cases of every rule, the other elements their mixtures.
 TEST(EmulatedMma, SumsAreThoseOfExtendedPrecisionWhereRulesMeet) {
     using namespace reference;
     for (const Groups kind : kAllGroups) {

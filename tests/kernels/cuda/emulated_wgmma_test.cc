@@ -1,4 +1,4 @@
-// What a warpgroup multiplies behind its threads' backs: its bits, and what is found of those who do not wait.
+// Asynchronous wgmma of a warpgroup: its bits, and the findings for missing waits.
 #include "kernels/cuda/simt/emulated_wgmma.h"
 
 #include <gmock/gmock.h>

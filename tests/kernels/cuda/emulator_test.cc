@@ -296,7 +296,7 @@ TEST(Emulator, ACopysTargetIsNotAccessedInFlight) {
     for (const Touch touch : {Touch::kNone, Touch::kAfterLanding}) EXPECT_TRUE(findings_of(touch).empty());
 }
 
-// Who runs when: (block, thread) in the order of their coming, before and after a warp barrier.
+// The schedule's order of (block, thread), before and after a warp barrier.
 std::vector<int32_t> order_of(Schedule schedule, uint64_t seed) {
     struct Note {
         std::vector<int32_t>* order;

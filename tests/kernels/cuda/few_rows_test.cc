@@ -69,10 +69,10 @@ TEST(CudaFewRows, AMatvecOnTensorCoresHasTheBitsOfOneOperationAfterAnother) {
     expect_definitions(shapes);
 }
 
-// What a step of granite's rows launches. A Mamba layer's norm and in_proj, convolution and time steps, scan, gated
-// norm with out_proj and the residual stream; an attention layer's norm with q, k and v, the KV's place, attention's
-// runs, their merge, o with the residual stream; of either the norm with gate, up and swiglu, and down with the
-// residual stream. With more rows than a norm is computed for in every block, the norms are launches of their own.
+// The launches of a step of granite's rows. A Mamba layer: norm and in_proj, convolution and time steps, scan, gated
+// norm with out_proj and the residual stream. An attention layer: norm with q, k and v, the KV write, attention's runs,
+// their merge, o with the residual stream. Both: norm with gate, up and swiglu, and down with the residual stream. With
+// more rows than each block can norm redundantly, the norms are separate launches.
 void expect_launches(reference::Profile profile, size_t num_sequences, int64_t of_mamba, int64_t of_attention) {
     for (uint64_t seed = 1; seed <= 4; ++seed) {
         reference::ModelConfig config = reference::draw_small_config(Architecture::kGraniteHybrid, seed);

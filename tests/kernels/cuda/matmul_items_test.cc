@@ -1,5 +1,5 @@
-// Matmuls of some rows whose tiles are divided between blocks: the bits of the definition, whoever is the last of a
-// tile, in any order of blocks and threads.
+// Matmuls of some rows with tiles divided between blocks: the bits of the definition, whichever item of a tile is last,
+// in any order of blocks and threads.
 #include "kernels/cuda/ops/matmul_items.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ TEST(CudaMatmulItems, OfSeveralRowsOfTilesHaveTheBitsOfTheDefinition) {
     EXPECT_EQ(first_of(emulator), "");
 }
 
-// What a matmul takes beside its operands: sums and arrivals once, and only where tiles are divided.
+// A matmul's extra memory: sums and arrivals once, and only for divided tiles.
 TEST(CudaMatmulItems, MemoryIsTakenOnceAndOnlyByDividedTiles) {
     const auto allocations_of = [](Device& device, const MatmulShape& shape) {
         const int64_t before = device.counts().allocations;

@@ -28,7 +28,7 @@ TEST(CudaStateLog, ALogOf7TokensHasTheDocumentedSize) {
     EXPECT_EQ(entry_bytes("granite-4.0-h-micro"), 1'253'376);
     EXPECT_EQ(entry_bytes("qwen3.5-0.8b"), 18 * 4 * (6144 + 4096 + 32));
     EXPECT_EQ(entry_bytes("llama-3.2-1b"), 0);
-    EXPECT_EQ(device->counts().allocations, 0);  // nobody has logged anything
+    EXPECT_EQ(device->counts().allocations, 0);  // nothing is logged yet
 }
 
 // Steps of several slots, against a map of what lies where.

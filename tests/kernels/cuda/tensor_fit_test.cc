@@ -43,7 +43,7 @@ TEST(TensorFit, APlantedDeviceIsNamedAndNoOther) {
     }
 }
 
-// Nobody's arithmetic: the nearest is told with how near it is.
+// An arithmetic outside the family: the closest model is reported with its distance.
 TEST(TensorFit, ADeviceOutsideTheFamilyFitsNoModel) {
     const std::vector<TensorTile> tiles = tensor_tiles(18);
     const TensorFit fit = fit_tensor_cores(tiles, device_of({.fraction_bits = 20}, tiles));

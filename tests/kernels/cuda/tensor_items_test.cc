@@ -1,5 +1,5 @@
-// Matmuls of 9 to 32 rows on tensor cores, by items: the bits of the definition, whoever is the last of a panel, in any
-// order of blocks and threads.
+// Matmuls of 9 to 32 rows on tensor cores, by items: the bits of the definition, whichever item of a panel is last, in
+// any order of blocks and threads.
 #include "kernels/cuda/ops/tensor_items.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ void expect_definition(int64_t processors, const TensorShape& shape, simt::Sched
 
 class TensorItems : public testing::TestWithParam<simt::Schedule> {};
 
-// Of two to twelve chunks, whole ones and others, by one warp of a block, two and more; tiles of nobody.
+// Of two to twelve chunks, whole ones and others, by one warp of a block, two and more; unused tiles.
 TEST_P(TensorItems, OfDividedPanelsHaveTheBitsOfTheDefinition) {
     for (const TensorShape& shape :
          {TensorShape{9, 64, 600}, {12, 30, 2600}, {16, 70, 1024}, {17, 40, 1400}, {32, 20, 6100}}) {

@@ -30,7 +30,7 @@ void expect_definition(const TensorShape& shape, Values kind = Values::kNormal, 
     }
 }
 
-// Chunks beside each other: one, two, three, more than a block has warps.
+// Chunks in parallel: one, two, three, more than a block has warps.
 TEST(TensorMatvec, HasTheBitsOfTheDefinitionForAnyShape) {
     for (const TensorShape& shape : {TensorShape{1, 1, 1},
                                      {1, 70, 512},

@@ -21,7 +21,7 @@ template <TensorModel kModel>
 float planted(const uint16_t* a, const uint16_t* b, float acc) {
     return sum_by(kModel, a, b, acc);
 }
-// Nobody's rule: overflow ends at the greatest number.
+// A rule of no device: overflow saturates at the greatest number.
 float saturating(const uint16_t* a, const uint16_t* b, float acc) {
     const float sum = sum_by(kHopper, a, b, acc);
     return std::isinf(sum) ? std::copysign(std::numeric_limits<float>::max(), sum) : sum;
@@ -89,7 +89,7 @@ TEST(TensorSelfTest, DifferingWarpgroupsAreDisabledAndReported) {
     EXPECT_NE(refusal({&planted<kOther>, &planted<kHopper>}).find(", by mma "), std::string::npos);
 }
 
-// Large matmuls run by mma there: nobody asks warpgroups.
+// Large matmuls run by mma there: warpgroups are not tested.
 TEST(TensorSelfTest, TestsWarpgroupsIfMatmulsUseThem) {
     constexpr TensorModel kOther{.fraction_bits = 24};
     const simt::PlantedTensorCores others({&planted<kHopper>, &planted<kOther>});

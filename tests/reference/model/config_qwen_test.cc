@@ -196,7 +196,7 @@ TEST(ConfigQwenNext, ConfigsChooseDenseLayersAndWeights) {
     json["mlp_only_layers"] = Json::array();
     EXPECT_EQ(dense_layers(json), (std::vector<size_t>{0, 2}));
     json["decoder_sparse_step"] = 1;
-    json.erase("intermediate_size");  // nobody needs it
+    json.erase("intermediate_size");  // unused
     EXPECT_EQ(dense_layers(json), std::vector<size_t>{});
     json.erase("mlp_only_layers");
     json.erase("decoder_sparse_step");

@@ -175,7 +175,7 @@ TEST(ModelConfig, ValidateNamesEveryProblemOfADeltaNet) {
         EXPECT_NE(all.find(wanted), std::string::npos) << wanted << " in " << all;
 }
 
-// Each expert has tensors of its own, whose names are made before a file is looked at.
+// Each expert has separate tensors, and their names are made before a file is read.
 TEST(ModelConfig, ValidateBoundsTheExpertsOfAllLayersTogether) {
     ModelConfig config = *preset("tiny-qwen3.5-moe");
     config.layers.resize(2048, config.layers[0]);

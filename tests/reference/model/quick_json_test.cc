@@ -1,4 +1,4 @@
-// JSON that is read many bytes at a time: what is told is what the slower parser would have told.
+// The fast JSON reader reports the events of the slower parser.
 #include "reference/model/quick_json.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Writes down what it is told.
+// Records the reported events.
 struct ToldJson final : reference::JsonEvents {
     std::string told;
     int depth = 0;

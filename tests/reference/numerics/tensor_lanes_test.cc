@@ -86,7 +86,8 @@ RC_GTEST_PROP(TensorLanes, HaveTheBitsOfOneByOneOverAllExponents, (uint64_t seed
     groups.expect_same(fmt::format("seed {}", seed));
 }
 
-// Zeros beside the greatest, products beyond the range that cancel, infinities among them; another accumulator a lane.
+// Zero products next to the greatest, products beyond the range that cancel, some infinities; a different accumulator
+// per lane.
 TEST(TensorLanes, HaveTheBitsOfOneByOneWhereRulesMeet) {
     for (const Groups kind : kStoredGroups) {
         Prng prng(29 + static_cast<uint64_t>(kind));

@@ -1,4 +1,4 @@
-// The integer model of Hopper's tensor cores against what its rules say, case by case and beside exact sums.
+// The integer model of Hopper's tensor cores against its rules, case by case, and against exact sums.
 #include "reference/numerics/tensor_sm90.h"
 
 #include <gtest/gtest.h>
@@ -57,11 +57,11 @@ TEST(TensorSm90, TermsAreCutBelow25FractionBitsOfTheLargestExponent) {
 }
 
 TEST(TensorSm90, AProductsExponentIsTheSumOfItsFactors) {
-    // 1.5 · 1.5 = 2.25 counts as exponent 0: a term of 2^-25 beside it is kept.
+    // 1.5 · 1.5 = 2.25 counts as exponent 0: a term of 2^-25 next to it is kept.
     Group group;
     group.set(0, 1.5F, 1.5F).set(1, -1.5F, 1.5F).set(2, 0x1p-12F, 0x1p-13F);
     EXPECT_EQ(group.with(0.0F), 0x1p-25F);
-    EXPECT_EQ(Group{group}.with(2.0F), 2.0F);  // beside exponent 1 it is below the last bit
+    EXPECT_EQ(Group{group}.with(2.0F), 2.0F);  // next to exponent 1 it is below the last bit
 }
 
 TEST(TensorSm90, ValuesThatAreNotFiniteDecide) {

@@ -54,7 +54,7 @@ TEST(DotN3, TakesTheOddElementOfAPairFirst) {
 }
 
 TEST(DotN3, AddsChunksOf256ToATotalInOrder) {
-    // The small ones meet each other inside the second chunk; one after another they would vanish beside 2^24.
+    // The small terms meet inside the second chunk; one after another they would vanish next to 2^24.
     std::vector<uint16_t> a(512, round_to_bf16(0.0F));
     a[0] = round_to_bf16(0x1p+24F);
     a[256] = round_to_bf16(1.0F);

@@ -165,7 +165,7 @@ TEST(RecordComparison, TheFirstDifferenceIsNamed) {
     EXPECT_EQ(compared_with(older).compared, compared_with(scene.record(DigestLevel::kLayers)).compared);
     EXPECT_EQ(compare(RunIndex(older), RunIndex(layers), scene.points).first->layer, 1);
 
-    // A token of somebody else comes earlier, and is passed over when what was computed is asked for.
+    // Another request's token comes earlier, and is ignored when computed values are compared.
     ASSERT_TRUE(change_first<Told>(layers, [](Told& told) {
         for (ToldToken& token : told.tokens) {
             if (token.request != RequestId{1}) continue;

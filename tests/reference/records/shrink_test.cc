@@ -49,7 +49,7 @@ TEST(RecordShrink, OneConversationOfJustEnoughTokensIsLeft) {
     EXPECT_GE(size.tokens, 10);
     EXPECT_GT(num_tries, 5);
     EXPECT_LT(num_tries, 60);
-    EXPECT_EQ(size.batch, 1);  // nobody else is needed
+    EXPECT_EQ(size.batch, 1);  // no other sequence is needed
     EXPECT_TRUE(*differs(*shrunk));
     EXPECT_GT(size_of(record).calls, 5);
 }
@@ -75,7 +75,7 @@ private:
     bool in_company_ = false;
 };
 
-// What is tried: sessions, rows, messages, tokens, company, the cache; every try is told, and is one run.
+// The tries: sessions, rows, messages, tokens, batch company, the cache; every try is reported, and is one run.
 TEST(RecordShrink, TriesAreReportedInTheDocumentedOrder) {
     const RecordScene scene;
     Record record = scene.record(DigestLevel::kLayers);
@@ -110,7 +110,7 @@ TEST(RecordShrink, TriesAreReportedInTheDocumentedOrder) {
                 testing::ElementsAre("without sessions", "without rows", "without messages", "with fewer tokens",
                                      "with shorter answers", "with less company in the batch", "without the cache"));
     const ShrunkSize size = size_of(*shrunk);
-    // A fork, what it comes from, and a client beside it: without any of them nobody has company.
+    // A fork, its source, and another client: without any of them no batch has a second sequence.
     EXPECT_EQ(size.conversations, 3);
     EXPECT_EQ(size.calls, 4);
     EXPECT_EQ(size.messages, 3);

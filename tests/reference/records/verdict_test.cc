@@ -125,7 +125,7 @@ TEST(RecordShare, AFailedRerunIsNotAllCompared) {
     }
 }
 
-// Without its last told tokens or its commit, though it says that it went to its end.
+// Without its last reported tokens or its commit, in a record that claims to be complete.
 TEST(RecordShare, ATurnWithAnotherEndIsNotAllCompared) {
     const RecordScene scene;
     const Record record = scene.record(DigestLevel::kHeads);

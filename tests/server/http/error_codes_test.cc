@@ -1,4 +1,4 @@
-// Whoever reads docs/serve.md knows every code that an error may have.
+// docs/serve.md lists every code of an error.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -62,7 +62,7 @@ TEST(HttpBehaviour, AClientThatLeavesInDecodeHasItsTurnAborted) {
     for (const bool stream : {true, false}) leave_after(4, stream);
 }
 
-// A socket of which one half is closed: nobody will ask more, and nobody is known to read.
+// A half-closed socket: no further request will come, and the client may not read.
 TEST(HttpBehaviour, AClientThatClosesItsWritingSideHasItsTurnAborted) {
     HttpScene scene;
     scene.gate().let_through(4);
@@ -205,7 +205,7 @@ TEST(HttpBehaviour, BadRequestsDoNotWaitForOthersTemplates) {
     EXPECT_EQ(slow.read_answer().status, 400);
 }
 
-// Whoever is being prepared counts, too: else bodies would pile up behind one template.
+// Requests in preparation count, too: else bodies would pile up behind one template.
 TEST(HttpBehaviour, WhatIsBeingPreparedCountsAsARequest) {
     HttpSceneConfig config;
     config.host.max_requests = 1;

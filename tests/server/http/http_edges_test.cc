@@ -1,5 +1,5 @@
-// What HTTP allows beside what most clients send: old versions, other forms of a target, bodies where none belong, and
-// names that clients give their requests.
+// HTTP's rarer features: old versions, other forms of a target, bodies where none belong, and clients' names of
+// requests.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::string post_with(const std::string& path, const json& body, const std::stri
     return post(path, body.dump(), "Connection: close\r\n" + headers);
 }
 
-// Who knows no chunks has none; the end is the connection's.
+// A client of HTTP/1.0 gets no chunks; the end is the connection's.
 TEST(HttpEdges, AStreamOfHttp10HasNoChunks) {
     const HttpScene scene;
     const std::string body = hello({{"stream", true}}).dump();
@@ -66,7 +66,7 @@ TEST(HttpEdges, ExpectContinueIsAnsweredInAnyCase) {
     }
 }
 
-// Who is refused is not asked for the body.
+// A refused client is not asked for the body.
 TEST(HttpEdges, ExpectContinueMayBeRefused) {
     const HttpScene scene;
     const HttpClient client(scene.port());
@@ -99,7 +99,7 @@ TEST(HttpEdges, AKeysSchemeHasNoCase) {
         EXPECT_EQ(scene.ask(get("/v1/models", std::string("Authorization: ") + wrong + "\r\n")).status, 401) << wrong;
 }
 
-// A salt in a body that nobody reads would be the deletion of another conversation.
+// A salt in an ignored body would be the deletion of another conversation.
 TEST(HttpEdges, ABodyWhereNoneBelongsIsRefused) {
     HttpScene scene;
     ASSERT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);

@@ -177,7 +177,7 @@ TEST(HttpErrors, AnotherMethodGetsThePathsMethods) {
     EXPECT_THAT(scene.ask(get("/tokenize")).head, HasSubstr("Allow: POST, OPTIONS\r\n"));
 }
 
-// Whoever asks for a stream is refused as anybody is: with a status, and no stream begins.
+// A refused stream is like any refusal: a status, and no stream begins.
 TEST(HttpErrors, ARefusedStreamHasItsStatus) {
     HttpSceneConfig config;
     config.host.max_requests = 3;
@@ -232,7 +232,7 @@ TEST(HttpErrors, ARefusedStreamHasItsStatus) {
     EXPECT_EQ(third.read_answer().status, 200);
 }
 
-// Of a request that nobody has named no name is told.
+// The error of an anonymous request has no name.
 TEST(HttpErrors, ARequestBeyondTheEmptyCacheNamesItsField) {
     HttpSceneConfig config;
     config.executor.pools.num_blocks = 10;
@@ -336,7 +336,8 @@ TEST(HttpErrors, WhatThrowsOnTheSocketsThreadLetsADrainEnd) {
     scene.wait_until_gone();
 }
 
-// A chunk has the fingerprint, which is as long here as nobody's is: behind the first one there is no memory for it.
+// A chunk has the fingerprint, which is made longer here than any real one: after the first chunk there is no memory
+// for it.
 TEST(HttpErrors, WhatThrowsBehindAStreamsHeadIsItsLastEventAndTheTurnIsAborted) {
     constexpr size_t kLong = size_t{200} << 10;
     HttpSceneConfig config;

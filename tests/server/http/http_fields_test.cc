@@ -69,7 +69,7 @@ TEST(HttpFields, ContentMayBePartsOfText) {
     EXPECT_EQ(refused.json()["error"]["param"], "messages[0].content[1]");
 }
 
-// One row of logits for all: what the probabilities are can be told from it.
+// One row of logits for all: the expected probabilities follow from it.
 TEST(HttpFields, LogProbabilitiesAreThoseOfTheLogits) {
     HttpSceneConfig config;
     config.shows_logits = true;

@@ -1,4 +1,4 @@
-// What waits before the engine is bounded, and nobody without a key fills it.
+// The queues before the engine are bounded, and a client without a key cannot fill them.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::string head_of(const std::string& method_and_path, size_t num_bytes, const 
     return fmt::format("{} HTTP/1.1\r\nHost: x\r\n{}Content-Length: {}\r\n\r\n", method_and_path, headers, num_bytes);
 }
 
-// The body never comes: what is told was not waiting for it.
+// The body never comes: the error does not wait for it.
 TEST(HttpLimits, WhatIsWrongWithoutTheBodyIsSaidBeforeIt) {
     HttpSceneConfig config;
     config.has_template = false;

@@ -170,7 +170,7 @@ TEST(HttpMessages, WhatIsWrongIsNamedByItsPlace) {
     }
 }
 
-// What the server cannot know of a template: a member of its own, of a type that it does not expect.
+// A template's requirement that the server cannot know: an extra member, of an unexpected type.
 TEST(HttpMessages, AFailingTemplateIsNoPythonForClients) {
     const auto scene =
         scene_of("{% for message in messages %}\n{{ '<' + message.mood + '>' }}{{ message.content }}\n{% endfor %}");

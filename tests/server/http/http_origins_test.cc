@@ -1,5 +1,5 @@
-// What browsers and other HTTP clients ask beside the endpoints themselves: HEAD, OPTIONS, other origins, keys in
-// another header, paths that are not there.
+// Requests of browsers and other HTTP clients apart from the endpoints: HEAD, OPTIONS, other origins, keys in another
+// header, unknown paths.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

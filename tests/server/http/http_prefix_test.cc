@@ -71,7 +71,7 @@ TEST(HttpPrefix, SaltsStayApart) {
     EXPECT_GE(cached_of(scene.chat(body)), num_first - 1);
 }
 
-// What nobody has named goes with its states; the rest of it is bounded.
+// Anonymous conversations go with their states; the rest of them is bounded.
 TEST(HttpPrefix, AnonymousConversationsAreKeptWithTheirStates) {
     HttpSceneConfig config;
     config.has_template = false;

@@ -25,7 +25,7 @@ int64_t gauge_of(const HttpScene& scene, const std::string& name) {
     return at == std::string::npos ? -1 : std::stoll(page.substr(at + line.size()));
 }
 
-// Clients that ask at once, each with a connection of its own.
+// Concurrent clients, each with a connection.
 class Clients {
 public:
     Clients(const HttpScene& scene, size_t count, const std::string& request) {

@@ -39,7 +39,7 @@ TEST(HttpServer, AJoinedStreamIsTheUnstreamedAnswer) {
     EXPECT_EQ(all.reason, whole["choices"][0]["finish_reason"]);
     EXPECT_EQ(all.usage, whole["usage"]);
     EXPECT_TRUE(all.done);
-    // Usage is told once, in a last event without choices, before [DONE].
+    // Usage is sent once, in a last event without choices, before [DONE].
     const std::vector<std::string> events = stream.events();
     const auto has_usage = [](const std::string& event) { return event.find("\"usage\":{") != std::string::npos; };
     EXPECT_EQ(std::ranges::count_if(events, has_usage), 1);
@@ -220,7 +220,7 @@ TEST(HttpServer, OneConnectionTakesManyRequests) {
     }
 }
 
-// With a body of its own it would be taken for the next answer.
+// A body would be taken for the next answer.
 TEST(HttpServer, HeadIsRefusedWithoutABody) {
     const HttpScene scene;
     const HttpClient client(scene.port());
@@ -230,7 +230,7 @@ TEST(HttpServer, HeadIsRefusedWithoutABody) {
     EXPECT_NE(both.find("\r\n\r\nHTTP/1.1 200"), std::string::npos) << both;
 }
 
-// An object that looks at all its members for each new one would hold everybody up for minutes.
+// An object that compares each new member with all others would delay every client for minutes.
 TEST(HttpServer, ManyMembersOfAnObjectCostNoMoreThanTheirLength) {
     const HttpScene scene;
     json metadata = json::object();

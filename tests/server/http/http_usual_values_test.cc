@@ -134,7 +134,7 @@ TEST(HttpUsualValues, AListOfOnePromptIsThePrompt) {
     }
 }
 
-// Whoever asks for something else is told what is served.
+// The error for an unsupported value lists the supported ones.
 TEST(HttpUsualValues, OtherValuesAreRefused) {
     const HttpScene scene;
     const Values others = {{"min_p", 0.1},          {"service_tier", "flex"},       {"min_tokens", 1},

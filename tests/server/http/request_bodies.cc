@@ -170,7 +170,7 @@ void RequestBodies::add_options(Json& body, bool is_chat) {
         body["conversation_id"] = one_of(kNames);
         maybe("suffix_only", true);
         maybe("parent_head", one_of(kNames));
-        if (below(4) == 0) return void(body["turn_id"] = one_of(kNames));  // neither logprobs nor n beside it
+        if (below(4) == 0) return void(body["turn_id"] = one_of(kNames));  // neither logprobs nor n with it
     }
     maybe("n", 1 + below(3));
     if (below(2) == 0) body["logprobs"] = is_chat ? Json(true) : Json(below(6));

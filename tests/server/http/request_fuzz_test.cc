@@ -31,7 +31,7 @@ namespace {
 using namespace verbatim::server;
 using nlohmann::json;
 
-constexpr int kLeft = 499;  // the client has gone: nobody is told anything
+constexpr int kLeft = 499;  // the client has disconnected: no update is sent
 
 struct Told {
     int status = 200;

@@ -16,7 +16,7 @@ namespace {
 using namespace verbatim::server;
 namespace asio = boost::asio;
 
-// Requests of one loop, each read by a coroutine until it has its last update, and what each was told.
+// Requests of one loop, each read by a coroutine until it has its last update, and the updates of each.
 class UpdatesScene {
 public:
     explicit UpdatesScene(size_t num_requests) {
@@ -134,7 +134,7 @@ TEST(Updates, AClientThatTakesNothingIsDisconnected) {
     EXPECT_TRUE(scene.request(0).gone());
     EXPECT_FALSE(scene.request(1).gone()) << "nothing was sent that it could have taken";
     EXPECT_EQ(scene.num_given_up(), 1);
-    scene.tell(0, 7);  // nobody is told
+    scene.tell(0, 7);  // no request gets it
     scene.end(1);
     scene.loop().run();
     EXPECT_TRUE(scene.told(0).empty());

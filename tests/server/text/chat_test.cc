@@ -1,4 +1,4 @@
-// Chat templates as `transformers` renders them, their limits, and users who write special tokens.
+// Chat templates as `transformers` renders them, their limits, and special tokens in users' texts.
 #include "server/text/chat.h"
 
 #include <fmt/format.h>

@@ -35,7 +35,7 @@ RC_GTEST_PROP(Decoder, TextThatCameOutIsWholeCharactersAndStays, ()) {
 TEST(Decoder, ACharacterInPiecesComesOutWithItsLastByte) {
     const Tokenizer& tokenizer = qwen_tokenizer();
     Decoder decoder(tokenizer);
-    // The bytes of U+1F9FF, each a token of its own: the vocabulary begins with the byte alphabet.
+    // The bytes of U+1F9FF, one token each: the vocabulary begins with the byte alphabet.
     std::vector<TokenId> bytes;
     for (const char* byte : {"\xF0", "\x9F", "\xA7", "\xBF"}) {
         for (TokenId id = 0; id < 256; ++id) {

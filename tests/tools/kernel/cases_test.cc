@@ -97,7 +97,7 @@ TEST(KernelCases, EveryClassOfValuesReachesTheKernel) {
     }
 }
 
-// A kind of gate, of activation, a bias: each is code of its own.
+// A kind of gate, of activation, a bias: each selects separate code.
 TEST(KernelCases, EveryChoiceMeetsEveryClass) {
     for (const Operation& operation : operations()) {
         const auto cases = check_cases(operation, kernel_for(operation, "cuda"), Effort::kShort, 1);

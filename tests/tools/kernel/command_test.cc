@@ -1,4 +1,4 @@
-// The verb `kernel`: lists, reports, and what bad flags and files are told.
+// The verb `kernel`: lists, reports, and the errors of bad flags and files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -116,7 +116,7 @@ TEST(KernelCommand, ACaseThatCannotBeWrittenIsSaidAtOnce) {
     EXPECT_THAT(outcome.err, HasSubstr("/nonexistent/case.json: cannot be created"));
 }
 
-// A case leaves no room for others: a workload beside it would not be looked at.
+// A case excludes other cases: a workload with it would be ignored.
 TEST(KernelCommand, AWorkloadBesideACaseIsAWrongFlag) {
     for (const char* verb : {"check", "invariance", "race", "perf"}) {
         const Outcome outcome = run_kernel({verb, "rope", "--case", "one.json", "--workload", "calls.json"});

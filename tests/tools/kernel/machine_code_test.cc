@@ -58,7 +58,7 @@ TEST(MachineCode, LoadsAreUnderWayUntilOneIsUsed) {
                               "\tadd.s64 %rd2, %rd1, 8;\n\tld.global.v2.f32 \t{%f3, %f4}, [%rd2];\n"
                               "\tadd.f32 %f5, %f4, %f1;\n\tld.global.f32 \t%f1, [%rd1];\n"),
               3);
-    // Whoever waited for the second one has waited for the first, too.
+    // A wait for the second one is a wait for the first, too.
     EXPECT_EQ(loads_under_way("\tld.global.f32 %f1, [%rd1];\n\tld.global.f32 %f2, [%rd1];\n\tneg.f32 %f8, %f1;\n"
                               "\tld.global.f32 %f3, [%rd1];\n\tneg.f32 %f8, %f2;\n\tld.global.f32 %f4, [%rd1];\n"
                               "\tld.global.f32 %f5, [%rd1];\n"),

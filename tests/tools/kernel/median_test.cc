@@ -28,7 +28,7 @@ TEST(MedianIsKnown, WhereTheMiddleIsNarrow) {
     EXPECT_FALSE(median_is_known(times(0.989, 1.012)));
 }
 
-// Told one by one as a timing is: when it is said to be known, it is, in 19 of 20 cases.
+// Added one by one, as a timing does: when the median is said to be known, it is, in 19 of 20 cases.
 TEST(MedianIsKnown, TheClaimHoldsForTheMedian) {
     Prng prng(3);
     int known = 0, near = 0;

@@ -1,4 +1,4 @@
-// `--workload FILE`: what a hostile file is told, and what is made of a kernel that fails on a captured call alone.
+// `--workload FILE`: the errors of hostile files, and a kernel that fails on a captured call alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

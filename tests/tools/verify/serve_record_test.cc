@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// The program in a process of its own, from its start to a SIGTERM.
+// The program in a child process, from its start to a SIGTERM.
 class Served {
 public:
     explicit Served(const std::vector<std::string>& arguments) {

@@ -1,4 +1,4 @@
-// Draws over the whole vocabulary beside the definition: the same token, whatever the parameters.
+// Sampling over the whole vocabulary against the definition: the same token, for all parameters.
 #include "kernels/cpu/ops/sampling.h"
 
 #include <gtest/gtest.h>

@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(RmsNorm, HostileTimings,
                                          HostileKernel{"Fails", "return 7;", "fails", "returns 7"}),
                          [](const auto& info) { return info.param.name; });
 
-// Timed all the same, and told.
+// Timed all the same, and reported.
 TEST(HostileTiming, WrongOutputsAreTheFirstFailure) {
     const tests::ScratchFolder scratch;
     std::string source = rms_norm_that("");
@@ -182,7 +182,7 @@ TEST(HostileTiming, WrongOutputsAreTheFirstFailure) {
     }
 }
 
-// The emulator's calls are told in the same way.
+// The emulator's calls are reported in the same way.
 TEST(HostileTiming, ACudaKernelThatFailsIsALineInTheReport) {
     const tests::ScratchFolder scratch;
     std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rms_norm.cu");
@@ -196,7 +196,7 @@ TEST(HostileTiming, ACudaKernelThatFailsIsALineInTheReport) {
     EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(), HasSubstr("returns 7"));
 }
 
-// A file of its own does not fill the disk, whatever is written into it.
+// A file of the kernel does not fill the disk, whatever is written into it.
 TEST(HostileKernel, WritesNoGigabytes) {
     const tests::ScratchFolder scratch;
     const std::string filled = scratch.path("filled");
@@ -219,7 +219,8 @@ std::string state_of(int pid) {
     return state;
 }
 
-// What a kernel leaves running ends with it, and cannot leave its group. Who was killed may take a while to be gone.
+// Processes that a kernel leaves running end with it, and cannot leave its group. A killed process may take a while to
+// end.
 TEST(HostileKernel, LeavesNoProcessBehind) {
     for (const std::string leaving : {"", "setsid(); if (fork() != 0) _exit(0);"}) {
         SCOPED_TRACE(leaving);

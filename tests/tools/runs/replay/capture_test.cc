@@ -91,7 +91,7 @@ private:
     WrittenLog& log_;
 };
 
-// The scenario on the CPU with somebody who looks on: what was captured, and what was written.
+// The scenario on the CPU with an observer: the captured calls, and the rows that were written.
 struct CapturedRun {
     Workload workload;
     std::map<int64_t, std::vector<Floats>> written;
@@ -267,8 +267,7 @@ TEST(ReplayCapture, CapturedCallsAreTriedInAdditionToGeneratedOnes) {
     }
 }
 
-// The emulated GPU computes the same batches from memory of its own: what is read back from it is the same, byte for
-// byte.
+// The emulated GPU computes the same batches in separate memory: values that are read back are the same, byte for byte.
 TEST(ReplayCapture, TheSameRunOnAnotherMachineIsTheSameFile) {
     const tests::ScratchFolder scratch;
     for (const std::string operation : {"scan", "attention"}) {

@@ -37,7 +37,7 @@ constexpr const char* kTrace =
     "suffix,b,answer,5:0+9,5,1,8\n"
     "suffix,a,answer,6:0+3,5,,\n";
 
-// A CUDA executor on an emulated device of its own.
+// A CUDA executor on a separate emulated device.
 struct Emulated {
     Emulated(const reference::Model& model, const cuda::EmulatedDeviceConfig& failure)
         : device(cuda::make_emulated_device(emulator, failure)),

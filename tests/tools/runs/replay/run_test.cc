@@ -37,7 +37,7 @@ TEST(ReplayCommand, JsonHasTheKeysThatOthersScriptAgainst) {
     }
 }
 
-// Whoever drafts, however much: identical, and the counters say what became of the drafts.
+// For every drafter and window: identical, and the counters show the drafts' fates.
 TEST(ReplayCommand, EveryDraftersWindowsAreIdentical) {
     const json plain = json::parse(run_replay(pressed_scenario()).out);
     EXPECT_EQ(plain["windows"], 0);
@@ -180,7 +180,7 @@ TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
     }
 }
 
-// The fast profile promises no bits: the other side is exact, and the first difference is told like any other.
+// The fast profile promises no bits: the other side is exact, and the first difference is reported like any other.
 TEST(ReplayCommand, FastAgainstExactReportsTheFirstDifference) {
     const tests::ScratchFolder files;
     const std::string trace = files.write("two.csv", kTwoConversations);
@@ -279,7 +279,7 @@ TEST(ReplayReport, ARunInWhichNothingWasComparedIsNotIdentical) {
     EXPECT_EQ(json::parse(told.out)["identical"], false);
     EXPECT_EQ(json::parse(told.out)["verdict"], "not_all_compared");
     EXPECT_EQ(json::parse(told.out)["compared_share"]["requests"]["total"], 4);
-    // Nobody asked for a comparison.
+    // No comparison was requested.
     const Outcome alone = run_replay({"--trace", trace, "--beside", "none"});
     EXPECT_EQ(alone.exit_code, kExitOk) << alone.err;
     EXPECT_THAT(alone.out, HasSubstr("nothing compared"));

@@ -31,7 +31,7 @@ std::vector<TokenId> some_tokens(int32_t vocab_size) {
     return tokens;
 }
 
-// One of `count` positions of the output that is the point's. Heads may be rows of their own.
+// One of `count` positions of the output at the walk's point. Heads may be separate rows.
 std::vector<float> expected_row(const ValueCase& one, const reference::WalkPoint& point, int64_t row, int64_t count) {
     const bool is_decay = point.op == reference::WalkOp::kDeltaGates && point.buffer == reference::Buffer::kA;
     for (const Tensor& tensor : one.expected.tensors) {
@@ -188,7 +188,7 @@ TEST(OperationCase, ShrinkWritesWhatReplayTries) {
     EXPECT_TRUE(case_holds(exact));
     EXPECT_EQ(run_verbatim({"replay", "--case", exact}).exit_code, kExitOk);
     EXPECT_EQ(run_verbatim({"kernel", "check", file["op"], "--case", exact, "--kernel", "all"}).exit_code, kExitOk);
-    // What it must give is in the file: another bit there is a difference of everybody.
+    // The expected result is in the file: another bit there is a difference of every kernel.
     std::string& bits = file["expected"].front()["bits"].get_ref<std::string&>();
     bits[bits.size() - 1] = bits.back() == '0' ? '1' : '0';
     const Outcome other = run_verbatim({"replay", "--case", files.write("other.json", file.dump())});
@@ -204,7 +204,7 @@ TEST(OperationCase, WhatCannotBeTriedIsExitThree) {
     EXPECT_EQ(run_verbatim({"replay", "--case", "a.json", "--trace", "b.csv"}).exit_code, kExitBadUsage);
 }
 
-// A file that lies in the repository, as a team would keep one beside its tests.
+// A file in the repository, as a team would keep one with its tests.
 TEST(OperationCase, AKeptCaseHolds) { EXPECT_TRUE(case_holds(repository_path("tests/data/cases/scan.json"))); }
 
 }  // namespace

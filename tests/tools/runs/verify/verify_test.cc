@@ -52,7 +52,7 @@ TEST(RecordCommands, ARunWithItsRecordIsTheRunWithout) {
         EXPECT_EQ(recorded.exit_code, kExitOk) << recorded.err;
         EXPECT_EQ(recorded.out, plain.out) << level;
     }
-    // Operations are recorded beside a lockstep that looks at them, too.
+    // Operations are recorded while a lockstep observes them, too.
     std::vector<std::string> beside = recording(files.path("a.rec"), {"--digests", "ops"});
     *std::ranges::find(beside, "none") = "reference";
     EXPECT_EQ(last_line(run_verbatim(beside).out), last_line(plain.out));

@@ -273,7 +273,7 @@ TEST(WalkCost, AStepReadsEveryMatrixOnceAndComputesEveryRow) {
         for (const auto& tensor : reference::checkpoint_tensors(config, weights)) {
             if (tensor.role == reference::TensorRole::kMatrix) elements += static_cast<double>(tensor.num_elements());
         }
-        // The embedding is a matrix of the checkpoint: as the head when it is tied, beside the head otherwise.
+        // The embedding is a matrix of the checkpoint: the lm_head when it is tied, an extra one otherwise.
         if (!config.tie_word_embeddings) elements -= static_cast<double>(config.vocab_size) * config.hidden_size;
         const double head = static_cast<double>(config.vocab_size) * config.hidden_size;
         WalkCost cost;
@@ -312,14 +312,14 @@ TEST(WalkCost, ExpertsAreThoseThatTheStepChose) {
     WalkCost counted, int8(1), expected;
     counted.add_step(config, parts, 2, distinct);
     EXPECT_DOUBLE_EQ(bytes_of(counted, WalkOp::kExperts), 2 * expert * (8 + 3 + 5));
-    EXPECT_DOUBLE_EQ(operations_of(counted, WalkOp::kExperts), 3 * 2 * expert * 3 * 5);  // whoever they are
+    EXPECT_DOUBLE_EQ(operations_of(counted, WalkOp::kExperts), 3 * 2 * expert * 3 * 5);  // whichever they are
     int8.add_step(config, parts, 2, distinct);
     EXPECT_DOUBLE_EQ(bytes_of(int8, WalkOp::kExperts), (expert + 4 * (14 + 14 + 48)) * (8 + 3 + 5));
-    // Of a single row, those that it chose, whether or not somebody counts.
+    // For a single row its chosen experts, with and without a watch.
     const WalkSequence one{0, 1, 7};
     expected.add_step(config, {&one, 1}, 1);
     EXPECT_DOUBLE_EQ(bytes_of(expected, WalkOp::kExperts), 3 * 2 * expert * 3);
-    // Up has no gate beside it where the activation has none.
+    // Up has no gate next to it where the activation has none.
     const reference::ModelConfig nemotron = config_of("tiny-nemotron-moe");
     const auto has_experts = [](const reference::LayerConfig& layer) { return layer.moe.has_value(); };
     const reference::MoeConfig moe = *std::ranges::find_if(nemotron.layers, has_experts)->moe;
@@ -330,7 +330,7 @@ TEST(WalkCost, ExpertsAreThoseThatTheStepChose) {
                      num_layers * 2 * 2 * moe.n_chosen * moe.d_ff * moe.row_width(nemotron.hidden_size));
 }
 
-// Beside the sets that a second look at the same steps finds.
+// Against the sets that a second pass over the same steps finds.
 TEST(ExpertWatch, CountsTheDistinctExpertsOfAStep) {
     const reference::Model model = reference::make_random_model(config_of("tiny-granite-moe"), 1);
     cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 30, .num_state_rows = 5}});
@@ -440,7 +440,7 @@ TEST(BenchSequences, ATurnComputesItsSuffixAloneAndDrawsFromTheSameBits) {
     EXPECT_TRUE(sequences.logits_are_finite(1));
 }
 
-// What is timed behind a long context must find its pages: each a copy in a block of its own.
+// Timing after a long context must find its pages: each a copy in a separate block.
 TEST(BenchSequences, ALengthenedHeadRepeatsItsKv) {
     const reference::Model model = reference::make_random_model(config_of("tiny-granite"), 1);
     cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 30, .num_state_rows = 5}});

@@ -42,7 +42,7 @@ TEST_P(NewKernels, AreRightAsTheyAre) {
     }
 }
 
-// For CUDA there is no race in them, and no barrier that nobody misses.
+// The CUDA ones have no race, and no barrier without effect.
 TEST_P(NewKernels, NeedTheirBarriers) {
     const tests::ScratchFolder scratch;
     const std::string file = scratch.path("mine.cu");

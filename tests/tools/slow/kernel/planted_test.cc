@@ -103,7 +103,7 @@ struct PlantedVariation {
 
 void expect_variation(const PlantedVariation& planted) {
     SCOPED_TRACE(planted.file);
-    // The fast profile promises no invariance: what is found is told, and is no failure.
+    // The fast profile promises no invariance: a finding is reported, and is no failure.
     const Json report =
         kernel_json({"invariance", planted.op, "--effort", "short", "--file", planted_file(planted.file)}, kExitOk);
     EXPECT_EQ(report["verdict"], "varies");
@@ -238,7 +238,7 @@ TEST(PlantedKernels, BarriersThatNoCaseReachesAreNamed) {
     EXPECT_THAT(notes[0], testing::MatchesRegex("without local.h:2 sync_block.*found:.*"));
     EXPECT_THAT(notes[1], testing::MatchesRegex("without mine.cu:37 sync_block.*found:.*"));
     EXPECT_THAT(notes[2], testing::MatchesRegex("local.h:3 named_barrier.*no case reaches it"));
-    // In the file itself it is as useless as one that nobody misses.
+    // In the file itself it is as useless as a barrier without effect.
     source.replace(source.find("meet("), 5, "if (x.width == 123457) simt::sync_warp();\n        meet(");
     const Json report =
         kernel_json({"race", "rms_norm", "--mutate", "--file", scratch.write("mine.cu", source)}, kExitDifference);
@@ -252,7 +252,7 @@ TEST(PlantedKernels, AKernelWithoutBarriersIsReported) {
     EXPECT_EQ(notes_of_mutants(file, kExitOk, "rope"), std::vector<std::string>{"it has no barriers and no waits"});
 }
 
-// Places are told where there is no source to be given, too.
+// Places are reported without a source, too.
 TEST(PlantedKernels, BarriersOfALibraryAndOfBuiltinKernelsAreLeftOut) {
     const ScratchFolder folder;
     const auto library = compile_kernel(planted_file("rms_norm_useless_barrier.cu"), {}, folder);
@@ -269,7 +269,7 @@ TEST(PlantedKernels, BarriersOfALibraryAndOfBuiltinKernelsAreLeftOut) {
     }
 }
 
-// What nobody could try has not passed.
+// A property without evidence has not passed.
 TEST(PlantedKernels, AKernelThatRefusesEverythingDoesNotPass) {
     const tests::ScratchFolder scratch;
     const std::string file = planted_file("rope_takes_nothing.cc");

@@ -77,8 +77,8 @@ Outcome done(const WalkStep& step) {
     return run_verbatim({step.words.begin() + 1, step.words.end()});
 }
 
-// In one line, without what is this machine's: compilers' commands, places of files, who implements an operation, what
-// a version of nvcc makes of a file.
+// In one line, without this machine's parts: compilers' commands, places of files, the kernels of an operation, the
+// results of a version of nvcc.
 std::string comparable(const std::string& text) {
     std::string line = std::regex_replace(text, std::regex("\\s+"), " ");
     for (const char* machines : {"g\\+\\+ -std.*?\\.so ", "kernels: .*", "\\S*nvcc -std.*?\\.cu ",

@@ -1,5 +1,5 @@
-// The scenario on the CUDA kernels without a GPU, beside the uncached reference: half of it, and all of it where
-// VERBATIM_THOROUGH is in the environment (tools/check --thorough).
+// The scenario on the CUDA kernels without a GPU, in lockstep with the uncached reference: half of it, and all of it
+// where VERBATIM_THOROUGH is in the environment (tools/check --thorough).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -30,7 +30,7 @@ TEST(EmulatedReplay, IsIdenticalInEveryOperation) { expect_identical("tiny-grani
 
 TEST(EmulatedReplay, OnDeltaNetsIsIdenticalInEveryOperation) { expect_identical("tiny-qwen3.5", "exact", {}); }
 
-// Nobody watches operations, so decode steps are graphs.
+// Operations are not observed, so decode steps are graphs.
 TEST(EmulatedReplay, ByGraphsInTensorSm90IsIdentical) {
     expect_identical("tiny-falcon-h1", "tensor.sm90", {"--logits-only"});
 }

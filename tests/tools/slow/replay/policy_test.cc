@@ -1,4 +1,4 @@
-// `verbatim replay --policy` and what `bench --dvr` measures: deterministic requests beside ordinary ones.
+// `verbatim replay --policy` and `bench --dvr`: deterministic requests in a batch with ordinary ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
