@@ -16,6 +16,7 @@
 #include "tools/trace/report.h"
 #include "traces/generate.h"
 #include "traces/read.h"
+#include "traces/shapes.h"
 #include "traces/verbatim_csv.h"
 
 namespace verbatim::tools {
@@ -37,6 +38,7 @@ struct TraceOptions {
     int64_t limit = 0;  // of convert-chat
     uint64_t seed = 0;
     GenerateOptions generate;
+    ShapeOptions shape;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -117,6 +119,14 @@ int run_generate(TraceOptions options) {
     return write_and_report(options, generate(options.generate), *output);
 }
 
+int run_generate_shape(TraceOptions options) {
+    options.shape.seed = options.seed;
+    if (const Status valid = validate(options.shape); !valid) return report_error(valid.error(), kExitBadUsage);
+    auto output = files::OutputFile::create(options.output);
+    if (!output) return report_error(output.error());
+    return write_and_report(options, generate_shape(options.shape), *output);
+}
+
 void add_input(CLI::App& verb, TraceOptions& options) {
     verb.add_option("IN", options.input, "a trace: plain, gzip or zstd")->required();
     add_read_options(verb, options.read, "131072 if only --max-context is given");
@@ -164,6 +174,19 @@ void add_generate_options(CLI::App& verb, TraceOptions& options) {
     add_format_option(verb, options.format);
 }
 
+void add_shape_options(CLI::App& verb, TraceOptions& options) {
+    const Choices<Shape> shapes = {{"documents", Shape::kDocuments},
+                                   {"one-shots", Shape::kOneShots},
+                                   {"tool-loops", Shape::kToolLoops},
+                                   {"templates", Shape::kTemplates}};
+    add_choice_option(verb, "--shape", options.shape.shape, shapes, "what the requests have in common");
+    add_count_option(verb, "--requests", options.shape.requests, 1, "how many");
+    verb.add_option("--rate", options.shape.rate, "requests per second")->capture_default_str();
+    add_output_option(verb, "--to", options.output, "the CSV to write; .gz or .zst compresses it")->required();
+    add_seed_option(verb, options.seed);
+    add_format_option(verb, options.format);
+}
+
 }  // namespace
 
 void add_trace_command(CLI::App& app, int& exit_code) {
@@ -200,6 +223,11 @@ void add_trace_command(CLI::App& app, int& exit_code) {
         auto [verb, options] = add_verb("generate", "make up a trace by seed");
         add_generate_options(*verb, *options);
         verb->callback([options = options, &exit_code] { exit_code = run_generate(*options); });
+    }
+    {
+        auto [verb, options] = add_verb("generate-shape", "make up a trace of a shape that caches find hard, by seed");
+        add_shape_options(*verb, *options);
+        verb->callback([options = options, &exit_code] { exit_code = run_generate_shape(*options); });
     }
 }
 
