@@ -81,6 +81,7 @@ private:
 
 void add_request(const BlockLog& log, size_t request, int64_t blocks, int64_t hits, HitRates& rates) {
     const int64_t tokens = log.prompt_tokens[request];
+    if (tokens == 0) return;
     const int64_t tokens_hit = std::min(hits * log.block_tokens, tokens);
     const auto add_to = [&](HitCount& count) {
         ++count.requests;

@@ -40,7 +40,7 @@ struct HitRates {
     HitCount second_half;  // from request (number of requests) / 2 on: the steady state
 };
 
-// Counts a request with `blocks` blocks, of which the first `hits` were hits.
+// Counts a request with `blocks` blocks, of which the first `hits` were hits. A request without tokens counts nothing.
 void add_request(const BlockLog& log, size_t request, int64_t blocks, int64_t hits, HitRates& rates);
 
 [[nodiscard]] int64_t num_lookups(const BlockLog& log);

@@ -1,12 +1,17 @@
 #include "tools/simulate/cache_only.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <span>
 #include <utility>
 
 #include "engine/base/digest.h"
+#include "simulator/aligned_pages.h"
 #include "simulator/cache_run.h"
+#include "simulator/rival_cache.h"
 #include "tools/program/cli.h"
+#include "tools/simulate/choices.h"
 #include "tools/simulate/model_shape.h"
 
 namespace verbatim::tools {
@@ -25,17 +30,42 @@ void add_to(Digester& digester, const traces::HitCount& count) {
     }
 }
 
+// As run_cache rejects rows: those longer than the model's context, or than the empty cache. A rejected request keeps
+// its place in the log, without tokens and blocks.
+traces::BlockLog without_rejected(const traces::BlockLog& log, int64_t max_model_len, const PoolSizes& pools,
+                                  int64_t& num_rejected) {
+    traces::BlockLog kept{.block_tokens = log.block_tokens};
+    for (size_t i = 0; i < log.prompt_tokens.size(); ++i) {
+        const int64_t prompt = log.prompt_tokens[i];
+        const int64_t output = log.output_tokens[i];
+        const int64_t num_resident = prompt + std::max<int64_t>(output - 1, 0);
+        const bool fits = prompt > 0 && prompt + output <= max_model_len &&
+                          (num_resident + pools.block_size - 1) / pools.block_size <= pools.num_blocks;
+        kept.prompt_tokens.push_back(fits ? prompt : 0);
+        kept.output_tokens.push_back(fits ? output : 0);
+        const auto begin = log.runs.begin() + static_cast<std::ptrdiff_t>(i == 0 ? 0 : log.run_ends[i - 1]);
+        const auto end = log.runs.begin() + static_cast<std::ptrdiff_t>(log.run_ends[i]);
+        if (fits) kept.runs.insert(kept.runs.end(), begin, end);
+        kept.run_ends.push_back(kept.runs.size());
+        num_rejected += fits ? 0 : 1;
+    }
+    return kept;
+}
+
 // By the trace's own blocks.
-void run_blocks(const SimulateConfig& config, const HeadWorth& worth, const traces::BlockLog& log, CacheOnlyRun& run) {
+void run_blocks(const SimulateConfig& config, const ModelShape& model, const traces::BlockLog& recorded,
+                CacheOnlyRun& run) {
+    const traces::BlockLog log =
+        without_rejected(recorded, config.max_context.value_or(model.max_positions), run.memory.pools, run.rejected);
     const int64_t block_bytes = run.memory.block_bytes / run.memory.pools.block_size * log.block_tokens;
     const int64_t room = run.memory.kv_bytes / block_bytes;
     const auto begin = std::chrono::steady_clock::now();
     const DenseLog dense(log);
-    const traces::HitRates rates = block_hit_rates(log, dense, room, config.eviction, worth);
+    const traces::HitRates rates = block_hit_rates(log, dense, room, eviction_of(config), worth_of(model));
     run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run.bound = offline_bound(log, dense, room);
     run.convention = fmt::format("blocks of {} tokens as the trace has them, room for {}", log.block_tokens, room);
-    run.requests = rates.whole.requests;
+    run.requests = static_cast<int64_t>(log.prompt_tokens.size());
     run.whole = rate_of(rates.whole);
     run.steady = rate_of(rates.second_half);
     run.block_references = dense.num_references();
@@ -46,31 +76,15 @@ void run_blocks(const SimulateConfig& config, const HeadWorth& worth, const trac
     run.digest = digester.digest();
 }
 
-Status run_heads(const SimulateConfig& config, const ModelShape& model, const HeadWorth& worth,
-                 const traces::Trace& trace, CacheOnlyRun& run) {
-    const EngineConfig engine = engine_config(config, model, run.memory);
-    const auto policy = make_eviction_policy(config.eviction, worth);
-    const auto begin = std::chrono::steady_clock::now();
-    ASSIGN_OR_RETURN(const CacheRunResult result, run_cache({.cache = engine.cache,
-                                                             .max_checkpoints = engine.scheduler.max_checkpoints,
-                                                             .max_model_len = engine.max_model_len,
-                                                             .use_cache = config.cache_mode != CacheMode::kNone},
-                                                            trace, model.vocab_size, *policy));
-    run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+// What run_heads and run_rivals have in common.
+void take_rows(const CacheRunResult& result, int32_t block_size, CacheOnlyRun& run) {
     const std::span<const RowTimes> rows(result.rows);
-    const Metrics whole = metrics_of(rows, run.memory.pools.block_size, {});
-    run.convention = fmt::format("the engine's heads, row after row; blocks of {} tokens", run.memory.pools.block_size);
+    const Metrics whole = metrics_of(rows, block_size, {});
     run.requests = whole.requests + result.rejected;
     run.rejected = result.rejected;
     run.whole = whole.hit_rate;
-    run.steady = metrics_of(rows.subspan(rows.size() / 2), run.memory.pools.block_size, {}).hit_rate;
+    run.steady = metrics_of(rows.subspan(rows.size() / 2), block_size, {}).hit_rate;
     run.evictions = result.evictions;
-    if (config.cache_mode == CacheMode::kExact) {
-        ASSIGN_OR_RETURN(run.head_bound,
-                         head_bound(trace, model.vocab_size,
-                                    {run.memory.pools.num_state_rows,
-                                     int64_t{run.memory.pools.num_blocks} * run.memory.pools.block_size}));
-    }
     run.block_references = result.block_references;
     Digester digester;
     for (const RowTimes& row : result.rows) {
@@ -79,6 +93,47 @@ Status run_heads(const SimulateConfig& config, const ModelShape& model, const He
         digester.add(row.outcome);
     }
     run.digest = digester.digest();
+}
+
+Status run_heads(const SimulateConfig& config, const ModelShape& model, const HeadWorth& worth,
+                 const traces::Trace& trace, CacheOnlyRun& run) {
+    const EngineConfig engine = engine_config(config, model, run.memory);
+    const auto policy = make_eviction_policy(eviction_of(config), worth);
+    const auto begin = std::chrono::steady_clock::now();
+    ASSIGN_OR_RETURN(const CacheRunResult result, run_cache({.cache = engine.cache,
+                                                             .max_checkpoints = engine.scheduler.max_checkpoints,
+                                                             .max_model_len = engine.max_model_len,
+                                                             .use_cache = config.cache_mode != CacheMode::kNone},
+                                                            trace, model.vocab_size, *policy));
+    run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    run.convention = fmt::format("the engine's heads, row after row; blocks of {} tokens", run.memory.pools.block_size);
+    take_rows(result, run.memory.pools.block_size, run);
+    if (config.cache_mode == CacheMode::kExact) {
+        ASSIGN_OR_RETURN(run.head_bound,
+                         head_bound(trace, model.vocab_size,
+                                    {run.memory.pools.num_state_rows,
+                                     int64_t{run.memory.pools.num_blocks} * run.memory.pools.block_size}));
+    }
+    return {};
+}
+
+Status run_rivals(const SimulateConfig& config, const ModelShape& model, Rival rival, const traces::Trace& trace,
+                  CacheOnlyRun& run) {
+    RivalConfig rival_config{.rival = rival,
+                             .budget_bytes = run.memory.cache_bytes,
+                             .kv_bytes_per_token = model.kv_bytes_per_token,
+                             .state_bytes = model.state_bytes_per_row,
+                             .step_tokens = config.step_tokens,
+                             .operations_per_token = flops_of(model).per_token,
+                             .operations_per_pair = flops_of(model).per_pair,
+                             .max_model_len = config.max_context.value_or(model.max_positions)};
+    if (rival == Rival::kVllmAlign) rival_config.pages = *aligned_pages(model, {16, config.state_value_bytes});
+    const auto begin = std::chrono::steady_clock::now();
+    ASSIGN_OR_RETURN(const CacheRunResult result, run_rival(rival_config, trace, model.vocab_size));
+    run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    run.convention = fmt::format("the policy of {}, row after row, in {}", name_of(config.cache_mode),
+                                 format_bytes(static_cast<uint64_t>(run.memory.cache_bytes)));
+    take_rows(result, run.memory.pools.block_size, run);
     return {};
 }
 
@@ -95,7 +150,9 @@ Result<CacheOnlyRun> run_cache_only(const SimulateConfig& config, const ModelSha
     ASSIGN_OR_RETURN(run.memory, plan_memory(config, model, device));
     const bool has_blocks = trace.blocks.block_tokens > 0;
     if (config.cache_mode == CacheMode::kAttention && has_blocks) {
-        run_blocks(config, worth_of(model), trace.blocks, run);
+        run_blocks(config, model, trace.blocks, run);
+    } else if (const auto rival = rival_of(config.cache_mode)) {
+        RETURN_IF_ERROR(run_rivals(config, model, *rival, trace.trace, run));
     } else {
         RETURN_IF_ERROR(run_heads(config, model, worth_of(model), trace.trace, run));
     }
@@ -117,6 +174,7 @@ ordered_json cache_only_json(const CacheOnlyRun& run) {
     json["memory"] = {{"total_bytes", run.memory.total_bytes},
                       {"weights_bytes", run.memory.weights_bytes},
                       {"workspace_bytes", run.memory.workspace_bytes},
+                      {"cache_bytes", run.memory.cache_bytes},
                       {"kv_bytes", run.memory.kv_bytes},
                       {"state_bytes", run.memory.state_bytes}};
     json["price_sources"] = nullptr;
@@ -151,8 +209,9 @@ std::string cache_only_table(const CacheOnlyRun& run) {
     counts.add_row({"requests", fmt::format("{}", run.requests)});
     counts.add_row({"rejected (too long)", fmt::format("{}", run.rejected)});
     if (run.evictions) counts.add_row({"evictions", fmt::format("{}", *run.evictions)});
-    counts.add_row({"KV", format_bytes(run.memory.kv_bytes)});
-    counts.add_row({"states", format_bytes(run.memory.state_bytes)});
+    counts.add_row({"KV and states", format_bytes(run.memory.cache_bytes)});
+    counts.add_row({"KV, at most", format_bytes(run.memory.kv_bytes)});
+    counts.add_row({"states, at most", format_bytes(run.memory.state_bytes)});
     counts.add_row({"block references", fmt::format("{}", run.block_references)});
     counts.add_row({"digest", run.digest.hex()});
     return fmt::format("{}: {}, cache only\n{}\n\n{}\n{}", run.trace, run.model, run.convention, counts.to_string(),

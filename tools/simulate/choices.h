@@ -16,7 +16,17 @@ inline Choices<CacheMode> cache_mode_choices() {
             {"prefix", CacheMode::kPrefix},
             {"attention", CacheMode::kAttention},
             {"block-aligned", CacheMode::kBlockAligned},
-            {"none", CacheMode::kNone}};
+            {"none", CacheMode::kNone},
+            {"vllm-align", CacheMode::kVllmAlign},
+            {"sglang-radix", CacheMode::kSglangRadix},
+            {"sglang-radix-pools", CacheMode::kSglangRadixPools},
+            {"sglang-radix-no-buffer", CacheMode::kSglangRadixNoBuffer},
+            {"marconi", CacheMode::kMarconi}};
+}
+
+inline std::string name_of(CacheMode mode) {
+    const auto choices = cache_mode_choices();
+    return std::ranges::find(choices, mode, &std::pair<std::string, CacheMode>::second)->first;
 }
 
 inline Choices<EvictionChoice> eviction_choices() {
@@ -25,6 +35,11 @@ inline Choices<EvictionChoice> eviction_choices() {
             {"lfu", EvictionChoice::kLfu},
             {"size", EvictionChoice::kSize},
             {"flops", EvictionChoice::kFlops}};
+}
+
+inline std::string name_of(EvictionChoice eviction) {
+    const auto choices = eviction_choices();
+    return std::ranges::find(choices, eviction, &std::pair<std::string, EvictionChoice>::second)->first;
 }
 
 template <typename T>

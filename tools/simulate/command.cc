@@ -148,6 +148,17 @@ int run_check_tables(const SimulateOptions& options) {
     return kExitOk;
 }
 
+// The policies of other engines have no timed run. Returns what excludes a run without time.
+std::optional<std::string> choose_cache_only(SimulateOptions& options) {
+    if (options.cache_only || !rival_of(options.config.cache_mode)) return std::nullopt;
+    options.cache_only = true;
+    const std::string timed = options.requests_file + options.steps_file + options.perfetto_file + options.page_file;
+    if (!options.slo && timed.empty()) return std::nullopt;
+    return fmt::format(
+        "--cache-mode {}: has hit rates without timing only: leave --slo and the files of a timed run out",
+        name_of(options.config.cache_mode));
+}
+
 int run_simulate_command(SimulateOptions options) {
     if (options.check_tables) return run_check_tables(options);
     if (options.trace.empty()) return report_error(Error{"--trace is required"}, kExitBadUsage);
@@ -159,6 +170,8 @@ int run_simulate_command(SimulateOptions options) {
         slo = *parsed;
     }
     take_given_flags(options);
+    if (const Status valid = validate(options.config); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const auto problem = choose_cache_only(options)) return report_error(Error{*problem}, kExitBadUsage);
     if (options.config.num_replicas > 1 && (options.config.record_steps || options.cache_only)) {
         return report_error(Error{"--replicas: --steps-csv, --perfetto, --html and --cache-only show one replica"},
                             kExitBadUsage);
@@ -184,19 +197,22 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
     SimulateConfig& config = options.config;
     add_choice_option(
         verb, "--cache-mode", config.cache_mode, cache_mode_choices(),
-        "exact: heads by conversation; prefix: and by longest committed prefix; attention: full blocks, as if there "
-        "were no state; block-aligned: state at multiples of one inflated block");
+        "prefix: heads by longest committed prefix; exact: by conversation alone; attention: full blocks, as if there "
+        "were no state; block-aligned: state at multiples of one inflated block; the last five are the policies of "
+        "other engines, without timing");
     add_choice_option(verb, "--state-dtype", config.state_value_bytes,
                       Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}}, "of block-aligned's SSM states");
-    add_choice_option(verb, "--evict", config.eviction, eviction_choices(), "which heads go first");
+    add_choice_option(verb, "--evict", config.eviction, eviction_choices(), "which heads go first")
+        ->default_str("value with prefix, else lru");
     options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
                                           "of the device, for weights, workspace and caches together")
                              ->default_str("90 % of it");
-    options.has_kv_bytes =
-        add_bytes_option(verb, "--kv-bytes", options.kv_bytes, "for KV; else half of what is left")->default_str("");
-    options.has_state_bytes =
-        add_bytes_option(verb, "--state-bytes", options.state_bytes, "for Mamba states; else half of what is left")
-            ->default_str("");
+    options.has_kv_bytes = add_bytes_option(verb, "--kv-bytes", options.kv_bytes,
+                                            "for KV, at most; by default what is left, or half of it")
+                               ->default_str("");
+    options.has_state_bytes = add_bytes_option(verb, "--state-bytes", options.state_bytes,
+                                               "for Mamba states, at most; by default what is left, or half of it")
+                                  ->default_str("");
     verb.add_option("--block-size", config.block_size, "tokens of a KV block")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();

@@ -29,6 +29,7 @@ ordered_json json_of(const MemoryPlan& memory, const SimulationResult& result) {
     return {{"total_bytes", memory.total_bytes},
             {"weights_bytes", memory.weights_bytes},
             {"workspace_bytes", memory.workspace_bytes},
+            {"cache_bytes", memory.cache_bytes},
             {"kv_bytes", memory.kv_bytes},
             {"state_bytes", memory.state_bytes},
             {"kv_peak_bytes", result.peak_blocks * memory.block_bytes},

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "simulator/kernel_tables.h"
 #include "simulator/step_table.h"
 #include "tools/program/cli.h"
+#include "tools/simulate/choices.h"
 #include "tools/simulate/model_shape.h"
 
 namespace verbatim::tools {
@@ -24,11 +26,48 @@ LookupMode lookup_of(CacheMode mode) {
         case CacheMode::kPrefix: return LookupMode::kPrefix;
         case CacheMode::kAttention:
         case CacheMode::kBlockAligned: return LookupMode::kBlocks;
+        default: break;
     }
     return LookupMode::kConversation;
 }
 
 }  // namespace
+
+EvictionChoice eviction_of(const SimulateConfig& config) {
+    const auto usual = config.cache_mode == CacheMode::kPrefix ? EvictionChoice::kValue : EvictionChoice::kLru;
+    return config.eviction.value_or(usual);
+}
+
+// Ranks by use need a pool for each kind of memory.
+bool shares_budget(const SimulateConfig& config) {
+    return rival_of(config.cache_mode).has_value() || eviction_of(config) == EvictionChoice::kValue;
+}
+
+Status validate(const SimulateConfig& config) {
+    const bool is_rival = rival_of(config.cache_mode).has_value();
+    if (is_rival && config.eviction)
+        return error("--evict: --cache-mode {} has a policy of its own: leave --evict out", name_of(config.cache_mode));
+    if (is_rival && (config.kv_bytes || config.state_bytes)) {
+        return error("--kv-bytes and --state-bytes: --cache-mode {} divides memory itself: leave them out",
+                     name_of(config.cache_mode));
+    }
+    if (config.eviction == EvictionChoice::kValue && config.cache_mode != CacheMode::kPrefix) {
+        return error("--evict value: needs --cache-mode prefix, got {}: name another policy, such as lru",
+                     name_of(config.cache_mode));
+    }
+    return {};
+}
+
+std::optional<Rival> rival_of(CacheMode mode) {
+    switch (mode) {
+        case CacheMode::kVllmAlign: return Rival::kVllmAlign;
+        case CacheMode::kSglangRadix: return Rival::kSglangRadix;
+        case CacheMode::kSglangRadixPools: return Rival::kSglangRadixPools;
+        case CacheMode::kSglangRadixNoBuffer: return Rival::kSglangRadixNoBuffer;
+        case CacheMode::kMarconi: return Rival::kMarconi;
+        default: return std::nullopt;
+    }
+}
 
 int64_t peak_resident_bytes() {
     rusage usage{};
@@ -46,7 +85,7 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     engine.cache.has_kv = memory.block_bytes > 0;
     engine.cache.has_state = memory.row_bytes > 0;
     engine.cache.pools = memory.pools;
-    if (config.eviction == EvictionChoice::kValue) {
+    if (shares_budget(config)) {
         engine.cache.budget_bytes = memory.cache_bytes;
         engine.cache.kv_block_bytes = memory.block_bytes;
         engine.cache.state_row_bytes = memory.row_bytes;
@@ -79,7 +118,8 @@ Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device&
 Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model) {
     CacheUnits units{config.block_size, model.kv_bytes_per_token * config.block_size, model.state_bytes_per_row};
     if (config.cache_mode == CacheMode::kAttention) units.row_bytes = 0;
-    const bool needs_kv = config.cache_mode == CacheMode::kAttention || config.cache_mode == CacheMode::kBlockAligned;
+    const bool needs_kv = config.cache_mode == CacheMode::kAttention || config.cache_mode == CacheMode::kBlockAligned ||
+                          config.cache_mode == CacheMode::kVllmAlign;
     if (needs_kv && model.kv_bytes_per_token == 0)
         return error("--cache-mode: {} has no attention layers, and this mode caches nothing else", model.name);
     if (config.cache_mode != CacheMode::kBlockAligned) return units;
@@ -104,17 +144,18 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
             format_bytes(plan.total_bytes), model.name, format_bytes(plan.weights_bytes), device.name,
             format_bytes(plan.workspace_bytes));
     }
-    if (config.kv_bytes.value_or(0) > left - config.state_bytes.value_or(0)) {
+    const bool shares = shares_budget(config);
+    const int64_t kv_bytes = config.kv_bytes.value_or(0);
+    const int64_t state_bytes = config.state_bytes.value_or(0);
+    if (std::max(kv_bytes, state_bytes) > left || (!shares && kv_bytes > left - state_bytes)) {
         return error("--kv-bytes and --state-bytes: got {} and {}, but {} are left beside weights and workspace",
-                     format_bytes(config.kv_bytes.value_or(0)), format_bytes(config.state_bytes.value_or(0)),
-                     format_bytes(left));
+                     format_bytes(kv_bytes), format_bytes(state_bytes), format_bytes(left));
     }
     ASSIGN_OR_RETURN(const CacheUnits units, cache_units(config, model));
     plan.block_bytes = units.block_bytes;
     plan.row_bytes = units.row_bytes;
     plan.cache_bytes = left;
-    // Heads that go by value per byte share one budget; ranks by use need a pool for each kind of memory.
-    const auto size_pools = config.eviction == EvictionChoice::kValue ? share_budget : split_budget;
+    const auto size_pools = shares ? share_budget : split_budget;
     ASSIGN_OR_RETURN(plan.pools, size_pools({left, config.kv_bytes, config.state_bytes},
                                             {plan.block_bytes, plan.row_bytes, units.block_size}));
     plan.kv_bytes = plan.pools.num_blocks * plan.block_bytes;
@@ -149,7 +190,7 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     run.max_model_len = simulation.engine.max_model_len;
     ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
     ASSIGN_OR_RETURN(const auto cost, cost_model(config, model, run.device, *kernels));
-    const auto policy = [&] { return make_eviction_policy(config.eviction, worth_of(model)); };
+    const auto policy = [&] { return make_eviction_policy(eviction_of(config), worth_of(model)); };
     std::optional<ProgressBar> progress;
     if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
     const auto update = [&](int64_t rows_over) {

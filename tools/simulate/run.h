@@ -15,6 +15,7 @@
 #include "simulator/kernel_times.h"
 #include "simulator/model_shape.h"
 #include "simulator/replicas.h"
+#include "simulator/rival_cache.h"
 #include "simulator/simulation.h"
 #include "simulator/step_cost.h"
 #include "traces/trace.h"
@@ -28,7 +29,14 @@ enum class CacheMode : uint8_t {
     kAttention,     // full blocks of any prefix, as if there were no state to keep
     kBlockAligned,  // one inflated block for all layers, state at its multiples only (simulator/aligned_pages.h)
     kNone,          // nothing is reused
+    // Other engines, without time (simulator/rival_cache.h).
+    kVllmAlign,
+    kSglangRadix,
+    kSglangRadixPools,
+    kSglangRadixNoBuffer,
+    kMarconi,
 };
+[[nodiscard]] std::optional<Rival> rival_of(CacheMode mode);
 
 // Where prices come from.
 enum class CostChoice : uint8_t {
@@ -38,13 +46,13 @@ enum class CostChoice : uint8_t {
 
 struct SimulateConfig {
     CostChoice cost = CostChoice::kTables;
-    CacheMode cache_mode = CacheMode::kExact;
-    EvictionChoice eviction = EvictionChoice::kLru;
+    CacheMode cache_mode = CacheMode::kPrefix;
+    std::optional<EvictionChoice> eviction;  // none: by value with kPrefix, lru with other modes
     AdmissionOrder admission = AdmissionOrder::kArrival;
     int32_t max_wait_steps = SchedulerConfig().max_wait_steps;  // of kFewestTokens
     Busy busy = Busy::kWait;
     std::optional<int64_t> memory_bytes;  // of the device, for everything; none: 90 % of it
-    std::optional<int64_t> kv_bytes;
+    std::optional<int64_t> kv_bytes;      // of the pool, or the most of one budget
     std::optional<int64_t> state_bytes;
     std::optional<int64_t> max_context;
     std::optional<int64_t> max_tokens;
@@ -62,6 +70,11 @@ struct SimulateConfig {
     bool record_steps = false;
     bool show_progress = true;
 };
+
+[[nodiscard]] EvictionChoice eviction_of(const SimulateConfig& config);
+[[nodiscard]] bool shares_budget(const SimulateConfig& config);  // blocks and rows in one budget
+// Error: flags that exclude each other.
+[[nodiscard]] Status validate(const SimulateConfig& config);
 
 // Where the device's memory goes.
 struct MemoryPlan {
@@ -97,7 +110,8 @@ struct CacheUnits {
 };
 Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model);
 
-// Weights and workspace come off `memory_bytes`; the rest is split between the pools. Error: nothing is left.
+// Weights and workspace come off `memory_bytes`; the rest is one budget, or is split between the pools. Error: nothing
+// is left.
 Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device);
 
 // The device's kernels by its tables, or by the roofline.

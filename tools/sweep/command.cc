@@ -30,8 +30,8 @@ struct SweepOptions {
     std::optional<std::string> slo;
     std::optional<std::string> shard;
     std::vector<std::string> memories;
-    std::vector<std::string> cache_modes = {"exact"};
-    std::vector<std::string> evictions = {"lru"};
+    std::vector<std::string> cache_modes = {"prefix"};
+    std::vector<std::string> evictions;  // none: the usual one of each mode
     std::vector<std::string> admissions = {"arrival"};
     std::vector<std::string> rates = {"1"};
     std::vector<std::string> merged;
@@ -39,7 +39,22 @@ struct SweepOptions {
     ReadFlags read;
     SimulateConfig config;
     int32_t num_threads = 1;
+    bool cache_only = false;
 };
+
+// The policies of a mode's points.
+Result<std::vector<std::string>> evictions_of(const SweepOptions& options, const std::string& mode) {
+    SimulateConfig config;
+    config.cache_mode = *choice_by_name(cache_mode_choices(), mode);
+    if (rival_of(config.cache_mode)) return std::vector<std::string>{"own"};
+    if (options.evictions.empty()) return std::vector<std::string>{name_of(eviction_of(config))};
+    for (const std::string& eviction : options.evictions) {
+        config.eviction = choice_by_name(eviction_choices(), eviction);
+        if (!config.eviction) return error("--evict: there is no policy \"{}\"", eviction);
+        RETURN_IF_ERROR(validate(config));
+    }
+    return options.evictions;
+}
 
 Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
     std::vector<SweepPoint> points;
@@ -49,9 +64,8 @@ Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
         for (const std::string& mode : options.cache_modes) {
             if (!choice_by_name(cache_mode_choices(), mode))
                 return error("--cache-mode: there is no mode \"{}\"", mode);
-            for (const std::string& eviction : options.evictions) {
-                if (!choice_by_name(eviction_choices(), eviction))
-                    return error("--evict: there is no policy \"{}\"", eviction);
+            ASSIGN_OR_RETURN(const std::vector<std::string> evictions, evictions_of(options, mode));
+            for (const std::string& eviction : evictions) {
                 for (const std::string& admission : options.admissions) {
                     if (!admission_order_by_name(admission))
                         return error("--admission: there is no order \"{}\"", admission);
@@ -91,6 +105,7 @@ Result<Sweep> sweep_of(const SweepOptions& options) {
         sweep.read.max_context = options.read.context.value_or(sweep.model.max_positions);
     ASSIGN_OR_RETURN(sweep.device, read_device(options.device));
     sweep.config = options.config;
+    sweep.cache_only = options.cache_only;
     sweep.config.max_context = options.read.context;
     if (options.slo) {
         ASSIGN_OR_RETURN(sweep.slo, parse_slo(*options.slo));
@@ -108,7 +123,11 @@ int run_sweep_command(const SweepOptions& options) {
     const Status apart = check_file_roles(table_files(sweep->device), {{"--to", options.to}});
     if (!apart) return report_error(apart.error(), kExitBadUsage);
     const Status done = run_sweep(*sweep, *shard, options.num_threads, options.to);
-    return done ? kExitOk : report_error(done.error());
+    if (!done) return report_error(done.error());
+    const auto results = read_sweep(options.to);
+    if (!results) return report_error(results.error());
+    const std::optional<std::string> unexpected = first_unexpected(*results);
+    return unexpected ? report_error(Error{fmt::format("{}: {}", options.to, *unexpected)}, kExitDifference) : kExitOk;
 }
 
 int run_merge_command(const SweepOptions& options) {
@@ -140,15 +159,18 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     verb->add_option("--model", options->model, "a preset, or a checkpoint's folder")->capture_default_str();
     verb->add_option("--device", options->device, "a device file or its name")->capture_default_str();
     list("--memory", options->memories, "bytes of the device, such as 40GB,60GB");
-    list("--cache-mode", options->cache_modes, "as in verbatim simulate, such as exact,block-aligned")
+    list("--cache-mode", options->cache_modes, "as in verbatim simulate, such as prefix,vllm-align,marconi")
         ->capture_default_str();
-    list("--evict", options->evictions, "as in verbatim simulate, such as lru,flops")->capture_default_str();
+    list("--evict", options->evictions, "as in verbatim simulate, such as lru,flops")
+        ->default_str("value with prefix, else lru");
     list("--admission", options->admissions, "as in verbatim simulate, such as arrival,fewest-tokens")
         ->capture_default_str();
     add_max_wait_option(*verb, options->config.max_wait_steps);
     list("--rate", options->rates, "arrivals so many times as fast, such as 0.5,1,2")->capture_default_str();
     add_output_option(*verb, "--to", options->to,
                       "where the results go, a line per point; those there already are kept");
+    verb->add_flag("--cache-only", options->cache_only,
+                   "hit rates without timing; the modes of other engines have nothing else");
     verb->add_option("--shard", options->shard, "only every Nth point, from the Ith on")->type_name("I/N");
     verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms");
     verb->add_option("--threads", options->num_threads, "points at a time; the results do not depend on it")

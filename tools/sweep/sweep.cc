@@ -22,6 +22,7 @@
 #include "tools/program/admission_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/json_text.h"
+#include "tools/simulate/cache_only.h"
 #include "tools/simulate/choices.h"
 #include "tools/simulate/report.h"
 
@@ -98,11 +99,21 @@ Status prepare_log(const std::string& path, const SweepResults& results) {
 }
 
 // What of a run depends on the machine is left out.
-ordered_json line_of(int64_t number, const SweepPoint& point, const SimulateRun& run, const Slo& slo) {
-    ordered_json result = simulate_json(run, slo);
+ordered_json line_of(int64_t number, const SweepPoint& point, ordered_json result) {
     result.erase("wall_s");
     result.erase("peak_rss_bytes");
+    if (result["details"].is_object()) result["details"].erase("lookups_s");
     return {{"number", number}, {"point", json_of(point)}, {"result", std::move(result)}};
+}
+
+Result<ordered_json> result_of(const Sweep& sweep, const SimulateConfig& config, const traces::ReadTrace& trace) {
+    const std::string trace_name = std::filesystem::path(sweep.trace).filename().string();
+    if (sweep.cache_only || rival_of(config.cache_mode)) {
+        ASSIGN_OR_RETURN(const CacheOnlyRun run, run_cache_only(config, sweep.model, sweep.device, trace_name, trace));
+        return cache_only_json(run);
+    }
+    ASSIGN_OR_RETURN(const SimulateRun run, run_simulate(config, sweep.model, sweep.device, trace_name, trace.trace));
+    return simulate_json(run, sweep.slo);
 }
 
 // Traces by the rate that they were read at.
@@ -112,6 +123,7 @@ Result<std::map<double, traces::ReadTrace>> read_traces(const Sweep& sweep) {
         if (read.contains(point.rate_scale)) continue;
         traces::ReadOptions options = sweep.read;
         options.rate_scale = point.rate_scale;
+        options.keep_blocks = sweep.cache_only;
         RETURN_IF_ERROR(validate(options));
         ASSIGN_OR_RETURN(read[point.rate_scale], traces::read_trace(sweep.trace, options));
     }
@@ -146,18 +158,16 @@ private:
             SimulateConfig config = sweep_.config;
             config.memory_bytes = point.memory_bytes;
             config.cache_mode = *choice_by_name(cache_mode_choices(), point.cache_mode);
-            config.eviction = *choice_by_name(eviction_choices(), point.eviction);
+            config.eviction = choice_by_name(eviction_choices(), point.eviction);
             config.admission = *choice_by_name(admission_choices(), point.admission);
             config.show_progress = false;
-            const auto run = run_simulate(config, sweep_.model, sweep_.device,
-                                          std::filesystem::path(sweep_.trace).filename().string(),
-                                          traces_.at(point.rate_scale).trace);
+            auto result = result_of(sweep_, config, traces_.at(point.rate_scale));
             const std::lock_guard lock(mutex_);
-            if (!run) {
-                return fail({fmt::format("point {}: {}", json_text(json_of(point), -1), run.error().message),
-                             run.error().kind});
+            if (!result) {
+                return fail({fmt::format("point {}: {}", json_text(json_of(point), -1), result.error().message),
+                             result.error().kind});
             }
-            const ordered_json line = line_of(number, point, *run, sweep_.slo);
+            const ordered_json line = line_of(number, point, *std::move(result));
             if (const Status written = log_.append(json_text(line, -1)); !written) return fail(written.error());
             results_.lines[number] = line;
             progress_.update(++num_done_);
@@ -202,6 +212,15 @@ Result<SweepResults> read_sweep(const std::string& path) {
     }
     if (results.header.is_null()) return error("{}: got no header of a sweep", path);
     return results;
+}
+
+std::optional<std::string> first_unexpected(const SweepResults& results) {
+    for (const auto& [number, line] : results.lines) {
+        const ordered_json found =
+            line.value(ordered_json::json_pointer("/result/details/unexpected"), ordered_json::array());
+        if (!found.empty()) return fmt::format("point {}: {}", number, found.front().get<std::string>());
+    }
+    return std::nullopt;
 }
 
 ordered_json json_of(const SweepPoint& point) {
@@ -250,6 +269,7 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
           {"points", std::move(points)}}}};
     if (std::ranges::any_of(sweep.points, [](const SweepPoint& p) { return json_of(p).contains("admission"); }))
         header["sweep"]["max_wait_steps"] = config.max_wait_steps;
+    if (sweep.cache_only) header["sweep"]["cache_only"] = true;
     if (!sweep.model.experts.empty()) header["sweep"]["expert_skew"] = config.expert_skew;
     return header;
 }

@@ -1,5 +1,7 @@
 // tools/sweep/sweep.h: one trace, model and device at many points: memory, cache mode, eviction, admission, rate.
 //
+// A point's eviction is the mode's own where the mode is another engine's: "own".
+//
 // A result file is JSON lines: first a header that says what the sweep is of, then a line per point, in the points'
 // order. A line depends on its point and the header alone.
 //   S1  any number of threads, shards and interruptions give the same bytes in the end
@@ -11,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +45,8 @@ struct Sweep {
     traces::ReadOptions read;
     ModelShape model;
     Device device;
-    SimulateConfig config;  // what all points have in common
+    SimulateConfig config;    // what all points have in common
+    bool cache_only = false;  // hit rates without timing; modes of other engines have nothing else
     Slo slo;
     std::vector<SweepPoint> points;
 };
@@ -61,6 +65,8 @@ struct SweepResults {
     std::map<int64_t, nlohmann::ordered_json> lines;
 };
 Result<SweepResults> read_sweep(const std::string& path);
+// The first row of a point that had another result than the trace expects.
+[[nodiscard]] std::optional<std::string> first_unexpected(const SweepResults& results);
 
 // Puts the files of shards together. Errors: other headers, a point that is missing or there twice with other results.
 Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to);

@@ -5,6 +5,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "tests/tools/program/run_program.h"
 #include "tools/simulate/device_file.h"
@@ -46,10 +49,15 @@ TEST(SimulateCommand, JsonHasTheKeysThatWerePromised) {
     EXPECT_NEAR(shares, 1, 1e-9);
     const json& memory = result["memory"];
     const auto bytes = [&](const char* key) { return memory[key].get<int64_t>(); };
-    const int64_t planned =
-        bytes("weights_bytes") + bytes("workspace_bytes") + bytes("kv_bytes") + bytes("state_bytes");
-    EXPECT_LE(planned, 60'000'000'000);
-    EXPECT_GT(planned, 59'900'000'000) << "nothing is left unused but parts of a block or row";
+    EXPECT_EQ(bytes("weights_bytes") + bytes("workspace_bytes") + bytes("cache_bytes"), 60'000'000'000);
+    for (const char* most : {"kv_bytes", "state_bytes"}) {
+        EXPECT_LE(bytes(most), bytes("cache_bytes")) << most;
+        EXPECT_GT(bytes(most), bytes("cache_bytes") - 100'000'000) << most << ": either may have the whole budget";
+    }
+    const json split = simulate({"--cache-mode", "exact"})["memory"];
+    const int64_t both = split["kv_bytes"].get<int64_t>() + split["state_bytes"].get<int64_t>();
+    EXPECT_GT(both, bytes("cache_bytes") - 100'000'000) << "half for each where heads go by their last use";
+    EXPECT_LE(both, bytes("cache_bytes"));
 }
 
 TEST(SimulateCommand, AnotherOrderOfAdmissionIsAnotherRun) {
@@ -128,6 +136,121 @@ TEST(SimulateCommand, TheTableSaysWhatIsKnownAndHow) {
     for (const char* text : {"time to first token", "hit rate", "steady state", "weights", "assumed", "digest",
                              "requests within the SLO"}) {
         EXPECT_THAT(outcome.out, HasSubstr(text));
+    }
+}
+
+TEST(SimulateCommand, WithoutFlagsPrefixesAreFoundAndTheLeastValueGoes) {
+    const json usual = simulate();
+    EXPECT_EQ(simulate({"--cache-mode", "prefix", "--evict", "value"})["digest"], usual["digest"]);
+    EXPECT_NE(simulate({"--cache-mode", "prefix", "--evict", "lru"})["digest"], usual["digest"]);
+    EXPECT_EQ(simulate({"--cache-mode", "exact"})["digest"],
+              simulate({"--cache-mode", "exact", "--evict", "lru"})["digest"]);
+    const json cache_only = simulate({"--cache-only"});
+    EXPECT_EQ(simulate({"--cache-only", "--cache-mode", "prefix", "--evict", "value"})["digest"], cache_only["digest"]);
+}
+
+// Reused tokens per request, of lines in Mooncake's format.
+std::vector<int64_t> reused_of(const std::string& lines, std::vector<std::string> more = {}) {
+    const tests::ScratchFolder files;
+    std::vector<std::string> arguments = {"simulate", "--trace", files.write("trace.jsonl", lines), "--requests-csv",
+                                          files.path("requests.csv")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run_verbatim(arguments);
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    std::istringstream csv(file_bytes(files.path("requests.csv")));
+    std::string line;
+    std::getline(csv, line);
+    std::vector<int64_t> reused;
+    const auto columns = [](const std::string& row) {
+        std::vector<std::string> cells;
+        std::istringstream cut(row);
+        for (std::string cell; std::getline(cut, cell, ',');) cells.push_back(cell);
+        return cells;
+    };
+    const auto header = columns(line);
+    const auto place = std::ranges::find(header, "reused_tokens") - header.begin();
+    while (std::getline(csv, line)) reused.push_back(std::stoll(columns(line).at(static_cast<size_t>(place))));
+    return reused;
+}
+
+// Once the heads of turns had every row, no state of a prompt got one.
+TEST(SimulateCommand, APromptThatComesAgainIsReusedWhateverCameBefore) {
+    std::string lines;
+    int second = 0;
+    for (int i = 0; i < 4; ++i, ++second) {
+        lines += fmt::format("{{\"timestamp\":{},\"input_length\":512,\"output_length\":10,\"hash_ids\":[{}]}}\n",
+                             second * 1000, 100 + i);
+    }
+    for (int i = 0; i < 6; ++i, ++second) {
+        lines += fmt::format("{{\"timestamp\":{},\"input_length\":2048,\"output_length\":10,\"hash_ids\":[1,2,3,4]}}\n",
+                             second * 1000);
+    }
+    const std::vector<int64_t> wanted = {0, 0, 0, 0, 0, 2047, 2047, 2047, 2047, 2047};
+    EXPECT_EQ(reused_of(lines), wanted);
+    EXPECT_EQ(reused_of(lines, {"--state-bytes", "400MB"}), wanted);
+    EXPECT_EQ(reused_of(lines, {"--cache-mode", "prefix", "--state-bytes", "400MB"}), wanted);
+}
+
+// A document that long prompts share, behind many short ones: from its third occurrence on.
+TEST(SimulateCommand, ASharedDocumentIsReusedFromItsThirdOccurrenceOn) {
+    std::string lines;
+    for (int i = 0; i < 30; ++i) {
+        lines += fmt::format("{{\"timestamp\":{},\"input_length\":512,\"output_length\":10,\"hash_ids\":[{}]}}\n",
+                             i * 1000, 100 + i);
+    }
+    for (int i = 0; i < 5; ++i) {
+        lines +=
+            fmt::format("{{\"timestamp\":{},\"input_length\":2560,\"output_length\":10,\"hash_ids\":[1,2,3,4,{}]}}\n",
+                        30'000 + i * 1000, 200 + i);
+    }
+    std::vector<int64_t> reused = reused_of(lines, {"--state-bytes", "400MB"});
+    reused.erase(reused.begin(), reused.begin() + 30);
+    EXPECT_THAT(reused, ::testing::ElementsAre(0, 0, 2048, 2048, 2048));
+}
+
+// The second prompt is the first one and its answer, so the ledger has replaced the first turn.
+TEST(SimulateCommand, ATurnThatAPromptOfItsLengthReplacedIsNotForked) {
+    const std::string lines = R"({"timestamp":0,"input_length":1024,"output_length":10,"hash_ids":[0,1]}
+{"timestamp":10000,"input_length":1034,"output_length":10,"hash_ids":[0,1,2]}
+{"timestamp":20000,"input_length":1030,"output_length":10,"hash_ids":[0,1,3]}
+)";
+    EXPECT_THAT(reused_of(lines), ::testing::ElementsAre(0, 1033, 1023));
+    EXPECT_THAT(reused_of(lines, {"--cache-mode", "exact"}), ::testing::ElementsAre(0, 1033, 0));
+}
+
+TEST(SimulateCommand, CacheOnlyRejectsTheSameRowsInEveryMode) {
+    const tests::ScratchFolder files;
+    std::string lines;
+    for (const int length : {1024, 4096, 1024}) {
+        lines += fmt::format("{{\"timestamp\":0,\"input_length\":{},\"output_length\":10,\"hash_ids\":[", length);
+        for (int block = 0; block < length / 512; ++block) lines += fmt::format("{}{}", block > 0 ? "," : "", block);
+        lines += "]}\n";
+    }
+    const std::string trace = files.write("trace.jsonl", lines);
+    for (const char* mode : {"exact", "prefix", "attention", "block-aligned", "vllm-align", "marconi"}) {
+        const Outcome outcome = run_verbatim({"simulate", "--trace", trace, "--cache-only", "--cache-mode", mode,
+                                              "--context", "2048", "--format", "json"});
+        ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        const json result = json::parse(outcome.out);
+        EXPECT_EQ(result["requests"], 3) << mode;
+        EXPECT_EQ(result["rejected"], 1) << mode;
+        EXPECT_LE(result["hit_rate"]["token"].get<double>(), 0.5) << mode << ": of the two rows that fit";
+    }
+}
+
+TEST(SimulateCommand, OtherEnginesHaveHitRatesAndNoTimes) {
+    for (const char* mode : {"vllm-align", "sglang-radix", "sglang-radix-pools", "sglang-radix-no-buffer", "marconi"}) {
+        const json result = simulate({"--cache-mode", mode});
+        EXPECT_TRUE(result["ttft_s"].is_null()) << mode;
+        EXPECT_GT(result["hit_rate"]["token"].get<double>(), 0) << mode;
+        EXPECT_EQ(simulate({"--cache-mode", mode, "--cache-only"})["digest"], result["digest"]) << mode;
+    }
+    for (const std::vector<std::string>& flags :
+         std::vector<std::vector<std::string>>{{"--cache-mode", "marconi", "--slo", "ttft=2s"},
+                                               {"--cache-mode", "marconi", "--evict", "lru"},
+                                               {"--cache-mode", "vllm-align", "--state-bytes", "1GB"},
+                                               {"--cache-mode", "exact", "--evict", "value"}}) {
+        EXPECT_EQ(run_verbatim(simulate_arguments(flags)).exit_code, kExitBadUsage) << flags.at(1);
     }
 }
 

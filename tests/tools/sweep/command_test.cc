@@ -68,6 +68,35 @@ TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
     EXPECT_THAT(none.err, HasSubstr("wanted the header of a sweep"));
 }
 
+TEST(SweepCommand, OtherEnginesAreModesBesideOurs) {
+    const tests::ScratchFolder files;
+    const auto run = [&](const std::string& name, std::vector<std::string> more) {
+        std::vector<std::string> arguments = {
+            "sweep",   "--trace", VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz",
+            "--limit", "200",     "--memory",
+            "24.8GB",  "--to",    files.path(name)};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Outcome outcome = run_verbatim(arguments);
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        std::vector<nlohmann::json> points;
+        std::istringstream lines(file_bytes(files.path(name)));
+        for (std::string line; std::getline(lines, line);) points.push_back(nlohmann::json::parse(line));
+        return points;
+    };
+    const auto timed = run("timed", {"--cache-mode", "prefix,exact,vllm-align,marconi"});
+    ASSERT_EQ(timed.size(), 5u);
+    EXPECT_EQ(timed[1]["point"]["memory_bytes"], 24'800'000'000);
+    EXPECT_EQ(timed[1]["point"]["evict"], "value");
+    EXPECT_EQ(timed[2]["point"]["evict"], "lru");
+    EXPECT_EQ(timed[3]["point"]["evict"], "own");
+    EXPECT_TRUE(timed[1]["result"]["ttft_s"].is_object());
+    EXPECT_TRUE(timed[4]["result"]["ttft_s"].is_null());
+    const auto cache_only = run("cache-only", {"--cache-mode", "prefix,attention,marconi", "--cache-only"});
+    ASSERT_EQ(cache_only.size(), 4u);
+    for (size_t i = 1; i < cache_only.size(); ++i) EXPECT_TRUE(cache_only[i]["result"]["ttft_s"].is_null()) << i;
+    EXPECT_EQ(cache_only[3]["result"], timed[4]["result"]);
+}
+
 TEST(SweepCommand, OrdersOfAdmissionArePoints) {
     const tests::ScratchFolder files;
     const std::string one = files.path("one");
