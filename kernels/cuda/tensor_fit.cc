@@ -128,7 +128,7 @@ public:
                                                    &TileMaker::huge,
                                                    &TileMaker::cancel,
                                                    &TileMaker::round,
-                                                   &TileMaker::zero_beside_huge,
+                                                   &TileMaker::zero_next_to_huge,
                                                    &TileMaker::overflow,
                                                    &TileMaker::special};
         (this->*kKinds[static_cast<size_t>(t) % std::size(kKinds)])();
@@ -179,7 +179,7 @@ private:
         }
     }
     // Every third product is tiny, the others are 0 times a huge value.
-    void zero_beside_huge() {
+    void zero_next_to_huge() {
         draw(-54, 2);
         for (int k = 0; k < 16; ++k) {
             if (k % 3 == 0) continue;

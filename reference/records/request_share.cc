@@ -21,9 +21,9 @@ int64_t num_in_either(const Map& a, const Map& b) {
 // Whether what one of them lacks is what the schedule decides: where a client left, or a conversation was taken away.
 bool ended_from_outside(const RequestIndex& request) { return request.has_end() && !request.ended_by_itself; }
 
-constexpr const char* kToldNothing = "ended before their first token";
+constexpr const char* kEndedUnanswered = "ended before their first token";
 
-bool told_nothing(const RequestIndex& request) { return request.unanswered() && ended_from_outside(request); }
+bool ended_unanswered(const RequestIndex& request) { return request.unanswered() && ended_from_outside(request); }
 
 bool holds_digests(const RunIndex& index) { return index.record().run.digests != DigestLevel::kNone; }
 
@@ -74,12 +74,12 @@ void ShareOfRequests::other_prompt(const RequestIndex& request) {
 }
 
 void ShareOfRequests::only_in_first(const RequestIndex& request) {
-    if (told_nothing(request)) return leave_out(kToldNothing, Promise::kNone, request);
+    if (ended_unanswered(request)) return leave_out(kEndedUnanswered, Promise::kNone, request);
     leave_out(fmt::format("not in {}", sides_.second), Promise::kBits, request);
 }
 
 void ShareOfRequests::only_in_second(const RequestIndex& request) {
-    if (told_nothing(request)) return leave_out(kToldNothing, Promise::kNone, request);
+    if (ended_unanswered(request)) return leave_out(kEndedUnanswered, Promise::kNone, request);
     leave_out(fmt::format("not in {}", sides_.first), sides_.are_peers ? Promise::kBits : Promise::kNone, request);
 }
 
@@ -87,7 +87,7 @@ void ShareOfRequests::never_started(const RequestIndex& mine, const RequestIndex
     if (!first_.record().end && !mine.has_end())
         return leave_out(fmt::format("no end in {}", sides_.first), Promise::kBits, mine);
     if (sides_.are_peers && other.num_prompt_tokens >= 0) return only_in_second(other);
-    leave_out(kToldNothing, Promise::kNone, mine);
+    leave_out(kEndedUnanswered, Promise::kNone, mine);
 }
 
 void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared,
@@ -116,7 +116,7 @@ void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, 
     const bool has_something = compared.tokens + compared.logits + compared.states > 0;
     const bool is_whole = has_something && !is_cut && !(is_short && promise == Promise::kBits);
     if (!has_something && !is_short && !is_cut) {
-        reason = kToldNothing;
+        reason = kEndedUnanswered;
         promise = Promise::kNone;
     }
     if (is_whole) {

@@ -21,7 +21,7 @@ using tests::iota;
 using tests::SceneModel;
 
 // A prefill with two snapshots, then tokens one by one past a tile's end, in the profile of the model's reference.
-void run_beside_reference(const SceneModel& model, Device& device) {
+void run_lockstep_with_reference(const SceneModel& model, Device& device) {
     const reference::Profile profile = model.reference.profile();
     CudaExecutor executor(model.model.config, model.model.weights, device,
                           {.pools = {.block_size = 16, .num_blocks = 32, .num_state_rows = 4}}, profile);
@@ -54,7 +54,7 @@ TEST(Gpu, AgreesWithTheReferenceInEveryOperation) {
     if (!device) GTEST_SKIP() << device.error().message;
     for (const tests::Family& family : tests::kAllFamilies) {
         SCOPED_TRACE(family.name());
-        run_beside_reference(SceneModel(family.draw(31), 31), **device);
+        run_lockstep_with_reference(SceneModel(family.draw(31), 31), **device);
     }
 }
 
@@ -125,7 +125,7 @@ TEST(Gpu, DrawsTheDefinitionsToken) {
 TEST(Gpu, SumsHeadsInPlace) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;
-    for (const int32_t block_size : {5, 16}) expect_heads_summed_where_they_lie(**device, block_size);
+    for (const int32_t block_size : {5, 16}) expect_heads_summed_in_place(**device, block_size);
 }
 
 // Whether the integer model is right is the device's to say: GpuNumerics.TensorCoresEqualTheIntegerModel goes
@@ -138,7 +138,7 @@ TEST(Gpu, InTensorSm90AgreesWithTheReferenceInEveryOperation) {
     for (const tests::Family& family : tests::kAllFamilies) {
         SCOPED_TRACE(family.name());
         const auto profile = reference::Profile::kTensorSm90;
-        run_beside_reference(SceneModel(family.draw(31), 31, profile), **device);
+        run_lockstep_with_reference(SceneModel(family.draw(31), 31, profile), **device);
     }
 }
 

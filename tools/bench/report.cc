@@ -95,8 +95,8 @@ double median_ratio(const std::vector<double>& a, const std::vector<double>& b) 
 
 std::string percent(double share) { return share > 0 ? fmt::format("{:.1f} %", 100 * share) : "-"; }
 
-// What the row's time is compared with beside the limit.
-std::string beside_text(const BenchReport& report, const BenchRow& row, const RowFigures& figures) {
+// The second comparison of the row's time, apart from the limit.
+std::string comparison_text(const BenchReport& report, const BenchRow& row, const RowFigures& figures) {
     if (row.load) return fmt::format("{:.2f} x read", 1 / figures.of_limit);
     if (figures.of_suffix > 0) return fmt::format("{:.3f} x suffix", figures.of_suffix);
     if (const double share = of_fast(report, row); share > 0) return fmt::format("{:.3f} of fast", share);
@@ -122,7 +122,7 @@ std::string rows_table(const BenchReport& report) {
                  "nearby", "paired", "at best", "by cpu", "matmuls", "processors", "beside", "check"});
     for (const BenchRow& row : report.rows) {
         const RowFigures figures = figures_of(row, report.machine);
-        const std::string beside = beside_text(report, row, figures);
+        const std::string comparison = comparison_text(report, row, figures);
         table.add_row(
             {row.phase, std::string(row.profile), fmt::format("{}", row.batch), fmt::format("{}", row.context),
              fmt::format("{:.1f}", figures.tokens_per_s), fmt::format("{:.2f}", figures.time_s.median * 1e3),
@@ -130,7 +130,7 @@ std::string rows_table(const BenchReport& report) {
              fmt::format("{:.1f}", figures.gbps), fmt::format("{:.1f}", figures.gflops), percent(figures.of_limit),
              percent(figures.of_limit_nearby), percent(figures.of_limit_paired), percent(figures.of_limit_at_best),
              percent(figures.of_limit_by_processor), percent(figures.matmuls_of_limit), percent(row.processor_share),
-             beside, row.wrong ? "WRONG" : row.check});
+             comparison, row.wrong ? "WRONG" : row.check});
     }
     return table.to_string();
 }

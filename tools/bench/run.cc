@@ -9,8 +9,8 @@
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/reference_model.h"
-#include "tools/bench/behind.h"
 #include "tools/bench/load.h"
+#include "tools/bench/long_context.h"
 #include "tools/bench/sequences.h"
 #include "tools/bench/throughput.h"
 #include "tools/bench/turns.h"
@@ -181,7 +181,7 @@ void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<Profile
         }
     }
     if (config.phases.behind) {
-        for (const int64_t length : config.behind) add(bench_behind(config, subjects, probe, length));
+        for (const int64_t length : config.behind) add(bench_long_context(config, subjects, probe, length));
     }
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int32_t kWriter = 0;  // computes the head and ends
 constexpr int32_t kCached = 1;
-constexpr int32_t kBeside = 2;
+constexpr int32_t kSuffixOnly = 2;
 constexpr int32_t kHeadRow = 0;
 constexpr int32_t kBeforeRow = 1;  // of the same tokens without the last: the start of the other slot
 constexpr int64_t kRounds = 4;     // of both, for each repeat
@@ -53,7 +53,7 @@ BenchRow bench_turn(const BenchConfig& config, const BenchSubject& subject, int6
     for (int64_t round = -1; round < kRounds * config.repeats; ++round) {
         TokenSeq tokens = head.tokens;
         tokens.append(sequences.fresh_tokens(config.suffix_tokens));
-        sequences.end(kBeside);
+        sequences.end(kSuffixOnly);
         sequences.start(kCached, tokens, tokens.size(), head);
         sequences.compute(kCached, config.suffix_tokens, true);
         const double cached_s = sequences.step();
@@ -61,15 +61,15 @@ BenchRow bench_turn(const BenchConfig& config, const BenchSubject& subject, int6
         row.wrong = row.wrong || !sequences.logits_are_finite(kCached);
 
         sequences.end(kCached);
-        sequences.start(kBeside, tokens, tokens.size(), before);
-        sequences.compute(kBeside, 1, false);
+        sequences.start(kSuffixOnly, tokens, tokens.size(), before);
+        sequences.compute(kSuffixOnly, 1, false);
         sequences.step();
-        sequences.compute(kBeside, config.suffix_tokens, true);
-        const double beside_s = sequences.step();
-        row.wrong = row.wrong || (subject.profile.is_exact() && sequences.logits_digest(kBeside) != cached);
+        sequences.compute(kSuffixOnly, config.suffix_tokens, true);
+        const double suffix_s = sequences.step();
+        row.wrong = row.wrong || (subject.profile.is_exact() && sequences.logits_digest(kSuffixOnly) != cached);
         if (round < 0) continue;  // to warm up
         row.times_s.push_back(cached_s);
-        row.suffix_times_s.push_back(beside_s);
+        row.suffix_times_s.push_back(suffix_s);
     }
     return row;
 }

@@ -85,14 +85,14 @@ std::string unwritten(const Arguments& one, const Arguments& other) {
     return "";
 }
 
-// Why two calls whose poison differs leave other bits.
-class Culprit {
+// Finds why two calls with different poison leave different bits.
+class MismatchClassifier {
 public:
-    Culprit(KernelHost& host, const KernelInfo& kernel, const Arguments& call, const CallOptions& options)
+    MismatchClassifier(KernelHost& host, const KernelInfo& kernel, const Arguments& call, const CallOptions& options)
         : host_(host), kernel_(kernel), call_(call), options_(options) {}
 
     // `first` and `second`: the results with poison 0, 0 and 1, 1.
-    Verdict find(const Arguments& first, const Arguments& second, std::string& detail) {
+    Verdict classify(const Arguments& first, const Arguments& second, std::string& detail) {
         detail = first_difference(second, first);
         for (int i = 0; i < 3; ++i) {
             if (!first_difference(call(0, 0), first).empty()) return Verdict::kNotDeterministic;
@@ -296,7 +296,8 @@ Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& ope
     if (second.end != CallEnd::kDone) return failed(verdict_of(second), second.detail);
     if (!first_difference(second.after, first.after).empty()) {
         std::string detail;
-        const Verdict verdict = Culprit(host, kernel, call, check.options).find(first.after, second.after, detail);
+        const Verdict verdict =
+            MismatchClassifier(host, kernel, call, check.options).classify(first.after, second.after, detail);
         return failed(verdict, detail);
     }
     if (const Fault fault = fault_of(kernel, first.after, call); fault.verdict != Verdict::kPass) {

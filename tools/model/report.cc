@@ -33,26 +33,26 @@ int64_t weight_bytes(const ModelConfig& config) {
     return bytes;
 }
 
-// Layers' tensors that are alike but for the layer.
-struct AlikeTensors {
+// Tensors that differ only in their layer.
+struct TensorGroup {
     StateTensor first;
     int64_t num_layers = 0;
     [[nodiscard]] int64_t num_bytes() const { return num_layers * first.num_bytes(); }
 };
-std::vector<AlikeTensors> alike_tensors(const ModelConfig& config) {
-    std::vector<AlikeTensors> all;
+std::vector<TensorGroup> group_tensors(const ModelConfig& config) {
+    std::vector<TensorGroup> all;
     for (StateTensor tensor : state_tensors(config)) {
-        const auto is_alike = [&](const AlikeTensors& alike) {
-            tensor.layer = alike.first.layer;
-            return tensor == alike.first;
+        const auto is_same = [&](const TensorGroup& group) {
+            tensor.layer = group.first.layer;
+            return tensor == group.first;
         };
-        const auto known = std::ranges::find_if(all, is_alike);
+        const auto known = std::ranges::find_if(all, is_same);
         known == all.end() ? all.push_back({tensor, 1}) : static_cast<void>(++known->num_layers);
     }
     return all;
 }
 
-// Sequences of this length that fit beside the weights, each with its KV and one state row.
+// Sequences of this length that fit next to the weights, each with its KV and one state row.
 int64_t sequences_that_fit(const ModelInfo& info, const ModelGeometry& g, int64_t length) {
     const auto memory = static_cast<int64_t>(std::min<uint64_t>(info.memory_bytes, INT64_MAX));
     const int64_t left = memory - weight_bytes(info.config);
@@ -65,25 +65,25 @@ std::string with_unit(int64_t bytes) {
 }
 
 void add_tensor_rows(const ModelConfig& config, StatePer per, Table& table) {
-    for (const AlikeTensors& alike : alike_tensors(config)) {
-        const StateTensor& tensor = alike.first;
+    for (const TensorGroup& group : group_tensors(config)) {
+        const StateTensor& tensor = group.first;
         if (tensor.per != per) continue;
-        table.add_row({fmt::format("  {}, {} x {} [{}]", tensor.kind.name, alike.num_layers, dtype_name(tensor.dtype),
+        table.add_row({fmt::format("  {}, {} x {} [{}]", tensor.kind.name, group.num_layers, dtype_name(tensor.dtype),
                                    fmt::join(tensor.shape, ", ")),
-                       with_unit(alike.num_bytes())});
+                       with_unit(group.num_bytes())});
     }
 }
 
 Json tensors_json(const ModelConfig& config) {
     Json list = Json::array();
-    for (const AlikeTensors& alike : alike_tensors(config)) {
-        const StateTensor& tensor = alike.first;
+    for (const TensorGroup& group : group_tensors(config)) {
+        const StateTensor& tensor = group.first;
         list.push_back({{"kind", tensor.kind.name},
                         {"per", tensor.per == StatePer::kToken ? "token" : "sequence"},
                         {"dtype", dtype_name(tensor.dtype)},
                         {"shape", tensor.shape},
-                        {"layers", alike.num_layers},
-                        {"bytes", alike.num_bytes()}});
+                        {"layers", group.num_layers},
+                        {"bytes", group.num_bytes()}});
     }
     return list;
 }

@@ -19,8 +19,8 @@
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/replay/capture.h"
-#include "tools/replay/case.h"
-#include "tools/replay/from.h"
+#include "tools/replay/from_record.h"
+#include "tools/replay/replay_case.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
 
@@ -39,7 +39,7 @@ struct ReplayOptions {
     std::string model = "tiny-granite";
     ReadFlags read;
     ReplayConfig replay;
-    FromFlags from;
+    FromRecordFlags from;
     std::string case_file;
     uint64_t cache_bytes = uint64_t{256} << 20;
     uint64_t kv_bytes = 0;
@@ -253,13 +253,13 @@ Status set_windows(ReplayOptions& options) {
 }
 
 int run_from_command(const ReplayOptions& options) {
-    FromFlags from = options.from;
+    FromRecordFlags from = options.from;
     from.rerun = {.executor = options.has_executor->count() > 0 ? options.replay.executor : "",
                   .num_threads = options.replay.num_threads,
                   .isa = options.replay.isa,
                   .model = options.has_model->count() > 0 ? options.model : "",
                   .allow_cut = true};
-    const Status done = replay_from(from);
+    const Status done = replay_from_record(from);
     return done ? kExitOk : report_error(done.error());
 }
 
@@ -294,7 +294,7 @@ int run_replay_command(ReplayOptions options) {
     return exit_code_of(*runs);
 }
 
-void add_from_options(CLI::App& verb, FromFlags& from) {
+void add_from_options(CLI::App& verb, FromRecordFlags& from) {
     verb.add_option("--from", from.record,
                     "makes this record's run again, on --executor where it is given, and shows its last step")
         ->type_name("FILE")

@@ -50,7 +50,7 @@ struct Emulated {
 };
 
 // `length` tokens with two snapshots, then three more, in lockstep with another executor.
-void run_beside(const SceneModel& model, reference::NumericExecutor& beside, int32_t length) {
+void run_lockstep(const SceneModel& model, reference::NumericExecutor& beside, int32_t length) {
     Emulated cuda(model);
     reference::LockstepExecutor lockstep(cuda.executor, beside);
     tests::PlanBuilder plans(model.model.config.vocab_size);
@@ -79,7 +79,7 @@ TEST(CudaExecutor, AgreesWithTheReferenceInEveryOperation) {
         SCOPED_TRACE(family.name());
         const SceneModel model(family.draw(31), 31);
         reference::ReferenceExecutor beside(model.model.config, model.model.weights);
-        run_beside(model, beside, 21);
+        run_lockstep(model, beside, 21);
     }
 }
 
@@ -90,11 +90,11 @@ TEST(CudaExecutor, InTensorSm90AgreesWithReferenceAndCpuInEveryOperation) {
         const SceneModel model(family.draw(35), 35, Profile::kTensorSm90);
         EXPECT_EQ(Emulated(model).executor.numerics_id(), "tensor.sm90/1");
         reference::ReferenceExecutor reference(model.model.config, model.model.weights, 1, Profile::kTensorSm90);
-        run_beside(model, reference, 40);
+        run_lockstep(model, reference, 40);
         cpu::CpuExecutor cpu(
             model.model.config, model.model.weights,
             {.pools = {.block_size = 16, .num_blocks = 8, .num_state_rows = 8}, .profile = Profile::kTensorSm90});
-        run_beside(model, cpu, 26);
+        run_lockstep(model, cpu, 26);
     }
 }
 
@@ -383,7 +383,7 @@ TEST(CudaExecutor, AHeadIsSummedInPlace) {
         for (const int32_t block_size : {5, 16}) {
             Emulator emulator(schedule, 11);
             const auto device = make_emulated_device(emulator);
-            expect_heads_summed_where_they_lie(*device, block_size);
+            expect_heads_summed_in_place(*device, block_size);
             EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
         }
     }

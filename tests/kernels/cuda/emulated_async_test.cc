@@ -54,7 +54,7 @@ struct Ring {
         kInitialisedAgain,
         kMisaligned,
         kBeyondTheEnd,
-        kNobodyWaits,
+        kNoWait,
     };
     static constexpr int kTile = 64;
     Global<const int32_t> from;
@@ -91,7 +91,7 @@ struct Ring {
     void add(const Shared<int32_t>& tiles, const Barriers& full, const Barriers& empty) const {
         const int thread = thread_x() - 32;
         int32_t sum = 0;
-        for (int i = 0; i < num_tiles && flaw != Flaw::kNobodyWaits; ++i) {
+        for (int i = 0; i < num_tiles && flaw != Flaw::kNoWait; ++i) {
             if (flaw != Flaw::kNotAwaited) full[i % 2].wait(i / 2 % 2);
             if (flaw == Flaw::kSamePhaseAgain) full[i % 2].wait(i / 2 % 2);
             sum += tiles[i % 2 * kTile + thread];
@@ -148,7 +148,7 @@ TEST(EmulatedBarriers, ARingsErrorsAreFoundAndNamed) {
         {Flaw::kInitialisedAgain, FindingKind::kBarrierUse, "a barrier is initialised again"},
         {Flaw::kMisaligned, FindingKind::kMisaligned, "a copy of 256 bytes from byte 4"},
         {Flaw::kBeyondTheEnd, FindingKind::kOutOfBounds, "is read"},
-        {Flaw::kNobodyWaits, FindingKind::kBarrierNotReached, "phase 0 of a barrier has 0 of 64 arrivals"},
+        {Flaw::kNoWait, FindingKind::kBarrierNotReached, "phase 0 of a barrier has 0 of 64 arrivals"},
     };
     for (const Schedule schedule : schedules()) {
         for (const auto& one : cases) {

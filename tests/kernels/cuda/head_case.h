@@ -11,7 +11,7 @@
 namespace verbatim::cuda {
 
 // In a family with states and KV, with an odd width of attention heads.
-inline void expect_heads_summed_where_they_lie(Device& device, int32_t block_size) {
+inline void expect_heads_summed_in_place(Device& device, int32_t block_size) {
     reference::ModelConfig config = reference::draw_small_config(reference::Architecture::kNemotronH, 8);
     for (reference::LayerConfig& layer : config.layers) {
         if (layer.attention) layer.attention->head_dim = 7;

@@ -57,10 +57,10 @@ inline float group_in_long_double(const GroupCase& group) {
 
 // Any bits; any stored values (NUMERICS N2); a zero product next to an accumulator far below; products beyond binary32
 // that cancel; subnormal factors and accumulators; infinities and NaN among few values.
-enum class Groups : uint8_t { kAnyBits, kStored, kZeroBesideHuge, kOverflowCancels, kSubnormal, kSpecial };
-inline constexpr Groups kAllGroups[] = {Groups::kAnyBits,         Groups::kStored,    Groups::kZeroBesideHuge,
+enum class Groups : uint8_t { kAnyBits, kStored, kZeroNextToHuge, kOverflowCancels, kSubnormal, kSpecial };
+inline constexpr Groups kAllGroups[] = {Groups::kAnyBits,         Groups::kStored,    Groups::kZeroNextToHuge,
                                         Groups::kOverflowCancels, Groups::kSubnormal, Groups::kSpecial};
-inline constexpr Groups kStoredGroups[] = {Groups::kStored, Groups::kZeroBesideHuge, Groups::kOverflowCancels,
+inline constexpr Groups kStoredGroups[] = {Groups::kStored, Groups::kZeroNextToHuge, Groups::kOverflowCancels,
                                            Groups::kSpecial};
 
 // sign · 1.xxxxxxx · 2^exponent
@@ -93,7 +93,7 @@ inline GroupCase draw_group(Prng& prng, Groups kind) {
             for (uint16_t& x : group.b) x = static_cast<uint16_t>(prng.next());
             group.acc = float_from_bits(static_cast<uint32_t>(prng.next()));
             break;
-        case Groups::kZeroBesideHuge:
+        case Groups::kZeroNextToHuge:
             for (int i = 0; i < kTensorGroup; ++i) {
                 group.a[i] = i % 3 == 0 ? between(-56, -50) : uint16_t{0};
                 group.b[i] = i % 3 == 0 ? between(-56, -50) : between(60, 127);

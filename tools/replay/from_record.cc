@@ -1,4 +1,4 @@
-#include "tools/replay/from.h"
+#include "tools/replay/from_record.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -43,7 +43,7 @@ std::string step_text(const records::Record& made) {
 
 }  // namespace
 
-Status replay_from(const FromFlags& flags) {
+Status replay_from_record(const FromRecordFlags& flags) {
     ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, flags.rerun));
     ASSIGN_OR_RETURN(files::OutputFile timeline, files::OutputFile::create(flags.timeline));
     ASSIGN_OR_RETURN(files::OutputFile graph, files::OutputFile::create(flags.cache_graph));

@@ -1,4 +1,4 @@
-// tools/replay/from.h: `verbatim replay --from run.rec`: repeats a recorded run up to a step, and shows its state.
+// tools/replay/from_record.h: `verbatim replay --from run.rec`: repeats a recorded run up to a step, shows its state.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace verbatim::tools {
 
-struct FromFlags {
+struct FromRecordFlags {
     std::string record;       // empty: --from is not given
     RerunFlags rerun;         // from --executor, --threads, --isa and --model, if given
     int64_t until_step = -1;  // the last step to run; -1: all
@@ -21,6 +21,6 @@ struct FromFlags {
 
 // Prints the last step's plan and batch, and the output of the flags; writes their files. Errors: the record, the
 // model, a file that cannot be written.
-[[nodiscard]] Status replay_from(const FromFlags& flags);
+[[nodiscard]] Status replay_from_record(const FromRecordFlags& flags);
 
 }  // namespace verbatim::tools

@@ -1,4 +1,4 @@
-#include "tools/replay/case.h"
+#include "tools/replay/replay_case.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/bench/behind.h"
+#include "tools/bench/long_context.h"
 
 #include <algorithm>
 
@@ -108,8 +108,8 @@ SequencePools behind_pools(const BenchConfig& config, int64_t context) {
     return {.num_slots = 3, .tokens_per_slot = length + config.step_tokens + decode_tokens(config), .num_head_rows = 1};
 }
 
-std::vector<BenchRow> bench_behind(const BenchConfig& config, std::span<const BenchSubject> subjects,
-                                   MachineProbe& probe, int64_t context) {
+std::vector<BenchRow> bench_long_context(const BenchConfig& config, std::span<const BenchSubject> subjects,
+                                         MachineProbe& probe, int64_t context) {
     std::vector<BehindCase> cases;
     for (const BenchSubject& subject : subjects) cases.emplace_back(config, subject, context);
     std::vector<BenchRow> rows = prefill_rows(config, probe, cases);
