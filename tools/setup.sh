@@ -32,7 +32,7 @@ missing_packages() {
     done <"$root/tools/packages.txt"
 }
 
-# apt-get as root: directly, or with sudo, which may ask for a password only where somebody can type it.
+# apt-get as root: directly, or with sudo, which may ask for a password only on a terminal.
 apt_get() {
     local as_root=()
     if [ "$(id -u)" -ne 0 ]; then

@@ -143,7 +143,7 @@ def main():
     parser.add_argument("--work-dir", type=pathlib.Path, required=True)
     parser.add_argument("--architecture", required=True, help="as CMake has it: 90a")
     parser.add_argument("--only-compiled", action="store_true",
-                        help="no build is made for it: generic accesses and small spills are told")
+                        help="no build is made for it: generic accesses and small spills are reported")
     parser.add_argument("--options", required=True, help="nvcc's, separated by commas")
     args = parser.parse_args()
     check_the_checks()

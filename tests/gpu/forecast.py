@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes docs/measurements/gpu-forecast.md: what the kernels may reach on an H100, kernel by kernel, from their machine
-code (tests/gpu/sass.py) and the bytes that must move, beside what gpu_benchmark measured, where its record is given.
+code (tests/gpu/sass.py) and the bytes that must move, against the measurements of gpu_benchmark if its record is given.
 
     tests/gpu/forecast.py --object build/release/.../gpu_device.cu.o --nvcc NVCC --work-dir DIR [--measured RECORD]
 
@@ -92,7 +92,7 @@ def resident_warps(registers, threads):
 
 
 def memory_share(code, warps):
-    """Of the copy, at most: what a processor's threads have asked for, beside what covers a load's time."""
+    """Maximum share of the copy's bandwidth: requested bytes of a processor's threads over those that hide a load."""
     asked = warps * 32 * code.bytes_under_way
     if code.count(*sass.COPIES) > 0:
         return 1.0

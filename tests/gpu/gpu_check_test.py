@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/gpu-check beside programs that stand for the built ones: which parts are run, what their records say.
+"""tools/gpu-check with stand-ins for the built programs: which parts are run, what their records say.
 
 gpu_check_test.py [unittest's arguments]
 """

@@ -119,7 +119,7 @@ def width_of(opcode):
 
 
 class LoadsUnderWay:
-    """Follows a kernel's text from top to bottom: which loads has nobody used yet?"""
+    """Follows a kernel's text from top to bottom: which loads are not used yet?"""
 
     def __init__(self):
         self.pending = {}  # register -> number of its load

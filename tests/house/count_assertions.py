@@ -2,7 +2,7 @@
 """Counts the assertions of engine/ by function: how many there are, and which mutators have none.
 
 A mutator is a member function that is not const, defined in a .cc of engine/ and no part of verify(). Constructors with
-a body are mutators, too. What the compiler checks is not counted, nor is engine/base, which asserts for everybody.
+a body are mutators, too. What the compiler checks is not counted, nor is engine/base, which serves every folder.
 
 count_assertions.py [--source DIR] [--list] [--least N]
     --list names the mutators without an assertion; with fewer than N of them per mutator the exit code is 1

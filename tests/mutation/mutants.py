@@ -381,7 +381,7 @@ class Source:
 def copy_of(source, first_number, left_out):
     """The text with every mutant but those in `left_out`, and for each of its lines the mutants that it is about.
 
-    Mutant i of the source has the number first_number + i. One that is left out has the number of nobody.
+    Mutant i of the source has the number first_number + i. A number that is left out is unused.
     """
     def numbered(text):
         return re.sub(r"MUTANT\((\d+)\)",

@@ -257,7 +257,7 @@ constexpr Expected kExpectedOnWarpgroups[] = {
     {"hopper_place_never_free", "hopper_matmul", FindingKind::kBarrierNotReached},
     {"hopper_too_few_bytes", "hopper_matmul", FindingKind::kBarrierUse},
     {"hopper_tile_not_copied", "hopper_matmul", FindingKind::kBarrierNotReached},
-    {"hopper_tiles_of_nobody", "hopper_matmul", FindingKind::kOutOfBounds},
+    {"hopper_tiles_beyond_outputs", "hopper_matmul", FindingKind::kOutOfBounds},
     {"hopper_rows_not_awaited", "hopper_matmul", FindingKind::kNotAwaited},
     {"hopper_rows_not_fenced", "hopper_matmul", FindingKind::kMissingFence},
     {"hopper_stage_not_awaited", "hopper_matmul", FindingKind::kNotAwaited},
@@ -303,14 +303,15 @@ TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
         return one.num_wrong();
     };
     EXPECT_EQ(wrong(kNoFault), 0);
-    EXPECT_EQ(wrong("hopper_outputs_of_nobody"), 8 * 20);
+    EXPECT_EQ(wrong("hopper_outputs_of_partial_group"), 8 * 20);
 }
 
 }  // namespace
 
 std::set<std::string_view> shown_in_matmuls() {
-    std::set<std::string_view> shown = {"tensor_wrong_lane",       "hopper_not_swizzled",    "hopper_outputs_of_nobody",
-                                        "matvec_chunks_backwards", "items_added_by_arrival", "items_next_not_begun"};
+    std::set<std::string_view> shown = {
+        "tensor_wrong_lane",       "hopper_not_swizzled",    "hopper_outputs_of_partial_group",
+        "matvec_chunks_backwards", "items_added_by_arrival", "items_next_not_begun"};
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };

@@ -156,8 +156,8 @@ TEST(KernelFaults, OfDrawsAreFoundAndNamedInAnyOrderOfThreads) {
 
 // Rows that attend together across the end of a run of tiles; before it a value is not finite.
 constexpr Expected kExpectedInRowsTogether[] = {
-    {"run_of_nobody", "attend_run", FindingKind::kRace},
-    {"run_of_nobody", "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
+    {"run_not_seen", "attend_run", FindingKind::kRace},
+    {"run_not_seen", "tensor_attend_run", FindingKind::kRace, reference::Profile::kTensorSm90},
 };
 
 TEST(KernelFaults, OfRowsTogetherAreFoundOrShownAsWrongBits) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Copies sources with the faults of tests/planted/faults/ in them, each behind a switch of its own.
+"""Copies sources with the faults of tests/planted/faults/ in them, each behind a separate switch.
 
 A fault is a file: what the fault does, an empty line, then places:
 
@@ -13,7 +13,7 @@ A place is some whole lines of a source: those that stay begin with a space, tho
 copy with +. FAULT is true while the fault is switched on (tests/planted/fault.h). The lines must stand in the source
 exactly once, whatever their indentation, and no two faults may change one line.
 
-plant.py --source ROOT --out DIR FOLDER...    plants every fault below the folders: the copies lie below DIR, beside
+plant.py --source ROOT --out DIR FOLDER...    plants every fault below the folders: the copies lie below DIR, with
                                               fault_names.cc, the faults' names
 plant.py --source ROOT --list FOLDER...       names the sources that these faults change
 """

@@ -2,9 +2,9 @@
 """Shows that every fault of the engine and its executors is caught, and by which tests.
 
 Runs test programs of which some sources are faulty copies (plant.py) once without a fault (everything must pass), then
-once per fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's own, a CHECK of the engine
-or of an executor, or the clock. The programs stop at a CHECK; they are started again without the tests that have been
-run. Who only asks whether each is caught stops at the second assertion; --markdown looks for all.
+once per fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's, a CHECK of the engine
+or of an executor, or the time limit. The programs stop at a CHECK; they are started again without the tests that have
+run. Without --markdown the run stops at a fault's second assertion; --markdown finds all.
 Fails when a fault is not caught, or when two faults are caught by one and the same assertion only.
 
 planted_bugs.py --source DIR --program PROGRAM [--program PROGRAM ...] [--fault NAME ...] [--markdown]

@@ -52,7 +52,7 @@ SCRIPT = """
 
 
 class Browser:
-    """Chromium, told what to do through a pipe."""
+    """Chromium, controlled through a pipe."""
 
     def __init__(self, chromium, folder):
         to_read, to_write = os.pipe(), os.pipe()

@@ -61,7 +61,7 @@ class Served:
 
 
 def program():
-    """The program that the test was told to try."""
+    """The program under test."""
     path = sys.argv[1]
     assert os.access(path, os.X_OK), f"{path} cannot be run"
     return path
