@@ -26,9 +26,14 @@ std::string log_error(const std::string& text, const ReadOptions& options = {}) 
 
 // Two turns of a chat, half a minute apart, and another chat.
 constexpr const char* kBailian =
-    R"({"chat_id": 159, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 40, "output_length": 5, "type": "text", "turn": 1, "hash_ids": [1, 2, 3]}
-{"chat_id": 160, "parent_chat_id": -1, "timestamp": 62, "input_length": 33, "output_length": 5, "type": "search", "turn": 1, "hash_ids": [7, 8]}
-{"chat_id": 201, "parent_chat_id": 159, "timestamp": 91.5, "input_length": 64, "output_length": 5, "type": "text", "turn": 2, "hash_ids": [1, 2, 4, 5]}
+    R"({"chat_id": 159, "parent_chat_id": -1, "timestamp": 61.114, "input_length": 40, "output_length": 5, )"
+    R"("type": "text", "turn": 1, "hash_ids": [1, 2, 3]}
+)"
+    R"({"chat_id": 160, "parent_chat_id": -1, "timestamp": 62, "input_length": 33, "output_length": 5, )"
+    R"("type": "search", "turn": 1, "hash_ids": [7, 8]}
+)"
+    R"({"chat_id": 201, "parent_chat_id": 159, "timestamp": 91.5, "input_length": 64, "output_length": 5, )"
+    R"("type": "text", "turn": 2, "hash_ids": [1, 2, 4, 5]}
 )";
 
 TEST(HashIdLog, BailiansTimesAreSecondsAndItsBlocksHaveSixteenTokens) {
