@@ -200,7 +200,7 @@ TEST(HashExecutor, FaultTokenEndsTheSequenceThatHoldsIt) {
     EXPECT_EQ(run.result.drawn.at(0).fault_layer, 0);
 }
 
-TEST(HashExecutor, ViolationIsAnErrorUnlessTold) {
+TEST(HashExecutor, AViolationIsAnErrorUnlessDisabled) {
     HashExecutorConfig config = kLenient;
     config.fail_on_violation = true;
     Scene run(config);

@@ -136,7 +136,7 @@ void fail_twice(Door& door, HashExecutor& fresh) {
     }
 }
 
-TEST(Ingestion, WhatFailedAndWhoCameAfterItIsMadeAgain) {
+TEST(Ingestion, FailuresAndLaterRequestsAreRepeated) {
     const HashExecutorConfig failing{.pools = kPools, .fail_one_in = 6};
     HashExecutor fresh({.pools = kPools});
     Door door(failing);

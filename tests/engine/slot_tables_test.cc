@@ -158,7 +158,7 @@ struct WindowFixture : Fixture {
     }
 };
 
-TEST(SlotTables, OfAWindowWhatWasAcceptedIsLeftAndItsDraftsAreForgotten) {
+TEST(SlotTables, AWindowKeepsItsAcceptedTokensAndDropsTheDrafts) {
     for (const uint32_t count : {1U, 2U, 3U}) {
         WindowFixture f;
         f.accept(count);
@@ -170,7 +170,7 @@ TEST(SlotTables, OfAWindowWhatWasAcceptedIsLeftAndItsDraftsAreForgotten) {
     }
 }
 
-TEST(SlotTables, WhoGoesOnSaysWhatItsRowHasTakenIn) {
+TEST(SlotTables, AContinuedSlotNamesItsRowsLength) {
     WindowFixture f;
     f.accept(3);
     SequenceSpec next = window();
@@ -204,7 +204,7 @@ TEST(SlotTables, DraftsAreAppendedInTheirOwnStep) {
     EXPECT_THAT(g.apply(), HasSubstr("draws 5 times over 3 new tokens"));
 }
 
-TEST(SlotTables, ARowMovesAlone) {
+TEST(SlotTables, AStateCatchUpNeedsNoRows) {
     WindowFixture f;
     f.accept(2);
     SequenceSpec move{.slot = 0, .num_computed_tokens = 12, .state_src = 0, .state_dst = 0, .num_state_tokens = 11};

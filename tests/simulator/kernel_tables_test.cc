@@ -127,7 +127,7 @@ TEST(TableTimes, AChunkCostsItsShareOfThePairs) {
     EXPECT_GT(second.ns, first);
 }
 
-TEST(TableTimes, HeadsThatNobodyMeasuredAreScaled) {
+TEST(TableTimes, UnmeasuredHeadCountsAreScaled) {
     AttentionShape odd = kShape;
     odd.n_heads = 33;
     const KernelPrice price = h100_tables().decode_attention(odd, 16, 4096);
@@ -157,7 +157,7 @@ TEST(TableTimes, LeavingRowsOutCostsWhatTheDocumentSays) {
     }
 }
 
-TEST(TableTimes, WrongFilesAreToldWithTheirLine) {
+TEST(TableTimes, WrongFilesAreErrorsWithTheirLine) {
     const tests::ScratchFolder scratch;
     const std::string folder = scratch.path().string();
     const auto write = [&](const std::string& text) {

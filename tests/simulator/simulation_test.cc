@@ -253,7 +253,7 @@ TEST(Simulation, OneServerIsTheMM1QueueOfTheBooks) {
 }
 
 // Erlang's C: the chance to wait times the mean time until one of k servers is free.
-TEST(Simulation, ServersSideBySideAreTheMMkQueueOfTheBooks) {
+TEST(Simulation, ParallelServersAreTheMMkQueueOfTheBooks) {
     constexpr int kServers = 4;
     const double lambda = 25;
     const Queue queue = poisson_queue(lambda, 120, 30'000);
@@ -419,7 +419,7 @@ TEST(EqualSteps, MostStepsOfARealTraceAreMerged) {
     EXPECT_GT(num_merged, 10'000);
 }
 
-TEST(EqualSteps, WhoWantsToSeeEveryStepSeesIt) {
+TEST(EqualSteps, RecordingStepsRunsEveryStep) {
     const traces::Trace trace = mooncake_trace(200);
     SimulationConfig config = mooncake_config();
     config.record_steps = true;
@@ -429,7 +429,7 @@ TEST(EqualSteps, WhoWantsToSeeEveryStepSeesIt) {
 }
 
 // What is told of each step is the run step by step: none stands for several, and the run is the merged one.
-TEST(EqualSteps, StepsThatAreToldAreThoseOfTheRunStepByStep) {
+TEST(EqualSteps, ReportedStepsAreThoseOfTheRunStepByStep) {
     const traces::Trace trace = mooncake_trace(200);
     SimulationConfig config = mooncake_config();
     const SimulationResult merged = run(config, trace, EvictionChoice::kLru, busy_device());

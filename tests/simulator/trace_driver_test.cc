@@ -360,7 +360,7 @@ TEST(TraceDriver, NoRowIsSentBeforeTheRowThatItTakesFrom) {
     EXPECT_EQ(scene.engine().ledger().find(scene.key("c"))->committed.size(), 10 + 4 + 5 + 3 + 4);
 }
 
-TEST(TraceDriver, ARowThatIsToldSomethingElseThanTheTraceExpectsIsReported) {
+TEST(TraceDriver, AnAnswerThatDiffersFromTheTracesExpectationIsReported) {
     Scene scene;
     Row row = scene.row("a");
     row.expect = Expect::kBusy;
@@ -371,7 +371,7 @@ TEST(TraceDriver, ARowThatIsToldSomethingElseThanTheTraceExpectsIsReported) {
     EXPECT_THAT(report->unexpected[0], HasSubstr("trace row 0 ('a'): expected busy, got served"));
 }
 
-TEST(TraceDriver, ARowThatIsToRunBesideOneThatIsOverIsAnError) {
+TEST(TraceDriver, ARowThatMustOverlapAFinishedOneIsAnError) {
     Scene scene;
     Row refused = scene.row("a", TraceEvent::kSuffix);  // of an unknown conversation
     refused.expect = Expect::kRefused;

@@ -165,7 +165,7 @@ TEST(ActiveBlocks, TheEndOfALongChainComesAndGoesWithoutAWalk) {
     EXPECT_LE(active.num_visits() - before, 64);
 }
 
-TEST(ActiveBlocksDeathTest, WhatIsNotThereCannotGo) {
+TEST(ActiveBlocksDeathTest, AnAbsentTableCannotBeRemoved) {
     ActiveBlocks active;
     active.add(SegmentId{0}, {});
     active.add(SegmentId{1}, {SegmentId{0}, 2});

@@ -33,7 +33,7 @@ TEST(Budget, UnitsAreRoundedDown) {
               (PoolSizes{.block_size = 8, .num_blocks = 109, .num_state_rows = 10}));
 }
 
-TEST(Budget, APoolThatIsNamedGetsWhatItNamesAndTheOtherWhatIsLeft) {
+TEST(Budget, ANamedPoolGetsItsBytesAndTheOtherTheRest) {
     EXPECT_EQ(sizes_for({.total_bytes = 20'000, .kv_bytes = 5'000}),
               (PoolSizes{.block_size = 8, .num_blocks = 50, .num_state_rows = 15}));
     EXPECT_EQ(sizes_for({.total_bytes = 20'000, .state_bytes = 5'000}),

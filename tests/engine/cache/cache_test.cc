@@ -188,7 +188,7 @@ TEST(Cache, AHeadThatEqualsAnOlderOneOfItsNameTakesItsPlace) {
     scene.cache.verify({});
 }
 
-TEST(Cache, ForStateRowsSnapshotsThatNobodyUsedGoBeforeTurnsHeads) {
+TEST(Cache, ForStateRowsUnusedSnapshotsAreEvictedBeforeTurnHeads) {
     Scene scene(config_of(16, 4));
     const HeadId turn = scene.publish("a", 4);
     const HeadId used = scene.publish("b", 4, HeadKind::kPrompt);
@@ -203,7 +203,7 @@ TEST(Cache, ForStateRowsSnapshotsThatNobodyUsedGoBeforeTurnsHeads) {
     EXPECT_NE(scene.cache.find(used), nullptr);
 }
 
-TEST(Cache, AHeadThatSomebodyWaitsForGoesLast) {
+TEST(Cache, AHeadThatAWaitingRequestNeedsIsEvictedLast) {
     Scene scene(config_of(8, 8));
     const HeadId expected = scene.publish("a", 8);
     const HeadId newer = scene.publish("b", 8);
@@ -292,7 +292,7 @@ TEST(Cache, ANameKeepsItsTwoNewestTurnHeadsAndOnePromptHead) {
     EXPECT_EQ(scene.lookup("a", 6, 6).not_reused.front(), range(4, NotReused::kNotRetained));
 }
 
-TEST(Cache, AnAttachedHeadThatIsLetGoLivesUntilItIsUnpinned) {
+TEST(Cache, AnAttachedUnlistedHeadLivesUntilItIsUnpinned) {
     Scene scene;
     const HeadId head = scene.publish("a", 6);
     auto memory = scene.cache.attach(head);
@@ -332,7 +332,7 @@ TEST(Cache, ACommitTakesHeadsOfAnAbandonedHistoryOffTheName) {
     EXPECT_THAT(scene.lengths("a"), ElementsAre(4, 8));
 }
 
-TEST(Cache, ASnapshotSharesBlocksAndHasARowOfItsOwn) {
+TEST(Cache, ASnapshotSharesBlocksAndHasASeparateRow) {
     Scene scene;
     auto memory = scene.cache.attach(kNoHead);
     ASSERT_TRUE(scene.cache.grow(*memory, 10));
@@ -391,7 +391,7 @@ TEST(Cache, PrefixLookupFindsAHeadOfAnotherConversationOfTheSameSalt) {
     EXPECT_EQ(scene.lookup("b", 8).head, kNoHead);
 }
 
-TEST(Cache, DeletingAConversationTakesAlsoWhatItsNameHadLetGo) {
+TEST(Cache, DeletingAConversationAlsoDropsItsUnlistedHeads) {
     CacheConfig config = config_of(32, 16);
     config.lookup = LookupMode::kPrefix;
     Scene scene(config);
@@ -409,7 +409,7 @@ TEST(Cache, DeletingAConversationTakesAlsoWhatItsNameHadLetGo) {
     scene.cache.verify({});
 }
 
-TEST(Cache, AHeadThatItsNameLetGoIsEvictedLikeAnyOther) {
+TEST(Cache, AnUnlistedHeadIsEvictedLikeAnyOther) {
     CacheConfig config = config_of(32, 16);
     config.lookup = LookupMode::kPrefix;
     Scene scene(config);

@@ -194,7 +194,7 @@ private:
     int64_t num_older_that_stayed_ = 0;
 };
 
-TEST(EvictionProperty, NobodyUsedLongerAgoThanAVictimStaysUnlessItsBytesBuyNothing) {
+TEST(EvictionProperty, NoOlderHeadThanAVictimStaysUnlessItsBytesAreUseless) {
     const RandomCases cases = RandomCases::from_environment(300);
     int64_t num_evicted = 0;
     int64_t num_older_that_stayed = 0;

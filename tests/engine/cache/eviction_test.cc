@@ -53,7 +53,7 @@ struct OrderScene {
     int64_t next = 0;
 };
 
-TEST(EvictionOrder, WhoeverWasUsedLeastRecentlyGoesFirst) {
+TEST(EvictionOrder, TheLeastRecentlyUsedHeadGoesFirst) {
     LruEviction lru;
     OrderScene scene(lru);
     const HeadId a = scene.add(4);
@@ -84,7 +84,7 @@ TEST(EvictionOrder, AHeadIsOfferedAgainAfterAsManyUnpinsAsPins) {
     scene.verify();
 }
 
-TEST(EvictionOrder, AHeadThatSomebodyWaitsForGoesAfterAllOthers) {
+TEST(EvictionOrder, AHeadThatAWaitingRequestNeedsGoesLast) {
     LruEviction lru;
     OrderScene scene(lru);
     const HeadId a = scene.add(4);
@@ -137,7 +137,7 @@ TEST(EvictionOrder, HeadsThatEndInOneBlockGoWhenTheLastUsedOfThemWould) {
     scene.verify();
 }
 
-TEST(EvictionOrder, ForRowsSnapshotsThatNobodyUsedGoFirst) {
+TEST(EvictionOrder, ForRowsUnusedSnapshotsGoFirst) {
     LruEviction lru;
     OrderScene scene(lru);
     const HeadId turn = scene.add(4);
@@ -186,7 +186,7 @@ public:
     std::vector<HeadUse> told;
 };
 
-TEST(EvictionOrder, APolicyIsToldOfPublicationsAndUses) {
+TEST(EvictionOrder, APolicySeesPublicationsAndUses) {
     ToldPolicy policy;
     OrderScene scene(policy);
     const HeadId small = scene.add(4);
@@ -205,7 +205,7 @@ TEST(EvictionOrder, APolicyIsToldOfPublicationsAndUses) {
     EXPECT_EQ(policy.told[0].head, small);
 }
 
-TEST(EvictionOrderDeathTest, WhoIsNotInTheOrderCannotBeMoved) {
+TEST(EvictionOrderDeathTest, AHeadOutsideTheOrderCannotBeMoved) {
     LruEviction lru;
     OrderScene scene(lru);
     const HeadId a = scene.add(4);

@@ -96,7 +96,7 @@ TEST(IdPoolDeathTest, AUnitIsNotReleasedTwice) {
     EXPECT_DEATH(pool.release(run(1, 2)), "of 2");
 }
 
-TEST(IdPoolDeathTest, VerifySeesAReferenceThatNobodyHolds) {
+TEST(IdPoolDeathTest, VerifySeesAReferenceWithoutAHolder) {
     BlockPool pool(2);
     ASSERT_TRUE(pool.allocate(1));
     pool.verify(std::vector<int32_t>{1, 0});

@@ -46,7 +46,7 @@ TEST(KvGroup, AttachSharesFullBlocksAndCopiesTheTailAtEveryLength) {
     }
 }
 
-TEST(KvGroup, SeveralSequencesAttachToOneHeadWithTailsOfTheirOwn) {
+TEST(KvGroup, SeveralSequencesAttachToOneHeadWithPrivateTails) {
     KvGroup kv(true, 4, 8);
     const BlockTable head = make_head(kv, 6);
     const auto a = kv.attach(head, 6);
@@ -109,7 +109,7 @@ TEST(KvGroup, HandOverKeepsTheBlocksBelowTheLengthOnly) {
     EXPECT_EQ(kv.num_active_blocks(), 0);
 }
 
-TEST(KvGroup, BlocksThatASequenceMayStillBeWritingAreFencedWhoeverLeavesThemLast) {
+TEST(KvGroup, BlocksWithPendingWritesAreFencedInEveryOrderOfRelease) {
     KvGroup kv(true, 4, 4);
     BlockTable sequence;
     ASSERT_TRUE(kv.grow(sequence, 8));
@@ -122,7 +122,7 @@ TEST(KvGroup, BlocksThatASequenceMayStillBeWritingAreFencedWhoeverLeavesThemLast
     EXPECT_EQ(kv.pool().num_free(), 4);
 }
 
-TEST(KvGroup, OnlyHeadsWhoseLastBlockNobodyElseHoldsAreOnTop) {
+TEST(KvGroup, OnlyHeadsWithAnExclusiveLastBlockAreOnTop) {
     KvGroup kv(true, 4, 16);
     BlockTable sequence;
     ASSERT_TRUE(kv.grow(sequence, 10));

@@ -42,7 +42,7 @@ struct NamesScene {
     int64_t next = 0;
 };
 
-TEST(Names, AHeadThatItsLastNameLeavesIsToldOnce) {
+TEST(Names, AHeadThatItsLastNameDropsIsReportedOnce) {
     NamesScene scene;
     Head& first = scene.make(4);
     EXPECT_THAT(scene.list("a", first), IsEmpty());

@@ -78,7 +78,7 @@ TEST(PrefixHistory, AGhostIsMetByPromptsThatBeginWithAllOfItsTokens) {
     EXPECT_THAT(scene.observe(scene.stored(300, 1)).ghosts, IsEmpty());
 }
 
-TEST(PrefixHistory, WhatIsResidentIsNoGhostsBusiness) {
+TEST(PrefixHistory, GhostsWithinResidentTokensAreIgnored) {
     HistoryScene scene;
     scene.add_ghost(HeadId{3}, scene.stored(kStep + 10));
     const TokenSeq prompt = scene.stored(2 * kStep);

@@ -47,12 +47,12 @@ TEST(AdversaryDrafter, ARateOfMismatchesIsKept) {
     EXPECT_LT(num_wrong, 1100);
 }
 
-TEST(AdversaryDrafter, AtARateItStopsWhereNobodyKnowsOn) {
+TEST(AdversaryDrafter, AtARateItStopsAtTheEndOfTheKnownTokens) {
     AdversaryDrafter drafter = adversary(0, 2);
     EXPECT_EQ(drafts_of(drafter, 5), (std::vector<TokenId>{1, 2}));
 }
 
-TEST(AdversaryDrafter, AtWillItDraftsNoneAndAllAndRightOnesAndNonsense) {
+TEST(AdversaryDrafter, WithoutARateItDraftsAnyNumberOfRightAndWrongTokens) {
     AdversaryDrafter drafter = adversary(std::nullopt);
     int none = 0;
     int full = 0;

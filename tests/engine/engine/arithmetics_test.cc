@@ -99,7 +99,7 @@ TEST(Arithmetics, ATurnIdOfAnOrdinaryAnswerIsNoneOfADeterministicRequest) {
     EXPECT_EQ(again->recorded->output.to_vector(), scene.expected(kPrompt, 4, Arithmetic::kOrdinary));
 }
 
-TEST(Arithmetics, OrdinaryRequestsDrawInTheirOwn) {
+TEST(Arithmetics, OrdinaryRequestsSampleInTheirArithmetic) {
     TwoArithmetics scene;
     const EngineEvent event = scene.turn(scene.history("a", kPrompt, 40), false);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(kPrompt, 40, Arithmetic::kOrdinary));

@@ -213,7 +213,7 @@ TEST(Decisions, AreThePinnedOnes) {
     }
 }
 
-TEST(Decisions, AreThoseOfTheOrderOfArrivalWhenNobodyMayBeOvertaken) {
+TEST(Decisions, EqualArrivalOrderWhenNoRequestMayBeOvertaken) {
     for (size_t seed = 0; seed < kPinned.size(); ++seed) {
         EXPECT_EQ(Crowd(seed, 0).run().hex(), kPinned[seed]) << "seed " << seed;
     }

@@ -131,7 +131,7 @@ World run_world(uint64_t seed, bool takes_equal_steps) {
     return world;
 }
 
-TEST(EqualStepsOfTheEngine, LeaveEveryOtherPlanEventAndTokenAsItWas) {
+TEST(EqualStepsOfTheEngine, LeaveAllOtherPlansEventsAndTokensUnchanged) {
     int64_t num_merged = 0;
     int64_t num_merged_beside_windows = 0;  // in the same world
     for (uint64_t seed = 1; seed <= 60; ++seed) {

@@ -251,7 +251,7 @@ TEST(Streams, ATurnWhoseFreshExecutorDrawsOtherTokensFailsAlone) {
 }
 
 // A second failure, before the turn has come as far as it was: what the client has does not become less.
-TEST(Streams, WhatAClientHasOfATurnOutlivesASecondFailure) {
+TEST(Streams, AClientsTokensOutliveASecondFailure) {
     EngineScene scene({.fail_at_step = 3});
     scene.submit(scene.history("a", kPrompt, 6));
     while (scene.engine.step()) {
@@ -287,7 +287,7 @@ TEST(Streams, WhatLateStepsFreeComesHomeWithoutAnotherRequest) {
     scene.expect_home();
 }
 
-TEST(Streams, TwoRunsOfTheSameCallsTellTheSame) {
+TEST(Streams, TwoRunsOfTheSameCallsReportTheSame) {
     const auto digest = [](uint64_t seed) {
         EngineScene scene({.seed = seed});
         ChatRequest request = scene.history("a", kPrompt);

@@ -80,7 +80,7 @@ struct WindowScene : EngineScene {
     EngineEvent event;
 };
 
-TEST(Windows, T1ToT3AreAcceptedAndT4IsTheVerifiersOwn) {
+TEST(Windows, T1ToT3AreAcceptedAndT4IsTheVerifiers) {
     WindowScene scene;
     EXPECT_EQ(scene.run_window(scene.drafts(3)), 4u);
     scene.expect_counts(3, 3);
@@ -125,7 +125,7 @@ TEST(Windows, AStopTokenInsideAWindowEndsTheTurnThere) {
     }
 }
 
-TEST(Windows, AStopStringIsNotSeenInWithdrawnText) {
+TEST(Windows, AStopStringIsNotFoundInRejectedText) {
     WindowScene scene;
     // T1 is right; T2 and T3 are wrong and would have been the stop string.
     const std::vector<TokenId> drafts = scene.drafts(1);

@@ -128,7 +128,7 @@ TEST(Publication, WhatIsDiscardedIsFencedUntilItsStepIsComplete) {
     EXPECT_EQ(scene.cache.kv().pool().num_free(), 32);
 }
 
-TEST(Publication, DiscardingATurnLeavesItsSnapshotsAndEverybodyElse) {
+TEST(Publication, DiscardingATurnKeepsItsSnapshotsAndAllOtherPendings) {
     PendingScene scene;
     Sequence& a = scene.start(6, "a");
     Sequence& b = scene.start(6, "b");

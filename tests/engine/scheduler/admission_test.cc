@@ -28,7 +28,7 @@ int64_t step_of_admission(const EngineRig& rig, RequestId request) {
     return -1;
 }
 
-TEST(Admission, WhoHasFewestTokensLeftComesFirst) {
+TEST(Admission, TheRequestWithFewestTokensLeftComesFirst) {
     for (const bool fewest : {false, true}) {
         EngineScene scene(
             {.max_num_sequences = 1, .admission = fewest ? AdmissionOrder::kFewestTokens : AdmissionOrder::kArrival});
@@ -42,7 +42,7 @@ TEST(Admission, WhoHasFewestTokensLeftComesFirst) {
     }
 }
 
-TEST(Admission, WhatAHeadHoldsIsNotLeftToCompute) {
+TEST(Admission, TokensOfAnAttachableHeadDoNotCount) {
     EngineScene scene({.max_num_sequences = 1, .admission = AdmissionOrder::kFewestTokens});
     scene.complete(scene.history("long", iota_tokens(100, 40)));
     scene.submit(scene.history("short", iota_tokens(300, 10)));
@@ -53,7 +53,7 @@ TEST(Admission, WhatAHeadHoldsIsNotLeftToCompute) {
 }
 
 // Its head made room for somebody who ran.
-TEST(Admission, WhoLostItsHeadWhileItWaitedHasMoreLeft) {
+TEST(Admission, ARequestWhoseHeadIsEvictedHasMoreLeft) {
     EngineScene scene({.num_blocks = 24,
                        .max_num_sequences = 1,
                        .max_checkpoints = 0,
@@ -94,7 +94,7 @@ int64_t wait_beside_a_stream(AdmissionOrder admission, int32_t max_wait_steps) {
     return step_of_admission(scene, big) - 3;
 }
 
-TEST(Admission, ABigRequestBesideAStreamOfSmallOnesWaitsNoLongerThanTheBoundAndWhatArrivalGives) {
+TEST(Admission, ALargeRequestAmongSmallOnesWaitsAtMostTheBound) {
     const int64_t by_arrival = wait_beside_a_stream(AdmissionOrder::kArrival, 100);
     EXPECT_LT(by_arrival, 15);
     for (const int32_t bound : {0, 1, 20, 100}) {

@@ -110,7 +110,7 @@ TEST(DraftPaths, OrdinaryRequestsAreComputedInEveryStepAndVerifyingHasItsShare) 
     }
 }
 
-TEST(DraftPaths, NobodyIsPreemptedForADraft) {
+TEST(DraftPaths, NoRequestIsPreemptedForADraft) {
     std::vector<EngineStats> stats;
     for (const int32_t verify_tokens : {0, 8}) {
         SceneOptions options{.num_blocks = 22, .num_state_rows = 5, .max_window = 4};

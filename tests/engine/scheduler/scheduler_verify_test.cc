@@ -68,7 +68,7 @@ TEST(SchedulerDeathTest, VerifySeesARunningSequenceBehindAWaitingOne) {
     EXPECT_DEATH(scene.scheduler.verify(), "running_.back\\(\\)->id < waiting_.begin\\(\\)->first");
 }
 
-TEST(SchedulerDeathTest, VerifySeesWhoRunsOutOfTheOrderOfAdmission) {
+TEST(SchedulerDeathTest, VerifySeesARunningSequenceOutOfAdmissionOrder) {
     SlotScene scene(AdmissionOrder::kFewestTokens);
     std::swap(scene.sequences[0].place, scene.sequences[1].place);
     EXPECT_DEATH(scene.scheduler.verify(), "1 vs 0");
@@ -88,7 +88,7 @@ TEST(SchedulerDeathTest, VerifySeesAWaitingSequenceThatGotYounger) {
     EXPECT_DEATH(scene.scheduler.verify(), "request 3 came in step -1, one before it in 0");
 }
 
-TEST(SchedulerDeathTest, VerifySeesAHeadThatIsSparedForNobody) {
+TEST(SchedulerDeathTest, VerifySeesASparedHeadWithoutAWaitingRequest) {
     SlotScene scene;
     auto memory = scene.cache.attach(kNoHead);
     ASSERT_TRUE(memory && scene.cache.grow(*memory, 3));

@@ -42,7 +42,7 @@ TEST(Scheduling, AStepNeverExceedsItsTokenBudgetAndServesTheOldestFirst) {
     scene.expect_home();
 }
 
-TEST(Scheduling, OneBatchGivesWhatEachRequestGetsAlone) {
+TEST(Scheduling, ABatchGivesEachRequestItsOutputAlone) {
     EngineScene scene;
     std::vector<RequestId> ids;
     for (int i = 0; i < 5; ++i) {
@@ -338,7 +338,7 @@ TEST(Scheduling, APreemptedTurnWhosePromptHeadWasEvictedPublishesItAgain) {
     scene.expect_home();
 }
 
-TEST(Scheduling, AWriterThatLostItsLeaseIsToldSo) {
+TEST(Scheduling, AWriterThatLostItsLeaseGetsTheReason) {
     EngineScene scene;
     const RequestId request = scene.submit(scene.history("a", kPrompt));
     scene.step();

@@ -206,7 +206,7 @@ TEST(HttpBehaviour, BadRequestsDoNotWaitForOthersTemplates) {
 }
 
 // Requests in preparation count, too: else bodies would pile up behind one template.
-TEST(HttpBehaviour, WhatIsBeingPreparedCountsAsARequest) {
+TEST(HttpBehaviour, ARequestInPreparationCounts) {
     HttpSceneConfig config;
     config.host.max_requests = 1;
     config.host.max_queue_requests = 0;
@@ -354,7 +354,7 @@ TEST(HttpBehaviour, ATurnIsTriedAgainOnce) {
 }
 
 // The answer may not go on with other tokens than its client has, and the server may not end.
-TEST(HttpBehaviour, AnAnswerThatAFreshExecutorDrawsOtherwiseFailsAndTheServerGoesOn) {
+TEST(HttpBehaviour, AnAnswerThatAFreshExecutorChangesFailsAlone) {
     for (const bool stream : {true, false}) {
         HttpSceneConfig config;
         config.executor.fail_at_step = 5;

@@ -306,7 +306,7 @@ private:
     std::atomic<bool>& fails_;
 };
 
-TEST(HttpConversations, AStoreThatFailsIsSaidAndNothingIsLost) {
+TEST(HttpConversations, AFailingStoreIsReportedAndNothingIsLost) {
     const TestFolder folder;
     std::atomic<bool> fails = false;
     const json asked = turn("c", "more", {{"suffix_only", true}, {"turn_id", "t2"}});

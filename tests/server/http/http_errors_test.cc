@@ -296,7 +296,7 @@ TEST(HttpErrors, ATurnThatFailsIs500AndAStreamEndsInAnErrorWithoutDone) {
     EXPECT_EQ(scene.chat(hello({{"seed", 6}, {"conversation_id", "c"}})).status, 200);  // the next one is answered
 }
 
-TEST(HttpErrors, WhatThrowsIs500OfItsRequestAndTheServerGoesOn) {
+TEST(HttpErrors, AnExceptionIs500OfItsRequestAlone) {
     const auto num_failures = std::make_shared<std::atomic<int>>(3);
     HttpSceneConfig config;
     config.now = [num_failures]() -> int64_t {
@@ -315,7 +315,7 @@ TEST(HttpErrors, WhatThrowsIs500OfItsRequestAndTheServerGoesOn) {
 }
 
 // On the sockets' thread, and the second time without the memory to say so: what is counted as being answered is not.
-TEST(HttpErrors, WhatThrowsOnTheSocketsThreadLetsADrainEnd) {
+TEST(HttpErrors, AnExceptionOnTheSocketsThreadLetsADrainEnd) {
     const auto num_calls = std::make_shared<std::atomic<int>>(0);
     HttpSceneConfig config;
     config.now = [num_calls]() -> int64_t {
@@ -338,7 +338,7 @@ TEST(HttpErrors, WhatThrowsOnTheSocketsThreadLetsADrainEnd) {
 
 // A chunk has the fingerprint, which is made longer here than any real one: after the first chunk there is no memory
 // for it.
-TEST(HttpErrors, WhatThrowsBehindAStreamsHeadIsItsLastEventAndTheTurnIsAborted) {
+TEST(HttpErrors, AnExceptionInAStreamIsItsLastEventAndAbortsTheTurn) {
     constexpr size_t kLong = size_t{200} << 10;
     HttpSceneConfig config;
     config.fingerprint = std::string(kLong, 'f');

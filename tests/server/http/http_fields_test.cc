@@ -189,7 +189,7 @@ TEST(HttpFields, AnswersSayTheirHead) {
     EXPECT_THAT(named.head, HasSubstr("X-Request-Id: mine"));
 }
 
-TEST(HttpFields, TokensAndTextsAreEachOthers) {
+TEST(HttpFields, TokenizeAndDetokenizeAreInverse) {
     const HttpScene scene;
     const json tokens = scene.ask(post("/tokenize", R"({"prompt": "def f(x):"})")).json();
     EXPECT_EQ(tokens["tokens"], json({283, 287, 1364, 13, 30}));

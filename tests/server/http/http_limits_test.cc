@@ -25,7 +25,7 @@ std::string head_of(const std::string& method_and_path, size_t num_bytes, const 
 }
 
 // The body never comes: the error does not wait for it.
-TEST(HttpLimits, WhatIsWrongWithoutTheBodyIsSaidBeforeIt) {
+TEST(HttpLimits, ErrorsWithoutTheBodyAreSentBeforeIt) {
     HttpSceneConfig config;
     config.has_template = false;
     config.api_keys = "alice alice-key-1\n";

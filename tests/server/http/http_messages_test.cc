@@ -190,7 +190,7 @@ TEST(HttpMessages, AFailingTemplateIsNoPythonForClients) {
     }
 }
 
-TEST(HttpMessages, WhatATemplateRaisesIsSaidInItsWords) {
+TEST(HttpMessages, ATemplatesExceptionIsReportedInItsWords) {
     const auto scene = scene_of(chat_template_of("alternating"));
     const HttpAnswer answer =
         scene->chat(hello({{"messages", json::array({said_by("user", "a"), said_by("user", "b")})}}));

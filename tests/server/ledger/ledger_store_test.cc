@@ -240,7 +240,7 @@ TEST(LedgerFile, AFullDiskIsAnErrorAndNothingIsLost) {
 }
 
 // A ledger whose bytes have changed is read as it was, or refused.
-TEST(LedgerFile, DamageIsSeenAndNeverACrash) {
+TEST(LedgerFile, DamageIsDetectedAndNeverACrash) {
     const TestFolder folder;
     RandomChanges changes(13);
     {
@@ -265,7 +265,7 @@ TEST(LedgerFile, DamageIsSeenAndNeverACrash) {
     EXPECT_GT(refused, 20);
 }
 
-TEST(LedgerFile, TokensThatAreNotThoseThatWereWrittenAreSeen) {
+TEST(LedgerFile, ChangedTokensAreDetected) {
     const TestFolder folder;
     RandomChanges changes(17);
     {

@@ -107,7 +107,7 @@ void expect_kept(std::unique_ptr<SqlDatabase> database, size_t at_least, size_t 
     FAIL() << num_turns << " turns are what no " << at_least << " to " << at_most << " changes come to";
 }
 
-TEST_P(EveryStoresWriter, ACallThatFailsOnceIsNoticedByNobody) {
+TEST_P(EveryStoresWriter, ACallThatFailsOnceIsRetriedUnnoticed) {
     const int64_t num_calls = run_changes(database("whole"), {}).calls;
     ASSERT_GT(num_calls, 20);
     for (const Fault fault : {Fault::kBefore, Fault::kAfter}) {
@@ -126,7 +126,7 @@ TEST_P(EveryStoresWriter, ACallThatFailsOnceIsNoticedByNobody) {
     }
 }
 
-TEST_P(EveryStoresWriter, ACallThatFailsForEverIsSaidAndLosesNothing) {
+TEST_P(EveryStoresWriter, APermanentFailureIsReportedAndLosesNothing) {
     const int64_t num_calls = run_changes(database("whole"), {}).calls;
     size_t num_refused = 0;
     for (int64_t call = 0; call < num_calls; call += is_postgres() ? 3 : 1) {

@@ -106,7 +106,7 @@ Lives live_often(const std::string& pragma) {
     return lives;
 }
 
-TEST(PowerCut, WhatTheStoreHasSaidYesToIsThere) {
+TEST(PowerCut, AcknowledgedWritesSurvive) {
     const Lives lives = live_often("");
     EXPECT_EQ(lives.num_not_whole, 0);
     EXPECT_GT(lives.num_applied, 1000);

@@ -27,7 +27,7 @@ TEST(Policies, LruReusesAsMuchAsAPlainLruOverHeadsOrMore) {
     }
 }
 
-TEST(Policies, NobodyStaysOutForWantOfRoomThatEvictingWouldMake) {
+TEST(Policies, NoRequestWaitsForRoomThatEvictionCouldMake) {
     LruEviction lru;
     const EngineStats stats = replay(lru, 60'000, 100);
     EXPECT_GT(stats.evictions, 1000);
@@ -67,7 +67,7 @@ TEST(Policies, FewestTokensFirstWaitsLessThanHalfAsLongAndReusesAsMuch) {
 }
 
 // More than can be served for as long as rows come: somebody waits for all others, unless the bound is there.
-TEST(Policies, NobodyIsOvertakenForLongerThanTheBound) {
+TEST(Policies, NoRequestIsOvertakenForLongerThanTheBound) {
     const traces::Trace trace = mooncake_trace(2000, 20);
     const auto waits = [&](AdmissionOrder admission, int32_t bound) {
         return waits_of(trace, admission, 1 << 26, 1 << 26, bound);

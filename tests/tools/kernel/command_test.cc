@@ -101,7 +101,7 @@ TEST(KernelCommand, ATimingHasTheOutputsOfTheContract) {
 // --- what is wrong is said
 
 // Before anything is read or timed: there is no such case either.
-TEST(KernelCommand, APictureThatCannotBeWrittenIsSaidAtOnce) {
+TEST(KernelCommand, AnUnwritablePictureIsReportedAtOnce) {
     const Outcome outcome =
         run_kernel({"roofline", "rope", "--case", "/nonexistent/case.json", "--plot", "/nonexistent/roof.svg"});
     EXPECT_EQ(outcome.exit_code, kExitMachine) << outcome.err;
@@ -109,7 +109,7 @@ TEST(KernelCommand, APictureThatCannotBeWrittenIsSaidAtOnce) {
 }
 
 // Before anything is compiled or tried: there is no such file either.
-TEST(KernelCommand, ACaseThatCannotBeWrittenIsSaidAtOnce) {
+TEST(KernelCommand, AnUnwritableCaseIsReportedAtOnce) {
     const Outcome outcome =
         run_kernel({"check", "rope", "--file", "/nonexistent/mine.cc", "--case-out", "/nonexistent/case.json"});
     EXPECT_EQ(outcome.exit_code, kExitMachine) << outcome.err;
@@ -117,7 +117,7 @@ TEST(KernelCommand, ACaseThatCannotBeWrittenIsSaidAtOnce) {
 }
 
 // A case excludes other cases: a workload with it would be ignored.
-TEST(KernelCommand, AWorkloadBesideACaseIsAWrongFlag) {
+TEST(KernelCommand, AWorkloadWithACaseIsAWrongFlag) {
     for (const char* verb : {"check", "invariance", "race", "perf"}) {
         const Outcome outcome = run_kernel({verb, "rope", "--case", "one.json", "--workload", "calls.json"});
         EXPECT_EQ(outcome.exit_code, kExitBadUsage) << verb;
@@ -202,7 +202,7 @@ TEST(KernelCommand, AKernelWithoutANameIsNotTaken) {
 }
 
 // Two columns, however long a name is.
-TEST(KernelCommand, AReasonStandsBesideItsName) {
+TEST(KernelCommand, AReasonFollowsItsName) {
     const Outcome outcome = run_kernel({"list"});
     EXPECT_THAT(outcome.out, HasSubstr("\n  move_delta_states  delta_update over tokens"));
     EXPECT_THAT(outcome.out, HasSubstr("\n  embed              no sum"));
@@ -222,13 +222,13 @@ TEST(KernelCommand, RacesAreOfCudaKernels) {
     expect({"--file", naive + "rope.cc", "--kernel", "all"}, "no kernel of rope is for cuda");
 }
 
-TEST(KernelCommand, AFileThatIsNotThereIsSaid) {
+TEST(KernelCommand, AMissingFileIsReported) {
     const Outcome outcome = run_kernel({"check", "matmul", "--file", "/nowhere/my.cc"});
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
     EXPECT_THAT(outcome.err, HasSubstr("/nowhere/my.cc"));
 }
 
-TEST(KernelCommand, AFileThatDoesNotCompileShowsTheCompilersWords) {
+TEST(KernelCommand, AFileThatDoesNotCompileShowsTheCompilersErrors) {
     const tests::ScratchFolder scratch;
     const Outcome outcome = run_kernel({"check", "matmul", "--file", scratch.write("my.cc", "int x = y;\n")});
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
@@ -236,21 +236,21 @@ TEST(KernelCommand, AFileThatDoesNotCompileShowsTheCompilersWords) {
     EXPECT_THAT(outcome.err, HasSubstr("my.cc:1"));
 }
 
-TEST(KernelCommand, ALibraryWithoutKernelsIsSaid) {
+TEST(KernelCommand, ALibraryWithoutKernelsIsReported) {
     const tests::ScratchFolder scratch;
     const Outcome outcome = run_kernel({"check", "matmul", "--file", scratch.write("my.cc", "int x;\n")});
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
     EXPECT_THAT(outcome.err, HasSubstr("verbatim_kernel_at"));
 }
 
-TEST(KernelCommand, AKernelOfAnotherOperationIsSaid) {
+TEST(KernelCommand, AKernelOfAnotherOperationIsReported) {
     const Outcome outcome =
         run_kernel({"check", "matmul", "--file", VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc"});
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
     EXPECT_THAT(outcome.err, HasSubstr("exports no kernel of matmul"));
 }
 
-TEST(KernelCommand, ABadCaseFileIsSaid) {
+TEST(KernelCommand, ABadCaseFileIsReported) {
     const tests::ScratchFolder scratch;
     const auto expect = [&](const std::string& text, const std::string& what) {
         const Outcome outcome = run_kernel({"check", "rope", "--case", scratch.write("case.json", text)});

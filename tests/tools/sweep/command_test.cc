@@ -161,7 +161,7 @@ TEST(SweepCommand, ShardsMakeTheSamePoints) {
     EXPECT_EQ(file_bytes(files.path("merged")), file_bytes(files.path("whole")));
 }
 
-TEST(SweepCommand, AFileWithoutPointsIsNobodysResults) {
+TEST(SweepCommand, AFileWithoutPointsIsNoResultFile) {
     const tests::ScratchFolder files;
     const std::string to = files.path("points");
     EXPECT_EQ(sweep(to, {"--model", "qwen3-next-80b"}).exit_code, kExitBadInput) << "no room for the weights";

@@ -27,7 +27,7 @@ Outcome run_with_input(const std::vector<std::string>& arguments, const std::str
     return outcome;
 }
 
-TEST(TextCommand, EncodeAndDecodeAreEachOthersWayBack) {
+TEST(TextCommand, EncodeAndDecodeAreInverse) {
     const json text = {{"text", "def f(x):\n    return x + 1<|end_of_text|>\u00e9"}};
     for (const std::vector<std::string>& flags : {std::vector<std::string>{}, {"--no-special"}}) {
         std::vector<std::string> encode = {"text", "encode", tiny_python()};

@@ -42,7 +42,7 @@ TEST(CalibrateCommand, LeavesADeviceThatSimulateReads) {
     EXPECT_THAT(other.err, HasSubstr("calibrate it for that model"));
 }
 
-TEST(CalibrateCommand, BrokenStepsAreSaidToBe) {
+TEST(CalibrateCommand, FailedStepsAreReported) {
     const tests::ScratchFolder files;
     ASSERT_EQ(calibrate_to(files.path("device.json")).exit_code, kExitOk);
     json device = json::parse(file_bytes(files.path("device.json")));
@@ -68,7 +68,7 @@ TEST(CalibrateCommand, BrokenStepsAreSaidToBe) {
     EXPECT_THAT(problem_of(list), HasSubstr("is not an object"));
 }
 
-TEST(FidelityCommand, SetsRealRunsBesideTheSimulation) {
+TEST(FidelityCommand, ComparesRealRunsWithTheSimulation) {
     const tests::ScratchFolder files;
     ASSERT_EQ(calibrate_to(files.path("device.json")).exit_code, kExitOk);
     const char* trace = VERBATIM_SOURCE_DIR "/traces/data/AzureLLMInferenceTrace2023_conv.csv.gz";

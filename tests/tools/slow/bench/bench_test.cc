@@ -59,7 +59,7 @@ TEST(BenchCommand, JsonHasTheKeysThatOthersScriptAgainst) {
     }
 }
 
-TEST(BenchCommand, LeavesStateRowsBehindAndComputesTheSame) {
+TEST(BenchCommand, DeferredStateWritesComputeTheSame) {
     const Outcome ran = tiny_bench({"--row-lag", "3,1", "--format", "json"});
     ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
     const json result = json::parse(ran.out);
@@ -486,7 +486,7 @@ TEST(BenchSequences, NoTwoSequencesHaveTheSameTokens) {
     EXPECT_LT(first.common_prefix(other_seed.fresh_tokens(64)), 4);
 }
 
-TEST(BenchReport, WhatIsWrongIsSaidAndFails) {
+TEST(BenchReport, AWrongRowIsReportedAndFails) {
     BenchReport report;
     report.config.model = "m";
     report.machine = {1e9, 1e9, 0};

@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(BuiltIn, OurKernels, testing::ValuesIn(all_operations()
                          [](const auto& info) { return info.param; });
 
 // The kernels of docs/kernel-sandbox.md: one breaks, the other one is mended.
-TEST(KernelCommand, TheWalksPairsOfTokensKnowTheirChunk) {
+TEST(KernelCommand, TheWalkthroughsPairsOfTokensDependOnTheirChunk) {
     const std::string file = VERBATIM_SOURCE_DIR "/kernels/sandbox/walk/scan_pairs.cc";
     const Outcome check = run_kernel({"check", "scan", "--effort", "short", "--file", file});
     EXPECT_EQ(check.exit_code, kExitDifference);
