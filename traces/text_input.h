@@ -40,7 +40,7 @@ public:
     [[nodiscard]] std::string_view peek() const { return std::string_view(buffer_.data() + begin_, end_ - begin_); }
     // Without '\n' or "\r\n"; valid until the next call; none at the end. A NUL byte is an error.
     Result<std::optional<std::string_view>> next_line();
-    // The same; blank lines behind the last row are the end. Errors: a blank line before a row.
+    // The same; blank lines after the last row are the end. Errors: a blank line before a row.
     Result<std::optional<std::string_view>> next_row_line();
     // Number of the last line, from 1.
     [[nodiscard]] int64_t line_number() const { return line_number_; }

@@ -28,9 +28,9 @@
 
 namespace verbatim::cpu {
 
-// States of one head that no row takes in, and outputs that are not read.
+// States of one head that are not stored in a row, and outputs that are not read.
 struct ScanScratch {
-    AlignedArray<float> known;   // after the last row that is no draft
+    AlignedArray<float> known;   // after the last row that is not a draft
     AlignedArray<float> drafts;  // after the last draft
     AlignedArray<float> y;
     AlignedArray<float> window;

@@ -227,7 +227,7 @@ private:
     std::vector<uint16_t> host_values_;
 };
 
-// What the kernels cannot hold of a model and its pools, one problem per entry.
+// The limits of the kernels that a model and its pools exceed, one problem per entry.
 [[nodiscard]] std::vector<std::string> unsupported(const reference::ModelConfig& config, const PoolSizes& pools,
                                                    const CudaLimits& limits);
 

@@ -212,7 +212,7 @@ struct ModelConfig {
     int32_t hidden_size = 0;
     int32_t max_position_embeddings = 0;  // positions 0 .. max − 1 exist; a model without a limit has 2^31 − 1
     double norm_eps = 1e-5;               // of every norm: norm(x) = x / sqrt(mean(x²) + eps) · weight
-    bool norm_plus_one = false;           // weight = 1 + what is stored, of every norm but those behind a scan
+    bool norm_plus_one = false;           // weight = 1 + the stored one, for every norm but those after a scan
     double embedding_multiplier = 1.0;    // on the embedding's row
     double residual_multiplier = 1.0;     // on each branch before it is added
     double logits_multiplier = 1.0;       // logits = lm_head(x) · logits_multiplier (Falcon-H1's lm_head_multiplier)

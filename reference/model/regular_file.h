@@ -21,8 +21,8 @@ struct FileState {
     friend bool operator==(const FileState&, const FileState&) = default;
 };
 
-// File systems record time in ticks of up to 10 ms: within the tick of its last change, a file could change once more
-// and keep its state. Waits for the end of that tick; returns at once for a file that was not written just now.
+// File systems record time in ticks of up to 10 ms: within the tick of its last change, a file could change again and
+// keep its state. Waits for the end of that tick; returns at once for a file that was not written just now.
 void wait_for_tick(const FileState& state);
 
 // A file open for reading.

@@ -16,7 +16,7 @@ struct ElementSum {
     friend bool operator==(const ElementSum&, const ElementSum&) = default;
 
     // Adds element `index` of the array. The steps of `low` are bijections of index << 32 | bits: no two of 2^32
-    // elements have one number (Appleby, MurmurHash3's 64-bit finalizer); `high` mixes it once more.
+    // elements have one number (Appleby, MurmurHash3's 64-bit finalizer); `high` mixes it again.
     VERBATIM_HOST_DEVICE void add(int64_t index, uint32_t bits) {
         const auto place = static_cast<uint64_t>(index);
         uint64_t mixed = (place << 32 | bits) + (1 + (place >> 32)) * 0x9E37'79B9'7F4A'7C15U;

@@ -53,7 +53,7 @@
 //   bulk_store(to, i, from, j, count), commit_bulk(), wait_bulk<N>()     the opposite direction; lands when waited for
 //   fence_async()               proxy fence: bulk copies and tensor-core operations that this thread, or one ordered
 //                               after it, issues later see the writes to shared memory that happen before the fence
-//   named_barrier(id, threads)  a barrier of so many threads of the block, whole warps; ids 1 to 15
+//   named_barrier(id, threads)  a barrier of `threads` threads of the block, whole warps; ids 1 to 15
 //   Fragment, Accumulators<N>, SwizzledTile       registers and shared memory of multiply_async (simt/types.h); a
 //                               thread's sums: [i], set(i, value)
 //   multiply_async(sums, fragment, tile, group, from_zero)     wgmma by every thread of the warpgroup (threads 128 i to
