@@ -69,8 +69,8 @@ struct ConvParameters : ConvWindows {
 // reference/ops/conv1d.h. A thread computes one channel of kRows consecutive rows. Most rows read only rows of x, so
 // they are independent. A sequence's first d_conv - 1 rows also read its window, whose row the same step may overwrite:
 // therefore the thread of the first row computes all of them and then writes the windows, which it reads from x again.
-// The thread of a row also checks the window after it (N8) and logs it, so rows that are sampled or logged take the path
-// for single rows.
+// The thread of a row also checks the window after it (N8) and logs it, so rows that are sampled or logged take the
+// path for single rows.
 template <int kRows>
 struct ConvRows : ConvParameters {
     static constexpr int kThreadRows = kRows;
