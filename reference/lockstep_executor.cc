@@ -128,7 +128,7 @@ Status LockstepExecutor::execute(const StepPlan& plan, StepResult& result) {
     watch(requested);
     RETURN_IF_ERROR(primary_.execute(plan, result));
     if (requested_) requested_->executed(plan, result);
-    if (parted_) return {};
+    if (lengths_differ_) return {};
     RETURN_IF_ERROR(secondary_.execute(requested, secondary_result_));
     // Oldest sequence first, and of a sequence the operation that differs before the logits that follow from it.
     for (const ScheduledSequence& sequence : plan.sequences) {
@@ -244,7 +244,7 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
         const DrawnTokens& b = other.drawn[i++];
         const auto a_tokens = mine.tokens_of(a);
         const auto b_tokens = other.tokens_of(b);
-        parted_ |= a.num_rows() != b.num_rows();
+        lengths_differ_ |= a.num_rows() != b.num_rows();
         if (!compares(sequence)) continue;
         // Rows that both drew from; behind a different token they have nothing in common.
         for (uint32_t row = 0; row < std::min(a.num_rows(), b.num_rows()); ++row) {
@@ -290,7 +290,7 @@ bool LockstepExecutor::compare_draw(const Draw& draw) {
 
 std::optional<Digest> LockstepExecutor::head_digest(const HeadImage& image) {
     const auto mine = primary_.head_digest(image);
-    if (!image.deterministic || parted_) return mine;
+    if (!image.deterministic || lengths_differ_) return mine;
     const auto other = secondary_.head_digest(image);
     if (mine && !other) {
         ++counts_.uncompared_states;

@@ -134,7 +134,7 @@ private:
     RequestBook* book_ = nullptr;
     std::optional<RequestedPlan> requested_;  // with a book
     bool one_arithmetic_ = true;              // the primary has one arithmetic for all requests
-    bool parted_ = false;                     // L3
+    bool lengths_differ_ = false;             // L3
     LockstepCounts counts_;
     std::set<RequestId> compared_requests_;
     std::set<RequestId> ordinary_requests_;

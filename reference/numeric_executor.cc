@@ -64,7 +64,7 @@ void NumericExecutor::draw(const ScheduledSequence& sequence, StepResult& result
     accepted_.clear();
     std::optional<int32_t> fault;
     for (int32_t row = 0; row < sequence.num_draws; ++row) {
-        if (row > 0) go_on(sequence, row);
+        if (row > 0) compute_accepted_draft(sequence, row);
         fault = fault_layer(sequence.slot, row);
         if (fault) break;
         accepted_.push_back(draw(sequence, row));

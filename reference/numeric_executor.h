@@ -81,7 +81,7 @@ protected:
     // Runs a plan that tables() has accepted; lengths are those before the step.
     virtual void compute(const StepPlan& plan) = 0;
     // A draft was accepted and its row is read next: a hook for executors that compute drafts only then.
-    virtual void go_on(const ScheduledSequence& /*sequence*/, int32_t /*draw*/) {}
+    virtual void compute_accepted_draft(const ScheduledSequence& /*sequence*/, int32_t /*draw*/) {}
     // A failure outside this program during the step; it becomes the step's error.
     virtual Status computed() { return {}; }
     // The lowest layer whose state holds a NaN or an infinity at a sampled row of the slot's last step; the number of

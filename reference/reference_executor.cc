@@ -67,7 +67,7 @@ void ReferenceExecutor::compute(const StepPlan& plan, const ScheduledSequence& s
     if (!writes.empty() && writes.back().length == end) running.passed[end] = state_row_of(*running.sequence);
 }
 
-void ReferenceExecutor::go_on(const ScheduledSequence& sequence, int32_t draw) {
+void ReferenceExecutor::compute_accepted_draft(const ScheduledSequence& sequence, int32_t draw) {
     Running& running = running_[index(sequence.slot)];
     running.drawn_at[running.sequence->length()] = state_row_of(*running.sequence);
     append_drawing(sequence.slot, sequence.known_end() + draw);

@@ -36,7 +36,7 @@ public:
 
 protected:
     void compute(const StepPlan& plan) override;
-    void go_on(const ScheduledSequence& sequence, int32_t draw) override;
+    void compute_accepted_draft(const ScheduledSequence& sequence, int32_t draw) override;
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) override;
 
 private:

@@ -9,14 +9,14 @@ std::vector<TokenId> asked_tokens(const Record& record, RequestId request) {
     std::vector<TokenId> tokens;
     for (const Entry& entry : record.entries) {
         if (const Call* call = std::get_if<Call>(&entry)) book.on_call(*call);
-        const Told* told = std::get_if<Told>(&entry);
-        if (told == nullptr) continue;
-        for (const ToldToken& token : told->tokens) {
+        const Reported* reported = std::get_if<Reported>(&entry);
+        if (reported == nullptr) continue;
+        for (const ReportedToken& token : reported->tokens) {
             if (token.token < 0 || token.token >= record.store->vocab_size()) return tokens;  // it may be anything
             book.on_token(token.request, token.token);
         }
         if (const AskedRequest* asked = book.find(request)) tokens = book.tokens_of(*asked).to_vector();
-        for (const Event& event : told->events) book.on_event(event);
+        for (const Event& event : reported->events) book.on_event(event);
     }
     if (const AskedRequest* asked = book.find(request)) tokens = book.tokens_of(*asked).to_vector();
     return tokens;

@@ -60,11 +60,11 @@ public:
             turn->end.num_computed = std::max(turn->end.num_computed, sequence.end);
         }
     }
-    void read(const Told& told) {
-        for (const ToldToken& token : told.tokens) {
+    void read(const Reported& reported) {
+        for (const ReportedToken& token : reported.tokens) {
             if (Turn* turn = find(token.request)) ++turn->end.num_tokens;
         }
-        for (const Event& event : told.events) {
+        for (const Event& event : reported.events) {
             if (event.kind == EventKind::kCommit) end(event.request, std::nullopt);
             if (event.kind == EventKind::kDiscard) end(event.request, static_cast<FinishReason>(event.value));
         }

@@ -133,7 +133,7 @@ std::string write_head(const RunDescription& run) {
                                {"shapes",
                                 {{"call", shape_of<Call>()},
                                  {"step", shape_of<StepRecord>()},
-                                 {"told", shape_of<Told>()},
+                                 {"told", shape_of<Reported>()},
                                  {"end", shape_of<RunEnd>()}}}};
     return head.dump(1, ' ', false, ordered_json::error_handler_t::replace);
 }

@@ -1,8 +1,8 @@
 // reference/records/format.h: the values that make up a record of a run. docs/records.md describes the file format.
 //
 // A record describes one run of an engine: the program and its configuration (RunDescription), and in order the calls
-// (Call), the computation of each step (StepRecord), and the outputs (`Told`). Digests of values are ElementSums, which
-// add up: a chunk's is the sum of its positions', so runs of different schedules are comparable.
+// (Call), the computation of each step (StepRecord), and the outputs (`Reported`). Digests of values are ElementSums,
+// which add up: a chunk's is the sum of its positions', so runs of different schedules are comparable.
 //   R1  a sequence's sums cover its accepted positions: rejected drafts are not in them
 //   R2  a new field's default means "was not recorded" (records/codec.h, C3)
 #pragma once
@@ -145,7 +145,7 @@ struct StepRecord {
     friend bool operator==(const StepRecord&, const StepRecord&) = default;
 };
 
-struct ToldToken {
+struct ReportedToken {
     RequestId request{};
     TokenId token = 0;
     template <typename Self, typename Visit>
@@ -153,19 +153,19 @@ struct ToldToken {
         visit("request", self.request);
         visit("token", self.token);
     }
-    friend bool operator==(const ToldToken&, const ToldToken&) = default;
+    friend bool operator==(const ReportedToken&, const ReportedToken&) = default;
 };
 
 // The engine's outputs since the previous entry: tokens in order, and events in order.
-struct Told {
-    std::vector<ToldToken> tokens;
+struct Reported {
+    std::vector<ReportedToken> tokens;
     std::vector<Event> events;
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("tokens", self.tokens);
         visit("events", self.events);
     }
-    friend bool operator==(const Told&, const Told&) = default;
+    friend bool operator==(const Reported&, const Reported&) = default;
 };
 
 // The end of the run.
@@ -184,7 +184,7 @@ struct RunEnd {
     friend bool operator==(const RunEnd&, const RunEnd&) = default;
 };
 
-using Entry = std::variant<Call, StepRecord, Told>;
+using Entry = std::variant<Call, StepRecord, Reported>;
 
 // A whole record in memory.
 struct Record {

@@ -110,7 +110,7 @@ void RecordWriter::add(Entry entry) {
         ++num_waiting_steps_;
         add(kStepEntry, encoded_);
     } else {
-        encoder.write(std::get<Told>(entry));
+        encoder.write(std::get<Reported>(entry));
         add(kToldEntry, encoded_);
     }
     if (waiting_.size() >= kFlushBytes || num_waiting_steps_ >= kFlushSteps) flush();
@@ -311,8 +311,8 @@ private:
             if (step.plan) RETURN_IF_ERROR(step.plan->check_slices());
             record_.entries.emplace_back(std::move(step));
         } else if (kind == kToldEntry) {
-            ASSIGN_OR_RETURN(auto told, value<Told>(head_->shapes.told, bytes));
-            record_.entries.emplace_back(std::move(told));
+            ASSIGN_OR_RETURN(auto reported, value<Reported>(head_->shapes.told, bytes));
+            record_.entries.emplace_back(std::move(reported));
         } else if (kind == kEndEntry) {
             ASSIGN_OR_RETURN(record_.end.emplace(), value<RunEnd>(head_->shapes.end, bytes));
         }

@@ -139,7 +139,7 @@ public:
             } else if (const auto* step = std::get_if<StepRecord>(&entry)) {
                 for (const StartRecord& start : step->starts) prompts[start.request] = start.prompt;
             } else {
-                for (const ToldToken& token : std::get<Told>(entry).tokens) {
+                for (const ReportedToken& token : std::get<Reported>(entry).tokens) {
                     if (token.token < 0 || token.token >= record.store->vocab_size()) continue;  // it may be anything
                     answers_[{prompts[token.request], seeds[token.request]}].push_back(token.token);
                 }

@@ -78,11 +78,11 @@ void RunIndex::add(const StepRecord& step) {
     }
 }
 
-void RunIndex::add(const Told& told) {
-    for (const ToldToken& token : told.tokens) {
+void RunIndex::add(const Reported& reported) {
+    for (const ReportedToken& token : reported.tokens) {
         if (RequestIndex* request = at(token.request)) request->tokens.push_back({last_step_, token.token});
     }
-    for (const Event& event : told.events) {
+    for (const Event& event : reported.events) {
         RequestIndex* request = at(event.request);
         if (request == nullptr) continue;
         request->is_committed |= event.kind == EventKind::kCommit;

@@ -20,7 +20,7 @@ struct Share {
     [[nodiscard]] const SequenceRecord& sequence() const { return step->sequences[order]; }
 };
 
-struct ToldAt {
+struct ReportedAt {
     int64_t step = -1;
     TokenId token = 0;
 };
@@ -47,7 +47,7 @@ struct RequestIndex {
     int64_t num_starts = 0;
     Digest prompt{};
     std::vector<Share> shares;
-    std::vector<ToldAt> tokens;
+    std::vector<ReportedAt> tokens;
     std::map<int64_t, LogitsAt> logits;  // by position
     std::map<int64_t, StateAt> states;   // committed and published states, by length
     bool is_committed = false;
@@ -77,7 +77,7 @@ public:
 private:
     void add(const Call& call);
     void add(const StepRecord& step);
-    void add(const Told& told);
+    void add(const Reported& reported);
     [[nodiscard]] RequestIndex* at(RequestId id);
 
     const Record& record_;

@@ -9,7 +9,7 @@ namespace verbatim::records {
 
 void RunRecorder::on_plan(const StepPlan& plan) {
     if (is_over_) return;
-    add_told();
+    add_reported();
     digests_.on_plan(plan);
     plan_ = &plan;
     step_ = {};
@@ -19,7 +19,7 @@ void RunRecorder::on_plan(const StepPlan& plan) {
         Digester prompt;
         start.tokens.slice(0, start.num_prompt_tokens).add_to(prompt);
         step_.starts.push_back({start.request, start.tokens.size(), start.num_prompt_tokens, start.num_computed_tokens,
-                                prompt.digest(), starts_beside(plan, start)});
+                                prompt.digest(), starts_draft_path(plan, start)});
     }
     if (level_ == DigestLevel::kNone) {
         step_.digest = plan.digest();
@@ -48,36 +48,36 @@ void RunRecorder::on_result(const StepResult& result) {
 void RunRecorder::on_token(RequestId request, TokenId token) {
     if (is_over_) return;
     digests_.on_token(request, token);
-    told_.tokens.push_back({request, token});
+    reported_.tokens.push_back({request, token});
 }
 
 void RunRecorder::on_event(const Event& event) {
     if (is_over_) return;
     digests_.on_event(event);
     if (level_ == DigestLevel::kNone && event.kind != EventKind::kCommit && event.kind != EventKind::kDiscard) return;
-    told_.events.push_back(event);
+    reported_.events.push_back(event);
 }
 
 void RunRecorder::on_call(const Call& call) {
     if (is_over_) return;
-    add_told();
+    add_reported();
     if (call.kind == CallKind::kSubmit && !call.request.deterministic) ordinary_.insert(call.id);
     sink_.add(call);
 }
 
-bool RunRecorder::starts_beside(const StepPlan& plan, const SequenceStart& start) const {
+bool RunRecorder::starts_draft_path(const StepPlan& plan, const SequenceStart& start) const {
     const auto scheduled = std::ranges::find(plan.sequences, start.slot, &ScheduledSequence::slot);
     return scheduled != plan.sequences.end() && scheduled->arithmetic == Arithmetic::kOrdinary &&
            !ordinary_.contains(start.request);
 }
 
-void RunRecorder::add_told() {
-    if (told_.tokens.empty() && told_.events.empty()) return;
-    sink_.add(std::exchange(told_, {}));
+void RunRecorder::add_reported() {
+    if (reported_.tokens.empty() && reported_.events.empty()) return;
+    sink_.add(std::exchange(reported_, {}));
 }
 
 void RunRecorder::finish(std::string failure) {
-    add_told();
+    add_reported();
     is_over_ = true;
     sink_.finish({digests_.digest(), digests_.plan_digest(), num_steps_, std::move(failure)});
 }

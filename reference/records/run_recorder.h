@@ -34,8 +34,8 @@ public:
     [[nodiscard]] Digest plan_digest() const { return digests_.plan_digest(); }
 
 private:
-    void add_told();
-    [[nodiscard]] bool starts_beside(const StepPlan& plan, const SequenceStart& start) const;
+    void add_reported();
+    [[nodiscard]] bool starts_draft_path(const StepPlan& plan, const SequenceStart& start) const;
 
     DigestLevel level_;
     RecordSink& sink_;
@@ -45,7 +45,7 @@ private:
     std::set<RequestId> ordinary_;                  // requests
     const StepPlan* plan_ = nullptr;                // the open step's, owned by the engine
     StepRecord step_;                               // the open one
-    Told told_;
+    Reported reported_;
     int64_t num_steps_ = 0;
     bool is_over_ = false;
 };

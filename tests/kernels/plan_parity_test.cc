@@ -18,14 +18,14 @@ namespace {
 
 constexpr SceneOptions kTight{.block_size = 4, .num_blocks = 16, .num_state_rows = 6, .step_tokens = 24};
 
-struct Told {
+struct RunOutput {
     Digest plans;
     EngineStats stats;
     std::vector<Digest> heads;
 };
 
 // Turns that chunk, share steps, attach, fork, are preempted and aborted.
-Told run_on(Executor& executor, int32_t vocab_size) {
+RunOutput run_on(Executor& executor, int32_t vocab_size) {
     EngineRig rig(kTight, executor, vocab_size);
     DigestRecorder digests;
     const auto text = [&](int64_t first, int64_t count) {
@@ -47,7 +47,7 @@ Told run_on(Executor& executor, int32_t vocab_size) {
     rig.abort(left);
     rig.run();
     rig.expect_home();
-    Told told;
+    RunOutput told;
     for (const StepPlan& plan : rig.log.plans) digests.on_plan(plan);
     told.plans = digests.plan_digest();
     told.stats = rig.engine.stats();
@@ -62,27 +62,27 @@ TEST(PlanParity, EveryExecutorGetsTheSamePlans) {
 
     cpu::CpuExecutor on_cpu(model.config, model.weights,
                             {.pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 6}, .num_threads = 2});
-    const Told cpu = run_on(on_cpu, vocab_size);
+    const RunOutput cpu = run_on(on_cpu, vocab_size);
     EXPECT_GT(cpu.stats.preemptions, 0);
     EXPECT_GT(cpu.stats.evictions, 0);
     EXPECT_GT(cpu.stats.tail_copies, 0);
     EXPECT_EQ(cpu.stats.aborts, 1);
 
     reference::ReferenceExecutor on_reference(model.config, model.weights);
-    const Told reference = run_on(on_reference, vocab_size);
+    const RunOutput reference = run_on(on_reference, vocab_size);
     EXPECT_EQ(reference.plans, cpu.plans);
     EXPECT_EQ(reference.stats, cpu.stats);
 
     simt::Emulator emulator;
     const auto device = cuda::make_emulated_device(emulator);
     cuda::CudaExecutor on_cuda(model.config, model.weights, *device, {4, 16, 6});
-    const Told cuda = run_on(on_cuda, vocab_size);
+    const RunOutput cuda = run_on(on_cuda, vocab_size);
     EXPECT_EQ(cuda.plans, cpu.plans);
     EXPECT_EQ(cuda.stats, cpu.stats);
     EXPECT_EQ(cuda.heads, cpu.heads);
 
     HashExecutor hash({.vocab_size = vocab_size, .pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 6}});
-    const Told hashed = run_on(hash, vocab_size);
+    const RunOutput hashed = run_on(hash, vocab_size);
     EXPECT_EQ(hashed.plans, cpu.plans);
     EXPECT_EQ(hashed.stats, cpu.stats);
     EXPECT_TRUE(hash.violations().empty());

@@ -88,9 +88,9 @@ std::string timeline_json(const records::RunIndex& index, int64_t step_ns) {
         }
     }
     for (const records::Entry& entry : record.entries) {
-        const auto* told = std::get_if<records::Told>(&entry);
-        if (told == nullptr) continue;
-        for (const Event& event : told->events) {
+        const auto* reported = std::get_if<records::Reported>(&entry);
+        if (reported == nullptr) continue;
+        for (const Event& event : reported->events) {
             if (!is_shown(event.kind)) continue;
             const int64_t request = verbatim::index(event.request);
             trace.mark(request < 0 ? kStepsTrack : kFirstRequestTrack + request, name(event.kind),

@@ -41,9 +41,9 @@ public:
         return *this;
     }
     Story& tokens(int64_t id, int count) {
-        Told told;
-        for (int i = 0; i < count; ++i) told.tokens.push_back({RequestId{id}, TokenId{i}});
-        record_.entries.emplace_back(told);
+        Reported reported;
+        for (int i = 0; i < count; ++i) reported.tokens.push_back({RequestId{id}, TokenId{i}});
+        record_.entries.emplace_back(reported);
         return *this;
     }
     Story& commits(int64_t id) { return ends({.kind = EventKind::kCommit, .request = RequestId{id}}); }
@@ -66,7 +66,7 @@ public:
 private:
     static ConversationKey key(const std::string& id) { return {{}, id}; }
     Story& ends(const Event& event) {
-        record_.entries.emplace_back(Told{{}, {event}});
+        record_.entries.emplace_back(Reported{{}, {event}});
         return *this;
     }
     Record record_;

@@ -53,9 +53,9 @@ TEST(RecordComparison, AnAnswerOutsideTheVocabularyIsNotDrafted) {
     const RecordScene scene;
     Record record = scene.record(DigestLevel::kNone);
     for (Entry& entry : record.entries) {
-        auto* told = std::get_if<Told>(&entry);
-        if (told == nullptr || told->tokens.empty()) continue;
-        told->tokens.back().token = scene.model.config.vocab_size;
+        auto* reported = std::get_if<Reported>(&entry);
+        if (reported == nullptr || reported->tokens.empty()) continue;
+        reported->tokens.back().token = scene.model.config.vocab_size;
     }
     const auto schedule = parse_schedule(std::vector<std::string>{"windows=3"});
     EXPECT_GT(again(scene, record, *schedule, scene.cpu()).end->num_steps, 0);
@@ -123,9 +123,9 @@ TEST(RecordComparison, TheFirstDifferenceIsNamed) {
         return compare(RunIndex(record), RunIndex(other), scene.points, options);
     };
     Record tokens = scene.record(DigestLevel::kLayers);
-    ASSERT_TRUE(change_first<Told>(tokens, [](Told& told) {
-        if (told.tokens.empty()) return false;
-        told.tokens[0].token ^= 1;
+    ASSERT_TRUE(change_first<Reported>(tokens, [](Reported& reported) {
+        if (reported.tokens.empty()) return false;
+        reported.tokens[0].token ^= 1;
         return true;
     }));
     const Comparison by_token = compared_with(tokens);
@@ -166,8 +166,8 @@ TEST(RecordComparison, TheFirstDifferenceIsNamed) {
     EXPECT_EQ(compare(RunIndex(older), RunIndex(layers), scene.points).first->layer, 1);
 
     // Another request's token comes earlier, and is ignored when computed values are compared.
-    ASSERT_TRUE(change_first<Told>(layers, [](Told& told) {
-        for (ToldToken& token : told.tokens) {
+    ASSERT_TRUE(change_first<Reported>(layers, [](Reported& reported) {
+        for (ReportedToken& token : reported.tokens) {
             if (token.request != RequestId{1}) continue;
             token.token ^= 1;
             return true;

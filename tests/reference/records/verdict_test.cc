@@ -133,10 +133,10 @@ TEST(RecordShare, ATurnWithAnotherEndIsNotAllCompared) {
         Record other = scene.record(DigestLevel::kHeads);
         bool is_changed = false;
         for (Entry& entry : other.entries) {
-            auto* told = std::get_if<Told>(&entry);
-            if (told == nullptr || is_changed) continue;
-            const bool commits = std::ranges::count(told->events, EventKind::kCommit, &Event::kind) > 0;
-            is_changed = commits && std::erase_if(told->events, [&](const Event& e) { return e.kind == kind; }) > 0;
+            auto* reported = std::get_if<Reported>(&entry);
+            if (reported == nullptr || is_changed) continue;
+            const bool commits = std::ranges::count(reported->events, EventKind::kCommit, &Event::kind) > 0;
+            is_changed = commits && std::erase_if(reported->events, [&](const Event& e) { return e.kind == kind; }) > 0;
         }
         ASSERT_TRUE(is_changed);
         for (const CompareOptions& options : {CompareOptions{}, kPeers})
@@ -144,14 +144,14 @@ TEST(RecordShare, ATurnWithAnotherEndIsNotAllCompared) {
     }
     Record shorter = scene.record(DigestLevel::kHeads);
     for (Entry& entry : shorter.entries) {
-        auto* told = std::get_if<Told>(&entry);
-        if (told == nullptr) continue;
-        std::erase_if(told->events, [](const Event& e) { return e.request == RequestId{1}; });
+        auto* reported = std::get_if<Reported>(&entry);
+        if (reported == nullptr) continue;
+        std::erase_if(reported->events, [](const Event& e) { return e.request == RequestId{1}; });
     }
     for (auto entry = shorter.entries.rbegin(); entry != shorter.entries.rend(); ++entry) {
-        auto* told = std::get_if<Told>(&*entry);
-        if (told != nullptr &&
-            std::erase_if(told->tokens, [](const ToldToken& t) { return t.request == RequestId{1}; }))
+        auto* reported = std::get_if<Reported>(&*entry);
+        if (reported != nullptr &&
+            std::erase_if(reported->tokens, [](const ReportedToken& t) { return t.request == RequestId{1}; }))
             break;
     }
     for (const CompareOptions& options : {CompareOptions{}, kPeers}) {
