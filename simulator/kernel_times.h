@@ -53,7 +53,7 @@ public:
     // One sequence: `num_new` query rows after `past` positions.
     [[nodiscard]] virtual KernelPrice context_attention(const AttentionShape& shape, int64_t num_new,
                                                         int64_t past) const = 0;
-    // `batch` sequences of one query row each over `context` positions, including their own.
+    // `batch` sequences of one query row each over `context` positions, including the row's position.
     [[nodiscard]] virtual KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
                                                        int64_t context) const = 0;
     // The causal convolution over `num_tokens` of `num_sequences` sequences.

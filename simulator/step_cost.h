@@ -34,7 +34,7 @@ struct StepWork {
     };
     std::vector<Chunk> chunks;   // sequences with several new tokens
     int64_t num_decodes = 0;     // sequences with one
-    int64_t decode_context = 0;  // sum of the positions that they read, including their own
+    int64_t decode_context = 0;  // sum of the positions that they read, including the new ones
     int64_t num_tokens = 0;
     int64_t num_logit_rows = 0;
     int64_t num_state_writes = 0;  // snapshots

@@ -7,8 +7,8 @@
 
 namespace verbatim::tools {
 
-// A slice for each step that computed something; counters of running and waiting requests and of used memory beside
-// them. Times in microseconds with three digits, as the format wants them. REQUIRES: the run recorded its steps.
+// A slice for each step that computed; counters of running and waiting requests and of used memory. Times in
+// microseconds with three decimals, as the format requires. REQUIRES: the run recorded its steps.
 std::string perfetto_json(const SimulateRun& run);
 
 }  // namespace verbatim::tools

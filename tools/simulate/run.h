@@ -64,7 +64,7 @@ struct SimulateConfig {
     int32_t max_window = 1;               // positions that draw in one step: the last known token's and drafts'
     double draft_acceptance = 0.7;        // of drafts that all before are right, the share that is
     double expert_skew = 0;               // experts are chosen as their rank to the power of minus this
-    int32_t num_replicas = 1;             // each on a device of its own
+    int32_t num_replicas = 1;             // each on a separate device
     bool routes_by_conversation = false;  // else in turns
     uint64_t seed = 0;
     bool record_steps = false;

@@ -51,7 +51,7 @@ struct Sweep {
     std::vector<SweepPoint> points;
 };
 
-// What a result file is of: everything that a line depends on beside its point.
+// The contents of a result file: everything that a line depends on, apart from its point.
 [[nodiscard]] Result<nlohmann::ordered_json> sweep_header(const Sweep& sweep);
 
 // Runs the shard's points on `num_threads` threads and leaves them in `path`, in order; those that are there already
