@@ -155,10 +155,15 @@ int64_t Cache::observe(const LookupQuery& query, const LookupResult& found, Sequ
     order_.tick();
     if (!learns()) return 0;
     memory.chain = found.head == kNoHead ? PrefixHistory::begin(query.key.salt) : head_ref(found.head).chain;
+    memory.generation = found.head == kNoHead ? 0 : head_ref(found.head).generation + 1;
     const PrefixHistory::Met met = history_.observe(memory.chain, found.length, query.tokens);
     if (order_.follows_ghosts()) {
-        for (const HeadId ghost : met.ghosts) order_.use_ghost(ghost);
+        for (const HeadId ghost : met.ghosts) {
+            memory.generation = std::max(memory.generation, order_.generation_of_ghost(ghost) + 1);
+            order_.use_ghost(ghost);
+        }
     }
+    CHECK_GE(memory.generation, 0);
     if (!query.use_cache) return 0;
     const auto common =
         prefixes_.longest_common(query.key.salt, query.tokens, query.deterministic ? &query.numerics_id : nullptr);
@@ -167,12 +172,15 @@ int64_t Cache::observe(const LookupQuery& query, const LookupResult& found, Sequ
     return branch > found.length && branch < query.max_length() ? branch : 0;
 }
 
-// The longest other head that is a prefix serves what attaches to this one, when this one is gone.
+// It serves what attaches to this head, when this head is gone.
+std::optional<HeadId> Cache::longest_prefix_of(const Head& head) const {
+    if (!head.in_prefix_index) return std::nullopt;
+    return prefixes_.longest_prefix(head.salt, head.tokens, head.length() - 1, &head.numerics_id);
+}
+
 HeadValue Cache::value_of(HeadId id) const {
     const Head& head = *find(id);
-    const auto shorter = head.in_prefix_index
-                             ? prefixes_.longest_prefix(head.salt, head.tokens, head.length() - 1, &head.numerics_id)
-                             : std::nullopt;
+    const auto shorter = longest_prefix_of(head);
     const int64_t begin = shorter ? find(*shorter)->length() : 0;
     const int64_t tokens = head.length() - begin;
     const int64_t positions_before = begin + tokens / 2;  // of the mean token
@@ -258,6 +266,7 @@ PendingMemory Cache::hand_over(SequenceMemory& memory, TokenSeq tokens) {
     pending.blocks = kv_.hand_over(memory.blocks, tokens.size(), memory.last_step);
     pending.state = std::exchange(memory.state, kNoState);
     pending.chain = memory.chain;
+    pending.generation = memory.generation;
     pending.tokens = std::move(tokens);
     CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
     CHECK_EQ(pending.state != kNoState, state_.enabled());
@@ -273,6 +282,7 @@ std::optional<PendingMemory> Cache::snapshot(const SequenceMemory& memory, Token
     if (!row) return std::nullopt;
     pending.state = *row;
     pending.chain = memory.chain;
+    pending.generation = memory.generation;
     pending.blocks = kv_.share(memory.blocks, tokens.size());
     pending.tokens = std::move(tokens);
     CHECK_EQ(pending.blocks.num_blocks, kv_.blocks_for(pending.tokens.size()));
@@ -307,6 +317,10 @@ bool Cache::make_room(Room wanted, const EvictionOrder::Reach& reach) {
 
 bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
     const auto victim = order_.first(pool, reach);
+    if (victim && order_.follows_ghosts()) {
+        const auto shorter = longest_prefix_of(head_ref(*victim));
+        if (shorter) order_.stand_in(*shorter, *victim);
+    }
     if (victim) destroy(head_ref(*victim), NotReused::kEvicted);
     CHECK(!victim || find(*victim) == nullptr, "head {} was evicted and lives", index(*victim));
     return victim.has_value();
@@ -327,6 +341,7 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     head.tokens = std::move(memory.tokens);
     head.blocks = memory.blocks;
     head.state = memory.state;
+    head.generation = memory.generation;
     head.numerics_id = std::move(draft.numerics_id);
     head.digest = digest;
     kv_.publish(head.blocks, head.id);
@@ -339,6 +354,8 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
         ghost = history_.take_ghost(head.chain, head.tokens);
     }
     if (ghost) {
+        CHECK_GE(head.generation, 0);
+        head.generation = std::max(head.generation, order_.generation_of_ghost(*ghost));
         order_.add(head, *ghost);
     } else {
         order_.add(head);

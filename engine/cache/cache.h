@@ -81,6 +81,7 @@ struct SequenceMemory {
     HeadId pinned = kNoHead;          // attached head, until the first step is materialised
     int64_t last_step = kNoStep;      // that writes its blocks and its row
     PrefixChain chain;                // of the tokens that it was attached to
+    int32_t generation = 0;           // of the heads that it publishes
 };
 
 // What a turn has computed and not yet published: blocks by reference, a row of its own.
@@ -89,6 +90,7 @@ struct PendingMemory {
     BlockTable blocks;
     StateIndex state = kNoState;
     PrefixChain chain;  // of a part of the tokens
+    int32_t generation = 0;
 };
 
 // What a pending becomes.
@@ -206,6 +208,7 @@ private:
     [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query, const Name* name) const;
     [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
+    [[nodiscard]] std::optional<HeadId> longest_prefix_of(const Head& head) const;
     [[nodiscard]] HeadValue value_of(HeadId id) const;
     [[nodiscard]] bool learns() const {
         return config_.lookup == LookupMode::kPrefix && config_.history_boundaries > 0;

@@ -34,16 +34,14 @@ int64_t ValueEviction::rank(const HeadUse& use) {
     const auto log = [](int64_t x) { return log2_fixed(static_cast<uint64_t>(std::max<int64_t>(x, 1))); };
     CHECK(use.worth.operations >= 0 && use.worth.bytes >= 0, "head {} saves {} operations in {} bytes", index(use.head),
           use.worth.operations, use.worth.bytes);
-    const int32_t head_class = ReuseModel::class_of(use.kind, use.num_uses);
+    const int32_t head_class = ReuseModel::class_of(use.head_class());
     return log(use.worth.operations) - log(use.worth.bytes) + model_.log_density(head_class, use.age);
 }
 
-void ValueEviction::note_used(HeadKind kind, int64_t num_uses, int32_t age) {
-    model_.note_used(ReuseModel::class_of(kind, num_uses), age);
-}
+void ValueEviction::note_used(const HeadClass& head, int32_t age) { model_.note_used(ReuseModel::class_of(head), age); }
 
-void ValueEviction::note_reached(HeadKind kind, int64_t num_uses, int32_t age) {
-    model_.note_reached(ReuseModel::class_of(kind, num_uses), age);
+void ValueEviction::note_reached(const HeadClass& head, int32_t age) {
+    model_.note_reached(ReuseModel::class_of(head), age);
 }
 
 // --- ages
@@ -66,12 +64,12 @@ void EvictionOrder::tick() {
         ++num_visits_;
         if (const auto ghost = ghosts_.find(head); ghost != ghosts_.end()) {
             Ghost& older = ghost->second;
-            policy_.note_reached(older.kind, older.num_uses, ++older.age);
+            policy_.note_reached(older.head, ++older.age);
             follow(head, older.last_tick, older.age);
             continue;
         }
         Entry& older = entry(head);
-        policy_.note_reached(older.use.kind, older.use.num_uses, ++older.use.age);
+        policy_.note_reached(older.use.head_class(), ++older.use.age);
         follow(head, older.last_tick, older.use.age);
         rank_again(older);
     }
@@ -87,9 +85,29 @@ void EvictionOrder::rank_again(Entry& entry) {
     if (key != entry.key) place(entry, key);
 }
 
+void EvictionOrder::stand_in(HeadId shorter, HeadId longer) {
+    CHECK(shorter != longer, "head {} stands in for itself", index(shorter));
+    const Entry& gone = entry(longer);
+    Entry& left = entry(shorter);
+    HeadUse use = left.use;
+    use.kind = gone.use.kind;
+    use.num_uses = gone.use.num_uses;
+    use.generation = gone.use.generation;
+    use.age = gone.use.age;
+    if (policy_.rank(use) <= policy_.rank(left.use)) return;
+    unfollow(shorter, left.last_tick, left.use.age);
+    CHECK_GE(gone.last_tick, 0);
+    CHECK_EQ(index(use.head), index(shorter));
+    left.use = use;
+    left.last_tick = gone.last_tick;
+    follow(shorter, left.last_tick, left.use.age);
+    rank_again(left);
+    CHECK_LE(left.last_tick, tick_);
+}
+
 void EvictionOrder::remove_to_ghost(HeadId head) {
     const Entry& gone = entry(head);
-    const Ghost ghost{gone.use.kind, gone.use.num_uses, gone.use.age, gone.last_tick};
+    const Ghost ghost{gone.use.head_class(), gone.use.age, gone.last_tick};
     remove(head);
     if (!policy_.ranks_by_worth()) return;
     CHECK(ghosts_.emplace(head, ghost).second, "head {} is a ghost already", index(head));
@@ -102,12 +120,19 @@ void EvictionOrder::use_ghost(HeadId head) {
     CHECK(found != ghosts_.end(), "head {} is no ghost", index(head));
     Ghost& used = found->second;
     unfollow(head, used.last_tick, used.age);
-    policy_.note_used(used.kind, used.num_uses++, used.age);
+    policy_.note_used(used.head, used.age);
+    ++used.head.num_uses;
     used.age = 0;
     used.last_tick = tick_;
-    CHECK_GT(used.num_uses, 0);
-    policy_.note_reached(used.kind, used.num_uses, 0);
+    CHECK_GT(used.head.num_uses, 0);
+    policy_.note_reached(used.head, 0);
     follow(head, used.last_tick, used.age);
+}
+
+int32_t EvictionOrder::generation_of_ghost(HeadId head) const {
+    const auto found = ghosts_.find(head);
+    CHECK(found != ghosts_.end(), "head {} is no ghost", index(head));
+    return found->second.head.generation;
 }
 
 void EvictionOrder::forget_ghost(HeadId head) {
@@ -122,7 +147,8 @@ void EvictionOrder::forget_ghost(HeadId head) {
 
 void EvictionOrder::add(const Head& head) {
     CHECK(!ghosts_.contains(head.id), "head {} is a ghost", index(head.id));
-    add(head, {.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++});
+    add(head,
+        {.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++, .generation = head.generation});
 }
 
 void EvictionOrder::add(const Head& head, HeadId ghost) {
@@ -130,8 +156,12 @@ void EvictionOrder::add(const Head& head, HeadId ghost) {
     CHECK(found != ghosts_.end(), "head {} is no ghost", index(ghost));
     const Ghost before = found->second;
     forget_ghost(ghost);
-    add(head,
-        {.head = head.id, .kind = before.kind, .length = head.length(), .num_uses = before.num_uses, .now = now_++});
+    add(head, {.head = head.id,
+               .kind = before.head.kind,
+               .length = head.length(),
+               .num_uses = before.head.num_uses,
+               .now = now_++,
+               .generation = head.generation});
 }
 
 void EvictionOrder::add(const Head& head, const HeadUse& use) {
@@ -144,7 +174,7 @@ void EvictionOrder::add(const Head& head, const HeadUse& use) {
     CHECK(all_.insert(key).second);
     Entry& followed = entry(head.id);
     followed.last_tick = tick_;
-    policy_.note_reached(use.kind, use.num_uses, 0);
+    policy_.note_reached(use.head_class(), 0);
     follow(head.id, tick_, 0);
     if (worth_) rank_again(followed);
 }
@@ -153,12 +183,12 @@ void EvictionOrder::use(HeadId head) {
     Entry& used = entry(head);
     const int64_t rank = used.key.rank;
     unfollow(head, used.last_tick, used.use.age);
-    policy_.note_used(used.use.kind, used.use.num_uses, used.use.age);
+    policy_.note_used(used.use.head_class(), used.use.age);
     ++used.use.num_uses;
     used.use.now = now_++;
     used.use.age = 0;
     used.last_tick = tick_;
-    policy_.note_reached(used.use.kind, used.use.num_uses, 0);
+    policy_.note_reached(used.use.head_class(), 0);
     follow(head, tick_, 0);
     place(used, {used.key.expected, !policy_.goes_by_rank_alone(), policy_.rank(used.use), head});
     CHECK(used.key.rank >= rank || policy_.ranks_by_worth(), "head {} was used and falls from rank {} to {}",

@@ -47,6 +47,8 @@ struct HeadUse {
     int64_t now = 0;       // counts publications and uses: ascending
     int32_t age = 0;       // ReuseModel::bucket_of the admissions since the last use
     HeadValue worth;       // when it was looked at last
+    int32_t generation = 0;
+    [[nodiscard]] HeadClass head_class() const { return {kind, num_uses, generation}; }
 };
 
 class EvictionPolicy {
@@ -57,8 +59,8 @@ public:
     // Whether ranks depend on age and worth. If not, a use never lowers a rank.
     [[nodiscard]] virtual bool ranks_by_worth() const { return false; }
     // A head was used at this age, or came to this age without a use; also heads whose memory is gone (ghosts).
-    virtual void note_used(HeadKind /*kind*/, int64_t /*num_uses*/, int32_t /*age*/) {}
-    virtual void note_reached(HeadKind /*kind*/, int64_t /*num_uses*/, int32_t /*age*/) {}
+    virtual void note_used(const HeadClass& /*head*/, int32_t /*age*/) {}
+    virtual void note_reached(const HeadClass& /*head*/, int32_t /*age*/) {}
     // True: the lowest rank goes first, whoever else holds its blocks (V2), and has it proven itself or not (V3).
     [[nodiscard]] virtual bool goes_by_rank_alone() const { return false; }
 };
@@ -76,8 +78,8 @@ public:
     [[nodiscard]] int64_t rank(const HeadUse& use) override;
     [[nodiscard]] bool goes_by_rank_alone() const override { return true; }
     [[nodiscard]] bool ranks_by_worth() const override { return true; }
-    void note_used(HeadKind kind, int64_t num_uses, int32_t age) override;
-    void note_reached(HeadKind kind, int64_t num_uses, int32_t age) override;
+    void note_used(const HeadClass& head, int32_t age) override;
+    void note_reached(const HeadClass& head, int32_t age) override;
 
 private:
     ReuseModel model_;
@@ -95,11 +97,15 @@ public:
     void add(const Head& head);  // published
     // The head took the place of a ghost: its uses count on. REQUIRES: the ghost is known.
     void add(const Head& head, HeadId ghost);
+    // `shorter` is a prefix of `longer`, which is about to go: what would have attached to the longer one attaches to
+    // it. It takes over kind, uses and age where these promise more.
+    void stand_in(HeadId shorter, HeadId longer);
     // The head is gone, and its class and age go on being followed.
     void remove_to_ghost(HeadId head);
     // A prompt begins with the tokens of a head that is gone: it would have been used.
     void use_ghost(HeadId ghost);
     void forget_ghost(HeadId ghost);
+    [[nodiscard]] int32_t generation_of_ghost(HeadId ghost) const;  // REQUIRES: the ghost is known
     [[nodiscard]] size_t num_ghosts() const { return ghosts_.size(); }
     [[nodiscard]] bool follows_ghosts() const { return policy_.ranks_by_worth(); }
     void use(HeadId head);
@@ -145,8 +151,7 @@ private:
     };
     // What is followed of a head that is gone.
     struct Ghost {
-        HeadKind kind = HeadKind::kTurn;
-        int64_t num_uses = 0;
+        HeadClass head;
         int32_t age = 0;
         int64_t last_tick = 0;
     };

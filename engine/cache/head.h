@@ -56,7 +56,8 @@ struct Head {
     TokenSeq tokens;  // resident
     BlockTable blocks;
     StateIndex state = kNoState;
-    PrefixChain chain;  // of `tokens`
+    PrefixChain chain;       // of `tokens`
+    int32_t generation = 0;  // heads behind it that requests attached to, one after the other
     std::string numerics_id;
     Digest digest;  // of its bytes, when digests are on
 

@@ -22,9 +22,13 @@ int64_t log2_fixed(uint64_t x) {
     return (int64_t{whole} << 16) | fraction;
 }
 
-int32_t ReuseModel::class_of(HeadKind kind, int64_t num_uses) {
-    CHECK(kind < HeadKind::kCount && num_uses >= 0, "a head of kind {} with {} uses", static_cast<int>(kind), num_uses);
-    return static_cast<int32_t>(kind) * (kMaxUses + 1) + static_cast<int32_t>(std::min<int64_t>(num_uses, kMaxUses));
+int32_t ReuseModel::class_of(const HeadClass& of) {
+    CHECK(of.kind < HeadKind::kCount && of.num_uses >= 0 && of.generation >= 0,
+          "a head of kind {} with {} uses in generation {}", static_cast<int>(of.kind), of.num_uses, of.generation);
+    const auto octave = of.generation == 0 ? 0 : std::bit_width(static_cast<uint32_t>(of.generation) - 1) + 1;
+    const auto place = of.num_uses == 0 ? std::min<int64_t>(octave, kNumGenerations - 1)
+                                        : kNumGenerations + std::min<int64_t>(of.num_uses, kMaxUses) - 1;
+    return static_cast<int32_t>(of.kind) * kClassesPerKind + static_cast<int32_t>(place);
 }
 
 int32_t ReuseModel::bucket_of(int64_t age) {
@@ -58,9 +62,21 @@ void ReuseModel::note_reached(int32_t head_class, int32_t bucket) {
           head_class, bucket);
     Class& noted = classes_.at(static_cast<size_t>(head_class));
     note(noted);
-    if (++noted.reached.at(static_cast<size_t>(bucket)) < kMostReached) return;
-    for (int64_t& count : noted.reached) count /= 2;
-    for (int64_t& count : noted.used) count /= 2;
+    count(noted, bucket);
+    count(all_generations_.at(without_generation(head_class)), bucket);
+}
+
+void ReuseModel::count(Class& counted, int32_t bucket) {
+    if (++counted.reached.at(static_cast<size_t>(bucket)) < kMostReached) return;
+    for (int64_t& reached : counted.reached) reached /= 2;
+    for (int64_t& used : counted.used) used /= 2;
+    CHECK_LT(counted.reached.at(static_cast<size_t>(bucket)), kMostReached);
+}
+
+size_t ReuseModel::without_generation(int32_t head_class) {
+    const int32_t place = head_class % kClassesPerKind;
+    const int32_t uses = std::max(0, place - kNumGenerations + 1);
+    return static_cast<size_t>(head_class / kClassesPerKind * (kMaxUses + 1) + uses);
 }
 
 void ReuseModel::note_used(int32_t head_class, int32_t bucket) {
@@ -69,11 +85,12 @@ void ReuseModel::note_used(int32_t head_class, int32_t bucket) {
     Class& noted = classes_.at(static_cast<size_t>(head_class));
     note(noted);
     ++noted.used.at(static_cast<size_t>(bucket));
+    ++all_generations_.at(without_generation(head_class)).used.at(static_cast<size_t>(bucket));
 }
 
 int64_t ReuseModel::log_density(int32_t head_class, int32_t bucket) {
     Class& asked = classes_.at(static_cast<size_t>(head_class));
-    if (!asked.is_computed) update(asked);
+    if (!asked.is_computed) update(asked, all_generations_.at(without_generation(head_class)));
     CHECK(asked.is_computed, "the densities of class {} are not known", head_class);
     return asked.log_density.at(static_cast<size_t>(bucket));
 }
@@ -85,19 +102,23 @@ void ReuseModel::note(Class& noted) {
     if (++noted.num_new > std::min<int64_t>(64, noted.num_noted / 16)) noted.is_computed = false;
 }
 
-void ReuseModel::update(Class& changed) {
+void ReuseModel::update(Class& changed, const Class& all) {
     constexpr int32_t kUnit = 32;  // densities in units of 2^-32
     changed.is_computed = true;
     changed.num_new = 0;
     for (int32_t bucket = 0; bucket < kNumBuckets; ++bucket) {
         const auto reached = static_cast<uint64_t>(changed.reached[bucket] + kPrior);
-        uint64_t uses = 1;
+        const auto all_reached = static_cast<uint64_t>(all.reached[bucket] + 4);
+        uint64_t uses = 0;
+        uint64_t all_uses = 1;
         uint64_t best = 0;
         for (int32_t end = bucket + 1; end < kNumBuckets; ++end) {
             uses += static_cast<uint64_t>(changed.used[end - 1]);
+            all_uses += static_cast<uint64_t>(all.used[end - 1]);
             const auto horizon = static_cast<uint64_t>(std::max<int64_t>(1, begin_of(end) - begin_of(bucket)));
             if (horizon > (uint64_t{1} << 28)) break;
-            best = std::max(best, ((uses << kUnit) / reached) / horizon);
+            const uint64_t share = ((uses << kUnit) + kPrior * ((all_uses << kUnit) / all_reached)) / reached;
+            best = std::max(best, share / horizon);
         }
         changed.log_density[bucket] = log2_fixed(std::max<uint64_t>(best, 1));
         CHECK_GE(changed.log_density[bucket], 0);

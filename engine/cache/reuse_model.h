@@ -2,10 +2,15 @@
 // only.
 //
 // The *age* of a head is the number of admissions since its last use, counted in half octaves (buckets). A class is the
-// kind of a head and its number of uses. The hit density of a head is the chance of a use per admission, over the
+// kind of a head and its number of uses; for heads without a use, their generation, too: a conversation that has gone
+// on often goes on again. The hit density of a head is the chance of a use per admission, over the
 // horizon for which that is highest (Beckmann, Chen, Cidon: LHD, NSDI 2018):
 //
-//     density(c, b) = max over e > b of  (uses(c, b .. e - 1) + 1) / (reached(c, b) + kPrior) / (begin(e) - begin(b))
+//     density(c, b) = max over e > b of  p(c, b, e) / (begin(e) - begin(b))
+//     p(c, b, e) = (uses(c, b .. e - 1) + kPrior q) / (reached(c, b) + kPrior)
+//
+// where q = (uses(b .. e - 1) + 1) / (reached(b) + 4) over all generations together: a class of which little was seen
+// counts as these do.
 //
 //   R1  uses and reached are halved together when they are many, so that the model follows a load that changes
 #pragma once
@@ -17,13 +22,22 @@
 
 namespace verbatim {
 
+struct HeadClass {
+    HeadKind kind = HeadKind::kTurn;
+    int64_t num_uses = 0;
+    int32_t generation = 0;  // Head::generation
+    friend bool operator==(const HeadClass&, const HeadClass&) = default;
+};
+
 class ReuseModel {
 public:
     static constexpr int32_t kNumBuckets = 64;
-    static constexpr int32_t kMaxUses = 3;  // more uses are one class
-    static constexpr int32_t kNumClasses = static_cast<int32_t>(HeadKind::kCount) * (kMaxUses + 1);
+    static constexpr int32_t kMaxUses = 3;         // more uses are one class
+    static constexpr int32_t kNumGenerations = 8;  // 0, 1, 2, 3 to 4, 5 to 8, ... and more than 32
+    static constexpr int32_t kClassesPerKind = kNumGenerations + kMaxUses;
+    static constexpr int32_t kNumClasses = static_cast<int32_t>(HeadKind::kCount) * kClassesPerKind;
 
-    [[nodiscard]] static int32_t class_of(HeadKind kind, int64_t num_uses);
+    [[nodiscard]] static int32_t class_of(const HeadClass& of);
     // floor(2 log2(age)), 0 for ages 0 and 1.
     [[nodiscard]] static int32_t bucket_of(int64_t age);
     [[nodiscard]] static int64_t begin_of(int32_t bucket);  // the lowest age of the bucket
@@ -36,7 +50,7 @@ public:
     [[nodiscard]] int64_t log_density(int32_t head_class, int32_t bucket);
 
 private:
-    static constexpr int64_t kPrior = 4;
+    static constexpr int64_t kPrior = 8;
     static constexpr int64_t kMostReached = 1 << 15;  // of a class at age 0, before counts are halved
     struct Class {
         std::array<int64_t, kNumBuckets> reached{};
@@ -47,9 +61,12 @@ private:
         bool is_computed = false;
     };
     static void note(Class& noted);
-    static void update(Class& changed);
+    static void count(Class& counted, int32_t bucket);  // one more head has reached the bucket
+    static void update(Class& changed, const Class& all);
+    [[nodiscard]] static size_t without_generation(int32_t head_class);
 
     std::array<Class, kNumClasses> classes_{};
+    std::array<Class, static_cast<size_t>(HeadKind::kCount) * (kMaxUses + 1)> all_generations_{};
 };
 
 // log2(x) in units of 2^-16, rounded down. REQUIRES: x > 0.

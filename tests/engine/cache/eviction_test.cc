@@ -243,5 +243,42 @@ TEST(EvictionOrderDeathTest, VerifySeesSegmentsThatChangedUnnoticed) {
     EXPECT_DEATH(scene.verify(), "0 heads may go for blocks, 1 are offered");
 }
 
+// Turn heads rank above prompt heads, and more uses above fewer.
+class ByKindAndUses final : public EvictionPolicy {
+public:
+    [[nodiscard]] int64_t rank(const HeadUse& use) override {
+        return (use.kind == HeadKind::kTurn ? 100 : 0) + use.num_uses - use.age;
+    }
+    [[nodiscard]] bool ranks_by_worth() const override { return true; }
+    [[nodiscard]] bool goes_by_rank_alone() const override { return true; }
+};
+
+TEST(EvictionOrder, AHeadStandsInForALongerOneThatGoes) {
+    ByKindAndUses policy;
+    OrderScene scene(policy);
+    const HeadId shorter = scene.add(4, HeadKind::kPrompt);
+    const HeadId other = scene.add(4, HeadKind::kPrompt);
+    const HeadId longer = scene.add(8, HeadKind::kTurn);
+    scene.order.use(other);
+    EXPECT_THAT(scene.order.in_order(), ElementsAre(shorter, other, longer));
+    scene.order.stand_in(shorter, longer);
+    scene.remove(longer);
+    EXPECT_THAT(scene.order.in_order(), ElementsAre(other, shorter)) << "it ranks as the turn head did";
+    scene.verify();
+}
+
+TEST(EvictionOrder, AHeadThatPromisesMoreThanTheOneThatGoesStaysAsItIs) {
+    ByKindAndUses policy;
+    OrderScene scene(policy);
+    const HeadId shorter = scene.add(4, HeadKind::kTurn);
+    const HeadId other = scene.add(4, HeadKind::kTurn);
+    const HeadId longer = scene.add(8, HeadKind::kPrompt);
+    scene.order.use(shorter);
+    scene.order.stand_in(shorter, longer);
+    scene.remove(longer);
+    EXPECT_THAT(scene.order.in_order(), ElementsAre(other, shorter));
+    scene.verify();
+}
+
 }  // namespace
 }  // namespace verbatim

@@ -31,8 +31,8 @@ TEST(ReuseModel, BucketsAreHalfOctavesThatMeet) {
 
 TEST(ReuseModel, AClassThatIsUsedMoreOftenIsDenser) {
     ReuseModel model;
-    const int32_t often = ReuseModel::class_of(HeadKind::kBranch, 1);
-    const int32_t rarely = ReuseModel::class_of(HeadKind::kTurn, 0);
+    const int32_t often = ReuseModel::class_of({HeadKind::kBranch, 1});
+    const int32_t rarely = ReuseModel::class_of({HeadKind::kTurn, 0});
     ASSERT_NE(often, rarely);
     for (int i = 0; i < 400; ++i) {
         for (const int32_t head_class : {often, rarely}) {
@@ -47,7 +47,7 @@ TEST(ReuseModel, AClassThatIsUsedMoreOftenIsDenser) {
 // Heads that are used at one age only are worth most just before it, and least after it.
 TEST(ReuseModel, TheDensityRisesTowardsTheAgeOfUseAndFallsBehindIt) {
     ReuseModel model;
-    const int32_t head_class = ReuseModel::class_of(HeadKind::kTurn, 0);
+    const int32_t head_class = ReuseModel::class_of({HeadKind::kTurn, 0});
     for (int i = 0; i < 1000; ++i) {
         const bool used = i % 2 == 0;
         for (int32_t bucket = 0; bucket <= (used ? 14 : 20); ++bucket) model.note_reached(head_class, bucket);
@@ -60,7 +60,7 @@ TEST(ReuseModel, TheDensityRisesTowardsTheAgeOfUseAndFallsBehindIt) {
 
 TEST(ReuseModel, FollowsALoadThatChanges) {
     ReuseModel model;
-    const int32_t head_class = ReuseModel::class_of(HeadKind::kPrompt, 0);
+    const int32_t head_class = ReuseModel::class_of({HeadKind::kPrompt, 0});
     const auto see = [&](int times, bool used) {
         for (int i = 0; i < times; ++i) {
             model.note_reached(head_class, 0);
@@ -73,10 +73,24 @@ TEST(ReuseModel, FollowsALoadThatChanges) {
     EXPECT_LT(model.log_density(head_class, 0), before - (int64_t{2} << 16));
 }
 
+TEST(ReuseModel, HeadsWithoutAUseAreToldApartByTheirGeneration) {
+    const auto unused = [](int32_t generation) {
+        return ReuseModel::class_of({.kind = HeadKind::kTurn, .generation = generation});
+    };
+    for (const auto& [low, high] : {std::pair{3, 4}, {5, 8}, {9, 16}, {17, 32}, {33, 1'000'000}}) {
+        EXPECT_EQ(unused(low), unused(high));
+        EXPECT_NE(unused(low), unused(low - 1));
+    }
+    EXPECT_NE(unused(1), unused(0));
+    EXPECT_EQ(ReuseModel::class_of({HeadKind::kTurn, 1, 0}), ReuseModel::class_of({HeadKind::kTurn, 1, 7}));
+    EXPECT_NE(unused(33), ReuseModel::class_of({HeadKind::kTurn, 1}));
+    EXPECT_NE(ReuseModel::class_of({HeadKind::kTurn, 1000}), ReuseModel::class_of({HeadKind::kPrompt, 0}));
+}
+
 TEST(ReuseModel, UsesBeyondTheThirdAreOneClass) {
-    EXPECT_EQ(ReuseModel::class_of(HeadKind::kTurn, 3), ReuseModel::class_of(HeadKind::kTurn, 1000));
-    EXPECT_NE(ReuseModel::class_of(HeadKind::kTurn, 2), ReuseModel::class_of(HeadKind::kTurn, 3));
-    EXPECT_LT(ReuseModel::class_of(HeadKind::kBranch, 1000), ReuseModel::kNumClasses);
+    EXPECT_EQ(ReuseModel::class_of({HeadKind::kTurn, 3}), ReuseModel::class_of({HeadKind::kTurn, 1000}));
+    EXPECT_NE(ReuseModel::class_of({HeadKind::kTurn, 2}), ReuseModel::class_of({HeadKind::kTurn, 3}));
+    EXPECT_LT(ReuseModel::class_of({HeadKind::kBranch, 1000}), ReuseModel::kNumClasses);
 }
 
 }  // namespace
