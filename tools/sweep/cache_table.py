@@ -21,6 +21,7 @@ LOGS = {
     "agentic, 0.05/s": ("agentic_coding_sessions.jsonl.gz", ["--session-rate", "0.05"]),
     "agentic, 0.1/s": ("agentic_coding_sessions.jsonl.gz", ["--session-rate", "0.1"]),
 }
+DEVICES = {"h100_sxm": lambda gigabytes: gigabytes <= 80, "h200_sxm": lambda gigabytes: gigabytes > 80}
 MODES = ["prefix", "exact", "block-aligned", "vllm-align", "sglang-radix", "sglang-radix-pools",
          "sglang-radix-no-buffer", "marconi", "attention"]
 
@@ -29,8 +30,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--verbatim", default=str(ROOT / "build/release/verbatim"))
     parser.add_argument("--model", default="granite-4.0-h-micro")
-    parser.add_argument("--device", default="h200_sxm", help="its memory bounds --memory; times are those of --timed")
-    parser.add_argument("--memory", default="25GB,40GB,60GB,120GB")
+    parser.add_argument("--memory", default="25GB,40GB,60GB,120GB", help="in GB; above 80 an H200")
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--traces", default=",".join([*LOGS, *SHAPES]).replace(", ", "; "),
                         help="names as in the table, with ; for a comma inside a name")
@@ -57,12 +57,18 @@ def trace_of(name, args):
 def points_of(name, args):
     trace, flags = trace_of(name, args)
     kind = "timed" if args.timed else "hits"
-    to = args.folder / f"{kind}-{args.model}-{name.replace(' ', '').replace('/', '-').replace(',', '-')}.jsonl"
-    command = [args.verbatim, "sweep", "--trace", trace, "--model", args.model, "--device", args.device, "--memory",
-               args.memory, "--cache-mode", args.modes, "--to", to, *flags]
-    command += ["--rate", args.timed] if args.timed else ["--cache-only"]
-    run(command)
-    return [json.loads(line) for line in to.read_text().splitlines()[1:]]
+    points = []
+    for device, fits in DEVICES.items():
+        memories = [memory for memory in args.memory.split(",") if fits(float(memory.removesuffix("GB")))]
+        if not memories:
+            continue
+        to = args.folder / f"{kind}-{args.model}-{device}-{name.replace(', ', '-').replace('/', '-')}.jsonl"
+        command = [args.verbatim, "sweep", "--trace", trace, "--model", args.model, "--device", device, "--memory",
+                   ",".join(memories), "--cache-mode", args.modes, "--to", to, *flags]
+        command += ["--rate", args.timed] if args.timed else ["--cache-only"]
+        run(command)
+        points += [json.loads(line) for line in to.read_text().splitlines()[1:]]
+    return points
 
 
 def print_hits(names, args):
