@@ -11,10 +11,10 @@
 #include "simulator/trace_driver.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
+#include "tools/program/model_shape.h"
 #include "tools/program/steady_clock.h"
 #include "tools/program/work_clock.h"
 #include "tools/simulate/metrics.h"
-#include "tools/simulate/model_shape.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {

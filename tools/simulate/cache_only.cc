@@ -11,8 +11,8 @@
 #include "simulator/cache_run.h"
 #include "simulator/rival_cache.h"
 #include "tools/program/cli.h"
+#include "tools/program/model_shape.h"
 #include "tools/simulate/choices.h"
-#include "tools/simulate/model_shape.h"
 
 namespace verbatim::tools {
 namespace {

@@ -13,8 +13,8 @@
 #include "simulator/kernel_tables.h"
 #include "simulator/step_table.h"
 #include "tools/program/cli.h"
+#include "tools/program/model_shape.h"
 #include "tools/simulate/choices.h"
-#include "tools/simulate/model_shape.h"
 
 namespace verbatim::tools {
 namespace {

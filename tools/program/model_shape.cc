@@ -1,4 +1,4 @@
-#include "tools/simulate/model_shape.h"
+#include "tools/program/model_shape.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-// tools/simulate/model_shape.h: a model's config as the simulator's cost model sees it. No weights are read.
+// tools/program/model_shape.h: a model's config as the simulator's cost model sees it. No weights are read.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // What a sequence keeps in today's hybrid models, by their published configs, and the pages that follow from it.
-#include "tools/simulate/model_shape.h"
+#include "tools/program/model_shape.h"
 
 #include <gtest/gtest.h>
 
