@@ -11,6 +11,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
+#include "engine/pool_sizes.h"
 #include "engine/step_plan.h"
 
 namespace verbatim {
@@ -23,6 +24,15 @@ struct HeadImage {
     std::span<const BlockRun> blocks;
     StateIndex state = kNoState;
     bool deterministic = true;  // made in the arithmetic of deterministic requests, all of it
+};
+
+// How an executor's memory follows what is held, in bytes. Zeros: the executor does not share one budget.
+struct MemoryUse {
+    int64_t reserved = 0;  // the most that the memory can take
+    int64_t held = 0;      // by blocks and rows
+    int64_t in_use = 0;    // of slabs that hold at least one of them: in_use - held is fragmentation
+    int64_t resident = 0;  // of slabs whose pages have not been given back
+    int64_t moved = 0;     // in all, to empty slabs
 };
 
 // What steps brought that were carried out without plans.
@@ -40,6 +50,11 @@ public:
     // the executor forgets every slot and keeps the bytes of every published head, and the engine goes on with both in
     // mind.
     virtual Status execute(const StepPlan& plan, StepResult& result) = 0;
+
+    // Blocks and rows that nothing refers to any more: their bytes may be used for other units. Under one budget the
+    // engine calls it before each plan; plans, records and digests do not contain it.
+    virtual void take_freed(const FreedUnits& /*freed*/) {}
+    [[nodiscard]] virtual MemoryUse memory_use() const { return {}; }
 
     // Whether it carries out equal steps without a plan for each: one that keeps no KV, for nobody tells it the blocks.
     [[nodiscard]] virtual bool takes_equal_steps() const { return false; }
@@ -67,6 +82,8 @@ inline void Executor::take_equal_steps(std::span<const SequenceSlot> slots, int6
 class WrappingExecutor : public Executor {
 public:
     std::optional<Digest> head_digest(const HeadImage& image) final { return inner_.head_digest(image); }
+    void take_freed(const FreedUnits& freed) final { inner_.take_freed(freed); }
+    [[nodiscard]] MemoryUse memory_use() const final { return inner_.memory_use(); }
     [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
     [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "engine/base/ids.h"
 
 namespace verbatim {
 
@@ -16,6 +19,24 @@ struct PoolSizes {
         visit("block_size", self.block_size);
         visit("num_blocks", self.num_blocks);
         visit("num_state_rows", self.num_state_rows);
+    }
+};
+
+// One number of bytes that both pools draw on: blocks · block_bytes + rows · row_bytes <= total_bytes, in any mix.
+struct PoolBudget {
+    int64_t total_bytes = 0;  // 0: the pools' sizes are the only bounds
+    int64_t block_bytes = 0;
+    int64_t row_bytes = 0;
+    friend bool operator==(const PoolBudget&, const PoolBudget&) = default;
+};
+
+// Units that have become free; some may be used again.
+struct FreedUnits {
+    std::vector<BlockRun> blocks;
+    std::vector<RowRun> rows;
+    void clear() {
+        blocks.clear();
+        rows.clear();
     }
 };
 

@@ -1,6 +1,7 @@
 #include "kernels/pooled_executor.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -75,8 +76,88 @@ SlotTablesConfig tables_config(int32_t vocab_size, const StateTensors& tensors, 
 }  // namespace
 
 PooledExecutor::PooledExecutor(const reference::ModelConfig& config, StateTensors tensors,
-                               const PooledExecutorConfig& pooled, reference::Profile profile)
-    : NumericExecutor(config, tensors, tables_config(config.vocab_size, tensors, pooled), profile) {}
+                               const PooledExecutorConfig& pooled, const UnitSizes& sizes, reference::Profile profile)
+    : NumericExecutor(config, tensors, tables_config(config.vocab_size, tensors, pooled), profile),
+      places_({tables().config().pools, pooled.budget, sizes.block, sizes.row}) {}
+
+// --- places
+
+void PooledExecutor::take_freed(const FreedUnits& freed) {
+    if (!places_.is_shared()) return;
+    for (const BlockRun& run : freed.blocks) places_.free(UnitKind::kBlock, index(run.first), run.count);
+    for (const RowRun& run : freed.rows) places_.free(UnitKind::kRow, index(run.first), run.count);
+    const std::vector<ArenaRange> unused = places_.take_unused();
+    if (!unused.empty()) backend().give_back(unused);
+}
+
+bool PooledExecutor::hold_runs(std::span<const BlockRun> runs) {
+    for (const BlockRun& run : runs) {
+        for (int32_t i = 0; i < run.count; ++i) {
+            if (!places_.hold(UnitKind::kBlock, index(run.first) + i, changes_)) return false;
+        }
+    }
+    return true;
+}
+
+bool PooledExecutor::hold_row(StateIndex row) {
+    return row == kNoState || places_.hold(UnitKind::kRow, index(row), changes_);
+}
+
+// Every unit that the plan names has a place after it.
+bool PooledExecutor::hold_units(const StepPlan& plan) {
+    if (!hold_runs(plan.blocks)) return false;
+    for (const BlockCopy& copy : plan.copies) {
+        if (!hold_runs(std::array{BlockRun{copy.src, 1}, BlockRun{copy.dst, 1}})) return false;
+    }
+    for (const ScheduledSequence& scheduled : plan.sequences) {
+        if (!hold_row(scheduled.state_src) || !hold_row(scheduled.state_dst)) return false;
+    }
+    return std::ranges::all_of(plan.state_writes, [this](const StateWrite& write) { return hold_row(write.dst); });
+}
+
+// A unit that is freed while it is used, which is an engine's bug, reads as another one: comparisons find it.
+BlockId PooledExecutor::placed(BlockId block) const {
+    return places_.is_shared() ? BlockId{places_.place(UnitKind::kBlock, index(block)).value_or(0)} : block;
+}
+
+StateIndex PooledExecutor::placed(StateIndex row) const {
+    if (!places_.is_shared() || row == kNoState) return row;
+    return StateIndex{places_.place(UnitKind::kRow, index(row)).value_or(0)};
+}
+
+// The lists that the step's sequences and copies are slices of.
+void PooledExecutor::place_lists(const StepPlan& plan) {
+    placed_writes_.clear();
+    for (const StateWrite& write : plan.state_writes) placed_writes_.push_back({write.length, placed(write.dst)});
+    placed_copies_.clear();
+    for (const BlockCopy& copy : plan.copies) {
+        placed_copies_.push_back({placed(copy.src), placed(copy.dst), copy.num_slots});
+    }
+    placed_blocks_.clear();
+    for (const ScheduledSequence& scheduled : plan.sequences) {
+        for (const BlockId block : tables().at(scheduled.slot).blocks) placed_blocks_.push_back(placed(block));
+    }
+}
+
+// The image with places instead of units; `runs` keeps its blocks. Empty: one of its units is not held here.
+std::optional<HeadImage> PooledExecutor::placed(const HeadImage& image, std::vector<BlockRun>& runs) const {
+    if (!holds(image)) return std::nullopt;
+    if (!places_.is_shared()) return image;
+    if (image.state != kNoState && !places_.place(UnitKind::kRow, index(image.state))) return std::nullopt;
+    for (const BlockRun& run : image.blocks) {
+        for (int32_t i = 0; i < run.count; ++i) {
+            const auto place = places_.place(UnitKind::kBlock, index(run.first) + i);
+            if (!place) return std::nullopt;
+            runs.push_back({BlockId{*place}, 1});
+        }
+    }
+    HeadImage placed_image = image;
+    placed_image.blocks = runs;
+    placed_image.state = placed(image.state);
+    return placed_image;
+}
+
+// --- steps
 
 void PooledExecutor::Share::clear() {
     tokens.clear();
@@ -94,8 +175,20 @@ PooledBackend& PooledExecutor::backend_of(Arithmetic arithmetic) {
 
 void PooledExecutor::compute(const StepPlan& plan) {
     slots_.assign(tables().num_slots(), {});
-    list_sequences(plan);
     std::span<const BlockCopy> copies = plan.copies;
+    held_ = {};
+    if (places_.is_shared()) {
+        changes_.clear();
+        if (!hold_units(plan)) {
+            held_ = error("step {}: the plan's units do not fit: {} bytes, of which {} are held", plan.step,
+                          places_.arena_bytes(), places_.use().held);
+            return;
+        }
+        if (!changes_.empty()) backend().change(changes_);
+        place_lists(plan);
+        copies = placed_copies_;
+    }
+    list_sequences(plan);
     for (const Arithmetic arithmetic : {Arithmetic::kDeterministic, Arithmetic::kOrdinary}) {
         const Share& share = shares_[static_cast<size_t>(arithmetic)];
         if (share.empty() && copies.empty()) continue;
@@ -107,6 +200,11 @@ void PooledExecutor::compute(const StepPlan& plan) {
                   share.draws,
                   &observer()});
     }
+}
+
+Status PooledExecutor::computed() {
+    if (!held_) return held_;
+    return backend_status();
 }
 
 // Whether all of the step's sequences form one batch in the deterministic arithmetic.
@@ -124,18 +222,23 @@ bool PooledExecutor::joins(const StepPlan& plan) {
 void PooledExecutor::list_sequences(const StepPlan& plan) {
     for (Share& share : shares_) share.clear();
     const bool joined = joins(plan);
+    const std::vector<StateWrite>& writes = places_.is_shared() ? placed_writes_ : plan.state_writes;
+    size_t first_block = 0;
     for (const ScheduledSequence& scheduled : plan.sequences) {
         const Arithmetic arithmetic = joined ? Arithmetic::kDeterministic : scheduled.arithmetic;
         Share& share = shares_[static_cast<size_t>(arithmetic)];
         const int64_t num_logged = scheduled.num_computed_tokens - scheduled.num_state_tokens;
         auto& list = scheduled.num_new_tokens > 0 ? share.sequences : share.moves;
+        std::span<const BlockId> blocks = tables().at(scheduled.slot).blocks;
+        if (places_.is_shared()) blocks = std::span(placed_blocks_).subspan(first_block, blocks.size());
+        first_block += blocks.size();
         list.push_back({.slot = scheduled.slot,
-                        .blocks = tables().at(scheduled.slot).blocks,
-                        .state_src = scheduled.state_src,
-                        .state_dst = scheduled.state_dst,
+                        .blocks = blocks,
+                        .state_src = placed(scheduled.state_src),
+                        .state_dst = placed(scheduled.state_dst),
                         .num_logged_tokens = static_cast<int32_t>(num_logged),
                         .num_draws = scheduled.num_draws,
-                        .writes = plan.writes_of(scheduled)});
+                        .writes = part_of(writes, scheduled.state_writes)});
         if (scheduled.num_new_tokens > 0) list_rows(scheduled, arithmetic);
     }
 }
@@ -180,16 +283,20 @@ bool PooledExecutor::holds(const HeadImage& image) const {
 
 bool PooledExecutor::sum_head(const HeadImage& image, reference::HeadDigester& digester) {
     if (!backend().sums_heads()) return NumericExecutor::sum_head(image, digester);
-    return holds(image) && backend().sum_head(image, digester);
+    std::vector<BlockRun> runs;
+    const auto here = placed(image, runs);
+    return here && backend().sum_head(*here, digester);
 }
 
 bool PooledExecutor::read_head(const HeadImage& image, const HeadReader& reader) {
-    if (!holds(image)) return false;
+    std::vector<BlockRun> runs;
+    const auto here = placed(image, runs);
+    if (!here) return false;
     for (const StateTensor& tensor : tensors()) {
         if (tensor.per == StatePer::kToken)
-            read_blocks(tensor, image, reader);
+            read_blocks(tensor, *here, reader);
         else
-            reader({tensor, backend().read_row(tensor, image.state)});
+            reader({tensor, backend().read_row(tensor, here->state)});
     }
     return true;
 }

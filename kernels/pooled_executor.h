@@ -3,7 +3,9 @@
 //
 //   P1  logits, tokens and heads equal the uncached reference's, bit for bit, for every plan that the engine may make
 //   P2  a step's lists are reused: a step allocates nothing here if a step of its size ran before
-//   P3  ordinary sequences with another arithmetic are a separate batch over the same pools; in a step of few rows they
+//   P3  under one budget the executor gives units places (kernels/unit_places.h): backends see places, never the plan's
+//       numbers
+//   P4  ordinary sequences with another arithmetic are a separate batch over the same pools; in a step of few rows they
 //       join the deterministic batch, so that one pass over the weights serves both
 #pragma once
 
@@ -16,6 +18,7 @@
 
 #include "engine/pool_sizes.h"
 #include "engine/slot_tables.h"
+#include "kernels/unit_places.h"
 #include "reference/head_digest.h"
 #include "reference/model/state_tensors.h"
 #include "reference/numeric_executor.h"
@@ -27,12 +30,13 @@ namespace verbatim {
 struct PooledExecutorConfig {
     PoolSizes pools;             // pools that the model does not use are not allocated
     int32_t max_log_tokens = 0;  // per sequence (engine/slot_tables.h); unused by a model without tensors per sequence
+    PoolBudget budget = {};      // that both pools share; none: each of them is there as a whole
 };
 
 // A sequence's part of a step, in addition to its WalkSequence. Borrowed during the walk.
 struct PooledSequence {
     SequenceSlot slot{};
-    std::span<const BlockId> blocks;  // its block table
+    std::span<const BlockId> blocks;  // its block table, as places
     StateIndex state_src = kNoState;
     StateIndex state_dst = kNoState;
     int32_t num_logged_tokens = 0;  // tokens between state_src and the first row
@@ -59,6 +63,11 @@ struct PooledStep {
 class PooledBackend {
 public:
     virtual ~PooledBackend() = default;
+
+    // The arena's content follows the units' places, before the next run(). Without a budget it is never called.
+    virtual void change(std::span<const MemoryChange> /*changes*/) {}
+    // Pages of these ranges hold nothing, and may come back as zeros.
+    virtual void give_back(std::span<const ArenaRange> /*ranges*/) {}
 
     // Runs the whole step; the functions below return its results.
     virtual void run(const PooledStep& step) = 0;
@@ -113,19 +122,31 @@ public:
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t draw) final;
     // For callers that place KV directly, between steps. REQUIRES: no live table contains a `dst`.
     void copy_blocks(std::span<const BlockCopy> copies) { backend().run({.copies = copies}); }
+    void take_freed(const FreedUnits& freed) final;
+    [[nodiscard]] MemoryUse memory_use() const final { return places_.use(); }
+    [[nodiscard]] const UnitPlaces& places() const { return places_; }
 
 protected:
+    // What a block and a row take in the backend's memory.
+    struct UnitSizes {
+        UnitSize block;
+        UnitSize row;
+    };
     // Borrows config. tables().config() has the pools that the tensors use.
     PooledExecutor(const reference::ModelConfig& config, reference::StateTensors tensors,
-                   const PooledExecutorConfig& pooled, reference::Profile profile = reference::Profile::kExact);
+                   const PooledExecutorConfig& pooled, const UnitSizes& sizes = {},
+                   reference::Profile profile = reference::Profile::kExact);
 
     [[nodiscard]] virtual PooledBackend& backend() = 0;
+    // The backend's status after the last step.
+    [[nodiscard]] virtual Status backend_status() { return {}; }
     // The backend of ordinary sequences over the same pools. Null: they join the batch of the other sequences.
     [[nodiscard]] virtual PooledBackend* ordinary_backend() { return nullptr; }
     // Up to this many rows a step costs little more than one row, because the pass over the weights dominates.
     [[nodiscard]] virtual int64_t max_joined_rows() const { return 0; }
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
+    Status computed() final;
     [[nodiscard]] std::optional<int32_t> fault_layer(SequenceSlot slot, int32_t draw) final;
     [[nodiscard]] std::optional<TokenId> drawn_token(SequenceSlot slot, int32_t draw) final;
 
@@ -152,9 +173,24 @@ private:
     [[nodiscard]] PooledBackend& backend_of(SequenceSlot slot) { return backend_of(slots_[index(slot)].arithmetic); }
     [[nodiscard]] int64_t logit_row(SequenceSlot slot, int32_t draw) const;
     [[nodiscard]] bool holds(const HeadImage& image) const;
+    [[nodiscard]] bool hold_units(const StepPlan& plan);
+    [[nodiscard]] bool hold_runs(std::span<const BlockRun> runs);
+    [[nodiscard]] bool hold_row(StateIndex row);
+    [[nodiscard]] BlockId placed(BlockId block) const;
+    [[nodiscard]] StateIndex placed(StateIndex row) const;
+    void place_lists(const StepPlan& plan);
+    [[nodiscard]] std::optional<HeadImage> placed(const HeadImage& image, std::vector<BlockRun>& runs) const;
     void list_sequences(const StepPlan& plan);
     void list_rows(const ScheduledSequence& scheduled, Arithmetic arithmetic);
     void read_blocks(const reference::StateTensor& tensor, const HeadImage& image, const reference::HeadReader& reader);
+
+    UnitPlaces places_;
+    // Of the step in progress, where places are given on demand.
+    Status held_;
+    std::vector<MemoryChange> changes_;
+    std::vector<BlockId> placed_blocks_;
+    std::vector<StateWrite> placed_writes_;
+    std::vector<BlockCopy> placed_copies_;
 
     std::vector<Slot> slots_;
     std::array<Share, static_cast<size_t>(Arithmetic::kCount)> shares_;  // in the step in progress

@@ -76,6 +76,11 @@ public:
     Status execute(const StepPlan& plan, StepResult& result) override;
     // The primary's digest; compared with the secondary's where the secondary holds the head.
     std::optional<Digest> head_digest(const HeadImage& image) override;
+    void take_freed(const FreedUnits& freed) override {
+        primary_.take_freed(freed);
+        secondary_.take_freed(freed);
+    }
+    [[nodiscard]] MemoryUse memory_use() const override { return primary_.memory_use(); }
     [[nodiscard]] std::string numerics_id() const override { return primary_.numerics_id(); }
     [[nodiscard]] std::string ordinary_numerics_id() const override { return primary_.ordinary_numerics_id(); }
 

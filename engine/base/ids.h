@@ -37,5 +37,6 @@ struct IdRun {
     friend bool operator==(const IdRun&, const IdRun&) = default;
 };
 using BlockRun = IdRun<BlockId>;  // in the order of the tokens they hold
+using RowRun = IdRun<StateIndex>;
 
 }  // namespace verbatim

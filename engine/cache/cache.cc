@@ -418,6 +418,20 @@ void Cache::lose_heads() {
 
 // --- steps and access
 
+void Cache::list_freed() {
+    CHECK_GT(config_.budget_bytes, 0);
+    CHECK(heads_.empty(), "{} heads were published before", heads_.size());
+    kv_.pool().list_freed();
+    state_.pool().list_freed();
+}
+
+void Cache::take_freed(FreedUnits& freed) {
+    kv_.pool().take_freed(freed.blocks);
+    state_.pool().take_freed(freed.rows);
+    CHECK(freed.rows.empty() || state_.enabled(), "{} runs of rows are freed", freed.rows.size());
+    CHECK(freed.blocks.empty() || kv_.enabled(), "{} runs of blocks are freed", freed.blocks.size());
+}
+
 void Cache::complete_step(int64_t step) {
     kv_.pool().complete_step(step);
     state_.complete_step(step);

@@ -169,6 +169,9 @@ public:
 
     // Steps up to this one are complete: what they might have written is free.
     void complete_step(int64_t step);
+    // Units that become free are listed from now on; take_freed() appends those since the last call.
+    void list_freed();
+    void take_freed(FreedUnits& freed);
 
     [[nodiscard]] const Head* find(HeadId id) const;
     [[nodiscard]] const Name* find(const ConversationKey& key) const { return names_.find(key); }

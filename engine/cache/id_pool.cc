@@ -76,7 +76,17 @@ void IdPool<Id>::make_free(const Run& run) {
     const int32_t first = index(run.first);
     CHECK(free_.insert_new(first, first + run.count), "one of units [{}, +{}) is free already", first, run.count);
     num_free_ += run.count;
+    if (lists_freed_) freed_.push_back(run);
     if (budget_ != nullptr) budget_->free(run.count * unit_bytes_);
+}
+
+template <typename Id>
+void IdPool<Id>::take_freed(std::vector<Run>& freed) {
+    CHECK(lists_freed_ || freed_.empty(), "{} freed runs are listed", freed_.size());
+    const size_t before = freed.size();
+    freed.insert(freed.end(), freed_.begin(), freed_.end());
+    freed_.clear();
+    CHECK_GE(freed.size(), before);
 }
 
 template <typename Id>

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "engine/base/ids.h"
 #include "engine/cache/byte_budget.h"
 #include "engine/cache/id_set.h"
@@ -40,6 +41,14 @@ public:
     void release(std::span<const Run> runs, int64_t busy_through);
     // Steps up to this one are complete: what they fenced is free. REQUIRES: not descending.
     void complete_step(int64_t step);
+
+    // Units that become free are listed from now on, for executors that reuse their bytes.
+    void list_freed() {
+        CHECK(!lists_freed_ && freed_.empty(), "freed units are listed already");
+        lists_freed_ = true;
+    }
+    // Appends the units that became free since the last call to `freed`. Some may be used again.
+    void take_freed(std::vector<Run>& freed);
 
     [[nodiscard]] int32_t num_units() const { return free_.size(); }
     // That allocate() can give now: free ids, as far as the budget has bytes for them.
@@ -77,6 +86,8 @@ private:
     int32_t num_free_ = 0;
     int32_t num_fenced_ = 0;
     int64_t complete_step_ = kNoStep;
+    bool lists_freed_ = false;
+    std::vector<Run> freed_;
 };
 
 extern template class IdPool<BlockId>;

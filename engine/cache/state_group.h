@@ -30,6 +30,7 @@ public:
     }
     void complete_step(int64_t step) { pool_.complete_step(step); }
     [[nodiscard]] bool enabled() const { return enabled_; }
+    [[nodiscard]] StatePool& pool() { return pool_; }
     [[nodiscard]] const StatePool& pool() const { return pool_; }
 
 private:

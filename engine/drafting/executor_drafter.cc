@@ -51,6 +51,8 @@ void ExecutorDrafter::free_all() {
     slot_of_.clear();
     free_blocks_.clear();
     for (int32_t block = config_.pools.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
+    freed_.blocks.assign(1, {BlockId{0}, config_.pools.num_blocks});
+    freed_.rows.assign(1, {StateIndex{0}, config_.pools.num_state_rows});
 }
 
 void ExecutorDrafter::ended(RequestId request) {
@@ -62,19 +64,41 @@ void ExecutorDrafter::ended(RequestId request) {
 
 // --- slots
 
-// Its own, a free one, or that of who drafted longest ago; -1: all of them draft in this round.
+// Whether so many more of each are within the budget.
+bool ExecutorDrafter::fits(int64_t num_blocks, int64_t num_rows) const {
+    const PoolBudget& budget = config_.budget;
+    if (budget.total_bytes == 0) return true;
+    const auto blocks = config_.pools.num_blocks - static_cast<int64_t>(free_blocks_.size()) + num_blocks;
+    const auto rows = static_cast<int64_t>(slot_of_.size()) + num_rows;
+    return blocks * budget.block_bytes + rows * budget.row_bytes <= budget.total_bytes;
+}
+
+// Of those that do not draft in this round, the one that drafted longest ago; -1: there is none.
+int32_t ExecutorDrafter::oldest_slot(bool with_blocks) const {
+    int32_t oldest = -1;
+    for (int32_t i = 0; i < static_cast<int32_t>(slots_.size()); ++i) {
+        const Slot& slot = slots_[i];
+        if (slot.request == RequestId{-1} || slot.last_used == round_ || (with_blocks && slot.blocks.empty())) continue;
+        if (oldest < 0 || slot.last_used < slots_[oldest].last_used) oldest = i;
+    }
+    return oldest;
+}
+
+// The request's slot, a free one, or the slot that drafted longest ago; -1: all slots draft in this round.
 int32_t ExecutorDrafter::slot_for(RequestId request) {
     int32_t slot = -1;
     if (const auto own = slot_of_.find(request); own != slot_of_.end()) {
         slot = own->second;
-    } else if (static_cast<int32_t>(slots_.size()) < config_.max_num_slots) {
-        slot = static_cast<int32_t>(slots_.size());
-        slots_.emplace_back();
     } else {
-        const auto oldest = std::ranges::min_element(slots_, {}, &Slot::last_used);
-        if (oldest->last_used == round_) return -1;
-        slot = static_cast<int32_t>(oldest - slots_.begin());
-        give_up(slot);
+        const auto free = std::ranges::find(slots_, RequestId{-1}, &Slot::request);
+        slot = static_cast<int32_t>(free - slots_.begin());
+        if (slot == config_.max_num_slots || !fits(1, 1)) {
+            slot = oldest_slot(false);
+            if (slot < 0) return -1;
+            give_up(slot);
+        } else if (free == slots_.end()) {
+            slots_.emplace_back();
+        }
     }
     CHECK(slot < config_.max_num_slots && (slots_[slot].request == request || slots_[slot].tokens.empty()),
           "slot {} of {} is request {}'s", slot, config_.max_num_slots, index(slots_[slot].request));
@@ -89,6 +113,8 @@ int32_t ExecutorDrafter::slot_for(RequestId request) {
 void ExecutorDrafter::give_up(int32_t slot) {
     Slot& of = slots_[slot];
     free_blocks_.insert(free_blocks_.end(), of.blocks.rbegin(), of.blocks.rend());
+    for (const int32_t block : of.blocks) freed_.blocks.push_back({BlockId{block}, 1});
+    if (config_.pools.num_state_rows > 0) freed_.rows.push_back({StateIndex{slot}, 1});
     if (of.started) ended_slots_.push_back(SequenceSlot{slot});
     CHECK(slot_of_.erase(of.request) == 1 || of.request == RequestId{-1}, "slot {} is nobody's", slot);
     CHECK_LE(free_blocks_.size(), static_cast<size_t>(config_.pools.num_blocks));
@@ -99,12 +125,9 @@ bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
     CHECK(slot >= 0 && slot < static_cast<int32_t>(slots_.size()), "slot {} of {}", slot, slots_.size());
     if (config_.pools.num_blocks == 0) return true;
     const auto wanted = static_cast<size_t>((num_tokens + config_.pools.block_size - 1) / config_.pools.block_size);
-    while (slots_[slot].blocks.size() + free_blocks_.size() < wanted) {
-        int32_t oldest = -1;
-        for (int32_t i = 0; i < static_cast<int32_t>(slots_.size()); ++i) {
-            const bool gives_way = !slots_[i].blocks.empty() && slots_[i].last_used < round_;
-            if (gives_way && (oldest < 0 || slots_[i].last_used < slots_[oldest].last_used)) oldest = i;
-        }
+    const auto missing = [&] { return static_cast<int64_t>(wanted) - std::ssize(slots_[slot].blocks); };
+    while (missing() > std::ssize(free_blocks_) || !fits(missing(), 0)) {
+        const int32_t oldest = oldest_slot(true);
         if (oldest < 0) return false;
         give_up(oldest);
     }
@@ -257,6 +280,8 @@ bool ExecutorDrafter::step() {
     if (plan_.sequences.empty()) return true;
     plan_.ends = std::exchange(ended_slots_, {});
     ++num_steps_;
+    executor_.take_freed(freed_);
+    freed_.clear();
     const Status done = executor_.execute(plan_, result_);
     CHECK(!done || result_.step == plan_.step, "result of step {}, plan of step {}", result_.step, plan_.step);
     plan_.clear(plan_.step + 1);

@@ -19,7 +19,8 @@
 namespace verbatim {
 
 struct ExecutorDrafterConfig {
-    PoolSizes pools;  // of its model
+    PoolSizes pools;    // of its model
+    PoolBudget budget;  // that its blocks and rows share; none: the pools alone are bounds
     int32_t max_num_slots = 1;
     int32_t step_tokens = 512;   // of one step of its executor
     int32_t max_log_tokens = 0;  // of its executor: at least max_drafts - 1
@@ -62,6 +63,8 @@ private:
         bool goes_on = true;
     };
     [[nodiscard]] int32_t slot_for(RequestId request);
+    [[nodiscard]] bool fits(int64_t num_blocks, int64_t num_rows) const;
+    [[nodiscard]] int32_t oldest_slot(bool with_blocks) const;
     void give_up(int32_t slot);
     void free_all();
     [[nodiscard]] bool make_room(int32_t slot, int64_t num_tokens);
@@ -80,7 +83,8 @@ private:
     std::map<RequestId, int32_t> slot_of_;
     std::vector<Slot> slots_;
     std::vector<int32_t> free_blocks_;
-    std::vector<SequenceSlot> ended_slots_;  // the executor has not been told yet
+    std::vector<SequenceSlot> ended_slots_;  // the executor does not know it yet
+    FreedUnits freed_;                       // the same
     StepPlan plan_;
     StepResult result_;
     int64_t round_ = 0;

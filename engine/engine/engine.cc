@@ -32,6 +32,7 @@ Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& p
       prng_(config.seed) {
     CHECK(validate(config).has_value());
     run_context().seed = config.seed;
+    if (config.cache.budget_bytes > 0) cache_.list_freed();
     cache_.on_gone([this](const Head& head, NotReused reason) {
         const bool evicted = reason == NotReused::kEvicted;
         stats_.evictions += evicted ? 1 : 0;
@@ -240,6 +241,9 @@ const StepPlan& Engine::plan_step() {
     scheduler_.schedule(next_step_++, plan_);
     CHECK_EQ(plan_.sequences.size(), scheduler_.scheduled().size());
     recorder_.on_plan(plan_);
+    freed_.clear();
+    cache_.take_freed(freed_);
+    executor_->take_freed(freed_);
     return plan_;
 }
 

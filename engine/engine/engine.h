@@ -215,6 +215,7 @@ private:
     std::vector<DraftJob> draft_jobs_;
     StepPlan plan_;
     StepResult result_;
+    FreedUnits freed_;
     EqualSteps equal_steps_;
     int64_t next_request_ = 0;
     int64_t next_step_ = 0;

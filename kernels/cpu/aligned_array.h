@@ -59,8 +59,8 @@ private:
     // Aligned to the page size: the excess of the mapping is unmapped.
     static Memory map(size_t num_bytes) {
         const size_t size = round_up(num_bytes, kHugePageBytes);
-        void* const all =
-            mmap(nullptr, size + kHugePageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* const all = mmap(nullptr, size + kHugePageBytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (all == MAP_FAILED) throw std::bad_alloc();
         auto* const begin = static_cast<std::byte*>(all);
         const size_t before =

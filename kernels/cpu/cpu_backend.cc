@@ -29,6 +29,7 @@ CpuBackend::CpuBackend(KernelModel& model, const PackedWeights& weights, const M
       weights_(weights),
       choice_(choice),
       ops_(*choice.many.ops),
+      arena_(memory.arena),
       kv_(memory.kv),
       states_(memory.states),
       log_(memory.log),

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cpu/aligned_array.h"
+#include "kernels/cpu/arena_units.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/ops/paged_attention.h"
 #include "kernels/cpu/ops/router.h"
@@ -99,6 +100,7 @@ struct CpuMemory {
     PagedKv& kv;
     StateRows& states;
     StateLog& log;
+    Arena* arena = nullptr;  // of kv and states; null: they own their memory
 };
 
 class CpuBackend final : public PooledWalk {
@@ -107,6 +109,8 @@ public:
     CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, const CpuMemory& memory,
                reference::WorkerPool& pool);
 
+    void change(std::span<const MemoryChange> changes) override { arena_->change(changes); }
+    void give_back(std::span<const ArenaRange> ranges) override { arena_->give_back(ranges); }
     void run(const PooledStep& step) override;
     [[nodiscard]] std::span<const float> logits(int64_t logit_row) override;
     [[nodiscard]] std::optional<int32_t> fault_layer(int64_t logit_row) const override {
@@ -206,6 +210,7 @@ private:
     const PackedWeights& weights_;
     const MatmulChoice& choice_;
     const CpuOps& ops_;  // for everything but matmuls
+    Arena* arena_;
     PagedKv& kv_;
     StateRows& states_;
     StateLog& log_;

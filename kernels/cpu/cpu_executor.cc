@@ -17,20 +17,28 @@ PackedWeights pack(const ModelConfig& config, const reference::ModelWeights& wei
 
 }  // namespace
 
+PooledExecutor::UnitSizes CpuExecutor::unit_sizes(const ModelConfig& config, int32_t block_size) {
+    const reference::StateTensors tensors = reference::state_tensors(config);
+    return {{PagedKv::block_bytes(tensors, block_size), kArenaAlignment},
+            {StateRows::row_bytes(tensors), kArenaAlignment}};
+}
+
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu)
     : CpuExecutor(config, weights, cpu, pack(config, weights, cpu)) {}
 
 CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeights& weights, CpuExecutorConfig cpu,
                          PackedWeights packed)
-    : PooledExecutor(config, reference::state_tensors(config), {cpu.pools, cpu.max_log_tokens}, cpu.profile),
+    : PooledExecutor(config, reference::state_tensors(config), {cpu.pools, cpu.max_log_tokens, cpu.budget},
+                     unit_sizes(config, cpu.pools.block_size), cpu.profile),
       choice_(matmul_choice(cpu.isa, cpu.profile)),
       model_(config, weights),
-      kv_(tensors(), cpu.pools.block_size, tables().config().pools.num_blocks),
-      states_(tensors(), tables().config().pools.num_state_rows),
+      arena_(places()),
+      kv_(tensors(), cpu.pools.block_size, arena_.units(places(), UnitKind::kBlock)),
+      states_(tensors(), arena_.units(places(), UnitKind::kRow)),
       log_(config, cpu.max_log_tokens),
       pool_(cpu.num_threads),
       weights_(std::move(packed)),
-      backend_(model_, weights_, choice_, {kv_, states_, log_}, pool_),
+      backend_(model_, weights_, choice_, {kv_, states_, log_, &arena_}, pool_),
       ordinary_profile_(cpu.ordinary_profile),
       max_joined_rows_(cpu.max_joined_rows) {
     CHECK(weights_.format() == cpu.weights, "weights packed in another format than the executor's");
@@ -38,7 +46,7 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
           name(profile()));
     if (!ordinary_profile_) return;
     ordinary_choice_ = matmul_choice(cpu.isa, *ordinary_profile_);
-    ordinary_backend_.emplace(model_, weights_, ordinary_choice_, CpuMemory{kv_, states_, log_}, pool_);
+    ordinary_backend_.emplace(model_, weights_, ordinary_choice_, CpuMemory{kv_, states_, log_, &arena_}, pool_);
 }
 
 std::string CpuExecutor::numerics_id() const {

@@ -27,6 +27,7 @@ namespace verbatim::cpu {
 struct CpuExecutorConfig {
     PoolSizes pools;             // pools that the model does not use are not allocated
     int32_t max_log_tokens = 0;  // drafts per sequence and step; unused by a model without state
+    PoolBudget budget = {};      // that both pools share (kernels/unit_places.h)
     int32_t num_threads = 1;
     std::optional<Isa> isa = {};  // none: the processor's best
     Profile profile = Profile::kExact;
@@ -48,6 +49,8 @@ public:
     // The profile's, or "fast/1 int8": heads with one id never attach to requests with another.
     [[nodiscard]] std::string numerics_id() const override;
     [[nodiscard]] std::string ordinary_numerics_id() const override;
+    // The cache's memory, as the system counts it.
+    [[nodiscard]] int64_t resident_bytes() const { return arena_.resident_bytes(); }
     // For everything but matmuls of few rows.
     [[nodiscard]] Isa isa() const { return choice_.many.ops->isa; }
 
@@ -60,8 +63,11 @@ protected:
     [[nodiscard]] TokenId draw_token(const reference::SamplingArgs& args) override;
 
 private:
+    [[nodiscard]] static UnitSizes unit_sizes(const reference::ModelConfig& config, int32_t block_size);
+
     MatmulChoice choice_;
     KernelModel model_;
+    Arena arena_;
     PagedKv kv_;
     StateRows states_;
     StateLog log_;

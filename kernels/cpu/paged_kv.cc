@@ -14,7 +14,7 @@ using reference::StateTensors;
 
 namespace {
 
-constexpr int64_t kVectorPairs = 16;  // 64 bytes
+constexpr int64_t kVectorPairs = kArenaAlignment / static_cast<int64_t>(sizeof(Pair));
 
 int64_t round_up(int64_t count) { return (count + kVectorPairs - 1) / kVectorPairs * kVectorPairs; }
 
@@ -24,9 +24,24 @@ void set_half(Pair& pair, bool odd, uint16_t bits) {
 
 }  // namespace
 
-PagedKv::PagedKv(const StateTensors& tensors, int32_t block_size, int32_t num_blocks)
-    : block_size_(block_size), num_blocks_(num_blocks) {
+PagedKv::PagedKv(const StateTensors& tensors, int32_t block_size, int32_t num_blocks) : block_size_(block_size) {
     CHECK(block_size > 0 && num_blocks >= 0, "{} blocks of {}", num_blocks, block_size);
+    lay_out(tensors);
+    blocks_ = {own_.ensure(num_blocks * block_bytes_), block_bytes_, num_blocks};
+}
+
+PagedKv::PagedKv(const StateTensors& tensors, int32_t block_size, const ArenaUnits& blocks)
+    : block_size_(block_size), blocks_(blocks) {
+    lay_out(tensors);
+    CHECK(blocks.count == 0 || (blocks.stride >= block_bytes_ && blocks.stride % kArenaAlignment == 0),
+          "blocks of {} bytes, {} apart", block_bytes_, blocks.stride);
+}
+
+int64_t PagedKv::block_bytes(const StateTensors& tensors, int32_t block_size) {
+    return PagedKv(tensors, block_size, ArenaUnits{}).block_bytes_;
+}
+
+void PagedKv::lay_out(const StateTensors& tensors) {
     for (const StateTensor& tensor : tensors) {
         if (tensor.per != StatePer::kToken) continue;
         if (tensor.kind == StateKind::kK || tensor.kind == StateKind::kV) {
@@ -35,8 +50,8 @@ PagedKv::PagedKv(const StateTensors& tensors, int32_t block_size, int32_t num_bl
             if (tensor.kind == StateKind::kK) add_pages(keys);  // V's pages follow K's
             continue;
         }
-        Slots& slots = others_.emplace_back(Slots{tensor.layer, tensor.kind, tensor.num_bytes(), {}});
-        slots.bytes.ensure(int64_t{num_blocks} * block_size * slots.slot_bytes);
+        others_.push_back({tensor.layer, tensor.kind, tensor.num_bytes(), block_bytes_});
+        block_bytes_ += (block_size_ * tensor.num_bytes() + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
     }
 }
 
@@ -47,19 +62,19 @@ void PagedKv::add_pages(const StateTensor& keys) {
     layer.head_dim = keys.shape.at(1);
     layer.k_page_pairs = round_up(num_pairs(layer.head_dim) * block_size_);
     layer.v_page_pairs = round_up(num_pairs(block_size_) * layer.head_dim);
-    layer.block_pairs = layer.n_kv_heads * (layer.k_page_pairs + layer.v_page_pairs);
-    layer.pairs.ensure(num_blocks_ * layer.block_pairs);
+    layer.first_byte = block_bytes_;
+    const int64_t num_pairs_of_block = layer.n_kv_heads * (layer.k_page_pairs + layer.v_page_pairs);
+    block_bytes_ += num_pairs_of_block * static_cast<int64_t>(sizeof(Pair));
 }
 
+std::byte* PagedKv::block_of(BlockId block) const { return blocks_.at(index(block)); }
+
 Pair* PagedKv::k_page_of(const Layer& layer, BlockId block, int64_t kv_head) const {
-    CHECK(index(block) >= 0 && index(block) < num_blocks_, "block {} of {}", index(block), num_blocks_);
-    return layer.pairs.data() + index(block) * layer.block_pairs + kv_head * layer.k_page_pairs;
+    return reinterpret_cast<Pair*>(block_of(block) + layer.first_byte) + kv_head * layer.k_page_pairs;
 }
 
 Pair* PagedKv::v_page_of(const Layer& layer, BlockId block, int64_t kv_head) const {
-    CHECK(index(block) >= 0 && index(block) < num_blocks_, "block {} of {}", index(block), num_blocks_);
-    return layer.pairs.data() + index(block) * layer.block_pairs + layer.n_kv_heads * layer.k_page_pairs +
-           kv_head * layer.v_page_pairs;
+    return k_page_of(layer, block, layer.n_kv_heads) + kv_head * layer.v_page_pairs;
 }
 
 const Pair* PagedKv::k_page(int32_t layer, BlockId block, int64_t kv_head) const {
@@ -83,13 +98,11 @@ void PagedKv::store(int32_t layer, BlockId block, int32_t offset, int64_t kv_hea
 }
 
 std::span<std::byte> PagedKv::slot(int32_t layer, StateKind kind, BlockId block, int32_t offset) const {
-    CHECK(index(block) >= 0 && index(block) < num_blocks_ && offset >= 0 && offset < block_size_,
-          "slot {} of block {}: there are {} of {}", offset, index(block), num_blocks_, block_size_);
+    CHECK(offset >= 0 && offset < block_size_, "slot {} of block {}: there are {}", offset, index(block), block_size_);
     const auto of = [&](const Slots& slots) { return slots.layer == layer && slots.kind == kind; };
     const auto found = std::ranges::find_if(others_, of);
     CHECK(found != others_.end(), "layer {} has no {} in slots", layer, kind.name);
-    return {found->bytes.data() + (int64_t{index(block)} * block_size_ + offset) * found->slot_bytes,
-            static_cast<size_t>(found->slot_bytes)};
+    return {block_of(block) + found->first_byte + offset * found->slot_bytes, static_cast<size_t>(found->slot_bytes)};
 }
 
 void PagedKv::copy(const BlockCopy& copy) {
@@ -97,7 +110,7 @@ void PagedKv::copy(const BlockCopy& copy) {
         const auto src = slot(slots.layer, slots.kind, copy.src, 0);
         std::copy_n(src.data(), copy.num_slots * slots.slot_bytes, slot(slots.layer, slots.kind, copy.dst, 0).data());
     }
-    for (Layer& layer : layers_) {
+    for (const Layer& layer : layers_) {
         for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
             const Pair* k_src = k_page_of(layer, copy.src, head);
             Pair* k_dst = k_page_of(layer, copy.dst, head);

@@ -1,7 +1,7 @@
 // kernels/cpu/paged_kv.h: owns the bytes of the KV blocks: the per-token tensors of the model's list
 // (reference/model/state_tensors.h). The layout of K and V lets dot products run without horizontal sums.
 //
-// In a block, per layer with K and V, and KV head:
+// A block has the pages of all layers one after another. In it, per layer with K and V, and KV head:
 //   K page  [ceil(head_dim/2)][block_size]   pairs along head_dim: a vector holds one pair of 16 positions
 //   V page  [ceil(block_size/2)][head_dim]   pairs along positions: a vector holds two positions of 16 dims
 // For any other tensor: [block_size] slots, each in logical order.
@@ -17,6 +17,7 @@
 
 #include "engine/step_plan.h"
 #include "kernels/cpu/aligned_array.h"
+#include "kernels/cpu/arena_units.h"
 #include "kernels/pair.h"
 #include "reference/model/state_tensors.h"
 
@@ -24,8 +25,12 @@ namespace verbatim::cpu {
 
 class PagedKv {
 public:
-    // REQUIRES: block_size > 0, num_blocks >= 0.
+    // Owns the memory. REQUIRES: block_size > 0, num_blocks >= 0.
     PagedKv(const reference::StateTensors& tensors, int32_t block_size, int32_t num_blocks);
+    // Borrows the memory: block b is at the first byte + b · stride. REQUIRES: all of it is zero, or held
+    // blocks of these tensors; stride >= block_bytes(tensors, block_size), a multiple of 64.
+    PagedKv(const reference::StateTensors& tensors, int32_t block_size, const ArenaUnits& blocks);
+    [[nodiscard]] static int64_t block_bytes(const reference::StateTensors& tensors, int32_t block_size);
 
     [[nodiscard]] int32_t block_size() const { return block_size_; }
     [[nodiscard]] const Pair* k_page(int32_t layer, BlockId block, int64_t kv_head) const;
@@ -47,17 +52,18 @@ private:
         int64_t head_dim = 0;
         int64_t k_page_pairs = 0;  // a multiple of 16
         int64_t v_page_pairs = 0;
-        int64_t block_pairs = 0;
-        AlignedArray<Pair> pairs;  // [num_blocks][K pages by head, V pages by head]
+        int64_t first_byte = 0;  // in a block: K pages by head, V pages by head
     };
     // A tensor other than K and V.
     struct Slots {
         int32_t layer = 0;
         reference::StateKind kind;
         int64_t slot_bytes = 0;
-        AlignedArray<std::byte> bytes;  // [num_blocks, block_size, slot_bytes]
+        int64_t first_byte = 0;  // in a block: [block_size, slot_bytes]
     };
+    void lay_out(const reference::StateTensors& tensors);
     void add_pages(const reference::StateTensor& keys);
+    [[nodiscard]] std::byte* block_of(BlockId block) const;
     // One position: [n_kv_heads, head_dim].
     void read_k(const Layer& layer, BlockId block, int32_t offset, std::span<uint16_t> out) const;
     void read_v(const Layer& layer, BlockId block, int32_t offset, std::span<uint16_t> out) const;
@@ -65,9 +71,11 @@ private:
     [[nodiscard]] Pair* v_page_of(const Layer& layer, BlockId block, int64_t kv_head) const;
 
     int32_t block_size_;
-    int32_t num_blocks_;
     std::vector<Layer> layers_;  // by layer of the model; empty for a layer without K and V
     std::vector<Slots> others_;
+    int64_t block_bytes_ = 0;
+    AlignedArray<std::byte> own_;
+    ArenaUnits blocks_;
 };
 
 }  // namespace verbatim::cpu

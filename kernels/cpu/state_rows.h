@@ -9,14 +9,18 @@
 
 #include "engine/base/ids.h"
 #include "kernels/cpu/aligned_array.h"
+#include "kernels/cpu/arena_units.h"
 #include "reference/model/state_tensors.h"
 
 namespace verbatim::cpu {
 
 class StateRows {
 public:
-    // Borrows the list.
+    // Owns the memory. Borrows the list.
     StateRows(const reference::StateTensors& tensors, int32_t num_rows);
+    // Borrows the memory. REQUIRES: rows.stride >= row_bytes(tensors), a multiple of 64.
+    StateRows(const reference::StateTensors& tensors, const ArenaUnits& rows);
+    [[nodiscard]] static int64_t row_bytes(const reference::StateTensors& tensors);
 
     // REQUIRES: a per-sequence tensor of the list.
     [[nodiscard]] std::span<std::byte> bytes(StateIndex row, int32_t layer, reference::StateKind kind) const;
@@ -29,9 +33,9 @@ public:
 
 private:
     const reference::StateTensors& tensors_;
-    int32_t num_rows_;
     reference::StateRowLayout layout_;
-    AlignedArray<std::byte> bytes_;  // [num_rows, row_bytes]
+    AlignedArray<std::byte> own_;
+    ArenaUnits rows_;
 };
 
 }  // namespace verbatim::cpu

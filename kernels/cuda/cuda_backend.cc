@@ -17,10 +17,8 @@ using reference::StateTensor;
 
 namespace {
 
-constexpr int64_t kFloatBytes = sizeof(float);
 constexpr int64_t kMinRuns = 64;        // capacity of attention's workspace
 constexpr int64_t kMaxGraphRows = 512;  // of a step that runs as a graph
-constexpr int64_t kSectorBytes = 32;    // the smallest memory access: state tensors are aligned to it
 
 // The numbers of sequences and rows that graphs exist for: powers of two and the midpoints between them.
 int64_t round_up(int64_t count) {
@@ -121,7 +119,8 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
 // --- data that stays on the device
 
 CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
-                         const PooledExecutorConfig& pooled, reference::Profile profile, int32_t num_threads)
+                         const PooledExecutorConfig& pooled, const UnitPlaces& places, reference::Profile profile,
+                         int32_t num_threads)
     : model_(model),
       tensors_(tensors),
       device_(device),
@@ -140,8 +139,7 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
     embedding_ = DeviceArray<uint16_t>(
         device, std::span<const uint16_t>(table.data, static_cast<size_t>(table.rows * table.cols)));
     pack_matrices(num_threads);
-    if (row_layout_.row_bytes > 0)
-        state_pool_ = DeviceArray<float>(device, pools_.num_state_rows * row_layout_.row_bytes / kFloatBytes);
+    make_pools(places);
     // Sized for the longest possible head: a later allocation would invalidate every graph.
     head_blocks_ = DeviceArray<int32_t>(device, pools_.num_blocks);
     head_sums_ = DeviceArray<uint64_t>(device, 2 * std::ssize(tensors));
@@ -173,9 +171,6 @@ void CudaBackend::upload_layer(int32_t i) {
     upload_mixer(i);
     if (config().layers[i].moe) upload_moe(i);
     if (const auto& attention = config().layers[i].attention) {
-        const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
-        layer.k_pages = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
-        layer.v_pages = DeviceArray<uint16_t>(device_, slots * attention->head_dim);
         layer.q_norm = floats_of(device_, model_.q_norm(i));
         layer.k_norm = floats_of(device_, model_.k_norm(i));
         run_floats_ = std::max(run_floats_, attention_floats(1, shape_of(*attention)));
@@ -216,27 +211,6 @@ void CudaBackend::upload_angles(int32_t layer) {
     const auto count = static_cast<size_t>(table.num_positions() * table.n_pairs());
     angles_.push_back({&table, DeviceArray<float>(device_, std::span<const float>(table.cos(0), count)),
                        DeviceArray<float>(device_, std::span<const float>(table.sin(0), count))});
-}
-
-DevicePages CudaBackend::pages(int32_t layer, const reference::AttentionConfig& attention) const {
-    return {layers_[layer].k_pages.data(),
-            layers_[layer].v_pages.data(),
-            pools_.num_blocks,
-            pools_.block_size,
-            attention.n_kv_heads,
-            attention.head_dim};
-}
-
-// The address of a tensor of a state row.
-float* CudaBackend::row_of(size_t place, StateIndex row) const {
-    CHECK_GE(row_layout_.offsets[place], 0);
-    return state_pool_.data() + (index(row) * row_layout_.row_bytes + row_layout_.offsets[place]) / kFloatBytes;
-}
-
-DeviceStates CudaBackend::states(int32_t layer, StateKind kind) const {
-    const size_t place = tensors_.place(layer, kind);
-    return {row_of(place, StateIndex{0}), pools_.num_state_rows, row_layout_.row_bytes / kFloatBytes,
-            tensors_[place].num_elements(), layer};
 }
 
 // --- a step
@@ -298,7 +272,7 @@ void CudaBackend::copy_tails(int64_t num_copies) {
     for (size_t i = 0; i < layers_.size(); ++i) {
         const auto layer = static_cast<int32_t>(i);
         const auto& attention = config().layers[i].attention;
-        if (attention) device_.copy_tails(lists_.place(lists_.copies), num_copies, pages(layer, *attention));
+        if (attention) device_.copy_tails(lists_.place(lists_.copies), num_copies, pages(layer));
     }
 }
 
@@ -359,76 +333,6 @@ std::optional<int32_t> CudaBackend::fault_layer(int64_t logit_row) const {
     if (!status_) return std::nullopt;
     const int32_t layer = lists_.result(lists_.faults, logit_row);
     return layer == StepLists::kNoFault ? std::nullopt : std::optional(layer);
-}
-
-// --- reading pools and logits
-
-std::span<const std::byte> CudaBackend::read_row(const StateTensor& tensor, StateIndex row) {
-    host_floats_.resize(static_cast<size_t>((tensor.num_bytes() + kFloatBytes - 1) / kFloatBytes));
-    const float* first = row_of(tensors_.place(tensor.layer, tensor.kind), row);
-    state_pool_.download(first - state_pool_.data(), host_floats_);
-    return std::as_bytes(std::span(host_floats_)).first(static_cast<size_t>(tensor.num_bytes()));
-}
-
-void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t num_slots, std::span<std::byte> bytes) {
-    const int32_t layer = tensor.layer;
-    const bool is_k = tensor.kind == StateKind::kK;
-    CHECK(is_k || tensor.kind == StateKind::kV, "layer {}: {} is not on the device", layer, tensor.kind.name);
-    const std::span<uint16_t> out(reinterpret_cast<uint16_t*>(bytes.data()), bytes.size() / sizeof(uint16_t));
-    const reference::AttentionConfig& attention = *config().layers[layer].attention;
-    const int64_t num_pairs = (attention.head_dim + 1) / 2;
-    const int64_t block_size = pools_.block_size;
-    const int64_t first_page = int64_t{index(block)} * attention.n_kv_heads;
-    host_pairs_.resize(static_cast<size_t>(attention.n_kv_heads * num_pairs * block_size));
-    host_values_.resize(static_cast<size_t>(attention.n_kv_heads * block_size * attention.head_dim));
-    if (is_k) layers_[layer].k_pages.download(first_page * num_pairs * block_size, host_pairs_);
-    if (!is_k) layers_[layer].v_pages.download(first_page * block_size * attention.head_dim, host_values_);
-    for (int64_t slot = 0; slot < num_slots; ++slot) {
-        for (int64_t i = 0; i < attention.kv_rows(); ++i) {
-            const int64_t head = i / attention.head_dim;
-            const int64_t dim = i % attention.head_dim;
-            const uint32_t pair = is_k ? host_pairs_[(head * num_pairs + dim / 2) * block_size + slot] : 0;
-            out[slot * attention.kv_rows() + i] =
-                is_k ? static_cast<uint16_t>(pair >> (dim % 2 == 0 ? 0 : 16))
-                     : host_values_[(head * block_size + slot) * attention.head_dim + dim];
-        }
-    }
-}
-
-// The kernels sum words, and K and V in their pages.
-bool CudaBackend::sums_heads() const {
-    return std::ranges::all_of(tensors_, [](const StateTensor& tensor) {
-        return tensor.per == StatePer::kToken || reference::element_bytes(tensor.dtype) == kFloatBytes;
-    });
-}
-
-// One kernel per part, one transfer for all sums.
-bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& digester) {
-    std::vector<int32_t> blocks;
-    for (const BlockRun& run : image.blocks) {
-        for (int32_t i = 0; i < run.count; ++i) blocks.push_back(index(run.first) + i);
-    }
-    const auto parts = digester.parts();
-    std::vector<uint64_t> sums(2 * parts.size());  // low and high half of each
-    head_blocks_.ensure(device_, static_cast<int64_t>(blocks.size()));
-    head_blocks_.upload(blocks);
-    head_sums_.ensure(device_, static_cast<int64_t>(sums.size()));
-    head_sums_.upload(sums);
-    for (size_t i = 0; i < parts.size(); ++i) {
-        const StateTensor& tensor = *parts[i].tensor;
-        if (tensor.per == StatePer::kSequence) {
-            device_.sum_floats(row_of(i, image.state), tensor.num_elements(), head_sums_.data() + 2 * i);
-        } else if (tensor.kind == StateKind::kK && parts[i].num_elements > 0) {  // also V, the next part
-            device_.sum_kv(head_blocks_.data(), image.length,
-                           pages(tensor.layer, *config().layers[tensor.layer].attention), head_sums_.data() + 2 * i);
-        }
-    }
-    head_sums_.download(0, sums);
-    if (!device_.synchronize()) return false;
-    for (size_t i = 0; i < parts.size(); ++i) {
-        if (parts[i].num_elements > 0) digester.add(*parts[i].tensor, {sums[2 * i], sums[2 * i + 1]});
-    }
-    return true;
 }
 
 // --- buffers
@@ -541,14 +445,13 @@ void CudaBackend::rope(int32_t layer, const reference::AttentionConfig& attentio
 }
 
 void CudaBackend::store_kv(int32_t layer, const reference::AttentionConfig& attention) {
-    device_.store_kv(step_, rows(Buffer::kK, attention.kv_rows()), rows(Buffer::kV, attention.kv_rows()),
-                     pages(layer, attention));
+    device_.store_kv(step_, rows(Buffer::kK, attention.kv_rows()), rows(Buffer::kV, attention.kv_rows()), pages(layer));
 }
 
 void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& attention, float scale) {
     const Floats out = fresh(Buffer::kMixed, attention.q_rows());
-    device_.attention(profile_, step_, shape_of(attention, scale), rows(Buffer::kQ, attention.q_rows()),
-                      pages(layer, attention), workspace_.data(), out, rounded_to(Buffer::kMixed, attention.q_rows()));
+    device_.attention(profile_, step_, shape_of(attention, scale), rows(Buffer::kQ, attention.q_rows()), pages(layer),
+                      workspace_.data(), out, rounded_to(Buffer::kMixed, attention.q_rows()));
 }
 
 void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {

@@ -32,6 +32,8 @@
 
 namespace verbatim::cuda {
 
+inline constexpr int64_t kSectorBytes = 32;  // the smallest memory access: state tensors are aligned to it
+
 // The shape that a step's graph is recorded for.
 struct GraphShape {
     int64_t num_sequences = 0;
@@ -44,8 +46,12 @@ public:
     // Borrows model, tensor list and device for its lifetime. `pooled.pools`: the pools that the model uses. REQUIRES:
     // unsupported(model.config(), pooled.pools, device.limits()) is empty, the device computes in the profile.
     // num_threads: threads that pack the weights.
+    // `places`: where units lie; borrowed during the call.
     CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
-                const PooledExecutorConfig& pooled, reference::Profile profile, int32_t num_threads);
+                const PooledExecutorConfig& pooled, const UnitPlaces& places, reference::Profile profile,
+                int32_t num_threads);
+
+    void change(std::span<const MemoryChange> changes) override;
 
     void run(const PooledStep& step) override;
     // The device's status after the last step.
@@ -109,8 +115,9 @@ private:
         DeviceArray<float> gate_norm;  // one row wide
         DeviceArray<float> conv_weight, conv_bias, a, d, dt_bias;
         DeviceArray<float> router, choice_bias;
-        DeviceArray<uint32_t> k_pages;
-        DeviceArray<uint16_t> v_pages;
+        DevicePages pages;
+        DeviceArray<uint32_t> own_k;  // where no arena holds them
+        DeviceArray<uint16_t> own_v;
         size_t angles = 0;  // offset in angles_
         FewRows few_rows;
     };
@@ -166,13 +173,15 @@ private:
     static Floats columns(Floats x, reference::Columns part) {
         return {x.data + part.first, x.num_rows, part.count, x.stride};
     }
-    [[nodiscard]] DevicePages pages(int32_t layer, const reference::AttentionConfig& attention) const;
+    [[nodiscard]] const DevicePages& pages(int32_t layer) const { return layers_[layer].pages; }
     [[nodiscard]] DeviceStates states(int32_t layer, reference::StateKind kind) const;
     [[nodiscard]] float* row_of(size_t place, StateIndex row) const;
     [[nodiscard]] MambaParameters parameters(int32_t layer) const;
     [[nodiscard]] DeltaWeights delta_weights(int32_t layer) const;
     [[nodiscard]] DeltaBatch delta_batch(const DeviceBatch& batch, int32_t layer) const;
     void upload_mixer(int32_t layer);
+    void make_pools(const UnitPlaces& places);
+    void place_pages(const UnitPlaces& places);
     uint32_t* rounded_to(reference::Buffer buffer, int64_t width);
     [[nodiscard]] FewRows few_rows_of(const reference::LayerConfig& layer) const;
     [[nodiscard]] bool joins(reference::MatrixId id) const;
@@ -193,7 +202,14 @@ private:
     DeviceArray<uint16_t> embedding_;
     DeviceArray<float> final_norm_;
     reference::StateRowLayout row_layout_;
-    DeviceArray<float> state_pool_;  // [num_state_rows, row_layout_.row_bytes]
+    DeviceArray<float> state_pool_;  // [num_state_rows, row_layout_.row_bytes], where no arena holds them
+    // Under one budget: the slabs of kernels/unit_places.h. K of attention layer l and V of all blocks are sections of
+    // one size, 2 l and 2 l + 1 of a block: for the kernels a layer has a page for every section of the arena.
+    DeviceArray<uint16_t> arena_;
+    int64_t block_scale_ = 1;  // sections of a block's place
+    float* rows_ = nullptr;    // row r is at rows_ + r · row_floats_
+    int64_t row_floats_ = 0;
+    int32_t num_row_places_ = 0;
     StateLog log_;
     int64_t run_floats_ = 0;  // of attention's workspace, in the widest layer
 
@@ -226,6 +242,13 @@ private:
     std::vector<uint32_t> host_pairs_;  // staging for read_block
     std::vector<uint16_t> host_values_;
 };
+
+// What a block and a state row take in a CudaBackend's memory. Layers of one KV shape: one budget needs it.
+[[nodiscard]] UnitSize block_size_of(const reference::ModelConfig& config, int32_t block_size);
+[[nodiscard]] UnitSize row_size_of(const reference::StateTensors& tensors);
+// Why the pools cannot share a budget; empty: they can.
+[[nodiscard]] std::vector<std::string> unsupported_budget(const reference::ModelConfig& config,
+                                                          const PooledExecutorConfig& pooled, const CudaLimits& limits);
 
 // The limits of the kernels that a model and its pools exceed, one problem per entry.
 [[nodiscard]] std::vector<std::string> unsupported(const reference::ModelConfig& config, const PoolSizes& pools,

@@ -4,8 +4,11 @@ namespace verbatim::cuda {
 
 CudaExecutor::CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
                            const PooledExecutorConfig& pooled, reference::Profile profile, int32_t num_threads)
-    : PooledExecutor(config, reference::state_tensors(config), pooled, profile),
+    : PooledExecutor(config, reference::state_tensors(config), pooled,
+                     {block_size_of(config, pooled.pools.block_size), row_size_of(reference::state_tensors(config))},
+                     profile),
       model_(config, weights),
-      backend_(model_, tensors(), device, {tables().config().pools, pooled.max_log_tokens}, profile, num_threads) {}
+      backend_(model_, tensors(), device, {tables().config().pools, pooled.max_log_tokens}, places(), profile,
+               num_threads) {}
 
 }  // namespace verbatim::cuda

@@ -22,7 +22,7 @@ public:
                  int32_t num_threads = 1);
 
 protected:
-    Status computed() override { return backend_.status(); }
+    [[nodiscard]] Status backend_status() override { return backend_.status(); }
     [[nodiscard]] PooledBackend& backend() override { return backend_; }
 
 private:

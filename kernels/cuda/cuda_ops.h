@@ -372,6 +372,9 @@ public:
     virtual void release(void* memory) = 0;
     virtual void upload(void* to, const void* from, size_t bytes) = 0;
     virtual void download(void* to, const void* from, size_t bytes) = 0;
+    // Within device memory; the ranges do not overlap.
+    virtual void copy(void* to, const void* from, size_t bytes) = 0;
+    virtual void clear(void* memory, size_t bytes) = 0;
     virtual Status synchronize() = 0;  // waits until all calls are done
     [[nodiscard]] virtual std::string description() const = 0;
     [[nodiscard]] virtual Status computes_in(reference::Profile profile) const = 0;

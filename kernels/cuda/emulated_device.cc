@@ -54,6 +54,17 @@ public:
         wait();
         if (bytes > 0) std::memcpy(to, from, bytes);
     }
+    void copy(void* to, const void* from, size_t bytes) override {
+        check_not_recording("a copy");
+        if (!error_) write(to, from, bytes);
+    }
+    void clear(void* memory, size_t bytes) override {
+        check_not_recording("a copy");
+        if (error_ || bytes == 0) return;
+        simt::Memory& cells = emulator_.memory_of(memory);
+        cells.fill(static_cast<size_t>(static_cast<std::byte*>(memory) - cells.bytes()), bytes);
+        std::memset(memory, 0, bytes);
+    }
     Status synchronize() override {
         wait();
         if (error_) return tl::unexpected(*error_);

@@ -96,6 +96,14 @@ public:
         keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "download of " + std::to_string(bytes));
         wait("download");
     }
+    void copy(void* to, const void* from, size_t bytes) override {
+        if (!first_error_.empty()) return;
+        keep(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_), "copy of " + std::to_string(bytes));
+    }
+    void clear(void* memory, size_t bytes) override {
+        if (!first_error_.empty()) return;
+        keep(cudaMemsetAsync(memory, 0, bytes, stream_), "clearing " + std::to_string(bytes));
+    }
     Status synchronize() override {
         wait("cudaStreamSynchronize");
         if (first_error_.empty()) return {};

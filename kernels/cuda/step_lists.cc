@@ -38,7 +38,7 @@ void StepLists::describe(const PooledStep& step, StateLog& log, bool fixed) {
     tiles.values.push_back({});
     for (const reference::SamplingArgs& draw : step.draws) describe_draw(draw);
     for (const BlockCopy& copy : step.copies) {
-        copies.values.push_back({index(copy.src), index(copy.dst), copy.num_slots});
+        copies.values.push_back({page(copy.src), page(copy.dst), copy.num_slots});
     }
     num_drawing_ = 0;
     rows_together_ = 1;
@@ -78,7 +78,7 @@ void StepLists::describe_sequence(const PooledSequence& sequence, const referenc
     // Most of the upload: one transfer per table would take longer than the bytes do (docs/cuda.md, A step).
     const auto first_block = static_cast<std::ptrdiff_t>(blocks.values.size());
     blocks.values.resize(blocks.values.size() + sequence.blocks.size());
-    std::ranges::transform(sequence.blocks, blocks.values.begin() + first_block, [](BlockId b) { return index(b); });
+    std::ranges::transform(sequence.blocks, blocks.values.begin() + first_block, [this](BlockId b) { return page(b); });
     for (const StateWrite& write : sequence.writes) {
         writes.values.push_back({static_cast<int32_t>(write.length), index(write.dst)});
     }

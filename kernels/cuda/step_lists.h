@@ -32,6 +32,8 @@ public:
     // Borrows the device. query_rows: most rows of a sequence that attend in one CTA; has_tiles: many rows attend by
     // tiles.
     StepLists(Device& device, int32_t vocab_size, int64_t query_rows, bool has_tiles);
+    // The lists name a block by its first page, which is the block times this.
+    void set_block_scale(int64_t scale) { block_scale_ = scale; }
 
     // Fills the lists for a step. A sequence without a slot (kNoSlot) neither attends nor writes. `log` places the log
     // entries. fixed: no count in batch() depends on how rows are divided among sequences.
@@ -68,6 +70,7 @@ public:
     StepList<int32_t> blocks;
 
 private:
+    [[nodiscard]] int32_t page(BlockId block) const { return static_cast<int32_t>(index(block) * block_scale_); }
     template <typename Lists, typename Call>
     static void each(Lists& lists, const Call& call) {
         call(lists.faults), call(lists.drawn);
@@ -82,6 +85,7 @@ private:
     void make_room();
 
     Device& device_;
+    int64_t block_scale_ = 1;
     int32_t query_rows_;
     bool has_tiles_;
     bool is_fixed_ = false;

@@ -43,6 +43,8 @@ public:
         watch_.head(image, inner_);
         return inner_.head_digest(image);
     }
+    void take_freed(const FreedUnits& freed) override { inner_.take_freed(freed); }
+    [[nodiscard]] MemoryUse memory_use() const override { return inner_.memory_use(); }
     [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
     [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 
@@ -189,6 +191,22 @@ PoolSizes with_blocks_of(const PoolSizes& pools, int32_t size) {
     return other;
 }
 
+// The same of a cache under one budget: a block weighs as much more as it is larger. The budget grows where the largest
+// request that it accepts would no longer fit.
+void set_block_size(CacheConfig& cache, int32_t size) {
+    const int32_t before = cache.pools.block_size;
+    const int64_t row = cache.has_state ? cache.state_row_bytes : 0;
+    const int64_t affordable =
+        cache.budget_bytes > 0 && cache.kv_block_bytes > 0
+            ? std::min<int64_t>(cache.pools.num_blocks, (cache.budget_bytes - row) / cache.kv_block_bytes)
+            : cache.pools.num_blocks;
+    cache.pools = with_blocks_of(cache.pools, size);
+    cache.kv_block_bytes = (cache.kv_block_bytes * size + before - 1) / before;
+    const int64_t longest = (affordable - 1) * before;
+    const int64_t needed = (longest + size - 1) / size + 1;
+    if (cache.budget_bytes > 0) cache.budget_bytes = std::max(cache.budget_bytes, row + needed * cache.kv_block_bytes);
+}
+
 Record with_calls_uncached(const Record& record) {
     Record changed;
     changed.run = record.run;
@@ -266,7 +284,7 @@ Result<EngineConfig> config_under(const RunDescription& recorded, const Schedule
     if (schedule.chunks) config.scheduler.step_tokens = *schedule.chunks;
     if (schedule.admission) config.scheduler.admission = *schedule.admission;
     if (schedule.blocks && config.cache.has_kv) {
-        config.cache.pools = with_blocks_of(config.cache.pools, *schedule.blocks);
+        set_block_size(config.cache, *schedule.blocks);
     }
     if (!schedule.as_recorded()) {
         const bool verifies = requests_under(recorded, schedule) == "verify";

@@ -17,6 +17,9 @@ SceneOptions draw_options() {
     options.block_size = *rc::gen::element(1, 2, 3, 16).as("block_size");
     options.num_blocks = 400 / options.block_size + 10;
     options.num_state_rows = 24;
+    // All blocks and half of the rows, or separate pools.
+    const bool is_shared = *rc::gen::arbitrary<bool>().as("one budget");
+    if (is_shared) options.budget_bytes = options.num_blocks * options.block_size + 12 * options.row_bytes;
     options.step_tokens = *rc::gen::element(1, 2, 5, 16, 63, 64, 65, 512).as("step_tokens");
     options.lag_steps = *rc::gen::inRange(0, 3).as("lag_steps");
     options.max_window = *rc::gen::element(1, 2, 5, 9).as("max_window");
@@ -125,6 +128,7 @@ RC_GTEST_PROP(CacheProperties, EvictedAndBackEqualsUninterrupted, ()) {
     SceneOptions options = draw_options();
     options.num_blocks = 120 / options.block_size + 3;
     options.num_state_rows = 2;
+    options.budget_bytes = 0;
     NumericScene scene(seed, options);
     RC_PRE(scene.has_kv() || scene.has_state());  // a model of MLPs alone needs no memory
     scene.complete(sampled(scene.history("a", scene.text(seed, draw_length(1, 40, "prompt")), 3), seed));
@@ -144,6 +148,7 @@ RC_GTEST_PROP(CacheProperties, PreemptedAndResumedEqualsUninterrupted, ()) {
     options.step_tokens = 64;
     options.max_window = 1;
     options.num_blocks = 72 / options.block_size + 2;
+    options.budget_bytes = 0;
     // Two requests of 50 to 60 tokens do not fit in 72: with attention, the younger one is preempted.
     NumericScene scene(seed, options);
     const RequestId a = scene.submit(sampled(scene.history("a", scene.text(seed, 20), 40), seed));

@@ -23,6 +23,7 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
     cpu::CpuExecutorConfig config;
     config.pools = options.pools();
     config.max_log_tokens = options.max_row_lag + options.max_window - 1;
+    config.budget = options.budget();
     config.num_threads = num_threads;
     if (options.verify_tokens > 0) {
         config.ordinary_profile = reference::Profile::kFast;
@@ -39,7 +40,8 @@ std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::
         return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, cpu_config(options, num_threads));
     }
     device = cuda::make_emulated_device(emulator);
-    const PooledExecutorConfig config{options.pools(), options.max_row_lag + options.max_window - 1};
+    PooledExecutorConfig config{options.pools(), options.max_row_lag + options.max_window - 1, options.budget()};
+    if (!cuda::unsupported_budget(model.config, config, device->limits()).empty()) config.budget = {};
     return std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *device, config);
 }
 

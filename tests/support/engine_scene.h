@@ -72,6 +72,7 @@ struct SceneOptions {
     std::optional<TokenId> end_of_turn;
     uint64_t seed = 1;
     [[nodiscard]] PoolSizes pools() const { return {block_size, num_blocks, num_state_rows}; }
+    [[nodiscard]] PoolBudget budget() const { return {budget_bytes, block_size, row_bytes}; }
 };
 
 // `count` tokens first, first + 1, ...

@@ -35,6 +35,8 @@ public:
 
     Status execute(const StepPlan& plan, StepResult& result) override;
     std::optional<Digest> head_digest(const HeadImage& image) override;
+    void take_freed(const FreedUnits& freed) override { inner_.take_freed(freed); }
+    [[nodiscard]] MemoryUse memory_use() const override { return inner_.memory_use(); }
     [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
     [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 

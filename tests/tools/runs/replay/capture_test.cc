@@ -83,6 +83,7 @@ public:
         return {};
     }
     std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
+    void take_freed(const FreedUnits& freed) override { inner_.take_freed(freed); }
     std::string numerics_id() const override { return inner_.numerics_id(); }
     std::map<int64_t, std::vector<TokenId>> tokens;
 

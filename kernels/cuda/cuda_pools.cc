@@ -1,0 +1,209 @@
+#include <algorithm>
+#include <optional>
+
+#include "engine/base/check.h"
+#include "kernels/cuda/cuda_backend.h"
+
+// The backend's memory of KV blocks and state rows: where they lie, and what is read of them.
+namespace verbatim::cuda {
+
+using reference::StateKind;
+using reference::StatePer;
+using reference::StateTensor;
+
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+constexpr int64_t kValueBytes = sizeof(uint16_t);
+
+}  // namespace
+
+// --- sizes
+
+// K of one layer is a section, and so is V. Layers of different shapes have none.
+UnitSize block_size_of(const reference::ModelConfig& config, int32_t block_size) {
+    int64_t section = 0;
+    int64_t num_sections = 0;
+    for (const reference::LayerConfig& layer : config.layers) {
+        if (!layer.attention) continue;
+        section = layer.attention->kv_rows() * block_size * kValueBytes;
+        num_sections += 2;
+    }
+    return {num_sections * section, std::max<int64_t>(section, 1)};
+}
+
+UnitSize row_size_of(const reference::StateTensors& tensors) {
+    return {row_layout(tensors, kSectorBytes).row_bytes, kSectorBytes};
+}
+
+std::vector<std::string> unsupported_budget(const reference::ModelConfig& config, const PooledExecutorConfig& pooled,
+                                            const CudaLimits& limits) {
+    std::vector<std::string> problems;
+    std::optional<reference::AttentionConfig> first;
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+        const auto& attention = config.layers[i].attention;
+        if (!attention) continue;
+        if (!first) first = attention;
+        if (attention->head_dim % 2 != 0)
+            problems.push_back(
+                fmt::format("layer {}: one budget needs an even head_dim, this is {}", i, attention->head_dim));
+        if (attention->n_kv_heads != first->n_kv_heads || attention->head_dim != first->head_dim)
+            problems.push_back(fmt::format("layer {}: one budget needs layers of one KV shape", i));
+    }
+    if (!problems.empty() || !first) return problems;
+    const reference::StateTensors tensors = state_tensors(config);
+    const UnitSize block = block_size_of(config, pooled.pools.block_size);
+    const UnitPlaces places({pooled.pools, pooled.budget, block, row_size_of(tensors)});
+    const int64_t slots = places.num_places(UnitKind::kBlock) * (places.stride(UnitKind::kBlock) / block.alignment) *
+                          first->n_kv_heads * pooled.pools.block_size;
+    if (places.is_shared() && slots > limits.kv_slots)
+        problems.push_back(
+            fmt::format("a cache of {} bytes has {} slots in its sections, the CUDA kernels take up to {}",
+                        pooled.budget.total_bytes, slots, limits.kv_slots));
+    return problems;
+}
+
+// --- pools
+
+// Blocks and rows: in one arena, or in arrays of their own.
+void CudaBackend::make_pools(const UnitPlaces& places) {
+    if (places.is_shared()) {
+        arena_ = DeviceArray<uint16_t>(device_, places.arena_bytes() / kValueBytes);
+        rows_ = reinterpret_cast<float*>(arena_.data() + places.first_byte(UnitKind::kRow) / kValueBytes);
+        row_floats_ = places.stride(UnitKind::kRow) / kFloatBytes;
+        num_row_places_ = places.num_places(UnitKind::kRow);
+        return place_pages(places);
+    }
+    row_floats_ = row_layout_.row_bytes / kFloatBytes;
+    num_row_places_ = pools_.num_state_rows;
+    if (row_floats_ > 0) state_pool_ = DeviceArray<float>(device_, num_row_places_ * row_floats_);
+    rows_ = state_pool_.data();
+    for (size_t i = 0; i < layers_.size(); ++i) {
+        const auto& attention = config().layers[i].attention;
+        if (!attention) continue;
+        Layer& layer = layers_[i];
+        const int64_t slots = int64_t{pools_.num_blocks} * attention->n_kv_heads * pools_.block_size;
+        layer.own_k = DeviceArray<uint32_t>(device_, slots * ((attention->head_dim + 1) / 2));
+        layer.own_v = DeviceArray<uint16_t>(device_, slots * attention->head_dim);
+        layer.pages = {layer.own_k.data(), layer.own_v.data(),    pools_.num_blocks,
+                       pools_.block_size,  attention->n_kv_heads, attention->head_dim};
+    }
+}
+
+void CudaBackend::place_pages(const UnitPlaces& places) {
+    const int64_t section = block_size_of(config(), pools_.block_size).alignment;
+    block_scale_ = places.stride(UnitKind::kBlock) / section;
+    lists_.set_block_scale(block_scale_);
+    int64_t first = 0;  // section
+    for (size_t i = 0; i < layers_.size(); ++i) {
+        const auto& attention = config().layers[i].attention;
+        if (!attention) continue;
+        uint16_t* k = arena_.data() + (places.first_byte(UnitKind::kBlock) + first * section) / kValueBytes;
+        layers_[i].pages = {reinterpret_cast<uint32_t*>(k),
+                            k + section / kValueBytes,
+                            places.num_places(UnitKind::kBlock) * block_scale_ - first - 1,
+                            pools_.block_size,
+                            attention->n_kv_heads,
+                            attention->head_dim};
+        first += 2;
+    }
+}
+
+void CudaBackend::change(std::span<const MemoryChange> changes) {
+    for (const MemoryChange& change : changes) {
+        uint16_t* to = arena_.data() + change.to / kValueBytes;
+        if (change.kind == MemoryChange::Kind::kClear) {
+            device_.clear(to, static_cast<size_t>(change.count));
+        } else {
+            device_.copy(to, arena_.data() + change.from / kValueBytes, static_cast<size_t>(change.count));
+        }
+    }
+}
+
+// The address of a tensor of a state row.
+float* CudaBackend::row_of(size_t place, StateIndex row) const {
+    CHECK_GE(row_layout_.offsets[place], 0);
+    return rows_ + index(row) * row_floats_ + row_layout_.offsets[place] / kFloatBytes;
+}
+
+DeviceStates CudaBackend::states(int32_t layer, StateKind kind) const {
+    const size_t place = tensors_.place(layer, kind);
+    return {row_of(place, StateIndex{0}), num_row_places_, row_floats_, tensors_[place].num_elements(), layer};
+}
+
+// --- reading pools and logits
+
+std::span<const std::byte> CudaBackend::read_row(const StateTensor& tensor, StateIndex row) {
+    host_floats_.resize(static_cast<size_t>((tensor.num_bytes() + kFloatBytes - 1) / kFloatBytes));
+    const float* first = row_of(tensors_.place(tensor.layer, tensor.kind), row);
+    device_.download(host_floats_.data(), first, host_floats_.size() * sizeof(float));
+    return std::as_bytes(std::span(host_floats_)).first(static_cast<size_t>(tensor.num_bytes()));
+}
+
+void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t num_slots, std::span<std::byte> bytes) {
+    const int32_t layer = tensor.layer;
+    const bool is_k = tensor.kind == StateKind::kK;
+    CHECK(is_k || tensor.kind == StateKind::kV, "layer {}: {} is not on the device", layer, tensor.kind.name);
+    const std::span<uint16_t> out(reinterpret_cast<uint16_t*>(bytes.data()), bytes.size() / sizeof(uint16_t));
+    const reference::AttentionConfig& attention = *config().layers[layer].attention;
+    const int64_t num_pairs = (attention.head_dim + 1) / 2;
+    const int64_t block_size = pools_.block_size;
+    const int64_t first_page = index(block) * block_scale_ * attention.n_kv_heads;
+    host_pairs_.resize(static_cast<size_t>(attention.n_kv_heads * num_pairs * block_size));
+    host_values_.resize(static_cast<size_t>(attention.n_kv_heads * block_size * attention.head_dim));
+    if (is_k) {
+        device_.download(host_pairs_.data(), pages(layer).k + first_page * num_pairs * block_size,
+                         host_pairs_.size() * sizeof(uint32_t));
+    } else {
+        device_.download(host_values_.data(), pages(layer).v + first_page * block_size * attention.head_dim,
+                         host_values_.size() * sizeof(uint16_t));
+    }
+    for (int64_t slot = 0; slot < num_slots; ++slot) {
+        for (int64_t i = 0; i < attention.kv_rows(); ++i) {
+            const int64_t head = i / attention.head_dim;
+            const int64_t dim = i % attention.head_dim;
+            const uint32_t pair = is_k ? host_pairs_[(head * num_pairs + dim / 2) * block_size + slot] : 0;
+            out[slot * attention.kv_rows() + i] =
+                is_k ? static_cast<uint16_t>(pair >> (dim % 2 == 0 ? 0 : 16))
+                     : host_values_[(head * block_size + slot) * attention.head_dim + dim];
+        }
+    }
+}
+
+// The kernels sum words, and K and V in their pages.
+bool CudaBackend::sums_heads() const {
+    return std::ranges::all_of(tensors_, [](const StateTensor& tensor) {
+        return tensor.per == StatePer::kToken || reference::element_bytes(tensor.dtype) == kFloatBytes;
+    });
+}
+
+// One kernel per part, one transfer for all sums.
+bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& digester) {
+    std::vector<int32_t> blocks;
+    for (const BlockRun& run : image.blocks) {
+        for (int32_t i = 0; i < run.count; ++i)
+            blocks.push_back(static_cast<int32_t>((index(run.first) + i) * block_scale_));
+    }
+    const auto parts = digester.parts();
+    std::vector<uint64_t> sums(2 * parts.size());  // low and high half of each
+    head_blocks_.ensure(device_, static_cast<int64_t>(blocks.size()));
+    head_blocks_.upload(blocks);
+    head_sums_.ensure(device_, static_cast<int64_t>(sums.size()));
+    head_sums_.upload(sums);
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const StateTensor& tensor = *parts[i].tensor;
+        if (tensor.per == StatePer::kSequence) {
+            device_.sum_floats(row_of(i, image.state), tensor.num_elements(), head_sums_.data() + 2 * i);
+        } else if (tensor.kind == StateKind::kK && parts[i].num_elements > 0) {  // also V, the next part
+            device_.sum_kv(head_blocks_.data(), image.length, pages(tensor.layer), head_sums_.data() + 2 * i);
+        }
+    }
+    head_sums_.download(0, sums);
+    if (!device_.synchronize()) return false;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (parts[i].num_elements > 0) digester.add(*parts[i].tensor, {sums[2 * i], sums[2 * i + 1]});
+    }
+    return true;
+}
+
+}  // namespace verbatim::cuda
