@@ -186,6 +186,7 @@ Status EngineHost::step() {
         engine_.fail_step();
         return executed;
     }
+    memory_ = executor_.executor->memory_use();
     keep_log_probs(plan);
     engine_.apply(result_);
     return {};
@@ -503,6 +504,8 @@ void EngineHost::show() {
                         .num_used_blocks = cache.kv().pool().num_used(),
                         .num_state_rows = pools.num_state_rows,
                         .num_used_state_rows = cache.state().pool().num_used(),
+                        .budget_bytes = cache.config().budget_bytes,
+                        .memory = memory_,
                         .num_replaced_executors = num_replaced_executors_,
                         .num_retried_turns = num_retried_turns_};
     const std::lock_guard lock(mutex_);

@@ -109,6 +109,8 @@ struct HostView {
     int64_t num_used_blocks = 0;
     int64_t num_state_rows = 0;
     int64_t num_used_state_rows = 0;
+    int64_t budget_bytes = 0;  // of KV blocks and states together; 0: each kind has a pool
+    MemoryUse memory;          // of the executor
     int64_t num_replaced_executors = 0;
     int64_t num_retried_turns = 0;
 };
@@ -219,6 +221,7 @@ private:
     // Used on the engine's thread only.
     HostExecutor executor_;
     StepResult result_;
+    MemoryUse memory_;  // of the executor, after the last step
     std::unordered_map<RequestId, Live> live_;
     std::unordered_map<Ticket, RequestId> requests_;
     std::unordered_map<Ticket, bool> waiting_;  // for the ledger; true: aborted while waiting

@@ -84,6 +84,17 @@ void memory(Page& page, const HostView& host) {
                share(host.num_used_state_rows, host.num_state_rows));
     page.gauge("verbatim:state_rows_used", "States that are held.", static_cast<double>(host.num_used_state_rows));
     page.gauge("verbatim:kv_blocks_used", "KV blocks that are held.", static_cast<double>(host.num_used_blocks));
+    page.gauge("verbatim:cache_budget_bytes", "Bytes for KV blocks and states together.",
+               static_cast<double>(host.budget_bytes));
+    page.gauge("verbatim:memory_reserved_bytes", "The most that the executor's memory of both can take.",
+               static_cast<double>(host.memory.reserved));
+    page.gauge("verbatim:memory_resident_bytes", "Of it, what has been used and not been given back.",
+               static_cast<double>(host.memory.resident));
+    page.gauge("verbatim:memory_held_bytes", "Of it, what KV blocks and states hold.",
+               static_cast<double>(host.memory.held));
+    page.gauge("verbatim:memory_fragmentation_bytes", "In slabs that hold something, what holds nothing.",
+               static_cast<double>(host.memory.in_use - host.memory.held));
+    page.counter("verbatim:memory_moved_bytes", "Bytes that were moved to empty slabs.", host.memory.moved);
     page.gauge("verbatim:heads", "Heads of conversations.", static_cast<double>(host.num_heads));
     page.gauge("verbatim:conversations", "Conversations with a ledger.", static_cast<double>(host.num_conversations));
     page.counter("verbatim:evictions", "Heads that made room.", host.stats.evictions);

@@ -124,7 +124,7 @@ CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_
 
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
                               const std::string& description) {
-    const auto set = [&bytes, flag](const std::string& text) {
+    const auto set = [&bytes, flag = flag.substr(0, flag.find(','))](const std::string& text) {
         const Result<uint64_t> parsed = parse_bytes(text);
         if (!parsed) throw CLI::ValidationError(flag, parsed.error().message);
         bytes = *parsed;

@@ -40,17 +40,20 @@ Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, c
                                                   ExecutorOptions executor, ChosenExecutor& chosen,
                                                   const Engine& engine) {
     const UnitBytes unit = unit_bytes(reference::geometry(model.config), kBlockSize);
-    ASSIGN_OR_RETURN(PoolSizes pools, split_budget({.total_bytes = options.memory_bytes}, unit));
+    ASSIGN_OR_RETURN(PoolSizes pools, share_budget({.total_bytes = options.memory_bytes}, unit));
     const int32_t num_slots =
         unit.state_row > 0 ? std::min(pools.num_state_rows, options.max_num_sequences) : options.max_num_sequences;
     if (unit.state_row > 0) pools.num_state_rows = num_slots;
     executor.pools = pools;
+    executor.budget = {options.memory_bytes, unit.kv_block, unit.state_row};
     executor.max_log_tokens = options.max_window - 1;
     executor.num_threads = options.num_threads;
     ASSIGN_OR_RETURN(chosen, choose_executor("cpu", executor, model));
-    return std::make_unique<ExecutorDrafter>(
-        ExecutorDrafterConfig{.pools = pools, .max_num_slots = num_slots, .max_log_tokens = executor.max_log_tokens},
-        *chosen.executor, engine.token_store());
+    return std::make_unique<ExecutorDrafter>(ExecutorDrafterConfig{.pools = pools,
+                                                                   .budget = executor.budget,
+                                                                   .max_num_slots = num_slots,
+                                                                   .max_log_tokens = executor.max_log_tokens},
+                                             *chosen.executor, engine.token_store());
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOption
                                                             const reference::Model& model) {
     const cpu::CpuExecutorConfig config{.pools = options.pools,
                                         .max_log_tokens = options.max_log_tokens,
+                                        .budget = options.budget,
                                         .num_threads = options.num_threads,
                                         .isa = options.isa,
                                         .profile = options.profile,
@@ -56,10 +57,12 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 }
 
 Status run_on(ChosenExecutor& chosen, const ExecutorOptions& options, const reference::Model& model) {
-    const auto problems = cuda::unsupported(model.config, options.pools, chosen.device->limits());
+    const PooledExecutorConfig pooled{options.pools, options.max_log_tokens, options.budget};
+    auto problems = cuda::unsupported(model.config, options.pools, chosen.device->limits());
+    if (problems.empty() && options.budget.total_bytes > 0)
+        problems = cuda::unsupported_budget(model.config, pooled, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
     RETURN_IF_ERROR(chosen.device->computes_in(options.profile));
-    const PooledExecutorConfig pooled{options.pools, options.max_log_tokens};
     chosen.executor = std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *chosen.device, pooled,
                                                            options.profile, options.num_threads);
     Status made = chosen.device->synchronize();
@@ -84,8 +87,11 @@ CacheConfig cache_config(const reference::ModelGeometry& geometry, const PoolSiz
 }
 
 Status fit_into_memory(const PoolSizes& pools, const UnitBytes& unit) {
-    const double bytes = static_cast<double>(unit.kv_block) * pools.num_blocks +
-                         static_cast<double>(unit.state_row) * pools.num_state_rows;
+    return fit_into_memory(static_cast<double>(unit.kv_block) * pools.num_blocks +
+                           static_cast<double>(unit.state_row) * pools.num_state_rows);
+}
+
+Status fit_into_memory(double bytes) {
     const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
     constexpr double kGiB = 1 << 30;
     if (bytes <= memory) return {};

@@ -26,6 +26,7 @@ std::span<const std::string_view> executor_names();
 
 struct ExecutorOptions {
     PoolSizes pools;             // pools that the model does not need are not allocated
+    PoolBudget budget = {};      // that both pools share; none: each of them is allocated as a whole
     int32_t max_log_tokens = 0;  // of a sequence: the maximum number of drafts; unused by a model without state
     int32_t num_threads = 1;
     uint64_t seed = 0;            // of the thread order in the emulator
@@ -46,6 +47,7 @@ struct ExecutorOptions {
 // Whether pools of this size fit into the machine's memory, if nothing else used it. Their pages are touched on first
 // use; the bookkeeping of units is allocated at once. Error: kMachine.
 Status fit_into_memory(const PoolSizes& pools, const UnitBytes& unit);
+Status fit_into_memory(double bytes);
 
 // An executor with the objects that it borrows.
 struct ChosenExecutor {

@@ -10,6 +10,7 @@
 
 #include "reference/records/record_file.h"
 #include "simulator/eviction_policies.h"
+#include "tools/program/cache_memory.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/isa_option.h"
@@ -44,6 +45,7 @@ records::MakeExecutor executor_maker(const RecordedRun& run, const RerunFlags& f
         if (has_ordinary && run.profile == Profile::kFast)
             return error("policy: the record's profile fast promises nothing to deterministic requests");
         ExecutorOptions pools{.pools = config.cache.pools,
+                              .budget = pool_budget(config.cache),
                               .max_log_tokens = config.scheduler.max_log_tokens(),
                               .num_threads = num_threads,
                               .seed = config.seed,

@@ -41,9 +41,7 @@ struct ReplayOptions {
     ReplayConfig replay;
     FromRecordFlags from;
     std::string case_file;
-    uint64_t cache_bytes = uint64_t{256} << 20;
-    uint64_t kv_bytes = 0;
-    uint64_t state_bytes = 0;
+    CacheBytesFlags cache_bytes{.cache_bytes = uint64_t{256} << 20};
     int64_t failure_step = 0;
     std::string window;  // tokens, or "auto"; empty: kWindow with a drafter
     double mismatch_rate = 0;
@@ -55,8 +53,6 @@ struct ReplayOptions {
     CLI::Option* has_profile = nullptr;
     CLI::Option* has_executor = nullptr;
     CLI::Option* has_model = nullptr;
-    CLI::Option* has_kv_bytes = nullptr;
-    CLI::Option* has_state_bytes = nullptr;
     OutputFormat format = OutputFormat::kTable;
     bool details = false;
 };
@@ -105,8 +101,8 @@ Result<ReplayRun> replay_scenario(const ReplayOptions& options, const std::strin
     // Larger windows end turns before any preemption, and so may another order.
     pressed.all_counters = options.window.empty() && pressed.admission == AdmissionOrder::kArrival;
     pressed.lookup = LookupMode::kPrefix;
-    if (!pressed.kv_bytes) pressed.num_blocks = 64;
-    if (!pressed.state_bytes) pressed.num_state_rows = 40;
+    if (!pressed.cache_bytes.kv_bytes) pressed.num_blocks = 64;
+    if (!pressed.cache_bytes.state_bytes) pressed.num_state_rows = 40;
     return replay_file(pressed, model, repository_path(kSampleScenario), {});
 }
 
@@ -126,9 +122,7 @@ Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options) {
 }
 
 Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
-    options.replay.cache_bytes = static_cast<int64_t>(options.cache_bytes);
-    if (options.has_kv_bytes->count() > 0) options.replay.kv_bytes = static_cast<int64_t>(options.kv_bytes);
-    if (options.has_state_bytes->count() > 0) options.replay.state_bytes = static_cast<int64_t>(options.state_bytes);
+    options.replay.cache_bytes = options.cache_bytes.chosen();
     if (options.has_failure->count() > 0) options.replay.fail_executor_at = options.failure_step;
     if (options.trace.empty()) return replay_samples(options);
     ASSIGN_OR_RETURN(auto run, replay_file(options.replay, options.model, options.trace, options.read));
@@ -359,13 +353,14 @@ void add_cache_options(CLI::App& verb, ReplayOptions& options) {
     verb.add_option("--step-tokens", replay.step_tokens, "tokens computed in a step, at most")
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
-    add_bytes_option(verb, "--cache-bytes", options.cache_bytes, "for KV and state together");
-    options.has_kv_bytes = add_bytes_option(verb, "--kv-bytes", options.kv_bytes, "for KV; else half of --cache-bytes");
-    options.has_state_bytes =
-        add_bytes_option(verb, "--state-bytes", options.state_bytes, "for Mamba states; else half of --cache-bytes");
+    add_cache_bytes_options(verb, options.cache_bytes);
     const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
     add_choice_option(verb, "--lookup", replay.lookup, lookups,
                       "find heads by conversation id, or also by prefix in the salt");
+    const Choices<std::string> policies = {{"lru", "lru"}, {"value", "value"}};
+    add_choice_option(verb, "--evict", replay.eviction, policies,
+                      "which head goes when memory is short: the least recently used, or the one of least value per "
+                      "byte, as in serve");
     add_admission_options(verb, replay.admission, replay.max_wait_steps);
 }
 

@@ -79,6 +79,14 @@ const std::vector<Counter>& counters() {
         {"peak_running", "most requests in a step", [](const ReplayRun& r) { return r.driver.peak_running; }},
         {"kv_bytes", "KV bytes, peak", [](const ReplayRun& r) { return r.kv.peak; }, Counter::kWithKv},
         {"state_bytes", "state bytes, peak", [](const ReplayRun& r) { return r.state.peak; }, Counter::kWithState},
+        {"memory_held_bytes", "executor's memory held, peak", [](const ReplayRun& r) { return r.memory.held; },
+         Counter::kNever},
+        {"memory_resident_bytes", "executor's memory resident, peak",
+         [](const ReplayRun& r) { return r.memory.resident; }, Counter::kNever},
+        {"memory_fragmentation_bytes", "fragmentation, peak", [](const ReplayRun& r) { return r.fragmentation; },
+         Counter::kNever},
+        {"memory_moved_bytes", "bytes moved to empty slabs", [](const ReplayRun& r) { return r.memory.moved; },
+         Counter::kNever},
         {"compared_logits", "compared logits", [](const ReplayRun& r) { return r.counts.compared_logits; }},
         {"compared_states", "compared states", [](const ReplayRun& r) { return r.counts.compared_states; }},
     };
@@ -117,6 +125,8 @@ ordered_json run_json(const ReplayRun& run) {
     json["resent"] = run.driver.resent;
     json["kv_capacity_bytes"] = run.kv.capacity;
     json["state_capacity_bytes"] = run.state.capacity;
+    json["budget_bytes"] = run.budget_bytes;
+    json["memory_reserved_bytes"] = run.memory.reserved;
     json["not_reused"] = reasons_json(run.stats);
     json["identical"] = run.identical();
     json["verdict"] = name(run.verdict());

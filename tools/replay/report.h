@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/digest.h"
+#include "engine/executor.h"
 #include "engine/stats.h"
 #include "reference/lockstep_executor.h"
 #include "reference/records/verdict.h"
@@ -35,11 +36,14 @@ struct ReplayRun {
     EngineStats stats;
     GroupBytes kv;
     GroupBytes state;
-    bool has_windows = false;                         // a drafter was in use
-    bool has_witness = false;                         // a second executor ran for comparison
-    reference::LockstepCounts counts;                 // of both executors; with replacements, of all of them
-    int64_t compared_requests = 0;                    // turns whose logits were compared
-    int64_t ordinary_requests = 0;                    // turns in an arithmetic that promises no bits
+    int64_t budget_bytes = 0;          // of both groups together; 0: each has its capacity
+    MemoryUse memory;                  // of the executor that computes: peaks; zeros where it does not share one budget
+    int64_t fragmentation = 0;         // of it: the most bytes of slabs in use that held nothing
+    bool has_windows = false;          // a drafter was in use
+    bool has_witness = false;          // a second executor ran for comparison
+    reference::LockstepCounts counts;  // of both executors; with replacements, of all of them
+    int64_t compared_requests = 0;     // turns whose logits were compared
+    int64_t ordinary_requests = 0;     // turns in an arithmetic that promises no bits
     std::optional<reference::Difference> difference;  // the first one
     int64_t replaced_executors = 0;                   // after failures
     std::vector<std::string> failures;                // of executors, except injected ones

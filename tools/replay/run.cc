@@ -16,6 +16,7 @@
 #include "tools/program/failing_executor.h"
 #include "tools/program/mismatching_executor.h"
 #include "tools/program/model_choice.h"
+#include "tools/program/recorded_run.h"
 #include "tools/replay/capture.h"
 #include "tools/replay/dvr_view.h"
 #include "traces/requests.h"
@@ -25,19 +26,23 @@ namespace {
 
 using namespace reference;
 
-// A drafter with a model uses the same budget.
-int64_t drafter_bytes(const ReplayConfig& config) { return drafts_by_model(config.draft) ? config.cache_bytes / 4 : 0; }
+// A drafter with a model uses a fixed part of the same bytes.
+int64_t drafter_bytes(const ReplayConfig& config) {
+    return drafts_by_model(config.draft) ? config.cache_bytes.total_bytes / 4 : 0;
+}
 
 Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig& model) {
-    const ModelGeometry shape = geometry(model);
-    const UnitBytes unit = unit_bytes(shape, config.block_size);
-    ASSIGN_OR_RETURN(
-        PoolSizes pools,
-        split_budget({config.cache_bytes - drafter_bytes(config), config.kv_bytes, config.state_bytes}, unit));
-    pools.num_blocks = config.num_blocks.value_or(pools.num_blocks);
-    pools.num_state_rows = config.num_state_rows.value_or(pools.num_state_rows);
+    CacheBytes bytes = config.cache_bytes;
+    bytes.total_bytes -= drafter_bytes(config);
     EngineConfig engine;
-    engine.cache = cache_config(shape, pools);
+    ASSIGN_OR_RETURN(engine.cache, cache_within(bytes, model, config.block_size));
+    if (config.num_blocks || config.num_state_rows) {
+        PoolSizes& pools = engine.cache.pools;
+        if (engine.cache.has_kv) pools.num_blocks = config.num_blocks.value_or(pools.num_blocks);
+        if (engine.cache.has_state) pools.num_state_rows = config.num_state_rows.value_or(pools.num_state_rows);
+        engine.cache.budget_bytes = 0;
+    }
+    if (config.eviction == "value") set_value_rule(engine.cache, model);
     engine.cache.lookup = config.lookup;
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;
@@ -51,12 +56,13 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.seed = config.seed;
     engine.digest_heads = true;
     RETURN_IF_ERROR(validate(engine));
-    if (config.executor != "cuda") RETURN_IF_ERROR(fit_into_memory(engine.cache.pools, unit));
+    if (config.executor != "cuda") RETURN_IF_ERROR(fit_into_memory(engine.cache));
     return engine;
 }
 
 ExecutorOptions executor_options(const ReplayConfig& config, const EngineConfig& engine) {
     return {.pools = engine.cache.pools,
+            .budget = pool_budget(engine.cache),
             .max_log_tokens = engine.scheduler.max_log_tokens(),
             .num_threads = config.num_threads,
             .seed = config.seed,
@@ -144,9 +150,9 @@ Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, con
     ASSIGN_OR_RETURN(ChosenExecutor executor,
                      choose_executor(plain.executor, executor_options(plain, engine_settings), model));
     TokenStore store(model.config.vocab_size);
-    LruEviction policy;
+    ASSIGN_OR_RETURN(const auto policy, policy_by_name(config.eviction, model.config));
     OutputLog log;
-    Engine engine(engine_settings, *executor.executor, policy, store, log);
+    Engine engine(engine_settings, *executor.executor, *policy, store, log);
     log.listen_to(engine);
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     TraceDriver driver({.step_ns = plain.step_ns}, trace, requests, engine, store);
@@ -173,7 +179,7 @@ Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config
                                 .num_threads = config.num_threads,
                                 .draft = config.draft,
                                 .policy = std::string(config.policy ? name(*config.policy) : ""),
-                                .eviction = "lru",
+                                .eviction = config.eviction,
                                 .trace = trace_name,
                                 .engine = engine},
                                "the run goes on without a record");
@@ -263,7 +269,7 @@ private:
     TokenStore store_;
     RequestBook book_;
     std::unique_ptr<Executors> executors_;
-    LruEviction policy_;
+    std::unique_ptr<EvictionPolicy> policy_;
     DigestRecorder recorder_;
     DvrView view_;
     Digest weights_{};
@@ -284,6 +290,7 @@ Status SingleRun::make_executors() {
 }
 
 Status SingleRun::make_engine() {
+    ASSIGN_OR_RETURN(policy_, policy_by_name(config_.eviction, model_.config));
     ASSIGN_OR_RETURN(weights_, model_digest(model_));
     ASSIGN_OR_RETURN(recording_,
                      start_recording(config_, std::move(replayed_.record_file), settings_, executors_->executor(),
@@ -292,7 +299,7 @@ Status SingleRun::make_engine() {
     if (config_.show_dvr) told.push_back(&view_);
     if (recording_) told.push_back(&recording_->recorder());
     recorders_ = std::make_unique<RecorderList>(std::move(told));
-    engine_ = std::make_unique<Engine>(settings_, watched_executor(), policy_, store_, *recorders_);
+    engine_ = std::make_unique<Engine>(settings_, watched_executor(), *policy_, store_, *recorders_);
     ASSIGN_OR_RETURN(drafter_, make_drafter());
     engine_->draft_with(drafter_.drafter.get());
     return {};
@@ -328,11 +335,18 @@ void SingleRun::begin_report() {
     if (config_.policy) run_.policy = name(*config_.policy);
     run_.kv.capacity = settings_.cache.pools.num_blocks * unit_.kv_block;
     run_.state.capacity = settings_.cache.pools.num_state_rows * unit_.state_row;
+    run_.budget_bytes = settings_.cache.budget_bytes;
 }
 
 void SingleRun::measure_pools() {
     measure(run_.kv, engine_->cache().kv().pool().num_used(), unit_.kv_block);
     measure(run_.state, engine_->cache().state().pool().num_used(), unit_.state_row);
+    const MemoryUse use = executors_->executor().memory_use();
+    run_.memory.reserved = use.reserved;
+    run_.memory.moved = use.moved;
+    run_.memory.held = std::max(run_.memory.held, use.held);
+    run_.memory.resident = std::max(run_.memory.resident, use.resident);
+    run_.fragmentation = std::max(run_.fragmentation, use.in_use - use.held);
 }
 
 Status SingleRun::end_record(const std::string& failure) {

@@ -11,6 +11,7 @@
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
+#include "tools/program/cache_memory.h"
 #include "tools/program/policy.h"
 #include "tools/program/run_recording.h"
 #include "tools/replay/report.h"
@@ -25,13 +26,12 @@ struct ReplayConfig {
     int32_t block_size = 16;  // tokens
     int32_t step_tokens = 512;
     int32_t max_num_sequences = 256;
-    int64_t cache_bytes = 256 << 20;  // split between the pools (engine/cache/budget.h)
-    std::optional<int64_t> kv_bytes;
-    std::optional<int64_t> state_bytes;
-    std::optional<int32_t> num_blocks;      // overrides cache_bytes
-    std::optional<int32_t> num_state_rows;  // overrides cache_bytes
+    CacheBytes cache_bytes{.total_bytes = 256 << 20};
+    std::optional<int32_t> num_blocks;      // instead of what the bytes buy: then each pool is a bound by itself
+    std::optional<int32_t> num_state_rows;  // the same
     std::optional<int64_t> max_context;     // tokens of prompt and output; else the model's positions
     LookupMode lookup = LookupMode::kConversation;
+    std::string eviction = "lru";  // or "value" (tools/program/recorded_run.h: policy_by_name)
     AdmissionOrder admission = AdmissionOrder::kArrival;
     int32_t max_wait_steps = SchedulerConfig().max_wait_steps;  // of kFewestTokens
     int64_t step_ns = 100'000'000;                              // virtual time of a step

@@ -18,7 +18,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/cache/budget.h"
 #include "engine/engine/engine.h"
 #include "engine/recorder.h"
 #include "server/checkpoints.h"
@@ -32,6 +31,7 @@
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
 #include "tools/program/admission_option.h"
+#include "tools/program/cache_memory.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
@@ -65,7 +65,7 @@ struct ServeOptions {
     std::string ledger;
     int64_t step_tokens = 512;
     int64_t block_size = 16;
-    uint64_t cache_bytes = uint64_t{512} << 20;
+    CacheBytesFlags cache_bytes{.cache_bytes = uint64_t{512} << 20};
     LookupMode lookup = LookupMode::kPrefix;
     AdmissionOrder admission = AdmissionOrder::kArrival;
     int32_t max_wait_steps = SchedulerConfig().max_wait_steps;  // of kFewestTokens
@@ -75,15 +75,11 @@ struct ServeOptions {
 
 // Tells nobody.
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
-    const reference::ModelGeometry shape = geometry(model);
-    ASSIGN_OR_RETURN(const PoolSizes pools, split_budget({static_cast<int64_t>(options.cache_bytes), {}, {}},
-                                                         unit_bytes(shape, static_cast<int32_t>(options.block_size))));
     EngineConfig engine;
-    engine.cache = cache_config(shape, pools);
-    const UnitBytes unit = unit_bytes(shape, static_cast<int32_t>(options.block_size));
-    engine.cache.kv_block_bytes = unit.kv_block;
-    engine.cache.state_row_bytes = unit.state_row;
-    engine.cache.history_boundaries = kUsualHistoryBoundaries;
+    ASSIGN_OR_RETURN(engine.cache,
+                     cache_within(options.cache_bytes.chosen(), model, static_cast<int32_t>(options.block_size)));
+    set_value_rule(engine.cache, model);
+    if (options.executor != "cuda") RETURN_IF_ERROR(fit_into_memory(engine.cache));
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.scheduler.admission = options.admission;
@@ -91,7 +87,9 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     engine.cache.lookup = options.lookup;
     keep_checkpoints(engine);
     engine.max_model_len = served_length(engine.cache, model.max_position_embeddings);
-    if (engine.max_model_len < 1) return error("--cache: one block holds no request beside its copy: give more");
+    if (engine.max_model_len < 1)
+        return error(
+            "--cache-bytes: no block is left for a request after its state row and the copy of a block: give more");
     engine.seed = options.seed;
     RETURN_IF_ERROR(validate(engine));
     return engine;
@@ -283,6 +281,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     ASSIGN_OR_RETURN(loaded.text.stop_tokens, text::load_stop_tokens(options.model, vocab_size));
     ASSIGN_OR_RETURN(loaded.config, engine_config_of(options, loaded.model->config));
     const ExecutorOptions chosen = {.pools = loaded.config.cache.pools,
+                                    .budget = pool_budget(loaded.config.cache),
                                     .num_threads = static_cast<int32_t>(options.threads)};
     ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
     loaded.store = std::make_unique<TokenStore>(vocab_size);
@@ -414,7 +413,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     verb->add_option("--executor", options->executor, "who computes: cpu, reference, cuda, cuda-emulated")
         ->capture_default_str();
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
-    add_bytes_option(*verb, "--cache", options->cache_bytes, "for KV blocks and states");
+    add_cache_bytes_options(*verb, options->cache_bytes);
     add_count_option(*verb, "--max-requests", options->max_requests, 1, "requests that run at a time");
     add_count_option(*verb, "--max-queue-requests", options->max_queue_requests, 0,
                      "requests that wait beside them; more are refused with 429");

@@ -68,7 +68,7 @@ TEST(HostileShell, NamesThatAreNotTextAreShownInJson) {
 TEST(HostileShell, MoreMemoryThanThereIsIsExitFour) {
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"replay", "--trace", scenario_file(), "--cache-bytes", "1000TiB"},
-          {"replay", "--trace", scenario_file(), "--kv-bytes", "8000000TiB", "--state-bytes", "1MiB"},
+          {"replay", "--trace", scenario_file(), "--cache-bytes", "1000TiB", "--kv-bytes", "8000000TiB"},
           {"calibrate", "--model", "tiny-llama", "--max-context", "131072", "--max-sequences", "1024"}}) {
         const Outcome refused = run_verbatim(arguments);
         EXPECT_EQ(refused.exit_code, kExitMachine) << arguments[0] << refused.err;
