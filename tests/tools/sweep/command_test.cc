@@ -97,6 +97,17 @@ TEST(SweepCommand, OtherEnginesAreModesBesideOurs) {
     EXPECT_EQ(cache_only[3]["result"], timed[4]["result"]);
 }
 
+TEST(SweepCommand, ARowWithAnotherResultThanTheTraceExpectsIsADifference) {
+    const tests::ScratchFolder files;
+    const std::string trace = files.write("trace.csv",
+                                          "# verbatim-trace 1\nevent,conversation,arrival_ns,tokens,max_tokens,expect\n"
+                                          "history,a,0,1:0+100,10,refused\n");
+    const Outcome outcome = run_verbatim({"sweep", "--trace", trace, "--memory", "60GB", "--to", files.path("points")});
+    EXPECT_EQ(outcome.exit_code, kExitDifference);
+    EXPECT_THAT(outcome.err, HasSubstr("point 0: trace row 0 ('a'): expected refused, got served"));
+    EXPECT_EQ(std::ranges::count(file_bytes(files.path("points")), '\n'), 2) << "the point is written all the same";
+}
+
 TEST(SweepCommand, OrdersOfAdmissionArePoints) {
     const tests::ScratchFolder files;
     const std::string one = files.path("one");

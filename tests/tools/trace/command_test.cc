@@ -286,5 +286,22 @@ TEST(TraceCommand, WrongUseAndWrongInputGetTheirExitCodeAndSayWhatToDo) {
     EXPECT_FALSE(std::filesystem::exists(to)) << "a conversion that failed left a file";
 }
 
+TEST(TraceCommand, GeneratesATraceOfAShape) {
+    const tests::ScratchFolder files;
+    for (const char* shape : {"documents", "one-shots", "tool-loops", "templates"}) {
+        const std::string path = files.path(std::string(shape) + ".csv");
+        const Outcome outcome =
+            run_verbatim({"trace", "generate-shape", "--shape", shape, "--requests", "50", "--to", path});
+        ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        EXPECT_EQ(run_verbatim({"trace", "stats", path}).exit_code, kExitOk) << "what is written can be read";
+    }
+    for (const std::vector<std::string>& wrong :
+         std::vector<std::vector<std::string>>{{"--shape", "round"}, {"--requests", "0"}, {"--rate", "0"}}) {
+        std::vector<std::string> arguments = {"trace", "generate-shape", "--to", files.path("wrong.csv")};
+        arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+        EXPECT_EQ(run_verbatim(arguments).exit_code, kExitBadUsage) << wrong.at(0);
+    }
+}
+
 }  // namespace
 }  // namespace verbatim::tools
