@@ -254,6 +254,28 @@ TEST(ExecutorDrafter, WithoutRoomThereAreNoGuesses) {
     scene.expect_home();
 }
 
+// Pools for four requests, and bytes for two of them.
+TEST(ExecutorDrafter, BlocksAndRowsShareOneBudget) {
+    for (const int64_t total_bytes : {int64_t{0}, int64_t{2 * (40 + 6 * 4)}}) {
+        EngineScene scene({.max_window = 4});
+        const PoolSizes pools{.block_size = 4, .num_blocks = 48, .num_state_rows = 4};
+        HashExecutor model({.pools = pools, .max_log_tokens = 3});
+        ExecutorDrafter drafter({.pools = pools,
+                                 .budget = {.total_bytes = total_bytes, .block_bytes = 4, .row_bytes = 40},
+                                 .max_num_slots = 4,
+                                 .max_log_tokens = 3},
+                                model, scene.store);
+        scene.engine.draft_with(&drafter);
+        for (const char* id : {"a", "b", "c", "d"}) scene.submit(scene.history(id, kPrompt, 9));
+        scene.run();
+        EXPECT_GT(scene.engine.stats().accepted_tokens, 0);
+        EXPECT_EQ(scene.engine.stats().accepted_tokens == 4 * 2 * 3, total_bytes == 0) << total_bytes;
+        EXPECT_EQ(scene.engine.stats().rolled_back_tokens, 0);
+        EXPECT_TRUE(model.violations().empty());
+        scene.expect_home();
+    }
+}
+
 // --- prompt lookup
 
 std::vector<TokenId> looked_up(const std::vector<TokenId>& prompt, const std::vector<TokenId>& output,
