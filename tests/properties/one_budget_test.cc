@@ -12,7 +12,7 @@ namespace verbatim::tests {
 namespace {
 
 // A budget of some rows of the model, and the blocks of a request. Its unit is what a token's KV weighs.
-SceneOptions draw_options(const reference::ModelConfig& config, Prng& prng) {
+SceneOptions one_budget_options(const reference::ModelConfig& config, Prng& prng) {
     const reference::ModelGeometry geometry = reference::geometry(config);
     const auto below = [&](uint64_t n) { return static_cast<int32_t>(prng.below(n)); };
     SceneOptions options;
@@ -30,7 +30,7 @@ SceneOptions draw_options(const reference::ModelConfig& config, Prng& prng) {
     return options;
 }
 
-ChatRequest sampled(ChatRequest request, uint64_t seed) {
+ChatRequest warmed(ChatRequest request, uint64_t seed) {
     request.sampling.temperature = 1;
     request.seed = seed;
     return request;
@@ -47,7 +47,7 @@ void run_world(uint64_t seed, Machine machine, Seen& seen) {
     SCOPED_TRACE(seed);
     Prng prng(seed);
     const reference::ModelConfig config = reference::draw_small_config(seed);
-    SceneOptions options = draw_options(config, prng);
+    SceneOptions options = one_budget_options(config, prng);
     if (machine == Machine::kCpu) options.max_window = prng.below(3) == 0 ? 4 : 1;
     NumericScene scene(config, seed, options, 1, machine);
     if (!scene.has_kv() && !scene.has_state()) return;  // a model of MLPs alone needs no memory
@@ -58,7 +58,7 @@ void run_world(uint64_t seed, Machine machine, Seen& seen) {
         std::vector<TokenId> prompt = scene.text(seed + 1 + i % 5, length);
         if (i % 3 > 0) prompt = shared + prompt;
         const auto output = static_cast<int64_t>(1 + i % 4);
-        const RequestId id = scene.submit(sampled(scene.history(std::to_string(i), prompt, output), seed + i));
+        const RequestId id = scene.submit(warmed(scene.history(std::to_string(i), prompt, output), seed + i));
         if (prng.below(2) == 0) scene.step();
         if (i % 4 == 3 && !scene.is_finished(id)) scene.abort(id);
         if (prng.below(2) == 0) scene.run();

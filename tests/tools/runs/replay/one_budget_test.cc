@@ -23,7 +23,7 @@ std::string trace_of(const std::vector<std::string>& prompts) {
     return text;
 }
 
-json replay(const std::string& trace, const std::vector<std::string>& more) {
+json replay_by_value(const std::string& trace, const std::vector<std::string>& more) {
     std::vector<std::string> arguments = {"--trace", trace,   "--lookup", "prefix",
                                           "--evict", "value", "--format", "json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -40,7 +40,7 @@ TEST(ReplayOneBudget, AnOldFloodDoesNotStarveAPromptThatIsRepeated) {
     for (int i = 0; i < 6; ++i) prompts.emplace_back("7:0+41");
     const std::string trace = files.write("flood.csv", trace_of(prompts));
     for (const char* model : {"tiny-granite", "tiny-nemotron-h"}) {
-        const json result = replay(trace, {"--model", model, "--cache-bytes", "200KiB"});
+        const json result = replay_by_value(trace, {"--model", model, "--cache-bytes", "200KiB"});
         EXPECT_EQ(result["reused_tokens"], 5 * 40) << model;
         EXPECT_GT(result["evictions"], 0) << model;
         EXPECT_EQ(result["identical"], true) << model;
@@ -55,7 +55,7 @@ TEST(ReplayOneBudget, TokensThatPromptsShareAreReusedFromTheThirdOn) {
     std::vector<std::string> prompts;
     for (int i = 0; i < 6; ++i) prompts.push_back(fmt::format("1:0+300 {}:0+50", 100 + i));
     const std::string trace = files.write("shared.csv", trace_of(prompts));
-    const json result = replay(trace, {"--cache-bytes", "400KiB"});
+    const json result = replay_by_value(trace, {"--cache-bytes", "400KiB"});
     EXPECT_EQ(result["reused_tokens"], 4 * 300);
     EXPECT_EQ(result["identical"], true);
 }
@@ -67,7 +67,7 @@ TEST(ReplayOneBudget, ARecordedRunIsMadeAgain) {
     for (int i = 0; i < 6; ++i) prompts.push_back(fmt::format("1:0+30 {}:0+{}", 100 + i % 4, 5 + i));
     const std::string trace = files.write("record.csv", trace_of(prompts));
     const std::string record = files.path("budget.rec");
-    replay(trace, {"--cache-bytes", "80KiB", "--record", record, "--executor", "cuda-emulated"});
+    replay_by_value(trace, {"--cache-bytes", "80KiB", "--record", record, "--executor", "cuda-emulated"});
     for (const std::vector<std::string>& more :
          {std::vector<std::string>{}, {"--executor", "cpu"}, {"--under", "blocks=3"}, {"--under", "policy=lru"}}) {
         std::vector<std::string> arguments = {"verify", record};
