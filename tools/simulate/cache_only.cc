@@ -108,7 +108,8 @@ Status run_heads(const SimulateConfig& config, const ModelShape& model, const He
     run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run.convention = fmt::format("the engine's heads, row after row; blocks of {} tokens", run.memory.pools.block_size);
     take_rows(result, run.memory.pools.block_size, run);
-    if (config.cache_mode == CacheMode::kExact) {
+    run.has_head_bound = config.cache_mode == CacheMode::kExact;
+    if (config.head_bound) {
         ASSIGN_OR_RETURN(run.head_bound,
                          head_bound(trace, model.vocab_size,
                                     {run.memory.pools.num_state_rows,
@@ -214,8 +215,10 @@ std::string cache_only_table(const CacheOnlyRun& run) {
     counts.add_row({"states, at most", format_bytes(run.memory.state_bytes)});
     counts.add_row({"block references", fmt::format("{}", run.block_references)});
     counts.add_row({"digest", run.digest.hex()});
-    return fmt::format("{}: {}, cache only\n{}\n\n{}\n{}", run.trace, run.model, run.convention, counts.to_string(),
-                       rates.to_string());
+    const char* bound =
+        run.has_head_bound && !run.head_bound ? "\n--head-bound computes the most that any eviction could reuse\n" : "";
+    return fmt::format("{}: {}, cache only\n{}\n\n{}\n{}{}", run.trace, run.model, run.convention, counts.to_string(),
+                       rates.to_string(), bound);
 }
 
 }  // namespace verbatim::tools

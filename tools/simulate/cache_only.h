@@ -29,7 +29,8 @@ struct CacheOnlyRun {
     HitRate steady;
     std::optional<int64_t> evictions;     // of heads
     std::optional<OfflineBound> bound;    // of blocks
-    std::optional<HeadBound> head_bound;  // of heads by conversation
+    std::optional<HeadBound> head_bound;  // of heads by conversation, when --head-bound asks for it
+    bool has_head_bound = false;          // the mode has one
     int64_t block_references = 0;
     double lookups_s = 0;  // without reading the trace
     double wall_s = 0;

@@ -176,6 +176,10 @@ int run_simulate_command(SimulateOptions options) {
         return report_error(Error{"--replicas: --steps-csv, --perfetto, --html and --cache-only show one replica"},
                             kExitBadUsage);
     }
+    if (options.config.head_bound && options.config.cache_mode != CacheMode::kExact) {
+        return report_error(Error{"--head-bound: the bound is of --cache-mode exact alone; choose that mode"},
+                            kExitBadUsage);
+    }
     const auto inputs = read_inputs(options);
     if (!inputs) return report_error(inputs.error());
     if (options.cache_only) return run_cache_only_command(options, *inputs);
@@ -283,6 +287,9 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     verb->add_flag("--check-tables", options->check_tables,
                    "no trace: how far the device's tables are from rows that are left out");
     CLI::Option* cache_only = verb->add_flag("--cache-only", options->cache_only, "hit rates without timing");
+    verb->add_flag("--head-bound", options->config.head_bound,
+                   "also compute the most that any eviction could reuse, in a second run (--cache-mode exact)")
+        ->needs(cache_only);
     verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms")
         ->excludes(cache_only);
     add_output_option(*verb, "--requests-csv", options->requests_file, "write one line per request")

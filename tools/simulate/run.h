@@ -67,6 +67,7 @@ struct SimulateConfig {
     int32_t num_replicas = 1;             // each on a separate device
     bool routes_by_conversation = false;  // else in turns
     uint64_t seed = 0;
+    bool head_bound = false;  // with --cache-only: compute the bound of HeadBound, too
     bool record_steps = false;
     bool show_progress = true;
 };

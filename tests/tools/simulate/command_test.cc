@@ -308,17 +308,39 @@ TEST(SimulateCommand, CacheOnlyRunsEveryModeAndPolicy) {
             const double rate = result["hit_rate"]["token"].get<double>();
             EXPECT_GT(rate, 0) << mode << " " << evict;
             const json& details = result["details"];
-            const bool bounded = std::string(mode) == "exact" || std::string(mode) == "attention";
-            ASSERT_EQ(details.contains("offline_bound"), bounded);
-            if (bounded) {
-                EXPECT_LE(rate, details["offline_bound"]["token"].get<double>());
-            }
+            ASSERT_EQ(details.contains("offline_bound"), std::string(mode) == "attention");
             EXPECT_EQ(simulate({"--cache-only", "--cache-mode", mode, "--evict", evict})["digest"], result["digest"]);
         }
     }
     EXPECT_EQ(simulate({"--cache-only", "--cache-mode", "none"})["hit_rate"]["token"], 0);
     const Outcome both = run_verbatim(simulate_arguments({"--cache-only", "--slo", "ttft=2s"}));
     EXPECT_EQ(both.exit_code, kExitBadUsage);
+}
+
+// The bound runs the cache a second time, so it is computed only when it is asked for.
+TEST(SimulateCommand, TheHeadBoundIsComputedOnlyWhenItIsAskedFor) {
+    const json without = simulate({"--cache-only", "--cache-mode", "exact"});
+    EXPECT_FALSE(without["details"].contains("offline_bound"));
+    const json with = simulate({"--cache-only", "--cache-mode", "exact", "--head-bound"});
+    EXPECT_EQ(with["digest"], without["digest"]);
+    EXPECT_GE(with["details"]["offline_bound"]["token"], with["hit_rate"]["token"]);
+    const auto table = [](std::vector<std::string> flags) {
+        flags.insert(flags.end(), {"--format", "table"});
+        return run_verbatim(simulate_arguments(std::move(flags))).out;
+    };
+    EXPECT_THAT(table({"--cache-only", "--cache-mode", "exact"}), HasSubstr("--head-bound computes"));
+    EXPECT_THAT(table({"--cache-only", "--cache-mode", "exact", "--head-bound"}), HasSubstr("at most, by token"));
+    EXPECT_THAT(table({"--cache-only", "--cache-mode", "prefix"}), Not(HasSubstr("--head-bound")));
+}
+
+TEST(SimulateCommand, TheHeadBoundOfAModeThatHasNoneIsBadUsage) {
+    for (const char* mode : {"prefix", "attention", "block-aligned", "none"}) {
+        const Outcome outcome =
+            run_verbatim(simulate_arguments({"--cache-only", "--head-bound", "--cache-mode", mode}));
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << mode;
+        EXPECT_THAT(outcome.err, HasSubstr("--head-bound: the bound is of --cache-mode exact alone")) << mode;
+    }
+    EXPECT_EQ(run_verbatim(simulate_arguments({"--head-bound"})).exit_code, kExitBadUsage) << "needs --cache-only";
 }
 
 TEST(SimulateCommand, PricesSayHowTheyAreKnown) {
