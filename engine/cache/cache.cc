@@ -99,34 +99,40 @@ NotReusedRange Cache::missed_of_name(const LookupQuery& query, const Name* name,
     return missed;
 }
 
+// `known`: a head that is a prefix of the query, or null.
+PrefixIndex::Query Cache::by_tokens(const LookupQuery& query, const Head* known) {
+    return {.salt = query.key.salt,
+            .tokens = query.tokens,
+            .numerics_id = query.deterministic ? &query.numerics_id : nullptr,
+            .known = known != nullptr && known->in_prefix_index ? known : nullptr};
+}
+
 LookupResult Cache::find_reusable(const LookupQuery& query, const Name* name) const {
     LookupResult result;
     result.head = deepest_of_name(query, name);
     if (result.head != kNoHead) result.length = find(result.head)->length();
     if (config_.lookup != LookupMode::kPrefix) return result;
-    const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, query.max_length(),
-                                                query.deterministic ? &query.numerics_id : nullptr);
-    if (found && find(*found)->length() > result.length) {
-        result.head = *found;
-        result.length = find(*found)->length();
+    const Head* found = prefixes_.longest_prefix(by_tokens(query, find(result.head)), query.max_length());
+    if (found != nullptr && found->length() > result.length) {
+        result.head = found->id;
+        result.length = found->length();
     }
     return result;
 }
 
 LookupResult Cache::find_blocks(const LookupQuery& query) const {
-    const std::string* numerics_id = query.deterministic ? &query.numerics_id : nullptr;
     LookupResult result;
     if (state_.enabled()) {
-        const auto found = prefixes_.longest_prefix(query.key.salt, query.tokens, query.max_length(), numerics_id);
-        if (found) result.head = *found;
-        if (found) result.length = find(*found)->length();
+        const Head* found = prefixes_.longest_prefix(by_tokens(query, nullptr), query.max_length());
+        if (found != nullptr) result.head = found->id;
+        if (found != nullptr) result.length = found->length();
         return result;
     }
-    const auto found = prefixes_.longest_common(query.key.salt, query.tokens, numerics_id);
-    if (!found) return result;
+    const PrefixIndex::Common found = prefixes_.longest_common(by_tokens(query, nullptr));
+    if (found.head == nullptr) return result;
     const int64_t block = config_.pools.block_size;
-    result.length = std::min(found->length, query.max_length()) / block * block;
-    result.head = result.length > 0 ? found->head : kNoHead;
+    result.length = std::min(found.length, query.max_length()) / block * block;
+    result.head = result.length > 0 ? found.head->id : kNoHead;
     return result;
 }
 
@@ -165,23 +171,21 @@ int64_t Cache::observe(const LookupQuery& query, const LookupResult& found, Sequ
     }
     CHECK_GE(memory.generation, 0);
     if (!query.use_cache) return 0;
-    const auto common =
-        prefixes_.longest_common(query.key.salt, query.tokens, query.deterministic ? &query.numerics_id : nullptr);
-    const int64_t branch = std::max(met.known_length, common ? common->length : 0);
+    const PrefixIndex::Common common = prefixes_.longest_common(by_tokens(query, find(found.head)));
+    const int64_t branch = std::max(met.known_length, common.length);
     CHECK(met.known_length <= query.tokens.size(), "{} of {} tokens are known", met.known_length, query.tokens.size());
     return branch > found.length && branch < query.max_length() ? branch : 0;
 }
 
 // It serves what attaches to this head, when this head is gone.
-std::optional<HeadId> Cache::longest_prefix_of(const Head& head) const {
-    if (!head.in_prefix_index) return std::nullopt;
-    return prefixes_.longest_prefix(head.salt, head.tokens, head.length() - 1, &head.numerics_id);
+const Head* Cache::longest_prefix_of(const Head& head) const {
+    return head.in_prefix_index ? prefixes_.longest_prefix_of(head) : nullptr;
 }
 
 HeadValue Cache::value_of(HeadId id) const {
     const Head& head = *find(id);
-    const auto shorter = longest_prefix_of(head);
-    const int64_t begin = shorter ? find(*shorter)->length() : 0;
+    const Head* shorter = longest_prefix_of(head);
+    const int64_t begin = shorter != nullptr ? shorter->length() : 0;
     const int64_t tokens = head.length() - begin;
     const int64_t positions_before = begin + tokens / 2;  // of the mean token
     const int64_t per_token = config_.operations_per_token + config_.operations_per_pair * positions_before;
@@ -318,8 +322,8 @@ bool Cache::make_room(Room wanted, const EvictionOrder::Reach& reach) {
 bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
     const auto victim = order_.first(pool, reach);
     if (victim && order_.follows_ghosts()) {
-        const auto shorter = longest_prefix_of(head_ref(*victim));
-        if (shorter) order_.stand_in(*shorter, *victim);
+        const Head* shorter = longest_prefix_of(head_ref(*victim));
+        if (shorter != nullptr) order_.stand_in(shorter->id, *victim);
     }
     if (victim) destroy(head_ref(*victim), NotReused::kEvicted);
     CHECK(!victim || find(*victim) == nullptr, "head {} was evicted and lives", index(*victim));
@@ -347,7 +351,7 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     kv_.publish(head.blocks, head.id);
     heads_.emplace(head.id, std::move(owned));
     head.in_prefix_index = is_found_by_tokens(head);
-    if (head.in_prefix_index) prefixes_.insert(head);
+    if (head.in_prefix_index) prefixes_.insert(head, newest_prefix_of_name(draft.key, head));
     std::optional<HeadId> ghost;
     if (learns()) {
         head.chain = PrefixHistory::extend(memory.chain, head.tokens);
@@ -369,6 +373,19 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     CHECK(kept == nullptr || kept->in_prefix_index || !kept->names.empty(), "head {} is there, and nobody finds it",
           index(published));
     return published;
+}
+
+// A head of the name that is a prefix of `head`, so that the index does not look for it from its root.
+const Head* Cache::newest_prefix_of_name(const ConversationKey& key, const Head& head) const {
+    const Name* name = names_.find(key);
+    if (name == nullptr) return nullptr;
+    for (size_t i = name->heads.size(); i-- > 0;) {
+        if (name->heads[i].length > head.length()) continue;
+        const Head& known = *find(name->heads[i].head);
+        const bool is_indexed = known.in_prefix_index && known.numerics_id == head.numerics_id;
+        if (is_indexed && head.tokens.starts_with(known.tokens)) return &known;
+    }
+    return nullptr;
 }
 
 // C6. A model without KV and state has no units: its heads are names for token sequences, and few are enough.

@@ -189,6 +189,8 @@ public:
     [[nodiscard]] int32_t num_affordable_blocks(int32_t num_rows) const;
     // Segments, places and heads looked at so far (KvGroup's and EvictionOrder's).
     [[nodiscard]] int64_t num_visits() const { return kv_.num_visits() + order_.num_visits(); }
+    // Nodes of the prefix index looked at so far.
+    [[nodiscard]] int64_t num_index_visits() const { return prefixes_.num_visits(); }
 
     // What sequences and pendings hold outside the cache, and under which salt: verify's other half.
     struct Holder {
@@ -205,13 +207,15 @@ public:
 
 private:
     [[nodiscard]] std::optional<SequenceMemory> go_on_from(const BlockTable& blocks, StateIndex state, int64_t length);
+    [[nodiscard]] static PrefixIndex::Query by_tokens(const LookupQuery& query, const Head* known);
+    [[nodiscard]] const Head* newest_prefix_of_name(const ConversationKey& key, const Head& head) const;
     [[nodiscard]] LookupResult find_reusable(const LookupQuery& query, const Name* name) const;
     [[nodiscard]] LookupResult find_blocks(const LookupQuery& query) const;
     [[nodiscard]] bool is_found_by_tokens(const Head& head) const;
     [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query, const Name* name) const;
     [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
-    [[nodiscard]] std::optional<HeadId> longest_prefix_of(const Head& head) const;
+    [[nodiscard]] const Head* longest_prefix_of(const Head& head) const;
     [[nodiscard]] HeadValue value_of(HeadId id) const;
     [[nodiscard]] bool learns() const {
         return config_.lookup == LookupMode::kPrefix && config_.history_boundaries > 0;

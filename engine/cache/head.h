@@ -63,7 +63,11 @@ struct Head {
 
     std::vector<Name*> names;         // that list it
     std::vector<Name*> former_names;  // that let it go while it can still be found by its tokens
-    bool in_prefix_index = false;     // found by its tokens, too
+    // Found by its tokens, too; what PrefixIndex keeps of it follows.
+    bool in_prefix_index = false;
+    uint32_t prefix_node = ~uint32_t{0};
+    Head* newer_equal = nullptr;
+    Head* older_equal = nullptr;
 
     [[nodiscard]] int64_t length() const { return tokens.size(); }
     [[nodiscard]] bool has_owner() const { return !names.empty() || !former_names.empty(); }

@@ -38,11 +38,12 @@ int32_t ReuseModel::bucket_of(int64_t age) {
     return std::min(bucket, kNumBuckets - 1);
 }
 
-int64_t ReuseModel::begin_of(int32_t bucket) {
-    CHECK(bucket >= 0 && bucket <= kNumBuckets, "bucket {}", bucket);
+namespace {
+
+// The lowest age a with a^2 >= 2^bucket.
+constexpr int64_t computed_begin(int32_t bucket) {
     if (bucket == 0) return 0;
     if (bucket % 2 == 0) return int64_t{1} << (bucket / 2);
-    // The lowest age a with a^2 >= 2^bucket.
     const uint64_t square = bucket < 63 ? uint64_t{1} << bucket : ~uint64_t{0};
     uint64_t low = uint64_t{1} << (bucket / 2);
     uint64_t high = low << 1;
@@ -55,6 +56,19 @@ int64_t ReuseModel::begin_of(int32_t bucket) {
         }
     }
     return static_cast<int64_t>(low);
+}
+
+constexpr std::array<int64_t, ReuseModel::kNumBuckets + 1> kBegins = [] {
+    std::array<int64_t, ReuseModel::kNumBuckets + 1> begins{};
+    for (int32_t bucket = 0; bucket <= ReuseModel::kNumBuckets; ++bucket) begins[bucket] = computed_begin(bucket);
+    return begins;
+}();
+
+}  // namespace
+
+int64_t ReuseModel::begin_of(int32_t bucket) {
+    CHECK(bucket >= 0 && bucket <= kNumBuckets, "bucket {}", bucket);
+    return kBegins[static_cast<size_t>(bucket)];
 }
 
 void ReuseModel::note_reached(int32_t head_class, int32_t bucket) {
@@ -113,8 +127,12 @@ void ReuseModel::update(Class& changed, const Class& all) {
         uint64_t all_uses = 1;
         uint64_t best = 0;
         for (int32_t end = bucket + 1; end < kNumBuckets; ++end) {
-            uses += static_cast<uint64_t>(changed.used[end - 1]);
-            all_uses += static_cast<uint64_t>(all.used[end - 1]);
+            const auto more = static_cast<uint64_t>(changed.used[end - 1]);
+            const auto all_more = static_cast<uint64_t>(all.used[end - 1]);
+            uses += more;
+            all_uses += all_more;
+            // The same uses over a longer horizon are less.
+            if (more == 0 && all_more == 0 && end > bucket + 1) continue;
             const auto horizon = static_cast<uint64_t>(std::max<int64_t>(1, begin_of(end) - begin_of(bucket)));
             if (horizon > (uint64_t{1} << 28)) break;
             const uint64_t share = ((uses << kUnit) + kPrior * ((all_uses << kUnit) / all_reached)) / reached;

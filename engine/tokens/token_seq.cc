@@ -288,11 +288,14 @@ bool reads_alike(const TokenStore& a, const TokenStore& b, TokenSource source) {
 
 }  // namespace
 
-int64_t TokenSeq::common_prefix(const TokenSeq& other) const {
+int64_t TokenSeq::common_prefix(const TokenSeq& other, int64_t known) const {
     const int64_t limit = std::min(size(), other.size());
-    if (runs_ == other.runs_) return limit;
-    int64_t position = 0;
-    for (size_t i = 0, j = 0; position < limit;) {
+    CHECK(known >= 0 && known <= limit, "{} tokens are known of {}", known, limit);
+    if (runs_ == other.runs_ || known == limit) return limit;
+    int64_t position = known;
+    size_t i = run_at(position);
+    size_t j = other.run_at(position);
+    while (position < limit) {
         const TokenRun left = run(i);
         const TokenRun right = other.run(j);
         const int64_t left_end = begin_of(i) + left.length;

@@ -97,7 +97,9 @@ public:
     void append(const TokenSeq& other);
 
     // Length of the longest common prefix: by (source, position) first, then by ids. O(1) where the lists are shared.
-    [[nodiscard]] int64_t common_prefix(const TokenSeq& other) const;
+    [[nodiscard]] int64_t common_prefix(const TokenSeq& other) const { return common_prefix(other, 0); }
+    // The same, when the first `known` tokens are known to be equal. REQUIRES: both have so many.
+    [[nodiscard]] int64_t common_prefix(const TokenSeq& other, int64_t known) const;
     [[nodiscard]] bool starts_with(const TokenSeq& prefix) const;
     // Lexicographic by ids; a proper prefix comes first.
     friend std::strong_ordering operator<=>(const TokenSeq& a, const TokenSeq& b);

@@ -146,6 +146,8 @@ TEST(TokenSeq, BehavesLikeAVectorOfTokens) {
                             .first -
                         a.tokens.begin();
                     ASSERT_EQ(a.seq.common_prefix(b.seq), differ);
+                    const auto known = static_cast<int64_t>(prng.below(static_cast<uint64_t>(differ) + 1));
+                    ASSERT_EQ(a.seq.common_prefix(b.seq, known), differ);
                     ASSERT_EQ(a.seq <=> b.seq, a.tokens <=> b.tokens);
                 }
             }
