@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -10,15 +11,21 @@ namespace verbatim {
 EvictionOrder::EvictionOrder(EvictionPolicy& policy, KvGroup& kv) : policy_(policy), kv_(kv) {}
 
 auto EvictionOrder::entry(HeadId head) -> Entry& {
-    const auto found = entries_.find(head);
-    CHECK(found != entries_.end(), "head {} is not in the order", index(head));
-    return found->second;
+    Entry* found = entries_.find(head);
+    CHECK(found != nullptr, "head {} is not in the order", index(head));
+    return *found;
 }
 
 auto EvictionOrder::entry(HeadId head) const -> const Entry& {
-    const auto found = entries_.find(head);
-    CHECK(found != entries_.end(), "head {} is not in the order", index(head));
-    return found->second;
+    const Entry* found = entries_.find(head);
+    CHECK(found != nullptr, "head {} is not in the order", index(head));
+    return *found;
+}
+
+auto EvictionOrder::ghost(HeadId head) -> Ghost& {
+    Ghost* found = ghosts_.find(head);
+    CHECK(found != nullptr, "head {} is no ghost", index(head));
+    return *found;
 }
 
 int64_t EvictionOrder::num_pins(HeadId head) const { return entry(head).num_pins; }
@@ -46,35 +53,38 @@ void ValueEviction::note_reached(const HeadClass& head, int32_t age) {
 
 // --- ages
 
-void EvictionOrder::follow(HeadId head, int64_t last_tick, int32_t age) {
-    if (!policy_.ranks_by_worth() || age + 1 >= ReuseModel::kNumBuckets) return;
-    CHECK(next_age_.emplace(last_tick + ReuseModel::begin_of(age + 1), head).second);
+uint32_t EvictionOrder::follow(HeadId head, int64_t last_tick, int32_t age) {
+    if (!policy_.ranks_by_worth() || age + 1 >= ReuseModel::kNumBuckets) return DueList::kNone;
+    return next_age_.add(head, last_tick + ReuseModel::begin_of(age + 1));
 }
 
-void EvictionOrder::unfollow(HeadId head, int64_t last_tick, int32_t age) {
-    if (!policy_.ranks_by_worth() || age + 1 >= ReuseModel::kNumBuckets) return;
-    CHECK_EQ(next_age_.erase({last_tick + ReuseModel::begin_of(age + 1), head}), 1u);
+void EvictionOrder::unfollow(uint32_t& due) {
+    const uint32_t before = std::exchange(due, DueList::kNone);
+    if (before != DueList::kNone) next_age_.erase(before);
 }
 
 void EvictionOrder::tick() {
     ++tick_;
-    while (!next_age_.empty() && next_age_.begin()->first <= tick_) {
-        const HeadId head = next_age_.begin()->second;
-        next_age_.erase(next_age_.begin());
+    for (const HeadId head : next_age_.take(tick_)) {
         ++num_visits_;
-        if (const auto ghost = ghosts_.find(head); ghost != ghosts_.end()) {
-            Ghost& older = ghost->second;
-            policy_.note_reached(older.head, ++older.age);
-            follow(head, older.last_tick, older.age);
+        if (Ghost* older = ghosts_.find(head)) {
+            do policy_.note_reached(older->head, ++older->age);
+            while (is_older(older->last_tick, older->age));
+            older->due = follow(head, older->last_tick, older->age);
             continue;
         }
         Entry& older = entry(head);
-        policy_.note_reached(older.use.head_class(), ++older.use.age);
-        follow(head, older.last_tick, older.use.age);
-        rank_again(older);
+        do {
+            policy_.note_reached(older.use.head_class(), ++older.use.age);
+            rank_again(older);
+        } while (is_older(older.last_tick, older.use.age));
+        older.due = follow(head, older.last_tick, older.use.age);
     }
-    CHECK(next_age_.empty() || next_age_.begin()->first > tick_, "a head should be older since tick {}",
-          next_age_.begin()->first);
+}
+
+// Whether the next half octave of age has begun, too: two may begin at one tick.
+bool EvictionOrder::is_older(int64_t last_tick, int32_t age) const {
+    return age + 1 < ReuseModel::kNumBuckets && last_tick + ReuseModel::begin_of(age + 1) <= tick_;
 }
 
 void EvictionOrder::rank_again(Entry& entry) {
@@ -95,51 +105,46 @@ void EvictionOrder::stand_in(HeadId shorter, HeadId longer) {
     use.generation = gone.use.generation;
     use.age = gone.use.age;
     if (policy_.rank(use) <= policy_.rank(left.use)) return;
-    unfollow(shorter, left.last_tick, left.use.age);
+    unfollow(left.due);
     CHECK_GE(gone.last_tick, 0);
     CHECK_EQ(index(use.head), index(shorter));
     left.use = use;
     left.last_tick = gone.last_tick;
-    follow(shorter, left.last_tick, left.use.age);
+    left.due = follow(shorter, left.last_tick, left.use.age);
     rank_again(left);
     CHECK_LE(left.last_tick, tick_);
 }
 
 void EvictionOrder::remove_to_ghost(HeadId head) {
     const Entry& gone = entry(head);
-    const Ghost ghost{gone.use.head_class(), gone.use.age, gone.last_tick};
+    const Ghost ghost{.head = gone.use.head_class(), .age = gone.use.age, .last_tick = gone.last_tick};
     remove(head);
     if (!policy_.ranks_by_worth()) return;
-    CHECK(ghosts_.emplace(head, ghost).second, "head {} is a ghost already", index(head));
     CHECK_LE(ghost.last_tick, tick_);
-    follow(head, ghost.last_tick, ghost.age);
+    ghosts_.add(head, ghost).due = follow(head, ghost.last_tick, ghost.age);
 }
 
 void EvictionOrder::use_ghost(HeadId head) {
-    const auto found = ghosts_.find(head);
-    CHECK(found != ghosts_.end(), "head {} is no ghost", index(head));
-    Ghost& used = found->second;
-    unfollow(head, used.last_tick, used.age);
+    Ghost& used = ghost(head);
+    unfollow(used.due);
     policy_.note_used(used.head, used.age);
     ++used.head.num_uses;
     used.age = 0;
     used.last_tick = tick_;
     CHECK_GT(used.head.num_uses, 0);
     policy_.note_reached(used.head, 0);
-    follow(head, used.last_tick, used.age);
+    used.due = follow(head, used.last_tick, used.age);
 }
 
 int32_t EvictionOrder::generation_of_ghost(HeadId head) const {
-    const auto found = ghosts_.find(head);
-    CHECK(found != ghosts_.end(), "head {} is no ghost", index(head));
-    return found->second.head.generation;
+    const Ghost* found = ghosts_.find(head);
+    CHECK(found != nullptr, "head {} is no ghost", index(head));
+    return found->head.generation;
 }
 
 void EvictionOrder::forget_ghost(HeadId head) {
-    const auto found = ghosts_.find(head);
-    CHECK(found != ghosts_.end(), "head {} is no ghost", index(head));
-    unfollow(head, found->second.last_tick, found->second.age);
-    ghosts_.erase(found);
+    unfollow(ghost(head).due);
+    ghosts_.erase(head);
     CHECK(!entries_.contains(head), "head {} is a ghost and alive", index(head));
 }
 
@@ -152,9 +157,7 @@ void EvictionOrder::add(const Head& head) {
 }
 
 void EvictionOrder::add(const Head& head, HeadId ghost) {
-    const auto found = ghosts_.find(ghost);
-    CHECK(found != ghosts_.end(), "head {} is no ghost", index(ghost));
-    const Ghost before = found->second;
+    const Ghost before = this->ghost(ghost);
     forget_ghost(ghost);
     add(head, {.head = head.id,
                .kind = before.head.kind,
@@ -169,27 +172,25 @@ void EvictionOrder::add(const Head& head, const HeadUse& use) {
     const Key key{.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone(),
                   .rank = policy_.rank(use),
                   .head = head.id};
-    const bool added = entries_.emplace(head.id, Entry{.use = use, .segment = head.blocks.segment, .key = key}).second;
-    CHECK(added, "head {} is in the order", index(head.id));
+    Entry& followed = entries_.add(head.id, {.use = use, .segment = head.blocks.segment, .key = key});
     CHECK(all_.insert(key).second);
-    Entry& followed = entry(head.id);
     followed.last_tick = tick_;
     policy_.note_reached(use.head_class(), 0);
-    follow(head.id, tick_, 0);
+    followed.due = follow(head.id, tick_, 0);
     if (worth_) rank_again(followed);
 }
 
 void EvictionOrder::use(HeadId head) {
     Entry& used = entry(head);
     const int64_t rank = used.key.rank;
-    unfollow(head, used.last_tick, used.use.age);
+    unfollow(used.due);
     policy_.note_used(used.use.head_class(), used.use.age);
     ++used.use.num_uses;
     used.use.now = now_++;
     used.use.age = 0;
     used.last_tick = tick_;
     policy_.note_reached(used.use.head_class(), 0);
-    follow(head, tick_, 0);
+    used.due = follow(head, tick_, 0);
     place(used, {used.key.expected, !policy_.goes_by_rank_alone(), policy_.rank(used.use), head});
     CHECK(used.key.rank >= rank || policy_.ranks_by_worth(), "head {} was used and falls from rank {} to {}",
           index(head), rank, used.key.rank);
@@ -219,9 +220,9 @@ void EvictionOrder::expect(HeadId head) {
 }
 
 void EvictionOrder::unexpect(HeadId head) {
-    const auto found = entries_.find(head);
-    if (found == entries_.end()) return;
-    Entry& expected = found->second;
+    Entry* found = entries_.find(head);
+    if (found == nullptr) return;
+    Entry& expected = *found;
     CHECK(expected.num_expected > 0, "nobody waits for head {}", index(head));
     if (--expected.num_expected == 0) place(expected, {false, expected.key.proven, expected.key.rank, head});
     CHECK_EQ(expected.key.expected, expected.num_expected > 0);
@@ -232,7 +233,7 @@ void EvictionOrder::remove(HeadId head) {
     CHECK(removed.num_pins == 0, "head {} goes with {} pins", index(head), removed.num_pins);
     CHECK_EQ(all_.erase(removed.key), 1u);
     const SegmentId segment = removed.segment;
-    unfollow(head, removed.last_tick, removed.use.age);
+    unfollow(removed.due);
     entries_.erase(head);
     refresh(segment);
     CHECK(!is_offered(segment, head), "head {} is gone and may go for blocks", index(head));
@@ -248,7 +249,7 @@ void EvictionOrder::place(Entry& entry, const Key& key) {
 
 // Segments change whenever tables do; tops_ catches up before somebody is chosen.
 void EvictionOrder::refresh(SegmentId segment) {
-    if (segment == kNoSegment) return;
+    if (segment == kNoSegment || policy_.goes_by_rank_alone()) return;
     ++num_visits_;
     if (top_of_.size() <= static_cast<size_t>(index(segment))) top_of_.resize(index(segment) + 1);
     std::optional<Key>& offered = top_of_[index(segment)];
@@ -263,9 +264,9 @@ auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
     std::optional<Key> top;
     for (const HeadId head : kv_.top_heads(segment)) {
         ++num_visits_;
-        const auto found = entries_.find(head);
-        if (found == entries_.end() || found->second.num_pins > 0) return std::nullopt;
-        Key key = found->second.key;
+        const Entry* found = entries_.find(head);
+        if (found == nullptr || found->num_pins > 0) return std::nullopt;
+        Key key = found->key;
         key.proven = false;
         if (!top || *top < key) top = key;
     }
@@ -315,15 +316,15 @@ void EvictionOrder::verify(std::span<const Head* const> heads) {
     CHECK(entries_.size() == heads.size(), "{} heads are in the order, {} live", entries_.size(), heads.size());
     std::set<Key> tops;
     size_t num_unpinned = 0;
-    for (const auto& [head, checked] : entries_) {
+    entries_.for_each([&](HeadId head, const Entry& checked) {
         CHECK_EQ(index(checked.key.head), index(head));
         CHECK_EQ(checked.key.expected, checked.num_expected > 0);
         CHECK(all_.contains(checked.key) == (checked.num_pins == 0), "head {} with {} pins", index(head),
               checked.num_pins);
         num_unpinned += checked.num_pins == 0 ? 1 : 0;
-        if (checked.segment == kNoSegment) continue;
+        if (checked.segment == kNoSegment || policy_.goes_by_rank_alone()) return;
         if (const auto top = top_of(checked.segment)) tops.insert(*top);
-    }
+    });
     CHECK_EQ(num_unpinned, all_.size());
     CHECK(tops == tops_, "{} heads may go for blocks, {} are offered", tops.size(), tops_.size());
 }
@@ -331,10 +332,10 @@ void EvictionOrder::verify(std::span<const Head* const> heads) {
 void EvictionOrder::verify_expected(std::span<const HeadId> expected) const {
     std::map<HeadId, int64_t> times;
     for (const HeadId head : expected) ++times[head];
-    for (const auto& [head, checked] : entries_) {
+    entries_.for_each([&](HeadId head, const Entry& checked) {
         const auto found = times.find(head);
         CHECK_EQ(checked.num_expected, found == times.end() ? 0 : found->second);
-    }
+    });
 }
 
 }  // namespace verbatim

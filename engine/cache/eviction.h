@@ -17,12 +17,12 @@
 #include <optional>
 #include <set>
 #include <span>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/cache/due_list.h"
 #include "engine/cache/head.h"
+#include "engine/cache/head_table.h"
 #include "engine/cache/kv_group.h"
 #include "engine/cache/reuse_model.h"
 
@@ -148,12 +148,14 @@ private:
         int64_t num_pins = 0;
         int64_t num_expected = 0;
         int64_t last_tick = 0;  // of its last use
+        uint32_t due = DueList::kNone;
     };
     // What is followed of a head that is gone.
     struct Ghost {
         HeadClass head;
         int32_t age = 0;
         int64_t last_tick = 0;
+        uint32_t due = DueList::kNone;
     };
     Entry& entry(HeadId head);
     [[nodiscard]] const Entry& entry(HeadId head) const;
@@ -161,23 +163,25 @@ private:
     void place(Entry& entry, const Key& key);
     void add(const Head& head, const HeadUse& use);
     void rank_again(Entry& entry);
-    void follow(HeadId head, int64_t last_tick, int32_t age);
-    void unfollow(HeadId head, int64_t last_tick, int32_t age);
+    [[nodiscard]] Ghost& ghost(HeadId head);
+    [[nodiscard]] uint32_t follow(HeadId head, int64_t last_tick, int32_t age);
+    void unfollow(uint32_t& due);
+    [[nodiscard]] bool is_older(int64_t last_tick, int32_t age) const;
     void refresh(SegmentId segment);
     [[nodiscard]] std::optional<Key> top_of(SegmentId segment) const;
     [[nodiscard]] std::optional<HeadId> first_of(const std::set<Key>& order, const Reach& reach) const;
 
     EvictionPolicy& policy_;
     KvGroup& kv_;
-    std::unordered_map<HeadId, Entry> entries_;
+    HeadTable<Entry> entries_;
     std::set<Key> all_;                       // that are not pinned
-    std::set<Key> tops_;                      // of them, one for each segment whose top only heads hold
+    std::set<Key> tops_;  // of them, one for each segment whose top only heads hold; none by rank alone
     std::vector<std::optional<Key>> top_of_;  // per segment: its entry in tops_
     int64_t now_ = 0;
     // For policies that rank by worth.
     std::function<HeadValue(HeadId)> worth_;
-    std::unordered_map<HeadId, Ghost> ghosts_;
-    std::set<std::pair<int64_t, HeadId>> next_age_;  // the tick at which a head or a ghost comes to its next age
+    HeadTable<Ghost> ghosts_;
+    DueList next_age_;  // the ticks at which heads and ghosts come to their next ages
     int64_t tick_ = 0;
     mutable int64_t num_visits_ = 0;
 };
