@@ -16,7 +16,8 @@ struct EngineStats {
     int64_t requests = 0;  // submitted, refused ones and repeats included
     int64_t repeats = 0;   // answered from the ledger by turn_id
     int64_t steps = 0;
-    int64_t reused_tokens = 0;           // prompt tokens that a head already held
+    int64_t reused_tokens = 0;    // prompt tokens that a head already held
+    int64_t reusable_tokens = 0;  // prompt tokens that an unlimited cache would have reused, as far as it is known
     int64_t computed_prompt_tokens = 0;  // prompt tokens computed for the first time
     int64_t computed_output_tokens = 0;  // generated tokens computed for the first time
     int64_t recomputed_tokens = 0;       // computed again after a preemption

@@ -506,6 +506,8 @@ void EngineHost::show() {
                         .num_used_state_rows = cache.state().pool().num_used(),
                         .budget_bytes = cache.config().budget_bytes,
                         .memory = memory_,
+                        .cache_bytes = cache.bytes_by_kind(),
+                        .knows_reusable = cache.learns(),
                         .num_replaced_executors = num_replaced_executors_,
                         .num_retried_turns = num_retried_turns_};
     const std::lock_guard lock(mutex_);

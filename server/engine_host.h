@@ -111,6 +111,8 @@ struct HostView {
     int64_t num_used_state_rows = 0;
     int64_t budget_bytes = 0;  // of KV blocks and states together; 0: each kind has a pool
     MemoryUse memory;          // of the executor
+    Cache::BytesByKind cache_bytes;
+    bool knows_reusable = false;  // the engine remembers prompts: EngineStats::reusable_tokens counts
     int64_t num_replaced_executors = 0;
     int64_t num_retried_turns = 0;
 };

@@ -80,8 +80,9 @@ void CacheRun::serve(RowIndex index) {
         return;
     }
     memory->last_step = step_;
-    const int64_t branch = cache_.observe(query, found, *memory);
-    for (const Snapshot& at : snapshots_of(request, prompt.size(), branch)) {
+    const Cache::Seen seen = cache_.observe(query, found, *memory);
+    result_.reusable_tokens += seen.reusable;
+    for (const Snapshot& at : snapshots_of(request, prompt.size(), seen.branch)) {
         if (at.length > found.length) snapshot(key, *memory, prompt, at);
     }
     TokenSeq resident = prompt;

@@ -28,6 +28,7 @@ struct CacheRunResult {
     std::vector<RowTimes> rows;  // without times; for events that are no request: kDone or kRefused
     int64_t rejected = 0;
     int64_t evictions = 0;
+    int64_t reusable_tokens = 0;   // that an unlimited cache would have reused, as far as it is known (Cache::Seen)
     int64_t block_references = 0;  // blocks of all prompts, partial ones included
     int32_t peak_blocks = 0;
     int32_t peak_state_rows = 0;

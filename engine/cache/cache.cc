@@ -48,6 +48,8 @@ Status validate(const CacheConfig& config) {
     return error("cache: {}", fmt::join(problems, "; "));
 }
 
+bool learns(const CacheConfig& config) { return config.lookup == LookupMode::kPrefix && config.history_boundaries > 0; }
+
 Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
     : config_(config),
       budget_(config.budget_bytes > 0 ? config.budget_bytes : ByteBudget::kUnlimited),
@@ -100,7 +102,7 @@ NotReusedRange Cache::missed_of_name(const LookupQuery& query, const Name* name,
 }
 
 // `known`: a head that is a prefix of the query, or null.
-PrefixIndex::Query Cache::by_tokens(const LookupQuery& query, const Head* known) {
+PrefixIndex::Query Cache::by_tokens(const LookupQuery& query, const Head* known) const {
     return {.salt = query.key.salt,
             .tokens = query.tokens,
             .numerics_id = query.deterministic ? &query.numerics_id : nullptr,
@@ -155,11 +157,11 @@ LookupResult Cache::lookup(const LookupQuery& query) const {
     return result;
 }
 
-int64_t Cache::observe(const LookupQuery& query, const LookupResult& found, SequenceMemory& memory) {
+auto Cache::observe(const LookupQuery& query, LookupResult& found, SequenceMemory& memory) -> Seen {
     CHECK(found.length <= query.max_length() && (found.head == kNoHead || find(found.head) != nullptr),
           "head {} of {} tokens for {}", index(found.head), found.length, query.tokens.size());
     order_.tick();
-    if (!learns()) return 0;
+    if (!learns()) return {.reusable = found.length};
     memory.chain = found.head == kNoHead ? PrefixHistory::begin(query.key.salt) : head_ref(found.head).chain;
     memory.generation = found.head == kNoHead ? 0 : head_ref(found.head).generation + 1;
     const PrefixHistory::Met met = history_.observe(memory.chain, found.length, query.tokens);
@@ -170,11 +172,18 @@ int64_t Cache::observe(const LookupQuery& query, const LookupResult& found, Sequ
         }
     }
     CHECK_GE(memory.generation, 0);
-    if (!query.use_cache) return 0;
+    if (!query.use_cache) return {};
     const PrefixIndex::Common common = prefixes_.longest_common(by_tokens(query, find(found.head)));
     const int64_t branch = std::max(met.known_length, common.length);
     CHECK(met.known_length <= query.tokens.size(), "{} of {} tokens are known", met.known_length, query.tokens.size());
-    return branch > found.length && branch < query.max_length() ? branch : 0;
+    if (query.is_first_admission) {
+        found.not_reused = explain_known(found, query.max_length(),
+                                         {{met.gone_length, met.gone_reason},
+                                          {common.length, NotReused::kBetweenHeads},
+                                          {met.known_length, NotReused::kNotRetained}});
+    }
+    return {.branch = branch > found.length && branch < query.max_length() ? branch : 0,
+            .reusable = std::clamp(std::max(branch, met.gone_length), found.length, query.max_length())};
 }
 
 // It serves what attaches to this head, when this head is gone.
@@ -193,6 +202,21 @@ HeadValue Cache::value_of(HeadId id) const {
     CHECK_GT(tokens, 0);
     return {.operations = tokens * per_token,
             .bytes = (state_.enabled() ? config_.state_row_bytes : 0) + blocks * config_.kv_block_bytes};
+}
+
+auto Cache::bytes_by_kind() const -> BytesByKind {
+    const int64_t blocks = kv_.enabled() ? kv_.pool().num_used() : 0;
+    const int64_t active = kv_.enabled() ? kv_.num_active_blocks() : 0;
+    const int64_t rows = state_.enabled() ? state_.pool().num_used() : 0;
+    CHECK(active <= blocks, "{} of {} blocks are held by sequences", active, blocks);
+    BytesByKind bytes{.kv_of_sequences = active * config_.kv_block_bytes,
+                      .kv_of_heads = (blocks - active) * config_.kv_block_bytes,
+                      .states = rows * config_.state_row_bytes};
+    const int64_t pools = (kv_.enabled() ? kv_.pool().num_units() * config_.kv_block_bytes : 0) +
+                          (state_.enabled() ? state_.pool().num_units() * config_.state_row_bytes : 0);
+    const int64_t total = config_.budget_bytes > 0 ? std::min(config_.budget_bytes, pools) : pools;
+    bytes.free = total - bytes.kv_of_sequences - bytes.kv_of_heads - bytes.states;
+    return bytes;
 }
 
 int32_t Cache::num_affordable_blocks(int32_t num_rows) const {
@@ -417,7 +441,7 @@ void Cache::destroy(Head& head, NotReused reason) {
     if (head.in_prefix_index) prefixes_.erase(head);
     if (learns() && order_.follows_ghosts() && reason != NotReused::kLost) {
         order_.remove_to_ghost(head.id);
-        history_.add_ghost(head.id, head.chain, head.tokens);
+        history_.add_ghost(head.id, reason, head.chain, head.tokens);
     } else {
         order_.remove(head.id);
     }

@@ -70,6 +70,9 @@ struct CacheConfig {
 };
 [[nodiscard]] std::vector<std::string> problems_of(const CacheConfig& config);
 [[nodiscard]] Status validate(const CacheConfig& config);
+// Whether a cache of this configuration remembers prompts: without that, Cache::Seen says no more than the heads that
+// are there.
+[[nodiscard]] bool learns(const CacheConfig& config);
 
 // What a running sequence holds.
 struct SequenceMemory {
@@ -107,10 +110,17 @@ public:
     Cache(const CacheConfig& config, EvictionPolicy& policy);
 
     [[nodiscard]] LookupResult lookup(const LookupQuery& query) const;
-    // A request of this prompt is admitted and has attached to what was found: where its prompt leaves what earlier
-    // prompts had in common with it, in tokens; 0 where that is not beyond what it found. A state there serves the next
-    // prompt that parts there. Every head and ghost grows older by one admission.
-    int64_t observe(const LookupQuery& query, const LookupResult& found, SequenceMemory& memory);
+    // What earlier prompts and heads say of a prompt.
+    struct Seen {
+        // Where the prompt leaves what earlier prompts had in common with it, in tokens; 0 where that is not beyond
+        // what it found. A state there serves the next prompt that parts there.
+        int64_t branch = 0;
+        // Tokens that an unlimited cache would have reused, as far as the history knows: at least what was found.
+        int64_t reusable = 0;
+    };
+    // A request of this prompt is admitted and has attached to what was found. Every head and ghost grows older by one
+    // admission; on the first admission `found` learns for which tokens room was the reason.
+    Seen observe(const LookupQuery& query, LookupResult& found, SequenceMemory& memory);
 
     // Memory for a sequence that goes on from `head` (kNoHead: from zero): shared blocks, an own tail block, an own
     // row. Pins the head. Empty when a pool is short; then nothing has changed.
@@ -185,6 +195,15 @@ public:
     [[nodiscard]] const CacheConfig& config() const { return config_; }
     [[nodiscard]] const ByteBudget& budget() const { return budget_; }
     [[nodiscard]] const PrefixHistory& history() const { return history_; }
+    [[nodiscard]] bool learns() const { return verbatim::learns(config_); }
+    // Where the bytes are. Zeros where the config does not say what a unit takes.
+    struct BytesByKind {
+        int64_t kv_of_sequences = 0;  // blocks that running sequences hold, shared with heads or not
+        int64_t kv_of_heads = 0;      // blocks that only heads and pendings hold
+        int64_t states = 0;           // rows that are held
+        int64_t free = 0;  // of the budget, or of the pools where there is no budget; fenced units among them
+    };
+    [[nodiscard]] BytesByKind bytes_by_kind() const;
     // The most blocks that could ever be held beside so many rows.
     [[nodiscard]] int32_t num_affordable_blocks(int32_t num_rows) const;
     // Segments, places and heads looked at so far (KvGroup's and EvictionOrder's).
@@ -207,7 +226,7 @@ public:
 
 private:
     [[nodiscard]] std::optional<SequenceMemory> go_on_from(const BlockTable& blocks, StateIndex state, int64_t length);
-    [[nodiscard]] static PrefixIndex::Query by_tokens(const LookupQuery& query, const Head* known);
+    [[nodiscard]] PrefixIndex::Query by_tokens(const LookupQuery& query, const Head* known) const;
     [[nodiscard]] const Head* newest_prefix_of_name(const ConversationKey& key, const Head& head) const;
     [[nodiscard]] LookupResult find_reusable(const LookupQuery& query, const Name* name) const;
     [[nodiscard]] LookupResult find_blocks(const LookupQuery& query) const;
@@ -217,9 +236,6 @@ private:
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
     [[nodiscard]] const Head* longest_prefix_of(const Head& head) const;
     [[nodiscard]] HeadValue value_of(HeadId id) const;
-    [[nodiscard]] bool learns() const {
-        return config_.lookup == LookupMode::kPrefix && config_.history_boundaries > 0;
-    }
     [[nodiscard]] size_t max_heads() const;
     Head& head_ref(HeadId id);
     void destroy_unowned(std::span<const HeadId> left);

@@ -28,6 +28,7 @@ uint32_t DueList::add(HeadId head, int64_t tick) {
         entries_[next].previous = number;
         firsts_.assign(key_of(tick), number);
     }
+    CHECK(firsts_.size() <= size(), "{} ticks for {} heads", firsts_.size(), size());
     return number;
 }
 
@@ -44,6 +45,7 @@ void DueList::erase(uint32_t number) {
         firsts_.erase(key_of(erased.tick));
     }
     free_entry(number);
+    CHECK_LE(firsts_.size(), size());
 }
 
 std::vector<HeadId> DueList::take(int64_t tick) {
@@ -59,6 +61,7 @@ std::vector<HeadId> DueList::take(int64_t tick) {
         number = entry.next;
     }
     std::ranges::sort(due);
+    CHECK(!due.empty() && firsts_.size() <= size(), "{} ticks for {} heads", firsts_.size(), size());
     return due;
 }
 

@@ -27,7 +27,7 @@ private:
     struct Entry {
         HeadId head = kNoHead;
         int64_t tick = 0;
-        uint32_t next = kNone;      // of the same tick
+        uint32_t next = kNone;  // of the same tick
         uint32_t previous = kNone;
     };
     void free_entry(uint32_t number);

@@ -54,6 +54,8 @@ void ValueEviction::note_reached(const HeadClass& head, int32_t age) {
 // --- ages
 
 uint32_t EvictionOrder::follow(HeadId head, int64_t last_tick, int32_t age) {
+    CHECK(last_tick <= tick_ && age >= 0, "head {} of age {} was used at tick {} of {}", index(head), age, last_tick,
+          tick_);
     if (!policy_.ranks_by_worth() || age + 1 >= ReuseModel::kNumBuckets) return DueList::kNone;
     return next_age_.add(head, last_tick + ReuseModel::begin_of(age + 1));
 }
@@ -61,6 +63,8 @@ uint32_t EvictionOrder::follow(HeadId head, int64_t last_tick, int32_t age) {
 void EvictionOrder::unfollow(uint32_t& due) {
     const uint32_t before = std::exchange(due, DueList::kNone);
     if (before != DueList::kNone) next_age_.erase(before);
+    CHECK(due == DueList::kNone && next_age_.size() <= entries_.size() + ghosts_.size(), "{} heads grow older, of {}",
+          next_age_.size(), entries_.size() + ghosts_.size());
 }
 
 void EvictionOrder::tick() {
@@ -80,6 +84,7 @@ void EvictionOrder::tick() {
         } while (is_older(older.last_tick, older.use.age));
         older.due = follow(head, older.last_tick, older.use.age);
     }
+    CHECK_LE(next_age_.size(), entries_.size() + ghosts_.size());
 }
 
 // Whether the next half octave of age has begun, too: two may begin at one tick.

@@ -174,7 +174,7 @@ private:
     EvictionPolicy& policy_;
     KvGroup& kv_;
     HeadTable<Entry> entries_;
-    std::set<Key> all_;                       // that are not pinned
+    std::set<Key> all_;   // that are not pinned
     std::set<Key> tops_;  // of them, one for each segment whose top only heads hold; none by rank alone
     std::vector<std::optional<Key>> top_of_;  // per segment: its entry in tops_
     int64_t now_ = 0;

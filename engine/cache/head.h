@@ -9,6 +9,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/cache/kv_group.h"
+#include "engine/cache/not_reused.h"
 #include "engine/cache/prefix_history.h"
 #include "engine/request/request.h"
 #include "engine/tokens/token_seq.h"
@@ -23,23 +24,6 @@ enum class HeadKind : uint8_t {
     kCount,
 };
 [[nodiscard]] const char* name(HeadKind kind);
-
-// Why a prompt token was computed: every token that is not reused has exactly one reason.
-enum class NotReused : uint8_t {
-    kNewConversation,  // the conversation has no committed tokens and no prefix was found
-    kNewTokens,        // beyond what the conversation has committed
-    kSeam,             // the last sampled token of the turn before: committed, never computed
-    kLastToken,        // a request computes at least one token, else there are no logits
-    kBetweenHeads,     // committed, but no head lies at or after it (an edit inside a message)
-    kEvicted,          // a head lay there and was evicted to make room
-    kNotRetained,      // a head lay there and was let go: older than the heads a name keeps
-    kNoRoomToCopy,     // a head lies there, and there was no room for its tail or a state row
-    kOtherNumerics,    // a head lies there, made by other arithmetic
-    kLost,             // a head lay there, and its bytes went with its executor
-    kCacheOff,         // the request asked for no reuse
-    kCount,
-};
-[[nodiscard]] const char* name(NotReused reason);
 
 struct Name;
 

@@ -38,4 +38,29 @@ std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, 
     return ranges;
 }
 
+std::vector<NotReusedRange> explain_known(const LookupResult& found, int64_t max_length,
+                                          std::initializer_list<NotReusedRange> known) {
+    std::vector<NotReusedRange> ranges;
+    int64_t done = found.length;
+    const auto until = [&](int64_t end, NotReused reason) {
+        if (end <= done) return;
+        done = end;
+        if (ranges.empty() || ranges.back().reason != reason) {
+            ranges.push_back({end, reason});
+        } else {
+            ranges.back().end = end;
+        }
+    };
+    for (const NotReusedRange& range : found.not_reused) {
+        const bool looks_new = range.reason == NotReused::kNewConversation || range.reason == NotReused::kNewTokens ||
+                               range.reason == NotReused::kBetweenHeads;
+        for (const NotReusedRange& better : known) {
+            if (looks_new) until(std::min({better.end, range.end, max_length}), better.reason);
+        }
+        until(range.end, range.reason);
+    }
+    CHECK(found.not_reused.empty() || done == found.not_reused.back().end, "tokens [{}, ...) have no reason", done);
+    return ranges;
+}
+
 }  // namespace verbatim

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,7 +38,8 @@ struct LookupQuery {
     int64_t num_committed = 0;    // the ledger's tokens and `tokens` agree on so many
     std::optional<int64_t> seam;  // position of the committed token that is not resident, when inside num_committed
     bool use_cache = true;
-    bool deterministic = true;  // only heads of `numerics_id`
+    bool deterministic = true;       // only heads of `numerics_id`
+    bool is_first_admission = true;  // false: it was preempted, and its own prompt is known from before
     std::string numerics_id;
 
     // A request computes one token at least: what it reuses is shorter than this.
@@ -54,5 +56,11 @@ struct LookupResult {
 // The reasons of tokens [attached, tokens.size()), by what the ledger and the name know. `missed` is where a head lay
 // that could not be used, and why; its end is 0 when there was none.
 [[nodiscard]] std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, NotReusedRange missed);
+
+// The same ranges, where the cache knows more of tokens that look new, or committed without a head: `known` says up to
+// where they are known and for which reason they are not there; of several that say something of a token, the first
+// one counts. At most `max_length` tokens could have been reused.
+[[nodiscard]] std::vector<NotReusedRange> explain_known(const LookupResult& found, int64_t max_length,
+                                                        std::initializer_list<NotReusedRange> known);
 
 }  // namespace verbatim

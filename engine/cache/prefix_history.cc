@@ -24,11 +24,23 @@ PrefixChain PrefixHistory::extend(PrefixChain chain, const TokenSeq& tokens) {
 }
 
 auto PrefixHistory::boundary(uint64_t digest) -> Boundary& {
-    const auto [found, is_new] = boundaries_.try_emplace(digest);
-    if (is_new) order_.push_back(digest);
-    found->second.is_recent = !is_new;
-    CHECK_EQ(order_.size(), boundaries_.size());
-    return found->second;
+    const uint32_t found = numbers_.find(digest);
+    if (found != IndexTable::kNone) {
+        boundaries_[found].is_recent = true;
+        return boundaries_[found];
+    }
+    uint32_t made = static_cast<uint32_t>(boundaries_.size());
+    if (free_.empty()) {
+        boundaries_.emplace_back();
+    } else {
+        made = free_.back();
+        free_.pop_back();
+    }
+    boundaries_[made].digest = digest;
+    CHECK(numbers_.insert(digest, made), "boundary {:x} is there", digest);
+    order_.push_back(made);
+    CHECK_EQ(order_.size(), numbers_.size());
+    return boundaries_[made];
 }
 
 auto PrefixHistory::observe(PrefixChain from, int64_t resident_length, const TokenSeq& prompt) -> Met {
@@ -37,25 +49,33 @@ auto PrefixHistory::observe(PrefixChain from, int64_t resident_length, const Tok
     const int64_t last = prompt.size() / kStep * kStep;
     CHECK(from.length % kStep == 0 && from.length <= last, "a chain of {} for a prompt of {} tokens", from.length,
           prompt.size());
+    // All digests first: then looking one boundary up does not wait for the one before.
+    digests_.assign(1, from.digest);
+    for (int64_t length = from.length; length < last; length += kStep)
+        digests_.push_back(prompt.prefix_digest(length, length + kStep, digests_.back()));
     bool is_known = true;
-    for (PrefixChain chain = from;; chain.length += kStep) {
-        Boundary& at = boundary(chain.digest);
+    for (PrefixChain chain = from; const uint64_t digest : digests_) {
+        chain.digest = digest;
+        Boundary& at = boundary(digest);
         is_known = chain.length == from.length || (is_known && at.is_of_prompt);
         if (is_known && chain.length > resident_length) met.known_length = chain.length;
         at.is_of_prompt = true;
         for (const Ghost& ghost : at.ghosts) {
             if (ghost.length > resident_length && ghost.length < prompt.size() &&
-                prompt.prefix_digest(chain.length, ghost.length, chain.digest) == ghost.digest)
+                prompt.prefix_digest(chain.length, ghost.length, chain.digest) == ghost.digest) {
                 met.ghosts.push_back(ghost.head);
+                if (ghost.length < met.gone_length) continue;
+                met.gone_length = ghost.length;
+                met.gone_reason = ghost.reason;
+            }
         }
-        if (chain.length == last) break;
-        chain.digest = prompt.prefix_digest(chain.length, chain.length + kStep, chain.digest);
+        chain.length += kStep;
     }
-    while (boundaries_.size() > max_boundaries_) forget_oldest();
+    while (numbers_.size() > max_boundaries_) forget_oldest();
     return met;
 }
 
-void PrefixHistory::add_ghost(HeadId head, PrefixChain chain, const TokenSeq& tokens) {
+void PrefixHistory::add_ghost(HeadId head, NotReused reason, PrefixChain chain, const TokenSeq& tokens) {
     CHECK(chain.length <= tokens.size() && chain.length + kStep > tokens.size(), "a chain of {} for {} tokens",
           chain.length, tokens.size());
     Boundary& at = boundary(chain.digest);
@@ -65,16 +85,16 @@ void PrefixHistory::add_ghost(HeadId head, PrefixChain chain, const TokenSeq& to
         --num_ghosts_;
         if (forgotten_listener_) forgotten_listener_(oldest);
     }
-    at.ghosts.push_back({head, tokens.size(), tokens.prefix_digest(chain.length, tokens.size(), chain.digest)});
+    at.ghosts.push_back({head, tokens.size(), tokens.prefix_digest(chain.length, tokens.size(), chain.digest), reason});
     ++num_ghosts_;
-    while (boundaries_.size() > max_boundaries_) forget_oldest();
+    while (numbers_.size() > max_boundaries_) forget_oldest();
 }
 
 std::optional<HeadId> PrefixHistory::take_ghost(PrefixChain chain, const TokenSeq& tokens) {
-    const auto found = boundaries_.find(chain.digest);
-    if (found == boundaries_.end() || found->second.ghosts.empty()) return std::nullopt;
+    const uint32_t found = numbers_.find(chain.digest);
+    if (found == IndexTable::kNone || boundaries_[found].ghosts.empty()) return std::nullopt;
     const uint64_t digest = tokens.prefix_digest(chain.length, tokens.size(), chain.digest);
-    std::vector<Ghost>& ghosts = found->second.ghosts;
+    std::vector<Ghost>& ghosts = boundaries_[found].ghosts;
     const auto same = std::ranges::find_if(
         ghosts, [&](const Ghost& ghost) { return ghost.length == tokens.size() && ghost.digest == digest; });
     if (same == ghosts.end()) return std::nullopt;
@@ -88,18 +108,22 @@ std::optional<HeadId> PrefixHistory::take_ghost(PrefixChain chain, const TokenSe
 // A boundary that was met since it was looked at last is looked at once more later.
 void PrefixHistory::forget_oldest() {
     while (true) {
-        CHECK_EQ(order_.size(), boundaries_.size());
-        const uint64_t digest = order_.front();
+        CHECK_EQ(order_.size(), numbers_.size());
+        CHECK(!order_.empty(), "{} boundaries are too many for {}", numbers_.size(), max_boundaries_);
+        const uint32_t number = order_.front();
         order_.pop_front();
-        const auto oldest = boundaries_.find(digest);
-        CHECK(oldest != boundaries_.end(), "boundary {:x} is not there", digest);
-        if (std::exchange(oldest->second.is_recent, false)) {
-            order_.push_back(digest);
+        Boundary& oldest = boundaries_[number];
+        if (std::exchange(oldest.is_recent, false)) {
+            order_.push_back(number);
             continue;
         }
-        const std::vector<Ghost> ghosts = std::move(oldest->second.ghosts);
-        boundaries_.erase(oldest);
+        const std::vector<Ghost> ghosts = std::move(oldest.ghosts);
+        numbers_.erase(oldest.digest);
+        oldest = {};
+        free_.push_back(number);
         num_ghosts_ -= static_cast<int64_t>(ghosts.size());
+        CHECK(num_ghosts_ >= 0 && free_.size() <= boundaries_.size(), "{} ghosts, {} of {} boundaries are free",
+              num_ghosts_, free_.size(), boundaries_.size());
         if (!forgotten_listener_) return;
         for (const Ghost& ghost : ghosts) forgotten_listener_(ghost.head);
         return;
@@ -107,16 +131,19 @@ void PrefixHistory::forget_oldest() {
 }
 
 int64_t PrefixHistory::num_bytes() const {
-    // A map's node with its two pointers, its place in the order, and the ghosts.
-    constexpr size_t kBoundary = sizeof(std::pair<const uint64_t, Boundary>) + 3 * sizeof(void*) + sizeof(uint64_t);
-    return static_cast<int64_t>(boundaries_.size() * kBoundary) + num_ghosts_ * static_cast<int64_t>(sizeof(Ghost));
+    const size_t boundaries = boundaries_.capacity() * sizeof(Boundary) + order_.size() * sizeof(uint32_t);
+    return static_cast<int64_t>(boundaries + numbers_.num_bytes()) + num_ghosts_ * static_cast<int64_t>(sizeof(Ghost));
 }
 
 void PrefixHistory::verify() const {
-    CHECK_LE(boundaries_.size(), max_boundaries_);
-    CHECK_EQ(order_.size(), boundaries_.size());
+    CHECK_LE(numbers_.size(), max_boundaries_);
+    CHECK_EQ(order_.size(), numbers_.size());
+    CHECK_EQ(boundaries_.size(), numbers_.size() + free_.size());
     int64_t num_ghosts = 0;
-    for (const auto& [digest, at] : boundaries_) num_ghosts += static_cast<int64_t>(at.ghosts.size());
+    for (const uint32_t number : order_) {
+        CHECK_EQ(numbers_.find(boundaries_[number].digest), number);
+        num_ghosts += static_cast<int64_t>(boundaries_[number].ghosts.size());
+    }
     CHECK_EQ(num_ghosts, num_ghosts_);
 }
 

@@ -12,10 +12,11 @@
 #include <deque>
 #include <functional>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/base/index_table.h"
+#include "engine/cache/not_reused.h"
 #include "engine/request/request.h"
 #include "engine/tokens/token_seq.h"
 
@@ -45,18 +46,20 @@ public:
     struct Met {
         int64_t known_length = 0;    // the last boundary that an earlier prompt had, too; 0: none beyond `from`
         std::vector<HeadId> ghosts;  // of heads whose tokens are the first ones of the prompt, beyond `from`
+        int64_t gone_length = 0;     // the longest of these heads, and why it went
+        NotReused gone_reason = NotReused::kEvicted;
     };
     // A prompt of which `from` and all tokens before are resident: what is known of the rest. Remembers the prompt.
     Met observe(PrefixChain from, int64_t resident_length, const TokenSeq& prompt);
 
-    // The head is gone, and can be met again. `chain` is extend(…, tokens).
-    void add_ghost(HeadId head, PrefixChain chain, const TokenSeq& tokens);
+    // The head went for this reason, and can be met again. `chain` is extend(…, tokens).
+    void add_ghost(HeadId head, NotReused reason, PrefixChain chain, const TokenSeq& tokens);
     // The ghost of a head of the same tokens, which it ceases to be: the tokens are resident again.
     std::optional<HeadId> take_ghost(PrefixChain chain, const TokenSeq& tokens);
     // Called with every ghost that is forgotten (G1).
     void on_forgotten(std::function<void(HeadId)> listener) { forgotten_listener_ = std::move(listener); }
 
-    [[nodiscard]] size_t num_boundaries() const { return boundaries_.size(); }
+    [[nodiscard]] size_t num_boundaries() const { return numbers_.size(); }
     // About what the index takes.
     [[nodiscard]] int64_t num_bytes() const;
     void verify() const;  // G1 from scratch
@@ -66,8 +69,10 @@ private:
         HeadId head = kNoHead;
         int64_t length = 0;   // tokens
         uint64_t digest = 0;  // of all of them
+        NotReused reason = NotReused::kEvicted;
     };
     struct Boundary {
+        uint64_t digest = 0;
         bool is_of_prompt = false;  // false: of ghosts alone
         bool is_recent = false;     // met again since it was looked at last
         std::vector<Ghost> ghosts;
@@ -76,8 +81,11 @@ private:
     void forget_oldest();
 
     size_t max_boundaries_;
-    std::unordered_map<uint64_t, Boundary> boundaries_;  // by digest
-    std::deque<uint64_t> order_;                         // oldest first (second chance)
+    std::vector<Boundary> boundaries_;
+    std::vector<uint32_t> free_;     // boundaries to use again
+    IndexTable numbers_;             // of boundaries, by digest
+    std::deque<uint32_t> order_;     // oldest first (second chance)
+    std::vector<uint64_t> digests_;  // observe's
     std::function<void(HeadId)> forgotten_listener_;
     int64_t num_ghosts_ = 0;
 };

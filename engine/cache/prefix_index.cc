@@ -7,9 +7,12 @@
 
 namespace verbatim {
 
-uint64_t PrefixIndex::edge(uint32_t node, TokenId first) {
-    return (uint64_t{node} << 32) | static_cast<uint32_t>(first);
-}
+namespace {
+
+// The key of the edge that goes on from the node with this token.
+uint64_t edge(uint32_t node, TokenId first) { return (uint64_t{node} << 32) | static_cast<uint32_t>(first); }
+
+}  // namespace
 
 // --- search
 
@@ -136,12 +139,16 @@ uint32_t PrefixIndex::split(const Place& place) {
     replace_child(place.node, place.child, middle);
     nodes_[place.child].previous_sibling = nodes_[place.child].next_sibling = kNone;
     add_child(middle, place.child);
+    CHECK(nodes_[middle].parent == place.node && nodes_[place.child].parent == middle,
+          "node {} is not between {} and {}", middle, place.node, place.child);
     return middle;
 }
 
 void PrefixIndex::add_child(uint32_t parent, uint32_t child) {
     Node& added = nodes_[child];
     const uint32_t first = nodes_[parent].first_child;
+    CHECK(added.length > nodes_[parent].length && first != child, "node {} of {} tokens below node {} of {}", child,
+          added.length, parent, nodes_[parent].length);
     added.parent = parent;
     added.next_sibling = first;
     if (first != kNone) nodes_[first].previous_sibling = child;
@@ -231,6 +238,7 @@ void PrefixIndex::drop_node_if_needless(uint32_t node) {
     if (dropped.parent == kNone || dropped.heads != nullptr || nodes_[child].next_sibling != kNone) return;
     CHECK(nodes_[child].previous_sibling == kNone, "node {} is not the first child", child);
     edges_.erase(edge(node, nodes_[child].witness->tokens.at(dropped.length)));
+    CHECK_LT(dropped.length, nodes_[child].length);
     replace_child(dropped.parent, node, child);
     free_node(node);
 }
@@ -246,6 +254,7 @@ void PrefixIndex::drop_root(const Head& head, uint32_t root) {
     CHECK(roots != roots_.end(), "the salt of head {} has no root", index(head.id));
     CHECK_EQ(std::erase_if(roots->second, [&](const Root& entry) { return entry.node == root; }), 1u);
     if (roots->second.empty()) roots_.erase(roots);
+    CHECK(nodes_[root].heads == nullptr && nodes_[root].first_child == kNone, "root {} is in use", root);
     free_node(root);
 }
 

@@ -77,7 +77,6 @@ private:
     [[nodiscard]] Place search(uint32_t from, const TokenSeq& tokens, int64_t max_length) const;
     template <typename Visit>
     void for_each_start(const Query& query, const Visit& visit) const;
-    [[nodiscard]] static uint64_t edge(uint32_t node, TokenId first);
     uint32_t root_for(const Head& head);
     void drop_root(const Head& head, uint32_t root);
     uint32_t make_node(const Node& node);

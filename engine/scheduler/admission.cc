@@ -46,6 +46,7 @@ LookupQuery Scheduler::query_of(const Sequence& sequence) const {
             .seam = sequence.turn.seam,
             .use_cache = sequence.request.use_cache,
             .deterministic = sequence.request.deterministic,
+            .is_first_admission = sequence.place < 0,
             .numerics_id = numerics_id_of(sequence)};
 }
 
@@ -127,8 +128,9 @@ bool Scheduler::admit(Candidate next, int32_t budget) {
     sequence.numerics_id = own ? numerics_id : kMixedNumericsId;
     sequence.num_computed_tokens = found.length;
     sequence.num_state_tokens = found.length;
-    const int64_t branch = cache_.observe(query_of(sequence), found, sequence.memory);
-    account_attach(sequence, found, branch);
+    const Cache::Seen seen = cache_.observe(query_of(sequence), found, sequence.memory);
+    if (sequence.place < 0) stats_.reusable_tokens += seen.reusable;
+    account_attach(sequence, found, seen.branch);
     leave_waiting(sequence);
     running_.push_back(&sequence);
     sequence.status = SequenceStatus::kRunning;

@@ -37,7 +37,7 @@ struct Sequence : SlotUse {
     std::vector<Snapshot> snapshots;  // ascending; taken ones are removed
     bool publishes_snapshots = true;  // false: its conversation was deleted, nothing of it is to come back
     int64_t arrival_step = 0;         // the first that could have admitted it
-    int64_t place = -1;               // in the order of admission, when it came in last
+    int64_t place = -1;               // in the order of admission, when it came in last; -1: not yet
     HeadId expected_head = kNoHead;   // while it waits: what it would attach to
     int64_t num_tokens_left = 0;  // the same: to compute, when it was looked up last (AdmissionOrder::kFewestTokens)
 

@@ -63,12 +63,19 @@ void requests(Page& page, const HttpMetrics& http, const HostView& host) {
     page.histogram("vllm:e2e_request_latency_seconds", "From the request to its last token.", http.whole_request);
 }
 
-void tokens(Page& page, const EngineStats& stats) {
+void tokens(Page& page, const HostView& host) {
+    const EngineStats& stats = host.stats;
     const int64_t prompt = stats.reused_tokens + stats.computed_prompt_tokens;
     page.counter("vllm:prompt_tokens", "Tokens of prompts.", prompt);
     page.counter("vllm:generation_tokens", "Tokens of answers.", stats.generated_tokens);
     page.counter("vllm:prefix_cache_queries", "Tokens of prompts that were looked for.", prompt);
     page.counter("vllm:prefix_cache_hits", "Tokens of prompts that were reused.", stats.reused_tokens);
+    if (host.knows_reusable) {
+        page.counter(
+            "verbatim:reusable_tokens",
+            "Tokens of prompts that an unlimited cache would have reused, as far as earlier prompts are known.",
+            stats.reusable_tokens);
+    }
     page.begin("verbatim:not_reused_tokens_total", "counter", "Tokens of prompts that were computed, by why.");
     for (size_t reason = 0; reason < stats.not_reused.size(); ++reason) {
         page.sample("verbatim:not_reused_tokens_total", "reason", name(static_cast<NotReused>(reason)),
@@ -95,6 +102,11 @@ void memory(Page& page, const HostView& host) {
     page.gauge("verbatim:memory_fragmentation_bytes", "In slabs that hold something, what holds nothing.",
                static_cast<double>(host.memory.in_use - host.memory.held));
     page.counter("verbatim:memory_moved_bytes", "Bytes that were moved to empty slabs.", host.memory.moved);
+    page.begin("verbatim:cache_bytes", "gauge", "Bytes of the cache, by what holds them.");
+    page.sample("verbatim:cache_bytes", "kind", "kv_of_requests", host.cache_bytes.kv_of_sequences);
+    page.sample("verbatim:cache_bytes", "kind", "kv_of_heads", host.cache_bytes.kv_of_heads);
+    page.sample("verbatim:cache_bytes", "kind", "states", host.cache_bytes.states);
+    page.sample("verbatim:cache_bytes", "kind", "free", host.cache_bytes.free);
     page.gauge("verbatim:heads", "Heads of conversations.", static_cast<double>(host.num_heads));
     page.gauge("verbatim:conversations", "Conversations with a ledger.", static_cast<double>(host.num_conversations));
     page.counter("verbatim:evictions", "Heads that made room.", host.stats.evictions);
@@ -137,7 +149,7 @@ std::string metrics_text(const HttpMetrics& http, const HostView& host, const st
                          const std::string& model) {
     Page page(model);
     requests(page, http, host);
-    tokens(page, host.stats);
+    tokens(page, host);
     memory(page, host);
     if (record) {
         page.gauge("verbatim:record_failed", "1: the record of --record could not be written, and ends early.",

@@ -22,7 +22,10 @@ struct Counter {
     std::function<int64_t(const ReplayRun&)> value;
     // A scenario in which it stays zero has not tested it, unless the model lacks the memory group that it needs.
     enum { kNever, kAlways, kWithKv, kWithState, kWithWindows } engages = kAlways;
+    bool needs_history = false;  // null in JSON and absent in the table where the engine remembers no prompts
 };
+
+bool is_known(const Counter& counter, const ReplayRun& run) { return !counter.needs_history || run.has_history; }
 
 bool must_move(const Counter& counter, const ReplayRun& run) {
     switch (counter.engages) {
@@ -45,6 +48,8 @@ const std::vector<Counter>& counters() {
         {"requests", "requests", [](const ReplayRun& r) { return r.stats.requests; }},
         {"turns", "turns", [](const ReplayRun& r) { return r.driver.turns; }},
         {"reused_tokens", "tokens reused", [](const ReplayRun& r) { return r.stats.reused_tokens; }},
+        {"reusable_tokens", "tokens an unlimited cache reuses",
+         [](const ReplayRun& r) { return r.stats.reusable_tokens; }, Counter::kNever, true},
         {"computed_tokens", "tokens computed", computed_tokens},
         {"recomputed_tokens", "tokens recomputed", [](const ReplayRun& r) { return r.stats.recomputed_tokens; },
          Counter::kWithKv},
@@ -119,7 +124,8 @@ ordered_json run_json(const ReplayRun& run) {
     if (!run.policy.empty()) json["policy"] = run.policy;
     json["seed"] = run.seed;
     json["fingerprint"] = run.fingerprint.hex();
-    for (const Counter& counter : counters()) json[counter.key] = counter.value(run);
+    for (const Counter& counter : counters())
+        json[counter.key] = is_known(counter, run) ? ordered_json(counter.value(run)) : ordered_json(nullptr);
     json["dropped"] = run.dropped;
     json["replaced_executors"] = run.replaced_executors;
     json["resent"] = run.driver.resent;
@@ -294,6 +300,7 @@ std::string replay_table(const std::vector<ReplayRun>& runs) {
     add_row(table, runs, "model", [](const ReplayRun& run) { return run.model; });
     add_row(table, runs, "numerics", [](const ReplayRun& run) { return run.numerics; });
     for (const Counter& counter : counters()) {
+        if (!std::ranges::all_of(runs, [&](const ReplayRun& run) { return is_known(counter, run); })) continue;
         add_row(table, runs, counter.label,
                 [&](const ReplayRun& run) { return fmt::format("{}", counter.value(run)); });
     }
@@ -325,7 +332,8 @@ ordered_json replay_json(const std::vector<ReplayRun>& runs) {
     for (const Counter& counter : counters()) {
         int64_t sum = 0;
         for (const ReplayRun& run : runs) sum += counter.value(run);
-        json[counter.key] = sum;
+        const bool known = std::ranges::all_of(runs, [&](const ReplayRun& run) { return is_known(counter, run); });
+        json[counter.key] = known ? ordered_json(sum) : ordered_json(nullptr);
     }
     const auto differs = std::ranges::find_if(runs, [](const ReplayRun& run) { return run.difference.has_value(); });
     json["identical"] = std::ranges::all_of(runs, &ReplayRun::identical);

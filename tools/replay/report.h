@@ -40,6 +40,7 @@ struct ReplayRun {
     MemoryUse memory;                  // of the executor that computes: peaks; zeros where it does not share one budget
     int64_t fragmentation = 0;         // of it: the most bytes of slabs in use that held nothing
     bool has_windows = false;          // a drafter was in use
+    bool has_history = false;          // the engine remembers prompts (Cache::learns)
     bool has_witness = false;          // a second executor ran for comparison
     reference::LockstepCounts counts;  // of both executors; with replacements, of all of them
     int64_t compared_requests = 0;     // turns whose logits were compared

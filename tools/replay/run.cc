@@ -330,6 +330,7 @@ void SingleRun::begin_report() {
     run_.fingerprint = fingerprint_of(config_, settings_, weights_, executors_->executor(), replayed_.trace);
     run_.has_witness = config_.beside != "none";
     run_.has_windows = config_.max_window > 1;
+    run_.has_history = learns(settings_.cache);
     run_.seed = config_.seed;
     run_.all_counters = config_.all_counters;
     if (config_.policy) run_.policy = name(*config_.policy);

@@ -85,6 +85,8 @@ void take_rows(const CacheRunResult& result, int32_t block_size, CacheOnlyRun& r
     run.whole = whole.hit_rate;
     run.steady = metrics_of(rows.subspan(rows.size() / 2), block_size, {}).hit_rate;
     run.evictions = result.evictions;
+    run.reused_tokens = 0;
+    for (const RowTimes& row : rows) *run.reused_tokens += row.reused_tokens;
     run.block_references = result.block_references;
     Digester digester;
     for (const RowTimes& row : result.rows) {
@@ -108,6 +110,7 @@ Status run_heads(const SimulateConfig& config, const ModelShape& model, const He
     run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run.convention = fmt::format("the engine's heads, row after row; blocks of {} tokens", run.memory.pools.block_size);
     take_rows(result, run.memory.pools.block_size, run);
+    if (learns(engine.cache)) run.reusable_tokens = result.reusable_tokens;
     run.has_head_bound = config.cache_mode == CacheMode::kExact;
     if (config.head_bound) {
         ASSIGN_OR_RETURN(run.head_bound,
@@ -182,12 +185,15 @@ ordered_json cache_only_json(const CacheOnlyRun& run) {
     json["wall_s"] = run.wall_s;
     json["peak_rss_bytes"] = run.peak_rss_bytes;
     json["digest"] = run.digest.hex();
-    json["details"] = {{"trace", run.trace},
-                       {"model", run.model},
-                       {"convention", run.convention},
-                       {"steady_state", {{"hit_rate", json_of_rate(run.steady)}}},
-                       {"block_references", run.block_references},
-                       {"lookups_s", run.lookups_s}};
+    json["details"] = {
+        {"trace", run.trace},
+        {"model", run.model},
+        {"convention", run.convention},
+        {"steady_state", {{"hit_rate", json_of_rate(run.steady)}}},
+        {"reused_tokens", run.reused_tokens ? ordered_json(*run.reused_tokens) : ordered_json(nullptr)},
+        {"reusable_tokens", run.reusable_tokens ? ordered_json(*run.reusable_tokens) : ordered_json(nullptr)},
+        {"block_references", run.block_references},
+        {"lookups_s", run.lookups_s}};
     if (run.bound) {
         json["details"]["offline_bound"] = {{"block", run.bound->block_rate}, {"token", run.bound->token_rate}};
     }
@@ -210,6 +216,8 @@ std::string cache_only_table(const CacheOnlyRun& run) {
     counts.add_row({"requests", fmt::format("{}", run.requests)});
     counts.add_row({"rejected (too long)", fmt::format("{}", run.rejected)});
     if (run.evictions) counts.add_row({"evictions", fmt::format("{}", *run.evictions)});
+    if (run.reused_tokens) counts.add_row({"prompt tokens reused", fmt::format("{}", *run.reused_tokens)});
+    if (run.reusable_tokens) counts.add_row({"an unlimited cache reuses", fmt::format("{}", *run.reusable_tokens)});
     counts.add_row({"KV and states", format_bytes(run.memory.cache_bytes)});
     counts.add_row({"KV, at most", format_bytes(run.memory.kv_bytes)});
     counts.add_row({"states, at most", format_bytes(run.memory.state_bytes)});

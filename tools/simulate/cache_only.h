@@ -27,10 +27,12 @@ struct CacheOnlyRun {
     int64_t rejected = 0;
     HitRate whole;
     HitRate steady;
-    std::optional<int64_t> evictions;     // of heads
-    std::optional<OfflineBound> bound;    // of blocks
-    std::optional<HeadBound> head_bound;  // of heads by conversation, when --head-bound asks for it
-    bool has_head_bound = false;          // the mode has one
+    std::optional<int64_t> evictions;        // of heads
+    std::optional<int64_t> reused_tokens;    // of prompts
+    std::optional<int64_t> reusable_tokens;  // that an unlimited cache would have reused (Cache::Seen)
+    std::optional<OfflineBound> bound;       // of blocks
+    std::optional<HeadBound> head_bound;     // of heads by conversation, when --head-bound asks for it
+    bool has_head_bound = false;             // the mode has one
     int64_t block_references = 0;
     double lookups_s = 0;  // without reading the trace
     double wall_s = 0;

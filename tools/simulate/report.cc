@@ -59,6 +59,8 @@ double per_second(const SimulateRun& run, int64_t count) {
 
 int64_t rejected(const SimulateRun& run) { return run.result.driver.rejected; }
 
+bool knows_reusable(const SimulateRun& run) { return learns(engine_config(run.config, run.model, run.memory).cache); }
+
 // What is not among the keys that every run has.
 ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics& whole) {
     const Metrics steady = metrics_of(steady_rows(run), run.memory.pools.block_size, slo);
@@ -80,6 +82,9 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
     details["steady_state"] = {{"requests", steady.requests},    {"hit_rate", json_of(steady.hit_rate)},
                                {"ttft_s", json_of(steady.ttft)}, {"tpot_s", json_of(steady.tpot)},
                                {"e2e_s", json_of(steady.e2e)},   {"client_wait_s", json_of(steady.client_wait)}};
+    details["reused_tokens"] = run.result.stats.reused_tokens;
+    details["reusable_tokens"] =
+        knows_reusable(run) ? ordered_json(run.result.stats.reusable_tokens) : ordered_json(nullptr);
     ordered_json reasons;
     for (size_t i = 0; i < run.result.stats.not_reused.size(); ++i) {
         reasons[name(static_cast<NotReused>(i))] = run.result.stats.not_reused[i];
@@ -152,6 +157,8 @@ std::string counts_table(const SimulateRun& run, const Metrics& whole, const Slo
     add("tokens per second", fmt::format("{:.1f}", per_second(run, served_tokens(run))));
     add("preemptions", fmt::format("{}", run.result.stats.preemptions));
     add("evictions", fmt::format("{}", run.result.stats.evictions));
+    add("prompt tokens reused", fmt::format("{}", run.result.stats.reused_tokens));
+    if (knows_reusable(run)) add("an unlimited cache reuses", fmt::format("{}", run.result.stats.reusable_tokens));
     if (slo.any()) {
         add("requests within the SLO", fmt::format("{}", whole.requests_in_slo));
         add("goodput, requests per second", fmt::format("{:.3f}", per_second(run, whole.requests_in_slo)));

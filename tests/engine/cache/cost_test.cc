@@ -1,11 +1,13 @@
 // What calls cost, in segments, places and heads that they look at: times would differ from run to run.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 
 #include "engine/cache/cache.h"
 #include "engine/engine/engine.h"
 #include "tests/support/null_executor.h"
+#include "tests/support/sanitized.h"
 
 namespace verbatim {
 namespace {
@@ -92,6 +94,76 @@ TEST(Cost, ATurnLooksAtNoMoreHoweverOldItsConversationIs) {
         EXPECT_LE(young, 200);
         EXPECT_LE(visits_of_a_turn(mode, 3200), young);
     }
+}
+
+// One head each of so many conversations, in prefix mode and by value.
+struct ManyHeads {
+    explicit ManyHeads(int32_t num_heads) : cache(config_for(num_heads), policy) {
+        for (int32_t i = 0; i < num_heads; ++i) publish(i);
+    }
+    static CacheConfig config_for(int32_t num_heads) {
+        CacheConfig config{.pools = {.num_blocks = 4 * num_heads + 64, .num_state_rows = num_heads + 64}};
+        config.lookup = LookupMode::kPrefix;
+        config.history_boundaries = 1 << 10;
+        return config;
+    }
+    TokenSeq tokens_of(int32_t conversation, int64_t length) {
+        return store.derive(static_cast<uint64_t>(conversation), 0, length);
+    }
+    void publish(int32_t conversation) {
+        const ConversationKey key{{}, fmt::format("conversation-{}", conversation)};
+        TokenSeq tokens = tokens_of(conversation, 40);
+        const LookupQuery query{.key = key, .tokens = tokens, .numerics_id = "a/1"};
+        LookupResult found = cache.lookup(query);
+        auto memory = cache.attach(found.head);
+        EXPECT_TRUE(memory && cache.grow(*memory, 40));
+        cache.observe(query, found, *memory);
+        PendingMemory pending = cache.hand_over(*memory, std::move(tokens));
+        cache.release(*memory);
+        cache.publish({key, HeadKind::kTurn, "a/1", std::move(pending)}, {});
+    }
+    TokenStore store{50'000};
+    ValueEviction policy;
+    Cache cache;
+};
+
+// Nodes of the prefix index that lookups of other conversations look at, at most.
+int64_t most_index_visits(ManyHeads& heads, int32_t num_heads) {
+    int64_t most = 0;
+    for (int32_t i = 0; i < num_heads; i += num_heads / 200) {
+        const int64_t before = heads.cache.num_index_visits();
+        const TokenSeq tokens = heads.tokens_of(i, 60);
+        const LookupResult found = heads.cache.lookup({.key = {{}, "another"}, .tokens = tokens, .numerics_id = "a/1"});
+        EXPECT_EQ(found.length, 40);
+        most = std::max(most, heads.cache.num_index_visits() - before);
+    }
+    return most;
+}
+
+TEST(Cost, ALookupByTokensLooksAtNoMoreAmongManyHeads) {
+    ManyHeads few(1'000);
+    ManyHeads many(tests::kSanitized ? 10'000 : 50'000);
+    EXPECT_LE(most_index_visits(few, 1'000), 4);
+    EXPECT_LE(most_index_visits(many, 10'000), 4);
+}
+
+// What malloc has given out: blocks of the heap, and those that it maps.
+[[maybe_unused]] int64_t allocated_bytes() {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<int64_t>(info.uordblks + info.hblkhd);
+}
+
+// Its conversation of that one head included.
+TEST(Cost, AHeadTakesAtMost1700BytesBesideItsTokens) {
+    if (tests::kSanitized) GTEST_SKIP() << "a sanitizer has an allocator of its own";
+    constexpr int32_t kHeads = 50'000;
+    const int64_t before = allocated_bytes();
+    ManyHeads heads(kHeads);
+    const int64_t bytes = (allocated_bytes() - before) / kHeads;
+    fmt::print("{} bytes a head\n", bytes);
+    EXPECT_EQ(heads.cache.num_heads(), static_cast<size_t>(kHeads));
+    EXPECT_LE(bytes, 1700);
+    EXPECT_GT(bytes, 100);
 }
 
 // How often a waiting request is looked up while so many wait, and all of them come in one after another.

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <vector>
 
@@ -205,13 +206,68 @@ TEST(EvictionOrder, APolicySeesPublicationsAndUses) {
     EXPECT_EQ(policy.told[0].head, small);
 }
 
+// Value per byte, part by part.
+TEST(ValueEviction, AHeadThatSavesMoreStaysLongerAndOneOfMoreBytesGoesEarlier) {
+    ValueEviction policy;
+    const auto rank = [&](int64_t operations, int64_t bytes) {
+        return policy.rank({.head = HeadId{1}, .length = 10, .worth = {.operations = operations, .bytes = bytes}});
+    };
+    EXPECT_EQ(rank(2000, 10) - rank(1000, 10), 1 << 16) << "an octave";
+    EXPECT_EQ(rank(1000, 10) - rank(1000, 20), 1 << 16);
+    EXPECT_EQ(rank(1000, 10), rank(8000, 80));
+}
+
+TEST(ValueEviction, NoKindIsBarredOrSafe) {
+    ValueEviction policy;
+    const auto rank = [&](HeadKind kind) {
+        return policy.rank({.head = HeadId{1}, .kind = kind, .length = 10, .worth = {.operations = 1000, .bytes = 10}});
+    };
+    for (const HeadKind kind : {HeadKind::kPrompt, HeadKind::kCheckpoint, HeadKind::kBranch}) {
+        EXPECT_EQ(rank(kind), rank(HeadKind::kTurn)) << name(kind) << ": nothing has been learned yet";
+    }
+    const int64_t before = rank(HeadKind::kTurn);
+    for (int i = 0; i < 100; ++i) {
+        policy.note_reached({.kind = HeadKind::kPrompt}, 0);
+        policy.note_used({.kind = HeadKind::kPrompt}, 0);
+        policy.note_reached({.kind = HeadKind::kTurn}, 0);
+    }
+    EXPECT_GT(rank(HeadKind::kPrompt), before) << "what is used stays";
+    EXPECT_LT(rank(HeadKind::kTurn), before) << "what is not used goes";
+}
+
+// A class that is always evicted early would never show that it comes back.
+TEST(EvictionOrder, AGhostThatIsMetCountsAsAUseOfItsClass) {
+    class Counting final : public EvictionPolicy {
+    public:
+        int64_t rank(const HeadUse& use) override { return use.now; }
+        [[nodiscard]] bool ranks_by_worth() const override { return true; }
+        [[nodiscard]] bool goes_by_rank_alone() const override { return true; }
+        void note_used(const HeadClass& head, int32_t age) override {
+            uses.push_back({static_cast<int64_t>(head.kind), head.num_uses, age});
+        }
+        std::vector<std::array<int64_t, 3>> uses;
+    };
+    Counting policy;
+    OrderScene scene(policy);
+    const HeadId head = scene.add(4, HeadKind::kBranch);
+    scene.order.remove_to_ghost(head);
+    for (int i = 0; i < 4; ++i) scene.order.tick();
+    scene.order.use_ghost(head);
+    scene.order.use_ghost(head);
+    const auto branch = static_cast<int64_t>(HeadKind::kBranch);
+    EXPECT_THAT(policy.uses, ElementsAre(std::array<int64_t, 3>{branch, 0, ReuseModel::bucket_of(4)},
+                                         std::array<int64_t, 3>{branch, 1, 0}));
+    scene.order.forget_ghost(head);
+    EXPECT_EQ(scene.order.num_ghosts(), 0u);
+}
+
 TEST(EvictionOrderDeathTest, AHeadOutsideTheOrderCannotBeMoved) {
     LruEviction lru;
     OrderScene scene(lru);
     const HeadId a = scene.add(4);
     EXPECT_DEATH(scene.order.use(HeadId{7}), "head 7 is not in the order");
     EXPECT_DEATH((void)scene.order.num_pins(HeadId{7}), "head 7 is not in the order");
-    EXPECT_DEATH(scene.order.add(scene.heads.at(a)), "head 0 is in the order");
+    EXPECT_DEATH(scene.order.add(scene.heads.at(a)), "head 0 is in the table already");
     EXPECT_DEATH(scene.order.unpin(a), "head 0 is not pinned");
     EXPECT_DEATH(scene.order.unexpect(a), "nobody waits for head 0");
     scene.order.pin(a);

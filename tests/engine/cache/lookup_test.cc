@@ -98,5 +98,37 @@ TEST(ExplainDeathTest, ARequestComputesOneTokenAtLeast) {
     EXPECT_DEATH((void)explain_known({.num_tokens = 10}, 10), "10 of 10 tokens are attached");
 }
 
+// What the history of prefixes knows of tokens that look new.
+TEST(ExplainKnown, WhatLooksNewHasTheFirstReasonThatTheCacheKnows) {
+    const LookupResult found{.length = 2,
+                             .not_reused = {{4, NotReused::kNoRoomToCopy}, {10, NotReused::kNewConversation}}};
+    const auto explained = [&](int64_t gone, int64_t common, int64_t known) {
+        return explain_known(
+            found, 9,
+            {{gone, NotReused::kEvicted}, {common, NotReused::kBetweenHeads}, {known, NotReused::kNotRetained}});
+    };
+    const Range no_room{4, NotReused::kNoRoomToCopy};
+    const Range rest{10, NotReused::kNewConversation};
+    EXPECT_THAT(explained(0, 0, 0), ElementsAre(no_room, rest));
+    EXPECT_THAT(explained(6, 0, 0), ElementsAre(no_room, Range{6, NotReused::kEvicted}, rest));
+    EXPECT_THAT(explained(6, 5, 8),
+                ElementsAre(no_room, Range{6, NotReused::kEvicted}, Range{8, NotReused::kNotRetained}, rest));
+    EXPECT_THAT(explained(3, 7, 8),
+                ElementsAre(no_room, Range{7, NotReused::kBetweenHeads}, Range{8, NotReused::kNotRetained}, rest));
+    EXPECT_THAT(explained(0, 0, 50), ElementsAre(no_room, Range{9, NotReused::kNotRetained}, rest))
+        << "the last token is computed whatever is known";
+}
+
+TEST(ExplainKnown, OtherReasonsStay) {
+    const LookupResult found{.not_reused = {{3, NotReused::kBetweenHeads},
+                                            {4, NotReused::kSeam},
+                                            {6, NotReused::kOtherNumerics},
+                                            {8, NotReused::kNewTokens}}};
+    EXPECT_THAT(
+        explain_known(found, 7, {{7, NotReused::kEvicted}}),
+        ElementsAre(Range{3, NotReused::kEvicted}, Range{4, NotReused::kSeam}, Range{6, NotReused::kOtherNumerics},
+                    Range{7, NotReused::kEvicted}, Range{8, NotReused::kNewTokens}));
+}
+
 }  // namespace
 }  // namespace verbatim

@@ -26,7 +26,7 @@ struct HistoryScene {
     }
     PrefixHistory::Met observe(const TokenSeq& prompt) { return history.observe(PrefixHistory::begin({}), 0, prompt); }
     void add_ghost(HeadId head, const TokenSeq& tokens) {
-        history.add_ghost(head, PrefixHistory::extend(PrefixHistory::begin({}), tokens), tokens);
+        history.add_ghost(head, NotReused::kEvicted, PrefixHistory::extend(PrefixHistory::begin({}), tokens), tokens);
     }
 
     TokenStore store{1 << 20};

@@ -80,10 +80,100 @@ TEST(ValueCache, OneBudgetHoldsRowsOrBlocksAsTheyAreNeeded) {
     EXPECT_EQ(scene.refused(scene.history("too long", iota_tokens(0, 360), 2)), RefusalReason::kTooLarge);
 }
 
+int64_t not_reused_by(EngineScene& scene, const std::string& id, const std::vector<TokenId>& prompt, NotReused reason) {
+    const int64_t before = scene.not_reused(reason);
+    reused(scene, id, prompt);
+    return scene.not_reused(reason) - before;
+}
+
+// It looked like a new conversation: nobody saw that memory was short.
+TEST(ValueCache, APromptWhoseHeadsMadeRoomSaysSo) {
+    EngineScene scene(by_value(256, 3));
+    const std::vector<TokenId> prompt = iota_tokens(0, 20);
+    reused(scene, "a", prompt);
+    for (TokenId i = 0; i < 8; ++i) reused(scene, "flood-" + std::to_string(i), iota_tokens(310 + 10 * i, 100));
+    for (const Head* head : scene.engine.cache().heads()) ASSERT_NE(head->tokens.at(0), 0) << "its heads are evicted";
+    const int64_t reusable = scene.engine.stats().reusable_tokens;
+    EXPECT_EQ(not_reused_by(scene, "b", prompt, NotReused::kEvicted), 19);
+    EXPECT_EQ(scene.engine.stats().reusable_tokens - reusable, 19) << "an unlimited cache reuses all but one";
+    scene.expect_home();
+}
+
+TEST(ValueCache, TokensOfAHeadThatThePromptLeavesLieBetweenHeads) {
+    EngineScene scene(by_value(256, 8));
+    reused(scene, "a", iota_tokens(0, 50) + iota_tokens(300, 5));
+    EXPECT_EQ(not_reused_by(scene, "b", iota_tokens(0, 50) + iota_tokens(400, 5), NotReused::kBetweenHeads), 50);
+    scene.expect_home();
+}
+
+TEST(ValueCache, TokensOfAnEarlierPromptOfWhichNoHeadIsLeftAreNotRetained) {
+    EngineScene scene(by_value(256, 3));
+    const std::vector<TokenId> shared = iota_tokens(0, 300);
+    reused(scene, "a", shared + iota_tokens(400, 5));
+    for (TokenId i = 0; i < 8; ++i) reused(scene, "flood-" + std::to_string(i), iota_tokens(310 + 10 * i, 600));
+    const int64_t before = scene.engine.stats().reusable_tokens;
+    EXPECT_EQ(not_reused_by(scene, "b", shared + iota_tokens(500, 5), NotReused::kNotRetained), PrefixHistory::kStep);
+    EXPECT_EQ(scene.engine.stats().reusable_tokens - before, PrefixHistory::kStep);
+    scene.expect_home();
+}
+
+// A request that is preempted knows its own prompt when it comes back: that is no reuse that was missed.
+TEST(ValueCache, APreemptedRequestDoesNotCountItsOwnPromptAsKnown) {
+    SceneOptions options = by_value(40, 8);
+    options.step_tokens = 64;
+    EngineScene scene(options);
+    const RequestId first = scene.submit(scene.history("a", iota_tokens(0, 40), 60));
+    const RequestId second = scene.submit(scene.history("b", iota_tokens(300, 40), 60));
+    scene.run();
+    ASSERT_GT(scene.engine.stats().preemptions, 0);
+    EXPECT_TRUE(scene.is_finished(first) && scene.is_finished(second));
+    EXPECT_EQ(scene.engine.stats().reusable_tokens, 0);
+    EXPECT_EQ(scene.not_reused(NotReused::kNotRetained) + scene.not_reused(NotReused::kEvicted), 0);
+    scene.expect_home();
+}
+
+// The canary for silent 0 %: both numbers in one place.
+TEST(ValueCache, WhatAnUnlimitedCacheWouldHaveReusedIsCountedBesideWhatIsReused) {
+    EngineScene scene(by_value(256, 8));
+    for (int i = 0; i < 5; ++i) reused(scene, "c" + std::to_string(i), iota_tokens(0, 31));
+    EXPECT_EQ(scene.engine.stats().reused_tokens, 4 * 30);
+    EXPECT_EQ(scene.engine.stats().reusable_tokens, 4 * 30);
+    SceneOptions none = by_value(256, 8);
+    none.evicts_by_value = false;
+    EngineScene without(none);
+    EXPECT_FALSE(without.engine.cache().learns());
+    EXPECT_TRUE(scene.engine.cache().learns());
+}
+
+TEST(ValueCache, BytesByKindAddUpToTheBudget) {
+    SceneOptions options = by_value(400, 10);
+    options.budget_bytes = 400;
+    EngineScene scene(options);
+    const auto sum = [&] {
+        const Cache::BytesByKind bytes = scene.engine.cache().bytes_by_kind();
+        return bytes.kv_of_sequences + bytes.kv_of_heads + bytes.states + bytes.free;
+    };
+    EXPECT_EQ(scene.engine.cache().bytes_by_kind().free, 400);
+    scene.submit(scene.history("a", iota_tokens(0, 30), 20));
+    for (int i = 0; i < 5; ++i) scene.step();
+    const Cache::BytesByKind running = scene.engine.cache().bytes_by_kind();
+    EXPECT_GE(running.kv_of_sequences, 30);
+    EXPECT_GE(running.states, 40);
+    EXPECT_EQ(sum(), 400);
+    scene.run();
+    const Cache::BytesByKind idle = scene.engine.cache().bytes_by_kind();
+    EXPECT_EQ(idle.kv_of_sequences, 0);
+    EXPECT_GE(idle.kv_of_heads, 49);
+    EXPECT_EQ(idle.states, 40 * scene.engine.cache().state().pool().num_used());
+    EXPECT_EQ(sum(), 400);
+    scene.expect_home();
+}
+
 // Whatever came before, a prompt that is repeated and fits is reused from its third occurrence on.
 TEST(ValueCacheProperties, WhateverCameBeforeARepeatedPromptIsReused) {
     const RandomCases cases = RandomCases::from_environment(300);
     int64_t num_evictions = 0;
+    int64_t num_with_company = 0;
     for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
         SCOPED_TRACE(seed);
         Prng prng(seed);
@@ -109,14 +199,27 @@ TEST(ValueCacheProperties, WhateverCameBeforeARepeatedPromptIsReused) {
             if (below(3) > 0) scene.run();
         }
         scene.run();
-        const std::vector<TokenId> prompt = prompt_of(300, 2 + below(static_cast<uint64_t>(longest - 2)));
+        // In half of the worlds another request runs all the time, where it leaves room for the prompt. The prompt has
+        // 8 tokens at least: in one world of a thousand a shorter one is worth less than every other head.
+        const int32_t num_company = options.num_blocks * options.block_size / 3;
+        const bool has_company = options.num_state_rows >= 5 && options.budget_bytes == 0 && below(2) == 0;
+        constexpr int32_t kShortest = 8;
+        const std::vector<TokenId> prompt =
+            prompt_of(300, kShortest + below(static_cast<uint64_t>(longest - kShortest)));
+        std::optional<RequestId> company;
+        if (has_company) company = scene.submit(scene.history("company", prompt_of(700, 3), num_company - 3));
         for (int i = 0; i < 5; ++i) {
-            const int64_t num_reused = reused(scene, "repeated-" + std::to_string(i), prompt);
+            const RequestId id = scene.submit(scene.history("repeated-" + std::to_string(i), prompt, 2));
+            while (!scene.is_finished(id)) scene.step();
+            const int64_t num_reused = scene.finished(id).num_reused_tokens;
             if (i >= 2) ASSERT_EQ(num_reused, static_cast<int64_t>(prompt.size()) - 1) << "occurrence " << i;
         }
+        num_with_company += company && !scene.is_finished(*company) ? 1 : 0;
+        scene.run();
         num_evictions += scene.engine.stats().evictions;
         scene.expect_home();
     }
+    EXPECT_GE(num_with_company, static_cast<int64_t>(cases.count) / 20) << "requests ran beside the prompt";
     EXPECT_GT(num_evictions, static_cast<int64_t>(cases.count)) << "memory was short";
 }
 
