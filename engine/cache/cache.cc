@@ -339,7 +339,12 @@ bool Cache::make_room(Room wanted, const EvictionOrder::Reach& reach) {
         const bool has_rows = state_.pool().num_reclaimable() >= rows;
         if (has_blocks && has_rows && budget_.num_reclaimable() >= bytes) return true;
         const bool row_is_short = has_blocks ? state_.enabled() : !kv_.enabled();
-        if (!evict(row_is_short ? Pool::kState : Pool::kKv, reach)) return false;
+        const Pool pool = row_is_short ? Pool::kState : Pool::kKv;
+        if (evict(pool, reach)) continue;
+        // Under one budget the bytes of the other kind help, too: a head whose blocks are in use still gives its row.
+        const Pool other = row_is_short ? Pool::kKv : Pool::kState;
+        const bool has_other = row_is_short ? kv_.enabled() : state_.enabled();
+        if (config_.budget_bytes == 0 || !has_other || !evict(other, reach)) return false;
     }
 }
 

@@ -12,6 +12,7 @@ namespace {
 
 using server::room_lines;
 using server::served_length;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -23,31 +24,47 @@ CacheConfig cache_of(int32_t num_blocks, int32_t num_state_rows) {
     return cache;
 }
 
-// The engine takes a request of the served length, and none that is longer.
+// The engine takes a request of `length` tokens, and none that is longer.
+void expect_longest(const CacheConfig& cache, int64_t length) {
+    EngineConfig config;
+    config.cache = cache;
+    config.max_model_len = 100'000;
+    HashExecutor executor({.pools = config.cache.pools});
+    TokenStore store(1000);
+    LruEviction policy;
+    NullRecorder recorder;
+    Engine engine(config, executor, policy, store, recorder);
+    for (const int64_t more : {1, 0}) {
+        ChatRequest request;
+        request.conversation.conversation_id = "c";
+        request.messages = {{store.store(std::vector<TokenId>(7, 5))}};
+        request.max_tokens = length - 7 + more;
+        EXPECT_EQ(engine.submit(std::move(request)).has_value(), more == 0) << length;
+    }
+    while (!engine.idle()) ASSERT_TRUE(engine.step().has_value());
+    EXPECT_THAT(executor.violations(), testing::IsEmpty());
+    EXPECT_EQ(engine.stats().commits, 1);
+}
+
 TEST(Room, ARequestOfTheServedLengthFitsTheEmptyCache) {
     for (const int32_t num_blocks : {2, 3, 9}) {
-        EngineConfig config;
-        config.cache = cache_of(num_blocks, 4);
-        const int64_t length = served_length(config.cache, 100'000);
-        EXPECT_EQ(length, (num_blocks - 1) * 16);
-        config.max_model_len = 100'000;
-        HashExecutor executor({.pools = config.cache.pools});
-        TokenStore store(1000);
-        LruEviction policy;
-        NullRecorder recorder;
-        Engine engine(config, executor, policy, store, recorder);
-        for (const int64_t more : {1, 0}) {
-            ChatRequest request;
-            request.conversation.conversation_id = "c";
-            request.messages = {{store.store(std::vector<TokenId>(7, 5))}};
-            request.max_tokens = length - 7 + more;
-            const auto accepted = engine.submit(std::move(request));
-            EXPECT_EQ(accepted.has_value(), more == 0) << num_blocks;
-        }
-        while (!engine.idle()) ASSERT_TRUE(engine.step().has_value());
-        EXPECT_THAT(executor.violations(), testing::IsEmpty());
-        EXPECT_EQ(engine.stats().commits, 1);
+        const CacheConfig cache = cache_of(num_blocks, 4);
+        EXPECT_EQ(served_length(cache, 100'000), (num_blocks - 1) * 16);
+        expect_longest(cache, (num_blocks - 1) * 16);
     }
+}
+
+TEST(Room, UnderOneBudgetARequestHasWhatItsStateRowLeaves) {
+    CacheConfig cache = cache_of(40, 4);
+    cache.budget_bytes = 400;
+    cache.kv_block_bytes = 10;
+    cache.state_row_bytes = 100;
+    EXPECT_EQ(served_length(cache, 100'000), (30 - 1) * 16);
+    expect_longest(cache, (30 - 1) * 16);
+    EXPECT_THAT(room_lines(cache, 100),
+                ElementsAre("the cache holds 40 KV blocks (640 tokens) or 4 states, or any mix of as many bytes"));
+    cache.budget_bytes = 200;  // a second row would leave no block
+    EXPECT_THAT(room_lines(cache, 100), Contains(HasSubstr("nothing can be reused")));
 }
 
 TEST(Room, TheModelsPositionsAndAModelWithoutKvBoundToo) {
