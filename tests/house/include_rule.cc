@@ -21,8 +21,10 @@ const std::map<std::string, Names>& visible_folders() {
         {"kernels", {"kernels", "reference", "files", "engine"}},
         {"server", {"server", "reference", "files", "engine"}},
         {"simulator", {"simulator", "traces", "files", "engine"}},
-        {"tools", {"tools", "server", "simulator", "kernels", "reference", "traces", "files", "engine"}},
-        {"tests", {"tests", "tools", "server", "simulator", "kernels", "reference", "traces", "files", "engine"}},
+        {"audit", {"audit", "simulator", "traces", "files", "engine"}},
+        {"tools", {"tools", "audit", "server", "simulator", "kernels", "reference", "traces", "files", "engine"}},
+        {"tests",
+         {"tests", "tools", "audit", "server", "simulator", "kernels", "reference", "traces", "files", "engine"}},
     };
     return kVisible;
 }

@@ -1,0 +1,93 @@
+// Two answers: where they part, what it takes, and what no noise explains.
+#include "audit/compare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace verbatim::audit {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+ScoredToken token(const std::string& text, double log_prob, std::vector<std::pair<std::string, double>> top) {
+    return {text, log_prob, std::move(top)};
+}
+
+Choice choice(std::vector<ScoredToken> tokens, std::string finish_reason = "length") {
+    Choice made;
+    for (const ScoredToken& one : tokens) made.text += one.text;
+    made.finish_reason = std::move(finish_reason);
+    made.tokens = std::move(tokens);
+    return made;
+}
+
+Comparison compared(Choice left, Choice right, int64_t max_tokens = 2) {
+    Trial trial;
+    trial.script.waves.resize(2);
+    for (Choice* one : {&left, &right}) {
+        Answer answer;
+        answer.choices = {std::move(*one)};
+        trial.answers.push_back({std::move(answer)});
+        trial.sent.push_back({{{"max_tokens", max_tokens}}});
+    }
+    return compare(trial, {{0, 0}, {1, 0}}, ServerInfo());
+}
+
+TEST(AuditCompare, AddsBothPreferencesToTheFlip) {
+    const auto first = token("a", -0.1, {{"a", -0.1}, {"b", -2.5}});
+    const Comparison c = compared(choice({first, token("x", -0.7, {{"x", -0.7}, {"y", -0.71}})}),
+                                  choice({first, token("y", -0.69, {{"y", -0.69}, {"x", -0.72}})}));
+    EXPECT_EQ(c.position, 1u);
+    ASSERT_TRUE(c.flip.has_value());
+    EXPECT_NEAR(*c.flip, 0.04, 1e-9);
+    EXPECT_FALSE(c.is_least);
+    EXPECT_THAT(c.impossible, IsEmpty());
+}
+
+TEST(AuditCompare, MeasuresNoiseByTheChangeOfTwoTokensDifference) {
+    const Comparison c = compared(choice({token("a", -0.1, {{"a", -0.1}, {"b", -2.5}})}),
+                                  choice({token("a", -0.2, {{"a", -0.2}, {"b", -2.55}})}), 1);
+    ASSERT_EQ(c.changes.size(), 1u);
+    EXPECT_NEAR(c.changes[0], 0.05, 1e-9);
+    EXPECT_TRUE(c.same_text);
+    EXPECT_FALSE(c.is_equal);
+}
+
+TEST(AuditCompare, BoundsAFlipToATokenThatIsNotListed) {
+    const Comparison c = compared(choice({token("x", -0.1, {{"x", -0.1}, {"z", -4.1}})}),
+                                  choice({token("y", -0.2, {{"y", -0.2}, {"x", -1.2}})}), 1);
+    ASSERT_TRUE(c.flip.has_value());
+    EXPECT_NEAR(*c.flip, 5, 1e-9);
+    EXPECT_TRUE(c.is_least);
+}
+
+TEST(AuditCompare, NamesATokenThatItsOwnListDenies) {
+    const Comparison c = compared(choice({token("x", -0.1, {{"x", -0.1}, {"z", -4.1}})}),
+                                  choice({token("q", -0.1, {{"x", -0.1}, {"z", -4.1}})}), 1);
+    EXPECT_THAT(c.impossible, HasSubstr("not in the server's own list"));
+}
+
+TEST(AuditCompare, NamesAnAnswerThatEndsByLengthBeforeItsLimit) {
+    const auto a = token("a", -0.1, {{"a", -0.1}, {"b", -2.5}});
+    EXPECT_THAT(compared(choice({a, a, a}), choice({a, a}), 3).impossible, HasSubstr("ends after 2 tokens"));
+    // The model may end an answer itself: the gap of the likeliest two bounds what that takes.
+    const Comparison ended = compared(choice({a, a, a}), choice({a, a}, "stop"), 3);
+    EXPECT_THAT(ended.impossible, IsEmpty());
+    EXPECT_NEAR(ended.flip.value(), 2.4, 1e-9);
+}
+
+TEST(AuditCompare, LeavesOutACharacterThatMaxTokensCut) {
+    Choice whole{"caf\uFFFD", "length", {}};
+    Choice streamed{"caf", "length", {}};
+    EXPECT_TRUE(compared(whole, streamed).is_equal);
+    whole.finish_reason = streamed.finish_reason = "stop";
+    EXPECT_THAT(compared(whole, streamed).impossible, HasSubstr("U+FFFD"));
+}
+
+}  // namespace
+}  // namespace verbatim::audit
