@@ -1,0 +1,97 @@
+// `verbatim audit`: flags and servers that it cannot work with, and the reports of what it found.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/support/scratch_folder.h"
+#include "tests/tools/program/run_program.h"
+#include "tools/audit/page.h"
+#include "tools/audit/report.h"
+
+namespace verbatim::tools {
+namespace {
+
+using audit::RelationVerdict;
+using audit::Verdict;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(AuditCommand, RefusesWhatIsNoAddress) {
+    const Outcome refused = run_verbatim({"audit", "localhost:8000"});
+    EXPECT_EQ(refused.exit_code, kExitBadUsage);
+    EXPECT_THAT(refused.err, HasSubstr("wanted http://HOST:PORT"));
+}
+
+TEST(AuditCommand, SaysWhereNoServerAnswers) {
+    const Outcome refused = run_verbatim({"audit", "http://127.0.0.1:9"});
+    EXPECT_EQ(refused.exit_code, kExitBadInput);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("http://127.0.0.1:9: no answer"), HasSubstr("is the server there?")));
+}
+
+TEST(AuditCommand, RefusesUnknownRelationsAndBudgets) {
+    EXPECT_EQ(run_verbatim({"audit", "http://127.0.0.1:9", "--only", "warm"}).exit_code, kExitBadUsage);
+    const Outcome refused = run_verbatim({"audit", "http://127.0.0.1:9", "--budget", "10"});
+    EXPECT_EQ(refused.exit_code, kExitBadUsage);
+    EXPECT_THAT(refused.err, HasSubstr("wanted REQUESTS,TOKENS"));
+}
+
+TEST(AuditCommand, SaysWhatIsWrongWithAFile) {
+    tests::ScratchFolder files;
+    files.write("bundle.json", "{}");
+    files.write("prompts.txt", "\n");
+    const Outcome bundle = run_verbatim({"audit", "http://127.0.0.1:9", "--bundle", files.path("bundle.json")});
+    EXPECT_EQ(bundle.exit_code, kExitBadInput);
+    EXPECT_THAT(bundle.err, HasSubstr("verbatim audit bundle 1"));
+    const Outcome prompts = run_verbatim({"audit", "http://127.0.0.1:9", "--prompts", files.path("prompts.txt")});
+    EXPECT_EQ(prompts.exit_code, kExitBadInput);
+    EXPECT_THAT(prompts.err, HasSubstr("there is no prompt in it"));
+}
+
+AuditReport reported(std::vector<std::pair<const char*, Verdict>> relations) {
+    AuditReport report;
+    report.url = "http://host:8000";
+    for (const auto& [name, verdict] : relations) {
+        RelationVerdict one;
+        one.relation = name;
+        one.verdict = verdict;
+        one.why = "<why> & \"how\"";
+        report.result.relations.push_back(one);
+    }
+    return report;
+}
+
+TEST(AuditReport, EndsInOneForCorruptionAndInFiveForNothingCompared) {
+    EXPECT_EQ(audit_exit_code(reported({{"again", Verdict::kEqual}, {"n", Verdict::kNotTried}})), kExitOk);
+    EXPECT_EQ(audit_exit_code(reported({{"again", Verdict::kDrift}})), kExitOk);
+    EXPECT_EQ(audit_exit_code(reported({{"again", Verdict::kEqual}, {"n", Verdict::kCorrupt}})), kExitDifference);
+    EXPECT_EQ(audit_exit_code(reported({{"again", Verdict::kNotTried}})), kExitNotAllCompared);
+    AuditReport named = reported({{"again", Verdict::kEqual}, {"n", Verdict::kNotTried}});
+    named.only = {"n"};
+    EXPECT_EQ(audit_exit_code(named), kExitNotAllCompared);
+}
+
+TEST(AuditReport, AsJunitFailsForCorruptionAndSkipsWhatWasNotTried) {
+    const std::string junit = audit_junit(reported({{"again", Verdict::kCorrupt}, {"n", Verdict::kNotTried}}));
+    EXPECT_THAT(junit, AllOf(HasSubstr("tests=\"2\" failures=\"1\" skipped=\"1\""), HasSubstr("<failure message="),
+                             HasSubstr("<skipped message=\"&lt;why&gt; &amp; "), Not(HasSubstr("<why>"))));
+}
+
+TEST(AuditReport, AsPageSaysWhatWasFoundAndEscapesIt) {
+    const std::string page = audit_page(reported({{"cold-warm", Verdict::kCorrupt}, {"n", Verdict::kEqual}}));
+    EXPECT_THAT(page, AllOf(HasSubstr("1 of 2 checks found corruption"), HasSubstr("&lt;why&gt;"),
+                            Not(HasSubstr("<why>")), Not(HasSubstr("<script"))));
+    EXPECT_THAT(audit_page(reported({{"n", Verdict::kNotTried}})), HasSubstr("Nothing could be compared"));
+}
+
+TEST(AuditReport, AsJsonHasEveryRelation) {
+    const nlohmann::ordered_json json =
+        audit_json(reported({{"cold-warm", Verdict::kCorrupt}, {"n", Verdict::kEqual}}));
+    EXPECT_EQ(json["verdict"], "corrupt");
+    EXPECT_EQ(json["relations"][1]["verdict"], "equal");
+    EXPECT_TRUE(json["relations"][0].contains("error_rate"));
+}
+
+}  // namespace
+}  // namespace verbatim::tools

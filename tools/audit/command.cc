@@ -1,0 +1,311 @@
+// `verbatim audit`: whether a server's answer is the same cached or fresh, alone or in company, streamed or whole.
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "audit/audit.h"
+#include "audit/bundle.h"
+#include "audit/curl_transport.h"
+#include "audit/expected_hits.h"
+#include "audit/prompt_files.h"
+#include "files/output_file.h"
+#include "tools/audit/hits_report.h"
+#include "tools/audit/page.h"
+#include "tools/audit/report.h"
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+#include "tools/program/file_roles.h"
+#include "tools/program/json_text.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+namespace {
+
+struct AuditOptions {
+    std::string url;
+    std::string against;
+    std::string restart;
+    std::string key_env = "OPENAI_API_KEY";
+    std::string model;
+    std::string endpoint;
+    std::vector<std::string> only;
+    std::vector<std::string> skip;
+    std::string budget = "2000,2000000";
+    std::string prompts;
+    std::string trace;
+    std::string bundle;
+    std::string expect_hits;
+    audit::HitsConfig hits;
+    std::string bundles = "verbatim-audit";
+    double timeout_s = 120;
+    double noise_limit = audit::JudgeOptions().noise_limit;
+    bool exact = false;
+    uint64_t seed = 0;
+    bool has_seed = false;
+    std::string junit;
+    std::string html;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+constexpr size_t kTraceLengths = 32;  // of a trace's prompts
+
+constexpr const char* kAuditExitCodes =
+    "Exit codes: 0 no corruption in what was compared; 1 corruption; 2 bad flag; 3 the server does not answer, or is "
+    "no\n"
+    "such server; 5 nothing was compared, a relation that --only names was not tried, or Ctrl-C ended the audit.";
+
+std::atomic<bool> audit_stopped = false;
+void stop_audit(int) { audit_stopped = true; }
+
+Result<audit::Budget> parse_budget(const std::string& text) {
+    audit::Budget budget;
+    const auto fail = [&] { return error("--budget {:?}: wanted REQUESTS,TOKENS, two whole numbers from 1 on", text); };
+    const size_t comma = text.find(',');
+    if (comma == std::string::npos) return fail();
+    const auto read = [&](size_t begin, size_t end, int64_t& into) {
+        const auto [stop, code] = std::from_chars(text.data() + begin, text.data() + end, into);
+        return code == std::errc{} && stop == text.data() + end && into > 0;
+    };
+    if (!read(0, comma, budget.requests) || !read(comma + 1, text.size(), budget.tokens)) return fail();
+    return budget;
+}
+
+Result<std::unique_ptr<audit::CurlTransport>> open_server(const AuditOptions& options, const std::string& url) {
+    audit::CurlConfig config;
+    config.url = url;
+    config.timeout_s = options.timeout_s;
+    config.stopped = &audit_stopped;
+    if (const char* key = std::getenv(options.key_env.c_str())) config.api_key = key;
+    return audit::CurlTransport::create(std::move(config));
+}
+
+void show_progress(const std::string& what, size_t done, size_t total) {
+    if (isatty(STDERR_FILENO) != 1) return;
+    fmt::print(stderr, "\r\033[K[{}/{}] {}", done, total, what);
+    std::fflush(stderr);
+}
+
+Status run_restart(const std::string& command) {
+    if (const int status = std::system(command.c_str()); status != 0)
+        return error("--restart: the command ended with status {}", status);
+    return {};
+}
+
+// Everything that can be wrong with the flags is said before the server is asked.
+Result<audit::AuditConfig> audit_config(const AuditOptions& options, uint64_t seed) {
+    audit::AuditConfig config;
+    ASSIGN_OR_RETURN(config.runner.budget, parse_budget(options.budget));
+    for (const std::vector<std::string>* names : {&options.only, &options.skip})
+        RETURN_IF_ERROR(audit::check_relations(*names));
+    config.runner.is_stopped = [] { return audit_stopped.load(); };
+    config.runner.seed = config.relations.seed = config.discover.seed = seed;
+    if (!options.restart.empty()) {
+        config.runner.restart = [command = options.restart] { return run_restart(command); };
+        config.relations.has_restart = true;
+    }
+    config.relations.has_against = !options.against.empty();
+    config.discover.model = options.model;
+    config.discover.endpoint = options.endpoint;
+    config.judge = {options.exact, options.noise_limit};
+    config.only = options.only;
+    config.skip = options.skip;
+    config.progress = show_progress;
+    return config;
+}
+
+Status read_files(const AuditOptions& options, audit::AuditConfig& config) {
+    if (!options.prompts.empty()) {
+        ASSIGN_OR_RETURN(config.relations.prompts, audit::read_prompts(options.prompts));
+    }
+    if (!options.trace.empty()) {
+        ASSIGN_OR_RETURN(config.relations.lengths, audit::read_lengths(options.trace, kTraceLengths));
+    }
+    return {};
+}
+
+Result<audit::Bundle> read_bundle(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return error("{}: cannot be read", path);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    auto bundle = audit::parse_bundle(text);
+    if (!bundle) return error("{}: {}", path, bundle.error().message);
+    return bundle;
+}
+
+// Of every finding RELATION.json and RELATION.sh. The folder is made where there is a finding.
+Status write_bundles(const AuditOptions& options, AuditReport& report) {
+    report.bundles.assign(report.result.relations.size(), "");
+    for (size_t i = 0; i < report.result.shrunk.size(); ++i) {
+        const std::optional<audit::Shrunk>& shrunk = report.result.shrunk[i];
+        if (!shrunk) continue;
+        std::error_code failed;
+        std::filesystem::create_directories(options.bundles, failed);
+        if (failed)
+            return tl::unexpected(Error{fmt::format("{}: {}", options.bundles, failed.message()), ErrorKind::kMachine});
+        const audit::RelationVerdict& relation = report.result.relations[i];
+        const std::string path = fmt::format("{}/{}", options.bundles, relation.relation);
+        RETURN_IF_ERROR(files::write_file(
+            path + ".json",
+            json_text(audit::bundle_json(shrunk->trial, shrunk->verdict, relation, report.result)) + "\n"));
+        RETURN_IF_ERROR(files::write_file(path + ".sh", audit::curl_script(shrunk->trial, shrunk->verdict)));
+        report.bundles[i] = path + ".json";
+    }
+    return {};
+}
+
+int print_report(const AuditReport& report, const AuditOptions& options, files::OutputFile& junit,
+                 files::OutputFile& html) {
+    if (options.format == OutputFormat::kJson)
+        fmt::print("{}\n", json_text(audit_json(report)));
+    else
+        fmt::print("{}", audit_table(report));
+    if (const Status written = junit.finish_with(audit_junit(report)); !written) return report_error(written.error());
+    if (const Status written = html.finish_with(audit_page(report)); !written) return report_error(written.error());
+    return audit_exit_code(report);
+}
+
+// The canary: a trace at the server, its hits and the simulator's.
+int run_expect_hits(const AuditOptions& options, const audit::AuditConfig& config, AuditReport& report) {
+    const auto trace = traces::read_trace(options.expect_hits);
+    if (!trace) return report_error(trace.error());
+    show_progress("looking at the server", 0, 0);
+    const auto info = audit::discover(*config.runner.server, config.discover);
+    if (!info) return report_error(Error{fmt::format("{}: {}", options.url, info.error().message)});
+    audit::Runner runner(config.runner, *info);
+    show_progress("replaying " + options.expect_hits, 0, trace->trace.rows.size());
+    const audit::HitsResult result = audit::expect_hits(trace->trace, *info, runner, options.hits, report.seed);
+    if (isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
+    fmt::print("{}", options.format == OutputFormat::kJson ? json_text(hits_json(report, result)) + "\n"
+                                                           : hits_table(report, result));
+    return hits_exit_code(result);
+}
+
+int run_audit_command(const AuditOptions& options) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point began = Clock::now();
+    AuditReport report;
+    report.url = options.url;
+    report.only = options.only;
+    report.seed = options.has_seed ? options.seed : static_cast<uint64_t>(began.time_since_epoch().count());
+    auto config = audit_config(options, report.seed);
+    if (!config) return report_error(config.error(), kExitBadUsage);
+    auto server = open_server(options, options.url);
+    if (!server) return report_error(server.error(), kExitBadUsage);
+    config->runner.server = server->get();
+    Result<std::unique_ptr<audit::CurlTransport>> against;
+    if (!options.against.empty()) {
+        against = open_server(options, options.against);
+        if (!against) return report_error(against.error(), kExitBadUsage);
+        config->runner.against = against->get();
+    }
+    if (const Status read = read_files(options, *config); !read) return report_error(read.error());
+    std::optional<audit::Bundle> bundle;
+    if (!options.bundle.empty()) {
+        auto read = read_bundle(options.bundle);
+        if (!read) return report_error(read.error());
+        bundle = *std::move(read);
+    }
+    auto junit = files::OutputFile::create(options.junit);
+    if (!junit) return report_error(junit.error());
+    auto html = files::OutputFile::create(options.html);
+    if (!html) return report_error(html.error());
+
+    audit_stopped = false;
+    const auto before = std::signal(SIGINT, stop_audit);
+    if (!options.expect_hits.empty()) {
+        const int code = run_expect_hits(options, *config, report);
+        std::signal(SIGINT, before);
+        return code;
+    }
+    auto result = bundle ? audit::run_bundle(*config, *bundle) : audit::run_audit(*config);
+    std::signal(SIGINT, before);
+    if (isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
+    if (!result) return report_error(Error{fmt::format("{}: {}", options.url, result.error().message)});
+    report.result = *std::move(result);
+    report.interrupted = audit_stopped;
+    report.elapsed_s = std::chrono::duration<double>(Clock::now() - began).count();
+    if (const Status written = write_bundles(options, report); !written) return report_error(written.error());
+    return print_report(report, options, *junit, *html);
+}
+
+}  // namespace
+
+void add_audit_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<AuditOptions>();
+    CLI::App* verb = app.add_subcommand(
+        "audit", "is an OpenAI-compatible server's answer the same cached or fresh, alone or in company?");
+    verb->add_option("url,--url", options->url, "the server: http://HOST:PORT")->type_name("URL")->required();
+    verb->add_option("--model", options->model, "its model; without it the first one that it lists")->type_name("NAME");
+    add_choice_option(*verb, "--endpoint", options->endpoint,
+                      Choices<std::string>{{"auto", ""}, {"completions", "completions"}, {"chat", "chat"}},
+                      "auto: completions where the server has them");
+    verb->add_option("--only", options->only, "these relations")->type_name("RELATION...")->delimiter(',');
+    verb->add_option("--skip", options->skip, "not these")->type_name("RELATION...")->delimiter(',');
+    verb->add_option("--prompts", options->prompts,
+                     "prompts in the place of the built-in ones: a text or a JSON object a line")
+        ->type_name("FILE");
+    verb->add_option("--trace", options->trace, "`cold-warm` has prompts of this trace's lengths")->type_name("FILE");
+    auto* against = verb->add_option("--against", options->against, "a second server, for `speculation` and `cache`")
+                        ->type_name("URL");
+    verb->add_option("--restart", options->restart, "a shell command that restarts the server, for `cache`")
+        ->type_name("CMD")
+        ->excludes(against);
+    auto* bundle =
+        verb->add_option("--bundle", options->bundle, "runs the finding in this file again, and nothing else")
+            ->type_name("FILE");
+    verb->add_option("--expect-hits", options->expect_hits,
+                     "replays this trace's shape and compares the reported hits with the simulator's, and nothing else")
+        ->type_name("TRACE")
+        ->excludes(bundle);
+    add_count_option(*verb, "--block-tokens", options->hits.block_tokens, 1, "with --expect-hits: tokens of a block");
+    add_count_option(*verb, "--room-tokens", options->hits.room_tokens, 0,
+                     "with --expect-hits: tokens that the cache holds; 0: all of them");
+    verb->add_option("--hit-tolerance", options->hits.tolerance,
+                     "with --expect-hits: the part of the hits that may be missing")
+        ->type_name("PART")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    verb->add_option("--bundles", options->bundles, "the folder for the files of findings: RELATION.json, RELATION.sh")
+        ->type_name("DIR")
+        ->capture_default_str();
+    verb->add_option("--budget", options->budget, "the most requests, and the most tokens of prompts and answers")
+        ->type_name("REQUESTS,TOKENS")
+        ->capture_default_str();
+    verb->add_option("--key-env", options->key_env, "the environment variable with the API key")
+        ->type_name("NAME")
+        ->capture_default_str();
+    verb->add_option("--timeout", options->timeout_s, "seconds for one request")
+        ->type_name("S")
+        ->check(CLI::Range(0.1, 86400.0))
+        ->capture_default_str();
+    verb->add_flag("--exact", options->exact, "the server promises equal bits: any difference is corruption");
+    verb->add_option("--noise-limit", options->noise_limit,
+                     "nats (rms): log-probabilities that differ by more are corrupt")
+        ->type_name("NATS")
+        ->check(CLI::Range(0.0, 10.0))
+        ->capture_default_str();
+    add_seed_option(*verb, options->seed)->default_str("drawn, and printed")->each([options](const std::string&) {
+        options->has_seed = true;
+    });
+    add_output_option(*verb, "--junit", options->junit, "writes the result as a JUnit report, too");
+    add_output_option(*verb, "--html", options->html, "writes the result as a page, too");
+    add_format_option(*verb, options->format);
+    std::string table = "Relations:\n";
+    for (const audit::Relation& one : audit::relations()) table += fmt::format("  {:<14} {}\n", one.name, one.changes);
+    verb->footer(table + kAuditExitCodes);
+    verb->callback([options, &exit_code] { exit_code = run_audit_command(*options); });
+}
+
+}  // namespace verbatim::tools
