@@ -1,6 +1,7 @@
 """`verbatim audit` of this build's server over HTTP: every relation equal. Behind a proxy that plants a fault: corrupt,
 and equal again without it. Behind one that only adds noise: no corruption."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -16,8 +17,12 @@ FAULTS = {"token-once-seen": "cold-warm", "stale-prefix": "cold-warm", "neighbou
           "cut-character": "stream-whole", "lost-last-chunk": "stream-whole"}
 
 
+SEEDS = itertools.count(7)  # an equal seed would send prompts that the server has seen
+
+
 def audit(folder, base, *flags, expected):
-    command = [program(), "audit", base, "--format", "json", "--seed", "7", "--bundles", folder, *flags]
+    seed = str(next(SEEDS))
+    command = [program(), "audit", base, "--format", "json", "--seed", seed, "--bundles", folder, *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500,
                           env=dict(os.environ, OPENAI_API_KEY="sk-not-in-any-file"))
     assert done.returncode in expected, f"{command} returned {done.returncode}: {done.stdout}{done.stderr}"
