@@ -19,6 +19,7 @@ const char* name(CallKind kind) {
         case CallKind::kEndTurn: return "end_turn";
         case CallKind::kFailStep: return "fail_step";
         case CallKind::kReplaceExecutor: return "replace_executor";
+        case CallKind::kUnload: return "unload";
         case CallKind::kCount: break;
     }
     CHECK(false, "call {}", static_cast<int>(kind));
@@ -40,6 +41,7 @@ RequestId make_call(const Call& call, Engine& engine) {
             engine.restore(call.key, call.request.messages, call.version == kNoVersion ? old : call.version);
             break;
         }
+        case CallKind::kUnload: engine.unload(call.key); break;
         case CallKind::kEndTurn: engine.end_turn(call.id); break;
         case CallKind::kFailStep:
         case CallKind::kReplaceExecutor:

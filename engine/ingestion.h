@@ -32,6 +32,7 @@ enum class CallKind : uint8_t {
     kEndTurn,
     kFailStep,         // the executor could not carry the open step out
     kReplaceExecutor,  // a fresh one computes from here on
+    kUnload,           // a conversation that the caller restores before it names it again
     kCount,
 };
 [[nodiscard]] const char* name(CallKind kind);
@@ -43,7 +44,7 @@ struct Call {
     bool in_open_step = false;          // between a step's plan and its result
     RequestId id{-1};                   // kSubmit: what it became, -1 where nothing runs; kAbort, kEndTurn
     ChatRequest request;                // kSubmit, with the seed that it is drawn with; of kRestore the messages
-    ConversationKey key;                // of a name: kFork (from), kRewind, kRemove, kRevoke, kRestore
+    ConversationKey key;                // of a name: kFork (from), kRewind, kRemove, kRevoke, kRestore, kUnload
     std::string to;                     // kFork
     std::optional<uint64_t> num_turns;  // kFork, kRewind; kRestore, in logs that have no `version`: that
     Version version = kNoVersion;       // kRestore

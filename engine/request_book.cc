@@ -102,6 +102,7 @@ void RequestBook::on_call(const Call& call) {
         case CallKind::kRemove: return remove(call);
         case CallKind::kRevoke: return give_back(call.key, {});
         case CallKind::kRestore: return restore(call);
+        case CallKind::kUnload: return unload(call);
         case CallKind::kAbort:
         case CallKind::kEndTurn:
         case CallKind::kFailStep:
@@ -188,6 +189,13 @@ void RequestBook::remove(const Call& call) {
     if (found == conversations_.end() || found->second.writer) return;
     conversations_.erase(found);
     CHECK(with_turns(call.key) == nullptr, "'{}' is removed and there", call.key.conversation_id);
+}
+
+void RequestBook::unload(const Call& call) {
+    const auto found = conversations_.find(call.key);
+    if (found == conversations_.end() || found->second.writer) return;
+    conversations_.erase(found);
+    CHECK(with_turns(call.key) == nullptr, "'{}' is unloaded and there", call.key.conversation_id);
 }
 
 void RequestBook::restore(const Call& call) {

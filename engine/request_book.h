@@ -95,6 +95,7 @@ private:
     void rewind(const Call& call);
     void remove(const Call& call);
     void restore(const Call& call);
+    void unload(const Call& call);
     void set_prompt(const ChatRequest& request, const Conversation& conversation, AskedRequest& asked) const;
     void commit(RequestId request);
     void give_back(const ConversationKey& key, std::optional<RequestId> writer);

@@ -171,8 +171,11 @@ public:
     void rewind(const ConversationKey& key, int64_t length) { destroy_unowned(names_.rewind(key, length)); }
     void remove(const ConversationKey& key) { destroy_unowned(names_.remove(key)); }
 
-    // The conversation has committed turns, and heads of these lengths whose bytes are lost.
+    // The conversation has committed turns, and had heads of these lengths: the bytes of those that it does not list
+    // are lost.
     void note_lost(const ConversationKey& key, std::span<const int64_t> lengths) { names_.note_lost(key, lengths); }
+    // The conversation's heads stay, and are listed by it again after note_lost(). Its name goes with the last of them.
+    void unload(const ConversationKey& key) { names_.unload(key); }
 
     // The executor's pools are gone, and every head's bytes with them. REQUIRES: nothing is pinned or pending.
     void lose_heads();

@@ -22,6 +22,11 @@ void Name::note_gone(int64_t length, NotReused reason) {
     CHECK_LE(gone.size(), kMaxGone);
 }
 
+bool Name::knows_gone(int64_t length) const {
+    const auto lies_in = [&](const GoneHeads& entry) { return entry.first <= length && length <= entry.last; };
+    return std::ranges::any_of(gone, lies_in);
+}
+
 void Name::forget_gone_beyond(int64_t length) {
     std::erase_if(gone, [&](const GoneHeads& entry) { return entry.first > length; });
     if (gone.empty()) return;

@@ -35,10 +35,11 @@ struct Name {
     std::vector<NamedHead> heads;
     std::vector<GoneHeads> gone;
     std::set<HeadId> former;
-    bool committed = false;  // a turn head was published: the conversation exists
+    bool committed = false;  // a turn head was published: the conversation exists, and is loaded
 
     // A head of this length, no longer in `heads`, is gone. Beyond kMaxGone the two shortest entries become one.
     void note_gone(int64_t length, NotReused reason);
+    [[nodiscard]] bool knows_gone(int64_t length) const;
     // What lay beyond `length` is no longer of this conversation's history.
     void forget_gone_beyond(int64_t length);
     [[nodiscard]] bool has_heads() const { return !heads.empty() || !former.empty(); }

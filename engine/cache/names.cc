@@ -213,8 +213,20 @@ void Names::note_lost(const ConversationKey& key, std::span<const int64_t> lengt
     if (!name) name = std::make_unique<Name>();
     name->key = key;
     name->committed = true;
-    for (const int64_t length : lengths) name->note_gone(length, NotReused::kLost);
+    for (const int64_t length : lengths) {
+        const bool is_listed = std::ranges::find(name->heads, length, &NamedHead::length) != name->heads.end();
+        if (!is_listed && !name->knows_gone(length)) name->note_gone(length, NotReused::kLost);
+    }
     CHECK(find(key) != nullptr, "'{}' has no name", key.conversation_id);
+}
+
+void Names::unload(const ConversationKey& key) {
+    const auto found = names_.find(key);
+    if (found == names_.end()) return;
+    const bool stays = found->second->has_heads();
+    found->second->committed = false;
+    drop_if_empty(*found->second);
+    CHECK((find(key) != nullptr) == stays, "'{}' is unloaded, and its name without heads stays", key.conversation_id);
 }
 
 void Names::take_off(Head& head, NotReused reason) {

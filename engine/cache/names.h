@@ -2,7 +2,7 @@
 //   M1  a head knows the names that list it and those that it was let go by, and they know it
 //   M2  a name lists heads of its own salt, each at its length
 //   M3  of a kind a name lists at most as many heads as Retention says, and of equal tokens and arithmetic one
-//   M4  a name without heads has committed; another goes with its last head
+//   M4  a name without heads is a loaded conversation's that has committed; another goes with its last head
 //   M5  a head that has lost its last name is told to the caller once, who gives back what it holds
 #pragma once
 
@@ -44,8 +44,11 @@ public:
     // Every head longer than `length` leaves the name. No name, no change.
     [[nodiscard]] Left rewind(const ConversationKey& key, int64_t length);
     [[nodiscard]] Left remove(const ConversationKey& key);
-    // The conversation has committed turns, and heads of these lengths whose bytes are lost.
+    // The conversation has committed turns, and had heads of these lengths. Those that the name neither lists nor knows
+    // as gone are lost.
     void note_lost(const ConversationKey& key, std::span<const int64_t> lengths);
+    // The conversation is unloaded: its name goes with the last head.
+    void unload(const ConversationKey& key);
     // The head goes for this reason: off every name.
     void take_off(Head& head, NotReused reason);
 

@@ -140,6 +140,10 @@ public:
     // generated (perhaps nothing). Its tokens are computed again when they are needed (NotReused::kLost). False: it is
     // there already, or the parts are no conversation's.
     bool restore(const ConversationKey& key, const std::vector<Message>& parts, Version version);
+    // The conversation's committed tokens leave memory; its heads stay in the cache. The caller keeps the tokens, and
+    // brings them back with restore() before the conversation is named again. False, and nothing has changed: it is not
+    // there, a turn of it runs, or it has answers by turn_id, which restore() does not bring back.
+    bool unload(const ConversationKey& key);
     // Takes the lease from a writer that is lost. Its turn runs on and cannot commit.
     bool revoke(const ConversationKey& key);
 

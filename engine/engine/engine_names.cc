@@ -98,6 +98,19 @@ bool Engine::restore(const ConversationKey& key, const std::vector<Message>& par
     return true;
 }
 
+// A call that changes nothing is not recorded: the caller may ask for many conversations that are in use.
+bool Engine::unload(const ConversationKey& key) {
+    if (!ledger_.unload(key)) return false;
+    Call told = call(CallKind::kUnload);
+    told.key = key;
+    recorder_.on_call(told);
+    cache_.unload(key);
+    const Name* name = cache_.find(key);
+    CHECK(ledger_.find(key) == nullptr && (name == nullptr || name->has_heads()), "'{}' is unloaded and there",
+          key.conversation_id);
+    return true;
+}
+
 bool Engine::revoke(const ConversationKey& key) {
     Call told = call(CallKind::kRevoke);
     told.key = key;

@@ -282,6 +282,15 @@ void Ledger::restore(const ConversationKey& key, TokenSeq committed, std::vector
     conversations_.emplace(key, std::move(conversation));
 }
 
+bool Ledger::unload(const ConversationKey& key) {
+    const auto found = conversations_.find(key);
+    if (found == conversations_.end() || found->second->leased_to || !found->second->answers.empty()) return false;
+    CHECK(!found->second->turns.empty(), "'{}' has no turn and no writer", key.conversation_id);
+    conversations_.erase(found);
+    CHECK(find(key) == nullptr, "'{}' is unloaded and there", key.conversation_id);
+    return true;
+}
+
 void Ledger::remember_deleted(const ConversationKey& key, const Conversation& conversation) {
     for (const auto& [turn_id, answer] : conversation.answers) {
         if (deleted_.emplace(key, turn_id).second) deleted_in_order_.emplace_back(key, turn_id);

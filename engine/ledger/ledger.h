@@ -127,6 +127,10 @@ public:
     // REQUIRES: L2; nothing is known under `key`.
     void restore(const ConversationKey& key, TokenSeq committed, std::vector<Turn> turns, Version version);
 
+    // Forgets the conversation: the caller keeps it, and restores it before it is named again. False, and nothing has
+    // changed: it is not there, it is leased, or it has answers by turn_id (L5), which restore() does not bring back.
+    bool unload(const ConversationKey& key);
+
     struct Conversation {
         TokenSeq committed;
         std::vector<Turn> turns;

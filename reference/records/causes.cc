@@ -46,6 +46,7 @@ public:
             case CallKind::kRewind:
             case CallKind::kRemove:
             case CallKind::kRestore:
+            case CallKind::kUnload:
                 if (!live_.contains(call.key)) add(call, {call.key});
                 return;
             case CallKind::kFailStep:  // events say which turns it ended

@@ -234,14 +234,25 @@ std::optional<RefusalReason> ConversationModel::remove(const ConversationKey& ke
     return std::nullopt;
 }
 
-void ConversationModel::check(const Ledger& ledger) const {
+void ConversationModel::restored(const ConversationKey& key) {
+    int64_t version = 0;
+    for (ModelTurn& turn : conversations_.at(key).turns) {
+        turn.version = Version{++version};
+        turn.num_text = turn.end - turn.prompt_end;
+    }
+}
+
+void ConversationModel::check(const Ledger& ledger, const std::set<ConversationKey>& unloaded) const {
     MUST(ledger.num_leases() == leases_.size(), "{} leases, wanted {}", ledger.num_leases(), leases_.size());
     std::set<ConversationKey> keys;
-    for (const auto& [key, conversation] : conversations_) keys.insert(key);
+    for (const auto& [key, conversation] : conversations_) {
+        if (!unloaded.contains(key)) keys.insert(key);
+    }
     for (const auto& [key, request] : leases_) keys.insert(key);
     MUST(ledger.num_conversations() == keys.size(), "{} conversations, wanted {}", ledger.num_conversations(),
          keys.size());
     for (const auto& [key, wanted] : conversations_) {
+        if (unloaded.contains(key)) continue;
         const auto* got = ledger.find(key);
         MUST(got != nullptr, "'{}' is not known", key.conversation_id);
         MUST(got->committed.to_vector() == wanted.committed, "'{}' holds [{}], wanted [{}]", key.conversation_id,

@@ -77,8 +77,12 @@ public:
     // `left_heads`: turns that never committed have left heads under the id.
     [[nodiscard]] std::optional<RefusalReason> remove(const ConversationKey& key, bool left_heads);
 
-    // Throws unless the ledger holds exactly these conversations.
-    void check(const Ledger& ledger) const;
+    [[nodiscard]] bool is_leased(const ConversationKey& key) const { return leases_.contains(key); }
+    // What an engine knows of a conversation's turns that it restored.
+    void restored(const ConversationKey& key);
+
+    // Throws unless the ledger holds exactly these conversations, but for those that are `unloaded`.
+    void check(const Ledger& ledger, const std::set<ConversationKey>& unloaded) const;
 
     [[nodiscard]] const std::map<ConversationKey, ModelConversation>& conversations() const { return conversations_; }
     [[nodiscard]] const std::map<RequestId, ModelRequest>& running() const { return running_; }

@@ -53,6 +53,7 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
                                 coverage.executor_failures,
                                 coverage.failures_of_open_steps,
                                 coverage.replaced_executors,
+                                coverage.unloaded,
                                 coverage.sent_again,
                                 coverage.mixed_heads,
                                 stats.windows,

@@ -12,8 +12,8 @@ namespace verbatim::tests {
 namespace {
 
 // Operations, and the greatest weight that a seed may give each.
-enum Operation : uint8_t { kSubmit, kStep, kHalfStep, kAbort, kRename, kRevoke, kReplace, kNumOperations };
-constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3, 2};
+enum Operation : uint8_t { kSubmit, kStep, kHalfStep, kAbort, kRename, kRevoke, kReplace, kUnload, kNumOperations };
+constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3, 2, 6};
 
 }  // namespace
 
@@ -54,8 +54,10 @@ void RandomWorld::operate() {
         case kAbort: return abort_one();
         case kRename: return rename();
         case kReplace: return replace_executor();
+        case kUnload: return unload();
         default: {
             const ConversationKey key = draw_key();
+            load(key);
             const bool wanted = model_.revoke(key);
             coverage_.revoked += wanted ? 1 : 0;
             MUST(engine_.revoke(key) == wanted, "revoke '{}'", key.conversation_id);
@@ -66,6 +68,7 @@ void RandomWorld::operate() {
 // --- requests
 
 void RandomWorld::submit(ChatRequest request) {
+    load(request.conversation);
     const ConversationModel::Answer wanted = model_.answer(request);
     const auto got = engine_.submit(request);
     if (wanted.refusal) {
@@ -262,43 +265,15 @@ void RandomWorld::abort_one() {
     MUST(!engine_.abort(id), "request {} is aborted twice", index(id));
 }
 
-// --- names
-
-void RandomWorld::rename() {
-    const ConversationKey key = draw_key();
-    const uint64_t what = prng_.below(4);
-    if (what == 0) {
-        const auto wanted =
-            model_.remove(key, (engine_.cache().find(key) != nullptr || engine_.publication().knows(key)));
-        coverage_.removed += wanted ? 0 : 1;
-        if (!wanted) deleted_.insert(key);
-        return expect_same(wanted, engine_.remove(key), "delete");
-    }
-    if (what == 1) {
-        const size_t num_turns = prng_.below(5);
-        return expect_same(model_.rewind(key, num_turns), engine_.rewind(key, num_turns), "rewind");
-    }
-    const std::string to = draw_key().conversation_id;
-    const auto num_turns = chance(2) ? std::optional<size_t>(prng_.below(4)) : std::nullopt;
-    const auto wanted = model_.fork(key, to, num_turns);
-    if (!wanted) deleted_.erase({key.salt, to});
-    expect_same(wanted, engine_.fork(key, to, num_turns), "fork");
-}
-
-void RandomWorld::expect_same(const std::optional<RefusalReason>& wanted, const OrRefusal<int64_t>& got,
-                              const char* what) {
-    MUST(got.has_value() == !wanted, "{}: wanted {}, got {}", what, wanted ? name(*wanted) : "success",
-         got ? "success" : name(got.error().reason));
-    MUST(got || got.error().reason == *wanted, "{}: wanted {}, got {}", what, name(*wanted), name(got.error().reason));
-}
-
 // --- checks from scratch
 
 void RandomWorld::check() {
     take_events();
     engine_.verify();
     cast_.check();
-    model_.check(engine_.ledger());
+    std::set<ConversationKey> unloaded;
+    for (const auto& [key, parts] : unloaded_) unloaded.insert(key);
+    model_.check(engine_.ledger(), unloaded);
     check_heads();
     check_order();
     check_deleted();
@@ -461,7 +436,9 @@ void RandomWorld::check_reasons(const Event& attached) const {
             case NotReused::kBetweenHeads: can_be &= range.end <= num_committed; break;
             case NotReused::kEvicted: can_be &= engine_.stats().evictions > 0 && range.end <= num_committed; break;
             case NotReused::kNotRetained: can_be &= range.end <= num_committed; break;
-            case NotReused::kLost: can_be &= coverage_.replaced_executors > 0 && range.end <= num_committed; break;
+            case NotReused::kLost:
+                can_be &= coverage_.replaced_executors + coverage_.unloaded > 0 && range.end <= num_committed;
+                break;
             case NotReused::kOtherNumerics: can_be &= tells_apart && range.end <= num_committed; break;
             case NotReused::kNoRoomToCopy: can_be &= begin == 0 && attached.value == 0; break;
             case NotReused::kCacheOff: can_be = !request.use_cache; break;
@@ -572,6 +549,7 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     executor_failures += other.executor_failures;
     failures_of_open_steps += other.failures_of_open_steps;
     replaced_executors += other.replaced_executors;
+    unloaded += other.unloaded;
     sent_again += other.sent_again;
     mixed_heads += other.mixed_heads;
     for (const auto& [reason, count] : other.finished) finished[reason] += count;

@@ -37,6 +37,7 @@ public:
         int64_t executor_failures = 0;
         int64_t failures_of_open_steps = 0;  // reported instead of a result
         int64_t replaced_executors = 0;
+        int64_t unloaded = 0;
         int64_t sent_again = 0;  // turns that failed and were submitted again
         int64_t mixed_heads = 0;
         int64_t row_moves = 0;
@@ -73,6 +74,8 @@ private:
     void take_events();
     void abort_one();
     void rename();
+    void unload();
+    void load(const ConversationKey& key);
     void expect_same(const std::optional<RefusalReason>& wanted, const OrRefusal<int64_t>& got, const char* what);
     void check();
     void check_heads();
@@ -107,6 +110,7 @@ private:
     std::map<RequestId, int64_t> arrivals_;  // the first step that could admit a request
     std::set<HeadId> checked_heads_;
     std::set<ConversationKey> deleted_;  // without a write since
+    std::map<ConversationKey, std::vector<Message>> unloaded_;
     Coverage coverage_;
     std::vector<Call> calls_;
     DigestRecorder told_;

@@ -129,6 +129,16 @@ TEST(Causes, CallsThatARunningTurnRefusedAreLeftOut) {
     EXPECT_THAT(story.order(), ElementsAre("submit 0", "submit 1", "submit 2", "remove a"));
 }
 
+// In the rerun the turn before may end late: the conversation leaves, and comes back, behind it.
+TEST(Causes, AConversationIsUnloadedBehindItsTurns) {
+    Story story;
+    story.submit(0, "a").tokens(0, 1).commits(0).named(CallKind::kUnload, "a");
+    story.submit(1, "b").named(CallKind::kRestore, "a").submit(2, "a").tokens(2, 1).commits(2);
+    EXPECT_THAT(story.order(), ElementsAre("submit 0", "unload a", "submit 1", "restore a", "submit 2"));
+    EXPECT_THAT(story.causes().calls[1].over, ElementsAre(RequestId{0}));
+    EXPECT_THAT(story.causes().calls[3].over, ElementsAre(RequestId{0}));
+}
+
 // A revoked turn holds nothing up, and refuses nothing.
 TEST(Causes, AConversationContinuesAfterARevocation) {
     Story story;

@@ -1,6 +1,7 @@
 #include "tests/tools/verify/random_run.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -136,7 +137,12 @@ private:
     // --- clients
 
     std::string name() { return std::string(1, static_cast<char>('a' + from(0, is_crowded_ ? 15 : 5))); }
-    ConversationKey key() { return {{}, name()}; }
+    // Loaded, as a caller does with every conversation that it names.
+    ConversationKey key() {
+        ConversationKey key{{}, name()};
+        load(key);
+        return key;
+    }
     std::vector<TokenId> text(int64_t count) {
         // Few different tokens: n-grams come again.
         std::vector<TokenId> tokens;
@@ -200,6 +206,7 @@ private:
             case 9:
                 if (chance(4)) restore();
                 break;
+            case 10: unload(); break;
             default: submit(request());
         }
     }
@@ -218,11 +225,34 @@ private:
         const Ledger::Conversation* known = engine_->ledger().find(origin);
         const bool in_turn = known != nullptr && known->leased_to.has_value();
         const auto num_turns = chance(2) ? std::nullopt : std::optional<size_t>(from(1, 2));
-        coverage_.forks_in_turns += engine_->fork(origin, name(), num_turns) && in_turn ? 1 : 0;
+        coverage_.forks_in_turns += engine_->fork(origin, key().conversation_id, num_turns) && in_turn ? 1 : 0;
     }
     void restore() {
         TokenStore& store = engine_->token_store();
         engine_->restore(key(), {{store.store(text(7))}, {store.store(text(3))}}, Version{2});
+    }
+
+    // One that is not in use leaves the engine until it is named again.
+    void unload() {
+        const ConversationKey key{{}, name()};
+        const Ledger::Conversation* known = engine_->ledger().find(key);
+        if (known == nullptr) return;
+        Unloaded unloaded{.version = known->version};
+        int64_t begin = 0;
+        for (const Turn& turn : known->turns) {
+            unloaded.parts.push_back({known->committed.slice(begin, turn.prompt_end)});
+            unloaded.parts.push_back({known->committed.slice(turn.prompt_end, turn.end)});
+            begin = turn.end;
+        }
+        if (!engine_->unload(key)) return;
+        ++coverage_.unloads;
+        unloaded_.insert_or_assign(key, unloaded);
+    }
+    void load(const ConversationKey& key) {
+        const auto found = unloaded_.find(key);
+        if (found == unloaded_.end()) return;
+        CHECK(engine_->restore(key, found->second.parts, found->second.version), "'{}' is there", key.conversation_id);
+        unloaded_.erase(found);
     }
 
     // --- steps
@@ -289,6 +319,11 @@ private:
     std::optional<records::DigestingExecutor> digesting_;
     Executor* working_ = nullptr;
     std::vector<RequestId> running_;
+    struct Unloaded {
+        std::vector<Message> parts;
+        Version version = kNoVersion;
+    };
+    std::map<ConversationKey, Unloaded> unloaded_;
     StepResult result_;
 };
 

@@ -35,6 +35,7 @@ struct RandomRunCoverage {
     int64_t forks_in_turns = 0;
     int64_t rewinds = 0;
     int64_t deletes = 0;
+    int64_t unloads = 0;
     int64_t failures = 0;
     int64_t replacements = 0;
     int64_t resent = 0;

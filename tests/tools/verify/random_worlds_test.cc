@@ -53,9 +53,10 @@ TEST(VerifyWorlds, ARightEngineIsTheSameUnderEverySchedule) {
     }
     fmt::print(
         "{} requests, {} commits, {} aborts ({} unanswered), {} ended, {} revoked ({} lost), {} forks in turns, {} "
-        "rewinds, {} deletes, {} failures ({} replaced), {} resent, {} windows, {} preemptions, {} evictions\n",
+        "rewinds, {} deletes, {} unloads, {} failures ({} replaced), {} resent, {} windows, {} preemptions, {} "
+        "evictions\n",
         reached.requests, reached.commits, reached.aborts, reached.unanswered, reached.ended, reached.revoked,
-        reached.lease_lost, reached.forks_in_turns, reached.rewinds, reached.deletes, reached.failures,
+        reached.lease_lost, reached.forks_in_turns, reached.rewinds, reached.deletes, reached.unloads, reached.failures,
         reached.replacements, reached.resent, reached.windows, reached.preemptions, reached.evictions);
 }
 
