@@ -52,6 +52,15 @@ ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& 
     return chat;
 }
 
+// The conversations that a command names.
+std::vector<ConversationKey> keys_of(const std::optional<HostRequest>& request,
+                                     const std::optional<ConversationCall>& call) {
+    if (request && !request->conversation_id) return {};
+    if (request) return {{request->salt, *request->conversation_id}};
+    if (call->kind == ConversationCall::Kind::kFork) return {call->key, {call->key.salt, call->to}};
+    return {call->key};
+}
+
 }  // namespace
 
 EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig config)
@@ -88,7 +97,7 @@ std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
         for (Job& job : jobs) {
             tickets.push_back(Ticket{next_ticket_++});
             commands_.push_back(
-                {tickets.back(), std::move(job.request), std::move(job.sink), std::nullopt, nullptr, ""});
+                {tickets.back(), std::move(job.request), std::move(job.sink), std::nullopt, nullptr, "", {}});
         }
     }
     changed_.notify_all();
@@ -105,7 +114,7 @@ std::optional<Ticket> EngineHost::submit(HostRequest request, Sink sink) {
 void EngineHost::abort(Ticket ticket) {
     {
         const std::lock_guard lock(mutex_);
-        commands_.push_back({ticket, std::nullopt, nullptr, std::nullopt, nullptr, ""});
+        commands_.push_back({ticket, std::nullopt, nullptr, std::nullopt, nullptr, "", {}});
         ++num_aborts_;
     }
     changed_.notify_all();
@@ -115,7 +124,11 @@ bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply
     {
         const std::lock_guard lock(mutex_);
         if (stopping_ || commands_.size() + num_waiting_calls_ >= capacity()) return false;
-        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), std::move(told), ""});
+        const auto told_and_kept = [this, told = std::move(told)](ConversationReply reply) {
+            told(std::move(reply));
+            unload_soon();
+        };
+        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), told_and_kept, "", {}});
     }
     changed_.notify_all();
     return true;
@@ -134,9 +147,12 @@ int64_t EngineHost::num_aborts() const {
 HostView EngineHost::view() const {
     const int64_t num_conversations = ledger_->num_conversations();
     const int64_t num_commits = ledger_->num_commits();
+    const LoadedCounts loaded = ledger_->loaded();
     const std::lock_guard lock(mutex_);
     HostView view = view_now();
     view.num_conversations = num_conversations;
+    view.num_loaded_conversations = loaded.num_conversations;
+    view.num_loaded_bytes = loaded.num_bytes;
     view.num_commits += num_commits;
     return view;
 }
@@ -159,11 +175,13 @@ void EngineHost::run() {
         bool stopping = false;
         {
             std::unique_lock lock(mutex_);
-            changed_.wait(lock, [&] { return !commands_.empty() || stopping_ || !engine_.idle(); });
+            changed_.wait(lock, [&] { return !commands_.empty() || stopping_ || unloads_ || !engine_.idle(); });
             commands.swap(commands_);
+            unloads_ = false;
             stopping = stopping_;
         }
         for (Command& command : commands) carry_out(std::move(command));
+        ledger_->unload_from(engine_);
         if (stopping) {
             const auto requests = requests_;
             for (const auto& [ticket, request] : requests) engine_.abort(request);
@@ -242,32 +260,28 @@ void EngineHost::carry_out(Command command) {
     if (waited != waiting_.end()) waiting_.erase(waited);
     if (is_aborted) return end_aborted(command);
     if (!command.problem.empty()) return give_up(command, command.problem);
-    if (!is_kept(command)) return wait_for_ledger(std::move(command));
+    const std::vector<ConversationKey> keys = keys_of(command.request, command.call);
+    for (const ConversationKey& key : keys) {
+        PinPtr pin = ledger_->pin_if_ready(key);
+        if (!pin) return wait_for_ledger(std::move(command), key);
+        command.pins.push_back(std::move(pin));
+    }
+    for (const ConversationKey& key : keys) ledger_->restore_into(engine_, key);
     if (command.request) return submit_now(std::move(command));
     server::carry_out(*command.call, engine_, *ledger_, std::move(command.told));
 }
 
-// Whether the ledger has kept all of the conversations that the command names.
-bool EngineHost::is_kept(const Command& command) const {
-    if (command.request) {
-        const auto& id = command.request->conversation_id;
-        return !id || ledger_->is_kept({command.request->salt, *id});
-    }
-    const ConversationCall& call = *command.call;
-    return ledger_->is_kept(call.key) &&
-           (call.kind != ConversationCall::Kind::kFork || ledger_->is_kept({call.key.salt, call.to}));
-}
-
-// The command comes again when the ledger has kept what there is, or cannot.
-void EngineHost::wait_for_ledger(Command command) {
+// The command comes again when the conversation is in memory and the store has kept it, or cannot.
+void EngineHost::wait_for_ledger(Command command, const ConversationKey& key) {
     if (command.request) waiting_[command.ticket] = false;
     const auto waiting = std::make_shared<Command>(std::move(command));
     {
         const std::lock_guard lock(mutex_);
         num_waiting_calls_ += waiting->call ? 1 : 0;
     }
-    ledger_->when_kept([this, waiting](const std::string& problem) {
+    ledger_->make_ready(key, [this, waiting](const std::string& problem, PinPtr pin) {
         waiting->problem = problem;
+        waiting->pins.push_back(std::move(pin));
         {
             const std::lock_guard lock(mutex_);
             num_waiting_calls_ -= waiting->call ? 1 : 0;
@@ -481,10 +495,22 @@ void EngineHost::fail(const std::string& why) {
     failure_ = why;
 }
 
+// What the ledger has kept may leave memory.
 void EngineHost::end_one(int64_t num_prompt_tokens) {
-    const std::lock_guard lock(mutex_);
-    --num_requests_;
-    num_prompt_tokens_ -= num_prompt_tokens;
+    {
+        const std::lock_guard lock(mutex_);
+        --num_requests_;
+        num_prompt_tokens_ -= num_prompt_tokens;
+    }
+    unload_soon();
+}
+
+void EngineHost::unload_soon() {
+    {
+        const std::lock_guard lock(mutex_);
+        unloads_ = true;
+    }
+    changed_.notify_all();
 }
 
 void EngineHost::show() {

@@ -7,8 +7,8 @@
 //   O4  a turn that its executor failed is tried again once, on a fresh executor; tokens that the client already has
 //       are not sent twice, and are the same, or the turn fails (FinishReason::kAnswerChanged)
 //   O5  a turn of a conversation gets its last update when the ledger has stored it, or has failed to; a call that
-//       names a conversation starts when the ledger has stored all commits of the conversation, so that neither an
-//       answer nor a refusal reports what a crash would lose
+//       names a conversation starts when the conversation is in memory and the ledger has stored all its commits, so
+//       that neither an answer nor a refusal reports what a crash would lose
 //   O6  anonymous conversations are kept while their states can be found by tokens, within limits
 #pragma once
 
@@ -70,7 +70,7 @@ struct HostUpdate {
     std::optional<EngineEvent> end;     // kFinished
     std::optional<Refusal> refusal;     // kRefused
     std::string head;                   // kFinished, for a conversation's turn: the committed head
-    std::string failure;                // kFailed, kNotKept: the ledger cannot be written
+    std::string failure;                // kFailed, kNotKept: the ledger cannot be read or written
 };
 
 enum class Ticket : int64_t {};
@@ -104,7 +104,9 @@ struct HostView {
     int64_t num_waiting_tokens = 0;  // prompt tokens of waiting requests
     int64_t num_heads = 0;
     int64_t num_conversations = 0;  // stored
-    int64_t num_commits = 0;        // stored ones, and those outside conversations
+    int64_t num_loaded_conversations = 0;
+    int64_t num_loaded_bytes = 0;
+    int64_t num_commits = 0;  // stored ones, and those outside conversations
     int64_t num_blocks = 0;
     int64_t num_used_blocks = 0;
     int64_t num_state_rows = 0;
@@ -158,7 +160,8 @@ private:
         Sink sink;
         std::optional<ConversationCall> call;
         std::function<void(ConversationReply)> told;
-        std::string problem;  // the error of the ledger that it waited for
+        std::string problem;       // the error of the ledger that it waited for
+        std::vector<PinPtr> pins;  // of the conversations that it names
     };
     struct Live {
         Ticket ticket{};
@@ -184,8 +187,7 @@ private:
     void recover(const std::string& why);
     void try_again(FailedTurn turn);
     void carry_out(Command command);
-    [[nodiscard]] bool is_kept(const Command& command) const;
-    void wait_for_ledger(Command command);
+    void wait_for_ledger(Command command, const ConversationKey& key);
     void give_up(const Command& command, const std::string& problem);
     void abort_now(Ticket ticket);
     void end_aborted(const Command& command);
@@ -199,6 +201,7 @@ private:
     void forget_first();
     void fail(const std::string& why);
     void end_one(int64_t num_prompt_tokens);
+    void unload_soon();
     void show();
     [[nodiscard]] HostView view_now() const;  // REQUIRES: the mutex is held
 
@@ -217,6 +220,7 @@ private:
     size_t num_waiting_calls_ = 0;  // waiting for the ledger
     int64_t next_ticket_ = 0;
     bool stopping_ = false;
+    bool unloads_ = false;  // conversations may have become ready to unload
     std::string failure_;
     HostView view_;
 

@@ -331,7 +331,7 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     std::optional<ApiError> refused;
     if (reply.refusal) refused = api_error(*reply.refusal);
     if (!reply.problem.empty())
-        refused = ApiError{503, "the ledger cannot be written: " + reply.problem, "", "ledger_unavailable"};
+        refused = ApiError{503, "the ledger cannot be used: " + reply.problem, "", "ledger_unavailable"};
     if (refused) co_return co_await refuse(call, *refused);
     using Written = ApiResult<std::string>;
     std::function<Written()> writing = [&reply] { return written_answer(reply.json); };  // it may have many turns

@@ -17,7 +17,7 @@ ApiError failed_error(const HostUpdate& update, ApiKind kind) {
         return error;
     }
     if (update.kind == Kind::kNotKept)
-        return {503, "the ledger cannot be written: " + update.failure, "", "ledger_unavailable"};
+        return {503, "the ledger cannot be used: " + update.failure, "", "ledger_unavailable"};
     if (update.kind == Kind::kFailed) return {503, "the executor failed: " + update.failure, "", "failed"};
     if (update.end->reason == FinishReason::kExecutorFailed)
         return {503, "the executor failed: try again", "", name(update.end->reason)};

@@ -109,6 +109,10 @@ void memory(Page& page, const HostView& host) {
     page.sample("verbatim:cache_bytes", "kind", "free", host.cache_bytes.free);
     page.gauge("verbatim:heads", "Heads of conversations.", static_cast<double>(host.num_heads));
     page.gauge("verbatim:conversations", "Conversations with a ledger.", static_cast<double>(host.num_conversations));
+    page.gauge("verbatim:loaded_conversations", "Conversations of the ledger that are in memory.",
+               static_cast<double>(host.num_loaded_conversations));
+    page.gauge("verbatim:loaded_conversations_bytes", "Memory of these, roughly.",
+               static_cast<double>(host.num_loaded_bytes));
     page.counter("verbatim:evictions", "Heads that made room.", host.stats.evictions);
     page.counter("verbatim:commits", "Turns that were committed.", host.num_commits);
     page.counter("verbatim:discards", "Turns that ended without a commit.", host.stats.discards);

@@ -116,7 +116,7 @@ std::optional<ApiError> conversation_problem(const GenerateRequest& request, con
 
 ApiResult<History> history_of(const GenerateRequest& request, const std::string& conversation_id, Look look) {
     if (!look.problem.empty())
-        return tl::unexpected(ApiError{503, "the ledger cannot be written: " + look.problem, "", "ledger_unavailable"});
+        return tl::unexpected(ApiError{503, "the ledger cannot be used: " + look.problem, "", "ledger_unavailable"});
     if (!look.recorded) return tl::unexpected(api_error(look.recorded.error()));
     History history{.conversation = std::move(look.view), .is_answered = *look.recorded != nullptr};
     if (request.suffix_only && !history.conversation && !history.is_answered) {

@@ -50,7 +50,7 @@ struct History {
     bool is_answered = false;
 };
 // From a lookup of the conversation that a request names. Errors: a suffix without a conversation, a turn_id of a
-// different request, a ledger that cannot be written.
+// different request, a ledger that cannot be read or written.
 [[nodiscard]] ApiResult<History> history_of(const GenerateRequest& request, const std::string& conversation_id,
                                             Look look);
 

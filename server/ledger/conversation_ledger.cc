@@ -74,6 +74,39 @@ std::vector<Message> parts_of(const ConversationRows& conversation, TokenStore& 
     return parts;
 }
 
+std::optional<ConversationView> view_of(const ConversationRows& conversation) {
+    if (!conversation.exists()) return std::nullopt;
+    return ConversationView{conversation.version, head_name(conversation), conversation.turns};
+}
+
+OrRefusal<AnswerPtr> recorded_in(const ConversationRows& conversation, const ConversationKey& key,
+                                 const std::string& turn_id, const Digest& request) {
+    const auto answer = conversation.answers.find(turn_id);
+    if (answer != conversation.answers.end()) {
+        if (answer->second->request == request) return answer->second;
+        return refuse(RefusalReason::kTurnMismatch,
+                      fmt::format("conversation '{}': turn_id '{}' was another request: a new turn needs an id of "
+                                  "its own",
+                                  key.conversation_id, turn_id));
+    }
+    if (conversation.deleted.contains(turn_id)) {
+        return refuse(RefusalReason::kTurnDeleted,
+                      fmt::format("conversation '{}': turn '{}' was answered, and deleted with its conversation",
+                                  key.conversation_id, turn_id));
+    }
+    return nullptr;
+}
+
+// The turn ids that a change deletes.
+std::vector<std::string> deleted_by(const Change& change, const ConversationRows& conversation) {
+    std::vector<std::string> deleted;
+    if (change.kind != Change::Kind::kRemove) return deleted;
+    for (const auto& [turn_id, answer] : conversation.answers) {
+        if (!conversation.deleted.contains(turn_id)) deleted.push_back(turn_id);
+    }
+    return deleted;
+}
+
 }  // namespace
 
 std::vector<TokenId> ConversationView::tokens() const {
@@ -83,73 +116,146 @@ std::vector<TokenId> ConversationView::tokens() const {
     return all;
 }
 
-ConversationLedger::ConversationLedger(std::unique_ptr<LedgerStore> store, LedgerWriterConfig config)
-    : store_(std::move(store)), config_(config) {}
+ConversationLedger::ConversationLedger(std::unique_ptr<LedgerStore> store, LedgerWriterConfig config,
+                                       LedgerMemory memory)
+    : store_(std::move(store)), config_(config), memory_(memory) {}
 
 ConversationLedger::~ConversationLedger() { close(); }
 
 Status ConversationLedger::open(const LedgerIdentity& identity) {
     if (!store_) return {};
     CHECK(!writer_, "{} is open", where());
-    ASSIGN_OR_RETURN(contents_, store_->open(identity));
-    at_once_.num_new_conversations = std::ssize(contents_.conversations);
+    ASSIGN_OR_RETURN(at_once_.num_new_conversations, store_->open(identity));
     writer_ = std::make_unique<LedgerWriter>(*store_, config_);
     return {};
 }
 
-void ConversationLedger::restore(Engine& engine) const {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, conversation] : contents_.conversations) {
-        const bool restored = engine.restore(key, parts_of(conversation, engine.token_store()), conversation.version);
-        CHECK(restored, "'{}' is there", key.conversation_id);
+// --- what is in memory
+
+bool ConversationLedger::is_kept(const Entry& entry) const {
+    return !writer_ || entry.last_change <= writer_->kept().num_changes;
+}
+
+// Without a store, what is not in memory is nowhere.
+const ConversationRows& ConversationLedger::rows_of(const ConversationKey& key) const {
+    static const ConversationRows kNothing;
+    const Entry* entry = loaded_.find(key);
+    CHECK(entry != nullptr || !writer_, "'{}' is not in memory", key.conversation_id);
+    return entry == nullptr ? kNothing : entry->rows;
+}
+
+auto ConversationLedger::entry_to_change(const ConversationKey& key) -> Entry& {
+    Entry* const entry = loaded_.use(key);
+    CHECK(entry != nullptr || !writer_, "'{}' is not in memory", key.conversation_id);
+    return entry == nullptr ? loaded_.add(key, {}) : *entry;
+}
+
+void ConversationLedger::see_kept(const ConversationKey& key, const See& see, const Told& seen) {
+    bool is_loaded = true;
+    bool is_kept = true;
+    {
+        const std::lock_guard lock(mutex_);
+        if (const Entry* entry = loaded_.use(key)) {
+            see(*entry);
+            is_kept = this->is_kept(*entry);
+        } else if (!writer_) {
+            see(Entry());
+        } else {
+            is_loaded = false;
+        }
     }
+    if (!is_loaded) {
+        return writer_->load(key, [this, key, see, seen](Result<ConversationRows> loaded) {
+            see_loaded(key, std::move(loaded), see, seen);
+        });
+    }
+    if (is_kept) return seen("");
+    writer_->write({}, seen);
+}
+
+// On the ledger's thread. A change of the conversation, if there was one meanwhile, is not in the store yet: what is in
+// memory counts.
+void ConversationLedger::see_loaded(const ConversationKey& key, Result<ConversationRows> loaded, const See& see,
+                                    const Told& seen) {
+    if (!loaded) return seen(loaded.error().message);
+    bool is_kept = true;
+    {
+        const std::lock_guard lock(mutex_);
+        if (loaded_.find(key) == nullptr) loaded_.add(key, *std::move(loaded));
+        const Entry& entry = *loaded_.use(key);
+        see(entry);
+        is_kept = this->is_kept(entry);
+        loaded_.shrink(memory_.max_bytes, writer_->kept().num_changes, nullptr);
+    }
+    if (is_kept) return seen("");
+    writer_->write({}, seen);
+}
+
+PinPtr ConversationLedger::pin_if_ready(const ConversationKey& key) const {
+    if (!writer_) return std::make_shared<const Pin>();
+    const std::lock_guard lock(mutex_);
+    const Entry* entry = loaded_.find(key);
+    return entry != nullptr && is_kept(*entry) ? entry->pin : nullptr;
+}
+
+void ConversationLedger::make_ready(const ConversationKey& key, const Ready& ready) {
+    const auto pin = std::make_shared<PinPtr>();
+    see_kept(
+        key, [pin](const Entry& entry) { *pin = entry.pin; },
+        [pin, ready](const std::string& problem) { ready(problem, std::move(*pin)); });
 }
 
 void ConversationLedger::look(const LookQuestion& question, std::function<void(Look)> looked) {
-    Look look;
-    if (question.turn_id) look.recorded = recorded(question.key, *question.turn_id, question.request);
-    look.view = view(question.key);
-    if (is_kept(question.key)) return looked(std::move(look));
-    when_kept([looked = std::move(looked), look = std::move(look)](const std::string& problem) mutable {
-        look.problem = problem;
-        looked(std::move(look));
+    const auto look = std::make_shared<Look>();
+    const auto see = [look, question](const Entry& entry) {
+        if (question.turn_id)
+            look->recorded = recorded_in(entry.rows, question.key, *question.turn_id, question.request);
+        look->view = view_of(entry.rows);
+    };
+    see_kept(question.key, see, [look, looked = std::move(looked)](const std::string& problem) {
+        look->problem = problem;
+        looked(std::move(*look));
     });
 }
 
-bool ConversationLedger::is_kept(const ConversationKey& key) const {
-    if (!writer_) return true;
+void ConversationLedger::restore_into(Engine& engine, const ConversationKey& key) {
+    ConversationRows rows;
+    {
+        const std::lock_guard lock(mutex_);
+        Entry* const entry = loaded_.use(key);
+        CHECK(entry != nullptr || !writer_, "'{}' is not in memory", key.conversation_id);
+        if (entry == nullptr) return;
+        loaded_.enter_engine(*entry);
+        if (!entry->rows.exists() || engine.ledger().find(key) != nullptr) return;
+        rows.version = entry->rows.version;
+        rows.turns = entry->rows.turns;
+    }
+    const bool restored = engine.restore(key, parts_of(rows, engine.token_store()), rows.version);
+    CHECK(restored, "'{}' is there", key.conversation_id);
+}
+
+void ConversationLedger::unload_from(Engine& engine) {
+    if (!writer_) return;
     const std::lock_guard lock(mutex_);
-    const auto last = last_changes_.find(key);
-    return last == last_changes_.end() || last->second <= writer_->kept().num_changes;
+    loaded_.shrink(memory_.max_bytes, writer_->kept().num_changes, [&](const ConversationKey& key) {
+        return engine.ledger().find(key) == nullptr || engine.unload(key);
+    });
+}
+
+LoadedCounts ConversationLedger::loaded() const {
+    const std::lock_guard lock(mutex_);
+    return {static_cast<int64_t>(loaded_.size()), loaded_.num_bytes()};
 }
 
 std::optional<ConversationView> ConversationLedger::view(const ConversationKey& key) const {
     const std::lock_guard lock(mutex_);
-    const auto found = contents_.conversations.find(key);
-    if (found == contents_.conversations.end()) return std::nullopt;
-    return ConversationView{found->second.version, head_name(found->second), found->second.turns};
+    return view_of(rows_of(key));
 }
 
 OrRefusal<AnswerPtr> ConversationLedger::recorded(const ConversationKey& key, const std::string& turn_id,
                                                   const Digest& request) const {
     const std::lock_guard lock(mutex_);
-    const auto found = contents_.conversations.find(key);
-    if (found != contents_.conversations.end()) {
-        const auto answer = found->second.answers.find(turn_id);
-        if (answer != found->second.answers.end()) {
-            if (answer->second->request == request) return answer->second;
-            return refuse(RefusalReason::kTurnMismatch,
-                          fmt::format("conversation '{}': turn_id '{}' was another request: a new turn needs an id of "
-                                      "its own",
-                                      key.conversation_id, turn_id));
-        }
-    }
-    if (contents_.deleted.contains(key, turn_id)) {
-        return refuse(RefusalReason::kTurnDeleted,
-                      fmt::format("conversation '{}': turn '{}' was answered, and deleted with its conversation",
-                                  key.conversation_id, turn_id));
-    }
-    return nullptr;
+    return recorded_in(rows_of(key), key, turn_id, request);
 }
 
 std::string ConversationLedger::problem() const { return writer_ ? writer_->problem() : ""; }
@@ -173,16 +279,16 @@ void ConversationLedger::committed(const ConversationKey& key, const Ledger::Con
     Version version_before = kNoVersion;
     {
         const std::lock_guard lock(mutex_);
-        const auto known = contents_.conversations.find(key);
-        if (known != contents_.conversations.end()) version_before = known->second.version;
-        if (change.num_turns > 0) before = known->second.turns.at(static_cast<size_t>(change.num_turns) - 1);
+        const ConversationRows& known = rows_of(key);
+        version_before = known.version;
+        if (change.num_turns > 0) before = known.turns.at(static_cast<size_t>(change.num_turns) - 1);
     }
     TurnRow row = last_turn(now, notes, before.get());
     keep_messages(notes.messages, before.get(), version_before, row);
     const auto turn = std::make_shared<const TurnRow>(std::move(row));
     change.turn = turn;
     if (notes.claim) {
-        const std::string head = head_name({now.version, {turn}, {}});
+        const std::string head = head_name({now.version, {turn}, {}, {}});
         change.answer = std::make_shared<const AnswerRow>(answer_of(*turn, notes, now, head));
     }
     take(std::move(change), key, told);
@@ -207,41 +313,54 @@ void ConversationLedger::removed(const ConversationKey& key, Told told) {
          [told = std::move(told)](const std::string& problem, const std::string&) { told(problem); });
 }
 
-void ConversationLedger::when_kept(Told told) {
-    if (!writer_) return told("");
-    writer_->write({}, std::move(told));
-}
-
 // In memory at once; answers of it, when it is kept.
 void ConversationLedger::take(Change change, const ConversationKey& of, const HeadTold& told) {
     std::string head;
     {
         const std::lock_guard lock(mutex_);
-        const auto num_before = std::ssize(contents_.conversations);
-        apply_change(change, contents_);
-        change.num_new_conversations = std::ssize(contents_.conversations) - num_before;
-        const auto found = contents_.conversations.find(of);
-        if (found != contents_.conversations.end()) head = head_name(found->second);
+        Entry& entry = entry_to_change(of);
+        const std::vector<std::string> deleted = deleted_by(change, entry.rows);
+        apply(change, entry);
+        head = head_name(entry.rows);
         if (writer_) {
             const auto told_head = [told, head](const std::string& problem) { told(problem, head); };
-            return note_change(of, writer_->write(std::move(change), told_head));
+            entry.last_change = writer_->write(std::move(change), told_head);
+            return;
         }
         at_once_.num_commits += change.kind == Change::Kind::kCommit ? 1 : 0;
         at_once_.num_new_conversations += change.num_new_conversations;
+        if (change.kind == Change::Kind::kRemove) remember_deleted(of, deleted);
     }
     told("", head);
 }
 
-// What is kept by now is forgotten.
-void ConversationLedger::note_change(const ConversationKey& key, int64_t number) {
-    last_changes_[key] = number;
-    in_order_.emplace_back(number, key);
-    for (const int64_t num_kept = writer_->kept().num_changes; in_order_.front().first <= num_kept;) {
-        const auto last = last_changes_.find(in_order_.front().second);
-        if (last != last_changes_.end() && last->second <= num_kept) last_changes_.erase(last);
-        in_order_.pop_front();
-        if (in_order_.empty()) break;
+// `entry`: of the conversation that becomes another one; of a fork's `to`.
+void ConversationLedger::apply(Change& change, Entry& entry) {
+    const bool existed = entry.rows.exists();
+    if (change.kind == Change::Kind::kFork)
+        apply_change(change, entry_to_change(change.key).rows, &entry.rows);
+    else
+        apply_change(change, entry.rows);
+    loaded_.count(entry);
+    change.num_new_conversations = (entry.rows.exists() ? 1 : 0) - (existed ? 1 : 0);
+}
+
+// Without a store: the newest turn ids, and all of the conversation that was deleted last.
+void ConversationLedger::remember_deleted(const ConversationKey& key, const std::vector<std::string>& turn_ids) {
+    for (const std::string& turn_id : turn_ids) deleted_in_order_.emplace_back(key, turn_id);
+    const auto erase_empty = [&](const ConversationKey& of) {
+        const Entry* entry = loaded_.find(of);
+        if (entry != nullptr && !entry->rows.exists() && entry->rows.deleted.empty()) loaded_.erase(of);
+    };
+    while (deleted_in_order_.size() > std::max(memory_.max_deleted_turns, turn_ids.size())) {
+        const auto [oldest, turn_id] = std::move(deleted_in_order_.front());
+        deleted_in_order_.pop_front();
+        Entry& entry = entry_to_change(oldest);
+        entry.rows.deleted.erase(turn_id);
+        loaded_.count(entry);
+        erase_empty(oldest);
     }
+    erase_empty(key);
 }
 
 size_t ConversationLedger::close() { return writer_ ? writer_->close() : 0; }

@@ -1,15 +1,17 @@
-// server/ledger/conversation_ledger.h: owns what the server knows of conversations, in memory for whoever asks, and in
-// a store if there is one.
+// server/ledger/conversation_ledger.h: owns what the server knows of conversations: all of them in a store, if there is
+// one, and in memory those that were used last, up to a bound.
 //
-//   G1  memory is never behind the store, and no answer is ahead of it: look() and is_kept() say when a conversation's
-//       changes are in the store, and every answer about the conversation waits for that
+//   G1  memory is never behind the store, and no answer is ahead of it: look() and make_ready() wait until a
+//       conversation's changes are in the store, and every answer about the conversation waits for that
 //   G2  a turn_id is answered once: what it said is found by it, whatever has become of its turn
+//   G3  a conversation is read when it is named, on the ledger's thread; open() reads none
+//   G4  conversations that no request uses take LedgerMemory::max_bytes at most, here and in the engine, where there is
+//       a store
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,6 +24,7 @@
 #include "engine/engine/engine.h"
 #include "server/ledger/ledger_store.h"
 #include "server/ledger/ledger_writer.h"
+#include "server/ledger/loaded_conversations.h"
 #include "server/ledger/rows.h"
 
 namespace verbatim::server {
@@ -71,9 +74,18 @@ struct LookQuestion {
     Digest request;  // of the turn
 };
 struct Look {
-    std::string problem;                          // not empty: the ledger cannot be written, and the rest says nothing
+    std::string problem;                          // not empty: the store cannot be read or written; no more is known
     std::optional<ConversationView> view;         // empty: it has committed nothing
     OrRefusal<AnswerPtr> recorded = AnswerPtr();  // of the turn
+};
+
+struct LedgerMemory {
+    int64_t max_bytes = int64_t{64} << 20;       // of loaded conversations (bytes_of)
+    size_t max_deleted_turns = size_t{1} << 20;  // turn ids of deleted conversations, without a store
+};
+struct LoadedCounts {
+    int64_t num_conversations = 0;
+    int64_t num_bytes = 0;
 };
 
 class ConversationLedger {
@@ -83,53 +95,74 @@ public:
     using HeadTold = std::function<void(const std::string& problem, const std::string& head)>;
 
     // Null: conversations end with the process.
-    explicit ConversationLedger(std::unique_ptr<LedgerStore> store = nullptr, LedgerWriterConfig config = {});
+    explicit ConversationLedger(std::unique_ptr<LedgerStore> store = nullptr, LedgerWriterConfig config = {},
+                                LedgerMemory memory = {});
     ConversationLedger(const ConversationLedger&) = delete;
     ConversationLedger& operator=(const ConversationLedger&) = delete;
     ~ConversationLedger();
 
-    // Reads the store. Errors: the store's. Called once, before all others.
+    // Opens the store. Errors: the store's. Called once, before all others.
     Status open(const LedgerIdentity& identity);
-    void restore(Engine& engine) const;
 
     // From any thread. `looked` is called once, when the store has kept what it is called with, or cannot: at once, or
     // on the ledger's thread.
     void look(const LookQuestion& question, std::function<void(Look)> looked);
-    // Whether the store has kept every change of the conversation.
-    [[nodiscard]] bool is_kept(const ConversationKey& key) const;
-    // As it is in memory: what an answer says of it waits until it is kept.
+    // A conversation is ready when it is in memory and the store has kept every change of it. It stays in memory while
+    // the pin is held. Null: it is not ready.
+    [[nodiscard]] PinPtr pin_if_ready(const ConversationKey& key) const;
+    // Makes it ready, or says what is in the way. `ready` is called once, as a look's `looked` is.
+    using Ready = std::function<void(const std::string& problem, PinPtr pin)>;
+    void make_ready(const ConversationKey& key, const Ready& ready);
+    // As it is in memory: what an answer says of it waits until it is kept. REQUIRES: it is in memory.
     [[nodiscard]] std::optional<ConversationView> view(const ConversationKey& key) const;
-    // The answer of a turn that is known. Refused: the id stands for another request, or was deleted.
+    // The answer of a turn that is known. Refused: the id stands for another request, or was deleted. REQUIRES: the
+    // conversation is in memory.
     [[nodiscard]] OrRefusal<AnswerPtr> recorded(const ConversationKey& key, const std::string& turn_id,
                                                 const Digest& request) const;
-    [[nodiscard]] std::string problem() const;        // of the store; empty where there is none
+    [[nodiscard]] std::string problem() const;        // of writing to the store; empty where there is none
     [[nodiscard]] std::string where() const;          // empty: nowhere
     [[nodiscard]] int64_t num_conversations() const;  // that are kept
     [[nodiscard]] int64_t num_commits() const;        // of this process, that are kept
+    [[nodiscard]] LoadedCounts loaded() const;
 
-    // From the engine's thread, after the engine has done it. `told` is called when it is kept, or cannot be.
+    // From the engine's thread. Restores the conversation where the engine does not have it. REQUIRES: it is in memory.
+    void restore_into(Engine& engine, const ConversationKey& key);
+    // Unloads the least recently used conversations, from the engine and from memory, down to the bound.
+    void unload_from(Engine& engine);
+
+    // From the engine's thread, after the engine has done it. `told` is called when it is kept, or cannot be. REQUIRES:
+    // restore_into(), and the conversation is in memory since.
     void committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
                    const HeadTold& told);
     void forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork,
                 const HeadTold& told);
     void rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadTold& told);
     void removed(const ConversationKey& key, Told told);
-    void when_kept(Told told);  // everything so far; from any thread
 
     // Writes what is left, if that can be done: how many changes are not kept.
     size_t close();
 
 private:
+    using Entry = LoadedConversations::Entry;
+    using See = std::function<void(const Entry&)>;
+    // Calls `see` once, under the mutex, with the conversation in memory, and `seen` behind it, when the store has kept
+    // what there was to see. Where it cannot be read, `seen` alone is called.
+    void see_kept(const ConversationKey& key, const See& see, const Told& seen);
+    void see_loaded(const ConversationKey& key, Result<ConversationRows> loaded, const See& see, const Told& seen);
+    [[nodiscard]] const ConversationRows& rows_of(const ConversationKey& key) const;
+    Entry& entry_to_change(const ConversationKey& key);
     void take(Change change, const ConversationKey& of, const HeadTold& told);
-    void note_change(const ConversationKey& key, int64_t number);
+    void apply(Change& change, Entry& entry);
+    void remember_deleted(const ConversationKey& key, const std::vector<std::string>& turn_ids);
+    [[nodiscard]] bool is_kept(const Entry& entry) const;
 
     std::unique_ptr<LedgerStore> store_;
     const LedgerWriterConfig config_;
+    const LedgerMemory memory_;
     mutable std::mutex mutex_;  // of these
-    LedgerContents contents_;
-    std::map<ConversationKey, int64_t> last_changes_;           // the writer's numbers, of those that may not be kept
-    std::deque<std::pair<int64_t, ConversationKey>> in_order_;  // the same, and those before them
-    KeptCounts at_once_;                                        // of what needs no store: the start, --ledger none
+    LoadedConversations loaded_;
+    std::deque<std::pair<ConversationKey, std::string>> deleted_in_order_;  // without a store; oldest first
+    KeptCounts at_once_;  // of what needs no store: the start, --ledger none
     std::unique_ptr<LedgerWriter> writer_;
 };
 

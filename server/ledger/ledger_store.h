@@ -24,8 +24,12 @@ struct LedgerIdentity {
 class LedgerStore {
 public:
     virtual ~LedgerStore() = default;
-    // Makes an empty ledger where there is none, brings an older one to this program's version, and reads it.
-    virtual Result<LedgerContents> open(const LedgerIdentity& identity) = 0;
+    // Makes an empty ledger where there is none, and brings an older one to this program's version. The number of its
+    // conversations; reads none of them, however many there are.
+    virtual Result<int64_t> open(const LedgerIdentity& identity) = 0;
+    // The conversation; without turns where the ledger has none of the name. Errors: kMachine where the next try may
+    // succeed; otherwise it is damaged. REQUIRES: open.
+    virtual Result<ConversationRows> load(const ConversationKey& key) = 0;
     // After an error the same changes are tried again, and no others before them. REQUIRES: open.
     virtual Status apply(std::span<const Change> changes) = 0;
     [[nodiscard]] virtual std::string where() const = 0;

@@ -8,6 +8,12 @@
 #include "engine/base/check.h"
 
 namespace verbatim::server {
+namespace {
+
+constexpr const char* kEnding = "the server is about to end";
+constexpr int kReadTries = 2;  // the connection may have ended while it was not used
+
+}  // namespace
 
 LedgerWriter::LedgerWriter(LedgerStore& store, LedgerWriterConfig config)
     : store_(store), config_(config), thread_([this] { run(); }) {}
@@ -15,15 +21,26 @@ LedgerWriter::LedgerWriter(LedgerStore& store, LedgerWriterConfig config)
 LedgerWriter::~LedgerWriter() { close(); }
 
 int64_t LedgerWriter::write(Change change, Told told) {
-    int64_t number = 0;
-    {
-        const std::lock_guard lock(mutex_);
-        CHECK(!closing_, "a change comes after the last one");
-        waiting_.push_back({std::move(change), std::move(told)});
-        number = ++num_given_;
+    std::unique_lock lock(mutex_);
+    if (closing_ && change.kind == Change::Kind::kNothing) {
+        lock.unlock();
+        told(kEnding);
+        return 0;
     }
+    CHECK(!closing_, "a change comes after the last one");
+    waiting_.push_back({std::move(change), std::move(told)});
     changed_.notify_all();
-    return number;
+    return ++num_given_;
+}
+
+void LedgerWriter::load(const ConversationKey& key, Loaded loaded) {
+    std::unique_lock lock(mutex_);
+    if (closing_) {
+        lock.unlock();
+        return loaded(error("{}", kEnding));
+    }
+    readings_.push_back({key, std::move(loaded)});
+    changed_.notify_all();
 }
 
 KeptCounts LedgerWriter::kept() const {
@@ -43,15 +60,16 @@ size_t LedgerWriter::close() {
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();
-    return batch_.size() + waiting_.size();
+    const auto is_change = [](const Entry& entry) { return entry.change.kind != Change::Kind::kNothing; };
+    return static_cast<size_t>(std::ranges::count_if(batch_, is_change) + std::ranges::count_if(waiting_, is_change));
 }
 
 void LedgerWriter::run() {
     while (true) {
         {
             std::unique_lock lock(mutex_);
-            changed_.wait(lock, [&] { return !waiting_.empty() || closing_; });
-            if (waiting_.empty()) return;
+            changed_.wait(lock, [&] { return !waiting_.empty() || !readings_.empty() || closing_; });
+            if (waiting_.empty() && readings_.empty()) return;
             const auto count = static_cast<std::ptrdiff_t>(std::min(waiting_.size(), config_.max_batch));
             std::move(waiting_.begin(), waiting_.begin() + count, std::back_inserter(batch_));
             waiting_.erase(waiting_.begin(), waiting_.begin() + count);
@@ -62,7 +80,37 @@ void LedgerWriter::run() {
             if (entry.told) entry.told("");
         }
         batch_.clear();
+        read_one();
     }
+}
+
+void LedgerWriter::read_one() {
+    Reading reading;
+    {
+        const std::lock_guard lock(mutex_);
+        if (readings_.empty()) return;
+        reading = std::move(readings_.front());
+        readings_.pop_front();
+    }
+    reading.loaded(read(reading.key));
+}
+
+// While changes cannot be written.
+void LedgerWriter::read_all() {
+    std::deque<Reading> readings;
+    {
+        const std::lock_guard lock(mutex_);
+        readings.swap(readings_);
+    }
+    for (const Reading& reading : readings) reading.loaded(read(reading.key));
+}
+
+Result<ConversationRows> LedgerWriter::read(const ConversationKey& key) {
+    auto loaded = store_.load(key);
+    for (int tries = 1; tries < kReadTries && !loaded && loaded.error().kind == ErrorKind::kMachine; ++tries)
+        loaded = store_.load(key);
+    if (loaded) return loaded;
+    return error("conversation '{}' cannot be read: {}", key.conversation_id, loaded.error().message);
 }
 
 void LedgerWriter::count_batch() {
@@ -89,8 +137,10 @@ bool LedgerWriter::write_batch() {
             return true;
         }
         if (failures >= config_.tries) tell_of(applied.error().message);
+        read_all();
         if (!pause(failures)) {
             tell_of(applied.error().message);
+            read_all();
             return false;
         }
     }
@@ -103,7 +153,7 @@ bool LedgerWriter::pause(int64_t failures) {
     if (failures == 1) return true;
     const int64_t doublings = std::min<int64_t>(failures - 2, 20);
     const int64_t pause = std::min(config_.pause_ms << doublings, config_.max_pause_ms);
-    changed_.wait_for(lock, std::chrono::milliseconds(pause), [&] { return closing_; });
+    changed_.wait_for(lock, std::chrono::milliseconds(pause), [&] { return closing_ || !readings_.empty(); });
     return true;
 }
 

@@ -3,13 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/base/digest.h"
@@ -60,31 +58,16 @@ struct ConversationRows {
     Version version = kNoVersion;
     std::vector<TurnPtr> turns;
     std::map<std::string, AnswerPtr> answers;  // of turns that are left, and of those that are not
+    std::set<std::string> deleted;             // turn ids of conversations that had this name and were deleted
+    [[nodiscard]] bool exists() const { return !turns.empty(); }
 };
+
+// An estimate of the memory that a loaded conversation takes here and in the engine.
+[[nodiscard]] int64_t bytes_of(const ConversationRows& conversation);
 
 // Names a state of a conversation to clients: the version, which is given once, and whose tokens it is about.
 [[nodiscard]] std::string head_name(const ConversationRows& conversation);
 [[nodiscard]] Digest chain_after(const Digest& before, const std::vector<TokenId>& tokens);
-
-// Turn ids of deleted conversations, with nothing of what they said: all of the newest conversation, and those of older
-// ones as long as there are at most kMaxDeletedTurns together.
-inline constexpr size_t kMaxDeletedTurns = 65536;
-class DeletedTurns {
-public:
-    // `deletion` ascends from one deleted conversation to the next.
-    void add(const ConversationKey& key, const std::string& turn_id, int64_t deletion);
-    [[nodiscard]] int64_t last_deletion() const { return in_order_.empty() ? -1 : in_order_.back().deletion; }
-    [[nodiscard]] bool contains(const ConversationKey& key, const std::string& turn_id) const;
-    [[nodiscard]] size_t size() const { return in_order_.size(); }
-
-private:
-    std::set<std::pair<ConversationKey, std::string>> all_;
-    struct Deleted {
-        std::pair<ConversationKey, std::string> id;
-        int64_t deletion = 0;
-    };
-    std::deque<Deleted> in_order_;  // oldest first
-};
 
 // One step of a conversation.
 struct Change {
@@ -105,16 +88,10 @@ struct Change {
     int64_t num_new_conversations = 0;  // 1: there was none of the name; -1: there is none afterwards
 };
 
-// All that a ledger keeps.
-struct LedgerContents {
-    std::map<ConversationKey, ConversationRows> conversations;
-    DeletedTurns deleted;
-};
-
 // Empty where it is as it must be; what is wrong with it.
 [[nodiscard]] std::string problem_of(const ConversationRows& conversation, int32_t vocab_size);
 
-// The change's meaning, in memory. REQUIRES: it fits.
-void apply_change(const Change& change, LedgerContents& contents);
+// Changes `conversation`, which is `change.key`'s; a fork changes `to` alone. REQUIRES: the change fits.
+void apply_change(const Change& change, ConversationRows& conversation, ConversationRows* to = nullptr);
 
 }  // namespace verbatim::server

@@ -1,6 +1,7 @@
 #include "server/ledger/sql_ledger_store.h"
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -12,11 +13,6 @@ namespace {
 
 // No salt is a salt of its own.
 std::string salt_column(const CacheSalt& salt) { return salt.value ? "+" + *salt.value : "-"; }
-
-CacheSalt salt_of(const std::string& column) {
-    if (column.starts_with('+')) return {column.substr(1)};
-    return {};
-}
 
 std::string tokens_column(const std::vector<TokenId>& tokens) {
     std::string bytes(tokens.size() * sizeof(TokenId), '\0');
@@ -76,12 +72,7 @@ tl::unexpected<Error> damaged(const std::string& what) {
     return error("{}: it is damaged: bring back a copy, or choose another --ledger", what);
 }
 
-ConversationKey key_of(RowReader& row) {
-    ConversationKey key;
-    key.salt = salt_of(row.bytes());
-    key.conversation_id = row.bytes();
-    return key;
-}
+std::vector<SqlValue> columns_of(const ConversationKey& key) { return {salt_column(key.salt), key.conversation_id}; }
 
 Result<FinishReason> finish_of(int64_t column) {
     if (column < 0 || column > static_cast<int64_t>(FinishReason::kStopString))
@@ -93,24 +84,33 @@ Result<FinishReason> finish_of(int64_t column) {
 
 // What is here is never changed, only followed: ledgers of every version are in the world.
 const SqlMigrations& ledger_migrations() {
-    static const SqlMigrations kMigrations = {{
-        "CREATE TABLE verbatim_ledger (id BIGINT PRIMARY KEY, schema_version BIGINT NOT NULL, last_change BIGINT NOT "
-        "NULL, tokenizer BYTEA NOT NULL)",
-        "CREATE TABLE verbatim_conversations (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, version BIGINT NOT "
-        "NULL, PRIMARY KEY (salt, conversation))",
-        "CREATE TABLE verbatim_turns (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, number BIGINT NOT NULL, "
-        "prompt_end BIGINT NOT NULL, turn_end BIGINT NOT NULL, finish BIGINT NOT NULL, num_text_tokens BIGINT NOT "
-        "NULL, num_text_bytes BIGINT NOT NULL, version BIGINT NOT NULL, turn_id BYTEA, chain BYTEA NOT NULL, tokens "
-        "BYTEA NOT NULL, num_old_messages "
-        "BIGINT NOT NULL, messages BYTEA NOT NULL, num_messages BIGINT NOT NULL, PRIMARY KEY (salt, conversation, "
-        "number))",
-        "CREATE TABLE verbatim_answers (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, turn_id BYTEA NOT NULL, "
-        "request BYTEA NOT NULL, output BYTEA NOT NULL, finish BIGINT NOT NULL, num_prompt_tokens BIGINT NOT NULL, "
-        "num_cached_tokens BIGINT NOT NULL, num_output_tokens BIGINT NOT NULL, head BYTEA NOT NULL, answer_id BYTEA "
-        "NOT NULL, created BIGINT NOT NULL, PRIMARY KEY (salt, conversation, turn_id))",
-        "CREATE TABLE verbatim_deleted (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, turn_id BYTEA NOT NULL, "
-        "number BIGINT NOT NULL, PRIMARY KEY (salt, conversation, turn_id))",
-    }};
+    static const SqlMigrations kMigrations = {
+        {
+            "CREATE TABLE verbatim_ledger (id BIGINT PRIMARY KEY, schema_version BIGINT NOT NULL, last_change BIGINT "
+            "NOT "
+            "NULL, tokenizer BYTEA NOT NULL)",
+            "CREATE TABLE verbatim_conversations (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, version BIGINT NOT "
+            "NULL, PRIMARY KEY (salt, conversation))",
+            "CREATE TABLE verbatim_turns (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, number BIGINT NOT NULL, "
+            "prompt_end BIGINT NOT NULL, turn_end BIGINT NOT NULL, finish BIGINT NOT NULL, num_text_tokens BIGINT NOT "
+            "NULL, num_text_bytes BIGINT NOT NULL, version BIGINT NOT NULL, turn_id BYTEA, chain BYTEA NOT NULL, "
+            "tokens "
+            "BYTEA NOT NULL, num_old_messages "
+            "BIGINT NOT NULL, messages BYTEA NOT NULL, num_messages BIGINT NOT NULL, PRIMARY KEY (salt, conversation, "
+            "number))",
+            "CREATE TABLE verbatim_answers (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, turn_id BYTEA NOT NULL, "
+            "request BYTEA NOT NULL, output BYTEA NOT NULL, finish BIGINT NOT NULL, num_prompt_tokens BIGINT NOT NULL, "
+            "num_cached_tokens BIGINT NOT NULL, num_output_tokens BIGINT NOT NULL, head BYTEA NOT NULL, answer_id "
+            "BYTEA "
+            "NOT NULL, created BIGINT NOT NULL, PRIMARY KEY (salt, conversation, turn_id))",
+            "CREATE TABLE verbatim_deleted (salt BYTEA NOT NULL, conversation BYTEA NOT NULL, turn_id BYTEA NOT NULL, "
+            "number BIGINT NOT NULL, PRIMARY KEY (salt, conversation, turn_id))",
+        },
+        {
+            // the number of conversations is kept: a start counts none
+            "ALTER TABLE verbatim_ledger ADD COLUMN num_conversations BIGINT NOT NULL DEFAULT 0",
+            "UPDATE verbatim_ledger SET num_conversations = (SELECT COUNT(*) FROM verbatim_conversations)",
+        }};
     return kMigrations;
 }
 
@@ -119,11 +119,11 @@ SqlLedgerStore::SqlLedgerStore(std::unique_ptr<SqlDatabase> database, const SqlM
 
 // --- opening
 
-Result<LedgerContents> SqlLedgerStore::open(const LedgerIdentity& identity) {
-    const auto opened = [&]() -> Result<LedgerContents> {
+Result<int64_t> SqlLedgerStore::open(const LedgerIdentity& identity) {
+    const auto opened = [&]() -> Result<int64_t> {
         RETURN_IF_ERROR(database_->connect());
         RETURN_IF_ERROR(migrate(identity));
-        return read(identity);
+        return read_ledger(identity);
     }();
     if (opened) return opened;
     return tl::unexpected(
@@ -160,49 +160,58 @@ Status SqlLedgerStore::migrate_in_transaction(const LedgerIdentity& identity, in
     return {};
 }
 
-Result<LedgerContents> SqlLedgerStore::read(const LedgerIdentity& identity) {
-    ASSIGN_OR_RETURN(const auto found,
-                     database_->rows("SELECT last_change, tokenizer FROM verbatim_ledger WHERE id = 1", {}));
+Result<int64_t> SqlLedgerStore::read_ledger(const LedgerIdentity& identity) {
+    ASSIGN_OR_RETURN(
+        const auto found,
+        database_->rows("SELECT last_change, tokenizer, num_conversations FROM verbatim_ledger WHERE id = 1", {}));
     if (found.size() != 1) return damaged("its first table is empty");
     RowReader row(found[0]);
     last_change_ = row.number();
     if (row.bytes() != identity.tokenizer)
         return error("it holds the tokens of another tokenizer: choose another --ledger for this model");
-    LedgerContents contents;
-    RETURN_IF_ERROR(read_conversations(contents));
-    RETURN_IF_ERROR(read_turns(contents));
-    RETURN_IF_ERROR(read_answers(contents));
-    RETURN_IF_ERROR(read_deleted(contents));
-    for (const auto& [key, conversation] : contents.conversations) {
-        const std::string problem = problem_of(conversation, identity.vocab_size);
-        if (!problem.empty()) return damaged(fmt::format("conversation '{}', {}", key.conversation_id, problem));
-    }
-    return contents;
+    const int64_t num_conversations = row.number();
+    if (!row.good()) return damaged("its first table cannot be read");
+    vocab_size_ = identity.vocab_size;
+    return num_conversations;
 }
 
-Status SqlLedgerStore::read_conversations(LedgerContents& contents) {
+// --- reading
+
+Result<ConversationRows> SqlLedgerStore::load(const ConversationKey& key) {
+    RETURN_IF_ERROR(recover());
+    auto conversation = read(key);
+    failed_ = !conversation && conversation.error().kind == ErrorKind::kMachine;
+    if (!conversation || !conversation->exists()) return conversation;
+    const std::string problem = problem_of(*conversation, vocab_size_);
+    if (!problem.empty()) return damaged(problem);
+    return conversation;
+}
+
+Result<ConversationRows> SqlLedgerStore::read(const ConversationKey& key) {
+    ConversationRows conversation;
+    RETURN_IF_ERROR(read_deleted(key, conversation));
     ASSIGN_OR_RETURN(const auto found,
-                     database_->rows("SELECT salt, conversation, version FROM verbatim_conversations", {}));
-    for (const SqlRow& one : found) {
-        RowReader row(one);
-        const ConversationKey key = key_of(row);
-        contents.conversations[key].version = Version{row.number()};
-        if (!row.good()) return damaged("a conversation cannot be read");
-    }
-    return {};
+                     database_->rows("SELECT version FROM verbatim_conversations WHERE salt = $1 AND conversation = $2",
+                                     columns_of(key)));
+    if (found.empty()) return conversation;
+    RowReader row(found[0]);
+    conversation.version = Version{row.number()};
+    if (!row.good()) return damaged("its version is no number");
+    RETURN_IF_ERROR(read_turns(key, conversation));
+    RETURN_IF_ERROR(read_answers(key, conversation));
+    if (!conversation.exists()) return damaged("it has no turn");
+    return conversation;
 }
 
-Status SqlLedgerStore::read_turns(LedgerContents& contents) {
+Status SqlLedgerStore::read_turns(const ConversationKey& key, ConversationRows& conversation) {
     ASSIGN_OR_RETURN(
         const auto found,
-        database_->rows("SELECT salt, conversation, number, prompt_end, turn_end, finish, num_text_tokens, "
-                        "num_text_bytes, version, turn_id, chain, tokens, num_old_messages, messages, num_messages "
-                        "FROM verbatim_turns "
-                        "ORDER BY salt, conversation, number",
-                        {}));
+        database_->rows("SELECT number, prompt_end, turn_end, finish, num_text_tokens, num_text_bytes, version, "
+                        "turn_id, chain, tokens, num_old_messages, messages, num_messages FROM verbatim_turns "
+                        "WHERE salt = $1 AND conversation = $2 ORDER BY number",
+                        columns_of(key)));
     for (const SqlRow& one : found) {
         RowReader row(one);
-        const ConversationKey key = key_of(row);
         const int64_t number = row.number();
         TurnRow turn;
         turn.prompt_end = row.number();
@@ -217,24 +226,22 @@ Status SqlLedgerStore::read_turns(LedgerContents& contents) {
         turn.num_old_messages = row.number();
         turn.messages = row.bytes();
         turn.num_messages = row.number();
-        const auto conversation = contents.conversations.find(key);
-        if (!row.good() || conversation == contents.conversations.end() ||
-            number != static_cast<int64_t>(conversation->second.turns.size()))
-            return damaged(fmt::format("conversation '{}': a turn is missing", key.conversation_id));
-        conversation->second.turns.push_back(std::make_shared<const TurnRow>(std::move(turn)));
+        if (!row.good() || number != std::ssize(conversation.turns))
+            return damaged(fmt::format("turn {} is missing", conversation.turns.size() + 1));
+        conversation.turns.push_back(std::make_shared<const TurnRow>(std::move(turn)));
     }
     return {};
 }
 
-Status SqlLedgerStore::read_answers(LedgerContents& contents) {
-    ASSIGN_OR_RETURN(const auto found,
-                     database_->rows("SELECT salt, conversation, turn_id, request, output, finish, num_prompt_tokens, "
-                                     "num_cached_tokens, num_output_tokens, head, answer_id, created FROM "
-                                     "verbatim_answers",
-                                     {}));
+Status SqlLedgerStore::read_answers(const ConversationKey& key, ConversationRows& conversation) {
+    ASSIGN_OR_RETURN(
+        const auto found,
+        database_->rows("SELECT turn_id, request, output, finish, num_prompt_tokens, num_cached_tokens, "
+                        "num_output_tokens, head, answer_id, created FROM verbatim_answers WHERE salt = $1 AND "
+                        "conversation = $2",
+                        columns_of(key)));
     for (const SqlRow& one : found) {
         RowReader row(one);
-        const ConversationKey key = key_of(row);
         AnswerRow answer;
         answer.turn_id = row.bytes();
         answer.request = digest_of(row.bytes());
@@ -246,27 +253,28 @@ Status SqlLedgerStore::read_answers(LedgerContents& contents) {
         answer.head = row.bytes();
         answer.answer_id = row.bytes();
         answer.created = row.number();
-        const auto conversation = contents.conversations.find(key);
-        if (!row.good() || conversation == contents.conversations.end())
-            return damaged(fmt::format("conversation '{}': an answer cannot be read", key.conversation_id));
-        auto& answers = conversation->second.answers;
-        answers[answer.turn_id] = std::make_shared<const AnswerRow>(answer);
+        if (!row.good()) return damaged("an answer cannot be read");
+        conversation.answers[answer.turn_id] = std::make_shared<const AnswerRow>(answer);
     }
     return {};
 }
 
-Status SqlLedgerStore::read_deleted(LedgerContents& contents) {
+Status SqlLedgerStore::read_deleted(const ConversationKey& key, ConversationRows& conversation) {
     ASSIGN_OR_RETURN(
         const auto found,
-        database_->rows("SELECT salt, conversation, turn_id, number FROM verbatim_deleted ORDER BY number", {}));
+        database_->rows("SELECT turn_id FROM verbatim_deleted WHERE salt = $1 AND conversation = $2", columns_of(key)));
     for (const SqlRow& one : found) {
         RowReader row(one);
-        const ConversationKey key = key_of(row);
-        const std::string turn_id = row.bytes();
-        const int64_t deletion = row.number();
-        if (!row.good() || deletion < contents.deleted.last_deletion()) return damaged("a deleted turn cannot be read");
-        contents.deleted.add(key, turn_id, deletion);
+        conversation.deleted.insert(row.bytes());
+        if (!row.good()) return damaged("a deleted turn cannot be read");
     }
+    return {};
+}
+
+// What is open after a call that failed is taken back.
+Status SqlLedgerStore::recover() {
+    if (failed_) RETURN_IF_ERROR(database_->recover());
+    failed_ = false;
     return {};
 }
 
@@ -281,11 +289,13 @@ Status SqlLedgerStore::in_transaction(const std::function<Status()>& deed) {
 
 Status SqlLedgerStore::apply(std::span<const Change> changes) {
     CHECK(!changes.empty());
-    if (failed_) RETURN_IF_ERROR(database_->recover());
+    RETURN_IF_ERROR(recover());
     failed_ = true;
     const int64_t last = last_change_ + static_cast<int64_t>(changes.size());
+    int64_t num_new_conversations = 0;
+    for (const Change& change : changes) num_new_conversations += change.num_new_conversations;
     RETURN_IF_ERROR(in_transaction([&]() -> Status {
-        ASSIGN_OR_RETURN(const bool moved, move_last_change(last));
+        ASSIGN_OR_RETURN(const bool moved, move_last_change(last, num_new_conversations));
         int64_t number = last_change_;
         for (const Change& change : changes) {
             if (moved) RETURN_IF_ERROR(carry_out(change, ++number));
@@ -298,10 +308,12 @@ Status SqlLedgerStore::apply(std::span<const Change> changes) {
 }
 
 // False: it was there already; the transaction had ended well, and nobody could say so.
-Result<bool> SqlLedgerStore::move_last_change(int64_t to) {
-    const SqlValue values[] = {to, last_change_};
+Result<bool> SqlLedgerStore::move_last_change(int64_t to, int64_t num_new_conversations) {
+    const SqlValue values[] = {to, last_change_, num_new_conversations};
     ASSIGN_OR_RETURN(const int64_t moved,
-                     database_->run("UPDATE verbatim_ledger SET last_change = $1 WHERE last_change = $2", values));
+                     database_->run("UPDATE verbatim_ledger SET last_change = $1, num_conversations = "
+                                    "num_conversations + $3 WHERE last_change = $2",
+                                    values));
     if (moved == 1) return true;
     ASSIGN_OR_RETURN(const auto found, database_->rows("SELECT last_change FROM verbatim_ledger WHERE id = 1", {}));
     if (found.size() == 1 && found[0][0] == SqlValue(to)) return false;
@@ -405,21 +417,16 @@ Status SqlLedgerStore::fork(const Change& change) {
 }
 
 Status SqlLedgerStore::remove(const Change& change, int64_t number) {
-    const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, number,
-                               static_cast<int64_t>(kMaxDeletedTurns)};
+    const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, number};
     const auto of_key = std::span(values).first(2);
     RETURN_IF_ERROR(
         database_->run("INSERT INTO verbatim_deleted SELECT salt, conversation, turn_id, $3 FROM "
                        "verbatim_answers WHERE salt = $1 AND conversation = $2 ON CONFLICT DO NOTHING",
-                       std::span(values).first(3)));
+                       values));
     for (const char* table : {"turns", "answers", "conversations"}) {
         RETURN_IF_ERROR(database_->run(
             fmt::format("DELETE FROM verbatim_{} WHERE salt = $1 AND conversation = $2", table), of_key));
     }
-    RETURN_IF_ERROR(
-        database_->run("DELETE FROM verbatim_deleted WHERE number < $1 AND number <= (SELECT number FROM "
-                       "verbatim_deleted ORDER BY number DESC LIMIT 1 OFFSET $2)",
-                       std::span(values).last(2)));
     return {};
 }
 

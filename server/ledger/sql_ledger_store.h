@@ -24,20 +24,22 @@ public:
     explicit SqlLedgerStore(std::unique_ptr<SqlDatabase> database,
                             const SqlMigrations& migrations = ledger_migrations());
 
-    Result<LedgerContents> open(const LedgerIdentity& identity) override;
+    Result<int64_t> open(const LedgerIdentity& identity) override;
+    Result<ConversationRows> load(const ConversationKey& key) override;
     Status apply(std::span<const Change> changes) override;
     [[nodiscard]] std::string where() const override { return database_->where(); }
 
 private:
     Status migrate(const LedgerIdentity& identity);
     Status migrate_in_transaction(const LedgerIdentity& identity, int64_t version);
-    Result<LedgerContents> read(const LedgerIdentity& identity);
-    Status read_conversations(LedgerContents& contents);
-    Status read_turns(LedgerContents& contents);
-    Status read_answers(LedgerContents& contents);
-    Status read_deleted(LedgerContents& contents);
+    Result<int64_t> read_ledger(const LedgerIdentity& identity);
+    Result<ConversationRows> read(const ConversationKey& key);
+    Status read_turns(const ConversationKey& key, ConversationRows& conversation);
+    Status read_answers(const ConversationKey& key, ConversationRows& conversation);
+    Status read_deleted(const ConversationKey& key, ConversationRows& conversation);
+    Status recover();
     Status in_transaction(const std::function<Status()>& deed);
-    Result<bool> move_last_change(int64_t to);
+    Result<bool> move_last_change(int64_t to, int64_t num_new_conversations);
     Status carry_out(const Change& change, int64_t number);
     Status commit(const Change& change);
     Status fork(const Change& change);
@@ -48,7 +50,8 @@ private:
     std::unique_ptr<SqlDatabase> database_;
     SqlMigrations migrations_;
     int64_t last_change_ = 0;
-    bool failed_ = false;  // the last transaction
+    int32_t vocab_size_ = 0;
+    bool failed_ = false;  // the last call
 };
 
 }  // namespace verbatim::server

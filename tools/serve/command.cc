@@ -63,6 +63,7 @@ struct ServeOptions {
     std::vector<std::string> cors_origins;
     std::string api_key_file;
     std::string ledger;
+    uint64_t ledger_bytes = uint64_t{64} << 20;
     int64_t step_tokens = 512;
     int64_t block_size = 16;
     CacheBytesFlags cache_bytes{.cache_bytes = uint64_t{512} << 20};
@@ -262,9 +263,9 @@ Status open_ledger(const ServeOptions& options, LoadedModel& loaded) {
     if (address != "none")
         RETURN_IF_ERROR(check_file_roles({}, {{"--ledger", file}, {"--record", options.record.path}}));
     ASSIGN_OR_RETURN(std::unique_ptr<LedgerStore> store, make_ledger_store(address));
-    loaded.ledger = std::make_unique<ConversationLedger>(std::move(store));
+    loaded.ledger = std::make_unique<ConversationLedger>(
+        std::move(store), LedgerWriterConfig(), LedgerMemory{.max_bytes = static_cast<int64_t>(options.ledger_bytes)});
     RETURN_IF_ERROR(loaded.ledger->open({.tokenizer = digest, .vocab_size = loaded.model->config.vocab_size}));
-    loaded.ledger->restore(*loaded.engine);
     return {};
 }
 
@@ -429,6 +430,8 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         "--ledger", options->ledger,
         "where conversations are kept: a file, sqlite:///FILE, postgresql://HOST/DATABASE, or none; without "
         "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
+    add_bytes_option(*verb, "--ledger-memory", options->ledger_bytes,
+                     "for loaded conversations of the ledger; others are read when a request names them");
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
     const Choices<LookupMode> lookups = {{"prefix", LookupMode::kPrefix}, {"conversation", LookupMode::kConversation}};

@@ -226,6 +226,24 @@ TEST(HttpConversations, ANewProcessComputesCommittedTokensAgain) {
     EXPECT_EQ(scene.ask(get("/v1/conversations/c")).json()["turns"].size(), 3u);
 }
 
+// Of a conversation that was deleted in one piece, many turn ids were forgotten at once.
+TEST(HttpConversations, WithoutALedgerTheNewestDeletedTurnsAreRemembered) {
+    HttpSceneConfig config;
+    config.ledger_memory.max_deleted_turns = 3;
+    HttpScene scene(std::move(config));
+    const auto ask = [&](const std::string& id, const std::string& turn_id) {
+        return scene.chat(turn(id, "hello", {{"turn_id", turn_id}, {"max_tokens", 1}}));
+    };
+    for (const char* turn_id : {"t1", "t2", "t3", "t4", "t5"}) ASSERT_EQ(ask("c", turn_id).status, 200);
+    ASSERT_EQ(scene.ask(delete_of("/v1/conversations/c")).status, 200);
+    for (const char* turn_id : {"t1", "t2", "t3", "t4", "t5"}) expect_error(ask("c", turn_id), 409, "turn_deleted");
+    ASSERT_EQ(ask("d", "t1").status, 200);
+    ASSERT_EQ(scene.ask(delete_of("/v1/conversations/d")).status, 200);
+    expect_error(ask("d", "t1"), 409, "turn_deleted");
+    for (const char* turn_id : {"t4", "t5"}) expect_error(ask("c", turn_id), 409, "turn_deleted");
+    EXPECT_EQ(ask("c", "t3").status, 200) << "the bound is three";
+}
+
 // A stop text ends the answer and the turn; what the client has not seen is no message of the conversation.
 TEST(HttpConversations, ATurnThatAStopTextEndsIsCommitted) {
     const TestFolder folder;

@@ -188,7 +188,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
       gate_(hash_),
       store_(config.executor.vocab_size),
       engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)),
-      ledger_(config.ledger ? config.ledger() : nullptr, {.pause_ms = 1, .max_pause_ms = 1}) {
+      ledger_(config.ledger ? config.ledger() : nullptr, {.pause_ms = 1, .max_pause_ms = 1}, config.ledger_memory) {
     if (config.has_template) {
         const ScratchFolder folder;
         if (!config.chat_template.empty()) folder.write("chat_template.jinja", config.chat_template);
@@ -200,7 +200,6 @@ HttpScene::HttpScene(HttpSceneConfig config)
     }
     const Status opened = ledger_.open({.tokenizer = "the tests'", .vocab_size = config.executor.vocab_size});
     EXPECT_TRUE(opened) << opened.error().message;
-    ledger_.restore(*engine_);
     config.host.ledger = &ledger_;
     config.host.tokenizer = &tokenizer_;
     for (int32_t id = 0; id < config.executor.vocab_size; ++id) logits_.push_back(static_cast<float>(id % 97) / 8);

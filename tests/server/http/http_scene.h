@@ -117,6 +117,7 @@ struct HttpSceneConfig {
     bool has_checkpoints = true;
     LookupMode lookup = LookupMode::kPrefix;                       // the default of `serve`
     std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
+    server::LedgerMemory ledger_memory;
     std::function<int64_t()> now = [] { return int64_t{1'000'000'000}; };
     std::string fingerprint = "hash/1";
     server::ModelNames names = {{"tiny-python"}};

@@ -58,6 +58,7 @@ private:
     [[noreturn]] static void serve(const Databases& ledger, StoreGate* gate, int port_to) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         HttpSceneConfig config;
+        config.ledger_memory.max_bytes = 0;  // conversations are read for every turn
         config.has_template = false;
         config.ledger = [&] { return std::make_unique<server::SqlLedgerStore>(ledger()); };
         const HttpScene scene(std::move(config));

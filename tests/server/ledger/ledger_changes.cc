@@ -3,17 +3,50 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
+
+#include "tests/server/ledger/ledger_places.h"
 
 namespace verbatim::tests {
 
 using namespace verbatim::server;
 
+namespace {
+
 // Some ids and salts that a database could stumble over.
+const std::vector<std::optional<std::string>> kSalts = {std::nullopt, "", "-", std::string("\0\xff", 2)};
+const std::vector<std::string> kIds = {"a", "b'; DROP TABLE", std::string("c\0d", 3), "\xff\xfe", "e"};
+
+}  // namespace
+
+int64_t LedgerContents::num_conversations() const {
+    return std::ranges::count_if(conversations, [](const auto& one) { return one.second.exists(); });
+}
+
+size_t LedgerContents::num_deleted() const {
+    size_t count = 0;
+    for (const auto& [key, conversation] : conversations) count += conversation.deleted.size();
+    return count;
+}
+
+Result<LedgerContents> read_all(LedgerStore& store, std::vector<ConversationKey> more) {
+    for (const auto& salt : kSalts) {
+        for (const std::string& id : kIds) more.push_back({{salt}, id});
+    }
+    ASSIGN_OR_RETURN(const int64_t num_conversations, store.open(kIdentity));
+    LedgerContents contents;
+    for (const ConversationKey& key : more) {
+        ASSIGN_OR_RETURN(ConversationRows rows, store.load(key));
+        if (rows.exists() || !rows.deleted.empty()) contents.conversations[key] = std::move(rows);
+    }
+    EXPECT_EQ(contents.num_conversations(), num_conversations);
+    return contents;
+}
+
 ConversationKey RandomChanges::any_key() {
-    static const std::vector<std::optional<std::string>> kSalts = {std::nullopt, "", "-", std::string("\0\xff", 2)};
-    static const std::vector<std::string> kIds = {"a", "b'; DROP TABLE", std::string("c\0d", 3), "\xff\xfe", "e"};
     const auto& salt = kSalts[static_cast<size_t>(below(static_cast<int64_t>(kSalts.size())))];
     return {{salt}, kIds[static_cast<size_t>(below(static_cast<int64_t>(kIds.size())))]};
 }
@@ -53,7 +86,7 @@ Change RandomChanges::commit(const ConversationKey& key) {
 Change RandomChanges::draw() {
     const ConversationKey key = any_key();
     const auto found = contents_.conversations.find(key);
-    if (found == contents_.conversations.end()) return commit(key);
+    if (found == contents_.conversations.end() || !found->second.exists()) return commit(key);
     const auto num_turns = static_cast<int64_t>(found->second.turns.size());
     const Version next{index(found->second.version) + 1};
     const ConversationKey to{key.salt, any_key().conversation_id};
@@ -63,7 +96,7 @@ Change RandomChanges::draw() {
         case 2: return {};
         case 3:
         case 4:
-            if (contents_.conversations.contains(to)) break;
+            if (contents_.conversations.contains(to) && contents_.conversations.at(to).exists()) break;
             return {.kind = Change::Kind::kFork,
                     .key = key,
                     .version = next,
@@ -77,9 +110,15 @@ Change RandomChanges::draw() {
 std::vector<Change> RandomChanges::next(int count) {
     std::vector<Change> changes;
     for (int i = 0; i < count; ++i) {
-        changes.push_back(draw());
-        ++counts_[changes.back().kind];
-        apply_change(changes.back(), contents_);
+        Change& change = changes.emplace_back(draw());
+        ++counts_[change.kind];
+        if (change.kind == Change::Kind::kNothing) continue;
+        const bool is_fork = change.kind == Change::Kind::kFork;
+        const int64_t num_before = contents_.num_conversations();
+        ConversationRows& of = contents_.conversations[change.key];
+        apply_change(change, of, is_fork ? &contents_.conversations[{change.key.salt, change.to}] : nullptr);
+        change.num_new_conversations = contents_.num_conversations() - num_before;
+        if (!of.exists() && of.deleted.empty()) contents_.conversations.erase(change.key);
     }
     return changes;
 }
@@ -100,7 +139,7 @@ Digest digest_of(const LedgerContents& contents) {
             digester.add(answer->request);
         }
     }
-    digester.add(contents.deleted.size());
+    digester.add(contents.num_deleted());
     return digester.digest();
 }
 
@@ -113,12 +152,12 @@ void expect_equal(const LedgerContents& got, const LedgerContents& wanted) {
         ASSERT_EQ(other.turns.size(), conversation.turns.size());
         for (size_t i = 0; i < conversation.turns.size(); ++i) EXPECT_EQ(*other.turns[i], *conversation.turns[i]);
         ASSERT_EQ(other.answers.size(), conversation.answers.size());
+        EXPECT_EQ(other.deleted, conversation.deleted);
         for (const auto& [turn_id, answer] : conversation.answers) {
             ASSERT_TRUE(other.answers.contains(turn_id)) << turn_id;
             EXPECT_EQ(*other.answers.at(turn_id), *answer);
         }
     }
-    EXPECT_EQ(got.deleted.size(), wanted.deleted.size());
 }
 
 }  // namespace verbatim::tests

@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "server/ledger/sqlite_database.h"
 #include "tests/server/ledger/ledger_changes.h"
 #include "tests/server/ledger/ledger_places.h"
 
@@ -91,7 +92,8 @@ Outcome run_changes(std::unique_ptr<SqlDatabase> database, FaultyDatabase::Plan 
 
 // What is there is what some of the changes, from the first on, come to.
 void expect_kept(std::unique_ptr<SqlDatabase> database, size_t at_least, size_t at_most) {
-    const auto contents = SqlLedgerStore(std::move(database)).open(kIdentity);
+    SqlLedgerStore store(std::move(database));
+    const auto contents = read_all(store);
     ASSERT_TRUE(contents) << contents.error().message;
     RandomChanges changes(2);
     size_t num_turns = 0;
@@ -166,6 +168,104 @@ TEST_P(EveryStoresWriter, WhatWasRefusedIsKeptWhenTheStoreIsWellAgain) {
         EXPECT_EQ(writer.close(), 0u);
     }
     expect_kept(database("a"), 4, 4);
+}
+
+// What was read, when it was.
+class Reading {
+public:
+    LedgerWriter::Loaded loaded() {
+        return [this](const Result<ConversationRows>& loaded) {
+            const std::lock_guard lock(mutex_);
+            said_ = loaded ? fmt::format("{} turns", loaded->turns.size()) : loaded.error().message;
+            changed_.notify_all();
+        };
+    }
+    std::string wait() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return said_.has_value(); });
+        return *said_;
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::optional<std::string> said_;
+};
+
+TEST_P(EveryStoresWriter, AReadingThatFailsIsSaidAndChangesAreWritten) {
+    const ConversationKey a{{}, "a"};
+    RandomChanges changes(2);
+    FaultyDatabase::Plan plan;
+    SqlLedgerStore store(std::make_unique<FaultyDatabase>(database("a"), plan));
+    ASSERT_TRUE(store.open(kIdentity));
+    LedgerWriter writer(store, kQuick);
+    Replies replies(2);
+    Change first = changes.commit(a);
+    first.num_new_conversations = 1;
+    writer.write(first, replies.of(0));
+    replies.wait(1);
+    plan.first = plan.calls;
+    plan.last = kForEver;
+    Reading failed;
+    writer.load(a, failed.loaded());
+    EXPECT_THAT(failed.wait(), testing::AllOf(HasSubstr("conversation 'a' cannot be read"), HasSubstr("failed")));
+    EXPECT_EQ(writer.problem(), "") << "nothing is in the way of writing";
+    plan.first = -1;
+    plan.last = -1;
+    Reading again;
+    writer.load(a, again.loaded());
+    EXPECT_EQ(again.wait(), "1 turns");
+    writer.write(changes.commit({{}, "b"}), replies.of(1));
+    replies.wait(2);
+    EXPECT_EQ(*replies.said()[1], "");
+}
+
+TEST_P(EveryStoresWriter, AReadingIsTriedAgainAtOnce) {
+    FaultyDatabase::Plan plan;
+    SqlLedgerStore store(std::make_unique<FaultyDatabase>(database("a"), plan));
+    ASSERT_TRUE(store.open(kIdentity));
+    LedgerWriter writer(store, kQuick);
+    plan.first = plan.calls;
+    plan.last = plan.first;
+    Reading reading;
+    writer.load({{}, "a"}, reading.loaded());
+    EXPECT_EQ(reading.wait(), "0 turns");
+}
+
+// A disk that is full can be read.
+TEST(LedgerWriterReads, ConversationsAreReadWhileChangesCannotBeWritten) {
+    class FullDatabase final : public WrappingDatabase {
+    public:
+        using WrappingDatabase::WrappingDatabase;
+        Result<int64_t> run(const std::string& sql, std::span<const SqlValue> values) override {
+            if (sql.starts_with("INSERT")) return tl::unexpected(Error{"the disk is full", ErrorKind::kMachine});
+            return inner().run(sql, values);
+        }
+    };
+    const TestFolder folder;
+    const ConversationKey a{{}, "a"};
+    RandomChanges changes(2);
+    {
+        SqlLedgerStore store(std::make_unique<SqliteDatabase>(folder.file("ledger")));
+        ASSERT_TRUE(store.open(kIdentity));
+        ASSERT_TRUE(store.apply(std::vector{changes.commit(a)}));
+    }
+    SqlLedgerStore store(std::make_unique<FullDatabase>(std::make_unique<SqliteDatabase>(folder.file("ledger"))));
+    ASSERT_TRUE(store.open(kIdentity));
+    LedgerWriter writer(store, {.tries = 1, .pause_ms = 60'000, .max_pause_ms = 60'000});  // a reading ends the pause
+    Replies replies(1);
+    writer.write(changes.commit({{}, "b"}), replies.of(0));
+    replies.wait(1);
+    EXPECT_EQ(*replies.said()[0], "the disk is full");
+    for (int i = 0; i < 3; ++i) {
+        Reading reading;
+        writer.load(a, reading.loaded());
+        EXPECT_EQ(reading.wait(), "1 turns");
+    }
+    EXPECT_EQ(writer.close(), 1u);
+    Reading late;
+    writer.load(a, late.loaded());
+    EXPECT_THAT(late.wait(), HasSubstr("about to end"));
 }
 
 }  // namespace

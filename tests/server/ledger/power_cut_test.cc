@@ -80,7 +80,7 @@ Life live(uint64_t seed, const std::string& pragma) {
     }
     disk.restart();
     life.num_lost_writes = disk.num_lost_writes();
-    const auto contents = store_on_disk("")->open(kIdentity);
+    const auto contents = read_all(*store_on_disk(""));
     if (!contents)
         life.kept = Kept::kUnreadable;
     else if (const Digest now = digest_of(*contents); now != kept && now != unanswered)
@@ -176,7 +176,8 @@ TEST(PostgresCrash, AServerThatCommitsLaterKeepsTheLedgersTurns) {
         server.crash();
     }
     ASSERT_EQ(server.restart(), "");
-    const auto contents = SqlLedgerStore(std::make_unique<PostgresDatabase>(server.url("a"))).open(kIdentity);
+    SqlLedgerStore store(std::make_unique<PostgresDatabase>(server.url("a")));
+    const auto contents = read_all(store);
     ASSERT_TRUE(contents) << contents.error().message;
     expect_equal(*contents, changes.contents());
 }
