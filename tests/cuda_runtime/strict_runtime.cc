@@ -30,8 +30,8 @@ using Memory = std::map<const std::byte*, std::vector<std::byte>>;  // by first 
 struct Copy {
     std::byte* to;
     const std::byte* from;
-    const std::byte* host;       // one of the two
-    std::vector<std::byte> was;  // at `host`, when it was asked for
+    const std::byte* host;       // one of the two; null: both are on the device
+    std::vector<std::byte> was;  // at `host`, when it was asked for; without a `from`: what is written
     bool is_pinned;
 };
 struct Stream {
@@ -191,10 +191,15 @@ cudaError_t run(int64_t num_kernels) {
     return cudaSuccess;
 }
 
+// A copy without host memory: of `from` when it lands, or of `bytes` where `from` is null.
+Copy on_device(void* to, const void* from, std::vector<std::byte> bytes) {
+    return {static_cast<std::byte*>(to), static_cast<const std::byte*>(from), nullptr, std::move(bytes), true};
+}
+
 // R2.
 void land(const std::vector<Copy>& copies) {
     for (const Copy& copy : copies) {
-        const bool is_kept = !copy.is_pinned || std::memcmp(copy.host, copy.was.data(), copy.was.size()) == 0;
+        const bool is_kept = copy.host == nullptr || !copy.is_pinned || std::memcmp(copy.host, copy.was.data(), copy.was.size()) == 0;
         require(is_kept, "pinned memory was written while a copy of it was under way");
     }
     for (const Copy& copy : copies) {
@@ -279,6 +284,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     return answer("cudaMemcpyAsync", [&] {
         require_no_capture();
         Stream& stream = at(process().streams, handle);
+        if (kind == cudaMemcpyDeviceToDevice) {
+            const bool fits = bytes <= room_at(process().device, from) && bytes <= room_at(process().device, to);
+            require(fits, "beyond what is allocated on the device");
+            if (works()) stream.under_way.push_back(on_device(to, from, std::vector<std::byte>(bytes)));
+            return cudaSuccess;
+        }
         const bool goes_up = kind == cudaMemcpyHostToDevice;
         require(goes_up || kind == cudaMemcpyDeviceToHost, "neither to the device nor to the host");
         require(bytes <= room_at(process().device, goes_up ? to : from), "beyond what is allocated on the device");
@@ -291,6 +302,17 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                                     host,
                                     {host, host + bytes},
                                     pinned_room > 0});
+        return cudaSuccess;
+    });
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t handle) {
+    return answer("cudaMemsetAsync", [&] {
+        require_no_capture();
+        Stream& stream = at(process().streams, handle);
+        require(bytes <= room_at(process().device, to), "beyond what is allocated on the device");
+        const std::vector<std::byte> written(bytes, static_cast<std::byte>(value));
+        if (works()) stream.under_way.push_back(on_device(to, nullptr, written));
         return cudaSuccess;
     });
 }

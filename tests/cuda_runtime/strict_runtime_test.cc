@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 
 #include "kernels/cuda/launch_attributes.h"
 
@@ -176,6 +177,25 @@ TEST(StrictRuntime, ACopyCompletesAtItsStreamsWait) {
     cudaStreamSynchronize(scene.stream);
     EXPECT_EQ(back[5], 7);
     EXPECT_THAT(violations(), IsEmpty());
+}
+
+TEST(StrictRuntime, CopiesOnTheDeviceAndClearsKeepTheStreamsOrderAndTheBounds) {
+    Scene scene;
+    void* other = nullptr;
+    EXPECT_EQ(cudaMalloc(&other, 64), cudaSuccess);
+    std::array<std::byte, 8> sent{};
+    sent.fill(std::byte{7});
+    std::memcpy(scene.pinned, sent.data(), sent.size());
+    scene.up(scene.pinned, 8);
+    EXPECT_EQ(cudaMemcpyAsync(other, scene.device, 8, cudaMemcpyDeviceToDevice, scene.stream), cudaSuccess);
+    EXPECT_EQ(cudaMemsetAsync(scene.device, 0, 8, scene.stream), cudaSuccess);
+    cudaStreamSynchronize(scene.stream);
+    EXPECT_EQ(std::memcmp(other, sent.data(), 8), 0) << "the copy follows the upload and precedes the clear";
+    EXPECT_EQ(*static_cast<std::byte*>(scene.device), std::byte{0});
+    EXPECT_EQ(cudaMemcpyAsync(other, scene.device, 65, cudaMemcpyDeviceToDevice, scene.stream), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaMemsetAsync(scene.device, 0, 65, scene.stream), cudaErrorInvalidValue);
+    EXPECT_EQ(violations().size(), 2u);
+    cudaFree(other);
 }
 
 TEST(StrictRuntime, AKernelsErrorIsReportedFromTheNextWaitUntilAReset) {

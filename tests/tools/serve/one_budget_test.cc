@@ -49,9 +49,12 @@ protected:
                                                               {"temperature", 0}}));
     }
     // A value of /metrics.
-    [[nodiscard]] double metric(const std::string& name) const {
+    [[nodiscard]] double metric(const std::string& name, const std::string& label = "") const {
         const std::string page = served_.get("/metrics");
-        const size_t line = page.find("\n" + name + "{");
+        size_t line = page.find("\n" + name + "{");
+        while (line != std::string::npos && page.substr(line + 1, page.find("} ", line) - line).find(label) ==
+                                                std::string::npos)
+            line = page.find("\n" + name + "{", line + 1);
         if (line == std::string::npos) return -1;
         return std::stod(page.substr(page.find("} ", line) + 2));
     }
@@ -70,6 +73,26 @@ TEST_F(OneBudget, APromptIsReusedFromItsSecondOccurrenceOnAfterTwelveOthers) {
     EXPECT_GE(metric("verbatim:memory_fragmentation_bytes"), 0);
     EXPECT_LE(metric("verbatim:memory_resident_bytes"), metric("verbatim:memory_reserved_bytes"));
     EXPECT_LE(metric("verbatim:memory_reserved_bytes"), 12 << 20) << "the budget, rounded to slabs";
+}
+
+// A reuse of 0 % is a silent fault: /metrics shows what could have been reused, and what the cache's bytes hold.
+TEST_F(OneBudget, MetricsShowBytesByKindAndWhatAnUnlimitedCacheWouldReuse) {
+    const auto bytes = [&](const char* kind) {
+        return metric("verbatim:cache_bytes", "kind=\"" + std::string(kind) + "\"");
+    };
+    const auto sum = [&] { return bytes("kv_of_requests") + bytes("kv_of_heads") + bytes("states") + bytes("free"); };
+    EXPECT_EQ(sum(), 10 << 20);
+    EXPECT_EQ(bytes("free"), 10 << 20);
+    EXPECT_EQ(metric("verbatim:reusable_tokens_total"), 0);
+    const std::string prompt = "def add(a, b):\n    return a + b\n\nprint(add(1, 2))";
+    const Usage first = complete(prompt);
+    EXPECT_GT(bytes("kv_of_heads"), 0);
+    EXPECT_GT(bytes("states"), 0);
+    EXPECT_EQ(bytes("kv_of_requests"), 0) << "no request runs";
+    EXPECT_EQ(sum(), 10 << 20);
+    const Usage second = complete(prompt);
+    EXPECT_EQ(second.cached, first.prompt - 1);
+    EXPECT_EQ(metric("verbatim:reusable_tokens_total"), first.prompt - 1);
 }
 
 TEST_F(OneBudget, TokensThatRawPromptsShareAreReusedFromTheThirdOn) {
