@@ -68,8 +68,10 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
       config_(std::move(config)),
       ledger_(config_.ledger != nullptr ? config_.ledger : &own_ledger_),
       shows_logits_(executor.logits != nullptr),
-      executor_(std::move(executor)),
-      thread_([this] { run(); }) {}
+      executor_(std::move(executor)) {
+    show();  // /metrics may be read before the first request
+    thread_ = std::thread([this] { run(); });
+}
 
 EngineHost::~EngineHost() {
     {

@@ -199,7 +199,8 @@ Copy on_device(void* to, const void* from, std::vector<std::byte> bytes) {
 // R2.
 void land(const std::vector<Copy>& copies) {
     for (const Copy& copy : copies) {
-        const bool is_kept = copy.host == nullptr || !copy.is_pinned || std::memcmp(copy.host, copy.was.data(), copy.was.size()) == 0;
+        const bool is_kept =
+            copy.host == nullptr || !copy.is_pinned || std::memcmp(copy.host, copy.was.data(), copy.was.size()) == 0;
         require(is_kept, "pinned memory was written while a copy of it was under way");
     }
     for (const Copy& copy : copies) {

@@ -97,7 +97,7 @@ TEST(Flags, AreReadIntoWhatTheyName) {
 
 TEST(Flags, WrongOnesAreParseErrors) {
     for (const char* line : {"--format xml", "--seed -1", "--seed x", "--seed 18446744073709551616", "--threads 0",
-                             "--threads 4x", "--threads 9223372036854775808", "--kv-bytes 1.5GiB"}) {
+                             "--threads 4x", "--threads 9223372036854775808", "--kv-bytes 1.5"}) {
         CLI::App app;
         OutputFormat format = OutputFormat::kTable;
         uint64_t seed = 1;

@@ -52,8 +52,8 @@ protected:
     [[nodiscard]] double metric(const std::string& name, const std::string& label = "") const {
         const std::string page = served_.get("/metrics");
         size_t line = page.find("\n" + name + "{");
-        while (line != std::string::npos && page.substr(line + 1, page.find("} ", line) - line).find(label) ==
-                                                std::string::npos)
+        while (line != std::string::npos &&
+               page.substr(line + 1, page.find("} ", line) - line).find(label) == std::string::npos)
             line = page.find("\n" + name + "{", line + 1);
         if (line == std::string::npos) return -1;
         return std::stod(page.substr(page.find("} ", line) + 2));

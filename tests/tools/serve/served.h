@@ -25,6 +25,7 @@ public:
     explicit Served(const std::vector<std::string>& arguments) {
         std::array<int, 2> ends{};
         EXPECT_EQ(pipe(ends.data()), 0);
+        std::fflush(stdout);  // the child would write what is buffered, too
         child_ = fork();
         if (child_ == 0) {
             dup2(ends[1], STDOUT_FILENO);
