@@ -130,12 +130,17 @@ TEST(AuditOfTwo, SaysWhichFlagIsMissing) {
     EXPECT_THAT(result.relations.at(1).why, HasSubstr("--restart CMD"));
 }
 
-// VERBATIM_AUDITS=1000 makes as many audits; docs/audit.md has the result.
+int64_t from_environment(const char* name, int64_t otherwise) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? std::atoll(value) : otherwise;
+}
+
+// VERBATIM_AUDITS=1000 makes as many audits, VERBATIM_FIRST_AUDIT=N begins with the N-th; docs/audit.md has the result.
 TEST(Audit, CallsNoHonestNoisyServerCorrupt) {
-    const char* wanted = std::getenv("VERBATIM_AUDITS");
-    const int64_t count = wanted != nullptr ? std::atoll(wanted) : 12;
+    const int64_t first = from_environment("VERBATIM_FIRST_AUDIT", 0);
+    const int64_t count = from_environment("VERBATIM_AUDITS", 12);
     int64_t drifted = 0;
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = first; i < first + count; ++i) {
         FakeServerConfig config;
         config.seed = static_cast<uint64_t>(1000 + i);
         config.noise = i % 2 == 0 ? NoiseKind::kEachRun : NoiseKind::kByPath;
