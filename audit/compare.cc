@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace verbatim::audit {
@@ -172,6 +173,23 @@ void compare_tokens(const Side& left, const Side& right, bool is_sampled, Compar
     }
 }
 
+// The least change that makes `side` go on as `other` does from byte `at`, where the texts part: the gap of the likeliest
+// two of the token that covers it, or a smaller gap to a token that was likely at an earlier place and reaches beyond
+// `at`, as "sun" does where the answer has "su" and " night". None: no token covers the byte.
+std::optional<double> gap_where_texts_part(const Side& side, const std::string& other, size_t at) {
+    double least = std::numeric_limits<double>::infinity();
+    size_t begin = 0;
+    for (const ScoredToken& token : side.tokens) {
+        if (begin + token.text.size() > at) return std::min(least, gap_of_two(token));
+        for (const auto& [text, log_prob] : token.top) {
+            const bool is_other = begin + text.size() > at && other.compare(begin, text.size(), text) == 0;
+            if (is_other) least = std::min(least, token.log_prob - log_prob);
+        }
+        begin += token.text.size();
+    }
+    return std::nullopt;
+}
+
 // At most one has tokens: the gap of the likeliest two where the texts part bounds what noise has to do.
 void compare_texts(const Side& left, const Side& right, bool is_sampled, Comparison& result) {
     const auto [a, b] = std::ranges::mismatch(left.text, right.text);
@@ -187,15 +205,12 @@ void compare_texts(const Side& left, const Side& right, bool is_sampled, Compari
             result.impossible = fmt::format("usage counts {} tokens of both answers, and one lacks its end",
                                             *shorter.completion_tokens);
     }
-    for (const Side* side : {&left, &right}) {
-        std::string text;
-        for (const ScoredToken& token : side->tokens) {
-            text += token.text;
-            if (text.size() <= at || is_sampled) continue;
-            result.flip = gap_of_two(token);
-            result.is_least = true;
-            break;
-        }
+    if (is_sampled) return;
+    for (const auto& [with, without] : {std::pair(&left, &right), std::pair(&right, &left)}) {
+        const std::optional<double> gap = gap_where_texts_part(*with, without->text, at);
+        if (!gap) continue;
+        result.flip = *gap;
+        result.is_least = true;
     }
 }
 

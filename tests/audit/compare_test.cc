@@ -66,6 +66,23 @@ TEST(AuditCompare, BoundsAFlipToATokenThatIsNotListed) {
     EXPECT_TRUE(c.is_least);
 }
 
+// "su" + " night" beside "sun" + " snow": the choice was between "su" and "sun", although the bytes part behind "su".
+TEST(AuditCompare, FindsAnEarlierChoiceWhereOneAnswerHasNoTokens) {
+    const Choice with = choice({token("su", -0.7, {{"su", -0.7}, {"sun", -0.72}, {"so", -3}}),
+                                token(" night", -0.1, {{" night", -0.1}, {" day", -3}})});
+    Choice without;
+    without.text = "sun snow";
+    without.finish_reason = "length";
+    for (const Comparison& c : {compared(with, without), compared(without, with)}) {
+        EXPECT_EQ(c.position, 2u);
+        ASSERT_TRUE(c.flip.has_value());
+        EXPECT_NEAR(*c.flip, 0.02, 1e-9);
+        EXPECT_TRUE(c.is_least);
+    }
+    without.text = "su moon";  // " moon" could only come behind "su"
+    EXPECT_NEAR(compared(with, without).flip.value(), 2.9, 1e-9);
+}
+
 TEST(AuditCompare, NamesATokenThatItsOwnListDenies) {
     const Comparison c = compared(choice({token("x", -0.1, {{"x", -0.1}, {"z", -4.1}})}),
                                   choice({token("q", -0.1, {{"x", -0.1}, {"z", -4.1}})}), 1);
