@@ -41,7 +41,7 @@ def check_defaults(folder):
 
 
 def check_small_cache():
-    for cache, is_warned in (("2MiB", True), ("12MiB", False)):
+    for cache, is_warned in (("1MiB", True), ("12MiB", False)):
         with tempfile.TemporaryFile("w+") as errors:
             with Served(program(), cache=cache, errors=errors) as server:
                 text, _ = chat(server, [QUESTION])
