@@ -133,7 +133,8 @@ struct Written {
 // Whatever is held and freed within the budget, in units of any sizes: everything has a place, nothing is overwritten,
 // and memory in use stays within what was reserved.
 TEST(UnitPlacesProperties, WhatFitsTheBudgetHasAPlaceAndKeepsItsContent) {
-    const RandomCases cases = RandomCases::from_environment(200);
+    RandomCases cases = RandomCases::from_environment(200);
+    cases.count = std::max<uint64_t>(cases.count, 200);  // so many empty a slab by moving
     int64_t num_moved = 0;
     for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
         SCOPED_TRACE(seed);
