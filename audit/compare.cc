@@ -173,9 +173,9 @@ void compare_tokens(const Side& left, const Side& right, bool is_sampled, Compar
     }
 }
 
-// The least change that makes `side` go on as `other` does from byte `at`, where the texts part: the gap of the likeliest
-// two of the token that covers it, or a smaller gap to a token that was likely at an earlier place and reaches beyond
-// `at`, as "sun" does where the answer has "su" and " night". None: no token covers the byte.
+// The least change that makes `side` go on as `other` does from byte `at`, where the texts part: the gap of the two
+// likeliest tokens at the place that covers it, or a smaller gap to a token that was likely at an earlier place and
+// reaches beyond `at`, as "sun" does where the answer has "su" and " night". None: no token covers the byte.
 std::optional<double> gap_where_texts_part(const Side& side, const std::string& other, size_t at) {
     double least = std::numeric_limits<double>::infinity();
     size_t begin = 0;
