@@ -5,8 +5,11 @@
 #include <poll.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -24,6 +27,7 @@ using server::SqliteDatabase;
 using server::SqlLedgerStore;
 using testing::HasSubstr;
 using testing::Not;
+using namespace std::chrono_literals;
 
 std::string turn(const std::string& id, const std::string& text, const json& more = json::object()) {
     json body = hello({{"conversation_id", id}});
@@ -72,6 +76,11 @@ protected:
     void expect_no_answers() const {
         pass();
         for (const auto& [name, client] : asked_) EXPECT_FALSE(has_answer(*client)) << name << " was answered";
+    }
+    // In memory, kept or not.
+    [[nodiscard]] size_t num_turns(const std::string& id) const {
+        const auto view = scene_->host().ledger().view({server::salt_of(std::nullopt, std::nullopt), id});
+        return view ? view->turns.size() : 0;
     }
     [[nodiscard]] std::string metrics() const { return scene_->ask(get("/metrics")).body; }
 
@@ -136,8 +145,9 @@ TEST_F(HttpKept, EveryAnswerAboutAForkAndARewindWaitsForTheStore) {
     ASSERT_EQ(scene_->ask(turn("c", "more", {{"suffix_only", true}})).status, 200);
     gate_.close();
     ask("the fork", call("c", "fork", {{"to", "d"}}));
+    gate_.wait_until_held();  // the fork is done, and not kept
     ask("the rewind", call("c", "rewind", {{"num_turns", 1}}));
-    gate_.wait_until_held();
+    while (num_turns("c") != 1) std::this_thread::sleep_for(1ms);
     ask("a look at the fork", get("/v1/conversations/d"));
     ask("a look at what was rewound", get("/v1/conversations/c"));
     ask("a fork of the fork", call("d", "fork", {{"to", "e"}}));
