@@ -15,17 +15,9 @@ int32_t RadixTree::root(const CacheSalt& salt) {
 }
 
 int32_t RadixTree::add(int32_t parent, int64_t begin, TokenSeq tokens) {
-    int32_t id = num_ids();
-    if (free_ids_.empty()) {
-        nodes_.emplace_back();
-    } else {
-        id = free_ids_.back();
-        free_ids_.pop_back();
-    }
     num_tokens_ += tokens.size() - begin;
-    Node& added = node(id);
-    added = {.parent = parent, .begin = begin, .tokens = std::move(tokens), .is_live = true};
-    if (parent != kNone) node(parent).children[added.tokens.at(begin)] = id;
+    const int32_t id = nodes_.add({.parent = parent, .begin = begin, .tokens = std::move(tokens), .is_live = true});
+    if (parent != kNone) node(parent).children[node(id).tokens.at(begin)] = id;
     return id;
 }
 
@@ -41,6 +33,11 @@ auto RadixTree::match(int32_t root, const TokenSeq& tokens) const -> Match {
         match.node = child->second;
     }
     return match;
+}
+
+int32_t RadixTree::last_with_state(int32_t id) const {
+    while (!is_root(id) && !node(id).has_state) id = node(id).parent;
+    return id;
 }
 
 int32_t RadixTree::insert(int32_t root, const TokenSeq& tokens) {
@@ -73,7 +70,7 @@ void RadixTree::remove_leaf(int32_t id) {
     CHECK(leaf.is_live && leaf.is_leaf() && leaf.parent != kNone, "node {} is no leaf", id);
     node(leaf.parent).children.erase(leaf.tokens.at(leaf.begin));
     num_tokens_ -= leaf.edge();
-    free(id);
+    nodes_.free(id);
 }
 
 void RadixTree::merge_into_child(int32_t id) {
@@ -84,12 +81,7 @@ void RadixTree::merge_into_child(int32_t id) {
     node(child).parent = gone.parent;
     node(child).begin = gone.begin;
     node(gone.parent).children[gone.tokens.at(gone.begin)] = child;
-    free(id);
-}
-
-void RadixTree::free(int32_t id) {
-    node(id) = {};
-    free_ids_.push_back(id);
+    nodes_.free(id);
 }
 
 }  // namespace verbatim

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/slot_map.h"
 #include "engine/request/request.h"
 #include "engine/tokens/token_seq.h"
 
@@ -34,10 +35,10 @@ public:
     };
 
     [[nodiscard]] int32_t root(const CacheSalt& salt);
-    [[nodiscard]] Node& node(int32_t id) { return nodes_[static_cast<size_t>(id)]; }
-    [[nodiscard]] const Node& node(int32_t id) const { return nodes_[static_cast<size_t>(id)]; }
+    [[nodiscard]] Node& node(int32_t id) { return nodes_[id]; }
+    [[nodiscard]] const Node& node(int32_t id) const { return nodes_[id]; }
     [[nodiscard]] bool is_root(int32_t id) const { return node(id).parent == kNone; }
-    [[nodiscard]] int32_t num_ids() const { return static_cast<int32_t>(nodes_.size()); }  // live ones are below
+    [[nodiscard]] int32_t num_ids() const { return static_cast<int32_t>(nodes_.num_numbers()); }  // live ones are below
     [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }
 
     struct Match {
@@ -45,6 +46,8 @@ public:
         int64_t length = 0;    // tokens in common, also inside the edge of a child of `node`
     };
     [[nodiscard]] Match match(int32_t root, const TokenSeq& tokens) const;
+    // The node itself or the lowest one above it that has a state; the root if none has.
+    [[nodiscard]] int32_t last_with_state(int32_t id) const;
     // The node that ends where `tokens` end; edges are split and added as needed. The upper part of a split edge is a
     // new node without state, and locked if the lower one is.
     int32_t insert(int32_t root, const TokenSeq& tokens);
@@ -54,10 +57,8 @@ public:
 private:
     int32_t add(int32_t parent, int64_t begin, TokenSeq tokens);
     int32_t split(int32_t id, int64_t at);
-    void free(int32_t id);
 
-    std::vector<Node> nodes_;
-    std::vector<int32_t> free_ids_;
+    SlotMap<Node, int32_t> nodes_;
     std::map<std::optional<std::string>, int32_t> roots_;
     int64_t num_tokens_ = 0;
 };

@@ -9,6 +9,7 @@
 
 #include "engine/base/ids.h"
 #include "engine/base/index_table.h"
+#include "engine/base/slot_map.h"
 
 namespace verbatim {
 
@@ -21,7 +22,7 @@ public:
     void erase(uint32_t number);  // REQUIRES: it is an entry's
     // Takes the heads that are due at this tick out of the list; ascending.
     [[nodiscard]] std::vector<HeadId> take(int64_t tick);
-    [[nodiscard]] size_t size() const { return entries_.size() - free_.size(); }
+    [[nodiscard]] size_t size() const { return entries_.size(); }
 
 private:
     struct Entry {
@@ -30,10 +31,8 @@ private:
         uint32_t next = kNone;  // of the same tick
         uint32_t previous = kNone;
     };
-    void free_entry(uint32_t number);
 
-    std::vector<Entry> entries_;
-    std::vector<uint32_t> free_;
+    SlotMap<Entry, uint32_t> entries_;
     IndexTable firsts_;  // entries, by tick
 };
 

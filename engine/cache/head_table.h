@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <deque>
 #include <utility>
-#include <vector>
 
 #include "engine/base/check.h"
 #include "engine/base/ids.h"
 #include "engine/base/index_table.h"
+#include "engine/base/slot_map.h"
 
 namespace verbatim {
 
@@ -18,36 +18,28 @@ class HeadTable {
 public:
     [[nodiscard]] T* find(HeadId head) {
         const uint32_t number = numbers_.find(key_of(head));
-        return number == IndexTable::kNone ? nullptr : &values_[number].second;
+        return number == IndexTable::kNone ? nullptr : &values_[number].value;
     }
     [[nodiscard]] const T* find(HeadId head) const { return const_cast<HeadTable*>(this)->find(head); }
     [[nodiscard]] bool contains(HeadId head) const { return find(head) != nullptr; }
     // REQUIRES: the head is not there.
     T& add(HeadId head, T value) {
-        auto number = static_cast<uint32_t>(values_.size());
-        if (free_.empty()) {
-            values_.emplace_back();
-        } else {
-            number = free_.back();
-            free_.pop_back();
-        }
+        const uint32_t number = values_.add({head, std::move(value)});
         CHECK(numbers_.insert(key_of(head), number), "head {} is in the table already", index(head));
-        values_[number] = {head, std::move(value)};
-        return values_[number].second;
+        return values_[number].value;
     }
     // REQUIRES: the head is there.
     void erase(HeadId head) {
         const uint32_t number = numbers_.find(key_of(head));
         CHECK(number != IndexTable::kNone, "head {} is not in the table", index(head));
         numbers_.erase(key_of(head));
-        values_[number] = {kNoHead, T{}};
-        free_.push_back(number);
+        values_.free(number);
     }
     [[nodiscard]] size_t size() const { return numbers_.size(); }
     // Calls visit(head, value) for each, in an order that depends on the calls so far alone.
     template <typename Visit>
     void for_each(const Visit& visit) const {
-        for (const auto& [head, value] : values_) {
+        for (const auto& [head, value] : values_.all()) {
             if (head != kNoHead) visit(head, value);
         }
     }
@@ -55,9 +47,12 @@ public:
 private:
     static uint64_t key_of(HeadId head) { return static_cast<uint64_t>(index(head)); }
 
-    std::deque<std::pair<HeadId, T>> values_;  // kNoHead: free
-    std::vector<uint32_t> free_;               // last freed first
-    IndexTable numbers_;                       // of values_
+    struct Value {
+        HeadId head = kNoHead;  // kNoHead: free
+        T value{};
+    };
+    SlotMap<Value, uint32_t, std::deque<Value>> values_;
+    IndexTable numbers_;  // of values_
 };
 
 }  // namespace verbatim

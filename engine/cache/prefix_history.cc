@@ -29,14 +29,7 @@ auto PrefixHistory::boundary(uint64_t digest) -> Boundary& {
         boundaries_[found].is_recent = true;
         return boundaries_[found];
     }
-    uint32_t made = static_cast<uint32_t>(boundaries_.size());
-    if (free_.empty()) {
-        boundaries_.emplace_back();
-    } else {
-        made = free_.back();
-        free_.pop_back();
-    }
-    boundaries_[made].digest = digest;
+    const uint32_t made = boundaries_.add({.digest = digest});
     CHECK(numbers_.insert(digest, made), "boundary {:x} is there", digest);
     order_.push_back(made);
     CHECK_EQ(order_.size(), numbers_.size());
@@ -119,11 +112,10 @@ void PrefixHistory::forget_oldest() {
         }
         const std::vector<Ghost> ghosts = std::move(oldest.ghosts);
         numbers_.erase(oldest.digest);
-        oldest = {};
-        free_.push_back(number);
+        boundaries_.free(number);
         num_ghosts_ -= static_cast<int64_t>(ghosts.size());
-        CHECK(num_ghosts_ >= 0 && free_.size() <= boundaries_.size(), "{} ghosts, {} of {} boundaries are free",
-              num_ghosts_, free_.size(), boundaries_.size());
+        CHECK(num_ghosts_ >= 0 && boundaries_.size() == numbers_.size(), "{} ghosts, {} boundaries of {} numbers",
+              num_ghosts_, boundaries_.size(), numbers_.size());
         if (!forgotten_listener_) return;
         for (const Ghost& ghost : ghosts) forgotten_listener_(ghost.head);
         return;
@@ -131,14 +123,14 @@ void PrefixHistory::forget_oldest() {
 }
 
 int64_t PrefixHistory::num_bytes() const {
-    const size_t boundaries = boundaries_.capacity() * sizeof(Boundary) + order_.size() * sizeof(uint32_t);
+    const size_t boundaries = boundaries_.all().capacity() * sizeof(Boundary) + order_.size() * sizeof(uint32_t);
     return static_cast<int64_t>(boundaries + numbers_.num_bytes()) + num_ghosts_ * static_cast<int64_t>(sizeof(Ghost));
 }
 
 void PrefixHistory::verify() const {
     CHECK_LE(numbers_.size(), max_boundaries_);
     CHECK_EQ(order_.size(), numbers_.size());
-    CHECK_EQ(boundaries_.size(), numbers_.size() + free_.size());
+    CHECK_EQ(boundaries_.size(), numbers_.size());
     int64_t num_ghosts = 0;
     for (const uint32_t number : order_) {
         CHECK_EQ(numbers_.find(boundaries_[number].digest), number);

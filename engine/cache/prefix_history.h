@@ -16,6 +16,7 @@
 
 #include "engine/base/ids.h"
 #include "engine/base/index_table.h"
+#include "engine/base/slot_map.h"
 #include "engine/cache/not_reused.h"
 #include "engine/request/request.h"
 #include "engine/tokens/token_seq.h"
@@ -81,8 +82,7 @@ private:
     void forget_oldest();
 
     size_t max_boundaries_;
-    std::vector<Boundary> boundaries_;
-    std::vector<uint32_t> free_;     // boundaries to use again
+    SlotMap<Boundary, uint32_t> boundaries_;
     IndexTable numbers_;             // of boundaries, by digest
     std::deque<uint32_t> order_;     // oldest first (second chance)
     std::vector<uint64_t> digests_;  // observe's

@@ -92,7 +92,7 @@ void PrefixIndex::insert(Head& head, const Head* known) {
     const Place place = search(known == nullptr ? root_for(head) : known->prefix_node, head.tokens, head.length());
     uint32_t at = place.child == kNone ? place.node : split(place);
     if (nodes_[at].length < head.length()) {
-        const uint32_t leaf = make_node({.length = head.length(), .witness = &head});
+        const uint32_t leaf = nodes_.add({.length = head.length(), .witness = &head});
         add_child(at, leaf);
         at = leaf;
     }
@@ -111,22 +111,9 @@ uint32_t PrefixIndex::root_for(const Head& head) {
     std::vector<Root>& roots = roots_[head.salt];
     const auto found = std::ranges::find(roots, head.numerics_id, &Root::numerics_id);
     if (found != roots.end()) return found->node;
-    roots.push_back({head.numerics_id, make_node({})});
+    roots.push_back({head.numerics_id, nodes_.add({})});
     CHECK_EQ(nodes_[roots.back().node].length, 0);
     return roots.back().node;
-}
-
-uint32_t PrefixIndex::make_node(const Node& node) {
-    if (free_.empty()) {
-        CHECK_LT(nodes_.size(), size_t{kNone});
-        nodes_.push_back(node);
-        return static_cast<uint32_t>(nodes_.size() - 1);
-    }
-    const uint32_t made = free_.back();
-    free_.pop_back();
-    CHECK(nodes_[made].witness == nullptr && nodes_[made].heads == nullptr, "node {} is in use", made);
-    nodes_[made] = node;
-    return made;
 }
 
 // A node where the search left the edge to `place.child`.
@@ -135,7 +122,7 @@ uint32_t PrefixIndex::split(const Place& place) {
     CHECK(nodes_[place.node].length < place.common && place.common < nodes_[place.child].length,
           "an edge from {} to {} tokens is split at {}", nodes_[place.node].length, nodes_[place.child].length,
           place.common);
-    const uint32_t middle = make_node({.length = place.common, .witness = witness});
+    const uint32_t middle = nodes_.add({.length = place.common, .witness = witness});
     replace_child(place.node, place.child, middle);
     nodes_[place.child].previous_sibling = nodes_[place.child].next_sibling = kNone;
     add_child(middle, place.child);
@@ -228,7 +215,7 @@ void PrefixIndex::remove_child(uint32_t parent, uint32_t child) {
     } else {
         nodes_[parent].first_child = removed.next_sibling;
     }
-    free_node(child);
+    nodes_.free(child);
 }
 
 // X1: a node with neither heads nor two children gives its place to its only child.
@@ -240,13 +227,7 @@ void PrefixIndex::drop_node_if_needless(uint32_t node) {
     edges_.erase(edge(node, nodes_[child].witness->tokens.at(dropped.length)));
     CHECK_LT(dropped.length, nodes_[child].length);
     replace_child(dropped.parent, node, child);
-    free_node(node);
-}
-
-void PrefixIndex::free_node(uint32_t node) {
-    nodes_[node] = {};
-    free_.push_back(node);
-    CHECK_LE(free_.size(), nodes_.size());
+    nodes_.free(node);
 }
 
 void PrefixIndex::drop_root(const Head& head, uint32_t root) {
@@ -255,7 +236,7 @@ void PrefixIndex::drop_root(const Head& head, uint32_t root) {
     CHECK_EQ(std::erase_if(roots->second, [&](const Root& entry) { return entry.node == root; }), 1u);
     if (roots->second.empty()) roots_.erase(roots);
     CHECK(nodes_[root].heads == nullptr && nodes_[root].first_child == kNone, "root {} is in use", root);
-    free_node(root);
+    nodes_.free(root);
 }
 
 // --- from scratch

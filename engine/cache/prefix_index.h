@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/base/index_table.h"
+#include "engine/base/slot_map.h"
 #include "engine/cache/head.h"
 
 namespace verbatim {
@@ -46,7 +47,7 @@ public:
     };
     [[nodiscard]] Common longest_common(const Query& query) const;
     [[nodiscard]] size_t size() const { return size_; }
-    [[nodiscard]] size_t num_nodes() const { return nodes_.size() - free_.size(); }
+    [[nodiscard]] size_t num_nodes() const { return nodes_.size(); }
     // Nodes looked at so far: what lookups cost, for tests that time would not be steady enough for.
     [[nodiscard]] int64_t num_visits() const { return num_visits_; }
     void verify() const;  // X1 to X3 from scratch
@@ -79,8 +80,6 @@ private:
     void for_each_start(const Query& query, const Visit& visit) const;
     uint32_t root_for(const Head& head);
     void drop_root(const Head& head, uint32_t root);
-    uint32_t make_node(const Node& node);
-    void free_node(uint32_t node);
     uint32_t split(const Place& place);
     void add_child(uint32_t parent, uint32_t child);
     void replace_child(uint32_t parent, uint32_t child, uint32_t by);
@@ -90,8 +89,7 @@ private:
     void verify_node(uint32_t node) const;
 
     std::map<CacheSalt, std::vector<Root>> roots_;
-    std::vector<Node> nodes_;
-    std::vector<uint32_t> free_;  // nodes to use again, last freed first
+    SlotMap<Node, uint32_t> nodes_;
     IndexTable edges_;
     size_t size_ = 0;
     mutable int64_t num_visits_ = 0;
