@@ -151,9 +151,7 @@ int64_t Marconi::serve(const RivalRequest& request) {
     remember(request);
     const int32_t root = tree_.root(request.salt);
     const RadixTree::Match match = tree_.match(root, request.resident.slice(0, request.num_prompt_tokens - 1));
-    int32_t best = match.node;
-    while (config_.state_bytes > 0 && !tree_.is_root(best) && !tree_.node(best).has_state)
-        best = tree_.node(best).parent;
+    const int32_t best = config_.state_bytes > 0 ? tree_.last_with_state(match.node) : match.node;
     const int64_t reused = config_.state_bytes > 0 ? tree_.node(best).end() : match.length;
     if (!tree_.is_root(best)) tree_.node(best).last_use = now_;
     saved_operations_ += operations(0, reused);

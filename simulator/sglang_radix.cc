@@ -188,9 +188,7 @@ void SglangRadix::insert(int32_t root, const TokenSeq& tokens) {
 int64_t SglangRadix::serve(const RivalRequest& request) {
     const int32_t root = tree_.root(request.salt);
     const RadixTree::Match match = tree_.match(root, request.resident.slice(0, request.num_prompt_tokens - 1));
-    int32_t best = match.node;
-    while (config_.state_bytes > 0 && !tree_.is_root(best) && !tree_.node(best).has_state)
-        best = tree_.node(best).parent;
+    int32_t best = config_.state_bytes > 0 ? tree_.last_with_state(match.node) : match.node;
     // A model without states reuses a part of an edge too.
     const int64_t reused = config_.state_bytes > 0 ? tree_.node(best).end() : match.length;
     if (config_.state_bytes == 0 && match.length > tree_.node(match.node).end()) {
