@@ -44,8 +44,8 @@ Result<CacheConfig> cache_within(const CacheBytes& bytes, const reference::Model
     return cache;
 }
 
-void set_value_rule(CacheConfig& cache, const reference::ModelConfig& model) {
-    const ModelFlops flops = flops_of(shape_of("", model));
+void set_value_rule(CacheConfig& cache, const ModelShape& model) {
+    const ModelFlops flops = flops_of(model);
     cache.operations_per_token = std::llround(flops.per_token);
     cache.operations_per_pair = std::llround(flops.per_pair);
     cache.history_boundaries = kUsualHistoryBoundaries;

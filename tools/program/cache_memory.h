@@ -8,6 +8,7 @@
 #include "engine/cache/cache.h"
 #include "engine/pool_sizes.h"
 #include "reference/model/model_config.h"
+#include "simulator/model_shape.h"
 
 namespace CLI {
 class App;
@@ -39,7 +40,7 @@ void add_cache_bytes_options(CLI::App& verb, CacheBytesFlags& flags);
 Result<CacheConfig> cache_within(const CacheBytes& bytes, const reference::ModelConfig& model, int32_t block_size);
 
 // What eviction by value needs to know: the operations of the model's shape, and a history of prompts' prefixes.
-void set_value_rule(CacheConfig& cache, const reference::ModelConfig& model);
+void set_value_rule(CacheConfig& cache, const ModelShape& model);
 
 // What executors share between both kinds.
 [[nodiscard]] PoolBudget pool_budget(const CacheConfig& cache);

@@ -16,6 +16,7 @@
 #include "tools/program/failing_executor.h"
 #include "tools/program/mismatching_executor.h"
 #include "tools/program/model_choice.h"
+#include "tools/program/model_shape.h"
 #include "tools/program/recorded_run.h"
 #include "tools/replay/capture.h"
 #include "tools/replay/dvr_view.h"
@@ -42,7 +43,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
         if (engine.cache.has_state) pools.num_state_rows = config.num_state_rows.value_or(pools.num_state_rows);
         engine.cache.budget_bytes = 0;
     }
-    if (config.eviction == "value") set_value_rule(engine.cache, model);
+    if (config.eviction == "value") set_value_rule(engine.cache, shape_of("", model));
     engine.cache.lookup = config.lookup;
     engine.scheduler.step_tokens = config.step_tokens;
     engine.scheduler.max_num_sequences = config.max_num_sequences;

@@ -37,6 +37,7 @@
 #include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/model_choice.h"
+#include "tools/program/model_shape.h"
 #include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
@@ -79,7 +80,7 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     EngineConfig engine;
     ASSIGN_OR_RETURN(engine.cache,
                      cache_within(options.cache_bytes.chosen(), model, static_cast<int32_t>(options.block_size)));
-    set_value_rule(engine.cache, model);
+    set_value_rule(engine.cache, shape_of("", model));
     if (options.executor != "cuda") RETURN_IF_ERROR(fit_into_memory(engine.cache));
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));

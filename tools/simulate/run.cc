@@ -12,6 +12,7 @@
 #include "simulator/aligned_pages.h"
 #include "simulator/kernel_tables.h"
 #include "simulator/step_table.h"
+#include "tools/program/cache_memory.h"
 #include "tools/program/cli.h"
 #include "tools/program/model_shape.h"
 #include "tools/simulate/choices.h"
@@ -89,10 +90,7 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
         engine.cache.budget_bytes = memory.cache_bytes;
         engine.cache.kv_block_bytes = memory.block_bytes;
         engine.cache.state_row_bytes = memory.row_bytes;
-        const ModelFlops flops = flops_of(model);
-        engine.cache.operations_per_token = std::llround(flops.per_token);
-        engine.cache.operations_per_pair = std::llround(flops.per_pair);
-        engine.cache.history_boundaries = kUsualHistoryBoundaries;
+        set_value_rule(engine.cache, model);
     }
     engine.cache.lookup = lookup_of(config.cache_mode);
     if (engine.cache.lookup == LookupMode::kBlocks) {
