@@ -166,31 +166,7 @@ void add_stream(const HttpReply& reply, Answer& answer) {
     if (!reply.aborted && line.starts_with("data:")) answer.faults.push_back("the stream ends inside an event");
 }
 
-// Bytes of a whole character that begins with `first`; 0: none does.
-size_t character_bytes(unsigned char first) {
-    if (first < 0x80) return 1;
-    if (first >= 0xC2 && first < 0xE0) return 2;
-    if (first >= 0xE0 && first < 0xF0) return 3;
-    return first >= 0xF0 && first < 0xF5 ? 4 : 0;
-}
-
 }  // namespace
-
-bool is_utf8(const std::string& text) {
-    for (size_t i = 0; i < text.size();) {
-        const auto first = static_cast<unsigned char>(text[i]);
-        const size_t count = character_bytes(first);
-        if (count == 0 || i + count > text.size()) return false;
-        for (size_t k = 1; k < count; ++k) {
-            if ((static_cast<unsigned char>(text[i + k]) & 0xC0) != 0x80) return false;
-        }
-        const auto second = static_cast<unsigned char>(count > 1 ? text[i + 1] : 0);
-        if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F)) return false;
-        if ((first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) return false;
-        i += count;
-    }
-    return true;
-}
 
 std::string error_text(const HttpReply& reply) {
     if (!reply.problem.empty()) return reply.problem;

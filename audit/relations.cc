@@ -32,6 +32,25 @@ std::string needs_log_probs(const ServerInfo& info, const RelationConfig&) {
     return info.has_log_probs ? "" : "the server gives no log-probabilities";
 }
 
+// Of the built-in prompts every fourth one is sampled, with a seed.
+AskOptions way_of(size_t prompt) {
+    AskOptions way;
+    if (prompt % 4 == 3) way.seed = kSampleSeed + prompt;
+    return way;
+}
+std::string name_of(size_t prompt, const AskOptions& way) {
+    return fmt::format("prompt {}{}", prompt, way.seed ? ", sampled with a seed" : "");
+}
+
+// The prompt as the server has not seen it, and again from its cache.
+Case cold_warm_case(const CaseMaker& make, const std::string& name, const std::string& prompt, const AskOptions& way) {
+    Case script = make.new_case(name, way.seed.has_value());
+    script.waves = {{{make.ask(prompt, way)}}, {{make.ask(prompt, way)}}};
+    script.pairs = {{{0, 0}, {1, 0}}};
+    script.needs = {{NeedKind::kFresh, 0, 0}, {NeedKind::kReused, 1, 0}};
+    return script;
+}
+
 std::vector<Case> again_cases(const ServerInfo& info, const RelationConfig& config) {
     const CaseMaker make(info, config, "again");
     std::vector<Case> cases;
@@ -43,8 +62,7 @@ std::vector<Case> again_cases(const ServerInfo& info, const RelationConfig& conf
     for (size_t i = 0; i < std::min<size_t>(prompts.size(), 2); ++i) {
         AskOptions sampled;
         sampled.seed = kSampleSeed + i;
-        cases.push_back(make.warmed(fmt::format("prompt {}, sampled with a seed", i), prompts[i],
-                                    std::vector<AskOptions>(3, sampled)));
+        cases.push_back(make.warmed(name_of(i, sampled), prompts[i], std::vector<AskOptions>(3, sampled)));
     }
     return cases;
 }
@@ -107,23 +125,12 @@ std::vector<Case> cold_warm_cases(const ServerInfo& info, const RelationConfig& 
     for (const int64_t length : config.lengths.empty() ? usual_lengths() : config.lengths) {
         const std::string prompt = make.sized(length);
         if (prompt.empty()) continue;
-        Case script = make.new_case(fmt::format("{}{} tokens", info.words.is_exact() ? "" : "about ", length));
-        script.waves = {{{make.ask(prompt)}}, {{make.ask(prompt)}}};
-        script.pairs = {{{0, 0}, {1, 0}}};
-        script.needs = {{NeedKind::kFresh, 0, 0}, {NeedKind::kReused, 1, 0}};
-        cases.push_back(std::move(script));
+        const std::string name = fmt::format("{}{} tokens", info.words.is_exact() ? "" : "about ", length);
+        cases.push_back(cold_warm_case(make, name, prompt, {}));
     }
     const std::vector<std::string> prompts = make.prompts(8);
-    for (size_t i = 0; i < prompts.size(); ++i) {
-        AskOptions way;
-        if (i % 4 == 3) way.seed = kSampleSeed + i;
-        Case script =
-            make.new_case(fmt::format("prompt {}{}", i, way.seed ? ", sampled with a seed" : ""), way.seed.has_value());
-        script.waves = {{{make.ask(prompts[i], way)}}, {{make.ask(prompts[i], way)}}};
-        script.pairs = {{{0, 0}, {1, 0}}};
-        script.needs = {{NeedKind::kFresh, 0, 0}, {NeedKind::kReused, 1, 0}};
-        cases.push_back(std::move(script));
-    }
+    for (size_t i = 0; i < prompts.size(); ++i)
+        cases.push_back(cold_warm_case(make, name_of(i, way_of(i)), prompts[i], way_of(i)));
     add_turns(make, cases);
     add_edit(make, cases);
     add_filled(make, cases);
@@ -164,12 +171,10 @@ std::vector<Case> stream_cases(const ServerInfo& info, const RelationConfig& con
     std::vector<Case> cases;
     const std::vector<std::string> prompts = make.prompts(8);
     for (size_t i = 0; i < prompts.size(); ++i) {
-        AskOptions whole;
-        if (i % 4 == 3) whole.seed = kSampleSeed + i;
+        const AskOptions whole = way_of(i);
         AskOptions streamed = whole;
         streamed.streams = true;
-        Case script = make.warmed(fmt::format("prompt {}{}", i, whole.seed ? ", sampled with a seed" : ""), prompts[i],
-                                  {whole, streamed});
+        Case script = make.warmed(name_of(i, whole), prompts[i], {whole, streamed});
         script.needs = {{NeedKind::kStreamed, 2, 0}};
         cases.push_back(std::move(script));
     }
