@@ -86,7 +86,7 @@ int64_t not_reused_by(EngineScene& scene, const std::string& id, const std::vect
     return scene.not_reused(reason) - before;
 }
 
-// It looked like a new conversation: nobody saw that memory was short.
+// Such a prompt counted as a new conversation, and no number showed that memory was short.
 TEST(ValueCache, APromptWhoseHeadsMadeRoomSaysSo) {
     EngineScene scene(by_value(256, 3));
     const std::vector<TokenId> prompt = iota_tokens(0, 20);
