@@ -125,6 +125,19 @@ std::string greedy_problem(const ScoredToken& token) {
     return {};
 }
 
+// Where a greedy answer and its lists of the likeliest tokens do not agree; empty: nowhere.
+std::string list_problem(const std::vector<ScoredToken>& tokens) {
+    for (size_t at = 0; at < tokens.size(); ++at) {
+        const ScoredToken& token = tokens[at];
+        if (token.top.empty() || token.top[0].second - token.log_prob <= kGreedySlack) continue;
+        return fmt::format(
+            "token {}: {:?} was chosen at temperature 0, and the server's own list has {:?} {:.3f} nats "
+            "before it",
+            at, token.text, token.top[0].first, token.top[0].second - token.log_prob);
+    }
+    return {};
+}
+
 // One answer ends where the other one goes on.
 void compare_ends(const Side& shorter, const Side& longer, size_t position, bool is_sampled, Comparison& result) {
     const bool is_cut = shorter.finish_reason == "length" &&
@@ -260,8 +273,9 @@ Comparison compare(const Trial& trial, const Pair& pair, const ServerInfo& info)
         const int64_t of_left = left.prompt_tokens.value_or(0);
         const int64_t of_right = right.prompt_tokens.value_or(0);
         const std::string what = fmt::format("the chat's prompt has {} tokens, the rendered one {}", of_left, of_right);
-        // A text that is sent as a prompt may get the first token once more.
-        if (of_right == of_left + 1)
+        // A text that is sent as a prompt may get the first token once more; token ids may not.
+        const bool is_text = trial.sent[pair.right.wave][pair.right.ask]["prompt"].is_string();
+        if (is_text && of_right == of_left + 1)
             result.problem = what + ": the first token is added again";
         else
             result.impossible = what;
@@ -274,6 +288,7 @@ Comparison compare(const Trial& trial, const Pair& pair, const ServerInfo& info)
     }
     const Side a = side_of(left, pair.left.choice, trial.sent[pair.left.wave][pair.left.ask]);
     Side b = side_of(right, pair.right.choice, trial.sent[pair.right.wave][pair.right.ask]);
+    if (pair.chosen_first && result.impossible.empty()) result.impossible = list_problem(a.tokens);
     if (pair.continues) result.problem = put_before(left, right, a, b);
     if (!result.problem.empty()) return result;
     result.same_text = a.text == b.text;

@@ -291,6 +291,7 @@ std::vector<Case> log_prob_cases(const ServerInfo& info, const RelationConfig& c
         AskOptions without;
         without.log_probs = false;
         cases.push_back(make.warmed(fmt::format("prompt {}, with and without", i), prompts[i], {{}, without}));
+        for (Pair& pair : cases.back().pairs) pair.chosen_first = true;
         if (!info.has_echo || info.is_chat) continue;
         Case script = make.new_case(fmt::format("prompt {}, drawn and as a prompt", i));
         Ask echo = make.ask(prompts[i] + "{{answer 1 0}}", {.max_tokens = 1});

@@ -65,6 +65,7 @@ ordered_json case_json(const Case& script) {
         if (pair.continues) one["continues"] = true;
         if (pair.same_prompt) one["same_prompt"] = true;
         if (pair.scores_only) one["scores_only"] = true;
+        if (pair.chosen_first) one["chosen_first"] = true;
         json["pairs"].push_back(std::move(one));
     }
     json["needs"] = ordered_json::array();
@@ -91,7 +92,7 @@ Result<Case> parse_case(const ordered_json& json) {
         for (const ordered_json& from : json.at("pairs")) {
             script.pairs.push_back({place_of(from.at("left")), place_of(from.at("right")),
                                     from.value("continues", false), from.value("same_prompt", false),
-                                    from.value("scores_only", false)});
+                                    from.value("chosen_first", false), from.value("scores_only", false)});
         }
         for (const ordered_json& from : json.at("needs")) {
             const auto what = from.at("what").get<std::string>();

@@ -44,9 +44,10 @@ struct Place {
 struct Pair {
     Place left;
     Place right;
-    bool continues = false;    // the right one continues {{half}} of the left one
-    bool same_prompt = false;  // the two prompts must have as many tokens
-    bool scores_only = false;  // only log-probabilities of `left` against `right`, whose answer echoes the left prompt
+    bool continues = false;     // the right one continues {{half}} of the left one
+    bool same_prompt = false;   // the two prompts must have as many tokens
+    bool chosen_first = false;  // a greedy token of `left` is the first one of its list of the likeliest
+    bool scores_only = false;   // only log-probabilities of `left` against `right`, whose answer echoes the left prompt
     friend bool operator==(const Pair&, const Pair&) = default;
 };
 

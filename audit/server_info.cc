@@ -46,6 +46,7 @@ public:
     Result<ServerInfo> run() {
         RETURN_IF_ERROR(find_model());
         RETURN_IF_ERROR(find_endpoint());
+        find_penalties();
         find_stream();
         find_extras();
         find_metrics();
@@ -98,7 +99,7 @@ private:
         if (!answer.problem.empty() && answer.status >= 400 && answer.status < 600 && answer.status != 404) {
             info_.has_log_probs = false;
             Answer plain = ask(make_ask(info_, turns, {.max_tokens = 4, .log_probs = false}));
-            if (plain.is_answer()) return plain;
+            return plain;
         }
         return answer;
     }
@@ -124,6 +125,14 @@ private:
                 return error("{}: put the key into the environment (--key-env NAME)", said);
         }
         return error("no endpoint answers: {}", said);
+    }
+
+    // Penalties that a model's generation_config.json brings change what is chosen, not the log-probabilities.
+    void find_penalties() {
+        const ordered_json fields = {{"repetition_penalty", 1.0}, {"presence_penalty", 0}, {"frequency_penalty", 0}};
+        Ask one = make_ask(info_, {"Name three colours."}, {.max_tokens = 4});
+        one.body.update(fields);
+        if (ask(one).is_answer()) info_.neutral = fields;
     }
 
     void find_stream() {
@@ -261,6 +270,7 @@ Ask make_ask(const ServerInfo& info, const std::vector<std::string>& turns, cons
     }
     ask.body["max_tokens"] = options.max_tokens;
     ask.body["temperature"] = options.seed ? 1 : 0;
+    if (info.neutral.is_object()) ask.body.update(info.neutral);
     if (options.seed) ask.body["seed"] = *options.seed;
     if (options.n > 1) ask.body["n"] = options.n;
     if (options.log_probs && info.has_log_probs) {

@@ -34,6 +34,7 @@ struct ServerInfo {
     std::string computed_metric;        // the same: computed prompt tokens
     std::optional<int64_t> max_tokens;  // of a prompt and its answer
     nlohmann::ordered_json isolation;   // fields that keep a request apart from the cache; null: none works
+    nlohmann::ordered_json neutral;     // fields that switch penalties off, where the server takes them
     Words words;
 };
 

@@ -26,7 +26,7 @@ Choice choice(std::vector<ScoredToken> tokens, std::string finish_reason = "leng
     return made;
 }
 
-Comparison compared(Choice left, Choice right, int64_t max_tokens = 2) {
+Comparison compared(Choice left, Choice right, int64_t max_tokens = 2, bool chosen_first = false) {
     Trial trial;
     trial.script.waves.resize(2);
     for (Choice* one : {&left, &right}) {
@@ -35,7 +35,37 @@ Comparison compared(Choice left, Choice right, int64_t max_tokens = 2) {
         trial.answers.push_back({std::move(answer)});
         trial.sent.push_back({{{"max_tokens", max_tokens}}});
     }
-    return compare(trial, {{0, 0}, {1, 0}}, ServerInfo());
+    Pair pair{{0, 0}, {1, 0}};
+    pair.chosen_first = chosen_first;
+    return compare(trial, pair, ServerInfo());
+}
+
+TEST(AuditCompare, CallsAGreedyTokenImpossibleThatItsListDenies) {
+    const auto late = token("a", -4, {{"b", -0.1}, {"c", -3}});
+    EXPECT_THAT(compared(choice({late}), choice({late}), 1).impossible, IsEmpty());
+    EXPECT_THAT(compared(choice({late}), choice({late}), 1, true).impossible, HasSubstr("has \"b\" 3.900 nats before"));
+    const auto tie = token("a", -0.75, {{"b", -0.7}, {"a", -0.75}});
+    EXPECT_THAT(compared(choice({tie}), choice({tie}), 1, true).impossible, IsEmpty());
+}
+
+Comparison of_prompts(int64_t left, int64_t right, const nlohmann::ordered_json& prompt) {
+    Trial trial;
+    for (const int64_t count : {left, right}) {
+        Answer answer;
+        answer.choices = {choice({token("a", -0.1, {})})};
+        answer.prompt_tokens = count;
+        trial.answers.push_back({std::move(answer)});
+        trial.sent.push_back({{{"prompt", prompt}}});
+    }
+    Pair pair{{0, 0}, {1, 0}};
+    pair.same_prompt = true;
+    return compare(trial, pair, ServerInfo());
+}
+
+TEST(AuditCompare, ExcusesAnAddedFirstTokenOfATextAlone) {
+    EXPECT_THAT(of_prompts(7, 8, "a text").problem, HasSubstr("the first token is added again"));
+    EXPECT_THAT(of_prompts(7, 8, {1, 2, 3}).impossible, HasSubstr("has 7 tokens, the rendered one 8"));
+    EXPECT_THAT(of_prompts(7, 5, "a text").impossible, HasSubstr("has 7 tokens, the rendered one 5"));
 }
 
 TEST(AuditCompare, AddsBothPreferencesToTheFlip) {
