@@ -17,7 +17,8 @@ bool is_wanted(const AuditConfig& config, const std::string& name) {
 }
 
 constexpr int64_t kMaxShrinkRuns = 60;
-constexpr int kMostProbes = 2;  // of a relation: each is some fifty requests
+constexpr int64_t kMaxShrinkRestarts = 6;  // of a server that may load for minutes
+constexpr int kMostProbes = 2;             // of a relation: each is some fifty requests
 
 RelationVerdict not_tried(const std::string& relation, std::string why) {
     RelationVerdict verdict;
@@ -33,7 +34,8 @@ void shrink_all(const AuditConfig& config, Runner& runner, const JudgeOptions& j
         if (one.verdict != Verdict::kCorrupt) continue;
         const size_t worst = one.worst_case();
         config.progress(one.relation + ": shrinking " + one.cases[worst].name, 0, 0);
-        const int64_t max_runs = config.shrinks ? kMaxShrinkRuns : 0;
+        const bool restarts = std::ranges::any_of(one.trials[worst].script.waves, &Wave::restarts);
+        const int64_t max_runs = !config.shrinks ? 0 : restarts ? kMaxShrinkRestarts : kMaxShrinkRuns;
         result.shrunk.back() =
             shrink(one.trials[worst], one.cases[worst], runner, result.server, one.usual, judging, max_runs);
     }

@@ -33,6 +33,33 @@ size_t num_interleaved(const std::vector<Answer>& wave, size_t ask) {
     return count;
 }
 
+// Accepted drafts of one side, by usage, timings or metrics; none: nothing tells.
+std::optional<int64_t> accepted_drafts(const Trial& trial, size_t side) {
+    std::optional<int64_t> accepted;
+    for (size_t wave = 0; wave < trial.answers.size(); ++wave) {
+        if (side_of(trial.script, wave) != side) continue;
+        for (const Answer& one : trial.answers[wave]) {
+            if (one.accepted_drafts) accepted = accepted.value_or(0) + *one.accepted_drafts;
+        }
+    }
+    if (accepted || !trial.drafts[side].is_counted) return accepted;
+    return trial.drafts[side].num_accepted;
+}
+
+// Of two sides one speculated.
+Engagement drafted(const Trial& trial) {
+    const std::optional<int64_t> left = accepted_drafts(trial, 0);
+    const std::optional<int64_t> right = accepted_drafts(trial, 1);
+    if (!left && !right)
+        return {false, "neither server tells how many drafted tokens it accepts (usage, timings, /metrics)"};
+    if (left.value_or(0) <= 0 && right.value_or(0) <= 0) return {false, "no drafted token was accepted"};
+    if (left.value_or(0) > 0 && right.value_or(0) > 0)
+        return {false, "both sides accept drafted tokens: one has to run without speculation"};
+    const size_t side = left.value_or(0) > 0 ? 0 : 1;
+    const std::string& proof = trial.drafts[side].proof;
+    return {true, proof.empty() ? fmt::format("{} drafted tokens were accepted", side == 0 ? *left : *right) : proof};
+}
+
 Engagement engagement_of(const Trial& trial, const Need& need, const ServerInfo& info) {
     const Answer& answer = trial.answer(need.wave, need.ask);
     switch (need.kind) {
@@ -54,15 +81,16 @@ Engagement engagement_of(const Trial& trial, const Need& need, const ServerInfo&
         }
         case NeedKind::kStreamed:
             return {answer.events_s.size() > 1, fmt::format("the text came in {} pieces", answer.events_s.size())};
-        case NeedKind::kDrafted: {
-            std::optional<int64_t> accepted = trial.accepted_drafts;
-            for (const auto& wave : trial.answers) {
-                for (const Answer& one : wave) {
-                    if (one.accepted_drafts) accepted = accepted.value_or(0) + *one.accepted_drafts;
-                }
-            }
-            if (!accepted) return {false, "neither server tells how many drafted tokens it accepts (usage, /metrics)"};
-            return {*accepted > 0, fmt::format("{} drafted tokens were accepted", *accepted)};
+        case NeedKind::kDrafted: return drafted(trial);
+        case NeedKind::kRestarted: {
+            const std::optional<int64_t> reused = reused_tokens(trial, need, info);
+            if (reused == std::optional<int64_t>(0)) return {true, "cached_tokens is 0 after the restart"};
+            if (!trial.restart_proof.empty()) return {true, trial.restart_proof};
+            return {false, fmt::format("nothing shows that the server was restarted: {}",
+                                       reused ? fmt::format("cached_tokens is still {}", *reused)
+                                              : "it does not tell what it "
+                                                "reuses, and its /metrics "
+                                                "go on")};
         }
         case NeedKind::kAborted:
             if (!answer.aborted) return {false, "the answer ended before the connection was cut"};

@@ -330,8 +330,8 @@ std::span<const Relation> relations() {
                  "log-probabilities", needs_log_probs, log_prob_cases},
         Relation{"template", "a chat, and a completion of its prompt as /apply-template or /tokenize renders it",
                  "chats, completions, and one of these", needs_rendering, template_cases},
-        Relation{"speculation", "a server that speculates, and one that does not", "--against URL", needs_against,
-                 speculation_cases},
+        Relation{"speculation", "a server that speculates, and one that does not",
+                 "--against URL or --restart CMD, and counted accepted drafts", needs_plain_server, speculation_cases},
         Relation{"cache", "a prompt from the cache, and computed by another server or after a restart",
                  "--against URL or --restart CMD", needs_other_cache, cache_cases},
     };

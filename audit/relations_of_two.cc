@@ -40,14 +40,31 @@ std::vector<Case> template_cases(const ServerInfo& info, const RelationConfig& c
     return cases;
 }
 
-std::string needs_against(const ServerInfo&, const RelationConfig& config) {
-    return config.has_against ? "" : "it compares two servers: give --against URL";
+std::string needs_plain_server(const ServerInfo&, const RelationConfig& config) {
+    return config.has_against || config.has_restart
+               ? ""
+               : "it compares two servers, or one before and after a restart that switches speculation: give "
+                 "--against URL or --restart CMD";
 }
 
 std::vector<Case> speculation_cases(const ServerInfo& info, const RelationConfig& config) {
     const CaseMaker make(info, config, "speculation");
     std::vector<Case> cases;
     const std::vector<std::string> prompts = make.prompts(8);
+    if (!config.has_against) {
+        // One restart for all prompts.
+        AskOptions way;
+        way.max_tokens = 3 * config.max_tokens;
+        Case script = make.new_case("before and after a restart");
+        for (const size_t round : {0, 1}) {
+            for (size_t i = 0; i < prompts.size(); ++i) {
+                script.waves.push_back({{make.ask(prompts[i], way)}, round == 1 && i == 0});
+                if (round == 1) script.pairs.push_back({{i, 0}, {prompts.size() + i, 0}});
+            }
+        }
+        script.needs = {{NeedKind::kRestarted, prompts.size(), 0}, {NeedKind::kDrafted, 0, 0}};
+        return {std::move(script)};
+    }
     for (size_t i = 0; i < prompts.size(); ++i) {
         AskOptions way;
         way.max_tokens = 3 * config.max_tokens;
@@ -85,6 +102,7 @@ std::vector<Case> cache_cases(const ServerInfo& info, const RelationConfig& conf
             for (size_t i = 0; i < prompts.size(); ++i) {
                 script.waves.push_back({{make.ask(prompts[i])}, round == 2 && i == 0});
                 if (round == 1) script.needs.push_back({NeedKind::kReused, prompts.size() + i, 0});
+                if (round == 2) script.needs.push_back({NeedKind::kRestarted, 2 * prompts.size() + i, 0});
                 if (round == 2) script.pairs.push_back({{prompts.size() + i, 0}, {2 * prompts.size() + i, 0}});
             }
         }

@@ -11,7 +11,7 @@ namespace verbatim::audit {
 
 [[nodiscard]] std::string needs_rendering(const ServerInfo& info, const RelationConfig& config);
 [[nodiscard]] std::vector<Case> template_cases(const ServerInfo& info, const RelationConfig& config);
-[[nodiscard]] std::string needs_against(const ServerInfo& info, const RelationConfig& config);
+[[nodiscard]] std::string needs_plain_server(const ServerInfo& info, const RelationConfig& config);
 [[nodiscard]] std::vector<Case> speculation_cases(const ServerInfo& info, const RelationConfig& config);
 [[nodiscard]] std::string needs_other_cache(const ServerInfo& info, const RelationConfig& config);
 [[nodiscard]] std::vector<Case> cache_cases(const ServerInfo& info, const RelationConfig& config);

@@ -7,6 +7,8 @@
 #include <regex>
 #include <utility>
 
+#include "audit/restart.h"
+
 namespace verbatim::audit {
 
 using nlohmann::ordered_json;
@@ -52,6 +54,13 @@ int64_t about_tokens(const ordered_json& body) {
 
 }  // namespace
 
+size_t side_of(const Case& script, size_t wave) {
+    if (script.waves[wave].asks[0].server == 1) return 1;
+    const auto begin = script.waves.begin();
+    return std::any_of(begin, begin + static_cast<long>(wave) + 1, [](const Wave& one) { return one.restarts; }) ? 1
+                                                                                                                 : 0;
+}
+
 std::string first_half(const Choice& choice) {
     std::string half;
     std::string all;
@@ -85,22 +94,17 @@ void Runner::count(const Answer& answer, const ordered_json& body) {
 
 std::optional<double> Runner::read_metric() {
     const std::string& name = info_.hits_metric.empty() ? info_.computed_metric : info_.hits_metric;
-    const HttpReply reply = config_.server->send(std::vector<HttpRequest>{{"/metrics", ""}})[0];
-    return reply.status == 200 ? metric_value(reply.body(), name) : std::nullopt;
+    return metric_value(metrics_of(*config_.server), name);
 }
 
-std::optional<double> Runner::read_accepted_drafts() {
-    std::optional<double> sum;
-    for (Transport* server : {config_.server, config_.against}) {
-        if (server == nullptr) continue;
-        const HttpReply reply = server->send(std::vector<HttpRequest>{{"/metrics", ""}})[0];
-        for (const char* name :
-             {"vllm:spec_decode_num_accepted_tokens_total", "vllm:spec_decode_num_accepted_tokens"}) {
-            const auto value = reply.status == 200 ? metric_value(reply.body(), name) : std::nullopt;
-            if (value) sum = sum.value_or(0) + *value;
-        }
-    }
-    return sum;
+Status Runner::restart(Trial& trial) {
+    if (!config_.restart) return error("it needs a restart: give --restart CMD");
+    const std::string before = metrics_of(*config_.server);
+    RETURN_IF_ERROR(config_.restart());
+    ASSIGN_OR_RETURN(
+        trial.restart_proof,
+        wait_for_restart(*config_.server, before, {config_.restart_timeout_s, config_.sleep, config_.is_stopped}));
+    return {};
 }
 
 std::vector<HttpReply> Runner::send(const Wave& wave, const std::vector<ordered_json>& bodies) {
@@ -170,7 +174,6 @@ Trial Runner::run(const Case& script) {
     Placeholders names;
     const auto is_drafted = [](const Need& need) { return need.kind == NeedKind::kDrafted; };
     const bool counts_drafts = std::ranges::any_of(script.needs, is_drafted);
-    const std::optional<double> drafts_before = counts_drafts ? read_accepted_drafts() : std::nullopt;
     for (size_t wave = 0; wave < script.waves.size(); ++wave) {
         const auto asked = static_cast<int64_t>(script.waves[wave].asks.size());
         if (is_stopped()) {
@@ -188,17 +191,17 @@ Trial Runner::run(const Case& script) {
             return trial;
         }
         if (script.waves[wave].restarts) {
-            const Status restarted =
-                config_.restart ? config_.restart() : Status(error("it needs a restart: give --restart CMD"));
-            if (!restarted) {
+            if (const Status restarted = restart(trial); !restarted) {
                 trial.problem = restarted.error().message;
                 return trial;
             }
         }
+        const size_t side = side_of(script, wave);
+        Transport& server = *(script.waves[wave].asks[0].server == 1 ? config_.against : config_.server);
+        const std::string before = counts_drafts ? metrics_of(server) : std::string();
         if (!run_wave(wave, names, trial)) return trial;
+        if (counts_drafts) trial.drafts[side].add(drafts_between(before, metrics_of(server)));
     }
-    if (const auto after = counts_drafts ? read_accepted_drafts() : std::nullopt; after && drafts_before)
-        trial.accepted_drafts = static_cast<int64_t>(*after - *drafts_before);
     return trial;
 }
 

@@ -4,6 +4,7 @@
 //   R2  equal seeds and equal answers give equal requests
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "audit/answer.h"
+#include "audit/drafts.h"
 #include "audit/script.h"
 #include "audit/server_info.h"
 #include "audit/transport.h"
@@ -29,8 +31,9 @@ struct Trial {
     std::vector<std::vector<Answer>> answers;               // [wave][request]
     // [wave]: reused prompt tokens by the server's metrics, where usage has none.
     std::vector<std::optional<int64_t>> metric_hits;
-    std::optional<int64_t> accepted_drafts;  // of all waves, by the metrics of both servers
-    std::string problem;                     // why it did not run to its end
+    std::array<Drafts, 2> drafts;  // by metrics: of the server; of the other one, or of it after the restart
+    std::string restart_proof;     // what shows that the server was restarted; empty: nothing but fresh answers
+    std::string problem;           // why it did not run to its end
     bool out_of_budget = false;
     [[nodiscard]] const Answer& answer(size_t wave, size_t ask) const { return answers[wave][ask]; }
 };
@@ -39,6 +42,9 @@ struct RunnerConfig {
     Transport* server = nullptr;
     Transport* against = nullptr;               // of --against
     std::function<Result<void>(void)> restart;  // of --restart
+    // The server may take so long to answer again after `restart`.
+    double restart_timeout_s = 300;
+    std::function<void(double seconds)> sleep = [](double) {};
     std::function<bool()> is_stopped = [] { return false; };
     Budget budget;
     uint64_t seed = 0;
@@ -60,7 +66,7 @@ private:
     bool run_wave(size_t wave, Placeholders& names, Trial& trial);
     std::vector<HttpReply> send(const Wave& wave, const std::vector<nlohmann::ordered_json>& bodies);
     std::optional<double> read_metric();
-    std::optional<double> read_accepted_drafts();
+    Status restart(Trial& trial);
     void count(const Answer& answer, const nlohmann::ordered_json& body);
 
     RunnerConfig config_;
@@ -69,6 +75,9 @@ private:
     int64_t num_requests_ = 0;
     int64_t num_tokens_ = 0;
 };
+
+// 1: the wave goes to the second server, or comes after a restart. REQUIRES: a wave of one request, or of one server.
+[[nodiscard]] size_t side_of(const Case& script, size_t wave);
 
 // The first half of an answer's text: of its tokens where they are known, else up to a space. Empty: too short.
 [[nodiscard]] std::string first_half(const Choice& choice);

@@ -8,7 +8,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array<const char*, 6> kNeedNames = {"reused", "fresh", "together", "streamed", "aborted", "drafted"};
+constexpr std::array<const char*, 7> kNeedNames = {"reused",  "fresh",   "together", "streamed",
+                                                   "aborted", "drafted", "restarted"};
 
 ordered_json place_json(const Place& place) { return {place.wave, place.ask, place.choice}; }
 
@@ -64,8 +65,8 @@ ordered_json case_json(const Case& script) {
         ordered_json one = {{"left", place_json(pair.left)}, {"right", place_json(pair.right)}};
         if (pair.continues) one["continues"] = true;
         if (pair.same_prompt) one["same_prompt"] = true;
-        if (pair.scores_only) one["scores_only"] = true;
         if (pair.chosen_first) one["chosen_first"] = true;
+        if (pair.scores_only) one["scores_only"] = true;
         json["pairs"].push_back(std::move(one));
     }
     json["needs"] = ordered_json::array();

@@ -52,12 +52,13 @@ struct Pair {
 };
 
 enum class NeedKind : uint8_t {
-    kReused,    // the server took a part of this prompt from its cache
-    kFresh,     // it took none
-    kTogether,  // this stream and another one of its wave came interleaved
-    kStreamed,  // the text came in several pieces
-    kAborted,   // the connection was cut while the answer came
-    kDrafted,   // a server of the case accepted drafted tokens
+    kReused,     // the server took a part of this prompt from its cache
+    kFresh,      // it took none
+    kTogether,   // this stream and another one of its wave came interleaved
+    kStreamed,   // the text came in several pieces
+    kAborted,    // the connection was cut while the answer came
+    kDrafted,    // one side of the case accepted drafted tokens, and the other did not
+    kRestarted,  // something shows that the server was restarted before this wave
 };
 struct Need {
     NeedKind kind = NeedKind::kReused;

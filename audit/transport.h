@@ -13,6 +13,7 @@ struct HttpRequest {
     std::string path;               // "/v1/completions"
     std::string body;               // empty: GET
     int64_t abort_after_bytes = 0;  // 0: never. Else the connection is cut when more of the body has arrived.
+    bool is_retried = true;         // after 429 and 503
 };
 
 // A piece of a body and when it came.

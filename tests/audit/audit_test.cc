@@ -6,15 +6,20 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "audit/answer.h"
+#include "audit/drafts.h"
+#include "audit/restart.h"
 #include "tests/audit/fake_server.h"
 
 namespace verbatim::audit {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using tests::FakeServer;
@@ -106,21 +111,101 @@ TEST(AuditOfTwo, ComparesSpeculationWhereDraftsWereAccepted) {
     EXPECT_THAT(of_two({}, {}, "speculation").relations.at(0).why, HasSubstr("neither server tells"));
 }
 
-TEST(AuditOfTwo, RestartsTheServerOnceAndSaysWhenThatFails) {
-    FakeServer server;
+AuditConfig with_restart(std::function<void()> restart) {
     AuditConfig config;
-    int num_restarts = 0;
     config.relations.has_restart = true;
-    config.runner.restart = [&]() -> Status {
-        ++num_restarts;
+    config.runner.restart = [restart = std::move(restart)]() -> Status {
+        restart();
         return {};
     };
+    return config;
+}
+
+TEST(AuditOfTwo, RestartsTheServerOnceAndSaysWhenThatFails) {
+    FakeServer server;
+    int num_restarts = 0;
+    AuditConfig config = with_restart([&] {
+        ++num_restarts;
+        server.restart();
+    });
     EXPECT_EQ(audited(server, {"cache"}, config).verdict(), Verdict::kEqual);
     EXPECT_EQ(num_restarts, 1);
     config.runner.restart = []() -> Status { return error("--restart: the command ended with status 256"); };
     const AuditResult failed = audited(server, {"cache"}, config);
     EXPECT_EQ(failed.verdict(), Verdict::kNotTried);
     EXPECT_THAT(failed.relations.at(0).why, HasSubstr("status 256"));
+}
+
+TEST(AuditOfTwo, WaitsForTheServerAfterARestart) {
+    FakeServer server;
+    AuditConfig config = with_restart([&] { server.restart(5); });
+    double slept_s = 0;
+    config.runner.sleep = [&](double seconds) { slept_s += seconds; };
+    EXPECT_EQ(audited(server, {"cache"}, config).verdict(), Verdict::kEqual);
+    EXPECT_GT(slept_s, 0);
+}
+
+// A server that is being stopped answers for a while.
+TEST(AuditOfTwo, DoesNotTakeADyingServerForTheNextOne) {
+    FakeServer server({.has_metrics = true});
+    AuditConfig config = with_restart([] {});
+    config.runner.sleep = [&, num_slept = 0](double) mutable {
+        if (++num_slept == 3) server.restart(2);
+    };
+    const AuditResult result = audited(server, {"cache"}, config);
+    EXPECT_EQ(result.verdict(), Verdict::kEqual);
+    EXPECT_EQ(result.relations.at(0).trials.at(0).restart_proof, "the server was down");
+}
+
+TEST(AuditOfTwo, SaysThatTheServerDoesNotComeBack) {
+    FakeServer server;
+    AuditConfig config = with_restart([&] { server.restart(1'000'000); });
+    config.runner.restart_timeout_s = 20;
+    const AuditResult result = audited(server, {"cache"}, config);
+    EXPECT_EQ(result.verdict(), Verdict::kNotTried);
+    EXPECT_THAT(result.relations.at(0).why,
+                AllOf(HasSubstr("does not answer 20 s after the restart command"), HasSubstr("connection refused")));
+}
+
+TEST(AuditOfTwo, CallsNothingEqualWhereTheCommandRestartedNothing) {
+    FakeServer server;
+    const AuditResult result = audited(server, {"cache"}, with_restart([] {}));
+    EXPECT_EQ(result.verdict(), Verdict::kNotTried);
+    EXPECT_THAT(result.relations.at(0).why, HasSubstr("nothing shows that the server was restarted"));
+}
+
+TEST(AuditOfTwo, ARestartShowsInMetrics) {
+    EXPECT_EQ(restart_shown("a_total 5\nprocess_start_time_seconds 1.0\n", "process_start_time_seconds 2.0\n"),
+              "process_start_time_seconds changed");
+    EXPECT_EQ(restart_shown("a_total{b=\"c\"} 5\n", "a_total{b=\"c\"} 3\n"), "a_total{b=\"c\"} fell from 5 to 3");
+    EXPECT_EQ(restart_shown("a_total 5\nb 3\n", "a_total 6\nb 2\n"), "");
+}
+
+TEST(AuditOfTwo, ComparesSpeculationBeforeAndAfterARestartThatSwitchesIt) {
+    FakeServer server({.counted_drafts = 5});
+    const AuditConfig switches = with_restart([&] {
+        server.restart();
+        server.config().counted_drafts = 0;
+    });
+    const AuditResult result = audited(server, {"speculation"}, switches);
+    EXPECT_EQ(result.verdict(), Verdict::kEqual) << result.relations.at(0).why;
+    EXPECT_THAT(result.relations.at(0).why, HasSubstr("spec_decode_num_accepted_tokens_total rose"));
+    server.config().counted_drafts = 5;
+    const AuditResult both = audited(server, {"speculation"}, with_restart([&] { server.restart(); }));
+    EXPECT_EQ(both.verdict(), Verdict::kNotTried);
+    EXPECT_THAT(both.relations.at(0).why, HasSubstr("both sides accept drafted tokens"));
+}
+
+TEST(AuditOfTwo, CountsAcceptedDraftsOfKnownServers) {
+    const std::string vllm = "vllm:spec_decode_num_accepted_tokens_total{engine=\"0\"} ";
+    EXPECT_EQ(drafts_between(vllm + "3.0\n", vllm + "10.0\n").num_accepted, 7);
+    EXPECT_EQ(drafts_between("", "sglang:spec_accept_length{tp_rank=\"0\"} 2.4\n").num_accepted, 1);
+    EXPECT_EQ(drafts_between("", "sglang:spec_accept_length 0.0\n").num_accepted, 0);
+    EXPECT_FALSE(drafts_between("", "").is_counted);
+    HttpReply llama;
+    llama.status = 200;
+    llama.arrivals = {{R"({"choices": [{"text": "a"}], "timings": {"draft_n": 9, "draft_n_accepted": 4}})", 0}};
+    EXPECT_EQ(parse_answer(llama).accepted_drafts, 4);
 }
 
 TEST(AuditOfTwo, SaysWhichFlagIsMissing) {

@@ -103,9 +103,21 @@ struct FakeServer::Draft {
     std::vector<Scores> prompt_scores;
 };
 
+void FakeServer::restart(int64_t num_down) {
+    cached_.clear();
+    generated_.clear();
+    num_hits_ = num_drafts_ = 0;
+    num_down_ = num_down;
+}
+
 std::vector<HttpReply> FakeServer::send(std::span<const HttpRequest> requests) {
     std::vector<HttpReply> replies;
     for (size_t i = 0; i < requests.size(); ++i) {
+        if (num_down_ > 0) {
+            --num_down_;
+            replies.emplace_back().problem = "connection refused";
+            continue;
+        }
         replies.push_back(requests[i].body.empty() ? get(requests[i].path) : answer(requests[i], i, requests.size()));
     }
     now_s_ += 100;
@@ -117,9 +129,12 @@ HttpReply FakeServer::get(const std::string& path) const {
         const json model = {{"id", "fake"}, {"max_model_len", config_.max_model_len}};
         return reply_of(200, "application/json", json{{"data", json::array({model})}}.dump());
     }
-    if (path == "/metrics" && config_.has_metrics)
-        return reply_of(200, "text/plain",
-                        fmt::format("vllm:prefix_cache_hits_total{{model_name=\"fake\"}} {}.0\n", num_hits_));
+    std::string metrics;
+    if (config_.has_metrics)
+        metrics += fmt::format("vllm:prefix_cache_hits_total{{model_name=\"fake\"}} {}.0\n", num_hits_);
+    if (config_.counted_drafts >= 0)
+        metrics += fmt::format("vllm:spec_decode_num_accepted_tokens_total {}.0\n", num_drafts_);
+    if (path == "/metrics" && !metrics.empty()) return reply_of(200, "text/plain", metrics);
     return refusal(404, "no such path");
 }
 
@@ -251,6 +266,7 @@ void FakeServer::generate(Draft& draft, int64_t choice) {
 
 void FakeServer::remember(const Draft& draft) {
     num_hits_ += draft.cached;
+    num_drafts_ += std::max<int64_t>(config_.counted_drafts, 0);
     if (!config_.caches) return;
     uint64_t hash = 17;
     int64_t length = 0;

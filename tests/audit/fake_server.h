@@ -52,6 +52,7 @@ struct FakeServerConfig {
     bool honours_seed = true;
     bool ignores_n = false;
     int64_t accepted_drafts = -1;  // of every answer, in usage; -1: not reported
+    int64_t counted_drafts = -1;   // the same in vLLM's counter
     std::string fingerprint = "fp_fake";
     int64_t max_model_len = 8192;
 };
@@ -60,6 +61,9 @@ class FakeServer final : public audit::Transport {
 public:
     explicit FakeServer(FakeServerConfig config = {}) : config_(std::move(config)), chance_(config_.seed) {}
     [[nodiscard]] std::vector<audit::HttpReply> send(std::span<const audit::HttpRequest> requests) override;
+    // Its cache and counters are empty, and it does not answer the next `num_down` requests.
+    void restart(int64_t num_down = 0);
+    [[nodiscard]] FakeServerConfig& config() { return config_; }
     [[nodiscard]] int64_t num_requests() const { return num_requests_; }
     [[nodiscard]] const std::vector<std::string>& bodies() const { return bodies_; }
 
@@ -85,6 +89,8 @@ private:
     bool aborted_ = false;
     int64_t num_requests_ = 0;
     int64_t num_hits_ = 0;
+    int64_t num_drafts_ = 0;
+    int64_t num_down_ = 0;
     double now_s_ = 0;
 };
 
