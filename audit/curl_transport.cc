@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <fstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -12,7 +14,25 @@
 namespace verbatim::audit {
 namespace {
 
+bool is_readable(const std::string& path) {
+    std::ifstream file(path);
+    return file.get() != std::ifstream::traits_type::eof();
+}
+
 double steady_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::string advice_of(int code) {
+    switch (code) {
+        case CURLE_COULDNT_CONNECT:
+        case CURLE_COULDNT_RESOLVE_HOST: return ": is the server there?";
+        case CURLE_OPERATION_TIMEDOUT: return ": is the server busy? --timeout gives a request more time";
+        case CURLE_PEER_FAILED_VERIFICATION:
+            return ": give the file with the certificate of its authority (--ca FILE, or SSL_CERT_FILE in the "
+                   "environment)";
+        case CURLE_SSL_CONNECT_ERROR: return ": does the server speak HTTPS at this port?";
+        default: return "";
+    }
+}
 
 bool is_busy(int status) { return status == 429 || status == 503; }
 
@@ -77,6 +97,29 @@ Result<std::string> base_url(const std::string& url) {
     return base;
 }
 
+Result<std::string> find_ca_file(const std::string& flag) {
+    std::string where = "--ca";
+    std::string path = flag;
+    for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"}) {
+        const char* value = std::getenv(name);
+        if (!path.empty() || value == nullptr) continue;
+        where = name;
+        path = value;
+    }
+    if (!path.empty()) {
+        if (is_readable(path)) return path;
+        return error("{}: {} cannot be read: wanted a file with certificates (PEM)", where, path);
+    }
+    const char* own = curl_version_info(CURLVERSION_NOW)->cainfo;
+    if (own != nullptr && is_readable(own)) return std::string();
+    // Of Debian, Fedora, Alpine and SUSE: a libcurl that a wheel brings knows only those of the system that built it.
+    for (const char* place : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                              "/etc/ssl/cert.pem", "/etc/ssl/ca-bundle.pem"}) {
+        if (is_readable(place)) return std::string(place);
+    }
+    return std::string();
+}
+
 Result<std::unique_ptr<CurlTransport>> CurlTransport::create(CurlConfig config) {
     ASSIGN_OR_RETURN(std::string base, base_url(config.url));
     if (config.api_key.find_first_of("\r\n") != std::string::npos)
@@ -112,6 +155,7 @@ void CurlTransport::start(Transfer& transfer) {
     curl_easy_setopt(easy, CURLOPT_XFERINFODATA, &transfer);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(config_.timeout_s * 1000));
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config_.connect_timeout_s * 1000));
+    if (!config_.ca_file.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, config_.ca_file.c_str());
     curl_easy_setopt(easy, CURLOPT_USERAGENT, "verbatim-audit");
     curl_easy_setopt(easy, CURLOPT_ACCEPT_ENCODING, "");
     // "Expect:" empty: no second of waiting for a 100 before long prompts.
@@ -144,14 +188,14 @@ void CurlTransport::finish(Transfer& transfer, int code) {
     reply.done_s = now_s();
     if (code != CURLE_OK && !reply.aborted) {
         const char* said = transfer.message[0] != '\0' ? transfer.message : curl_easy_strerror(CURLcode(code));
-        reply.problem = is_stopped() ? "interrupted" : said;
+        reply.problem = is_stopped() ? "interrupted" : said + advice_of(code);
     }
     curl_multi_remove_handle(multi_, transfer.easy);
     transfer.release();
     transfer.running = false;
     const double wait_s = retry_after > 0 ? static_cast<double>(retry_after) : std::exp2(reply.num_retries);
-    if (is_busy(reply.status) && reply.num_retries < config_.max_retries && wait_s <= config_.max_retry_wait_s &&
-        !is_stopped()) {
+    if (transfer.request->is_retried && is_busy(reply.status) && reply.num_retries < config_.max_retries &&
+        wait_s <= config_.max_retry_wait_s && !is_stopped()) {
         ++reply.num_retries;
         transfer.not_before_s = now_s() + wait_s;
         return;

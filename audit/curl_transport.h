@@ -19,6 +19,7 @@ struct CurlConfig {
     std::string api_key;  // empty: none is sent
     double timeout_s = 120;
     double connect_timeout_s = 10;
+    std::string ca_file;  // certificates of authorities for HTTPS; empty: the system's
     int max_retries = 4;
     double max_retry_wait_s = 60;                // a longer Retry-After is not waited for
     const std::atomic<bool>* stopped = nullptr;  // true: every transfer ends at once
@@ -26,6 +27,11 @@ struct CurlConfig {
 
 // "http://host:8000" of "http://host:8000/v1/". Errors: no http or https address; a key in it.
 [[nodiscard]] Result<std::string> base_url(const std::string& url);
+
+// The authorities' certificates: `flag` (--ca), else the file that SSL_CERT_FILE, CURL_CA_BUNDLE or REQUESTS_CA_BUNDLE
+// names, else libcurl's own, else the first of the places where systems keep them. Empty: libcurl's own. Errors: the
+// named file cannot be read.
+[[nodiscard]] Result<std::string> find_ca_file(const std::string& flag);
 
 class CurlTransport final : public Transport {
 public:

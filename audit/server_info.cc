@@ -64,7 +64,7 @@ private:
 
     Status find_model() {
         const HttpReply reply = get("/v1/models");
-        if (!reply.problem.empty()) return error("no answer: {}: is the server there?", reply.problem);
+        if (!reply.problem.empty()) return error("no answer: {}", reply.problem);
         if (reply.status == 401 || reply.status == 403)
             return error("/v1/models: {}: put the key into the environment (--key-env NAME)", error_text(reply));
         if (is_html(reply) && options_.model.empty())

@@ -1,4 +1,5 @@
 // `verbatim audit`: whether a server's answer is the same cached or fresh, alone or in company, streamed or whole.
+#include <sys/wait.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -37,7 +39,9 @@ struct AuditOptions {
     std::string url;
     std::string against;
     std::string restart;
+    double restart_timeout_s = audit::RunnerConfig().restart_timeout_s;
     std::string key_env = "OPENAI_API_KEY";
+    std::string ca;
     std::string model;
     std::string endpoint;
     std::vector<std::string> only;
@@ -60,6 +64,7 @@ struct AuditOptions {
 };
 
 constexpr size_t kTraceLengths = 32;  // of a trace's prompts
+constexpr int kShellSignal = 128;     // what a shell adds to the signal that ended a command
 
 constexpr const char* kAuditExitCodes =
     "Exit codes: 0 no corruption in what was compared; 1 corruption; 2 bad flag; 3 the server does not answer, or is "
@@ -82,11 +87,13 @@ Result<audit::Budget> parse_budget(const std::string& text) {
     return budget;
 }
 
-Result<std::unique_ptr<audit::CurlTransport>> open_server(const AuditOptions& options, const std::string& url) {
+Result<std::unique_ptr<audit::CurlTransport>> open_server(const AuditOptions& options, const std::string& url,
+                                                          const std::string& ca_file) {
     audit::CurlConfig config;
     config.url = url;
     config.timeout_s = options.timeout_s;
     config.stopped = &audit_stopped;
+    config.ca_file = ca_file;
     if (const char* key = std::getenv(options.key_env.c_str())) config.api_key = key;
     return audit::CurlTransport::create(std::move(config));
 }
@@ -98,9 +105,15 @@ void show_progress(const std::string& what, size_t done, size_t total) {
 }
 
 Status run_restart(const std::string& command) {
-    if (const int status = std::system(command.c_str()); status != 0)
-        return error("--restart: the command ended with status {}", status);
-    return {};
+    const int status = std::system(command.c_str());  // ignores SIGINT meanwhile: the shell gets it
+    if (status == 0) return {};
+    if (status == -1) return error("--restart: no shell can be started");
+    const int ended = WIFEXITED(status) ? WEXITSTATUS(status) : kShellSignal + WTERMSIG(status);
+    if (ended == kShellSignal + SIGINT) {
+        audit_stopped = true;
+        return error("interrupted");
+    }
+    return error("--restart: the command ended with exit code {}: {}", ended, command);
 }
 
 // Everything that can be wrong with the flags is said before the server is asked.
@@ -113,6 +126,10 @@ Result<audit::AuditConfig> audit_config(const AuditOptions& options, uint64_t se
     config.runner.seed = config.relations.seed = config.discover.seed = seed;
     if (!options.restart.empty()) {
         config.runner.restart = [command = options.restart] { return run_restart(command); };
+        config.runner.restart_timeout_s = options.restart_timeout_s;
+        config.runner.sleep = [](double seconds) {
+            std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+        };
         config.relations.has_restart = true;
     }
     config.relations.has_against = !options.against.empty();
@@ -176,13 +193,19 @@ int print_report(const AuditReport& report, const AuditOptions& options, files::
     return audit_exit_code(report);
 }
 
+// The server was not even looked at.
+int report_unanswered(const AuditOptions& options, const Error& error) {
+    if (audit_stopped) return report_error(Error{"interrupted before anything was compared"}, kExitNotAllCompared);
+    return report_error(Error{fmt::format("{}: {}", options.url, error.message)});
+}
+
 // The canary: a trace at the server, its hits and the simulator's.
 int run_expect_hits(const AuditOptions& options, const audit::AuditConfig& config, AuditReport& report) {
     const auto trace = traces::read_trace(options.expect_hits);
     if (!trace) return report_error(trace.error());
     show_progress("looking at the server", 0, 0);
     const auto info = audit::discover(*config.runner.server, config.discover);
-    if (!info) return report_error(Error{fmt::format("{}: {}", options.url, info.error().message)});
+    if (!info) return report_unanswered(options, info.error());
     audit::Runner runner(config.runner, *info);
     show_progress("replaying " + options.expect_hits, 0, trace->trace.rows.size());
     const audit::HitsResult result = audit::expect_hits(trace->trace, *info, runner, options.hits, report.seed);
@@ -201,12 +224,15 @@ int run_audit_command(const AuditOptions& options) {
     report.seed = options.has_seed ? options.seed : static_cast<uint64_t>(began.time_since_epoch().count());
     auto config = audit_config(options, report.seed);
     if (!config) return report_error(config.error(), kExitBadUsage);
-    auto server = open_server(options, options.url);
+    const bool is_https = options.url.starts_with("https:") || options.against.starts_with("https:");
+    const Result<std::string> ca_file = is_https ? audit::find_ca_file(options.ca) : std::string();
+    if (!ca_file) return report_error(ca_file.error());
+    auto server = open_server(options, options.url, *ca_file);
     if (!server) return report_error(server.error(), kExitBadUsage);
     config->runner.server = server->get();
     Result<std::unique_ptr<audit::CurlTransport>> against;
     if (!options.against.empty()) {
-        against = open_server(options, options.against);
+        against = open_server(options, options.against, *ca_file);
         if (!against) return report_error(against.error(), kExitBadUsage);
         config->runner.against = against->get();
     }
@@ -232,12 +258,13 @@ int run_audit_command(const AuditOptions& options) {
     auto result = bundle ? audit::run_bundle(*config, *bundle) : audit::run_audit(*config);
     std::signal(SIGINT, before);
     if (isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
-    if (!result) return report_error(Error{fmt::format("{}: {}", options.url, result.error().message)});
+    if (!result) return report_unanswered(options, result.error());
     report.result = *std::move(result);
     report.interrupted = audit_stopped;
     report.elapsed_s = std::chrono::duration<double>(Clock::now() - began).count();
-    if (const Status written = write_bundles(options, report); !written) return report_error(written.error());
-    return print_report(report, options, *junit, *html);
+    const Status bundled = write_bundles(options, report);
+    const int code = print_report(report, options, *junit, *html);
+    return bundled ? code : report_error(bundled.error());
 }
 
 }  // namespace
@@ -259,9 +286,16 @@ void add_audit_command(CLI::App& app, int& exit_code) {
     verb->add_option("--trace", options->trace, "`cold-warm` has prompts of this trace's lengths")->type_name("FILE");
     auto* against = verb->add_option("--against", options->against, "a second server, for `speculation` and `cache`")
                         ->type_name("URL");
-    verb->add_option("--restart", options->restart, "a shell command that restarts the server, for `cache`")
+    verb->add_option("--restart", options->restart,
+                     "a shell command that restarts the server, for `cache` and, where it switches speculation, for "
+                     "`speculation`")
         ->type_name("CMD")
         ->excludes(against);
+    verb->add_option("--restart-timeout", options->restart_timeout_s,
+                     "seconds until the server has to answer again after --restart")
+        ->type_name("S")
+        ->check(CLI::Range(0.1, 86400.0))
+        ->capture_default_str();
     auto* bundle =
         verb->add_option("--bundle", options->bundle, "runs the finding in this file again, and nothing else")
             ->type_name("FILE");
@@ -286,6 +320,10 @@ void add_audit_command(CLI::App& app, int& exit_code) {
     verb->add_option("--key-env", options->key_env, "the environment variable with the API key")
         ->type_name("NAME")
         ->capture_default_str();
+    verb->add_option("--ca", options->ca,
+                     "the authorities' certificates for HTTPS (PEM); else SSL_CERT_FILE, CURL_CA_BUNDLE or "
+                     "REQUESTS_CA_BUNDLE of the environment, else the system's")
+        ->type_name("FILE");
     verb->add_option("--timeout", options->timeout_s, "seconds for one request")
         ->type_name("S")
         ->check(CLI::Range(0.1, 86400.0))

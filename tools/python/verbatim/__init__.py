@@ -95,17 +95,20 @@ def audit(url: str, *, only: Iterable[str] | None = None, skip: Iterable[str] | 
           endpoint: str | None = None, against: str | None = None, restart: str | None = None,
           budget: tuple[int, int] | None = None, key_env: str | None = None, prompts: str | os.PathLike | None = None,
           trace: str | os.PathLike | None = None, bundles: str | os.PathLike | None = None, exact: bool = False,
-          seed: int | None = None, timeout: float | None = None) -> AuditResult:
+          seed: int | None = None, timeout: float | None = None, restart_timeout: float | None = None,
+          ca: str | os.PathLike | None = None) -> AuditResult:
     """Audits the OpenAI-compatible server at `url`.
 
     `only` and `skip` take names of RELATIONS; `budget` is (requests, tokens); `key_env` names the environment variable
-    with the API key (OPENAI_API_KEY without it). `bundles` is the folder for the files of findings. `exact` says that
-    the server promises equal bits, so that any difference is corruption. Raises AuditError where no audit could run.
+    with the API key (OPENAI_API_KEY without it). `ca` is a file with the certificates of authorities. `bundles` is the
+    folder for the files of findings. `exact` says that the server promises equal bits, so that any difference is
+    corruption. Raises AuditError where no audit could run.
     """
     arguments = ["audit", url, "--format", "json"]
     values = {"--model": model, "--endpoint": endpoint, "--against": against, "--restart": restart,
               "--key-env": key_env, "--prompts": prompts, "--trace": trace, "--bundles": bundles, "--seed": seed,
-              "--timeout": timeout, "--only": ",".join(only) if only is not None else None,
+              "--timeout": timeout, "--restart-timeout": restart_timeout, "--ca": ca,
+              "--only": ",".join(only) if only is not None else None,
               "--skip": ",".join(skip) if skip is not None else None,
               "--budget": f"{budget[0]},{budget[1]}" if budget is not None else None}
     for flag, value in values.items():
