@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <regex>
 #include <set>
 #include <utility>
@@ -93,18 +94,21 @@ Result<Bundle> parse_bundle(const std::string& text) {
 }
 
 std::string curl_script(const Trial& trial, const CaseVerdict& verdict) {
+    bool two = false;
+    for (const Wave& wave : trial.script.waves)
+        two = two || std::ranges::any_of(wave.asks, [](const Ask& ask) { return ask.server == 1; });
     std::string text = fmt::format(
         "#!/usr/bin/env bash\n"
-        "# {}, {}: {}\n"
-        "# Usage: bash THIS http://HOST:PORT     (the key, if any, in OPENAI_API_KEY)\n"
+        "# {2}, {3}: {4}\n"
+        "# Usage: bash THIS http://HOST:PORT{0}     (the key, if any, in OPENAI_API_KEY)\n"
         "set -u\n"
-        "url=${{1:?the server, http://HOST:PORT}}\n"
+        "servers=(\"${{1:?the server, http://HOST:PORT}}\"{1})\n"
         "words=(a b c d e f g h k m n p in to is on of it at we the as or for)\n"
         "fresh() {{ for _ in 1 2 3 4 5 6 7 8; do printf ' %s' \"${{words[RANDOM % ${{#words[@]}}]}}\"; done; }}\n"
-        "ask() {{ # PATH BODY NAME: the answer into the file NAME\n"
-        "    curl -sS \"$url$1\" -H 'Content-Type: application/json' -H \"Authorization: Bearer "
-        "${{OPENAI_API_KEY:-none}}\" "
-        "-d \"$2\" -o \"$3\"\n}}\n",
+        "ask() {{ # SERVER PATH BODY NAME [BYTES]: the answer into the file NAME; the connection is cut after BYTES\n"
+        "    curl -sSN \"${{servers[$1]}}$2\" -H 'Content-Type: application/json' -H \"Authorization: Bearer "
+        "${{OPENAI_API_KEY:-none}}\" -d \"$3\" | head -c \"${{5:-1000000000}}\" > \"$4\"\n}}\n",
+        two ? " http://OTHER:PORT" : "", two ? " \"${2:?the second server, http://HOST:PORT}\"" : "",
         trial.script.relation, trial.script.name, std::regex_replace(verdict.evidence, std::regex("[\r\n]"), " "));
     std::string all;
     for (const Wave& wave : trial.script.waves) {
@@ -121,10 +125,13 @@ std::string curl_script(const Trial& trial, const CaseVerdict& verdict) {
     text += filled + "    printf '%s' \"$text\"\n}\n";
     for (size_t w = 0; w < trial.sent.size(); ++w) {
         text += fmt::format("\n# wave {}\n", w);
+        if (trial.script.waves[w].restarts)
+            text += "read -rp 'Restart the server, wait until it answers, and press Enter: '\n";
         for (size_t a = 0; a < trial.sent[w].size(); ++a) {
             const Ask& ask = trial.script.waves[w].asks[a];
-            text += fmt::format("ask {} \"$(filled {})\" answer-{}-{}.json{}\n", ask.path,
+            text += fmt::format("ask {} {} \"$(filled {})\" answer-{}-{}.json{}{}\n", ask.server, ask.path,
                                 quoted(with_answers(ask.body, trial.sent[w][a]).dump()), w, a,
+                                ask.abort_after_bytes > 0 ? fmt::format(" {}", ask.abort_after_bytes) : "",
                                 trial.sent[w].size() > 1 ? " &" : "");
         }
         if (trial.sent[w].size() > 1) text += "wait\n";

@@ -104,6 +104,19 @@ TEST(AuditBundle, AsCurlCommandsIsAShellScriptWithFreshWords) {
     EXPECT_EQ(std::system(fmt::format("bash -n {}", files.path("again.sh")).c_str()), 0);
 }
 
+TEST(AuditBundle, AsCurlCommandsCutsConnectionsAndNamesTheSecondServer) {
+    FakeServer cut({.fault = Fault::kAfterAbort});
+    const AuditResult result = found(cut, "aborted");
+    const std::string script = curl_script(result.shrunk.at(0)->trial, result.shrunk.at(0)->verdict);
+    EXPECT_THAT(script, HasSubstr("answer-1-0.json 1500\n"));
+    EXPECT_THAT(script, Not(HasSubstr("${2")));
+    Trial trial = result.shrunk.at(0)->trial;
+    trial.script.waves.back().asks[0].server = 1;
+    trial.script.waves.back().restarts = true;
+    EXPECT_THAT(curl_script(trial, result.shrunk.at(0)->verdict),
+                testing::AllOf(HasSubstr("\"${2:?the second server"), HasSubstr("ask 1 /v1"), HasSubstr("Restart")));
+}
+
 TEST(AuditShrink, LeavesWhatAnAnswerStandsFor) {
     Case script;
     for (int i = 0; i < 3; ++i) script.waves.push_back({{Ask{}}});
