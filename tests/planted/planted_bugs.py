@@ -35,11 +35,11 @@ class Catch:
 
 
 def read_deeds(source):
-    """What each fault does, by its name. Those of the CUDA kernels are another program's (kernel_faults_test.cc)."""
+    """What each fault does, by its name. Those of CUDA kernels and of the served program are in other programs."""
     deeds = {}
     folder = os.path.join(source, "tests/planted/faults")
     for path in sorted(glob.glob(folder + "/**/*.fault", recursive=True)):
-        if os.path.relpath(path, folder).startswith("kernels/cuda/"):
+        if os.path.relpath(path, folder).startswith(("kernels/cuda/", "served/")):
             continue
         with open(path, encoding="utf-8") as file:
             deeds[os.path.splitext(os.path.basename(path))[0]] = file.readline().strip()

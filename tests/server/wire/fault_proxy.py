@@ -2,7 +2,8 @@
 
     python3 fault_proxy.py UPSTREAM FAULT [PORT]
 
-Faults: none, token-once-seen, stale-prefix, neighbours-token, cut-character, lost-last-chunk, noise.
+Faults: none, token-once-seen, stale-prefix, neighbours-token, cut-character, lost-last-chunk, noise; drafts (accepted
+drafts in usage, and the answer as it is), one-draft-too-many (the same with another third token).
 """
 
 import http.server
@@ -58,6 +59,10 @@ class Faults:
                 self.change(answer, " zebra")
             if self.fault == "neighbours-token" and neighbours and previous:
                 self.change(answer, previous[:4] + "~")
+            if self.fault in ("drafts", "one-draft-too-many"):
+                answer["usage"]["completion_tokens_details"] = {"accepted_prediction_tokens": 3}
+            if self.fault == "one-draft-too-many":
+                self.change(answer, " zebra")
             if self.fault == "noise":
                 answer = self.noisy(asked, answer)
             return status, kind, answer
