@@ -1,6 +1,7 @@
 """The Python package: built, installed into a fresh environment away from the repository, and used on a server."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,15 @@ def main():
         bare = {"PATH": "/usr/bin:/bin", "HOME": folder}
         run(python, "-c", USE, server.base, cwd=folder, env=bare)
         run(os.path.join(environment, "bin", "verbatim"), "audit", "--help", cwd=folder, env=bare)
+
+        emulator = shutil.which("qemu-x86_64")
+        if emulator:
+            binary = run(python, "-c", "import verbatim; print(verbatim.program())", env=bare, cwd=folder).strip()
+            libraries = os.path.join(os.path.dirname(os.path.dirname(binary)), "lib")
+            run(emulator, "-cpu", "Nehalem", binary, "audit", server.base, "--only", "again,stream-whole", cwd=folder,
+                env=dict(bare, LD_LIBRARY_PATH=libraries))
+        else:
+            print("not tested: a processor without AVX: apt-get install qemu-user")
 
         installed = subprocess.run([python, "-m", "pip", "install", "-q", "pytest"], capture_output=True, text=True)
         if installed.returncode != 0:
