@@ -170,6 +170,7 @@ void EvictionOrder::add(const Head& head, HeadId ghost) {
                .num_uses = before.head.num_uses,
                .now = now_++,
                .generation = head.generation});
+    if (before.head.num_uses > 0) note_returned(head.id);
 }
 
 void EvictionOrder::add(const Head& head, const HeadUse& use) {
@@ -196,6 +197,7 @@ void EvictionOrder::use(HeadId head) {
     used.last_tick = tick_;
     policy_.note_reached(used.use.head_class(), 0);
     used.due = follow(head, tick_, 0);
+    note_returned(head);
     place(used, {used.key.expected, !policy_.goes_by_rank_alone(), policy_.rank(used.use), head});
     CHECK(used.key.rank >= rank || policy_.ranks_by_worth(), "head {} was used and falls from rank {} to {}",
           index(head), rank, used.key.rank);
@@ -297,12 +299,24 @@ std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
 }
 
 std::optional<HeadId> EvictionOrder::first_of(const std::set<Key>& order, const Reach& reach) const {
+    const HeadId spared = tick_ - returned_tick_ <= 1 ? returned_ : kNoHead;  // V4
+    std::optional<HeadId> last_choice;
     for (const Key& key : order) {
         ++num_visits_;
-        if ((key.expected && reach.spare_expected) || (key.proven && reach.spare_proven)) break;
-        if (key.head != reach.except) return key.head;
+        if ((key.expected && (reach.spare_expected || last_choice)) || (key.proven && reach.spare_proven)) break;
+        if (key.head == reach.except) continue;
+        if (key.head != spared) return key.head;
+        last_choice = key.head;
     }
-    return std::nullopt;
+    return last_choice;
+}
+
+void EvictionOrder::note_returned(HeadId head) {
+    CHECK(entries_.contains(head), "head {} is not in the order", index(head));
+    if (!policy_.ranks_by_worth()) return;
+    returned_ = head;
+    returned_tick_ = tick_;
+    CHECK_GE(returned_tick_, 0);
 }
 
 std::vector<HeadId> EvictionOrder::in_order() const {

@@ -9,6 +9,8 @@
 //       end in one block, the one of the highest rank is offered: alone, none of them frees anything
 //   V3  for state rows, snapshots that nobody has attached to yet go first. Heads that have proven themselves go after
 //       them: turn heads, where conversations go on, and every head that was used before
+//   V4  by worth, the last head whose tokens came back goes after all others, until two more requests are admitted: a
+//       prompt that is repeated enters the cache, however little it is worth
 #pragma once
 
 #include <compare>
@@ -163,6 +165,7 @@ private:
     void place(Entry& entry, const Key& key);
     void add(const Head& head, const HeadUse& use);
     void rank_again(Entry& entry);
+    void note_returned(HeadId head);
     [[nodiscard]] Ghost& ghost(HeadId head);
     [[nodiscard]] uint32_t follow(HeadId head, int64_t last_tick, int32_t age);
     void unfollow(uint32_t& due);
@@ -183,6 +186,8 @@ private:
     HeadTable<Ghost> ghosts_;
     DueList next_age_;  // the ticks at which heads and ghosts come to their next ages
     int64_t tick_ = 0;
+    HeadId returned_ = kNoHead;  // was used last, or published in the place of a ghost that had been used
+    int64_t returned_tick_ = 0;
     mutable int64_t num_visits_ = 0;
 };
 

@@ -309,6 +309,42 @@ public:
     [[nodiscard]] bool goes_by_rank_alone() const override { return true; }
 };
 
+// V4: what is worth least and comes back is not the first to go until two more requests have come.
+TEST(EvictionOrder, TheLastHeadThatCameBackGoesAfterAllOthersForTwoAdmissions) {
+    ByKindAndUses policy;
+    OrderScene scene(policy);
+    const HeadId turn = scene.add(4, HeadKind::kTurn);
+    const HeadId prompt = scene.add(4, HeadKind::kPrompt);
+    EXPECT_EQ(scene.for_rows(), prompt);
+    scene.order.use(prompt);
+    EXPECT_THAT(scene.order.in_order(), ElementsAre(prompt, turn)) << "it is worth less all the same";
+    EXPECT_EQ(scene.for_rows(), turn);
+    EXPECT_EQ(scene.for_rows({.except = turn}), prompt) << "nothing else is left";
+    scene.order.expect(turn);
+    EXPECT_EQ(scene.for_rows({.spare_expected = false}), prompt) << "a request waits for the other one";
+    scene.order.unexpect(turn);
+    scene.order.tick();
+    EXPECT_EQ(scene.for_rows(), turn);
+    scene.order.tick();
+    EXPECT_EQ(scene.for_rows(), prompt);
+    scene.verify();
+}
+
+TEST(EvictionOrder, AHeadThatTakesThePlaceOfAGhostThatWasMetHasComeBack) {
+    ByKindAndUses policy;
+    for (const bool is_met : {false, true}) {
+        OrderScene scene(policy);
+        scene.add(4, HeadKind::kTurn);
+        const HeadId gone = scene.add(4, HeadKind::kPrompt);
+        scene.order.remove_to_ghost(gone);
+        if (is_met) scene.order.use_ghost(gone);
+        Head again = scene.heads.at(gone);
+        again.id = HeadId{7};
+        scene.order.add(again, gone);
+        EXPECT_EQ(scene.for_rows() == again.id, !is_met);
+    }
+}
+
 TEST(EvictionOrder, AHeadStandsInForALongerOneThatGoes) {
     ByKindAndUses policy;
     OrderScene scene(policy);
