@@ -63,6 +63,7 @@ ordered_json bundle_json(const Trial& trial, const CaseVerdict& verdict, const R
                      {"high_nats", relation.usual.high},
                      {"flip_limit_nats", relation.flip_limit}};
     json["case"] = case_json(trial.script);
+    json["words"] = trial.words;
     json["sent"] = trial.sent;
     json["answers"] = ordered_json::array();
     for (const auto& wave : trial.answers) {
@@ -81,6 +82,7 @@ Result<Bundle> parse_bundle(const std::string& text) {
     Bundle bundle;
     try {
         ASSIGN_OR_RETURN(bundle.script, parse_case(json.at("case")));
+        bundle.words = json.value("words", bundle.words);
         bundle.noise.rms = json.at("noise").at("rms_nats").get<double>();
         bundle.noise.high = json.at("noise").at("high_nats").get<double>();
         bundle.is_exact = json.at("server").at("exact").get<bool>();
@@ -160,9 +162,13 @@ Result<AuditResult> run_bundle(const AuditConfig& config, const Bundle& bundle, 
     }
     Runner runner(config.runner, result.server);
     std::vector<Trial> trials;
-    for (int run = 0; run < num_runs; ++run) {
-        config.progress(script.relation + ": " + script.name, static_cast<size_t>(run), static_cast<size_t>(num_runs));
-        trials.push_back(runner.run(script));
+    for (int run = 0; run <= num_runs; ++run) {
+        config.progress(script.relation + ": " + script.name, static_cast<size_t>(run),
+                        1 + static_cast<size_t>(num_runs));
+        const bool repeats = run == 0 && !bundle.words.empty();
+        Case renamed = script;
+        if (repeats) renamed.name += ", with the words of the finding";
+        trials.push_back(runner.run(renamed, repeats ? bundle.words : std::map<std::string, std::string>()));
     }
     result.relations.push_back(judge(script.relation, std::move(trials), result.server, bundle.noise, judging));
     result.num_requests = runner.num_requests();

@@ -2,6 +2,7 @@
 // the same as a shell script of curl commands. Neither has a key in it: keys are no part of a request's body.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -13,7 +14,8 @@ namespace verbatim::audit {
 
 struct Bundle {
     Case script;
-    Noise noise;  // that a difference was held against
+    std::map<std::string, std::string> words;  // of the trial that showed it (Trial::words)
+    Noise noise;                               // that a difference was held against
     bool is_exact = false;
     std::string engine;  // of the server that it was found on
     std::string model;
@@ -29,7 +31,7 @@ struct Bundle {
 // Shell commands that send the same requests in the same order; $1 is the server, $OPENAI_API_KEY the key.
 [[nodiscard]] std::string curl_script(const Trial& trial, const CaseVerdict& verdict);
 
-// Runs a bundle `num_runs` times. Errors: as run_audit.
+// Runs a bundle with its words, and `num_runs` times with fresh ones. Errors: as run_audit.
 [[nodiscard]] Result<AuditResult> run_bundle(const AuditConfig& config, const Bundle& bundle, int num_runs = 3);
 
 }  // namespace verbatim::audit

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <regex>
 #include <utility>
 
@@ -12,11 +11,6 @@
 namespace verbatim::audit {
 
 using nlohmann::ordered_json;
-
-// The values of a run's placeholders.
-struct Runner::Placeholders {
-    std::map<std::string, std::string> values;
-};
 
 namespace {
 
@@ -125,7 +119,7 @@ std::vector<HttpReply> Runner::send(const Wave& wave, const std::vector<ordered_
     return replies;
 }
 
-bool Runner::run_wave(size_t index, Placeholders& names, Trial& trial) {
+bool Runner::run_wave(size_t index, Trial& trial) {
     const Wave& wave = trial.script.waves[index];
     const auto value_of = [&](const std::smatch& match) {
         const std::string kind = match[1];
@@ -137,7 +131,7 @@ bool Runner::run_wave(size_t index, Placeholders& names, Trial& trial) {
             if (answer.choices.empty()) return std::string();
             return kind == "half" ? first_half(answer.choices[0]) : answer.choices[0].text;
         }
-        const auto [at, is_new] = names.values.try_emplace(kind + match[2].str());
+        const auto [at, is_new] = trial.words.try_emplace(kind + " " + match[2].str());
         if (is_new) at->second = kind == "fresh" ? info_.words.fresh(chance_) : fmt::format("{:016x}", chance_.next());
         return at->second;
     };
@@ -168,10 +162,10 @@ bool Runner::run_wave(size_t index, Placeholders& names, Trial& trial) {
     return trial.problem.empty();
 }
 
-Trial Runner::run(const Case& script) {
+Trial Runner::run(const Case& script, std::map<std::string, std::string> words) {
     Trial trial;
     trial.script = script;
-    Placeholders names;
+    trial.words = std::move(words);
     const auto is_drafted = [](const Need& need) { return need.kind == NeedKind::kDrafted; };
     const bool counts_drafts = std::ranges::any_of(script.needs, is_drafted);
     for (size_t wave = 0; wave < script.waves.size(); ++wave) {
@@ -199,7 +193,7 @@ Trial Runner::run(const Case& script) {
         const size_t side = side_of(script, wave);
         Transport& server = *(script.waves[wave].asks[0].server == 1 ? config_.against : config_.server);
         const std::string before = counts_drafts ? metrics_of(server) : std::string();
-        if (!run_wave(wave, names, trial)) return trial;
+        if (!run_wave(wave, trial)) return trial;
         if (counts_drafts) trial.drafts[side].add(drafts_between(before, metrics_of(server)));
     }
     return trial;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,7 +34,8 @@ struct Trial {
     std::vector<std::optional<int64_t>> metric_hits;
     std::array<Drafts, 2> drafts;  // by metrics: of the server; of the other one, or of it after the restart
     std::string restart_proof;     // what shows that the server was restarted; empty: nothing but fresh answers
-    std::string problem;           // why it did not run to its end
+    std::map<std::string, std::string> words;  // of {{fresh K}} and {{unique K}}, by "fresh K"
+    std::string problem;                       // why it did not run to its end
     bool out_of_budget = false;
     [[nodiscard]] const Answer& answer(size_t wave, size_t ask) const { return answers[wave][ask]; }
 };
@@ -54,16 +56,16 @@ class Runner {
 public:
     // Borrows what the config points to, and the info.
     Runner(RunnerConfig config, const ServerInfo& info);
-    // In order; ends at the first wave whose answers a later one needs and does not get.
-    [[nodiscard]] Trial run(const Case& script);
+    // In order; ends at the first wave whose answers a later one needs and does not get. `words` are those of an
+    // earlier trial; what is not in them is drawn.
+    [[nodiscard]] Trial run(const Case& script, std::map<std::string, std::string> words = {});
     [[nodiscard]] int64_t num_requests() const { return num_requests_; }
     [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }
     [[nodiscard]] bool is_out_of_budget() const;
     [[nodiscard]] bool is_stopped() const { return config_.is_stopped(); }
 
 private:
-    struct Placeholders;
-    bool run_wave(size_t wave, Placeholders& names, Trial& trial);
+    bool run_wave(size_t wave, Trial& trial);
     std::vector<HttpReply> send(const Wave& wave, const std::vector<nlohmann::ordered_json>& bodies);
     std::optional<double> read_metric();
     Status restart(Trial& trial);

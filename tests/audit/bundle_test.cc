@@ -84,6 +84,23 @@ TEST(AuditBundle, IsTheSameScriptWhenItIsReadAgain) {
     EXPECT_EQ(bundle->script, result.shrunk.at(0)->trial.script);
 }
 
+// A server may draft for these words, and for no others.
+TEST(AuditBundle, RunsWithTheWordsOfTheFindingFirst) {
+    FakeServer server({.fault = Fault::kTokenOnceSeen});
+    const Result<Bundle> bundle = parse_bundle(bundle_of(found(server, "cold-warm")));
+    ASSERT_TRUE(bundle.has_value()) << bundle.error().message;
+    const std::string words = bundle->words.at("fresh 0");
+    FakeServer again;
+    AuditConfig config;
+    config.runner.server = &again;
+    const Result<AuditResult> result = run_bundle(config, *bundle);
+    const std::vector<Trial>& trials = result->relations.at(0).trials;
+    ASSERT_EQ(trials.size(), 4u);
+    EXPECT_THAT(trials[0].script.name, HasSubstr("with the words of the finding"));
+    EXPECT_THAT(trials[0].sent[0][0]["prompt"].get<std::string>(), HasSubstr(words));
+    EXPECT_THAT(trials[1].sent[0][0]["prompt"].get<std::string>(), Not(HasSubstr(words)));
+}
+
 TEST(AuditBundle, OfAnotherFormatIsRefused) {
     EXPECT_THAT(parse_bundle("[]").error().message, HasSubstr("a bundle is what verbatim audit writes"));
     EXPECT_THAT(parse_bundle(R"({"format": "x"})").error().message, HasSubstr("verbatim audit bundle 1"));
