@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kGreedySlack = 0.1;  // nats: a server may round what it reports
 constexpr size_t kShownText = 40;
+constexpr const char* kOtherTokens = "the text is other tokens when it is sent as a prompt";
 const std::string kReplacement = "\uFFFD";
 
 struct Side {
@@ -39,7 +40,7 @@ Side side_of(const Answer& answer, size_t choice, const nlohmann::ordered_json& 
 // Puts the left answer's beginning before the right one. Returns why that cannot be.
 std::string put_before(const Answer& left, const Answer& right, const Side& whole, Side& rest) {
     const std::string half = first_half(left.choices[0]);
-    if (half.empty()) return "the answer is too short to be cut";
+    if (half.empty()) return "the answer is too short to be cut, or has parts of characters";
     rest.text = half + rest.text;
     size_t count = 0;
     std::string text;
@@ -52,8 +53,8 @@ std::string put_before(const Answer& left, const Answer& right, const Side& whol
         rest.tokens.insert(rest.tokens.begin(), whole.tokens.begin(), whole.tokens.begin() + static_cast<long>(count));
         if (left.prompt_tokens && right.prompt_tokens &&
             *right.prompt_tokens != *left.prompt_tokens + static_cast<int64_t>(count))
-            return fmt::format("the text is other tokens when it is sent as a prompt: {} instead of {}",
-                               *right.prompt_tokens, *left.prompt_tokens + static_cast<int64_t>(count));
+            return fmt::format("{}: {} instead of {}", kOtherTokens, *right.prompt_tokens,
+                               *left.prompt_tokens + static_cast<int64_t>(count));
     }
     rest.completion_tokens.reset();
     // The rest may be longer than what was cut off, where max_tokens ended the whole.
@@ -125,6 +126,24 @@ std::string greedy_problem(const ScoredToken& token) {
     return {};
 }
 
+bool has_list(const ScoredToken& token) { return !token.top.empty(); }
+
+// Of the first `count` tokens some have no list of the likeliest where the other answer has one, though others of the
+// same answer have theirs: llama.cpp's server leaves them out for accepted drafts. Empty: none.
+std::string missing_lists(const Side& left, const Side& right, size_t count) {
+    for (const auto& [one, other] : {std::pair(&left, &right), std::pair(&right, &left)}) {
+        size_t num_missing = 0;
+        for (size_t i = one->num_copied; i < count; ++i)
+            num_missing += !has_list(one->tokens[i]) && has_list(other->tokens[i]) ? 1 : 0;
+        if (num_missing > 0 && std::ranges::any_of(one->tokens, has_list))
+            return fmt::format(
+                "{} of {} tokens of one answer come without the list of the likeliest, which the other "
+                "answer has of them",
+                num_missing, one->tokens.size());
+    }
+    return {};
+}
+
 // Where a greedy answer and its lists of the likeliest tokens do not agree; empty: nowhere.
 std::string list_problem(const std::vector<ScoredToken>& tokens) {
     for (size_t at = 0; at < tokens.size(); ++at) {
@@ -163,9 +182,9 @@ void compare_tokens(const Side& left, const Side& right, bool is_sampled, Compar
         result.distance += total_variation(left.tokens[at], right.tokens[at]);
     }
     result.position = at;
+    if (result.impossible.empty()) result.impossible = missing_lists(left, right, at);
     if (at == common && left.tokens.size() == right.tokens.size()) {
-        if (result.same_text) return;
-        result.impossible = "the tokens are equal and the texts differ";
+        if (!result.same_text) result.impossible = "the tokens are equal and the texts differ";
         return;
     }
     result.same_text = false;
@@ -238,7 +257,8 @@ void compare_scores(const Answer& left, const Answer& right, Comparison& result)
     result.has_scores = result.same_text = true;
     for (size_t i = 0; i < drawn.size(); ++i) {
         if (echoed[first + i].text != drawn[i].text) {
-            result.problem = "the text is other tokens when it is sent as a prompt";
+            result.problem = kOtherTokens;
+            result.changes.clear();
             return;
         }
         add_changes(drawn[i], echoed[first + i], result);
@@ -299,6 +319,14 @@ Comparison compare(const Trial& trial, const Pair& pair, const ServerInfo& info)
         compare_tokens(a, b, trial.script.is_sampled, result);
     else
         compare_texts(a, b, trial.script.is_sampled, result);
+    // An answer need not be the tokens that its text is as a prompt, and then its rest is an honest other one.
+    if (pair.continues && b.num_copied == 0 && !result.same_text && result.impossible.empty()) {
+        result = {};
+        result.problem =
+            "the texts differ, and whether the first half is the same tokens as a prompt is not known: the "
+            "server gives no tokens, or tokens that do not spell the text";
+        return result;
+    }
     if (!result.same_text && cut_left != cut_right && result.impossible.empty() && !result.flip)
         result.impossible = "one text has U+FFFD where a character was cut";
     if (result.same_text && a.finish_reason != b.finish_reason && result.impossible.empty())

@@ -34,6 +34,12 @@ HttpReply answer_of(Transport& server, double& waited_s) {
     return !health.problem.empty() || health.status >= 500 ? health : models;
 }
 
+// Without the question that a refused connection ends with.
+std::string said(const HttpReply& reply) {
+    std::string text = error_text(reply);
+    return text.substr(0, text.find(": is the server there?"));
+}
+
 // Values of a text of /metrics by name and labels.
 std::map<std::string, double> samples_of(const std::string& metrics) {
     std::map<std::string, double> samples;
@@ -68,9 +74,9 @@ Result<std::string> wait_for_restart(Transport& server, const std::string& metri
         if (is_up && (!proof.empty() || waited_s >= kDying_s)) return proof;
         if (!is_up && waited_s >= config.timeout_s)
             return error(
-                "the server does not answer {:g} s after the restart command: {}: look at its log, or give it more "
+                "the server does not answer {:g} s after the restart command ({}): look at its log, or give it more "
                 "time (--restart-timeout)",
-                config.timeout_s, error_text(reply));
+                config.timeout_s, said(reply));
         if (!reply.problem.empty()) proof = "the server was down";
         config.sleep(kPause_s);
         waited_s += kPause_s;

@@ -68,7 +68,9 @@ std::string first_half(const Choice& choice) {
         return half.size() < choice.text.size() ? half : std::string();
     }
     const size_t space = choice.text.rfind(' ', choice.text.size() / 2);
-    return space == std::string::npos ? std::string() : choice.text.substr(0, space);
+    half = space == std::string::npos ? std::string() : choice.text.substr(0, space);
+    // What stands for a part of a character is another text when it is sent.
+    return half.find("\uFFFD") == std::string::npos ? half : std::string();
 }
 
 Runner::Runner(RunnerConfig config, const ServerInfo& info)

@@ -48,6 +48,57 @@ TEST(AuditCompare, CallsAGreedyTokenImpossibleThatItsListDenies) {
     EXPECT_THAT(compared(choice({tie}), choice({tie}), 1, true).impossible, IsEmpty());
 }
 
+TEST(AuditCompare, CallsListsMissingThatTheOtherAnswerHas) {
+    const auto listed = token("a", -0.1, {{"a", -0.1}, {"b", -2.5}});
+    const auto bare = token("a", 0, {});
+    EXPECT_THAT(compared(choice({listed, listed}), choice({listed, bare})).impossible,
+                HasSubstr("1 of 2 tokens of one answer come without the list"));
+    // A server that has no lists in streams is no corrupt one.
+    EXPECT_THAT(compared(choice({listed, listed}), choice({bare, bare})).impossible, IsEmpty());
+    EXPECT_THAT(compared(choice({listed, bare}), choice({listed, bare})).impossible, IsEmpty());
+}
+
+Comparison continued(const Choice& whole, const std::string& rest, int64_t prompt_tokens) {
+    Trial trial;
+    for (const Choice& one : {whole, Choice{rest, "length", {}}}) {
+        Answer answer;
+        answer.choices = {one};
+        answer.prompt_tokens = trial.answers.empty() ? 3 : prompt_tokens;
+        trial.answers.push_back({std::move(answer)});
+        trial.sent.push_back({{{"max_tokens", 4}}});
+    }
+    Pair pair{{0, 0}, {1, 0}};
+    pair.continues = true;
+    return compare(trial, pair, ServerInfo());
+}
+
+// Seen with vLLM: a token is a part of a character, and the list has no text for it.
+TEST(AuditCompare, DoesNotJudgeARestWhoseTokensAreNotKnown) {
+    const Choice whole{"one two three four", "length", {}};
+    EXPECT_TRUE(continued(whole, " three four", 5).is_equal);
+    const Comparison other = continued(whole, " five six", 5);
+    EXPECT_THAT(other.problem, HasSubstr("is not known"));
+    EXPECT_FALSE(other.flip.has_value());
+    EXPECT_THAT(continued({"o\uFFFD two three four", "length", {}}, " x", 5).problem, HasSubstr("parts of characters"));
+}
+
+TEST(AuditCompare, OfAnEchoWithOtherTokensMeasuresNothing) {
+    Trial trial;
+    const auto a = token("a", -0.1, {{"a", -0.1}});
+    for (const Choice& one : {choice({a, a}), choice({a, token("a", -3, {{"a", -3}}), token("b", -3, {{"b", -3}})})}) {
+        Answer answer;
+        answer.choices = {one};
+        answer.prompt_tokens = 1;
+        trial.answers.push_back({std::move(answer)});
+        trial.sent.push_back({{{"max_tokens", 2}}});
+    }
+    Pair pair{{0, 0}, {1, 0}};
+    pair.scores_only = true;
+    const Comparison c = compare(trial, pair, ServerInfo());
+    EXPECT_THAT(c.problem, HasSubstr("other tokens"));
+    EXPECT_THAT(c.changes, IsEmpty());
+}
+
 Comparison of_prompts(int64_t left, int64_t right, const nlohmann::ordered_json& prompt) {
     Trial trial;
     for (const int64_t count : {left, right}) {
