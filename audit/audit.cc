@@ -65,6 +65,16 @@ void probe_ties(Runner& runner, const ServerInfo& info, RelationVerdict& relatio
     if (num_probed > 0) conclude(relation);
 }
 
+// Whether equal seeds give equal answers from run to run: the sampled cases of `again`.
+bool keeps_seeds(const AuditConfig& config, Runner& runner, const ServerInfo& info, const JudgeOptions& judging) {
+    config.progress("do equal seeds give equal answers?", 0, 0);
+    std::vector<Trial> trials;
+    for (const Case& script : find_relation("again")->cases(info, config.relations)) {
+        if (script.is_sampled) trials.push_back(runner.run(script));
+    }
+    return judge("again", std::move(trials), info, {}, judging).keeps_seeds;
+}
+
 struct Planned {
     const Relation* relation;
     std::string why_not;
@@ -110,6 +120,11 @@ Result<AuditResult> run_audit(const AuditConfig& config) {
         plan.push_back(std::move(planned));
     }
     Runner runner(config.runner, result.server);
+    const auto is_sampled = [](const Planned& planned) {
+        return std::ranges::any_of(planned.cases, &Case::is_sampled);
+    };
+    if (!judging.is_exact && !is_wanted(config, "again") && std::ranges::any_of(plan, is_sampled))
+        judging.keeps_seeds = keeps_seeds(config, runner, result.server, judging);
     size_t done = 0;
     // Of the relations before that found no corruption: what the server's arithmetic does.
     Noise known_noise;
@@ -132,6 +147,7 @@ Result<AuditResult> run_audit(const AuditConfig& config) {
             known_noise.high = std::max(known_noise.high, judged.noise.high);
         }
         if (judged.relation == "again" && judged.verdict != Verdict::kNotTried) {
+            judging.keeps_seeds = judged.keeps_seeds;
             result.floor = judged.noise;
             result.has_floor = true;
         }

@@ -118,6 +118,10 @@ private:
         result.flip_limit = flip_limit_;
         sampled_error_ = flips == 0 ? 1 : poisson_tail(kSampledFlips * distance, flips);
         sampled_flips_ = flips;
+        result.keeps_seeds = sampled_error_ >= kSampledError;
+        // Seeds are a promise that servers need not make: from run to run it is measured, not judged.
+        is_seedless_ =
+            !options_.is_exact && !result.keeps_seeds && (result.relation == "again" || !options_.keeps_seeds);
     }
 
     CaseVerdict case_verdict(const Trial& trial, const Judged& judged, const Engagement& by_time,
@@ -133,8 +137,9 @@ private:
         size_t num_compared = 0;
         for (size_t i = 0; i < judged.comparisons.size(); ++i) {
             const Comparison& c = judged.comparisons[i];
-            if (!c.problem.empty()) {
-                if (verdict.evidence.empty()) verdict.evidence = c.problem;
+            const std::string problem = problem_of(c, trial.script.is_sampled);
+            if (!problem.empty()) {
+                if (verdict.evidence.empty()) verdict.evidence = problem;
                 continue;
             }
             ++num_compared;
@@ -150,7 +155,8 @@ private:
         if (verdict.verdict == Verdict::kEqual && num_compared < judged.comparisons.size()) {
             verdict.verdict = Verdict::kNotTried;
             for (const Comparison& c : judged.comparisons) {
-                if (!c.problem.empty()) verdict.evidence = c.problem;
+                const std::string problem = problem_of(c, trial.script.is_sampled);
+                if (!problem.empty()) verdict.evidence = problem;
             }
         }
         // Where the path was not taken, equal answers say nothing; different ones do.
@@ -159,6 +165,13 @@ private:
             verdict.evidence = verdict.engaged.proof;
         }
         return verdict;
+    }
+
+    // Why the pair is not judged; empty: it is.
+    std::string problem_of(const Comparison& c, bool is_sampled) const {
+        if (!c.problem.empty() || !is_seedless_ || !is_sampled || c.same_text || !c.impossible.empty())
+            return c.problem;
+        return "the server does not keep to seeds: equal ones gave other answers from run to run";
     }
 
     std::pair<Verdict, std::string> pair_verdict(const Comparison& c, const Judged& judged, bool is_sampled) const {
@@ -211,6 +224,7 @@ private:
     double flip_limit_ = 0;
     double sampled_error_ = 1;
     size_t sampled_flips_ = 0;
+    bool is_seedless_ = false;
 };
 
 }  // namespace

@@ -33,6 +33,7 @@ struct Noise {
 struct JudgeOptions {
     bool is_exact = false;     // any difference is corruption
     double noise_limit = 0.3;  // nats, rms: more is no arithmetic's noise
+    bool keeps_seeds = true;   // equal seeds gave equal answers in `again`
 };
 
 // What a flip may take at most, given the noise.
@@ -57,7 +58,8 @@ struct RelationVerdict {
     Noise noise;
     Noise usual;  // of the median case and the floor: what a flip is held against
     double flip_limit = 0;
-    double error_rate = 0;  // of `corrupt`: how often an honest server is called so
+    double error_rate = 0;    // of `corrupt`: how often an honest server is called so
+    bool keeps_seeds = true;  // no more sampled answers with equal seeds part than the noise explains
     [[nodiscard]] size_t count(Verdict of) const;
     // The first case with the relation's verdict. REQUIRES: there are cases.
     [[nodiscard]] size_t worst_case() const;

@@ -289,6 +289,18 @@ TEST(Audit, WithoutLogProbabilitiesTellsDriftFromCorruptionByDraws) {
     EXPECT_THAT(drifted.why, HasSubstr("draws"));
 }
 
+TEST(Audit, OfAServerThatIgnoresSeedsLeavesSampledAnswersOut) {
+    FakeServer server({.noise = NoiseKind::kByPath, .honours_seed = false});
+    const AuditResult result = audited(server, {"again", "cold-warm", "stream-whole"});
+    for (const RelationVerdict& one : result.relations) {
+        EXPECT_LE(one.verdict, Verdict::kDrift) << one.relation << ": " << one.why;
+        EXPECT_GT(one.count(Verdict::kNotTried), 0u) << one.relation;
+    }
+    // Without `again` seeds are tried first.
+    FakeServer other({.noise = NoiseKind::kByPath, .honours_seed = false});
+    EXPECT_LE(of(audited(other, {"stream-whole"}), "stream-whole").verdict, Verdict::kDrift);
+}
+
 // As Hugging Face's server does.
 TEST(Audit, CallsNIgnoredNotTried) {
     FakeServer server({.ignores_n = true});
