@@ -83,7 +83,7 @@ struct Planned {
 
 }  // namespace
 
-Status check_relations(const std::vector<std::string>& names) {
+static Status check_relations(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
         if (find_relation(name) != nullptr) continue;
         std::vector<std::string> known;
@@ -99,14 +99,29 @@ Verdict AuditResult::verdict() const {
     return worst;
 }
 
+Status check_selection(const std::vector<std::string>& only, const std::vector<std::string>& skip) {
+    RETURN_IF_ERROR(check_relations(only));
+    RETURN_IF_ERROR(check_relations(skip));
+    AuditConfig config;
+    config.only = only;
+    config.skip = skip;
+    for (const Relation& one : relations()) {
+        if (is_wanted(config, one.name)) return {};
+    }
+    return error("--only and --skip leave no relation to try");
+}
+
 bool AuditResult::compared_nothing() const { return verdict() == Verdict::kNotTried; }
 
 Result<AuditResult> run_audit(const AuditConfig& config) {
-    RETURN_IF_ERROR(check_relations(config.only));
-    RETURN_IF_ERROR(check_relations(config.skip));
+    RETURN_IF_ERROR(check_selection(config.only, config.skip));
     AuditResult result;
     config.progress("looking at the server", 0, 0);
     ASSIGN_OR_RETURN(result.server, discover(*config.runner.server, config.discover));
+    if (config.runner.against != nullptr) {
+        const HttpReply reply = config.runner.against->send(std::vector<HttpRequest>{{"/v1/models", ""}})[0];
+        if (!reply.problem.empty()) return error("the second server (--against): no answer: {}", reply.problem);
+    }
     JudgeOptions judging = config.judge;
     judging.is_exact = result.is_exact = judging.is_exact || result.server.is_exact;
 

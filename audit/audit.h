@@ -40,8 +40,8 @@ struct AuditResult {
     [[nodiscard]] bool compared_nothing() const;
 };
 
-// Errors: a name that no relation has.
-[[nodiscard]] Status check_relations(const std::vector<std::string>& names);
+// Errors: a name that no relation has; no relation is left.
+[[nodiscard]] Status check_selection(const std::vector<std::string>& only, const std::vector<std::string>& skip);
 
 // Errors: the server does not answer, or is no such server; an unknown relation.
 [[nodiscard]] Result<AuditResult> run_audit(const AuditConfig& config);

@@ -139,9 +139,10 @@ std::string curl_script(const Trial& trial, const CaseVerdict& verdict) {
         if (trial.sent[w].size() > 1) text += "wait\n";
     }
     const Pair& pair = trial.script.pairs.at(std::min(verdict.worst_pair, trial.script.pairs.size() - 1));
-    text +=
-        fmt::format("\n# These two should be equal:\nfor name in {}-{} {}-{}; do cat answer-$name.json; echo; done\n",
-                    pair.left.wave, pair.left.ask, pair.right.wave, pair.right.ask);
+    text += fmt::format("\n# {}\nfor name in {}-{} {}-{}; do cat answer-$name.json; echo; done\n",
+                        pair.continues ? "The second one should go on from the first half of the first one:"
+                                       : "These two should be equal:",
+                        pair.left.wave, pair.left.ask, pair.right.wave, pair.right.ask);
     return text;
 }
 

@@ -73,8 +73,8 @@ private:
         const json body = json::parse(reply.body(), nullptr, false);
         if (reply.status != 200 || !body.is_object() || !body.contains("data") || !body["data"].is_array()) {
             if (!options_.model.empty()) return {};
-            return error("/v1/models: {}: give the model's name (--model NAME) where the server lists none",
-                         error_text(reply));
+            const char* hint = reply.status == 404 ? "wanted the server's address without a path, or up to /v1; " : "";
+            return error("/v1/models: {}: {}a server that lists no models needs --model NAME", error_text(reply), hint);
         }
         for (const json& one : body["data"]) {
             const std::string id = one.value("id", "");

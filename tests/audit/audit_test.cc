@@ -208,6 +208,18 @@ TEST(AuditOfTwo, CountsAcceptedDraftsOfKnownServers) {
     EXPECT_EQ(parse_answer(llama).accepted_drafts, 4);
 }
 
+TEST(AuditOfTwo, SaysThatTheSecondServerIsNotThere) {
+    FakeServer server;
+    FakeServer gone;
+    gone.restart(1'000'000);
+    AuditConfig config;
+    config.runner.server = &server;
+    config.runner.against = &gone;
+    const auto result = run_audit(config);
+    ASSERT_FALSE(result.has_value());
+    EXPECT_THAT(result.error().message, HasSubstr("the second server (--against): no answer: connection refused"));
+}
+
 TEST(AuditOfTwo, SaysWhichFlagIsMissing) {
     FakeServer server;
     const AuditResult result = audited(server, {"speculation", "cache"});

@@ -74,6 +74,23 @@ constexpr const char* kAuditExitCodes =
 std::atomic<bool> audit_stopped = false;
 void stop_audit(int) { audit_stopped = true; }
 
+// Ctrl-C and SIGTERM end the audit, not the program: what was found is reported.
+class StopSignals {
+public:
+    StopSignals() : interrupt_(std::signal(SIGINT, stop_audit)), terminate_(std::signal(SIGTERM, stop_audit)) {}
+    ~StopSignals() {
+        std::signal(SIGINT, interrupt_);
+        std::signal(SIGTERM, terminate_);
+    }
+    StopSignals(const StopSignals&) = delete;
+    StopSignals& operator=(const StopSignals&) = delete;
+
+private:
+    using Handler = void (*)(int);
+    Handler interrupt_;
+    Handler terminate_;
+};
+
 Result<audit::Budget> parse_budget(const std::string& text) {
     audit::Budget budget;
     const auto fail = [&] { return error("--budget {:?}: wanted REQUESTS,TOKENS, two whole numbers from 1 on", text); };
@@ -120,8 +137,7 @@ Status run_restart(const std::string& command) {
 Result<audit::AuditConfig> audit_config(const AuditOptions& options, uint64_t seed) {
     audit::AuditConfig config;
     ASSIGN_OR_RETURN(config.runner.budget, parse_budget(options.budget));
-    for (const std::vector<std::string>* names : {&options.only, &options.skip})
-        RETURN_IF_ERROR(audit::check_relations(*names));
+    RETURN_IF_ERROR(audit::check_selection(options.only, options.skip));
     config.runner.is_stopped = [] { return audit_stopped.load(); };
     config.runner.seed = config.relations.seed = config.discover.seed = seed;
     if (!options.restart.empty()) {
@@ -220,6 +236,7 @@ int run_audit_command(const AuditOptions& options) {
     const Clock::time_point began = Clock::now();
     AuditReport report;
     report.url = options.url;
+    report.against = options.against;
     report.only = options.only;
     report.seed = options.has_seed ? options.seed : static_cast<uint64_t>(began.time_since_epoch().count());
     auto config = audit_config(options, report.seed);
@@ -249,14 +266,9 @@ int run_audit_command(const AuditOptions& options) {
     if (!html) return report_error(html.error());
 
     audit_stopped = false;
-    const auto before = std::signal(SIGINT, stop_audit);
-    if (!options.expect_hits.empty()) {
-        const int code = run_expect_hits(options, *config, report);
-        std::signal(SIGINT, before);
-        return code;
-    }
+    const StopSignals stops;
+    if (!options.expect_hits.empty()) return run_expect_hits(options, *config, report);
     auto result = bundle ? audit::run_bundle(*config, *bundle) : audit::run_audit(*config);
-    std::signal(SIGINT, before);
     if (isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
     if (!result) return report_unanswered(options, result.error());
     report.result = *std::move(result);

@@ -46,6 +46,12 @@ std::string floor_line(const AuditReport& report) {
                        result.floor.most, result.floor.num_samples);
 }
 
+// The flags that a finding of two servers, or of a restart, needs again.
+std::string other_side(const AuditReport& report, const RelationVerdict& relation) {
+    if (relation.relation != "cache" && relation.relation != "speculation") return {};
+    return report.against.empty() ? " --restart CMD" : " --against " + report.against;
+}
+
 bool was_named(const AuditReport& report, const std::string& relation) {
     return std::ranges::find(report.only, relation) != report.only.end();
 }
@@ -114,11 +120,12 @@ std::string audit_table(const AuditReport& report) {
         const RelationVerdict& one = result.relations[i];
         if (!one.why.empty())
             text += shortened(fmt::format("{}: {}: {}", one.relation, name(one.verdict), one.why)) + "\n";
-        if (one.verdict == Verdict::kCorrupt)
+        if (one.verdict == Verdict::kCorrupt && !result.is_exact)
             text +=
                 fmt::format("  an honest server is called so in fewer than {:.1f} % of audits\n", 100 * one.error_rate);
         if (i < report.bundles.size() && !report.bundles[i].empty())
-            text += fmt::format("  again: verbatim audit --bundle {} --url {}\n", report.bundles[i], report.url);
+            text += fmt::format("  again: verbatim audit --bundle {} --url {}{}\n", report.bundles[i], report.url,
+                                other_side(report, one));
     }
     text += fmt::format("{} requests, {} tokens, {:.1f} s, seed {}{}\n", result.num_requests, result.num_tokens,
                         report.elapsed_s, report.seed, report.interrupted ? "; interrupted" : "");

@@ -13,6 +13,7 @@ namespace verbatim::tools {
 
 struct AuditReport {
     std::string url;
+    std::string against;  // of --against
     uint64_t seed = 0;
     audit::AuditResult result;
     std::vector<std::string> only;  // relations that were named

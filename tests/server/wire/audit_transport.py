@@ -185,13 +185,13 @@ def test_a_self_signed_certificate_is_refused_and_can_be_given():
             assert wrong.returncode == 3 and "HTTPS" in wrong.stderr, wrong
 
 
-def interrupted(server, is_time, *flags):
-    """The program after SIGINT at that time: exit code and output."""
+def interrupted(server, is_time, *flags, by=signal.SIGINT):
+    """The program after a signal at that time: exit code and output."""
     command = [PROGRAM, "audit", server.base, "--format", "json", *flags]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     while not is_time() and running.poll() is None:
         time.sleep(0.005)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(by)
     out, err = running.communicate(timeout=60)
     return running.returncode, out, err
 
@@ -224,7 +224,8 @@ def test_ctrl_c_reports_what_was_found():
                     json.load(file)
         assert os.path.exists(os.path.join(folder, "again.json"))
     with tempfile.TemporaryDirectory() as folder, Small() as server:
-        code, out, err = interrupted(server, lambda: server.num_answered > 100, "--bundles", folder)
+        code, out, err = interrupted(server, lambda: server.num_answered > 100, "--bundles", folder,
+                                     by=signal.SIGTERM)
         assert code == 5 and json.loads(out)["interrupted"], (code, out, err)
         assert not os.listdir(folder), os.listdir(folder)
 

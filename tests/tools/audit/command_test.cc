@@ -32,6 +32,9 @@ TEST(AuditCommand, SaysWhereNoServerAnswers) {
 
 TEST(AuditCommand, RefusesUnknownRelationsAndBudgets) {
     EXPECT_EQ(run_verbatim({"audit", "http://127.0.0.1:9", "--only", "warm"}).exit_code, kExitBadUsage);
+    const Outcome none = run_verbatim({"audit", "http://127.0.0.1:9", "--only", "n", "--skip", "n"});
+    EXPECT_EQ(none.exit_code, kExitBadUsage);
+    EXPECT_THAT(none.err, HasSubstr("leave no relation"));
     const Outcome refused = run_verbatim({"audit", "http://127.0.0.1:9", "--budget", "10"});
     EXPECT_EQ(refused.exit_code, kExitBadUsage);
     EXPECT_THAT(refused.err, HasSubstr("wanted REQUESTS,TOKENS"));
@@ -83,6 +86,15 @@ TEST(AuditReport, AsPageSaysWhatWasFoundAndEscapesIt) {
     EXPECT_THAT(page, AllOf(HasSubstr("1 of 2 checks found corruption"), HasSubstr("&lt;why&gt;"),
                             Not(HasSubstr("<why>")), Not(HasSubstr("<script"))));
     EXPECT_THAT(audit_page(reported({{"n", Verdict::kNotTried}})), HasSubstr("Nothing could be compared"));
+}
+
+TEST(AuditReport, AsTableSaysHowAFindingOfTwoServersIsRunAgain) {
+    AuditReport report = reported({{"cold-warm", Verdict::kCorrupt}, {"cache", Verdict::kCorrupt}});
+    report.bundles = {"a.json", "b.json"};
+    EXPECT_THAT(audit_table(report), HasSubstr("--bundle b.json --url http://host:8000 --restart CMD\n"));
+    report.against = "http://other:1";
+    EXPECT_THAT(audit_table(report), AllOf(HasSubstr("--bundle a.json --url http://host:8000\n"),
+                                           HasSubstr("--url http://host:8000 --against http://other:1\n")));
 }
 
 TEST(AuditReport, AsJsonHasEveryRelation) {
