@@ -17,7 +17,6 @@ using Eigen::Index;
 using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;  // a row per token
 using RowVector = Eigen::Matrix<double, 1, Eigen::Dynamic>;
 
-double widen(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
 double silu(double x) { return x / (1.0 + std::exp(-x)); }
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 // With the threshold of PyTorch's softplus, which the families were trained with.
@@ -34,6 +33,12 @@ RowVector norm_weight(const ModelConfig& config, VectorView stored) {
     return widen(stored).array() + (config.norm_plus_one ? 1.0 : 0.0);
 }
 
+std::vector<float> row_of(const MatrixView& matrix, int64_t r) {
+    std::vector<float> row(static_cast<size_t>(matrix.cols));
+    matrix.read_row(r, row);
+    return row;
+}
+
 // x · Wᵀ + bias, a block of W's rows at a time so that W is never held in double precision as a whole.
 Matrix project(const Matrix& x, const MatrixView& weight, VectorView bias) {
     constexpr Index kBlock = 256;
@@ -42,8 +47,7 @@ Matrix project(const Matrix& x, const MatrixView& weight, VectorView bias) {
     for (Index first = 0; first < weight.rows; first += kBlock) {
         const Index count = std::min(kBlock, weight.rows - first);
         Matrix block(count, weight.cols);
-        for (Index r = 0; r < count; ++r)
-            for (Index c = 0; c < weight.cols; ++c) block(r, c) = widen(weight.data[(first + r) * weight.cols + c]);
+        for (Index r = 0; r < count; ++r) block.row(r) = widen(row_of(weight, first + r));
         y.middleCols(first, count).noalias() = x * block.transpose();
     }
     if (!bias.empty()) y.rowwise() += widen(bias);
@@ -372,8 +376,7 @@ Matrix embed(const Model& model, std::span<const int32_t> tokens) {
     for (Index t = 0; t < x.rows(); ++t) {
         const int32_t token = tokens[static_cast<size_t>(t)];
         CHECK(token >= 0 && token < model.config.vocab_size, "token {} of {}", token, model.config.vocab_size);
-        const auto row = model.weights.embedding.row(token);
-        for (Index i = 0; i < x.cols(); ++i) x(t, i) = widen(row[static_cast<size_t>(i)]);
+        x.row(t) = widen(row_of(model.weights.embedding, token));
     }
     return x * model.config.embedding_multiplier;
 }

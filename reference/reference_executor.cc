@@ -23,6 +23,10 @@ ReferenceExecutor::ReferenceExecutor(const ModelConfig& config, const ModelWeigh
       model_(config, weights, profile),
       pool_(num_threads) {}
 
+std::string ReferenceExecutor::numerics_id() const {
+    return std::string(reference::numerics_id(profile(), model_.weights().quantised));
+}
+
 void ReferenceExecutor::compute(const StepPlan& plan) {
     for (const SequenceSlot slot : plan.ends) {
         if (static_cast<size_t>(index(slot)) < running_.size()) running_[index(slot)] = {};

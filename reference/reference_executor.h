@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "reference/numeric_executor.h"
@@ -29,6 +30,7 @@ public:
     ReferenceExecutor(const ModelConfig& config, const ModelWeights& weights, int32_t num_threads = 1,
                       Profile profile = Profile::kExact);
 
+    [[nodiscard]] std::string numerics_id() const override;
     bool read_head(const HeadImage& image, const HeadReader& reader) override;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t draw) override;
     // Tokens that plans attached and that were computed again.

@@ -15,7 +15,7 @@
 #include "reference/ops/experts.h"
 #include "reference/ops/finite.h"
 #include "reference/ops/gated_norm.h"
-#include "reference/ops/matmul.h"
+#include "reference/ops/quantised.h"
 #include "reference/ops/rms_norm.h"
 #include "reference/ops/router.h"
 #include "reference/ops/ssm_scan.h"
@@ -30,6 +30,7 @@ ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& we
       decay_rates_(config.layers.size()),
       rope_tables_(config.layers.size()) {
     CHECK(profile != Profile::kFast, "the reference has no fast profile");
+    CHECK(profile == Profile::kExact || !weights.quantised, "weights in blocks have no {} profile", name(profile));
     CHECK_EQ(weights.layers.size(), config.layers.size());
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const LayerWeights& layer = weights.layers[i];
@@ -98,11 +99,17 @@ public:
     }
 
     void embed(float multiplier) override {
+        const MatrixView table = weights().embedding;
+        const FloatRows out = fresh(Buffer::kResidual, config().hidden_size);
+        if (table.is_quantised()) {
+            quantised_embedding({.tokens = batch_.tokens.data(), .table = table, .multiplier = multiplier, .out = out});
+            return;
+        }
         embedding({.tokens = batch_.tokens.data(),
-                   .table = weights().embedding.data,
+                   .table = table.data,
                    .vocab_size = config().vocab_size,
                    .multiplier = multiplier,
-                   .out = fresh(Buffer::kResidual, config().hidden_size)});
+                   .out = out});
     }
 
     void norm(int32_t layer, Norm norm, float eps) override {
@@ -119,9 +126,9 @@ public:
 
     void matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) override {
         const Linear linear = linear_of(weights(), id);
-        reference::matmul({.x = rows(in, linear.weight.cols),
-                           .weight = linear.weight.data,
-                           .bias = linear.bias.empty() ? nullptr : linear.bias.data(),
+        reference::linear({.x = rows(in, linear.weight.cols),
+                           .weight = linear.weight,
+                           .bias = linear.bias,
                            .in_multiplier = in_multiplier,
                            .profile = model_.profile(),
                            .out = fresh(out, linear.weight.rows)});

@@ -116,6 +116,11 @@ void CpuBackend::embed(float multiplier) {
     const FloatRows out = fresh(Buffer::kResidual, config().hidden_size);
     const reference::MatrixView table = model_.weights().embedding;
     for_rows(out.num_rows, [&](int64_t r) {
+        if (table.is_quantised()) {
+            table.read_row(batch().tokens[r], {out.row(r), static_cast<size_t>(out.width)});
+            row_ops().scale(multiplier, out.width, out.row(r));
+            return;
+        }
         row_ops().embed(table.row(batch().tokens[r]).data(), multiplier, out.width, out.row(r));
     });
 }

@@ -44,13 +44,16 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
     CHECK(weights_.format() == cpu.weights, "weights packed in another format than the executor's");
     CHECK(profile() == Profile::kFast || cpu.weights == WeightFormat::kBf16, "the {} profile has bf16 weights",
           name(profile()));
+    CHECK(!weights.quantised || (profile() == Profile::kExact && !ordinary_profile_),
+          "weights in blocks are computed in the exact profile alone");
     if (!ordinary_profile_) return;
     ordinary_choice_ = matmul_choice(cpu.isa, *ordinary_profile_);
     ordinary_backend_.emplace(model_, weights_, ordinary_choice_, CpuMemory{kv_, states_, log_, &arena_}, pool_);
 }
 
 std::string CpuExecutor::numerics_id() const {
-    return NumericExecutor::numerics_id() + (weights_.format() == WeightFormat::kInt8 ? " int8" : "");
+    return std::string(reference::numerics_id(profile(), model_.weights().quantised)) +
+           (weights_.format() == WeightFormat::kInt8 ? " int8" : "");
 }
 
 std::string CpuExecutor::ordinary_numerics_id() const {

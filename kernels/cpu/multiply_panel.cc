@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/cpu/block_tile.h"
+
 namespace verbatim::cpu {
 
 namespace {
@@ -12,9 +14,39 @@ bool reads_int8(const CpuOps& ops, const PackedMatrix& matrix, int64_t num_rows)
     return matrix.is_int8() && ops.panel_int8 != nullptr && num_rows <= MatmulChoice::kFewRows;
 }
 
+// Totals [rows, 64] of a panel to y's columns, scaled by `scales` if they are there, with their bias.
+void store_totals(const float* out, const float* scales, const float* bias, int64_t count, reference::FloatRows y) {
+    for (int64_t r = 0; r < y.num_rows; ++r) {
+        const float* total = out + r * kPanelOutputs;
+        for (int64_t i = 0; i < count; ++i) {
+            const float scaled = scales != nullptr ? total[i] * scales[i] : total[i];
+            y.row(r)[i] = bias != nullptr ? scaled + bias[i] : scaled;
+        }
+    }
+}
+
+// reference/ops/quantised.h: a chunk of the panel is dequantised once for all rows.
+void multiply_blocks(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
+                     int64_t panel, reference::FloatRows y) {
+    alignas(64) float tile[kTileFloats];
+    alignas(64) float out[kMatmulRows * kPanelOutputs] = {};
+    for (int64_t k = 0; k < matrix.num_k(); k += reference::kDotChunk) {
+        const int64_t count = std::min(reference::kDotChunk, matrix.num_k() - k);
+        fill_tile(matrix.blocks(), panel, k, count, ops.float_lanes, tile);
+        ops.float_chunk({.x = x.floats + k,
+                         .stride = 2 * x.num_pairs,
+                         .num_rows = x.num_rows,
+                         .weights = tile,
+                         .num_pairs = count / 2,
+                         .out = out});
+    }
+    store_totals(out, nullptr, bias, y.width, y);
+}
+
 }  // namespace
 
 RowForm row_form(const MatmulLoop& loop, const PackedMatrix& matrix, int64_t num_rows) {
+    if (matrix.is_quantised()) return RowForm::kFloats;
     const RowForm one_by_one = loop.ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
     return reads_int8(*loop.ops, matrix, num_rows) ? one_by_one : loop.form();
 }
@@ -69,10 +101,12 @@ void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const fl
     const CpuOps& ops = *loop.ops;
     const int64_t first = panel * kPanelOutputs;
     const int64_t count = matrix.outputs_in(panel);
+    const float* panel_bias = bias != nullptr ? bias + first : nullptr;
+    if (matrix.is_quantised()) return multiply_blocks(ops, matrix, panel_bias, x, panel, y.columns(first, count));
     if (count == kPanelOutputs && !matrix.is_int8()) {
         loop.run({.rows = x,
                   .panel = matrix.panel(panel),
-                  .bias = bias != nullptr ? bias + first : nullptr,
+                  .bias = panel_bias,
                   .out = y.data + first,
                   .out_stride = y.stride});
         return;
@@ -87,14 +121,7 @@ void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const fl
         args.panel = widened;
     }
     directly ? ops.panel_int8(args) : loop.run(args);
-    for (int64_t r = 0; r < y.num_rows; ++r) {
-        const float* total = out + r * kPanelOutputs;
-        float* to = y.row(r) + first;
-        for (int64_t i = 0; i < count; ++i) {
-            const float scaled = matrix.is_int8() ? total[i] * matrix.scales(panel)[i] : total[i];
-            to[i] = bias != nullptr ? scaled + bias[first + i] : scaled;
-        }
-    }
+    store_totals(out, matrix.is_int8() ? matrix.scales(panel) : nullptr, panel_bias, count, y.columns(first, count));
 }
 
 }  // namespace verbatim::cpu

@@ -22,7 +22,12 @@ int64_t num_scales_of(MatrixView weight) { return (weight.rows + kPanelOutputs -
 // Releases the matrix's pages if it lies in a mapped file.
 void release(const ModelWeights& weights, MatrixId id) {
     const MatrixView weight = linear_of(weights, id).weight;
-    weights.storage->release(std::as_bytes(std::span(weight.data, static_cast<size_t>(weight.rows * weight.cols))));
+    if (!weight.is_quantised()) weights.storage->release(weight.bytes());
+}
+
+// Pairs of a matrix: none in blocks.
+int64_t num_pairs_of(MatrixView weight) {
+    return weight.is_quantised() ? 0 : PackedMatrix::num_pairs_of(weight.rows, weight.cols);
 }
 
 // A mutable pointer to a view of `array`, for the array's owner.
@@ -36,14 +41,14 @@ T* writable(const AlignedArray<T>& array, const T* view) {
 int64_t PackedWeights::num_pairs_of(const ModelConfig& config, const ModelWeights& weights) {
     int64_t num_pairs = 0;
     for (const MatrixId id : matrices_of(config)) {
-        const MatrixView weight = linear_of(weights, id).weight;
-        num_pairs += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
+        num_pairs += cpu::num_pairs_of(linear_of(weights, id).weight);
     }
     return num_pairs;
 }
 
 PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, reference::WorkerPool& pool,
                              WeightFormat format) {
+    CHECK(format == WeightFormat::kBf16 || !weights.quantised, "weights in blocks are not rounded to int8");
     const std::vector<MatrixId> ids = reference::matrices_of(config);
     const int64_t num_pairs = num_pairs_of(config, weights);
     if (format == WeightFormat::kBf16) pairs_.ensure(num_pairs);
@@ -76,12 +81,14 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
     for (const MatrixId id : reference::matrices_of(config)) {
         const MatrixView weight = linear_of(weights, id).weight;
         if (id.expert == 0) place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
-        if (format() == WeightFormat::kBf16)
+        if (weight.is_quantised())
+            matrices_.emplace_back(weight);
+        else if (format() == WeightFormat::kBf16)
             matrices_.emplace_back(weight.rows, weight.cols, pairs_.data() + first_pair);
         else
             matrices_.emplace_back(weight.rows, weight.cols, int8_pairs_.data() + first_pair,
                                    scales_.data() + first_scale);
-        first_pair += PackedMatrix::num_pairs_of(weight.rows, weight.cols);
+        first_pair += cpu::num_pairs_of(weight);
         first_scale += num_scales_of(weight);
     }
     routers_.resize(config.layers.size());
@@ -104,6 +111,7 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
 }
 
 void PackedWeights::pack(MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool) {
+    if (matrix.is_quantised()) return;
     pool.for_each(matrix.num_panels(), [&](int64_t i) {
         if (matrix.is_int8())
             pack_panel_int8(weight, i, writable(int8_pairs_, matrix.int8_panel(i)),

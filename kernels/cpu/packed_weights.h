@@ -1,6 +1,7 @@
 // kernels/cpu/packed_weights.h: owns a model's weights in the CPU kernels' layout, packed once at load.
 //
-//   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/packed_matrix.h)
+//   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/packed_matrix.h); weights in
+//       blocks stay where they are
 //   P2  threads divide the packing; a packed matrix's pages in the mapped checkpoint are released, so a checkpoint is
 //       resident once, before and after
 #pragma once

@@ -1,7 +1,10 @@
 #include "reference/model/weight_storage.h"
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "reference/model/weights.h"
+#include "reference/numerics/bf16.h"
 
 namespace verbatim::reference {
 
@@ -19,10 +22,28 @@ std::span<float> WeightStorage::allocate_float(int64_t count) {
     return {floats_.back().get(), static_cast<size_t>(count)};
 }
 
+std::span<std::byte> WeightStorage::allocate_bytes(int64_t count) {
+    CHECK_GE(count, 0);
+    bytes_.push_back(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(count)));
+    owned_bytes_ += count;
+    return {bytes_.back().get(), static_cast<size_t>(count)};
+}
+
 void WeightStorage::keep(MappedFile file) { files_.push_back(std::move(file)); }
 
 void WeightStorage::release(std::span<const std::byte> bytes) const {
     for (const MappedFile& file : files_) file.release(bytes);
+}
+
+std::span<const std::byte> MatrixView::bytes() const {
+    if (is_quantised()) return {blocks, static_cast<size_t>(rows * format->row_bytes(cols))};
+    return std::as_bytes(std::span(data, static_cast<size_t>(rows * cols)));
+}
+
+void MatrixView::read_row(int64_t r, std::span<float> values) const {
+    CHECK_EQ(static_cast<int64_t>(values.size()), cols);
+    if (is_quantised()) return dequantise(*format, slice_rows(r, 1).bytes(), values);
+    std::ranges::transform(row(r), values.begin(), bf16_to_float);
 }
 
 ModelWeights::ModelWeights() : storage(std::make_unique<WeightStorage>()) {}

@@ -19,6 +19,7 @@ public:
     // Uninitialised; the caller fills them before the first read.
     std::span<uint16_t> allocate_bf16(int64_t count);
     std::span<float> allocate_float(int64_t count);
+    std::span<std::byte> allocate_bytes(int64_t count);
     void keep(MappedFile file);
     // Drops the pages of `bytes` where they lie in a mapped file, after a copy was made and few reads are left. Bytes
     // that the storage allocated stay.
@@ -28,6 +29,7 @@ public:
 private:
     std::vector<std::unique_ptr<uint16_t[]>> bf16_;
     std::vector<std::unique_ptr<float[]>> floats_;
+    std::vector<std::unique_ptr<std::byte[]>> bytes_;
     std::vector<MappedFile> files_;
     int64_t owned_bytes_ = 0;
 };

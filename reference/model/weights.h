@@ -1,7 +1,9 @@
 // reference/model/weights.h: a model's weights as read-only views, and the storage behind them.
 //
-//   W1  matrices are bf16 bits, row-major [rows, cols], one row per output: y[r] = sum over c of W[r, c] · x[c]
-//   W2  no element of a matrix is subnormal, −0, or of magnitude below 2^-56 other than +0 (NUMERICS N2); NaN is 0x7FC0
+//   W1  matrices are bf16 bits or, from a GGUF file, blocks; row-major [rows, cols], one row per output:
+//       y[r] = sum over c of W[r, c] · x[c]
+//   W2  no element of a bf16 matrix is subnormal, −0, or of magnitude below 2^-56 other than +0 (NUMERICS N2); NaN is
+//       0x7FC0
 //   W3  vectors (norms, biases, A_log, D, dt_bias), conv weights and routers are binary32 as stored in the checkpoint,
 //       without what a config adds to them (norm_plus_one)
 //   W4  shapes agree with the ModelConfig they were made for; a bias that the config switches off is an empty view
@@ -16,22 +18,32 @@
 
 #include "engine/base/digest.h"
 #include "reference/model/model_config.h"
+#include "reference/model/quantised_blocks.h"
 
 namespace verbatim::reference {
 
-// bf16 bits: the upper half of a binary32. Row-major and dense.
+// bf16 bits (the upper half of a binary32), or blocks of a format. Row-major and dense.
 struct MatrixView {
-    const uint16_t* data = nullptr;
+    const uint16_t* data = nullptr;  // null: in blocks
     int64_t rows = 0;
     int64_t cols = 0;
+    const BlockFormat* format = nullptr;  // null: bf16
+    const std::byte* blocks = nullptr;    // [rows, format->row_bytes(cols)]
 
+    [[nodiscard]] bool is_quantised() const { return format != nullptr; }
+    // REQUIRES: bf16.
     [[nodiscard]] std::span<const uint16_t> row(int64_t r) const {
         return {data + r * cols, static_cast<size_t>(cols)};
     }
     [[nodiscard]] MatrixView slice_rows(int64_t first, int64_t count) const {
+        if (is_quantised()) return {nullptr, count, cols, format, blocks + first * format->row_bytes(cols)};
         return {data + first * cols, count, cols};
     }
-    [[nodiscard]] bool empty() const { return data == nullptr; }
+    [[nodiscard]] bool empty() const { return data == nullptr && blocks == nullptr; }
+    // As stored: all rows.
+    [[nodiscard]] std::span<const std::byte> bytes() const;
+    // The values of row r in binary32. REQUIRES: values.size() == cols.
+    void read_row(int64_t r, std::span<float> values) const;
 };
 
 using VectorView = std::span<const float>;
@@ -110,6 +122,7 @@ struct ModelWeights {
     MatrixView lm_head;     // [vocab, hidden]; the embedding itself when tied
     VectorView final_norm;  // [hidden]
     std::vector<LayerWeights> layers;
+    bool quantised = false;  // some matrix is in blocks
     std::unique_ptr<WeightStorage> storage;
 };
 
@@ -119,6 +132,8 @@ struct LoadReport {
     int64_t num_tensors = 0;
     int64_t num_skipped = 0;  // tensors of parts that are not computed, such as multi-token prediction heads
     int64_t num_parameters = 0;
+    int64_t num_quantised = 0;         // matrix elements in blocks, which are used as they are
+    int64_t quantised_bytes = 0;       // of these
     int64_t num_float16 = 0;           // matrix elements that were fp16
     int64_t num_float32 = 0;           // matrix elements that were fp32
     int64_t num_rounded = 0;           // elements that rounding to bf16 changed (flushed ones are separate)

@@ -10,6 +10,8 @@ namespace verbatim::reference {
 inline constexpr int kNumericsVersion = 1;
 // "exact" and its version: part of every head, record and golden file made in this profile.
 inline constexpr std::string_view kExactNumericsId = "exact/1";
+// The same over a model with weights in blocks, which are not rounded to bf16 (reference/ops/quantised.h).
+inline constexpr std::string_view kExactBlocksNumericsId = "exact.blocks/1";
 
 inline constexpr int64_t kDotChunk = 256;  // N3: a dot product's chunk; each starts at +0
 inline constexpr int64_t kKvTile = 64;     // N5: KV positions in a tile, anchored at absolute position 0

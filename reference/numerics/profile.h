@@ -24,10 +24,11 @@ constexpr std::string_view name(Profile profile) {
     return "unknown";
 }
 
-// The name with its version: part of every head and record.
-constexpr std::string_view numerics_id(Profile profile) {
+// The name with its version: part of every head and record. `quantised`: the model has weights in blocks, which only
+// kExact takes.
+constexpr std::string_view numerics_id(Profile profile, bool quantised = false) {
     switch (profile) {
-        case Profile::kExact: return kExactNumericsId;
+        case Profile::kExact: return quantised ? kExactBlocksNumericsId : kExactNumericsId;
         case Profile::kTensorSm90: return "tensor.sm90/1";
         case Profile::kFast: return "fast/1";
     }

@@ -6,7 +6,7 @@
 #include "engine/base/check.h"
 #include "reference/numerics/math.h"
 #include "reference/ops/elementwise.h"
-#include "reference/ops/matmul.h"
+#include "reference/ops/quantised.h"
 
 namespace verbatim::reference {
 
@@ -26,7 +26,7 @@ namespace {
 
 void multiply(ConstFloatRows x, MatrixView weight, Profile profile, std::vector<float>& out) {
     out.resize(static_cast<size_t>(weight.rows));
-    matmul({.x = x, .weight = weight.data, .profile = profile, .out = dense_rows(out.data(), 1, weight.rows)});
+    linear({.x = x, .weight = weight, .profile = profile, .out = dense_rows(out.data(), 1, weight.rows)});
 }
 
 // [width] of one expert for one row.

@@ -41,24 +41,13 @@ float dot_n3_of_floats(const float* a, const float* b, int64_t n) { return dot_i
 namespace {
 
 // The outputs that are computed side by side, one vector lane each. Their number changes no bit.
-constexpr int64_t kLanes = 32;
+constexpr int64_t kLanes = kDotOutputs;
 
 // One chunk of the weights of kLanes outputs as binary32: tile[k][lane]. Lanes beyond the last output and an odd tail's
 // partner are +0.
 struct WeightTile {
     float values[kDotChunk][kLanes];
 };
-
-void unpack_tile(const uint16_t* weight, int64_t stride, int64_t num_outputs, int64_t num_k, WeightTile& tile) {
-    const int64_t padded_k = num_k + num_k % 2;
-    if (num_outputs < kLanes || padded_k != num_k) {
-        std::fill_n(&tile.values[0][0], padded_k * kLanes, 0.0F);
-    }
-    for (int64_t lane = 0; lane < num_outputs; ++lane) {
-        const uint16_t* row = weight + lane * stride;
-        for (int64_t k = 0; k < num_k; ++k) tile.values[k][lane] = bf16_to_float(row[k]);
-    }
-}
 
 // total[lane] += the chunk's dot products, each lane in N3's order.
 VERBATIM_CLONES void add_chunk(const float* a, const WeightTile& tile, int64_t num_k, float* total) {
@@ -164,19 +153,35 @@ void matmul(const MatmulArgs& args) {
     check(args);
     if (args.profile == Profile::kTensorSm90) return tensor_matmul(args);
     const int64_t num_k = args.x.width;
-    const int64_t num_rows = args.x.num_rows;
     const std::vector<float> a = rounded_inputs(args);
+    tiled_dots({.a = a.data(),
+                .num_rows = args.x.num_rows,
+                .num_k = num_k,
+                .num_outputs = args.out.width,
+                .read =
+                    [&](int64_t n, int64_t k, int64_t count, float* tile) {
+                        for (int64_t lane = 0; lane < std::min(kLanes, args.out.width - n); ++lane) {
+                            const uint16_t* row = args.weight + (n + lane) * num_k + k;
+                            for (int64_t i = 0; i < count; ++i) tile[i * kLanes + lane] = bf16_to_float(row[i]);
+                        }
+                    },
+                .store = [&](int64_t n, std::span<const float> totals) { store_totals(args, totals, n); }});
+}
+
+void tiled_dots(const TiledDots& dots) {
     const auto tile = std::make_unique_for_overwrite<WeightTile>();  // a chunk is written before it is read
-    std::vector<float> totals(static_cast<size_t>(num_rows * kLanes));
-    for (int64_t n = 0; n < args.out.width; n += kLanes) {
-        const int64_t num_outputs = std::min(kLanes, args.out.width - n);
+    std::vector<float> totals(static_cast<size_t>(dots.num_rows * kLanes));
+    for (int64_t n = 0; n < dots.num_outputs; n += kLanes) {
         std::fill(totals.begin(), totals.end(), 0.0F);
-        for (int64_t k = 0; k < num_k; k += kDotChunk) {
-            const int64_t chunk = std::min(kDotChunk, num_k - k);
-            unpack_tile(args.weight + n * num_k + k, num_k, num_outputs, chunk, *tile);
-            for (int64_t m = 0; m < num_rows; ++m) add_chunk(&a[m * num_k + k], *tile, chunk, &totals[m * kLanes]);
+        for (int64_t k = 0; k < dots.num_k; k += kDotChunk) {
+            const int64_t chunk = std::min(kDotChunk, dots.num_k - k);
+            if (dots.num_outputs - n < kLanes || chunk % 2 != 0)
+                std::fill_n(&tile->values[0][0], (chunk + chunk % 2) * kLanes, 0.0F);
+            dots.read(n, k, chunk, &tile->values[0][0]);
+            for (int64_t m = 0; m < dots.num_rows; ++m)
+                add_chunk(dots.a + m * dots.num_k + k, *tile, chunk, &totals[m * kLanes]);
         }
-        store_totals(args, totals, n);
+        dots.store(n, totals);
     }
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 
 #include "reference/numerics/profile.h"
 #include "reference/ops/rows.h"
@@ -36,5 +38,19 @@ struct MatmulArgs {
 
 void check(const MatmulArgs& args);
 void matmul(const MatmulArgs& args);
+
+// The loop that matmul() and reference/ops/quantised.h share: dot_n3_of_floats of every row of `a` with every output,
+// kDotOutputs outputs side by side. It owns no formula: a tile is [num_k, kDotOutputs] weights, written by `read`.
+inline constexpr int64_t kDotOutputs = 32;
+struct TiledDots {
+    const float* a = nullptr;  // [num_rows, num_k]
+    int64_t num_rows = 0;
+    int64_t num_k = 0;
+    int64_t num_outputs = 0;
+    // Columns [k, k + count) of outputs [n, n + kDotOutputs); those beyond the last one keep the +0 that they have.
+    std::function<void(int64_t n, int64_t k, int64_t count, float* tile)> read;
+    std::function<void(int64_t n, std::span<const float> totals)> store;  // totals [num_rows, kDotOutputs]
+};
+void tiled_dots(const TiledDots& dots);
 
 }  // namespace verbatim::reference

@@ -1,5 +1,7 @@
 #include "reference/ops/quantised.h"
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
 #include "reference/numerics/bf16.h"
@@ -8,24 +10,21 @@
 namespace verbatim::reference {
 namespace {
 
-void check_blocks(const BlockRows& rows, int64_t num_columns) {
-    CHECK(rows.format != nullptr && rows.blocks != nullptr, "a matrix without blocks");
-    CHECK_EQ(num_columns % rows.format->num_weights, 0);
+void check_blocks(const MatrixView& matrix, int64_t rows, int64_t cols) {
+    CHECK(matrix.format != nullptr && matrix.blocks != nullptr, "a matrix without blocks");
+    CHECK_EQ(matrix.rows, rows);
+    CHECK_EQ(matrix.cols, cols);
+    CHECK_EQ(cols % matrix.format->num_weights, 0);
 }
 
 }  // namespace
-
-void BlockRows::read(int64_t r, std::span<float> values) const {
-    const int64_t row_bytes = format->row_bytes(static_cast<int64_t>(values.size()));
-    dequantise(*format, {blocks + r * row_bytes, static_cast<size_t>(row_bytes)}, values);
-}
 
 void check(const QuantisedMatmulArgs& args) {
     CHECK_GT(args.x.width, 0);
     CHECK_GT(args.out.width, 0);
     check_rows(args.x, args.out.num_rows, args.x.width);
     check_rows(args.out, args.out.num_rows, args.out.width);
-    check_blocks(args.weight, args.x.width);
+    check_blocks(args.weight, args.out.width, args.x.width);
     check_pointer(args.bias, 0);
     CHECK(args.x.data != args.out.data || args.out.num_rows == 0, "a matmul cannot write what it reads");
 }
@@ -36,23 +35,39 @@ void quantised_matmul(const QuantisedMatmulArgs& args) {
     std::vector<float> a(static_cast<size_t>(args.x.num_rows * num_k));
     for (int64_t m = 0; m < args.x.num_rows; ++m)
         for (int64_t k = 0; k < num_k; ++k) a[m * num_k + k] = bf16_value(args.x.row(m)[k] * args.in_multiplier);
-    std::vector<float> w(static_cast<size_t>(num_k));
-    for (int64_t n = 0; n < args.out.width; ++n) {
-        args.weight.read(n, w);
-        for (int64_t m = 0; m < args.x.num_rows; ++m) {
-            const float total = dot_n3_of_floats(&a[m * num_k], w.data(), num_k);
-            args.out.row(m)[n] = args.bias != nullptr ? total + args.bias[n] : total;
+    // Rows of all of K: a block may be longer than what is left of a chunk.
+    std::vector<float> rows(static_cast<size_t>(kDotOutputs * num_k));
+    const auto outputs_from = [&](int64_t n) { return std::min(kDotOutputs, args.out.width - n); };
+    const auto read = [&](int64_t n, int64_t k, int64_t count, float* tile) {
+        for (int64_t lane = 0; lane < outputs_from(n); ++lane) {
+            const auto row = std::span(rows).subspan(static_cast<size_t>(lane * num_k), static_cast<size_t>(num_k));
+            if (k == 0) args.weight.read_row(n + lane, row);
+            for (int64_t i = 0; i < count; ++i) tile[i * kDotOutputs + lane] = row[static_cast<size_t>(k + i)];
         }
-    }
+    };
+    const auto store = [&](int64_t n, std::span<const float> totals) {
+        for (int64_t m = 0; m < args.out.num_rows; ++m) {
+            for (int64_t lane = 0; lane < outputs_from(n); ++lane) {
+                const float total = totals[static_cast<size_t>(m * kDotOutputs + lane)];
+                args.out.row(m)[n + lane] = args.bias != nullptr ? total + args.bias[n + lane] : total;
+            }
+        }
+    };
+    tiled_dots({.a = a.data(),
+                .num_rows = args.x.num_rows,
+                .num_k = num_k,
+                .num_outputs = args.out.width,
+                .read = read,
+                .store = store});
 }
 
 void check(const QuantisedEmbeddingArgs& args) {
     check_rows(args.out, args.out.num_rows, args.out.width);
     check_pointer(args.tokens, args.out.num_rows);
-    check_blocks(args.table, args.out.width);
+    check_blocks(args.table, args.table.rows, args.out.width);
     for (int64_t r = 0; r < args.out.num_rows; ++r) {
-        CHECK(args.tokens[r] >= 0 && args.tokens[r] < args.vocab_size, "token {} of row {}, vocabulary {}",
-              args.tokens[r], r, args.vocab_size);
+        CHECK(args.tokens[r] >= 0 && args.tokens[r] < args.table.rows, "token {} of row {}, vocabulary {}",
+              args.tokens[r], r, args.table.rows);
     }
 }
 
@@ -60,9 +75,24 @@ void quantised_embedding(const QuantisedEmbeddingArgs& args) {
     check(args);
     for (int64_t r = 0; r < args.out.num_rows; ++r) {
         float* out = args.out.row(r);
-        args.table.read(args.tokens[r], {out, static_cast<size_t>(args.out.width)});
+        args.table.read_row(args.tokens[r], {out, static_cast<size_t>(args.out.width)});
         for (int64_t i = 0; i < args.out.width; ++i) out[i] *= args.multiplier;
     }
+}
+
+void linear(const LinearArgs& args) {
+    const float* bias = args.bias.empty() ? nullptr : args.bias.data();
+    if (!args.weight.is_quantised()) {
+        return matmul({.x = args.x,
+                       .weight = args.weight.data,
+                       .bias = bias,
+                       .in_multiplier = args.in_multiplier,
+                       .profile = args.profile,
+                       .out = args.out});
+    }
+    CHECK(args.profile == Profile::kExact, "weights in blocks have no {} profile", name(args.profile));
+    quantised_matmul(
+        {.x = args.x, .weight = args.weight, .bias = bias, .in_multiplier = args.in_multiplier, .out = args.out});
 }
 
 }  // namespace verbatim::reference

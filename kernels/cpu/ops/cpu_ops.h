@@ -71,6 +71,16 @@ struct PanelArgs {
     bool reads_ahead = false;  // for few rows: software prefetch of the weights ahead
 };
 
+// A chunk of N3 over binary32 weights: out[r][lane] = out[r][lane] + the chunk's sum.
+struct FloatChunkArgs {
+    const float* x = nullptr;  // [num_rows, 2 · num_pairs] of rows that are `stride` floats apart, rounded
+    int64_t stride = 0;
+    int64_t num_rows = 0;
+    const float* weights = nullptr;  // [num_pairs] groups of lanes: CpuOps::float_lanes evens, then as many odds
+    int64_t num_pairs = 0;
+    float* out = nullptr;  // [num_rows, 64]
+};
+
 inline constexpr int64_t kGroup = 16;  // KV positions whose K is interleaved
 inline constexpr int64_t kTileGroups = reference::kKvTile / kGroup;
 inline constexpr int64_t kTilePairs = reference::kKvTile / 2;
@@ -161,6 +171,8 @@ struct CpuOps {
     void (*panel_of_bands)(const PanelArgs& args) = nullptr;  // for rows in bands; null where it is no faster
     RowForm band_form = RowForm::kWideBands;                  // the form that it reads
     void (*panel_int8)(const PanelArgs& args) = nullptr;      // fast profile, few rows; null if not supported
+    void (*float_chunk)(const FloatChunkArgs& args) = nullptr;
+    int64_t float_lanes = kPanelOutputs;  // the layout of FloatChunkArgs::weights
     void (*attend_tile)(const AttendTileArgs& args) = nullptr;
     // Merges a run of tiles into the runs before it, left to right.
     void (*merge_run)(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) = nullptr;

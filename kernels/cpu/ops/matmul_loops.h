@@ -48,6 +48,37 @@ struct Int8Weights : Lanes {
     static const Int8Pair* panel_of(const PanelArgs& args) { return args.int8_panel; }
 };
 
+// A pair of binary32 weights per lane: a vector of evens and one of odds.
+struct FloatPair {
+    float halves[2];
+};
+template <typename Lanes>
+struct FloatWeights : Lanes {
+    using Weight = FloatPair;
+    using Element = float;
+    static constexpr int64_t kPerPair = 2;
+    using Floats = typename Lanes::Floats;
+    struct Words {
+        Floats even, odd;
+    };
+    static Words load_weights(const FloatPair* panel) {
+        const float* floats = panel->halves;
+        return {Lanes::load(floats), Lanes::load(floats + Lanes::kCount)};
+    }
+    template <int num, int vectors>
+    static inline __attribute__((always_inline)) void dot_pair(const float* a, int64_t stride,
+                                                               const Words (&w)[vectors], Floats (&acc)[num][vectors]) {
+        for (int r = 0; r < num; ++r) {
+            const Floats odd = Lanes::broadcast(a[r * stride + 1]);
+            for (int v = 0; v < vectors; ++v) acc[r][v] = Lanes::fma(odd, w[v].odd, acc[r][v]);
+        }
+        for (int r = 0; r < num; ++r) {
+            const Floats even = Lanes::broadcast(a[r * stride]);
+            for (int v = 0; v < vectors; ++v) acc[r][v] = Lanes::fma(even, w[v].even, acc[r][v]);
+        }
+    }
+};
+
 // The form of rows that the lanes read.
 template <typename Lanes>
 const typename Lanes::Element* elements_of(const RoundedRows& rows) {
@@ -239,6 +270,18 @@ void panel_of(const PanelArgs& args) {
         chunk.bias = first + chunk.count == args.rows.num_pairs ? args.bias : nullptr;
         add_rows(args, chunk);
     }
+}
+
+template <typename Lanes>
+void float_chunk_of(const FloatChunkArgs& args) {
+    ChunkArgs<FloatWeights<Lanes>> chunk;
+    chunk.a = args.x;
+    chunk.stride = args.stride;
+    chunk.panel = reinterpret_cast<const FloatPair*>(args.weights);
+    chunk.count = args.num_pairs;
+    chunk.chunk_pairs = args.num_pairs;
+    chunk.out_stride = kPanelOutputs;
+    add_rows(PanelArgs{.rows = {.floats = args.x, .num_rows = args.num_rows}, .out = args.out}, chunk);
 }
 
 }  // namespace

@@ -128,6 +128,21 @@ void panel_portable(const PanelArgs& args) {
     }
 }
 
+VERBATIM_CLONES void float_chunk_portable(const FloatChunkArgs& args) {
+    for (int64_t r = 0; r < args.num_rows; ++r) {
+        const float* x = args.x + r * args.stride;
+        float acc[kPanelOutputs] = {};
+        for (int64_t j = 0; j < args.num_pairs; ++j) {
+            const float* even = args.weights + j * 2 * kPanelOutputs;
+            const float* odd = even + kPanelOutputs;
+            for (int64_t lane = 0; lane < kPanelOutputs; ++lane)
+                acc[lane] = fma_f32(x[2 * j + 1], odd[lane], acc[lane]);
+            for (int64_t lane = 0; lane < kPanelOutputs; ++lane) acc[lane] = fma_f32(x[2 * j], even[lane], acc[lane]);
+        }
+        for (int64_t lane = 0; lane < kPanelOutputs; ++lane) args.out[r * kPanelOutputs + lane] += acc[lane];
+    }
+}
+
 // One token, `width` channels from first_p on.
 VERBATIM_CLONES void scan_token(const ScanArgs& args, int64_t t, const float* state_in, int64_t first_p,
                                 int64_t width) {
@@ -247,6 +262,7 @@ bool delta_portable(const DeltaArgs& args) { return recur(args, args.key_dim, ar
 const CpuOps kPortableOps{.isa = Isa::kPortable,
                           .takes_pairs = false,
                           .panel = panel_portable,
+                          .float_chunk = float_chunk_portable,
                           .attend_tile = attend_tile_portable,
                           .merge_run = merge_run,
                           .scan = scan_portable,

@@ -56,7 +56,7 @@ TEST(QuantisedMatmul, IsTheFormulaOverTheBlocksValues) {
         std::vector<float> out(kRows * kOutputs);
         for (const bool with_bias : {false, true}) {
             quantised_matmul({.x = {x.data(), kRows, num_k, num_k},
-                              .weight = {find_block_format("Q8_0"), blocks.data()},
+                              .weight = {nullptr, kOutputs, num_k, find_block_format("Q8_0"), blocks.data()},
                               .bias = with_bias ? bias.data() : nullptr,
                               .in_multiplier = 0.75F,
                               .out = dense_rows(out.data(), kRows, kOutputs)});
@@ -79,7 +79,7 @@ TEST(QuantisedMatmul, KeepsValuesThatBf16WouldRound) {
     x[0] = 1.0F;
     float out = 0.0F;
     quantised_matmul({.x = {x.data(), 1, 32, 32},
-                      .weight = {find_block_format("Q4_1"), block.data()},
+                      .weight = {nullptr, 1, 32, find_block_format("Q4_1"), block.data()},
                       .out = dense_rows(&out, 1, 1)});
     EXPECT_EQ(out, 1.0F + 0x1p-10F);
 }
@@ -91,7 +91,7 @@ TEST(QuantisedMatmul, ASubnormalWeightIsNotFlushed) {
     x[0] = 1.0F;
     float out = 0.0F;
     quantised_matmul({.x = {x.data(), 1, 32, 32},
-                      .weight = {find_block_format("MXFP4"), block.data()},
+                      .weight = {nullptr, 1, 32, find_block_format("MXFP4"), block.data()},
                       .out = dense_rows(&out, 1, 1)});
     EXPECT_EQ(out, 0x1p-127F);
 }
@@ -104,8 +104,7 @@ TEST(QuantisedEmbedding, IsTheRowsValuesTimesTheMultiplier) {
     const std::vector<int32_t> tokens = {3, 0, 3};
     std::vector<float> out(tokens.size() * kWidth);
     quantised_embedding({.tokens = tokens.data(),
-                         .table = {find_block_format("Q8_0"), blocks.data()},
-                         .vocab_size = 4,
+                         .table = {nullptr, 4, kWidth, find_block_format("Q8_0"), blocks.data()},
                          .multiplier = 12.0F,
                          .out = dense_rows(out.data(), 3, kWidth)});
     for (size_t r = 0; r < tokens.size(); ++r)

@@ -1,0 +1,107 @@
+// Products with weights in blocks on the CPU: equal to the plain loop, bit for bit, for every format, number of rows
+// and instruction set.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/multiply_panel.h"
+#include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/packed_matrix.h"
+#include "reference/ops/quantised.h"
+
+namespace verbatim::cpu {
+namespace {
+
+using reference::BlockFormat;
+using reference::MatrixView;
+
+// Random bytes under scales of ordinary size.
+std::vector<std::byte> random_blocks(const BlockFormat& format, int64_t rows, int64_t cols, std::mt19937_64& random) {
+    std::vector<std::byte> blocks(static_cast<size_t>(rows * format.row_bytes(cols)));
+    for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
+    std::vector<float> values(static_cast<size_t>(format.num_weights));
+    for (size_t at = 0; at < blocks.size(); at += static_cast<size_t>(format.num_bytes)) {
+        // Bytes below 64 make scales below 2.
+        const auto is_ordinary = [&] {
+            format.dequantise(&blocks[at], values.data());
+            return std::ranges::all_of(values, [](float value) { return std::abs(value) < 1e4F; });
+        };
+        while (!is_ordinary())
+            for (int32_t i = 0; i < format.num_bytes; ++i)
+                blocks[at + static_cast<size_t>(i)] = static_cast<std::byte>(random() & 0x3F);
+    }
+    return blocks;
+}
+
+struct Product {
+    int64_t rows = 0;
+    int64_t outputs = 0;
+    int64_t num_k = 0;
+    bool bias = false;
+};
+
+class BlockPanels : public testing::TestWithParam<BlockFormat> {
+protected:
+    void expect_equal(const Product& product) {
+        const BlockFormat& format = GetParam();
+        const auto blocks = random_blocks(format, product.outputs, product.num_k, random_);
+        const MatrixView weight{nullptr, product.outputs, product.num_k, &format, blocks.data()};
+        std::normal_distribution<float> normal;
+        std::vector<float> x(static_cast<size_t>(product.rows * product.num_k));
+        for (float& value : x) value = normal(random_);
+        std::vector<float> bias(static_cast<size_t>(product.outputs));
+        for (float& value : bias) value = normal(random_);
+        std::vector<float> wanted(static_cast<size_t>(product.rows * product.outputs));
+        const reference::ConstFloatRows rows{x.data(), product.rows, product.num_k, product.num_k};
+        reference::quantised_matmul({.x = rows,
+                                     .weight = weight,
+                                     .bias = product.bias ? bias.data() : nullptr,
+                                     .in_multiplier = 0.5F,
+                                     .out = reference::dense_rows(wanted.data(), product.rows, product.outputs)});
+        for (const Isa isa : supported_isas()) {
+            const CpuOps& ops = cpu_ops(isa);
+            const MatmulLoop loop{.ops = &ops};
+            const PackedMatrix matrix(weight);
+            ASSERT_EQ(row_form(loop, matrix, product.rows), RowForm::kFloats);
+            std::vector<float> floats(x.size() + 2 * kMaxBandRows * static_cast<size_t>(product.num_k));
+            const RoundedRows rounded = round_rows(*ops.rows, RowForm::kFloats, rows, 0.5F, floats.data(), nullptr);
+            std::vector<float> got(wanted.size());
+            for (int64_t panel = 0; panel < matrix.num_panels(); ++panel)
+                multiply_panel(loop, matrix, product.bias ? bias.data() : nullptr, rounded, panel, nullptr,
+                               reference::dense_rows(got.data(), product.rows, product.outputs));
+            for (size_t i = 0; i < got.size(); ++i)
+                ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(wanted[i]))
+                    << isa_name(isa) << " " << product.rows << " rows, output " << i;
+        }
+    }
+    std::mt19937_64 random_{43};
+};
+
+TEST_P(BlockPanels, EqualThePlainLoopForEveryNumberOfRows) {
+    for (const int64_t rows : {1, 2, 3, 5, 6, 7, 13, 33, 120}) expect_equal({rows, 70, 512, rows % 2 == 1});
+}
+
+TEST_P(BlockPanels, EqualThePlainLoopForEveryShape) {
+    for (const int64_t blocks : {1, 2, 3, 9}) {
+        for (const int64_t outputs : {1, 63, 64, 65, 130})
+            expect_equal({3, outputs, blocks * GetParam().num_weights, false});
+    }
+}
+
+std::vector<BlockFormat> quantised_formats() {
+    std::vector<BlockFormat> formats;
+    for (const BlockFormat& format : reference::block_formats())
+        if (!format.is_dense()) formats.push_back(format);
+    return formats;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, BlockPanels, testing::ValuesIn(quantised_formats()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace verbatim::cpu

@@ -1,0 +1,99 @@
+// The CPU executor on models with weights in blocks: equal to the reference, bit for bit, in chunks, batches and with
+// states that are attached again.
+#include <gtest/gtest.h>
+
+#include "kernels/cpu/cpu_executor.h"
+#include "reference/lockstep_executor.h"
+#include "reference/model/presets.h"
+#include "reference/reference_executor.h"
+#include "tests/reference/executor_scene.h"
+#include "tests/reference/quantised_model.h"
+
+namespace verbatim::cpu {
+namespace {
+
+using tests::draw_tokens;
+using tests::first_different_bit;
+using tests::iota;
+using tests::QuantisedMatrices;
+using tests::SceneModel;
+using tests::uncached;
+
+constexpr CpuExecutorConfig kBlocksExecutor{.pools = {.block_size = 16, .num_blocks = 64, .num_state_rows = 8},
+                                            .num_threads = 2};
+
+class QuantisedCpu : public testing::TestWithParam<std::string> {
+protected:
+    QuantisedCpu()
+        : model_(tests::in_whole_blocks(*reference::preset(GetParam())), 43),
+          quantised_(model_.model, {"Q8_0", "Q4_0"}) {}
+    SceneModel model_;
+    QuantisedMatrices quantised_;
+};
+
+TEST_P(QuantisedCpu, AgreesWithTheReferenceInEveryOperation) {
+    ASSERT_TRUE(model_.model.weights.quantised);
+    CpuExecutor cpu(model_.model.config, model_.model.weights, kBlocksExecutor);
+    reference::ReferenceExecutor reference(model_.model.config, model_.model.weights);
+    reference::LockstepExecutor lockstep(cpu, reference);
+    tests::PlanBuilder plans(model_.model.config.vocab_size);
+    const int32_t row = model_.has_state ? 0 : -1;
+    StepResult result;
+    plans.next()
+        .start({.slot = 0, .tokens = model_.tokens(70, 1)})
+        .compute(
+            {.slot = 0, .num_new_tokens = 61, .state_dst = row, .new_blocks = model_.has_kv ? iota(0, 5) : iota(0, 0)});
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    plans.next().compute({.slot = 0,
+                          .num_computed_tokens = 61,
+                          .num_new_tokens = 9,
+                          .num_draws = 1,
+                          .state_src = row,
+                          .state_dst = row});
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
+    EXPECT_EQ(lockstep.counts().compared_logits, model_.model.config.vocab_size);
+    EXPECT_GT(lockstep.counts().compared_operations, 70);
+}
+
+TEST_P(QuantisedCpu, ARowDoesNotDependOnItsBatch) {
+    CpuExecutor cpu(model_.model.config, model_.model.weights, kBlocksExecutor);
+    tests::Scene scene(model_, cpu, 16);
+    scene.next();
+    const std::vector<int64_t> lengths = {1, 30, 7, 17};
+    for (int32_t i = 0; i < 4; ++i) {
+        scene.start({.slot = i, .tokens = model_.tokens(lengths[i], static_cast<uint64_t>(i))});
+        scene.compute({.slot = i,
+                       .num_new_tokens = static_cast<int32_t>(lengths[i]),
+                       .num_draws = 1,
+                       .state_dst = i,
+                       .new_blocks = iota(4 * i, (lengths[i] + 15) / 16)});
+    }
+    scene.step();
+    for (int32_t i = 0; i < 4; ++i) {
+        const auto wanted = uncached(model_.reference, model_.tokens(lengths[i], static_cast<uint64_t>(i)));
+        EXPECT_EQ(first_different_bit(cpu.logits(SequenceSlot{i}, 0), wanted.logits), -1) << i;
+    }
+}
+
+TEST_P(QuantisedCpu, HeadsHaveAnArithmeticOfTheirOwn) {
+    const CpuExecutor cpu(model_.model.config, model_.model.weights, kBlocksExecutor);
+    const reference::ReferenceExecutor reference(model_.model.config, model_.model.weights);
+    EXPECT_EQ(cpu.numerics_id(), "exact.blocks/1");
+    EXPECT_EQ(reference.numerics_id(), "exact.blocks/1");
+    const SceneModel plain(*reference::preset(GetParam()), 43);
+    EXPECT_EQ(CpuExecutor(plain.model.config, plain.model.weights, kBlocksExecutor).numerics_id(), "exact/1");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, QuantisedCpu,
+                         testing::Values("tiny-granite", "tiny-granite-moe", "tiny-llama", "tiny-mamba2",
+                                         "tiny-nemotron-h", "tiny-qwen3.5-moe"),
+                         [](const auto& info) {
+                             std::string name = info.param;
+                             std::ranges::replace_if(
+                                 name, [](char c) { return c == '-' || c == '.'; }, '_');
+                             return name;
+                         });
+
+}  // namespace
+}  // namespace verbatim::cpu
