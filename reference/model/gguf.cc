@@ -13,8 +13,8 @@ namespace verbatim::reference {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
-constexpr int64_t kMaxRank = 4;
-constexpr size_t kMaxName = 64;  // of a tensor, in bytes: the format's own limit
+constexpr int64_t kMaxExtents = 4;
+constexpr size_t kMaxNameBytes = 64;  // of a tensor, in bytes: the format's own limit
 constexpr int64_t kMaxAlignment = 1 << 16;
 constexpr int64_t kMaxParts = 4096;
 
@@ -160,21 +160,21 @@ Status read_metadata(Cursor& cursor, uint64_t count, std::string_view source, Gg
     return {};
 }
 
-struct Located {
+struct LocatedTensor {
     GgufTensor tensor;
     uint64_t offset = 0;
     uint64_t num_bytes = 0;
 };
 
-Result<Located> read_tensor(Cursor& cursor, std::string_view source) {
-    Located located;
+Result<LocatedTensor> read_tensor(Cursor& cursor, std::string_view source) {
+    LocatedTensor located;
     GgufTensor& tensor = located.tensor;
     ASSIGN_OR_RETURN(tensor.name, cursor.string("a tensor's name"));
     const std::string where = fmt::format("{}: tensor {}", source, quote_text(tensor.name));
-    if (tensor.name.size() > kMaxName)
-        return error("{}: the name has {} bytes, wanted at most {}", where, tensor.name.size(), kMaxName);
+    if (tensor.name.size() > kMaxNameBytes)
+        return error("{}: the name has {} bytes, wanted at most {}", where, tensor.name.size(), kMaxNameBytes);
     ASSIGN_OR_RETURN(const auto rank, cursor.take<uint32_t>("a tensor's rank"));
-    if (rank < 1 || rank > kMaxRank) return error("{}: {} extents, wanted 1 to {}", where, rank, kMaxRank);
+    if (rank < 1 || rank > kMaxExtents) return error("{}: {} extents, wanted 1 to {}", where, rank, kMaxExtents);
     uint64_t elements = 1;
     for (uint32_t i = 0; i < rank; ++i) {
         ASSIGN_OR_RETURN(const auto extent, cursor.take<uint64_t>("a tensor's extent"));
@@ -208,13 +208,13 @@ Result<uint64_t> alignment_of(const GgufMetadata& metadata, std::string_view sou
 uint64_t align(uint64_t place, uint64_t alignment) { return (place + alignment - 1) / alignment * alignment; }
 
 // Sorts by place and points the tensors at their bytes.
-Status place_tensors(std::vector<Located>& tensors, std::span<const std::byte> file, uint64_t header_bytes,
+Status place_tensors(std::vector<LocatedTensor>& tensors, std::span<const std::byte> file, uint64_t header_bytes,
                      uint64_t alignment, std::string_view source) {
-    std::ranges::sort(tensors, {}, &Located::offset);
+    std::ranges::sort(tensors, {}, &LocatedTensor::offset);
     const uint64_t begin = std::min<uint64_t>(align(header_bytes, alignment), file.size());
     const std::span<const std::byte> data = file.subspan(begin);
     uint64_t next = 0;
-    for (Located& located : tensors) {
+    for (LocatedTensor& located : tensors) {
         const std::string where = fmt::format("{}: tensor {}", source, quote_text(located.tensor.name));
         if (located.offset != next)
             return error("{}: begins at byte {} of the data, wanted {}, where the tensor before it ends", where,
@@ -230,9 +230,9 @@ Status place_tensors(std::vector<Located>& tensors, std::span<const std::byte> f
     return {};
 }
 
-Status check_names(const std::vector<Located>& tensors, std::string_view source) {
+Status check_names(const std::vector<LocatedTensor>& tensors, std::string_view source) {
     std::vector<std::string_view> names;
-    for (const Located& located : tensors) names.push_back(located.tensor.name);
+    for (const LocatedTensor& located : tensors) names.push_back(located.tensor.name);
     std::ranges::sort(names);
     const auto twice = std::ranges::adjacent_find(names);
     if (twice != names.end()) return error("{}: tensor {} occurs twice", source, quote_text(*twice));
@@ -358,15 +358,15 @@ Result<GgufContents> parse_gguf(std::span<const std::byte> file, std::string_vie
     ASSIGN_OR_RETURN(const uint64_t num_pairs, cursor.count(kLeastPair, "metadata pairs"));
     GgufContents contents;
     RETURN_IF_ERROR(read_metadata(cursor, num_pairs, source, contents.metadata));
-    std::vector<Located> tensors;
+    std::vector<LocatedTensor> tensors;
     for (uint64_t i = 0; i < num_tensors; ++i) {
-        ASSIGN_OR_RETURN(Located located, read_tensor(cursor, source));
+        ASSIGN_OR_RETURN(LocatedTensor located, read_tensor(cursor, source));
         tensors.push_back(std::move(located));
     }
     RETURN_IF_ERROR(check_names(tensors, source));
     ASSIGN_OR_RETURN(const uint64_t alignment, alignment_of(contents.metadata, source));
     RETURN_IF_ERROR(place_tensors(tensors, file, cursor.place(), alignment, source));
-    for (Located& located : tensors) contents.tensors.push_back(std::move(located.tensor));
+    for (LocatedTensor& located : tensors) contents.tensors.push_back(std::move(located.tensor));
     return contents;
 }
 

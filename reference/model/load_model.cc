@@ -5,6 +5,7 @@
 #include "reference/model/checkpoint_files.h"
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/config_json.h"
+#include "reference/model/load_gguf.h"
 #include "reference/model/strict_json.h"
 #include "reference/model/tensor_values.h"
 #include "reference/model/weight_storage.h"
@@ -154,10 +155,12 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, const LoadO
 
 }  // namespace
 
-Result<Model> load_model(const std::filesystem::path& folder, const LoadOptions& options) {
+Result<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
     std::error_code ignored;
-    if (!std::filesystem::is_directory(folder, ignored))
-        return error("{}: is not a folder, wanted one with config.json and model.safetensors", folder.string());
+    if (std::filesystem::is_regular_file(path, ignored)) return load_gguf(path, options);
+    if (!std::filesystem::is_directory(path, ignored))
+        return error("{}: is neither a folder with config.json and model.safetensors nor a GGUF file", path.string());
+    const std::filesystem::path& folder = path;
     ASSIGN_OR_RETURN(const std::string text, read_text_file(folder / "config.json", kMaxConfigBytes));
     Model model;
     ASSIGN_OR_RETURN(model.config, parse_config(text, (folder / "config.json").string()));

@@ -1,6 +1,7 @@
-// reference/model/load_model.h: loads a Hugging Face checkpoint folder as a Model.
+// reference/model/load_model.h: loads a Hugging Face checkpoint folder, or a GGUF file (reference/model/load_gguf.h),
+// as a Model.
 //
-// The folder holds config.json and model.safetensors, or shards named by model.safetensors.index.json. All three are
+// A folder holds config.json and model.safetensors, or shards named by model.safetensors.index.json. All three are
 // hostile input (reference/model/safetensors.h). Both dialects of config.json are read. Nothing is guessed: a key that
 // is neither read nor known to be harmless, a missing, extra or misshaped tensor, an unsupported family is an error.
 #pragma once
@@ -23,6 +24,6 @@ struct LoadOptions {
 };
 
 // Maps the weights; canonical bf16 matrices are read in place, all other values are converted once.
-Result<Model> load_model(const std::filesystem::path& folder, const LoadOptions& options = {});
+Result<Model> load_model(const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace verbatim::reference

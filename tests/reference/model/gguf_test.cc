@@ -14,7 +14,9 @@ namespace {
 
 using tests::ScratchFolder;
 
-Result<GgufContents> parse(const std::string& file) { return parse_gguf(std::as_bytes(std::span(file)), "bad.gguf"); }
+Result<GgufContents> parse_bytes(const std::string& file) {
+    return parse_gguf(std::as_bytes(std::span(file)), "bad.gguf");
+}
 
 template <typename T>
 std::string as_bytes_of(T value) {
@@ -51,10 +53,10 @@ std::string pair(std::string_view key, uint32_t type, const std::string& value) 
     return text(key) + as_bytes_of(type) + value;
 }
 // One tensor "w" of 32 float32 with this header.
-std::string one_tensor(const std::string& header) {
+std::string gguf_of_tensor(const std::string& header) {
     return Parts{.tensors = {header}, .data = std::string(128, 'x')}.file();
 }
-std::string one_pair(const std::string& pair) { return Parts{.pairs = {pair}}.file(); }
+std::string gguf_of_pair(const std::string& pair) { return Parts{.pairs = {pair}}.file(); }
 
 struct BadGguf {
     std::string claim;
@@ -72,37 +74,38 @@ const std::vector<BadGguf> kBadGgufs = {
      "1099511627776 metadata pairs at byte 16 do not fit"},
     {"MoreTensorsThanBytes", "GGUF" + as_bytes_of(3u) + as_bytes_of(UINT64_MAX) + as_bytes_of(uint64_t{0}),
      "18446744073709551615 tensors at byte 8 do not fit"},
-    {"KeyLeavesTheFile", one_pair(as_bytes_of(UINT64_MAX) + std::string(20, 'k')), "a key of 18446744073709551615"},
-    {"UnknownValueType", one_pair(pair("k", 13, "0123")), "\"k\": value type 13 is not one of the format's"},
-    {"StringLeavesTheFile", one_pair(pair("k", 8, as_bytes_of(uint64_t{99}) + "short")), "a string of 99 bytes"},
-    {"ArrayLeavesTheFile", one_pair(pair("k", 9, as_bytes_of(4u) + as_bytes_of(uint64_t{1} << 62))),
+    {"KeyLeavesTheFile", gguf_of_pair(as_bytes_of(UINT64_MAX) + std::string(20, 'k')), "a key of 18446744073709551615"},
+    {"UnknownValueType", gguf_of_pair(pair("k", 13, "0123")), "\"k\": value type 13 is not one of the format's"},
+    {"StringLeavesTheFile", gguf_of_pair(pair("k", 8, as_bytes_of(uint64_t{99}) + "short")), "a string of 99 bytes"},
+    {"ArrayLeavesTheFile", gguf_of_pair(pair("k", 9, as_bytes_of(4u) + as_bytes_of(uint64_t{1} << 62))),
      "4611686018427387904 array elements"},
-    {"ArrayOfStringsLeavesTheFile", one_pair(pair("k", 9, as_bytes_of(8u) + as_bytes_of(uint64_t{1} << 60))),
+    {"ArrayOfStringsLeavesTheFile", gguf_of_pair(pair("k", 9, as_bytes_of(8u) + as_bytes_of(uint64_t{1} << 60))),
      "strings at byte"},
-    {"ArrayOfArrays", one_pair(pair("k", 9, as_bytes_of(9u) + as_bytes_of(uint64_t{0}))), "an array of type 9"},
-    {"GreatInteger", one_pair(pair("k", 10, as_bytes_of(UINT64_MAX))), "wanted less than 2^63"},
+    {"ArrayOfArrays", gguf_of_pair(pair("k", 9, as_bytes_of(9u) + as_bytes_of(uint64_t{0}))), "an array of type 9"},
+    {"GreatInteger", gguf_of_pair(pair("k", 10, as_bytes_of(UINT64_MAX))), "wanted less than 2^63"},
     {"KeyTwice", Parts{.pairs = {pair("k", 0, "1"), pair("k", 0, "1")}}.file(), "\"k\": the key occurs twice"},
-    {"AlignmentOfThree", one_pair(pair("general.alignment", 4, as_bytes_of(3u))), "general.alignment = 3, wanted a"},
-    {"AlignmentOfZero", one_pair(pair("general.alignment", 4, as_bytes_of(0u))), "general.alignment = 0"},
-    {"AlignmentIsAText", one_pair(pair("general.alignment", 8, text("32"))), "general.alignment = \"32\""},
-    {"LongName", one_tensor(tensor(std::string(65, 'n'), {32}, 0, 0)), "the name has 65 bytes, wanted at most 64"},
-    {"NoExtents", one_tensor(tensor("w", {}, 0, 0)), "tensor \"w\": 0 extents, wanted 1 to 4"},
-    {"FiveExtents", one_tensor(tensor("w", {32, 1, 1, 1, 1}, 0, 0)), "5 extents"},
-    {"ExtentOfZero", one_tensor(tensor("w", {32, 0}, 0, 0)), "extent 1 is 0"},
-    {"ProductOverflows", one_tensor(tensor("w", {uint64_t{1} << 33, uint64_t{1} << 33}, 0, 0)),
+    {"AlignmentOfThree", gguf_of_pair(pair("general.alignment", 4, as_bytes_of(3u))),
+     "general.alignment = 3, wanted a"},
+    {"AlignmentOfZero", gguf_of_pair(pair("general.alignment", 4, as_bytes_of(0u))), "general.alignment = 0"},
+    {"AlignmentIsAText", gguf_of_pair(pair("general.alignment", 8, text("32"))), "general.alignment = \"32\""},
+    {"LongName", gguf_of_tensor(tensor(std::string(65, 'n'), {32}, 0, 0)), "the name has 65 bytes, wanted at most 64"},
+    {"NoExtents", gguf_of_tensor(tensor("w", {}, 0, 0)), "tensor \"w\": 0 extents, wanted 1 to 4"},
+    {"FiveExtents", gguf_of_tensor(tensor("w", {32, 1, 1, 1, 1}, 0, 0)), "5 extents"},
+    {"ExtentOfZero", gguf_of_tensor(tensor("w", {32, 0}, 0, 0)), "extent 1 is 0"},
+    {"ProductOverflows", gguf_of_tensor(tensor("w", {uint64_t{1} << 33, uint64_t{1} << 33}, 0, 0)),
      "extent 1 is 8589934592"},
-    {"RemovedType", one_tensor(tensor("w", {32}, 4, 0)),
+    {"RemovedType", gguf_of_tensor(tensor("w", {32}, 4, 0)),
      "type number 4 is not supported: wanted one of F32, F16, Q4_0"},
-    {"NamedType", one_tensor(tensor("w", {256}, 16, 0)), "type IQ2_XXS is not supported"},
-    {"HalfABlock", one_tensor(tensor("w", {48}, 8, 0)),
+    {"NamedType", gguf_of_tensor(tensor("w", {256}, 16, 0)), "type IQ2_XXS is not supported"},
+    {"HalfABlock", gguf_of_tensor(tensor("w", {48}, 8, 0)),
      "rows of 48 elements are not whole blocks of Q8_0, which has 32"},
-    {"OffsetLeavesAGap", one_tensor(tensor("w", {32}, 0, 32)), "begins at byte 32 of the data, wanted 0"},
+    {"OffsetLeavesAGap", gguf_of_tensor(tensor("w", {32}, 0, 32)), "begins at byte 32 of the data, wanted 0"},
     {"Overlap",
      Parts{.tensors = {tensor("a", {32}, 0, 0), tensor("b", {16}, 0, 64)}, .data = std::string(128, 'x')}.file(),
      "tensor \"b\": begins at byte 64 of the data, wanted 128"},
-    {"DataIsShort", one_tensor(tensor("w", {64}, 0, 0)),
+    {"DataIsShort", gguf_of_tensor(tensor("w", {64}, 0, 0)),
      "256 bytes from byte 0 of the data leave the file, which has 128: is it truncated?"},
-    {"DataIsLong", one_tensor(tensor("w", {8}, 0, 0)), "96 bytes after the last tensor belong to none"},
+    {"DataIsLong", gguf_of_tensor(tensor("w", {8}, 0, 0)), "96 bytes after the last tensor belong to none"},
     {"TensorTwice",
      Parts{.tensors = {tensor("a", {8}, 0, 0), tensor("a", {8}, 0, 32)}, .data = std::string(64, 'x')}.file(),
      "tensor \"a\" occurs twice"},
@@ -111,7 +114,7 @@ const std::vector<BadGguf> kBadGgufs = {
 class MalformedGguf : public testing::TestWithParam<BadGguf> {};
 
 TEST_P(MalformedGguf, IsAnErrorThatSaysWhat) {
-    const auto contents = parse(GetParam().file);
+    const auto contents = parse_bytes(GetParam().file);
     ASSERT_FALSE(contents);
     EXPECT_NE(contents.error().message.find(GetParam().wanted_error), std::string::npos) << contents.error().message;
     EXPECT_TRUE(contents.error().message.starts_with("bad.gguf: ")) << contents.error().message;
@@ -144,7 +147,7 @@ std::string sound_file() {
 
 TEST(Gguf, WhatIsWrittenIsReadBack) {
     const std::string file = sound_file();
-    const auto contents = parse(file);
+    const auto contents = parse_bytes(file);
     ASSERT_TRUE(contents) << contents.error().message;
     const GgufMetadata& metadata = contents->metadata;
     EXPECT_EQ(std::get<int64_t>(metadata.at("a.count")), 7);
@@ -165,13 +168,14 @@ TEST(Gguf, WhatIsWrittenIsReadBack) {
 TEST(Gguf, VersionTwoIsReadToo) {
     std::string file = sound_file();
     file[4] = 2;
-    EXPECT_TRUE(parse(file));
+    EXPECT_TRUE(parse_bytes(file));
 }
 
 TEST(Gguf, EveryTruncationOfASoundFileIsAnError) {
     const std::string file = sound_file();
     // The last tensor ends 12 bytes before the file, which is padded.
-    for (size_t length = 0; length < file.size() - 12; ++length) EXPECT_FALSE(parse(file.substr(0, length))) << length;
+    for (size_t length = 0; length < file.size() - 12; ++length)
+        EXPECT_FALSE(parse_bytes(file.substr(0, length))) << length;
 }
 
 TEST(Gguf, TenThousandMutationsAreReadOrRefused) {
@@ -190,7 +194,7 @@ TEST(Gguf, TenThousandMutationsAreReadOrRefused) {
                 default: file.insert(place, std::string(random() % 40, static_cast<char>(random() % 3 * 127))); break;
             }
         }
-        const auto contents = parse(file);
+        const auto contents = parse_bytes(file);
         if (!contents) continue;
         ++num_read;
         for (const GgufTensor& tensor : contents->tensors) {

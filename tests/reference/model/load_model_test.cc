@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, MalformedCheckpoint, testing::ValuesIn(kBadChe
 TEST(LoadModel, NoFolderIsAnError) {
     const auto model = load_model("/nonexistent/model");
     ASSERT_FALSE(model);
-    EXPECT_NE(model.error().message.find("/nonexistent/model: is not a folder"), std::string::npos);
+    EXPECT_NE(model.error().message.find("/nonexistent/model: is neither a folder"), std::string::npos);
 }
 
 TEST(LoadModel, ADuplicateOfATiedHeadIsTheEmbedding) {
