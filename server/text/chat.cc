@@ -7,6 +7,7 @@
 
 #include "reference/model/mapped_file.h"
 #include "reference/model/strict_json.h"
+#include "server/text/gguf_text.h"
 #include "server/text/written_json.h"
 
 namespace verbatim::text {
@@ -47,8 +48,25 @@ Result<std::optional<std::string>> template_text(const json& config, const std::
 
 }  // namespace
 
+namespace {
+
+Result<std::optional<ChatTemplateSource>> gguf_chat_template(const std::filesystem::path& path,
+                                                             const std::filesystem::path& file) {
+    ASSIGN_OR_RETURN(GgufTexts texts, load_gguf_texts(path));
+    if (!file.empty()) {
+        ASSIGN_OR_RETURN(texts.chat_template, reference::read_text_file(file, kMaxTemplateBytes));
+    }
+    if (!texts.chat_template) return std::nullopt;
+    json variables = json::object();
+    for (const auto& [name, text] : texts.token_texts) variables[name] = text;
+    return ChatTemplateSource{*std::move(texts.chat_template), std::move(variables)};
+}
+
+}  // namespace
+
 Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder,
                                                              const std::filesystem::path& file) {
+    if (reference::is_gguf(folder)) return gguf_chat_template(folder, file);
     const std::filesystem::path config_path = folder / "tokenizer_config.json";
     json config = json::object();
     if (std::filesystem::exists(config_path)) {

@@ -26,7 +26,8 @@ struct ChatTemplateSource {
     nlohmann::json variables;  // bos_token and the like
 };
 
-// `file`, or if it is empty chat_template.jinja, else chat_template of tokenizer_config.json. Empty: no template.
+// `file`, or if it is empty chat_template.jinja, else chat_template of tokenizer_config.json; of a GGUF file its
+// tokenizer.chat_template. Empty: no template.
 Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder,
                                                              const std::filesystem::path& file = {});
 

@@ -6,6 +6,7 @@
 
 #include "reference/model/mapped_file.h"
 #include "reference/model/strict_json.h"
+#include "server/text/gguf_text.h"
 
 namespace verbatim::text {
 namespace {
@@ -15,6 +16,10 @@ constexpr size_t kMaxStopTokensBytes = size_t{1} << 20;
 }  // namespace
 
 Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folder, int32_t vocab_size) {
+    if (reference::is_gguf(folder)) {
+        ASSIGN_OR_RETURN(const GgufTexts texts, load_gguf_texts(folder));
+        return texts.stop_tokens;
+    }
     for (const char* name : {"generation_config.json", "config.json"}) {
         const std::filesystem::path path = folder / name;
         if (!std::filesystem::exists(path)) continue;

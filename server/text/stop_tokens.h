@@ -11,7 +11,8 @@
 
 namespace verbatim::text {
 
-// eos_token_id, a number or a list, of generation_config.json, else of config.json; ascending, may be empty. Errors: an
+// eos_token_id, a number or a list, of generation_config.json, else of config.json; of a GGUF file its eos, eot and eom
+// tokens; ascending, may be empty. Errors: an
 // id that is not below `vocab_size`, the rows of the model; without a model there is no such bound.
 Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folder,
                                               int32_t vocab_size = std::numeric_limits<int32_t>::max());

@@ -13,7 +13,7 @@
 
 namespace verbatim::text {
 
-// Loads the tokenizer of a checkpoint's folder.
+// Loads the tokenizer of a checkpoint's folder, or of a GGUF file (server/text/gguf_text.h).
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 // `source` names the file in errors.
