@@ -1,16 +1,24 @@
 #include "tools/model/command.h"
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
+#include "files/output_file.h"
+#include "reference/model/gguf_config.h"
 #include "reference/model/golden_check.h"
 #include "reference/model/load_model.h"
 #include "reference/model/presets.h"
 #include "reference/model/write_checkpoint.h"
+#include "reference/model/write_gguf.h"
+#include "server/text/gguf_text.h"
 #include "tools/model/report.h"
 #include "tools/program/cli.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/json_text.h"
 
 namespace verbatim::tools {
@@ -28,6 +36,8 @@ struct ModelOptions {
     std::string folder;  // of init and check
     std::string model;   // of info: folder or preset
     std::string golden;
+    std::string to;   // of quantise: the type
+    std::string out;  // of quantise: the file
     uint64_t seed = 1;
     uint64_t memory_bytes = 0;
     OutputFormat format = OutputFormat::kTable;
@@ -62,8 +72,8 @@ int run_info(const ModelOptions& options) {
     ModelInfo info;
     info.name = options.model;
     info.memory_bytes = options.memory_bytes;
-    // A folder of a preset's name is meant as the folder: its weights are there to look at.
-    if (std::error_code ignored; fs::is_directory(options.model, ignored)) {
+    // A folder or file of a preset's name is meant as that: its weights are there to look at.
+    if (std::error_code ignored; fs::exists(options.model, ignored)) {
         auto model = load_model(options.model);
         if (!model) return report_error(model.error());
         info.config = model->config;
@@ -71,8 +81,8 @@ int run_info(const ModelOptions& options) {
     } else {
         const auto config = preset(options.model);
         if (!config)
-            return report_error(
-                Error{fmt::format("{:?} is neither a folder nor a preset: {}", options.model, config.error().message)});
+            return report_error(Error{fmt::format("{:?} is neither a folder, a GGUF file nor a preset: {}",
+                                                  options.model, config.error().message)});
         info.config = *config;
     }
     print(options.format == OutputFormat::kJson ? info_json(info) : info_table(info));
@@ -83,6 +93,9 @@ int run_check(const ModelOptions& options) {
     const fs::path folder = options.folder;
     const auto model = load_model(folder);
     if (!model) return report_error(model.error());
+    if (options.golden.empty() && !fs::is_directory(folder))
+        return report_error(Error{fmt::format("{}: is a file: --golden says what it is compared with", options.folder)},
+                            kExitBadUsage);
     const fs::path golden = options.golden.empty() ? folder / "golden.safetensors" : fs::path(options.golden);
     const auto prompts = load_golden(golden, model->config);
     if (!prompts) return report_error(prompts.error());
@@ -90,6 +103,33 @@ int run_check(const ModelOptions& options) {
     print(options.format == OutputFormat::kJson ? check_json(options.folder, report)
                                                 : check_table(options.folder, report));
     return exit_code_of(verdict_of(report));
+}
+
+// Writes DIR as a GGUF file with all matrices in one type.
+int run_quantise(const ModelOptions& options) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kTypes = {
+        {{"q8_0", "Q8_0"}, {"q4_0", "Q4_0"}, {"bf16", "BF16"}}};
+    const BlockFormat* format = nullptr;
+    for (const auto& [flag, name] : kTypes)
+        if (flag == options.to) format = find_block_format(name);
+    if (format == nullptr)
+        return report_error(Error{fmt::format("--to {}: wanted q8_0, q4_0 or bf16", options.to)}, kExitBadUsage);
+    auto model = load_model(options.model);
+    if (!model) return report_error(model.error());
+    if (model->weights.quantised)
+        return report_error(Error{fmt::format("{}: is quantised already, wanted the checkpoint", options.model)});
+    auto metadata = gguf_metadata(model->config);
+    if (!metadata) return report_error(Error{fmt::format("{}: {}", options.model, metadata.error().message)});
+    if (const Status texts = text::put_gguf_texts(options.model, model->config.vocab_size, *metadata); !texts)
+        return report_error(texts.error());
+    auto out = files::OutputFile::create(options.out);
+    if (!out) return report_error(out.error(), kExitMachine);
+    const Status written = write_gguf(model->config, model->weights, *format, metadata->view(),
+                                      [&](std::string_view bytes) { return out->write(bytes); });
+    if (!written) return report_error(written.error(), kExitMachine);
+    if (const Status kept = out->finish(); !kept) return report_error(kept.error(), kExitMachine);
+    print(fmt::format("{}: {} parameters in {}\n", options.out, model->report.num_parameters, format->name));
+    return kExitOk;
 }
 
 using ModelFlags = std::shared_ptr<ModelOptions>;
@@ -112,9 +152,9 @@ void add_info(CLI::App& model, const ModelFlags& options, int& exit_code) {
     CLI::App* verb =
         model.add_subcommand("info", "layers, parameters, bytes of KV and state of a checkpoint or preset");
     verb->footer(kModelExitCodes);
-    verb->add_option("model", options->model, "a checkpoint's folder, or a preset's name")
+    verb->add_option("model", options->model, "a checkpoint's folder, a GGUF file, or a preset's name")
         ->required()
-        ->type_name("DIR|PRESET");
+        ->type_name("DIR|FILE|PRESET");
     add_bytes_option(*verb, "--memory", options->memory_bytes, "say what fits into this much beside the weights");
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_info(*options); });
@@ -125,11 +165,24 @@ void add_check(CLI::App& model, const ModelFlags& options, int& exit_code) {
     verb->footer(
         fmt::format("Right are: double, max error / max logit <= {:g}; exact, rms error / rms logit <= {:g}.\n{}",
                     kDoubleTolerance, kExactTolerance, kModelExitCodes));
-    verb->add_option("folder", options->folder, "a checkpoint's folder")->required()->type_name("DIR");
+    verb->add_option("model", options->folder, "a checkpoint's folder, or a GGUF file")
+        ->required()
+        ->type_name("DIR|FILE");
     verb->add_option("--golden", options->golden, "the golden file; DIR/golden.safetensors by default")
         ->type_name("FILE");
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_check(*options); });
+}
+
+void add_quantise(CLI::App& model, const ModelFlags& options, int& exit_code) {
+    CLI::App* verb = model.add_subcommand("quantise", "write a checkpoint as a GGUF file with quantised matrices");
+    verb->footer(kModelExitCodes);
+    verb->add_option("model", options->model, "a checkpoint's folder")->required()->type_name("DIR");
+    verb->add_option("--to", options->to, "the matrices' type: q8_0, q4_0, or bf16 as they are")
+        ->required()
+        ->type_name("TYPE");
+    add_output_option(*verb, "--out", options->out, "the GGUF file to write")->required();
+    verb->callback([options, &exit_code] { exit_code = run_quantise(*options); });
 }
 
 }  // namespace
@@ -141,6 +194,7 @@ void add_model_command(CLI::App& app, int& exit_code) {
     add_init(*model, std::make_shared<ModelOptions>(), exit_code);
     add_info(*model, std::make_shared<ModelOptions>(), exit_code);
     add_check(*model, std::make_shared<ModelOptions>(), exit_code);
+    add_quantise(*model, std::make_shared<ModelOptions>(), exit_code);
 }
 
 }  // namespace verbatim::tools

@@ -24,11 +24,11 @@ std::vector<int64_t> lengths_of(const ModelConfig& config) {
     return lengths;
 }
 
-// As held in memory: matrices bf16, vectors binary32.
-int64_t weight_bytes(const ModelConfig& config) {
+// As held in memory: matrices bf16 or in blocks, vectors binary32.
+int64_t weight_bytes(const ModelInfo& info) {
     ModelWeights shapes_only;
-    int64_t bytes = 0;
-    for (const CheckpointTensor& tensor : checkpoint_tensors(config, shapes_only))
+    int64_t bytes = info.load ? info.load->quantised_bytes - 2 * info.load->num_quantised : 0;
+    for (const CheckpointTensor& tensor : checkpoint_tensors(info.config, shapes_only))
         bytes += tensor.num_elements() * (tensor.vector ? 4 : 2);
     return bytes;
 }
@@ -55,7 +55,7 @@ std::vector<TensorGroup> group_tensors(const ModelConfig& config) {
 // Sequences of this length that fit next to the weights, each with its KV and one state row.
 int64_t sequences_that_fit(const ModelInfo& info, const ModelGeometry& g, int64_t length) {
     const auto memory = static_cast<int64_t>(std::min<uint64_t>(info.memory_bytes, INT64_MAX));
-    const int64_t left = memory - weight_bytes(info.config);
+    const int64_t left = memory - weight_bytes(info);
     const int64_t each = length * g.kv_bytes_per_token + g.state_bytes_per_row;
     return left > 0 && each > 0 ? left / each : 0;
 }
@@ -92,6 +92,8 @@ Json load_json(const LoadReport& load) {
     return {{"files", load.num_files},
             {"tensors", load.num_tensors},
             {"skipped_tensors", load.num_skipped},
+            {"quantised_values", load.num_quantised},
+            {"quantised_bytes", load.quantised_bytes},
             {"float16_values", load.num_float16},
             {"float32_values", load.num_float32},
             {"rounded_values", load.num_rounded},
@@ -104,6 +106,9 @@ Json load_json(const LoadReport& load) {
 void add_load_rows(const LoadReport& load, Table& table) {
     table.add_row({"files, tensors", fmt::format("{}, {}", load.num_files, load.num_tensors)});
     if (load.num_skipped > 0) table.add_row({"tensors skipped", fmt::to_string(load.num_skipped)});
+    if (load.num_quantised > 0)
+        table.add_row({"matrix values in blocks, their bytes",
+                       fmt::format("{}, {}", load.num_quantised, with_unit(load.quantised_bytes))});
     table.add_row({"matrix values that were fp16, fp32", fmt::format("{}, {}", load.num_float16, load.num_float32)});
     table.add_row({"rounded to bf16",
                    fmt::format("{} (by at most {:.3g} of the value)", load.num_rounded, load.max_relative_change)});
@@ -181,7 +186,7 @@ std::string info_table(const ModelInfo& info) {
     table.add_row({"head", info.config.tie_word_embeddings ? "tied to the embedding" : "its own matrix"});
     table.add_row({"parameters", fmt::to_string(g.num_parameters)});
     if (g.num_moe_layers > 0) table.add_row({"  active for a token", fmt::to_string(g.num_active_parameters)});
-    table.add_row({"weight bytes", with_unit(weight_bytes(info.config))});
+    table.add_row({"weight bytes", with_unit(weight_bytes(info))});
     table.add_row({"KV bytes per token", with_unit(g.kv_bytes_per_token)});
     add_tensor_rows(info.config, StatePer::kToken, table);
     table.add_row({"state bytes per sequence", with_unit(g.state_bytes_per_row)});
@@ -212,7 +217,7 @@ std::string info_json(const ModelInfo& info) {
         json["layers"]["moe"] = g.num_moe_layers;
         json["active_parameters"] = g.num_active_parameters;
     }
-    json["weight_bytes"] = weight_bytes(info.config);
+    json["weight_bytes"] = weight_bytes(info);
     json["kv_bytes_per_token"] = g.kv_bytes_per_token;
     json["state_bytes"] = g.state_bytes_per_row;
     json["tensors"] = tensors_json(info.config);

@@ -43,6 +43,20 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOption
     return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
 }
 
+// Weights in blocks have kernels on the CPU, in the exact profile.
+Status takes_weights(const std::string& name, const ExecutorOptions& options, const reference::Model& model) {
+    if (!model.weights.quantised) return {};
+    constexpr std::string_view kWhy = "the model has quantised weights";
+    if (name != "cpu" && name != "reference")
+        return error("--executor {}: {}, which cpu and reference take", name, kWhy);
+    if (options.profile != Profile::kExact)
+        return error("--profile {}: {}, which are computed in exact alone", reference::name(options.profile), kWhy);
+    if (options.ordinary_profile) return error("--policy: {}, which have one arithmetic for all requests", kWhy);
+    if (options.weights != cpu::WeightFormat::kBf16) return error("--weights int8: {} already", kWhy);
+    if (!options.packed_file.empty()) return error("--packed: {}, which are used where they lie in the file", kWhy);
+    return {};
+}
+
 std::vector<Profile> profiles_of(const std::string& name) {
     if (name == "reference") return {Profile::kExact, Profile::kTensorSm90};
     return {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
@@ -134,6 +148,7 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOp
     ChosenExecutor chosen;
     RETURN_IF_ERROR(computes_in(name, options.profile));
     if (options.ordinary_profile) RETURN_IF_ERROR(has_two_arithmetics(name));
+    RETURN_IF_ERROR(takes_weights(name, options, model));
     if (name == "reference") {
         chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights,
                                                                          options.num_threads, options.profile);

@@ -17,7 +17,8 @@ using namespace reference;
 void add(Digester& digester, const Linear& linear) {
     digester.add(linear.weight.rows);
     digester.add(linear.weight.cols);
-    digester.bytes(linear.weight.data, static_cast<size_t>(linear.weight.rows * linear.weight.cols) * sizeof(uint16_t));
+    if (linear.weight.is_quantised()) digester.add(linear.weight.format->name);
+    digester.bytes(linear.weight.bytes().data(), linear.weight.bytes().size());
     digester.add_all(linear.bias);
 }
 
@@ -50,8 +51,8 @@ Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed, con
         return make_random_model(config, seed);
     }
     std::error_code ignored;
-    if (std::filesystem::is_directory(name_or_folder, ignored)) return load_model(name_or_folder, options);
-    return error("--model {}: neither a checkpoint's folder nor a preset ({})", name_or_folder,
+    if (std::filesystem::exists(name_or_folder, ignored)) return load_model(name_or_folder, options);
+    return error("--model {}: neither a checkpoint's folder, a GGUF file nor a preset ({})", name_or_folder,
                  fmt::join(preset_names(), ", "));
 }
 
@@ -61,8 +62,7 @@ Result<Digest> model_digest(const Model& model) {
     if (!config) return error("the model's config has no digest: {}", config.error().message);
     digester.add(*config);
     const ModelWeights& weights = model.weights;
-    digester.bytes(weights.embedding.data,
-                   static_cast<size_t>(weights.embedding.rows * weights.embedding.cols) * sizeof(uint16_t));
+    digester.bytes(weights.embedding.bytes().data(), weights.embedding.bytes().size());
     for (const MatrixId id : matrices_of(model.config)) add(digester, linear_of(weights, id));
     for (size_t i = 0; i < weights.layers.size(); ++i) add(digester, model.config.layers[i], weights.layers[i]);
     digester.add_all(weights.final_norm);

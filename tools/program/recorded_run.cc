@@ -152,7 +152,8 @@ Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, 
     records::RunDescription here = recorded;
     here.model = flags.model.empty() ? recorded.model : flags.model;
     ASSIGN_OR_RETURN(here.model_digest, model_digest(run->model));
-    here.numerics = here.ordinary_numerics = std::string(reference::numerics_id(run->profile));
+    here.numerics = here.ordinary_numerics =
+        std::string(reference::numerics_id(run->profile, run->model.weights.quantised));
     // Of two arithmetics the deterministic requests' is what must be here.
     if (!recorded.policy.empty()) here.ordinary_numerics = recorded.ordinary_numerics;
     ASSIGN_OR_RETURN(run->isa, isa_again(*run, flags));

@@ -75,6 +75,8 @@ Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& mod
     reference::LoadOptions load{.num_threads = config.num_threads};
     ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(config.packed_file));
     ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed, load));
+    if (model.weights.quantised && !config.capture.empty())
+        return error("--capture: the model has quantised weights, which the sandbox's operations do not take");
     ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
     read.seed = config.seed;
     ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));

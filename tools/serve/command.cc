@@ -20,6 +20,7 @@
 
 #include "engine/engine/engine.h"
 #include "engine/recorder.h"
+#include "reference/model/gguf.h"
 #include "server/checkpoints.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
@@ -156,6 +157,7 @@ struct ModelText {
 
 // Weights alone can be replayed, not served.
 Status check_has_tokenizer(const std::string& folder) {
+    if (reference::is_gguf(folder)) return {};  // reading it says what is missing
     if (std::filesystem::exists(std::filesystem::path(folder) / "tokenizer.json")) return {};
     return error(
         "--model {}: there is no tokenizer.json: serving needs the checkpoint's tokenizer, and for chats its template "
@@ -344,7 +346,8 @@ std::string ledger_line(const ConversationLedger& ledger) {
 
 // It listens before the model is there: alive, and not ready.
 Status serve(const ServeOptions& options) {
-    if (!std::filesystem::is_directory(options.model)) return error("--model {}: no folder is there", options.model);
+    if (!std::filesystem::is_directory(options.model) && !reference::is_gguf(options.model))
+        return error("--model {}: neither a folder nor a GGUF file is there", options.model);
     Tenants tenants;
     if (!options.api_key_file.empty()) {
         ASSIGN_OR_RETURN(tenants, Tenants::read(options.api_key_file));
@@ -401,7 +404,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<ServeOptions>();
     CLI::App* verb = app.add_subcommand("serve", "answer OpenAI's clients over HTTP");
     verb->footer(kServeExitCodes);
-    verb->add_option("--model", options->model, "a checkpoint's folder")->capture_default_str();
+    verb->add_option("--model", options->model, "a checkpoint's folder, or a GGUF file")->capture_default_str();
     verb->add_option(
             "--name", options->names,
             "what clients call the model, repeatable: the first one is in answers, `any` takes whatever a client "

@@ -480,6 +480,8 @@ Result<ValueCase> operation_case(const Model& model, Profile profile, const reco
                                  const OperationPlace& place, std::span<const TokenId> tokens, std::string met) {
     CHECK(place.begin <= place.position && place.position < place.end && place.end <= std::ssize(tokens),
           "position {} of [{}, {}), {} tokens", place.position, place.begin, place.end, tokens.size());
+    if (model.weights.quantised)
+        return error("the model has quantised weights, which the sandbox's operations do not take");
     Scene scene(model, profile, points, place);
     scene.run(tokens);
     ASSIGN_OR_RETURN(Arguments call, scene.call());

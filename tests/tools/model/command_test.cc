@@ -117,6 +117,38 @@ TEST(ModelCommand, ACheckThatComparedNoLogitsIsNotRight) {
     EXPECT_EQ(verdict_of(report), records::Verdict::kDifferent);
 }
 
+TEST(ModelCommand, QuantiseWritesAFileThatInfoAndCheckRead) {
+    const ScratchFolder scratch;
+    const std::string file = scratch.path("model.gguf");
+    const Outcome made = run({"quantise", golden("granite-hybrid"), "--to", "q8_0", "--out", file});
+    ASSERT_EQ(made.exit_code, kExitOk) << made.err;
+    const Json info = Json::parse(run({"info", file, "--format", "json"}).out);
+    const Json plain = Json::parse(run({"info", golden("granite-hybrid"), "--format", "json"}).out);
+    EXPECT_EQ(info["parameters"], plain["parameters"]);
+    EXPECT_GT(info["load"]["quantised_values"], 100'000);
+    EXPECT_EQ(info["load"]["quantised_bytes"], info["load"]["quantised_values"].get<int64_t>() / 32 * 34);
+    EXPECT_LT(info["weight_bytes"], plain["weight_bytes"]);
+    const Outcome check = run({"check", file, "--golden", golden("granite-hybrid") + "/golden.safetensors"});
+    EXPECT_EQ(check.exit_code, 1) << check.out;  // close to the checkpoint, not equal
+    EXPECT_THAT(check.out, HasSubstr("219 of 219 positions in double, 219 in exact"));
+}
+
+TEST(ModelCommand, QuantiseRefusesWhatItCannotWrite) {
+    const ScratchFolder scratch;
+    const std::string file = scratch.path("model.gguf");
+    const auto expect = [&](const std::string& model, const std::string& type, int code, const std::string& said) {
+        const Outcome got = run({"quantise", model, "--to", type, "--out", file});
+        EXPECT_EQ(got.exit_code, code) << got.err;
+        EXPECT_THAT(got.err, HasSubstr(said));
+        EXPECT_FALSE(std::filesystem::exists(file));
+    };
+    expect(golden("granite-hybrid"), "q5_1", kExitBadUsage, "--to q5_1: wanted q8_0, q4_0 or bf16");
+    expect(golden("qwen35"), "q8_0", kExitBadInput, "has no GGUF form here");
+    expect(golden("falcon-h1"), "q8_0", kExitBadInput, "multiplies multipliers into the weights");
+    expect(golden("llama"), "q8_0", kExitBadInput, "the rotary scaling of Llama 3.1 is not written as GGUF");
+    expect("/nonexistent/folder", "q8_0", kExitBadInput, "is neither a folder with config.json");
+}
+
 TEST(ModelCommand, WrongUseHasItsExitCodeAndSaysWhatToDo) {
     const Outcome no_preset = run({"init", "--preset", "tiny", "--out", "/nonexistent/x"});
     EXPECT_EQ(no_preset.exit_code, kExitBadUsage);
@@ -125,7 +157,7 @@ TEST(ModelCommand, WrongUseHasItsExitCodeAndSaysWhatToDo) {
     EXPECT_EQ(no_verb.exit_code, kExitBadUsage);
     const Outcome no_model = run({"info", "nothing-here"});
     EXPECT_EQ(no_model.exit_code, kExitBadInput);
-    EXPECT_THAT(no_model.err, HasSubstr("neither a folder nor a preset"));
+    EXPECT_THAT(no_model.err, HasSubstr("neither a folder, a GGUF file nor a preset"));
     const Outcome no_golden = run({"check", golden("llama"), "--golden", "/nonexistent/golden"});
     EXPECT_EQ(no_golden.exit_code, kExitBadInput);
     const Outcome unwritable = run({"init", "--preset", "tiny-llama", "--out", "/proc/nothing"});
