@@ -46,8 +46,12 @@ TEST_P(GgufTokenizer, GivesTheIdsOfTheFolderItWasMadeFrom) {
     const auto got = load_tokenizer(file_of(folder, wanted.num_ids(), scratch));
     ASSERT_TRUE(got) << got.error().message;
     for (const std::string_view text : kTexts) EXPECT_EQ(encoded(*got, text), encoded(wanted, text)) << text;
+    const auto is_added = [&](TokenId id) {
+        return std::ranges::count(wanted.added_tokens(), id, &AddedToken::id) > 0;
+    };
     for (TokenId id = 0; id < wanted.num_ids(); ++id) {
-        EXPECT_EQ(got->bytes_of(id), wanted.bytes_of(id)) << id;
+        // A file has one text for an id: an added token's hides that of the vocabulary.
+        if (!is_added(id)) EXPECT_EQ(got->bytes_of(id), wanted.bytes_of(id)) << id;
         EXPECT_EQ(got->is_special(id), wanted.is_special(id)) << id;
     }
 }
