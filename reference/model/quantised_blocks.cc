@@ -201,16 +201,19 @@ void dequantise_q5_k(const std::byte* block, float* out) {
 }
 
 // low [128], high [64], scales [16] of int8, d [2]. Of weight 128·n + 32·j + l four bits are in byte 64·n + 32·(j % 2)
-// + l of low (nibble j / 2), two in bits 2·j of byte 32·n + l of high.
+// + l of low (nibble j / 2), two in bits 2·j of byte 32·n + l of high. A run of 16 weights has one scale.
 void dequantise_q6_k(const std::byte* block, float* out) {
     const float d = half_at(block, 208);
-    for (int32_t i = 0; i < kLarge; ++i) {
-        const int32_t n = i / 128;
-        const int32_t j = i % 128 / 32;
-        const int32_t low = byte_at(block, n * 64 + j % 2 * 32 + i % 32) >> (j / 2 * 4) & 15;
-        const int32_t high = byte_at(block, 128 + n * 32 + i % 32) >> (j * 2) & 3;
-        const float scale = d * static_cast<float>(signed_at(block, 192 + i / 16));
-        out[i] = scale * static_cast<float>((low | high << 4) - 32);
+    for (int32_t run = 0; run < kLarge / 16; ++run) {
+        const int32_t n = run / 8;
+        const int32_t j = run % 8 / 2;
+        const std::byte* low = block + n * 64 + j % 2 * 32 + run % 2 * 16;
+        const std::byte* high = block + 128 + n * 32 + run % 2 * 16;
+        const float scale = d * static_cast<float>(signed_at(block, 192 + run));
+        for (int32_t l = 0; l < 16; ++l) {
+            const int32_t q = (byte_at(low, l) >> (j / 2 * 4) & 15) | (byte_at(high, l) >> (j * 2) & 3) << 4;
+            out[run * 16 + l] = scale * static_cast<float>(q - 32);
+        }
     }
 }
 
