@@ -17,7 +17,7 @@ size_t IndexTable::home_of(uint64_t key) const {
 // Where the key lies, or the free place where it would.
 size_t IndexTable::place_of(uint64_t key) const {
     size_t place = home_of(key);
-    while (entries_[place].index != kNone && entries_[place].key != key) place = (place + 1) & (entries_.size() - 1);
+    while (entries_[place].index != kNone && entries_[place].key() != key) place = (place + 1) & (entries_.size() - 1);
     return place;
 }
 
@@ -28,7 +28,7 @@ bool IndexTable::insert(uint64_t key, uint32_t index) {
     if (4 * (size_ + 1) > 3 * entries_.size()) grow();
     Entry& entry = entries_[place_of(key)];
     if (entry.index != kNone) return false;
-    entry = {key, index};
+    entry = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32), index};
     ++size_;
     CHECK_LT(size_, entries_.size());
     return true;
@@ -48,7 +48,7 @@ void IndexTable::erase(uint64_t key) {
     size_t hole = place_of(key);
     CHECK(entries_[hole].index != kNone, "the key {:x} is not in the table", key);
     for (size_t next = (hole + 1) & mask; entries_[next].index != kNone; next = (next + 1) & mask) {
-        const size_t distance = (next - home_of(entries_[next].key)) & mask;
+        const size_t distance = (next - home_of(entries_[next].key())) & mask;
         if (distance < ((next - hole) & mask)) continue;
         entries_[hole] = entries_[next];
         hole = next;
@@ -62,7 +62,7 @@ void IndexTable::grow() {
     std::vector<Entry> before(size);
     before.swap(entries_);
     for (const Entry& entry : before) {
-        if (entry.index != kNone) entries_[place_of(entry.key)] = entry;
+        if (entry.index != kNone) entries_[place_of(entry.key())] = entry;
     }
     CHECK_LE(4 * size_, 3 * entries_.size());
 }

@@ -187,6 +187,7 @@ bool ActiveBlocks::remove_held(BlockTable table) {
           table.num_blocks, index(table.segment));
     if (--at->count > 0) return false;
     held.held.erase(at);
+    if (held.held.empty()) held.held = {};  // a million segments of heads alone keep no room
     return true;
 }
 
@@ -249,6 +250,7 @@ void ActiveBlocks::let_go(BlockTable table) {
             const auto at = std::ranges::lower_bound(chain.active, begin(table.segment), {}, begin);
             CHECK(at != chain.active.end() && *at == table.segment, "segment {} is not active", index(table.segment));
             chain.active.erase(at);
+            if (chain.active.empty()) chain.active = {};
         }
         num_active_ += counted(affected);
         CHECK(num_active_ >= 0 && num_active_ <= before, "{} blocks were active, {} are", before, num_active_);

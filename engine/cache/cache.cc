@@ -62,7 +62,7 @@ Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
              heads_),
       history_(static_cast<size_t>(std::max(config.history_boundaries, 1))) {
     CHECK(validate(config).has_value());
-    if (policy.ranks_by_worth()) order_.set_worth([this](HeadId id) { return value_of(id); });
+    if (policy.ranks_by_worth()) order_.set_worth([this](const Head& head) { return value_of(head); });
     history_.on_forgotten([this](HeadId ghost) { order_.forget_ghost(ghost); });
 }
 
@@ -191,14 +191,13 @@ const Head* Cache::longest_prefix_of(const Head& head) const {
     return head.in_prefix_index ? prefixes_.longest_prefix_of(head) : nullptr;
 }
 
-HeadValue Cache::value_of(HeadId id) const {
-    const Head& head = *find(id);
+HeadValue Cache::value_of(const Head& head) const {
     const Head* shorter = longest_prefix_of(head);
     const int64_t begin = shorter != nullptr ? shorter->length() : 0;
     const int64_t tokens = head.length() - begin;
     const int64_t positions_before = begin + tokens / 2;  // of the mean token
     const int64_t per_token = config_.operations_per_token + config_.operations_per_pair * positions_before;
-    const int64_t blocks = kv_.num_exclusive_blocks(head.blocks, id);
+    const int64_t blocks = kv_.num_exclusive_blocks(head.blocks, head.id);
     CHECK_GT(tokens, 0);
     return {.operations = tokens * per_token,
             .bytes = (state_.enabled() ? config_.state_row_bytes : 0) + blocks * config_.kv_block_bytes};
@@ -366,9 +365,8 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     CHECK(!memory.tokens.empty(), "'{}': a head of no tokens", draft.key.conversation_id);
     CHECK_EQ(memory.blocks.num_blocks, kv_.blocks_for(memory.tokens.size()));
     CHECK_EQ(memory.state != kNoState, state_.enabled());
-    auto owned = std::make_unique<Head>();
-    Head& head = *owned;
-    head.id = static_cast<HeadId>(next_head_++);
+    const auto published = static_cast<HeadId>(next_head_++);
+    Head& head = heads_.add(published, {.id = published});
     head.salt = draft.key.salt;
     head.kind = draft.kind;
     head.tokens = std::move(memory.tokens);
@@ -378,7 +376,6 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     head.numerics_id = std::move(draft.numerics_id);
     head.digest = digest;
     kv_.publish(head.blocks, head.id);
-    heads_.emplace(head.id, std::move(owned));
     head.in_prefix_index = is_found_by_tokens(head);
     if (head.in_prefix_index) prefixes_.insert(head, newest_prefix_of_name(draft.key, head));
     std::optional<HeadId> ghost;
@@ -394,7 +391,6 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
         order_.add(head);
     }
 
-    const HeadId published = head.id;
     destroy_unowned(names_.list(draft.key, head));
     while (heads_.size() > max_heads() && evict(Pool::kState, {.except = published, .spare_expected = false})) {
     }
@@ -452,12 +448,12 @@ void Cache::destroy(Head& head, NotReused reason) {
     }
     kv_.release_head(head.blocks, head.id);
     state_.release(head.state);
-    CHECK_EQ(heads_.erase(head.id), 1u);
+    heads_.erase(head.id);
 }
 
 void Cache::lose_heads() {
     for (const HeadId id : order_.in_order()) destroy(head_ref(id), NotReused::kLost);
-    CHECK(heads_.empty(), "{} heads are pinned", heads_.size());
+    CHECK(heads_.size() == 0, "{} heads are pinned", heads_.size());
     CHECK(kv_.pool().num_used() == 0 && state_.pool().num_used() == 0, "{} blocks and {} rows are held by nobody",
           kv_.pool().num_used(), state_.pool().num_used());
 }
@@ -466,7 +462,7 @@ void Cache::lose_heads() {
 
 void Cache::list_freed() {
     CHECK_GT(config_.budget_bytes, 0);
-    CHECK(heads_.empty(), "{} heads were published before", heads_.size());
+    CHECK(heads_.size() == 0, "{} heads were published before", heads_.size());
     kv_.pool().list_freed();
     state_.pool().list_freed();
 }
@@ -484,23 +480,18 @@ void Cache::complete_step(int64_t step) {
 }
 
 Head& Cache::head_ref(HeadId id) {
-    const auto found = heads_.find(id);
-    CHECK(found != heads_.end(), "head {}", index(id));
-    return *found->second;
-}
-
-const Head* Cache::find(HeadId id) const {
-    const auto found = heads_.find(id);
-    return found == heads_.end() ? nullptr : found->second.get();
+    Head* found = heads_.find(id);
+    CHECK(found != nullptr, "head {}", index(id));
+    return *found;
 }
 
 std::vector<const Head*> Cache::heads() const {
     std::vector<const Head*> heads;
     for (const HeadId id : order_.in_order()) heads.push_back(find(id));
     std::vector<const Head*> pinned;
-    for (const auto& [id, head] : heads_) {
-        if (order_.num_pins(id) > 0) pinned.push_back(head.get());
-    }
+    heads_.for_each([&](HeadId id, const Head& head) {
+        if (order_.num_pins(id) > 0) pinned.push_back(&head);
+    });
     std::ranges::sort(pinned, {}, &Head::id);
     heads.insert(heads.end(), pinned.begin(), pinned.end());
     return heads;

@@ -18,7 +18,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -186,7 +185,7 @@ public:
     void list_freed();
     void take_freed(FreedUnits& freed);
 
-    [[nodiscard]] const Head* find(HeadId id) const;
+    [[nodiscard]] const Head* find(HeadId id) const { return heads_.find(id); }
     [[nodiscard]] const Name* find(const ConversationKey& key) const { return names_.find(key); }
     [[nodiscard]] size_t num_heads() const { return heads_.size(); }
     // In the order in which they would be evicted for state; pinned ones last.
@@ -238,7 +237,7 @@ private:
     [[nodiscard]] NotReusedRange missed_of_name(const LookupQuery& query, const Name* name, int64_t reused) const;
     [[nodiscard]] bool evict(Pool pool, const EvictionOrder::Reach& reach);
     [[nodiscard]] const Head* longest_prefix_of(const Head& head) const;
-    [[nodiscard]] HeadValue value_of(HeadId id) const;
+    [[nodiscard]] HeadValue value_of(const Head& head) const;
     [[nodiscard]] size_t max_heads() const;
     Head& head_ref(HeadId id);
     void destroy_unowned(std::span<const HeadId> left);

@@ -58,18 +58,17 @@ void Cache::verify(std::span<const Holder> holders) {
     }
     size_t num_in_index = 0;
     std::vector<const Head*> heads;
-    for (const auto& [id, head] : heads_) {
-        heads.push_back(head.get());
-        CHECK_EQ(head->blocks.num_blocks, kv_.blocks_for(head->length()));
-        CHECK((head->state != kNoState) == state_.enabled(), "head {} has state row {}", index(id), index(head->state));
-        census.count(head->blocks, head->state, head->salt, id, false);
-        CHECK(head->has_owner() || (!head->in_prefix_index && num_pins(id) > 0), "head {} belongs to no name",
-              index(id));
+    heads_.for_each([&](HeadId id, const Head& head) {
+        heads.push_back(&head);
+        CHECK_EQ(head.blocks.num_blocks, kv_.blocks_for(head.length()));
+        CHECK((head.state != kNoState) == state_.enabled(), "head {} has state row {}", index(id), index(head.state));
+        census.count(head.blocks, head.state, head.salt, id, false);
+        CHECK(head.has_owner() || (!head.in_prefix_index && num_pins(id) > 0), "head {} belongs to no name", index(id));
         const auto pinned = pins.find(id);
         const int64_t num_pinned = pinned == pins.end() ? 0 : pinned->second;
         CHECK(num_pinned == num_pins(id), "head {}: {} pins, {} sequences", index(id), num_pins(id), num_pinned);
-        num_in_index += head->in_prefix_index ? 1 : 0;
-    }
+        num_in_index += head.in_prefix_index ? 1 : 0;
+    });
     for (const auto& [id, count] : pins) CHECK(find(id) != nullptr, "pinned head {} is gone", index(id));
     CHECK_LE(heads_.size(), max_heads());
     names_.verify();

@@ -38,11 +38,19 @@ bool EvictionOrder::is_offered(SegmentId segment, HeadId head) const {
 }
 
 int64_t ValueEviction::rank(const HeadUse& use) {
-    const auto log = [](int64_t x) { return log2_fixed(static_cast<uint64_t>(std::max<int64_t>(x, 1))); };
     CHECK(use.worth.operations >= 0 && use.worth.bytes >= 0, "head {} saves {} operations in {} bytes", index(use.head),
           use.worth.operations, use.worth.bytes);
     const int32_t head_class = ReuseModel::class_of(use.head_class());
-    return log(use.worth.operations) - log(use.worth.bytes) + model_.log_density(head_class, use.age);
+    return log2_of(use.worth.operations) - log2_of(use.worth.bytes) + model_.log_density(head_class, use.age);
+}
+
+// Of 0 as of 1. Heads of one kind are often of the same numbers.
+int64_t ValueEviction::log2_of(int64_t x) {
+    const auto asked = static_cast<uint64_t>(std::max<int64_t>(x, 1));
+    Logarithm& known = logarithms_[(asked ^ asked >> 7 ^ asked >> 19) % logarithms_.size()];
+    if (known.of != asked) known = {asked, log2_fixed(asked)};
+    CHECK_GE(known.log2, 0);
+    return known.log2;
 }
 
 void ValueEviction::note_used(const HeadClass& head, int32_t age) { model_.note_used(ReuseModel::class_of(head), age); }
@@ -71,20 +79,26 @@ void EvictionOrder::tick() {
     ++tick_;
     for (const HeadId head : next_age_.take(tick_)) {
         ++num_visits_;
-        if (Ghost* older = ghosts_.find(head)) {
-            do policy_.note_reached(older->head, ++older->age);
-            while (is_older(older->last_tick, older->age));
-            older->due = follow(head, older->last_tick, older->age);
+        Entry* older = entries_.find(head);
+        if (older == nullptr) {
+            age_ghost(head);
             continue;
         }
-        Entry& older = entry(head);
         do {
-            policy_.note_reached(older.use.head_class(), ++older.use.age);
-            rank_again(older);
-        } while (is_older(older.last_tick, older.use.age));
-        older.due = follow(head, older.last_tick, older.use.age);
+            policy_.note_reached(older->use.head_class(), ++older->use.age);
+            rank_again(*older);
+        } while (is_older(older->last_tick, older->use.age));
+        older->due = follow(head, older->last_tick, older->use.age);
     }
     CHECK_LE(next_age_.size(), entries_.size() + ghosts_.size());
+}
+
+void EvictionOrder::age_ghost(HeadId head) {
+    Ghost& older = ghost(head);
+    do policy_.note_reached(older.head, ++older.age);
+    while (is_older(older.last_tick, older.age));
+    older.due = follow(head, older.last_tick, older.age);
+    CHECK_LT(older.age, ReuseModel::kNumBuckets);
 }
 
 // Whether the next half octave of age has begun, too: two may begin at one tick.
@@ -94,7 +108,7 @@ bool EvictionOrder::is_older(int64_t last_tick, int32_t age) const {
 
 void EvictionOrder::rank_again(Entry& entry) {
     CHECK_EQ(index(entry.use.head), index(entry.key.head));
-    if (worth_) entry.use.worth = worth_(entry.use.head);
+    if (worth_) entry.use.worth = worth_(*entry.of);
     Key key = entry.key;
     key.rank = policy_.rank(entry.use);
     if (key != entry.key) place(entry, key);
@@ -178,7 +192,7 @@ void EvictionOrder::add(const Head& head, const HeadUse& use) {
     const Key key{.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone(),
                   .rank = policy_.rank(use),
                   .head = head.id};
-    Entry& followed = entries_.add(head.id, {.use = use, .segment = head.blocks.segment, .key = key});
+    Entry& followed = entries_.add(head.id, {.of = &head, .use = use, .segment = head.blocks.segment, .key = key});
     CHECK(all_.insert(key).second);
     followed.last_tick = tick_;
     policy_.note_reached(use.head_class(), 0);

@@ -13,6 +13,7 @@
 //       prompt that is repeated enters the cache, however little it is worth
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -84,7 +85,14 @@ public:
     void note_reached(const HeadClass& head, int32_t age) override;
 
 private:
+    struct Logarithm {
+        uint64_t of = 1;
+        int64_t log2 = 0;  // in units of 2^-16
+    };
+    [[nodiscard]] int64_t log2_of(int64_t x);
+
     ReuseModel model_;
+    std::array<Logarithm, 256> logarithms_{};  // computed lately
 };
 
 class EvictionOrder {
@@ -92,7 +100,7 @@ public:
     // Both are borrowed for the order's life.
     EvictionOrder(EvictionPolicy& policy, KvGroup& kv);
     // Says what a head is worth now. Needed by policies that rank by worth.
-    void set_worth(std::function<HeadValue(HeadId)> worth) { worth_ = std::move(worth); }
+    void set_worth(std::function<HeadValue(const Head&)> worth) { worth_ = std::move(worth); }
 
     // A request is admitted: the heads and the ghosts grow older.
     void tick();
@@ -144,6 +152,7 @@ private:
         friend auto operator<=>(const Key&, const Key&) = default;
     };
     struct Entry {
+        const Head* of = nullptr;
         HeadUse use;
         SegmentId segment = kNoSegment;
         Key key;
@@ -165,6 +174,7 @@ private:
     void place(Entry& entry, const Key& key);
     void add(const Head& head, const HeadUse& use);
     void rank_again(Entry& entry);
+    void age_ghost(HeadId head);
     void note_returned(HeadId head);
     [[nodiscard]] Ghost& ghost(HeadId head);
     [[nodiscard]] uint32_t follow(HeadId head, int64_t last_tick, int32_t age);
@@ -182,7 +192,7 @@ private:
     std::vector<std::optional<Key>> top_of_;  // per segment: its entry in tops_
     int64_t now_ = 0;
     // For policies that rank by worth.
-    std::function<HeadValue(HeadId)> worth_;
+    std::function<HeadValue(const Head&)> worth_;
     HeadTable<Ghost> ghosts_;
     DueList next_age_;  // the ticks at which heads and ghosts come to their next ages
     int64_t tick_ = 0;

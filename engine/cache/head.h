@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <unordered_map>
+#include <string>
 #include <vector>
 
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
+#include "engine/cache/head_table.h"
 #include "engine/cache/kv_group.h"
 #include "engine/cache/not_reused.h"
 #include "engine/cache/prefix_history.h"
@@ -57,6 +57,6 @@ struct Head {
     [[nodiscard]] bool has_owner() const { return !names.empty() || !former_names.empty(); }
 };
 
-using HeadMap = std::unordered_map<HeadId, std::unique_ptr<Head>>;
+using HeadMap = HeadTable<Head>;
 
 }  // namespace verbatim

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <vector>
 
 #include "engine/base/ids.h"
@@ -34,8 +33,8 @@ struct Name {
     ConversationKey key;
     std::vector<NamedHead> heads;
     std::vector<GoneHeads> gone;
-    std::set<HeadId> former;
-    bool committed = false;  // a turn head was published: the conversation exists, and is loaded
+    std::vector<HeadId> former;  // ascending
+    bool committed = false;      // a turn head was published: the conversation exists, and is loaded
 
     // A head of this length, no longer in `heads`, is gone. Beyond kMaxGone the two shortest entries become one.
     void note_gone(int64_t length, NotReused reason);

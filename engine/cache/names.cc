@@ -8,14 +8,37 @@
 namespace verbatim {
 
 Head& Names::head(HeadId id) const {
-    const auto found = heads_.find(id);
-    CHECK(found != heads_.end(), "head {}", index(id));
-    return *found->second;
+    Head* found = heads_.find(id);
+    CHECK(found != nullptr, "head {}", index(id));
+    return *found;
+}
+
+uint32_t Names::number_of(const ConversationKey& key) const {
+    return numbers_.find(key, [&](uint32_t number) -> const ConversationKey& { return names_[number].key; });
 }
 
 const Name* Names::find(const ConversationKey& key) const {
-    const auto found = names_.find(key);
-    return found == names_.end() ? nullptr : found->second.get();
+    const uint32_t number = number_of(key);
+    return number == KeyNumbers::kNone ? nullptr : &names_[number];
+}
+
+Name* Names::find_name(const ConversationKey& key) { return const_cast<Name*>(find(key)); }
+
+// Made if it is not there.
+Name& Names::name_of(const ConversationKey& key) {
+    if (Name* found = find_name(key)) return *found;
+    const uint32_t number = names_.add({.key = key});
+    numbers_.insert(key, number);
+    CHECK(find(key) == &names_[number] && numbers_.size() == names_.size(), "'{}' is not found", key.conversation_id);
+    return names_[number];
+}
+
+void Names::erase(const Name& name) {
+    const uint32_t number = number_of(name.key);
+    CHECK(number != KeyNumbers::kNone && &names_[number] == &name, "'{}' is not there", name.key.conversation_id);
+    numbers_.erase(name.key, number);
+    names_.free(number);
+    CHECK_EQ(numbers_.size(), names_.size());
 }
 
 // --- what a name lists
@@ -24,20 +47,19 @@ auto Names::list(const ConversationKey& key, Head& head) -> Left {
     CHECK(head.names.empty() && head.former_names.empty(), "head {} has a name already", index(head.id));
     CHECK(head.salt == key.salt, "head {} is of another salt than '{}'", index(head.id), key.conversation_id);
     Left left;
-    auto& name = names_[key];
-    if (!name) name = std::make_unique<Name>(Name{.key = key});
+    Name& name = name_of(key);
     if (head.kind == HeadKind::kTurn) {
-        name->committed = true;
-        keep_prefixes_of(*name, head.tokens, left);
+        name.committed = true;
+        keep_prefixes_of(name, head.tokens, left);
     }
-    replace_equals(*name, head, left);
-    name->heads.push_back({head.length(), head.kind, head.id});
-    head.names.push_back(name.get());
-    retain_newest(*name, HeadKind::kTurn, retention_.turn_heads, left);
-    retain_newest(*name, HeadKind::kPrompt, retention_.prompt_heads, left);
-    retain_newest(*name, HeadKind::kBranch, retention_.branch_heads, left);
-    retain_checkpoints(*name, left);
-    drop_if_empty(*name);
+    replace_equals(name, head, left);
+    name.heads.push_back({head.length(), head.kind, head.id});
+    head.names.push_back(&name);
+    retain_newest(name, HeadKind::kTurn, retention_.turn_heads, left);
+    retain_newest(name, HeadKind::kPrompt, retention_.prompt_heads, left);
+    retain_newest(name, HeadKind::kBranch, retention_.branch_heads, left);
+    retain_checkpoints(name, left);
+    drop_if_empty(name);
     CHECK(head.has_owner() || std::ranges::count(left, head.id) == 1, "head {} is nobody's, and nobody is told",
           index(head.id));
     return left;
@@ -141,7 +163,7 @@ void Names::let_go(Name& name, size_t entry, Left& left) {
     Head& head = this->head(id);
     CHECK_EQ(std::erase(head.names, &name), 1u);
     if (head.in_prefix_index) {
-        name.former.insert(id);
+        name.former.insert(std::ranges::lower_bound(name.former, id), id);
         head.former_names.push_back(&name);
     }
     if (!head.has_owner()) left.push_back(id);
@@ -156,21 +178,21 @@ auto Names::fork(const ConversationKey& from, const ConversationKey& to) -> Left
     Left left = remove(to);
     CHECK(find(from) == origin && find(to) == nullptr, "'{}' took '{}' along", to.conversation_id,
           from.conversation_id);
-    auto& name = names_[to];
-    name = std::make_unique<Name>(*origin);
-    name->key = to;
-    name->committed = true;
-    for (const NamedHead& entry : name->heads) head(entry.head).names.push_back(name.get());
-    for (const HeadId id : name->former) head(id).former_names.push_back(name.get());
+    Name& name = name_of(to);
+    name = *origin;
+    name.key = to;
+    name.committed = true;
+    for (const NamedHead& entry : name.heads) head(entry.head).names.push_back(&name);
+    for (const HeadId id : name.former) head(id).former_names.push_back(&name);
     return left;
 }
 
 auto Names::rewind(const ConversationKey& key, int64_t length) -> Left {
-    const auto found = names_.find(key);
-    if (found == names_.end()) return {};
+    Name* found = find_name(key);
+    if (found == nullptr) return {};
     Left left;
     CHECK_GE(length, 0);
-    Name& name = *found->second;
+    Name& name = *found;
     for (size_t i = name.heads.size(); i-- > 0;) {
         if (name.heads[i].length > length) let_go(name, i, left);
     }
@@ -181,14 +203,14 @@ auto Names::rewind(const ConversationKey& key, int64_t length) -> Left {
 }
 
 auto Names::remove(const ConversationKey& key) -> Left {
-    const auto found = names_.find(key);
-    if (found == names_.end()) return {};
+    Name* found = find_name(key);
+    if (found == nullptr) return {};
     Left left;
-    Name& name = *found->second;
+    Name& name = *found;
     for (const NamedHead& entry : std::exchange(name.heads, {})) disown(name, entry.head, left);
     for (const HeadId id : std::exchange(name.former, {})) disown(name, id, left);
     CHECK(!name.has_heads(), "'{}' was given heads while it went", key.conversation_id);
-    names_.erase(found);
+    erase(name);
     return left;
 }
 
@@ -202,30 +224,27 @@ void Names::disown(Name& name, HeadId id, Left& left) {
 // A name without heads that never committed is nobody's: a conversation that was never there.
 void Names::drop_if_empty(Name& name) {
     if (name.committed || name.has_heads()) return;
-    const ConversationKey key = name.key;  // a copy: the name takes its key along
-    CHECK_EQ(names_.erase(key), 1u);
+    erase(name);
 }
 
 void Names::note_lost(const ConversationKey& key, std::span<const int64_t> lengths) {
     CHECK(std::ranges::all_of(lengths, [](int64_t length) { return length > 0; }), "'{}' lost a head of no tokens",
           key.conversation_id);
-    auto& name = names_[key];
-    if (!name) name = std::make_unique<Name>();
-    name->key = key;
-    name->committed = true;
+    Name& name = name_of(key);
+    name.committed = true;
     for (const int64_t length : lengths) {
-        const bool is_listed = std::ranges::find(name->heads, length, &NamedHead::length) != name->heads.end();
-        if (!is_listed && !name->knows_gone(length)) name->note_gone(length, NotReused::kLost);
+        const bool is_listed = std::ranges::find(name.heads, length, &NamedHead::length) != name.heads.end();
+        if (!is_listed && !name.knows_gone(length)) name.note_gone(length, NotReused::kLost);
     }
     CHECK(find(key) != nullptr, "'{}' has no name", key.conversation_id);
 }
 
 void Names::unload(const ConversationKey& key) {
-    const auto found = names_.find(key);
-    if (found == names_.end()) return;
-    const bool stays = found->second->has_heads();
-    found->second->committed = false;
-    drop_if_empty(*found->second);
+    Name* found = find_name(key);
+    if (found == nullptr) return;
+    const bool stays = found->has_heads();
+    found->committed = false;
+    drop_if_empty(*found);
     CHECK((find(key) != nullptr) == stays, "'{}' is unloaded, and its name without heads stays", key.conversation_id);
 }
 
@@ -236,7 +255,7 @@ void Names::take_off(Head& head, NotReused reason) {
         drop_if_empty(*name);
     }
     for (Name* name : std::exchange(head.former_names, {})) {
-        CHECK(name->former.erase(head.id) == 1, "'{}' did not let head {} go", name->key.conversation_id,
+        CHECK(std::erase(name->former, head.id) == 1, "'{}' did not let head {} go", name->key.conversation_id,
               index(head.id));
         drop_if_empty(*name);
     }
@@ -245,8 +264,14 @@ void Names::take_off(Head& head, NotReused reason) {
 // --- from scratch
 
 void Names::verify() const {
-    for (const auto& [id, head] : heads_) verify_head(*head);
-    for (const auto& [numbered, name] : names_) verify_name(numbered.key, *name);
+    heads_.for_each([&](HeadId, const Head& head) { verify_head(head); });
+    size_t num_names = 0;
+    for (const Name& name : names_.all()) {
+        if (!name.committed && !name.has_heads() && find(name.key) != &name) continue;  // free
+        verify_name(name.key, name);
+        ++num_names;
+    }
+    CHECK_EQ(num_names, numbers_.size());
 }
 
 void Names::verify_head(const Head& head) const {
@@ -257,7 +282,7 @@ void Names::verify_head(const Head& head) const {
         CHECK(find(name->key) == name, "head {} knows a name that is gone", index(head.id));
     }
     for (const Name* name : head.former_names) {
-        CHECK(name->former.contains(head.id) && find(name->key) == name,
+        CHECK(std::ranges::binary_search(name->former, head.id) && find(name->key) == name,
               "head {} is not among the former heads of '{}'", index(head.id), name->key.conversation_id);
     }
 }
@@ -266,15 +291,15 @@ void Names::verify_name(const ConversationKey& key, const Name& name) const {
     CHECK(name.committed || name.has_heads(), "name '{}' is nobody's", key.conversation_id);
     CHECK_LE(name.gone.size(), Name::kMaxGone);
     for (const NamedHead& entry : name.heads) {
-        const auto found = heads_.find(entry.head);
-        CHECK(found != heads_.end() && found->second->length() == entry.length, "name '{}' lists head {} at length {}",
+        const Head* found = heads_.find(entry.head);
+        CHECK(found != nullptr && found->length() == entry.length, "name '{}' lists head {} at length {}",
               key.conversation_id, index(entry.head), entry.length);
-        CHECK(std::ranges::count(found->second->names, &name) == 1, "head {} does not know that '{}' lists it",
+        CHECK(std::ranges::count(found->names, &name) == 1, "head {} does not know that '{}' lists it",
               index(entry.head), key.conversation_id);
     }
     for (const HeadId id : name.former) {
-        const auto found = heads_.find(id);
-        CHECK(found != heads_.end() && std::ranges::count(found->second->former_names, &name) == 1,
+        const Head* found = heads_.find(id);
+        CHECK(found != nullptr && std::ranges::count(found->former_names, &name) == 1,
               "head {} does not know that '{}' let it go", index(id), key.conversation_id);
     }
     for (const auto& [kind, keep] : {std::pair{HeadKind::kTurn, retention_.turn_heads},

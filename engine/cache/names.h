@@ -8,13 +8,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <span>
 #include <vector>
 
+#include "engine/base/slot_map.h"
 #include "engine/cache/head.h"
 #include "engine/cache/name.h"
-#include "engine/request/key_map.h"
+#include "engine/request/key_numbers.h"
 #include "engine/request/request.h"
 
 namespace verbatim {
@@ -57,6 +58,10 @@ public:
 
 private:
     Head& head(HeadId id) const;
+    [[nodiscard]] uint32_t number_of(const ConversationKey& key) const;
+    [[nodiscard]] Name* find_name(const ConversationKey& key);
+    Name& name_of(const ConversationKey& key);
+    void erase(const Name& name);
     void replace_equals(Name& name, Head& head, Left& left);
     void retain_newest(Name& name, HeadKind kind, int32_t keep, Left& left);
     void retain_checkpoints(Name& name, Left& left);
@@ -70,7 +75,8 @@ private:
 
     Retention retention_;
     HeadMap& heads_;
-    KeyMap<std::unique_ptr<Name>> names_;
+    SlotMap<Name, uint32_t, std::deque<Name>> names_;  // heads point to them
+    KeyNumbers numbers_;                               // of names_
 };
 
 }  // namespace verbatim

@@ -78,16 +78,15 @@ OrRefusal<std::optional<RecordedTurn>> Ledger::recorded(const ChatRequest& reque
 
 OrRefusal<TurnStart> Ledger::begin(const ChatRequest& request, RequestId id, TokenStore& store) {
     const ConversationKey& key = request.conversation;
-    const auto found = conversations_.find(key);
-    const bool known = found != conversations_.end();
-    if (known && found->second->leased_to) {
+    const Conversation nothing;
+    const Conversation* found = find(key);
+    const Conversation& conversation = found != nullptr ? *found : nothing;
+    if (conversation.leased_to) {
         auto busy = refuse(RefusalReason::kBusy, "conversation '{}': request {} runs (lease {}): one writer at a time",
-                           key.conversation_id, index(*found->second->leased_to), found->second->generation);
-        busy.value().running = found->second->leased_to;
+                           key.conversation_id, index(*conversation.leased_to), conversation.generation);
+        busy.value().running = conversation.leased_to;
         return busy;
     }
-    const Conversation nothing;
-    const Conversation& conversation = known ? *found->second : nothing;
     if (request.input != InputKind::kHistory && conversation.turns.empty()) {
         return unknown(key, request.input == InputKind::kSuffix ? "suffix" : "regenerate");
     }
@@ -155,9 +154,9 @@ OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Convers
 
 std::optional<Version> Ledger::commit(const TurnStart& start, const ChatRequest& request, const TokenSeq& output,
                                       Turn turn) {
-    const auto found = conversations_.find(start.lease.key);
-    if (found == conversations_.end() || !is_live(start.lease)) return std::nullopt;
-    Conversation& conversation = *found->second;
+    const auto* found = conversations_.find(start.lease.key);
+    if (found == nullptr || !is_live(start.lease)) return std::nullopt;
+    Conversation& conversation = **found;
     CHECK_LE(start.num_kept_turns, conversation.turns.size());
     CHECK(conversation.turns.empty() || conversation.turns.back().version <= conversation.version,
           "'{}' is at version {}, its last turn at {}", start.lease.key.conversation_id, index(conversation.version),
@@ -199,9 +198,9 @@ void Ledger::discard(const Lease& lease) {
     CHECK(lease.generation > 0 && lease.generation < next_generation_, "'{}': lease {} was never given, {} is next",
           lease.key.conversation_id, lease.generation, next_generation_);
     if (!is_live(lease)) return;
-    const auto found = conversations_.find(lease.key);
-    found->second->leased_to.reset();
-    if (found->second->turns.empty()) conversations_.erase(found);
+    Conversation& conversation = **conversations_.find(lease.key);
+    conversation.leased_to.reset();
+    if (conversation.turns.empty()) conversations_.erase(lease.key);
 }
 
 bool Ledger::revoke(const ConversationKey& key) {
@@ -235,14 +234,14 @@ OrRefusal<int64_t> Ledger::fork(const ConversationKey& from, const std::string& 
     }
     const int64_t length = fork->committed.size();
     CHECK(!fork->leased_to && length == fork->turns.back().end, "a fork of {} tokens", length);
-    CHECK(conversations_.emplace(target, std::move(fork)).second, "'{}' exists", to);
+    CHECK(conversations_.emplace(target, std::move(fork)), "'{}' exists", to);
     return length;
 }
 
 OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) {
-    const auto found = conversations_.find(key);
-    if (found == conversations_.end() || found->second->turns.empty()) return unknown(key, "rewind");
-    Conversation& conversation = *found->second;
+    const auto* found = conversations_.find(key);
+    if (found == nullptr || (*found)->turns.empty()) return unknown(key, "rewind");
+    Conversation& conversation = **found;
     if (conversation.leased_to) {
         return refuse(RefusalReason::kBusy, "rewind: conversation '{}' has a turn running", key.conversation_id);
     }
@@ -258,20 +257,19 @@ OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) 
 }
 
 OrRefusal<int64_t> Ledger::remove(const ConversationKey& key) {
-    const auto found = conversations_.find(key);
-    if (found == conversations_.end()) return unknown(key, "delete");
-    if (found->second->leased_to) {
+    const Conversation* found = find(key);
+    if (found == nullptr) return unknown(key, "delete");
+    if (found->leased_to) {
         return refuse(RefusalReason::kBusy, "delete: conversation '{}' has a turn running", key.conversation_id);
     }
-    remember_deleted(key, *found->second);
-    conversations_.erase(found);
+    remember_deleted(key, *found);
+    conversations_.erase(key);
     CHECK(deleted_.size() == deleted_in_order_.size(), "{} deleted turns in an order of {}", deleted_.size(),
           deleted_in_order_.size());
     return 0;
 }
 
 void Ledger::restore(const ConversationKey& key, TokenSeq committed, std::vector<Turn> turns, Version version) {
-    CHECK(find(key) == nullptr, "'{}' is there", key.conversation_id);
     CHECK(!turns.empty() && turns.back().end == committed.size(), "'{}': {} turns, {} tokens", key.conversation_id,
           turns.size(), committed.size());
     CHECK_GE(index(version), static_cast<int64_t>(turns.size()));
@@ -279,14 +277,14 @@ void Ledger::restore(const ConversationKey& key, TokenSeq committed, std::vector
     conversation->committed = std::move(committed);
     conversation->turns = std::move(turns);
     conversation->version = version;
-    conversations_.emplace(key, std::move(conversation));
+    CHECK(conversations_.emplace(key, std::move(conversation)), "'{}' is there", key.conversation_id);
 }
 
 bool Ledger::unload(const ConversationKey& key) {
-    const auto found = conversations_.find(key);
-    if (found == conversations_.end() || found->second->leased_to || !found->second->answers.empty()) return false;
-    CHECK(!found->second->turns.empty(), "'{}' has no turn and no writer", key.conversation_id);
-    conversations_.erase(found);
+    const Conversation* found = find(key);
+    if (found == nullptr || found->leased_to || !found->answers.empty()) return false;
+    CHECK(!found->turns.empty(), "'{}' has no turn and no writer", key.conversation_id);
+    conversations_.erase(key);
     CHECK(find(key) == nullptr, "'{}' is unloaded and there", key.conversation_id);
     return true;
 }
@@ -304,18 +302,18 @@ void Ledger::remember_deleted(const ConversationKey& key, const Conversation& co
 }
 
 const Ledger::Conversation* Ledger::find(const ConversationKey& key) const {
-    const auto found = conversations_.find(key);
-    return found == conversations_.end() ? nullptr : found->second.get();
+    const auto* found = conversations_.find(key);
+    return found == nullptr ? nullptr : found->get();
 }
 
 size_t Ledger::num_leases() const {
-    return static_cast<size_t>(
-        std::ranges::count_if(conversations_, [](const auto& entry) { return entry.second->leased_to.has_value(); }));
+    size_t num_leases = 0;
+    conversations_.for_each([&](const auto&, const auto& entry) { num_leases += entry->leased_to ? 1 : 0; });
+    return num_leases;
 }
 
 void Ledger::verify() const {
-    for (const auto& [numbered, conversation] : conversations_) {
-        const ConversationKey& key = numbered.key;
+    conversations_.for_each([&](const ConversationKey& key, const auto& conversation) {
         int64_t end = 0;
         Version version = kNoVersion;
         for (const Turn& turn : conversation->turns) {
@@ -333,7 +331,7 @@ void Ledger::verify() const {
         CHECK(!conversation->turns.empty() || conversation->leased_to, "'{}' has no turn and no writer",
               key.conversation_id);
         CHECK_LT(conversation->generation, next_generation_);
-    }
+    });
     CHECK_EQ(deleted_.size(), deleted_in_order_.size());
 }
 

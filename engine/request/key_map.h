@@ -1,17 +1,15 @@
-// engine/request/key_map.h: owns values by conversation, for many thousand of them that are looked up all the time.
-//
-// A number made of the key comes first in the order, so that finding one compares numbers. Keys with one number, which
-// clients could choose, are ordered by themselves: a look-up never takes more than a tree's depth.
+// engine/request/key_map.h: owns values by conversation, for millions of them that are looked up all the time. Values
+// stay where they are.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
-#include <string>
-#include <type_traits>
+#include <deque>
+#include <optional>
 #include <utility>
 
+#include "engine/base/slot_map.h"
+#include "engine/request/key_numbers.h"
 #include "engine/request/request.h"
 
 namespace verbatim {
@@ -19,58 +17,52 @@ namespace verbatim {
 template <typename T>
 class KeyMap {
 public:
-    struct Key {
-        uint64_t number = 0;
-        ConversationKey key;
-    };
-
-    [[nodiscard]] auto find(const ConversationKey& key) { return map_.find(View{number_of(key), key}); }
-    [[nodiscard]] auto find(const ConversationKey& key) const { return map_.find(View{number_of(key), key}); }
+    // Null: not there.
+    [[nodiscard]] T* find(const ConversationKey& key) {
+        const uint32_t number = number_of(key);
+        return number == KeyNumbers::kNone ? nullptr : &values_[number]->second;
+    }
+    [[nodiscard]] const T* find(const ConversationKey& key) const { return const_cast<KeyMap*>(this)->find(key); }
     // Made if it is not there.
     T& operator[](const ConversationKey& key) {
-        const View view{number_of(key), key};
-        const auto place = map_.lower_bound(view);
-        if (place != map_.end() && place->first.number == view.number && place->first.key == key) return place->second;
-        return map_.emplace_hint(place, Key{view.number, key}, T{})->second;
+        if (T* found = find(key)) return *found;
+        return add(key, T{});
     }
-    auto emplace(const ConversationKey& key, T value) {
-        return map_.emplace(Key{number_of(key), key}, std::move(value));
+    // False, and nothing has changed: the key is there.
+    bool emplace(const ConversationKey& key, T value) {
+        if (find(key) != nullptr) return false;
+        add(key, std::move(value));
+        return true;
     }
     size_t erase(const ConversationKey& key) {
-        const auto found = find(key);
-        if (found == map_.end()) return 0;
-        map_.erase(found);
+        const uint32_t number = number_of(key);
+        if (number == KeyNumbers::kNone) return 0;
+        numbers_.erase(values_[number]->first, number);
+        values_.free(number);
         return 1;
     }
-    template <typename Iterator>
-    void erase(Iterator place) requires(!std::is_convertible_v<Iterator, ConversationKey>) {
-        map_.erase(place);
+    [[nodiscard]] size_t size() const { return values_.size(); }
+    // Calls visit(key, value) for each, in an order that says nothing.
+    template <typename Visit>
+    void for_each(const Visit& visit) const {
+        for (const auto& value : values_.all()) {
+            if (value) visit(value->first, value->second);
+        }
     }
-    [[nodiscard]] size_t size() const { return map_.size(); }
-    // In an order that says nothing.
-    [[nodiscard]] auto begin() const { return map_.begin(); }
-    [[nodiscard]] auto end() const { return map_.end(); }
-    [[nodiscard]] auto end() { return map_.end(); }
 
 private:
-    struct View {
-        uint64_t number;
-        const ConversationKey& key;
-    };
-    struct ByNumber {
-        using is_transparent = void;
-        template <typename A, typename B>
-        bool operator()(const A& a, const B& b) const {
-            return a.number != b.number ? a.number < b.number : a.key < b.key;
-        }
-    };
-    static uint64_t number_of(const ConversationKey& key) {
-        const std::hash<std::string> hash;
-        const uint64_t salt = key.salt.value ? hash(*key.salt.value) : 1;
-        return hash(key.conversation_id) ^ salt * 0x9e3779b97f4a7c15u;
+    using Value = std::optional<std::pair<ConversationKey, T>>;  // empty: free
+    [[nodiscard]] uint32_t number_of(const ConversationKey& key) const {
+        return numbers_.find(key, [&](uint32_t number) -> const ConversationKey& { return values_[number]->first; });
+    }
+    T& add(const ConversationKey& key, T value) {
+        const uint32_t number = values_.add(Value({key, std::move(value)}));
+        numbers_.insert(key, number);
+        return values_[number]->second;
     }
 
-    std::map<Key, T, ByNumber> map_;
+    SlotMap<Value, uint32_t, std::deque<Value>> values_;
+    KeyNumbers numbers_;  // of values_
 };
 
 }  // namespace verbatim

@@ -21,13 +21,11 @@ struct NamesScene {
     // A head over the tokens first, first + 1, ... that `names` does not know yet.
     Head& make(int64_t length, HeadKind kind = HeadKind::kTurn, TokenId first = 0, bool in_prefix_index = false) {
         const HeadId id{next++};
-        auto head = std::make_unique<Head>();
-        head->id = id;
-        head->kind = kind;
-        head->tokens = store.store(tests::iota_tokens(first, length));
-        head->numerics_id = "a/1";
-        head->in_prefix_index = in_prefix_index;
-        return *heads.emplace(id, std::move(head)).first->second;
+        return heads.add(id, {.id = id,
+                              .kind = kind,
+                              .tokens = store.store(tests::iota_tokens(first, length)),
+                              .numerics_id = "a/1",
+                              .in_prefix_index = in_prefix_index});
     }
     Names::Left list(const std::string& id, Head& head) { return done(names.list(key(id), head)); }
     Names::Left done(Names::Left left) {
@@ -79,7 +77,7 @@ TEST(Names, AHeadThatGoesIsRememberedByItsLength) {
     Head& head = scene.make(6);
     EXPECT_THAT(scene.list("a", head), IsEmpty());
     scene.names.take_off(head, NotReused::kEvicted);
-    scene.heads.clear();
+    scene.heads = {};
     scene.names.verify();
     EXPECT_THAT(scene.names.find(scene.key("a"))->gone, ElementsAre(GoneHeads{6, 6, NotReused::kEvicted}));
 }
@@ -114,7 +112,7 @@ TEST(NamesDeathTest, VerifySeesHeadsAndNamesThatDoNotKnowEachOther) {
     head.former_names = {&name};
     EXPECT_DEATH(scene.names.verify(), "head 0 is not among the former heads of 'a'");
     head.former_names.clear();
-    name.former.insert(head.id);
+    name.former = {head.id};
     EXPECT_DEATH(scene.names.verify(), "head 0 does not know that 'a' let it go");
     name.former.clear();
     name.heads.front().length = 5;
@@ -125,7 +123,7 @@ TEST(NamesDeathTest, VerifySeesANameThatListsTooMany) {
     NamesScene scene;
     for (const int64_t length : {4, 8}) EXPECT_THAT(scene.list("a", scene.make(length)), IsEmpty());
     Head& third = scene.make(12);
-    Name& name = *scene.heads.at(HeadId{0})->names.front();
+    Name& name = *scene.heads.find(HeadId{0})->names.front();
     name.heads.push_back({12, HeadKind::kTurn, third.id});
     third.names.push_back(&name);
     EXPECT_DEATH(scene.names.verify(), "'a' lists 3 of 2 turn heads");

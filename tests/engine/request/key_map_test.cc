@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "engine/base/prng.h"
 
@@ -24,22 +25,39 @@ TEST(KeyMap, IsAMapOfKeys) {
     std::map<ConversationKey, int> model;
     for (int step = 0; step < 4000; ++step) {
         const ConversationKey key = random_key(prng);
-        const auto found = keys.find(key);
-        ASSERT_EQ(found != keys.end(), model.contains(key));
-        if (found != keys.end()) ASSERT_EQ(found->second, model.at(key));
-        switch (prng.below(4)) {
+        const int* found = keys.find(key);
+        ASSERT_EQ(found != nullptr, model.contains(key));
+        if (found != nullptr) ASSERT_EQ(*found, model.at(key));
+        switch (prng.below(3)) {
             case 0: keys[key] = model[key] = step; break;
-            case 1: ASSERT_EQ(keys.emplace(key, step).second, model.emplace(key, step).second); break;
-            case 2: ASSERT_EQ(keys.erase(key), model.erase(key)); break;
-            default:
-                if (found != keys.end()) keys.erase(found);
-                model.erase(key);
+            case 1: ASSERT_EQ(keys.emplace(key, step), model.emplace(key, step).second); break;
+            default: ASSERT_EQ(keys.erase(key), model.erase(key));
         }
         ASSERT_EQ(keys.size(), model.size());
     }
     size_t num_seen = 0;
-    for (const auto& [numbered, value] : keys) num_seen += model.at(numbered.key) == value ? 1 : 0;
+    keys.for_each([&](const ConversationKey& key, int value) { num_seen += model.at(key) == value ? 1 : 0; });
     EXPECT_EQ(num_seen, model.size());
+}
+
+// Keys of one number, which a client can choose: an empty salt is a salt, and so is none.
+TEST(KeyNumbers, KeysOfOneNumberAreToldApart) {
+    const auto always_one = [](const ConversationKey&) { return uint64_t{1}; };
+    const std::vector<ConversationKey> keys = {{{}, "a"}, {{}, "b"}, {{}, "c"}};
+    const auto key_at = [&](uint32_t number) -> const ConversationKey& { return keys.at(number); };
+    for (uint32_t erased = 0; erased < keys.size(); ++erased) {
+        BasicKeyNumbers<decltype(always_one)> numbers;
+        for (uint32_t i = 0; i < keys.size(); ++i) {
+            EXPECT_EQ(numbers.find(keys[i], key_at), KeyNumbers::kNone);
+            numbers.insert(keys[i], i);
+        }
+        numbers.erase(keys[erased], erased);
+        EXPECT_EQ(numbers.size(), 2u);
+        for (uint32_t i = 0; i < keys.size(); ++i)
+            EXPECT_EQ(numbers.find(keys[i], key_at), i == erased ? KeyNumbers::kNone : i);
+        numbers.insert(keys[erased], erased);
+        EXPECT_EQ(numbers.find(keys[erased], key_at), erased);
+    }
 }
 
 }  // namespace
