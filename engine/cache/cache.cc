@@ -119,7 +119,19 @@ LookupResult Cache::find_reusable(const LookupQuery& query, const Name* name) co
         result.head = found->id;
         result.length = found->length();
     }
+    if (!state_.enabled() && learns()) reach_into_a_head(query, result);
     return result;
+}
+
+// Without states a prompt goes on from any full block of a head that has more of it than `found`.
+void Cache::reach_into_a_head(const LookupQuery& query, LookupResult& found) const {
+    const PrefixIndex::Common common = prefixes_.longest_common(by_tokens(query, find(found.head)));
+    const int64_t block = config_.pools.block_size;
+    const int64_t length = std::min(common.length, query.max_length()) / block * block;
+    if (length <= found.length) return;
+    found.head = common.head->id;
+    found.length = length;
+    CHECK_LE(length, common.head->length());
 }
 
 LookupResult Cache::find_blocks(const LookupQuery& query) const {
@@ -162,8 +174,10 @@ auto Cache::observe(const LookupQuery& query, LookupResult& found, SequenceMemor
           "head {} of {} tokens for {}", index(found.head), found.length, query.tokens.size());
     order_.tick();
     if (!learns()) return {.reusable = found.length};
-    memory.chain = found.head == kNoHead ? PrefixHistory::begin(query.key.salt) : head_ref(found.head).chain;
-    memory.generation = found.head == kNoHead ? 0 : head_ref(found.head).generation + 1;
+    const Head* whole = find(found.head);  // null: nothing, or a part of a head
+    if (whole != nullptr && whole->length() > found.length) whole = nullptr;
+    memory.chain = whole == nullptr ? PrefixHistory::begin(query.key.salt) : whole->chain;
+    memory.generation = whole == nullptr ? 0 : whole->generation + 1;
     const PrefixHistory::Met met = history_.observe(memory.chain, found.length, query.tokens);
     if (order_.follows_ghosts()) {
         for (const HeadId ghost : met.ghosts) {
@@ -173,7 +187,7 @@ auto Cache::observe(const LookupQuery& query, LookupResult& found, SequenceMemor
     }
     CHECK_GE(memory.generation, 0);
     if (!query.use_cache) return {};
-    const PrefixIndex::Common common = prefixes_.longest_common(by_tokens(query, find(found.head)));
+    const PrefixIndex::Common common = prefixes_.longest_common(by_tokens(query, whole));
     const int64_t branch = std::max(met.known_length, common.length);
     CHECK(met.known_length <= query.tokens.size(), "{} of {} tokens are known", met.known_length, query.tokens.size());
     if (query.is_first_admission) {
@@ -236,7 +250,8 @@ std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
     CHECK(memory->copy.has_value() == (kv_.enabled() && length % config_.pools.block_size != 0),
           "a tail of {} tokens is copied: {}", length, memory->copy.has_value());
     memory->pinned = id;
-    order_.use(id);
+    // A prompt that leaves a head in the middle publishes one there, which later prompts use.
+    if (length == head.length() || !learns()) order_.use(id);
     order_.pin(id);
     return memory;
 }

@@ -231,6 +231,7 @@ private:
     [[nodiscard]] PrefixIndex::Query by_tokens(const LookupQuery& query, const Head* known) const;
     [[nodiscard]] const Head* newest_prefix_of_name(const ConversationKey& key, const Head& head) const;
     [[nodiscard]] LookupResult find_reusable(const LookupQuery& query, const Name* name) const;
+    void reach_into_a_head(const LookupQuery& query, LookupResult& found) const;
     [[nodiscard]] LookupResult find_blocks(const LookupQuery& query) const;
     [[nodiscard]] bool is_found_by_tokens(const Head& head) const;
     [[nodiscard]] HeadId deepest_of_name(const LookupQuery& query, const Name* name) const;

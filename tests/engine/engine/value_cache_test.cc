@@ -80,6 +80,20 @@ TEST(ValueCache, OneBudgetHoldsRowsOrBlocksAsTheyAreNeeded) {
     EXPECT_EQ(scene.refused(scene.history("too long", iota_tokens(0, 360), 2)), RefusalReason::kTooLarge);
 }
 
+// Blocks by last use serve any full block, and so do heads without states.
+TEST(ValueCache, WithoutStatesAPromptGoesOnFromAnyFullBlockOfAHead) {
+    SceneOptions options = by_value(256, 0);
+    ASSERT_EQ(options.block_size, 4);
+    EngineScene scene(options);
+    const std::vector<TokenId> shared = iota_tokens(0, 203);
+    EXPECT_EQ(reused(scene, "a", shared + iota_tokens(300, 5)), 0);
+    EXPECT_EQ(reused(scene, "b", shared + iota_tokens(400, 5)), 200) << "50 blocks";
+    EXPECT_EQ(reused(scene, "c", shared + iota_tokens(500, 5)), 203) << "a head where the first two part";
+    EXPECT_EQ(reused(scene, "d", iota_tokens(0, 3) + iota_tokens(600, 5)), 0) << "no full block";
+    EXPECT_EQ(scene.engine.stats().reusable_tokens, 203 + 203 + 3);
+    scene.expect_home();
+}
+
 int64_t not_reused_by(EngineScene& scene, const std::string& id, const std::vector<TokenId>& prompt, NotReused reason) {
     const int64_t before = scene.not_reused(reason);
     reused(scene, id, prompt);
