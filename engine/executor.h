@@ -1,5 +1,5 @@
-// engine/executor.h: who computes, or pretends to. Reference, CPU, CUDA, cost model, lockstep, replay, faulty: all of
-// them turn a StepPlan into a StepResult, and the engine cannot tell them apart.
+// engine/executor.h: turns a StepPlan into a StepResult. The reference, CPU, CUDA, cost-model, lockstep, replay and
+// faulty executors have this one interface, and the engine does not distinguish them.
 #pragma once
 
 #include <optional>
@@ -35,7 +35,7 @@ struct MemoryUse {
     int64_t moved = 0;     // in all, to empty slabs
 };
 
-// What steps brought that were carried out without plans.
+// The results of steps that were carried out without plans.
 struct EqualSteps {
     int64_t num_steps = 0;
     int64_t elapsed_ns = 0;       // all of them
@@ -46,9 +46,9 @@ class Executor {
 public:
     virtual ~Executor() = default;
 
-    // Carries the plan out and fills `result` (its vectors are reused). An error ends what runs, not the conversations:
-    // the executor forgets every slot and keeps the bytes of every published head, and the engine goes on with both in
-    // mind.
+    // Carries the plan out and fills `result` (its vectors are reused). An error ends the running requests, not their
+    // conversations: the executor forgets every slot and keeps the bytes of every published head, and the engine
+    // continues from there.
     virtual Status execute(const StepPlan& plan, StepResult& result) = 0;
 
     // Blocks and rows that nothing refers to any more: their bytes may be used for other units. Under one budget the
@@ -56,10 +56,11 @@ public:
     virtual void take_freed(const FreedUnits& /*freed*/) {}
     [[nodiscard]] virtual MemoryUse memory_use() const { return {}; }
 
-    // Whether it carries out equal steps without a plan for each: one that keeps no KV, for nobody tells it the blocks.
+    // Whether it carries out equal steps without a plan for each. Such an executor keeps no KV, since plans name the
+    // blocks.
     [[nodiscard]] virtual bool takes_equal_steps() const { return false; }
-    // Up to `max_steps` steps in each of which every one of `slots` computes the token that it has drawn last and draws
-    // one. Fewer when it wants to, and none in which a turn would end by its token.
+    // Up to `max_steps` steps. In each, every one of `slots` computes the token that it sampled last and samples one. The
+    // executor may carry out fewer, and none in which a token ends a turn.
     virtual void take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps);
 
     // Digest of a head's valid bytes in logical order: KV of positions [0, length) and the state after `length` tokens.
@@ -70,7 +71,7 @@ public:
     // What makes the bits of deterministic requests: "exact/1", "tensor.sm90/1", "fast/1 ...". Heads are attached only
     // under the id that made them.
     [[nodiscard]] virtual std::string numerics_id() const = 0;
-    // Of ordinary requests, where these are computed in something else.
+    // Of ordinary requests, where their arithmetic differs.
     [[nodiscard]] virtual std::string ordinary_numerics_id() const { return numerics_id(); }
 };
 
@@ -78,7 +79,7 @@ inline void Executor::take_equal_steps(std::span<const SequenceSlot> slots, int6
     CHECK(false, "{} sequences, {} steps: this executor wants a plan for each", slots.size(), max_steps);
 }
 
-// Another executor's heads and arithmetic, under an execute() of its own.
+// An executor that passes heads and arithmetic of another one through; execute() is the subclass's.
 class WrappingExecutor : public Executor {
 public:
     std::optional<Digest> head_digest(const HeadImage& image) final { return inner_.head_digest(image); }

@@ -142,7 +142,7 @@ template <typename T>
     return text;
 }
 
-// --- bytes: little-endian, every integer in its own width, counts in eight bytes
+// --- bytes: little-endian, every integer in its width, counts in eight bytes
 
 template <typename T>
 void write_fields(std::vector<std::byte>& out, const T& value) {

@@ -1,9 +1,8 @@
-// engine/ingestion.h: what came in at the engine's door, call by call, with every argument: enough to run a run again,
-// or to have its conversations back.
+// engine/ingestion.h: every call of the engine's interface with its arguments: enough to make a run again, or to restore
+// its conversations.
 //
-// Not in it, and the caller's when a run is made again: who computes, and who guesses (Engine::draft_with: a drafter
-// that guesses the same again). That a step failed and that a fresh executor came are calls; the failure itself is the
-// executor's.
+// Calls do not contain the executor and the drafter: the caller that makes a run again supplies an executor of the same
+// arithmetic and a drafter with the same drafts (Engine::draft_with). A failed step and a replaced executor are calls.
 #pragma once
 
 #include <cstdint>
@@ -74,16 +73,16 @@ struct RerunOptions {
     std::function<Result<Executor*>()> fresh_executor;
 };
 
-// How a run that was made again ended.
+// The end of a run that was made again.
 struct RerunEnd {
     int64_t num_calls = 0;  // that were made
-    std::string parted;     // where and how it became another run than it was; empty: it did not
+    std::string parted;     // where and how it diverged from the recorded run; empty: it did not
 };
 
-// Makes the calls again, each before the step that it came before, and runs to the end of the last one, or to where the
-// run becomes another one: a request is another, or a step that failed does not. The engine is fresh, of the same
-// configuration, and borrows the executor; the requests' tokens are of its store. An error is the executor's, in a step
-// that did not fail, or says why no fresh one can be made.
+// Makes the calls again, each before the step that it preceded, and runs to the end of the last request, or to where the
+// run diverges: a submit becomes another request, or a step that failed succeeds. The engine is new, has the same
+// configuration and borrows the executor; the requests' tokens are in its store. Errors: the executor's, in a step that
+// succeeded in the recorded run, or fresh_executor's.
 [[nodiscard]] Result<RerunEnd> rerun(std::span<const Call> calls, Engine& engine, Executor& executor,
                                      const RerunOptions& options = {});
 

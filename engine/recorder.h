@@ -1,4 +1,4 @@
-// engine/recorder.h: what a run tells about itself, in order. Two runs that tell the same did the same.
+// engine/recorder.h: observes a run: its calls, plans, results, tokens and events, in order.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ public:
     virtual ~Recorder() = default;
     virtual void on_plan(const StepPlan& plan) = 0;
     virtual void on_token(RequestId request, TokenId token) = 0;
-    // Several of a request in a row: as if each was told.
+    // Several tokens of a request: as on_token() for each.
     virtual void on_tokens(RequestId request, std::span<const TokenId> tokens) {
         for (const TokenId token : tokens) on_token(request, token);
     }
@@ -68,7 +68,7 @@ public:
     virtual void on_result(const StepResult& /*result*/) {}  // before it is applied
 };
 
-// Tells all of them, in order. Borrows them.
+// Calls several recorders, in order. Borrows them.
 class RecorderList final : public Recorder {
 public:
     explicit RecorderList(std::vector<Recorder*> recorders) : recorders_(std::move(recorders)) {}
@@ -92,7 +92,7 @@ private:
     std::vector<Recorder*> recorders_;
 };
 
-// A chain over everything it is told, and one over the plans alone (plan parity).
+// A chained digest over plans, tokens and events, and one over the plans alone (plan parity).
 class DigestRecorder final : public Recorder {
 public:
     void on_plan(const StepPlan& plan) override;

@@ -36,8 +36,8 @@ const SlotTable& SlotTables::at(SequenceSlot slot) const {
 Status SlotTables::apply(const StepPlan& plan) {
     checked_slot_ = kNoSlot;
     RETURN_IF_ERROR(plan.check_slices());
-    for (const SequenceSlot slot : plan.ends) RETURN_IF_ERROR(end(checked_slot_ = slot));
-    for (const SequenceStart& sequence_start : plan.starts) {
+    for (const SequenceSlot slot : plan.finished_slots) RETURN_IF_ERROR(end(checked_slot_ = slot));
+    for (const SequenceStart& sequence_start : plan.new_sequences) {
         checked_slot_ = sequence_start.slot;
         RETURN_IF_ERROR(start(plan, sequence_start));
     }
@@ -70,12 +70,13 @@ Status SlotTables::check_memory(const StepPlan& plan) {
     return check_row_uses(plan);
 }
 
-void SlotTables::advance(const StepPlan& plan, std::span<const DrawnTokens> drawn) {
+void SlotTables::advance(const StepPlan& plan, std::span<const SampledTokens> drawn) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         SlotTable& table = slots_[index(sequence.slot)];
-        CHECK(sequence.num_draws == 0 || !drawn.empty(), "slot {} draws and is told nothing", index(sequence.slot));
-        table.length = length_after(sequence, sequence.num_draws > 0 ? &drawn.front() : nullptr);
-        if (sequence.num_draws > 0) drawn = drawn.subspan(1);
+        CHECK(sequence.num_sampled_positions == 0 || !drawn.empty(), "slot {} draws and is told nothing",
+              index(sequence.slot));
+        table.length = length_after(sequence, sequence.num_sampled_positions > 0 ? &drawn.front() : nullptr);
+        if (sequence.num_sampled_positions > 0) drawn = drawn.subspan(1);
         table.tokens.resize(table.tokens.size() - static_cast<size_t>(sequence.num_drafts()));
         CHECK(table.length <= static_cast<int64_t>(table.tokens.size()) + sequence.num_drafts(),
               "slot {} has computed {} tokens and knows {}", index(sequence.slot), table.length, table.tokens.size());
@@ -166,13 +167,13 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
         return error("step {}: slot {} computes {} tokens from {}, but it has {} computed and {} known", plan.step,
                      slot, sequence.num_new_tokens, sequence.num_computed_tokens, table.length, known);
     }
-    if (sequence.num_draws > 0 && end != known) {
+    if (sequence.num_sampled_positions > 0 && end != known) {
         return error("step {}: slot {} draws token {}, but it knows {} already", plan.step, slot, end, known);
     }
-    if (sequence.num_draws < 0 || sequence.num_draws > sequence.num_new_tokens ||
+    if (sequence.num_sampled_positions < 0 || sequence.num_sampled_positions > sequence.num_new_tokens ||
         sequence.num_drafts() > static_cast<int32_t>(appended.size())) {
         return error("step {}: slot {} draws {} times over {} new tokens, of which {} were appended", plan.step, slot,
-                     sequence.num_draws, sequence.num_new_tokens, appended.size());
+                     sequence.num_sampled_positions, sequence.num_new_tokens, appended.size());
     }
     if (!config_.check_memory) return {};
     for (const BlockRun& run : plan.new_blocks(sequence)) {

@@ -1,18 +1,19 @@
-// engine/slot_tables.h: what every executor knows of its slots, kept incrementally from plans: tokens, computed
-// length, block table, state row. Owns no bytes. apply() also checks everything that an executor can tell about a plan:
-//   L1  ends name live slots; starts name free ones below kMaxSlots; a slot is scheduled at most once, in order of
-//       admission (P1)
-//   L2  a sequence continues at the length its slot has, over tokens it knows, and its table reaches its last new
-//       position; who draws computes up to the last token known, drafts among them, and these are forgotten after it.
-//       Without new tokens it may fall back to a shorter length, down to what its row has taken in, and forgets the
-//       tokens behind
+// engine/slot_tables.h: the tables that every executor keeps of its slots, incrementally from plans: tokens, computed
+// length, block table, state row. Owns no bytes. apply() also checks what an executor can check of a plan:
+//   L1  finished slots are live; new sequences' slots are free ones below kMaxSlots; a slot is scheduled at most once,
+//       in order of admission (P1)
+//   L2  a sequence continues at its slot's length, over tokens that the slot has, and its table reaches its last new
+//       position; a sequence that samples computes up to its last token, drafts included, and its drafts are dropped
+//       after the step. Without new tokens a sequence may go back to a shorter length, as far as its row's length, and
+//       drops the tokens after it
 //   L3  a block that is written or new is in its writer's table and in no other live one (P2)
 //   L4  an attached length that is no multiple of the block size comes with one copy of its tail, of exactly that
 //       many slots
-//   L5  the first step of a slot reads a row other than its own (none, at length 0); the later ones read the row that
-//       was written last, write their own or none, and the log between it and the length is no longer than it may be
-//   L6  a destination (new block, state_dst, StateWrite) is read or written by nobody else in the step (P3, as far
-//       as it shows)
+//   L5  the first step of a slot reads another slot's row (none, at length 0); the later steps read the row that was
+//       written last and write the slot's row or none; the log between that row and the length has at most
+//       max_log_tokens
+//   L6  no other sequence reads or writes a destination (new block, state_dst, StateWrite) in the step (P3, as far as
+//       plans show it)
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@
 
 namespace verbatim {
 
-// Of an executor; a request that runs has one, and another one while it drafts beside its own tokens.
+// Of an executor. A running request has one, and a second one while it has a draft path.
 inline constexpr int32_t kMaxSlots = 1 << 20;
 
 struct SlotTablesConfig {
@@ -43,10 +44,10 @@ struct SlotTable {
     int64_t num_prompt_tokens = 0;    // of `tokens`
     int64_t num_attached_tokens = 0;  // computed before its start
     int64_t length = 0;               // computed tokens; during a step: before it
-    std::vector<TokenId> tokens;      // everything known; during a step with its drafts
+    std::vector<TokenId> tokens;      // all known ones; during a step also its drafts
     std::vector<BlockId> blocks;
-    StateIndex state = kNoState;   // its own row, once it has one
-    StateIndex source = kNoState;  // the row that was written last: its own, or the attached one
+    StateIndex state = kNoState;   // the slot's row, once it has one
+    StateIndex source = kNoState;  // the row that was written last: `state`, or the attached head's row
     int64_t state_length = 0;      // of `source`
     SamplingParams sampling;
 };
@@ -55,12 +56,12 @@ class SlotTables {
 public:
     explicit SlotTables(SlotTablesConfig config);
 
-    // Ends, starts, appended tokens and new blocks. An error says which rule the plan breaks; the tables mean
-    // nothing after it.
+    // Finished slots, new sequences, appended tokens and new blocks. An error names the rule that the plan breaks; the
+    // tables are invalid after it.
     Status apply(const StepPlan& plan);
     // The plan has been carried out: its sequences are longer by their new tokens, without the drafts that were not
-    // accepted. REQUIRES: `drawn` has one for each sequence that draws, in plan order.
-    void advance(const StepPlan& plan, std::span<const DrawnTokens> drawn);
+    // accepted. REQUIRES: `drawn` has one for each sequence that samples, in plan order.
+    void advance(const StepPlan& plan, std::span<const SampledTokens> drawn);
 
     // After an error of apply(): the slot whose share broke the rule; kNoSlot: none in particular.
     [[nodiscard]] SequenceSlot refused_slot() const { return checked_slot_; }
@@ -87,7 +88,7 @@ private:
     SlotTablesConfig config_;
     std::vector<SlotTable> slots_;
     std::vector<int32_t> tables_of_block_;    // live tables that name the block
-    std::vector<SequenceSlot> owner_of_row_;  // the live slot whose own row it is
+    std::vector<SequenceSlot> owner_of_row_;  // the live slot whose row it is
     std::vector<int64_t> row_destination_;    // the step in which the row was last a destination
     int64_t num_admitted_ = 0;
     SequenceSlot checked_slot_ = kNoSlot;  // by apply(), last

@@ -1,4 +1,4 @@
-// engine/stats.h: what happened, counted. Integers only.
+// engine/stats.h: counters of a run. Integers only.
 #pragma once
 
 #include <array>
@@ -22,15 +22,15 @@ struct EngineStats {
     int64_t computed_output_tokens = 0;  // generated tokens computed for the first time
     int64_t recomputed_tokens = 0;       // computed again after a preemption
     int64_t generated_tokens = 0;
-    int64_t windows = 0;             // steps of a request that drew at drafts, too
+    int64_t windows = 0;             // steps of a request that sampled at drafts
     int64_t drafted_tokens = 0;      // in windows
     int64_t accepted_tokens = 0;     // of them: they became output
     int64_t rolled_back_tokens = 0;  // and they did not
     int64_t draft_path_tokens = 0;   // computed in ordinary arithmetic to draft for windows
-    int64_t unwritten_rows = 0;      // steps of a request that left its state row behind (max_row_lag)
+    int64_t unwritten_rows = 0;      // steps of a request that did not write its state row (max_state_lag_tokens)
     int64_t attaches = 0;            // to a head
     int64_t tail_copies = 0;
-    int64_t state_copies = 0;  // first steps that read a head's row and write their own
+    int64_t state_copies = 0;  // first steps that read a head's row and write the sequence's
     int64_t preemptions = 0;
     int64_t evictions = 0;
     int64_t commits = 0;

@@ -13,8 +13,8 @@ bool fits(Slice slice, size_t size) { return slice.begin <= size && slice.count 
 void StepPlan::clear(int64_t new_step) {
     CHECK_GE(new_step, 0);
     step = new_step;
-    ends.clear();
-    starts.clear();
+    finished_slots.clear();
+    new_sequences.clear();
     copies.clear();
     sequences.clear();
     tokens.clear();
@@ -32,7 +32,7 @@ bool StepPlan::holds_slices_of(const ScheduledSequence& sequence) const {
 }
 
 Status StepPlan::check_slices() const {
-    for (const SequenceStart& start : starts) {
+    for (const SequenceStart& start : new_sequences) {
         if (!holds_slices_of(start)) {
             return error("step {}: start of slot {} names blocks outside the plan's {}", step, index(start.slot),
                          blocks.size());
@@ -47,10 +47,10 @@ Status StepPlan::check_slices() const {
     return {};
 }
 
-int64_t length_after(const ScheduledSequence& sequence, const DrawnTokens* drawn) {
-    if (sequence.num_draws == 0) return sequence.end();
+int64_t length_after(const ScheduledSequence& sequence, const SampledTokens* drawn) {
+    if (sequence.num_sampled_positions == 0) return sequence.end();
     CHECK(drawn != nullptr && drawn->slot == sequence.slot, "slot {} draws", index(sequence.slot));
-    return sequence.end() - sequence.num_draws + drawn->num_rows();
+    return sequence.end() - sequence.num_sampled_positions + drawn->num_rows();
 }
 
 void StepResult::clear(int64_t new_step) {
@@ -73,15 +73,15 @@ Status StepResult::check(const StepPlan& plan) const {
     if (step != plan.step) return error("result of step {}, plan of step {}", step, plan.step);
     size_t next = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.num_draws == 0) continue;
+        if (sequence.num_sampled_positions == 0) continue;
         if (next == drawn.size() || drawn[next].slot != sequence.slot) {
             return error("step {}: no tokens for slot {}, which draws", step, index(sequence.slot));
         }
-        const DrawnTokens& of = drawn[next++];
+        const SampledTokens& of = drawn[next++];
         const int64_t num_rows = of.num_rows();
-        if (!fits(of.tokens, tokens.size()) || num_rows < 1 || num_rows > sequence.num_draws) {
+        if (!fits(of.tokens, tokens.size()) || num_rows < 1 || num_rows > sequence.num_sampled_positions) {
             return error("step {}: slot {} draws {} times and is told {} tokens", step, index(sequence.slot),
-                         sequence.num_draws, of.tokens.count);
+                         sequence.num_sampled_positions, of.tokens.count);
         }
         // What was accepted are the drafts, up to the last token.
         const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));

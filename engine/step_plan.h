@@ -4,11 +4,12 @@
 // the slot mapping. Lists of variable length are flat and shared by the step; a sequence names its part as a `Slice`.
 // Both are comparable, printable, digested by contents, written and read (engine/fields.h).
 //
-// Order of execution inside a step: ends, starts, block copies, then the sequences. A sequence computes positions
-// [num_computed_tokens, num_computed_tokens + num_new_tokens) and writes their KV. It draws a token at each of its last
-// num_draws positions. All but the first of these hold *drafts*: tokens that somebody guessed. A draft is accepted when
-// it is the token drawn at the position before it, and so are all drafts before it. What is drawn at the last accepted
-// position is told, too: 1 .. num_draws tokens come back, and the sequence is as long as if they had come one by one.
+// Order of execution inside a step: finished slots, new sequences, block copies, then the sequences. A sequence
+// computes positions [num_computed_tokens, num_computed_tokens + num_new_tokens) and writes their KV. It samples a token
+// at each of its last num_sampled_positions positions. All but the first of these hold *drafts*: tokens that a drafter
+// proposed. A draft is accepted when it equals the token sampled at the position before it, and all drafts before it are
+// accepted. The result has the accepted drafts and the token sampled at the last accepted position, 1 ..
+// num_sampled_positions tokens: the sequence is as long as if they had been sampled one by one.
 //
 // State: row `state_src` holds the state after num_state_tokens tokens (kNoState: the zero state, after none). Of the
 // tokens between these and num_computed_tokens the executor has kept in the slot's *log* what it needs to go on from
@@ -19,7 +20,7 @@
 // position that a StateWrite names, it writes the state out there too.
 //   P1  sequences are in order of slots' admission (oldest request first), each slot at most once
 //   P2  a block written in this step is referenced by its writer alone, or holds a head's slots below the written ones
-//   P3  a destination was written by no step that is not complete, and nobody else reads or writes it in this step
+//   P3  no incomplete step has written a destination, and no other sequence reads or writes it in this step
 #pragma once
 
 #include <cstdint>
@@ -58,8 +59,8 @@ enum class Arithmetic : uint8_t {
     kCount,
 };
 
-// A request enters the batch, or re-enters it after a preemption; or it branches off from its own running slot to draft
-// beside it, and reads what that one has written in earlier steps.
+// A request enters the batch, or re-enters it after a preemption. Or a draft path (scheduler/draft_path.h) branches off
+// a running request's slot, and reads what that slot has written in earlier steps.
 struct SequenceStart {
     SequenceSlot slot{};
     RequestId request{};
@@ -113,8 +114,8 @@ struct ScheduledSequence {
     Arithmetic arithmetic = Arithmetic::kDeterministic;
     int64_t num_computed_tokens = 0;
     int32_t num_new_tokens = 0;
-    // How many of its last positions draw a token. 0: none. The tokens at all of them but the first are drafts.
-    int32_t num_draws = 0;
+    // How many of its last positions sample a token. 0: none. The tokens at all of them but the first are drafts.
+    int32_t num_sampled_positions = 0;
     StateIndex state_src = kNoState;
     int64_t num_state_tokens = 0;  // that state_src has taken in; without a state: num_computed_tokens
     StateIndex state_dst = kNoState;
@@ -122,7 +123,7 @@ struct ScheduledSequence {
     Slice new_blocks{};    // of StepPlan::blocks: appended to the slot's table, before the copies
     Slice state_writes{};  // of StepPlan::state_writes: ascending by length
 
-    [[nodiscard]] int32_t num_drafts() const { return num_draws > 1 ? num_draws - 1 : 0; }
+    [[nodiscard]] int32_t num_drafts() const { return num_sampled_positions > 1 ? num_sampled_positions - 1 : 0; }
     // After the last new token, and after the last one that is no draft.
     [[nodiscard]] int64_t end() const { return num_computed_tokens + num_new_tokens; }
     [[nodiscard]] int64_t known_end() const { return end() - num_drafts(); }
@@ -132,7 +133,7 @@ struct ScheduledSequence {
         visit("arithmetic", self.arithmetic);
         visit("num_computed_tokens", self.num_computed_tokens);
         visit("num_new_tokens", self.num_new_tokens);
-        visit("num_draws", self.num_draws);
+        visit("num_draws", self.num_sampled_positions);
         visit("state_src", self.state_src);
         visit("num_state_tokens", self.num_state_tokens);
         visit("state_dst", self.state_dst);
@@ -145,16 +146,16 @@ struct ScheduledSequence {
 
 struct StepPlan {
     int64_t step = 0;
-    std::vector<SequenceSlot> ends;     // slots to forget: finished, aborted or preempted
-    std::vector<SequenceStart> starts;  // slots to set up
-    std::vector<BlockCopy> copies;      // tails, before anything is computed
+    std::vector<SequenceSlot> finished_slots;  // to forget: finished, aborted or preempted
+    std::vector<SequenceStart> new_sequences;  // slots to set up
+    std::vector<BlockCopy> copies;             // tails, before anything is computed
     std::vector<ScheduledSequence> sequences;
     std::vector<TokenId> tokens;           // flat, named by Slices
     std::vector<BlockRun> blocks;          // flat, named by Slices
     std::vector<StateWrite> state_writes;  // flat, named by Slices
 
     void clear(int64_t new_step);
-    [[nodiscard]] bool empty() const { return ends.empty() && starts.empty() && sequences.empty(); }
+    [[nodiscard]] bool empty() const { return finished_slots.empty() && new_sequences.empty() && sequences.empty(); }
     [[nodiscard]] Digest digest() const;
     // Whether every slice lies inside its list: what is read may be anything.
     [[nodiscard]] Status check_slices() const;
@@ -176,8 +177,8 @@ struct StepPlan {
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("step", self.step);
-        visit("ends", self.ends);
-        visit("starts", self.starts);
+        visit("ends", self.finished_slots);
+        visit("starts", self.new_sequences);
         visit("copies", self.copies);
         visit("sequences", self.sequences);
         visit("tokens", self.tokens);
@@ -187,14 +188,14 @@ struct StepPlan {
     friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
-// What a sequence that draws is told: the drafts that were accepted, and the token drawn after them. A draw that met a
-// NaN or an infinity (N8) ends the list instead, and tells where: the lowest layer, or the number of layers when only
-// the logits are not finite.
-struct DrawnTokens {
+// What a sequence sampled: the accepted drafts, and the token after them. A NaN or an infinity (N8) at a position ends
+// the list before that position; fault_layer is then the lowest layer that has one, or the number of layers when only
+// the logits have.
+struct SampledTokens {
     SequenceSlot slot{};
-    Slice tokens{};            // of StepResult::tokens: 1 .. num_draws; with a fault 0 .. num_draws - 1
+    Slice tokens{};  // of StepResult::tokens: 1 .. num_sampled_positions; with a fault 0 .. num_sampled_positions - 1
     int32_t fault_layer = -1;  // -1: none
-    // That were drawn at: one for every token, and the one that met a fault.
+    // Positions that were sampled: one for every token, and the one with the fault.
     [[nodiscard]] int64_t num_rows() const { return int64_t{tokens.count} + (fault_layer >= 0 ? 1 : 0); }
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
@@ -202,23 +203,25 @@ struct DrawnTokens {
         visit("tokens", self.tokens);
         visit("fault_layer", self.fault_layer);
     }
-    friend bool operator==(const DrawnTokens&, const DrawnTokens&) = default;
+    friend bool operator==(const SampledTokens&, const SampledTokens&) = default;
 };
 
-// How long the sequence is after the step: the positions whose tokens are known to be right.
-[[nodiscard]] int64_t length_after(const ScheduledSequence& sequence, const DrawnTokens* drawn);
+// The sequence's length after the step, in tokens: without the drafts that were not accepted.
+[[nodiscard]] int64_t length_after(const ScheduledSequence& sequence, const SampledTokens* drawn);
 
 struct StepResult {
     int64_t step = 0;
-    int64_t elapsed_ns = 0;                  // that the step took; 0: nobody measured
+    int64_t elapsed_ns = 0;                  // that the step took; 0: not measured
     int64_t materialised_through_step = -1;  // all bytes that steps up to this one write are written
-    std::vector<DrawnTokens> drawn;          // one for each sequence that draws, in plan order
+    std::vector<SampledTokens> drawn;        // one for each sequence that samples, in plan order
     std::vector<TokenId> tokens;             // flat, named by Slices
 
     void clear(int64_t new_step);
-    // Adds what the next sequence that draws is told.
+    // Adds the tokens of the plan's next sequence that samples.
     void add(SequenceSlot slot, std::span<const TokenId> accepted, int32_t fault_layer = -1);
-    [[nodiscard]] std::span<const TokenId> tokens_of(const DrawnTokens& of) const { return part_of(tokens, of.tokens); }
+    [[nodiscard]] std::span<const TokenId> tokens_of(const SampledTokens& of) const {
+        return part_of(tokens, of.tokens);
+    }
     // Whether it can be the plan's: for what comes from outside the program.
     [[nodiscard]] Status check(const StepPlan& plan) const;
     template <typename Self, typename Visit>

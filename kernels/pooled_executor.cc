@@ -237,7 +237,7 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
                         .state_src = placed(scheduled.state_src),
                         .state_dst = placed(scheduled.state_dst),
                         .num_logged_tokens = static_cast<int32_t>(num_logged),
-                        .num_draws = scheduled.num_draws,
+                        .num_sampled_positions = scheduled.num_sampled_positions,
                         .writes = part_of(writes, scheduled.state_writes)});
         if (scheduled.num_new_tokens > 0) list_rows(scheduled, arithmetic);
     }
@@ -249,15 +249,16 @@ void PooledExecutor::list_rows(const ScheduledSequence& scheduled, Arithmetic ar
     const auto first = tables().at(scheduled.slot).tokens.begin() + scheduled.num_computed_tokens;
     share.tokens.insert(share.tokens.end(), first, first + scheduled.num_new_tokens);
     share.walk_sequences.push_back({first_row, scheduled.num_new_tokens, scheduled.num_computed_tokens});
-    slots_[index(scheduled.slot)] = {arithmetic, static_cast<int64_t>(share.logit_rows.size()), scheduled.num_draws};
-    for (int32_t draw = 0; draw < scheduled.num_draws; ++draw) {
-        share.logit_rows.push_back(first_row + scheduled.num_new_tokens - scheduled.num_draws + draw);
+    slots_[index(scheduled.slot)] = {arithmetic, static_cast<int64_t>(share.logit_rows.size()),
+                                     scheduled.num_sampled_positions};
+    for (int32_t draw = 0; draw < scheduled.num_sampled_positions; ++draw) {
+        share.logit_rows.push_back(first_row + scheduled.num_new_tokens - scheduled.num_sampled_positions + draw);
         share.draws.push_back(draw_args(scheduled, draw));
     }
 }
 
 int64_t PooledExecutor::logit_row(SequenceSlot slot, int32_t draw) const {
-    CHECK(tables().is_live(slot) && draw >= 0 && draw < slots_[index(slot)].num_draws,
+    CHECK(tables().is_live(slot) && draw >= 0 && draw < slots_[index(slot)].num_sampled_positions,
           "slot {} did not draw {} times in the last step", index(slot), draw + 1);
     return slots_[index(slot)].first_logit_row + draw;
 }

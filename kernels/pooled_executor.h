@@ -39,12 +39,12 @@ struct PooledSequence {
     std::span<const BlockId> blocks;  // its block table, as places
     StateIndex state_src = kNoState;
     StateIndex state_dst = kNoState;
-    int32_t num_logged_tokens = 0;  // tokens between state_src and the first row
-    int32_t num_draws = 0;          // the last rows draw
+    int32_t num_logged_tokens = 0;      // tokens between state_src and the first row
+    int32_t num_sampled_positions = 0;  // the last rows draw
     std::span<const StateWrite> writes;
 
     // The last rows, which state_dst does not take in.
-    [[nodiscard]] int32_t num_drafts() const { return num_draws > 1 ? num_draws - 1 : 0; }
+    [[nodiscard]] int32_t num_drafts() const { return num_sampled_positions > 1 ? num_sampled_positions - 1 : 0; }
 };
 
 // Borrowed during the step.
@@ -155,7 +155,7 @@ private:
     struct Slot {
         Arithmetic arithmetic = Arithmetic::kDeterministic;  // that computed it
         int64_t first_logit_row = 0;
-        int32_t num_draws = 0;
+        int32_t num_sampled_positions = 0;
     };
     // The part of a step that one backend computes.
     struct Share {

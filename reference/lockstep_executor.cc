@@ -148,23 +148,23 @@ void LockstepExecutor::count(const StepPlan& plan) {
         const RequestId request = primary_.tables().at(sequence.slot).request;
         if (!compares(sequence)) {
             counts_.ordinary_positions += sequence.num_new_tokens;
-            counts_.ordinary_logits += int64_t{sequence.num_draws} * primary_.config().vocab_size;
+            counts_.ordinary_logits += int64_t{sequence.num_sampled_positions} * primary_.config().vocab_size;
             ordinary_requests_.insert(request);
             continue;
         }
         (is_watched_ ? counts_.watched_positions : counts_.unwatched_positions) += sequence.num_new_tokens;
-        if (sequence.num_draws > 0) compared_requests_.insert(request);
+        if (sequence.num_sampled_positions > 0) compared_requests_.insert(request);
     }
 }
 
 bool LockstepExecutor::fits(const StepPlan& plan) const {
     int64_t num_rows = 0;
-    int64_t num_draws = 0;
+    int64_t num_sampled_positions = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
         num_rows += sequence.num_new_tokens;
-        num_draws += std::max(sequence.num_draws, 1);
+        num_sampled_positions += std::max(sequence.num_sampled_positions, 1);
     }
-    const int64_t head_bytes = primary_.config().vocab_size * int64_t{8} * num_draws;
+    const int64_t head_bytes = primary_.config().vocab_size * int64_t{8} * num_sampled_positions;
     return num_rows * row_bytes_ + head_bytes <= options_.max_watched_bytes;
 }
 
@@ -239,9 +239,9 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
     CHECK_EQ(mine.drawn.size(), other.drawn.size());
     size_t i = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.num_draws == 0) continue;
-        const DrawnTokens& a = mine.drawn[i];
-        const DrawnTokens& b = other.drawn[i++];
+        if (sequence.num_sampled_positions == 0) continue;
+        const SampledTokens& a = mine.drawn[i];
+        const SampledTokens& b = other.drawn[i++];
         const auto a_tokens = mine.tokens_of(a);
         const auto b_tokens = other.tokens_of(b);
         lengths_differ_ |= a.num_rows() != b.num_rows();
@@ -263,7 +263,7 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
 bool LockstepExecutor::compare_draw(const Draw& draw) {
     const ScheduledSequence& sequence = draw.sequence;
     Difference difference{step_, primary_.tables().at(sequence.slot).request,
-                          sequence.end() - sequence.num_draws + draw.row,
+                          sequence.end() - sequence.num_sampled_positions + draw.row,
                           static_cast<int32_t>(primary_.config().layers.size()), "logits"};
     const auto a_logits = primary_.logits(sequence.slot, draw.row);
     const auto b_logits = secondary_.logits(sequence.slot, draw.row);

@@ -37,7 +37,7 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
     }
     result.clear(plan.step);
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.num_draws > 0) draw(sequence, result);
+        if (sequence.num_sampled_positions > 0) draw(sequence, result);
     }
     result.materialised_through_step = plan.step;
     tables_.advance(plan, result.drawn);
@@ -48,7 +48,7 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
 // cached, preempted or drafted.
 SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence, int32_t draw) const {
     const SlotTable& table = tables_.at(sequence.slot);
-    const int64_t end = sequence.end() - sequence.num_draws + draw + 1;
+    const int64_t end = sequence.end() - sequence.num_sampled_positions + draw + 1;
     const int64_t num_prompt = table.num_prompt_tokens;
     const std::span<const TokenId> known(table.tokens);
     return {.logits = {},
@@ -63,7 +63,7 @@ void NumericExecutor::draw(const ScheduledSequence& sequence, StepResult& result
     const auto drafts = known.subspan(static_cast<size_t>(sequence.known_end()));
     accepted_.clear();
     std::optional<int32_t> fault;
-    for (int32_t row = 0; row < sequence.num_draws; ++row) {
+    for (int32_t row = 0; row < sequence.num_sampled_positions; ++row) {
         if (row > 0) compute_accepted_draft(sequence, row);
         fault = fault_layer(sequence.slot, row);
         if (fault) break;

@@ -57,7 +57,7 @@ public:
     // Returns false, and reads nothing, when this executor does not hold the head (see Executor::head_digest).
     virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
     // A row that `slot` sampled from in the last step: [vocab_size], scaled; before penalties and temperature. Rows are
-    // those of its last num_draws positions. REQUIRES: the slot sampled there.
+    // those of its last num_sampled_positions positions. REQUIRES: the slot sampled there.
     [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot, int32_t draw) = 0;
 
     // Sets the observer of the steps that follow; null removes it. Comparison and recording have separate observers;

@@ -28,7 +28,7 @@ std::string ReferenceExecutor::numerics_id() const {
 }
 
 void ReferenceExecutor::compute(const StepPlan& plan) {
-    for (const SequenceSlot slot : plan.ends) {
+    for (const SequenceSlot slot : plan.finished_slots) {
         if (static_cast<size_t>(index(slot)) < running_.size()) running_[index(slot)] = {};
     }
     running_.resize(tables().num_slots());
@@ -63,7 +63,7 @@ void ReferenceExecutor::compute(const StepPlan& plan, const ScheduledSequence& s
         append(scheduled.slot, write.length, LogitRows::kNone, true);
         running.passed[write.length] = state_row_of(*running.sequence);
     }
-    if (scheduled.num_draws > 0) {
+    if (scheduled.num_sampled_positions > 0) {
         append_drawing(scheduled.slot, end);
     } else {
         append(scheduled.slot, end, LogitRows::kNone, true);

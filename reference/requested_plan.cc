@@ -83,12 +83,12 @@ RequestId RequestedPlan::request_of(SequenceSlot slot) const {
 Status RequestedPlan::take(const StepPlan& plan) {
     fault_.reset();
     RETURN_IF_ERROR(take_shape(plan));
-    for (const SequenceSlot ended : plan.ends) {
+    for (const SequenceSlot ended : plan.finished_slots) {
         if (index(ended) >= 0 && index(ended) < static_cast<int32_t>(slots_.size())) slot(ended).live = false;
     }
     requested_ = plan;
     requested_.tokens.clear();
-    for (SequenceStart& start : requested_.starts) RETURN_IF_ERROR(take_start(plan, start));
+    for (SequenceStart& start : requested_.new_sequences) RETURN_IF_ERROR(take_start(plan, start));
     for (ScheduledSequence& sequence : requested_.sequences) RETURN_IF_ERROR(take_sequence(plan, sequence));
     if (const Status applied = rules_.apply(plan); !applied) {
         return refuse(request_of(rules_.refused_slot()), "refused", applied.error().message);
@@ -102,7 +102,7 @@ Status RequestedPlan::take_shape(const StepPlan& plan) {
     if (last && plan.step != *last + 1) {
         return refuse(RequestId{-1}, "step", fmt::format("step {} comes after step {}", plan.step, *last));
     }
-    for (const SequenceStart& start : plan.starts) {
+    for (const SequenceStart& start : plan.new_sequences) {
         if (plan.holds_slices_of(start) && index(start.slot) >= 0 && index(start.slot) < kMaxSlots) continue;
         return refuse(start.request, "starts",
                       fmt::format("it starts in slot {}, with blocks [{}, +{}) of {}", index(start.slot),
@@ -110,9 +110,9 @@ Status RequestedPlan::take_shape(const StepPlan& plan) {
     }
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (plan.holds_slices_of(sequence)) continue;
-        const auto start = std::ranges::find(plan.starts, sequence.slot, &SequenceStart::slot);
+        const auto start = std::ranges::find(plan.new_sequences, sequence.slot, &SequenceStart::slot);
         return refuse(
-            start != plan.starts.end() ? start->request : request_of(sequence.slot), "sequences",
+            start != plan.new_sequences.end() ? start->request : request_of(sequence.slot), "sequences",
             fmt::format("slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}",
                         index(sequence.slot), plan.tokens.size(), plan.blocks.size(), plan.state_writes.size()));
     }
@@ -125,7 +125,7 @@ Status RequestedPlan::take_start(const StepPlan& plan, SequenceStart& start) {
         return refuse(start.request, "starts.request",
                       fmt::format("it starts in slot {}, and no request of this number runs", index(start.slot)));
     }
-    const auto num_starts = std::ranges::count(plan.starts, start.slot, &SequenceStart::slot);
+    const auto num_starts = std::ranges::count(plan.new_sequences, start.slot, &SequenceStart::slot);
     const auto num_shares = std::ranges::count(plan.sequences, start.slot, &ScheduledSequence::slot);
     if (num_starts != 1 || num_shares != 1) {
         return refuse(start.request, "starts.slot",
@@ -174,10 +174,10 @@ Status RequestedPlan::take_sequence(const StepPlan& plan, ScheduledSequence& seq
     RETURN_IF_ERROR(take_appended(plan, *asked, sequence));
     const int64_t num_known = slot(sequence.slot).num_known + sequence.appended.count;
     const bool draws = asked->draws && sequence.num_new_tokens > 0 && sequence.end() == num_known;
-    if (draws != (sequence.num_draws > 0)) {
-        return refuse(
-            request, "sequences.num_draws",
-            fmt::format("{} where {} of {} known tokens are computed", sequence.num_draws, sequence.end(), num_known));
+    if (draws != (sequence.num_sampled_positions > 0)) {
+        return refuse(request, "sequences.num_draws",
+                      fmt::format("{} where {} of {} known tokens are computed", sequence.num_sampled_positions,
+                                  sequence.end(), num_known));
     }
     return {};
 }
@@ -210,7 +210,7 @@ void RequestedPlan::executed(const StepPlan& plan, const StepResult& result) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         Slot& known = slot(sequence.slot);
         known.num_known += static_cast<int64_t>(sequence.appended.count) - sequence.num_drafts();
-        if (sequence.num_draws == 0) continue;
+        if (sequence.num_sampled_positions == 0) continue;
         CHECK(drawn != result.drawn.end() && drawn->slot == sequence.slot, "slot {} draws and gets no token",
               index(sequence.slot));
         if (!known.is_draft_path) book_.expect(known.request, result.tokens_of(*drawn));

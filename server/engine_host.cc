@@ -29,8 +29,8 @@ std::vector<Message> message_parts(const HostRequest& request, TokenStore& store
 
 // Client-visible errors do not name anonymous conversations.
 Refusal without_name(Refusal refusal, const std::string& id) {
-    const std::string told = fmt::format("conversation '{}': ", id);
-    if (refusal.message.starts_with(told)) refusal.message.erase(0, told.size());
+    const std::string prefix = fmt::format("conversation '{}': ", id);
+    if (refusal.message.starts_with(prefix)) refusal.message.erase(0, prefix.size());
     const size_t at = refusal.message.find(id);
     if (at != std::string::npos) refusal.message.replace(at, id.size(), "(no name)");
     return refusal;
@@ -122,15 +122,15 @@ void EngineHost::abort(Ticket ticket) {
     changed_.notify_all();
 }
 
-bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply)> told) {
+bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply)> done) {
     {
         const std::lock_guard lock(mutex_);
         if (stopping_ || commands_.size() + num_waiting_calls_ >= capacity()) return false;
-        const auto told_and_kept = [this, told = std::move(told)](ConversationReply reply) {
-            told(std::move(reply));
+        const auto when_done = [this, done = std::move(done)](ConversationReply reply) {
+            done(std::move(reply));
             unload_soon();
         };
-        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), told_and_kept, "", {}});
+        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), when_done, "", {}});
     }
     changed_.notify_all();
     return true;
@@ -217,7 +217,7 @@ void EngineHost::keep_log_probs(const StepPlan& plan) {
     for (auto& [request, live] : live_) {
         const Sequence* sequence = live.num_log_probs ? engine_.find(request) : nullptr;
         if (sequence == nullptr || sequence->planned_step != plan.step) continue;
-        const auto drawn = std::ranges::find(result_.drawn, sequence->slot, &DrawnTokens::slot);
+        const auto drawn = std::ranges::find(result_.drawn, sequence->slot, &SampledTokens::slot);
         if (drawn == result_.drawn.end() || drawn->tokens.count == 0) continue;
         const TokenId token = result_.tokens_of(*drawn).front();
         live.log_probs.push_back(log_probs(executor_.logits(sequence->slot), token, *live.num_log_probs));
@@ -270,7 +270,7 @@ void EngineHost::carry_out(Command command) {
     }
     for (const ConversationKey& key : keys) ledger_->restore_into(engine_, key);
     if (command.request) return submit_now(std::move(command));
-    server::carry_out(*command.call, engine_, *ledger_, std::move(command.told));
+    server::carry_out(*command.call, engine_, *ledger_, std::move(command.done));
 }
 
 // The command comes again when the conversation is in memory and the store has kept it, or cannot.
@@ -294,7 +294,7 @@ void EngineHost::wait_for_ledger(Command command, const ConversationKey& key) {
 }
 
 void EngineHost::give_up(const Command& command, const std::string& problem) {
-    if (command.call) return command.told({.problem = problem});
+    if (command.call) return command.done({.problem = problem});
     if (!command.request) return;
     command.sink({.kind = Kind::kNotKept, .failure = problem});
     end_one(static_cast<int64_t>(command.request->prompt.size()));
@@ -365,10 +365,10 @@ void EngineHost::submit_now(Command command) {
 void EngineHost::name_answer(Refusal& refusal, RequestId running) const {
     const auto found = live_.find(running);
     if (found == live_.end() || found->second.answer_id.empty()) return;
-    const std::string told = fmt::format("request {} runs", index(running));
-    const size_t at = refusal.message.find(told);
+    const std::string ours = fmt::format("request {} runs", index(running));
+    const size_t at = refusal.message.find(ours);
     if (at != std::string::npos)
-        refusal.message.replace(at, told.size(), fmt::format("answer {} runs", found->second.answer_id));
+        refusal.message.replace(at, ours.size(), fmt::format("answer {} runs", found->second.answer_id));
 }
 
 // What the conversation has against the request. kAccepted: nothing.
@@ -433,11 +433,11 @@ void EngineHost::deliver(Live& live, TokenId token) {
         update.log_probs = std::move(live.log_probs.front());
         live.log_probs.pop_front();
     }
-    if (live.is_second_try && live.num_repeated < live.told.size()) {
+    if (live.is_second_try && live.num_repeated < live.sent_tokens.size()) {
         ++live.num_repeated;  // the same token: else the engine ends the turn (ChatRequest::known_output)
         return;
     }
-    if (config_.replacement && !live.is_second_try) live.told.push_back(token);
+    if (config_.replacement && !live.is_second_try) live.sent_tokens.push_back(token);
     live.sink(std::move(update));
 }
 

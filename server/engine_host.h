@@ -140,8 +140,8 @@ public:
     // Ends the turn without a commit; its last update still follows. Does nothing after the turn's end.
     void abort(Ticket ticket);
 
-    // Calls on conversations other than turns; `told` is called on a sink's thread. False when there is no room.
-    bool ask(ConversationCall call, std::function<void(ConversationReply)> told);
+    // Calls on conversations other than turns; `done` is called on a sink's thread. False when there is no room.
+    bool ask(ConversationCall call, std::function<void(ConversationReply)> done);
 
     [[nodiscard]] ConversationLedger& ledger() const { return *ledger_; }
     [[nodiscard]] bool shows_logits() const { return shows_logits_; }
@@ -159,7 +159,7 @@ private:
         std::optional<HostRequest> request;  // none: abort, or a conversation call
         Sink sink;
         std::optional<ConversationCall> call;
-        std::function<void(ConversationReply)> told;
+        std::function<void(ConversationReply)> done;
         std::string problem;       // the error of the ledger that it waited for
         std::vector<PinPtr> pins;  // of the conversations that it names
     };
@@ -175,7 +175,7 @@ private:
         int64_t num_prompt_tokens = 0;
         std::optional<int32_t> num_log_probs;
         std::deque<LogProbs> log_probs;  // of tokens that are not sent yet
-        std::vector<TokenId> told;
+        std::vector<TokenId> sent_tokens;
         size_t num_repeated = 0;  // tokens repeated by the second try
         bool is_second_try = false;
     };

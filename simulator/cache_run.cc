@@ -88,7 +88,7 @@ void CacheRun::serve(RowIndex index) {
     TokenSeq resident = prompt;
     const TokenSeq output = store_.derive(traces::output_space(index), 0, num_output);
     resident.append(output.slice(0, num_resident - prompt.size()));
-    PendingMemory pending = cache_.hand_over(*memory, std::move(resident));
+    PendingMemory pending = cache_.detach_as_pending(*memory, std::move(resident));
     cache_.release(*memory);
     cache_.publish({key, HeadKind::kTurn, kNumerics, std::move(pending)}, {});
     requests_.answered(index, output, Version{verbatim::index(index) + 1});

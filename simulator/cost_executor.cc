@@ -38,11 +38,11 @@ Status CostExecutor::execute(const StepPlan& plan, StepResult& result) {
     result.materialised_through_step = plan.step;
     ++num_plans_;
     work_.clear();
-    for (const SequenceStart& one : plan.starts) start(one);
+    for (const SequenceStart& one : plan.new_sequences) start(one);
     work_.add(plan);
     for (const ScheduledSequence& sequence : plan.sequences) {
         slot(sequence.slot).num_tokens = sequence.known_end();
-        if (sequence.num_draws > 0) draw_window(plan, sequence, result);
+        if (sequence.num_sampled_positions > 0) draw_window(plan, sequence, result);
     }
     price_work();
     ASSIGN_OR_RETURN(result.elapsed_ns, elapsed_ns(plan));

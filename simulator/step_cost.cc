@@ -26,7 +26,7 @@ void StepWork::add(const StepPlan& plan) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (sequence.num_new_tokens == 0) continue;  // only its state row moves
         num_tokens += sequence.num_new_tokens;
-        num_logit_rows += sequence.num_draws;
+        num_logit_rows += sequence.num_sampled_positions;
         if (sequence.num_new_tokens == 1) {
             ++num_decodes;
             decode_context += sequence.num_computed_tokens + 1;

@@ -29,7 +29,7 @@ struct Digest {
 };
 
 // Feeds values in order; digest() may be asked at any time and does not disturb what follows. Integers enter as
-// little-endian bytes of their own width, so a digest depends on values and their types, not on padding.
+// little-endian bytes of their width, so a digest depends on values and their types, not on padding.
 class Digester {
 public:
     Digester();

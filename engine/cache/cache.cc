@@ -241,11 +241,11 @@ int32_t Cache::num_affordable_blocks(int32_t num_rows) const {
 }
 
 std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
-    if (id == kNoHead) return go_on_from({}, kNoState, 0);
+    if (id == kNoHead) return allocate_from_prefix({}, kNoState, 0);
     const Head& head = head_ref(id);
     CHECK(length == head.length() || (!state_.enabled() && length % config_.pools.block_size == 0),
           "head {} of {} tokens serves {}", index(id), head.length(), length);
-    auto memory = go_on_from(head.blocks, head.state, length);
+    auto memory = allocate_from_prefix(head.blocks, head.state, length);
     if (!memory) return std::nullopt;
     CHECK(memory->copy.has_value() == (kv_.enabled() && length % config_.pools.block_size != 0),
           "a tail of {} tokens is copied: {}", length, memory->copy.has_value());
@@ -259,11 +259,11 @@ std::optional<SequenceMemory> Cache::attach(HeadId id, int64_t length) {
 std::optional<SequenceMemory> Cache::branch(const SequenceMemory& from, int64_t length) {
     CHECK(length > 0 && from.state_src == from.state, "a branch at {} of a sequence that has computed nothing", length);
     CHECK_GE(from.blocks.num_blocks, kv_.blocks_for(length));
-    return go_on_from(from.blocks, from.state, length);
+    return allocate_from_prefix(from.blocks, from.state, length);
 }
 
 // Shared blocks, an own tail and an own row. Empty, and nothing has changed, when a pool is short.
-std::optional<SequenceMemory> Cache::go_on_from(const BlockTable& blocks, StateIndex state, int64_t length) {
+std::optional<SequenceMemory> Cache::allocate_from_prefix(const BlockTable& blocks, StateIndex state, int64_t length) {
     CHECK(length == 0 || (state != kNoState) == state_.enabled(), "{} tokens go on from row {}", length, index(state));
     SequenceMemory memory;
     const auto row = state_.allocate();
@@ -301,11 +301,11 @@ void Cache::release(SequenceMemory& memory) {
     memory = {};
 }
 
-PendingMemory Cache::hand_over(SequenceMemory& memory, TokenSeq tokens) {
+PendingMemory Cache::detach_as_pending(SequenceMemory& memory, TokenSeq tokens) {
     CHECK(!tokens.empty() && memory.blocks.num_blocks >= kv_.blocks_for(tokens.size()), "{} blocks for {} tokens",
           memory.blocks.num_blocks, tokens.size());
     PendingMemory pending;
-    pending.blocks = kv_.hand_over(memory.blocks, tokens.size(), memory.last_step);
+    pending.blocks = kv_.detach_as_pending(memory.blocks, tokens.size(), memory.last_step);
     pending.state = std::exchange(memory.state, kNoState);
     pending.chain = memory.chain;
     pending.generation = memory.generation;

@@ -151,7 +151,7 @@ public:
 
     // The sequence's memory as a pending of all it has computed: `tokens`, and nothing beyond them. Moves, copies
     // nothing.
-    [[nodiscard]] PendingMemory hand_over(SequenceMemory& memory, TokenSeq tokens);
+    [[nodiscard]] PendingMemory detach_as_pending(SequenceMemory& memory, TokenSeq tokens);
     // A pending over the sequence's first tokens: its blocks by reference, and a row of its own to be written as the
     // scan passes. Empty when no row is free.
     [[nodiscard]] std::optional<PendingMemory> snapshot(const SequenceMemory& memory, TokenSeq tokens);
@@ -227,7 +227,8 @@ public:
     void on_gone(std::function<void(const Head&, NotReused)> listener) { gone_listener_ = std::move(listener); }
 
 private:
-    [[nodiscard]] std::optional<SequenceMemory> go_on_from(const BlockTable& blocks, StateIndex state, int64_t length);
+    [[nodiscard]] std::optional<SequenceMemory> allocate_from_prefix(const BlockTable& blocks, StateIndex state,
+                                                                     int64_t length);
     [[nodiscard]] PrefixIndex::Query by_tokens(const LookupQuery& query, const Head* known) const;
     [[nodiscard]] const Head* newest_prefix_of_name(const ConversationKey& key, const Head& head) const;
     [[nodiscard]] LookupResult find_reusable(const LookupQuery& query, const Name* name) const;

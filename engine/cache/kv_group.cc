@@ -84,7 +84,7 @@ BlockTable KvGroup::share(const BlockTable& sequence, int64_t length) {
     return shared;
 }
 
-BlockTable KvGroup::hand_over(BlockTable& sequence, int64_t length, int64_t last_step) {
+BlockTable KvGroup::detach_as_pending(BlockTable& sequence, int64_t length, int64_t last_step) {
     const BlockTable pending = share(sequence, length);
     release_sequence(sequence, last_step);
     CHECK(sequence == BlockTable{} && pending.num_blocks == blocks_for(length), "{} blocks for {} tokens",

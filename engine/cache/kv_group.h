@@ -44,7 +44,7 @@ public:
     [[nodiscard]] BlockTable share(const BlockTable& sequence, int64_t length);
     // The same, and the sequence lets go: its table is left empty. Steps up to `last_step` may still write its
     // blocks.
-    [[nodiscard]] BlockTable hand_over(BlockTable& sequence, int64_t length, int64_t last_step);
+    [[nodiscard]] BlockTable detach_as_pending(BlockTable& sequence, int64_t length, int64_t last_step);
     void release_sequence(BlockTable& sequence, int64_t last_step);  // leaves it empty
     void release_pending(BlockTable& pending);                       // leaves it empty
     // A pending's table becomes a head's; a head's ends.

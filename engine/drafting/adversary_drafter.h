@@ -1,5 +1,5 @@
-// engine/drafting/adversary_drafter.h: drafts as bad and as good as they can be: the right tokens, wrong ones from some
-// position on, or nonsense, by seed. For tests, and to inject a rate of mismatches.
+// engine/drafting/adversary_drafter.h: proposes, by seed, the right tokens, tokens that are wrong from some position on,
+// or random ones. For tests, and to inject a rate of mismatches.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class AdversaryDrafter final : public Drafter {
 public:
     // The token that will be drawn at position `output.size() + ahead` of the request's output; empty: not known.
     using Oracle = std::function<std::optional<TokenId>(const DraftJob& job, int64_t ahead)>;
-    // mismatch_ppm: how many in a million drafts are wrong, each by its own draw; empty: as the adversary likes.
+    // mismatch_ppm: how many in a million drafts are wrong, drawn independently; empty: any mixture.
     AdversaryDrafter(Oracle oracle, int32_t vocab_size, uint64_t seed, std::optional<int32_t> mismatch_ppm = {});
 
     void draft(std::span<DraftJob> jobs) override;

@@ -1,5 +1,5 @@
-// engine/drafting/drafter.h: who guesses the next tokens of a running request, so that a window of them is computed at
-// once. Whatever is guessed, the results are the same: a guess decides how many tokens a step gives, never which.
+// engine/drafting/drafter.h: proposes the next tokens of running requests, so that a step computes a window of them.
+// Drafts decide how many tokens a step yields, never which.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct DraftJob {
     RequestId request{};
     const TokenSeq* prompt = nullptr;
     std::span<const TokenId> output;  // so far
-    SamplingParams sampling;          // with its seed: a guess may be drawn as the token will be
-    int32_t max_drafts = 0;           // of use; at least 1
+    SamplingParams sampling;          // with its seed: a draft may be sampled as the token will be
+    int32_t max_drafts = 0;           // that the step can use; at least 1
     std::vector<TokenId> drafts;      // filled in: at most max_drafts tokens that may follow, in order
 };
 
@@ -27,7 +27,7 @@ public:
     virtual ~Drafter() = default;
     // For all requests of a step at once. Tokens must lie in the vocabulary.
     virtual void draft(std::span<DraftJob> jobs) = 0;
-    // Nothing more will be asked about the request.
+    // The request gets no more drafts.
     virtual void ended(RequestId request) = 0;
 };
 

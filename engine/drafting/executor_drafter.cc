@@ -197,7 +197,7 @@ bool ExecutorDrafter::take_in(std::span<Round> active) {
             budget -= count;
             ScheduledSequence& sequence = plan(round.slot, count, true);
             if (sequence.end() < round.num_known) continue;
-            sequence.num_draws = 1;
+            sequence.num_sampled_positions = 1;
             drawing.push_back(&round);
         }
         if (plan_.sequences.empty()) return true;
@@ -213,7 +213,7 @@ bool ExecutorDrafter::guess(std::span<Round> active) {
         for (Round& round : active) {
             CHECK_LE(static_cast<int32_t>(round.job->drafts.size()), round.job->max_drafts);
             if (!round.goes_on || static_cast<int32_t>(round.job->drafts.size()) == round.job->max_drafts) continue;
-            plan(round.slot, 1, false).num_draws = 1;
+            plan(round.slot, 1, false).num_sampled_positions = 1;
             drawing.push_back(&round);
         }
         if (drawing.empty()) return true;
@@ -244,11 +244,11 @@ ScheduledSequence& ExecutorDrafter::plan(int32_t slot, int64_t count, bool write
     if (!of.started) {
         of.admission = ++num_admitted_;
         of.num_sent = static_cast<int64_t>(of.tokens.size());
-        plan_.starts.push_back({.slot = SequenceSlot{slot},
-                                .request = of.request,
-                                .tokens = store_.store(of.tokens),
-                                .num_prompt_tokens = of.num_prompt,
-                                .sampling = of.sampling});
+        plan_.new_sequences.push_back({.slot = SequenceSlot{slot},
+                                       .request = of.request,
+                                       .tokens = store_.store(of.tokens),
+                                       .num_prompt_tokens = of.num_prompt,
+                                       .sampling = of.sampling});
     }
     ScheduledSequence& sequence = plan_.sequences.emplace_back();
     sequence.slot = SequenceSlot{slot};
@@ -278,7 +278,7 @@ ScheduledSequence& ExecutorDrafter::plan(int32_t slot, int64_t count, bool write
 
 bool ExecutorDrafter::step() {
     if (plan_.sequences.empty()) return true;
-    plan_.ends = std::exchange(ended_slots_, {});
+    plan_.finished_slots = std::exchange(ended_slots_, {});
     ++num_steps_;
     executor_.take_freed(freed_);
     freed_.clear();

@@ -1,10 +1,10 @@
-// engine/drafting/executor_drafter.h: drafts by a model of its own: a smaller one, or the same in a cheaper arithmetic.
-// Owns the numbers of its executor's slots, blocks and rows; all of it is scratch.
+// engine/drafting/executor_drafter.h: drafts with a second executor: a smaller model, or the same in a cheaper
+// arithmetic. Owns the numbers of that executor's slots, blocks and rows; all of it is scratch.
 //
-// A request's slot takes in what is known of it, then goes on over its own guesses, whose states stay in the log: what
-// was guessed wrong is forgotten with the log (engine/step_plan.h).
-//   B1  a slot's row has taken in known tokens only
-//   B2  a request without room gets no drafts; whoever drafted longest ago gives way
+// A request's slot computes the request's known tokens, then the drafts that it samples, whose states stay in the log:
+// rejected drafts are dropped with the log (engine/step_plan.h).
+//   B1  a slot's row holds the state after known tokens only
+//   B2  a request without memory gets no drafts; memory is taken from the slot that drafted longest ago
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ private:
     struct Slot {
         RequestId request{-1};
         SamplingParams sampling;
-        std::vector<TokenId> tokens;  // known, and guesses
+        std::vector<TokenId> tokens;  // known ones, then drafts
         int64_t num_prompt = 0;       // of `tokens`
         int64_t num_known = -1;       // of `tokens`, when it drafted last
         int64_t length = 0;           // computed

@@ -1,10 +1,10 @@
 // engine/drafting/pacing.h: how many drafts a request asks for next, by what was accepted of those before and by what
 // their rows cost. Integers only.
 //
-// A window that was accepted whole doubles the next one; one that was not makes it as long as it was right. After
-// drafts of which none was right the request does without for a while: twice as long each time, kMaxPause steps at
-// most. And no draft is asked for that is less likely to be accepted than its row is dear: a token is worth the step's
-// time over its requests.
+// A window that was accepted whole doubles the next one; another makes the next one as long as its accepted part. After
+// a window without an accepted draft the request pauses: twice as long each time, kMaxPause steps at most. A draft is
+// asked for only where its chance of acceptance, times the value of a token (the step's time divided by its requests),
+// is at least the price of its row.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace verbatim {
 
-// What steps cost in which so many requests decode: one row each, and every draft's row beside.
+// The cost of a step in which num_requests requests decode, and of each additional row for a draft.
 struct RowPrice {
     int32_t num_requests = 1;
     int64_t step_ns = 0;
@@ -47,14 +47,14 @@ public:
         int32_t worth = 0;
         for (int64_t sure = acceptance(); worth < max_drafts && sure >= least; ++worth)
             sure = sure * acceptance() / kSure;
-        if (worth == 0) {  // one now and then says whether it is still so
+        if (worth == 0) {  // one draft from time to time measures whether that still holds
             pause_ = kMaxPause;
             worth = 1;
         }
         return std::min({limit_, max_drafts, worth});
     }
-    // What became of a window. REQUIRES: 0 <= accepted <= drafted, drafted > 0.
-    void told(int32_t drafted, int32_t accepted, int32_t max_drafts) {
+    // Takes in a window's outcome. REQUIRES: 0 <= accepted <= drafted, drafted > 0.
+    void record(int32_t drafted, int32_t accepted, int32_t max_drafts) {
         accepted_ += kSure * accepted - accepted_ / kMemory;
         tested_ += kSure * (accepted + (accepted < drafted ? 1 : 0)) - tested_ / kMemory;
         if (accepted == 0) {
@@ -70,7 +70,7 @@ public:
 private:
     static constexpr int64_t kMemory = 8;  // windows, about
 
-    // Of a draft behind accepted ones, of kSure. What was not tested says nothing.
+    // The chance of a draft whose predecessors were accepted, of kSure. Drafts behind a rejected one do not count.
     [[nodiscard]] int64_t acceptance() const { return kSure * accepted_ / tested_; }
 
     int64_t accepted_ = 3 * kSure;

@@ -198,7 +198,7 @@ void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows
 
 // Whether a drafter is asked. Forced output is not drawn: nothing that is drawn could agree with it. In an arithmetic
 // of their own ordinary requests go without, since nobody could tell what a window of theirs should give.
-bool Engine::drafts_by_others(const Sequence& sequence) const {
+bool Engine::uses_drafter(const Sequence& sequence) const {
     const NumericsIds& ids = scheduler_.numerics_ids();
     if (sequence.arithmetic() == Arithmetic::kOrdinary && ids.front() != ids.back()) return false;
     return sequence.decodes() && sequence.request.forced_output.empty() && !scheduler_.verifies(sequence);
@@ -210,7 +210,7 @@ void Engine::propose_drafts() {
     draft_jobs_.clear();
     const int64_t least = least_acceptance(row_prices_, static_cast<int32_t>(scheduler_.running().size()));
     for (Sequence* sequence : scheduler_.running()) {
-        if (!drafts_by_others(*sequence)) continue;
+        if (!uses_drafter(*sequence)) continue;
         const int64_t left = sequence->max_tokens - static_cast<int64_t>(sequence->output.size());
         auto max_drafts = static_cast<int32_t>(std::min<int64_t>(max_window_, left) - 1);
         if (max_drafts < 1) continue;
@@ -254,10 +254,10 @@ void Engine::apply(const StepResult& result) {
     materialised_ = std::max(materialised_, result.materialised_through_step);
     CHECK_LE(materialised_, plan_.step);
     elapsed_ns_ = result.elapsed_ns;
-    std::span<const DrawnTokens> drawn(result.drawn);
+    std::span<const SampledTokens> drawn(result.drawn);
     for (size_t i = 0; i < scheduler_.scheduled().size(); ++i) {
         const ScheduledSequence& planned = plan_.sequences[i];
-        const bool draws = planned.num_draws > 0;
+        const bool draws = planned.num_sampled_positions > 0;
         CHECK(!draws || (!drawn.empty() && drawn.front().slot == planned.slot), "slot {} draws and is told nothing",
               index(planned.slot));
         const Scheduled& share = scheduler_.scheduled()[i];
@@ -455,8 +455,8 @@ bool Engine::idle() const {
 std::vector<EngineEvent> Engine::take_events() {
     std::vector<EngineEvent> taken = std::exchange(events_, {});
     events_.reserve(taken.size());  // the next step tells about as much
-    std::swap(told_, taken_told_);
-    told_.clear();
+    std::swap(event_tokens_, taken_event_tokens_);
+    event_tokens_.clear();
     return taken;
 }
 

@@ -1,8 +1,8 @@
-// engine/engine/engine.h: the seven steps. Takes requests, plans steps, hands them to an executor, applies what comes
-// back, commits turns. Deterministic: the same calls give the same plans, tokens, events and heads.
+// engine/engine/engine.h: the seven steps. Takes requests, plans steps, passes the plans to an executor, applies the
+// results, commits turns. Deterministic: the same calls give the same plans, tokens, events and heads.
 //   E1  the name moves once per committed turn, before its final event                                   (I6)
-//   E2  whatever ends a turn without a commit leaves the name, its heads and the conversation as they were
-//   E3  a turn's lease, memory, pins and slot are given back when it ends, however it ends              (I9)
+//   E2  a turn that ends without a commit leaves the name, its heads and the conversation as they were
+//   E3  a turn's lease, memory, pins and slot are released when it ends, for every reason              (I9)
 //   E4  within a finished turn, reused + first-time computed prompt tokens = prompt tokens             (I10)
 #pragma once
 
@@ -70,7 +70,7 @@ struct EngineEvent {
     uint64_t seed = 0;              // that the tokens were drawn with
     int32_t fault_layer = -1;       // kNonFinite: where
     int64_t step = -1;              // the last one
-    size_t first_token = 0;         // kTokens: among those that were told together
+    size_t first_token = 0;         // kTokens: its index in Engine::tokens_of's array
     size_t num_tokens = 0;          // kTokens
     friend bool operator==(const EngineEvent&, const EngineEvent&) = default;
 };
@@ -104,15 +104,15 @@ public:
     // bytes are written. False, and it runs on, when it has none yet or is over already, or while a step is open.
     bool end_turn(RequestId request);
 
-    // One step: plan, execute, apply; or, of an executor that takes them, equal steps until something is to be decided
-    // (engine/engine/equal_steps.cc). False when there was nothing to do. An error is the executor's: every turn has
-    // then ended as kExecutorFailed, and every published head is kept.
+    // One step: plan, execute, apply. With an executor that takes equal steps, as many of them as pass without a decision
+    // (engine/engine/equal_steps.cc). False when there was nothing to do. An error is the executor's: every turn has then
+    // ended as kExecutorFailed, and every published head is kept.
     Result<bool> step();
-    // A fresh executor takes the place of one that failed: nothing of the old one's memory is left, so every head goes;
-    // conversations and their committed tokens stay, and are computed again when they are needed. The name of its
-    // arithmetic must be the old one's. REQUIRES: idle() or after step() failed.
+    // Replaces a failed executor by a fresh one. The old memory is lost, so every head is dropped; conversations and their
+    // committed tokens stay, and are computed again when they are needed. Its numerics ids must equal the old ones.
+    // REQUIRES: idle() or after step() failed.
     void replace_executor(Executor& executor);
-    // The turns that the last failed step ended, in order; nobody has them afterwards.
+    // The turns that the last failed step ended, in order. They leave the engine.
     [[nodiscard]] std::vector<FailedTurn> take_failed_turns() { return std::exchange(failed_turns_, {}); }
     // The two halves of step(), for executors that run while the engine takes calls. REQUIRES: taken in turn.
     const StepPlan& plan_step();
@@ -121,12 +121,12 @@ public:
     // is open.
     void fail_step();
 
-    // Who guesses tokens for windows, as the scheduler's config has them or smaller ones. Borrowed; null: nobody.
-    // REQUIRES: no step is open; max_window <= scheduler.max_window.
+    // Sets the drafter, and windows as the scheduler's config has them or smaller ones. Borrowed; null: windows have no
+    // drafts. REQUIRES: no step is open; max_window <= scheduler.max_window.
     void draft_with(Drafter* drafter) {
         draft_with(drafter, config_.scheduler.max_window, config_.scheduler.paced_windows);
     }
-    // `prices`, ascending by requests: what paced windows weigh drafts against; none: rows are free.
+    // `prices`, ascending by requests: the prices of rows for paced windows; empty: rows are free.
     void draft_with(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices = {});
 
     [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
@@ -158,7 +158,7 @@ public:
     [[nodiscard]] const EngineConfig& config() const { return config_; }
     [[nodiscard]] TokenStore& token_store() const { return store_; }
     [[nodiscard]] int64_t next_step() const { return next_step_; }
-    // What the executor said that the last step took.
+    // Of the last step, as the executor measured it.
     [[nodiscard]] int64_t elapsed_ns() const { return elapsed_ns_; }
 
     // I1, I2, I5, I6, I7, I9 from scratch; with digest_heads also I3: every head's digest today is the one it was
@@ -176,11 +176,11 @@ private:
     void take_equal_tokens(Sequence& sequence, std::span<const TokenId> tokens);
     void account(Sequence& sequence, int64_t num_new_tokens);
     void take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
-                     const DrawnTokens& drawn);
+                     const SampledTokens& drawn);
     bool take_token(Sequence& sequence, TokenId token);
     void take_draft(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
-                    const DrawnTokens* drawn);
-    [[nodiscard]] bool drafts_by_others(const Sequence& sequence) const;
+                    const SampledTokens* drawn);
+    [[nodiscard]] bool uses_drafter(const Sequence& sequence) const;
     [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
     void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
     void propose_drafts();
@@ -210,8 +210,8 @@ private:
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
     std::vector<FailedTurn> failed_turns_;
     std::vector<EngineEvent> events_;
-    std::vector<TokenId> told_;        // of events_ that are kTokens
-    std::vector<TokenId> taken_told_;  // of the events that were taken last
+    std::vector<TokenId> event_tokens_;        // of events_ that are kTokens
+    std::vector<TokenId> taken_event_tokens_;  // of the events that were taken last
     Drafter* drafter_ = nullptr;
     int32_t max_window_ = 1;
     bool paced_windows_ = false;

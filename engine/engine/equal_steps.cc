@@ -28,7 +28,7 @@ int64_t Engine::num_equal_steps() const {
     const SchedulerConfig& limits = config_.scheduler;
     const bool closed = scheduler_.waiting().empty() || num_running == limits.max_num_sequences;
     const bool drafts = drafter_ != nullptr && max_window_ > 1;
-    if (limits.max_row_lag > 0) return 0;  // steps that write rows and steps that do not
+    if (limits.max_state_lag_tokens > 0) return 0;  // steps that write rows and steps that do not
     if (running.empty() || !closed || drafts || num_running > limits.step_tokens) return 0;
     if (scheduler_.owes_ends() || !publication_.empty() || materialised_ != next_step_ - 1) return 0;
     int64_t num_steps = INT32_MAX;
@@ -98,17 +98,18 @@ void Engine::take_equal_tokens(Sequence& sequence, std::span<const TokenId> toke
     EngineEvent& told = events_.emplace_back();
     told.kind = EngineEvent::Kind::kTokens;
     told.request = sequence.id;
-    told.first_token = told_.size();
+    told.first_token = event_tokens_.size();
     told.num_tokens = tokens.size();
-    told_.insert(told_.end(), tokens.begin(), tokens.end());
+    event_tokens_.insert(event_tokens_.end(), tokens.begin(), tokens.end());
     recorder_.on_tokens(sequence.id, tokens);
     sequence.num_emitted = output.size();
 }
 
 std::span<const TokenId> Engine::tokens_of(const EngineEvent& event) const {
-    CHECK(event.kind == EngineEvent::Kind::kTokens && event.first_token + event.num_tokens <= taken_told_.size(),
-          "tokens [{}, +{}) of {} that were told", event.first_token, event.num_tokens, taken_told_.size());
-    return std::span(taken_told_).subspan(event.first_token, event.num_tokens);
+    CHECK(
+        event.kind == EngineEvent::Kind::kTokens && event.first_token + event.num_tokens <= taken_event_tokens_.size(),
+        "tokens [{}, +{}) of {} that were told", event.first_token, event.num_tokens, taken_event_tokens_.size());
+    return std::span(taken_event_tokens_).subspan(event.first_token, event.num_tokens);
 }
 
 // In the order in which the steps would have asked for blocks: step by step, and in each by sequence.

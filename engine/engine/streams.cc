@@ -8,10 +8,10 @@ namespace verbatim {
 
 // One by one, as if each had come in a step of its own: what comes behind the turn's end was never drawn.
 void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
-                         const DrawnTokens& drawn) {
+                         const SampledTokens& drawn) {
     const std::span<const TokenId> tokens = result.tokens_of(drawn);
     CHECK_EQ(planned.num_computed_tokens, sequence.num_computed_tokens);
-    CHECK_LE(tokens.size(), static_cast<size_t>(planned.num_draws));
+    CHECK_LE(tokens.size(), static_cast<size_t>(planned.num_sampled_positions));
     account(sequence, planned.known_end() - planned.num_computed_tokens);
     const int64_t num_drafts = planned.num_drafts();
     stats_.windows += num_drafts > 0 ? 1 : 0;
@@ -19,7 +19,7 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
     stats_.rolled_back_tokens += num_drafts;
     if (num_drafts > 0 && paced_windows_) {
         const auto num_accepted = static_cast<int32_t>(tokens.size()) - (drawn.fault_layer < 0 ? 1 : 0);
-        sequence.pacing.told(planned.num_drafts(), num_accepted, max_window_ - 1);
+        sequence.pacing.record(planned.num_drafts(), num_accepted, max_window_ - 1);
     }
     const auto accept_draft = [&] {
         --stats_.rolled_back_tokens;
@@ -38,7 +38,7 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
 // On a draft path: the next draft, if anything was drawn. Behind a token that would end the turn, and behind a fault,
 // there is nothing to draft.
 void Engine::take_draft(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
-                        const DrawnTokens* drawn) {
+                        const SampledTokens* drawn) {
     CHECK(sequence.draft_path && sequence.draft_path->num_computed_tokens == planned.num_computed_tokens,
           "request {} has no draft path at {}", index(sequence.id), planned.num_computed_tokens);
     sequence.draft_path->num_computed_tokens = planned.end();

@@ -1,11 +1,10 @@
-// engine/ledger/ledger.h: what each conversation has committed, and who may write to it (step 2).
+// engine/ledger/ledger.h: owns the committed turns of each conversation, and the leases to write to them (step 2).
 //   L1  one live lease per (salt, conversation); its generation is checked at commit                     (I5)
 //   L2  turns[i].end is ascending, and the last one is committed.size(): the chain has no gap            (I6)
 //   L3  a commit appends one turn, after taking away the turns that its history leaves
-//   L4  answers depend on the conversation's own key only                                                (I4)
-//   L5  a turn_id that was committed is not computed again, whatever has become of its turn: rebased, rewound or
-//       deleted
-//   L6  a version is given once: it ascends with every commit and rewind, and a fork's goes on from its origin's
+//   L4  answers depend on the conversation's key only                                                    (I4)
+//   L5  a turn_id that was committed is not computed again, even when its turn was rebased, rewound or deleted
+//   L6  a version is used once: it ascends with every commit and rewind, and a fork's continues from its origin's
 #pragma once
 
 #include <cstdint>
@@ -109,8 +108,8 @@ public:
     // Leases the conversation to `id` and says what the turn's prompt is. `store` holds the tokens that the template
     // supplies.
     [[nodiscard]] OrRefusal<TurnStart> begin(const ChatRequest& request, RequestId id, TokenStore& store);
-    // The turn's own tokens become the conversation's: its new version. Empty when the lease is no longer the live one;
-    // nothing changes. `request` is what the turn answers.
+    // Appends the turn's tokens to the conversation and returns its new version. Empty when the lease is no longer the
+    // live one; nothing changes. `request` is the turn's request.
     [[nodiscard]] std::optional<Version> commit(const TurnStart& start, const ChatRequest& request,
                                                 const TokenSeq& output, Turn turn);
     void discard(const Lease& lease);  // gives the lease back, if it is still the live one

@@ -37,7 +37,7 @@ void Publication::stage_turn(Sequence& sequence, TokenSeq resident, FinishReason
     CHECK(std::ranges::none_of(pendings_, [&](const Pending& p) { return p.is_turn() && p.request == sequence.id; }),
           "request {} has ended before", index(sequence.id));
     CHECK_EQ(resident.size(), sequence.num_computed_tokens);
-    PendingMemory memory = cache_.hand_over(sequence.memory, std::move(resident));
+    PendingMemory memory = cache_.detach_as_pending(sequence.memory, std::move(resident));
     CHECK(sequence.memory.state == kNoState, "request {} has handed over state row {}", index(sequence.id),
           index(sequence.memory.state));
     stage(sequence, HeadKind::kTurn, std::move(memory), step, finish);

@@ -1,4 +1,4 @@
-// engine/request/request.h: what a client asks for (step 1), as values.
+// engine/request/request.h: requests (step 1), as values.
 #pragma once
 
 #include <compare>
@@ -15,7 +15,7 @@
 
 namespace verbatim {
 
-// Separates what may share cached state. No salt is a salt of its own, different from the empty string.
+// Requests share cached state only under equal salts. An absent salt differs from the empty string.
 struct CacheSalt {
     std::optional<std::string> value;
     template <typename Self, typename Visit>
@@ -68,11 +68,12 @@ struct ChatRequest {
     std::vector<std::vector<TokenId>> stop_strings;  // over token ids: cut from the text, committed all the same
     bool ignore_stop = false;                        // exactly max_tokens tokens
     bool use_cache = true;                           // false: nothing is attached (reason: cache_off)
-    // It attaches only to heads that were made by its own arithmetic. False: to any head, and its own are mixed then.
+    // The request attaches only to heads that the deterministic arithmetic made. False: to any head, and the heads that
+    // the request publishes then count as mixed.
     bool deterministic = true;
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
-    // What the client already has of this turn, which an executor took with it when it failed: a turn that draws other
-    // tokens ends as kAnswerChanged.
+    // The tokens of this turn that the client has from a try whose executor failed: a turn that samples other tokens ends
+    // as kAnswerChanged.
     std::vector<TokenId> known_output;
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
@@ -95,14 +96,14 @@ struct ChatRequest {
     friend bool operator==(const ChatRequest&, const ChatRequest&) = default;
 };
 
-// What the request asks for: a turn_id stands for one request, told by this. Not where it stands (parent), how it is
-// served, its seed or its known output: a turn that is sent again after a failure carries those of its first try.
+// Identifies the request that a turn_id stands for. It leaves out `parent`, how the request is served, its seed and its
+// known output: a turn that is sent again after a failure carries those of its first try.
 [[nodiscard]] Digest content_digest(const ChatRequest& request);
 
 inline constexpr size_t kMaxStopStrings = 256;       // of one request
 inline constexpr size_t kMaxStopStringTokens = 256;  // of one of them: all of them are looked for at every token
 
-// Every problem of the request that can be told without looking at the engine's state, in one message.
+// Every problem of the request that does not depend on the engine's state, in one message.
 [[nodiscard]] Status validate(const ChatRequest& request, int32_t vocab_size);
 
 enum class FinishReason : uint8_t {

@@ -1,9 +1,9 @@
-// engine/scheduler/draft_path.h: where a deterministic request drafts: beside its own tokens it goes on in the ordinary
-// arithmetic, as an ordinary request would, in one batch with these.
+// engine/scheduler/draft_path.h: a deterministic request's drafts: a second sequence that continues the request in the
+// ordinary arithmetic, in one batch with ordinary requests.
 //
-// A draft path is scratch: a slot, blocks and a state row of its own, branched off where the request's row stands. Its
-// executor is fed the request's tokens and then what it draws itself; what it draws are the drafts of the request's
-// next window. Windows that were accepted leave it as it is, a disagreement behind which it has gone on ends it.
+// A draft path is scratch: a separate slot, blocks and state row, branched off at the length of the request's row. It
+// computes the request's tokens and then the tokens that it samples, which are the drafts of the request's next window.
+// An accepted window keeps the path. A rejected draft ends it, where the path has computed beyond that draft.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace verbatim {
 
-// Where tokens are computed: a slot, its memory, and what the executor knows of it.
+// A slot, its memory, and what the executor has been sent for it.
 struct SlotUse {
     SequenceSlot slot = kNoSlot;
     int64_t admission = 0;  // of the slot

@@ -13,16 +13,16 @@ bool Scheduler::verifies(const Sequence& sequence) const {
 }
 
 // A whole window is drafted token by token, a step each. Then it is verified, with what it drafts meanwhile left alone.
-void Scheduler::give_verified(Sequence& sequence, int32_t& budget, StepPlan& plan) {
+void Scheduler::schedule_verification(Sequence& sequence, int32_t& budget, StepPlan& plan) {
     CHECK(verifies(sequence), "request {} does not verify", index(sequence.id));
     const int64_t left = sequence.max_tokens - static_cast<int64_t>(sequence.output.size());
     const int64_t window = std::min<int64_t>({config_.max_window, config_.verify_tokens, left});
     const auto num_drafts = static_cast<int64_t>(sequence.drafts.size());
     if (num_drafts < window - 1 && !sequence.drafts_end && draft(sequence, budget, plan)) return;
     if (num_drafts + 1 > verify_budget_) return;  // in a later step: older ones verify in this one
-    const int32_t granted = obtain(sequence, 1);
+    const int32_t granted = allocate_blocks_for(sequence, 1);
     if (granted == 0) return;
-    const int32_t num_rows = granted + obtain_for_drafts(sequence, budget - granted);
+    const int32_t num_rows = granted + allocate_blocks_for_drafts(sequence, budget - granted);
     plan_sequence(sequence, num_rows, plan);
     sequence.drafts_end = false;
     budget -= num_rows;
@@ -41,7 +41,7 @@ bool Scheduler::draft(Sequence& sequence, int32_t& budget, StepPlan& plan) {
           path.num_computed_tokens);
     const auto num_new_tokens = static_cast<int32_t>(std::min<int64_t>(behind, budget));
     const int32_t missing = cache_.kv().blocks_missing(path.memory.blocks, path.num_computed_tokens + num_new_tokens);
-    if (!cache_.make_room({.kv_blocks = owed_blocks_ + missing}, {}) ||
+    if (!cache_.make_room({.kv_blocks = deferred_blocks_ + missing}, {}) ||
         !cache_.grow(path.memory, path.num_computed_tokens + num_new_tokens)) {
         end_draft_path(sequence);
         return false;
@@ -54,9 +54,9 @@ bool Scheduler::draft(Sequence& sequence, int32_t& budget, StepPlan& plan) {
 // Branches off where the request's row stands: what lies between is computed again, in ordinary arithmetic.
 bool Scheduler::start_draft_path(Sequence& sequence) {
     CHECK(!sequence.draft_path, "request {} drafts already", index(sequence.id));
-    if (room_was_short_) return false;
+    if (allocation_failed_before_) return false;
     const int64_t length = cache_.state().enabled() ? sequence.num_state_tokens : sequence.num_computed_tokens;
-    if (!cache_.make_room({.kv_blocks = owed_blocks_ + 2, .state_rows = 1}, {})) return false;
+    if (!cache_.make_room({.kv_blocks = deferred_blocks_ + 2, .state_rows = 1}, {})) return false;
     auto memory = cache_.branch(sequence.memory, length);
     if (!memory) return false;  // what was freed is fenced
     DraftPath& path = sequence.draft_path.emplace();
@@ -89,7 +89,7 @@ void Scheduler::plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan&
     scheduled.num_computed_tokens = path.num_computed_tokens;
     scheduled.num_state_tokens = path.num_computed_tokens;
     scheduled.num_new_tokens = num_new_tokens;
-    scheduled.num_draws = path.num_computed_tokens + num_new_tokens == known ? 1 : 0;
+    scheduled.num_sampled_positions = path.num_computed_tokens + num_new_tokens == known ? 1 : 0;
     scheduled.state_src = std::exchange(path.memory.state_src, path.memory.state);
     scheduled.state_dst = path.memory.state;
     scheduled.appended = {static_cast<uint32_t>(plan.tokens.size()),
@@ -101,7 +101,7 @@ void Scheduler::plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan&
     }
     scheduled.new_blocks = append_blocks(path, path.memory.blocks.num_blocks, plan);
     path.memory.last_step = step_;
-    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws, true});
+    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_sampled_positions, true});
 }
 
 void Scheduler::end_draft_path(Sequence& sequence) {

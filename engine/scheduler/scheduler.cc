@@ -29,7 +29,7 @@ std::vector<std::string> problems_of(const SchedulerConfig& config) {
         problems.push_back(fmt::format("max_num_sequences: {} is not <= {}", config.max_num_sequences, kMaxSlots / 2));
     at_least("max_checkpoints", config.max_checkpoints, 0);
     at_least("max_window", config.max_window, 1);
-    at_least("max_row_lag", config.max_row_lag, 0);
+    at_least("max_row_lag", config.max_state_lag_tokens, 0);
     at_least("verify_tokens", config.verify_tokens, 0);
     at_least("max_wait_steps", config.max_wait_steps, 0);
     if (config.admission >= AdmissionOrder::kCount)
@@ -63,39 +63,39 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
     step_ = step;
     plan.clear(step);
     scheduled_.clear();
-    owed_blocks_ = 0;
-    room_was_short_ = std::exchange(short_of_room_, false);
+    deferred_blocks_ = 0;
+    allocation_failed_before_ = std::exchange(allocation_failed_, false);
     verify_budget_ = config_.verify_tokens;
     int32_t budget = config_.step_tokens;
     // Preempting takes from the back of running_, never before `i`.
-    for (size_t i = 0; i < running_.size(); ++i) give(*running_[i], budget, plan);
-    while (!waiting_.empty() && budget > 0 && !short_of_room_ &&
+    for (size_t i = 0; i < running_.size(); ++i) schedule_sequence(*running_[i], budget, plan);
+    while (!waiting_.empty() && budget > 0 && !allocation_failed_ &&
            static_cast<int32_t>(running_.size()) < config_.max_num_sequences) {
         if (!admit(next_to_admit(), budget)) {
             ++stats_.steps_without_room;
-            short_of_room_ = true;
+            allocation_failed_ = true;
             (void)end_youngest_draft_path();
             break;
         }
-        give(*running_.back(), budget, plan);
+        schedule_sequence(*running_.back(), budget, plan);
     }
     CHECK_GE(budget, 0);
     order_by_admission(plan);
     // A slot that ended is free for the next step: this one's plan tells its end.
-    plan.ends = ended_slots_;
+    plan.finished_slots = ended_slots_;
     free_slots_.insert(free_slots_.end(), ended_slots_.begin(), ended_slots_.end());
     ended_slots_.clear();
 }
 
-void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
+void Scheduler::schedule_sequence(Sequence& sequence, int32_t& budget, StepPlan& plan) {
     CHECK(budget >= 0 && sequence.status == SequenceStatus::kRunning, "request {} of status {} shares {} tokens",
           index(sequence.id), static_cast<int>(sequence.status), budget);
-    if (sequence.ending) return plan_move(sequence, plan);
+    if (sequence.ending) return plan_state_catch_up(sequence, plan);
     if (budget == 0) return;
-    if (verifies(sequence)) return give_verified(sequence, budget, plan);
+    if (verifies(sequence)) return schedule_verification(sequence, budget, plan);
     const int64_t behind = sequence.num_tokens() - sequence.num_computed_tokens;
-    int32_t granted = obtain(sequence, static_cast<int32_t>(std::min<int64_t>(behind, budget)));
-    if (granted == behind) granted += obtain_for_drafts(sequence, budget - granted);
+    int32_t granted = allocate_blocks_for(sequence, static_cast<int32_t>(std::min<int64_t>(behind, budget)));
+    if (granted == behind) granted += allocate_blocks_for_drafts(sequence, budget - granted);
     if (granted > 0) plan_sequence(sequence, granted, plan);
     budget -= granted;
     CHECK(budget >= 0, "{} tokens too many are computed", -budget);
@@ -105,7 +105,7 @@ void Scheduler::give(Sequence& sequence, int32_t& budget, StepPlan& plan) {
 
 // Blocks for up to `wanted` more tokens: how many tokens they hold. Room is made by evicting heads and by preempting
 // younger sequences. Blocks that a sequence has just left may be fenced: then they are owed, and there in a later step.
-int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
+int32_t Scheduler::allocate_blocks_for(Sequence& sequence, int32_t wanted) {
     CHECK_GE(wanted, 0);
     KvGroup& kv = cache_.kv();
     const int64_t target = sequence.num_computed_tokens + wanted;
@@ -115,8 +115,8 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
         CHECK(cache_.grow(sequence.memory, target));
         return wanted;
     }
-    while (!cache_.make_room({.kv_blocks = owed_blocks_ + missing}, {.spare_expected = false})) {
-        short_of_room_ = true;
+    while (!cache_.make_room({.kv_blocks = deferred_blocks_ + missing}, {.spare_expected = false})) {
+        allocation_failed_ = true;
         if (end_youngest_draft_path()) continue;
         Sequence* victim = youngest_to_preempt();
         if (victim == nullptr || victim == &sequence) break;
@@ -126,17 +126,17 @@ int32_t Scheduler::obtain(Sequence& sequence, int32_t wanted) {
     const int64_t capacity = int64_t{sequence.memory.blocks.num_blocks + obtained} * kv.block_size();
     const int64_t possible = std::clamp<int64_t>(capacity - sequence.num_computed_tokens, 0, wanted);
     CHECK(cache_.grow(sequence.memory, sequence.num_computed_tokens + possible));
-    owed_blocks_ += missing - obtained;
-    short_of_room_ |= obtained < missing;
+    deferred_blocks_ += missing - obtained;
+    allocation_failed_ |= obtained < missing;
     return static_cast<int32_t>(possible);
 }
 
 // How many of the drafts there are tokens of the budget and blocks for, that nobody is owed.
-int32_t Scheduler::obtain_for_drafts(Sequence& sequence, int32_t budget) {
+int32_t Scheduler::allocate_blocks_for_drafts(Sequence& sequence, int32_t budget) {
     CHECK_GE(budget, 0);
     if (sequence.drafts.empty()) return 0;
     KvGroup& kv = cache_.kv();
-    const int32_t num_free = std::max(0, kv.pool().num_free() - owed_blocks_);
+    const int32_t num_free = std::max(0, kv.pool().num_free() - deferred_blocks_);
     int64_t num_drafts = std::min<int64_t>(static_cast<int64_t>(sequence.drafts.size()), budget);
     if (kv.enabled()) {
         const int64_t capacity = int64_t{sequence.memory.blocks.num_blocks + num_free} * kv.block_size();
@@ -186,9 +186,9 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     ScheduledSequence& scheduled = begin_plan(sequence, plan);
     scheduled.num_new_tokens = num_new_tokens;
     const bool draws = known_end == sequence.num_tokens() && !sequence.prefill_only();
-    scheduled.num_draws = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
-    CHECK_LE(scheduled.num_draws, num_new_tokens);
-    const bool leaves = leaves_row(sequence, known_end);
+    scheduled.num_sampled_positions = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
+    CHECK_LE(scheduled.num_sampled_positions, num_new_tokens);
+    const bool leaves = defers_state_write(sequence, known_end);
     scheduled.state_src = std::exchange(memory.state_src, memory.state);
     scheduled.state_dst = leaves ? kNoState : memory.state;
     plan.tokens.insert(plan.tokens.end(), sequence.drafts.begin(), sequence.drafts.end());
@@ -201,21 +201,21 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     } else {
         sequence.num_state_tokens = known_end;
     }
-    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_draws});
+    scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_sampled_positions});
 }
 
 // Whether the step leaves the row where it is. Never the first step of an attached sequence, whose row is not its own
 // yet, nor the one with the last token that it may draw: there its head is taken.
-bool Scheduler::leaves_row(const Sequence& sequence, int64_t known_end) const {
+bool Scheduler::defers_state_write(const Sequence& sequence, int64_t known_end) const {
     if (!cache_.state().enabled() || !sequence.decodes() || sequence.memory.state_src != sequence.memory.state) {
         return false;
     }
     const bool is_last = static_cast<int64_t>(sequence.output.size()) + 1 >= sequence.max_tokens;
-    return !is_last && known_end - sequence.num_state_tokens <= config_.max_row_lag;
+    return !is_last && known_end - sequence.num_state_tokens <= config_.max_state_lag_tokens;
 }
 
 // The turn ended where its row does not stand: the row takes in what was accepted before its end.
-void Scheduler::plan_move(Sequence& sequence, StepPlan& plan) {
+void Scheduler::plan_state_catch_up(Sequence& sequence, StepPlan& plan) {
     CHECK(cache_.state().enabled() && sequence.num_state_tokens < sequence.num_computed_tokens,
           "request {} moves its row from {} to {}", index(sequence.id), sequence.num_state_tokens,
           sequence.num_computed_tokens);
@@ -274,7 +274,7 @@ void Scheduler::plan_slot(const Sequence& sequence, SlotUse& use, StepPlan& plan
                         .num_computed_tokens = use.num_computed_tokens,
                         .sampling = sequence.request.sampling};
     start.blocks = append_blocks(use, use.memory.num_shared_blocks, plan);
-    plan.starts.push_back(std::move(start));
+    plan.new_sequences.push_back(std::move(start));
     if (use.memory.copy) plan.copies.push_back(*std::exchange(use.memory.copy, std::nullopt));
     use.admission = num_admissions_++;
 }

@@ -1,20 +1,20 @@
-// engine/scheduler/scheduler.h: who computes how many tokens in the next step (steps 4 and 5).
+// engine/scheduler/scheduler.h: chooses which sequences compute how many tokens in the next step (steps 4 and 5).
 //
-// Continuous batching: every running sequence, in order of admission, gets what the token budget and the blocks
-// allow; then waiting ones are admitted (admission.cc), each with room for its first chunk. Room is made by evicting
-// heads, for running sequences also by preempting the youngest. What an evicted head leaves can be used at once; what a
-// sequence leaves, when its last step is complete. Oldest and youngest: by admission, which with
+// Continuous batching: every running sequence, in order of admission, is scheduled as far as the token budget and the
+// blocks allow. Then waiting sequences are admitted (admission.cc), each with room for its first chunk. Room is made by
+// evicting heads, and for running sequences also by preempting the youngest. An evicted head's memory can be used at
+// once, a sequence's memory when its last step is complete. Oldest and youngest are by admission, which with
 // AdmissionOrder::kArrival is by arrival.
-//   D1  the oldest running sequence is never preempted, and what it asks for is promised first: somebody always
+//   D1  the oldest running sequence is never preempted, and its blocks are allocated first: one sequence always
 //       finishes
-//   D2  running is in order of admission. Next comes in, with kArrival, who arrived first; with kFewestTokens who
-//       arrived first of those that have waited for max_wait_steps, and where nobody has, who has the fewest tokens
-//       left to compute, by what heads were there when the waiting were looked up last (the one that comes in: now).
-//       A slot belongs to one sequence until the executor was told its end
-//   D3  decisions depend on tokens' counts, heads and pools only: never on who executes or how long it takes
-//   D4  drafts take only what budget and free blocks are left, draft paths also what heads can spare: no sequence
-//       gives way for a guess, and a path gives way to all of them
-//   D5  a head that a waiting request will attach to is not evicted to admit somebody else while anything runs
+//   D2  running_ is in order of admission. With kArrival the oldest waiting sequence is admitted next. With
+//       kFewestTokens it is the oldest of the sequences that have waited for max_wait_steps, or without such a sequence
+//       the one with the fewest tokens left to compute, given the heads of the last lookup (the admitted sequence's
+//       lookup is made again). A slot belongs to one sequence until a plan has ended it
+//   D3  decisions depend on counts of tokens, heads and pools only: never on the executor or on time
+//   D4  drafts use the budget and the free blocks that are left, draft paths also the blocks of heads: no sequence is
+//       preempted for a draft, and a draft path ends where a sequence needs its memory
+//   D5  a head that a waiting request will attach to is not evicted to admit another request while any sequence runs
 #pragma once
 
 #include <array>
@@ -38,10 +38,10 @@
 
 namespace verbatim {
 
-// Who of the waiting comes in next (D2).
+// Which waiting request is admitted next (D2).
 enum class AdmissionOrder : uint8_t {
     kArrival,
-    kFewestTokens,  // left to compute; the mean wait is shorter, and whoever asks for much waits longer
+    kFewestTokens,  // left to compute: a shorter mean wait, a longer one for long prompts
     kCount,
 };
 inline constexpr std::array kAdmissionOrders = {AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens};
@@ -53,16 +53,16 @@ struct SchedulerConfig {
     int32_t step_tokens = 512;  // token budget of a step
     int32_t max_num_sequences = 256;
     int32_t max_checkpoints = 4;  // of one request: the first message end and the newest others
-    int32_t max_window = 1;       // positions of a request that draw in one step: the last known token's and drafts'
+    int32_t max_window = 1;       // sampled positions of a request in one step: the last known token's and the drafts'
     bool paced_windows = false;   // windows follow what was accepted so far (engine/drafting/pacing.h)
-    // So many known tokens the state row of a request that decodes may lie behind: its log stands for them. 0: the row
-    // is written in every step.
-    int32_t max_row_lag = 0;
-    // > 0: deterministic requests draft in ordinary arithmetic (draft_path.h), and of a step's budget so many tokens at
-    // most verify. 0: they are computed as they are.
+    // By how many known tokens the state row of a decoding request may lag; the state log stands for them. 0: the row is
+    // written in every step.
+    int32_t max_state_lag_tokens = 0;
+    // > 0: deterministic requests draft in ordinary arithmetic (draft_path.h), and at most so many tokens of a step's
+    // budget verify. 0: deterministic requests have no draft paths.
     int32_t verify_tokens = 0;
     AdmissionOrder admission = AdmissionOrder::kArrival;
-    int32_t max_wait_steps = 100;  // of kFewestTokens: who has waited for so many goes before all others
+    int32_t max_wait_steps = 100;  // kFewestTokens: a request that has waited for so many is admitted first
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("step_tokens", self.step_tokens);
@@ -70,13 +70,13 @@ struct SchedulerConfig {
         visit("max_checkpoints", self.max_checkpoints);
         visit("max_window", self.max_window);
         visit("paced_windows", self.paced_windows);
-        visit("max_row_lag", self.max_row_lag);
+        visit("max_row_lag", self.max_state_lag_tokens);
         visit("verify_tokens", self.verify_tokens);
         visit("admission", self.admission);
         visit("max_wait_steps", self.max_wait_steps);
     }
-    // What an executor's log of a sequence has room for: known tokens behind the row, and a window's drafts.
-    [[nodiscard]] int32_t max_log_tokens() const { return max_row_lag + max_window - 1; }
+    // The tokens that an executor's log of a sequence must hold: the row's lag, and a window's drafts.
+    [[nodiscard]] int32_t max_log_tokens() const { return max_state_lag_tokens + max_window - 1; }
 };
 [[nodiscard]] std::vector<std::string> problems_of(const SchedulerConfig& config);
 [[nodiscard]] Status validate(const SchedulerConfig& config);
@@ -85,7 +85,7 @@ struct SchedulerConfig {
 struct Scheduled {
     Sequence* sequence = nullptr;
     int32_t num_new_tokens = 0;
-    int32_t num_draws = 0;
+    int32_t num_sampled_positions = 0;
     bool is_draft = false;  // the share of its draft path
 };
 
@@ -120,21 +120,21 @@ public:
     [[nodiscard]] const std::vector<Scheduled>& scheduled() const { return scheduled_; }
     [[nodiscard]] const std::vector<Sequence*>& running() const { return running_; }
     [[nodiscard]] const std::map<RequestId, Sequence*>& waiting() const { return waiting_; }
-    [[nodiscard]] bool owes_ends() const { return !ended_slots_.empty(); }  // the next plan tells them
+    [[nodiscard]] bool owes_ends() const { return !ended_slots_.empty(); }  // the next plan has them
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty() && ended_slots_.empty(); }
     void end_draft_path(Sequence& sequence);  // if it has one
     void verify() const;                      // D2 from scratch
-    // Whether the sequence is in a phase in which draft path and windows take turns.
+    // Whether the sequence is in the phase in which its draft path and its windows alternate.
     [[nodiscard]] bool verifies(const Sequence& sequence) const;
     [[nodiscard]] const NumericsIds& numerics_ids() const { return numerics_ids_; }
 
 private:
-    void give(Sequence& sequence, int32_t& budget, StepPlan& plan);
-    [[nodiscard]] int32_t obtain(Sequence& sequence, int32_t wanted);
-    [[nodiscard]] int32_t obtain_for_drafts(Sequence& sequence, int32_t budget);
+    void schedule_sequence(Sequence& sequence, int32_t& budget, StepPlan& plan);
+    [[nodiscard]] int32_t allocate_blocks_for(Sequence& sequence, int32_t wanted);
+    [[nodiscard]] int32_t allocate_blocks_for_drafts(Sequence& sequence, int32_t budget);
     [[nodiscard]] Sequence* youngest_to_preempt() const;
     // draft_paths.cc
-    void give_verified(Sequence& sequence, int32_t& budget, StepPlan& plan);
+    void schedule_verification(Sequence& sequence, int32_t& budget, StepPlan& plan);
     [[nodiscard]] bool draft(Sequence& sequence, int32_t& budget, StepPlan& plan);
     [[nodiscard]] bool start_draft_path(Sequence& sequence);
     void plan_draft_start(Sequence& sequence, StepPlan& plan);
@@ -160,13 +160,13 @@ private:
     // scheduler.cc
     void preempt(Sequence& sequence);
     void plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
-    void plan_move(Sequence& sequence, StepPlan& plan);
+    void plan_state_catch_up(Sequence& sequence, StepPlan& plan);
     ScheduledSequence& begin_plan(Sequence& sequence, StepPlan& plan);
     void plan_start(Sequence& sequence, StepPlan& plan);
     void plan_slot(const Sequence& sequence, SlotUse& use, StepPlan& plan);
     void order_by_admission(StepPlan& plan);
     Slice append_blocks(SlotUse& use, int32_t last, StepPlan& plan) const;
-    [[nodiscard]] bool leaves_row(const Sequence& sequence, int64_t known_end) const;
+    [[nodiscard]] bool defers_state_write(const Sequence& sequence, int64_t known_end) const;
     Slice plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
     void end_slot(Sequence& sequence);
     SequenceSlot take_slot();
@@ -184,15 +184,15 @@ private:
     std::set<std::pair<int64_t, RequestId>> by_tokens_left_;  // the same with kFewestTokens; else empty
     std::vector<Sequence*> running_;
     std::vector<Scheduled> scheduled_;
-    std::vector<SequenceSlot> ended_slots_;  // the executor has not been told yet
+    std::vector<SequenceSlot> ended_slots_;  // the next plan's finished_slots
     std::vector<SequenceSlot> free_slots_;
     int32_t num_slots_ = 0;
-    int32_t owed_blocks_ = 0;      // to sequences of this step that got less than they asked for
-    bool short_of_room_ = false;   // somebody had to give way in this step, or got less, or could not come in
-    bool room_was_short_ = false;  // in the step before
-    int32_t verify_budget_ = 0;    // tokens of this step that may yet verify
-    int64_t num_admissions_ = 0;   // of slots
-    int64_t num_admitted_ = 0;     // sequences, each as often as it came in
+    int32_t deferred_blocks_ = 0;            // to sequences of this step that got less than they asked for
+    bool allocation_failed_ = false;         // a sequence was preempted, deferred or not admitted in this step
+    bool allocation_failed_before_ = false;  // in the step before
+    int32_t verify_budget_ = 0;              // tokens of this step that may yet verify
+    int64_t num_admissions_ = 0;             // of slots
+    int64_t num_admitted_ = 0;               // sequences, each as often as it came in
     int64_t step_ = 0;
 };
 

@@ -48,8 +48,8 @@ public:
     // 0.
     [[nodiscard]] TokenSeq derive(uint64_t space, int64_t begin, int64_t length);
 
-    // The same tokens, of which no stored source is larger than what is used of it: who keeps a part keeps no more than
-    // that.
+    // The same tokens, copied where a stored source is larger than the part in use: a sequence that keeps a part of a
+    // source does not keep the rest.
     [[nodiscard]] TokenSeq trimmed(const TokenSeq& tokens);
 
     [[nodiscard]] int32_t vocab_size() const { return vocab_size_; }

@@ -51,7 +51,7 @@ void CpuBackend::begin(const reference::WalkBatch& batch) {
     int64_t next_logit_row = 0;
     for (const PooledSequence& sequence : sequences()) {
         first_logit_rows_.push_back(next_logit_row);
-        next_logit_row += sequence.num_draws;
+        next_logit_row += sequence.num_sampled_positions;
     }
 }
 

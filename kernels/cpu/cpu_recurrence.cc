@@ -169,8 +169,8 @@ void CpuBackend::check_windows(int32_t layer, const Recurrence& shape) {
         const PooledSequence& of = sequences()[i];
         if (keeps_window(of)) return;
         float* window = scan_scratch_[reference::WorkerPool::thread_index()].window.ensure(shape.window_floats());
-        for (int32_t draw = 0; draw < of.num_draws; ++draw) {
-            const int64_t num_rows = batch().sequences[i].num_rows - of.num_draws + draw + 1;
+        for (int32_t draw = 0; draw < of.num_sampled_positions; ++draw) {
+            const int64_t num_rows = batch().sequences[i].num_rows - of.num_sampled_positions + draw + 1;
             copy_window(layer, of, conv_inputs(static_cast<size_t>(i), shape), num_rows, window);
             window_is_finite_[first_logit_rows_[i] + draw] = row_ops().is_finite(window, shape.window_floats()) ? 1 : 0;
         }
@@ -331,7 +331,7 @@ void CpuBackend::scan_head(int32_t layer, const Recurrence& shape, size_t sequen
     if (done < num_known) finite = scan_rows(done, num_known, known);
 
     int32_t& finite_draws = finite_draws_[sequence * static_cast<size_t>(shape.n_heads) + head];
-    finite_draws = finite ? of.num_draws : 0;
+    finite_draws = finite ? of.num_sampled_positions : 0;
     if (of.num_drafts() == 0) return;
     float* beyond = scratch.drafts.ensure(shape.head_floats);
     if (scan_rows(num_known, part.num_rows, beyond) || !finite) return;
@@ -392,7 +392,7 @@ void CpuBackend::check_state(int32_t layer) {
         const PooledSequence& of = sequences()[i];
         const auto first = finite_draws_.begin() + i * heads;
         const int32_t num_finite = *std::min_element(first, first + heads);
-        for (int32_t draw = 0; draw < of.num_draws; ++draw) {
+        for (int32_t draw = 0; draw < of.num_sampled_positions; ++draw) {
             auto& fault = fault_layers_[first_logit_rows_[i] + draw];
             if (fault) continue;
             const auto window_is_finite = [&] {

@@ -244,7 +244,7 @@ PooledStep CudaBackend::pad(const PooledStep& step) {
         const auto first_row = static_cast<int32_t>(padded_.tokens.size());
         const auto count = static_cast<int32_t>((num_rows - first_row) / (num_sequences - i));
         padded_.parts.push_back({first_row, count, 0});
-        padded_.sequences.push_back({.slot = kNoSlot, .num_draws = count});
+        padded_.sequences.push_back({.slot = kNoSlot, .num_sampled_positions = count});
         for (int32_t r = 0; r < count; ++r) padded_.logit_rows.push_back(first_row + r);
         padded_.tokens.resize(padded_.tokens.size() + count);
         padded_.draws.resize(padded_.draws.size() + count);

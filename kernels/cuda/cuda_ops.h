@@ -30,7 +30,7 @@ struct DeviceRows {
 };
 using Floats = DeviceRows<float>;
 
-// One sequence's part of a step, on the device. Its last num_draws rows draw; all but the first of these are drafts.
+// One sequence's part of a step, on the device. Its last num_sampled_positions rows draw; all but the first of these are drafts.
 struct alignas(64) DeviceSequence {
     int32_t first_row = 0;
     int32_t num_rows = 0;
@@ -41,7 +41,7 @@ struct alignas(64) DeviceSequence {
     int32_t first_write = 0;  // index into the step's state writes
     int32_t num_writes = 0;
     int32_t first_draw = 0;  // index into the step's logit rows
-    int32_t num_draws = 0;
+    int32_t num_sampled_positions = 0;
     int32_t num_logged = 0;   // tokens between state_src and the first row, replayed from the log
     int32_t log = -1;         // the slot's log; -1: nothing is replayed or logged
     int32_t first_entry = 0;  // of the logged tokens, in the slot's ring

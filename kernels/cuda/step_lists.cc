@@ -69,11 +69,11 @@ void StepLists::describe_sequence(const PooledSequence& sequence, const referenc
                                 .first_write = static_cast<int32_t>(writes.values.size()),
                                 .num_writes = static_cast<int32_t>(sequence.writes.size()),
                                 .first_draw = num_drawing_,
-                                .num_draws = sequence.num_draws,
+                                .num_sampled_positions = sequence.num_sampled_positions,
                                 .num_logged = sequence.num_logged_tokens,
                                 .log = logged.log,
                                 .first_entry = logged.first_entry});
-    num_drawing_ += sequence.num_draws;
+    num_drawing_ += sequence.num_sampled_positions;
     describe_rows(part, number, !writes_nothing);
     // Most of the upload: one transfer per table would take longer than the bytes do (docs/cuda.md, A step).
     const auto first_block = static_cast<std::ptrdiff_t>(blocks.values.size());

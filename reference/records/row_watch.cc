@@ -25,11 +25,11 @@ RowWatch::RowWatch(const WalkPoints& points, const WatchTarget& target)
 
 const ScheduledSequence* RowWatch::target_in(const StepPlan& plan) const {
     for (const ScheduledSequence& sequence : plan.sequences) {
-        const auto started = std::ranges::find(plan.starts, sequence.slot, &SequenceStart::slot);
+        const auto started = std::ranges::find(plan.new_sequences, sequence.slot, &SequenceStart::slot);
         const auto known = request_of_.find(sequence.slot);
-        const RequestId request = started != plan.starts.end() ? started->request
-                                  : known != request_of_.end() ? known->second
-                                                               : RequestId{-1};
+        const RequestId request = started != plan.new_sequences.end() ? started->request
+                                  : known != request_of_.end()        ? known->second
+                                                                      : RequestId{-1};
         if ((sequence.arithmetic == Arithmetic::kOrdinary) != target_.ordinary) continue;
         const bool reaches = sequence.end() > target_.begin && sequence.num_computed_tokens < target_.end;
         if (request == target_.request && reaches && sequence.num_new_tokens > 0) return &sequence;
@@ -42,7 +42,7 @@ bool RowWatch::wants_operations(const StepPlan& plan) const {
 }
 
 void RowWatch::before(const StepPlan& plan, NumericExecutor& executor) {
-    for (const SequenceStart& start : plan.starts) request_of_[start.slot] = start.request;
+    for (const SequenceStart& start : plan.new_sequences) request_of_[start.slot] = start.request;
     slot_ = kNoSlot;
     next_op_ = 0;
     if (!wants_operations(plan)) return;

@@ -174,8 +174,8 @@ private:
 Status check(const EngineConfig& config) {
     if (config.scheduler.max_window > kMaxWindow)
         return error("windows of {} are too large", config.scheduler.max_window);
-    if (config.scheduler.max_row_lag > kMaxWindow)
-        return error("rows {} tokens behind are too many", config.scheduler.max_row_lag);
+    if (config.scheduler.max_state_lag_tokens > kMaxWindow)
+        return error("rows {} tokens behind are too many", config.scheduler.max_state_lag_tokens);
     return validate(config);
 }
 
@@ -293,7 +293,7 @@ Result<EngineConfig> config_under(const RunDescription& recorded, const Schedule
         config.scheduler.max_window = schedule.windows.value_or(window);
         config.scheduler.paced_windows = false;
         config.scheduler.verify_tokens = verifies ? std::max(1, config.scheduler.step_tokens / kVerifyShare) : 0;
-        config.scheduler.max_row_lag = 0;
+        config.scheduler.max_state_lag_tokens = 0;
     }
     if (const Status valid = check(config); !valid) return error("{}: {}", to_string(schedule), valid.error().message);
     return config;

@@ -14,7 +14,7 @@ void RunRecorder::on_plan(const StepPlan& plan) {
     plan_ = &plan;
     step_ = {};
     step_.step = plan.step;
-    for (const SequenceStart& start : plan.starts) {
+    for (const SequenceStart& start : plan.new_sequences) {
         request_of_[start.slot] = start.request;
         Digester prompt;
         start.tokens.slice(0, start.num_prompt_tokens).add_to(prompt);
@@ -26,7 +26,7 @@ void RunRecorder::on_plan(const StepPlan& plan) {
         return;
     }
     step_.plan = plan;
-    for (SequenceStart& start : step_.plan->starts) start.tokens = {};
+    for (SequenceStart& start : step_.plan->new_sequences) start.tokens = {};
 }
 
 void RunRecorder::on_result(const StepResult& result) {
@@ -36,7 +36,7 @@ void RunRecorder::on_result(const StepResult& result) {
     if (executor_ != nullptr) {
         step_.sequences = executor_->sequences();
     } else {
-        for_each_share(*plan_, result, [&](const ScheduledSequence& sequence, const DrawnTokens* drawn) {
+        for_each_share(*plan_, result, [&](const ScheduledSequence& sequence, const SampledTokens* drawn) {
             step_.sequences.push_back(plain_record_of(*plan_, sequence, request_of_.at(sequence.slot), drawn));
         });
     }

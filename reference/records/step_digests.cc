@@ -43,7 +43,7 @@ Status DigestingExecutor::execute(const StepPlan& plan, StepResult& result) {
     begin(plan);
     RETURN_IF_ERROR(inner().execute(plan, result));
     sequences_.clear();
-    for_each_share(plan, result, [&](const ScheduledSequence& sequence, const DrawnTokens* drawn) {
+    for_each_share(plan, result, [&](const ScheduledSequence& sequence, const SampledTokens* drawn) {
         sequences_.push_back(record_of(plan, sequence, drawn));
     });
     return {};
@@ -104,12 +104,12 @@ void DigestingExecutor::add_op(SlotSums& share, const Observation& observation) 
 }
 
 SequenceRecord DigestingExecutor::record_of(const StepPlan& plan, const ScheduledSequence& sequence,
-                                            const DrawnTokens* drawn) {
+                                            const SampledTokens* drawn) {
     SequenceRecord record = plain_record_of(plan, sequence, numeric_.tables().at(sequence.slot).request, drawn);
     if (level_ >= DigestLevel::kHeads && drawn != nullptr) {
         for (int32_t row = 0; row < drawn->num_rows(); ++row) {
             record.logits.push_back(
-                logits_sum(numeric_.logits(sequence.slot, row), sequence.end() - sequence.num_draws + row));
+                logits_sum(numeric_.logits(sequence.slot, row), sequence.end() - sequence.num_sampled_positions + row));
         }
     }
     if (level_ < DigestLevel::kLayers) return record;
@@ -129,7 +129,7 @@ SequenceRecord DigestingExecutor::record_of(const StepPlan& plan, const Schedule
 }
 
 SequenceRecord plain_record_of(const StepPlan& plan, const ScheduledSequence& sequence, RequestId request,
-                               const DrawnTokens* drawn) {
+                               const SampledTokens* drawn) {
     SequenceRecord record;
     record.request = request;
     record.ordinary = sequence.arithmetic == Arithmetic::kOrdinary;

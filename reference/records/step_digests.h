@@ -49,7 +49,7 @@ private:
     void add_layer(SlotSums& share, const reference::Observation& observation) const;
     void add_op(SlotSums& share, const reference::Observation& observation) const;
     [[nodiscard]] SequenceRecord record_of(const StepPlan& plan, const ScheduledSequence& sequence,
-                                           const DrawnTokens* drawn);
+                                           const SampledTokens* drawn);
 
     reference::NumericExecutor& numeric_;
     DigestLevel level_;
@@ -60,14 +60,14 @@ private:
 
 // The part of a sequence's record that needs no executor: positions and drafts.
 [[nodiscard]] SequenceRecord plain_record_of(const StepPlan& plan, const ScheduledSequence& sequence, RequestId request,
-                                             const DrawnTokens* drawn);
+                                             const SampledTokens* drawn);
 
 // Calls `visit(sequence, drawn)` for every computing sequence of a plan; `drawn` is null where it sampled nothing.
 template <typename Visit>
 void for_each_share(const StepPlan& plan, const StepResult& result, const Visit& visit) {
     size_t next = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
-        const DrawnTokens* drawn = sequence.num_draws > 0 ? &result.drawn[next++] : nullptr;
+        const SampledTokens* drawn = sequence.num_sampled_positions > 0 ? &result.drawn[next++] : nullptr;
         if (sequence.num_new_tokens > 0) visit(sequence, drawn);
     }
 }

@@ -99,15 +99,15 @@ asio::awaitable<bool> Connection::read_head() {
 // False, for read_head() and read_body().
 asio::awaitable<bool> Connection::refuse(const std::optional<ApiError>& error) {
     if (!error) co_return false;
-    Response said = error_response(*error, 11);
-    co_await refuse_unread(std::move(said));
+    Response response = error_response(*error, 11);
+    co_await refuse_unread(std::move(response));
     co_return false;
 }
 
-asio::awaitable<void> Connection::refuse_unread(Response said) {
-    said.keep_alive(false);
-    const bool told = co_await write(std::move(said));
-    if (told) co_await read_on();
+asio::awaitable<void> Connection::refuse_unread(Response response) {
+    response.keep_alive(false);
+    const bool is_sent = co_await write(std::move(response));
+    if (is_sent) co_await read_on();
 }
 
 asio::awaitable<error_code> Connection::tell_to_go_on() {
@@ -139,7 +139,7 @@ asio::awaitable<bool> Connection::read_body(uint64_t max_bytes) {
     }
     if (is_long) buffer_.shrink_to_fit();
     if (!problem && has_room) co_return true;
-    let_go_of_body();
+    release_body();
     std::optional<ApiError> wrong = read_refusal(problem, max_bytes);
     if (!problem) wrong = ApiError{503, "too many bytes of requests are under way: try again", "", "overloaded"};
     co_return co_await refuse(wrong);
@@ -154,7 +154,7 @@ bool Connection::hold_body() {
     return num_body_bytes_ <= config_.max_bytes_under_way;
 }
 
-void Connection::let_go_of_body() {
+void Connection::release_body() {
     if (parser_) std::string().swap(parser_->get().body());
     CHECK(num_body_bytes_ >= num_held_, "{} of {} bytes", num_held_, num_body_bytes_);
     num_body_bytes_ -= std::exchange(num_held_, 0);
@@ -264,10 +264,10 @@ Response json_response(int status, unsigned version, const Json& body) {
 }
 
 Response error_response(const ApiError& error, unsigned version) {
-    Response said = json_response(error.status, version, error.envelope());
-    if (error.status == 409 || error.status == 429 || error.status == 503) said.set(http::field::retry_after, "1");
-    if (error.status == 401) said.set(http::field::www_authenticate, "Bearer");
-    return said;
+    Response response = json_response(error.status, version, error.envelope());
+    if (error.status == 409 || error.status == 429 || error.status == 503) response.set(http::field::retry_after, "1");
+    if (error.status == 401) response.set(http::field::www_authenticate, "Bearer");
+    return response;
 }
 
 }  // namespace verbatim::server

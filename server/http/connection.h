@@ -33,12 +33,12 @@ public:
     Connection(asio::ip::tcp::socket socket, const HttpConfig& config, uint64_t& num_body_bytes);
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
-    ~Connection() { let_go_of_body(); }
+    ~Connection() { release_body(); }
 
     // Reads a request up to its body. False: the connection ended, or the request was refused. REQUIRES: no other
     // operation is running.
     asio::awaitable<bool> read_head();
-    // The last request. Its body is empty until read_body(), and after let_go_of_body().
+    // The last request. Its body is empty until read_body(), and after release_body().
     [[nodiscard]] const Request& request() const { return parser_->get(); }
     // The value of Access-Control-Allow-Origin for the requesting page; empty: the origin is not allowed.
     [[nodiscard]] std::string admitted_origin() const;
@@ -47,9 +47,9 @@ public:
     // False when the body was incomplete, or was refused: longer than max_bytes, or beyond the limit of all bodies.
     asio::awaitable<bool> read_body(uint64_t max_bytes);
     // Frees the body's text.
-    void let_go_of_body();
+    void release_body();
     // Refuses a request without reading its body: sends the response, then closes.
-    asio::awaitable<void> refuse_unread(Response said);
+    asio::awaitable<void> refuse_unread(Response response);
     // False when the client does not accept the response.
     asio::awaitable<bool> write(Response response);
     asio::awaitable<bool> write_head(http::response<http::empty_body> head);

@@ -83,47 +83,47 @@ const std::vector<Route>& Endpoints::routes() {
     return kRoutes;
 }
 
-Call Endpoints::hear(ConnectionPtr connection) {
+Call Endpoints::begin_call(ConnectionPtr connection) {
     const Request& request = connection->request();
     const std::string ours = fmt::format("req-{}-{}", run_, ++next_request_);
-    Call heard{.connection = std::move(connection),
-               .request = request,
-               .path = std::string(request.target().substr(0, request.target().find('?'))),
-               .id = ours,
-               .said_id = request_id(request, ours),
-               .tenant = tenant_of(tenants_, request),
-               .method = std::string(request.method_string())};
+    Call call{.connection = std::move(connection),
+              .request = request,
+              .path = std::string(request.target().substr(0, request.target().find('?'))),
+              .id = ours,
+              .request_id = request_id(request, ours),
+              .tenant = tenant_of(tenants_, request),
+              .method = std::string(request.method_string())};
     const bool is_head = request.method() == http::verb::head;
-    if (is_head) heard.method = "GET";
+    if (is_head) call.method = "GET";
     for (const Route& known : routes()) {
         const bool is_prefix = known.path.size() > 1 && known.path.ends_with('/');
-        if (is_prefix ? !heard.path.starts_with(known.path) : heard.path != known.path) continue;
-        heard.of_path = &known;
-        heard.allowed += (heard.allowed.empty() ? "" : ", ") + std::string(http::to_string(known.verb));
-        if (http::to_string(known.verb) == heard.method) heard.route = &known;
+        if (is_prefix ? !call.path.starts_with(known.path) : call.path != known.path) continue;
+        call.of_path = &known;
+        call.allowed += (call.allowed.empty() ? "" : ", ") + std::string(http::to_string(known.verb));
+        if (http::to_string(known.verb) == call.method) call.route = &known;
     }
-    if (heard.path.starts_with(kConversationsPath)) {
-        heard.allowed = conversation_methods(heard.path);
-        if (heard.allowed.find(heard.method) == std::string::npos) heard.route = nullptr;
+    if (call.path.starts_with(kConversationsPath)) {
+        call.allowed = conversation_methods(call.path);
+        if (call.allowed.find(call.method) == std::string::npos) call.route = nullptr;
     }
-    if (heard.path == "*") heard.allowed = "GET, POST, DELETE";
-    if (!heard.allowed.empty()) heard.allowed = with_implied_methods(heard.allowed);
+    if (call.path == "*") call.allowed = "GET, POST, DELETE";
+    if (!call.allowed.empty()) call.allowed = with_implied_methods(call.allowed);
     static const Route kOptions = {.verb = http::verb::options,
                                    .path = "*",
                                    .handler = &Endpoints::options,
                                    .needs_key = false,
                                    .needs_model = false};
-    const bool is_options = request.method() == http::verb::options && !heard.allowed.empty();
-    if (is_options) heard.of_path = heard.route = &kOptions;
-    return heard;
+    const bool is_options = request.method() == http::verb::options && !call.allowed.empty();
+    if (is_options) call.of_path = call.route = &kOptions;
+    return call;
 }
 
 std::optional<Response> Endpoints::refusal_without_body(const Call& call) {
     const std::optional<ApiError> error = refusal(call);
     if (!error) return std::nullopt;
-    Response said = refused(call, *error);
-    sign(call, said);
-    return said;
+    Response response = refused(call, *error);
+    sign(call, response);
+    return response;
 }
 
 asio::awaitable<bool> Endpoints::answer(const Call& call) {
@@ -174,7 +174,7 @@ std::optional<ApiError> Endpoints::refusal(const Call& call) const {
 
 ApiError Endpoints::overloaded() { return {429, "the queue of requests is full: try again", "", "overloaded"}; }
 
-std::optional<ApiError> Endpoints::fullness() const {
+std::optional<ApiError> Endpoints::capacity_error() const {
     if (num_prepared_ + service_->host->num_requests() < service_->host->capacity()) return std::nullopt;
     return overloaded();
 }
@@ -185,7 +185,7 @@ std::optional<ApiError> Endpoints::fullness() const {
 void Endpoints::sign(const Call& call, Response& response) {
     response.version(call.request.version());
     response.keep_alive(call.request.keep_alive() && !draining_);
-    response.set("X-Request-Id", call.said_id);
+    response.set("X-Request-Id", call.request_id);
     if (call.request.method() == http::verb::head) response.body().clear();  // the next answer would be taken for it
     ++metrics_.responses[response.result_int()];
 }
@@ -200,35 +200,37 @@ asio::awaitable<bool> Endpoints::say(const Call& call, const Json& body) {
 }
 
 asio::awaitable<bool> Endpoints::say_text(const Call& call, const char* type, std::string body) {
-    Response said(http::status::ok, call.request.version());
-    said.set(http::field::content_type, type);
-    said.body() = std::move(body);
-    said.prepare_payload();
-    co_return co_await write(call, std::move(said));
+    Response response(http::status::ok, call.request.version());
+    response.set(http::field::content_type, type);
+    response.body() = std::move(body);
+    response.prepare_payload();
+    co_return co_await write(call, std::move(response));
 }
 
 Response Endpoints::refused(const Call& call, const ApiError& error) const {
-    Response said = error_response(error, call.request.version());
-    if (error.status == 405) said.set(http::field::allow, beast::string_view(call.allowed.data(), call.allowed.size()));
-    return said;
+    Response response = error_response(error, call.request.version());
+    if (error.status == 405)
+        response.set(http::field::allow, beast::string_view(call.allowed.data(), call.allowed.size()));
+    return response;
 }
 
 asio::awaitable<bool> Endpoints::refuse(const Call& call, const ApiError& error) {
-    Response said = refused(call, error);
-    co_return co_await write(call, std::move(said));
+    Response response = refused(call, error);
+    co_return co_await write(call, std::move(response));
 }
 
 // What the path takes, and what a page of an origin that may ask may send there: whatever headers it names.
 asio::awaitable<bool> Endpoints::options(const Call& call) {
-    Response said(http::status::no_content, call.request.version());
-    said.set(http::field::allow, call.allowed);
+    Response response(http::status::no_content, call.request.version());
+    response.set(http::field::allow, call.allowed);
     const bool is_preflight = call.request.find(http::field::access_control_request_method) != call.request.end();
     if (is_preflight && !call.connection->admitted_origin().empty()) {
-        said.set(http::field::access_control_allow_methods, call.allowed);
-        said.set(http::field::access_control_allow_headers, call.request[http::field::access_control_request_headers]);
-        said.set(http::field::access_control_max_age, "600");
+        response.set(http::field::access_control_allow_methods, call.allowed);
+        response.set(http::field::access_control_allow_headers,
+                     call.request[http::field::access_control_request_headers]);
+        response.set(http::field::access_control_max_age, "600");
     }
-    co_return co_await write(call, std::move(said));
+    co_return co_await write(call, std::move(response));
 }
 
 asio::awaitable<bool> Endpoints::page(const Call& call) {
@@ -271,8 +273,8 @@ asio::awaitable<bool> Endpoints::models(const Call& call) {
 }
 
 asio::awaitable<bool> Endpoints::model(const Call& call) {
-    const std::string said = call.path.substr(std::string_view("/v1/models/").size());
-    const std::string asked = percent_decoded(said).value_or(said);
+    const std::string name = call.path.substr(std::string_view("/v1/models/").size());
+    const std::string asked = percent_decoded(name).value_or(name);
     const Json known = model_json(*service_, asked);
     if (service_->model.contains(asked)) co_return co_await say(call, known);
     const ApiError unknown{
@@ -284,7 +286,7 @@ asio::awaitable<bool> Endpoints::model(const Call& call) {
 // --- text
 
 asio::awaitable<bool> Endpoints::tokenize(const Call& call) {
-    if (const auto full = fullness()) co_return co_await refuse(call, *full);
+    if (const auto full = capacity_error()) co_return co_await refuse(call, *full);
     const Preparing counted(num_prepared_);
     using Read = ApiResult<TokenizeRequest>;
     std::function<Read()> read = [this, &call] { return parse_tokenize_request(call.request.body(), service_->model); };
@@ -299,7 +301,7 @@ asio::awaitable<bool> Endpoints::tokenize(const Call& call) {
 }
 
 asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
-    if (const auto full = fullness()) co_return co_await refuse(call, *full);
+    if (const auto full = capacity_error()) co_return co_await refuse(call, *full);
     const Preparing counted(num_prepared_);
     std::function<ApiResult<std::string>()> work = [this, &call]() -> ApiResult<std::string> {
         auto tokens = parse_detokenize_request(call.request.body(), service_->model, service_->vocab_size);

@@ -44,14 +44,14 @@ std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
     return std::nullopt;
 }
 
-// What the ledger has kept of the conversation; `tell` is called here or on the ledger's thread.
-void Endpoints::look(const std::shared_ptr<Asked>& asked, const std::function<void(ApiResult<Asked>)>& tell) {
+// What the ledger has kept of the conversation; `done` is called here or on the ledger's thread.
+void Endpoints::look(const std::shared_ptr<Asked>& asked, const std::function<void(ApiResult<Asked>)>& done) {
     const LookQuestion question{{asked->salt, *asked->conversation.id}, asked->request.turn_id, asked->request.content};
-    service_->host->ledger().look(question, [asked, tell](Look look) {
+    service_->host->ledger().look(question, [asked, done](Look look) {
         auto history = history_of(asked->request, *asked->conversation.id, std::move(look));
-        if (!history) return tell(tl::unexpected(history.error()));
+        if (!history) return done(tl::unexpected(history.error()));
         asked->history = *std::move(history);
-        tell(std::move(*asked));
+        done(std::move(*asked));
     });
 }
 
@@ -59,22 +59,22 @@ void Endpoints::look(const std::shared_ptr<Asked>& asked, const std::function<vo
 asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::read_with_history(const Call& call, ApiKind kind) {
     using Read = ApiResult<Asked>;
     const auto delivery = std::make_shared<Delivery<Read>>();
-    const auto tell = [weak = std::weak_ptr(loop_), delivery](Read made) {
+    const auto done = [weak = std::weak_ptr(loop_), delivery](Read made) {
         if (const auto loop = weak.lock()) Delivery<Read>::hand_in(*loop, delivery, std::move(made));
     };
-    asio::post(json_thread_, [this, &call, kind, tell] {
+    asio::post(json_thread_, [this, &call, kind, done] {
         const std::function<std::optional<ApiError>()> reading = [this, &call, kind,
-                                                                  &tell]() -> std::optional<ApiError> {
+                                                                  &done]() -> std::optional<ApiError> {
             Read read = this->read(call, kind);
             if (!read) return read.error();
             const auto asked = std::make_shared<Asked>(*std::move(read));
             if (asked->conversation.id)
-                look(asked, tell);
+                look(asked, done);
             else
-                tell(std::move(*asked));
+                done(std::move(*asked));
             return std::nullopt;
         };
-        if (auto wrong = outcome_of(reading)) tell(tl::unexpected(*std::move(wrong)));
+        if (auto wrong = outcome_of(reading)) done(tl::unexpected(*std::move(wrong)));
     });
     co_return co_await delivery->take();
 }
@@ -94,13 +94,13 @@ asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call
 // Everything up to the engine: an error, or a turn.
 asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiKind kind, std::optional<Turn>& turn) {
     const double began = seconds_now();
-    if (auto full = fullness()) co_return full;
+    if (auto full = capacity_error()) co_return full;
     const Preparing counted(num_prepared_);
     std::optional<Preparing> waiting(std::in_place, metrics_.num_prepared);
     auto asked = co_await prepare(call, kind);
     waiting.reset();
     if (!asked) co_return asked.error();
-    call.connection->let_go_of_body();
+    call.connection->release_body();
     if (const size_t most = service_->host->capacity(); asked->jobs.size() > most) {
         co_return ApiError{400, fmt::format("n is {}: this server takes {} requests", asked->jobs.size(), most), "n",
                            "invalid_value"};
@@ -210,7 +210,7 @@ void Endpoints::count_end(const Turn& turn, size_t choice) {
 }
 
 void Endpoints::name_answer(const Call& call, const Turn& turn, http::fields& fields) const {
-    fields.set("X-Request-Id", call.said_id);
+    fields.set("X-Request-Id", call.request_id);
     if (!turn.generation.is_in_conversation()) return;
     fields.set("X-Conversation-Id", *turn.generation.request().conversation_id);
     if (!turn.generation.head().empty()) fields.set("X-Head-Id", turn.generation.head());
@@ -261,7 +261,7 @@ asio::awaitable<bool> Endpoints::write_stream(const Call& call, Turn& turn) {
     const auto send_events = [&] {
         const std::string events = turn.generation.take_events();
         if (!events.empty()) rest = connection.send_chunk(events);
-        return rest.empty() && !connection.is_lost() && !turn.generation.is_told();
+        return rest.empty() && !connection.is_lost() && !turn.generation.is_delivered();
     };
     const Updates::Taker taker = [&](std::vector<ChoiceUpdate>& some) {
         take(turn, some);
@@ -276,7 +276,7 @@ asio::awaitable<bool> Endpoints::write_stream(const Call& call, Turn& turn) {
             turn.updates->set_writing(false);
             rest.clear();
         }
-        if (turn.generation.is_told() || !here) co_return here;
+        if (turn.generation.is_delivered() || !here) co_return here;
         const Updates::Waited waited = co_await turn.updates->hand_on(turn.timer, taker);
         if (waited == Updates::Waited::kGone) co_return false;
         if (waited == Updates::Waited::kSilent) rest = connection.send_chunk(": still here\n\n");

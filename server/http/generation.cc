@@ -115,8 +115,8 @@ std::optional<Usage> Generation::usage_so_far(const Choice& choice) const {
 // A part with an end comes as two chunks: its text, and an empty one with the reason.
 std::string Generation::take_events() {
     std::string events;
-    if (end_told_) return events;
-    if (!std::exchange(roles_told_, true) && request_.kind == ApiKind::kChat) {
+    if (end_delivered_) return events;
+    if (!std::exchange(roles_sent_, true) && request_.kind == ApiKind::kChat) {
         for (const Choice& choice : choices_) {
             ChoicePart role{.index = choice.part.index};
             if ((role.usage = usage_so_far(choice))) role.usage->completion_tokens = 0;
@@ -143,7 +143,7 @@ std::string Generation::take_events() {
         append_event(events, writer_.chunk(last));
     }
     if (!is_over()) return events;
-    end_told_ = true;
+    end_delivered_ = true;
     if (error_) {
         append_event(events, error_->envelope());
         return events;

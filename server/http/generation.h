@@ -48,7 +48,7 @@ public:
 
     // The server-sent events since the last call. REQUIRES: is_decided(), no refusal.
     [[nodiscard]] std::string take_events();
-    [[nodiscard]] bool is_told() const { return end_told_; }  // the last event was taken
+    [[nodiscard]] bool is_delivered() const { return end_delivered_; }  // the last event was taken
     // REQUIRES: is_over(), no error; take_events() was never called.
     [[nodiscard]] Json whole() const;
 
@@ -77,8 +77,8 @@ private:
     size_t num_accepted_ = 0;
     size_t num_ended_ = 0;
     bool in_conversation_ = false;
-    bool roles_told_ = false;
-    bool end_told_ = false;
+    bool roles_sent_ = false;
+    bool end_delivered_ = false;
 };
 
 }  // namespace verbatim::server

@@ -172,7 +172,7 @@ asio::awaitable<void> HttpServer::State::serve(ConnectionPtr connection) {
     bool keep = true;
     while (keep) {
         keep = co_await serve_one(connection);
-        connection->let_go_of_body();
+        connection->release_body();
     }
     connection->shut_down();
 }
@@ -183,7 +183,7 @@ asio::awaitable<bool> HttpServer::State::serve_one(const ConnectionPtr& connecti
     if (!is_there) co_return false;
     const bool is_post = connection->request().method() == http::verb::post;
     if (is_post) co_await starts_->wait_for_turn();
-    Call call = endpoints_.hear(connection);
+    Call call = endpoints_.begin_call(connection);
     if (connection->awaits_body()) {  // what is wrong already is said before it
         if (std::optional<Response> refused = endpoints_.refusal_without_body(call)) {
             co_await connection->refuse_unread(*std::move(refused));

@@ -10,7 +10,7 @@ namespace verbatim::server {
 namespace {
 
 using text::Json;
-using Told = std::function<void(ConversationReply)>;
+using Done = std::function<void(ConversationReply)>;
 
 Json or_null(const std::optional<std::string>& text) { return text ? Json(*text) : Json(); }
 
@@ -66,16 +66,16 @@ ConversationReply show(const ConversationCall& call, const Engine& engine, const
 }
 
 // What the conversation is after the change, when that is kept.
-ConversationLedger::HeadTold tell(const std::string& id, const Ledger::Conversation& now, Told told) {
+ConversationLedger::HeadDone reply_when_done(const std::string& id, const Ledger::Conversation& now, Done done) {
     const Json json = {{"id", id},
                        {"object", "conversation"},
                        {"head_id", nullptr},
                        {"num_turns", now.turns.size()},
                        {"num_tokens", now.committed.size()}};
-    return [told = std::move(told), json](const std::string& problem, const std::string& head) {
+    return [done = std::move(done), json](const std::string& problem, const std::string& head) {
         ConversationReply reply{.problem = problem, .json = json};
         reply.json["head_id"] = head;
-        told(std::move(reply));
+        done(std::move(reply));
     };
 }
 
@@ -96,35 +96,35 @@ std::optional<Refusal> parent_refusal(const ConversationLedger& ledger, const Co
                    std::nullopt};
 }
 
-void carry_out(const ConversationCall& call, Engine& engine, ConversationLedger& ledger, Told told) {
+void carry_out(const ConversationCall& call, Engine& engine, ConversationLedger& ledger, Done done) {
     using Kind = ConversationCall::Kind;
-    if (call.kind == Kind::kShow) return told(show(call, engine, ledger));
-    if (std::string problem = ledger.problem(); !problem.empty()) return told({.problem = std::move(problem)});
+    if (call.kind == Kind::kShow) return done(show(call, engine, ledger));
+    if (std::string problem = ledger.problem(); !problem.empty()) return done({.problem = std::move(problem)});
     if (call.parent_head) {
         if (auto refusal = parent_refusal(ledger, call.key, *call.parent_head))
-            return told({.refusal = std::move(refusal)});
+            return done({.refusal = std::move(refusal)});
     }
     if (call.kind == Kind::kFork) {
         const auto forked = engine.fork(call.key, call.to, count_of(call.num_turns));
-        if (!forked) return told({.refusal = forked.error()});
+        if (!forked) return done({.refusal = forked.error()});
         const Ledger::Conversation& fork = *engine.ledger().find({call.key.salt, call.to});
-        return ledger.forked(call.key, call.to, fork, tell(call.to, fork, std::move(told)));
+        return ledger.forked(call.key, call.to, fork, reply_when_done(call.to, fork, std::move(done)));
     }
     if (call.kind == Kind::kRewind) {
         const auto rewound = engine.rewind(call.key, count_of(call.num_turns).value_or(0));
-        if (!rewound) return told({.refusal = rewound.error()});
+        if (!rewound) return done({.refusal = rewound.error()});
         const Ledger::Conversation& now = *engine.ledger().find(call.key);
-        return ledger.rewound(call.key, now, tell(call.key.conversation_id, now, std::move(told)));
+        return ledger.rewound(call.key, now, reply_when_done(call.key.conversation_id, now, std::move(done)));
     }
     CHECK(call.kind == Kind::kRemove, "call {}", static_cast<int>(call.kind));
     // Turns that never committed have left heads that can be deleted, too; the ledger never heard of them.
     const bool was_kept = ledger.view(call.key).has_value();
     const auto removed = engine.remove(call.key);
-    if (!removed) return told({.refusal = removed.error()});
+    if (!removed) return done({.refusal = removed.error()});
     const Json deleted = {{"id", call.key.conversation_id}, {"object", "conversation.deleted"}, {"deleted", true}};
-    if (!was_kept) return told({.json = deleted});
-    ledger.removed(call.key, [told = std::move(told), deleted](const std::string& problem) {
-        told({.problem = problem, .json = deleted});
+    if (!was_kept) return done({.json = deleted});
+    ledger.removed(call.key, [done = std::move(done), deleted](const std::string& problem) {
+        done({.problem = problem, .json = deleted});
     });
 }
 

@@ -1,5 +1,5 @@
-// server/ledger/conversation_calls.h: what clients do with conversations beside turns: fork, rewind, delete, look. On
-// the engine's thread.
+// server/ledger/conversation_calls.h: the calls on conversations other than turns: fork, rewind, delete, show. For the
+// engine's thread.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ struct ConversationCall {
     std::optional<std::string> parent_head;  // refused unless it is the conversation's
 };
 
-// A refusal, or what is in the way of keeping it, or what there is to tell.
+// A refusal, or the problem with storing the change, or the answer.
 struct ConversationReply {
     std::optional<Refusal> refusal;
     std::string problem;
     text::Json json;
 };
 
-// `told` is called once: here, or on the ledger's thread when it is kept.
+// `done` is called once: here, or on the ledger's thread when the store has the change.
 void carry_out(const ConversationCall& call, Engine& engine, ConversationLedger& ledger,
-               std::function<void(ConversationReply)> told);
+               std::function<void(ConversationReply)> done);
 
-// Empty where the conversation's head is the one that is expected.
+// Empty where `parent_head` is the conversation's head.
 [[nodiscard]] std::optional<Refusal> parent_refusal(const ConversationLedger& ledger, const ConversationKey& key,
                                                     const std::string& parent_head);
 

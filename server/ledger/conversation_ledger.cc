@@ -150,7 +150,7 @@ auto ConversationLedger::entry_to_change(const ConversationKey& key) -> Entry& {
     return entry == nullptr ? loaded_.add(key, {}) : *entry;
 }
 
-void ConversationLedger::see_kept(const ConversationKey& key, const See& see, const Told& seen) {
+void ConversationLedger::see_kept(const ConversationKey& key, const See& see, const Done& seen) {
     bool is_loaded = true;
     bool is_kept = true;
     {
@@ -176,7 +176,7 @@ void ConversationLedger::see_kept(const ConversationKey& key, const See& see, co
 // On the ledger's thread. A change of the conversation, if there was one meanwhile, is not in the store yet: what is in
 // memory counts.
 void ConversationLedger::see_loaded(const ConversationKey& key, Result<ConversationRows> loaded, const See& see,
-                                    const Told& seen) {
+                                    const Done& seen) {
     if (!loaded) return seen(loaded.error().message);
     bool is_kept = true;
     {
@@ -272,7 +272,7 @@ int64_t ConversationLedger::num_commits() const {
 }
 
 void ConversationLedger::committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
-                                   const HeadTold& told) {
+                                   const HeadDone& done) {
     Change change{.kind = Change::Kind::kCommit, .key = key, .version = now.version};
     change.num_turns = static_cast<int64_t>(now.turns.size()) - 1;
     TurnPtr before;
@@ -291,30 +291,30 @@ void ConversationLedger::committed(const ConversationKey& key, const Ledger::Con
         const std::string head = head_name({now.version, {turn}, {}, {}});
         change.answer = std::make_shared<const AnswerRow>(answer_of(*turn, notes, now, head));
     }
-    take(std::move(change), key, told);
+    take(std::move(change), key, done);
 }
 
 void ConversationLedger::forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork,
-                                const HeadTold& told) {
+                                const HeadDone& done) {
     Change change{.kind = Change::Kind::kFork, .key = from, .version = fork.version};
     change.num_turns = static_cast<int64_t>(fork.turns.size());
     change.to = to;
-    take(std::move(change), {from.salt, to}, told);
+    take(std::move(change), {from.salt, to}, done);
 }
 
-void ConversationLedger::rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadTold& told) {
+void ConversationLedger::rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadDone& done) {
     Change change{.kind = Change::Kind::kRewind, .key = key, .version = now.version};
     change.num_turns = static_cast<int64_t>(now.turns.size());
-    take(std::move(change), key, told);
+    take(std::move(change), key, done);
 }
 
-void ConversationLedger::removed(const ConversationKey& key, Told told) {
+void ConversationLedger::removed(const ConversationKey& key, Done done) {
     take({.kind = Change::Kind::kRemove, .key = key}, key,
-         [told = std::move(told)](const std::string& problem, const std::string&) { told(problem); });
+         [done = std::move(done)](const std::string& problem, const std::string&) { done(problem); });
 }
 
 // In memory at once; answers of it, when it is kept.
-void ConversationLedger::take(Change change, const ConversationKey& of, const HeadTold& told) {
+void ConversationLedger::take(Change change, const ConversationKey& of, const HeadDone& done) {
     std::string head;
     {
         const std::lock_guard lock(mutex_);
@@ -323,15 +323,15 @@ void ConversationLedger::take(Change change, const ConversationKey& of, const He
         apply(change, entry);
         head = head_name(entry.rows);
         if (writer_) {
-            const auto told_head = [told, head](const std::string& problem) { told(problem, head); };
-            entry.last_change = writer_->write(std::move(change), told_head);
+            const auto head_done = [done, head](const std::string& problem) { done(problem, head); };
+            entry.last_change = writer_->write(std::move(change), head_done);
             return;
         }
         at_once_.num_commits += change.kind == Change::Kind::kCommit ? 1 : 0;
         at_once_.num_new_conversations += change.num_new_conversations;
         if (change.kind == Change::Kind::kRemove) remember_deleted(of, deleted);
     }
-    told("", head);
+    done("", head);
 }
 
 // `entry`: of the conversation that becomes another one; of a fork's `to`.

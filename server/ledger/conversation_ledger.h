@@ -1,12 +1,11 @@
-// server/ledger/conversation_ledger.h: owns what the server knows of conversations: all of them in a store, if there is
-// one, and in memory those that were used last, up to a bound.
+// server/ledger/conversation_ledger.h: owns the server's conversations: all of them in a store, if there is one, and the
+// recently used ones in memory, up to a bound.
 //
 //   G1  memory is never behind the store, and no answer is ahead of it: look() and make_ready() wait until a
 //       conversation's changes are in the store, and every answer about the conversation waits for that
-//   G2  a turn_id is answered once: what it said is found by it, whatever has become of its turn
-//   G3  a conversation is read when it is named, on the ledger's thread; open() reads none
-//   G4  conversations that no request uses take LedgerMemory::max_bytes at most, here and in the engine, where there is
-//       a store
+//   G2  a turn_id is answered once: its answer is found by the id, even when its turn was rewound or deleted
+//   G3  a conversation is read when a request names it, on the ledger's thread; open() reads none
+//   G4  with a store, conversations that no request uses take LedgerMemory::max_bytes at most, here and in the engine
 #pragma once
 
 #include <cstdint>
@@ -45,12 +44,12 @@ struct TurnClaim {
     int64_t created = 0;
 };
 
-// What a chat's request had for messages, beside those of the conversation as it was then.
+// The messages of a chat request, compared with those of the conversation.
 struct AskedMessages {
     Version base = kNoVersion;     // the conversation's version that they were compared with
-    int64_t num_equal = 0;         // so many are the conversation's own
+    int64_t num_equal = 0;         // the first so many equal the conversation's
     std::vector<std::string> all;  // JSON
-    bool continues_last = false;   // the answer goes on from the last one, and is one message with it
+    bool continues_last = false;   // the answer continues the last message, and is one message with it
 };
 
 // Where a stop text ended the answer.
@@ -74,7 +73,7 @@ struct LookQuestion {
     Digest request;  // of the turn
 };
 struct Look {
-    std::string problem;                          // not empty: the store cannot be read or written; no more is known
+    std::string problem;                          // not empty: the store cannot be read or written; the rest is empty
     std::optional<ConversationView> view;         // empty: it has committed nothing
     OrRefusal<AnswerPtr> recorded = AnswerPtr();  // of the turn
 };
@@ -90,9 +89,9 @@ struct LoadedCounts {
 
 class ConversationLedger {
 public:
-    using Told = LedgerWriter::Told;
-    // The same, and the new name of the head.
-    using HeadTold = std::function<void(const std::string& problem, const std::string& head)>;
+    using Done = LedgerWriter::Done;
+    // As Done, with the new name of the head.
+    using HeadDone = std::function<void(const std::string& problem, const std::string& head)>;
 
     // Null: conversations end with the process.
     explicit ConversationLedger(std::unique_ptr<LedgerStore> store = nullptr, LedgerWriterConfig config = {},
@@ -130,14 +129,14 @@ public:
     // Unloads the least recently used conversations, from the engine and from memory, down to the bound.
     void unload_from(Engine& engine);
 
-    // From the engine's thread, after the engine has done it. `told` is called when it is kept, or cannot be. REQUIRES:
-    // restore_into(), and the conversation is in memory since.
+    // From the engine's thread, after the engine's call. `done` is called when the store has the change, or cannot take
+    // it. REQUIRES: restore_into(), and the conversation is in memory since.
     void committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
-                   const HeadTold& told);
+                   const HeadDone& done);
     void forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork,
-                const HeadTold& told);
-    void rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadTold& told);
-    void removed(const ConversationKey& key, Told told);
+                const HeadDone& done);
+    void rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadDone& done);
+    void removed(const ConversationKey& key, Done done);
 
     // Writes what is left, if that can be done: how many changes are not kept.
     size_t close();
@@ -147,11 +146,11 @@ private:
     using See = std::function<void(const Entry&)>;
     // Calls `see` once, under the mutex, with the conversation in memory, and `seen` behind it, when the store has kept
     // what there was to see. Where it cannot be read, `seen` alone is called.
-    void see_kept(const ConversationKey& key, const See& see, const Told& seen);
-    void see_loaded(const ConversationKey& key, Result<ConversationRows> loaded, const See& see, const Told& seen);
+    void see_kept(const ConversationKey& key, const See& see, const Done& seen);
+    void see_loaded(const ConversationKey& key, Result<ConversationRows> loaded, const See& see, const Done& seen);
     [[nodiscard]] const ConversationRows& rows_of(const ConversationKey& key) const;
     Entry& entry_to_change(const ConversationKey& key);
-    void take(Change change, const ConversationKey& of, const HeadTold& told);
+    void take(Change change, const ConversationKey& of, const HeadDone& done);
     void apply(Change& change, Entry& entry);
     void remember_deleted(const ConversationKey& key, const std::vector<std::string>& turn_ids);
     [[nodiscard]] bool is_kept(const Entry& entry) const;

@@ -1,9 +1,9 @@
-// server/ledger/ledger_store.h: where a ledger lies when the process has ended.
+// server/ledger/ledger_store.h: keeps a ledger beyond the process's life.
 //
-//   D1  what apply() has said yes to is there after any end of the process, and of the machine as far as its disk
-//       keeps what it was told to
-//   D2  the changes of one apply() are there all or none, in their order, each once, however often they are tried
-//   D3  one process at a time has a store in hand
+//   D1  changes are durable when apply() has succeeded: they survive the end of the process, and of the machine as far
+//       as its disk keeps what fsync wrote
+//   D2  the changes of one apply() are stored all or none, in their order, each once, however often they are tried
+//   D3  one process at a time uses a store
 #pragma once
 
 #include <span>

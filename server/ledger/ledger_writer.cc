@@ -20,15 +20,15 @@ LedgerWriter::LedgerWriter(LedgerStore& store, LedgerWriterConfig config)
 
 LedgerWriter::~LedgerWriter() { close(); }
 
-int64_t LedgerWriter::write(Change change, Told told) {
+int64_t LedgerWriter::write(Change change, Done done) {
     std::unique_lock lock(mutex_);
     if (closing_ && change.kind == Change::Kind::kNothing) {
         lock.unlock();
-        told(kEnding);
+        done(kEnding);
         return 0;
     }
     CHECK(!closing_, "a change comes after the last one");
-    waiting_.push_back({std::move(change), std::move(told)});
+    waiting_.push_back({std::move(change), std::move(done)});
     changed_.notify_all();
     return ++num_given_;
 }
@@ -77,7 +77,7 @@ void LedgerWriter::run() {
         if (!write_batch()) return;
         count_batch();
         for (const Entry& entry : batch_) {
-            if (entry.told) entry.told("");
+            if (entry.done) entry.done("");
         }
         batch_.clear();
         read_one();
@@ -136,10 +136,10 @@ bool LedgerWriter::write_batch() {
             problem_.clear();
             return true;
         }
-        if (failures >= config_.tries) tell_of(applied.error().message);
+        if (failures >= config_.tries) report(applied.error().message);
         read_all();
         if (!pause(failures)) {
-            tell_of(applied.error().message);
+            report(applied.error().message);
             read_all();
             return false;
         }
@@ -158,18 +158,18 @@ bool LedgerWriter::pause(int64_t failures) {
 }
 
 // Everybody who waits hears of it, once.
-void LedgerWriter::tell_of(const std::string& problem) {
-    std::vector<Told> listeners;
+void LedgerWriter::report(const std::string& problem) {
+    std::vector<Done> listeners;
     {
         const std::lock_guard lock(mutex_);
         problem_ = problem;
         for (std::vector<Entry>* entries : {&batch_, &waiting_}) {
             for (Entry& entry : *entries) {
-                if (entry.told) listeners.push_back(std::exchange(entry.told, nullptr));
+                if (entry.done) listeners.push_back(std::exchange(entry.done, nullptr));
             }
         }
     }
-    for (const Told& told : listeners) told(problem);
+    for (const Done& done : listeners) done(problem);
 }
 
 }  // namespace verbatim::server

@@ -1,11 +1,12 @@
 // server/ledger/ledger_writer.h: owns the thread that writes changes to a store and reads conversations from it. The
 // engine waits for no disk and no socket.
 //
-//   Y1  changes are handed on in the order in which they came, many in one transaction where many wait
-//   Y2  whoever gave a change is told once: that it is kept, or what is in the way. It is tried on after that
-//   Y3  while something is in the way, problem() says what: nothing more should be begun then
-//   Y4  readings and batches of changes take turns; a reading that fails delays no change, and conversations are read
-//       while changes cannot be written
+//   Y1  changes are written in the order of write(), many in one transaction where many wait
+//   Y2  a change's `done` is called once: when the change is stored, or with the problem after LedgerWriterConfig::tries
+//       tries. The change is tried further after that
+//   Y3  while a change cannot be stored, problem() says why: no new turn should begin then
+//   Y4  reads and batches of changes alternate; a failed read delays no change, and conversations are read while changes
+//       cannot be written
 #pragma once
 
 #include <condition_variable>
@@ -23,12 +24,12 @@ namespace verbatim::server {
 
 struct LedgerWriterConfig {
     size_t max_batch = 256;  // changes of one transaction
-    int64_t tries = 3;       // before anybody is told
-    int64_t pause_ms = 50;   // before the second try again; twice as long before each one after that
+    int64_t tries = 3;       // before `done` is called with the problem
+    int64_t pause_ms = 50;   // before the second try; doubled before each further one
     int64_t max_pause_ms = 1000;
 };
 
-// What a store has kept of the changes that it was given.
+// Counts of the changes that the store has.
 struct KeptCounts {
     int64_t num_changes = 0;
     int64_t num_commits = 0;
@@ -37,8 +38,8 @@ struct KeptCounts {
 
 class LedgerWriter {
 public:
-    // Called on the writer's thread. Empty: the change is kept; else what is in the way.
-    using Told = std::function<void(const std::string& problem)>;
+    // Called on the writer's thread. Empty: the change is stored; else why it is not.
+    using Done = std::function<void(const std::string& problem)>;
 
     // Called on the writer's thread. Errors: the store's, or the server is about to end.
     using Loaded = std::function<void(Result<ConversationRows>)>;
@@ -50,19 +51,19 @@ public:
     ~LedgerWriter();
 
     // From any thread. The change's number, from 1: every change up to kept().num_changes is kept.
-    int64_t write(Change change, Told told);
-    // From any thread. What the store has now, with or without the changes that wait. After close() `loaded` is called
-    // here.
+    int64_t write(Change change, Done done);
+    // From any thread. Reads the conversation, with or without the changes that wait. After close() `loaded` is called
+    // by this call.
     void load(const ConversationKey& key, Loaded loaded);
     [[nodiscard]] KeptCounts kept() const;
-    [[nodiscard]] std::string problem() const;  // what is in the way; empty when nothing is
-    // Tries what is left once more, and ends the thread: how many changes are not kept.
+    [[nodiscard]] std::string problem() const;  // why changes cannot be stored; empty: they can
+    // Tries the remaining changes once more, and ends the thread. Returns how many changes are not stored.
     size_t close();
 
 private:
     struct Entry {
         Change change;
-        Told told;  // empty when it has been called
+        Done done;  // empty when it has been called
     };
     struct Reading {
         ConversationKey key;
@@ -75,7 +76,7 @@ private:
     bool write_batch();
     void count_batch();
     bool pause(int64_t failures);
-    void tell_of(const std::string& problem);
+    void report(const std::string& problem);
 
     LedgerStore& store_;
     const LedgerWriterConfig config_;
@@ -89,7 +90,7 @@ private:
     KeptCounts kept_;
     bool closing_ = false;
 
-    std::vector<Entry> batch_;  // of the writer's thread: what is tried now
+    std::vector<Entry> batch_;  // of the writer's thread: the changes being written
     std::thread thread_;
 };
 

@@ -77,7 +77,7 @@ std::string PostgresDatabase::where() const {
            (at == std::string::npos ? url_.substr(host, end - host) : url_.substr(at + 1, end - at - 1));
 }
 
-tl::unexpected<Error> PostgresDatabase::said() const {
+tl::unexpected<Error> PostgresDatabase::last_error() const {
     const std::string text = connection_ ? one_line(PQerrorMessage(connection_.get())) : "there is no connection";
     return tl::unexpected(Error{text, ErrorKind::kMachine});
 }
@@ -94,7 +94,7 @@ Status PostgresDatabase::connect_once() {
     const char* const values[] = {"10", "10", "10000", url_.c_str(), "verbatim", nullptr};
     connection_.reset(PQconnectdbParams(names, values, /*expand_dbname=*/1));
     if (PQstatus(connection_.get()) != CONNECTION_OK) {
-        auto problem = said();
+        auto problem = last_error();
         connection_.reset();
         return problem;
     }
@@ -147,7 +147,7 @@ Status PostgresDatabase::wait_for_answer() {
     pg_conn* connection = connection_.get();
     while (true) {
         const int unsent = PQflush(connection);
-        if (unsent < 0 || PQconsumeInput(connection) == 0) return said();
+        if (unsent < 0 || PQconsumeInput(connection) == 0) return last_error();
         if (unsent == 0 && PQisBusy(connection) == 0) return {};
         const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()).count();
         pollfd ready{PQsocket(connection), static_cast<int16_t>(POLLIN | (unsent > 0 ? POLLOUT : 0)), 0};
@@ -159,12 +159,12 @@ Status PostgresDatabase::wait_for_answer() {
 }
 
 Result<PostgresDatabase::Answer> PostgresDatabase::ask(const std::string& sql, std::span<const SqlValue> values) {
-    if (!connection_) return said();
+    if (!connection_) return last_error();
     const Parameters with(values);
     const int sent =
         PQsendQueryParams(connection_.get(), sql.c_str(), static_cast<int>(with.data.size()), with.types.data(),
                           with.data.data(), with.lengths.data(), with.formats.data(), /*resultFormat=*/1);
-    if (sent == 0) return said();
+    if (sent == 0) return last_error();
     Answer last;
     while (true) {
         RETURN_IF_ERROR(wait_for_answer());

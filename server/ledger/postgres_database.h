@@ -38,7 +38,7 @@ private:
         void operator()(pg_result* result) const;
     };
     using Answer = std::unique_ptr<pg_result, Clear>;
-    [[nodiscard]] tl::unexpected<Error> said() const;
+    [[nodiscard]] tl::unexpected<Error> last_error() const;
     Result<Answer> ask(const std::string& sql, std::span<const SqlValue> values);
     Status wait_for_answer();
     Status connect_once();

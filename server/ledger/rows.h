@@ -65,14 +65,14 @@ struct ConversationRows {
 // An estimate of the memory that a loaded conversation takes here and in the engine.
 [[nodiscard]] int64_t bytes_of(const ConversationRows& conversation);
 
-// Names a state of a conversation to clients: the version, which is given once, and whose tokens it is about.
+// Names a state of a conversation to clients: its version, which is used once, and a digest of its tokens.
 [[nodiscard]] std::string head_name(const ConversationRows& conversation);
 [[nodiscard]] Digest chain_after(const Digest& before, const std::vector<TokenId>& tokens);
 
 // One step of a conversation.
 struct Change {
     enum class Kind : uint8_t {
-        kNothing,  // to be told when everything before it is kept
+        kNothing,  // its `done` is called when all changes before it are stored
         kCommit,   // the first num_turns turns stay, `turn` follows
         kFork,     // the first num_turns turns of `key` become `to`'s, with their answers
         kRewind,   // the first num_turns turns stay

@@ -16,19 +16,19 @@ namespace verbatim::server {
 using SqlValue = std::variant<std::monostate, int64_t, std::string>;
 using SqlRow = std::vector<SqlValue>;
 
-// For one thread. Errors say what the database says.
+// For one thread. Errors have the database's message.
 class SqlDatabase {
 public:
     virtual ~SqlDatabase() = default;
-    // Makes sure that nobody else has the ledger in hand.
+    // Connects, and locks the ledger against other processes.
     virtual Status connect() = 0;
-    // After an error: what was open is taken back, and there is a connection again.
+    // After an error: rolls an open transaction back, and connects again.
     virtual Status recover() = 0;
     // Carries one statement out: how many rows it changed.
     virtual Result<int64_t> run(const std::string& sql, std::span<const SqlValue> values) = 0;
     virtual Result<std::vector<SqlRow>> rows(const std::string& sql, std::span<const SqlValue> values) = 0;
     virtual Result<bool> has_table(const std::string& name) = 0;
-    // What a person calls it: a file, a server without its password.
+    // For messages: a file, a server without its password.
     [[nodiscard]] virtual std::string where() const = 0;
 };
 

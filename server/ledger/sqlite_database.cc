@@ -43,7 +43,7 @@ void SqliteDatabase::Close::operator()(sqlite3* database) const { sqlite3_close(
 SqliteDatabase::SqliteDatabase(std::string file) : file_(std::move(file)) {}
 SqliteDatabase::~SqliteDatabase() = default;
 
-tl::unexpected<Error> SqliteDatabase::said() const {
+tl::unexpected<Error> SqliteDatabase::last_error() const {
     const int code = database_ ? sqlite3_extended_errcode(database_.get()) : SQLITE_CANTOPEN;
     const std::string text = database_ ? sqlite3_errmsg(database_.get()) : "it cannot be opened";
     if ((code & 0xff) == SQLITE_BUSY)
@@ -63,7 +63,7 @@ Status SqliteDatabase::connect() {
     const int code = sqlite3_open_v2(file_.c_str(), &opened,
                                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
     database_.reset(opened);
-    if (code != SQLITE_OK) return said();
+    if (code != SQLITE_OK) return last_error();
     sqlite3_busy_timeout(opened, 0);
     // With a write-ahead log, FULL and EXTRA sync it at every commit. The journal that a new file has before the log is
     // deleted under EXTRA with a sync of the folder: one that came back after a power cut would undo the whole ledger.
@@ -103,7 +103,7 @@ Result<int64_t> SqliteDatabase::run(const std::string& sql, std::span<const SqlV
 
 Result<std::vector<SqlRow>> SqliteDatabase::rows(const std::string& sql, std::span<const SqlValue> values) {
     sqlite3_stmt* prepared = nullptr;
-    if (sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &prepared, nullptr) != SQLITE_OK) return said();
+    if (sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &prepared, nullptr) != SQLITE_OK) return last_error();
     const Statement statement(prepared);
     bind(prepared, values);
     std::vector<SqlRow> found;
@@ -113,7 +113,7 @@ Result<std::vector<SqlRow>> SqliteDatabase::rows(const std::string& sql, std::sp
         for (int column = 0; column < sqlite3_column_count(prepared); ++column)
             row.push_back(value_of(prepared, column));
     }
-    if (code != SQLITE_DONE) return said();
+    if (code != SQLITE_DONE) return last_error();
     return found;
 }
 

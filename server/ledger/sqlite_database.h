@@ -27,7 +27,7 @@ private:
     struct Close {
         void operator()(sqlite3* database) const;
     };
-    [[nodiscard]] tl::unexpected<Error> said() const;
+    [[nodiscard]] tl::unexpected<Error> last_error() const;
     Status take_lock();
     Status check_owner();
 

@@ -110,7 +110,7 @@ void Eviction(benchmark::State& state) {
         tokens.append(store.derive(static_cast<uint64_t>(conversation) + 1, 0, length - 64));
         auto memory = cache.attach(from);
         CHECK(memory && cache.grow(*memory, length));
-        PendingMemory pending = cache.hand_over(*memory, std::move(tokens));
+        PendingMemory pending = cache.detach_as_pending(*memory, std::move(tokens));
         cache.release(*memory);
         const ConversationKey key{{}, fmt::format("c{}", conversation)};
         return cache.publish({key, HeadKind::kTurn, "a/1", std::move(pending)}, {});

@@ -47,7 +47,7 @@ public:
                 plans_.compute({.slot = slot,
                                 .num_computed_tokens = first,
                                 .num_new_tokens = static_cast<int32_t>(rows),
-                                .num_draws = first + rows == length_ ? 1 : 0,
+                                .num_sampled_positions = first + rows == length_ ? 1 : 0,
                                 .state_src = state_ && first > 0 ? slot : -1,
                                 .state_dst = state_ ? slot : -1,
                                 .new_blocks = first == 0 ? blocks_[slot] : std::vector<int32_t>{}});
@@ -64,7 +64,7 @@ public:
             plans_.compute({.slot = slot,
                             .num_computed_tokens = length_,
                             .num_new_tokens = 1,
-                            .num_draws = 1,
+                            .num_sampled_positions = 1,
                             .state_src = state_ ? slot : -1,
                             .state_dst = state_ ? slot : -1,
                             .appended = {last_[slot]}});

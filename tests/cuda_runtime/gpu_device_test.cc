@@ -68,7 +68,7 @@ private:
             tests::SequenceSpec part{.slot = slot,
                                      .num_computed_tokens = known,
                                      .num_new_tokens = length - known,
-                                     .num_draws = 1,
+                                     .num_sampled_positions = 1,
                                      .state_src = known > 0 ? kMostSequences : -1,
                                      .state_dst = slot,
                                      .new_blocks = tests::iota(kBlocksEach * slot, kBlocksEach)};
@@ -88,7 +88,7 @@ private:
                 plans_.compute({.slot = slot,
                                 .num_computed_tokens = lengths_[i]++,
                                 .num_new_tokens = 1,
-                                .num_draws = 1,
+                                .num_sampled_positions = 1,
                                 .state_src = slot,
                                 .state_dst = slot,
                                 .appended = {7}});
@@ -106,7 +106,7 @@ private:
             tests::SequenceSpec window{.slot = 0,
                                        .num_computed_tokens = length,
                                        .num_new_tokens = kWindow,
-                                       .num_draws = kWindow,
+                                       .num_sampled_positions = kWindow,
                                        .state_src = 0,
                                        .state_dst = n % 2 == 0 ? 0 : -1,
                                        .num_state_tokens = state_length,

@@ -47,7 +47,7 @@ struct Scene {
         return {.slot = 1,
                 .num_computed_tokens = 6,
                 .num_new_tokens = 4,
-                .num_draws = 1,
+                .num_sampled_positions = 1,
                 .state_src = 1,
                 .state_dst = 3,
                 .new_blocks = {5, 6}};
@@ -67,7 +67,7 @@ TEST(HashExecutor, AnyChunkingDrawsTheExpectedToken) {
         run.plans.next().compute({.slot = 0,
                                   .num_computed_tokens = first,
                                   .num_new_tokens = 10 - first,
-                                  .num_draws = 1,
+                                  .num_sampled_positions = 1,
                                   .state_src = 0,
                                   .state_dst = 0});
         ASSERT_TRUE(run.step());
@@ -86,7 +86,7 @@ TEST(HashExecutor, AttachedSequenceDrawsTheExpectedTokens) {
     run.plans.next().compute({.slot = 1,
                               .num_computed_tokens = 10,
                               .num_new_tokens = 1,
-                              .num_draws = 1,
+                              .num_sampled_positions = 1,
                               .state_src = 3,
                               .state_dst = 3,
                               .appended = {token}});
@@ -240,7 +240,7 @@ struct WindowScene : Scene {
         SequenceSpec spec{.slot = 0,
                           .num_computed_tokens = length,
                           .num_new_tokens = static_cast<int32_t>(num_drafts) + 1,
-                          .num_draws = static_cast<int32_t>(num_drafts) + 1,
+                          .num_sampled_positions = static_cast<int32_t>(num_drafts) + 1,
                           .state_src = 0,
                           .state_dst = moves_row ? 0 : -1,
                           .num_state_tokens = state_length,

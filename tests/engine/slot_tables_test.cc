@@ -43,7 +43,7 @@ struct Fixture {
         return {.slot = 1,
                 .num_computed_tokens = 5,
                 .num_new_tokens = 5,
-                .num_draws = 1,
+                .num_sampled_positions = 1,
                 .state_src = 1,
                 .state_dst = 3,
                 .new_blocks = {4, 5}};
@@ -74,7 +74,7 @@ TEST(SlotTables, AttachBuildsItsTable) {
     EXPECT_EQ(table.blocks, (std::vector{BlockId{0}, BlockId{4}, BlockId{5}}));
     EXPECT_EQ(table.state, StateIndex{3});
     EXPECT_EQ(table.length, 5);
-    const DrawnTokens drawn{.slot = SequenceSlot{1}, .tokens = {0, 1}};
+    const SampledTokens drawn{.slot = SequenceSlot{1}, .tokens = {0, 1}};
     f.tables.advance(f.plans.plan(), {&drawn, 1});
     EXPECT_EQ(table.length, 10);
 }
@@ -123,7 +123,7 @@ TEST(SlotTables, ComputingUnknownTokensIsRefused) {
 TEST(SlotTables, DrawingAKnownTokenIsRefused) {
     Fixture f;
     SequenceSpec spec = Fixture::continued();
-    spec.num_draws = 1;
+    spec.num_sampled_positions = 1;
     f.plans.compute(spec);
     EXPECT_THAT(f.apply(), HasSubstr("draws token 7, but it knows 10 already"));
 }
@@ -133,7 +133,7 @@ SequenceSpec window() {
     return {.slot = 0,
             .num_computed_tokens = 10,
             .num_new_tokens = 3,
-            .num_draws = 3,
+            .num_sampled_positions = 3,
             .state_src = 0,
             .state_dst = 0,
             .appended = {7, 8, 9}};
@@ -152,7 +152,7 @@ struct WindowFixture : Fixture {
     void accept(uint32_t count) {
         plans.compute(window());
         ASSERT_EQ(apply(), "");
-        const DrawnTokens drawn{.slot = SequenceSlot{0}, .tokens = {0, count}};
+        const SampledTokens drawn{.slot = SequenceSlot{0}, .tokens = {0, count}};
         tables.advance(plans.plan(), {&drawn, 1});
         plans.next();
     }
@@ -175,7 +175,7 @@ TEST(SlotTables, AContinuedSlotNamesItsRowsLength) {
     f.accept(3);
     SequenceSpec next = window();
     next.num_computed_tokens = next.num_state_tokens = 13;
-    next.num_new_tokens = next.num_draws = 1;
+    next.num_new_tokens = next.num_sampled_positions = 1;
     next.appended = {8, 9, 4};
     f.plans.compute(next);
     EXPECT_THAT(f.apply(), HasSubstr("has a state after 11 of 13 tokens, not 13"));
@@ -184,7 +184,7 @@ TEST(SlotTables, AContinuedSlotNamesItsRowsLength) {
 TEST(SlotTables, ALogHoldsNoMoreThanItMay) {
     WindowFixture f;
     SequenceSpec none = window();
-    none.num_new_tokens = none.num_draws = 4;
+    none.num_new_tokens = none.num_sampled_positions = 4;
     none.appended = {7, 8, 9, 10};
     none.state_dst = -1;
     f.plans.compute(none);
@@ -199,7 +199,7 @@ TEST(SlotTables, DraftsAreAppendedInTheirOwnStep) {
     EXPECT_THAT(f.apply(), HasSubstr("computes 3 tokens from 9, but it has 10 computed"));
     WindowFixture g;
     spec = window();
-    spec.num_draws = 5;
+    spec.num_sampled_positions = 5;
     g.plans.compute(spec);
     EXPECT_THAT(g.apply(), HasSubstr("draws 5 times over 3 new tokens"));
 }

@@ -17,11 +17,11 @@ namespace {
 StepPlan plan_with(TokenSeq prompt) {
     StepPlan plan;
     plan.step = 7;
-    plan.ends = {SequenceSlot{2}};
-    plan.starts.push_back({.slot = SequenceSlot{1}, .request = RequestId{5}, .tokens = std::move(prompt)});
-    plan.starts.back().num_prompt_tokens = 3;
+    plan.finished_slots = {SequenceSlot{2}};
+    plan.new_sequences.push_back({.slot = SequenceSlot{1}, .request = RequestId{5}, .tokens = std::move(prompt)});
+    plan.new_sequences.back().num_prompt_tokens = 3;
     plan.copies = {{BlockId{4}, BlockId{6}, 3}};
-    plan.sequences = {{.slot = SequenceSlot{1}, .num_new_tokens = 3, .num_draws = 1}};
+    plan.sequences = {{.slot = SequenceSlot{1}, .num_new_tokens = 3, .num_sampled_positions = 1}};
     plan.tokens = {9};
     plan.blocks = {{BlockId{6}, 2}};
     plan.state_writes = {{2, StateIndex{3}}};
@@ -59,30 +59,30 @@ TEST(StepPlan, EveryFieldIsInTheDigest) {
     const TokenSeq prompt = store.store(std::vector<TokenId>{1, 2, 3});
     const std::vector<std::function<void(StepPlan&)>> changes = {
         [](StepPlan& plan) { plan.step = 8; },
-        [](StepPlan& plan) { plan.ends.push_back(SequenceSlot{3}); },
-        [](StepPlan& plan) { plan.starts[0].slot = SequenceSlot{2}; },
-        [](StepPlan& plan) { plan.starts[0].request = RequestId{6}; },
-        [](StepPlan& plan) { plan.starts[0].tokens = plan.starts[0].tokens.slice(0, 2); },
-        [](StepPlan& plan) { plan.starts[0].num_prompt_tokens = 2; },
-        [](StepPlan& plan) { plan.starts[0].num_computed_tokens = 1; },
+        [](StepPlan& plan) { plan.finished_slots.push_back(SequenceSlot{3}); },
+        [](StepPlan& plan) { plan.new_sequences[0].slot = SequenceSlot{2}; },
+        [](StepPlan& plan) { plan.new_sequences[0].request = RequestId{6}; },
+        [](StepPlan& plan) { plan.new_sequences[0].tokens = plan.new_sequences[0].tokens.slice(0, 2); },
+        [](StepPlan& plan) { plan.new_sequences[0].num_prompt_tokens = 2; },
+        [](StepPlan& plan) { plan.new_sequences[0].num_computed_tokens = 1; },
         [](StepPlan& plan) {
-            plan.starts[0].blocks = {0, 1};
+            plan.new_sequences[0].blocks = {0, 1};
         },
-        [](StepPlan& plan) { plan.starts[0].sampling.temperature = 1; },
-        [](StepPlan& plan) { plan.starts[0].sampling.top_k = 1; },
-        [](StepPlan& plan) { plan.starts[0].sampling.top_p = 0.5F; },
-        [](StepPlan& plan) { plan.starts[0].sampling.repetition_penalty = 2; },
-        [](StepPlan& plan) { plan.starts[0].sampling.presence_penalty = 2; },
-        [](StepPlan& plan) { plan.starts[0].sampling.frequency_penalty = 2; },
-        [](StepPlan& plan) { plan.starts[0].sampling.seed = 2; },
-        [](StepPlan& plan) { plan.starts.push_back({}); },
+        [](StepPlan& plan) { plan.new_sequences[0].sampling.temperature = 1; },
+        [](StepPlan& plan) { plan.new_sequences[0].sampling.top_k = 1; },
+        [](StepPlan& plan) { plan.new_sequences[0].sampling.top_p = 0.5F; },
+        [](StepPlan& plan) { plan.new_sequences[0].sampling.repetition_penalty = 2; },
+        [](StepPlan& plan) { plan.new_sequences[0].sampling.presence_penalty = 2; },
+        [](StepPlan& plan) { plan.new_sequences[0].sampling.frequency_penalty = 2; },
+        [](StepPlan& plan) { plan.new_sequences[0].sampling.seed = 2; },
+        [](StepPlan& plan) { plan.new_sequences.push_back({}); },
         [](StepPlan& plan) { plan.copies[0].src = BlockId{5}; },
         [](StepPlan& plan) { plan.copies[0].dst = BlockId{7}; },
         [](StepPlan& plan) { plan.copies[0].num_slots = 2; },
         [](StepPlan& plan) { plan.sequences[0].slot = SequenceSlot{3}; },
         [](StepPlan& plan) { plan.sequences[0].num_computed_tokens = 1; },
         [](StepPlan& plan) { plan.sequences[0].num_new_tokens = 2; },
-        [](StepPlan& plan) { plan.sequences[0].num_draws = 2; },
+        [](StepPlan& plan) { plan.sequences[0].num_sampled_positions = 2; },
         [](StepPlan& plan) { plan.sequences[0].arithmetic = Arithmetic::kOrdinary; },
         [](StepPlan& plan) { plan.sequences[0].num_state_tokens = 2; },
         [](StepPlan& plan) { plan.sequences[0].state_src = StateIndex{1}; },
@@ -132,7 +132,7 @@ StepResult some_result() {
 TEST(StepPlan, WhatIsWrittenIsReadAgain) {
     TokenStore store(100);
     StepPlan plan = plan_with(store.store(std::vector<TokenId>{1, 2, 3}));
-    plan.starts[0].sampling = {.temperature = 0.5F, .top_k = 3, .seed = 9};
+    plan.new_sequences[0].sampling = {.temperature = 0.5F, .top_k = 3, .seed = 9};
     const std::vector<std::byte> bytes = bytes_of(plan);
     const auto read = read_fields<StepPlan>(bytes, store);
     ASSERT_TRUE(read.has_value()) << read.error().message;
@@ -175,7 +175,7 @@ TEST(StepPlan, SlicesOutsideTheirListsAreFound) {
     plan.sequences[0].appended = {0xffffffff, 1};
     EXPECT_FALSE(plan.check_slices());
     plan.sequences[0].appended = {};
-    plan.starts[0].blocks = {0, 2};
+    plan.new_sequences[0].blocks = {0, 2};
     EXPECT_FALSE(plan.check_slices());
 }
 
@@ -196,7 +196,7 @@ TEST(StepResult, IsCheckedAgainstItsPlan) {
     StepPlan plan;
     plan.step = 7;
     plan.tokens = {3, 4, 9};
-    plan.sequences = {{.slot = SequenceSlot{1}, .num_new_tokens = 3, .num_draws = 3, .appended = {0, 3}},
+    plan.sequences = {{.slot = SequenceSlot{1}, .num_new_tokens = 3, .num_sampled_positions = 3, .appended = {0, 3}},
                       {.slot = SequenceSlot{2}, .num_new_tokens = 1}};
     const auto told = [&](std::vector<TokenId> tokens, int32_t fault_layer = -1, int32_t slot = 1) {
         StepResult result;
@@ -220,9 +220,9 @@ TEST(StepResult, IsCheckedAgainstItsPlan) {
 }
 
 TEST(StepResult, ASequenceIsAsLongAsWhatWasAccepted) {
-    const ScheduledSequence window{.num_computed_tokens = 10, .num_new_tokens = 5, .num_draws = 3};
+    const ScheduledSequence window{.num_computed_tokens = 10, .num_new_tokens = 5, .num_sampled_positions = 3};
     const auto length = [&](uint32_t count, int32_t fault = -1) {
-        const DrawnTokens drawn{.tokens = {0, count}, .fault_layer = fault};
+        const SampledTokens drawn{.tokens = {0, count}, .fault_layer = fault};
         return length_after(window, &drawn);
     };
     EXPECT_EQ(window.known_end(), 13);

@@ -24,11 +24,14 @@ TEST(TimedExecutor, AResultSaysWhatItsStepTook) {
     TimedExecutor timed(inner, clock);
     PlanBuilder plans(10);
     StepResult result;
-    plans.next().start({.slot = 0, .tokens = {1, 2}}).compute({.slot = 0, .num_new_tokens = 2, .num_draws = 1});
+    plans.next()
+        .start({.slot = 0, .tokens = {1, 2}})
+        .compute({.slot = 0, .num_new_tokens = 2, .num_sampled_positions = 1});
     ASSERT_TRUE(timed.execute(plans.plan(), result));
     EXPECT_EQ(result.elapsed_ns, 2);
     EXPECT_EQ(result.tokens.size(), 1u);
-    plans.next().compute({.slot = 0, .num_computed_tokens = 2, .num_new_tokens = 1, .num_draws = 1, .appended = {1}});
+    plans.next().compute(
+        {.slot = 0, .num_computed_tokens = 2, .num_new_tokens = 1, .num_sampled_positions = 1, .appended = {1}});
     ASSERT_TRUE(timed.execute(plans.plan(), result));
     EXPECT_EQ(result.elapsed_ns, 4);
     EXPECT_EQ(timed.numerics_id(), inner.numerics_id());

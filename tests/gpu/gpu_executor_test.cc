@@ -39,7 +39,7 @@ void run_lockstep_with_reference(const SceneModel& model, Device& device) {
         plans.next().compute({.slot = 0,
                               .num_computed_tokens = done,
                               .num_new_tokens = 1,
-                              .num_draws = done == 69 ? 1 : 0,
+                              .num_sampled_positions = done == 69 ? 1 : 0,
                               .state_src = row,
                               .state_dst = row});
         const Status status = lockstep.execute(plans.plan(), result);

@@ -74,7 +74,7 @@ public:
         SequenceSpec spec{.slot = slot_,
                           .num_computed_tokens = length_,
                           .num_new_tokens = static_cast<int32_t>(behind + num_drafts),
-                          .num_draws = 1 + static_cast<int32_t>(num_drafts),
+                          .num_sampled_positions = 1 + static_cast<int32_t>(num_drafts),
                           .state_src = length_ > 0 ? row_ : -1,
                           .state_dst = moves ? row_ : -1,
                           .num_state_tokens = state_length_,
@@ -85,7 +85,7 @@ public:
         if (moves) state_length_ = known_;
         moved_ = false;
     }
-    void plan_move(Scene& scene, WindowCounts& counts) {
+    void plan_state_catch_up(Scene& scene, WindowCounts& counts) {
         counts.replayed += length_ - state_length_;
         ++counts.moves;
         // A catch-up drops the known tokens beyond it: the last token comes with the next window.
@@ -104,7 +104,7 @@ public:
     void check(const StepResult& result, size_t& next_drawn, reference::NumericExecutor& executor,
                WindowCounts& counts) {
         if (moved_) return;
-        const DrawnTokens& drawn = result.drawn.at(next_drawn++);
+        const SampledTokens& drawn = result.drawn.at(next_drawn++);
         ASSERT_EQ(drawn.slot, SequenceSlot{slot_});
         const auto told = result.tokens_of(drawn);
         const auto right = std::span(right_.tokens).subspan(static_cast<size_t>(known_));
@@ -178,7 +178,7 @@ inline WindowCounts run_windows(const SceneModel& model, reference::NumericExecu
         for (WindowSequence& sequence : sequences) {
             if (sequence.is_over() || (!first && prng.below(5) == 0)) continue;
             if (!first && model.has_state && prng.below(6) == 0) {
-                sequence.plan_move(scene, counts);
+                sequence.plan_state_catch_up(scene, counts);
             } else {
                 sequence.plan(scene, prng, max_window, max_log, counts);
             }
@@ -195,7 +195,7 @@ inline WindowCounts run_windows(const SceneModel& model, reference::NumericExecu
         if (::testing::Test::HasFailure()) return counts;
     }
     if (model.has_state) {
-        for (WindowSequence& sequence : sequences) sequence.plan_move(scene, counts);
+        for (WindowSequence& sequence : sequences) sequence.plan_state_catch_up(scene, counts);
         scene.step();
     }
     for (const WindowSequence& sequence : sequences) sequence.expect_head(scene, name());

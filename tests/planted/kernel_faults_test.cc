@@ -44,7 +44,7 @@ std::vector<simt::Finding> findings_with(std::string_view fault, const SceneMode
         plans.next().compute({.slot = 0,
                               .num_computed_tokens = 23,
                               .num_new_tokens = 1,
-                              .num_draws = 1,
+                              .num_sampled_positions = 1,
                               .state_src = row,
                               .state_dst = row});
         (void)executor.execute(plans.plan(), result);

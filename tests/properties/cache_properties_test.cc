@@ -23,7 +23,7 @@ SceneOptions draw_options() {
     options.step_tokens = *rc::gen::element(1, 2, 5, 16, 63, 64, 65, 512).as("step_tokens");
     options.lag_steps = *rc::gen::inRange(0, 3).as("lag_steps");
     options.max_window = *rc::gen::element(1, 2, 5, 9).as("max_window");
-    options.max_row_lag = *rc::gen::element(0, 0, 1, 4).as("max_row_lag");
+    options.max_state_lag_tokens = *rc::gen::element(0, 0, 1, 4).as("max_row_lag");
     options.admission = *rc::gen::element(AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens).as("admission");
     options.max_wait_steps = *rc::gen::element(0, 3, 100).as("max_wait_steps");
     return options;

@@ -22,7 +22,7 @@ SceneOptions pools_of(SceneOptions options, const reference::ModelConfig& config
 cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threads) {
     cpu::CpuExecutorConfig config;
     config.pools = options.pools();
-    config.max_log_tokens = options.max_row_lag + options.max_window - 1;
+    config.max_log_tokens = options.max_state_lag_tokens + options.max_window - 1;
     config.budget = options.budget();
     config.num_threads = num_threads;
     if (options.verify_tokens > 0) {
@@ -40,7 +40,8 @@ std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::
         return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, cpu_config(options, num_threads));
     }
     device = cuda::make_emulated_device(emulator);
-    PooledExecutorConfig config{options.pools(), options.max_row_lag + options.max_window - 1, options.budget()};
+    PooledExecutorConfig config{options.pools(), options.max_state_lag_tokens + options.max_window - 1,
+                                options.budget()};
     if (!cuda::unsupported_budget(model.config, config, device->limits()).empty()) config.budget = {};
     return std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *device, config);
 }
@@ -52,8 +53,8 @@ Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         const bool is_scratch =
             sequence.arithmetic == Arithmetic::kOrdinary && inner_.numerics_id() != inner_.ordinary_numerics_id();
-        if (sequence.num_draws == 0 || is_scratch) continue;
-        for (int32_t draw = 0; draw < sequence.num_draws; ++draw) {
+        if (sequence.num_sampled_positions == 0 || is_scratch) continue;
+        for (int32_t draw = 0; draw < sequence.num_sampled_positions; ++draw) {
             const int64_t position = sequence.known_end() + draw;
             if (position > inner_.tables().at(sequence.slot).length) break;  // what was drawn there was not accepted
             const auto row = inner_.logits(sequence.slot, draw);

@@ -24,7 +24,7 @@ SceneOptions one_budget_options(const reference::ModelConfig& config, Prng& prng
     options.num_state_rows = static_cast<int32_t>(options.budget_bytes / options.row_bytes);
     options.step_tokens = std::vector{5, 16, 64, 512}[prng.below(4)];
     options.lag_steps = below(3);
-    options.max_row_lag = std::vector{0, 0, 1, 4}[prng.below(4)];
+    options.max_state_lag_tokens = std::vector{0, 0, 1, 4}[prng.below(4)];
     options.lookup = LookupMode::kPrefix;
     options.evicts_by_value = below(3) > 0;
     return options;

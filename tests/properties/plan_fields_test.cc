@@ -260,8 +260,9 @@ TEST(PlanTable, TheRunHasEveryPartOfAPlan) {
         EXPECT_GT(stats.tail_copies, 0);
         EXPECT_EQ(stats.accepted_tokens > 0 && stats.rolled_back_tokens > 0, max_window > 1);
         const auto resumes = [](const SequenceStart& start) { return start.tokens.size() > start.num_prompt_tokens; };
-        EXPECT_TRUE(std::ranges::any_of(
-            run.rig().log.plans, [&](const StepPlan& plan) { return std::ranges::any_of(plan.starts, resumes); }));
+        EXPECT_TRUE(std::ranges::any_of(run.rig().log.plans, [&](const StepPlan& plan) {
+            return std::ranges::any_of(plan.new_sequences, resumes);
+        }));
         EXPECT_GT(run.lockstep().counts().compared_states, 0);
         run.rig().expect_home();
     }

@@ -9,7 +9,7 @@ namespace {
 
 cpu::CpuExecutorConfig cpu_config(const SceneOptions& options) {
     cpu::CpuExecutorConfig config{.pools = options.pools(),
-                                  .max_log_tokens = options.max_row_lag + options.max_window - 1,
+                                  .max_log_tokens = options.max_state_lag_tokens + options.max_window - 1,
                                   .budget = options.budget()};
     if (options.verify_tokens > 0) {
         config.ordinary_profile = reference::Profile::kFast;

@@ -39,8 +39,8 @@ TEST(SideBySide, PreemptedSequencesContinueByTheirRequests) {
         EXPECT_EQ(run.found(), "");
         EXPECT_GT(run.rig().engine.stats().preemptions, 0);
         const auto& plans = run.rig().log.plans;
-        EXPECT_TRUE(
-            std::ranges::any_of(plans, [](const auto& plan) { return std::ranges::any_of(plan.starts, resumes); }));
+        EXPECT_TRUE(std::ranges::any_of(
+            plans, [](const auto& plan) { return std::ranges::any_of(plan.new_sequences, resumes); }));
         run.rig().expect_home();
     }
 }
@@ -48,7 +48,7 @@ TEST(SideBySide, PreemptedSequencesContinueByTheirRequests) {
 TEST(SideBySide, AResumedSequenceWithoutItsPenaltyIsADifference) {
     RequestId victim{-1};
     SideBySide run(granite(), tight_options(1), [&](StepPlan& plan) {
-        for (SequenceStart& start : plan.starts) {
+        for (SequenceStart& start : plan.new_sequences) {
             if (victim != RequestId{-1} || !resumes(start)) continue;
             victim = start.request;
             start.sampling.repetition_penalty = 1;
@@ -76,7 +76,7 @@ TEST(SideBySide, DraftPathsStartByTheirRequests) {
         return share != plan.sequences.end() && share->arithmetic == Arithmetic::kOrdinary;
     };
     const auto change_first = [&](StepPlan& plan, bool& done, const std::function<void(SequenceStart&)>& change) {
-        for (SequenceStart& start : plan.starts) {
+        for (SequenceStart& start : plan.new_sequences) {
             if (done || !starts_draft_path(plan, start)) continue;
             done = true;
             change(start);
@@ -107,9 +107,9 @@ TEST(SideBySide, DraftPathsStartByTheirRequests) {
 TEST(SideBySide, ARunContinuesAfterADifferenceInAWindow) {
     bool done = false;
     SideBySide run(granite(), tight_options(5), [&](StepPlan& plan) {
-        if (done || plan.starts.empty()) return;
+        if (done || plan.new_sequences.empty()) return;
         done = true;
-        plan.starts.front().sampling.temperature = 0;
+        plan.new_sequences.front().sampling.temperature = 0;
     });
     run.converse(true);
     ASSERT_TRUE(run.difference().has_value());

@@ -82,7 +82,7 @@ RC_GTEST_PROP(WindowProperties, WhatIsDraftedInAnotherArithmeticChangesNothing, 
 RC_GTEST_PROP(WindowProperties, RowsThatAreLeftBehindChangeNothing, ()) {
     const auto seed = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 30)).as("seed");
     SceneOptions options = window_options(*rc::gen::element(1, 2, 5).as("max_window"));
-    options.max_row_lag = *rc::gen::inRange<int32_t>(1, 12).as("max_row_lag");
+    options.max_state_lag_tokens = *rc::gen::inRange<int32_t>(1, 12).as("max_row_lag");
     NumericScene scene(seed, options);
     converse(scene, seed);
     RC_ASSERT(scene.engine.cache().state().enabled() == (scene.engine.stats().unwritten_rows > 0));

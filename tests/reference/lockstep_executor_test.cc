@@ -35,12 +35,12 @@ struct Pair {
             .start({.slot = 0, .tokens = tokens})
             .compute({.slot = 0, .num_new_tokens = 15, .state_dst = 0, .state_writes = {{7, StateIndex{1}}}});
         RETURN_IF_ERROR(lockstep->execute(plans.plan(), result));
-        plans.next().compute({.slot = 0, .num_computed_tokens = 15, .num_new_tokens = 5, .num_draws = 1});
+        plans.next().compute({.slot = 0, .num_computed_tokens = 15, .num_new_tokens = 5, .num_sampled_positions = 1});
         RETURN_IF_ERROR(lockstep->execute(plans.plan(), result));
         plans.next().compute({.slot = 0,
                               .num_computed_tokens = 20,
                               .num_new_tokens = 1,
-                              .num_draws = 1,
+                              .num_sampled_positions = 1,
                               .appended = {token_of(result, 0)}});
         return lockstep->execute(plans.plan(), result);
     }
@@ -181,7 +181,7 @@ TEST(LockstepExecutor, HeadThatDiffersIsNamedByTensorAndElement) {
     tests::PlanBuilder plans(model.model.config.vocab_size);
     plans.next()
         .start({.slot = 0, .tokens = model.tokens(5, 1)})
-        .compute({.slot = 0, .num_new_tokens = 5, .num_draws = 1});
+        .compute({.slot = 0, .num_new_tokens = 5, .num_sampled_positions = 1});
     StepResult result;
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
     EXPECT_TRUE(lockstep.identical());
@@ -211,12 +211,12 @@ struct Requested {
     }
     Status execute(const std::vector<TokenId>& tokens, const SamplingParams& planned, int32_t slot = 0) {
         StepPlan plan{.step = 1};
-        plan.starts.push_back({.slot = SequenceSlot{0},
-                               .request = RequestId{0},
-                               .tokens = store.store(tokens),
-                               .num_prompt_tokens = 5,
-                               .sampling = planned});
-        plan.sequences.push_back({.slot = SequenceSlot{slot}, .num_new_tokens = 5, .num_draws = 1});
+        plan.new_sequences.push_back({.slot = SequenceSlot{0},
+                                      .request = RequestId{0},
+                                      .tokens = store.store(tokens),
+                                      .num_prompt_tokens = 5,
+                                      .sampling = planned});
+        plan.sequences.push_back({.slot = SequenceSlot{slot}, .num_new_tokens = 5, .num_sampled_positions = 1});
         return lockstep.execute(plan, result);
     }
     SceneModel model;
@@ -282,7 +282,7 @@ TEST(LockstepExecutor, HeadWithoutAStateWriteIsADifference) {
     tests::PlanBuilder plans(model.model.config.vocab_size);
     plans.next()
         .start({.slot = 0, .tokens = model.tokens(6, 1)})
-        .compute({.slot = 0, .num_new_tokens = 6, .num_draws = 1, .state_dst = 0, .new_blocks = {0, 1}});
+        .compute({.slot = 0, .num_new_tokens = 6, .num_sampled_positions = 1, .state_dst = 0, .new_blocks = {0, 1}});
     StepResult result;
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
     const std::vector<BlockRun> blocks = {{BlockId{0}, 2}};

@@ -28,7 +28,7 @@ TEST(ReferenceExecutor, AttachedSequenceIsComputedFromItsFirstToken) {
         scene.compute({.slot = 0,
                        .num_computed_tokens = 40,
                        .num_new_tokens = 10,
-                       .num_draws = 1,
+                       .num_sampled_positions = 1,
                        .state_src = 3,
                        .state_dst = 2,
                        .new_blocks = {9, 10}});
@@ -54,7 +54,7 @@ TEST(ReferenceExecutor, ChunksSnapshotsAndDecodingChangeNothing) {
         scene.next().compute({.slot = 0,
                               .num_computed_tokens = 290,
                               .num_new_tokens = 10,
-                              .num_draws = 1,
+                              .num_sampled_positions = 1,
                               .state_src = 0,
                               .state_dst = 0});
         scene.step();
@@ -63,7 +63,7 @@ TEST(ReferenceExecutor, ChunksSnapshotsAndDecodingChangeNothing) {
         scene.next().compute({.slot = 0,
                               .num_computed_tokens = 300,
                               .num_new_tokens = 1,
-                              .num_draws = 1,
+                              .num_sampled_positions = 1,
                               .state_src = 0,
                               .state_dst = 0,
                               .appended = {tokens.back()}});
@@ -114,7 +114,8 @@ TEST(ReferenceExecutor, AReusedSlotStartsFromZeros) {
         scene.next();
         if (seed == 2) scene.end(0);
         scene.start({.slot = 0, .tokens = tokens});
-        scene.compute({.slot = 0, .num_new_tokens = 20, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 2)});
+        scene.compute(
+            {.slot = 0, .num_new_tokens = 20, .num_sampled_positions = 1, .state_dst = 0, .new_blocks = iota(0, 2)});
         scene.step();
         scene.expect_uncached(0, tokens, "reused slot");
     }
@@ -131,7 +132,7 @@ TEST(ReferenceExecutor, ThreadsChangeNothing) {
                 scene.start({.slot = slot, .tokens = model.tokens(30 + slot, slot)});
                 scene.compute({.slot = slot,
                                .num_new_tokens = 30 + slot,
-                               .num_draws = 1,
+                               .num_sampled_positions = 1,
                                .state_dst = slot,
                                .new_blocks = iota(3 * slot, 3)});
             }

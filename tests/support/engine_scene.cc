@@ -15,7 +15,7 @@ HashExecutorConfig executor_config(const SceneOptions& options) {
     HashExecutorConfig config;
     config.vocab_size = kVocabulary;
     config.pools = options.pools();
-    config.max_log_tokens = options.max_row_lag + options.max_window - 1;
+    config.max_log_tokens = options.max_state_lag_tokens + options.max_window - 1;
     config.wrong_draft_one_in = options.wrong_draft_one_in;
     config.lag_steps = options.lag_steps;
     config.fail_at_step = options.fail_at_step;
@@ -41,7 +41,7 @@ EngineConfig engine_config(const SceneOptions& options) {
     config.scheduler.max_num_sequences = options.max_num_sequences;
     config.scheduler.max_checkpoints = options.max_checkpoints;
     config.scheduler.max_window = options.max_window;
-    config.scheduler.max_row_lag = options.max_row_lag;
+    config.scheduler.max_state_lag_tokens = options.max_state_lag_tokens;
     config.scheduler.verify_tokens = options.verify_tokens;
     config.scheduler.admission = options.admission;
     config.scheduler.max_wait_steps = options.max_wait_steps;

@@ -51,8 +51,8 @@ struct SceneOptions {
     int32_t max_num_sequences = 256;
     int32_t max_checkpoints = 4;
     int32_t max_window = 1;
-    int32_t max_row_lag = 0;    // see SchedulerConfig
-    int32_t verify_tokens = 0;  // likewise
+    int32_t max_state_lag_tokens = 0;  // see SchedulerConfig
+    int32_t verify_tokens = 0;         // likewise
     AdmissionOrder admission = AdmissionOrder::kArrival;
     int32_t max_wait_steps = 100;
     uint64_t wrong_draft_one_in = 0;  // of draft paths' tokens

@@ -57,7 +57,7 @@ Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
     logs_.resize(static_cast<size_t>(tables_.num_slots()));
     for (const ScheduledSequence& sequence : plan.sequences) {
         compute(plan, sequence);
-        if (sequence.num_draws > 0) draw(sequence, result);
+        if (sequence.num_sampled_positions > 0) draw(sequence, result);
     }
     tables_.advance(plan, result.drawn);
     result.materialised_through_step = plan.step - config_.lag_steps;
@@ -190,7 +190,7 @@ void HashExecutor::check_attached(const StepPlan& plan) {
         violate(fmt::format("step {}: attaches {} {}, written in step {}, but only step {} is materialised", plan.step,
                             what, place, cell.step, readable));
     };
-    for (const SequenceStart& start : plan.starts) {
+    for (const SequenceStart& start : plan.new_sequences) {
         if (config_.pools.num_blocks == 0) break;
         const std::vector<BlockId>& blocks = tables_.at(start.slot).blocks;
         const int64_t length = start.num_computed_tokens / config_.pools.block_size * config_.pools.block_size;
@@ -241,7 +241,7 @@ void HashExecutor::compute(const StepPlan& plan, const ScheduledSequence& sequen
         ++state.position;
         state.made_by |= made_by;
         if (p + 1 == sequence.known_end() && sequence.state_dst != kNoState) states_[index(sequence.state_dst)] = state;
-        if (p >= end - sequence.num_draws) draw_states_.push_back(state);
+        if (p >= end - sequence.num_sampled_positions) draw_states_.push_back(state);
         if (writes.empty() || writes.front().length != p + 1) continue;
         states_[index(writes.front().dst)] = state;
         writes = writes.subspan(1);

@@ -17,7 +17,7 @@ public:
         result.materialised_through_step = plan.step;
         constexpr TokenId kToken = 1;
         for (const ScheduledSequence& sequence : plan.sequences) {
-            if (sequence.num_draws > 0) result.add(sequence.slot, {&kToken, 1});
+            if (sequence.num_sampled_positions > 0) result.add(sequence.slot, {&kToken, 1});
         }
         return {};
     }

@@ -11,7 +11,7 @@ namespace verbatim {
 
 // The only token of the result's i-th sampling sequence.
 inline TokenId token_of(const StepResult& result, size_t i) {
-    const DrawnTokens& drawn = result.drawn.at(i);
+    const SampledTokens& drawn = result.drawn.at(i);
     CHECK_EQ(drawn.tokens.count, 1u);
     return result.tokens_of(drawn).front();
 }
@@ -31,7 +31,7 @@ struct SequenceSpec {
     int32_t slot = 0;
     int64_t num_computed_tokens = 0;
     int32_t num_new_tokens = 0;
-    int32_t num_draws = 0;
+    int32_t num_sampled_positions = 0;
     int32_t state_src = -1;
     int32_t state_dst = -1;
     int64_t num_state_tokens = -1;  // -1: num_computed_tokens
@@ -51,7 +51,7 @@ public:
         return *this;
     }
     PlanBuilder& end(int32_t slot) {
-        plan_.ends.push_back(SequenceSlot{slot});
+        plan_.finished_slots.push_back(SequenceSlot{slot});
         return *this;
     }
     PlanBuilder& start(const StartSpec& spec) {
@@ -63,7 +63,7 @@ public:
         start.num_computed_tokens = spec.num_computed_tokens;
         start.blocks = add_blocks(spec.blocks);
         start.sampling = spec.sampling;
-        plan_.starts.push_back(std::move(start));
+        plan_.new_sequences.push_back(std::move(start));
         return *this;
     }
     PlanBuilder& copy(int32_t src, int32_t dst, int32_t num_slots) {
@@ -76,7 +76,7 @@ public:
         sequence.arithmetic = spec.arithmetic;
         sequence.num_computed_tokens = spec.num_computed_tokens;
         sequence.num_new_tokens = spec.num_new_tokens;
-        sequence.num_draws = spec.num_draws;
+        sequence.num_sampled_positions = spec.num_sampled_positions;
         sequence.num_state_tokens = spec.num_state_tokens < 0 ? spec.num_computed_tokens : spec.num_state_tokens;
         sequence.state_src = StateIndex{spec.state_src};
         sequence.state_dst = StateIndex{spec.state_dst};

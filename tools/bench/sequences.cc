@@ -37,7 +37,7 @@ Slice BenchSequences::add_blocks(int32_t slot, int64_t begin, int64_t end) {
 }
 
 void BenchSequences::end(int32_t slot) {
-    if (slots_[slot].live) plan_.ends.push_back(SequenceSlot{slot});
+    if (slots_[slot].live) plan_.finished_slots.push_back(SequenceSlot{slot});
     slots_[slot] = {};
 }
 
@@ -52,7 +52,7 @@ void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt) {
     start.num_prompt_tokens = num_prompt;
     start.tokens = tokens.slice(0, num_prompt);
     slots_[slot].tokens = std::move(tokens);
-    plan_.starts.push_back(std::move(start));
+    plan_.new_sequences.push_back(std::move(start));
 }
 
 void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt, const BenchHead& head) {
@@ -60,7 +60,7 @@ void BenchSequences::start(int32_t slot, TokenSeq tokens, int64_t num_prompt, co
     start(slot, std::move(tokens), num_prompt);
     slots_[slot].length = slots_[slot].num_in_row = slots_[slot].num_attached = head.length;
     if (has_state_) slots_[slot].attached_state = StateIndex{pools_.num_slots + head.head_row};
-    SequenceStart& start = plan_.starts.back();
+    SequenceStart& start = plan_.new_sequences.back();
     start.num_computed_tokens = head.length;
     if (!has_kv_) return;
     const int64_t full = head.length / block_size_;
@@ -78,7 +78,7 @@ void BenchSequences::compute(int32_t slot, int64_t count, bool draws, std::span<
     sequence.slot = SequenceSlot{slot};
     sequence.num_computed_tokens = of.length;
     sequence.num_new_tokens = static_cast<int32_t>(count);
-    sequence.num_draws = draws ? 1 : 0;
+    sequence.num_sampled_positions = draws ? 1 : 0;
     sequence.num_state_tokens = has_state_ ? of.num_in_row : of.length;
     sequence.appended.begin = static_cast<uint32_t>(plan_.tokens.size());
     for (; of.num_known < of.length + count; ++of.num_known) plan_.tokens.push_back(of.tokens.at(of.num_known));

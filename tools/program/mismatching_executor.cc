@@ -15,7 +15,7 @@ Status MismatchingExecutor::execute(const StepPlan& plan, StepResult& result) {
     }
     auto drawn = result.drawn.begin();
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.num_draws == 0) continue;
+        if (sequence.num_sampled_positions == 0) continue;
         CHECK(drawn != result.drawn.end() && drawn->slot == sequence.slot, "slot {} draws and is told nothing",
               index(sequence.slot));
         const SlotRequests::Slot& slot = slots_.at(sequence.slot);

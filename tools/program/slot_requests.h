@@ -16,8 +16,8 @@ public:
     };
 
     void follow(const StepPlan& plan) {
-        for (const SequenceSlot slot : plan.ends) slots_.erase(slot);
-        for (const SequenceStart& start : plan.starts) {
+        for (const SequenceSlot slot : plan.finished_slots) slots_.erase(slot);
+        for (const SequenceStart& start : plan.new_sequences) {
             const bool is_second =
                 std::ranges::any_of(slots_, [&](const auto& entry) { return entry.second.request == start.request; });
             slots_[start.slot] = {start.request, is_second};

@@ -153,11 +153,11 @@ std::vector<CapturingExecutor::DrawnRow> CapturingExecutor::drawn_rows(const Ste
     std::vector<DrawnRow> rows;
     size_t next = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.num_draws == 0) continue;
-        const DrawnTokens& drawn = result.drawn[next++];
+        if (sequence.num_sampled_positions == 0) continue;
+        const SampledTokens& drawn = result.drawn[next++];
         const SlotTable& table = numeric_.tables().at(sequence.slot);
         for (int32_t draw = 0; draw < static_cast<int32_t>(drawn.tokens.count); ++draw)
-            rows.push_back({table, sequence.slot, draw, sequence.end() - sequence.num_draws + draw + 1});
+            rows.push_back({table, sequence.slot, draw, sequence.end() - sequence.num_sampled_positions + draw + 1});
     }
     return rows;
 }

@@ -380,7 +380,7 @@ void add_window_options(CLI::App& verb, ReplayOptions& options) {
                     "accepted so far")
         ->type_name("2..128|auto")
         ->default_str(std::to_string(kWindow));
-    verb.add_option("--row-lag", replay.max_row_lag,
+    verb.add_option("--row-lag", replay.max_state_lag_tokens,
                     "tokens that a decoding request's state row may lie behind; its log stands for them")
         ->check(CLI::Range(0, kMaxWindow))
         ->capture_default_str();

@@ -20,7 +20,7 @@ void DvrView::on_plan(const StepPlan& plan) {
 void DvrView::on_result(const StepResult& result) {
     auto drawn = result.drawn.begin();
     for (const ScheduledSequence& sequence : plan_.sequences) {
-        const DrawnTokens* told = sequence.num_draws > 0 ? &*drawn++ : nullptr;
+        const SampledTokens* told = sequence.num_sampled_positions > 0 ? &*drawn++ : nullptr;
         tell(sequence, told, result);
     }
 }
@@ -38,7 +38,7 @@ std::string DvrView::bar(int64_t resident, int64_t fresh, int64_t other, char ma
     return bar;
 }
 
-void DvrView::tell(const ScheduledSequence& sequence, const DrawnTokens* drawn, const StepResult& result) {
+void DvrView::tell(const ScheduledSequence& sequence, const SampledTokens* drawn, const StepResult& result) {
     const SlotRequests::Slot& slot = slots_.at(sequence.slot);
     Story& story = stories_[slot.request];
     int64_t& resident = resident_[slot.request];
@@ -51,7 +51,7 @@ void DvrView::tell(const ScheduledSequence& sequence, const DrawnTokens* drawn, 
         what = "draft";
         if (!tokens.empty()) text = fmt::format("~{}", tokens.front());
         kv = bar(resident, 0, std::max<int64_t>(0, sequence.end() - resident), '~');
-    } else if (sequence.num_draws > 1) {
+    } else if (sequence.num_sampled_positions > 1) {
         const std::span<const TokenId> drafts =
             plan_.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
         const size_t num_accepted = tokens.empty() ? 0 : tokens.size() - (drawn->fault_layer < 0 ? 1 : 0);

@@ -32,7 +32,7 @@ private:
         bool has_verified = false;
         bool has_rolled_back = false;
     };
-    void tell(const ScheduledSequence& sequence, const DrawnTokens* drawn, const StepResult& result);
+    void tell(const ScheduledSequence& sequence, const SampledTokens* drawn, const StepResult& result);
     [[nodiscard]] std::string bar(int64_t resident, int64_t fresh, int64_t other, char mark) const;
 
     int32_t block_size_;

@@ -44,7 +44,7 @@ struct ReplayConfig {
     std::string draft = "none";  // the drafter (tools/program/drafter_choice.h)
     int32_t max_window = 1;      // positions sampled in one step: the last known token's and drafts'
     bool paced_windows = false;  // window lengths follow the recent acceptance
-    int32_t max_row_lag = 0;     // tokens that a decoding request's state row may lag
+    int32_t max_state_lag_tokens = 0;         // tokens that a decoding request's state row may lag
     std::optional<int32_t> mismatch_ppm;      // of the drafts of "adversary", or of policy verify
     std::optional<Policy> policy;             // ordinary requests are computed in fast; none: one profile for all
     double verify_share = 0.25;               // maximum share of a step's tokens for verification

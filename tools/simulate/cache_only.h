@@ -1,8 +1,7 @@
 // tools/simulate/cache_only.h: hit rates without timing (`verbatim simulate --cache-only`).
 //
-// The modes of heads run the engine's own cache, row after row (simulator/cache_run.h). `attention` runs the trace's
-// own blocks (simulator/block_cache.h), where it has some, in the convention of traces/README.md, with the offline
-// bound beside it.
+// The modes of heads run the engine's cache, row after row (simulator/cache_run.h). `attention` runs the trace's
+// blocks (simulator/block_cache.h), where it has some, in the convention of traces/README.md, and the offline bound.
 #pragma once
 
 #include <nlohmann/json.hpp>

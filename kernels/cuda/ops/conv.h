@@ -118,7 +118,7 @@ struct ConvRows : ConvParameters {
         const float value = write(row, c, filter, inputs);
         const auto r = static_cast<int32_t>(row - sequence.first_row);
         keep(sequence, r, c, inputs[kPast], value);
-        const int32_t draw = r - (sequence.num_rows - sequence.num_draws);
+        const int32_t draw = r - (sequence.num_rows - sequence.num_sampled_positions);
         if (draw >= 0 && !is_window_finite(inputs)) windows.mark(sequence.first_draw + draw);
     }
     // Logs the row's input, and its output in columns that a replay reads as outputs.
@@ -145,7 +145,7 @@ struct ConvRows : ConvParameters {
         const DeviceSequence of = batch.sequences[row_sequences[first]];
         const auto last = static_cast<int32_t>(end - 1 - of.first_row);
         if (first - of.first_row < d_conv - 1 || log.entry_of_row(of, last) >= 0) return false;
-        return last < of.num_rows - of.num_draws;
+        return last < of.num_rows - of.num_sampled_positions;
     }
     SIMT_FUNCTION void rows_inside(int64_t first, int64_t c, const Filter& filter) const {
         float inputs[kPast + kRows] = {};

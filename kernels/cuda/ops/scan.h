@@ -238,7 +238,7 @@ struct ScanTiles : ScanParameters {
         }
         const int32_t draw = stop.num_tokens - of.num_logged - known_rows(of);
         if (draw == 0 && of.state_dst >= 0) store(h, part, of.state_dst);
-        if (draw >= 0 && draw < of.num_draws && !is_finite(h, part)) states.mark(of.first_draw + draw);
+        if (draw >= 0 && draw < of.num_sampled_positions && !is_finite(h, part)) states.mark(of.first_draw + draw);
         return next_stop(batch, of, stop.num_tokens, stop.write);
     }
 

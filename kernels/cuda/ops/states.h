@@ -15,7 +15,7 @@ struct KernelBatch {
 
 // Rows of a sequence that are no drafts.
 SIMT_FUNCTION int32_t known_rows(const DeviceSequence& of) {
-    return of.num_draws > 1 ? of.num_rows - of.num_draws + 1 : of.num_rows;
+    return of.num_sampled_positions > 1 ? of.num_rows - of.num_sampled_positions + 1 : of.num_rows;
 }
 
 // One tensor of the state pool.

@@ -39,7 +39,7 @@ struct Scene {
     }
     HeadId publish_from(SequenceMemory& memory, const std::string& id, int64_t length, HeadKind kind = HeadKind::kTurn,
                         TokenId first = 0, const std::string& numerics = kNumerics) {
-        PendingMemory pending = cache.hand_over(memory, store.store(iota_tokens(first, length)));
+        PendingMemory pending = cache.detach_as_pending(memory, store.store(iota_tokens(first, length)));
         cache.release(memory);
         return cache.publish({key(id), kind, numerics, std::move(pending)}, {});
     }

@@ -27,7 +27,7 @@ int64_t visits_of_an_eviction(LookupMode mode, int32_t num_sharers) {
         tokens.append(store.derive(static_cast<uint64_t>(conversation) + 1, 0, length - 64));
         auto memory = cache.attach(from);
         EXPECT_TRUE(memory && cache.grow(*memory, length));
-        PendingMemory pending = cache.hand_over(*memory, std::move(tokens));
+        PendingMemory pending = cache.detach_as_pending(*memory, std::move(tokens));
         cache.release(*memory);
         const ConversationKey key{{}, fmt::format("c{}", conversation)};
         return cache.publish({key, HeadKind::kTurn, "a/1", std::move(pending)}, {});
@@ -118,7 +118,7 @@ struct ManyHeads {
         auto memory = cache.attach(found.head);
         EXPECT_TRUE(memory && cache.grow(*memory, 40));
         cache.observe(query, found, *memory);
-        PendingMemory pending = cache.hand_over(*memory, std::move(tokens));
+        PendingMemory pending = cache.detach_as_pending(*memory, std::move(tokens));
         cache.release(*memory);
         cache.publish({key, HeadKind::kTurn, "a/1", std::move(pending)}, {});
     }
@@ -205,7 +205,7 @@ int64_t visits_at_places(int32_t num_places) {
     KvGroup kv(true, 1, 2 * num_places);
     BlockTable sequence;
     EXPECT_TRUE(kv.grow(sequence, num_places));
-    BlockTable head = kv.hand_over(sequence, num_places, kNoStep);
+    BlockTable head = kv.detach_as_pending(sequence, num_places, kNoStep);
     kv.publish(head, HeadId{0});
     std::vector<KvGroup::Attached> attached;
     for (int32_t place = 1; place < num_places; ++place) attached.push_back(*kv.attach(head, place));
@@ -231,7 +231,7 @@ TEST(Cost, ATableOfAHundredThousandSegmentsIsRead) {
     for (int32_t i = 0; i < kSegments; ++i) {
         auto attached = kv.attach(head, i);
         ASSERT_TRUE(attached && kv.grow(attached->table, i + 1));
-        head = kv.hand_over(attached->table, i + 1, kNoStep);
+        head = kv.detach_as_pending(attached->table, i + 1, kNoStep);
         kv.publish(head, HeadId{i});
     }
     EXPECT_EQ(kv.num_segments(), static_cast<size_t>(kSegments));

@@ -99,7 +99,7 @@ private:
                 if (snapshot) publish(key, HeadKind::kPrompt, *std::move(snapshot));
             }
             cache_.unpin(*memory);
-            publish(key, HeadKind::kTurn, cache_.hand_over(*memory, tokens));
+            publish(key, HeadKind::kTurn, cache_.detach_as_pending(*memory, tokens));
         }
         cache_.release(*memory);
     }

@@ -24,7 +24,7 @@ struct OrderScene {
         BlockTable sequence;
         if (from != kNoHead) sequence = kv.attach(heads.at(from).blocks, heads.at(from).length())->table;
         EXPECT_TRUE(kv.grow(sequence, length));
-        return publish(kv.hand_over(sequence, length, kNoStep), length, kind);
+        return publish(kv.detach_as_pending(sequence, length, kNoStep), length, kind);
     }
     HeadId publish(const BlockTable& pending, int64_t length, HeadKind kind) {
         const HeadId id{next++};
@@ -128,7 +128,7 @@ TEST(EvictionOrder, HeadsThatEndInOneBlockGoWhenTheLastUsedOfThemWould) {
     ASSERT_TRUE(scene.kv.grow(sequence, 8));
     const HeadId prompt = scene.publish(scene.kv.share(sequence, 7), 7, HeadKind::kPrompt);
     const HeadId other = scene.add(4);
-    const HeadId turn = scene.publish(scene.kv.hand_over(sequence, 8, kNoStep), 8, HeadKind::kTurn);
+    const HeadId turn = scene.publish(scene.kv.detach_as_pending(sequence, 8, kNoStep), 8, HeadKind::kTurn);
     EXPECT_EQ(scene.for_blocks(), other);
     EXPECT_EQ(scene.for_rows(), prompt);
     scene.remove(other);

@@ -20,7 +20,7 @@ BlockRun blocks(int32_t first, int32_t count) { return {BlockId{first}, count}; 
 BlockTable make_head(KvGroup& kv, int64_t length, int64_t id = 0) {
     BlockTable sequence;
     EXPECT_TRUE(kv.grow(sequence, length));
-    const BlockTable head = kv.hand_over(sequence, length, kNoStep);
+    const BlockTable head = kv.detach_as_pending(sequence, length, kNoStep);
     kv.publish(head, HeadId{id});
     return head;
 }
@@ -102,7 +102,7 @@ TEST(KvGroup, HandOverKeepsTheBlocksBelowTheLengthOnly) {
     KvGroup kv(true, 4, 5);
     BlockTable sequence;
     ASSERT_TRUE(kv.grow(sequence, 17));
-    const BlockTable head = kv.hand_over(sequence, 9, kNoStep);
+    const BlockTable head = kv.detach_as_pending(sequence, 9, kNoStep);
     EXPECT_EQ(head.num_blocks, 3);
     EXPECT_EQ(sequence, BlockTable{});
     EXPECT_EQ(kv.pool().num_free(), 2);
@@ -130,7 +130,7 @@ TEST(KvGroup, OnlyHeadsWithAnExclusiveLastBlockAreOnTop) {
     BlockTable prompt = kv.share(sequence, 9);
     kv.publish(prompt, HeadId{1});
     EXPECT_TRUE(kv.top_heads(segment).empty());  // its sequence holds the block, too
-    BlockTable turn = kv.hand_over(sequence, 10, kNoStep);
+    BlockTable turn = kv.detach_as_pending(sequence, 10, kNoStep);
     EXPECT_TRUE(kv.top_heads(segment).empty());  // a pending
     kv.publish(turn, HeadId{2});
     EXPECT_EQ(kv.top_heads(segment).size(), 2u);
@@ -165,7 +165,7 @@ TEST(KvGroup, ALoneConversationIsAFewSegments) {
     for (int64_t turn = 1; turn <= 500; ++turn, length += 7) {
         auto attached = kv.attach(heads.back(), length);
         ASSERT_TRUE(attached && kv.grow(attached->table, length + 7));
-        heads.push_back(kv.hand_over(attached->table, length + 7, kNoStep));
+        heads.push_back(kv.detach_as_pending(attached->table, length + 7, kNoStep));
         kv.publish(heads.back(), HeadId{turn});
         if (turn >= 2) kv.release_head(heads[turn - 2], HeadId{turn - 2});
         EXPECT_LE(kv.num_segments(), 3u);
@@ -239,7 +239,7 @@ TEST(KvGroup, ExclusiveBlocksAreThoseThatGoBackToThePoolWithTheHead) {
             }
             length += 1 + static_cast<int64_t>(prng.below(13));
             ASSERT_TRUE(kv.grow(sequence, length));
-            const BlockTable pending = kv.hand_over(sequence, length, kNoStep);
+            const BlockTable pending = kv.detach_as_pending(sequence, length, kNoStep);
             kv.publish(pending, HeadId{next});
             heads[HeadId{next}] = {pending, length};
             if (prng.below(3) > 0) continue;

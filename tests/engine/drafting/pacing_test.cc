@@ -18,7 +18,7 @@ int32_t window_of(int64_t least, int right_of_ten, int32_t max_drafts = 15) {
         drafts = asked;
         int32_t accepted = 0;
         while (accepted < asked && (drafted_before++ * right_of_ten) % 10 < right_of_ten) ++accepted;
-        pacing.told(asked, accepted, max_drafts);
+        pacing.record(asked, accepted, max_drafts);
     }
     return drafts;
 }
@@ -42,7 +42,7 @@ TEST(DraftPacing, WhereNoDraftIsWorthItsRowOneNowAndThenSaysSo) {
     for (int step = 0; step < 1000; ++step) {
         const int32_t asked = pacing.next(15, kSure * 9 / 10);
         num_drafts += asked;
-        if (asked > 0) pacing.told(asked, step % 2, 15);
+        if (asked > 0) pacing.record(asked, step % 2, 15);
     }
     EXPECT_GT(num_drafts, 0);
     EXPECT_LT(num_drafts, 1000 / DraftPacing::kMaxPause + 4);

@@ -49,7 +49,7 @@ TEST(EngineConfigs, OneBelowTheLeastIsNamed) {
         {"max_num_sequences: 0 is not >= 1", [](EngineConfig& c) { c.scheduler.max_num_sequences = 0; }},
         {"max_checkpoints: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.max_checkpoints = -1; }},
         {"max_window: 0 is not >= 1", [](EngineConfig& c) { c.scheduler.max_window = 0; }},
-        {"max_row_lag: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.max_row_lag = -1; }},
+        {"max_row_lag: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.max_state_lag_tokens = -1; }},
         {"verify_tokens: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.verify_tokens = -1; }},
         {"max_wait_steps: -1 is not >= 0", [](EngineConfig& c) { c.scheduler.max_wait_steps = -1; }},
         {"admission: 2 is no order", [](EngineConfig& c) { c.scheduler.admission = AdmissionOrder::kCount; }},

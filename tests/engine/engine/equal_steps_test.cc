@@ -26,16 +26,16 @@ public:
     Status execute(const StepPlan& plan, StepResult& result) override {
         result.clear(plan.step);
         result.materialised_through_step = plan.step;
-        for (const SequenceStart& start : plan.starts) slots_[start.slot].request = start.request;
+        for (const SequenceStart& start : plan.new_sequences) slots_[start.slot].request = start.request;
         for (const ScheduledSequence& sequence : plan.sequences) {
             Slot& slot = slots_[sequence.slot];
             std::vector<TokenId> drawn;  // every draft is right
-            for (slot.num_tokens = sequence.end() - sequence.num_draws; slot.num_tokens < sequence.end();) {
+            for (slot.num_tokens = sequence.end() - sequence.num_sampled_positions; slot.num_tokens < sequence.end();) {
                 ++slot.num_tokens;
                 drawn.push_back(token_after(slot));
             }
             if (!drawn.empty()) result.add(sequence.slot, drawn);
-            num_windows += sequence.num_draws > 1 ? 1 : 0;
+            num_windows += sequence.num_sampled_positions > 1 ? 1 : 0;
         }
         return {};
     }

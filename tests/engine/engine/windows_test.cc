@@ -161,7 +161,7 @@ TEST(Windows, AnAbortInAnOpenStepGivesEverythingBack) {
     const RequestId id = scene.submit(scene.request);
     scene.step();
     const StepPlan plan = scene.engine.plan_step();
-    ASSERT_EQ(plan.sequences.at(0).num_draws, 4);
+    ASSERT_EQ(plan.sequences.at(0).num_sampled_positions, 4);
     scene.abort(id);
     StepResult result;
     ASSERT_TRUE(scene.executor.execute(plan, result));

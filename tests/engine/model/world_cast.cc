@@ -49,7 +49,7 @@ WorldConfig WorldConfig::draw(uint64_t seed) {
     config.drafter = static_cast<WorldDrafter>(prng.below(5));
     const int32_t window = pick(prng, std::array{2, 3, 5, 9});
     config.engine.scheduler.max_window = config.drafter == WorldDrafter::kNone ? 1 : window;
-    config.engine.scheduler.max_row_lag = pick(prng, std::array{0, 0, 1, 3, 8});
+    config.engine.scheduler.max_state_lag_tokens = pick(prng, std::array{0, 0, 1, 3, 8});
     executor.max_log_tokens = config.engine.scheduler.max_log_tokens();
     if (config.drafter == WorldDrafter::kDraftPath) {
         config.engine.scheduler.verify_tokens = pick(prng, std::array{1, 3, 9, 40});

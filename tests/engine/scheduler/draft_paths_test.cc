@@ -19,14 +19,14 @@ SceneOptions verifying(uint64_t wrong_draft_one_in = 0) {
 std::vector<int32_t> draws(const StepPlan& plan, Arithmetic arithmetic) {
     std::vector<int32_t> of;
     for (const ScheduledSequence& sequence : plan.sequences) {
-        if (sequence.arithmetic == arithmetic) of.push_back(sequence.num_draws);
+        if (sequence.arithmetic == arithmetic) of.push_back(sequence.num_sampled_positions);
     }
     return of;
 }
 
 size_t num_starts(const RunLog& log) {
     size_t count = 0;
-    for (const StepPlan& plan : log.plans) count += plan.starts.size();
+    for (const StepPlan& plan : log.plans) count += plan.new_sequences.size();
     return count;
 }
 
@@ -75,8 +75,9 @@ TEST(DraftPaths, APathBranchesOffWhereTheRowStands) {
     EXPECT_GT(scene.engine.stats().accepted_tokens, 0);
     EXPECT_GT(scene.engine.stats().rolled_back_tokens, 0);
     EXPECT_TRUE(std::ranges::any_of(scene.log.plans, [](const StepPlan& plan) {
-        return plan.sequences.size() == 1 && plan.sequences.front().num_draws == 1 && plan.starts.size() == 1 &&
-               plan.sequences.front().num_new_tokens > 1 && plan.starts.front().num_computed_tokens > 10;
+        return plan.sequences.size() == 1 && plan.sequences.front().num_sampled_positions == 1 &&
+               plan.new_sequences.size() == 1 && plan.sequences.front().num_new_tokens > 1 &&
+               plan.new_sequences.front().num_computed_tokens > 10;
     })) << "no path took accepted drafts in again";
     scene.expect_home();
 }
@@ -99,7 +100,7 @@ TEST(DraftPaths, OrdinaryRequestsAreComputedInEveryStepAndVerifyingHasItsShare) 
             EXPECT_EQ(scene.streamed(id).size(), std::min<size_t>(steps, 20)) << "a token in every step";
             int64_t verified = 0;
             for (const ScheduledSequence& sequence : scene.log.plans.back().sequences) {
-                if (sequence.num_draws > 1) verified += sequence.num_new_tokens;
+                if (sequence.num_sampled_positions > 1) verified += sequence.num_new_tokens;
             }
             most_verified = std::max(most_verified, verified);
         }

@@ -19,7 +19,7 @@ std::vector<bool> written(const RunLog& log) {
 }
 
 TEST(RowLag, ARowIsWrittenWhenItsLogIsFullAndWhereTheTurnEnds) {
-    EngineScene scene({.max_row_lag = 2});
+    EngineScene scene({.max_state_lag_tokens = 2});
     const RequestId id = scene.submit(scene.history("a", kPrompt, 7));
     scene.run();
     // The prompt, then six tokens more; the last of them is computed by nobody, and the row stands before it.
@@ -30,7 +30,7 @@ TEST(RowLag, ARowIsWrittenWhenItsLogIsFullAndWhereTheTurnEnds) {
 }
 
 TEST(RowLag, WithoutOneEveryStepWritesTheRow) {
-    EngineScene scene({.max_row_lag = 0});
+    EngineScene scene({.max_state_lag_tokens = 0});
     scene.submit(scene.history("a", kPrompt, 7));
     scene.run();
     EXPECT_THAT(written(scene.log), ElementsAre(true, true, true, true, true, true, true));
@@ -40,7 +40,7 @@ TEST(RowLag, WithoutOneEveryStepWritesTheRow) {
 
 // The head needs the state where the turn ended: one step more moves the row there, and computes nothing.
 TEST(RowLag, ATurnThatStopsBehindItsRowMovesTheRowFirst) {
-    EngineScene scene({.max_row_lag = 20});
+    EngineScene scene({.max_state_lag_tokens = 20});
     ChatRequest request = scene.history("a", kPrompt, 20);
     const std::vector<TokenId> right = scene.expected(kPrompt, 20);
     request.stop_tokens = {right[4]};
@@ -58,7 +58,7 @@ TEST(RowLag, ATurnThatStopsBehindItsRowMovesTheRowFirst) {
 }
 
 TEST(RowLag, AModelWithoutStateHasNoRowToLeave) {
-    EngineScene scene({.num_state_rows = 0, .max_row_lag = 4});
+    EngineScene scene({.num_state_rows = 0, .max_state_lag_tokens = 4});
     scene.submit(scene.history("a", kPrompt, 7));
     scene.run();
     EXPECT_EQ(scene.engine.stats().unwritten_rows, 0);

@@ -92,7 +92,7 @@ TEST(SchedulerDeathTest, VerifySeesASparedHeadWithoutAWaitingRequest) {
     SlotScene scene;
     auto memory = scene.cache.attach(kNoHead);
     ASSERT_TRUE(memory && scene.cache.grow(*memory, 3));
-    PendingMemory pending = scene.cache.hand_over(*memory, scene.store.derive(9, 0, 3));
+    PendingMemory pending = scene.cache.detach_as_pending(*memory, scene.store.derive(9, 0, 3));
     scene.cache.release(*memory);
     const HeadId head = scene.cache.publish({{{}, "h"}, HeadKind::kTurn, "a/1", std::move(pending)}, {});
     scene.scheduler.verify();

@@ -51,7 +51,7 @@ TEST(CpuExecutor, AnyChunkingGivesTheUncachedBits) {
                 scene.compute({.slot = 0,
                                .num_computed_tokens = done,
                                .num_new_tokens = chunk,
-                               .num_draws = done + chunk == 75 ? 1 : 0,
+                               .num_sampled_positions = done + chunk == 75 ? 1 : 0,
                                .state_src = done > 0 ? 2 : -1,
                                .state_dst = 2,
                                .new_blocks = done > 0 ? std::vector<int32_t>{} : iota(3, scene.blocks_for(75))});
@@ -76,7 +76,7 @@ void attach_twice(const SceneModel& model, int32_t block_size, int32_t length, c
     scene.next().start({.slot = 0, .tokens = tokens});
     scene.compute({.slot = 0,
                    .num_new_tokens = 90,
-                   .num_draws = 1,
+                   .num_sampled_positions = 1,
                    .state_dst = 0,
                    .new_blocks = iota(0, num_blocks),
                    .state_writes = {{length, StateIndex{1}}}});
@@ -95,7 +95,7 @@ void attach_twice(const SceneModel& model, int32_t block_size, int32_t length, c
         scene.compute({.slot = slot,
                        .num_computed_tokens = length,
                        .num_new_tokens = end - length,
-                       .num_draws = 1,
+                       .num_sampled_positions = 1,
                        .state_src = 1,
                        .state_dst = 2 + slot,
                        .new_blocks = iota(first_new, scene.blocks_for(end) - full)});
@@ -124,7 +124,8 @@ TEST(CpuExecutor, DecodedTokensGiveTheBitsOfPrefill) {
         Scene scene(model, executor, 16);
         auto tokens = model.tokens(60, 7);
         scene.next().start({.slot = 0, .tokens = tokens});
-        scene.compute({.slot = 0, .num_new_tokens = 60, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 5)});
+        scene.compute(
+            {.slot = 0, .num_new_tokens = 60, .num_sampled_positions = 1, .state_dst = 0, .new_blocks = iota(0, 5)});
         scene.step();
         for (int32_t i = 0; i < 10; ++i) {
             ASSERT_EQ(scene.result.drawn.size(), 1u);
@@ -133,7 +134,7 @@ TEST(CpuExecutor, DecodedTokensGiveTheBitsOfPrefill) {
             scene.next().compute({.slot = 0,
                                   .num_computed_tokens = 60 + i,
                                   .num_new_tokens = 1,
-                                  .num_draws = 1,
+                                  .num_sampled_positions = 1,
                                   .state_src = 0,
                                   .state_dst = 0,
                                   .appended = {tokens.back()}});
@@ -155,7 +156,7 @@ TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
             scene.next().start({.slot = 0, .tokens = {tokens.begin(), tokens.begin() + boundary - 2}});
             scene.compute({.slot = 0,
                            .num_new_tokens = boundary - 2,
-                           .num_draws = 1,
+                           .num_sampled_positions = 1,
                            .state_dst = 0,
                            .new_blocks = iota(0, scene.blocks_for(boundary + 3))});
             scene.step();
@@ -165,7 +166,7 @@ TEST(CpuExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
                 scene.next().compute({.slot = 0,
                                       .num_computed_tokens = length,
                                       .num_new_tokens = 1,
-                                      .num_draws = 1,
+                                      .num_sampled_positions = 1,
                                       .state_src = 0,
                                       .state_dst = 0,
                                       .appended = {tokens[length]}});
@@ -188,7 +189,7 @@ TEST(CpuExecutor, BatchCompositionAndThreadsChangeNoBit) {
                 scene.start({.slot = slot, .tokens = all[slot]});
                 scene.compute({.slot = slot,
                                .num_new_tokens = length,
-                               .num_draws = 1,
+                               .num_sampled_positions = 1,
                                .state_dst = slot,
                                .new_blocks = iota(20 * slot, scene.blocks_for(length))});
             }
@@ -210,8 +211,8 @@ TEST(CpuExecutor, ANanEndsOnlyItsSequence) {
     auto poisoned = model.sound_tokens(20, 2);
     poisoned[7] = 0;
     scene.next().start({.slot = 0, .tokens = poisoned}).start({.slot = 1, .tokens = sound});
-    scene.compute({.slot = 0, .num_new_tokens = 20, .num_draws = 1, .state_dst = 0, .new_blocks = {0, 1}});
-    scene.compute({.slot = 1, .num_new_tokens = 20, .num_draws = 1, .state_dst = 1, .new_blocks = {2, 3}});
+    scene.compute({.slot = 0, .num_new_tokens = 20, .num_sampled_positions = 1, .state_dst = 0, .new_blocks = {0, 1}});
+    scene.compute({.slot = 1, .num_new_tokens = 20, .num_sampled_positions = 1, .state_dst = 1, .new_blocks = {2, 3}});
     scene.step();
     ASSERT_EQ(scene.result.drawn.size(), 2u);
     EXPECT_EQ(scene.result.drawn.at(0).fault_layer, model.fault_layer());
@@ -237,7 +238,7 @@ TEST(CpuExecutor, FaultLayerIsAFunctionOfTheTokens) {
                 scene.compute({.slot = 0,
                                .num_computed_tokens = done,
                                .num_new_tokens = count,
-                               .num_draws = done + count == 30 ? 1 : 0,
+                               .num_sampled_positions = done + count == 30 ? 1 : 0,
                                .state_src = done > 0 ? 0 : -1,
                                .state_dst = 0,
                                .new_blocks = done > 0 ? iota(0, 0) : iota(0, 2)});
@@ -256,11 +257,12 @@ void reuse_blocks(const PoisonedModel& model, Isa isa, int32_t block_size, int32
     Scene scene(model.scene, executor, block_size);
     const auto blocks = iota(0, scene.blocks_for(32));
     scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
-    scene.compute({.slot = 0, .num_new_tokens = 32, .num_draws = 1, .state_dst = 0, .new_blocks = blocks});
+    scene.compute({.slot = 0, .num_new_tokens = 32, .num_sampled_positions = 1, .state_dst = 0, .new_blocks = blocks});
     scene.step();
     const auto sound = model.sound_tokens(length, 3);
     scene.next().end(0).start({.slot = 0, .tokens = sound});
-    scene.compute({.slot = 0, .num_new_tokens = length, .num_draws = 1, .state_dst = 0, .new_blocks = blocks});
+    scene.compute(
+        {.slot = 0, .num_new_tokens = length, .num_sampled_positions = 1, .state_dst = 0, .new_blocks = blocks});
     scene.step();
     EXPECT_EQ(scene.result.drawn.at(0).fault_layer, -1);
     const auto name = fmt::format("{}, blocks of {}, length {}", isa_name(isa), block_size, length);
@@ -287,7 +289,11 @@ TEST(CpuExecutor, InstructionSetsGiveTheUncachedBits) {
             Scene scene(model, executor, 16);
             const auto tokens = model.tokens(140, 1);
             scene.next().start({.slot = 0, .tokens = tokens});
-            scene.compute({.slot = 0, .num_new_tokens = 140, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 9)});
+            scene.compute({.slot = 0,
+                           .num_new_tokens = 140,
+                           .num_sampled_positions = 1,
+                           .state_dst = 0,
+                           .new_blocks = iota(0, 9)});
             scene.step();
             scene.expect_uncached(0, tokens, std::string(isa_name(isa)));
             scene.expect_head(tokens, iota(0, 9), 0, std::string(isa_name(isa)));
@@ -308,7 +314,7 @@ void compute_beside_an_ordinary_one(const SceneModel& model, CpuExecutor& execut
             scene.compute({.slot = slot,
                            .num_computed_tokens = done,
                            .num_new_tokens = done == 0 ? 40 : 1,
-                           .num_draws = 1,
+                           .num_sampled_positions = 1,
                            .state_src = done > 0 ? slot : -1,
                            .state_dst = slot,
                            .appended = done > 0 ? std::vector{tokens.back()} : std::vector<TokenId>{},
@@ -368,7 +374,7 @@ TEST(CpuExecutor, SamplingDependsOnTheAbsolutePositionAndThePrompt) {
         scene.compute({.slot = 0,
                        .num_computed_tokens = length,
                        .num_new_tokens = 40 - length,
-                       .num_draws = 1,
+                       .num_sampled_positions = 1,
                        .state_src = attached ? 0 : -1,
                        .state_dst = 1,
                        .new_blocks = attached ? iota(2, 1) : iota(0, 3)});

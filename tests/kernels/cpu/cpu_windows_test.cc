@@ -77,12 +77,12 @@ TEST(CpuWindows, AFaultIsReportedForItsRow) {
                                 .num_prompt_tokens = kPromptTokens});
             scene.compute({.slot = 0,
                            .num_new_tokens = static_cast<int32_t>(kPromptTokens + begin) + 7,
-                           .num_draws = 8,
+                           .num_sampled_positions = 8,
                            .state_dst = 0,
                            .appended = {first + kPromptTokens + begin, first + kPromptTokens + begin + 7},
                            .new_blocks = {0, 1}});
             scene.step();
-            const DrawnTokens& drawn = scene.result.drawn.at(0);
+            const SampledTokens& drawn = scene.result.drawn.at(0);
             EXPECT_EQ(drawn.tokens.count, kFaultAt + 1 - begin);
             EXPECT_EQ(drawn.fault_layer, model.fault_layer());
         }

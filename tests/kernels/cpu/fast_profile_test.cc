@@ -41,7 +41,7 @@ std::vector<float> logits_of(const SceneModel& model, const CpuExecutorConfig& c
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = kLength - 1,
                           .num_new_tokens = 1,
-                          .num_draws = 1,
+                          .num_sampled_positions = 1,
                           .state_src = row,
                           .state_dst = row});
     EXPECT_TRUE(executor.execute(plans.plan(), result));

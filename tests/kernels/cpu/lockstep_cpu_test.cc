@@ -31,14 +31,14 @@ void run(const SceneModel& model, LockstepExecutor& lockstep) {
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = 290,
                           .num_new_tokens = 10,
-                          .num_draws = 1,
+                          .num_sampled_positions = 1,
                           .state_src = row,
                           .state_dst = row});
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = 300,
                           .num_new_tokens = 1,
-                          .num_draws = 1,
+                          .num_sampled_positions = 1,
                           .state_src = row,
                           .state_dst = row,
                           .appended = {token_of(result, 0)}});

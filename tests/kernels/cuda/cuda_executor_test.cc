@@ -64,7 +64,7 @@ void run_lockstep(const SceneModel& model, reference::NumericExecutor& beside, i
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = length,
                           .num_new_tokens = 3,
-                          .num_draws = 1,
+                          .num_sampled_positions = 1,
                           .state_src = row,
                           .state_dst = row});
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
@@ -115,7 +115,7 @@ TEST(CudaExecutor, FastLogitsAreCloseToTheExactOnes) {
         scene.next().compute({.slot = 0,
                               .num_computed_tokens = 40,
                               .num_new_tokens = 1,
-                              .num_draws = 1,
+                              .num_sampled_positions = 1,
                               .state_src = 0,
                               .state_dst = 0});
         scene.step();
@@ -142,7 +142,7 @@ void attach(const SceneModel& model, int32_t block_size, int32_t length, Schedul
     scene.next().start({.slot = 0, .tokens = tokens});
     scene.compute({.slot = 0,
                    .num_new_tokens = 40,
-                   .num_draws = 1,
+                   .num_sampled_positions = 1,
                    .state_dst = 0,
                    .new_blocks = iota(0, num_blocks),
                    .state_writes = {{length, StateIndex{1}}}});
@@ -157,7 +157,7 @@ void attach(const SceneModel& model, int32_t block_size, int32_t length, Schedul
     scene.compute({.slot = 1,
                    .num_computed_tokens = length,
                    .num_new_tokens = end - length,
-                   .num_draws = 1,
+                   .num_sampled_positions = 1,
                    .state_src = 1,
                    .state_dst = 3,
                    .new_blocks = iota(num_blocks, scene.blocks_for(end) - full)});
@@ -189,7 +189,7 @@ TEST(CudaExecutor, LengthsAroundTilesAndRunsGiveTheUncachedBits) {
         scene.compute({.slot = 0,
                        .num_computed_tokens = done,
                        .num_new_tokens = end - static_cast<int32_t>(done),
-                       .num_draws = end == 515 ? 1 : 0,
+                       .num_sampled_positions = end == 515 ? 1 : 0,
                        .state_src = -1,
                        .state_dst = -1,
                        .new_blocks = done > 0 ? std::vector<int32_t>{} : iota(0, scene.blocks_for(515))});
@@ -213,7 +213,7 @@ TEST(CudaExecutor, ANanEndsOnlyItsSequence) {
             scene.start({.slot = slot, .tokens = tokens[slot]});
             scene.compute({.slot = slot,
                            .num_new_tokens = 20,
-                           .num_draws = 1,
+                           .num_sampled_positions = 1,
                            .state_dst = slot,
                            .new_blocks = iota(2 * slot, 2)});
         }
@@ -228,7 +228,7 @@ TEST(CudaExecutor, ANanEndsOnlyItsSequence) {
                 scene.compute({.slot = slot,
                                .num_computed_tokens = std::ssize(tokens[slot]) - 1,
                                .num_new_tokens = 1,
-                               .num_draws = 1,
+                               .num_sampled_positions = 1,
                                .state_src = slot,
                                .state_dst = slot,
                                .appended = {tokens[slot].back()}});
@@ -248,12 +248,19 @@ TEST(CudaExecutor, StaleSlotsOfAReusedBlockAreNotRead) {
             Emulated cuda(model.scene, 3);
             Scene scene(model.scene, cuda.executor, 3);
             scene.next().start({.slot = 0, .tokens = std::vector<TokenId>(32, 0)});
-            scene.compute({.slot = 0, .num_new_tokens = 32, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 11)});
+            scene.compute({.slot = 0,
+                           .num_new_tokens = 32,
+                           .num_sampled_positions = 1,
+                           .state_dst = 0,
+                           .new_blocks = iota(0, 11)});
             scene.step();
             const auto sound = model.sound_tokens(length, 3);
             scene.next().end(0).start({.slot = 0, .tokens = sound});
-            scene.compute(
-                {.slot = 0, .num_new_tokens = length, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 11)});
+            scene.compute({.slot = 0,
+                           .num_new_tokens = length,
+                           .num_sampled_positions = 1,
+                           .state_dst = 0,
+                           .new_blocks = iota(0, 11)});
             scene.step();
             EXPECT_EQ(scene.result.drawn.at(0).fault_layer, -1);
             scene.expect_uncached(0, sound, fmt::format("length {}", length));
@@ -271,7 +278,8 @@ TEST(CudaExecutor, ARepeatedPrefillAllocatesNothingAndWaitsOnce) {
         if (step > 0) scene.end(0);
         const DeviceCounts before = cuda.device->counts();
         scene.start({.slot = 0, .tokens = model.tokens(30, static_cast<uint64_t>(step))});
-        scene.compute({.slot = 0, .num_new_tokens = 30, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 2)});
+        scene.compute(
+            {.slot = 0, .num_new_tokens = 30, .num_sampled_positions = 1, .state_dst = 0, .new_blocks = iota(0, 2)});
         scene.step();
         const DeviceCounts after = cuda.device->counts();
         EXPECT_EQ(after.allocations > before.allocations, step == 0) << step;
@@ -330,7 +338,8 @@ TEST(CudaExecutor, AStepLaunchesExactlyTheWalksKernels) {
             Scene scene(model, cuda.executor, 16);
             scene.next();
             scene.start({.slot = 0, .tokens = model.tokens(5, 1)});
-            scene.compute({.slot = 0, .num_new_tokens = 5, .num_draws = 1, .state_dst = 0, .new_blocks = iota(0, 1)});
+            scene.compute(
+                {.slot = 0, .num_new_tokens = 5, .num_sampled_positions = 1, .state_dst = 0, .new_blocks = iota(0, 1)});
             scene.step();
             EXPECT_EQ(cuda.device->counts().launches, launches_of_a_step(model.model.config))
                 << family.name() << ", seed " << seed;
@@ -356,7 +365,7 @@ TEST(CudaExecutor, WithoutRoomOnTheDeviceTheStepFails) {
             plans.next().compute({.slot = 0,
                                   .num_computed_tokens = position,
                                   .num_new_tokens = 1,
-                                  .num_draws = 1,
+                                  .num_sampled_positions = 1,
                                   .state_src = 0,
                                   .state_dst = 0,
                                   .appended = result.tokens});

@@ -89,7 +89,7 @@ TEST(CudaSampling, TheExecutorSamplesWithPrefixPositionAndSeed) {
         scene.start({.slot = slot, .tokens = tokens[slot], .sampling = params[slot], .num_prompt_tokens = 5});
         scene.compute({.slot = slot,
                        .num_new_tokens = static_cast<int32_t>(tokens[slot].size()),
-                       .num_draws = 1,
+                       .num_sampled_positions = 1,
                        .state_dst = slot});
     }
     for (int step = 0; step < 8; ++step) {
@@ -108,7 +108,7 @@ TEST(CudaSampling, TheExecutorSamplesWithPrefixPositionAndSeed) {
             scene.compute({.slot = slot,
                            .num_computed_tokens = static_cast<int64_t>(known.size()) - 1,
                            .num_new_tokens = 1,
-                           .num_draws = 1,
+                           .num_sampled_positions = 1,
                            .state_src = slot,
                            .state_dst = slot,
                            .appended = {token}});

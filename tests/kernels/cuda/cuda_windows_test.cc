@@ -96,7 +96,7 @@ public:
         plans_.next();
         SequenceSpec spec = spec_with(is_written ? 0 : -1);
         spec.num_new_tokens = static_cast<int32_t>(known_ - length_ + std::ssize(drafts));
-        spec.num_draws = 1 + static_cast<int32_t>(drafts.size());
+        spec.num_sampled_positions = 1 + static_cast<int32_t>(drafts.size());
         spec.appended.insert(spec.appended.end(), drafts.begin(), drafts.end());
         if (length_ == 0) {
             const auto prompt = right_.tokens.begin() + known_;
@@ -194,7 +194,7 @@ void expect_one_graph(int32_t heads, const std::vector<std::array<int32_t, 2>>& 
         scene.start({.slot = slot, .tokens = {right[slot].tokens.begin(), right[slot].tokens.begin() + length[slot]}});
         scene.compute({.slot = slot,
                        .num_new_tokens = static_cast<int32_t>(length[slot]),
-                       .num_draws = 1,
+                       .num_sampled_positions = 1,
                        .state_dst = slot,
                        .new_blocks = iota(slot * 15, 15)});
     }
@@ -208,7 +208,7 @@ void expect_one_graph(int32_t heads, const std::vector<std::array<int32_t, 2>>& 
             scene.compute({.slot = slot,
                            .num_computed_tokens = length[slot],
                            .num_new_tokens = rows,
-                           .num_draws = rows,
+                           .num_sampled_positions = rows,
                            .state_src = slot,
                            .state_dst = slot,
                            .num_state_tokens = state_length[slot],
@@ -279,7 +279,7 @@ TEST(CudaWindows, AFaultIsReportedForItsRow) {
         scene.next();
         for (const int32_t slot : {0, 1}) {
             const int64_t num_known = kPromptTokens + (slot == 1 ? begin : 0);
-            const int32_t num_draws = slot == 1 ? kDraws : 3;
+            const int32_t num_sampled_positions = slot == 1 ? kDraws : 3;
             const auto first = right.tokens.begin();
             const bool is_written = slot == 1 && begin % 2 == 0;
             scene.start({.slot = slot,
@@ -287,10 +287,10 @@ TEST(CudaWindows, AFaultIsReportedForItsRow) {
                          .sampling = sampling,
                          .num_prompt_tokens = kPromptTokens});
             scene.compute({.slot = slot,
-                           .num_new_tokens = static_cast<int32_t>(num_known) + num_draws - 1,
-                           .num_draws = num_draws,
-                           .state_dst = is_written || num_known + num_draws - 1 > kMaxLog ? slot : -1,
-                           .appended = {first + num_known, first + num_known + num_draws - 1},
+                           .num_new_tokens = static_cast<int32_t>(num_known) + num_sampled_positions - 1,
+                           .num_sampled_positions = num_sampled_positions,
+                           .state_dst = is_written || num_known + num_sampled_positions - 1 > kMaxLog ? slot : -1,
+                           .appended = {first + num_known, first + num_known + num_sampled_positions - 1},
                            .new_blocks = iota(slot * 5, 5)});
         }
         scene.step();

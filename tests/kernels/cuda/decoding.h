@@ -33,7 +33,7 @@ public:
             scene_.start({.slot = slot, .tokens = tokens_.back()});
             scene_.compute({.slot = slot,
                             .num_new_tokens = static_cast<int32_t>(length),
-                            .num_draws = 1,
+                            .num_sampled_positions = 1,
                             .state_dst = slot,
                             .new_blocks = tests::iota(slot * kBlocksEach, kBlocksEach)});
         }
@@ -53,7 +53,7 @@ public:
             scene_.compute({.slot = slot,
                             .num_computed_tokens = static_cast<int64_t>(tokens_[i].size()) - 1,
                             .num_new_tokens = 1,
-                            .num_draws = 1,
+                            .num_sampled_positions = 1,
                             .state_src = slot,
                             .state_dst = slot,
                             .appended = {tokens_[i].back()}});

@@ -104,7 +104,7 @@ private:
                              .first_write = static_cast<int32_t>(writes.size()),
                              .num_writes = static_cast<int32_t>(sequence.snapshots.size()),
                              .first_draw = number,
-                             .num_draws = 1});
+                             .num_sampled_positions = 1});
         for (const int32_t tokens : sequence.snapshots) writes.push_back({position + tokens, num_state_rows_++});
         row_sequences.insert(row_sequences.end(), static_cast<size_t>(sequence.num_tokens), number);
     }

@@ -55,7 +55,7 @@ TEST(CudaStateLog, AReplayGetsTheLoggedInputsInAnyOrderOfSteps) {
         const auto place = log.place_of({.slot = SequenceSlot{number},
                                          .state_dst = is_written ? StateIndex{number} : kNoState,
                                          .num_logged_tokens = logged,
-                                         .num_draws = drafts + 1},
+                                         .num_sampled_positions = drafts + 1},
                                         rows);
         const int32_t num_kept = is_written ? drafts : rows;
         ASSERT_EQ(place.log, logged + num_kept > 0 ? number : -1);
@@ -80,7 +80,9 @@ TEST(CudaStateLog, GrowingForAnotherSlotKeepsTheLogs) {
     const auto device = cuda::make_emulated_device(emulator);
     const auto config = reference::draw_small_config(reference::Architecture::kMamba2, 3);
     cuda::StateLog log(*device, config, kMaxTokens);
-    const auto log_one = [&](int32_t slot) { (void)log.place_of({.slot = SequenceSlot{slot}, .num_draws = 1}, 1); };
+    const auto log_one = [&](int32_t slot) {
+        (void)log.place_of({.slot = SequenceSlot{slot}, .num_sampled_positions = 1}, 1);
+    };
     log_one(1);
     const cuda::DeviceLog before = log.layer(0);
     std::vector<float> values(static_cast<size_t>(before.num_slots * before.slot_floats));

@@ -37,7 +37,7 @@ int64_t upload_bytes(const DecodingStep& decoding) {
                              .blocks = std::span(blocks).subspan(static_cast<size_t>(i) * blocks_each, blocks_each),
                              .state_src = StateIndex{i},
                              .state_dst = StateIndex{i},
-                             .num_draws = 1});
+                             .num_sampled_positions = 1});
         parts.push_back({.first_row = i, .num_rows = 1, .first_position = decoding.context - 1});
         logit_rows.push_back(i);
     }

@@ -79,7 +79,7 @@ public:
                        {.num_rows = of.num_rows,
                         .state_src = src,
                         .state_dst = of.is_written ? i : -1,
-                        .num_draws = of.num_drafts + 1,
+                        .num_sampled_positions = of.num_drafts + 1,
                         .num_logged = of.num_logged,
                         .log = i,
                         .first_entry = first_entry});
@@ -117,7 +117,7 @@ private:
             spec.first_row = static_cast<int32_t>(row_sequences_.size());
             spec.first_position = first_token;
             spec.first_draw = num_draws_;
-            num_draws_ += spec.num_draws;
+            num_draws_ += spec.num_sampled_positions;
             sequences_.push_back(spec);
             row_sequences_.insert(row_sequences_.end(), static_cast<size_t>(spec.num_rows), sequence);
             const auto take = [&](std::vector<float>& to, const std::vector<float>& from, int64_t width) {

@@ -61,7 +61,7 @@ protected:
             plans.start({.slot = slot, .tokens = model.tokens(40, 1 + slot)});
             plans.compute({.slot = slot,
                            .num_new_tokens = 40,
-                           .num_draws = 1,
+                           .num_sampled_positions = 1,
                            .state_dst = model.has_state ? slot : row,
                            .new_blocks = model.has_kv ? iota(slot * 8, 8) : iota(0, 0)});
         }
@@ -74,7 +74,7 @@ protected:
                 plans.compute({.slot = slot,
                                .num_computed_tokens = 40 + i,
                                .num_new_tokens = 1,
-                               .num_draws = 1,
+                               .num_sampled_positions = 1,
                                .state_src = model.has_state ? slot : row,
                                .state_dst = model.has_state ? slot : row,
                                .appended = {token_of(result, slot)}});

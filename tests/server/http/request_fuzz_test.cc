@@ -33,12 +33,12 @@ using nlohmann::json;
 
 constexpr int kLeft = 499;  // the client has disconnected: no update is sent
 
-struct Told {
+struct Done {
     int status = 200;
     std::string body;
 };
 
-Told told(const ApiError& error) { return {error.status, written_answer(error.envelope())}; }
+Done told(const ApiError& error) { return {error.status, written_answer(error.envelope())}; }
 
 // Updates of the engine's thread, for the test's.
 class Inbox {
@@ -78,7 +78,7 @@ class ServiceCalls {
 public:
     ServiceCalls(HttpScene& scene, RequestBodies& random) : service_(scene.service()), random_(random) {}
 
-    Told call(const RandomRequest& request) {
+    Done call(const RandomRequest& request) {
         switch (request.kind) {
             case RequestKind::kChat: return generate(ApiKind::kChat, request.body);
             case RequestKind::kCompletion: return generate(ApiKind::kCompletion, request.body);
@@ -89,18 +89,18 @@ public:
     }
 
 private:
-    Told tokenize(const std::string& body) {
+    Done tokenize(const std::string& body) {
         const auto request = parse_tokenize_request(body, service_.model);
         if (!request) return told(request.error());
         const auto answer = server::tokenize(service_, *request, words_);
-        return answer ? Told{200, written_answer(*answer)} : told(answer.error());
+        return answer ? Done{200, written_answer(*answer)} : told(answer.error());
     }
-    Told detokenize(const std::string& body) const {
+    Done detokenize(const std::string& body) const {
         const auto tokens = parse_detokenize_request(body, service_.model, service_.vocab_size);
         if (!tokens) return told(tokens.error());
         return {200, written_answer(server::detokenize(service_, *tokens))};
     }
-    Told converse(const RandomRequest& request) {
+    Done converse(const RandomRequest& request) {
         const std::string path = request.target.substr(0, request.target.find('?'));
         if (conversation_methods(path).find(request.method) == std::string_view::npos) return {405, "{}"};
         auto parsed = parse_conversation_call(request.method, request.target, request.body, std::nullopt);
@@ -109,7 +109,7 @@ private:
             told_by<ConversationReply>([&](const auto& tell) { return service_.host->ask(*std::move(parsed), tell); });
         if (!reply) return {429, "{}"};
         if (reply->refusal) return told(api_error(*reply->refusal));
-        return reply->problem.empty() ? Told{200, written_answer(reply->json)} : Told{503, reply->problem};
+        return reply->problem.empty() ? Done{200, written_answer(reply->json)} : Done{503, reply->problem};
     }
 
     ApiResult<History> history_of(const GenerateRequest& request, const ConversationHint& hint, const CacheSalt& salt) {
@@ -120,7 +120,7 @@ private:
     }
 
     // As Endpoints::read() and make_jobs() do it.
-    Told generate(ApiKind kind, const std::string& body) {
+    Done generate(ApiKind kind, const std::string& body) {
         auto request = parse_generate_request(kind, body, service_.model, service_.vocab_size);
         if (!request) return told(request.error());
         const std::string header = random_.below(8) == 0 ? "c" : "";
@@ -140,7 +140,7 @@ private:
                       *std::move(jobs));
     }
 
-    Told answer(Generation generation, std::vector<HostRequest> requests) {
+    Done answer(Generation generation, std::vector<HostRequest> requests) {
         Inbox inbox;
         std::vector<EngineHost::Job> jobs;
         for (size_t i = 0; i < requests.size(); ++i) jobs.push_back({std::move(requests[i]), inbox.sink(i)});
@@ -164,7 +164,7 @@ private:
         if (has_gone) return {kLeft, "{}"};
         if (generation.error()) return told(*generation.error());
         if (!is_stream) return {200, written_answer(generation.whole())};
-        EXPECT_TRUE(generation.is_told());
+        EXPECT_TRUE(generation.is_delivered());
         EXPECT_TRUE(events.ends_with("data: [DONE]\n\n"));
         return {200, first_event(events)};
     }
@@ -198,7 +198,7 @@ TEST_P(RequestFuzz, NoRequestEndsTheServerOrIsItsFailure) {
         RequestBodies random(seed);
         ServiceCalls calls(scene, random);
         const RandomRequest request = random.next();
-        const Told said = calls.call(request);
+        const Done said = calls.call(request);
         ++statuses[said.status];
         EXPECT_TRUE(may_be.contains(said.status)) << "VERBATIM_SEED=" << seed << "\n"
                                                   << request.target << request.body << "\n"

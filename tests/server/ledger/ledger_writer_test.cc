@@ -32,7 +32,7 @@ constexpr LedgerWriterConfig kQuick = {.pause_ms = 1, .max_pause_ms = 1};
 class Replies {
 public:
     explicit Replies(size_t count) : said_(count) {}
-    LedgerWriter::Told of(size_t i) {
+    LedgerWriter::Done of(size_t i) {
         return [this, i](const std::string& problem) {
             const std::lock_guard lock(mutex_);
             EXPECT_FALSE(said_[i]) << "told twice";
