@@ -59,8 +59,8 @@ public:
     // Whether it carries out equal steps without a plan for each. Such an executor keeps no KV, since plans name the
     // blocks.
     [[nodiscard]] virtual bool takes_equal_steps() const { return false; }
-    // Up to `max_steps` steps. In each, every one of `slots` computes the token that it sampled last and samples one. The
-    // executor may carry out fewer, and none in which a token ends a turn.
+    // Up to `max_steps` steps. In each, every one of `slots` computes the token that it sampled last and samples one.
+    // The executor may carry out fewer, and none in which a token ends a turn.
     virtual void take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps);
 
     // Digest of a head's valid bytes in logical order: KV of positions [0, length) and the state after `length` tokens.

@@ -1,5 +1,5 @@
-// engine/ingestion.h: every call of the engine's interface with its arguments: enough to make a run again, or to restore
-// its conversations.
+// engine/ingestion.h: every call of the engine's interface with its arguments: enough to make a run again, or to
+// restore its conversations.
 //
 // Calls do not contain the executor and the drafter: the caller that makes a run again supplies an executor of the same
 // arithmetic and a drafter with the same drafts (Engine::draft_with). A failed step and a replaced executor are calls.
@@ -79,8 +79,8 @@ struct RerunEnd {
     std::string parted;     // where and how it diverged from the recorded run; empty: it did not
 };
 
-// Makes the calls again, each before the step that it preceded, and runs to the end of the last request, or to where the
-// run diverges: a submit becomes another request, or a step that failed succeeds. The engine is new, has the same
+// Makes the calls again, each before the step that it preceded, and runs to the end of the last request, or to where
+// the run diverges: a submit becomes another request, or a step that failed succeeds. The engine is new, has the same
 // configuration and borrows the executor; the requests' tokens are in its store. Errors: the executor's, in a step that
 // succeeded in the recorded run, or fresh_executor's.
 [[nodiscard]] Result<RerunEnd> rerun(std::span<const Call> calls, Engine& engine, Executor& executor,

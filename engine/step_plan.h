@@ -5,10 +5,10 @@
 // Both are comparable, printable, digested by contents, written and read (engine/fields.h).
 //
 // Order of execution inside a step: finished slots, new sequences, block copies, then the sequences. A sequence
-// computes positions [num_computed_tokens, num_computed_tokens + num_new_tokens) and writes their KV. It samples a token
-// at each of its last num_sampled_positions positions. All but the first of these hold *drafts*: tokens that a drafter
-// proposed. A draft is accepted when it equals the token sampled at the position before it, and all drafts before it are
-// accepted. The result has the accepted drafts and the token sampled at the last accepted position, 1 ..
+// computes positions [num_computed_tokens, num_computed_tokens + num_new_tokens) and writes their KV. It samples a
+// token at each of its last num_sampled_positions positions. All but the first of these hold *drafts*: tokens that a
+// drafter proposed. A draft is accepted when it equals the token sampled at the position before it, and all drafts
+// before it are accepted. The result has the accepted drafts and the token sampled at the last accepted position, 1 ..
 // num_sampled_positions tokens: the sequence is as long as if they had been sampled one by one.
 //
 // State: row `state_src` holds the state after num_state_tokens tokens (kNoState: the zero state, after none). Of the

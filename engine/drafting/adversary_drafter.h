@@ -1,5 +1,5 @@
-// engine/drafting/adversary_drafter.h: proposes, by seed, the right tokens, tokens that are wrong from some position on,
-// or random ones. For tests, and to inject a rate of mismatches.
+// engine/drafting/adversary_drafter.h: proposes, by seed, the right tokens, tokens that are wrong from some position
+// on, or random ones. For tests, and to inject a rate of mismatches.
 #pragma once
 
 #include <cstdint>

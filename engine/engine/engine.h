@@ -104,13 +104,13 @@ public:
     // bytes are written. False, and it runs on, when it has none yet or is over already, or while a step is open.
     bool end_turn(RequestId request);
 
-    // One step: plan, execute, apply. With an executor that takes equal steps, as many of them as pass without a decision
-    // (engine/engine/equal_steps.cc). False when there was nothing to do. An error is the executor's: every turn has then
-    // ended as kExecutorFailed, and every published head is kept.
+    // One step: plan, execute, apply. With an executor that takes equal steps, as many of them as pass without a
+    // decision (engine/engine/equal_steps.cc). False when there was nothing to do. An error is the executor's: every
+    // turn has then ended as kExecutorFailed, and every published head is kept.
     Result<bool> step();
-    // Replaces a failed executor by a fresh one. The old memory is lost, so every head is dropped; conversations and their
-    // committed tokens stay, and are computed again when they are needed. Its numerics ids must equal the old ones.
-    // REQUIRES: idle() or after step() failed.
+    // Replaces a failed executor by a fresh one. The old memory is lost, so every head is dropped; conversations and
+    // their committed tokens stay, and are computed again when they are needed. Its numerics ids must equal the old
+    // ones. REQUIRES: idle() or after step() failed.
     void replace_executor(Executor& executor);
     // The turns that the last failed step ended, in order. They leave the engine.
     [[nodiscard]] std::vector<FailedTurn> take_failed_turns() { return std::exchange(failed_turns_, {}); }

@@ -72,8 +72,8 @@ struct ChatRequest {
     // the request publishes then count as mixed.
     bool deterministic = true;
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
-    // The tokens of this turn that the client has from a try whose executor failed: a turn that samples other tokens ends
-    // as kAnswerChanged.
+    // The tokens of this turn that the client has from a try whose executor failed: a turn that samples other tokens
+    // ends as kAnswerChanged.
     std::vector<TokenId> known_output;
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {

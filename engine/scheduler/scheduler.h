@@ -55,8 +55,8 @@ struct SchedulerConfig {
     int32_t max_checkpoints = 4;  // of one request: the first message end and the newest others
     int32_t max_window = 1;       // sampled positions of a request in one step: the last known token's and the drafts'
     bool paced_windows = false;   // windows follow what was accepted so far (engine/drafting/pacing.h)
-    // By how many known tokens the state row of a decoding request may lag; the state log stands for them. 0: the row is
-    // written in every step.
+    // By how many known tokens the state row of a decoding request may lag; the state log stands for them. 0: the row
+    // is written in every step.
     int32_t max_state_lag_tokens = 0;
     // > 0: deterministic requests draft in ordinary arithmetic (draft_path.h), and at most so many tokens of a step's
     // budget verify. 0: deterministic requests have no draft paths.

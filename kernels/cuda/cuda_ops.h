@@ -30,7 +30,8 @@ struct DeviceRows {
 };
 using Floats = DeviceRows<float>;
 
-// One sequence's part of a step, on the device. Its last num_sampled_positions rows draw; all but the first of these are drafts.
+// One sequence's part of a step, on the device. Its last num_sampled_positions rows draw; all but the first of these
+// are drafts.
 struct alignas(64) DeviceSequence {
     int32_t first_row = 0;
     int32_t num_rows = 0;

@@ -1,5 +1,5 @@
 // kernels/sandbox/device_run.cu: owns the program that calls a kernel of kernels/sandbox/kernel.h on a GPU: nvcc links
-// it with the kernel's file. tools/kernel/device_race.h writes the calls and defines their file format.
+// it with the kernel's file. kernels/sandbox/device_race.h writes the calls and defines their file format.
 //
 //   device_run KERNEL CALL...     exit codes: 0 done, 2 a call cannot be read, 3 CUDA or the kernel fails
 #include <cuda_runtime.h>

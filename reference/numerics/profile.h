@@ -35,4 +35,7 @@ constexpr std::string_view numerics_id(Profile profile, bool quantised = false) 
     return "unknown";
 }
 
+// The profile of the other executor in a comparison: the same, or exact where the profile promises no bits.
+constexpr Profile witness_profile(Profile profile) { return profile == Profile::kFast ? Profile::kExact : profile; }
+
 }  // namespace verbatim::reference

@@ -1,5 +1,5 @@
-// server/ledger/conversation_ledger.h: owns the server's conversations: all of them in a store, if there is one, and the
-// recently used ones in memory, up to a bound.
+// server/ledger/conversation_ledger.h: owns the server's conversations: all of them in a store, if there is one, and
+// the recently used ones in memory, up to a bound.
 //
 //   G1  memory is never behind the store, and no answer is ahead of it: look() and make_ready() wait until a
 //       conversation's changes are in the store, and every answer about the conversation waits for that

@@ -2,11 +2,11 @@
 // engine waits for no disk and no socket.
 //
 //   Y1  changes are written in the order of write(), many in one transaction where many wait
-//   Y2  a change's `done` is called once: when the change is stored, or with the problem after LedgerWriterConfig::tries
-//       tries. The change is tried further after that
+//   Y2  a change's `done` is called once: when the change is stored, or with the problem after
+//       LedgerWriterConfig::tries tries. The change is tried further after that
 //   Y3  while a change cannot be stored, problem() says why: no new turn should begin then
-//   Y4  reads and batches of changes alternate; a failed read delays no change, and conversations are read while changes
-//       cannot be written
+//   Y4  reads and batches of changes alternate; a failed read delays no change, and conversations are read while
+//       changes cannot be written
 #pragma once
 
 #include <condition_variable>

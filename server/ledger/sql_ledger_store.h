@@ -1,7 +1,8 @@
 // server/ledger/sql_ledger_store.h: owns the tables of a ledger in a database, and their versions.
 //
-// Every change has a number, and the ledger's row holds the number of the last one, updated in the changes' transaction.
-// That number shows whether a transaction with a lost reply was committed, and whether another process has written.
+// Every change has a number, and the ledger's row holds the number of the last one, updated in the changes'
+// transaction. That number shows whether a transaction with a lost reply was committed, and whether another process has
+// written.
 #pragma once
 
 #include <cstdint>

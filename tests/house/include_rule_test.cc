@@ -94,6 +94,14 @@ TEST(IncludeRule, AllowsPermittedIncludes) {
     EXPECT_THAT(violations_of("engine/x.cc", "// #include <thread>\n/* #include <cmath>\n*/"), IsEmpty());
 }
 
+TEST(IncludeRule, NoVerbIncludesAnother) {
+    EXPECT_THAT(violations_of("tools/bench/x.cc", "#include \"tools/kernel/x.h\"\n"),
+                ElementsAre(HasSubstr("no verb includes another")));
+    for (const char* name : {"tools/bench/y.h", "tools/program/cli.h", "kernels/sandbox/judge.h"}) {
+        EXPECT_THAT(violations_of("tools/bench/x.cc", "#include \"" + std::string(name) + "\"\n"), IsEmpty()) << name;
+    }
+}
+
 TEST(ArithmeticRule, HoldsInEverySourceFile) {
     for (const SourceFile& file : source_files()) {
         const Violations found = forbidden_arithmetic(file);
@@ -124,6 +132,8 @@ TEST(ArithmeticRule, FindsLibmWhereTheNumericsForbidIt) {
         EXPECT_THAT(forbidden_arithmetic({"kernels/cuda/x.cu", code}), testing::SizeIs(1)) << code;
         EXPECT_THAT(forbidden_arithmetic({"reference/model/x.cc", code}), IsEmpty()) << code;
     }
+    EXPECT_THAT(forbidden_arithmetic({"kernels/sandbox/dense_operations.cc", "y = std::exp(x);"}), IsEmpty());
+    EXPECT_THAT(forbidden_arithmetic({"kernels/sandbox/judge.cc", "y = std::exp(x);"}), testing::SizeIs(1));
     EXPECT_THAT(forbidden_arithmetic({"kernels/cpu/x.cc", "y = exact_exp(x); z = ops::exp(x); w = log_of.exp(x);"}),
                 IsEmpty());
 }

@@ -26,8 +26,8 @@
 #include <span>
 #include <vector>
 
+#include "kernels/machine.h"
 #include "reference/walk.h"
-#include "tools/bench/machine.h"
 
 namespace verbatim::tools {
 

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "kernels/median.h"
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
-#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 
 namespace verbatim::tools {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "kernels/cpu/cpu_executor.h"
+#include "kernels/median.h"
 #include "tools/bench/sequences.h"
 #include "tools/program/cli.h"
-#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 
 namespace verbatim::tools {

@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/cpu/cpu_executor.h"
+#include "kernels/median.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/reference_model.h"
@@ -15,7 +16,6 @@
 #include "tools/bench/throughput.h"
 #include "tools/bench/turns.h"
 #include "tools/program/cli.h"
-#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 
 namespace verbatim::tools {

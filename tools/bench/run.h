@@ -18,9 +18,9 @@
 #include "engine/base/result.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/packed_weights.h"
+#include "kernels/machine.h"
 #include "reference/model/model_config.h"
 #include "tools/bench/cost.h"
-#include "tools/bench/machine.h"
 #include "tools/program/run_recording.h"
 
 namespace verbatim::tools {

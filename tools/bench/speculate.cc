@@ -12,10 +12,10 @@
 
 #include "engine/engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
+#include "kernels/median.h"
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
-#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/steady_clock.h"
 #include "traces/read.h"

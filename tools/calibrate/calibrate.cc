@@ -7,10 +7,10 @@
 
 #include "engine/engine/engine.h"
 #include "engine/timed_executor.h"
-#include "tools/bench/machine.h"
+#include "kernels/machine.h"
+#include "kernels/median.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
-#include "tools/program/median.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/steady_clock.h"
 #include "tools/program/work_clock.h"

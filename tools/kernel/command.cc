@@ -11,20 +11,29 @@
 #include <vector>
 
 #include "files/output_file.h"
-#include "tools/kernel/perf.h"
-#include "tools/kernel/session.h"
+#include "files/repository_path.h"
+#include "kernels/sandbox/perf.h"
+#include "kernels/sandbox/session.h"
+#include "tools/kernel/report.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 constexpr const char* kExitCodes =
     "Exit codes: 0 it holds; 1 it does not; 2 bad flag or operation; 3 a file cannot be read or does not compile;\n"
     "4 a file cannot be written; 5 nothing was found, and not all that the kernel promises was tried.";
 
-using Options = std::shared_ptr<KernelOptions>;
+struct CommandOptions : KernelOptions {
+    KernelFormat format = KernelFormat::kTable;
+    std::string plot;  // of `roofline`
+};
+using Options = std::shared_ptr<CommandOptions>;
 
 void print_text(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
@@ -39,7 +48,7 @@ const Operation* operation_of(const KernelOptions& options) {
     return nullptr;
 }
 
-int run_list(const KernelOptions& options) {
+int run_list(const CommandOptions& options) {
     const Operation* operation = options.op.empty() ? nullptr : operation_of(options);
     if (operation == nullptr && !options.op.empty()) return kExitBadUsage;
     print_text(list_text(options.format, operation));
@@ -67,18 +76,33 @@ struct Verb {
     Status (*check_flags)(const KernelOptions& options, const Operation& operation, const KernelSession& session);
 };
 
-int run_verb(const KernelOptions& options, const Verb& verb) {
+// The picture of `roofline`, where something was timed.
+Status draw(KernelReports& reports, const std::string& path, files::OutputFile& plot) {
+    if (std::ranges::all_of(reports.reports, &std::vector<PerfRow>::empty, &KernelReport::perf)) {
+        reports.reports.front().notes.push_back(fmt::format("nothing was timed, and {} is not written", path));
+        return {};
+    }
+    return plot.finish_with(roofline_svg(reports));
+}
+
+int run_verb(const CommandOptions& options, const Verb& verb) {
     const Operation* operation = operation_of(options);
     if (operation == nullptr) return kExitBadUsage;
     auto case_out = files::OutputFile::create(options.case_out);
     if (!case_out) return report_error(case_out.error());
+    auto plot = files::OutputFile::create(options.plot);
+    if (!plot) return report_error(plot.error());
     const auto session = KernelSession::open(options, *operation);
     if (!session) return report_error(session.error());
     Status flags = (*session)->choose(options, *operation);
     if (flags && verb.check_flags != nullptr) flags = verb.check_flags(options, *operation, **session);
     if (!flags) return report_error(flags.error(), kExitBadUsage);
-    const auto reports = verb.run(options, *operation, **session);
+    auto reports = verb.run(options, *operation, **session);
     if (!reports) return report_error(reports.error());
+    if (plot->is_wanted()) {
+        const Status drawn = draw(*reports, options.plot, *plot);
+        if (!drawn) return report_error(drawn.error());
+    }
     print_text(to_text(*reports, options.format));
     // Of several kernels the first one's failure is kept.
     const auto fails = [](const KernelReport& report) { return report.first_failure.has_value(); };
@@ -167,7 +191,7 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
     CLI::App* kernel = app.add_subcommand("kernel", "try kernels of your own: contracts, checks, invariance, speed");
     kernel->require_subcommand(1);
     kernel->footer(kExitCodes);
-    const auto options = [] { return std::make_shared<KernelOptions>(); };
+    const auto options = [] { return std::make_shared<CommandOptions>(); };
     add_list(*kernel, options(), exit_code);
     add_new(*kernel, options(), exit_code);
     const Options check = options();

@@ -5,10 +5,13 @@
 #include <cmath>
 #include <string>
 
-#include "tools/kernel/perf.h"
+#include "tools/kernel/report.h"
 #include "tools/program/svg.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 constexpr int kWidth = 760, kHeight = 480;
@@ -54,9 +57,10 @@ std::string point(const LogAxis& x, const LogAxis& y, double intensity, double g
 
 }  // namespace
 
-std::string roofline_svg(const KernelReports& reports, const MachineLimits& limits) {
+std::string roofline_svg(const KernelReports& reports) {
     const LogAxis x{-2, 3, kLeft, kRight};
     const LogAxis y{-2, 4, kBottom, kTop};
+    const MachineLimits& limits = reports.limits;
     const double stream = limits.stream_bytes_per_s * 1e-9;
     const double peak = limits.peak_flops() * 1e-9;
     const double ridge = peak / stream;

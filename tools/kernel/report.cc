@@ -7,12 +7,15 @@
 #include <span>
 
 #include "kernels/sandbox/builtin_kernels.h"
-#include "tools/kernel/case_json.h"
-#include "tools/kernel/coverage.h"
+#include "kernels/sandbox/case_json.h"
+#include "kernels/sandbox/coverage.h"
 #include "tools/program/cli.h"
 #include "tools/program/xml.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -305,21 +308,6 @@ std::string sizes_text(const Operation& operation) {
 }
 
 }  // namespace
-
-records::Verdict KernelReport::outcome() const {
-    switch (verdict) {
-        case Verdict::kPass: return records::Verdict::kSame;
-        case Verdict::kNotTried:
-        case Verdict::kTakesNothing: return records::Verdict::kNotAllCompared;
-        case Verdict::kVaries: return profile == "fast" ? records::Verdict::kSame : records::Verdict::kDifferent;
-        default: return records::Verdict::kDifferent;
-    }
-}
-
-records::Verdict KernelReports::outcome() const {
-    if (reports.empty()) return records::Verdict::kNotAllCompared;
-    return std::ranges::max_element(reports, {}, &KernelReport::outcome)->outcome();
-}
 
 std::string to_text(const KernelReports& reports, KernelFormat format) {
     switch (format) {

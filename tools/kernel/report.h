@@ -2,82 +2,18 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "kernels/cuda/simt/access_counter.h"
-#include "reference/records/verdict.h"
-#include "tools/kernel/check.h"
-#include "tools/kernel/invariance.h"
+#include "kernels/sandbox/kernel_report.h"
 
 namespace verbatim::tools {
 
 enum class KernelFormat : uint8_t { kTable, kJson, kJunit };
 
-// A shape's times and their bounds.
-struct PerfRow {
-    std::string shape;
-    bool cold = false;
-    int64_t num_calls = 0;
-    double median_s = 0;
-    bool is_known = false;         // the median, to 1 %
-    double low_s = 0, high_s = 0;  // of the middle nine tenths
-    Work work;
-    double limit_s = 0;           // of this machine, in the same run
-    double builtin_median_s = 0;  // 0: no builtin kernel
-    bool right = true;            // the outputs were correct afterwards
-
-    [[nodiscard]] double gbps() const { return work.bytes / median_s * 1e-9; }
-    [[nodiscard]] double gflops() const { return work.flops / median_s * 1e-9; }
-    [[nodiscard]] double of_limit() const { return limit_s / median_s; }
-    [[nodiscard]] double of_builtin() const { return builtin_median_s / median_s; }
-};
-
-// The memory traffic of a CUDA kernel's accesses.
-struct EmulatedRow {
-    std::string shape;
-    Work work;
-    simt::AccessCounts counts;
-    bool right = true;
-    // Of all sectors moved to and from the device's memory.
-    [[nodiscard]] int64_t moved_bytes() const { return 32 * (counts.loads.num_sectors + counts.stores.num_sectors); }
-};
-
-// The results of one verb for one kernel.
-struct KernelReport {
-    std::string op;
-    std::string kernel;
-    std::string profile;
-    std::string machine;
-    Verdict verdict = Verdict::kPass;
-    int64_t cases = 0;
-    int64_t unsupported = 0;
-    std::optional<Failure> first_failure;
-    std::optional<InvarianceResult> invariance;
-    std::vector<PerfRow> perf;
-    std::vector<EmulatedRow> emulated;
-    std::vector<std::string> notes;  // of `race`: findings by line, and barriers without effect
-
-    // Whether the kernel keeps its promises. The fast profile promises no invariance.
-    [[nodiscard]] bool passes() const { return outcome() == records::Verdict::kSame; }
-    // The verdict in the three values of every verb. Not all compared: nothing was found, but a promised property, or
-    // every case, was refused.
-    [[nodiscard]] records::Verdict outcome() const;
-};
-
-struct KernelReports {
-    std::string verb;
-    std::vector<KernelReport> reports;
-    bool is_list = false;  // of all kernels: JSON is a list, whatever their number
-    uint64_t seed = 0;
-    std::string command;               // of the compiler; empty: nothing was compiled
-    std::vector<std::string> heading;  // of a table: the machine's limits
-
-    [[nodiscard]] records::Verdict outcome() const;  // the worst one; without kernels: not all compared
-};
-std::string to_text(const KernelReports& reports, KernelFormat format);
-
+std::string to_text(const sandbox::KernelReports& reports, KernelFormat format);
 // For `kernel list`: one operation, or all (null).
-std::string list_text(KernelFormat format, const Operation* one);
+std::string list_text(KernelFormat format, const sandbox::Operation* one);
+// A picture of the rows below the machine's roof, both axes logarithmic.
+std::string roofline_svg(const sandbox::KernelReports& reports);
+
 }  // namespace verbatim::tools

@@ -134,8 +134,6 @@ CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64
         ->default_str(bytes == 0 ? "" : format_bytes(bytes));
 }
 
-std::string repository_path(std::string_view path) { return fmt::format("{}/{}", VERBATIM_SOURCE_DIR, path); }
-
 Result<uint64_t> parse_bytes(std::string_view text) {
     constexpr size_t kMaxDecimals = 6;  // times a TiB, they stay below 2^63
     const auto starts_with_digit = [](std::string_view rest) {

@@ -58,9 +58,6 @@ CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
                               const std::string& description);
 
-// A file of the source repository of this program: "traces/data/scenario.csv" from any working directory.
-std::string repository_path(std::string_view path);
-
 // Bytes from "4096", "64KiB", "1.5GiB" (powers of 1024: KiB MiB GiB TiB) or "64kB", "24.8GB" (powers of 1000: kB MB GB
 // TB). Up to six decimals before a unit; a fraction of a byte is dropped. Errors: empty, not a number, unknown unit, a
 // fraction without a unit, more than 2^63 - 1 (the int64_t limit).

@@ -62,10 +62,6 @@ Result<reference::Profile> default_profile(const std::string& name);
 
 // Whether the executor supports the profile.
 Status computes_in(const std::string& name, reference::Profile profile);
-// The profile of the other executor in a comparison: the same, or exact where the profile promises no bits.
-constexpr reference::Profile witness_profile(reference::Profile profile) {
-    return profile == reference::Profile::kFast ? reference::Profile::kExact : profile;
-}
 
 // Whether the executor supports a separate arithmetic for ordinary requests (--policy).
 Status has_two_arithmetics(const std::string& name);

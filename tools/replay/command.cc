@@ -5,7 +5,9 @@
 #include <memory>
 #include <thread>
 
+#include "files/repository_path.h"
 #include "kernels/cpu/packed_file.h"
+#include "kernels/sandbox/capture.h"
 #include "reference/model/presets.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
@@ -18,13 +20,15 @@
 #include "tools/program/model_choice.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
-#include "tools/replay/capture.h"
 #include "tools/replay/from_record.h"
 #include "tools/replay/replay_case.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 constexpr int32_t kWindow = 4;        // default with a drafter

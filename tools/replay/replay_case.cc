@@ -6,11 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "tools/kernel/value_case.h"
+#include "kernels/sandbox/value_case.h"
 #include "tools/program/json_text.h"
 #include "tools/program/verdict_text.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using CaseJson = nlohmann::ordered_json;

@@ -1,5 +1,5 @@
 // tools/replay/replay_case.h: owns `verbatim replay --case`: runs one operation with its inputs
-// (tools/kernel/value_case.h) on every builtin kernel of it.
+// (kernels/sandbox/value_case.h) on every builtin kernel of it.
 #pragma once
 
 #include <string>

@@ -9,6 +9,7 @@
 #include "engine/fields.h"
 #include "engine/request_book.h"
 #include "files/output_file.h"
+#include "kernels/sandbox/capture.h"
 #include "reference/lockstep_executor.h"
 #include "tools/program/cli.h"
 #include "tools/program/drafter_choice.h"
@@ -18,11 +19,13 @@
 #include "tools/program/model_choice.h"
 #include "tools/program/model_shape.h"
 #include "tools/program/recorded_run.h"
-#include "tools/replay/capture.h"
 #include "tools/replay/dvr_view.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using namespace reference;

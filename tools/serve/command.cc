@@ -20,6 +20,7 @@
 
 #include "engine/engine/engine.h"
 #include "engine/recorder.h"
+#include "files/repository_path.h"
 #include "reference/model/gguf.h"
 #include "server/checkpoints.h"
 #include "server/engine_host.h"

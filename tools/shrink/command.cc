@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "files/output_file.h"
+#include "kernels/sandbox/operation_case.h"
 #include "reference/records/asked_tokens.h"
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
@@ -21,10 +22,12 @@
 #include "tools/program/recorded_run.h"
 #include "tools/program/run_recording.h"
 #include "tools/program/verdict_text.h"
-#include "tools/shrink/operation_case.h"
 #include "tools/verify/verify.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 struct ShrinkFlags {

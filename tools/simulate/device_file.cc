@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "files/repository_path.h"
 #include "reference/model/strict_json.h"
 #include "tools/program/cli.h"
 

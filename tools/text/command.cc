@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "files/repository_path.h"
 #include "reference/model/mapped_file.h"
 #include "reference/model/strict_json.h"
 #include "server/http/messages.h"

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "files/repository_path.h"
 #include "reference/model/strict_json.h"
 #include "server/http/messages.h"
 #include "server/text/chat.h"

@@ -140,7 +140,7 @@ TEST(Streams, AnExecutorsErrorEndsEveryTurnAndKeepsEveryHead) {
     EXPECT_EQ(scene.committed("a").size(), 14u);
     // It goes on: no slot that the executor has forgotten is ended, and the head is where it was.
     EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(500, 4))).num_reused_tokens, 13);
-    EXPECT_TRUE(scene.log.plans.back().starts.empty());
+    EXPECT_TRUE(scene.log.plans.back().new_sequences.empty());
     scene.expect_home();
 }
 

@@ -9,11 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "kernels/sandbox/check.h"
+#include "kernels/sandbox/session.h"
 #include "reference/numerics/bf16.h"
-#include "tools/kernel/check.h"
-#include "tools/kernel/session.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 KernelInfo kernel_for(const Operation& operation, const char* machine, const char* profile = "exact") {

@@ -9,11 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "kernels/sandbox/operation.h"
+#include "kernels/sandbox/ordering_calls.h"
 #include "tests/tools/kernel/run_kernel.h"
-#include "tools/kernel/operation.h"
-#include "tools/kernel/ordering_calls.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using KernelJson = nlohmann::json;

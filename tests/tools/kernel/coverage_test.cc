@@ -9,12 +9,15 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/sandbox/coverage.h"
+#include "kernels/sandbox/operation.h"
+#include "kernels/sandbox/session.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/kernel/coverage.h"
-#include "tools/kernel/operation.h"
-#include "tools/kernel/session.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using Names = std::set<std::string>;
@@ -73,7 +76,8 @@ TEST(KernelCoverage, EveryOperationOfTheExecutorsHasItsEntry) {
     EXPECT_GE(operations_of_a_device().size(), 20u);
     for (const std::string& name : all_names()) {
         EXPECT_EQ(std::ranges::count(coverage(), name, &Coverage::name), 1)
-            << name << ": add it to kernels/sandbox/kernel.h and tools/kernel/, or say in tools/kernel/coverage.cc why "
+            << name
+            << ": add it to kernels/sandbox/kernel.h and tools/kernel/, or say in kernels/sandbox/coverage.cc why "
             << "people need not try their own";
     }
 }

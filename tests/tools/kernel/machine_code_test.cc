@@ -1,5 +1,5 @@
 // What is read of nvcc's words and of PTX, and what `kernel perf` says of a CUDA kernel without a GPU.
-#include "tools/kernel/machine_code.h"
+#include "kernels/sandbox/machine_code.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,9 @@
 #include "tests/tools/kernel/run_kernel.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using CodeJson = nlohmann::json;

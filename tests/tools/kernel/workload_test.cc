@@ -4,10 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/sandbox/workload.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/kernel/workload.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using WorkloadJson = nlohmann::json;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "files/repository_path.h"
 #include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "files/repository_path.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/tools/program/run_program.h"
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "files/repository_path.h"
 #include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {

@@ -1,6 +1,6 @@
 // `kernel race` on a machine with a GPU, as far as none is needed: a driver and a compute-sanitizer of ours stand in,
 // reports are as the tools' documentation prints them, and nvcc makes the program that would run.
-#include "tools/kernel/device_race.h"
+#include "kernels/sandbox/device_race.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -12,10 +12,13 @@
 #include <fstream>
 #include <string>
 
+#include "kernels/sandbox/compile_kernel.h"
 #include "tests/tools/kernel/run_kernel.h"
-#include "tools/kernel/compile_kernel.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -9,16 +9,19 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine/engine.h"
+#include "kernels/sandbox/capture.h"
+#include "kernels/sandbox/judge.h"
 #include "simulator/trace_driver.h"
 #include "tests/tools/replay/arguments.h"
-#include "tools/kernel/judge.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
-#include "tools/replay/capture.h"
 #include "traces/read.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using nlohmann::json;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/engine/engine.h"
+#include "files/repository_path.h"
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "simulator/trace_driver.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "files/repository_path.h"
 #include "kernels/cpu/packed_file.h"
 #include "tests/support/sanitized.h"
 #include "tests/tools/replay/arguments.h"

@@ -5,6 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/prng.h"
+#include "files/repository_path.h"
+#include "kernels/sandbox/arguments.h"
+#include "kernels/sandbox/operation_case.h"
+#include "kernels/sandbox/value_case.h"
 #include "reference/model/random_model.h"
 #include "reference/records/row_watch.h"
 #include "reference/records/walk_points.h"
@@ -12,11 +16,11 @@
 #include "tests/support/kernel_case.h"
 #include "tests/support/sanitized.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/kernel/arguments.h"
-#include "tools/kernel/value_case.h"
-#include "tools/shrink/operation_case.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using nlohmann::json;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "files/repository_path.h"
 #include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {

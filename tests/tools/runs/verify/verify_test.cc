@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "files/repository_path.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/records/record_file.h"
 #include "reference/records/run_index.h"

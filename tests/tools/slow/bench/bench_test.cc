@@ -7,14 +7,15 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "files/repository_path.h"
 #include "kernels/cpu/cpu_executor.h"
+#include "kernels/machine.h"
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "tests/tools/program/run_program.h"
 #include "tools/bench/cost.h"
 #include "tools/bench/expert_watch.h"
-#include "tools/bench/machine.h"
 #include "tools/bench/report.h"
 #include "tools/bench/sequences.h"
 #include "tools/program/cli.h"

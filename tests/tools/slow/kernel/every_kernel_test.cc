@@ -9,14 +9,17 @@
 #include <string_view>
 
 #include "kernels/sandbox/builtin_kernels.h"
+#include "kernels/sandbox/check.h"
+#include "kernels/sandbox/compile_kernel.h"
+#include "kernels/sandbox/machine_code.h"
+#include "kernels/sandbox/operation.h"
+#include "kernels/sandbox/ordering_calls.h"
 #include "tests/tools/kernel/run_kernel.h"
-#include "tools/kernel/check.h"
-#include "tools/kernel/compile_kernel.h"
-#include "tools/kernel/machine_code.h"
-#include "tools/kernel/operation.h"
-#include "tools/kernel/ordering_calls.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using KernelJson = nlohmann::json;

@@ -10,10 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/sandbox/compile_kernel.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/kernel/compile_kernel.h"
 
 namespace verbatim::tools {
+
+using namespace sandbox;
+
 namespace {
 
 using Json = nlohmann::json;

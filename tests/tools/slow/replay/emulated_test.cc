@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "files/repository_path.h"
 #include "tests/tools/program/run_program.h"
 #include "tools/program/cli.h"
 

@@ -1,0 +1,106 @@
+// kernels/sandbox/capture_walk.h: owns building a step's calls of one operation from the known values: a walk without
+// arithmetic over the step's sequences.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/sandbox/capture.h"
+#include "reference/walk.h"
+
+namespace verbatim::sandbox {
+
+class CaptureWalk final : public reference::WalkBackend {
+public:
+    // Borrows all of them. `read_kv` returns K and V of a sequence's positions up to its end, or none.
+    struct Kv {
+        std::vector<std::byte> k, v;  // [length, n_kv_heads, head_dim]
+    };
+    using ReadKv = std::function<std::optional<Kv>(size_t sequence, int32_t layer)>;
+    CaptureWalk(const reference::Model& model, std::string_view operation, const CapturingExecutor::Step& step,
+                const SlotTables& tables, ReadKv read_kv, CallSample& sample);
+
+    void run();
+
+    void begin(const reference::WalkBatch&) override {}
+    void embed(float) override {}
+    void norm(int32_t layer, reference::Norm norm, float eps) override;
+    void matmul(reference::MatrixId id, reference::Buffer in, float in_multiplier, reference::Buffer out) override;
+    void scale(reference::Buffer, reference::Columns, float) override {}
+    void conv(int32_t layer, const reference::MambaConfig& mamba) override;
+    void scan(int32_t layer, const reference::MambaConfig& mamba) override;
+    void check_state(int32_t) override {}
+    void gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) override;
+    void rope(int32_t layer, const reference::AttentionConfig& attention) override;
+    void store_kv(int32_t, const reference::AttentionConfig&) override {}
+    void attention(int32_t layer, const reference::AttentionConfig& attention, float scale) override;
+    void activation(int32_t layer, const reference::MlpConfig& mlp) override;
+    void add_branch(float, float) override {}
+    void scale_logits(float, float) override {}
+    void check_logits() override {}
+    void route(int32_t layer, const reference::MoeConfig& moe) override;
+    void choose(int32_t layer, const reference::MoeConfig& moe) override;
+    void experts(int32_t layer, const reference::MoeConfig& moe, reference::Buffer in, reference::Buffer out) override;
+    void add_routed(bool gated) override;
+    void delta_conv(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_gates(int32_t layer, const reference::DeltaConfig& delta) override;
+    void l2_norm(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_update(int32_t layer, const reference::DeltaConfig& delta) override;
+    void delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) override;
+    // Not captured: the sandbox has no calls of these.
+    void head_norm(int32_t, const reference::AttentionConfig&, float) override {}
+    void output_gate(int32_t, const reference::AttentionConfig&) override {}
+    void observe(const reference::WalkPoint& point) override;
+
+private:
+    // A buffer's known contents.
+    struct Rows {
+        std::vector<float> values;
+        int64_t width = 0;  // 0: unknown
+    };
+    struct Part {
+        reference::Buffer buffer;
+        reference::Columns columns;
+    };
+    [[nodiscard]] bool is(std::string_view operation) const { return operation_ == operation; }
+    [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
+    // Captures columns of a buffer, if they are known and few enough.
+    void put(Captured& captured, const char* tensor, const Part& part) const;
+    // For a conv with inputs `in`.
+    void add_conv(int32_t layer, const Part& in, int64_t d_conv, reference::VectorView weight,
+                  reference::VectorView bias);
+    void rope_of(int32_t layer, const reference::AttentionConfig& attention, reference::Buffer buffer, int64_t n_heads);
+    void put_states(Captured& captured, const char* tensor, int32_t layer, int64_t floats) const;
+    void put_pages(Captured& captured, const reference::AttentionConfig& attention, int32_t layer,
+                   const Sizes& sizes) const;
+
+    const reference::Model& model_;
+    std::string_view operation_;
+    const CapturingExecutor::Step& step_;
+    const SlotTables& tables_;
+    ReadKv read_kv_;
+    CallSample& sample_;
+    std::vector<reference::WalkSequence> sequences_;
+    std::vector<int64_t> item_rows_;
+    std::vector<int64_t> positions_;   // [num_rows]
+    std::vector<int32_t> logit_rows_;  // of all rows
+    std::array<Rows, reference::kNumBuffers> buffers_;
+    std::vector<size_t> next_;   // by sequence: index of its next written operation
+    int32_t expert_layer_ = -1;  // layer of the last experts call
+};
+
+// Values as a captured tensor: none if there are too many.
+template <typename T>
+void put_values(Captured& captured, const char* tensor, std::span<const T> values, bool is_place = false) {
+    if (values.empty() || (!is_place && values.size_bytes() > kMostTensorBytes)) return;
+    const auto bytes = std::as_bytes(values);
+    captured.tensors.push_back({tensor, {bytes.begin(), bytes.end()}, is_place});
+}
+
+}  // namespace verbatim::sandbox

@@ -1,0 +1,305 @@
+#include "kernels/sandbox/check.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+namespace verbatim::sandbox {
+namespace {
+
+constexpr Placing kPlacings[] = {Placing::kAligned, Placing::kOdd, Placing::kAtEnd};
+
+// Of a GPU, for grids that fill it; an odd number of them, so that each meets every placing.
+constexpr int32_t kMultiprocessors[] = {1, 132, 2, 7, 16};
+
+// Flops that a case may cost.
+double most_work(const KernelInfo& kernel, Effort effort) {
+    const bool emulated = kernel.machine == "cuda";
+    if (effort == Effort::kShort) return emulated ? 3e4 : 1e6;
+    return emulated ? 1e6 : 6e7;
+}
+
+Sizes usual_sizes(const Operation& operation) {
+    Sizes sizes{};
+    for (size_t i = 0; i < operation.sizes.size(); ++i) sizes[i] = operation.sizes[i].usual;
+    return sizes;
+}
+
+class CaseList {
+public:
+    CaseList(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed)
+        : operation_(operation),
+          most_work_(most_work(kernel, effort)),
+          is_for_cuda_(kernel.machine == "cuda"),
+          seed_(seed) {}
+
+    [[nodiscard]] bool takes(ValueClass values) const {
+        return values != ValueClass::kNotFinite || operation_.takes_not_finite;
+    }
+    [[nodiscard]] bool is_cheap(const Sizes& sizes) const {
+        Prng prng(seed_);
+        Arguments call = outlined_arguments(operation_, sizes, operation_.items(sizes, prng));
+        operation_.finish(call, prng);
+        return operation_.work(call).flops <= most_work_;
+    }
+    // With less of what may be cut, until it is cheap. Empty: it is not to be had.
+    [[nodiscard]] std::optional<Sizes> made_cheap(Sizes sizes) const {
+        while (!is_cheap(sizes)) {
+            size_t most = kMaxSizes;
+            for (size_t i = 0; i < operation_.sizes.size(); ++i) {
+                const SizeSpec& spec = operation_.sizes[i];
+                if (!spec.is_cut || sizes[i] / 2 < spec.least) continue;
+                if (most == kMaxSizes || sizes[i] > sizes[most]) most = i;
+            }
+            if (most == kMaxSizes || sizes[most] == 0) return std::nullopt;
+            sizes[most] /= 2;
+        }
+        return sizes;
+    }
+
+    // With the next class of values, placing and seed.
+    void add(const Sizes& sizes) { add(sizes, next_class(), kPlacings[cases.size() % 3]); }
+    void add(const Sizes& sizes, ValueClass values, Placing placing) {
+        if (!takes(values) || !go_together(operation_, sizes) || !is_cheap(sizes)) return;
+        CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
+        check.options.placing = placing;
+        check.options.in_place = cases.size() % 2 == 1;
+        if (is_for_cuda_) check.options.num_threads = kMultiprocessors[cases.size() % std::size(kMultiprocessors)];
+        if (std::ranges::none_of(cases, [&](const CheckCase& other) {
+                return other.one.sizes == sizes && other.one.values == values && other.options.placing == placing;
+            })) {
+            cases.push_back(check);
+        }
+    }
+
+    std::vector<CheckCase> cases;
+
+private:
+    // Every other case has plain values: most bits show there.
+    ValueClass next_class() {
+        ++class_;
+        if (class_ % 2 == 0) return ValueClass::kNormal;
+        const auto values = kValueClasses[class_ / 2 % std::size(kValueClasses)];
+        return takes(values) ? values : ValueClass::kNormal;
+    }
+
+    const Operation& operation_;
+    double most_work_;
+    bool is_for_cuda_;
+    uint64_t seed_;
+    size_t class_ = 0;
+};
+
+// Every size from its edges.
+Sizes sizes_by_chance(const Operation& operation, Prng& prng) {
+    Sizes sizes{};
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        const auto& edges = operation.sizes[i].edges;
+        sizes[i] = edges[prng.below(edges.size())];
+    }
+    return sizes;
+}
+
+// Lengths and alignments at which a kernel with vector loads reads beyond its row.
+void add_vectors(const Operation& operation, CaseList& list) {
+    constexpr int64_t kVector = 8;
+    const Sizes usual = usual_sizes(operation);
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        for (const int64_t edge : operation.sizes[i].edges) {
+            if (edge % kVector != 0 || edge == 0) continue;
+            for (int64_t more = 0; more < 3; ++more) {
+                Sizes sizes = usual;
+                sizes[0] += more;
+                sizes[i] = edge;
+                list.add(sizes, ValueClass::kNormal, Placing::kOdd);
+            }
+        }
+    }
+}
+
+// Values to try instead of `now`, least first.
+std::vector<int64_t> smaller(const SizeSpec& spec, int64_t now) {
+    std::vector<int64_t> values;
+    for (const int64_t edge : spec.edges) {
+        if (edge < now) values.push_back(edge);
+    }
+    // Few edges are choices: there is nothing between them.
+    if (spec.edges.size() > 4 && now > spec.least) values.push_back(now - 1);
+    std::ranges::sort(values);
+    values.erase(std::ranges::unique(values).begin(), values.end());
+    return values;
+}
+
+}  // namespace
+
+std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed) {
+    CaseList list(operation, kernel, effort, seed);
+    for (const ValueClass values : kValueClasses) {
+        for (const Placing placing : kPlacings) list.add(usual_sizes(operation), values, placing);
+    }
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        for (const int64_t edge : operation.sizes[i].edges) {
+            Sizes sizes = usual_sizes(operation);
+            sizes[i] = edge;
+            list.add(sizes);
+        }
+    }
+    // A choice selects separate code: it is combined with every class of values.
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        for (const int64_t choice : operation.sizes[i].is_choice ? operation.sizes[i].edges : std::vector<int64_t>()) {
+            Sizes sizes = usual_sizes(operation);
+            if (sizes[i] == choice) continue;
+            sizes[i] = choice;
+            for (const ValueClass values : kValueClasses) list.add(sizes, values, kPlacings[list.cases.size() % 3]);
+        }
+    }
+    Prng prng(seed);
+    const int by_chance = effort == Effort::kShort ? 8 : 80;
+    for (int i = 0; i < by_chance; ++i) list.add(sizes_by_chance(operation, prng));
+    for (const Sizes& sizes : effort == Effort::kShort ? std::vector<Sizes>() : operation.published()) {
+        if (const auto cheap = list.made_cheap(sizes)) list.add(*cheap);
+    }
+    add_vectors(operation, list);
+    return list.cases;
+}
+
+std::vector<KernelCase> invariance_cases(const Operation& operation, const KernelInfo& kernel, Effort effort,
+                                         uint64_t seed) {
+    const CaseList list(operation, kernel, effort, seed);
+    std::vector<KernelCase> cases;
+    Prng prng(seed);
+    const size_t wanted = effort == Effort::kShort ? 6 : 24;
+    for (int tries = 0; tries < 1000 && cases.size() < wanted; ++tries) {
+        Sizes sizes = sizes_by_chance(operation, prng);
+        if (sizes[0] < 2 || !go_together(operation, sizes)) continue;
+        if (!list.is_cheap(sizes)) continue;
+        // Some neighbours are NaN: a kernel that adds them times zero gets NaN.
+        const bool is_wild = cases.size() % 4 == 3 && list.takes(ValueClass::kNotFinite);
+        const ValueClass values = is_wild ? ValueClass::kNotFinite : ValueClass::kNormal;
+        cases.push_back({sizes, values, seed + cases.size()});
+    }
+    return cases;
+}
+
+WorkloadCases workload_cases(const KernelInfo& kernel, Effort effort, const Workload& workload) {
+    // Few calls, and real ones: each may cost more.
+    constexpr double kTimesMore = 20;
+    WorkloadCases found;
+    for (const CapturedCall& call : workload.calls) {
+        const Operation& operation = *find_operation(workload.operation);
+        if (operation.work(make_arguments(operation, call.one)).flops > kTimesMore * most_work(kernel, effort)) {
+            ++found.num_left_out;
+            continue;
+        }
+        CheckCase check{call.one, {}};
+        check.options.placing = kPlacings[found.cases.size() % std::size(kPlacings)];
+        found.cases.push_back(check);
+    }
+    return found;
+}
+
+namespace {
+
+// Of a captured call: some of its items, or some rows of the one that is left.
+std::vector<KernelCase> parts_of(const Operation& operation, const KernelCase& one) {
+    const Arguments call = make_arguments(operation, one);
+    const auto count = std::ssize(call.item_rows);
+    std::vector<KernelCase> parts;
+    const auto add = [&](const Arguments& part) {
+        parts.push_back({one.sizes, one.values, one.seed, captured_of(part)});
+    };
+    const auto add_items = [&](int64_t first, int64_t end) {
+        std::vector<int64_t> items(static_cast<size_t>(end - first));
+        std::iota(items.begin(), items.end(), first);
+        add(of_items(call, items));
+    };
+    if (count > 1) {
+        add_items(0, count / 2);
+        add_items(count / 2, count);
+        if (count > 2) add_items(0, count - 1);
+    } else if (call.item_rows[0] > 1) {
+        add(of_rows(call, 0, 0, call.item_rows[0] / 2));
+        add(of_rows(call, 0, call.item_rows[0] / 2, call.item_rows[0] - call.item_rows[0] / 2));
+        add(of_rows(call, 0, 0, call.item_rows[0] - 1));
+    }
+    return parts;
+}
+
+}  // namespace
+
+Failure smallest_failure(const Operation& operation, const Failure& failure, const Fails& fails) {
+    Failure smallest = failure;
+    smallest.is_smallest = true;
+    const auto try_one = [&](const KernelCase& one) {
+        auto found = fails(one);
+        if (!found || found->verdict != failure.verdict) return false;
+        smallest = *std::move(found);
+        smallest.is_smallest = true;
+        return true;
+    };
+    if (failure.one.captured) {
+        // Made values may do as well. Else what was captured can only be taken apart.
+        KernelCase made = failure.one;
+        made.captured.reset();
+        bool smaller = !try_one(made);
+        for (int round = 0; smaller && round < 40; ++round) {
+            smaller = std::ranges::any_of(parts_of(operation, smallest.one), try_one);
+        }
+        if (smallest.one.captured) return smallest;
+    }
+    bool shrunk = true;
+    for (int round = 0; shrunk && round < 40; ++round) {
+        shrunk = false;
+        for (size_t i = 0; i < operation.sizes.size(); ++i) {
+            for (const int64_t value : smaller(operation.sizes[i], smallest.one.sizes[i])) {
+                KernelCase one = smallest.one;
+                one.sizes[i] = value;
+                if (go_together(operation, one.sizes) && try_one(one)) {
+                    shrunk = true;
+                    break;
+                }
+            }
+        }
+    }
+    for (const ValueClass values : {ValueClass::kIntegers, ValueClass::kNormal}) {
+        KernelCase one = smallest.one;
+        if (one.values == values) break;
+        one.values = values;
+        if (try_one(one)) break;
+    }
+    return smallest;
+}
+
+CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Operation& operation,
+                         const std::vector<CheckCase>& cases) {
+    CheckResult result;
+    for (const CheckCase& check : cases) {
+        Judgement judgement = judge(host, kernel, operation, check);
+        if (!judgement.supported) {
+            ++result.num_unsupported;
+            continue;
+        }
+        ++result.num_cases;
+        if (!judgement.failure) continue;
+        const Fails fails = [&](const KernelCase& one) {
+            return judge(host, kernel, operation, {one, check.options}).failure;
+        };
+        result.failure = judgement.failure->verdict == Verdict::kHang
+                             ? *judgement.failure  // each try would take as long again
+                             : smallest_failure(operation, *judgement.failure, fails);
+        if (result.failure->one.captured) return result;
+        KernelCase integers = result.failure->one;
+        integers.values = ValueClass::kIntegers;
+        const bool tells = operation.sums_exactly && result.failure->verdict == Verdict::kWrongBits;
+        if (tells && integers != result.failure->one && !fails(integers)) {
+            result.failure->hint =
+                "right on small integers, where every order of sums is exact: it adds in another order";
+        }
+        return result;
+    }
+    return result;
+}
+
+}  // namespace verbatim::sandbox

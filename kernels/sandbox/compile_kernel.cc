@@ -1,0 +1,122 @@
+#include "kernels/sandbox/compile_kernel.h"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "engine/base/check.h"
+#include "files/repository_path.h"
+
+namespace verbatim::sandbox {
+namespace {
+
+namespace fs = std::filesystem;
+
+// -ffp-contract=off: nothing is fused that the file does not fuse. The program that loads the library has the emulator.
+std::vector<std::string> flags_of(const fs::path& file) {
+    std::vector<std::string> flags = {"-O2",   "-g",      "-march=native",           "-ffp-contract=off",
+                                      "-fPIC", "-shared", "-I" + repository_path("")};
+    const bool is_c = file.extension() == ".c";
+    if (!is_c) flags.insert(flags.begin(), "-std=c++20");
+    flags.insert(flags.end(), {"-x", is_c ? "c" : "c++"});
+    return flags;
+}
+
+}  // namespace
+
+std::string said_in(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+int run_command(const std::vector<std::string>& command, const fs::path& output) {
+    std::vector<char*> argv;
+    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    pid_t child = 0;
+    const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (failed != 0) return -1;
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+ScratchFolder::ScratchFolder() {
+    std::string name = (fs::temp_directory_path() / "verbatim-kernel-XXXXXX").string();
+    CHECK(mkdtemp(name.data()) != nullptr, "{}: {}", name, std::strerror(errno));
+    path_ = name;
+}
+
+ScratchFolder::~ScratchFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+}
+
+Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector<std::string>& extra_flags,
+                                      const ScratchFolder& folder) {
+    const fs::path path = file;
+    std::error_code ignored;
+    if (!fs::exists(path, ignored)) return error("{}: there is no such file", file);
+    if (!fs::is_regular_file(path, ignored)) return error("{}: is no file", file);
+    if (path.extension() == ".so") return CompiledKernel{fs::absolute(path).string(), {}};
+    constexpr const char* kEndings[] = {".c", ".cc", ".cpp", ".cu"};
+    if (std::ranges::find(kEndings, path.extension()) == std::end(kEndings)) {
+        return error("{}: a kernel is a .c, .cc, .cpp, .cu or .so file", file);
+    }
+    const fs::path library = folder.path() / (path.stem().string() + ".so");
+    CompiledKernel compiled{library.string(), {"g++"}};
+    std::ranges::copy(flags_of(path), std::back_inserter(compiled.command));
+    compiled.command.push_back(fs::absolute(path).string());
+    std::ranges::copy(extra_flags, std::back_inserter(compiled.command));
+    std::ranges::copy(std::vector<std::string>{"-o", library.string()}, std::back_inserter(compiled.command));
+    const fs::path output = folder.path() / "compiler.txt";
+    const int code = run_command(compiled.command, output);
+    if (code == -1) return error("{}: g++ cannot be started: is it installed?", file);
+    if (code != 0) {
+        return error("{}: does not compile (g++ ends with {}):\n{}\n{}", file, code,
+                     fmt::format("{}", fmt::join(compiled.command, " ")), said_in(output));
+    }
+    return compiled;
+}
+
+std::vector<std::string> source_lines(const std::string& library, const std::vector<uint64_t>& places,
+                                      const std::string& file) {
+    const ScratchFolder folder;
+    const fs::path output = folder.path() / "lines.txt";
+    std::vector<std::string> command = {"addr2line", "-i", "-e", library};
+    // A frame's address is where the call returns to: one before lies in the call.
+    for (const uint64_t place : places) {
+        if (place != 0) command.push_back(fmt::format("{:#x}", place - 1));
+    }
+    if (command.size() == 4 || run_command(command, output) != 0) return {};
+    const std::string name = fs::path(file).filename().string();
+    const bool is_library = name.ends_with(".so");
+    const auto is_machines = [](const std::string& line) {
+        return line.starts_with("??") || line.starts_with("/usr/") ||
+               line.find("/kernels/cuda/simt/") != std::string::npos;
+    };
+    std::vector<std::string> lines;
+    std::ifstream text(output);
+    for (std::string line; std::getline(text, line);) {
+        const std::string last = line.substr(line.rfind('/') + 1);
+        if (is_library ? !is_machines(line) : last.starts_with(name + ":")) {
+            lines.push_back(last.substr(0, last.find(' ')));
+        }
+    }
+    return lines;
+}
+
+}  // namespace verbatim::sandbox

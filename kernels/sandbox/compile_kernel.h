@@ -1,0 +1,48 @@
+// kernels/sandbox/compile_kernel.h: owns compiling a kernel's source to a library: the machine's g++, with flags that
+// keep the arithmetic as written. A .cu file is compiled for the emulator (kernels/cuda/simt).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+
+namespace verbatim::sandbox {
+
+// A temporary folder, removed by the destructor.
+class ScratchFolder {
+public:
+    ScratchFolder();
+    ~ScratchFolder();
+    ScratchFolder(const ScratchFolder&) = delete;
+    ScratchFolder& operator=(const ScratchFolder&) = delete;
+    [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+private:
+    std::filesystem::path path_;
+};
+
+struct CompiledKernel {
+    std::string library;               // to be loaded
+    std::vector<std::string> command;  // empty: the file is a library already
+};
+
+// file: a .so, .c, .cc, .cpp or .cu; extra_flags come last. Errors: no such file, another ending, no compiler, and the
+// compiler's errors.
+Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector<std::string>& extra_flags,
+                                      const ScratchFolder& folder);
+
+// Runs a command with both outputs into a file. The exit code, or -1 when it cannot be started.
+int run_command(const std::vector<std::string>& command, const std::filesystem::path& output);
+// The contents of such a file; "" if it cannot be read.
+std::string said_in(const std::filesystem::path& path);
+
+// The source line of an address in a library, innermost inlined call first: "my_op.cu:41". Only lines in `file`, or, if
+// `file` is a .so, lines outside the headers of the emulator and the system. Empty where the machine's addr2line does
+// not know.
+std::vector<std::string> source_lines(const std::string& library, const std::vector<uint64_t>& places,
+                                      const std::string& file);
+
+}  // namespace verbatim::sandbox

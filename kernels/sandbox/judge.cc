@@ -1,0 +1,309 @@
+#include "kernels/sandbox/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "kernels/sandbox/builtin_kernels.h"
+#include "reference/numerics/float_bits.h"
+
+namespace verbatim::sandbox {
+namespace {
+
+using reference::bits_from_float;
+
+// The call's tensors where they lie in the host's memory, dense.
+Placed placed_in_host(Arguments& call) {
+    Placed placed{call.sizes, call.scalars, std::ssize(call.item_rows), call.num_rows(), {}, {}};
+    for (size_t i = 0; i < call.tensors.size(); ++i) {
+        if (call.tensors[i].spec.width != 0) placed.data[i] = call.tensors[i].bytes.data();
+        placed.stride[i] = call.tensors[i].spec.width;
+    }
+    return placed;
+}
+
+std::string value_text(const Tensor& tensor, int64_t i) {
+    switch (tensor.spec.dtype) {
+        case Dtype::kF32: {
+            const float value = tensor.as<float>()[i];
+            return fmt::format("{:.9g} ({:#010x})", value, bits_from_float(value));
+        }
+        case Dtype::kI32: return fmt::format("{}", tensor.as<int32_t>()[i]);
+        case Dtype::kU64: return fmt::format("{:#x}", tensor.as<uint64_t>()[i]);
+        default: return "?";
+    }
+}
+
+bool same_element(const Tensor& got, const Tensor& wanted, int64_t i) {
+    if (got.spec.dtype == Dtype::kF32) {
+        const float a = got.as<float>()[i];
+        const float b = wanted.as<float>()[i];
+        return bits_from_float(a) == bits_from_float(b) || (std::isnan(a) && std::isnan(b));
+    }
+    const int64_t size = bytes_of(got.spec.dtype);
+    return std::memcmp(got.bytes.data() + i * size, wanted.bytes.data() + i * size, static_cast<size_t>(size)) == 0;
+}
+
+int64_t num_elements(const Tensor& tensor) { return std::ssize(tensor.bytes) / bytes_of(tensor.spec.dtype); }
+
+std::string place_text(const Tensor& tensor, int64_t i) {
+    const char* unit = tensor.spec.axis == Axis::kRow ? "row" : tensor.spec.axis == Axis::kItem ? "sequence" : "call";
+    return fmt::format("`{}` {} {}, element {}", tensor.spec.name, unit, i / tensor.spec.width, i % tensor.spec.width);
+}
+
+std::string difference_of(const Tensor& got, const Tensor& wanted) {
+    int64_t first = -1;
+    int64_t count = 0;
+    for (int64_t i = 0; i < num_elements(got); ++i) {
+        if (same_element(got, wanted, i)) continue;
+        if (count++ == 0) first = i;
+    }
+    if (count == 0) return "";
+    return fmt::format("{}: {}, wanted {}; {} of {} differ", place_text(got, first), value_text(got, first),
+                       value_text(wanted, first), count, num_elements(got));
+}
+
+// --- what else but the inputs decides
+
+// An output element that keeps whatever it held: both patterns of kernel_host.cc, word by word.
+std::string unwritten(const Arguments& one, const Arguments& other) {
+    for (size_t t = 0; t < one.tensors.size(); ++t) {
+        const Tensor& tensor = one.tensors[t];
+        const auto words_of_element = bytes_of(tensor.spec.dtype) / 4;
+        if (tensor.spec.role != Role::kOut || words_of_element == 0) continue;
+        const auto words = tensor.as<uint32_t>();
+        const auto others = other.tensors[t].as<uint32_t>();
+        for (size_t i = 0; i < words.size(); ++i) {
+            if (words[i] != kOutputPoisons[0] || others[i] != kOutputPoisons[1]) continue;
+            return fmt::format("{} is left as it was", place_text(tensor, static_cast<int64_t>(i) / words_of_element));
+        }
+    }
+    return "";
+}
+
+// Finds why two calls with different poison leave different bits.
+class MismatchClassifier {
+public:
+    MismatchClassifier(KernelHost& host, const KernelInfo& kernel, const Arguments& call, const CallOptions& options)
+        : host_(host), kernel_(kernel), call_(call), options_(options) {}
+
+    // `first` and `second`: the results with poison 0, 0 and 1, 1.
+    Verdict classify(const Arguments& first, const Arguments& second, std::string& detail) {
+        detail = first_difference(second, first);
+        for (int i = 0; i < 3; ++i) {
+            if (!first_difference(call(0, 0), first).empty()) return Verdict::kNotDeterministic;
+        }
+        const Arguments other_output = call(1, 0);
+        if (const std::string kept = unwritten(first, other_output); !kept.empty()) {
+            detail = kept;
+            return Verdict::kUnwritten;
+        }
+        return first_difference(other_output, first).empty() ? Verdict::kReadsWorkspace : Verdict::kReadsOutput;
+    }
+
+private:
+    Arguments call(uint8_t output_poison, uint8_t workspace_poison) {
+        options_.output_poison = output_poison;
+        options_.workspace_poison = workspace_poison;
+        return host_.call(kernel_, call_, options_).after;
+    }
+
+    KernelHost& host_;
+    const KernelInfo& kernel_;
+    const Arguments& call_;
+    CallOptions options_;
+};
+
+// --- fast
+
+// Greatest distance from the model, in ulps of the tensor's greatest value: one output's own value may have cancelled.
+// Where binary32 overflows in the definition or the model leaves its range, every value will do; but what is finite in
+// neither stays so.
+struct WorstError {
+    double ulps = 0;
+    int64_t at = 0;
+};
+WorstError worst_error(const Tensor& tensor, const std::vector<double>& model, const Tensor& definition) {
+    const auto values = tensor.as<float>();
+    const auto defined = definition.as<float>();
+    const auto is_counted = [&](size_t i) {
+        return std::isfinite(model[i]) && std::abs(model[i]) < 0x1p+127 && std::isfinite(defined[i]);
+    };
+    double greatest = 0x1p-100;
+    for (size_t i = 0; i < model.size(); ++i) {
+        if (is_counted(i)) greatest = std::max(greatest, std::abs(model[i]));
+    }
+    const double ulp = std::ldexp(1.0, std::ilogb(greatest) - 23);
+    WorstError worst;
+    for (size_t i = 0; i < model.size(); ++i) {
+        double ulps = 0;
+        if (is_counted(i)) {
+            ulps = std::isfinite(values[i]) ? std::abs(values[i] - model[i]) / ulp : INFINITY;
+        } else if (!std::isfinite(model[i]) && !std::isfinite(defined[i]) && std::isfinite(values[i])) {
+            ulps = INFINITY;
+        }
+        if (ulps > worst.ulps) worst = {ulps, static_cast<int64_t>(i)};
+    }
+    return worst;
+}
+
+std::string beyond_text(const Tensor& got, const Tensor& definition, const WorstError& mine, double bound,
+                        double exact) {
+    const auto text = [&](const Tensor& tensor) {
+        const float value = tensor.as<float>()[mine.at];
+        return std::isnan(value) ? "nan" : fmt::format("{:.9g}", value);
+    };
+    if (std::isfinite(mine.ulps)) {
+        return fmt::format("{}: {:.1f} ulps from the binary64 model, allowed are {:.1f} (the exact kernel: {:.1f})",
+                           place_text(got, mine.at), mine.ulps, bound, exact);
+    }
+    return fmt::format("{}: {}, where the exact kernel has {}", place_text(got, mine.at), text(got), text(definition));
+}
+
+// "" when all outputs are within the bound.
+std::string beyond_bound(const Arguments& got, const Arguments& exact) {
+    Arguments dense = got;
+    for (size_t i = 0; i < dense.tensors.size(); ++i) {
+        // What is changed in place has the values of before.
+        if (dense.tensors[i].spec.role == Role::kInOut) dense.tensors[i].bytes = exact.tensors[i].bytes;
+    }
+    AbiArgs abi;
+    got.operation->bind(placed_in_host(dense), abi);
+    const auto models = got.operation->doubles(abi);
+    const Arguments by_definition = defined(exact, "exact");
+    size_t model = 0;
+    for (size_t t = 0; t < got.tensors.size(); ++t) {
+        if (got.tensors[t].spec.role == Role::kIn) continue;
+        const Tensor& definition = by_definition.tensors[t];
+        const WorstError mine = worst_error(got.tensors[t], models[model], definition);
+        const WorstError theirs = worst_error(definition, models[model++], definition);
+        const double bound = std::max(kFastUlps, kFastTimesExact * theirs.ulps);
+        if (mine.ulps > bound) return beyond_text(got.tensors[t], definition, mine, bound, theirs.ulps);
+    }
+    return "";
+}
+
+bool repeats_on_schedules(const KernelInfo& kernel) { return kernel.machine == "cuda"; }
+
+}  // namespace
+
+std::string_view name(Verdict verdict) {
+    switch (verdict) {
+        case Verdict::kPass: return "pass";
+        case Verdict::kWrongBits: return "wrong bits";
+        case Verdict::kBeyondBound: return "beyond the bound";
+        case Verdict::kNotDeterministic: return "not deterministic";
+        case Verdict::kReadsOutput: return "reads its output";
+        case Verdict::kReadsWorkspace: return "reads unwritten workspace";
+        case Verdict::kUnwritten: return "leaves output unwritten";
+        case Verdict::kOutside: return "writes outside";
+        case Verdict::kInputChanged: return "changes an input";
+        case Verdict::kCrash: return "crash";
+        case Verdict::kHang: return "hang";
+        case Verdict::kFails: return "fails";
+        case Verdict::kOutOfBounds: return "out of bounds";
+        case Verdict::kMisaligned: return "misaligned";
+        case Verdict::kUninitialised: return "uninitialised";
+        case Verdict::kRace: return "race";
+        case Verdict::kBarrier: return "barrier not reached";
+        case Verdict::kWarpMask: return "warp mask";
+        case Verdict::kDivergent: return "divergent";
+        case Verdict::kNotAwaited: return "not awaited";
+        case Verdict::kMissingFence: return "missing fence";
+        case Verdict::kBarrierUse: return "barrier misused";
+        case Verdict::kLaunchLimit: return "launch limit";
+        case Verdict::kVaries: return "varies";
+        case Verdict::kNotTried: return "not tried";
+        case Verdict::kUselessBarrier: return "useless barrier";
+        case Verdict::kTakesNothing: return "takes no shape that was tried";
+    }
+    return "unknown";
+}
+
+Arguments defined(const Arguments& call, std::string_view profile) {
+    const verbatim_kernel* kernel = reference_kernel(call.operation->name, profile);
+    CHECK(kernel != nullptr, "{} has no definition in {}", call.operation->name, profile);
+    Arguments result = call;
+    AbiArgs abi;
+    const verbatim_run run{.args = call.operation->bind(placed_in_host(result), abi)};
+    CHECK_EQ(kernel->run(kernel, &run), 0);
+    return result;
+}
+
+std::string first_difference(const Arguments& got, const Arguments& wanted) {
+    for (size_t i = 0; i < got.tensors.size(); ++i) {
+        if (got.tensors[i].spec.role == Role::kIn) continue;
+        std::string found = difference_of(got.tensors[i], wanted.tensors[i]);
+        if (!found.empty()) return found;
+    }
+    return "";
+}
+
+Fault fault_of(const KernelInfo& kernel, const Arguments& got, const Arguments& call) {
+    // What has no model has one right answer: a token, a digest.
+    const bool has_bound = kernel.profile == "fast" && call.operation->doubles != nullptr;
+    std::string detail =
+        has_bound ? beyond_bound(got, call)
+                  : first_difference(got, defined(call, kernel.profile == "fast" ? "exact" : kernel.profile));
+    if (detail.empty()) return {};
+    return {has_bound ? Verdict::kBeyondBound : Verdict::kWrongBits, std::move(detail)};
+}
+
+Verdict verdict_of(const CallResult& result) {
+    switch (result.end) {
+        case CallEnd::kFailed: return Verdict::kFails;
+        case CallEnd::kCrash: return Verdict::kCrash;
+        case CallEnd::kHang: return Verdict::kHang;
+        case CallEnd::kOutside: return Verdict::kOutside;
+        case CallEnd::kInputChanged: return Verdict::kInputChanged;
+        case CallEnd::kDone:
+        case CallEnd::kUnsupported:
+        case CallEnd::kFinding: break;
+    }
+    CHECK(result.finding.has_value(), "a call that ended well");
+    switch (*result.finding) {
+        case simt::FindingKind::kOutOfBounds: return Verdict::kOutOfBounds;
+        case simt::FindingKind::kMisaligned: return Verdict::kMisaligned;
+        case simt::FindingKind::kUninitialised: return Verdict::kUninitialised;
+        case simt::FindingKind::kRace: return Verdict::kRace;
+        case simt::FindingKind::kBarrierNotReached: return Verdict::kBarrier;
+        case simt::FindingKind::kWarpMask: return Verdict::kWarpMask;
+        case simt::FindingKind::kDivergent: return Verdict::kDivergent;
+        case simt::FindingKind::kNotAwaited: return Verdict::kNotAwaited;
+        case simt::FindingKind::kMissingFence: return Verdict::kMissingFence;
+        case simt::FindingKind::kBarrierUse: return Verdict::kBarrierUse;
+        case simt::FindingKind::kLaunchLimit: return Verdict::kLaunchLimit;
+    }
+    CHECK(false, "finding {}", static_cast<int>(*result.finding));
+}
+
+Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& operation, const CheckCase& check) {
+    const Arguments call = make_arguments(operation, check.one);
+    const auto failed = [&](Verdict verdict, std::string detail) {
+        return Judgement{true, Failure{verdict, std::move(detail), check.one, check.options, "", ""}};
+    };
+    const CallResult first = host.call(kernel, call, check.options);
+    if (first.end == CallEnd::kUnsupported) return {.supported = false, .failure = {}};
+    if (first.end != CallEnd::kDone) return failed(verdict_of(first), first.detail);
+    CallOptions other = check.options;
+    other.output_poison = other.workspace_poison = 1;
+    if (repeats_on_schedules(kernel)) other.schedule = simt::Schedule::kRandom;
+    const CallResult second = host.call(kernel, call, other);
+    if (second.end != CallEnd::kDone) return failed(verdict_of(second), second.detail);
+    if (!first_difference(second.after, first.after).empty()) {
+        std::string detail;
+        const Verdict verdict =
+            MismatchClassifier(host, kernel, call, check.options).classify(first.after, second.after, detail);
+        return failed(verdict, detail);
+    }
+    if (const Fault fault = fault_of(kernel, first.after, call); fault.verdict != Verdict::kPass) {
+        return failed(fault.verdict, fault.detail);
+    }
+    return {};
+}
+
+}  // namespace verbatim::sandbox

@@ -1,0 +1,92 @@
+// kernels/sandbox/judge.h: owns the checks of a kernel's call: the definition's bits, an error bound for the fast
+// profile, and that its inputs alone determine its outputs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kernels/sandbox/arguments.h"
+#include "kernels/sandbox/kernel_host.h"
+
+namespace verbatim::sandbox {
+
+enum class Verdict : uint8_t {
+    kPass,
+    kWrongBits,         // other bits than the definition's
+    kBeyondBound,       // fast profile: the error exceeds the bound
+    kNotDeterministic,  // the same call twice, other bits
+    kReadsOutput,       // bits depend on what the outputs held before
+    kReadsWorkspace,    // ... on what the workspace held before
+    kUnwritten,         // an output element was not written
+    kOutside,           // a write outside of a tensor
+    kInputChanged,
+    kCrash,
+    kHang,
+    kFails,  // run() returns an error
+    // From the emulator.
+    kOutOfBounds,
+    kMisaligned,
+    kUninitialised,
+    kRace,
+    kBarrier,
+    kWarpMask,
+    kDivergent,
+    kNotAwaited,
+    kMissingFence,
+    kBarrierUse,
+    kLaunchLimit,
+    kVaries,          // of `kernel invariance`
+    kNotTried,        // likewise: the kernel refused every variation of a property
+    kUselessBarrier,  // of `kernel race --mutate`
+    kTakesNothing,    // the kernel takes the shape of no case
+};
+std::string_view name(Verdict verdict);
+
+struct Failure {
+    Verdict verdict = Verdict::kPass;
+    std::string detail;
+    KernelCase one;
+    CallOptions options;
+    std::string property;      // of `kernel invariance`: the violated one
+    std::string hint;          // further facts
+    bool is_smallest = false;  // it could not be reduced further
+};
+
+// A case and the options of its call.
+struct CheckCase {
+    KernelCase one;
+    CallOptions options;
+};
+
+// The call with the outputs of the definition. REQUIRES: the operation has one in this profile.
+Arguments defined(const Arguments& call, std::string_view profile);
+
+// "" when all outputs have the same bits, NaN like NaN.
+std::string first_difference(const Arguments& got, const Arguments& wanted);
+
+// A kernel's results compared with the definition in its profile; kPass: no fault.
+struct Fault {
+    Verdict verdict = Verdict::kPass;
+    std::string detail;
+};
+Fault fault_of(const KernelInfo& kernel, const Arguments& got, const Arguments& call);
+
+// For a call that did not complete. REQUIRES: result.end is neither kDone nor kUnsupported.
+Verdict verdict_of(const CallResult& result);
+
+struct Judgement {
+    bool supported = true;
+    std::optional<Failure> failure;
+};
+// Makes the call twice; compares the results with each other and with the definition.
+Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& operation, const CheckCase& check);
+
+// The fast profile's bound. An output's error is its distance from the binary64 model in ulps of the tensor's largest
+// value; it may be four times the worst of the exact definition, and at least this much. An operation without a model
+// (its results are integers) has the definition's bits in every profile.
+inline constexpr double kFastUlps = 256;
+inline constexpr double kFastTimesExact = 4;
+
+}  // namespace verbatim::sandbox

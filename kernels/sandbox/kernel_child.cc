@@ -1,0 +1,459 @@
+// The process that runs kernels (kernels/sandbox/kernel_host.h).
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "kernels/machine.h"
+#include "kernels/median.h"
+#include "kernels/sandbox/kernel.h"
+#include "kernels/sandbox/kernel_board.h"
+#include "reference/worker_pool.h"
+
+namespace verbatim::sandbox {
+namespace {
+
+constexpr int kDeadBySignal = 200;  // the exit code with which the handler ends
+
+Board* the_board = nullptr;  // for the signal handler
+
+// The parent reads the rest off the board.
+void note_signal(int signal, siginfo_t* info, void*) {
+    the_board->fault_signal = signal;
+    the_board->fault_address = reinterpret_cast<uintptr_t>(info->si_addr);
+    _exit(kDeadBySignal);
+}
+
+void catch_signals() {
+    constexpr size_t kStack = 1 << 16;
+    static std::byte memory[kStack];
+    const stack_t stack{.ss_sp = memory, .ss_flags = 0, .ss_size = kStack};
+    sigaltstack(&stack, nullptr);
+    struct sigaction action = {};
+    action.sa_sigaction = note_signal;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) sigaction(signal, &action, nullptr);
+}
+
+// Processes that the kernel starts cannot leave the group, and are reparented to this process. None of them can signal
+// a process outside the group.
+void keep_in_group() {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    constexpr uint32_t kNo = SECCOMP_RET_ERRNO | EPERM;
+    sock_filter filter[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setsid, 5, 0),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_setpgid, 4, 0),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kill, 0, 2),
+                            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+                            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1),  // kill(0, signal): the group
+                            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+                            BPF_STMT(BPF_RET | BPF_K, kNo)};
+    const sock_fprog program{static_cast<unsigned short>(std::size(filter)), filter};
+    // A machine that knows no filters runs the kernel as well.
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+void limit_memory(uint64_t bytes) {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    // What is mapped already, the shared memory above all, does not count.
+    uint64_t pages = 0;
+    if (FILE* file = fopen("/proc/self/statm", "r"); file != nullptr) {
+        if (fscanf(file, "%lu", &pages) != 1) pages = 0;
+        fclose(file);
+    }
+    const rlimit limit{pages * kPage + bytes, pages * kPage + bytes};
+    setrlimit(RLIMIT_AS, &limit);
+#else
+    (void)bytes;
+#endif
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    // Of every file, and so of what is printed.
+    constexpr rlim_t kMostFileBytes = rlim_t{16} << 20;
+    const rlimit files{kMostFileBytes, kMostFileBytes};
+    setrlimit(RLIMIT_FSIZE, &files);
+    signal(SIGXFSZ, SIG_DFL);  // beyond it the kernel ends
+}
+
+// Memory of the kernel's own (workspace, packed weights) between known bytes and a page that cannot be touched.
+class GuardedBlock {
+public:
+    GuardedBlock(int64_t num_bytes, uint8_t fill) : num_bytes_(num_bytes) {
+        const int64_t rounded = (num_bytes + 63) / 64 * 64;
+        area_bytes_ = (rounded + kBefore + kPage - 1) / kPage * kPage;
+        void* const area = mmap(nullptr, static_cast<size_t>(area_bytes_ + kPage), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(area != MAP_FAILED, "no memory for the {} bytes that the kernel asks for", num_bytes);
+        area_ = static_cast<std::byte*>(area);
+        mprotect(area_ + area_bytes_, kPage, PROT_NONE);
+        std::memset(area_, kKnown, static_cast<size_t>(area_bytes_));
+        data_ = area_ + area_bytes_ - rounded;
+        std::memset(data_, fill, static_cast<size_t>(num_bytes));
+    }
+    ~GuardedBlock() { munmap(area_, static_cast<size_t>(area_bytes_ + kPage)); }
+    GuardedBlock(const GuardedBlock&) = delete;
+    GuardedBlock& operator=(const GuardedBlock&) = delete;
+
+    [[nodiscard]] std::byte* data() const { return data_; }
+    [[nodiscard]] BoardTensor as_tensor() const { return {data_, num_bytes_, 1, Role::kInOut, -1}; }
+    [[nodiscard]] bool intact() const {
+        const auto known = [](std::byte byte) { return byte == static_cast<std::byte>(kKnown); };
+        return std::all_of(area_, data_, known) && std::all_of(data_ + num_bytes_, area_ + area_bytes_, known);
+    }
+
+private:
+    static constexpr int64_t kBefore = 64;
+    static constexpr int kKnown = 0xA5;
+    int64_t num_bytes_ = 0, area_bytes_ = 0;
+    std::byte* area_ = nullptr;
+    std::byte* data_ = nullptr;
+};
+
+// verbatim_run::parallel, in the order that the options ask for.
+class Tasks {
+public:
+    void set(const CallOptions& options) {
+        options_ = options;
+        if (options.order == TaskOrder::kThreads && (!pool_ || pool_->num_threads() != options.num_threads)) {
+            pool_.emplace(options.num_threads);
+        }
+    }
+    static void parallel(const verbatim_run* run, int32_t num_tasks, void (*task)(void* mine, int32_t index),
+                         void* mine) {
+        const_cast<Tasks*>(static_cast<const Tasks*>(run->host))->run_all(num_tasks, task, mine);
+    }
+
+private:
+    void run_all(int32_t num_tasks, void (*task)(void* mine, int32_t index), void* mine) {
+        if (options_.order == TaskOrder::kThreads) {
+            pool_->for_each(num_tasks, [&](int64_t i) { task(mine, static_cast<int32_t>(i)); });
+            return;
+        }
+        std::vector<int32_t> order(static_cast<size_t>(std::max(num_tasks, 0)));
+        for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+        if (options_.order == TaskOrder::kReverse) std::ranges::reverse(order);
+        Prng prng(options_.schedule_seed);
+        for (size_t i = order.size(); options_.order == TaskOrder::kShuffled && i > 1; --i) {
+            std::swap(order[i - 1], order[prng.below(i)]);
+        }
+        for (const int32_t i : order) task(mine, i);
+    }
+
+    CallOptions options_;
+    std::optional<reference::WorkerPool> pool_;
+};
+
+// The tensors in the emulator's memory: there and back. Under Placing::kOdd they are aligned to their element alone.
+class DeviceTensors {
+public:
+    DeviceTensors(const Board& board, simt::Emulator& emulator, Placed& placed) : board_(board), emulator_(emulator) {
+        emulator.keep_frames(true);
+        for (int64_t i = 0; i < board.num_tensors; ++i) {
+            const BoardTensor& tensor = board.tensors[i];
+            if (tensor.lies_in >= 0) placed.data[i] = placed.data[tensor.lies_in];
+            if (tensor.data == nullptr) continue;
+            const auto bytes = static_cast<size_t>(tensor.num_bytes);
+            const auto element = static_cast<size_t>(tensor.element_bytes);
+            const size_t before = board.options.placing == Placing::kOdd ? element : 0;
+            auto* const data = static_cast<std::byte*>(allocate(before + bytes, std::min<size_t>(element, 4))) + before;
+            std::memcpy(data, tensor.data, bytes);
+            if (tensor.role != Role::kOut) emulator.memory_of(data).fill(before, bytes);
+            placed.data[i] = data;
+        }
+        device_ = placed.data;
+    }
+    void* allocate(size_t bytes, size_t cell_bytes) {
+        return emulator_.allocate(std::max<size_t>(bytes, 1), cell_bytes);
+    }
+    void bring_back() const {
+        for (int64_t i = 0; i < board_.num_tensors; ++i) {
+            const BoardTensor& tensor = board_.tensors[i];
+            if (tensor.data == nullptr || tensor.role == Role::kIn) continue;
+            std::memcpy(tensor.data, device_[i], static_cast<size_t>(tensor.num_bytes));
+        }
+    }
+
+private:
+    const Board& board_;
+    simt::Emulator& emulator_;
+    std::array<std::byte*, kMaxTensors> device_{};
+};
+
+class KernelChild {
+public:
+    KernelChild(Board& board, const std::string& library) : board_(board) {
+        if (library.empty()) return;
+        void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (handle == nullptr) why_.set(dlerror());
+        if (handle == nullptr) return;
+        at_ = reinterpret_cast<decltype(at_)>(dlsym(handle, "verbatim_kernel_at"));
+        if (at_ == nullptr) why_.set("it does not export verbatim_kernel_at (kernels/sandbox/kernel.h)");
+    }
+
+    void answer() {
+        board_.answer = Answer::kYes;
+        board_.end = CallEnd::kDone;
+        board_.detail.set("");
+        board_.num_findings = 0;
+        board_.num_places = 0;
+        if (board_.question == Question::kDescribe) return describe();
+        protect();
+        const verbatim_kernel* kernel = board_.kernel < 0 ? board_.builtin : at_(board_.kernel);
+        std::string_view(kernel->machine) == "cuda" ? call_on_emulator(kernel) : call_on_cpu(kernel);
+        look_for_processes();
+    }
+
+private:
+    // A copy of this process that comes back from the kernel has nothing to say here.
+    void look_for_processes() {
+        if (getpid() != pid_) _exit(0);
+        if (waitpid(-1, nullptr, WNOHANG) < 0) return;  // there has been none
+        finish(CallEnd::kFailed, "run() starts a process");
+    }
+
+    void describe() {
+        board_.num_kernels = 0;
+        if (at_ == nullptr) {
+            board_.answer = Answer::kNotLoaded;
+            board_.detail.set(why_.get());
+            return;
+        }
+        for (int32_t i = 0; i < static_cast<int32_t>(kBoardKernels); ++i) {
+            const verbatim_kernel* kernel = at_(i);
+            if (kernel == nullptr) break;
+            const auto text = [](const char* from) { return std::string_view(from != nullptr ? from : ""); };
+            Board::Kernel& on_board = board_.kernels[board_.num_kernels++];
+            on_board.name.set(text(kernel->name));
+            on_board.operation.set(text(kernel->operation));
+            on_board.profile.set(text(kernel->profile));
+            on_board.machine.set(text(kernel->machine));
+            const bool known = kernel->abi >= 1 && kernel->abi <= VERBATIM_KERNEL_ABI;  // of an earlier one: K6
+            const bool whole = known && kernel->run != nullptr;
+            if (whole && text(kernel->name).empty()) {
+                board_.answer = Answer::kNotLoaded;
+                board_.detail.set(fmt::format("kernel {} has no name", i));
+            } else if (!whole) {
+                board_.answer = Answer::kNotLoaded;
+                board_.detail.set(fmt::format("kernel {} is of ABI {}, wanted 1 ... {}, with a run function", i,
+                                              kernel->abi, VERBATIM_KERNEL_ABI));
+            }
+        }
+    }
+
+    void protect() const {
+        const auto set = [](std::byte* from, const std::byte* to, int rights) {
+            mprotect(from, static_cast<size_t>(to - from), rights);
+        };
+        set(board_.board_end, board_.tensors_begin, PROT_NONE);
+        set(board_.tensors_begin, board_.tensors_end, PROT_READ | PROT_WRITE);
+        set(board_.tensors_end, board_.shared_end, PROT_NONE);
+        for (int64_t i = 0; i < board_.num_guards; ++i) mprotect(board_.guards[i], kPage, PROT_NONE);
+    }
+
+    void finish(CallEnd end, std::string_view detail) {
+        board_.end = end;
+        board_.detail.set(detail);
+    }
+
+    verbatim_run run_of(verbatim_args args, void* workspace, const void* packed) {
+        tasks_.set(board_.options);
+        return {.args = args,
+                .workspace = workspace,
+                .packed = packed,
+                .parallel = Tasks::parallel,
+                .num_threads = board_.options.num_threads,
+                .block_threads = board_.options.block_threads,
+                .device = nullptr,
+                .host = &tasks_};
+    }
+    // The workspace size that the kernel requests. An invalid size is an error.
+    struct OwnBytes {
+        int64_t workspace = 0, packed = 0;
+        [[nodiscard]] bool are_counts() const { return workspace >= 0 && packed >= 0; }
+    };
+    OwnBytes own_bytes(const verbatim_kernel* kernel, verbatim_args args) {
+        OwnBytes bytes;
+        if (kernel->workspace_bytes != nullptr) {
+            bytes.workspace = kernel->workspace_bytes(kernel, args, board_.options.num_threads);
+        }
+        if (kernel->pack != nullptr && kernel->packed_bytes != nullptr) {
+            bytes.packed = kernel->packed_bytes(kernel, args);
+        }
+        if (bytes.packed < 0) finish(CallEnd::kFailed, fmt::format("packed_bytes() gives {}", bytes.packed));
+        if (bytes.workspace < 0) finish(CallEnd::kFailed, fmt::format("workspace_bytes() gives {}", bytes.workspace));
+        return bytes;
+    }
+    [[nodiscard]] uint8_t workspace_fill() const { return board_.options.workspace_poison == 0 ? 0xFF : 0x3C; }
+
+    void call_on_cpu(const verbatim_kernel* kernel) {
+        AbiArgs abi;
+        const verbatim_args args = operations()[board_.operation].bind(board_.placed, abi);
+        if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
+            return finish(CallEnd::kUnsupported, "");
+        }
+        const OwnBytes bytes = own_bytes(kernel, args);
+        if (!bytes.are_counts()) return;
+        const GuardedBlock workspace(bytes.workspace, workspace_fill());
+        const GuardedBlock packed(bytes.packed, 0xFF);
+        board_.child_memory = {workspace.as_tensor(), packed.as_tensor()};
+        if (kernel->pack != nullptr) kernel->pack(kernel, args, packed.data());
+        const verbatim_run run = run_of(args, workspace.data(), kernel->pack != nullptr ? packed.data() : nullptr);
+        const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
+        if (!workspace.intact()) return finish(CallEnd::kOutside, "writes outside of its workspace");
+        if (!packed.intact()) return finish(CallEnd::kOutside, "writes outside of its packed weights");
+        if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
+    }
+
+    void call_on_emulator(const verbatim_kernel* kernel) {
+        simt::Emulator emulator(board_.options.schedule, board_.options.schedule_seed);
+        Placed placed = board_.placed;
+        DeviceTensors tensors(board_, emulator, placed);
+        AbiArgs abi;
+        const verbatim_args args = operations()[board_.operation].bind(placed, abi);
+        if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
+            return finish(CallEnd::kUnsupported, "");
+        }
+        const OwnBytes bytes = own_bytes(kernel, args);
+        if (!bytes.are_counts()) return;
+        const auto packed_bytes = static_cast<size_t>(bytes.packed);
+        void* const packed = kernel->pack != nullptr ? tensors.allocate(packed_bytes, 1) : nullptr;
+        if (packed != nullptr) kernel->pack(kernel, args, packed);
+        if (packed != nullptr) emulator.memory_of(packed).fill(0, packed_bytes);
+        void* const workspace = tensors.allocate(static_cast<size_t>(bytes.workspace), 1);
+        verbatim_run run = run_of(args, workspace, packed);
+        run.device = &emulator;
+        if (board_.options.count_accesses) emulator.count_accesses();
+        if (board_.options.notes_ordering) emulator.note_ordering(board_.options.left_out);
+        const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
+        tensors.bring_back();
+        if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
+        board_.counts = emulator.access_counts();
+        if (board_.options.notes_ordering) tell_places(emulator.ordering().met());
+        tell_findings(emulator);
+    }
+
+    void tell_places(const std::vector<simt::OrderingPlace>& met) {
+        CHECK_LE(met.size(), kBoardPlaces);
+        for (const simt::OrderingPlace& place : met) {
+            Board::Place& on_board = board_.places[board_.num_places++];
+            on_board.what.set(place.what);
+            on_board.file.set(place.file);
+            on_board.line = place.line;
+            on_board.column = place.column;
+        }
+    }
+
+    // The frames that lie in the kernel's own library, from where it was loaded.
+    std::array<uint64_t, kFrames> places_in_library(const std::vector<const void*>& frames) const {
+        std::array<uint64_t, kFrames> places{};
+        size_t count = 0;
+        for (const void* frame : frames) {
+            Dl_info of_frame, of_library;
+            const bool known = at_ != nullptr && dladdr(frame, &of_frame) != 0 &&
+                               dladdr(reinterpret_cast<const void*>(at_), &of_library) != 0;
+            if (!known || of_frame.dli_fbase != of_library.dli_fbase || count == kFrames) continue;
+            places[count++] =
+                static_cast<uint64_t>(static_cast<const char*>(frame) - static_cast<char*>(of_frame.dli_fbase));
+        }
+        return places;
+    }
+
+    void tell_findings(const simt::Emulator& emulator) {
+        for (const simt::Finding& finding : emulator.findings()) {
+            if (board_.num_findings == kBoardFindings) break;
+            const auto at = static_cast<size_t>(board_.num_findings++);
+            board_.finding_kinds[at] = finding.kind;
+            board_.findings[at].set(finding.text);
+            board_.frames[at] = places_in_library(finding.frames);
+        }
+        if (board_.num_findings > 0) finish(CallEnd::kFinding, board_.findings[0].text);
+    }
+
+    // --- timing
+
+    // What changes in place is put back before every call.
+    [[nodiscard]] std::vector<std::vector<std::byte>> changed_in_place() const {
+        std::vector<std::vector<std::byte>> before;
+        for (int64_t i = 0; i < board_.num_tensors; ++i) {
+            const BoardTensor& tensor = board_.tensors[i];
+            const bool changes = tensor.data != nullptr && tensor.role == Role::kInOut;
+            before.emplace_back(tensor.data, tensor.data + (changes ? tensor.num_bytes : 0));
+        }
+        return before;
+    }
+    void put_back(const std::vector<std::vector<std::byte>>& before) const {
+        for (size_t i = 0; i < before.size(); ++i) std::ranges::copy(before[i], board_.tensors[i].data);
+    }
+
+    int32_t time(const verbatim_kernel* kernel, const verbatim_run& run) {
+        using Clock = std::chrono::steady_clock;
+        const int warmups = board_.timing.cold ? 1 : 3;
+        const auto before = changed_in_place();
+        const auto caches = static_cast<size_t>(2 * last_level_cache_bytes());
+        const size_t other = board_.timing.cold_bytes > 0 ? board_.timing.cold_bytes : caches;
+        std::vector<std::byte> elsewhere(board_.timing.cold ? other : 0);
+        const auto begin = Clock::now();
+        const auto since = [](Clock::time_point from) {
+            return std::chrono::duration<double>(Clock::now() - from).count();
+        };
+        board_.num_times = 0;
+        const int64_t most = std::min<int64_t>(board_.timing.max_calls, kMaxTimes);
+        for (int64_t i = -warmups; i < most; ++i) {
+            put_back(before);
+            std::ranges::fill(elsewhere, static_cast<std::byte>(i));
+            const auto call_begin = Clock::now();
+            if (const int32_t code = kernel->run(kernel, &run); code != 0) return code;
+            if (i >= 0) board_.times_s[board_.num_times++] = since(call_begin);
+            if (since(begin) > board_.timing.max_seconds && i >= 0) break;
+            const bool is_time_to_look = i % 16 == 15;
+            if (is_time_to_look && median_is_known({board_.times_s.begin(), board_.times_s.begin() + board_.num_times}))
+                break;
+        }
+        return 0;
+    }
+
+    Board& board_;
+    const verbatim_kernel* (*at_)(int32_t index) = nullptr;
+    pid_t pid_ = getpid();
+    BoardText<2048> why_{};
+    Tasks tasks_;
+};
+
+}  // namespace
+
+void run_kernel_child(Board& board, const std::string& library, const HostLimits& limits, BoardPipes pipes) noexcept {
+    setpgid(0, 0);  // what the kernel starts ends with it
+    keep_in_group();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    the_board = &board;
+    catch_signals();
+    limit_memory(limits.memory_bytes);
+    KernelChild child(board, library);
+    char byte = 0;
+    while (read(pipes.questions, &byte, 1) == 1) {
+        child.answer();
+        if (write(pipes.answers, &byte, 1) != 1) break;
+    }
+    _exit(0);
+}
+
+}  // namespace verbatim::sandbox

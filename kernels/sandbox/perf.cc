@@ -1,0 +1,245 @@
+#include "kernels/sandbox/perf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+#include "kernels/median.h"
+#include "kernels/sandbox/judge.h"
+
+namespace verbatim::sandbox {
+namespace {
+
+constexpr size_t kShapes = 3;
+constexpr size_t kCapturedShapes = 5;  // of a workload: those that came most often
+constexpr int kTurns = 3;              // of both kernels, so that another program's load affects both
+constexpr double kMostFlops = 4e8;     // of a timed call
+// What ends a timing whose median is not known before.
+constexpr double kWarmSeconds = 2, kColdSeconds = 4;
+constexpr int64_t kWarmCalls = 4000, kColdCalls = 63;
+
+// Times of one kernel on one shape, and what is known of its outputs.
+struct Timed {
+    std::vector<double> times;  // ascending
+    Fault fault;                // of the outputs, afterwards
+
+    [[nodiscard]] double at(double share) const {
+        return times[std::min(times.size() - 1, static_cast<size_t>(share * static_cast<double>(times.size())))];
+    }
+};
+
+class Timer {
+public:
+    Timer(const KernelOptions& options, const Operation& operation) : options_(options), operation_(operation) {
+        call_.num_threads = static_cast<int32_t>(options.threads);
+        call_.order = options.threads > 1 ? TaskOrder::kThreads : TaskOrder::kForward;
+    }
+
+    // Calls under the time limit, before a loop of them has more.
+    [[nodiscard]] Judgement try_out(KernelHost& host, const KernelInfo& kernel, const KernelCase& one) const {
+        return judge(host, kernel, operation_, {one, call_});
+    }
+    // Adds a turn to what is known; a failure when a call does not end well.
+    std::optional<Failure> add(KernelHost& host, const KernelInfo& kernel, const KernelCase& one, bool cold,
+                               Timed& timed) const {
+        const Arguments call = make_arguments(operation_, one);
+        CallResult result;
+        TimingRequest request;
+        request.cold = cold;
+        request.cold_bytes = options_.buffer_bytes;
+        request.max_seconds = (cold ? kColdSeconds : kWarmSeconds) / kTurns;
+        request.max_calls = (cold ? kColdCalls : kWarmCalls) / kTurns;
+        const std::vector<double> times = host.time(kernel, call, call_, request, result);
+        if (result.end != CallEnd::kDone) return Failure{verdict_of(result), result.detail, one, call_, "", ""};
+        timed.times.insert(timed.times.end(), times.begin(), times.end());
+        std::ranges::sort(timed.times);
+        if (timed.fault.verdict == Verdict::kPass) timed.fault = fault_of(kernel, result.after, call);
+        return std::nullopt;
+    }
+    [[nodiscard]] Failure failure_of(const Fault& fault, const KernelCase& one) const {
+        return {fault.verdict, fault.detail, one, call_, "", ""};
+    }
+
+private:
+    const KernelOptions& options_;
+    const Operation& operation_;
+    CallOptions call_;
+};
+
+PerfRow row_of_times(const Operation& operation, const KernelCase& one, const Timed& timed, bool cold,
+                     const MachineLimits& limits) {
+    PerfRow row;
+    row.shape = describe(operation, one);
+    row.cold = cold;
+    row.num_calls = std::ssize(timed.times);
+    row.median_s = timed.at(0.5);
+    row.low_s = timed.at(0.05);
+    row.high_s = timed.at(0.95);
+    row.is_known = median_is_known(timed.times);
+    row.work = operation.work(make_arguments(operation, one));
+    row.limit_s = limit_seconds(operation, row.work, limits);
+    row.right = timed.fault.verdict == Verdict::kPass;
+    return row;
+}
+
+// Times one kernel against the builtin one, in turns, shape by shape.
+class Measuring {
+public:
+    Measuring(const KernelOptions& options, const Operation& operation, KernelSession& session,
+              const MachineLimits& limits)
+        : operation_(operation),
+          session_(session),
+          limits_(limits),
+          timer_(options, operation),
+          builtin_host_("", {static_cast<double>(options.seconds), options.memory_bytes}),
+          builtin_(best_builtin(builtin_infos(operation))) {}
+
+    // Error: of the built-in kernel.
+    Result<KernelReport> report_of(const KernelInfo& kernel, const std::vector<KernelCase>& cases) {
+        KernelReport report = session_.report_of(kernel);
+        for (const KernelCase& one : cases) {
+            const Judgement tried = timer_.try_out(session_.host(), kernel, one);
+            if (!tried.supported) ++report.unsupported;
+            if (!tried.supported) continue;
+            report.cases = 1;
+            if (!report.first_failure) report.first_failure = tried.failure;
+            // What does not end, or not well, has no time.
+            if (tried.failure && has_no_outputs(tried.failure->verdict)) break;
+            bool ends = true;
+            for (const bool cold : {false, true}) {
+                ASSIGN_OR_RETURN(ends, add_row(kernel, one, cold, tried.failure.has_value(), report));
+                if (!ends) break;
+            }
+            if (!ends) break;
+        }
+        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
+        report.cases = std::max(report.cases, std::ssize(report.perf));
+        if (report.first_failure) report.verdict = report.first_failure->verdict;
+        return report;
+    }
+
+private:
+    static bool has_no_outputs(Verdict verdict) {
+        return verdict == Verdict::kCrash || verdict == Verdict::kHang || verdict == Verdict::kFails;
+    }
+    // Whether the kernel's calls end well.
+    Result<bool> add_row(const KernelInfo& kernel, const KernelCase& one, bool cold, bool is_wrong,
+                         KernelReport& report) {
+        Timed ours, theirs;
+        for (int turn = 0; turn < kTurns; ++turn) {
+            if (const auto failure = timer_.add(builtin_host_, builtin_, one, cold, ours)) {
+                return error("{} {}: {}: {} (`verbatim kernel check` says more)", operation_.name, builtin_.name,
+                             name(failure->verdict), failure->detail);
+            }
+            const auto failure = timer_.add(session_.host(), kernel, one, cold, theirs);
+            if (failure && !report.first_failure) report.first_failure = failure;
+            if (failure) return false;
+        }
+        PerfRow row = row_of_times(operation_, one, theirs, cold, limits_);
+        row.builtin_median_s = ours.at(0.5);
+        if (!row.right && !report.first_failure) report.first_failure = timer_.failure_of(theirs.fault, one);
+        row.right = row.right && !is_wrong;
+        report.perf.push_back(std::move(row));
+        return true;
+    }
+
+    const Operation& operation_;
+    KernelSession& session_;
+    const MachineLimits& limits_;
+    Timer timer_;
+    KernelHost builtin_host_;
+    KernelInfo builtin_;
+};
+
+Status measure(const KernelOptions& options, const Operation& operation, const std::vector<KernelCase>& cases,
+               KernelSession& session, KernelReports& measured) {
+    Measuring measuring(options, operation, session, measured.limits);
+    for (const KernelInfo& kernel : session.kernels()) {
+        if (kernel.machine == "cuda") {
+            measured.reports.push_back(emulated_perf(options, operation, cases, session, kernel));
+            continue;
+        }
+        ASSIGN_OR_RETURN(KernelReport report, measuring.report_of(kernel, cases));
+        measured.reports.push_back(std::move(report));
+    }
+    return {};
+}
+
+Result<KernelReports> measured_of(const char* verb, const KernelOptions& options, const Operation& operation,
+                                  KernelSession& session) {
+    ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, timed_cases(options, operation));
+    KernelReports measured = session.reports_of(verb, options);
+    const bool is_timed = std::ranges::any_of(session.kernels(), [](const KernelInfo& kernel) {
+        return kernel.machine != "cuda";  // what the emulator's time is says nothing of a GPU's
+    });
+    if (is_timed) {
+        // Before any process is started: the probe's threads and its buffer are gone by then.
+        MachineProbe probe(static_cast<int32_t>(options.threads), static_cast<int64_t>(options.buffer_bytes));
+        measured.limits = probe.measure(2);
+    }
+    RETURN_IF_ERROR(measure(options, operation, cases, session, measured));
+    if (is_timed) {
+        const MachineLimits& limits = measured.limits;
+        const std::string dpbf16 =
+            limits.dpbf16_flops > 0 ? fmt::format(", vdpbf16 {:.1f} GFLOP/s", limits.dpbf16_flops * 1e-9) : "";
+        measured.heading = {fmt::format("machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s{}; built-in: {}",
+                                        options.threads, options.threads == 1 ? "" : "s",
+                                        limits.stream_bytes_per_s * 1e-9, limits.fma_flops * 1e-9, dpbf16,
+                                        best_builtin(builtin_infos(operation)).name)};
+    }
+    return measured;
+}
+
+}  // namespace
+
+double limit_seconds(const Operation& operation, const Work& work, const MachineLimits& limits) {
+    const std::string_view op = operation.name;
+    const double peak = op == "matmul" || op == "attention" ? limits.peak_flops() : limits.fma_flops;
+    return std::max(work.bytes / limits.stream_bytes_per_s, work.flops / peak);
+}
+
+Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const Operation& operation) {
+    if (!options.case_file.empty()) {
+        ASSIGN_OR_RETURN(const SavedCase saved, read_case_file(options.case_file));
+        if (saved.operation != operation.name) {
+            return error("{}: is a case of {}, not of {}", options.case_file, saved.operation, operation.name);
+        }
+        return std::vector<KernelCase>{saved.check.one};
+    }
+    std::vector<std::pair<double, KernelCase>> by_work;
+    for (const Sizes& sizes : operation.published()) {
+        const KernelCase one{sizes, ValueClass::kNormal, options.seed};
+        const double flops = operation.work(make_arguments(operation, one)).flops;
+        if (flops <= kMostFlops) by_work.emplace_back(flops, one);
+    }
+    std::ranges::sort(by_work, {}, &std::pair<double, KernelCase>::first);
+    // The least, the middle and the most.
+    std::vector<KernelCase> cases;
+    for (size_t i = 0; i < std::min(kShapes, by_work.size()); ++i) {
+        const size_t at = by_work.size() <= kShapes ? i : i * (by_work.size() - 1) / (kShapes - 1);
+        cases.push_back(by_work[at].second);
+    }
+    ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
+    for (const CapturedCall& call : workload.calls) {
+        const double flops = operation.work(make_arguments(operation, call.one)).flops;
+        if (flops <= kMostFlops && cases.size() < kShapes + kCapturedShapes) cases.push_back(call.one);
+    }
+    return cases;
+}
+
+Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
+    return measured_of("perf", options, operation, session);
+}
+
+Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
+    ASSIGN_OR_RETURN(KernelReports reports, measured_of("roofline", options, operation, session));
+    const auto is_for_cuda = [](const KernelReport& report) { return report.machine == "cuda"; };
+    if (std::ranges::all_of(reports.reports, is_for_cuda)) {
+        return error("--plot: a kernel for CUDA has no time here, and so no place below a roof; `kernel perf` counts");
+    }
+    return reports;
+}
+
+}  // namespace verbatim::sandbox

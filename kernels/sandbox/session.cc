@@ -1,0 +1,198 @@
+#include "kernels/sandbox/session.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/sandbox/builtin_kernels.h"
+
+namespace verbatim::sandbox {
+namespace {
+
+Status of_operation(const std::string& file, const Operation& operation, std::vector<KernelInfo>& infos) {
+    for (const KernelInfo& info : infos) {
+        if (find_operation(info.operation) == nullptr) {
+            return error("{}: kernel {:?} is of operation {:?}, which there is not (`verbatim kernel list`)", file,
+                         info.name, info.operation);
+        }
+        const bool known_profile = info.profile == "exact" || info.profile == "tensor.sm90" || info.profile == "fast";
+        if (!known_profile || (info.machine != "cpu" && info.machine != "cuda")) {
+            return error(
+                "{}: kernel {:?} is of profile {:?} on {:?}: wanted exact, tensor.sm90 or fast, on cpu or cuda", file,
+                info.name, info.profile, info.machine);
+        }
+        if (info.profile == "tensor.sm90" && reference_kernel(info.operation, info.profile) == nullptr) {
+            return error("{}: kernel {:?}: {} has no definition in tensor.sm90", file, info.name, info.operation);
+        }
+    }
+    std::erase_if(infos, [&](const KernelInfo& info) { return info.operation != operation.name; });
+    if (infos.empty()) return error("{}: exports no kernel of {}", file, operation.name);
+    return {};
+}
+
+// The cases of the options, or the one of their file.
+Result<std::vector<CheckCase>> cases_of(const KernelOptions& options, const Operation& operation,
+                                        const KernelInfo& kernel, std::vector<std::string>& notes) {
+    if (options.case_file.empty()) {
+        ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
+        std::vector<CheckCase> cases = check_cases(operation, kernel, options.effort, options.seed);
+        const WorkloadCases captured = workload_cases(kernel, options.effort, workload);
+        cases.insert(cases.begin(), captured.cases.begin(), captured.cases.end());
+        if (!options.workload.empty()) notes.push_back(workload_note(workload, captured));
+        return cases;
+    }
+    ASSIGN_OR_RETURN(const SavedCase saved, read_case_file(options.case_file));
+    if (saved.operation != operation.name) {
+        return error("{}: is a case of {}, not of {}", options.case_file, saved.operation, operation.name);
+    }
+    return std::vector<CheckCase>{saved.check};
+}
+
+// Where in the file the emulator met it: "my_op.cu:41: ", or nothing.
+std::string line_of(KernelSession& session, const KernelOptions& options, const KernelInfo& kernel,
+                    const Operation& operation, const Failure& failure) {
+    if (kernel.machine != "cuda" || session.library().empty()) return "";
+    const CallResult result = session.host().call(kernel, make_arguments(operation, failure.one), failure.options);
+    if (result.findings.empty()) return "";
+    const auto end = result.where.begin() + static_cast<int64_t>(kFrames);
+    const std::vector<std::string> lines =
+        source_lines(session.library(), std::vector<uint64_t>(result.where.begin(), end), options.file);
+    return lines.empty() ? "" : lines.front() + ": ";
+}
+
+}  // namespace
+
+std::vector<KernelInfo> builtin_infos(const Operation& operation) {
+    std::vector<KernelInfo> infos;
+    for (const verbatim_kernel* kernel : builtin_kernels()) {
+        if (std::string_view(kernel->operation) != operation.name) continue;
+        infos.push_back({kernel->name, kernel->operation, kernel->profile, kernel->machine, -1, kernel});
+    }
+    return infos;
+}
+
+Result<Workload> workload_of(const KernelOptions& options, const Operation& operation) {
+    if (options.workload.empty()) return Workload{.operation = operation.name};
+    return read_workload(options.workload, operation);
+}
+
+std::string workload_note(const Workload& workload, const WorkloadCases& cases) {
+    std::string text = fmt::format("workload: {} of {} shapes in {} calls of {}", cases.cases.size(),
+                                   workload.num_shapes, workload.num_calls, workload.from);
+    if (cases.num_left_out > 0) text += fmt::format("; {} more are too large to be tried here", cases.num_left_out);
+    return text;
+}
+
+// The last exact one for the CPU: the list goes up with the instruction sets.
+const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos) {
+    const auto is_exact = [](const KernelInfo& info) { return info.profile == "exact" && info.machine == "cpu"; };
+    return *std::ranges::find_if(infos.rbegin(), infos.rend(), is_exact);
+}
+
+Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& options, const Operation& operation) {
+    auto session = std::make_unique<KernelSession>();
+    const HostLimits limits{static_cast<double>(options.seconds), options.memory_bytes};
+    if (options.file.empty()) {
+        session->host_ = std::make_unique<KernelHost>("", limits);
+        session->kernels_ = builtin_infos(operation);
+        return session;
+    }
+    ASSIGN_OR_RETURN(session->compiled_, compile_kernel(options.file, options.flags, session->folder_));
+    session->host_ = std::make_unique<KernelHost>(session->compiled_.library, limits);
+    auto loaded = session->host_->kernels();
+    if (!loaded) return error("{}: {}", options.file, loaded.error().message);
+    session->kernels_ = *std::move(loaded);
+    session->num_exported_ = session->kernels_.size();
+    RETURN_IF_ERROR(of_operation(options.file, operation, session->kernels_));
+    return session;
+}
+
+Status KernelSession::choose(const KernelOptions& options, const Operation& operation) {
+    if (options.kernel == "all") return {};
+    const bool is_default = options.kernel.empty() || (!options.file.empty() && options.kernel == kOursForCuda);
+    if (is_default) {
+        kernels_ = {options.file.empty() ? best_builtin(kernels_) : kernels_.front()};
+        return {};
+    }
+    const auto found = std::ranges::find(kernels_, options.kernel, &KernelInfo::name);
+    if (found == kernels_.end()) {
+        std::vector<std::string> names;
+        for (const KernelInfo& info : kernels_) names.push_back(info.name);
+        return error("--kernel {:?}: {}{} has {}; wanted one of them, or `all`", options.kernel,
+                     options.file.empty() ? "" : options.file + ": ", operation.name, fmt::join(names, ", "));
+    }
+    kernels_ = {*found};
+    return {};
+}
+
+KernelReport KernelSession::report_of(const KernelInfo& kernel) const {
+    KernelReport report;
+    report.op = kernel.operation;
+    report.kernel = kernel.name;
+    report.profile = kernel.profile;
+    report.machine = kernel.machine;
+    return report;
+}
+
+KernelReports KernelSession::reports_of(const char* verb, const KernelOptions& options) const {
+    return {.verb = verb,
+            .reports = {},
+            .is_list = options.kernel == "all",
+            .seed = options.seed,
+            .command = fmt::format("{}", fmt::join(compiled_.command, " ")),
+            .heading = {}};
+}
+
+Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
+    KernelReports reports = session.reports_of("check", options);
+    for (const KernelInfo& kernel : session.kernels()) {
+        KernelReport report = session.report_of(kernel);
+        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, cases_of(options, operation, kernel, report.notes));
+        CheckResult result = check_kernel(session.host(), kernel, operation, cases);
+        report.cases = result.num_cases;
+        report.unsupported = result.num_unsupported;
+        if (result.num_cases == 0) report.verdict = Verdict::kTakesNothing;
+        if (result.failure) {
+            report.verdict = result.failure->verdict;
+            result.failure->detail.insert(0, line_of(session, options, kernel, operation, *result.failure));
+        }
+        report.first_failure = std::move(result.failure);
+        reports.reports.push_back(std::move(report));
+    }
+    return reports;
+}
+
+Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation,
+                                      KernelSession& session) {
+    ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
+    KernelReports reports = session.reports_of("invariance", options);
+    for (const KernelInfo& kernel : session.kernels()) {
+        KernelReport report = session.report_of(kernel);
+        std::vector<KernelCase> cases = invariance_cases(operation, kernel, options.effort, options.seed);
+        if (!options.case_file.empty()) {
+            ASSIGN_OR_RETURN(const std::vector<CheckCase> saved, cases_of(options, operation, kernel, report.notes));
+            cases = {saved[0].one};
+        } else {
+            const WorkloadCases captured = workload_cases(kernel, options.effort, workload);
+            for (const CheckCase& check : captured.cases) cases.push_back(check.one);
+            if (!options.workload.empty()) report.notes.push_back(workload_note(workload, captured));
+        }
+        report.invariance = check_invariance(session.host(), kernel, operation, cases);
+        report.cases = report.invariance->num_cases;
+        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
+        report.first_failure = report.invariance->failure;
+        for (const auto& broken : report.invariance->broken) {
+            if (broken && !report.first_failure) report.first_failure = broken;
+        }
+        const bool all_tried = std::ranges::none_of(report.invariance->tried, &Tried::is_nothing);
+        if (report.cases > 0 && !all_tried) report.verdict = Verdict::kNotTried;
+        // What is not known weighs more than what the fast profile need not keep.
+        const bool is_allowed = report.profile == "fast" && !report.invariance->failure;
+        if (report.first_failure && (all_tried || !is_allowed)) report.verdict = report.first_failure->verdict;
+        reports.reports.push_back(std::move(report));
+    }
+    return reports;
+}
+
+}  // namespace verbatim::sandbox

@@ -1,0 +1,79 @@
+// kernels/sandbox/session.h: owns how a verb of `verbatim kernel` loads its kernels, and runs over them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "kernels/sandbox/compile_kernel.h"
+#include "kernels/sandbox/kernel_report.h"
+
+namespace verbatim::sandbox {
+
+// The kernel of `race` without a file; with one it is the file's first.
+inline constexpr const char* kOursForCuda = "cuda-emulated";
+
+struct KernelOptions {
+    std::string op;
+    std::string file;    // "": the builtin kernels
+    std::string kernel;  // "": the first, or the best builtin; "all"
+    std::string machine = "cpu";
+    std::string out;
+    std::string case_file, case_out;
+    std::string workload;  // "": none
+    std::vector<std::string> flags;
+    bool mutate = false;  // of `race`
+    int64_t threads = 1;  // of `perf`
+    // Of `perf`: the buffer for measuring the stream, and for evicting the caches; 0: by the caches' size.
+    uint64_t buffer_bytes = 0;
+    Effort effort = Effort::kFull;
+    uint64_t seed = 1;
+    int64_t seconds = 10;
+    uint64_t memory_bytes = uint64_t{2} << 30;
+};
+
+// The compiled and loaded file, or the builtin kernels, and the selected ones.
+class KernelSession {
+public:
+    // Errors: the file (compile_kernel), a library without usable exports.
+    static Result<std::unique_ptr<KernelSession>> open(const KernelOptions& options, const Operation& operation);
+    // Selects the kernels of --kernel. Error, of the flag: no kernel has this name; it lists the names.
+    Status choose(const KernelOptions& options, const Operation& operation);
+
+    [[nodiscard]] KernelHost& host() { return *host_; }
+    [[nodiscard]] const std::vector<KernelInfo>& kernels() const { return kernels_; }
+    [[nodiscard]] const std::string& library() const { return compiled_.library; }  // "": builtin
+    [[nodiscard]] const CompiledKernel& compiled() const { return compiled_; }
+    [[nodiscard]] size_t num_exported() const { return num_exported_; }  // by the file, of all operations
+    [[nodiscard]] const ScratchFolder& folder() const { return folder_; }
+    // A report of this kernel without findings, and all reports without any.
+    [[nodiscard]] KernelReport report_of(const KernelInfo& kernel) const;
+    [[nodiscard]] KernelReports reports_of(const char* verb, const KernelOptions& options) const;
+
+private:
+    ScratchFolder folder_;
+    CompiledKernel compiled_;
+    std::unique_ptr<KernelHost> host_;
+    std::vector<KernelInfo> kernels_;  // all until choose()
+    size_t num_exported_ = 0;
+};
+
+// The workload of the options; one without calls if they name none.
+Result<Workload> workload_of(const KernelOptions& options, const Operation& operation);
+// A report's note on a workload's calls.
+std::string workload_note(const Workload& workload, const WorkloadCases& cases);
+
+// Builtin kernels of an operation for a host. The best is the CPU executor's choice.
+std::vector<KernelInfo> builtin_infos(const Operation& operation);
+const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos);
+
+// Runs a verb over the session's kernels.
+Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);
+Result<KernelReports> invariance_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);
+Result<KernelReports> race_verb(const KernelOptions& options, const Operation& operation, KernelSession& session);
+// Flags that exclude each other, and kernels without races: the errors of `race` before it runs.
+Status check_race_flags(const KernelOptions& options, const Operation& operation, const KernelSession& session);
+
+}  // namespace verbatim::sandbox
