@@ -21,28 +21,40 @@ double most_work(const KernelInfo& kernel, Effort effort) {
     return emulated ? 1e6 : 6e7;
 }
 
+// What a size is while another one is real: enough for sums whose order shows, and little work.
+int64_t thin(const SizeSpec& spec) {
+    constexpr int64_t kLeast = 3;
+    if (!spec.is_cut || spec.usual <= kLeast) return spec.usual;
+    return std::max(kLeast, spec.least);
+}
+
 Sizes usual_sizes(const Operation& operation) {
     Sizes sizes{};
     for (size_t i = 0; i < operation.sizes.size(); ++i) sizes[i] = operation.sizes[i].usual;
     return sizes;
 }
 
+// Of a real batch: few cases, and in both efforts, for they find what no other case does.
+double most_real_work(const KernelInfo& kernel) { return 2 * most_work(kernel, Effort::kFull); }
+
 class CaseList {
 public:
     CaseList(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed)
         : operation_(operation),
           most_work_(most_work(kernel, effort)),
+          most_real_work_(most_real_work(kernel)),
           is_for_cuda_(kernel.machine == "cuda"),
           seed_(seed) {}
 
     [[nodiscard]] bool takes(ValueClass values) const {
         return values != ValueClass::kNotFinite || operation_.takes_not_finite;
     }
-    [[nodiscard]] bool is_cheap(const Sizes& sizes) const {
+    [[nodiscard]] bool is_cheap(const Sizes& sizes) const { return work_of(sizes) <= most_work_; }
+    [[nodiscard]] double work_of(const Sizes& sizes) const {
         Prng prng(seed_);
         Arguments call = outlined_arguments(operation_, sizes, operation_.items(sizes, prng));
         operation_.finish(call, prng);
-        return operation_.work(call).flops <= most_work_;
+        return operation_.work(call).flops;
     }
     // With less of what may be cut, until it is cheap. Empty: it is not to be had.
     [[nodiscard]] std::optional<Sizes> made_cheap(Sizes sizes) const {
@@ -59,10 +71,25 @@ public:
         return sizes;
     }
 
+    // In every class of values, whatever it costs.
+    void add_all(const Sizes& sizes) {
+        for (const ValueClass values : kValueClasses) {
+            if (!takes(values)) continue;
+            CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
+            check.options.placing = kPlacings[cases.size() % std::size(kPlacings)];
+            cases.push_back(check);
+        }
+    }
     // With the next class of values, placing and seed.
-    void add(const Sizes& sizes) { add(sizes, next_class(), kPlacings[cases.size() % 3]); }
-    void add(const Sizes& sizes, ValueClass values, Placing placing) {
-        if (!takes(values) || !go_together(operation_, sizes) || !is_cheap(sizes)) return;
+    void add(const Sizes& sizes) { add(sizes, next_class(), kPlacings[cases.size() % 3], most_work_); }
+    void add_real(const Sizes& sizes) { add(sizes, next_class(), kPlacings[cases.size() % 3], most_real_work_); }
+    void add(const Sizes& sizes, ValueClass values, Placing placing) { add(sizes, values, placing, most_work_); }
+
+    std::vector<CheckCase> cases;
+
+private:
+    void add(const Sizes& sizes, ValueClass values, Placing placing, double most_work) {
+        if (!takes(values) || !go_together(operation_, sizes) || work_of(sizes) > most_work) return;
         CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
         check.options.placing = placing;
         check.options.in_place = cases.size() % 2 == 1;
@@ -74,9 +101,6 @@ public:
         }
     }
 
-    std::vector<CheckCase> cases;
-
-private:
     // Every other case has plain values: most bits show there.
     ValueClass next_class() {
         ++class_;
@@ -87,6 +111,7 @@ private:
 
     const Operation& operation_;
     double most_work_;
+    double most_real_work_;
     bool is_for_cuda_;
     uint64_t seed_;
     size_t class_ = 0;
@@ -100,6 +125,24 @@ Sizes sizes_by_chance(const Operation& operation, Prng& prng) {
         sizes[i] = edges[prng.below(edges.size())];
     }
     return sizes;
+}
+
+// Sizes of real batches and contexts, and constants of the source. Of a size without real ones, the constants alone.
+void add_real(const Operation& operation, const GivenSizes& given, CaseList& list) {
+    Sizes thin_sizes{};
+    for (size_t i = 0; i < operation.sizes.size(); ++i) thin_sizes[i] = thin(operation.sizes[i]);
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        const SizeSpec& spec = operation.sizes[i];
+        if (spec.is_choice) continue;
+        std::vector<int64_t> values = given.with_real ? spec.real : std::vector<int64_t>();
+        for (const int64_t constant : given.constants)
+            values.insert(values.end(), {constant - 1, constant, constant + 1});
+        for (const int64_t value : values) {
+            Sizes sizes = thin_sizes;
+            sizes[i] = value;
+            if (value >= spec.least) list.add_real(sizes);
+        }
+    }
 }
 
 // Lengths and alignments at which a kernel with vector loads reads beyond its row.
@@ -122,8 +165,8 @@ void add_vectors(const Operation& operation, CaseList& list) {
 // Values to try instead of `now`, least first.
 std::vector<int64_t> smaller(const SizeSpec& spec, int64_t now) {
     std::vector<int64_t> values;
-    for (const int64_t edge : spec.edges) {
-        if (edge < now) values.push_back(edge);
+    for (const std::vector<int64_t>* list : {&spec.edges, &spec.real}) {
+        std::ranges::copy_if(*list, std::back_inserter(values), [now](int64_t value) { return value < now; });
     }
     // Few edges are choices: there is nothing between them.
     if (spec.edges.size() > 4 && now > spec.least) values.push_back(now - 1);
@@ -134,8 +177,17 @@ std::vector<int64_t> smaller(const SizeSpec& spec, int64_t now) {
 
 }  // namespace
 
-std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed) {
+bool is_real(const Operation& operation, const Sizes& sizes) {
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        if (sizes[i] > *std::ranges::max_element(operation.sizes[i].edges)) return true;
+    }
+    return false;
+}
+
+std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed,
+                                   const GivenSizes& given) {
     CaseList list(operation, kernel, effort, seed);
+    for (const Sizes& sizes : given.shapes) list.add_all(sizes);
     for (const ValueClass values : kValueClasses) {
         for (const Placing placing : kPlacings) list.add(usual_sizes(operation), values, placing);
     }
@@ -162,15 +214,17 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
         if (const auto cheap = list.made_cheap(sizes)) list.add(*cheap);
     }
     add_vectors(operation, list);
+    add_real(operation, given, list);
     return list.cases;
 }
 
 std::vector<KernelCase> invariance_cases(const Operation& operation, const KernelInfo& kernel, Effort effort,
-                                         uint64_t seed) {
-    const CaseList list(operation, kernel, effort, seed);
+                                         uint64_t seed, const GivenSizes& given) {
+    CaseList list(operation, kernel, effort, seed);
     std::vector<KernelCase> cases;
+    for (const Sizes& sizes : given.shapes) cases.push_back({sizes, ValueClass::kNormal, seed + cases.size()});
     Prng prng(seed);
-    const size_t wanted = effort == Effort::kShort ? 6 : 24;
+    const size_t wanted = cases.size() + (effort == Effort::kShort ? 6 : 24);
     for (int tries = 0; tries < 1000 && cases.size() < wanted; ++tries) {
         Sizes sizes = sizes_by_chance(operation, prng);
         if (sizes[0] < 2 || !go_together(operation, sizes)) continue;
@@ -179,6 +233,11 @@ std::vector<KernelCase> invariance_cases(const Operation& operation, const Kerne
         const bool is_wild = cases.size() % 4 == 3 && list.takes(ValueClass::kNotFinite);
         const ValueClass values = is_wild ? ValueClass::kNotFinite : ValueClass::kNormal;
         cases.push_back({sizes, values, seed + cases.size()});
+    }
+    add_real(operation, given, list);
+    for (const CheckCase& check : list.cases) {
+        if (check.one.sizes[0] < 2) continue;
+        cases.push_back({check.one.sizes, ValueClass::kNormal, check.one.seed});
     }
     return cases;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "kernels/sandbox/given_sizes.h"
 #include "kernels/sandbox/judge.h"
 #include "kernels/sandbox/workload.h"
 
@@ -16,11 +17,15 @@ namespace verbatim::sandbox {
 enum class Effort : uint8_t { kShort, kFull };
 
 // Every size at each of its edges, every class of values in each placing, random sizes, shapes of published models (cut
-// where they are too much work). The machine matters: the emulator gets little work per case.
-std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed);
-// Batches of several items, for `kernel invariance`.
+// where they are too much work), real batches and contexts with the other sizes thin, the given sizes. The machine
+// matters: the emulator gets little work per case.
+std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed,
+                                   const GivenSizes& given = {});
+// Batches of several items, for `kernel invariance`; real ones, and the given sizes.
 std::vector<KernelCase> invariance_cases(const Operation& operation, const KernelInfo& kernel, Effort effort,
-                                         uint64_t seed);
+                                         uint64_t seed, const GivenSizes& given = {});
+// Whether a size is beyond all of its edges: a real one, or a given one.
+bool is_real(const Operation& operation, const Sizes& sizes);
 
 // Calls of a real run, in addition to the other cases, and the number of calls too large for this kernel's machine.
 struct WorkloadCases {

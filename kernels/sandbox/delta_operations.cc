@@ -148,8 +148,8 @@ std::vector<Sizes> delta_update_published() {
 Operation delta_update() {
     return {.name = "delta_update",
             .contract = kDeltaUpdateContract,
-            .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}},
-                      {"tokens", 1, 5, {1, 2, 3, 15, 16, 17, 63, 64, 65, 129}, false, true},
+            .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}, false, false, real_sequences()},
+                      {"tokens", 1, 5, {1, 2, 3, 15, 16, 17, 63, 64, 65, 129}, false, true, real_rows()},
                       {"key_heads", 1, 1, {1, 2, 3}, false, true},
                       {"values", 1, 2, {1, 2, 3}, false, true},
                       {"key_dim", 1, 8, {1, 2, 3, 7, 8, 15, 16, 17, 33, 64, 65, 128}},
@@ -220,7 +220,7 @@ std::vector<Sizes> delta_gates_published() {
 Operation delta_gates() {
     return {.name = "delta_gates",
             .contract = kDeltaGatesContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(17), false, true}, {"heads", 1, 33, edges_up_to(129)}},
+            .sizes = {{"rows", 1, 3, edges_up_to(17), false, true, real_rows()}, {"heads", 1, 33, edges_up_to(129)}},
             .published = delta_gates_published,
             .tensors = delta_gates_tensors,
             .items = single_rows,
@@ -280,7 +280,7 @@ std::vector<Sizes> l2_norm_published() {
 Operation l2_norm() {
     return {.name = "l2_norm",
             .contract = kL2NormContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true},
+            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true, real_rows()},
                       {"heads", 1, 2, {1, 2, 3, 8}, false, true},
                       {"dim", 1, 33, edges_up_to(257)}},
             .published = l2_norm_published,

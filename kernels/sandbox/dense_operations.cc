@@ -1,10 +1,13 @@
 // The operations over independent rows: matmul, norms, rope, activation.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "engine/base/result.h"
+#include "kernels/sandbox/arguments.h"
 #include "kernels/sandbox/operation_parts.h"
 #include "reference/numerics/bf16.h"
 #include "reference/ops/rope.h"
@@ -84,7 +87,7 @@ Operation matmul() {
     return {.name = "matmul",
             .contract = kMatmulContract,
             .sums_exactly = true,
-            .sizes = {{"rows", 1, 3, edges_up_to(33), false, true},
+            .sizes = {{"rows", 1, 3, edges_up_to(33), false, true, real_rows()},
                       {"n", 1, 65, edges_up_to(257), false, true},
                       {"k", 1, 70, {1, 2, 3, 31, 64, 255, 256, 257, 511, 512, 513, 770, 1025}},
                       {"bias", 0, 0, {0, 1}, true}},
@@ -152,7 +155,7 @@ Operation rms_norm() {
     return {.name = "rms_norm",
             .contract = kRmsNormContract,
             .sums_exactly = true,
-            .sizes = {{"rows", 1, 3, edges_up_to(17), false, true}, {"width", 1, 70, edges_up_to(513)}},
+            .sizes = {{"rows", 1, 3, edges_up_to(17), false, true, real_rows()}, {"width", 1, 70, edges_up_to(513)}},
             .published = rms_norm_published,
             .tensors = rms_norm_tensors,
             .items = single_rows,
@@ -221,7 +224,7 @@ std::vector<Sizes> gated_norm_published() {
 Operation gated_norm() {
     return {.name = "gated_norm",
             .contract = kGatedNormContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true},
+            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true, real_rows()},
                       {"groups", 1, 2, {1, 2, 3, 8}, false, true},
                       {"group_width", 1, 33, edges_up_to(257)},
                       {"gate", 0, 1, {0, 1, 2}, true}},
@@ -261,6 +264,24 @@ void rope_finish(Arguments& arguments, Prng& prng) {
         arguments.tensor("cos").as<float>()[i] = table.cos(0)[i];
         arguments.tensor("sin").as<float>()[i] = table.sin(0)[i];
     }
+}
+// The same rows with a table of as many positions as they need, and with a longer one, of NaN beyond them.
+std::vector<Arguments> rope_bounded_otherwise(const Arguments& call) {
+    const auto positions = call.tensor("positions").as<int64_t>();
+    const int64_t needed = *std::ranges::max_element(positions) + 1;
+    std::vector<Arguments> calls;
+    for (const int64_t num_positions : {needed, call.sizes[4] + 300}) {
+        Sizes sizes = call.sizes;
+        sizes[4] = num_positions;
+        Arguments& other = calls.emplace_back(empty_arguments(*call.operation, sizes, call.item_rows));
+        for (const char* name : {"positions", "x"}) other.tensor(name).bytes = call.tensor(name).bytes;
+        for (const char* name : {"cos", "sin"}) {
+            const auto table = other.tensor(name).as<float>();
+            std::ranges::fill(table, std::numeric_limits<float>::quiet_NaN());
+            std::ranges::copy_n(call.tensor(name).as<float>().begin(), needed * sizes[2], table.begin());
+        }
+    }
+    return calls;
 }
 Status rope_admits(const Arguments& arguments) {
     return in_range<int64_t>(arguments, "positions", 0, arguments.sizes[4]);
@@ -308,7 +329,7 @@ std::vector<Sizes> rope_published() {
 Operation rope() {
     return {.name = "rope",
             .contract = kRopeContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true},
+            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true, real_rows()},
                       {"heads", 1, 2, {1, 2, 3, 5}, false, true},
                       {"pairs", 1, 5, edges_up_to(65)},
                       {"rest", 0, 3, {0, 1, 3, 16}},
@@ -317,6 +338,7 @@ Operation rope() {
             .tensors = rope_tensors,
             .items = single_rows,
             .finish = rope_finish,
+            .bounded_otherwise = rope_bounded_otherwise,
             .admits = rope_admits,
             .bind = rope_bind,
             .work = rope_work,
@@ -370,7 +392,7 @@ std::vector<Sizes> activation_published() {
 Operation activation() {
     return {.name = "activation",
             .contract = kActivationContract,
-            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true},
+            .sizes = {{"rows", 1, 3, edges_up_to(9), false, true, real_rows()},
                       {"width", 1, 70, edges_up_to(513), false, true},
                       {"kind", 0, 0, {0, 1}, true}},
             .published = activation_published,

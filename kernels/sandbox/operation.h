@@ -59,6 +59,7 @@ struct SizeSpec {
     std::vector<int64_t> edges;  // 1, odd, block ± 1, chunk ± 1, ...
     bool is_choice = false;      // no other values are valid
     bool is_cut = false;         // of a published shape that is too much work: halved until it fits
+    std::vector<int64_t> real;   // of real batches and contexts; tried with the other sizes thin
 };
 
 // Minimum bytes and operations of a call, by the contract.
@@ -139,6 +140,9 @@ struct Operation {
     void (*finish)(Arguments& arguments, Prng& prng) = nullptr;               // kOwn tensors, scalars
     // For a call with all its values: makes memory inaccessible that must not be read. Null: all may be read.
     void (*settle)(Arguments& arguments) = nullptr;
+    // The same call with other bounds of its batch (the longest context, the table's length, the widest prefix): the
+    // least ones that the call allows, and larger ones. Null: a launch is given no such bounds.
+    std::vector<Arguments> (*bounded_otherwise)(const Arguments& arguments) = nullptr;
     // The same call with its pages elsewhere, in other block sizes; null: it has no pages.
     std::vector<Arguments> (*paged_otherwise)(const Arguments& arguments) = nullptr;
     // Whether the contract allows the values; null: it allows all.

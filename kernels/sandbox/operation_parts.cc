@@ -1,6 +1,7 @@
 #include "kernels/sandbox/operation_parts.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "reference/model/presets.h"
 
@@ -30,6 +31,20 @@ std::vector<int64_t> edges_up_to(int64_t most) {
     }
     return edges;
 }
+
+namespace {
+
+std::vector<int64_t> around(std::initializer_list<int64_t> sizes) {
+    std::vector<int64_t> found;
+    for (const int64_t size : sizes) found.insert(found.end(), {size - 1, size, size + 1});
+    return found;
+}
+
+}  // namespace
+
+std::vector<int64_t> real_rows() { return around({32, 64, 128, 256, 512}); }
+std::vector<int64_t> real_sequences() { return around({32, 64, 128}); }
+std::vector<int64_t> real_contexts() { return around({1024, 2048, 4096}); }
 
 std::vector<Sizes> of_published(
     const std::function<void(const reference::ModelConfig& config, std::vector<Sizes>& shapes)>& add) {

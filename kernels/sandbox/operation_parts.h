@@ -39,6 +39,12 @@ TensorSpec first_rows();
 
 // Edges of blocks, chunks and groups: 1, odd, around powers of two.
 std::vector<int64_t> edges_up_to(int64_t most);
+// Around 32, 64, 128, 256 and 512: the rows of a step's batch.
+std::vector<int64_t> real_rows();
+// Around 32, 64 and 128: the sequences of a step's batch.
+std::vector<int64_t> real_sequences();
+// Around 1024, 2048 and 4096: the positions of a long context.
+std::vector<int64_t> real_contexts();
 // Collects `add` of every published model, without repeats.
 std::vector<Sizes> of_published(
     const std::function<void(const reference::ModelConfig& config, std::vector<Sizes>& shapes)>& add);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "kernels/sandbox/arguments.h"
 #include "kernels/sandbox/operation_parts.h"
 
 namespace verbatim::sandbox {
@@ -67,6 +68,30 @@ void sampling_finish(Arguments& arguments, Prng& prng) {
     fill_ids(arguments.tensor("prompt"), arguments.tensor("num_prompt"), arguments.sizes[1], prng);
     fill_ids(arguments.tensor("generated"), arguments.tensor("num_generated"), arguments.sizes[1], prng);
 }
+// The same rows with prefixes as wide as they need, and wider ones.
+std::vector<Arguments> sampling_bounded_otherwise(const Arguments& call) {
+    std::vector<Arguments> calls;
+    for (const bool wider : {false, true}) {
+        Sizes sizes = call.sizes;
+        const std::pair<const char*, const char*> prefixes[] = {{"prompt", "num_prompt"},
+                                                                {"generated", "num_generated"}};
+        for (size_t i = 0; i < 2; ++i) {
+            const auto counts = call.tensor(prefixes[i].second).as<int32_t>();
+            sizes[2 + i] = wider ? sizes[2 + i] + 70 : *std::ranges::max_element(counts);
+        }
+        Arguments& other = calls.emplace_back(empty_arguments(*call.operation, sizes, call.item_rows));
+        for (const char* name : {"logits", "draws", "num_prompt", "num_generated"})
+            other.tensor(name).bytes = call.tensor(name).bytes;
+        for (size_t i = 0; i < 2; ++i) {
+            const auto from = call.tensor(prefixes[i].first).as<int32_t>();
+            const auto to = other.tensor(prefixes[i].first).as<int32_t>();
+            const int64_t count = std::min(call.sizes[2 + i], sizes[2 + i]);
+            for (int64_t row = 0; row < call.num_rows(); ++row)
+                std::ranges::copy_n(from.begin() + row * call.sizes[2 + i], count, to.begin() + row * sizes[2 + i]);
+        }
+    }
+    return calls;
+}
 bool is_allowed(const verbatim_draw& draw) {
     const bool finite = std::isfinite(draw.temperature) && std::isfinite(draw.repetition_penalty) &&
                         std::isfinite(draw.presence_penalty) && std::isfinite(draw.frequency_penalty);
@@ -113,7 +138,7 @@ Operation sampling() {
     return {.name = "sampling",
             .contract = kSamplingContract,
             .takes_not_finite = false,
-            .sizes = {{"rows", 1, 3, {1, 2, 3, 5}},
+            .sizes = {{"rows", 1, 3, {1, 2, 3, 5}, false, false, real_rows()},
                       {"vocab", 1, 40, {1, 2, 3, 4, 5, 31, 64, 65, 257, 1023, 1024, 1025}, false, true},
                       {"prompt", 0, 5, {0, 1, 5}},
                       {"generated", 0, 5, {0, 1, 5, 20}}},
@@ -121,6 +146,7 @@ Operation sampling() {
             .tensors = sampling_tensors,
             .items = single_rows,
             .finish = sampling_finish,
+            .bounded_otherwise = sampling_bounded_otherwise,
             .admits = sampling_admits,
             .bind = sampling_bind,
             .work = sampling_work};
@@ -178,7 +204,7 @@ std::vector<Sizes> digest_published() {
 Operation head_digest() {
     return {.name = "head_digest",
             .contract = kDigestContract,
-            .sizes = {{"rows", 1, 3, {1, 2, 3, 5}},
+            .sizes = {{"rows", 1, 3, {1, 2, 3, 5}, false, false, real_rows()},
                       {"width", 1, 70, edges_up_to(513), false, true},
                       {"element_bytes", 2, 4, {2, 4}, true},
                       {"pieces", 0, 0, {0, 1}, true}},

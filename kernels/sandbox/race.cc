@@ -96,7 +96,7 @@ private:
 // Cases of every edge that cost little: the orders of threads multiply them.
 std::vector<CheckCase> edge_cases(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel) {
     std::vector<CheckCase> cases;
-    for (CheckCase& check : check_cases(operation, kernel, Effort::kShort, options.seed)) {
+    for (CheckCase& check : check_cases(operation, kernel, Effort::kShort, options.seed, {.with_real = false})) {
         if (check.one.values == ValueClass::kNormal || options.effort == Effort::kFull) cases.push_back(check);
     }
     return cases;
@@ -105,7 +105,7 @@ std::vector<CheckCase> edge_cases(const KernelOptions& options, const Operation&
 // What costs more, for barriers that those do not need: a loop may have one turn there.
 std::vector<CheckCase> wide_cases(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel) {
     if (options.effort == Effort::kShort || !options.case_file.empty()) return {};
-    std::vector<CheckCase> cases = check_cases(operation, kernel, Effort::kFull, options.seed);
+    std::vector<CheckCase> cases = check_cases(operation, kernel, Effort::kFull, options.seed, {.with_real = false});
     std::erase_if(cases, [](const CheckCase& check) { return check.one.values != ValueClass::kNormal; });
     return cases;
 }

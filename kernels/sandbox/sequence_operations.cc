@@ -92,8 +92,8 @@ Operation conv() {
     return {.name = "conv",
             .contract = kConvContract,
             .sums_exactly = true,
-            .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}},
-                      {"tokens", 1, 5, {1, 2, 3, 4, 7, 16, 17, 33}, false, true},
+            .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}, false, false, real_sequences()},
+                      {"tokens", 1, 5, {1, 2, 3, 4, 7, 16, 17, 33}, false, true, real_rows()},
                       {"channels", 1, 20, {1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257}, false, true},
                       {"taps", 2, 4, {2, 3, 4}, true},
                       {"bias", 0, 1, {0, 1}, true},
@@ -224,8 +224,8 @@ std::vector<Sizes> scan_published() {
 Operation scan() {
     return {.name = "scan",
             .contract = kScanContract,
-            .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}},
-                      {"tokens", 1, 5, {1, 2, 3, 15, 16, 17, 63, 64, 65, 129}, false, true},
+            .sizes = {{"sequences", 1, 2, {1, 2, 3, 5}, false, false, real_sequences()},
+                      {"tokens", 1, 5, {1, 2, 3, 15, 16, 17, 63, 64, 65, 129}, false, true, real_rows()},
                       {"groups", 1, 1, {1, 2, 3}, false, true},
                       {"heads", 1, 2, {1, 2, 3}, false, true},
                       {"head_dim", 1, 8, {1, 3, 7, 8, 16, 17, 33, 64, 65, 80}},
@@ -325,10 +325,8 @@ void attention_finish(Arguments& arguments, Prng& prng) {
     }
     arguments.scalars[0] = 1.0F / std::sqrt(static_cast<float>(sizes[5]));
 }
-// The same positions in blocks of this size, the last block first.
-Arguments in_blocks_of(const Arguments& call, int64_t block_size) {
-    Sizes sizes = call.sizes;
-    sizes[6] = block_size;
+// The same positions in a pool of these sizes, the last block first. REQUIRES: the sizes hold the call.
+Arguments in_pool_of(const Arguments& call, const Sizes& sizes) {
     Arguments other = empty_arguments(*call.operation, sizes, call.item_rows);
     other.scalars = call.scalars;
     for (const char* name : {"first_position", "q"}) other.tensor(name).bytes = call.tensor(name).bytes;
@@ -345,7 +343,7 @@ Arguments in_blocks_of(const Arguments& call, int64_t block_size) {
     auto next = static_cast<int32_t>(num_blocks_of(sizes));
     for (size_t s = 0; s < call.item_rows.size(); ++s) {
         for (int64_t i = 0; i < positions[s] + call.item_rows[s]; ++i) {
-            int32_t& block = tables[s * static_cast<size_t>(max_blocks_of(sizes)) + i / block_size];
+            int32_t& block = tables[s * static_cast<size_t>(max_blocks_of(sizes)) + i / sizes[6]];
             if (block < 0) block = --next;
             for (const char* name : {"k", "v"}) {
                 std::copy_n(&call.tensor(name).as<uint16_t>()[place(call, s, i)], slot,
@@ -358,7 +356,28 @@ Arguments in_blocks_of(const Arguments& call, int64_t block_size) {
 std::vector<Arguments> attention_paged_otherwise(const Arguments& arguments) {
     std::vector<Arguments> calls;
     for (const int64_t block_size : {arguments.sizes[6], int64_t{16}, int64_t{7}, int64_t{64}}) {
-        calls.push_back(in_blocks_of(arguments, block_size));
+        Sizes sizes = arguments.sizes;
+        sizes[6] = block_size;
+        calls.push_back(in_pool_of(arguments, sizes));
+    }
+    return calls;
+}
+// As the launch of these sequences alone would have it, and beside a sequence with a longer context.
+std::vector<Arguments> attention_bounded_otherwise(const Arguments& arguments) {
+    const auto positions = arguments.tensor("first_position").as<int64_t>();
+    int64_t longest = 0;
+    for (size_t s = 0; s < arguments.item_rows.size(); ++s)
+        longest = std::max(longest, positions[s] + arguments.item_rows[s]);
+    Sizes alone = arguments.sizes;
+    alone[0] = std::ssize(arguments.item_rows);
+    alone[1] = *std::ranges::max_element(arguments.item_rows);
+    alone[2] = longest - alone[1];
+    std::vector<Arguments> calls = {in_pool_of(arguments, alone)};
+    for (const int64_t more : {int64_t{64}, int64_t{700}, int64_t{5000}}) {
+        Sizes beside = alone;
+        beside[0] = 1 + alone[0];
+        beside[2] += more;
+        calls.push_back(in_pool_of(arguments, beside));
     }
     return calls;
 }
@@ -459,25 +478,28 @@ std::vector<Sizes> attention_published() {
 }
 
 Operation attention() {
-    return {.name = "attention",
-            .contract = kAttentionContract,
-            .sizes = {{"sequences", 1, 2, {1, 2, 3}},
-                      {"tokens", 1, 3, {1, 2, 3, 9, 16, 17}},
-                      {"context", 0, 5, {0, 1, 15, 62, 63, 64, 65, 127, 510, 511, 512, 575, 1100}, false, true},
-                      {"kv_heads", 1, 1, {1, 2, 3}, false, true},
-                      {"heads", 1, 2, {1, 2, 3, 4, 8}, false, true},
-                      {"head_dim", 1, 8, {1, 3, 8, 15, 16, 33, 64, 128, 256}},
-                      {"block_size", 1, 16, {1, 3, 16, 20, 64}}},
-            .published = attention_published,
-            .tensors = attention_tensors,
-            .items = sequences_of_tokens,
-            .finish = attention_finish,
-            .settle = attention_settle,
-            .paged_otherwise = attention_paged_otherwise,
-            .admits = attention_admits,
-            .bind = attention_bind,
-            .work = attention_work,
-            .doubles = attention_doubles};
+    return {
+        .name = "attention",
+        .contract = kAttentionContract,
+        .sizes =
+            {{"sequences", 1, 2, {1, 2, 3}, false, false, real_sequences()},
+             {"tokens", 1, 3, {1, 2, 3, 9, 16, 17}, false, false, real_rows()},
+             {"context", 0, 5, {0, 1, 15, 62, 63, 64, 65, 127, 510, 511, 512, 575, 1100}, false, true, real_contexts()},
+             {"kv_heads", 1, 1, {1, 2, 3}, false, true},
+             {"heads", 1, 2, {1, 2, 3, 4, 8}, false, true},
+             {"head_dim", 1, 8, {1, 3, 8, 15, 16, 33, 64, 128, 256}},
+             {"block_size", 1, 16, {1, 3, 16, 20, 64}}},
+        .published = attention_published,
+        .tensors = attention_tensors,
+        .items = sequences_of_tokens,
+        .finish = attention_finish,
+        .settle = attention_settle,
+        .bounded_otherwise = attention_bounded_otherwise,
+        .paged_otherwise = attention_paged_otherwise,
+        .admits = attention_admits,
+        .bind = attention_bind,
+        .work = attention_work,
+        .doubles = attention_doubles};
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "kernels/sandbox/builtin_kernels.h"
@@ -36,7 +38,8 @@ Result<std::vector<CheckCase>> cases_of(const KernelOptions& options, const Oper
                                         const KernelInfo& kernel, std::vector<std::string>& notes) {
     if (options.case_file.empty()) {
         ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
-        std::vector<CheckCase> cases = check_cases(operation, kernel, options.effort, options.seed);
+        ASSIGN_OR_RETURN(const GivenSizes given, given_sizes(options, operation));
+        std::vector<CheckCase> cases = check_cases(operation, kernel, options.effort, options.seed, given);
         const WorkloadCases captured = workload_cases(kernel, options.effort, workload);
         cases.insert(cases.begin(), captured.cases.begin(), captured.cases.end());
         if (!options.workload.empty()) notes.push_back(workload_note(workload, captured));
@@ -109,6 +112,7 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
 }
 
 Status KernelSession::choose(const KernelOptions& options, const Operation& operation) {
+    for (const std::string& shape : options.shapes) RETURN_IF_ERROR(read_shape(operation, shape));
     if (options.kernel == "all") return {};
     const bool is_default = options.kernel.empty() || (!options.file.empty() && options.kernel == kOursForCuda);
     if (is_default) {
@@ -144,6 +148,17 @@ KernelReports KernelSession::reports_of(const char* verb, const KernelOptions& o
             .heading = {}};
 }
 
+Result<GivenSizes> given_sizes(const KernelOptions& options, const Operation& operation) {
+    GivenSizes given;
+    for (const std::string& shape : options.shapes) {
+        ASSIGN_OR_RETURN(given.shapes.emplace_back(), read_shape(operation, shape));
+    }
+    if (options.file.empty() || options.file.ends_with(".so")) return given;
+    std::ifstream file(options.file, std::ios::binary);
+    given.constants = constants_of(std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()));
+    return given;
+}
+
 Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
     KernelReports reports = session.reports_of("check", options);
     for (const KernelInfo& kernel : session.kernels()) {
@@ -169,7 +184,8 @@ Result<KernelReports> invariance_verb(const KernelOptions& options, const Operat
     KernelReports reports = session.reports_of("invariance", options);
     for (const KernelInfo& kernel : session.kernels()) {
         KernelReport report = session.report_of(kernel);
-        std::vector<KernelCase> cases = invariance_cases(operation, kernel, options.effort, options.seed);
+        ASSIGN_OR_RETURN(const GivenSizes given, given_sizes(options, operation));
+        std::vector<KernelCase> cases = invariance_cases(operation, kernel, options.effort, options.seed, given);
         if (!options.case_file.empty()) {
             ASSIGN_OR_RETURN(const std::vector<CheckCase> saved, cases_of(options, operation, kernel, report.notes));
             cases = {saved[0].one};

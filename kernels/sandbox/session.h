@@ -22,7 +22,8 @@ struct KernelOptions {
     std::string machine = "cpu";
     std::string out;
     std::string case_file, case_out;
-    std::string workload;  // "": none
+    std::vector<std::string> shapes;  // of --shape
+    std::string workload;             // "": none
     std::vector<std::string> flags;
     bool mutate = false;  // of `race`
     int64_t threads = 1;  // of `perf`
@@ -60,6 +61,8 @@ private:
     size_t num_exported_ = 0;
 };
 
+// The shapes of the options, and the constants of the file, where it is a source.
+Result<GivenSizes> given_sizes(const KernelOptions& options, const Operation& operation);
 // The workload of the options; one without calls if they name none.
 Result<Workload> workload_of(const KernelOptions& options, const Operation& operation);
 // A report's note on a workload's calls.

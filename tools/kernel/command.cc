@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "files/output_file.h"
@@ -143,6 +144,13 @@ void add_subject(CLI::App& verb, const Options& options) {
     add_bytes_option(verb, "--memory-limit", options->memory_bytes, "memory that the kernel's process may take");
 }
 // REQUIRES: the verb has --case, which leaves no others.
+void add_shapes(CLI::App& verb, const Options& options) {
+    verb.add_option("--shape", options->shapes,
+                    "sizes that are tried too, as rows=256,width=4096; sizes without a value are usual; may be given "
+                    "again")
+        ->type_name("SIZES")
+        ->excludes("--case");
+}
 void add_workload(CLI::App& verb, const Options& options) {
     verb.add_option("--workload", options->workload,
                     "calls of a real run, tried beside the others: a file of `replay --capture OP`")
@@ -202,6 +210,8 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
     add_effort(*add_verb(*kernel, "invariance", "does a row's result depend on its company, place, chunks or threads?",
                          invariance, {invariance_verb, nullptr}, exit_code),
                invariance);
+    for (const auto& [verb, given] : {std::pair{"check", check}, {"invariance", invariance}})
+        add_shapes(*kernel->get_subcommand(verb), given);
     const Options race = options();
     race->kernel = kOursForCuda;
     CLI::App* race_app = add_verb(*kernel, "race", "every order of threads that the emulator has, for a CUDA file",

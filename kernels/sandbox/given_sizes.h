@@ -1,0 +1,29 @@
+// kernels/sandbox/given_sizes.h: owns the sizes that a kernel is tried with beside those of its operation's description:
+// shapes from the command line, and integers of the kernel's source.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "kernels/sandbox/operation.h"
+
+namespace verbatim::sandbox {
+
+struct GivenSizes {
+    std::vector<Sizes> shapes;       // tried in every class of values, whatever they cost
+    std::vector<int64_t> constants;  // ascending; a kernel may change its way at them
+    bool with_real = true;           // with the sizes of real batches and contexts (SizeSpec::real)
+};
+
+// "rows=256,width=4096"; sizes without a value are usual. Errors: an unknown size, a value that the operation cannot
+// have, a call that is too large to try.
+Result<Sizes> read_shape(const Operation& operation, std::string_view text);
+
+// The integer literals of C++ or CUDA code from 2 to 65536, without those of comments, texts and includes; at most 32,
+// the least ones.
+std::vector<int64_t> constants_of(std::string_view source);
+
+}  // namespace verbatim::sandbox
