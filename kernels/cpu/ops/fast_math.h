@@ -23,7 +23,11 @@ inline float exp(float x) {
     q = reference::fma_f32(q, r, 1.0F);
     return reference::float_from_bits(reference::bits_from_float(q) + (reference::bits_from_float(shifted) << 23));
 }
-inline float silu(float x) { return x / (1.0F + exp(-x)); }
+// NaN of -infinity, as in the definition: exp's clamp would make it -infinity.
+inline float silu(float x) {
+    const float below = x < 0.0F ? x : 0.0F;
+    return x / (1.0F + exp(-x)) + (below - below);
+}
 inline float sigmoid(float x) { return 1.0F / (1.0F + exp(-x)); }
 inline float softplus(float x) { return reference::softplus_f32(x); }
 

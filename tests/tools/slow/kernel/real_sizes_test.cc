@@ -89,7 +89,7 @@ TEST_F(RealSizes, AConstantOfTheSourceIsAnEdge) {
     const std::string wide = sum_from("op.x.width == 1'234 || op.x.width == 4321");
     const json of_width = report_of("check", changed({"rms_norm.cc", kSum, wide.c_str()}), {"--effort", "short"});
     EXPECT_EQ(of_width["verdict"], "wrong bits");
-    EXPECT_EQ(of_width["first_failure"]["sizes"]["width"], 1234);
+    EXPECT_THAT(of_width["first_failure"]["sizes"]["width"].get<int>(), testing::AnyOf(1234, 4321));
 }
 
 // The width is made of two constants, and stands nowhere in the source.
