@@ -146,6 +146,14 @@ TEST(PlantedKernels, TheSizeOfBlocksCountsAmongThreads) {
 TEST(PlantedKernels, TheSizeOfTheGpuCountsAmongThreads) {
     expect_broken({"rms_norm_split_by_grid.cu", "rms_norm", {"threads"}});
 }
+TEST(PlantedKernels, ASumInOrderOfArrivalIsNotRunToRunDeterministic) {
+    expect_variation({"rms_norm_sums_in_arrival.cu", "rms_norm", {"run"}});
+    const Json race =
+        kernel_json({"race", "rms_norm", "--file", planted_file("rms_norm_sums_in_arrival.cu")}, kExitDifference);
+    EXPECT_EQ(race["verdict"], "not deterministic");
+    EXPECT_THAT(race["first_failure"]["detail"].get<std::string>(),
+                testing::HasSubstr("in another order of blocks and warps"));
+}
 TEST(PlantedKernels, ADeterministicScanThatDependsOnItsChunk) {
     expect_broken({"scan_chunk_start.cc", "scan", {"chunk"}});
 }

@@ -1,0 +1,79 @@
+// Sums of parts take their places in the order of arrival: the sum depends on the order of warps and threads.
+#include <cstdint>
+
+#include "kernels/sandbox/cuda_kernel.h"
+#include "reference/numerics/math.h"
+
+namespace {
+
+namespace simt = verbatim::simt;
+namespace sandbox = verbatim::sandbox;
+using verbatim::reference::fma_f32;
+using verbatim::reference::sqrt_f32;
+
+constexpr int kPartials = 64;
+constexpr int kPart = 16;
+
+// One block of 64 threads per row, one thread per partial sum.
+struct RmsNorm {
+    sandbox::RowsView<const float> x;
+    simt::Global<const float> weight;
+    float eps;
+    sandbox::RowsView<float> out;
+
+    SIMT_FUNCTION void operator()() const {
+        SIMT_SHARED(float, partials, kPartials);
+        SIMT_SHARED(float, parts, kPartials / kPart);
+        SIMT_SHARED(int32_t, arrived, 1);
+        const int64_t row = simt::block_x();
+        const int j = simt::thread_x();
+        float partial = 0.0F;
+        for (int64_t i = j; i < x.width; i += kPartials) {
+            const float value = x.data[x.at(row, i)];
+            partial = fma_f32(value, value, partial);
+        }
+        if (j == 0) arrived[0] = 0;
+        simt::sync_block();
+        partials[j] = partial;
+        simt::sync_block();
+        if (j % kPart == 0) {
+            float part = 0.0F;
+            for (int i = 0; i < kPart; ++i) part += partials[j + i];
+            parts[simt::fetch_add(arrived, 0, 1)] = part;
+        }
+        simt::sync_block();
+        float sum = 0.0F;
+        for (int i = 0; i < kPartials / kPart; ++i) sum += parts[i];
+        const float mean = sum / static_cast<float>(x.width);
+        const float scale = 1.0F / sqrt_f32(mean + eps);
+        for (int64_t i = j; i < x.width; i += kPartials) {
+            out.data[out.at(row, i)] = (x.data[x.at(row, i)] * scale) * weight[i];
+        }
+    }
+};
+
+int32_t run(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_rms_norm& op = *run->args.rms_norm;
+    sandbox::launch(*run, "rms_norm", {static_cast<int32_t>(op.x.num_rows)}, {kPartials},
+                    RmsNorm{sandbox::rows_view(*run, op.x), sandbox::view(*run, op.weight, op.x.width), op.eps,
+                            sandbox::rows_view(*run, op.out)});
+    return 0;
+}
+
+const verbatim_kernel kKernel = {
+    .abi = VERBATIM_KERNEL_ABI,
+    .name = "naive",
+    .operation = "rms_norm",
+    .profile = "fast",
+    .machine = "cuda",
+    .self = nullptr,
+    .supports = nullptr,
+    .workspace_bytes = nullptr,
+    .packed_bytes = nullptr,
+    .pack = nullptr,
+    .run = run,
+};
+
+}  // namespace
+
+VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t index) { return index == 0 ? &kKernel : nullptr; }
