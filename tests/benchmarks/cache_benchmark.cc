@@ -43,7 +43,7 @@ struct Conversations {
         (void)cache.make_room({.state_rows = 1}, {.spare_proven = true});
         if (auto pending = cache.snapshot(*memory, prompt.slice(0, kPrompt - 1)))
             cache.publish({key, HeadKind::kPrompt, "a/1", *std::move(pending)}, {});
-        PendingMemory pending = cache.hand_over(*memory, tokens_of(conversation, kPrompt + 9));
+        PendingMemory pending = cache.detach_as_pending(*memory, tokens_of(conversation, kPrompt + 9));
         cache.release(*memory);
         cache.publish({key, HeadKind::kTurn, "a/1", std::move(pending)}, {});
         cache.complete_step(step++);

@@ -47,7 +47,7 @@ TEST_P(QuantisedCpu, AgreesWithTheReferenceInEveryOperation) {
     plans.next().compute({.slot = 0,
                           .num_computed_tokens = 61,
                           .num_new_tokens = 9,
-                          .num_draws = 1,
+                          .num_sampled_positions = 1,
                           .state_src = row,
                           .state_dst = row});
     ASSERT_TRUE(lockstep.execute(plans.plan(), result));
@@ -65,7 +65,7 @@ TEST_P(QuantisedCpu, ARowDoesNotDependOnItsBatch) {
         scene.start({.slot = i, .tokens = model_.tokens(lengths[i], static_cast<uint64_t>(i))});
         scene.compute({.slot = i,
                        .num_new_tokens = static_cast<int32_t>(lengths[i]),
-                       .num_draws = 1,
+                       .num_sampled_positions = 1,
                        .state_dst = i,
                        .new_blocks = iota(4 * i, (lengths[i] + 15) / 16)});
     }
