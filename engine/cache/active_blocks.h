@@ -23,7 +23,7 @@ namespace verbatim {
 enum class SegmentId : int32_t {};
 inline constexpr SegmentId kNoSegment{-1};
 
-// The first `num_blocks` blocks of a segment and those before it. A value; KvGroup counts who holds it.
+// The first `num_blocks` blocks of a segment and those before it. A value; KvGroup counts its holders.
 struct BlockTable {
     SegmentId segment = kNoSegment;
     int32_t num_blocks = 0;

@@ -3,7 +3,7 @@
 //   C1  a unit is used while heads, pendings and sequences hold it, and no longer                         (I1)
 //   C2  no unit is held under two salts                                                                   (I2)
 //   C3  a head has KV and state at one length                                                             (I7)
-//   C4  a lookup depends on the names and heads of its own salt only                                      (I4)
+//   C4  a lookup depends on the names and heads of its salt only                                          (I4)
 //   C5  a pinned head is not evicted
 //   C6  there are no more heads than units of memory: heads that cost nothing are bounded, too
 //   C7  blocks and rows, fenced ones among them, hold no more bytes together than the budget has
@@ -77,7 +77,7 @@ struct CacheConfig {
 struct SequenceMemory {
     BlockTable blocks;
     int32_t num_shared_blocks = 0;    // the first ones, of the attached head
-    StateIndex state = kNoState;      // its own row
+    StateIndex state = kNoState;      // the row that it writes
     StateIndex state_src = kNoState;  // what its first step reads: the head's row, or kNoState for zero
     std::optional<BlockCopy> copy;    // the tail, to be carried out in its first step
     HeadId pinned = kNoHead;          // attached head, until the first step is materialised
@@ -86,7 +86,7 @@ struct SequenceMemory {
     int32_t generation = 0;           // of the heads that it publishes
 };
 
-// What a turn has computed and not yet published: blocks by reference, a row of its own.
+// The memory of a turn that is computed and not yet published: blocks by reference, and a separate row.
 struct PendingMemory {
     TokenSeq tokens;  // resident
     BlockTable blocks;
@@ -152,7 +152,7 @@ public:
     // The sequence's memory as a pending of all it has computed: `tokens`, and nothing beyond them. Moves, copies
     // nothing.
     [[nodiscard]] PendingMemory detach_as_pending(SequenceMemory& memory, TokenSeq tokens);
-    // A pending over the sequence's first tokens: its blocks by reference, and a row of its own to be written as the
+    // A pending over the sequence's first tokens: its blocks by reference, and a separate row to be written as the
     // scan passes. Empty when no row is free.
     [[nodiscard]] std::optional<PendingMemory> snapshot(const SequenceMemory& memory, TokenSeq tokens);
     // Steps up to `busy_through` may still write the row.
@@ -165,7 +165,7 @@ public:
 
     // Names. `rewind` takes off every head longer than `length`; a missing name is not an error (nothing was
     // published). `fork` takes the place of what turns that never committed have left under `to`. After `remove`
-    // nothing that this name alone has published is found by anybody.
+    // no lookup finds a head that this name alone has published.
     void fork(const ConversationKey& from, const ConversationKey& to) { destroy_unowned(names_.fork(from, to)); }
     void rewind(const ConversationKey& key, int64_t length) { destroy_unowned(names_.rewind(key, length)); }
     void remove(const ConversationKey& key) { destroy_unowned(names_.remove(key)); }
@@ -206,7 +206,7 @@ public:
         int64_t free = 0;  // of the budget, or of the pools where there is no budget; fenced units among them
     };
     [[nodiscard]] BytesByKind bytes_by_kind() const;
-    // The most blocks that could ever be held beside so many rows.
+    // The most blocks that could ever be held at the same time as so many rows.
     [[nodiscard]] int32_t num_affordable_blocks(int32_t num_rows) const;
     // Segments, places and heads looked at so far (KvGroup's and EvictionOrder's).
     [[nodiscard]] int64_t num_visits() const { return kv_.num_visits() + order_.num_visits(); }
@@ -223,7 +223,7 @@ public:
     // C1, C2, C3, C5, C6 and what is below from scratch. O(units + heads).
     void verify(std::span<const Holder> holders);
 
-    // Told of every head that leaves the cache, before it goes.
+    // Called with every head that leaves the cache, before it goes.
     void on_gone(std::function<void(const Head&, NotReused)> listener) { gone_listener_ = std::move(listener); }
 
 private:

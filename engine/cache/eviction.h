@@ -1,13 +1,13 @@
-// engine/cache/eviction.h: which head goes when room is missing.
+// engine/cache/eviction.h: chooses the head to evict when memory is missing.
 //
-// A policy ranks heads; the order keeps them sorted as they are published, used, pinned and gone, so that choosing asks
-// nobody.
+// A policy ranks heads. The order keeps them sorted as they are published, used, pinned and evicted, so that a choice
+// calls no policy.
 //   V1  the head of the lowest rank goes first, heads that waiting requests will attach to last; a pinned head is not
 //       in the order
-//   V2  for blocks only a head at the top of its segment may go. For any other head, someone else also holds its last
-//       block: a longer head, which goes first, or a sequence, so that evicting it would free nothing. Of heads that
-//       end in one block, the one of the highest rank is offered: alone, none of them frees anything
-//   V3  for state rows, snapshots that nobody has attached to yet go first. Heads that have proven themselves go after
+//   V2  for blocks only a head at the top of its segment may go. Evicting any other head would free nothing, since a
+//       longer head, which goes first, or a sequence also holds its last block. Of heads that end in one block, the one
+//       of the highest rank is offered: alone, none of them frees anything
+//   V3  for state rows, snapshots that no request has attached to go first. Heads that have proven themselves go after
 //       them: turn heads, where conversations go on, and every head that was used before
 //   V4  by worth, the last head whose tokens came back goes after all others, until two more requests are admitted: a
 //       prompt that is repeated enters the cache, however little it is worth
@@ -40,8 +40,8 @@ struct HeadValue {
     friend bool operator==(const HeadValue&, const HeadValue&) = default;
 };
 
-// What a policy is told when a head is published (num_uses 0), whenever something attaches to it, and, if the policy
-// asks for that, when it has grown older.
+// A head as a policy ranks it: when it is published (num_uses 0), at every attach, and, if the policy ranks by age,
+// when it has grown older.
 struct HeadUse {
     HeadId head = kNoHead;
     HeadKind kind = HeadKind::kTurn;
@@ -64,7 +64,7 @@ public:
     // A head was used at this age, or came to this age without a use; also heads whose memory is gone (ghosts).
     virtual void note_used(const HeadClass& /*head*/, int32_t /*age*/) {}
     virtual void note_reached(const HeadClass& /*head*/, int32_t /*age*/) {}
-    // True: the lowest rank goes first, whoever else holds its blocks (V2), and has it proven itself or not (V3).
+    // True: the lowest rank goes first, without the rules V2 and V3.
     [[nodiscard]] virtual bool goes_by_rank_alone() const { return false; }
 };
 
@@ -129,7 +129,7 @@ public:
     struct Reach {
         HeadId except = kNoHead;     // this one stays
         bool spare_expected = true;  // and those that waiting requests will attach to
-        bool spare_proven = false;   // and all but snapshots that nobody has attached to
+        bool spare_proven = false;   // and all but snapshots that no request has attached to
     };
     // The head to evict because `pool` is short. Empty when no head may go.
     [[nodiscard]] std::optional<HeadId> first(Pool pool, const Reach& reach);

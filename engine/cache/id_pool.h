@@ -1,7 +1,7 @@
 // engine/cache/id_pool.h: owns the numbers of one kind of memory unit (KV blocks or state rows); executors own the
 // bytes.
 //   B1  free ids + num_fenced() + num_used() == num_units()      no unit is lost or doubled
-//   B2  a unit is used from its allocation to its release        who shares it is counted elsewhere (kv_group.h)
+//   B2  a unit is used from its allocation to its release        its sharing is counted elsewhere (kv_group.h)
 //   B3  ids depend only on the sequence of calls                 same trace, same tables
 //   B4  a unit that a step may still write is fenced: not allocated again before that step is complete
 //   B5  used and fenced units hold their bytes of the budget, free ones hold none

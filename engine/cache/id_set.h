@@ -22,8 +22,8 @@ public:
     void erase(int32_t begin, int32_t end);
     // Erases what is a member from `begin` on: up to the first that is none, or `limit`. Returns where it stopped.
     int32_t erase_run(int32_t begin, int32_t limit);
-    // Erases the lowest `count` members; take(begin, end) is told them, ascending. What goes on in the next word is
-    // told in parts. REQUIRES: there are so many.
+    // Erases the lowest `count` members; take(begin, end) gets their runs, ascending. A run that continues in the
+    // next word comes in parts. REQUIRES: there are so many.
     template <typename Take>
     void erase_lowest(int32_t count, const Take& take);
     [[nodiscard]] bool contains(int32_t id) const { return (words_[word_of(id)] >> bit_of(id) & 1) != 0; }

@@ -2,14 +2,14 @@
 //
 // Tables share by structure. A *segment* is what one sequence has appended to the table that it attached to; its parent
 // is the segment that holds the blocks before. A table is a place in a segment: attaching, snapshots and commits cost
-// the same however long the conversation is. A segment knows the places at which it is held, and by whom; blocks beyond
+// the same however long the conversation is. A segment counts the holders at each of its places; blocks beyond
 // the last of them go back to the pool.
 //   K1  a table of n tokens has ceil(n / block_size) blocks or, while its sequence runs ahead, more
 //   K2  a head's full blocks are shared; its unaligned tail block is copied on attach (copy on write)
 //   K3  num_active_blocks() is the number of blocks that some sequence holds: evicting every head leaves no more than
 //       those
 //   K4  a block is written by one sequence at most, above every head's slots in it
-//   K5  a segment that only one other goes on from, at its end, is part of that one: a lone conversation is a few
+//   K5  a segment with a single child, at its end, is merged with that child: a lone conversation is a few
 //       segments
 #pragma once
 
@@ -56,7 +56,7 @@ public:
     [[nodiscard]] int32_t blocks_missing(const BlockTable& table, int64_t num_tokens) const;
     // Of the full blocks that attaching at `length` would share, those that some sequence holds already.
     [[nodiscard]] int32_t num_active_in(const BlockTable& head, int64_t length) const;
-    // Heads whose last block nobody else holds: letting all of them go frees something. Empty when a sequence, a
+    // Heads that alone hold their last block: evicting all of them frees it. Empty when a sequence, a
     // pending or a longer table holds the segment's last block, too.
     [[nodiscard]] std::span<const HeadId> top_heads(SegmentId segment) const;
     // Segments whose top_heads() may have changed since the last call; some may be gone.
@@ -77,7 +77,7 @@ public:
     [[nodiscard]] BlockPool& pool() { return pool_; }
     [[nodiscard]] const BlockPool& pool() const { return pool_; }
 
-    // Everybody outside who holds a table: verify's other half.
+    // All holders of tables outside of the group, for verify.
     struct Holder {
         BlockTable table;
         HeadId head = kNoHead;  // a head's
@@ -91,7 +91,7 @@ public:
     [[nodiscard]] int64_t num_visits() const { return num_visits_ + active_.num_visits(); }
 
 private:
-    // Who needs a segment's blocks up to here.
+    // The holders of a segment's blocks up to a place.
     struct Place {
         int32_t end = 0;          // blocks of a table that ends here
         int32_t num_holders = 0;  // that are no heads: sequences, pendings and segments that go on from here
@@ -103,7 +103,7 @@ private:
         SegmentId parent = kNoSegment;
         int32_t begin = 0;               // blocks before it
         int64_t busy_through = kNoStep;  // steps up to this one may still write its blocks
-        std::vector<BlockRun> runs;      // its own blocks
+        std::vector<BlockRun> runs;      // without its parent's
         std::vector<int32_t> ends;       // per run: place in a table after its last block
         std::vector<Place> places;       // ascending by end, none empty
         [[nodiscard]] int32_t end() const { return ends.empty() ? begin : ends.back(); }

@@ -1,4 +1,4 @@
-// engine/cache/lookup.h: what a request asks the cache for (step 3), and what it is told about every token of its
+// engine/cache/lookup.h: a request's question to the cache (step 3), and the answer about every token of its
 // prompt.
 #pragma once
 
@@ -39,7 +39,7 @@ struct LookupQuery {
     std::optional<int64_t> seam;  // position of the committed token that is not resident, when inside num_committed
     bool use_cache = true;
     bool deterministic = true;       // only heads of `numerics_id`
-    bool is_first_admission = true;  // false: it was preempted, and its own prompt is known from before
+    bool is_first_admission = true;  // false: it was preempted, and its prompt is known from before
     std::string numerics_id;
 
     // A request computes one token at least: what it reuses is shorter than this.

@@ -19,7 +19,7 @@ struct NamedHead {
     HeadId head = kNoHead;
 };
 
-// A head of length `last` lay here and went for this reason; first < last: and shorter ones, no longer told apart.
+// A head of length `last` was here and went for this reason; first < last: so did shorter ones, from `first` on.
 struct GoneHeads {
     int64_t first = 0;
     int64_t last = 0;

@@ -1,9 +1,9 @@
 // engine/cache/names.h: owns the names of conversations: which heads each lists, and which of them it keeps.
 //   M1  a head knows the names that list it and those that it was let go by, and they know it
-//   M2  a name lists heads of its own salt, each at its length
+//   M2  a name lists heads of its salt, each at its length
 //   M3  of a kind a name lists at most as many heads as Retention says, and of equal tokens and arithmetic one
 //   M4  a name without heads is a loaded conversation's that has committed; another goes with its last head
-//   M5  a head that has lost its last name is told to the caller once, who gives back what it holds
+//   M5  a head that has lost its last name is returned once, and the caller releases its memory
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// engine/cache/state_group.h: the Mamba state group: who owns which row of the state pool.
+// engine/cache/state_group.h: the Mamba state group: owns the owners of the state pool's rows.
 //   S1  a row belongs to one sequence, one pending or one head: rows are never shared, and never copied to attach
 #pragma once
 

@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <regex>
 #include <string>
@@ -28,13 +26,6 @@ const std::regex& stand_ins() {
         R"(\b(nobody|somebody|anybody|everybody|whoever|whomever|who|whom|told|beside|its own|their own)\b)",
         std::regex::ECMAScript | std::regex::icase);
     return kWords;
-}
-
-// Folders with headers that still have such words. The list only shrinks.
-constexpr std::array<std::string_view, 1> kFoldersToDo = {"engine/cache/"};
-
-bool is_to_do(const SourceFile& file) {
-    return std::ranges::any_of(kFoldersToDo, [&](std::string_view folder) { return file.path.starts_with(folder); });
 }
 
 // The text of comments only: code is blank, and so are names in backticks, quoted texts and flags.
@@ -64,7 +55,6 @@ TEST(CommentWords, HeadersNameThingsOfTheCode) {
     const std::vector<SourceFile> headers = repository_files({".h"});
     ASSERT_THAT(headers, Not(IsEmpty()));
     for (const SourceFile& file : headers) {
-        if (is_to_do(file)) continue;
         const Violations found = stand_ins_in_comments(file);
         EXPECT_THAT(found, IsEmpty()) << fmt::format("{}", fmt::join(found, "\n"));
     }
