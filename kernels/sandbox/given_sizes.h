@@ -1,5 +1,5 @@
-// kernels/sandbox/given_sizes.h: owns the sizes that a kernel is tried with beside those of its operation's description:
-// shapes from the command line, and integers of the kernel's source.
+// kernels/sandbox/given_sizes.h: owns the sizes of cases that an operation does not describe: shapes of the command
+// line, and integers of the source.
 #pragma once
 
 #include <cstdint>
