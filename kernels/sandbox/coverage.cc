@@ -4,7 +4,7 @@ namespace verbatim::sandbox {
 namespace {
 
 constexpr std::string_view kOneRounding =
-    "no sum: every element is rounded by itself, in one order, and fused into its neighbours by whoever wants speed";
+    "no sum: every element is rounded by itself, in one order, and fast kernels fuse it into its neighbours";
 constexpr std::string_view kBytes = "no arithmetic: bytes move from one place to another";
 constexpr std::string_view kQuestion = "no numbers come of it: it asks whether there is a NaN or an infinity";
 
