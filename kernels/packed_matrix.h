@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/pair.h"
@@ -22,8 +23,10 @@ public:
     PackedMatrix(int64_t num_outputs, int64_t num_k, const Pair* pairs)
         : num_outputs_(num_outputs), num_k_(num_k), pairs_(pairs) {}
     // Weights in blocks, as they lie in the model's file: dequantised panel by panel when they are multiplied.
-    explicit PackedMatrix(reference::MatrixView blocks)
-        : num_outputs_(blocks.rows), num_k_(blocks.cols), blocks_(blocks) {}
+    // `runs`: the same weights, repacked by the CPU's kernels (kernels/cpu/block_runs.h), which then read these; or
+    // null.
+    explicit PackedMatrix(reference::MatrixView blocks, const std::byte* runs = nullptr)
+        : num_outputs_(blocks.rows), num_k_(blocks.cols), blocks_(blocks), runs_(runs) {}
     // For the fast profile: int8 times a scale per output; `scales`: [num_panels · 64].
     PackedMatrix(int64_t num_outputs, int64_t num_k, const Int8Pair* pairs, const float* scales)
         : num_outputs_(num_outputs), num_k_(num_k), int8_pairs_(pairs), scales_(scales) {}
@@ -37,6 +40,7 @@ public:
     [[nodiscard]] const Pair* panel(int64_t i) const { return pairs_ + i * panel_pairs(); }
     [[nodiscard]] bool is_quantised() const { return blocks_.is_quantised(); }
     [[nodiscard]] const reference::MatrixView& blocks() const { return blocks_; }
+    [[nodiscard]] const std::byte* runs() const { return runs_; }
     [[nodiscard]] bool is_int8() const { return int8_pairs_ != nullptr; }
     [[nodiscard]] const Int8Pair* int8_panel(int64_t i) const { return int8_pairs_ + i * panel_pairs(); }
     [[nodiscard]] const float* scales(int64_t panel) const { return scales_ + panel * kPanelOutputs; }
@@ -52,6 +56,7 @@ private:
     const Int8Pair* int8_pairs_ = nullptr;
     const float* scales_ = nullptr;
     reference::MatrixView blocks_ = {};
+    const std::byte* runs_ = nullptr;
 };
 
 // Panel `panel` of the weights, [num_pairs(K), 64].

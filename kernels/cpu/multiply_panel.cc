@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels/cpu/block_runs.h"
 #include "kernels/cpu/block_tile.h"
 
 namespace verbatim::cpu {
@@ -25,14 +26,41 @@ void store_totals(const float* out, const float* scales, const float* bias, int6
     }
 }
 
-// reference/ops/quantised.h: a chunk of the panel is dequantised once for all rows.
+// Totals [rows, 64] of a panel in runs, of a few rows.
+void multiply_runs(const CpuOps& ops, const PackedMatrix& matrix, const RoundedRows& x, int64_t panel, float* out) {
+    const RunLayout& layout = *find_run_layout(*matrix.blocks().format);
+    ops.run_panel({.x = x.floats,
+                   .stride = 2 * x.num_pairs,
+                   .num_rows = x.num_rows,
+                   .layout = layout,
+                   .panel = matrix.runs() + panel * layout.panel_bytes(matrix.num_k()),
+                   .num_k = matrix.num_k(),
+                   .out = out});
+}
+
+// Columns [k, k + count) of a panel in the layout of FloatChunkArgs.
+void fill_tile_of(const CpuOps& ops, const PackedMatrix& matrix, int64_t panel, int64_t k, int64_t count, float* tile) {
+    if (matrix.runs() == nullptr) return fill_tile(matrix.blocks(), panel, k, count, ops.float_lanes, tile);
+    const RunLayout& layout = *find_run_layout(*matrix.blocks().format);
+    const std::byte* runs =
+        matrix.runs() + panel * layout.panel_bytes(matrix.num_k()) + k / layout.weights * layout.num_bytes();
+    ops.run_tile({.layout = layout, .runs = runs, .num_k = count, .tile = tile});
+}
+
+// reference/ops/quantised.h: a few rows read the panel's runs; for more, or without runs, a chunk of the panel is
+// dequantised once for all rows.
 void multiply_blocks(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
                      int64_t panel, reference::FloatRows y) {
     alignas(64) float tile[kTileFloats];
-    alignas(64) float out[kMatmulRows * kPanelOutputs] = {};
+    alignas(64) float out[kMatmulRows * kPanelOutputs];
+    if (matrix.runs() != nullptr && x.num_rows <= ops.run_rows) {
+        multiply_runs(ops, matrix, x, panel, out);
+        return store_totals(out, nullptr, bias, y.width, y);
+    }
+    std::fill_n(out, x.num_rows * kPanelOutputs, 0.0F);
     for (int64_t k = 0; k < matrix.num_k(); k += reference::kDotChunk) {
         const int64_t count = std::min(reference::kDotChunk, matrix.num_k() - k);
-        fill_tile(matrix.blocks(), panel, k, count, ops.float_lanes, tile);
+        fill_tile_of(ops, matrix, panel, k, count, tile);
         ops.float_chunk({.x = x.floats + k,
                          .stride = 2 * x.num_pairs,
                          .num_rows = x.num_rows,

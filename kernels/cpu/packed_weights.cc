@@ -4,6 +4,7 @@
 #include <span>
 
 #include "engine/base/check.h"
+#include "kernels/cpu/block_runs.h"
 #include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/router.h"
 #include "reference/model/weight_storage.h"
@@ -19,10 +20,10 @@ namespace {
 
 int64_t num_scales_of(MatrixView weight) { return (weight.rows + kPanelOutputs - 1) / kPanelOutputs * kPanelOutputs; }
 
-// Releases the matrix's pages if it lies in a mapped file.
+// Releases the matrix's pages if it lies in a mapped file and was packed.
 void release(const ModelWeights& weights, MatrixId id) {
     const MatrixView weight = linear_of(weights, id).weight;
-    if (!weight.is_quantised()) weights.storage->release(weight.bytes());
+    if (!weight.is_quantised() || run_bytes_of(weight) > 0) weights.storage->release(weight.bytes());
 }
 
 // Pairs of a matrix: none in blocks.
@@ -58,6 +59,9 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
         for (const MatrixId id : ids) num_scales += num_scales_of(linear_of(weights, id).weight);
         scales_.ensure(num_scales);
     }
+    int64_t run_bytes = 0;
+    for (const MatrixId id : ids) run_bytes += run_bytes_of(linear_of(weights, id).weight);
+    runs_.ensure(run_bytes);
     lay_out(config, weights);
     for (const MatrixId id : ids) {
         pack(linear_of(weights, id).weight, matrix(id), pool);
@@ -67,6 +71,7 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
 
 PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, AlignedArray<Pair> pairs)
     : pairs_(std::move(pairs)) {
+    CHECK(!weights.quantised, "weights in blocks are not kept packed");
     CHECK_EQ(pairs_.size(), num_pairs_of(config, weights));
     lay_out(config, weights);
     for (const MatrixId id : reference::matrices_of(config)) release(weights, id);
@@ -78,17 +83,19 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
     expert_stride_.resize(config.layers.size() + 1);
     int64_t first_pair = 0;
     int64_t first_scale = 0;
+    int64_t first_run_byte = 0;
     for (const MatrixId id : reference::matrices_of(config)) {
         const MatrixView weight = linear_of(weights, id).weight;
         if (id.expert == 0) place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         if (weight.is_quantised())
-            matrices_.emplace_back(weight);
+            matrices_.emplace_back(weight, run_bytes_of(weight) > 0 ? runs_.data() + first_run_byte : nullptr);
         else if (format() == WeightFormat::kBf16)
             matrices_.emplace_back(weight.rows, weight.cols, pairs_.data() + first_pair);
         else
             matrices_.emplace_back(weight.rows, weight.cols, int8_pairs_.data() + first_pair,
                                    scales_.data() + first_scale);
         first_pair += cpu::num_pairs_of(weight);
+        first_run_byte += run_bytes_of(weight);
         first_scale += num_scales_of(weight);
     }
     routers_.resize(config.layers.size());
@@ -111,9 +118,11 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
 }
 
 void PackedWeights::pack(MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool) {
-    if (matrix.is_quantised()) return;
+    if (matrix.is_quantised() && matrix.runs() == nullptr) return;
     pool.for_each(matrix.num_panels(), [&](int64_t i) {
-        if (matrix.is_int8())
+        if (matrix.is_quantised())
+            pack_runs(weight, i, writable(runs_, matrix.runs()) + i * run_bytes_of(weight) / matrix.num_panels());
+        else if (matrix.is_int8())
             pack_panel_int8(weight, i, writable(int8_pairs_, matrix.int8_panel(i)),
                             writable(scales_, matrix.scales(i)));
         else

@@ -1,7 +1,7 @@
 // kernels/cpu/packed_weights.h: owns a model's weights in the CPU kernels' layout, packed once at load.
 //
 //   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/packed_matrix.h); weights in
-//       blocks stay where they are
+//       blocks lie in runs (kernels/cpu/block_runs.h) or, of types that have none, stay where they are
 //   P2  threads divide the packing; a packed matrix's pages in the mapped checkpoint are released, so a checkpoint is
 //       resident once, before and after
 #pragma once
@@ -28,7 +28,8 @@ class PackedWeights {
 public:
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                   reference::WorkerPool& pool, WeightFormat format = WeightFormat::kBf16);
-    // In bf16, from pairs() of an earlier object with the same weights. REQUIRES: num_pairs_of(config, weights) pairs.
+    // In bf16, from pairs() of an earlier object with the same weights. REQUIRES: num_pairs_of(config, weights) pairs;
+    // no weights in blocks.
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                   AlignedArray<Pair> pairs);
 
@@ -65,6 +66,7 @@ private:
     AlignedArray<Pair> pairs_;           // kBf16
     AlignedArray<Int8Pair> int8_pairs_;  // kInt8
     AlignedArray<float> scales_;         // kInt8
+    AlignedArray<std::byte> runs_;       // of all matrices in blocks whose type has runs
 };
 
 }  // namespace verbatim::cpu

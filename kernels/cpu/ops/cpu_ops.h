@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cpu/ops/row_ops.h"
+#include "kernels/cpu/ops/run_layout.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/pair.h"
 #include "reference/numerics/constants.h"
@@ -79,6 +80,25 @@ struct FloatChunkArgs {
     const float* weights = nullptr;  // [num_pairs] groups of lanes: CpuOps::float_lanes evens, then as many odds
     int64_t num_pairs = 0;
     float* out = nullptr;  // [num_rows, 64]
+};
+
+// A few rows times a panel in runs: out[r][lane] = dot_n3 over all of K.
+struct RunPanelArgs {
+    const float* x = nullptr;  // [num_rows, num_k] of rows that are `stride` floats apart, rounded
+    int64_t stride = 0;
+    int64_t num_rows = 0;
+    RunLayout layout;
+    const std::byte* panel = nullptr;
+    int64_t num_k = 0;     // whole runs
+    float* out = nullptr;  // [num_rows, 64]
+};
+
+// The weights of a part of a panel in binary32, in the layout of FloatChunkArgs::weights.
+struct RunTileArgs {
+    RunLayout layout;
+    const std::byte* runs = nullptr;
+    int64_t num_k = 0;      // whole runs
+    float* tile = nullptr;  // [num_k, 64]
 };
 
 inline constexpr int64_t kGroup = 16;  // KV positions whose K is interleaved
@@ -173,6 +193,9 @@ struct CpuOps {
     void (*panel_int8)(const PanelArgs& args) = nullptr;      // fast profile, few rows; null if not supported
     void (*float_chunk)(const FloatChunkArgs& args) = nullptr;
     int64_t float_lanes = kPanelOutputs;  // the layout of FloatChunkArgs::weights
+    void (*run_panel)(const RunPanelArgs& args) = nullptr;
+    int64_t run_rows = 0;  // up to so many, run_panel is faster than run_tile and float_chunk (docs/models.md)
+    void (*run_tile)(const RunTileArgs& args) = nullptr;
     void (*attend_tile)(const AttendTileArgs& args) = nullptr;
     // Merges a run of tiles into the runs before it, left to right.
     void (*merge_run)(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) = nullptr;

@@ -5,6 +5,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/ops/row_ops.h"
@@ -59,6 +60,16 @@ struct Avx2 {
         const Floats odd = (Floats)(both >> 8 | kInt8Magic) - kInt8Offset;
         return (Words)((Bits)even >> 16 | (Bits)odd);
     }
+
+    static Floats widen_bytes(const std::byte* x) {
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x))));
+    }
+    static Bits load_bytes(const std::byte* x) {
+        return (Bits)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(x)));
+    }
+    using Nibbles = Floats;  // the value of 0
+    static Nibbles nibbles(float first) { return broadcast(first); }
+    static Floats low_nibbles(Bits words, Nibbles first) { return _mm256_cvtepi32_ps((Words)(words & 15U)) + first; }
 
     using Element = float;
     static constexpr int64_t kPerPair = 2;

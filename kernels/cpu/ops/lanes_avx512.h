@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -67,6 +68,25 @@ struct Avx512 {
         const Floats even = (Floats)((both & 0xFFU) | kInt8Magic) - kInt8Offset;
         const Floats odd = (Floats)(both >> 8 | kInt8Magic) - kInt8Offset;
         return (Words)((Bits)even >> 16 | (Bits)odd);
+    }
+
+    // int8 as binary32. Masks of ones, because GCC 12 reports the plain intrinsics as reads of uninitialised values and
+    // turns __builtin_convertvector into scalar instructions.
+    static Floats widen_bytes(const std::byte* x) {
+        const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+        return _mm512_maskz_cvtepi32_ps(0xFFFF, _mm512_maskz_cvtepi8_epi32(0xFFFF, narrow));
+    }
+    static Bits load_bytes(const std::byte* x) {
+        const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+        return (Bits)_mm512_maskz_cvtepu8_epi32(0xFFFF, narrow);
+    }
+    // The 16 values of a nibble: a permutation reads the lowest four bits of a word.
+    using Nibbles = Floats;
+    static Nibbles nibbles(float first) {
+        return Floats{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + broadcast(first);
+    }
+    static Floats low_nibbles(Bits words, Nibbles values) {
+        return _mm512_maskz_permutexvar_ps(0xFFFF, (Words)words, values);
     }
 
     // The element type of rows for the dot products: binary32, two per pair.

@@ -6,6 +6,7 @@
 #include "kernels/cpu/ops/row_loops.h"
 #include "kernels/cpu/ops/softmax_loops.h"
 #include "kernels/cpu/ops/matmul_loops.h"
+#include "kernels/cpu/ops/run_loops.h"
 #include "kernels/cpu/ops/band_loops.h"
 #include "kernels/cpu/ops/attention_loops.h"
 #include "kernels/cpu/ops/scan_loops.h"

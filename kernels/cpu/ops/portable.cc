@@ -143,6 +143,27 @@ VERBATIM_CLONES void float_chunk_portable(const FloatChunkArgs& args) {
     }
 }
 
+// The values of kPanelOutputs quants of a run's column.
+VERBATIM_CLONES void run_column(const RunLayout& layout, const std::byte* run, int64_t k, float* values) {
+    const auto* scales = reinterpret_cast<const float*>(run);
+    const std::byte* quants = run + layout.quants_offset();
+    const bool bytes = layout.kind == RunKind::kBytes;
+    const std::byte* column = quants + (bytes ? k : k / 2) * kPanelOutputs;
+    for (int64_t lane = 0; lane < kPanelOutputs; ++lane) {
+        const auto byte = std::to_integer<uint8_t>(column[lane]);
+        const int32_t quant = bytes ? static_cast<int8_t>(byte) : byte >> (k % 2 * 4) & 15;
+        values[lane] = scales[lane] * (static_cast<float>(quant) + layout.first);
+    }
+    if (layout.kind != RunKind::kNibblesAndMinima) return;
+    for (int64_t lane = 0; lane < kPanelOutputs; ++lane) values[lane] -= scales[kPanelOutputs + lane];
+}
+
+void run_tile_portable(const RunTileArgs& args) {
+    for (int64_t k = 0; k < args.num_k; ++k)
+        run_column(args.layout, args.runs + k / args.layout.weights * args.layout.num_bytes(), k % args.layout.weights,
+                   args.tile + k * kPanelOutputs);
+}
+
 // One token, `width` channels from first_p on.
 VERBATIM_CLONES void scan_token(const ScanArgs& args, int64_t t, const float* state_in, int64_t first_p,
                                 int64_t width) {
@@ -263,6 +284,7 @@ const CpuOps kPortableOps{.isa = Isa::kPortable,
                           .takes_pairs = false,
                           .panel = panel_portable,
                           .float_chunk = float_chunk_portable,
+                          .run_tile = run_tile_portable,
                           .attend_tile = attend_tile_portable,
                           .merge_run = merge_run,
                           .scan = scan_portable,

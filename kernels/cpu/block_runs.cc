@@ -1,0 +1,145 @@
+#include "kernels/cpu/block_runs.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "engine/base/check.h"
+#include "reference/model/tensor_values.h"
+
+namespace verbatim::cpu {
+namespace {
+
+using reference::BlockFormat;
+using reference::MatrixView;
+
+constexpr int64_t kMaxWeights = 256;  // of a block
+constexpr int64_t kMaxRuns = 16;
+
+// A block's parts: run i of its weights has scale i. Nibbles are stored as 0 ... 15.
+struct Parts {
+    float scales[kMaxRuns];
+    float minima[kMaxRuns];
+    uint8_t quants[kMaxWeights];
+};
+
+uint8_t byte_at(const std::byte* block, int64_t i) { return std::to_integer<uint8_t>(block[i]); }
+
+float half_at(const std::byte* block, int64_t offset) {
+    uint16_t half;
+    std::memcpy(&half, block + offset, sizeof(half));
+    return std::bit_cast<float>(reference::widen_half(half));
+}
+
+// The blocks' layouts are explained in reference/model/quantised_blocks.cc.
+
+void read_q8_0(const std::byte* block, Parts& parts) {
+    parts.scales[0] = half_at(block, 0);
+    std::memcpy(parts.quants, block + 2, 32);
+}
+
+void read_q4_0(const std::byte* block, Parts& parts) {
+    parts.scales[0] = half_at(block, 0);
+    for (int64_t j = 0; j < 16; ++j) {
+        parts.quants[j] = byte_at(block, 2 + j) & 15;
+        parts.quants[j + 16] = byte_at(block, 2 + j) >> 4;
+    }
+}
+
+void read_q4_k(const std::byte* block, Parts& parts) {
+    const std::byte* packed = block + 4;
+    for (int64_t i = 0; i < 8; ++i) {
+        const int32_t low = byte_at(packed, i < 4 ? i : i + 4);
+        const int32_t scale = i < 4 ? low & 63 : (low & 15) | byte_at(packed, i - 4) >> 6 << 4;
+        const int32_t min = i < 4 ? byte_at(packed, i + 4) & 63 : low >> 4 | byte_at(packed, i) >> 6 << 4;
+        parts.scales[i] = half_at(block, 0) * static_cast<float>(scale);
+        parts.minima[i] = half_at(block, 2) * static_cast<float>(min);
+        for (int64_t l = 0; l < 32; ++l)
+            parts.quants[i * 32 + l] = byte_at(block, 16 + i / 2 * 32 + l) >> (i % 2 * 4) & 15;
+    }
+}
+
+void read_q6_k(const std::byte* block, Parts& parts) {
+    const float d = half_at(block, 208);
+    for (int64_t i = 0; i < 16; ++i) {
+        const int64_t j = i % 8 / 2;
+        const std::byte* low = block + i / 8 * 64 + j % 2 * 32 + i % 2 * 16;
+        const std::byte* high = block + 128 + i / 8 * 32 + i % 2 * 16;
+        parts.scales[i] = d * static_cast<float>(static_cast<int8_t>(byte_at(block, 192 + i)));
+        for (int64_t l = 0; l < 16; ++l) {
+            const int32_t q = (byte_at(low, l) >> (j / 2 * 4) & 15) | (byte_at(high, l) >> (j * 2) & 3) << 4;
+            parts.quants[i * 16 + l] = static_cast<uint8_t>(q - 32);
+        }
+    }
+}
+
+struct Repacking {
+    std::string_view format;
+    RunLayout layout;
+    void (*read)(const std::byte* block, Parts& parts);
+};
+
+constexpr std::array<Repacking, 4> kRepackings = {{
+    {"Q4_0", {RunKind::kNibbles, 32, -8.0F}, read_q4_0},
+    {"Q8_0", {RunKind::kBytes, 32}, read_q8_0},
+    {"Q4_K", {RunKind::kNibblesAndMinima, 32}, read_q4_k},
+    {"Q6_K", {RunKind::kBytes, 16}, read_q6_k},
+}};
+
+const Repacking* find_repacking(const BlockFormat& format) {
+    const auto* found = std::ranges::find(kRepackings, format.name, &Repacking::format);
+    return found == kRepackings.end() ? nullptr : found;
+}
+
+// Writes run `run` of the parts to one lane of a run.
+void write_run(const RunLayout& layout, const Parts& parts, int64_t run, int64_t lane, std::byte* out) {
+    constexpr int64_t kFloat = sizeof(float);
+    std::memcpy(out + lane * kFloat, &parts.scales[run], kFloat);
+    if (layout.kind == RunKind::kNibblesAndMinima)
+        std::memcpy(out + (kPanelOutputs + lane) * kFloat, &parts.minima[run], kFloat);
+    const uint8_t* quants = parts.quants + run * layout.weights;
+    std::byte* to = out + layout.quants_offset() + lane;
+    if (layout.kind == RunKind::kBytes) {
+        for (int64_t k = 0; k < layout.weights; ++k) to[k * kPanelOutputs] = static_cast<std::byte>(quants[k]);
+    } else {
+        for (int64_t j = 0; j < layout.weights / 2; ++j)
+            to[j * kPanelOutputs] = static_cast<std::byte>(quants[2 * j] | quants[2 * j + 1] << 4);
+    }
+}
+
+}  // namespace
+
+const RunLayout* find_run_layout(const BlockFormat& format) {
+    const Repacking* repacking = find_repacking(format);
+    return repacking != nullptr ? &repacking->layout : nullptr;
+}
+
+int64_t run_bytes_of(const MatrixView& weight) {
+    const RunLayout* layout = weight.is_quantised() ? find_run_layout(*weight.format) : nullptr;
+    if (layout == nullptr) return 0;
+    return (weight.rows + kPanelOutputs - 1) / kPanelOutputs * layout->panel_bytes(weight.cols);
+}
+
+void pack_runs(const MatrixView& blocks, int64_t panel, std::byte* out) {
+    const BlockFormat& format = *blocks.format;
+    const Repacking* repacking = find_repacking(format);
+    CHECK(repacking != nullptr, "{}", format.name);
+    const RunLayout& layout = repacking->layout;
+    const int64_t outputs = std::min(kPanelOutputs, blocks.rows - panel * kPanelOutputs);
+    const int64_t row_bytes = format.row_bytes(blocks.cols);
+    const std::byte* from = blocks.blocks + panel * kPanelOutputs * row_bytes;
+    if (outputs < kPanelOutputs) std::fill_n(out, layout.panel_bytes(blocks.cols), std::byte{0});
+    const int64_t runs = format.num_weights / layout.weights;  // of a block
+    Parts parts;
+    for (int64_t block = 0; block < blocks.cols / format.num_weights; ++block) {
+        std::byte* to = out + block * runs * layout.num_bytes();
+        for (int64_t lane = 0; lane < outputs; ++lane) {
+            repacking->read(from + lane * row_bytes + block * format.num_bytes, parts);
+            for (int64_t run = 0; run < runs; ++run) write_run(layout, parts, run, lane, to + run * layout.num_bytes());
+        }
+    }
+}
+
+}  // namespace verbatim::cpu

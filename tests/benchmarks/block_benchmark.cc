@@ -1,0 +1,108 @@
+// tests/benchmarks/block_benchmark.cc: products with weights in blocks and in bf16, on one thread, for the instruction
+// sets of this processor. Panel after panel of a matrix that no cache holds; items are weights.
+//
+//   block_benchmark --benchmark_filter='/avx512/rows:1$' --benchmark_repetitions=9
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "kernels/cpu/aligned_array.h"
+#include "kernels/cpu/block_runs.h"
+#include "kernels/cpu/multiply_panel.h"
+#include "kernels/cpu/ops/cpu_ops.h"
+
+namespace verbatim::cpu {
+namespace {
+
+constexpr int64_t kOutputs = 32768;
+constexpr int64_t kColumns = 4096;
+
+using reference::BlockFormat;
+using reference::MatrixView;
+
+// A matrix in one type; its memory is all that is multiplied.
+struct Weights {
+    explicit Weights(const BlockFormat* format) {
+        Prng prng(1);
+        if (format == nullptr) {
+            pairs.ensure(PackedMatrix::num_pairs_of(kOutputs, kColumns));
+            for (int64_t i = 0; i < pairs.size(); ++i) pairs.data()[i] = 0x3F803F80U;
+            matrix = PackedMatrix(kOutputs, kColumns, pairs.data());
+            return;
+        }
+        blocks.resize(static_cast<size_t>(kOutputs * format->row_bytes(kColumns)));
+        for (std::byte& byte : blocks) byte = static_cast<std::byte>(prng.below(64));
+        const MatrixView view{nullptr, kOutputs, kColumns, format, blocks.data()};
+        runs.ensure(run_bytes_of(view));
+        matrix = PackedMatrix(view, runs.size() > 0 ? runs.data() : nullptr);
+        if (runs.size() == 0) return;
+        for (int64_t i = 0; i < matrix.num_panels(); ++i)
+            pack_runs(view, i, runs.data() + i * runs.size() / matrix.num_panels());
+    }
+    AlignedArray<Pair> pairs;
+    std::vector<std::byte> blocks;
+    AlignedArray<std::byte> runs;
+    PackedMatrix matrix;
+};
+
+// Of one type at a time: benchmarks are registered type by type.
+const Weights& weights_of(const BlockFormat* format) {
+    static std::unique_ptr<Weights> weights;
+    static const BlockFormat* held = nullptr;
+    if (!weights || held != format) {
+        weights.reset();
+        weights = std::make_unique<Weights>(format);
+        held = format;
+    }
+    return *weights;
+}
+
+void multiply(benchmark::State& state, const BlockFormat* format, Isa isa, int64_t num_rows) {
+    const PackedMatrix& matrix = weights_of(format).matrix;
+    const MatmulChoice choice = matmul_choice(isa);
+    const MatmulLoop& loop = choice.of_rows(num_rows);
+    const std::vector<float> x(static_cast<size_t>(num_rows * kColumns), 0.3F);
+    AlignedArray<float> floats((num_rows + kMaxBandRows) * kColumns);
+    AlignedArray<Pair> pairs((num_rows + kMaxBandRows) * kColumns / 2);
+    const RoundedRows rounded = round_rows(*loop.ops->rows, row_form(loop, matrix, num_rows),
+                                           {x.data(), num_rows, kColumns, kColumns}, 1.0F, floats.data(), pairs.data());
+    std::vector<float> y(static_cast<size_t>(num_rows * kOutputs));
+    for (auto _ : state) {
+        for (int64_t panel = 0; panel < matrix.num_panels(); ++panel)
+            multiply_panel(loop, matrix, nullptr, rounded, panel, nullptr,
+                           reference::dense_rows(y.data(), num_rows, kOutputs));
+        benchmark::ClobberMemory();
+    }
+    state.SetItemsProcessed(state.iterations() * kOutputs * kColumns);
+}
+
+void add_all() {
+    std::vector<const BlockFormat*> formats = {nullptr};
+    for (const BlockFormat& format : reference::block_formats())
+        if (!format.is_dense()) formats.push_back(&format);
+    for (const BlockFormat* format : formats) {
+        for (const Isa isa : supported_isas()) {
+            for (const int64_t rows : {1, 4, 16, 32, 120}) {
+                const std::string name =
+                    fmt::format("{}/{}/rows:{}", format != nullptr ? format->name : "bf16", isa_name(isa), rows);
+                benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+                    multiply(state, format, isa, rows);
+                })->Unit(benchmark::kMillisecond);
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::cpu
+
+int main(int argc, char** argv) {
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+    verbatim::cpu::add_all();
+    benchmark::RunSpecifiedBenchmarks();
+    benchmark::Shutdown();
+}
