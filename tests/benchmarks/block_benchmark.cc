@@ -79,11 +79,25 @@ void multiply(benchmark::State& state, const BlockFormat* format, Isa isa, int64
     state.SetItemsProcessed(state.iterations() * kOutputs * kColumns);
 }
 
+// What the start does once: panels of the type's runs.
+void repack(benchmark::State& state, const BlockFormat* format) {
+    const PackedMatrix& matrix = weights_of(format).matrix;
+    AlignedArray<std::byte> panel(run_bytes_of(matrix.blocks()) / matrix.num_panels());
+    for (auto _ : state) {
+        for (int64_t i = 0; i < matrix.num_panels(); ++i) pack_runs(matrix.blocks(), i, panel.data());
+        benchmark::ClobberMemory();
+    }
+    state.SetItemsProcessed(state.iterations() * kOutputs * kColumns);
+}
+
 void add_all() {
     std::vector<const BlockFormat*> formats = {nullptr};
     for (const BlockFormat& format : reference::block_formats())
         if (!format.is_dense()) formats.push_back(&format);
     for (const BlockFormat* format : formats) {
+        if (format != nullptr && find_run_layout(*format) != nullptr)
+            benchmark::RegisterBenchmark(fmt::format("{}/repack", format->name).c_str(), repack, format)
+                ->Unit(benchmark::kMillisecond);
         for (const Isa isa : supported_isas()) {
             for (const int64_t rows : {1, 4, 16, 32, 120}) {
                 const std::string name =
