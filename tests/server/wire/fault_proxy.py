@@ -44,7 +44,7 @@ class Faults:
         try:
             sent = {key: value for key, value in asked.items() if key not in ("stream", "stream_options")}
             if self.fault == "stale-prefix" and times:
-                sent["prompt"] = prompt[: len(prompt) // 2] + prompt[len(prompt) // 2 + 8 :]
+                sent["prompt"] = prompt[3 * len(prompt) // 4 :]
             status, kind, data = self.forward("/v1/completions", json.dumps(sent).encode())
             if status != 200:
                 return status, kind, data
