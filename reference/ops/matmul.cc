@@ -62,21 +62,20 @@ VERBATIM_CLONES void add_chunk(const float* a, const WeightTile& tile, int64_t n
 }
 
 // bf16(x · in_multiplier) as binary32 values, dense.
-std::vector<float> rounded_inputs(const MatmulArgs& args) {
-    std::vector<float> a(static_cast<size_t>(args.x.num_rows * args.x.width));
-    for (int64_t m = 0; m < args.x.num_rows; ++m) {
-        const float* x = args.x.row(m);
-        for (int64_t k = 0; k < args.x.width; ++k) a[m * args.x.width + k] = bf16_value(x[k] * args.in_multiplier);
+std::vector<float> rounded_inputs(const ConstFloatRows& x, float in_multiplier) {
+    std::vector<float> a(static_cast<size_t>(x.num_rows * x.width));
+    for (int64_t m = 0; m < x.num_rows; ++m) {
+        for (int64_t k = 0; k < x.width; ++k) a[m * x.width + k] = bf16_value(x.row(m)[k] * in_multiplier);
     }
     return a;
 }
 
 // [num_rows, kLanes] to the outputs from n on, with their bias.
-void store_totals(const MatmulArgs& args, std::span<const float> totals, int64_t n) {
-    for (int64_t m = 0; m < args.out.num_rows; ++m) {
-        for (int64_t lane = 0; lane < std::min(kLanes, args.out.width - n); ++lane) {
+void store_totals(std::span<const float> totals, int64_t n, const float* bias, const FloatRows& out) {
+    for (int64_t m = 0; m < out.num_rows; ++m) {
+        for (int64_t lane = 0; lane < std::min(kLanes, out.width - n); ++lane) {
             const float total = totals[m * kLanes + lane];
-            args.out.row(m)[n + lane] = args.bias != nullptr ? total + args.bias[n + lane] : total;
+            out.row(m)[n + lane] = bias != nullptr ? total + bias[n + lane] : total;
         }
     }
 }
@@ -132,7 +131,7 @@ void tensor_matmul(const MatmulArgs& args) {
             }
             for (size_t i = 0; i < totals.size(); ++i) totals[i] += accs[i];
         }
-        store_totals(args, totals, n);
+        store_totals(totals, n, args.bias, args.out);
     }
 }
 
@@ -152,36 +151,31 @@ void check(const MatmulArgs& args) {
 void matmul(const MatmulArgs& args) {
     check(args);
     if (args.profile == Profile::kTensorSm90) return tensor_matmul(args);
-    const int64_t num_k = args.x.width;
-    const std::vector<float> a = rounded_inputs(args);
-    tiled_dots({.a = a.data(),
-                .num_rows = args.x.num_rows,
-                .num_k = num_k,
-                .num_outputs = args.out.width,
-                .read =
-                    [&](int64_t n, int64_t k, int64_t count, float* tile) {
-                        for (int64_t lane = 0; lane < std::min(kLanes, args.out.width - n); ++lane) {
-                            const uint16_t* row = args.weight + (n + lane) * num_k + k;
-                            for (int64_t i = 0; i < count; ++i) tile[i * kLanes + lane] = bf16_to_float(row[i]);
-                        }
-                    },
-                .store = [&](int64_t n, std::span<const float> totals) { store_totals(args, totals, n); }});
+    const auto read = [&](int64_t n, int64_t k, int64_t count, float* tile) {
+        for (int64_t lane = 0; lane < std::min(kLanes, args.out.width - n); ++lane) {
+            const uint16_t* row = args.weight + (n + lane) * args.x.width + k;
+            for (int64_t i = 0; i < count; ++i) tile[i * kLanes + lane] = bf16_to_float(row[i]);
+        }
+    };
+    tiled_matmul({.x = args.x, .bias = args.bias, .in_multiplier = args.in_multiplier, .out = args.out, .read = read});
 }
 
-void tiled_dots(const TiledDots& dots) {
+void tiled_matmul(const TiledMatmul& args) {
+    const int64_t num_k = args.x.width;
+    const std::vector<float> a = rounded_inputs(args.x, args.in_multiplier);
     const auto tile = std::make_unique_for_overwrite<WeightTile>();  // a chunk is written before it is read
-    std::vector<float> totals(static_cast<size_t>(dots.num_rows * kLanes));
-    for (int64_t n = 0; n < dots.num_outputs; n += kLanes) {
+    std::vector<float> totals(static_cast<size_t>(args.x.num_rows * kLanes));
+    for (int64_t n = 0; n < args.out.width; n += kLanes) {
         std::fill(totals.begin(), totals.end(), 0.0F);
-        for (int64_t k = 0; k < dots.num_k; k += kDotChunk) {
-            const int64_t chunk = std::min(kDotChunk, dots.num_k - k);
-            if (dots.num_outputs - n < kLanes || chunk % 2 != 0)
+        for (int64_t k = 0; k < num_k; k += kDotChunk) {
+            const int64_t chunk = std::min(kDotChunk, num_k - k);
+            if (args.out.width - n < kLanes || chunk % 2 != 0)
                 std::fill_n(&tile->values[0][0], (chunk + chunk % 2) * kLanes, 0.0F);
-            dots.read(n, k, chunk, &tile->values[0][0]);
-            for (int64_t m = 0; m < dots.num_rows; ++m)
-                add_chunk(dots.a + m * dots.num_k + k, *tile, chunk, &totals[m * kLanes]);
+            args.read(n, k, chunk, &tile->values[0][0]);
+            for (int64_t m = 0; m < args.x.num_rows; ++m)
+                add_chunk(&a[m * num_k + k], *tile, chunk, &totals[m * kLanes]);
         }
-        dots.store(n, totals);
+        store_totals(totals, n, args.bias, args.out);
     }
 }
 

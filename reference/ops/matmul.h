@@ -39,18 +39,18 @@ struct MatmulArgs {
 void check(const MatmulArgs& args);
 void matmul(const MatmulArgs& args);
 
-// The loop that matmul() and reference/ops/quantised.h share: dot_n3_of_floats of every row of `a` with every output,
-// kDotOutputs outputs side by side. It owns no formula: a tile is [num_k, kDotOutputs] weights, written by `read`.
+// The loop that matmul() and reference/ops/quantised.h share: matmul()'s formula in the exact profile, over binary32
+// weights, kDotOutputs outputs side by side.
 inline constexpr int64_t kDotOutputs = 32;
-struct TiledDots {
-    const float* a = nullptr;  // [num_rows, num_k]
-    int64_t num_rows = 0;
-    int64_t num_k = 0;
-    int64_t num_outputs = 0;
-    // Columns [k, k + count) of outputs [n, n + kDotOutputs); those beyond the last one keep the +0 that they have.
+struct TiledMatmul {
+    ConstFloatRows x;             // [num_rows, K]
+    const float* bias = nullptr;  // [N] or null
+    float in_multiplier = 1.0F;
+    FloatRows out;  // [num_rows, N]; apart from x
+    // Writes columns [k, k + count) of outputs [n, n + kDotOutputs) to tile [count, kDotOutputs]; outputs from N on
+    // keep the +0 that they have.
     std::function<void(int64_t n, int64_t k, int64_t count, float* tile)> read;
-    std::function<void(int64_t n, std::span<const float> totals)> store;  // totals [num_rows, kDotOutputs]
 };
-void tiled_dots(const TiledDots& dots);
+void tiled_matmul(const TiledMatmul& args);
 
 }  // namespace verbatim::reference

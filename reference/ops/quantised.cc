@@ -4,7 +4,6 @@
 #include <span>
 #include <vector>
 
-#include "reference/numerics/bf16.h"
 #include "reference/ops/matmul.h"
 
 namespace verbatim::reference {
@@ -32,33 +31,16 @@ void check(const QuantisedMatmulArgs& args) {
 void quantised_matmul(const QuantisedMatmulArgs& args) {
     check(args);
     const int64_t num_k = args.x.width;
-    std::vector<float> a(static_cast<size_t>(args.x.num_rows * num_k));
-    for (int64_t m = 0; m < args.x.num_rows; ++m)
-        for (int64_t k = 0; k < num_k; ++k) a[m * num_k + k] = bf16_value(args.x.row(m)[k] * args.in_multiplier);
     // Rows of all of K: a block may be longer than what is left of a chunk.
     std::vector<float> rows(static_cast<size_t>(kDotOutputs * num_k));
-    const auto outputs_from = [&](int64_t n) { return std::min(kDotOutputs, args.out.width - n); };
     const auto read = [&](int64_t n, int64_t k, int64_t count, float* tile) {
-        for (int64_t lane = 0; lane < outputs_from(n); ++lane) {
+        for (int64_t lane = 0; lane < std::min(kDotOutputs, args.out.width - n); ++lane) {
             const auto row = std::span(rows).subspan(static_cast<size_t>(lane * num_k), static_cast<size_t>(num_k));
             if (k == 0) args.weight.read_row(n + lane, row);
             for (int64_t i = 0; i < count; ++i) tile[i * kDotOutputs + lane] = row[static_cast<size_t>(k + i)];
         }
     };
-    const auto store = [&](int64_t n, std::span<const float> totals) {
-        for (int64_t m = 0; m < args.out.num_rows; ++m) {
-            for (int64_t lane = 0; lane < outputs_from(n); ++lane) {
-                const float total = totals[static_cast<size_t>(m * kDotOutputs + lane)];
-                args.out.row(m)[n + lane] = args.bias != nullptr ? total + args.bias[n + lane] : total;
-            }
-        }
-    };
-    tiled_dots({.a = a.data(),
-                .num_rows = args.x.num_rows,
-                .num_k = num_k,
-                .num_outputs = args.out.width,
-                .read = read,
-                .store = store});
+    tiled_matmul({.x = args.x, .bias = args.bias, .in_multiplier = args.in_multiplier, .out = args.out, .read = read});
 }
 
 void check(const QuantisedEmbeddingArgs& args) {
