@@ -1,4 +1,5 @@
 #include "reference/model/checkpoint_tensors.h"
+#include "reference/model/shape.h"
 
 #include <fmt/format.h>
 
@@ -289,11 +290,7 @@ private:
 
 }  // namespace
 
-int64_t CheckpointTensor::num_elements() const {
-    int64_t product = 1;
-    for (int64_t extent : shape) product *= extent;
-    return product;
-}
+int64_t CheckpointTensor::num_elements() const { return num_elements_of(shape); }
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "engine/base/check.h"
+#include "reference/model/shape.h"
 #include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
@@ -343,11 +344,7 @@ std::string value_text(const GgufValue& value) {
     return std::visit(Visitor{}, value);
 }
 
-int64_t GgufTensor::num_elements() const {
-    int64_t elements = 1;
-    for (const int64_t extent : shape) elements *= extent;
-    return elements;
-}
+int64_t GgufTensor::num_elements() const { return num_elements_of(shape); }
 
 Result<GgufContents> parse_gguf(std::span<const std::byte> file, std::string_view source) {
     constexpr size_t kLeastTensor = 8 + 4 + 8 + 4 + 8;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "reference/model/shape.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/math64.h"
 
@@ -147,11 +148,7 @@ private:
 
 }  // namespace
 
-int64_t GgufPlace::num_elements() const {
-    int64_t elements = 1;
-    for (const int64_t extent : shape) elements *= extent;
-    return elements;
-}
+int64_t GgufPlace::num_elements() const { return num_elements_of(shape); }
 
 Result<std::string_view> gguf_architecture(Architecture architecture) {
     const GgufNames* family = find_gguf_family(architecture);

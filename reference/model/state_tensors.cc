@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "reference/model/shape.h"
 #include "reference/numerics/bf16.h"
 
 namespace verbatim::reference {
@@ -55,11 +56,7 @@ bool is_finite(StateDtype dtype, std::span<const std::byte> tensor) {
     CHECK(false, "state dtype {}", static_cast<int>(dtype));
 }
 
-int64_t StateTensor::num_elements() const {
-    int64_t product = 1;
-    for (const int64_t extent : shape) product *= extent;
-    return product;
-}
+int64_t StateTensor::num_elements() const { return num_elements_of(shape); }
 
 int64_t StateTensor::num_bytes() const { return num_elements() * element_bytes(dtype); }
 
