@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <string_view>
 
 #include "engine/base/check.h"
-#include "reference/model/tensor_values.h"
+#include "reference/model/block_bytes.h"
 
 namespace verbatim::cpu {
 namespace {
 
 using reference::BlockFormat;
+using reference::byte_at;
+using reference::half_at;
 using reference::MatrixView;
+using reference::signed_at;
 
 constexpr int64_t kMaxWeights = 256;  // of a block
 constexpr int64_t kMaxRuns = 16;
@@ -24,14 +26,6 @@ struct Parts {
     float minima[kMaxRuns];
     uint8_t quants[kMaxWeights];
 };
-
-uint8_t byte_at(const std::byte* block, int64_t i) { return std::to_integer<uint8_t>(block[i]); }
-
-float half_at(const std::byte* block, int64_t offset) {
-    uint16_t half;
-    std::memcpy(&half, block + offset, sizeof(half));
-    return std::bit_cast<float>(reference::widen_half(half));
-}
 
 // The blocks' layouts are explained in reference/model/quantised_blocks.cc.
 
@@ -49,13 +43,10 @@ void read_q4_0(const std::byte* block, Parts& parts) {
 }
 
 void read_q4_k(const std::byte* block, Parts& parts) {
-    const std::byte* packed = block + 4;
     for (int64_t i = 0; i < 8; ++i) {
-        const int32_t low = byte_at(packed, i < 4 ? i : i + 4);
-        const int32_t scale = i < 4 ? low & 63 : (low & 15) | byte_at(packed, i - 4) >> 6 << 4;
-        const int32_t min = i < 4 ? byte_at(packed, i + 4) & 63 : low >> 4 | byte_at(packed, i) >> 6 << 4;
-        parts.scales[i] = half_at(block, 0) * static_cast<float>(scale);
-        parts.minima[i] = half_at(block, 2) * static_cast<float>(min);
+        const reference::ScaleAndMin run = reference::scale_and_min(block, i);
+        parts.scales[i] = run.scale;
+        parts.minima[i] = run.min;
         for (int64_t l = 0; l < 32; ++l)
             parts.quants[i * 32 + l] = byte_at(block, 16 + i / 2 * 32 + l) >> (i % 2 * 4) & 15;
     }
@@ -67,7 +58,7 @@ void read_q6_k(const std::byte* block, Parts& parts) {
         const int64_t j = i % 8 / 2;
         const std::byte* low = block + i / 8 * 64 + j % 2 * 32 + i % 2 * 16;
         const std::byte* high = block + 128 + i / 8 * 32 + i % 2 * 16;
-        parts.scales[i] = d * static_cast<float>(static_cast<int8_t>(byte_at(block, 192 + i)));
+        parts.scales[i] = d * static_cast<float>(signed_at(block, 192 + i));
         for (int64_t l = 0; l < 16; ++l) {
             const int32_t q = (byte_at(low, l) >> (j / 2 * 4) & 15) | (byte_at(high, l) >> (j * 2) & 3) << 4;
             parts.quants[i * 16 + l] = static_cast<uint8_t>(q - 32);

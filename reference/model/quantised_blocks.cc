@@ -7,28 +7,10 @@
 #include <cstring>
 
 #include "engine/base/check.h"
-#include "reference/model/tensor_values.h"
+#include "reference/model/block_bytes.h"
 
 namespace verbatim::reference {
 namespace {
-
-static_assert(std::endian::native == std::endian::little, "blocks are read as they lie");
-
-// --- parts of blocks
-
-uint8_t byte_at(const std::byte* block, int64_t i) { return std::to_integer<uint8_t>(block[i]); }
-int8_t signed_at(const std::byte* block, int64_t i) { return static_cast<int8_t>(byte_at(block, i)); }
-
-template <typename T>
-T value_at(const std::byte* block, int64_t offset) {
-    T value;
-    std::memcpy(&value, block + offset, sizeof(T));
-    return value;
-}
-
-float half_at(const std::byte* block, int64_t offset) {
-    return std::bit_cast<float>(widen_half(value_at<uint16_t>(block, offset)));
-}
 
 int32_t low_nibble(uint8_t byte) { return byte & 15; }
 int32_t high_nibble(uint8_t byte) { return byte >> 4; }
@@ -156,48 +138,31 @@ void dequantise_q3_k(const std::byte* block, float* out) {
     }
 }
 
-struct ScaleAndMin {
-    int32_t scale = 0;
-    int32_t min = 0;
-};
-
-// Six bits each for run j of 8, from the twelve bytes of Q4_K and Q5_K.
-ScaleAndMin scale_and_min(const std::byte* scales, int32_t j) {
-    if (j < 4) return {byte_at(scales, j) & 63, byte_at(scales, j + 4) & 63};
-    const uint8_t low = byte_at(scales, j + 4);
-    return {low_nibble(low) | byte_at(scales, j - 4) >> 6 << 4, high_nibble(low) | byte_at(scales, j) >> 6 << 4};
+// Of Q4_K and Q5_K: quant(j, l) is number l of run j of 32 weights.
+template <typename Quant>
+void dequantise_with_minima(const std::byte* block, const Quant& quant, float* out) {
+    for (int32_t j = 0; j < kLarge / 32; ++j) {
+        const ScaleAndMin run = scale_and_min(block, j);
+        for (int32_t l = 0; l < 32; ++l) out[j * 32 + l] = run.scale * static_cast<float>(quant(j, l)) - run.min;
+    }
 }
 
 // d [2], dmin [2], scales [12], q [128]: run j of 32 weights is in the low nibbles of bytes 32·(j / 2) ..., or, if j is
 // odd, in the high ones.
 void dequantise_q4_k(const std::byte* block, float* out) {
-    const float d = half_at(block, 0);
-    const float dmin = half_at(block, 2);
-    for (int32_t j = 0; j < kLarge / 32; ++j) {
-        const ScaleAndMin run = scale_and_min(block + 4, j);
-        const float scale = d * static_cast<float>(run.scale);
-        const float min = dmin * static_cast<float>(run.min);
-        for (int32_t l = 0; l < 32; ++l) {
-            const int32_t q = byte_at(block, 16 + j / 2 * 32 + l) >> (j % 2 * 4) & 15;
-            out[j * 32 + l] = scale * static_cast<float>(q) - min;
-        }
-    }
+    const auto quant = [block](int32_t j, int32_t l) {
+        return byte_at(block, 16 + j / 2 * 32 + l) >> (j % 2 * 4) & 15;
+    };
+    dequantise_with_minima(block, quant, out);
 }
 
 // d [2], dmin [2], scales [12], h [32], q [128]: as Q4_K; bit j of h[l] is the fifth.
 void dequantise_q5_k(const std::byte* block, float* out) {
-    const float d = half_at(block, 0);
-    const float dmin = half_at(block, 2);
-    for (int32_t j = 0; j < kLarge / 32; ++j) {
-        const ScaleAndMin run = scale_and_min(block + 4, j);
-        const float scale = d * static_cast<float>(run.scale);
-        const float min = dmin * static_cast<float>(run.min);
-        for (int32_t l = 0; l < 32; ++l) {
-            const int32_t low = byte_at(block, 48 + j / 2 * 32 + l) >> (j % 2 * 4) & 15;
-            const int32_t q = low | (byte_at(block, 16 + l) >> j & 1) << 4;
-            out[j * 32 + l] = scale * static_cast<float>(q) - min;
-        }
-    }
+    const auto quant = [block](int32_t j, int32_t l) {
+        const int32_t low = byte_at(block, 48 + j / 2 * 32 + l) >> (j % 2 * 4) & 15;
+        return low | (byte_at(block, 16 + l) >> j & 1) << 4;
+    };
+    dequantise_with_minima(block, quant, out);
 }
 
 // low [128], high [64], scales [16] of int8, d [2]. Of weight 128·n + 32·j + l four bits are in byte 64·n + 32·(j % 2)
