@@ -179,6 +179,17 @@ void mamba_prefixed(GgufFields& fields, std::string_view first_block, Json& json
     json["mamba_proj_bias"] = fields.has_tensor(fmt::format("{}ssm_in.bias", first_block));
 }
 
+// Of families whose names have no prefix: puts those that they share, and returns all of mamba_prefixed.
+Json mamba_unprefixed(GgufFields& fields, std::string_view first_block, Json& json) {
+    Json mamba;
+    mamba_prefixed(fields, first_block, mamba);
+    json["n_groups"] = mamba["mamba_n_groups"];
+    json["conv_kernel"] = mamba["mamba_d_conv"];
+    json["use_conv_bias"] = mamba["mamba_conv_bias"];
+    json["use_bias"] = mamba["mamba_proj_bias"];
+    return mamba;
+}
+
 // The prefix of the first block for which `is` holds.
 template <typename Is>
 std::string block_where(const std::vector<int64_t>& list, const Is& is) {
@@ -235,17 +246,12 @@ Json llama(GgufFields& fields) {
 
 Json mamba2(GgufFields& fields) {
     Json json = common(fields, "Mamba2ForCausalLM", "mamba2");
-    Json mamba;
-    mamba_prefixed(fields, "blk.0.", mamba);
+    const Json mamba = mamba_unprefixed(fields, "blk.0.", json);
     json["layer_norm_epsilon"] = fields.number("attention.layer_norm_rms_epsilon");
     json["num_heads"] = mamba["mamba_n_heads"];
     json["head_dim"] = mamba["mamba_d_head"];
     json["state_size"] = mamba["mamba_d_state"];
-    json["n_groups"] = mamba["mamba_n_groups"];
     json["expand"] = mamba["mamba_expand"];
-    json["conv_kernel"] = mamba["mamba_d_conv"];
-    json["use_conv_bias"] = mamba["mamba_conv_bias"];
-    json["use_bias"] = mamba["mamba_proj_bias"];
     fields.harmless({"attention.head_count", "attention.head_count_kv", "ssm.dt_b_c_rms"});
     return json;
 }
@@ -271,16 +277,12 @@ Json nemotron_h(GgufFields& fields) {
     json["mlp_hidden_act"] = "relu2";
     json["layer_norm_epsilon"] = fields.number("attention.layer_norm_rms_epsilon");
     json["max_position_embeddings"] = fields.size("context_length");
-    Json mamba;
     const auto first_mamba = pattern.find('M');
-    mamba_prefixed(fields, fmt::format("blk.{}.", first_mamba == std::string::npos ? 0 : first_mamba), mamba);
+    const std::string block = fmt::format("blk.{}.", first_mamba == std::string::npos ? 0 : first_mamba);
+    const Json mamba = mamba_unprefixed(fields, block, json);
     json["mamba_num_heads"] = mamba["mamba_n_heads"];
     json["mamba_head_dim"] = mamba["mamba_d_head"];
     json["ssm_state_size"] = mamba["mamba_d_state"];
-    json["n_groups"] = mamba["mamba_n_groups"];
-    json["conv_kernel"] = mamba["mamba_d_conv"];
-    json["use_conv_bias"] = mamba["mamba_conv_bias"];
-    json["use_bias"] = mamba["mamba_proj_bias"];
     fields.harmless({"rope.scaling.type", "expert_count", "expert_used_count"});
     return json;
 }
