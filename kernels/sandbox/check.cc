@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -73,12 +74,9 @@ public:
 
     // In every class of values, whatever it costs.
     void add_all(const Sizes& sizes) {
-        for (const ValueClass values : kValueClasses) {
-            if (!takes(values)) continue;
-            CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
-            check.options.placing = kPlacings[cases.size() % std::size(kPlacings)];
-            cases.push_back(check);
-        }
+        constexpr double kAnyWork = std::numeric_limits<double>::infinity();
+        for (const ValueClass values : kValueClasses)
+            add(sizes, values, kPlacings[cases.size() % std::size(kPlacings)], kAnyWork);
     }
     // With the next class of values, placing and seed.
     void add(const Sizes& sizes) { add(sizes, next_class(), kPlacings[cases.size() % 3], most_work_); }

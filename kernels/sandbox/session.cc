@@ -33,13 +33,25 @@ Status of_operation(const std::string& file, const Operation& operation, std::ve
     return {};
 }
 
+// The shapes of the options, and the constants of the file, where it is a source.
+Result<GivenSizes> given_sizes(const KernelOptions& options, const Operation& operation) {
+    GivenSizes given;
+    for (const std::string& shape : options.shapes) {
+        ASSIGN_OR_RETURN(given.shapes.emplace_back(), read_shape(operation, shape));
+    }
+    if (options.file.empty() || options.file.ends_with(".so")) return given;
+    std::ifstream file(options.file, std::ios::binary);
+    given.constants = constants_of(std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()));
+    return given;
+}
+
 // The cases of the options, or the one of their file.
 Result<std::vector<CheckCase>> cases_of(const KernelOptions& options, const Operation& operation,
-                                        const KernelInfo& kernel, std::vector<std::string>& notes) {
+                                        const KernelSession& session, const KernelInfo& kernel,
+                                        std::vector<std::string>& notes) {
     if (options.case_file.empty()) {
         ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
-        ASSIGN_OR_RETURN(const GivenSizes given, given_sizes(options, operation));
-        std::vector<CheckCase> cases = check_cases(operation, kernel, options.effort, options.seed, given);
+        std::vector<CheckCase> cases = check_cases(operation, kernel, options.effort, options.seed, session.given());
         const WorkloadCases captured = workload_cases(kernel, options.effort, workload);
         cases.insert(cases.begin(), captured.cases.begin(), captured.cases.end());
         if (!options.workload.empty()) notes.push_back(workload_note(workload, captured));
@@ -112,7 +124,7 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
 }
 
 Status KernelSession::choose(const KernelOptions& options, const Operation& operation) {
-    for (const std::string& shape : options.shapes) RETURN_IF_ERROR(read_shape(operation, shape));
+    ASSIGN_OR_RETURN(given_, given_sizes(options, operation));
     if (options.kernel == "all") return {};
     const bool is_default = options.kernel.empty() || (!options.file.empty() && options.kernel == kOursForCuda);
     if (is_default) {
@@ -148,22 +160,12 @@ KernelReports KernelSession::reports_of(const char* verb, const KernelOptions& o
             .heading = {}};
 }
 
-Result<GivenSizes> given_sizes(const KernelOptions& options, const Operation& operation) {
-    GivenSizes given;
-    for (const std::string& shape : options.shapes) {
-        ASSIGN_OR_RETURN(given.shapes.emplace_back(), read_shape(operation, shape));
-    }
-    if (options.file.empty() || options.file.ends_with(".so")) return given;
-    std::ifstream file(options.file, std::ios::binary);
-    given.constants = constants_of(std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()));
-    return given;
-}
-
 Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
     KernelReports reports = session.reports_of("check", options);
     for (const KernelInfo& kernel : session.kernels()) {
         KernelReport report = session.report_of(kernel);
-        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, cases_of(options, operation, kernel, report.notes));
+        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases,
+                         cases_of(options, operation, session, kernel, report.notes));
         CheckResult result = check_kernel(session.host(), kernel, operation, cases);
         report.cases = result.num_cases;
         report.unsupported = result.num_unsupported;
@@ -184,10 +186,11 @@ Result<KernelReports> invariance_verb(const KernelOptions& options, const Operat
     KernelReports reports = session.reports_of("invariance", options);
     for (const KernelInfo& kernel : session.kernels()) {
         KernelReport report = session.report_of(kernel);
-        ASSIGN_OR_RETURN(const GivenSizes given, given_sizes(options, operation));
-        std::vector<KernelCase> cases = invariance_cases(operation, kernel, options.effort, options.seed, given);
+        std::vector<KernelCase> cases =
+            invariance_cases(operation, kernel, options.effort, options.seed, session.given());
         if (!options.case_file.empty()) {
-            ASSIGN_OR_RETURN(const std::vector<CheckCase> saved, cases_of(options, operation, kernel, report.notes));
+            ASSIGN_OR_RETURN(const std::vector<CheckCase> saved,
+                             cases_of(options, operation, session, kernel, report.notes));
             cases = {saved[0].one};
         } else {
             const WorkloadCases captured = workload_cases(kernel, options.effort, workload);

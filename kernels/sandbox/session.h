@@ -40,13 +40,15 @@ class KernelSession {
 public:
     // Errors: the file (compile_kernel), a library without usable exports.
     static Result<std::unique_ptr<KernelSession>> open(const KernelOptions& options, const Operation& operation);
-    // Selects the kernels of --kernel. Error, of the flag: no kernel has this name; it lists the names.
+    // Selects the kernels of --kernel, and reads the shapes of --shape and the constants of the file. Errors, of the
+    // flags: no kernel has this name (it lists the names), or what read_shape says.
     Status choose(const KernelOptions& options, const Operation& operation);
 
     [[nodiscard]] KernelHost& host() { return *host_; }
     [[nodiscard]] const std::vector<KernelInfo>& kernels() const { return kernels_; }
     [[nodiscard]] const std::string& library() const { return compiled_.library; }  // "": builtin
     [[nodiscard]] const CompiledKernel& compiled() const { return compiled_; }
+    [[nodiscard]] const GivenSizes& given() const { return given_; }
     [[nodiscard]] size_t num_exported() const { return num_exported_; }  // by the file, of all operations
     [[nodiscard]] const ScratchFolder& folder() const { return folder_; }
     // A report of this kernel without findings, and all reports without any.
@@ -58,11 +60,10 @@ private:
     CompiledKernel compiled_;
     std::unique_ptr<KernelHost> host_;
     std::vector<KernelInfo> kernels_;  // all until choose()
+    GivenSizes given_;                 // none until choose()
     size_t num_exported_ = 0;
 };
 
-// The shapes of the options, and the constants of the file, where it is a source.
-Result<GivenSizes> given_sizes(const KernelOptions& options, const Operation& operation);
 // The workload of the options; one without calls if they name none.
 Result<Workload> workload_of(const KernelOptions& options, const Operation& operation);
 // A report's note on a workload's calls.
