@@ -3,6 +3,7 @@
 
 #include "kernels/sandbox/cuda_kernel.h"
 #include "reference/numerics/math.h"
+#include "tests/planted_kernels/planted.h"
 
 namespace {
 
@@ -60,20 +61,6 @@ int32_t run(const verbatim_kernel*, const verbatim_run* run) {
     return 0;
 }
 
-const verbatim_kernel kKernel = {
-    .abi = VERBATIM_KERNEL_ABI,
-    .name = "naive",
-    .operation = "rms_norm",
-    .profile = "fast",
-    .machine = "cuda",
-    .self = nullptr,
-    .supports = nullptr,
-    .workspace_bytes = nullptr,
-    .packed_bytes = nullptr,
-    .pack = nullptr,
-    .run = run,
-};
-
 }  // namespace
 
-VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t index) { return index == 0 ? &kKernel : nullptr; }
+PLANTED_KERNEL("rms_norm", "fast", "cuda", run)
