@@ -81,9 +81,7 @@ struct Planned {
     std::vector<Case> cases;
 };
 
-}  // namespace
-
-static Status check_relations(const std::vector<std::string>& names) {
+Status check_relations(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
         if (find_relation(name) != nullptr) continue;
         std::vector<std::string> known;
@@ -92,6 +90,8 @@ static Status check_relations(const std::vector<std::string>& names) {
     }
     return {};
 }
+
+}  // namespace
 
 Verdict AuditResult::verdict() const {
     Verdict worst = Verdict::kNotTried;
