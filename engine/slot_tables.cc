@@ -73,8 +73,8 @@ Status SlotTables::check_memory(const StepPlan& plan) {
 void SlotTables::advance(const StepPlan& plan, std::span<const SampledTokens> drawn) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         SlotTable& table = slots_[index(sequence.slot)];
-        CHECK(sequence.num_sampled_positions == 0 || !drawn.empty(), "slot {} draws and is told nothing",
-              index(sequence.slot));
+        CHECK(sequence.num_sampled_positions == 0 || !drawn.empty(),
+              "slot {} samples, and the result has no tokens of it", index(sequence.slot));
         table.length = length_after(sequence, sequence.num_sampled_positions > 0 ? &drawn.front() : nullptr);
         if (sequence.num_sampled_positions > 0) drawn = drawn.subspan(1);
         table.tokens.resize(table.tokens.size() - static_cast<size_t>(sequence.num_drafts()));

@@ -258,8 +258,8 @@ void Engine::apply(const StepResult& result) {
     for (size_t i = 0; i < scheduler_.scheduled().size(); ++i) {
         const ScheduledSequence& planned = plan_.sequences[i];
         const bool draws = planned.num_sampled_positions > 0;
-        CHECK(!draws || (!drawn.empty() && drawn.front().slot == planned.slot), "slot {} draws and is told nothing",
-              index(planned.slot));
+        CHECK(!draws || (!drawn.empty() && drawn.front().slot == planned.slot),
+              "slot {} samples, and the result has no tokens of it", index(planned.slot));
         const Scheduled& share = scheduler_.scheduled()[i];
         Sequence* sequence = share.sequence;  // null: aborted while the step was open
         if (sequence != nullptr && share.is_draft) {

@@ -16,8 +16,8 @@ Status MismatchingExecutor::execute(const StepPlan& plan, StepResult& result) {
     auto drawn = result.drawn.begin();
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (sequence.num_sampled_positions == 0) continue;
-        CHECK(drawn != result.drawn.end() && drawn->slot == sequence.slot, "slot {} draws and is told nothing",
-              index(sequence.slot));
+        CHECK(drawn != result.drawn.end() && drawn->slot == sequence.slot,
+              "slot {} samples, and the result has no tokens of it", index(sequence.slot));
         const SlotRequests::Slot& slot = slots_.at(sequence.slot);
         const Slice tokens = (drawn++)->tokens;
         if (!slot.is_draft_path || tokens.count != 1 || !errs(slot.request, sequence.end())) continue;
