@@ -249,7 +249,7 @@ void EngineHost::try_again(FailedTurn turn) {
     live_.erase(found);
     live.is_second_try = true;
     live.log_probs.clear();
-    if (live.stop_finder) live.stop_finder.emplace(*config_.tokenizer, live.stop);
+    read_answer(live);
     ++num_retried_turns_;
     requests_[live.ticket] = accepted->request;
     live_[accepted->request] = std::move(live);
@@ -357,8 +357,15 @@ void EngineHost::submit_now(Command command) {
     live.num_prompt_tokens = num_prompt_tokens;
     live.num_log_probs = request.num_log_probs;
     live.stop = request.stop;
-    CHECK(live.stop.empty() || config_.tokenizer != nullptr, "nobody reads the text that stops");
-    if (!live.stop.empty()) live.stop_finder.emplace(*config_.tokenizer, live.stop);
+    live.form = request.form;
+    read_answer(live);
+}
+
+// From its beginning, where its text may end the turn.
+void EngineHost::read_answer(Live& live) const {
+    if (live.stop.empty() && !live.form.ends_with_call) return;
+    CHECK(config_.tokenizer != nullptr, "nobody reads the text that stops");
+    live.reader.emplace(*config_.tokenizer, live.stop, live.form);
 }
 
 // A client knows answers by their ids, and no requests of the engine.
@@ -418,7 +425,7 @@ void EngineHost::deliver() {
                 finish(event);
         }
         for (const auto& [request, live] : live_) {
-            if (live.stop_finder && live.stop_finder->stopped()) stopped.push_back(request);
+            if (live.reader && live.reader->ended()) stopped.push_back(request);
         }
         std::ranges::sort(stopped);
         for (const RequestId request : std::exchange(stopped, {})) engine_.end_turn(request);
@@ -427,7 +434,10 @@ void EngineHost::deliver() {
 
 // The second try of a turn repeats the tokens that the first one has sent.
 void EngineHost::deliver(Live& live, TokenId token) {
-    if (live.stop_finder) live.stop_finder->add(token);
+    if (live.reader) {
+        text::AnswerParts unused;
+        live.reader->add(token, unused);
+    }
     HostUpdate update{.kind = Kind::kToken, .token = token};
     if (!live.log_probs.empty()) {
         update.log_probs = std::move(live.log_probs.front());
@@ -451,7 +461,7 @@ void EngineHost::finish(const EngineEvent& event) {
         live->sink({.kind = Kind::kFinished, .end = event});
         return end_one(live->num_prompt_tokens);
     }
-    if (live->stop_finder && live->stop_finder->stopped()) live->notes.stop = live->stop_finder->place();
+    if (live->reader && live->reader->ended()) live->notes.stop = live->reader->place();
     live->notes.num_cached_tokens = event.num_reused_tokens;
     ledger_->committed(live->key, *engine_.ledger().find(live->key), live->notes,
                        [this, live, event](const std::string& problem, const std::string& head) {

@@ -28,11 +28,12 @@
 
 #include "engine/engine/engine.h"
 #include "engine/executor.h"
+#include "server/answer_reader.h"
 #include "server/ledger/conversation_calls.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/ledger/rows.h"
 #include "server/log_probs.h"
-#include "server/stop_finder.h"
+#include "server/text/answer_form.h"
 #include "server/text/tokenizer.h"
 
 namespace verbatim::server {
@@ -50,7 +51,8 @@ struct HostRequest {
     std::vector<TokenId> stop_tokens;
     bool use_cache = true;
     std::optional<int32_t> num_log_probs;  // of every sampled token, and of this many most likely ones
-    std::vector<std::string> stop;         // the turn ends with the token that completes one of these texts
+    std::vector<std::string> stop;         // the turn ends with the token that completes one of these texts, or
+    text::AnswerForm form;                 // the answer's first call, where it ends with that
     // For a conversation. The request is refused unless this is the conversation's head, or its version.
     std::optional<std::string> parent_head;
     std::optional<Version> version;
@@ -171,7 +173,8 @@ private:
         std::string answer_id;
         TurnNotes notes;
         std::vector<std::string> stop;
-        std::optional<StopFinder> stop_finder;
+        text::AnswerForm form;
+        std::optional<AnswerReader> reader;  // if the answer's text may end the turn
         int64_t num_prompt_tokens = 0;
         std::optional<int32_t> num_log_probs;
         std::deque<LogProbs> log_probs;  // of tokens that are not sent yet
@@ -195,6 +198,7 @@ private:
     [[nodiscard]] HostUpdate refusal_of(const HostRequest& request, const ConversationKey& key) const;
     void repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens);
     void deliver();
+    void read_answer(Live& live) const;
     void deliver(Live& live, TokenId token);
     void finish(const EngineEvent& event);
     void forget(const Live& live);

@@ -1,5 +1,7 @@
 #include "server/http/answers.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -23,7 +25,19 @@ void add_usage_so_far(const ChoicePart& part, Json& json) {
     json["usage"].erase("prompt_tokens_details");
 }
 
-Json reason_json(const ChoicePart& part) { return part.finish ? Json(finish_name(*part.finish)) : Json(); }
+// What ended a choice that was not cut off is its calls, if it has some.
+Json reason_json(const ChoicePart& part) {
+    if (!part.finish) return {};
+    const bool is_cut_off = *part.finish == FinishReason::kLength;
+    return part.calls_tools && !is_cut_off ? "tool_calls" : finish_name(*part.finish);
+}
+
+Json call_json(const CallPart& call) {
+    Json json = {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}}}};
+    if (call.id.empty()) json = {{"function", Json::object()}};
+    json["function"]["arguments"] = call.arguments;
+    return json;
+}
 
 void add_head(const ChoicePart& part, Json& json) {
     if (!part.head.empty()) json["head_id"] = part.head;
@@ -56,7 +70,7 @@ Json AnswerWriter::whole(const std::vector<ChoicePart>& choices, const Usage& us
     for (const ChoicePart& part : choices) {
         Json choice = {{"index", part.index}};
         if (is_chat())
-            choice["message"] = {{"role", "assistant"}, {"content", part.text}, {"refusal", nullptr}};
+            choice["message"] = message_json(part);
         else
             choice["text"] = part.text;
         choice["logprobs"] = log_probs_json(part);
@@ -66,6 +80,32 @@ Json AnswerWriter::whole(const std::vector<ChoicePart>& choices, const Usage& us
     }
     json["usage"] = usage_json(usage);
     return json;
+}
+
+// A choice that calls tools and says nothing has no content.
+Json AnswerWriter::message_json(const ChoicePart& part) {
+    Json message = {{"role", "assistant"}, {"content", part.text}, {"refusal", nullptr}};
+    if (part.text.empty() && !part.calls.empty()) message["content"] = nullptr;
+    if (!part.reasoning.empty()) message["reasoning_content"] = part.reasoning;
+    for (const CallPart& call : part.calls) message["tool_calls"].push_back(call_json(call));
+    return message;
+}
+
+Json AnswerWriter::delta_json(const ChoicePart& part) {
+    Json delta = Json::object();
+    if (!part.reasoning.empty()) delta["reasoning_content"] = part.reasoning;
+    if (!part.text.empty()) delta["content"] = part.text;
+    for (const CallPart& call : part.calls) {
+        Json one = {{"index", call.index}};
+        one.update(call_json(call));
+        delta["tool_calls"].push_back(std::move(one));
+    }
+    return delta;
+}
+
+std::string AnswerWriter::call_id(int64_t choice, int64_t call) const {
+    const size_t prefix = frame_.id.find('-') + 1;
+    return fmt::format("call_{}-{}-{}", frame_.id.substr(prefix), choice, call);
 }
 
 Json AnswerWriter::role_chunk(const ChoicePart& part) const {
@@ -82,7 +122,7 @@ Json AnswerWriter::chunk(const ChoicePart& part) const {
     Json json = frame_json(/*is_chunk=*/true);
     Json choice = {{"index", part.index}};
     if (is_chat())
-        choice["delta"] = part.text.empty() ? Json::object() : Json({{"content", part.text}});
+        choice["delta"] = delta_json(part);
     else
         choice["text"] = part.text;
     choice["logprobs"] = part.log_probs.empty() ? Json() : log_probs_json(part);
@@ -94,8 +134,9 @@ Json AnswerWriter::chunk(const ChoicePart& part) const {
 }
 
 std::string AnswerWriter::written_chunk(const ChoicePart& part) const {
-    if (part.text.empty() || !part.log_probs.empty() || part.finish || !part.head.empty() || part.usage)
-        return written_answer(chunk(part));
+    const bool is_text_alone = !part.text.empty() && part.reasoning.empty() && part.calls.empty() &&
+                               part.log_probs.empty() && !part.finish && part.head.empty() && !part.usage;
+    if (!is_text_alone) return written_answer(chunk(part));
     std::string out;
     out.reserve(chunk_begin_.size() + part.text.size() + 100);
     out.append(chunk_begin_).append(R"(,"choices":[{"index":)").append(std::to_string(part.index));

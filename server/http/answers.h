@@ -29,10 +29,21 @@ struct AnswerFrame {
     int64_t created = 0;  // seconds since 1970
 };
 
+// A call of a tool, or more of the arguments of one.
+struct CallPart {
+    int64_t index = 0;      // among the choice's calls
+    std::string id;         // empty: it continues
+    std::string name;       // of the function; empty: it continues
+    std::string arguments;  // JSON, as far as the model wrote it
+};
+
 // A part of a choice, or a whole choice.
 struct ChoicePart {
     int64_t index = 0;
     std::string text;
+    std::string reasoning;
+    std::vector<CallPart> calls;
+    bool calls_tools = false;         // with the finish: the choice has calls
     std::vector<LogProbs> log_probs;  // of the tokens in this part
     bool shows_log_probs = false;
     int64_t text_offset = 0;             // of its first token (completions)
@@ -59,6 +70,8 @@ public:
     [[nodiscard]] Json usage_chunk(const Usage& usage) const;
     // The text of chunk(). It runs once per token: a part with text alone is written without a Json.
     [[nodiscard]] std::string written_chunk(const ChoicePart& part) const;
+    // The id of a choice's call: the same in every form of the answer.
+    [[nodiscard]] std::string call_id(int64_t choice, int64_t call) const;
 
     // The text of a single token, U+FFFD for an incomplete character; empty for an id without a token.
     [[nodiscard]] std::string token_text(TokenId token) const;
@@ -66,6 +79,8 @@ public:
 private:
     [[nodiscard]] bool is_chat() const { return frame_.kind == ApiKind::kChat; }
     [[nodiscard]] Json frame_json(bool is_chunk) const;
+    [[nodiscard]] static Json message_json(const ChoicePart& part);
+    [[nodiscard]] static Json delta_json(const ChoicePart& part);
     [[nodiscard]] Json log_probs_json(const ChoicePart& part) const;
     [[nodiscard]] Json chat_log_probs(const ChoicePart& part) const;
     [[nodiscard]] Json completion_log_probs(const ChoicePart& part) const;

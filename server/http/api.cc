@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <map>
@@ -160,13 +161,12 @@ FieldStatus read_top_log_probs(const std::string& field, const Json& value, Gene
 }
 
 // What read_chat() reads, when all of it is there.
-FieldStatus read_with_the_chat(const std::string&, const Json&, GenerateRequest&) { return {}; }
+constexpr std::array<std::string_view, 8> kChatFields = {
+    "messages",    "add_generation_prompt", "continue_final_message", "tools",
+    "tool_choice", "parallel_tool_calls",   "chat_template_kwargs",   "reasoning_effort"};
 
 const Fields& chat_fields() {
     static const Fields kFields = {
-        {"messages", read_with_the_chat},
-        {"add_generation_prompt", read_with_the_chat},
-        {"continue_final_message", read_with_the_chat},
         {"max_completion_tokens", common_fields().at("max_tokens")},
         {"logprobs", read_log_probs},
         {"top_logprobs", read_top_log_probs},
@@ -183,20 +183,14 @@ const Fields& completion_fields() {
 }
 
 FieldStatus read_field(const std::string& field, const Json& value, GenerateRequest& request) {
-    const Fields& own = request.kind == ApiKind::kChat ? chat_fields() : completion_fields();
+    const bool is_chat = request.kind == ApiKind::kChat;
+    if (is_chat && std::ranges::count(kChatFields, field) > 0) return {};
+    const Fields& own = is_chat ? chat_fields() : completion_fields();
     for (const Fields* fields : {&common_fields(), &own}) {
         const auto known = fields->find(field);
         if (known != fields->end()) return known->second(field, value, request);
     }
     if (auto problem = problem_of_usual_value(request.kind, field, value)) return tl::unexpected(*std::move(problem));
-    return {};
-}
-
-FieldStatus read_asked_chat(const Json& json, std::vector<std::string>& messages, ChatEnd& end) {
-    auto chat = read_chat(json);
-    if (!chat) return tl::unexpected(std::move(chat).error());
-    messages = std::move(chat->messages);
-    end = chat->end;
     return {};
 }
 
@@ -328,8 +322,7 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
     const char* input = input_field(kind);
     if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing(input));
     if (kind == ApiKind::kChat) {
-        if (auto read = read_asked_chat(json, request.messages, request.chat_end); !read)
-            return tl::unexpected(read.error());
+        if (auto read = take(request.chat, read_chat(json)); !read) return tl::unexpected(read.error());
     }
     if (auto right = check_turn_id(request); !right) return tl::unexpected(right.error());
     if (request.turn_id) request.content = content_of(kind, json);
@@ -350,7 +343,7 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const M
             read = tl::unexpected(wrong_field(field, value, "a text"));
         else if (field == "add_special_tokens")
             read = take(request.add_special_tokens, truth(field, value));
-        else if (field != "messages" && field != "add_generation_prompt" && field != "continue_final_message")
+        else if (std::ranges::count(kChatFields, field) == 0)
             read = tl::unexpected(ApiError{400, field + " is not supported", field, "unsupported_parameter"});
         if (!read) return tl::unexpected(read.error());
     }
@@ -358,8 +351,7 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const M
     const bool is_chat = json->contains("messages") && !(*json)["messages"].is_null();
     if (!request.prompt && !is_chat) return tl::unexpected(missing("prompt"));
     if (is_chat) {
-        if (auto read = read_asked_chat(*json, request.messages, request.chat_end); !read)
-            return tl::unexpected(read.error());
+        if (auto read = take(request.chat, read_chat(*json)); !read) return tl::unexpected(read.error());
     }
     if (request.prompt && is_chat)
         return tl::unexpected(contradiction("there are a prompt and messages: send one", "prompt"));

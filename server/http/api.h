@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 #include "engine/base/ids.h"
 #include "engine/ledger/ledger.h"
 #include "engine/request/request.h"
+#include "server/text/answer_form.h"
 #include "server/text/user_text.h"
 
 namespace verbatim::server {
@@ -43,6 +45,25 @@ enum class ApiKind : uint8_t { kChat, kCompletion };
 // The end of a rendered chat: the start of the assistant's answer, inside the last message, or after it.
 enum class ChatEnd : uint8_t { kAnswer, kContinued, kNothing };
 
+// The tools of a chat, and which of them the answer may or must call.
+struct AskedTools {
+    enum class Choice : uint8_t { kAuto, kNone, kRequired, kNamed };
+    std::string list;                                      // JSON, as the client wrote it; empty: none
+    std::shared_ptr<const text::ToolFunctions> functions;  // null: none
+    Choice choice = Choice::kAuto;
+    std::string named;    // kNamed: the function
+    bool several = true;  // parallel_tool_calls
+    [[nodiscard]] bool are_offered() const { return functions != nullptr && choice != Choice::kNone; }
+};
+
+// What a chat's template gets.
+struct AskedTemplate {
+    std::vector<std::string> messages;  // each as JSON (server/text/written_json.h)
+    ChatEnd end = ChatEnd::kAnswer;
+    AskedTools tools;
+    Json variables = Json::object();  // by chat_template_kwargs and reasoning_effort
+};
+
 // The names under which clients may request the model.
 struct ModelNames {
     std::vector<std::string> all;  // the first one is reported in answers
@@ -54,8 +75,7 @@ struct ModelNames {
 // POST /v1/chat/completions or /v1/completions.
 struct GenerateRequest {
     ApiKind kind = ApiKind::kChat;
-    std::vector<std::string> messages;  // of a chat, each as JSON (server/text/written_json.h)
-    ChatEnd chat_end = ChatEnd::kAnswer;
+    AskedTemplate chat;               // of a chat
     std::string prompt;               // of a completion, or
     std::vector<TokenId> prompt_ids;  // its tokens
     bool prompt_is_ids = false;
@@ -88,9 +108,8 @@ struct GenerateRequest {
 // POST /tokenize, compatible with vLLM: a text or messages.
 struct TokenizeRequest {
     std::optional<std::string> prompt;
-    std::vector<std::string> messages;
+    AskedTemplate chat;
     bool add_special_tokens = true;  // for a prompt
-    ChatEnd chat_end = ChatEnd::kAnswer;
 };
 [[nodiscard]] ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ModelNames& model);
 // POST /detokenize: the tokens.

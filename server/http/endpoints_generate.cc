@@ -39,7 +39,7 @@ std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
     if (!jobs) return jobs.error();
     asked.jobs = *std::move(jobs);
     asked.request.conversation_id = asked.conversation.id;
-    asked.request.messages.clear();
+    asked.request.chat = {};
     asked.history = {};
     return std::nullopt;
 }
@@ -114,6 +114,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
         claim->created = frame.created;
     }
     for (HostRequest& request : *requests) request.answer_id = frame.id;
+    const text::AnswerForm form = requests->front().form;
     const size_t num_choices = requests->size();
     const size_t max_waiting = config_.max_unread_tokens * num_choices;
     auto updates = std::make_shared<Updates>(updates_, max_waiting, [connection = std::weak_ptr(call.connection)] {
@@ -121,13 +122,13 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     });
     std::vector<EngineHost::Job> jobs;
     for (size_t i = 0; i < num_choices; ++i) jobs.push_back({std::move((*requests)[i]), updates->sink(i)});
-    turn.emplace(
-        Turn{.generation = Generation(*service_->tokenizer, std::move(asked->request), frame, asked->num_prompt_tokens),
-             .updates = std::move(updates),
-             .timer = Bell::Timer(*loop_, Bell::Timer::time_point::max()),
-             .tickets = {},
-             .began = began,
-             .first_tokens = std::vector<double>(num_choices)});
+    turn.emplace(Turn{.generation = Generation(*service_->tokenizer, std::move(asked->request), frame,
+                                               asked->num_prompt_tokens, form),
+                      .updates = std::move(updates),
+                      .timer = Bell::Timer(*loop_, Bell::Timer::time_point::max()),
+                      .tickets = {},
+                      .began = began,
+                      .first_tokens = std::vector<double>(num_choices)});
     auto tickets = service_->host->submit(std::move(jobs));  // nothing fails after this: running turns can be aborted
     if (!tickets) {
         const std::string failure = service_->host->failure();

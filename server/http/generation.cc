@@ -49,10 +49,10 @@ std::string event_of(const Json& json) {
 }
 
 Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame,
-                       int64_t num_prompt_tokens)
+                       int64_t num_prompt_tokens, const text::AnswerForm& form)
     : request_(std::move(request)), writer_(std::move(frame), tokenizer), num_prompt_tokens_(num_prompt_tokens) {
     for (int64_t index = 0; index < request_.num_choices; ++index) {
-        Choice& choice = choices_.emplace_back(tokenizer, request_.stop);
+        Choice& choice = choices_.emplace_back(tokenizer, request_.stop, form);
         choice.part.index = index;
         choice.part.shows_log_probs = request_.num_log_probs.has_value();
     }
@@ -74,22 +74,48 @@ void Generation::take(size_t index, HostUpdate update) {
 }
 
 void Generation::take_token(Choice& choice, HostUpdate update) {
-    if (choice.stops.stopped()) return;
+    if (choice.reader.ended()) return;
     ++choice.num_tokens;
-    choice.part.text += choice.stops.add(choice.decoder.add(update.token));
+    text::AnswerParts parts;
+    choice.reader.add(update.token, parts);
+    take_parts(choice, parts);
     if (update.log_probs) choice.part.log_probs.push_back(*std::move(update.log_probs));
+}
+
+// Of arguments that are sent in parts each part is an entry of its own.
+void Generation::take_parts(Choice& choice, text::AnswerParts& parts) const {
+    using PartKind = text::AnswerPart::Kind;
+    std::vector<CallPart>& calls = choice.part.calls;
+    for (text::AnswerPart& part : parts) {
+        switch (part.kind) {
+            case PartKind::kText: choice.part.text += part.text; break;
+            case PartKind::kReasoning: choice.part.reasoning += part.text; break;
+            case PartKind::kCall:
+                calls.push_back({.index = choice.num_calls,
+                                 .id = writer_.call_id(choice.part.index, choice.num_calls),
+                                 .name = std::move(part.text)});
+                ++choice.num_calls;
+                break;
+            case PartKind::kArguments:
+                if (calls.empty()) calls.push_back({.index = choice.num_calls - 1});
+                calls.back().arguments += part.text;
+                break;
+        }
+    }
 }
 
 void Generation::take_end(Choice& choice, const HostUpdate& update) {
     choice.ended = true;
     ++num_ended_;
-    const bool stopped = choice.stops.stopped();
+    const bool stopped = choice.reader.ended();
     if (update.kind != Kind::kFinished || !is_whole(update)) {
         if (!error_) error_ = failed_error(update, request_.kind);
         return;
     }
-    if (!stopped) choice.part.text += choice.stops.add(choice.decoder.finish());
-    choice.part.text += choice.stops.finish();
+    text::AnswerParts rest;
+    choice.reader.finish(rest);
+    take_parts(choice, rest);
+    choice.part.calls_tools = choice.num_calls > 0;
     choice.part.finish = stopped ? FinishReason::kStopString : update.end->reason;
     choice.num_reused = update.end->num_reused_tokens;
     if (in_conversation_ && choice.part.index == 0) choice.part.head = update.head;
@@ -112,7 +138,39 @@ std::optional<Usage> Generation::usage_so_far(const Choice& choice) const {
     return Usage{.prompt_tokens = num_prompt_tokens_, .completion_tokens = choice.num_tokens};
 }
 
-// A part with an end comes as two chunks: its text, and an empty one with the reason.
+// A part comes as up to three chunks: its text, its calls, and an empty one with the reason.
+std::string Generation::events_of(Choice& choice) {
+    std::string events;
+    ChoicePart& part = choice.part;
+    const auto finish = std::exchange(part.finish, {});
+    const auto head = std::exchange(part.head, {});
+    const std::vector<CallPart> calls = std::exchange(part.calls, {});
+    if (!part.text.empty() || !part.reasoning.empty() || !part.log_probs.empty()) {
+        part.text_offset = choice.num_characters;
+        part.usage = usage_so_far(choice);
+        if (request_.kind == ApiKind::kCompletion) {
+            for (const LogProbs& one : part.log_probs)
+                choice.num_characters += num_characters(writer_.token_text(one.drawn.token));
+        }
+        append_event(events, writer_.written_chunk(part));
+        part.text.clear();
+        part.reasoning.clear();
+        part.log_probs.clear();
+    }
+    for (const CallPart& call : calls) {
+        const ChoicePart alone{.index = part.index, .calls = {call}, .usage = usage_so_far(choice)};
+        append_event(events, writer_.written_chunk(alone));
+    }
+    if (!finish) return events;
+    const ChoicePart last{.index = part.index,
+                          .calls_tools = part.calls_tools,
+                          .finish = finish,
+                          .head = head,
+                          .usage = usage_so_far(choice)};
+    append_event(events, writer_.chunk(last));
+    return events;
+}
+
 std::string Generation::take_events() {
     std::string events;
     if (end_delivered_) return events;
@@ -123,25 +181,7 @@ std::string Generation::take_events() {
             append_event(events, writer_.role_chunk(role));
         }
     }
-    for (Choice& choice : choices_) {
-        ChoicePart& part = choice.part;
-        const auto finish = std::exchange(part.finish, {});
-        const auto head = std::exchange(part.head, {});
-        if (!part.text.empty() || !part.log_probs.empty()) {
-            part.text_offset = choice.num_characters;
-            part.usage = usage_so_far(choice);
-            if (request_.kind == ApiKind::kCompletion) {
-                for (const LogProbs& one : part.log_probs)
-                    choice.num_characters += num_characters(writer_.token_text(one.drawn.token));
-            }
-            append_event(events, writer_.written_chunk(part));
-            part.text.clear();
-            part.log_probs.clear();
-        }
-        if (!finish) continue;
-        ChoicePart last{.index = part.index, .finish = finish, .head = head, .usage = usage_so_far(choice)};
-        append_event(events, writer_.chunk(last));
-    }
+    for (Choice& choice : choices_) events += events_of(choice);
     if (!is_over()) return events;
     end_delivered_ = true;
     if (error_) {

@@ -1,7 +1,8 @@
 // server/http/generation.h: owns one request's answer in progress: its choices, their state, and the data sent to the
 // client. No sockets.
 //
-//   G1  the texts of a stream's chunks, joined, are the unstreamed answer's, and so are the log probabilities
+//   G1  the texts of a stream's chunks, joined, are the unstreamed answer's, and so are its reasoning, the arguments of
+//       its calls and the log probabilities
 //   G2  a stream's events end with [DONE] or with an error, and no event follows
 #pragma once
 
@@ -10,11 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "server/answer_reader.h"
 #include "server/engine_host.h"
 #include "server/http/answers.h"
 #include "server/http/api.h"
-#include "server/text/decoder.h"
-#include "server/text/stop_texts.h"
+#include "server/text/answer_form.h"
+#include "server/text/answer_parser.h"
 #include "server/text/tokenizer.h"
 
 namespace verbatim::server {
@@ -25,7 +27,8 @@ namespace verbatim::server {
 class Generation {
 public:
     // Borrows the tokenizer.
-    Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame, int64_t num_prompt_tokens);
+    Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame, int64_t num_prompt_tokens,
+               const text::AnswerForm& form = {});
 
     // Takes an update of a choice from the engine.
     void take(size_t choice, HostUpdate update);
@@ -54,11 +57,11 @@ public:
 
 private:
     struct Choice {
-        explicit Choice(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop)
-            : decoder(tokenizer, /*skip_special=*/true), stops(stop) {}
-        text::Decoder decoder;
-        text::StopTexts stops;
+        Choice(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop, const text::AnswerForm& form)
+            : reader(tokenizer, stop, form) {}
+        AnswerReader reader;
         ChoicePart part;  // not sent yet
+        int64_t num_calls = 0;
         int64_t num_tokens = 0;
         int64_t num_characters = 0;  // of the single tokens' texts: for completions with log probabilities
         int64_t num_reused = 0;
@@ -66,6 +69,8 @@ private:
     };
     void take_token(Choice& choice, HostUpdate update);
     void take_end(Choice& choice, const HostUpdate& update);
+    void take_parts(Choice& choice, text::AnswerParts& parts) const;
+    [[nodiscard]] std::string events_of(Choice& choice);
     [[nodiscard]] Usage usage() const;
     [[nodiscard]] std::optional<Usage> usage_so_far(const Choice& choice) const;
 

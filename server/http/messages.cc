@@ -11,6 +11,7 @@
 
 #include "reference/model/strict_json.h"
 #include "server/http/field_values.h"
+#include "server/http/tools.h"
 #include "server/text/written_json.h"
 
 namespace verbatim::server {
@@ -190,14 +191,17 @@ std::optional<ApiError> problem_of_continuing(const ChatMessages& messages) {
 
 }  // namespace
 
-ApiResult<AskedChat> read_chat(const Json& body) {
+ApiResult<AskedTemplate> read_chat(const Json& body) {
     const auto prompt = read_flag(body, "add_generation_prompt");
     if (!prompt) return tl::unexpected(prompt.error());
     const auto continues = read_flag(body, "continue_final_message");
     if (!continues) return tl::unexpected(continues.error());
     auto messages = read_messages(body["messages"]);
     if (!messages) return tl::unexpected(messages.error());
-    AskedChat chat;
+    AskedTemplate chat;
+    if (auto read = read_tools(body, chat.tools); !read) return tl::unexpected(std::move(read).error());
+    if (auto read = read_template_variables(body, chat.variables); !read)
+        return tl::unexpected(std::move(read).error());
     const bool is_continued = continues->value_or(messages->assistant_is_last && !*prompt);
     if (is_continued && prompt->value_or(false)) {
         return tl::unexpected(

@@ -13,15 +13,11 @@
 
 namespace verbatim::server {
 
-struct AskedChat {
-    std::vector<std::string> messages;  // each as JSON (server/text/written_json.h)
-    ChatEnd end = ChatEnd::kAnswer;
-};
-
 // `messages`, `add_generation_prompt` and `continue_final_message` of a request's body. An explicit flag has vLLM's
 // meaning; without either flag a last message of the assistant is continued, as in llama.cpp's server. Errors name the
 // member (messages[1].tool_calls[0].function.arguments). REQUIRES: messages is present and not null.
-[[nodiscard]] ApiResult<AskedChat> read_chat(const Json& body);
+// Tools and variables of the template are read as well (server/http/tools.h).
+[[nodiscard]] ApiResult<AskedTemplate> read_chat(const Json& body);
 
 // The messages of a chat in the templates' form (M1 to M3), for verbs that render templates without a server. Errors
 // name the member (messages[1].content).

@@ -24,14 +24,55 @@ ApiError wrong_value(std::string message, const char* param) {
     return {400, std::move(message), param, "invalid_value"};
 }
 
-ApiResult<std::vector<TokenId>> render(const Service& service, const std::vector<std::string>& messages, ChatEnd end,
-                                       std::span<const TokenId> known, text::WordCache& cache) {
+// Does the template have the variable, as a word?
+bool has_variable(std::string_view chat_template, std::string_view name) {
+    const auto is_of_word = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    };
+    for (size_t at = chat_template.find(name); at != std::string_view::npos; at = chat_template.find(name, at + 1)) {
+        const size_t end = at + name.size();
+        const bool begins = at == 0 || !is_of_word(chat_template[at - 1]);
+        if (begins && (end == chat_template.size() || !is_of_word(chat_template[end]))) return true;
+    }
+    return false;
+}
+
+// A variable that the template does not have would change nothing.
+std::optional<ApiError> problem_of_template(const Service& service, const AskedTemplate& asked) {
+    for (const auto& [name, value] : asked.variables.items()) {
+        if (has_variable(service.chat_template, name)) continue;
+        const bool is_effort = name == "reasoning_effort";
+        return ApiError{400, fmt::format("the model's chat template has no {}", name),
+                        is_effort ? name : "chat_template_kwargs." + name, "unsupported_value"};
+    }
+    if (!asked.tools.are_offered()) return std::nullopt;
+    if (!has_variable(service.chat_template, "tools")) {
+        return ApiError{400,
+                        "the model's chat template says nothing of tools: a template that does is given with "
+                        "--chat-template",
+                        "tools", "unsupported_value"};
+    }
+    if (service.tool_format == text::ToolFormat::kNone) {
+        return ApiError{400,
+                        "how the model writes calls of tools is not known from its chat template: --tool-parser says "
+                        "it when the server is started",
+                        "tools", "unsupported_value"};
+    }
+    return std::nullopt;
+}
+
+ApiResult<std::vector<TokenId>> render(const Service& service, const AskedTemplate& asked,
+                                       const std::vector<std::string>& messages, std::span<const TokenId> known,
+                                       text::WordCache& cache) {
     if (service.chat == nullptr)
         return tl::unexpected(wrong_value("the model has no chat template: use /v1/completions", "messages"));
+    if (auto problem = problem_of_template(service, asked)) return tl::unexpected(*std::move(problem));
     text::WrittenChat chat{.messages = text::written_list(messages),
-                           .add_generation_prompt = end == ChatEnd::kAnswer,
-                           .continue_final_message = end == ChatEnd::kContinued};
+                           .add_generation_prompt = asked.end == ChatEnd::kAnswer,
+                           .continue_final_message = asked.end == ChatEnd::kContinued};
     chat.now = service.now();
+    if (asked.tools.are_offered()) chat.tools = asked.tools.list;
+    chat.variables = text::written(asked.variables);
     auto ids = service.chat->encode(std::move(chat), cache, known);
     if (!ids) return tl::unexpected(ApiError{400, ids.error().message, ids.error().field, "invalid_value"});
     return *std::move(ids);
@@ -57,10 +98,10 @@ ApiResult<std::vector<TokenId>> complete(const Service& service, const GenerateR
 
 // The messages of a chat as a whole, and which of them the conversation has.
 ApiResult<AskedMessages> whole_chat(const Service& service, GenerateRequest& request, const History& history) {
-    AskedMessages asked{.continues_last = request.chat_end == ChatEnd::kContinued};
+    AskedMessages asked{.continues_last = request.chat.end == ChatEnd::kContinued};
     if (history.conversation) asked.base = history.conversation->version;
     if (!request.suffix_only) {
-        asked.all = std::exchange(request.messages, {});
+        asked.all = std::exchange(request.chat.messages, {});
         if (history.conversation)
             asked.num_equal = num_equal_messages(*history.conversation, *service.tokenizer, asked.all);
         return asked;
@@ -73,8 +114,59 @@ ApiResult<AskedMessages> whole_chat(const Service& service, GenerateRequest& req
                         "suffix_only"));
     asked.all = *std::move(before);
     asked.num_equal = static_cast<int64_t>(asked.all.size());
-    asked.all.insert(asked.all.end(), request.messages.begin(), request.messages.end());
+    asked.all.insert(asked.all.end(), request.chat.messages.begin(), request.chat.messages.end());
     return asked;
+}
+
+// Whether the prompt ends inside of reasoning: by what stands behind its last special token, or by all of it.
+bool ends_in_reasoning(const Service& service, std::span<const TokenId> prompt) {
+    if (service.reasoning_format == text::ReasoningFormat::kNone) return false;
+    const auto is_of_messages = [&](TokenId id) {
+        const std::string& bytes = service.tokenizer->bytes_of(id);
+        return service.tokenizer->is_special(id) && bytes != text::kThinkBegin && bytes != text::kThinkEnd;
+    };
+    size_t begin = prompt.size();
+    while (begin > 0 && !is_of_messages(prompt[begin - 1])) --begin;
+    const std::string end = text::decode(*service.tokenizer, prompt.subspan(begin));
+    const size_t opened = end.rfind(text::kThinkBegin);
+    return opened != std::string::npos && end.find(text::kThinkEnd, opened) == std::string::npos;
+}
+
+// The beginning of the call that the request wants, as if the model had written it: it ends the prompt, and is kept as
+// the beginning of the answer's message.
+std::optional<ApiError> begin_call(const Service& service, const AskedTools& tools, std::vector<TokenId>& ids,
+                                   Prompt& prompt, text::WordCache& cache) {
+    const bool is_named = tools.choice == AskedTools::Choice::kNamed;
+    prompt.form.begun = text::begun_call(prompt.form.tools, is_named ? std::optional(tools.named) : std::nullopt);
+    std::string begun = prompt.form.begun;
+    if (std::exchange(prompt.form.begins_in_reasoning, false))
+        begun = fmt::format("\n{}\n\n{}", text::kThinkEnd, begun);
+    const text::EncodeOptions options{.add_special = false, .parse_special = true};
+    const auto encoded = service.tokenizer->encode(begun, options, cache);
+    if (!encoded) return wrong_value(encoded.error().message, "tool_choice");
+    ids.insert(ids.end(), encoded->begin(), encoded->end());
+    prompt.messages.all.push_back(text::written({{"role", "assistant"}, {"content", begun}}));
+    prompt.messages.continues_last = true;
+    return std::nullopt;
+}
+
+// What the answer to a prompt is made of. A call that the request wants is begun in the prompt.
+std::optional<ApiError> find_answer_form(const Service& service, const AskedTemplate& asked, std::vector<TokenId>& ids,
+                                         Prompt& prompt, text::WordCache& cache) {
+    using Choice = AskedTools::Choice;
+    prompt.form.reasoning = service.reasoning_format;
+    prompt.form.begins_in_reasoning = asked.end != ChatEnd::kNothing && ends_in_reasoning(service, ids);
+    if (!asked.tools.are_offered()) return std::nullopt;
+    prompt.form.tools = service.tool_format;
+    prompt.form.functions = asked.tools.functions;
+    prompt.form.ends_with_call = !asked.tools.several;
+    const bool wants_call = asked.tools.choice == Choice::kRequired || asked.tools.choice == Choice::kNamed;
+    if (!wants_call) return std::nullopt;
+    if (asked.end != ChatEnd::kAnswer) {
+        return ApiError{400, "tool_choice wants a call, which begins an answer: here the prompt ends in another way",
+                        "tool_choice", "invalid_value"};
+    }
+    return begin_call(service, asked.tools, ids, prompt, cache);
 }
 
 std::vector<int64_t> checkpoints_of(const Service& service, std::span<const TokenId> prompt) {
@@ -82,12 +174,9 @@ std::vector<int64_t> checkpoints_of(const Service& service, std::span<const Toke
     return spread_checkpoints(message_ends(prompt, is_special), static_cast<int64_t>(prompt.size()), kMaxCheckpoints);
 }
 
-}  // namespace
-
-ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, const History& history,
-                            text::WordCache& cache) {
+ApiResult<Prompt> prompt_to_answer(const Service& service, GenerateRequest& request, const History& history,
+                                   text::WordCache& cache) {
     Prompt prompt;
-    if (history.is_answered) return prompt;
     std::vector<TokenId> known = history.conversation ? history.conversation->tokens() : std::vector<TokenId>();
     if (request.suffix_only) prompt.version = history.conversation->version;
     ApiResult<std::vector<TokenId>> ids;
@@ -97,12 +186,31 @@ ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, co
         auto asked = whole_chat(service, request, history);
         if (!asked) return tl::unexpected(asked.error());
         prompt.messages = *std::move(asked);
-        ids = render(service, prompt.messages.all, request.chat_end, known, cache);
+        ids = render(service, request.chat, prompt.messages.all, known, cache);
         if (ids && ids->empty()) return tl::unexpected(wrong_value("the messages make no tokens", "messages"));
+        if (ids) {
+            if (auto problem = find_answer_form(service, request.chat, *ids, prompt, cache))
+                return tl::unexpected(*std::move(problem));
+        }
     }
     if (!ids) return tl::unexpected(ids.error());
     prompt.ids = *std::move(ids);
     return prompt;
+}
+
+}  // namespace
+
+ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, const History& history,
+                            text::WordCache& cache) {
+    if (!history.is_answered) return prompt_to_answer(service, request, history, cache);
+    Prompt answered;
+    const bool has_form = request.chat.tools.are_offered() || service.reasoning_format != text::ReasoningFormat::kNone;
+    if (request.kind == ApiKind::kCompletion || !has_form) return answered;
+    // The form of a chat's answer depends on how its prompt ends.
+    if (!request.suffix_only || history.conversation) {
+        if (auto again = prompt_to_answer(service, request, history, cache)) answered.form = std::move(again->form);
+    }
+    return answered;
 }
 
 std::optional<ApiError> conversation_problem(const GenerateRequest& request, const ConversationHint& conversation) {
@@ -163,6 +271,7 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     host.version = prompt.version;
     host.parent_head = request.parent_head;
     host.stop = request.stop;
+    host.form = prompt.form;
     if (request.turn_id) host.claim = TurnClaim{*request.turn_id, request.content, "", 0};
     host.max_tokens = request.max_tokens.value_or(room);
     host.sampling = request.sampling;
@@ -204,7 +313,7 @@ ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request,
         if (!encoded) return tl::unexpected(wrong_value(encoded.error().message, "prompt"));
         ids = *std::move(encoded);
     } else {
-        ids = render(service, request.messages, request.chat_end, {}, cache);
+        ids = render(service, request.chat, request.chat.messages, {}, cache);
     }
     if (!ids) return tl::unexpected(ids.error());
     return Json{{"count", ids->size()}, {"max_model_len", service.max_model_len}, {"tokens", *ids}};

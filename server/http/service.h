@@ -12,6 +12,7 @@
 #include "server/http/api.h"
 #include "server/http/metrics.h"
 #include "server/ledger/conversation_ledger.h"
+#include "server/text/answer_form.h"
 #include "server/text/chat.h"
 #include "server/text/tokenizer.h"
 
@@ -21,6 +22,9 @@ namespace verbatim::server {
 struct Service {
     const text::Tokenizer* tokenizer = nullptr;
     text::Chat* chat = nullptr;  // null: the model has no template; used on one thread only
+    std::string chat_template;   // its source
+    text::ToolFormat tool_format = text::ToolFormat::kNone;  // of the model's calls; kNone: it has no form known here
+    text::ReasoningFormat reasoning_format = text::ReasoningFormat::kNone;
     EngineHost* host = nullptr;
     ModelNames model;
     std::string fingerprint;  // of arithmetic and weights
@@ -59,6 +63,7 @@ struct Prompt {
     std::vector<TokenId> ids;
     AskedMessages messages;
     std::optional<Version> version;  // of the conversation that a suffix continues
+    text::AnswerForm form;           // of the answer
 };
 // Consumes the request's messages. Errors: the template's, invalid ids, an empty prompt.
 [[nodiscard]] ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, const History& history,

@@ -57,15 +57,11 @@ const UsualValues& common_values() {
 const UsualValues& chat_values() {
     static const UsualValues kValues = {
         {"add_special_tokens", {false}},  // the template writes them
-        {"chat_template_kwargs", {Json::object()}},
         {"function_call", {"none", "auto"}},
         {"functions", {Json::array()}},
         {"include_reasoning", {true}},
         {"modalities", {Json::array({"text"})}},
-        {"parallel_tool_calls", {true, false}},
         {"response_format", {Json{{"type", "text"}}}},
-        {"tool_choice", {"none", "auto"}},
-        {"tools", {Json::array()}},
         {"verbosity", {"medium"}},
     };
     return kValues;

@@ -113,7 +113,9 @@ Result<Chat> Chat::load(const std::filesystem::path& folder, const Tokenizer& to
 Rendered<Chat::WithStandIns> Chat::rendered(WrittenChat chat) {
     std::string users;
     users.reserve(chat.messages.size() + chat.tools.size() + 100);
-    users.append(R"({"messages":)").append(chat.messages).append(R"(,"tools":)").append(chat.tools).append("}");
+    users.append(R"({"messages":)").append(chat.messages).append(R"(,"tools":)").append(chat.tools);
+    const std::string_view variables = std::string_view(chat.variables).substr(1);  // with the last brace
+    users.append(variables.size() > 1 ? "," : "").append(variables);
     auto stand_ins = put_stand_ins(pivots_, users);
     if (!stand_ins) return tl::unexpected(TemplateProblem(std::move(stand_ins).error()));
     users.pop_back();
@@ -135,6 +137,7 @@ Rendered<RenderedChat> Chat::render(const TemplateInput& request, WordCache& cac
                                                         .add_generation_prompt = request.add_generation_prompt,
                                                         .continue_final_message = request.continue_final_message,
                                                         .tools = written(request.tools),
+                                                        .variables = written(request.variables),
                                                         .now = request.now}));
     auto ids = tokenizer_->encode_prompt(made.text, made.stand_ins, cache, KnownIds(*tokenizer_, known));
     if (!ids) return tl::unexpected(TemplateProblem(std::move(ids).error()));
@@ -153,12 +156,14 @@ Result<TemplateInput> parse_template_input(const Json& object) {
             request.add_generation_prompt = value.get<bool>();
         else if (key == "continue_final_message" && value.is_boolean())
             request.continue_final_message = value.get<bool>();
+        else if (key == "chat_template_kwargs" && value.is_object())
+            request.variables = value;
         else if (key == "now" && value.is_number_integer())
             request.now = value.get<int64_t>();
         else
             return error(
-                "{}: {} is not understood: messages (list), tools (list), add_generation_prompt and "
-                "continue_final_message (true or false) and now (seconds since 1970) are",
+                "{}: {} is not understood: messages (list), tools (list), chat_template_kwargs (object), "
+                "add_generation_prompt and continue_final_message (true or false) and now (seconds since 1970) are",
                 key, quote_json(json(value)));
     }
     const bool objects = std::ranges::all_of(request.messages, [](const Json& one) { return one.is_object(); });

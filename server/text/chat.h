@@ -36,6 +36,7 @@ struct TemplateInput {
     bool add_generation_prompt = false;
     bool continue_final_message = false;  // the text ends with the last message's content, which is a text
     Json tools;                           // a list, or null
+    Json variables = Json::object();      // of the template
     int64_t now = 0;                      // seconds since 1970
 };
 
@@ -45,6 +46,7 @@ struct WrittenChat {
     bool add_generation_prompt = false;
     bool continue_final_message = false;
     std::string tools = "null";
+    std::string variables = "{}";  // a JSON object of other variables
     int64_t now = 0;
 };
 
@@ -77,8 +79,8 @@ private:
     std::vector<char32_t> pivots_;
 };
 
-// {"messages": .., "add_generation_prompt": .., "continue_final_message": .., "tools": .., "now": ..}, and no other
-// member. Errors name the member.
+// {"messages": .., "add_generation_prompt": .., "continue_final_message": .., "tools": .., "chat_template_kwargs": ..,
+// "now": ..}, and no other member. Errors name the member.
 Result<TemplateInput> parse_template_input(const Json& object);
 
 }  // namespace verbatim::text

@@ -56,6 +56,8 @@ struct ServeOptions {
     std::string model = repository_path("server/models/tiny-python");
     std::vector<std::string> names;
     std::string chat_template;
+    std::optional<text::ToolFormat> tool_format;  // none: the chat template says it
+    std::optional<text::ReasoningFormat> reasoning_format;
     std::string executor = "cpu";
     std::string host = "127.0.0.1";
     int64_t port = 8000;
@@ -153,6 +155,7 @@ Result<std::string> read_page(const std::string& path) {
 struct ModelText {
     std::unique_ptr<text::Tokenizer> tokenizer;
     std::optional<text::Chat> chat;
+    std::string chat_template;  // its source
     std::vector<TokenId> stop_tokens;
 };
 
@@ -174,6 +177,7 @@ Result<ModelText> load_text(const std::string& folder, const std::string& templa
     model.tokenizer = std::make_unique<text::Tokenizer>(std::move(tokenizer));
     ASSIGN_OR_RETURN(const auto chat_template, text::find_chat_template(folder, template_file));
     if (chat_template) {
+        model.chat_template = chat_template->source;
         ASSIGN_OR_RETURN(model.chat,
                          text::Chat::load(folder, *model.tokenizer, {repository_path("server/text/render_chat.py")}, {},
                                           template_file));
@@ -320,8 +324,12 @@ Service service_of(const ServeOptions& options, LoadedModel& loaded) {
         record = [recording = loaded.recording.get()] {
             return RecordView{recording->failed(), recording->file_bytes()};
         };
+    const std::string& source = loaded.text.chat_template;
     return {.tokenizer = loaded.text.tokenizer.get(),
             .chat = loaded.text.chat ? &*loaded.text.chat : nullptr,
+            .chat_template = source,
+            .tool_format = options.tool_format.value_or(text::tool_format_in(source)),
+            .reasoning_format = options.reasoning_format.value_or(text::reasoning_format_in(source)),
             .host = loaded.host.get(),
             .model = served_names(options),
             .fingerprint = fmt::format("{}-{}", numerics, loaded.digest.hex()),
@@ -343,6 +351,11 @@ void allow_many_files() {
 std::string ledger_line(const ConversationLedger& ledger) {
     if (ledger.where().empty()) return "conversations end with this process (--ledger none)";
     return fmt::format("{} conversations in the ledger {}", ledger.num_conversations(), ledger.where());
+}
+
+std::string forms_line(const Service& service) {
+    return fmt::format("calls of tools are read as {}, reasoning as {} (--tool-parser, --reasoning-parser)",
+                       text::name(service.tool_format), text::name(service.reasoning_format));
 }
 
 // It listens before the model is there: alive, and not ready.
@@ -371,7 +384,9 @@ Status serve(const ServeOptions& options) {
     if (made) {
         for (const std::string& line : room_lines(loaded.config.cache, loaded.model->config.max_position_embeddings))
             fmt::print(stderr, "{}\n", line);
-        server.serve(service_of(options, loaded));
+        const Service service = service_of(options, loaded);
+        fmt::print(stderr, "{}\n", forms_line(service));
+        server.serve(service);
         const bool is_v6 = options.host.find(':') != std::string::npos;
         fmt::print("{} at http://{}{}{}:{}/v1\n", served_names(options).first(), is_v6 ? "[" : "", options.host,
                    is_v6 ? "]" : "", port);
@@ -399,6 +414,22 @@ int run_serve(const ServeOptions& options) {
     return served ? kExitOk : report_error(served.error());
 }
 
+template <typename Formats, typename Format>
+Choices<std::optional<Format>> format_choices(const Formats& formats, Format) {
+    Choices<std::optional<Format>> choices = {{"auto", std::nullopt}};
+    for (const auto& [name, format] : formats) choices.emplace_back(name, format);
+    return choices;
+}
+
+void add_form_options(CLI::App& verb, ServeOptions& options) {
+    add_choice_option(verb, "--tool-parser", options.tool_format,
+                      format_choices(text::kToolFormats, text::ToolFormat::kNone),
+                      "how the model writes calls of tools; auto: as its chat template says");
+    add_choice_option(verb, "--reasoning-parser", options.reasoning_format,
+                      format_choices(text::kReasoningFormats, text::ReasoningFormat::kNone),
+                      "how the model writes reasoning; auto: as its chat template says");
+}
+
 }  // namespace
 
 void add_serve_command(CLI::App& app, int& exit_code) {
@@ -414,6 +445,7 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         ->take_all();
     verb->add_option("--chat-template", options->chat_template,
                      "a Jinja file in the place of the folder's chat template");
+    add_form_options(*verb, *options);
     verb->add_option("--host", options->host, "the address to listen on")->capture_default_str();
     add_count_option(*verb, "--port", options->port, 0, "0: any that is free; it is printed");
     verb->add_option("--executor", options->executor, "who computes: cpu, reference, cuda, cuda-emulated")

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <chrono>
+#include <span>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -62,6 +63,26 @@ Status GatedExecutor::execute(const StepPlan& plan, StepResult& result) {
         --num_left_;
     }
     return working_->execute(plan, result);
+}
+
+Status SayingExecutor::execute(const StepPlan& plan, StepResult& result) {
+    const Status executed = inner().execute(plan, result);
+    const std::lock_guard lock(mutex_);
+    if (!executed || tokens_.empty()) return executed;
+    for (const SampledTokens& drawn : result.drawn) {
+        size_t& place = num_said_[drawn.slot];
+        for (TokenId& token :
+             std::span(result.tokens)
+                 .subspan(static_cast<size_t>(drawn.tokens.begin), static_cast<size_t>(drawn.tokens.count)))
+            token = tokens_[place++ % tokens_.size()];
+    }
+    return executed;
+}
+
+void SayingExecutor::say(std::vector<TokenId> tokens) {
+    const std::lock_guard lock(mutex_);
+    tokens_ = std::move(tokens);
+    num_said_.clear();
 }
 
 void GatedExecutor::let_through(int64_t steps) {
@@ -185,7 +206,8 @@ HttpScene::HttpScene(HttpSceneConfig config)
                                                : *text::parse_tokenizer(config.tokenizer_json, "tokenizer.json")),
       hash_(config.executor),
       second_hash_(second_executor(config)),
-      gate_(hash_),
+      saying_(hash_),
+      gate_(saying_),
       store_(config.executor.vocab_size),
       engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)),
       ledger_(config.ledger ? config.ledger() : nullptr, {.pause_ms = 1, .max_pause_ms = 1}, config.ledger_memory) {
@@ -213,6 +235,12 @@ HttpScene::HttpScene(HttpSceneConfig config)
     host_ = std::make_unique<EngineHost>(*engine_, executor, config.host);
     service_.tokenizer = &tokenizer_;
     service_.chat = chat_ ? &*chat_ : nullptr;
+    if (chat_ && config.chat_template.empty())
+        config.chat_template = text::find_chat_template(kSceneModel)->value().source;
+    service_.tool_format = text::tool_format_in(config.chat_template);
+    service_.reasoning_format = text::reasoning_format_in(config.chat_template);
+    service_.chat_template = config.chat_template;
+    if (!config.says.empty()) say(config.says);
     service_.host = host_.get();
     service_.model = std::move(config.names);
     service_.fingerprint = config.fingerprint;
@@ -228,6 +256,13 @@ HttpScene::HttpScene(HttpSceneConfig config)
     port_ = port.value_or(0);
     if (config.is_loaded) serve();
     thread_ = std::thread([this, signals = config.signals] { server_->run(signals); });
+}
+
+void HttpScene::say(const std::string& text) {
+    text::WordCache words;
+    std::vector<TokenId> tokens = *tokenizer_.encode(text, {.add_special = false, .parse_special = true}, words);
+    tokens.push_back(0);
+    saying_.say(std::move(tokens));
 }
 
 void HttpScene::serve() { server_->serve(service_); }

@@ -113,6 +113,7 @@ struct HttpSceneConfig {
     int64_t max_model_len = 4096;
     bool has_template = true;   // needs a process at start
     std::string chat_template;  // empty: the model's
+    std::string says;           // not empty: every answer is this text, and the end token behind it
     text::TemplateLimits template_limits;
     bool has_checkpoints = true;
     LookupMode lookup = LookupMode::kPrefix;                       // the default of `serve`
@@ -123,6 +124,19 @@ struct HttpSceneConfig {
     server::ModelNames names = {{"tiny-python"}};
     HttpConfig http = {.port = 0};
     bool signals = false;
+};
+
+// Another executor's steps, where every answer is the same text (or up to it, where the request is shorter).
+class SayingExecutor final : public WrappingExecutor {
+public:
+    explicit SayingExecutor(Executor& inner) : WrappingExecutor(inner) {}
+    Status execute(const StepPlan& plan, StepResult& result) override;
+    void say(std::vector<TokenId> tokens);  // from the next answer on; empty: the inner executor's tokens
+
+private:
+    std::mutex mutex_;
+    std::vector<TokenId> tokens_;
+    std::map<SequenceSlot, size_t> num_said_;
 };
 
 class HttpScene {
@@ -149,6 +163,9 @@ public:
     void wait_until_served();  // run() has ended
     void wait_until_gone();    // the same; fails the test on a timeout that no slow machine reaches
     void serve();              // as if the model were loaded now
+    // From now on every answer is this text, and the end token behind it. Spelled special tokens are special.
+    // REQUIRES: nothing is running.
+    void say(const std::string& text);
     // The logits of every slot.
     [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
 
@@ -160,6 +177,7 @@ private:
     HashExecutor hash_;
     HashExecutor second_hash_;  // replaces the first one
     std::vector<float> logits_;
+    SayingExecutor saying_;
     GatedExecutor gate_;
     TokenStore store_;
     LruEviction policy_;

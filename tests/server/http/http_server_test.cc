@@ -120,7 +120,7 @@ TEST(HttpServer, BadRequestsGetTheReason) {
     refusal(hello({{"top_logprobs", 2}}), 422, "top_logprobs");
     refusal(hello({{"top_logprobs", 2}, {"logprobs", false}}), 422, "top_logprobs");
     refusal(hello({{"max_completion_tokens", 13}}), 422, "max_completion_tokens");  // max_tokens is 12
-    refusal(hello({{"tools", json::array({json::object()})}}), 400, "tools");
+    refusal(hello({{"tools", json::array({json::object()})}}), 400, "tools[0].type");
     refusal(hello({{"conversation_id", "a\nb"}}), 400, "conversation_id");
     refusal(hello({{"cache_salt", std::string(1, '\x1f')}}), 400, "cache_salt");
     refusal(hello({{"suffix", "x"}}), 400, "suffix");

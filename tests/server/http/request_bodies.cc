@@ -41,7 +41,7 @@ const std::vector<Json> kNumbers = {
     1e-320,     1e38, 1e39, 1e300, -1e300,     2.0000001,  0.0099,     10.0001,   1.9999999};
 
 // Every field that an endpoint knows, and some that none does.
-constexpr std::array<std::string_view, 62> kFields = {"model",
+constexpr std::array<std::string_view, 68> kFields = {"model",
                                                       "messages",
                                                       "prompt",
                                                       "max_tokens",
@@ -89,6 +89,12 @@ constexpr std::array<std::string_view, 62> kFields = {"model",
                                                       "parallel_tool_calls",
                                                       "service_tier",
                                                       "chat_template_kwargs",
+                                                      "reasoning_effort",
+                                                      "function",
+                                                      "description",
+                                                      "parameters",
+                                                      "properties",
+                                                      "anyOf",
                                                       "guided_json",
                                                       "to",
                                                       "num_turns",

@@ -79,6 +79,41 @@ def check_conversation(client):
     assert len(texts) == 1, texts
 
 
+LOOK = {"type": "function", "function": {
+    "name": "look", "description": "Reads a file.", "parameters": {
+        "type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}}}
+
+
+def check_tools(base):
+    """The model has never seen a tool: what it calls is asked for, and its arguments are whatever it writes."""
+    client = openai.OpenAI(base_url=base + "/v1", api_key="none", max_retries=0)
+    wanted = {**PLAIN, "tools": [LOOK], "parallel_tool_calls": False,
+              "tool_choice": {"type": "function", "function": {"name": "look"}}}
+    whole = client.chat.completions.create(**wanted)
+    choice = whole.choices[0]
+    (call,) = choice.message.tool_calls
+    assert call.type == "function" and call.function.name == "look" and call.id.startswith("call_"), call
+    assert choice.message.content is None and choice.finish_reason in ("length", "tool_calls"), choice
+    stream = client.chat.completions.create(**wanted, stream=True)
+    names, arguments, reason = [], "", None
+    for chunk in stream:
+        reason = chunk.choices[0].finish_reason or reason
+        for part in chunk.choices[0].delta.tool_calls or []:
+            names += [part.function.name] if part.id else []
+            arguments += part.function.arguments
+    assert (names, arguments, reason) == (["look"], call.function.arguments, choice.finish_reason)
+    history = QUESTION + [{"role": "assistant", "tool_calls": [{**call.model_dump(), "function": {
+        "name": "look", "arguments": '{"file": "a.py"}'}}]},
+        {"role": "tool", "tool_call_id": call.id, "content": "def f(): pass"}]
+    second = client.chat.completions.create(**{**PLAIN, "messages": history}, tools=[LOOK])
+    assert second.choices[0].message.reasoning_content, second  # the template begins it
+    # The prompt up to the question's end is reused: the call is another one than the model wrote.
+    plain = client.chat.completions.create(**PLAIN, tools=[LOOK])
+    assert second.usage.prompt_tokens_details.cached_tokens > plain.usage.prompt_tokens // 2, (second, plain)
+    wrong = refused(openai.BadRequestError, lambda: client.chat.completions.create(**PLAIN, tools=[{"type": "x"}]))
+    assert wrong.param == "tools[0].type", wrong
+
+
 def check_errors(client, base):
     assert [model.id for model in client.models.list()] == ["tiny-python"]
     assert client.models.retrieve("tiny-python").id == "tiny-python"
@@ -103,6 +138,9 @@ def main():
             check_choices(client)
             check_conversation(client)
             check_errors(client, server.base)
+        templates = pathlib.Path(__file__).resolve().parents[2] / "data" / "templates"
+        with Served(program(), "--chat-template", str(templates / "qwen-think.jinja")) as server:
+            check_tools(server.base)
 
 
 if __name__ == "__main__":
