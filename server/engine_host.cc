@@ -82,6 +82,9 @@ EngineHost::~EngineHost() {
     thread_.join();
     ledger_->close();
     for (const Command& command : commands_) give_up(command, "the server ends");
+    for (const auto& [ticket, commands] : followers_) {
+        for (const Command& command : commands) give_up(command, "the server ends");
+    }
 }
 
 std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
@@ -99,7 +102,8 @@ std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
         for (Job& job : jobs) {
             tickets.push_back(Ticket{next_ticket_++});
             commands_.push_back(
-                {tickets.back(), std::move(job.request), std::move(job.sink), std::nullopt, nullptr, "", {}});
+                {tickets.back(), std::move(job.request), std::move(job.sink), std::nullopt, nullptr, "", {}, {}});
+            if (commands_.back().request->shares_prompt) commands_.back().behind = tickets.front();
         }
     }
     changed_.notify_all();
@@ -116,7 +120,7 @@ std::optional<Ticket> EngineHost::submit(HostRequest request, Sink sink) {
 void EngineHost::abort(Ticket ticket) {
     {
         const std::lock_guard lock(mutex_);
-        commands_.push_back({ticket, std::nullopt, nullptr, std::nullopt, nullptr, "", {}});
+        commands_.push_back({ticket, std::nullopt, nullptr, std::nullopt, nullptr, "", {}, {}});
         ++num_aborts_;
     }
     changed_.notify_all();
@@ -130,7 +134,7 @@ bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply
             done(std::move(reply));
             unload_soon();
         };
-        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), when_done, "", {}});
+        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), when_done, "", {}, {}});
     }
     changed_.notify_all();
     return true;
@@ -257,11 +261,43 @@ void EngineHost::try_again(FailedTurn turn) {
 
 void EngineHost::carry_out(Command command) {
     if (!command.request && !command.call) return abort_now(command.ticket);
+    const Ticket ticket = command.ticket;
+    const bool is_request = command.request.has_value();
+    begin(std::move(command));
+    if (is_request && !is_computing_prompt(ticket)) start_followers(ticket);
+}
+
+bool EngineHost::is_computing_prompt(Ticket ticket) const {
+    if (waiting_.contains(ticket)) return true;
+    const auto request = requests_.find(ticket);
+    return request != requests_.end() && !live_.at(request->second).has_token;
+}
+
+// They are carried out behind what the engine does now.
+void EngineHost::start_followers(Ticket ticket) {
+    const auto found = followers_.find(ticket);
+    if (found == followers_.end()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        for (Command& command : found->second) commands_.push_back(std::move(command));
+    }
+    followers_.erase(found);
+}
+
+// A call, or a request whose conversation is ready and whose prompt no other one computes for it.
+void EngineHost::begin(Command command) {
     const auto waited = waiting_.find(command.ticket);
     const bool is_aborted = waited != waiting_.end() && waited->second;
     if (waited != waiting_.end()) waiting_.erase(waited);
     if (is_aborted) return end_aborted(command);
     if (!command.problem.empty()) return give_up(command, command.problem);
+    const std::optional<Ticket> first = std::exchange(command.behind, std::nullopt);
+    const bool can_share = engine_.cache().config().lookup == LookupMode::kPrefix;
+    if (first && can_share && is_computing_prompt(*first)) {
+        waiting_[command.ticket] = false;
+        followers_[*first].push_back(std::move(command));
+        return;
+    }
     const std::vector<ConversationKey> keys = keys_of(command.request, command.call);
     for (const ConversationKey& key : keys) {
         PinPtr pin = ledger_->pin_if_ready(key);
@@ -434,6 +470,7 @@ void EngineHost::deliver() {
 
 // The second try of a turn repeats the tokens that the first one has sent.
 void EngineHost::deliver(Live& live, TokenId token) {
+    if (!std::exchange(live.has_token, true)) start_followers(live.ticket);
     if (live.reader) {
         text::AnswerParts unused;
         live.reader->add(token, unused);
@@ -455,6 +492,7 @@ void EngineHost::finish(const EngineEvent& event) {
     const auto live = std::make_shared<Live>(std::move(live_.at(event.request)));
     live_.erase(event.request);
     requests_.erase(live->ticket);
+    start_followers(live->ticket);
     if (live->is_unnamed) forget(*live);
     if (live->is_unnamed && event.committed) ++num_unnamed_commits_;
     if (live->is_unnamed || !event.committed) {

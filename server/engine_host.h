@@ -10,6 +10,7 @@
 //       names a conversation starts when the conversation is in memory and the ledger has stored all its commits, so
 //       that neither an answer nor a refusal reports what a crash would lose
 //   O6  anonymous conversations are kept while their states can be found by tokens, within limits
+//   O7  a request that shares the prompt of the one before it starts when that prompt is computed, or never will be
 #pragma once
 
 #include <condition_variable>
@@ -50,6 +51,7 @@ struct HostRequest {
     std::optional<uint64_t> seed;
     std::vector<TokenId> stop_tokens;
     bool use_cache = true;
+    bool shares_prompt = false;            // with the first request of the same submit(), which is not one itself
     std::optional<int32_t> num_log_probs;  // of every sampled token, and of this many most likely ones
     std::vector<std::string> stop;         // the turn ends with the token that completes one of these texts, or
     text::AnswerForm form;                 // the answer's first call, where it ends with that
@@ -162,8 +164,9 @@ private:
         Sink sink;
         std::optional<ConversationCall> call;
         std::function<void(ConversationReply)> done;
-        std::string problem;       // the error of the ledger that it waited for
-        std::vector<PinPtr> pins;  // of the conversations that it names
+        std::string problem;           // the error of the ledger that it waited for
+        std::vector<PinPtr> pins;      // of the conversations that it names
+        std::optional<Ticket> behind;  // starts when this one's prompt is computed
     };
     struct Live {
         Ticket ticket{};
@@ -178,6 +181,7 @@ private:
         int64_t num_prompt_tokens = 0;
         std::optional<int32_t> num_log_probs;
         std::deque<LogProbs> log_probs;  // of tokens that are not sent yet
+        bool has_token = false;          // its prompt is computed
         std::vector<TokenId> sent_tokens;
         size_t num_repeated = 0;  // tokens repeated by the second try
         bool is_second_try = false;
@@ -190,6 +194,9 @@ private:
     void recover(const std::string& why);
     void try_again(FailedTurn turn);
     void carry_out(Command command);
+    void begin(Command command);
+    [[nodiscard]] bool is_computing_prompt(Ticket ticket) const;
+    void start_followers(Ticket ticket);
     void wait_for_ledger(Command command, const ConversationKey& key);
     void give_up(const Command& command, const std::string& problem);
     void abort_now(Ticket ticket);
@@ -234,7 +241,8 @@ private:
     MemoryUse memory_;  // of the executor, after the last step
     std::unordered_map<RequestId, Live> live_;
     std::unordered_map<Ticket, RequestId> requests_;
-    std::unordered_map<Ticket, bool> waiting_;  // for the ledger; true: aborted while waiting
+    std::unordered_map<Ticket, bool> waiting_;                    // for the ledger; true: aborted while waiting
+    std::unordered_map<Ticket, std::vector<Command>> followers_;  // by the request whose prompt they share
     struct Unnamed {
         ConversationKey key;
         int64_t num_tokens = 0;

@@ -286,6 +286,7 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
         all[i].parent_head.reset();
         all[i].checkpoints.clear();
         if (all[i].seed) *all[i].seed += i;
+        all[i].shares_prompt = request.use_cache;
     }
     all.front() = std::move(host);  // a long prompt is copied for other choices alone
     return all;

@@ -47,6 +47,54 @@ TEST(HttpPrefix, ASecondTurnWithoutAnIdIsReadFromTheCache) {
     EXPECT_EQ(second.json()["choices"], computed.json()["choices"]);
 }
 
+// Each choice is what it would be alone, and the prompt is computed once.
+TEST(HttpPrefix, ChoicesShareThePromptOfTheFirst) {
+    std::string question;
+    for (int i = 0; i < 400; ++i) question += "word" + std::to_string(i) + " ";
+    for (const bool stream : {false, true}) {
+        HttpScene scene;
+        json body = hello({{"n", 4}, {"max_tokens", 3}, {"stream", stream}});
+        body["messages"] = json::array({user(question)});
+        const HttpAnswer answer = scene.chat(body);
+        ASSERT_EQ(answer.status, 200) << answer.body;
+        scene.wait_until_idle();
+        const int64_t num_computed = scene.num_computed_tokens();
+        json alone = hello({{"max_tokens", 3}, {"use_cache", false}});
+        alone["messages"] = body["messages"];
+        int64_t num_prompt = 0;
+        for (int64_t i = 0; i < 4; ++i) {
+            alone["seed"] = body["seed"].get<int64_t>() + i;
+            const json one = scene.chat(alone).json();
+            num_prompt = one["usage"]["prompt_tokens"];
+            const json text = one["choices"][0]["message"]["content"];
+            EXPECT_EQ(text, stream ? json(joined(answer, i).text)
+                                   : answer.json()["choices"][static_cast<size_t>(i)]["message"]["content"]);
+        }
+        EXPECT_GT(num_prompt, 400);
+        EXPECT_LE(num_computed, num_prompt + 4 * 3);
+    }
+}
+
+// Whoever waits for a prompt that never is computed has an end all the same.
+TEST(HttpPrefix, ChoicesEndWithAFirstOneThatIsAbortedOrFails) {
+    HttpScene scene;
+    scene.gate().close();
+    {
+        const HttpClient client(scene.port());
+        client.send(post("/v1/chat/completions", hello({{"n", 4}}).dump()));
+        scene.gate().wait_until_closed();
+    }
+    scene.wait_until_aborts(4);
+    scene.gate().open();
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.chat(hello({{"n", 2}})).status, 200);
+    HttpSceneConfig config;
+    config.executor.fail_at_step = 0;
+    HttpScene failing(std::move(config));
+    EXPECT_EQ(failing.chat(hello({{"n", 4}})).status, 503);
+    failing.wait_until_idle();
+}
+
 TEST(HttpPrefix, AnotherIdOfTheSameHistoryIsReadFromTheCache) {
     HttpScene scene;
     int64_t num_first = 0;
