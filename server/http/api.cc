@@ -19,6 +19,7 @@ namespace verbatim::server {
 namespace {
 
 constexpr size_t kMaxStops = 16;
+constexpr size_t kMaxStopTokens = 256;  // each is compared with every token
 constexpr int64_t kMaxChoices = 16;
 constexpr int64_t kMaxChatLogProbs = 20;
 constexpr int64_t kMaxCompletionLogProbs = 5;
@@ -124,6 +125,12 @@ const Fields& common_fields() {
                     R& r) { return take(r.seed, number_or_none<std::optional<uint64_t>>(f, v, {})); }},
         {"stream", [](const auto& f, const Json& v, R& r) { return take(r.stream, truth(f, v)); }},
         {"stop", read_stop},
+        {"stop_token_ids",
+         [](const auto& f, const Json& v, R& r) {
+             if (v.is_array() && v.size() > kMaxStopTokens)
+                 return FieldStatus(tl::unexpected(wrong_field(f, v, fmt::format("up to {} ids", kMaxStopTokens))));
+             return take(r.stop_token_ids, token_ids(f, v, r.vocab_size, "a list of token ids"));
+         }},
         {"stream_options", read_stream_options},
         {"suffix_only", [](const auto& f, const Json& v, R& r) { return take(r.suffix_only, truth(f, v)); }},
         {"turn_id", [](const auto& f, const Json& v, R& r) { return take(r.turn_id, identifier(f, v)); }},

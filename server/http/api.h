@@ -89,7 +89,8 @@ struct GenerateRequest {
     SamplingParams sampling;
     std::optional<uint64_t> seed;
     std::vector<std::string> stop;
-    bool ignore_stop = false;  // ignore_eos
+    std::vector<TokenId> stop_token_ids;  // besides the model's
+    bool ignore_stop = false;             // ignore_eos: the model's end no answer
     bool use_cache = true;
     bool stream = false;
     bool include_usage = false;

@@ -276,7 +276,9 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     host.max_tokens = request.max_tokens.value_or(room);
     host.sampling = request.sampling;
     host.seed = request.seed;
-    if (!request.ignore_stop) host.stop_tokens = service.stop_tokens;
+    host.stop_tokens = request.stop_token_ids;
+    if (!request.ignore_stop)
+        host.stop_tokens.insert(host.stop_tokens.end(), service.stop_tokens.begin(), service.stop_tokens.end());
     host.use_cache = request.use_cache;
     host.num_log_probs = request.num_log_probs;
     std::vector<HostRequest> all(static_cast<size_t>(request.num_choices));
@@ -284,9 +286,9 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
         all[i] = host;
         all[i].conversation_id.reset();
         all[i].parent_head.reset();
+        all[i].shares_prompt = request.use_cache;
         all[i].checkpoints.clear();
         if (all[i].seed) *all[i].seed += i;
-        all[i].shares_prompt = request.use_cache;
     }
     all.front() = std::move(host);  // a long prompt is copied for other choices alone
     return all;

@@ -35,7 +35,6 @@ const UsualValues& common_values() {
         {"return_tokens_as_token_ids", {false}},
         {"skip_special_tokens", {true}},
         {"spaces_between_special_tokens", {true}},
-        {"stop_token_ids", {Json::array()}},
         {"use_beam_search", {false}},
         // llama.cpp
         {"cache_prompt", {true}},

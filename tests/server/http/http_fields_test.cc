@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <thread>
@@ -338,6 +339,33 @@ TEST(Tenants, WrongKeyFilesAreErrorsThatTellNoKey) {
     EXPECT_THAT(message("a " + std::string(257, 'x')), HasSubstr("keys.txt:1: "));
     EXPECT_EQ(message("a " + std::string(256, 'x')), "");
     EXPECT_THAT(Tenants::read("/nowhere/keys").error().message, HasSubstr("/nowhere/keys"));
+}
+
+TEST(HttpFields, StopTokenIdsEndTheAnswerWithTheirToken) {
+    HttpScene scene;
+    scene.say("one two three");
+    const json tokens = scene.ask(post("/tokenize", R"({"prompt": "one two three"})")).json()["tokens"];
+    ASSERT_GT(tokens.size(), 2u);
+    for (const bool ignore_eos : {false, true}) {
+        for (size_t place = 0; place < tokens.size(); ++place) {
+            if (std::find(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(place), tokens[place]) !=
+                tokens.begin() + static_cast<ptrdiff_t>(place))
+                continue;
+            scene.say("one two three");
+            const json stopped =
+                scene.chat(hello({{"stop_token_ids", {tokens[place]}}, {"ignore_eos", ignore_eos}})).json();
+            EXPECT_EQ(stopped["choices"][0]["finish_reason"], "stop");
+            EXPECT_EQ(stopped["usage"]["completion_tokens"], place + 1);
+            EXPECT_TRUE(std::string("one two three")
+                            .starts_with(stopped["choices"][0]["message"]["content"].get<std::string>()));
+        }
+    }
+    for (const json& wrong : {json(5), json("a"), json::array({-1}), json::array({"a"}), json::array({1 << 20}),
+                              json(std::vector<int>(257, 5))}) {
+        const HttpAnswer refused = scene.chat(hello({{"stop_token_ids", wrong}}));
+        EXPECT_EQ(refused.status, 400) << wrong;
+        EXPECT_EQ(refused.json()["error"]["param"], "stop_token_ids");
+    }
 }
 
 }  // namespace

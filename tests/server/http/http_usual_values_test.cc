@@ -137,10 +137,17 @@ TEST(HttpUsualValues, AListOfOnePromptIsThePrompt) {
 // The error for an unsupported value lists the supported ones.
 TEST(HttpUsualValues, OtherValuesAreRefused) {
     const HttpScene scene;
-    const Values others = {{"min_p", 0.1},          {"service_tier", "flex"},       {"min_tokens", 1},
-                           {"stop_token_ids", {5}}, {"skip_special_tokens", false}, {"best_of", 2},
-                           {"length_penalty", 2},   {"use_beam_search", true},      {"priority", 1},
-                           {"mirostat", 2},         {"bad_words", {"x"}},           {"echo", true}};
+    const Values others = {{"min_p", 0.1},
+                           {"service_tier", "flex"},
+                           {"min_tokens", 1},
+                           {"skip_special_tokens", false},
+                           {"best_of", 2},
+                           {"length_penalty", 2},
+                           {"use_beam_search", true},
+                           {"priority", 1},
+                           {"mirostat", 2},
+                           {"bad_words", {"x"}},
+                           {"echo", true}};
     for (const auto& [field, value] : others) {
         const HttpAnswer refused = scene.chat(hello({{field, value}}));
         EXPECT_EQ(refused.status, 400) << field << refused.body;
