@@ -64,10 +64,10 @@ void CostExecutor::take_equal_steps(std::span<const SequenceSlot> slots, int64_t
     steps = {.tokens = std::move(steps.tokens)};
     max_steps = std::min(max_steps, max_equal_steps_);
     StepWork work;
-    work.num_decodes = work.num_tokens = work.num_logit_rows = static_cast<int64_t>(slots.size());
+    work.num_tokens = work.num_logit_rows = static_cast<int64_t>(slots.size());
     for (const SequenceSlot id : slots) {
         const Slot& decoding = slot(id);
-        work.decode_context += decoding.num_tokens + 1;
+        work.add_decode(decoding.num_tokens + 1);
         max_steps = std::min(max_steps, decoding.answer->num_tokens - decoding.num_drawn - 1);
     }
     for (; steps.num_steps < max_steps && steps.elapsed_ns < equal_steps_until_ns_; ++steps.num_steps) {
@@ -75,6 +75,7 @@ void CostExecutor::take_equal_steps(std::span<const SequenceSlot> slots, int64_t
         price_work();
         steps.elapsed_ns += priced_ns();
         work.decode_context += work.num_decodes;
+        ++work.longest_decode;
     }
     steps.tokens.resize(slots.size() * static_cast<size_t>(steps.num_steps));
     std::span<TokenId> tokens(steps.tokens);

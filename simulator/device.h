@@ -10,18 +10,26 @@
 
 namespace verbatim {
 
+// More tokens in a step need more workspace (ModelShape::activation_bytes_per_token).
+inline constexpr int64_t kWorkspaceTokens = 8192;
+
 struct Device {
     std::string name;
     int64_t memory_bytes = 0;
     double memory_bytes_per_s = 0;
-    double bf16_flops = 0;         // operations per second; a fused multiply-add counts as two
-    double memory_efficiency = 1;  // share of memory_bytes_per_s that kernels achieve
-    double flops_efficiency = 1;   // share of bf16_flops that kernels achieve
-    double kernel_ns = 0;          // fixed time per kernel
-    double step_overhead_ns = 0;   // host time per step: scheduling, launching, sampling
-    int64_t workspace_bytes = 0;   // not available for weights and caches
-    std::string tables;            // measured kernels: path prefix of the tables, relative to the device file; "": none
-    StepTimes steps;               // measured whole steps of one model (verbatim calibrate); empty: none
+    double bf16_flops = 0;            // operations per second; a fused multiply-add counts as two
+    double memory_efficiency = 1;     // share of memory_bytes_per_s that kernels achieve
+    double flops_efficiency = 1;      // share of bf16_flops that kernels achieve
+    double kernel_ns = 0;             // fixed time per kernel
+    double step_overhead_ns = 0;      // host time per step: scheduling, launching, sampling
+    double sequence_overhead_ns = 0;  // and per sequence in it: block tables, detokenizing, streaming
+    // A kernel that is known by its roofline alone takes between this many times the roofline's time.
+    double roofline_fast = 1;
+    double roofline_slow = 1;
+    double power_w = 0;           // of the board; 0: unknown
+    int64_t workspace_bytes = 0;  // not available for weights and caches, with steps of kWorkspaceTokens at most
+    std::string tables;           // measured kernels: path prefix of the tables, relative to the device file; "": none
+    StepTimes steps;              // measured whole steps of one model (verbatim calibrate); empty: none
     std::map<std::string, std::string> sources;  // source of each value
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -28,6 +29,12 @@ std::array<std::vector<double>, kMaxAxes> axes_of(const std::map<GridPoint, doub
     return axes;
 }
 
+double product(const GridPoint& point) {
+    double all = 1;
+    for (const double x : point) all *= x > 0 ? x : 1;
+    return all;
+}
+
 }  // namespace
 
 std::array<size_t, kMaxAxes> grid_extents(const std::map<GridPoint, double>& measured) {
@@ -46,26 +53,31 @@ bool is_grid_small(const std::array<size_t, kMaxAxes>& extents) {
     return true;
 }
 
-GridTable::GridTable(const std::map<GridPoint, double>& measured, GridPoint weights) : weights_(weights) {
+GridTable::GridTable(const std::map<GridPoint, double>& measured, GridPoint weights, Growth growth)
+    : weights_(weights), growth_(growth ? std::move(growth) : product) {
     CHECK(!measured.empty());
     axes_ = axes_of(measured);
     CHECK(is_grid_small({axes_[0].size(), axes_[1].size(), axes_[2].size()}), "a grid of {} points", measured.size());
-    measured_.assign(axes_[0].size() * axes_[1].size() * axes_[2].size(), 0);
+    stride_ = {axes_[1].size() * axes_[2].size(), axes_[2].size(), 1};
+    measured_.assign(axes_[0].size() * stride_[0], 0);
     for (const auto& [point, value] : measured) {
         CHECK(value > 0);
         Place place{};
         for (size_t axis = 0; axis < kMaxAxes; ++axis) place[axis] = place_below(axes_[axis], point[axis]);
         measured_[cell(place)] = value;
     }
-    filled_ = measured_;
-    for (size_t i = 0; i < filled_.size(); ++i) {
-        if (measured_[i] == 0) filled_[i] = fill(place_of(i)).value_or(0);
+    values_ = measured_;
+    kind_.assign(values_.size(), GridEstimate::Kind::kMeasured);
+    for (size_t i = 0; i < values_.size(); ++i) {
+        if (measured_[i] > 0) continue;
+        values_[i] = fill(place_of(i)).value_or(0);
+        kind_[i] = values_[i] > 0 ? GridEstimate::Kind::kBetween : GridEstimate::Kind::kBeyond;
     }
+    fill_rim();
+    make_monotone();
 }
 
-size_t GridTable::cell(const Place& place) const {
-    return (place[0] * axes_[1].size() + place[1]) * axes_[2].size() + place[2];
-}
+size_t GridTable::cell(const Place& place) const { return place[0] * stride_[0] + place[1] * stride_[1] + place[2]; }
 
 auto GridTable::place_of(size_t cell) const -> Place {
     const size_t in_row = cell / axes_[2].size();
@@ -108,52 +120,56 @@ std::optional<double> GridTable::fill(const Place& place) const {
     return weight > 0 ? std::optional(sum / weight) : std::nullopt;
 }
 
-// Empty beyond the grid or next to a hole that cannot be filled.
-std::optional<GridEstimate> GridTable::between(const GridPoint& point) const {
-    Place low{};
-    GridPoint share{};
+// The mean over the axes of the cell before, scaled; 0 when all of them are holes.
+double GridTable::from_below(size_t cell) const {
+    const Place place = place_of(cell);
+    double sum = 0;
+    double count = 0;
     for (size_t axis = 0; axis < kMaxAxes; ++axis) {
-        const std::vector<double>& values = axes_[axis];
-        if (values.size() == 1 && values.front() == point[axis]) continue;
-        if (point[axis] < values.front() || point[axis] > values.back()) return std::nullopt;
-        low[axis] = asked_[axis] = place_below(values, point[axis], asked_[axis]);
-        if (values[low[axis]] == point[axis]) continue;
-        share[axis] = (point[axis] - values[low[axis]]) / (values[low[axis] + 1] - values[low[axis]]);
+        if (place[axis] == 0 || values_[cell - stride_[axis]] == 0) continue;
+        const double growth = growth_(point_at(place)) / growth_(point_at(place_of(cell - stride_[axis])));
+        sum += values_[cell - stride_[axis]] * growth;
+        ++count;
     }
-    // The corners around the point; only one along an axis where it lies on a grid value.
-    std::array<double, size_t{1} << kMaxAxes> weights{1};
-    std::array<size_t, size_t{1} << kMaxAxes> cells{cell(low)};
-    const std::array<size_t, kMaxAxes> stride = {axes_[1].size() * axes_[2].size(), axes_[2].size(), 1};
-    size_t num_corners = 1;
-    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
-        if (share[axis] == 0) continue;
-        for (size_t corner = 0; corner < num_corners; ++corner) {
-            weights[num_corners + corner] = weights[corner] * share[axis];
-            cells[num_corners + corner] = cells[corner] + stride[axis];
-            weights[corner] *= 1 - share[axis];
-        }
-        num_corners *= 2;
-    }
-    GridEstimate estimate{.kind = GridEstimate::Kind::kBetween, .at = point};
-    for (size_t corner = 0; corner < num_corners; ++corner) {
-        const double value = filled_[cells[corner]];
-        if (value == 0) return std::nullopt;
-        estimate.value += weights[corner] * value;
-    }
-    if (num_corners == 1 && measured_[cells.front()] > 0) estimate.kind = GridEstimate::Kind::kMeasured;
-    return estimate;
+    return count > 0 ? sum / count : 0;
 }
 
-// A value between two grid values, or beyond the last one, maps to the nearer one.
-auto GridTable::nearest_place(const GridPoint& point) const -> Place {
-    Place nearest{};
+double GridTable::from_above(size_t cell) const {
+    const Place place = place_of(cell);
+    double least = std::numeric_limits<double>::infinity();
     for (size_t axis = 0; axis < kMaxAxes; ++axis) {
-        const std::vector<double>& values = axes_[axis];
-        size_t place = place_below(values, point[axis]);
-        if (place + 1 < values.size() && values[place + 1] - point[axis] < point[axis] - values[place]) ++place;
-        nearest[axis] = place;
+        if (place[axis] + 1 < axes_[axis].size()) least = std::min(least, values_[cell + stride_[axis]]);
     }
-    return nearest;
+    return least;
+}
+
+// The last cell lies above a measured one, and every cell below the last one: so no hole is left.
+void GridTable::fill_rim() {
+    for (size_t i = 0; i < values_.size(); ++i) {
+        if (values_[i] == 0) values_[i] = from_below(i);
+    }
+    for (size_t i = values_.size(); i-- > 0;) {
+        if (values_[i] == 0) values_[i] = from_above(i);
+        CHECK(values_[i] > 0, "cell {} of {} is empty", i, values_.size());
+    }
+}
+
+void GridTable::make_monotone() {
+    std::vector<double> most = values_;
+    std::vector<double> least = values_;
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        for (size_t i = 0; i < values_.size(); ++i) {
+            if (place_of(i)[axis] > 0) most[i] = std::max(most[i], most[i - stride_[axis]]);
+        }
+        for (size_t i = values_.size(); i-- > 0;) {
+            if (place_of(i)[axis] + 1 < axes_[axis].size()) least[i] = std::min(least[i], least[i + stride_[axis]]);
+        }
+    }
+    for (size_t i = 0; i < values_.size(); ++i) {
+        if (most[i] == least[i]) continue;
+        values_[i] = (most[i] + least[i]) / 2;
+        kind_[i] = std::max(kind_[i], GridEstimate::Kind::kBetween);
+    }
 }
 
 // The measured cell with the smallest distance in steps along the axes.
@@ -177,39 +193,59 @@ size_t GridTable::nearest_measured(const Place& wanted, size_t except) const {
     return best;
 }
 
-GridEstimate GridTable::nearest(const GridPoint& point, size_t except) const {
-    const Place wanted = nearest_place(point);
-    size_t best = kNoCell;
-    if (except == kNoCell) {
-        if (nearest_.empty()) nearest_.resize(measured_.size(), kNoCell);
-        size_t& known = nearest_[cell(wanted)];
-        if (known == kNoCell) known = nearest_measured(wanted, except);
-        best = known;
-    } else {
-        best = nearest_measured(wanted, except);
-    }
-    if (best == kNoCell) return {};
-    return {GridEstimate::Kind::kNearest, measured_[best], point_at(place_of(best))};
-}
-
 GridEstimate GridTable::estimate(const GridPoint& point) const {
-    if (const auto inside = between(point)) return *inside;
-    return nearest(point, kNoCell);
+    Place low{};
+    GridPoint share{};
+    double beyond = 1;
+    GridEstimate estimate{.kind = GridEstimate::Kind::kMeasured};
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        const std::vector<double>& values = axes_[axis];
+        const double x = std::clamp(point[axis], values.front(), values.back());
+        if (x != point[axis]) estimate.kind = GridEstimate::Kind::kBeyond;
+        if (point[axis] > x && x > 0) beyond *= point[axis] / x;
+        low[axis] = asked_[axis] = place_below(values, x, asked_[axis]);
+        if (values[low[axis]] == x) continue;
+        share[axis] = (x - values[low[axis]]) / (values[low[axis] + 1] - values[low[axis]]);
+        estimate.kind = std::max(estimate.kind, GridEstimate::Kind::kBetween);
+    }
+    // The corners around the point; only one along an axis where it lies on a grid value.
+    std::array<double, size_t{1} << kMaxAxes> weights{1};
+    std::array<size_t, size_t{1} << kMaxAxes> cells{cell(low)};
+    size_t num_corners = 1;
+    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+        if (share[axis] == 0) continue;
+        for (size_t corner = 0; corner < num_corners; ++corner) {
+            weights[num_corners + corner] = weights[corner] * share[axis];
+            cells[num_corners + corner] = cells[corner] + stride_[axis];
+            weights[corner] *= 1 - share[axis];
+        }
+        num_corners *= 2;
+    }
+    for (size_t corner = 0; corner < num_corners; ++corner) {
+        estimate.value += weights[corner] * values_[cells[corner]];
+        estimate.kind = std::max(estimate.kind, kind_[cells[corner]]);
+    }
+    estimate.value *= beyond;
+    return estimate;
 }
 
 GridEstimate GridTable::leave_out(const GridPoint& point) const {
     Place place{};
     for (size_t axis = 0; axis < kMaxAxes; ++axis) place[axis] = place_below(axes_[axis], point[axis]);
-    if (const auto filled = fill(place)) return {GridEstimate::Kind::kBetween, *filled, point};
-    return nearest(point, cell(place));
+    if (const auto filled = fill(place)) return {GridEstimate::Kind::kBetween, *filled};
+    const size_t nearest = nearest_measured(place, cell(place));
+    if (nearest == kNoCell) return {};
+    return {GridEstimate::Kind::kBeyond, measured_[nearest] * growth_(point) / growth_(point_at(place_of(nearest)))};
 }
 
-std::vector<GridPoint> GridTable::points() const {
-    std::vector<GridPoint> points;
+std::vector<std::pair<GridPoint, double>> GridTable::measured() const {
+    std::vector<std::pair<GridPoint, double>> points;
     for (size_t i = 0; i < measured_.size(); ++i) {
-        if (measured_[i] > 0) points.push_back(point_at(place_of(i)));
+        if (measured_[i] > 0) points.emplace_back(point_at(place_of(i)), measured_[i]);
     }
     return points;
 }
+
+GridPoint GridTable::last() const { return {axes_[0].back(), axes_[1].back(), axes_[2].back()}; }
 
 }  // namespace verbatim

@@ -129,23 +129,30 @@ Status check_grid(const std::string& path, const Points& points) {
                  points.size(), extents[0], extents[1], extents[2], kMaxGridCells);
 }
 
-// Turns an estimate into a price; `roofline(point)` is the roofline's time.
-template <typename Roofline>
-KernelPrice price_of(const GridEstimate& estimate, const GridPoint& point, const Roofline& roofline) {
+KernelPrice price_of(const GridEstimate& estimate) {
     switch (estimate.kind) {
         case GridEstimate::Kind::kMeasured: return {estimate.value, PriceSource::kMeasured};
         case GridEstimate::Kind::kBetween: return {estimate.value, PriceSource::kInterpolated};
-        case GridEstimate::Kind::kNearest: break;
+        case GridEstimate::Kind::kBeyond: break;
     }
-    return {estimate.value * roofline(point) / roofline(estimate.at), PriceSource::kExtrapolated};
+    return {estimate.value, PriceSource::kExtrapolated};
 }
 
 int64_t whole(double value) { return static_cast<int64_t>(value); }
 
-double visible_pairs(double num_new, double past) { return num_new * past + num_new * (num_new + 1) / 2; }
+double prompt_pairs(double num_tokens) { return num_tokens * (num_tokens + 1) / 2; }
 
 // A prompt's attention time is closest to linear in its visible pairs. Returns the prompt length with so many pairs.
 int64_t prompt_of(double pairs) { return std::llround((std::sqrt(1 + 8 * pairs) - 1) / 2); }
+
+DecodeBatch equal_decodes(double num_sequences, double context) {
+    return {whole(num_sequences), num_sequences * context, context};
+}
+
+double one_chunk(const RooflineTimes& roofline, const AttentionShape& shape, int64_t num_tokens) {
+    const Chunk prompt{num_tokens, 0};
+    return roofline.context_attention(shape, {&prompt, 1}).ns;
+}
 
 ConvShape with_channels(ConvShape shape, double channels) {
     shape.channels = static_cast<int64_t>(channels);
@@ -178,7 +185,10 @@ Status TableTimes::read_matmuls(const std::string& path) {
         add_point(points, {row[0], row[1], row[2]}, row[3] * kNsPerMs);
     }
     RETURN_IF_ERROR(check_grid(path, points));
-    matmuls_.emplace(points, GridPoint{1, 1, 2});  // most nearly linear along k: docs/simulator.md
+    const Growth growth = [roofline = roofline_](const GridPoint& p) {
+        return roofline.matmul(whole(p[0]), whole(p[1]), whole(p[2])).ns;
+    };
+    matmuls_.emplace(points, GridPoint{1, 1, 2}, growth);  // most nearly linear along k: docs/simulator.md
     return {};
 }
 
@@ -191,13 +201,18 @@ Status TableTimes::read_attention(const std::string& path, const char* varying, 
         const auto row = rows[i];
         const Heads heads{static_cast<int32_t>(row[2]), static_cast<int32_t>(row[1]), static_cast<int32_t>(row[0])};
         // A decode step also reads its own position.
-        const double place = decodes ? row[4] + 1 : visible_pairs(row[4], 0);
+        const double place = decodes ? row[4] + 1 : prompt_pairs(row[4]);
         add_point(points[heads], {row[3], place, 0}, row[5] * kNsPerMs);
     }
     const GridPoint weights = decodes ? GridPoint{1, 2, 0} : GridPoint{2, 1, 0};
     for (auto& [heads, measured] : points) {
         RETURN_IF_ERROR(check_grid(path, measured));
-        tables.by_heads.emplace(heads, LazyTable(std::move(measured), weights));
+        const AttentionShape shape{heads.n_heads, heads.n_kv_heads, heads.head_dim};
+        const Growth growth = [roofline = roofline_, shape, decodes](const GridPoint& p) {
+            return decodes ? roofline.decode_attention(shape, equal_decodes(p[0], p[1])).ns
+                           : p[0] * one_chunk(roofline, shape, prompt_of(p[1]));
+        };
+        tables.by_heads.emplace(heads, LazyTable(std::move(measured), weights, growth));
     }
     return {};
 }
@@ -220,17 +235,19 @@ Status TableTimes::read_convs(const std::string& path) {
     if (prefills.empty() || decodes.empty()) return error("{}: got no rows of prefills or none of decodes", path);
     RETURN_IF_ERROR(check_grid(path, prefills));
     RETURN_IF_ERROR(check_grid(path, decodes));
-    conv_prefills_.emplace(prefills);
-    conv_decodes_.emplace(decodes);
+    const auto growth = [this](bool of_decodes) -> Growth {
+        return [roofline = roofline_, of_decodes](const GridPoint& p) {
+            const int64_t tokens = whole(p[1]);
+            return roofline.conv(with_channels({}, p[0]), of_decodes ? tokens : 1, tokens).ns;
+        };
+    };
+    conv_prefills_.emplace(prefills, GridPoint{1, 1, 1}, growth(false));
+    conv_decodes_.emplace(decodes, GridPoint{1, 1, 1}, growth(true));
     return {};
 }
 
 KernelPrice TableTimes::matmul(int64_t m, int64_t n, int64_t k) const {
-    const GridPoint point{real(m), real(n), real(k)};
-    const auto roofline = [&](const GridPoint& p) {
-        return roofline_.matmul(whole(p[0]), whole(p[1]), whole(p[2])).ns;
-    };
-    return price_of(matmuls_->estimate(point), point, roofline);
+    return price_of(matmuls_->estimate({real(m), real(n), real(k)}));
 }
 
 // Prefers equal head_dim, then equal KV heads, then the nearest number of heads.
@@ -248,73 +265,89 @@ auto TableTimes::choose(const std::map<Heads, LazyTable>& tables, const Attentio
     return {&best->second.table(), {heads.n_heads, heads.n_kv_heads, heads.head_dim, shape.count}, false};
 }
 
-auto TableTimes::choose(const HeadTables& tables, const AttentionShape& shape) -> const Chosen& {
-    if (tables.chosen.table == nullptr || tables.asked != shape) {
-        tables.chosen = choose(tables.by_heads, shape);
-        tables.asked = shape;
-    }
-    return tables.chosen;
+auto TableTimes::context_table(const AttentionShape& shape) const -> const Chosen& {
+    Chosen& chosen = contexts_.chosen;
+    if (chosen.table != nullptr && contexts_.asked == shape) return chosen;
+    chosen = choose(contexts_.by_heads, shape);
+    contexts_.asked = shape;
+    chosen.scale = roofline_.pair_ns(shape) / roofline_.pair_ns(chosen.shape);
+    const double longest = chosen.table->last()[1];
+    chosen.pair_ns = price(chosen, {1, longest, 0}).ns / longest;
+    return chosen;
 }
 
-KernelPrice TableTimes::context_attention(const AttentionShape& shape, int64_t num_new, int64_t past) const {
-    const Chosen& chosen = choose(contexts_, shape);
-    const int64_t all = num_new + past;
-    const GridPoint point{1, visible_pairs(real(all), 0), 0};
-    const auto roofline = [&](const GridPoint& p) {
-        return p[0] * roofline_.context_attention(chosen.shape, prompt_of(p[1]), 0).ns;
-    };
-    KernelPrice price = price_of(chosen.table->estimate(point), point, roofline);
-    if (!chosen.exact) {
-        price.ns *= roofline_.context_attention(shape, all, 0).ns / roofline(point);
-        price.source = PriceSource::kExtrapolated;
-    }
-    if (past == 0) return price;
-    const double share = visible_pairs(real(num_new), real(past)) / visible_pairs(real(all), 0);
-    return {price.ns * share, PriceSource::kExtrapolated};
+auto TableTimes::decode_table(const AttentionShape& shape) const -> const Chosen& {
+    Chosen& chosen = decodes_.chosen;
+    if (chosen.table != nullptr && decodes_.asked == shape) return chosen;
+    chosen = choose(decodes_.by_heads, shape);
+    decodes_.asked = shape;
+    chosen.scale = roofline_.position_ns(shape) / roofline_.position_ns(chosen.shape);
+    return chosen;
 }
 
-KernelPrice TableTimes::decode_attention(const AttentionShape& shape, int64_t batch, int64_t context) const {
-    const Chosen& chosen = choose(decodes_, shape);
-    const GridPoint point{real(batch), real(context), 0};
-    const auto roofline = [&](const GridPoint& p) {
-        return roofline_.decode_attention(chosen.shape, whole(p[0]), whole(p[1])).ns;
-    };
-    KernelPrice price = price_of(chosen.table->estimate(point), point, roofline);
+// Kernels of unmeasured heads take a launch's time at least.
+KernelPrice TableTimes::price(const Chosen& chosen, const GridPoint& point) const {
+    const KernelPrice price = price_of(chosen.table->estimate(point));
     if (chosen.exact) return price;
-    return {price.ns * roofline_.decode_attention(shape, batch, context).ns / roofline(point),
-            PriceSource::kExtrapolated};
+    return {std::max(price.ns * chosen.scale, roofline_.kernel_ns()), PriceSource::kExtrapolated};
+}
+
+KernelPrice TableTimes::context_attention(const AttentionShape& shape, std::span<const Chunk> chunks) const {
+    double among_new = 0;
+    double with_past = 0;
+    double positions = 0;
+    double longest = 0;
+    for (const Chunk& chunk : chunks) {
+        among_new += chunk.pairs_among_new();
+        with_past += chunk.pairs_with_past();
+        positions += real(chunk.past + chunk.num_new);
+        longest = std::max(longest, real(chunk.past + chunk.num_new));
+    }
+    const Chosen& chosen = context_table(shape);
+    const double num_chunks = real(std::ssize(chunks));
+    KernelPrice computing = price(chosen, {num_chunks, among_new / num_chunks, 0});
+    computing.ns += chosen.pair_ns * with_past;
+    if (with_past > 0) computing.source = PriceSource::kExtrapolated;
+    const double reading_ns = std::max(price(decode_table(shape), {1, longest, 0}).ns,
+                                       roofline_.position_ns(shape) * positions + roofline_.kernel_ns());
+    return computing.ns >= reading_ns ? computing : KernelPrice{reading_ns, PriceSource::kExtrapolated};
+}
+
+KernelPrice TableTimes::decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const {
+    const Chosen& chosen = decode_table(shape);
+    KernelPrice reading = price(chosen, {batch.context / batch.longest, batch.longest, 0});
+    const KernelPrice starting = price(chosen, {real(batch.num_sequences), 1, 0});
+    if (starting.ns > reading.ns) reading = starting;
+    if (batch.window_pairs == 0) return reading;
+    return {reading.ns + context_table(shape).pair_ns * batch.window_pairs, PriceSource::kExtrapolated};
 }
 
 KernelPrice TableTimes::conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const {
-    const bool decodes = num_sequences == num_tokens;
-    const std::optional<GridTable>& table = decodes ? conv_decodes_ : conv_prefills_;
-    if (!table || shape.d_conv != 4) return roofline_.conv(shape, num_sequences, num_tokens);
-    const GridPoint point{real(shape.channels), real(num_tokens), 0};
-    const auto roofline = [&](const GridPoint& p) {
-        const int64_t tokens = whole(p[1]);
-        return roofline_.conv(with_channels(shape, p[0]), decodes ? tokens : 1, tokens).ns;
-    };
-    return price_of(table->estimate(point), point, roofline);
+    if (!conv_prefills_ || shape.d_conv != 4) return roofline_.conv(shape, num_sequences, num_tokens);
+    const KernelPrice one_each = price_of(conv_decodes_->estimate({real(shape.channels), real(num_sequences), 0}));
+    if (num_sequences == num_tokens) return one_each;
+    const KernelPrice several = price_of(conv_prefills_->estimate({real(shape.channels), real(num_tokens), 0}));
+    return one_each.ns > several.ns ? one_each : several;
 }
 
 namespace {
 
-// A table, with the roofline's times at its points.
-struct Checked {
-    const GridTable* table = nullptr;
-    std::function<double(const GridPoint&)> roofline;
-};
+// Of these, a launch is no large part.
+constexpr double kLargeKernelLaunches = 10;
 
-LeaveOutError check_tables(const std::string& name, const std::vector<Checked>& tables) {
+LeaveOutError check_tables(const std::string& name, const std::vector<const GridTable*>& tables, double kernel_ns) {
     LeaveOutError result{.table = name};
     std::vector<double> errors;
+    std::vector<double> of_roofline;
     double sum_extrapolated = 0;
-    for (const Checked& checked : tables) {
-        for (const GridPoint& point : checked.table->points()) {
-            const KernelPrice price = price_of(checked.table->leave_out(point), point, checked.roofline);
-            const double off = std::abs(price.ns / checked.table->estimate(point).value - 1);
+    for (const GridTable* table : tables) {
+        for (const auto& [point, measured] : table->measured()) {
+            const GridEstimate estimate = table->leave_out(point);
+            const double off = std::abs(estimate.value / measured - 1);
+            const double roofline = table->growth(point);
+            if (roofline >= kLargeKernelLaunches * kernel_ns) of_roofline.push_back(measured / roofline);
             ++result.num_rows;
-            if (price.source == PriceSource::kInterpolated) {
+            if (estimate.kind == GridEstimate::Kind::kBetween) {
                 errors.push_back(off);
                 result.mean += off;
             } else {
@@ -324,45 +357,34 @@ LeaveOutError check_tables(const std::string& name, const std::vector<Checked>& 
         }
     }
     std::ranges::sort(errors);
+    std::ranges::sort(of_roofline);
     if (!errors.empty()) result.mean /= static_cast<double>(errors.size());
     if (result.num_extrapolated > 0) result.mean_extrapolated = sum_extrapolated / real(result.num_extrapolated);
     result.p50 = quantile(errors, 0.5);
     result.p95 = quantile(errors, 0.95);
+    result.of_roofline_p10 = quantile(of_roofline, 0.10);
+    result.of_roofline_p50 = quantile(of_roofline, 0.50);
+    result.of_roofline_p90 = quantile(of_roofline, 0.90);
     return result;
 }
 
 }  // namespace
 
 std::vector<LeaveOutError> TableTimes::leave_out_errors() const {
-    std::vector<LeaveOutError> errors;
-    errors.push_back(check_tables("matmul", {{&*matmuls_, [this](const GridPoint& p) {
-                                                  return roofline_.matmul(whole(p[0]), whole(p[1]), whole(p[2])).ns;
-                                              }}}));
-    std::vector<Checked> contexts;
-    for (const auto& [heads, table] : contexts_.by_heads) {
-        const AttentionShape shape{heads.n_heads, heads.n_kv_heads, heads.head_dim};
-        contexts.push_back({&table.table(), [this, shape](const GridPoint& p) {
-                                return p[0] * roofline_.context_attention(shape, prompt_of(p[1]), 0).ns;
-                            }});
-    }
-    errors.push_back(check_tables("context attention", contexts));
-    std::vector<Checked> decodes;
-    for (const auto& [heads, table] : decodes_.by_heads) {
-        const AttentionShape shape{heads.n_heads, heads.n_kv_heads, heads.head_dim};
-        decodes.push_back({&table.table(), [this, shape](const GridPoint& p) {
-                               return roofline_.decode_attention(shape, whole(p[0]), whole(p[1])).ns;
-                           }});
-    }
-    errors.push_back(check_tables("decode attention", decodes));
-    if (!conv_prefills_) return errors;
-    const auto conv = [this](bool decode) {
-        return [this, decode](const GridPoint& p) {
-            const int64_t tokens = whole(p[1]);
-            return roofline_.conv(with_channels({}, p[0]), decode ? tokens : 1, tokens).ns;
-        };
+    const auto tables_of = [](const HeadTables& by_heads) {
+        std::vector<const GridTable*> tables;
+        for (const auto& [heads, lazy] : by_heads.by_heads) tables.push_back(&lazy.table());
+        return tables;
     };
-    errors.push_back(check_tables("conv, prefill", {{&*conv_prefills_, conv(false)}}));
-    errors.push_back(check_tables("conv, decode", {{&*conv_decodes_, conv(true)}}));
+    const auto check = [this](const char* name, const std::vector<const GridTable*>& tables) {
+        return check_tables(name, tables, roofline_.kernel_ns());
+    };
+    std::vector<LeaveOutError> errors = {check("matmul", {&*matmuls_}),
+                                         check("context attention", tables_of(contexts_)),
+                                         check("decode attention", tables_of(decodes_))};
+    if (!conv_prefills_) return errors;
+    errors.push_back(check("conv, prefill", {&*conv_prefills_}));
+    errors.push_back(check("conv, decode", {&*conv_decodes_}));
     return errors;
 }
 

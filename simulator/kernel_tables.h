@@ -1,14 +1,19 @@
 // simulator/kernel_tables.h: owns measured kernel times of a GPU (simulator/silicon/README.md), extended by the
 // roofline.
 //
-// The rules:
+// The rules; a table's estimate ascends along every axis (simulator/grid_table.h):
 //   matmul             the table over (m, n, k)
-//   context attention  the table over (batch 1, visible pairs) of the same heads, measured without earlier tokens. With
-//                      `past` earlier tokens: the time of past + new tokens, times the share of its visible pairs
-//   decode attention   the table over (batch, context) of the same heads
-//   unmeasured heads   the nearest measured ones, scaled by the roofline
-//   conv               the table over (channels, tokens), prefill and decode separately
-// A time beyond its table is the nearest measured one times the ratio of the roofline's times.
+//   context attention  the table over (sequences, visible pairs of one) of the same heads, measured without earlier
+//                      tokens: C. With `past` earlier tokens:
+//                          max(C(sequences, mean pairs among new tokens) + r · pairs with past,
+//                              D(1, longest), all positions over the bandwidth)
+//                      r is the time per pair of the longest measured prompt. So a prompt in chunks takes about as long
+//                      as a whole one, and reading the past never less than a decode's reading
+//   decode attention   the table over (sequences, context) of the same heads: D. The batch counts as so many sequences
+//                      of its longest context as have the same positions together. Windows add r · their pairs
+//   unmeasured heads   the nearest measured ones, scaled by the roofline of a large kernel
+//   conv               the table over (channels, tokens), prefill and decode separately; several tokens of a sequence
+//                      never take less than one
 #pragma once
 
 #include <compare>
@@ -34,6 +39,9 @@ struct LeaveOutError {
     double p50 = 0;
     double p95 = 0;
     double mean_extrapolated = 0;
+    double of_roofline_p10 = 0;  // measured / roofline, of kernels of ten launches' time and more
+    double of_roofline_p50 = 0;
+    double of_roofline_p90 = 0;
 };
 
 class TableTimes final : public KernelTimes {
@@ -43,10 +51,9 @@ public:
     static Result<TableTimes> read(const std::string& prefix, const Device& device);
 
     [[nodiscard]] KernelPrice matmul(int64_t m, int64_t n, int64_t k) const override;
-    [[nodiscard]] KernelPrice context_attention(const AttentionShape& shape, int64_t num_new,
-                                                int64_t past) const override;
-    [[nodiscard]] KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
-                                               int64_t context) const override;
+    [[nodiscard]] KernelPrice context_attention(const AttentionShape& shape,
+                                                std::span<const Chunk> chunks) const override;
+    [[nodiscard]] KernelPrice decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const override;
     [[nodiscard]] KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
 
     [[nodiscard]] std::vector<LeaveOutError> leave_out_errors() const;
@@ -61,23 +68,26 @@ private:
     // Built on first use: a model has one kind of heads, a device was measured with many.
     class LazyTable {
     public:
-        LazyTable(std::map<GridPoint, double> measured, GridPoint weights)
-            : measured_(std::move(measured)), weights_(weights) {}
+        LazyTable(std::map<GridPoint, double> measured, GridPoint weights, Growth growth)
+            : measured_(std::move(measured)), weights_(weights), growth_(std::move(growth)) {}
         [[nodiscard]] const GridTable& table() const {
-            if (!table_) table_.emplace(measured_, weights_);
+            if (!table_) table_.emplace(measured_, weights_, growth_);
             return *table_;
         }
 
     private:
         std::map<GridPoint, double> measured_;
         GridPoint weights_;
+        Growth growth_;
         mutable std::optional<GridTable> table_;
     };
-    // The tables of the nearest heads, and whether these are the requested ones.
+    // The table of the nearest heads, and whether these are the requested ones.
     struct Chosen {
         const GridTable* table = nullptr;
         AttentionShape shape;
         bool exact = false;
+        double scale = 1;    // from these heads to the requested ones
+        double pair_ns = 0;  // of contexts: r, of the requested heads
     };
     struct HeadTables {
         std::map<Heads, LazyTable> by_heads;
@@ -89,7 +99,9 @@ private:
     Status read_attention(const std::string& path, const char* varying, HeadTables& tables);
     Status read_convs(const std::string& path);
     [[nodiscard]] static Chosen choose(const std::map<Heads, LazyTable>& tables, const AttentionShape& shape);
-    [[nodiscard]] static const Chosen& choose(const HeadTables& tables, const AttentionShape& shape);
+    [[nodiscard]] const Chosen& context_table(const AttentionShape& shape) const;
+    [[nodiscard]] const Chosen& decode_table(const AttentionShape& shape) const;
+    [[nodiscard]] KernelPrice price(const Chosen& chosen, const GridPoint& point) const;
 
     RooflineTimes roofline_;
     std::optional<GridTable> matmuls_;        // m, n, k

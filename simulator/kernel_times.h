@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "simulator/device.h"
 #include "simulator/model_shape.h"
@@ -46,17 +47,33 @@ struct Price {
     }
 };
 
+// New tokens of one sequence whose last ones alone may draw: `num_new` query rows after `past` positions.
+struct Chunk {
+    int64_t num_new = 0;
+    int64_t past = 0;
+    [[nodiscard]] double pairs_among_new() const { return real(num_new) * real(num_new + 1) / 2; }
+    [[nodiscard]] double pairs_with_past() const { return real(num_new) * real(past); }
+};
+
+// Sequences whose new tokens all draw: decodes of one token, and windows of several.
+struct DecodeBatch {
+    int64_t num_sequences = 0;
+    double context = 0;       // sum of the positions that the last rows see, these included
+    double longest = 0;       // the largest of them
+    double window_pairs = 0;  // visible pairs of all rows but the last one of each sequence
+};
+
+// More work is never cheaper: no price falls when a count, a length or a width grows.
 class KernelTimes {
 public:
     virtual ~KernelTimes() = default;
     [[nodiscard]] virtual KernelPrice matmul(int64_t m, int64_t n, int64_t k) const = 0;
-    // One sequence: `num_new` query rows after `past` positions.
-    [[nodiscard]] virtual KernelPrice context_attention(const AttentionShape& shape, int64_t num_new,
-                                                        int64_t past) const = 0;
-    // `batch` sequences of one query row each over `context` positions, including the row's position.
-    [[nodiscard]] virtual KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
-                                                       int64_t context) const = 0;
-    // The causal convolution over `num_tokens` of `num_sequences` sequences.
+    // One kernel over all `chunks`; at least one.
+    [[nodiscard]] virtual KernelPrice context_attention(const AttentionShape& shape,
+                                                        std::span<const Chunk> chunks) const = 0;
+    // One kernel over the whole batch; at least one sequence.
+    [[nodiscard]] virtual KernelPrice decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const = 0;
+    // The causal convolution over `num_tokens` >= `num_sequences` tokens of so many sequences.
     [[nodiscard]] virtual KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const = 0;
 };
 
@@ -70,10 +87,13 @@ public:
 
     [[nodiscard]] KernelPrice kernel(double bytes, double operations) const;
     [[nodiscard]] KernelPrice matmul(int64_t m, int64_t n, int64_t k) const override;
-    [[nodiscard]] KernelPrice context_attention(const AttentionShape& shape, int64_t num_new,
-                                                int64_t past) const override;
-    [[nodiscard]] KernelPrice decode_attention(const AttentionShape& shape, int64_t batch,
-                                               int64_t context) const override;
+    [[nodiscard]] KernelPrice context_attention(const AttentionShape& shape,
+                                                std::span<const Chunk> chunks) const override;
+    [[nodiscard]] KernelPrice decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const override;
+    // What one more visible pair of a chunk and one more position of a decode come to where there are many.
+    [[nodiscard]] double pair_ns(const AttentionShape& shape) const;
+    [[nodiscard]] double position_ns(const AttentionShape& shape) const;
+    [[nodiscard]] double kernel_ns() const { return device_.kernel_ns; }
     [[nodiscard]] KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
 
 private:

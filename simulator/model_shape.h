@@ -110,8 +110,10 @@ struct ModelShape {
     int64_t max_positions = 0;
     int64_t num_parameters = 0;
     int64_t weight_bytes = 0;
-    int64_t kv_bytes_per_token = 0;   // all layers
-    int64_t state_bytes_per_row = 0;  // all layers
+    int64_t kv_bytes_per_token = 0;          // all layers
+    int64_t state_bytes_per_row = 0;         // all layers
+    int64_t state_value_bytes = 4;           // of a recurrent state's elements; windows are binary32
+    int64_t activation_bytes_per_token = 0;  // alive at once, at most
     std::vector<MatmulShape> matmuls;
     std::vector<AttentionShape> attentions;
     std::vector<MambaShape> mambas;

@@ -144,6 +144,7 @@ Result<ReplicatedResult> simulate_replicas(const SimulationConfig& given, const 
         if (alone) result.whole.digest = part.digest;
         add_result(result.whole, std::move(part), rows);
     }
+    result.replica_of_row = replicas;
     if (num_replicas > 1) {
         result.whole.decisions = decisions.digest();
         result.whole.digest = digests.digest();

@@ -46,6 +46,7 @@ struct ReplicatedResult {
     // peaks. Steps of different replicas are not distinguished, so they are not recorded.
     SimulationResult whole;
     std::vector<ReplicaSummary> replicas;
+    std::vector<int32_t> replica_of_row;
 };
 // `policy` creates each replica's policy. REQUIRES: no recorded run, no recording of steps.
 Result<ReplicatedResult> simulate_replicas(const SimulationConfig& config, const traces::Trace& trace, CostModel& cost,

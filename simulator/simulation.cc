@@ -73,7 +73,7 @@ StepSample sample(const Engine& engine, const CostExecutor& executor, int64_t no
     const StepWork& work = executor.last_work();
     return {.end_ns = now_ns,
             .elapsed_ns = engine.elapsed_ns(),
-            .num_sequences = static_cast<int32_t>(work.num_decodes) + static_cast<int32_t>(work.chunks.size()),
+            .num_sequences = static_cast<int32_t>(work.num_sequences()),
             .num_decodes = static_cast<int32_t>(work.num_decodes),
             .num_tokens = work.num_tokens,
             .num_waiting = static_cast<int32_t>(engine.scheduler().waiting().size()),

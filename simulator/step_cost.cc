@@ -17,7 +17,18 @@ constexpr double kDeltaOperations = 7;  // decay, the value at the key, the writ
 
 void StepWork::clear() {
     chunks.clear();
-    num_decodes = decode_context = num_tokens = num_logit_rows = num_state_writes = num_copied_slots = step = 0;
+    num_decodes = num_drafts = decode_context = longest_decode = window_pairs = 0;
+    num_tokens = num_logit_rows = num_state_writes = num_copied_slots = step = 0;
+}
+
+// Its tokens are counted apart.
+void StepWork::add_window(const Chunk& window) {
+    const int64_t context = window.past + window.num_new;
+    ++num_decodes;
+    num_drafts += window.num_new - 1;
+    decode_context += context;
+    longest_decode = std::max(longest_decode, context);
+    window_pairs += (window.num_new - 1) * window.past + window.num_new * (window.num_new - 1) / 2;
 }
 
 void StepWork::add(const StepPlan& plan) {
@@ -27,11 +38,12 @@ void StepWork::add(const StepPlan& plan) {
         if (sequence.num_new_tokens == 0) continue;  // only its state row moves
         num_tokens += sequence.num_new_tokens;
         num_logit_rows += sequence.num_sampled_positions;
-        if (sequence.num_new_tokens == 1) {
-            ++num_decodes;
-            decode_context += sequence.num_computed_tokens + 1;
+        const Chunk chunk{sequence.num_new_tokens, sequence.num_computed_tokens};
+        const bool all_draw = chunk.num_new == sequence.num_sampled_positions;
+        if (chunk.num_new == 1 || all_draw) {
+            add_window(chunk);
         } else {
-            chunks.push_back({sequence.num_new_tokens, sequence.num_computed_tokens});
+            chunks.push_back(chunk);
         }
     }
 }
@@ -43,7 +55,8 @@ StepCost::StepCost(const ModelShape& model, const Device& device, const KernelTi
 Price StepCost::price(const StepWork& work) {
     Price price;
     if (work.num_tokens == 0) return price;
-    price.add({device_.step_overhead_ns, PriceSource::kAssumed});
+    price.add(
+        {device_.step_overhead_ns + device_.sequence_overhead_ns * real(work.num_sequences()), PriceSource::kAssumed});
     price.add(by_tokens(work.num_tokens));
     price.add(by_logit_rows(work.num_logit_rows));
     add_attention(work, price);
@@ -86,12 +99,8 @@ Price StepCost::dense(int64_t num_rows, bool on_logits) const {
 
 void StepCost::add_attention(const StepWork& work, Price& price) const {
     for (const AttentionShape& shape : model_.attentions) {
-        for (const StepWork::Chunk& chunk : work.chunks) {
-            price.add(kernels_.context_attention(shape, chunk.num_new, chunk.past), shape.count);
-        }
-        if (work.num_decodes == 0) continue;
-        const int64_t mean = (work.decode_context + work.num_decodes / 2) / work.num_decodes;
-        price.add(kernels_.decode_attention(shape, work.num_decodes, mean), shape.count);
+        if (!work.chunks.empty()) price.add(kernels_.context_attention(shape, work.chunks), shape.count);
+        if (work.num_decodes > 0) price.add(kernels_.decode_attention(shape, work.decodes()), shape.count);
     }
 }
 
@@ -107,14 +116,20 @@ const KernelPrice& StepCost::decode_conv(const ConvShape& shape, int64_t num_seq
 
 void StepCost::add_conv(const StepWork& work, const ConvShape& shape, int32_t count, Price& price) {
     const auto num_chunks = static_cast<int64_t>(work.chunks.size());
-    if (num_chunks > 0) price.add(kernels_.conv(shape, num_chunks, work.num_tokens - work.num_decodes), count);
-    if (work.num_decodes > 0) price.add(decode_conv(shape, work.num_decodes), count);
+    const int64_t num_drawing = work.num_decodes + work.num_drafts;
+    if (num_chunks > 0) price.add(kernels_.conv(shape, num_chunks, work.num_tokens - num_drawing), count);
+    if (work.num_drafts > 0) {
+        price.add(kernels_.conv(shape, work.num_decodes, num_drawing), count);
+    } else if (work.num_decodes > 0) {
+        price.add(decode_conv(shape, work.num_decodes), count);
+    }
 }
 
 void StepCost::add_update(const StepWork& work, const StateUpdate& update, Price& price) const {
     const auto num_chunks = static_cast<int64_t>(work.chunks.size());
     const double states = real(2 * (num_chunks + work.num_decodes) + work.num_state_writes);
-    price.add(roofline_.kernel(update.elements * kFloatBytes * states + real(work.num_tokens) * update.row * kBf16Bytes,
+    price.add(roofline_.kernel(update.elements * real(model_.state_value_bytes) * states +
+                                   real(work.num_tokens) * update.row * kBf16Bytes,
                                update.operations * update.elements * real(work.num_tokens)),
               update.count);
 }

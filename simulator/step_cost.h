@@ -2,14 +2,13 @@
 //
 // The rule, for ragged and mixed batches:
 //   - a matmul, norm or gate is one kernel over all of the step's tokens
-//   - attention: every sequence with several new tokens is a separate kernel; all sequences with one new token are one
-//     kernel, at the mean of their contexts
-//   - conv: sequences with several new tokens are one kernel, those with one are another
+//   - attention: chunks are one kernel; sequences whose new tokens all draw (decodes and windows) are another
+//   - conv: likewise
 //   - scan: state read and written once per sequence, 5 operations per element and token; a delta net's update: 7
 //   - experts: two grouped matmuls per layer. They read the weights of the distinct experts that the step's tokens
 //     choose (simulator/expert_draws.h) once each, and multiply every token by those that it chose
 //   - a snapshot of a state and a copied tail cost bytes over bandwidth
-//   - the host's overhead is added; nothing overlaps
+//   - the host's time is added, per step and per sequence in it; nothing overlaps
 // One GPU: no sharding, no communication.
 #pragma once
 
@@ -28,13 +27,13 @@ namespace verbatim {
 
 // A plan's work, as input of a cost model.
 struct StepWork {
-    struct Chunk {
-        int64_t num_new = 0;
-        int64_t past = 0;
-    };
-    std::vector<Chunk> chunks;   // sequences with several new tokens
-    int64_t num_decodes = 0;     // sequences with one
-    int64_t decode_context = 0;  // sum of the positions that they read, including the new ones
+    using Chunk = verbatim::Chunk;
+    std::vector<Chunk> chunks;   // of several new tokens, of which the last one draws or none
+    int64_t num_decodes = 0;     // sequences with one new token, or a window of tokens that all draw
+    int64_t num_drafts = 0;      // tokens of windows after their first one
+    int64_t decode_context = 0;  // sum of the positions that their last tokens read, these included
+    int64_t longest_decode = 0;  // the largest of them
+    int64_t window_pairs = 0;    // visible pairs of their other tokens
     int64_t num_tokens = 0;
     int64_t num_logit_rows = 0;
     int64_t num_state_writes = 0;  // snapshots
@@ -43,12 +42,34 @@ struct StepWork {
 
     void clear();
     void add(const StepPlan& plan);
+    void add_decode(int64_t context) { add_window({1, context - 1}); }
+    void add_window(const Chunk& window);
+    [[nodiscard]] int64_t num_sequences() const { return num_decodes + static_cast<int64_t>(chunks.size()); }
+    [[nodiscard]] DecodeBatch decodes() const {
+        return {num_decodes, real(decode_context), real(longest_decode), real(window_pairs)};
+    }
 };
 
 class CostModel {
 public:
     virtual ~CostModel() = default;
     [[nodiscard]] virtual Price price(const StepWork& work) = 0;
+};
+
+// Another model's prices, where those that are known by the roofline alone take `factor` times as long.
+class ScaledRooflines final : public CostModel {
+public:
+    // Borrows `inner`.
+    ScaledRooflines(CostModel& inner, double factor) : inner_(inner), factor_(factor) {}
+    [[nodiscard]] Price price(const StepWork& work) override {
+        Price price = inner_.price(work);
+        price.ns[static_cast<size_t>(PriceSource::kRoofline)] *= factor_;
+        return price;
+    }
+
+private:
+    CostModel& inner_;
+    double factor_;
 };
 
 class StepCost final : public CostModel {

@@ -15,11 +15,8 @@ constexpr double kSmallError = 0.02;  // smaller errors have the weight of their
 enum Part : size_t { kSequence, kChunkPair, kDecodePair, kLogitRow, kStateWrite, kNumParts };
 
 double chunk_pairs(const StepWork& work) {
-    double pairs = 0;
-    for (const StepWork::Chunk& chunk : work.chunks) {
-        const double n = real(chunk.num_new);
-        pairs += n * real(chunk.past) + n * (n + 1) / 2;
-    }
+    double pairs = real(work.window_pairs);
+    for (const Chunk& chunk : work.chunks) pairs += chunk.pairs_with_past() + chunk.pairs_among_new();
     return pairs;
 }
 
@@ -37,7 +34,7 @@ std::vector<double> features_of(const std::vector<double>& grid, const StepWork&
         features[high] = share;
     }
     double* parts = features.data() + grid.size();
-    parts[kSequence] = real(work.num_decodes) + real(static_cast<int64_t>(work.chunks.size()));
+    parts[kSequence] = real(work.num_sequences());
     parts[kChunkPair] = chunk_pairs(work);
     parts[kDecodePair] = real(work.decode_context);
     parts[kLogitRow] = real(work.num_logit_rows);

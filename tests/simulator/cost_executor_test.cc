@@ -28,9 +28,12 @@ TEST(RooflineTimes, AttentionReadsEveryPositionOnceAndMultipliesVisiblePairs) {
     const AttentionShape shape{.n_heads = 8, .n_kv_heads = 2, .head_dim = 64};
     const double kv = 2.0 * 2 * 64 * 2;
     const double q = 2.0 * 8 * 64 * 2;
-    EXPECT_DOUBLE_EQ(times.decode_attention(shape, 3, 1000).ns, 3 * (kv * 1000 + q) / 1e3);
+    EXPECT_DOUBLE_EQ(times.decode_attention(shape, {3, 3000, 1000}).ns, 3 * (kv * 1000 + q) / 1e3);
+    const Chunk chunk{4096, 10'000};
     const double pairs = 4096.0 * 10'000 + 4096.0 * 4097 / 2;
-    EXPECT_DOUBLE_EQ(times.context_attention(shape, 4096, 10'000).ns, 4.0 * 64 * 8 * pairs / 1e6);
+    EXPECT_DOUBLE_EQ(times.context_attention(shape, {&chunk, 1}).ns, 4.0 * 64 * 8 * pairs / 1e6);
+    const std::vector<Chunk> two = {chunk, chunk};
+    EXPECT_DOUBLE_EQ(times.context_attention(shape, two).ns, 2 * 4.0 * 64 * 8 * pairs / 1e6) << "one kernel";
 }
 
 // A model of one of everything.
@@ -47,13 +50,13 @@ ModelShape small_model() {
 TEST(StepCost, IsTheSumOfItsKernels) {
     Device device = plain_device();
     device.step_overhead_ns = 500;
+    device.sequence_overhead_ns = 30;
     device.kernel_ns = 7;
     const RooflineTimes times(device);
     StepCost cost(small_model(), device, times);
     StepWork work;
     work.chunks = {{10, 0}, {20, 100}};
-    work.num_decodes = 3;
-    work.decode_context = 10 + 11 + 12;
+    for (const int64_t context : {10, 11, 12}) work.add_decode(context);
     work.num_tokens = 33;
     work.num_logit_rows = 4;
     work.num_copied_slots = 5;
@@ -62,16 +65,58 @@ TEST(StepCost, IsTheSumOfItsKernels) {
     const double scan_bytes = 512.0 * 4 * 2 * 5 + 33.0 * (64 + 32 + 4) * 2;
     const double wanted = 2 * times.matmul(33, 100, 50).ns + times.matmul(4, 1000, 50).ns +
                           5 * times.kernel(33 * 64, 0).ns +
-                          3 * (times.context_attention(model.attentions[0], 10, 0).ns +
-                               times.context_attention(model.attentions[0], 20, 100).ns +
-                               times.decode_attention(model.attentions[0], 3, 11).ns) +
+                          3 * (times.context_attention(model.attentions[0], work.chunks).ns +
+                               times.decode_attention(model.attentions[0], {3, 33, 12}).ns) +
                           2 * (times.conv(mamba.conv(), 2, 30).ns + times.conv(mamba.conv(), 3, 3).ns +
                                times.kernel(scan_bytes, 5.0 * 512 * 33).ns) +
                           times.kernel(2 * 5 * 1000, 0).ns;
     const Price price = cost.price(work);
     EXPECT_NEAR(price.ns[static_cast<size_t>(PriceSource::kRoofline)], wanted, 1e-9 * wanted);
-    EXPECT_DOUBLE_EQ(price.ns[static_cast<size_t>(PriceSource::kAssumed)], 500);
+    EXPECT_DOUBLE_EQ(price.ns[static_cast<size_t>(PriceSource::kAssumed)], 500 + 5 * 30) << "of five sequences";
     EXPECT_DOUBLE_EQ(cost.price(work).total_ns(), price.total_ns()) << "what is known is the same";
+}
+
+// Verified windows of drafts are decodes of several tokens; a chunk whose last token alone draws is none.
+TEST(StepCost, WindowsAreDecodedWithTheDecodes) {
+    StepPlan plan;
+    plan.sequences = {{.num_computed_tokens = 0, .num_new_tokens = 20, .num_sampled_positions = 1},
+                      {.num_computed_tokens = 100, .num_new_tokens = 3, .num_sampled_positions = 3},
+                      {.num_computed_tokens = 50, .num_new_tokens = 1, .num_sampled_positions = 1}};
+    StepWork work;
+    work.add(plan);
+    ASSERT_EQ(work.chunks.size(), 1u);
+    EXPECT_EQ(work.chunks[0].num_new, 20);
+    EXPECT_EQ(work.num_decodes, 2);
+    EXPECT_EQ(work.num_drafts, 2);
+    EXPECT_EQ(work.decode_context, 103 + 51);
+    EXPECT_EQ(work.longest_decode, 103);
+    EXPECT_EQ(work.window_pairs, 101 + 102) << "of the rows before the last";
+    EXPECT_EQ(work.num_sequences(), 3);
+}
+
+TEST(StepCost, StatesOfHalfTheBytesTakeHalfTheirTime) {
+    Device device = plain_device();
+    const RooflineTimes times(device);
+    ModelShape model;
+    model.mambas = {{.n_heads = 64, .head_dim = 64, .d_state = 128, .count = 3}};
+    StepWork work;
+    for (int i = 0; i < 100; ++i) work.add_decode(1);
+    work.num_tokens = 100;
+    StepCost floats(model, device, times);
+    model.state_value_bytes = 2;
+    StepCost halves(model, device, times);
+    // In and out, at 1 TB/s.
+    const double saved_ns = 3 * 100 * 2.0 * 64 * 64 * 128 * 2 / 1e3;
+    EXPECT_NEAR(floats.price(work).total_ns() - halves.price(work).total_ns(), saved_ns, 1e-6 * saved_ns);
+}
+
+TEST(StepCost, ScaledRooflinesLeaveOtherPricesAlone) {
+    class OneOfEach final : public CostModel {
+    public:
+        Price price(const StepWork&) override { return {.ns = {1, 2, 3, 4, 5}}; }
+    } inner;
+    ScaledRooflines slow(inner, 2.5);
+    EXPECT_EQ(slow.price({}).ns, (std::array<double, kNumPriceSources>{1, 2, 3, 10, 5}));
 }
 
 TEST(StepCost, MoreWorkNeverCostsLess) {

@@ -47,26 +47,51 @@ TEST(GridTable, AHoleIsFilledFromItsNeighbours) {
 TEST(GridTable, AHolesValueIsTheWeightedMeanOfTheLines) {
     std::map<GridPoint, double> points;
     for (const double x : {0, 1, 2}) {
-        for (const double y : {0, 1, 2}) points[{x, y, 0}] = 100;
+        for (const double y : {0, 1, 2}) points[{x, y, 0}] = x == 2 && y == 2 ? 100 : 1;
     }
     points.erase({1, 1, 0});
-    points[{0, 1, 0}] = points[{2, 1, 0}] = 10;  // the line along x
-    points[{1, 0, 0}] = points[{1, 2, 0}] = 40;  // the line along y
-    EXPECT_DOUBLE_EQ(GridTable(points).estimate({1, 1, 0}).value, 25);
-    EXPECT_DOUBLE_EQ(GridTable(points, {1, 2, 1}).estimate({1, 1, 0}).value, 30);
+    points[{0, 1, 0}] = 1, points[{2, 1, 0}] = 39;  // the line along x: 20
+    points[{1, 0, 0}] = 1, points[{1, 2, 0}] = 79;  // the line along y: 40
+    EXPECT_DOUBLE_EQ(GridTable(points).estimate({1, 1, 0}).value, 30);
+    EXPECT_DOUBLE_EQ(GridTable(points, {2, 1, 1}).estimate({1, 1, 0}).value, (2 * 20 + 40) / 3.0);
 }
 
-TEST(GridTable, BeyondItsRimTheNearestPointIsNamed) {
+TEST(GridTable, BeyondItsBoxItGrowsInProportionAndBelowItStays) {
     const GridTable table(plane_points());
-    const GridEstimate beyond = table.estimate({100, 10, 0});
-    EXPECT_EQ(beyond.kind, Kind::kNearest);
-    EXPECT_EQ(beyond.at, (GridPoint{8, 10, 0}));
-    EXPECT_DOUBLE_EQ(beyond.value, plane(8, 10));
+    EXPECT_EQ(table.estimate({80, 10, 0}).kind, Kind::kBeyond);
+    EXPECT_DOUBLE_EQ(table.estimate({80, 10, 0}).value, 10 * plane(8, 10));
+    EXPECT_DOUBLE_EQ(table.estimate({16, 300, 0}).value, 2 * 3 * plane(8, 100));
+    EXPECT_DOUBLE_EQ(table.estimate({0.5, 10, 0}).value, plane(1, 10)) << "small kernels take their launch's time";
+    EXPECT_DOUBLE_EQ(table.estimate({80, 1, 0}).value, 10 * plane(8, 1));
+}
+
+// No line passes a corner.
+TEST(GridTable, ACornerThatIsAHoleIsScaledFromTheCellsBelowItOrTakenFromThoseAbove) {
     auto points = plane_points();
-    points.erase({8, 100, 0});  // a corner of the grid: no line passes it
-    const GridEstimate corner = GridTable(points).estimate({8, 100, 0});
-    EXPECT_EQ(corner.kind, Kind::kNearest);
-    EXPECT_EQ(corner.at, (GridPoint{4, 100, 0}));
+    points.erase({8, 100, 0});
+    points.erase({1, 1, 0});
+    const Growth growth = [](const GridPoint& p) { return p[0] * p[1] + p[0]; };
+    const GridTable table(points, {1, 1, 1}, growth);
+    const double along_x = plane(4, 100) * growth({8, 100, 0}) / growth({4, 100, 0});
+    const double along_y = plane(8, 10) * growth({8, 100, 0}) / growth({8, 10, 0});
+    EXPECT_EQ(table.estimate({8, 100, 0}).kind, Kind::kBeyond);
+    ASSERT_GT(std::min(along_x, along_y), plane(4, 100));
+    EXPECT_DOUBLE_EQ(table.estimate({8, 100, 0}).value, (along_x + along_y) / 2);
+    EXPECT_DOUBLE_EQ(table.estimate({1, 1, 0}).value, plane(2, 1));
+    EXPECT_EQ(table.leave_out({8, 10, 0}).kind, Kind::kBeyond);
+    EXPECT_DOUBLE_EQ(table.leave_out({8, 10, 0}).value, plane(4, 10) * growth({8, 10, 0}) / growth({4, 10, 0}));
+}
+
+TEST(GridTable, MeasurementsThatDescendMeetInTheMiddle) {
+    std::map<GridPoint, double> points;
+    for (const auto& [x, value] : {std::pair{1.0, 10.0}, {2.0, 30.0}, {3.0, 20.0}, {4.0, 40.0}}) points[{x}] = value;
+    const GridTable table(points);
+    EXPECT_DOUBLE_EQ(table.estimate({1}).value, 10);
+    EXPECT_EQ(table.estimate({1}).kind, Kind::kMeasured);
+    EXPECT_DOUBLE_EQ(table.estimate({2}).value, 25);
+    EXPECT_DOUBLE_EQ(table.estimate({3}).value, 25);
+    EXPECT_EQ(table.estimate({3}).kind, Kind::kBetween);
+    EXPECT_DOUBLE_EQ(table.estimate({4}).value, 40);
 }
 
 // --- the tables that are shipped
@@ -93,46 +118,88 @@ const TableTimes& h100_tables() {
 constexpr AttentionShape kShape{.n_heads = 32, .n_kv_heads = 8, .head_dim = 128};
 
 TEST(TableTimes, AMeasuredKernelHasItsMeasuredPrice) {
-    // "1,32,64,0.00260267" of h100_sxm_gemm.csv.gz.
-    const KernelPrice price = h100_tables().matmul(1, 32, 64);
+    // "16384,4096,4096,0.7397" of h100_sxm_gemm.csv.gz.
+    const KernelPrice price = h100_tables().matmul(16'384, 4096, 4096);
     EXPECT_EQ(price.source, PriceSource::kMeasured);
-    EXPECT_DOUBLE_EQ(price.ns, 2602.67);
+    EXPECT_DOUBLE_EQ(price.ns, 739'700);
     EXPECT_EQ(h100_tables().matmul(100, 3000, 3000).source, PriceSource::kInterpolated);
     EXPECT_EQ(h100_tables().matmul(100'000, 3000, 3000).source, PriceSource::kExtrapolated);
 }
 
+DecodeBatch decodes(int64_t num_sequences, int64_t context) {
+    return {num_sequences, real(num_sequences * context), real(context)};
+}
+
+double chunk_ns(const KernelTimes& times, int64_t num_new, int64_t past) {
+    const Chunk chunk{num_new, past};
+    return times.context_attention(kShape, {&chunk, 1}).ns;
+}
+
 TEST(TableTimes, PricesAreNearWhatTheRooflineSays) {
     const RooflineTimes roofline(h100());
-    const auto near = [](const KernelPrice& table, const KernelPrice& line, double factor) {
-        EXPECT_GT(table.ns, line.ns / factor);
-        EXPECT_LT(table.ns, line.ns * factor);
+    const auto near = [](double table, double line, double factor) {
+        EXPECT_GT(table, line / factor);
+        EXPECT_LT(table, line * factor);
     };
     for (const int64_t m : {1, 30, 300, 5000, 60'000}) {
         SCOPED_TRACE(m);
-        near(h100_tables().matmul(m, 4000, 2048), roofline.matmul(m, 4000, 2048), 2.5);
-        near(h100_tables().context_attention(kShape, 10 * m, 0), roofline.context_attention(kShape, 10 * m, 0), 6);
-        near(h100_tables().decode_attention(kShape, 20, 10 * m), roofline.decode_attention(kShape, 20, 10 * m), 6);
+        near(h100_tables().matmul(m, 4000, 2048).ns, roofline.matmul(m, 4000, 2048).ns, 2.5);
+        near(chunk_ns(h100_tables(), 10 * m, 0), chunk_ns(roofline, 10 * m, 0), 6);
+        near(h100_tables().decode_attention(kShape, decodes(20, 10 * m)).ns,
+             roofline.decode_attention(kShape, decodes(20, 10 * m)).ns, 6);
     }
     const MambaShape mamba{.n_heads = 64, .head_dim = 64, .d_state = 128};
-    near(h100_tables().conv(mamba.conv(), 1, 2000), roofline.conv(mamba.conv(), 1, 2000), 6);
-    near(h100_tables().conv(mamba.conv(), 50, 50), roofline.conv(mamba.conv(), 50, 50), 6);
+    near(h100_tables().conv(mamba.conv(), 1, 2000).ns, roofline.conv(mamba.conv(), 1, 2000).ns, 6);
+    near(h100_tables().conv(mamba.conv(), 50, 50).ns, roofline.conv(mamba.conv(), 50, 50).ns, 6);
 }
 
-TEST(TableTimes, AChunkCostsItsShareOfThePairs) {
-    const double whole = h100_tables().context_attention(kShape, 8192, 0).ns;
-    const double first = h100_tables().context_attention(kShape, 4096, 0).ns;
-    const KernelPrice second = h100_tables().context_attention(kShape, 4096, 4096);
-    EXPECT_EQ(second.source, PriceSource::kExtrapolated);
-    EXPECT_NEAR(second.ns, whole * (4096.0 * 4096 + 4096.0 * 4097 / 2) / (8192.0 * 8193 / 2), 1);
-    EXPECT_GT(second.ns, first);
+// "1,8192,32,8,128,0,0.912219" and "1,16384,32,8,128,0,3.31038" of h100_sxm_context_attention.csv.gz: 24.66 fs a pair.
+TEST(TableTimes, AChunkCostsItsOwnPairsAndThoseWithThePast) {
+    EXPECT_DOUBLE_EQ(chunk_ns(h100_tables(), 8192, 0), 912'219);
+    const double pair_ns = 3'310'380 / (16384.0 * 16385 / 2);
+    EXPECT_NEAR(chunk_ns(h100_tables(), 8192, 8192), 912'219 + pair_ns * 8192 * 8192, 1);
+    const Chunk past{8192, 8192};
+    EXPECT_EQ(h100_tables().context_attention(kShape, {&past, 1}).source, PriceSource::kExtrapolated);
+    // In two halves a prompt takes about as long as whole.
+    const double halves = chunk_ns(h100_tables(), 8192, 0) + chunk_ns(h100_tables(), 8192, 8192);
+    EXPECT_NEAR(halves / chunk_ns(h100_tables(), 16384, 0), 1, 0.06);
+}
+
+// Two tokens after 100 000 took 4.9 us where one takes 177: their share of the pairs of a whole prompt.
+TEST(TableTimes, AShortChunkReadsItsWholePast) {
+    for (const int64_t past : {0, 1, 100, 16'000, 100'000}) {
+        const double one = h100_tables().decode_attention(kShape, decodes(1, past + 1)).ns;
+        double before = one;
+        for (const int64_t num_new : {1, 2, 3, 8, 64, 512}) {
+            SCOPED_TRACE(fmt::format("{} after {}", num_new, past));
+            EXPECT_GE(chunk_ns(h100_tables(), num_new, past), before);
+            before = chunk_ns(h100_tables(), num_new, past);
+        }
+    }
+    EXPECT_GT(chunk_ns(h100_tables(), 2, 100'000), 170'000);
+    EXPECT_LT(chunk_ns(h100_tables(), 2, 100'000), 190'000);
+}
+
+TEST(TableTimes, WindowsOfSeveralSequencesAreOneKernel) {
+    const double decodes_ns = h100_tables().decode_attention(kShape, decodes(8, 16'000)).ns;
+    DecodeBatch windows = decodes(8, 16'000);
+    windows.window_pairs = 8 * 15'999;
+    const double windows_ns = h100_tables().decode_attention(kShape, windows).ns;
+    EXPECT_GT(windows_ns, decodes_ns);
+    EXPECT_LT(windows_ns, 1.05 * decodes_ns) << "they read the same positions";
+    EXPECT_LT(windows_ns, 8 * h100_tables().decode_attention(kShape, decodes(1, 16'000)).ns);
 }
 
 TEST(TableTimes, UnmeasuredHeadCountsAreScaled) {
     AttentionShape odd = kShape;
     odd.n_heads = 33;
-    const KernelPrice price = h100_tables().decode_attention(odd, 16, 4096);
+    const KernelPrice price = h100_tables().decode_attention(odd, decodes(16, 4096));
     EXPECT_EQ(price.source, PriceSource::kExtrapolated);
-    EXPECT_NEAR(price.ns, h100_tables().decode_attention(kShape, 16, 4096).ns, 0.1 * price.ns);
+    EXPECT_NEAR(price.ns, h100_tables().decode_attention(kShape, decodes(16, 4096)).ns, 0.1 * price.ns);
+    odd = {.n_heads = 32, .n_kv_heads = 8, .head_dim = 100};
+    const KernelPrice narrow = h100_tables().decode_attention(odd, decodes(64, 16'384));
+    EXPECT_NEAR(narrow.ns, h100_tables().decode_attention(kShape, decodes(64, 16'384)).ns * 100 / 128, 1);
+    EXPECT_GE(h100_tables().decode_attention(odd, decodes(1, 1)).ns, 3000) << "a launch's time";
 }
 
 // Points in a line: as many values on each axis as there are points, and a grid of their cube.

@@ -1,5 +1,6 @@
 #include "tools/program/model_shape.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -113,6 +114,18 @@ void add_mlp(ModelShape& shape, int64_t hidden, const MlpConfig& mlp) {
     add_elementwise(shape, kBytes * (num_up + 1) * mlp.d_ff);
 }
 
+// The residual, its normed row, and the widest matmul's input and output.
+int64_t activation_bytes(const ModelShape& shape, int64_t hidden) {
+    int64_t widest = 0;
+    for (const MatmulShape& matmul : shape.matmuls) {
+        if (!matmul.on_logits) widest = std::max(widest, matmul.n + matmul.k);
+    }
+    for (const ExpertsShape& experts : shape.experts) {
+        widest = std::max(widest, int64_t{experts.n_chosen} * (experts.row_width + experts.num_up * experts.d_ff));
+    }
+    return kBytes * (2 * hidden + widest);
+}
+
 }  // namespace
 
 Result<ModelConfig> choose_config(const std::string& name) {
@@ -156,6 +169,7 @@ ModelShape shape_of(const std::string& name, const ModelConfig& config) {
     add_elementwise(shape, norm);
     count(shape.matmuls, MatmulShape{.n = config.vocab_size, .k = hidden, .on_logits = true});
     add_elementwise(shape, 2 * 4 * int64_t{config.vocab_size}, /*on_logits=*/true);  // sampling reads binary32, twice
+    shape.activation_bytes_per_token = activation_bytes(shape, hidden);
     return shape;
 }
 

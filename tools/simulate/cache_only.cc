@@ -147,9 +147,10 @@ ordered_json json_of_rate(const HitRate& rate) {
 
 }  // namespace
 
-Result<CacheOnlyRun> run_cache_only(const SimulateConfig& config, const ModelShape& model, const Device& device,
+Result<CacheOnlyRun> run_cache_only(const SimulateConfig& config, const ModelShape& given, const Device& device,
                                     const std::string& trace_name, const traces::ReadTrace& trace) {
     const auto begin = std::chrono::steady_clock::now();
+    const ModelShape model = deployed_shape(config, given);
     CacheOnlyRun run{.trace = trace_name, .model = model.name};
     ASSIGN_OR_RETURN(run.memory, plan_memory(config, model, device));
     const bool has_blocks = trace.blocks.block_tokens > 0;

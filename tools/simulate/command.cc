@@ -124,8 +124,8 @@ Result<SimulateFiles> create_files(const SimulateOptions& options, const Device&
     return files;
 }
 
-Status write_files(SimulateFiles& files, const SimulateRun& run, const Slo& slo) {
-    if (files.requests.is_wanted()) RETURN_IF_ERROR(files.requests.finish_with(requests_csv(run)));
+Status write_files(SimulateFiles& files, const SimulateRun& run, const traces::Trace& trace, const Slo& slo) {
+    if (files.requests.is_wanted()) RETURN_IF_ERROR(files.requests.finish_with(requests_csv(run, trace)));
     if (files.steps.is_wanted()) RETURN_IF_ERROR(files.steps.finish_with(steps_csv(run)));
     if (files.perfetto.is_wanted()) RETURN_IF_ERROR(files.perfetto.finish_with(perfetto_json(run)));
     if (files.page.is_wanted()) RETURN_IF_ERROR(files.page.finish_with(simulate_page(run, slo)));
@@ -188,7 +188,8 @@ int run_simulate_command(SimulateOptions options) {
     const auto run =
         run_simulate(options.config, inputs->model, inputs->device, inputs->trace_name, inputs->trace.trace);
     if (!run) return report_error(run.error());
-    if (const Status written = write_files(*outputs, *run, slo); !written) return report_error(written.error());
+    if (const Status written = write_files(*outputs, *run, inputs->trace.trace, slo); !written)
+        return report_error(written.error());
     if (options.format == OutputFormat::kJson) {
         fmt::print("{}\n", json_text(simulate_json(*run, slo)));
     } else {
@@ -205,7 +206,8 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
         "were no state; block-aligned: state at multiples of one inflated block; the last five are the policies of "
         "other engines, without timing");
     add_choice_option(verb, "--state-dtype", config.state_value_bytes,
-                      Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}}, "of block-aligned's SSM states");
+                      Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}},
+                      "of recurrent states: bytes in memory and in every step");
     add_choice_option(verb, "--evict", config.eviction, eviction_choices(), "which heads go first")
         ->default_str("value with prefix, else lru");
     options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
@@ -247,7 +249,7 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
                       Choices<CostChoice>{{"tables", CostChoice::kTables}, {"roofline", CostChoice::kRoofline}},
                       "kernels' times: as measured, where the device has tables, or by its roofline alone");
     options.has_step_overhead =
-        verb.add_option("--step-overhead", options.step_overhead_us, "of the host, per step, in us")
+        verb.add_option("--step-overhead", options.step_overhead_us, "of the host, per step, in us; none per sequence")
             ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
             ->default_str("the device file's");
     verb.add_option("--expert-skew", config.expert_skew,
@@ -284,6 +286,8 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     add_cache_options(*verb, *options);
     add_load_options(*verb, *options);
     add_read_options(*verb, options->read, "the model's own unless given");
+    verb->add_flag("!--no-bounds", options->config.bounds_rooflines,
+                   "leave out the two runs with the fastest and the slowest rooflines");
     verb->add_flag("--check-tables", options->check_tables,
                    "no trace: how far the device's tables are from rows that are left out");
     CLI::Option* cache_only = verb->add_flag("--cache-only", options->cache_only, "hit rates without timing");

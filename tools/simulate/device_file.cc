@@ -126,6 +126,11 @@ Result<Device> parse_device(std::string_view text, const std::string& path) {
     device.flops_efficiency = fields.number("flops_efficiency", 0.01, 1);
     device.kernel_ns = fields.number("kernel_ns", 0, 1e9);
     device.step_overhead_ns = fields.number("step_overhead_ns", 0, 1e12);
+    if (fields.has("sequence_overhead_ns"))
+        device.sequence_overhead_ns = fields.number("sequence_overhead_ns", 0, 1e12);
+    if (fields.has("roofline_fast")) device.roofline_fast = fields.number("roofline_fast", 0.01, 1);
+    if (fields.has("roofline_slow")) device.roofline_slow = fields.number("roofline_slow", 1, 100);
+    if (fields.has("power_w")) device.power_w = fields.number("power_w", 1, 1e5);
     device.workspace_bytes = static_cast<int64_t>(fields.number("workspace_bytes", 0, kMost));
     if (fields.has("tables")) device.tables = fields.text("tables");
     if (fields.has("steps")) device.steps = read_steps(fields.object("steps"), problems);

@@ -47,24 +47,13 @@ bool keeps(const std::optional<int64_t>& objective, const std::optional<int64_t>
     return !objective || !time || *time <= *objective;
 }
 
-// "2s", "50ms", "1.5s", "800us".
-std::optional<int64_t> parse_time_ns(std::string_view text) {
-    for (const auto& [unit, ns] : {std::pair{"ms", 1e6}, std::pair{"us", 1e3}, std::pair{"s", 1e9}}) {
-        if (!text.ends_with(unit)) continue;
-        const auto number = traces::parse_number<double>(text.substr(0, text.size() - std::string_view(unit).size()));
-        if (!number || !(*number > 0 && *number * ns < 1e18)) return std::nullopt;
-        return std::llround(*number * ns);
-    }
-    return std::nullopt;
-}
-
 }  // namespace
 
 Distribution distribution_s(std::vector<int64_t> times_ns) {
     if (times_ns.empty()) return {};
     std::ranges::sort(times_ns);
     const auto sum = static_cast<double>(std::accumulate(times_ns.begin(), times_ns.end(), int64_t{0}));
-    return {sum / kNsPerS / static_cast<double>(times_ns.size()), percentile_s(times_ns, 50),
+    return {std::ssize(times_ns), sum / kNsPerS / static_cast<double>(times_ns.size()), percentile_s(times_ns, 50),
             percentile_s(times_ns, 95), percentile_s(times_ns, 99)};
 }
 
@@ -104,6 +93,16 @@ Metrics metrics_of(std::span<const RowTimes> rows, int32_t block_size, const Slo
     metrics.e2e = distribution_s(std::move(e2e));
     metrics.client_wait = distribution_s(std::move(client_wait));
     return metrics;
+}
+
+std::optional<int64_t> parse_time_ns(std::string_view text) {
+    for (const auto& [unit, ns] : {std::pair{"ms", 1e6}, std::pair{"us", 1e3}, std::pair{"s", 1e9}}) {
+        if (!text.ends_with(unit)) continue;
+        const auto number = traces::parse_number<double>(text.substr(0, text.size() - std::string_view(unit).size()));
+        if (!number || !(*number > 0 && *number * ns < 1e18)) return std::nullopt;
+        return std::llround(*number * ns);
+    }
+    return std::nullopt;
 }
 
 Result<Slo> parse_slo(std::string_view text) {

@@ -18,12 +18,13 @@
 namespace verbatim::tools {
 
 struct Distribution {
+    int64_t count = 0;  // 0: the values below mean nothing
     double mean = 0;
     double p50 = 0;
     double p95 = 0;
     double p99 = 0;
 };
-// Of times in ns, in seconds. All 0 when there are none.
+// Of times in ns, in seconds.
 Distribution distribution_s(std::vector<int64_t> times_ns);
 
 //   block    full blocks reused / blocks of all prompts, partial ones included
@@ -42,6 +43,8 @@ struct Slo {
     std::optional<int64_t> e2e_ns;
     [[nodiscard]] bool any() const { return ttft_ns || tpot_ns || e2e_ns; }
 };
+// "2s", "50ms", "1.5s", "800us": above 0.
+[[nodiscard]] std::optional<int64_t> parse_time_ns(std::string_view text);
 // "ttft=2s,tpot=50ms": names ttft, tpot, e2e; units s, ms, us.
 Result<Slo> parse_slo(std::string_view text);
 

@@ -1,9 +1,12 @@
 #include "tools/simulate/report.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
 
 #include "tools/program/cli.h"
+#include "traces/verbatim_csv_format.h"
 
 namespace verbatim::tools {
 namespace {
@@ -18,6 +21,7 @@ std::span<const RowTimes> steady_rows(const SimulateRun& run) {
 }
 
 ordered_json json_of(const Distribution& times) {
+    if (times.count == 0) return {{"mean", nullptr}, {"p50", nullptr}, {"p95", nullptr}, {"p99", nullptr}};
     return {{"mean", times.mean}, {"p50", times.p50}, {"p95", times.p95}, {"p99", times.p99}};
 }
 
@@ -45,10 +49,82 @@ ordered_json price_sources(const Price& price) {
     return shares;
 }
 
-int64_t served_tokens(const SimulateRun& run) {
+int64_t served_tokens(const SimulationResult& result) {
     int64_t tokens = 0;
-    for (const RowTimes& row : run.result.driver.times) tokens += is_answered(row) ? row.output_tokens : 0;
+    for (const RowTimes& row : result.driver.times) tokens += is_answered(row) ? row.output_tokens : 0;
     return tokens;
+}
+
+int64_t served_tokens(const SimulateRun& run) { return served_tokens(run.result); }
+
+double tokens_per_second(const SimulationResult& result) {
+    const double seconds = static_cast<double>(result.driver.virtual_ns) / kNsPerSec;
+    return seconds > 0 ? static_cast<double>(served_tokens(result)) / seconds : 0;
+}
+
+// A figure of the runs with the fastest rooflines, the device's own and the slowest ones. Faster kernels do not make
+// every figure better: the queue is another.
+struct Bounds {
+    double low = 0;
+    double high = 0;
+};
+
+Bounds bounds_of(std::array<double, 3> values) {
+    const auto [low, high] = std::ranges::minmax(values);
+    return {low, high};
+}
+
+// Figures of the three runs.
+class BoundedFigures {
+public:
+    BoundedFigures(const SimulateRun& run, const Slo& slo)
+        : results_{&run.bounds->fast, &run.result, &run.bounds->slow} {
+        for (size_t i = 0; i < results_.size(); ++i)
+            metrics_[i] = metrics_of(results_[i]->driver.times, run.memory.pools.block_size, slo);
+    }
+    [[nodiscard]] Bounds of(Distribution Metrics::*times, double Distribution::*value) const {
+        return bounds_of({metrics_[0].*times.*value, metrics_[1].*times.*value, metrics_[2].*times.*value});
+    }
+    [[nodiscard]] Bounds throughput() const {
+        return bounds_of(
+            {tokens_per_second(*results_[0]), tokens_per_second(*results_[1]), tokens_per_second(*results_[2])});
+    }
+
+private:
+    std::array<const SimulationResult*, 3> results_;
+    std::array<Metrics, 3> metrics_;
+};
+
+constexpr std::array kValues = {std::pair{"mean", &Distribution::mean}, std::pair{"p50", &Distribution::p50},
+                                std::pair{"p95", &Distribution::p95}, std::pair{"p99", &Distribution::p99}};
+
+ordered_json bounds_json(const SimulateRun& run, const Slo& slo) {
+    if (!run.bounds) return nullptr;
+    const BoundedFigures figures(run, slo);
+    const auto pair = [](const Bounds& bounds) { return ordered_json{bounds.low, bounds.high}; };
+    ordered_json json = {{"roofline_factors", {run.device.roofline_fast, run.device.roofline_slow}}};
+    for (const auto& [key, times] : {std::pair{"ttft_s", &Metrics::ttft}, std::pair{"tpot_s", &Metrics::tpot}}) {
+        for (const auto& [name, value] : kValues) json[key][name] = pair(figures.of(times, value));
+    }
+    json["throughput_tokens_per_s"] = pair(figures.throughput());
+    return json;
+}
+
+std::string bounds_table(const SimulateRun& run, const Slo& slo) {
+    if (!run.bounds) return "";
+    const BoundedFigures figures(run, slo);
+    Table table(
+        {fmt::format("rooflines x {} ... {}", run.device.roofline_fast, run.device.roofline_slow), "low", "high"});
+    const auto add = [&](const std::string& label, const Bounds& bounds, int digits) {
+        table.add_row({label, fmt::format("{:.{}f}", bounds.low, digits), fmt::format("{:.{}f}", bounds.high, digits)});
+    };
+    for (const auto& [label, times] :
+         {std::pair{"time to first token", &Metrics::ttft}, std::pair{"time per token", &Metrics::tpot}}) {
+        for (const auto& [name, value] : kValues)
+            add(fmt::format("{}, {}, s", label, name), figures.of(times, value), 3);
+    }
+    add("tokens per second", figures.throughput(), 1);
+    return "\n" + table.to_string();
 }
 
 double duration_s(const SimulateRun& run) { return static_cast<double>(run.result.driver.virtual_ns) / kNsPerSec; }
@@ -100,6 +176,7 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
 }
 
 std::vector<std::string> cells(const std::string& label, const Distribution& times) {
+    if (times.count == 0) return {label, "-", "-", "-", "-"};
     return {label, fmt::format("{:.3f}", times.mean), fmt::format("{:.3f}", times.p50),
             fmt::format("{:.3f}", times.p95), fmt::format("{:.3f}", times.p99)};
 }
@@ -195,6 +272,7 @@ ordered_json simulate_json(const SimulateRun& run, const Slo& slo) {
     json["evictions"] = run.result.stats.evictions;
     json["memory"] = json_of(run.memory, run.result);
     json["price_sources"] = price_sources(run.result.price);
+    json["bounds"] = bounds_json(run, slo);
     json["wall_s"] = run.wall_s;
     json["peak_rss_bytes"] = run.peak_rss_bytes;
     json["digest"] = run.result.digest.hex();
@@ -221,6 +299,7 @@ std::string simulate_table(const SimulateRun& run, const Slo& slo) {
     text += hit_rate_table(whole, steady) + "\n";
     text += memory_table(run) + "\n";
     text += sources_table(run.result.price);
+    text += bounds_table(run, slo);
     for (const std::string& what : run.result.driver.unexpected) text += "unexpected: " + what + "\n";
     return text;
 }
@@ -230,34 +309,43 @@ ordered_json table_check_json(const std::string& device, const std::vector<Leave
     json["device"] = device;
     json["tables"] = ordered_json::array();
     for (const LeaveOutError& error : errors) {
-        json["tables"].push_back({{"table", error.table},
-                                  {"rows", error.num_rows},
-                                  {"mean", error.mean},
-                                  {"p50", error.p50},
-                                  {"p95", error.p95},
-                                  {"rim_rows", error.num_extrapolated},
-                                  {"rim_mean", error.mean_extrapolated}});
+        json["tables"].push_back(
+            {{"table", error.table},
+             {"rows", error.num_rows},
+             {"mean", error.mean},
+             {"p50", error.p50},
+             {"p95", error.p95},
+             {"of_roofline", {error.of_roofline_p10, error.of_roofline_p50, error.of_roofline_p90}},
+             {"rim_rows", error.num_extrapolated},
+             {"rim_mean", error.mean_extrapolated}});
     }
     return json;
 }
 
 std::string table_check_table(const std::string& device, const std::vector<LeaveOutError>& errors) {
-    Table table({device, "rows", "mean", "p50", "p95", "at the rim", "mean there"});
+    Table table({device, "rows", "mean", "p50", "p95", "at the rim", "mean there", "of roofline, p10", "p50", "p90"});
     for (const LeaveOutError& error : errors) {
         table.add_row({error.table, fmt::format("{}", error.num_rows), percent(error.mean), percent(error.p50),
-                       percent(error.p95), fmt::format("{}", error.num_extrapolated),
-                       percent(error.mean_extrapolated)});
+                       percent(error.p95), fmt::format("{}", error.num_extrapolated), percent(error.mean_extrapolated),
+                       fmt::format("{:.2f}", error.of_roofline_p10), fmt::format("{:.2f}", error.of_roofline_p50),
+                       fmt::format("{:.2f}", error.of_roofline_p90)});
     }
     return table.to_string();
 }
 
-std::string requests_csv(const SimulateRun& run) {
-    std::string text = "row,outcome,wanted_s,due_s,first_token_s,end_s,prompt_tokens,reused_tokens,output_tokens\n";
+std::string requests_csv(const SimulateRun& run, const traces::Trace& trace) {
+    std::string text =
+        "row,outcome,wanted_s,due_s,first_token_s,end_s,prompt_tokens,reused_tokens,output_tokens,name,conversation,"
+        "event,replica\n";
     for (size_t i = 0; i < run.result.driver.times.size(); ++i) {
-        const RowTimes& row = run.result.driver.times[i];
-        text += fmt::format("{},{},{},{},{},{},{},{},{}\n", i, name(row.outcome), seconds(row.wanted_ns),
-                            seconds(row.due_ns), seconds(row.first_token_ns), seconds(row.end_ns), row.prompt_tokens,
-                            row.reused_tokens, row.output_tokens);
+        const RowTimes& times = run.result.driver.times[i];
+        const traces::Row& row = trace.rows[i];
+        text += fmt::format("{},{},{},{},{},{},{},{},{},", i, name(times.outcome), seconds(times.wanted_ns),
+                            seconds(times.due_ns), seconds(times.first_token_ns), seconds(times.end_ns),
+                            times.prompt_tokens, times.reused_tokens, times.output_tokens);
+        text += fmt::format("{},{},{},{}\n", trace.names[row.name], trace.names[trace.conversation_of(row).name],
+                            traces::csv_format::kEvents[static_cast<size_t>(row.event)],
+                            run.replica_of_row.empty() ? 0 : run.replica_of_row[i]);
     }
     return text;
 }

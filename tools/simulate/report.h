@@ -20,7 +20,7 @@ nlohmann::ordered_json table_check_json(const std::string& device, const std::ve
 std::string table_check_table(const std::string& device, const std::vector<LeaveOutError>& errors);
 
 // One line per row of the trace; one per step that computed something.
-std::string requests_csv(const SimulateRun& run);
+std::string requests_csv(const SimulateRun& run, const traces::Trace& trace);
 std::string steps_csv(const SimulateRun& run);
 
 }  // namespace verbatim::tools

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <future>
 #include <memory>
 #include <utility>
 
 #include "engine/cache/budget.h"
 #include "simulator/aligned_pages.h"
+#include "simulator/deployment.h"
 #include "simulator/kernel_tables.h"
 #include "simulator/step_table.h"
 #include "tools/program/cache_memory.h"
@@ -129,7 +132,8 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
     MemoryPlan plan;
     plan.total_bytes = config.memory_bytes.value_or(device.memory_bytes / 10 * 9);
     plan.weights_bytes = model.weight_bytes;
-    plan.workspace_bytes = device.workspace_bytes;
+    plan.workspace_bytes = device.workspace_bytes + std::max<int64_t>(config.step_tokens - kWorkspaceTokens, 0) *
+                                                        model.activation_bytes_per_token;
     if (plan.total_bytes > device.memory_bytes) {
         return error("--memory: got {}, but {} has {}", format_bytes(plan.total_bytes), device.name,
                      format_bytes(device.memory_bytes));
@@ -166,43 +170,98 @@ Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, cons
     const ExpertChance chance{config.expert_skew, config.seed};
     if (device.steps.empty() || config.cost == CostChoice::kRoofline)
         return std::make_unique<StepCost>(model, device, kernels, chance);
+    if (model.state_value_bytes != 4) {
+        return error("--state-dtype: the steps of --device {} were timed with float32 states: leave it out",
+                     device.name);
+    }
     if (device.steps.model == model.name)
         return std::make_unique<StepTableCost>(device.steps, ExpertReads(model, device, chance));
     return error("--device {}: its steps are those of {}, got --model {}: calibrate it for that model", device.name,
                  device.steps.model, model.name);
 }
 
+ModelShape deployed_shape(const SimulateConfig& config, ModelShape model) {
+    return with_state_values(std::move(model), config.state_value_bytes);
+}
+
+namespace {
+
+SimulationConfig simulation_of(const SimulateRun& run) {
+    SimulationConfig simulation;
+    simulation.engine = engine_config(run.config, run.model, run.memory);
+    simulation.busy = run.config.busy;
+    simulation.use_cache = run.config.cache_mode != CacheMode::kNone;
+    simulation.max_tokens = run.config.max_tokens;
+    simulation.record_steps = run.config.record_steps;
+    simulation.right_drafts_ppm = static_cast<int32_t>(std::lround(run.config.draft_acceptance * 1e6));
+    return simulation;
+}
+
+using Progress = std::function<void(int64_t)>;
+
+// One run, where kernels with a roofline alone take `roofline_factor` times as long. Kernel tables are not
+// thread-safe: each run reads its own.
+Result<ReplicatedResult> priced_run(const SimulateRun& run, const SimulationConfig& simulation,
+                                    const traces::Trace& trace, double roofline_factor, const Progress& progress) {
+    const SimulateConfig& config = run.config;
+    ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
+    ASSIGN_OR_RETURN(const auto prices, cost_model(config, run.model, run.device, *kernels));
+    ScaledRooflines cost(*prices, roofline_factor);
+    const auto policy = [&] { return make_eviction_policy(eviction_of(config), worth_of(run.model)); };
+    if (config.num_replicas == 1) {
+        const auto one = policy();
+        ReplicatedResult alone;
+        ASSIGN_OR_RETURN(alone.whole, simulate(simulation, trace, cost, run.model.vocab_size, *one, progress));
+        return alone;
+    }
+    const Router router = config.routes_by_conversation ? route_by_conversation : route_in_turns;
+    return simulate_replicas(simulation, trace, cost, run.model.vocab_size, policy, config.num_replicas, router,
+                             progress);
+}
+
+bool needs_bounds(const SimulateRun& run) {
+    if (!run.config.bounds_rooflines || run.device.roofline_fast == run.device.roofline_slow) return false;
+    const double total = run.result.price.total_ns();
+    const double rooflines = run.result.price.ns[static_cast<size_t>(PriceSource::kRoofline)];
+    return total > 0 && rooflines >= kLeastBoundedShare * total;
+}
+
+// Both bounds at once, on two threads.
+Result<RooflineBounds> bounds_of(const SimulateRun& run, SimulationConfig simulation, const traces::Trace& trace) {
+    simulation.record_steps = false;
+    const auto bound = [&](double factor) { return priced_run(run, simulation, trace, factor, {}); };
+    auto fast = std::async(std::launch::async, bound, run.device.roofline_fast);
+    ASSIGN_OR_RETURN(ReplicatedResult slow, bound(run.device.roofline_slow));
+    ASSIGN_OR_RETURN(ReplicatedResult quick, fast.get());
+    return RooflineBounds{std::move(quick.whole), std::move(slow.whole)};
+}
+
+}  // namespace
+
 Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape& model, const Device& device,
                                  const std::string& trace_name, const traces::Trace& trace) {
     const auto begin = std::chrono::steady_clock::now();
-    SimulateRun run{.trace = trace_name, .model = model, .device = device, .config = config};
-    if (config.step_overhead_ns) run.device.step_overhead_ns = static_cast<double>(*config.step_overhead_ns);
-    ASSIGN_OR_RETURN(run.memory, plan_memory(config, model, device));
-    SimulationConfig simulation;
-    simulation.engine = engine_config(config, model, run.memory);
-    simulation.busy = config.busy;
-    simulation.use_cache = config.cache_mode != CacheMode::kNone;
-    simulation.max_tokens = config.max_tokens;
-    simulation.record_steps = config.record_steps;
-    simulation.right_drafts_ppm = static_cast<int32_t>(std::lround(config.draft_acceptance * 1e6));
+    SimulateRun run{.trace = trace_name, .model = deployed_shape(config, model), .device = device, .config = config};
+    if (config.step_overhead_ns) {
+        run.device.step_overhead_ns = static_cast<double>(*config.step_overhead_ns);
+        run.device.sequence_overhead_ns = 0;
+    }
+    ASSIGN_OR_RETURN(run.memory, plan_memory(config, run.model, run.device));
+    const SimulationConfig simulation = simulation_of(run);
     run.max_model_len = simulation.engine.max_model_len;
-    ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
-    ASSIGN_OR_RETURN(const auto cost, cost_model(config, model, run.device, *kernels));
-    const auto policy = [&] { return make_eviction_policy(eviction_of(config), worth_of(model)); };
-    std::optional<ProgressBar> progress;
-    if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
-    const auto update = [&](int64_t rows_over) {
-        if (progress) progress->update(static_cast<uint64_t>(rows_over));
-    };
-    if (config.num_replicas == 1) {
-        const auto one = policy();
-        ASSIGN_OR_RETURN(run.result, simulate(simulation, trace, *cost, model.vocab_size, *one, update));
-    } else {
-        const Router router = config.routes_by_conversation ? route_by_conversation : route_in_turns;
-        ASSIGN_OR_RETURN(ReplicatedResult all, simulate_replicas(simulation, trace, *cost, model.vocab_size, policy,
-                                                                 config.num_replicas, router, update));
+    {
+        std::optional<ProgressBar> progress;
+        if (config.show_progress) progress.emplace(fmt::format("{}, {}", trace_name, model.name), trace.rows.size());
+        const auto update = [&](int64_t rows_over) {
+            if (progress) progress->update(static_cast<uint64_t>(rows_over));
+        };
+        ASSIGN_OR_RETURN(ReplicatedResult all, priced_run(run, simulation, trace, 1, update));
         run.result = std::move(all.whole);
         run.replicas = std::move(all.replicas);
+        run.replica_of_row = std::move(all.replica_of_row);
+    }
+    if (needs_bounds(run)) {
+        ASSIGN_OR_RETURN(run.bounds, bounds_of(run, simulation, trace));
     }
     run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run.peak_rss_bytes = peak_resident_bytes();

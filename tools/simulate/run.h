@@ -57,7 +57,7 @@ struct SimulateConfig {
     std::optional<int64_t> max_context;
     std::optional<int64_t> max_tokens;
     std::optional<int64_t> step_overhead_ns;
-    int64_t state_value_bytes = 4;  // of kBlockAligned's SSM states
+    int64_t state_value_bytes = 4;  // of recurrent states
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;
@@ -69,6 +69,7 @@ struct SimulateConfig {
     uint64_t seed = 0;
     bool head_bound = false;  // with --cache-only: compute the bound of HeadBound, too
     bool record_steps = false;
+    bool bounds_rooflines = true;  // also run with the fastest and the slowest rooflines, where they matter
     bool show_progress = true;
 };
 
@@ -90,15 +91,26 @@ struct MemoryPlan {
     int64_t row_bytes = 0;
 };
 
+// What follows from prices that are known by a roofline alone: the run with all of these kernels as fast, and as slow,
+// as the device file says that they may be.
+struct RooflineBounds {
+    SimulationResult fast;
+    SimulationResult slow;
+};
+// Rooflines of a smaller share of the steps' time are not bounded.
+inline constexpr double kLeastBoundedShare = 0.02;
+
 struct SimulateRun {
     std::string trace;
-    ModelShape model;
+    ModelShape model;  // as it is deployed
     Device device;
     SimulateConfig config;
     MemoryPlan memory;
     int64_t max_model_len = 0;
     SimulationResult result;
+    std::optional<RooflineBounds> bounds;
     std::vector<ReplicaSummary> replicas;  // of several
+    std::vector<int32_t> replica_of_row;   // of several
     double wall_s = 0;
     int64_t peak_rss_bytes = 0;
 };
@@ -111,6 +123,9 @@ struct CacheUnits {
 };
 Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model);
 
+// The model with the states that the configuration asks for.
+ModelShape deployed_shape(const SimulateConfig& config, ModelShape model);
+
 // Weights and workspace come off `memory_bytes`; the rest is one budget, or is split between the pools. Error: nothing
 // is left.
 Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& model, const Device& device);
@@ -119,7 +134,7 @@ Result<MemoryPlan> plan_memory(const SimulateConfig& config, const ModelShape& m
 Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device);
 
 // Whole steps as they were measured, where the device has them, or the sum of kernels. Borrows `kernels`. Error: steps
-// of another model.
+// of another model, or of other states.
 Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, const ModelShape& model,
                                               const Device& device, const KernelTimes& kernels);
 

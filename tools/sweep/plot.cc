@@ -106,6 +106,7 @@ std::string show_number(double number) { return fmt::format("{:.4g}", number); }
 class Charts {
 public:
     void add(const ordered_json& line) {
+        if (line.contains("problem")) return;
         const ordered_json& point = line.at("point");
         const ordered_json& result = line.at("result");
         const auto memory = point.at("memory_bytes").get<double>();

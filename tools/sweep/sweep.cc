@@ -106,6 +106,10 @@ ordered_json line_of(int64_t number, const SweepPoint& point, ordered_json resul
     return {{"number", number}, {"point", json_of(point)}, {"result", std::move(result)}};
 }
 
+ordered_json line_without_room(int64_t number, const SweepPoint& point, const std::string& problem) {
+    return {{"number", number}, {"point", json_of(point)}, {"problem", problem}};
+}
+
 Result<ordered_json> result_of(const Sweep& sweep, const SimulateConfig& config, const traces::ReadTrace& trace) {
     const std::string trace_name = std::filesystem::path(sweep.trace).filename().string();
     if (sweep.cache_only || rival_of(config.cache_mode)) {
@@ -161,13 +165,17 @@ private:
             config.eviction = choice_by_name(eviction_choices(), point.eviction);
             config.admission = *choice_by_name(admission_choices(), point.admission);
             config.show_progress = false;
-            auto result = result_of(sweep_, config, traces_.at(point.rate_scale));
+            config.bounds_rooflines = false;
+            const auto memory = plan_memory(config, deployed_shape(config, sweep_.model), sweep_.device);
+            auto result = memory ? result_of(sweep_, config, traces_.at(point.rate_scale))
+                                 : Result<ordered_json>(ordered_json(nullptr));
             const std::lock_guard lock(mutex_);
             if (!result) {
                 return fail({fmt::format("point {}: {}", json_text(json_of(point), -1), result.error().message),
                              result.error().kind});
             }
-            const ordered_json line = line_of(number, point, *std::move(result));
+            const ordered_json line = memory ? line_of(number, point, *std::move(result))
+                                             : line_without_room(number, point, memory.error().message);
             if (const Status written = log_.append(json_text(line, -1)); !written) return fail(written.error());
             results_.lines[number] = line;
             progress_.update(++num_done_);

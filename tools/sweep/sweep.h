@@ -8,6 +8,7 @@
 //   S2  points are numbered in order of (memory, mode, eviction, admission, rate), the last one fastest; shard i of n
 //       has those whose number is i - 1 modulo n
 //   S3  a file of another sweep is an error, never a source of results
+//   S4  a point that the device has no room for has a line with its problem in place of a result
 #pragma once
 
 #include <cstdint>

@@ -85,12 +85,121 @@ TEST(SimulateCommand, SaysTheSameEveryTime) {
     EXPECT_NE(simulate({"--step-overhead", "2000"})["digest"], once["digest"]);
 }
 
+// Lines of Mooncake's format, one request each, all at once.
+std::string equal_requests(int count, int64_t input, int64_t output) {
+    std::string lines;
+    for (int i = 0; i < count; ++i) {
+        lines +=
+            fmt::format("{{\"timestamp\":0,\"input_length\":{},\"output_length\":{},\"hash_ids\":[", input, output);
+        for (int64_t block = 0; block < (input + 511) / 512; ++block)
+            lines += fmt::format("{}{}", block == 0 ? "" : ",", i * 1000 + block);
+        lines += "]}\n";
+    }
+    return lines;
+}
+
+json simulate_lines(const std::string& lines, std::vector<std::string> more) {
+    const tests::ScratchFolder files;
+    std::vector<std::string> arguments = {"simulate", "--trace", files.write("trace.jsonl", lines),
+                                          "--format", "json",    "--no-bounds"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run_verbatim(arguments);
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    return json::parse(outcome.out);
+}
+
+// Each draft made a chunk of two tokens, which was priced as its share of a whole prompt: 5.09 -> 3.58 ms a token.
+TEST(SimulateCommand, DraftsThatAreNeverRightMakeNothingFaster) {
+    const std::string lines = equal_requests(8, 16'000, 50);
+    const std::vector<std::string> plain = {"--model", "llama-3.2-1b"};
+    std::vector<std::string> drafting = plain;
+    drafting.insert(drafting.end(), {"--max-window", "2", "--draft-acceptance", "0"});
+    const double without = simulate_lines(lines, plain)["tpot_s"]["p50"];
+    const double with = simulate_lines(lines, drafting)["tpot_s"]["p50"];
+    EXPECT_GE(with, without);
+    EXPECT_LT(with, 1.1 * without) << "the second token of a window reads nothing more";
+}
+
+TEST(SimulateCommand, StatesOfHalfTheBytesTakeHalfTheMemoryAndLessTime) {
+    const std::vector<std::string> exact = {"--cache-mode", "exact"};
+    std::vector<std::string> half = exact;
+    half.insert(half.end(), {"--state-dtype", "bfloat16"});
+    const std::string lines = equal_requests(64, 512, 50);
+    const json floats = simulate_lines(lines, exact);
+    const json halves = simulate_lines(lines, half);
+    EXPECT_LT(halves["tpot_s"]["p50"].get<double>(), 0.9 * floats["tpot_s"]["p50"].get<double>());
+    const auto peak = [](const json& run) { return run["memory"]["state_peak_bytes"].get<double>(); };
+    EXPECT_NEAR(peak(halves) / peak(floats), 0.51, 0.02) << "windows stay binary32";
+}
+
+TEST(SimulateCommand, PercentilesOfNothingAreNullAndADash) {
+    const std::string lines = equal_requests(3, 512, 1);
+    const json result = simulate_lines(lines, {});
+    for (const char* key : {"mean", "p50", "p95", "p99"}) {
+        EXPECT_TRUE(result["tpot_s"][key].is_null()) << key;
+        EXPECT_TRUE(result["ttft_s"][key].is_number()) << key;
+    }
+    const tests::ScratchFolder files;
+    const Outcome table = run_verbatim({"simulate", "--trace", files.write("trace.jsonl", lines)});
+    EXPECT_TRUE(std::regex_search(table.out, std::regex("time per token, s +- +- +- +-\n"))) << table.out;
+}
+
+TEST(SimulateCommand, WorkspaceGrowsWithTheTokensOfAStep) {
+    const auto workspace = [](const char* step_tokens) {
+        return simulate({"--step-tokens", step_tokens})["memory"]["workspace_bytes"].get<int64_t>();
+    };
+    EXPECT_EQ(workspace("2048"), workspace("8192")) << "which the device's workspace covers";
+    // granite-4.0-h-micro: 2 bytes of the residual and its normed row (2048 each), and of the widest matmul's input and
+    // output, gate and up: 2048 + 2 * 8192.
+    EXPECT_EQ(workspace("20000") - workspace("8192"), (20'000 - 8192) * 2 * (2 * 2048 + 2048 + 2 * 8192));
+}
+
+TEST(SimulateCommand, RooflinesAloneGiveAnIntervalOfEveryFigure) {
+    const json result = simulate();
+    const json& bounds = result["bounds"];
+    EXPECT_EQ(bounds["roofline_factors"], json({0.88, 2.08}));
+    for (const char* times : {"ttft_s", "tpot_s"}) {
+        for (const char* key : {"mean", "p50", "p95", "p99"}) {
+            const double value = result[times][key];
+            EXPECT_LE(bounds[times][key][0].get<double>(), value) << times << " " << key;
+            EXPECT_GE(bounds[times][key][1].get<double>(), value) << times << " " << key;
+        }
+        EXPECT_LT(bounds[times]["mean"][0].get<double>(), bounds[times]["mean"][1].get<double>());
+    }
+    EXPECT_LE(bounds["throughput_tokens_per_s"][0].get<double>(), result["throughput_tokens_per_s"].get<double>());
+    EXPECT_THAT(run_verbatim(simulate_arguments()).out, HasSubstr("rooflines x 0.88 ... 2.08"));
+    const json without = simulate({"--no-bounds"});
+    EXPECT_TRUE(without["bounds"].is_null());
+    EXPECT_EQ(without["digest"], result["digest"]);
+}
+
+// What the device files say is what --check-tables finds.
+TEST(SimulateCommand, TheDevicesRooflineFactorsAreThoseOfTheirTables) {
+    for (const std::string& name : device_names()) {
+        SCOPED_TRACE(name);
+        const Outcome outcome = run_verbatim({"simulate", "--check-tables", "--device", name, "--format", "json"});
+        ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        const json tables = json::parse(outcome.out)["tables"];
+        const json& decode = tables.at(2);
+        ASSERT_EQ(decode["table"], "decode attention");
+        const auto device = read_device(name);
+        ASSERT_TRUE(device.has_value());
+        EXPECT_NEAR(device->roofline_fast, std::min(1.0, decode["of_roofline"][0].get<double>()), 0.006);
+        EXPECT_NEAR(device->roofline_slow, decode["of_roofline"][2].get<double>(), 0.006);
+    }
+}
+
 TEST(SimulateCommand, WritesALineForEveryRequestAndStep) {
     const tests::ScratchFolder files;
     const json result = simulate({"--requests-csv", files.path("r.csv"), "--steps-csv", files.path("s.csv")});
     const std::string requests = file_bytes(files.path("r.csv"));
     EXPECT_EQ(std::ranges::count(requests, '\n'), 1 + 300);
     EXPECT_THAT(requests, HasSubstr("\n0,served,0.000000000,0.000000000,0."));
+    EXPECT_TRUE(std::regex_search(requests, std::regex("\n299,served,[^\n]*,history,0\n$")));
+    simulate({"--requests-csv", files.path("two.csv"), "--replicas", "2", "--no-bounds"});
+    const std::string two = file_bytes(files.path("two.csv"));
+    EXPECT_TRUE(std::regex_search(two, std::regex(",history,0\n")));
+    EXPECT_TRUE(std::regex_search(two, std::regex(",history,1\n")));
     const std::string steps = file_bytes(files.path("s.csv"));
     EXPECT_GT(std::ranges::count(steps, '\n'), 100);
     EXPECT_LE(std::ranges::count(steps, '\n'), 1 + result["details"]["steps"].get<int64_t>());

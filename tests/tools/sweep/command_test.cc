@@ -174,8 +174,9 @@ TEST(SweepCommand, ShardsMakeTheSamePoints) {
 
 TEST(SweepCommand, AFileWithoutPointsIsNoResultFile) {
     const tests::ScratchFolder files;
-    const std::string to = files.path("points");
-    EXPECT_EQ(sweep(to, {"--model", "qwen3-next-80b"}).exit_code, kExitBadInput) << "no room for the weights";
+    ASSERT_EQ(sweep(files.path("other"), {"--model", "granite-4.0-h-1b"}).exit_code, kExitOk);
+    const std::string other = file_bytes(files.path("other"));
+    const std::string to = files.write("points", other.substr(0, other.find('\n') + 1));
     EXPECT_EQ(sweep(to).exit_code, kExitOk) << "with another model";
     EXPECT_EQ(sweep(to, {"--model", "granite-4.0-h-1b"}).exit_code, kExitBadInput) << "there are points now";
     for (const char* header : {"1", "{}", R"({"points": 3})"}) {
@@ -217,8 +218,28 @@ TEST(SweepCommand, SaysWhatIsWrong) {
     const Outcome small =
         run_verbatim({"sweep", "--trace", VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz",
                       "--memory", "1GB", "--limit", "3", "--to", files.path("d")});
-    EXPECT_EQ(small.exit_code, kExitBadInput);
-    EXPECT_THAT(small.err, HasSubstr("nothing is left for the cache"));
+    EXPECT_EQ(small.exit_code, kExitOk) << small.err;
+    EXPECT_THAT(file_bytes(files.path("d")), HasSubstr("nothing is left for the cache"));
+}
+
+// The sweep ended at the first such point.
+TEST(SweepCommand, APointWithoutRoomIsALineWithItsProblem) {
+    const tests::ScratchFolder files;
+    const auto swept = [&](const char* memory, const std::string& to) {
+        return run_verbatim({"sweep", "--trace",
+                             VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz", "--memory",
+                             memory, "--limit", "30", "--to", to});
+    };
+    const Outcome outcome = swept("1GB,60GB,900GB", files.path("to"));
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    std::istringstream lines(file_bytes(files.path("to")));
+    std::string header, small, good, large;
+    for (std::string* line : {&header, &small, &good, &large}) std::getline(lines, *line);
+    EXPECT_THAT(nlohmann::json::parse(small)["problem"], HasSubstr("nothing is left for the cache"));
+    EXPECT_FALSE(nlohmann::json::parse(small).contains("result"));
+    EXPECT_EQ(nlohmann::json::parse(good)["result"]["requests"], 30);
+    EXPECT_THAT(nlohmann::json::parse(large)["problem"], HasSubstr("--memory: got"));
+    EXPECT_EQ(run_verbatim({"sweep", "plot", files.path("to"), "--to", files.path("page.html")}).exit_code, kExitOk);
 }
 
 }  // namespace
