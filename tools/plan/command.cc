@@ -1,0 +1,177 @@
+// `verbatim plan`: the fewest GPUs with which a trace keeps its objectives, or the highest rate at which it does
+// (docs/simulator.md).
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "tools/plan/plan.h"
+#include "tools/plan/report.h"
+#include "tools/program/choice_option.h"
+#include "tools/program/cli.h"
+#include "tools/program/json_text.h"
+#include "tools/program/model_shape.h"
+#include "tools/program/number_check.h"
+#include "tools/program/read_options.h"
+#include "tools/simulate/choices.h"
+#include "tools/simulate/device_file.h"
+#include "traces/read.h"
+#include "traces/strict.h"
+
+namespace verbatim::tools {
+namespace {
+
+struct PlanOptions {
+    std::string trace;
+    std::string model = "granite-4.0-h-micro";
+    std::vector<std::string> devices = {"h100_sxm"};
+    std::vector<int32_t> chunks = {8192};
+    std::vector<int32_t> sequences = {256};
+    std::string slo;
+    std::string rate_scale = "1";
+    double price = 0;
+    uint64_t memory_bytes = 0;
+    CLI::Option* has_price = nullptr;
+    CLI::Option* has_memory = nullptr;
+    ReadFlags read;
+    PlanConfig config;
+    OutputFormat format = OutputFormat::kTable;
+};
+
+// "2", or "0.5..4".
+Result<RateRange> parse_rates(const std::string& text) {
+    const size_t dots = text.find("..");
+    const auto low = traces::parse_number<double>(std::string_view(text).substr(0, dots));
+    const auto high =
+        dots == std::string::npos ? low : traces::parse_number<double>(std::string_view(text).substr(dots + 2));
+    if (!low || !high || *low <= 0 || *high < *low || *high > 1e6)
+        return error("--rate-scale: got {}, wanted a factor above 0, or A..B with 0 < A <= B", traces::shown(text));
+    return RateRange{*low, *high};
+}
+
+Status take_flags(PlanOptions& options) {
+    PlanConfig& config = options.config;
+    ASSIGN_OR_RETURN(config.objectives, parse_objectives(options.slo));
+    ASSIGN_OR_RETURN(const RateRange rates, parse_rates(options.rate_scale));
+    config.rate_scale = rates.low;
+    if (options.rate_scale.find("..") != std::string::npos) config.rates = rates;
+    if (options.has_price->count() > 0) config.price_per_hour = options.price;
+    if (options.has_memory->count() > 0) config.simulate.memory_bytes = static_cast<int64_t>(options.memory_bytes);
+    config.simulate.max_context = options.read.context;
+    RETURN_IF_ERROR(validate(options.read.read));
+    return validate(config.simulate);
+}
+
+std::vector<Candidate> candidates_of(const PlanOptions& options) {
+    std::vector<Candidate> candidates;
+    for (const std::string& device : options.devices) {
+        for (const int32_t chunk : options.chunks) {
+            for (const int32_t sequences : options.sequences) candidates.push_back({device, chunk, sequences});
+        }
+    }
+    return candidates;
+}
+
+Result<traces::Trace> read_rows(const PlanOptions& options, const ModelShape& model) {
+    traces::ReadOptions read = options.read.read;
+    read.seed = options.config.simulate.seed;
+    read.over_context = options.read.over_context();
+    if (read.over_context != traces::OverContext::kReject)
+        read.max_context = options.read.context.value_or(model.max_positions);
+    ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(options.trace, read));
+    return std::move(trace.trace);
+}
+
+Result<Plan> plan_of(const PlanOptions& options) {
+    ASSIGN_OR_RETURN(const auto config, choose_config(options.model));
+    const ModelShape model = shape_of(options.model, config);
+    if (options.read.context && *options.read.context > model.max_positions)
+        return error("--context: got {}, but the model has {} positions", *options.read.context, model.max_positions);
+    std::map<std::string, Device> devices;
+    for (const std::string& name : options.devices) {
+        ASSIGN_OR_RETURN(devices[name], read_device(name));
+    }
+    ASSIGN_OR_RETURN(const traces::Trace trace, read_rows(options, model));
+    const std::string name = options.trace.substr(options.trace.find_last_of('/') + 1);
+    return make_plan(options.config, model, candidates_of(options), devices, name, trace);
+}
+
+int run_plan_command(PlanOptions options) {
+    if (const Status valid = take_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
+    const auto plan = plan_of(options);
+    if (!plan) return report_error(plan.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", json_text(plan_json(*plan)));
+    } else {
+        fmt::print("{}", plan_table(*plan));
+    }
+    return plan->answer ? kExitOk : kExitDifference;
+}
+
+void add_candidates(CLI::App& verb, PlanOptions& options) {
+    verb.add_option("--device", options.devices,
+                    fmt::format("device files, or some of {}", fmt::join(device_names(), ", ")))
+        ->delimiter(',')
+        ->capture_default_str();
+    verb.add_option("--chunk,--step-tokens", options.chunks, "tokens computed in a step, at most: such as 2048,8192")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    verb.add_option("--max-sequences", options.sequences, "requests that run at once on a replica, at most")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+}
+
+// The rate is the plan's: one factor, or a range to search.
+void add_trace_options(CLI::App& verb, PlanOptions& options) {
+    for (CLI::Option* option : add_read_options(verb, options.read, "the model's own unless given")) {
+        if (option->check_name("--rate-scale")) verb.remove_option(option);
+    }
+    verb.add_option("--rate-scale", options.rate_scale,
+                    "arrivals this many times as fast; A..B asks for the highest rate on --max-replicas")
+        ->type_name("X or A..B")
+        ->capture_default_str();
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App& app, int& exit_code) {
+    auto options = std::make_shared<PlanOptions>();
+    options->config.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+    CLI::App* verb = app.add_subcommand("plan", "the fewest GPUs, or the highest rate, that keep a trace's objectives");
+    verb->add_option("--trace", options->trace, "a trace file (see traces/README.md)")->required();
+    verb->add_option("--model", options->model, "a preset, or a checkpoint's folder")->capture_default_str();
+    add_candidates(*verb, *options);
+    verb->add_option("--slo", options->slo, "objectives of the whole trace, such as p99:ttft=2s,p99:tpot=50ms")
+        ->required();
+    verb->add_option("--max-replicas", options->config.max_replicas, "at most so many, one GPU each")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    add_trace_options(*verb, *options);
+    options->has_price = verb->add_option("--price", options->price, "dollars for an hour of a GPU")
+                             ->check(CLI::PositiveNumber)
+                             ->check(finite_number());
+    options->has_memory = add_bytes_option(*verb, "--memory", options->memory_bytes,
+                                           "of the device, for weights, workspace and caches together")
+                              ->default_str("90 % of it");
+    add_choice_option(*verb, "--cache-mode", options->config.simulate.cache_mode,
+                      Choices<CacheMode>{{"prefix", CacheMode::kPrefix},
+                                         {"exact", CacheMode::kExact},
+                                         {"attention", CacheMode::kAttention},
+                                         {"block-aligned", CacheMode::kBlockAligned},
+                                         {"none", CacheMode::kNone}},
+                      "as in verbatim simulate");
+    add_choice_option(*verb, "--route", options->config.simulate.routes_by_conversation,
+                      Choices<bool>{{"round-robin", false}, {"conversation", true}}, "as in verbatim simulate");
+    verb->add_option("--threads", options->config.num_threads,
+                     "configurations at a time; the result does not depend on it")
+        ->check(CLI::Range(1, 1024));
+    add_seed_option(*verb, options->config.simulate.seed);
+    add_format_option(*verb, options->format);
+    verb->callback([options, &exit_code] { exit_code = run_plan_command(*options); });
+}
+
+}  // namespace verbatim::tools

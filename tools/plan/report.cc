@@ -1,0 +1,220 @@
+#include "tools/plan/report.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "tools/program/cli.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::ordered_json;
+
+double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+// "2.18 s", "43.1 ms".
+std::string show_time(int64_t ns) {
+    return ns >= 1'000'000'000 ? fmt::format("{:.3g} s", seconds(ns)) : fmt::format("{:.3g} ms", seconds(ns) * 1e3);
+}
+
+std::string show_value(const Measured& measured) { return measured.has_value ? show_time(measured.value_ns) : "-"; }
+
+std::string name_of(const Candidate& candidate) {
+    return fmt::format("{}, {} tokens a step, {} sequences", candidate.device, candidate.step_tokens,
+                       candidate.max_num_sequences);
+}
+
+// Of these objectives the first one that is not kept.
+std::optional<size_t> first_broken(const Plan& plan, const Trial& trial) {
+    for (size_t i = 0; i < trial.measured.size(); ++i) {
+        if (!trial.measured[i].keeps(plan.config.objectives[i])) return i;
+    }
+    return std::nullopt;
+}
+
+std::string wanted(const Objective& objective) {
+    return fmt::format("{}, wanted {}", name(objective), show_time(objective.limit_ns));
+}
+
+std::string where(const Plan& plan, const Trial& trial) {
+    if (plan.config.rates) return fmt::format("at {:.3g} times the rate", trial.rate_scale);
+    return fmt::format("with {} replica{}", trial.num_replicas, trial.num_replicas == 1 ? "" : "s");
+}
+
+std::string nothing_does(const Plan& plan, const CandidatePlan& candidate) {
+    const auto alone = first_broken(plan, *candidate.alone);
+    if (alone) {
+        const Objective& objective = plan.config.objectives[*alone];
+        const Measured& measured = candidate.alone->measured[*alone];
+        return fmt::format(
+            "no number of replicas does: one prompt of {} tokens{} alone takes {}{} ({})", measured.prompt_tokens,
+            measured.reused_tokens > 0 ? fmt::format(", {} of them reused,", measured.reused_tokens) : "",
+            show_time(measured.value_ns), objective.latency == Latency::kTpot ? " a token" : "", wanted(objective));
+    }
+    const auto broken = first_broken(plan, *candidate.worse);
+    if (!broken) return fmt::format("{} no request is answered", where(plan, *candidate.worse));
+    return fmt::format("not {}: {} is {}, and {} alone ({})", where(plan, *candidate.worse),
+                       name(plan.config.objectives[*broken]), show_value(candidate.worse->measured[*broken]),
+                       show_value(candidate.alone->measured[*broken]), wanted(plan.config.objectives[*broken]));
+}
+
+struct Costs {
+    std::optional<double> dollars_per_million_tokens;  // of answers
+    std::optional<double> joules_per_token;            // of answers, at the boards' whole power
+};
+
+Costs costs_of(const Plan& plan, const Candidate& candidate, const Trial& trial) {
+    Costs costs;
+    const double gpu_seconds = trial.num_replicas * trial.duration_s;
+    const auto tokens = static_cast<double>(trial.output_tokens);
+    if (tokens == 0) return costs;
+    if (plan.config.price_per_hour)
+        costs.dollars_per_million_tokens = *plan.config.price_per_hour * gpu_seconds / 3600 / tokens * 1e6;
+    const double power_w = plan.devices.at(candidate.device).power_w;
+    if (power_w > 0) costs.joules_per_token = power_w * gpu_seconds / tokens;
+    return costs;
+}
+
+ordered_json trial_json(const Plan& plan, const Candidate& candidate, const Trial& trial) {
+    ordered_json json = {{"replicas", trial.num_replicas},
+                         {"gpus", trial.num_replicas},
+                         {"rate_scale", trial.rate_scale},
+                         {"keeps", trial.keeps}};
+    for (size_t i = 0; i < trial.measured.size(); ++i) {
+        const Measured& measured = trial.measured[i];
+        json["values_s"][name(plan.config.objectives[i])] =
+            measured.has_value ? ordered_json(seconds(measured.value_ns)) : ordered_json(nullptr);
+    }
+    json["answered"] = trial.answered;
+    json["rejected"] = trial.rejected;
+    json["requests_per_s"] = trial.requests_per_s();
+    json["output_tokens_per_s"] =
+        trial.duration_s > 0 ? static_cast<double>(trial.output_tokens) / trial.duration_s : 0;
+    json["hit_rate"] = trial.hit_rate;
+    json["preemptions"] = trial.preemptions;
+    const Costs costs = costs_of(plan, candidate, trial);
+    const auto or_null = [](const auto& value) { return value ? ordered_json(*value) : ordered_json(nullptr); };
+    json["dollars_per_million_tokens"] = or_null(costs.dollars_per_million_tokens);
+    json["joules_per_token"] = or_null(costs.joules_per_token);
+    return json;
+}
+
+ordered_json candidate_json(const Plan& plan, const CandidatePlan& candidate) {
+    ordered_json json = {{"device", candidate.candidate.device},
+                         {"step_tokens", candidate.candidate.step_tokens},
+                         {"max_sequences", candidate.candidate.max_num_sequences},
+                         {"trials", candidate.num_trials}};
+    const auto trial = [&](const std::optional<Trial>& one) {
+        return one ? trial_json(plan, candidate.candidate, *one) : ordered_json(nullptr);
+    };
+    json["best"] = trial(candidate.best);
+    json["worse"] = trial(candidate.worse);
+    json["alone"] = trial(candidate.alone);
+    json["explanation"] = explanation(plan, candidate);
+    return json;
+}
+
+void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::string>>& rows) {
+    const CandidatePlan& candidate = plan.candidates[place];
+    const Trial& trial = *candidate.best;
+    std::vector<std::string> cells = {candidate.candidate.device, fmt::format("{}", candidate.candidate.step_tokens),
+                                      fmt::format("{}", candidate.candidate.max_num_sequences),
+                                      fmt::format("{}", trial.num_replicas), fmt::format("{:.3g}", trial.rate_scale)};
+    for (const Measured& measured : trial.measured) cells.push_back(show_value(measured));
+    const auto per_s = [&](int64_t count) { return static_cast<double>(count) / std::max(trial.duration_s, 1e-9); };
+    cells.push_back(fmt::format("{:.3f}", trial.requests_per_s()));
+    cells.push_back(fmt::format("{:.1f}", per_s(trial.output_tokens)));
+    cells.push_back(fmt::format("{:.2f} %", 100 * trial.hit_rate));
+    cells.push_back(fmt::format("{}", trial.rejected));
+    const Costs costs = costs_of(plan, candidate.candidate, trial);
+    const auto shown = [](const std::optional<double>& value, const char* unit) {
+        return value ? fmt::format("{}{:.3g}{}", unit[0] == '$' ? "$ " : "", *value, unit[0] == '$' ? "" : unit) : "-";
+    };
+    cells.push_back(shown(costs.dollars_per_million_tokens, "$"));
+    cells.push_back(shown(costs.joules_per_token, " J"));
+    CHECK_EQ(cells.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) rows[i].push_back(cells[i]);
+}
+
+std::string chosen_table(const Plan& plan) {
+    std::vector<std::vector<std::string>> rows = {{"device"}, {"tokens a step"}, {"sequences"}, {"GPUs"}, {"rate"}};
+    for (const Objective& objective : plan.config.objectives)
+        rows.push_back({fmt::format("{}, at most {}", name(objective), show_time(objective.limit_ns))});
+    for (const char* label : {"requests per second", "tokens per second", "prompt tokens reused", "rejected (too long)",
+                              "per million tokens of answers", "per token of answers, at full power"}) {
+        rows.push_back({label});
+    }
+    std::vector<std::string> header = {"", "answer"};
+    add_column(plan, *plan.answer, rows);
+    if (plan.runner_up) {
+        header.emplace_back("runner-up");
+        add_column(plan, *plan.runner_up, rows);
+    }
+    Table table(header);
+    for (auto& row : rows) table.add_row(std::move(row));
+    return table.to_string();
+}
+
+std::string headline(const Plan& plan) {
+    std::string objectives;
+    for (const Objective& objective : plan.config.objectives)
+        objectives += fmt::format(", {} <= {}", name(objective), show_time(objective.limit_ns));
+    const std::string question = plan.config.rates
+                                     ? fmt::format("the highest rate on {} GPU{}", plan.config.max_replicas,
+                                                   plan.config.max_replicas == 1 ? "" : "s")
+                                     : std::string("the fewest GPUs");
+    std::string answer = "none of what was asked";
+    if (plan.answer) {
+        const Trial& best = *plan.candidates[*plan.answer].best;
+        answer = plan.config.rates ? fmt::format("{:.3g} times the trace's, {:.3g} requests per second",
+                                                 best.rate_scale, best.requests_per_s())
+                                   : fmt::format("{}", best.num_replicas);
+    }
+    return fmt::format("{}: {}{}\n\n{}: {}\n", plan.trace, plan.model, objectives, question, answer);
+}
+
+}  // namespace
+
+std::string explanation(const Plan& plan, const CandidatePlan& candidate) {
+    if (!candidate.problem.empty()) return candidate.problem;
+    if (!candidate.best) return nothing_does(plan, candidate);
+    if (!candidate.worse)
+        return plan.config.rates ? "nothing binds up to the highest rate that was asked" : "one replica is enough";
+    const auto broken = first_broken(plan, *candidate.worse);
+    if (!broken) return fmt::format("{} no request is answered", where(plan, *candidate.worse));
+    const Objective& objective = plan.config.objectives[*broken];
+    const Measured& alone = candidate.alone->measured[*broken];
+    return fmt::format("{} {} is {}: that binds (wanted {}; alone {}, the rest is sharing and waiting)",
+                       where(plan, *candidate.worse), name(objective), show_value(candidate.worse->measured[*broken]),
+                       show_time(objective.limit_ns), show_value(alone));
+}
+
+std::string plan_table(const Plan& plan) {
+    std::string text = headline(plan);
+    if (plan.answer) text += "\n" + chosen_table(plan);
+    text += "\n";
+    for (const CandidatePlan& candidate : plan.candidates)
+        text += fmt::format("{}: {}\n", name_of(candidate.candidate), explanation(plan, candidate));
+    return text;
+}
+
+ordered_json plan_json(const Plan& plan) {
+    ordered_json json = {
+        {"trace", plan.trace}, {"model", plan.model}, {"question", plan.config.rates ? "highest_rate" : "fewest_gpus"}};
+    for (const Objective& objective : plan.config.objectives)
+        json["slo"].push_back({{"objective", name(objective)}, {"limit_s", seconds(objective.limit_ns)}});
+    json["max_replicas"] = plan.config.max_replicas;
+    if (plan.config.rates) json["rate_scales"] = {plan.config.rates->low, plan.config.rates->high};
+    json["candidates"] = ordered_json::array();
+    for (const CandidatePlan& candidate : plan.candidates)
+        json["candidates"].push_back(candidate_json(plan, candidate));
+    const auto chosen = [&](const std::optional<size_t>& place) {
+        return place ? json["candidates"][*place] : ordered_json(nullptr);
+    };
+    json["answer"] = chosen(plan.answer);
+    json["runner_up"] = chosen(plan.runner_up);
+    return json;
+}
+
+}  // namespace verbatim::tools
