@@ -40,15 +40,22 @@ double most_real_work(const KernelInfo& kernel) { return 2 * most_work(kernel, E
 
 class CaseList {
 public:
-    CaseList(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed)
+    CaseList(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed,
+             const GivenSizes& given)
         : operation_(operation),
+          classes_(given.values),
           most_work_(most_work(kernel, effort)),
           most_real_work_(most_real_work(kernel)),
           is_for_cuda_(kernel.machine == "cuda"),
           seed_(seed) {}
 
     [[nodiscard]] bool takes(ValueClass values) const {
-        return values != ValueClass::kNotFinite || operation_.takes_not_finite;
+        const bool is_asked_for = classes_.empty() || std::ranges::find(classes_, values) != classes_.end();
+        return is_asked_for && (values != ValueClass::kNotFinite || operation_.takes_not_finite);
+    }
+    // The class of most cases: most bits show with normal values.
+    [[nodiscard]] ValueClass plain() const {
+        return takes(ValueClass::kNormal) ? ValueClass::kNormal : classes_.front();
     }
     [[nodiscard]] bool is_cheap(const Sizes& sizes) const { return work_of(sizes) <= most_work_; }
     [[nodiscard]] double work_of(const Sizes& sizes) const {
@@ -82,8 +89,14 @@ public:
     void add(const Sizes& sizes) { add(sizes, next_class(), kPlacings[cases.size() % 3], most_work_); }
     // In classes that every algorithm takes at these sizes: sums of huge values over a long context overflow.
     void add_real(const Sizes& sizes) {
-        const ValueClass values = cases.size() % 4 == 0 ? ValueClass::kIntegers : ValueClass::kNormal;
+        const bool sums_exactly = cases.size() % 4 == 0 && takes(ValueClass::kIntegers);
+        const ValueClass values = sums_exactly ? ValueClass::kIntegers : plain();
+        const size_t before = cases.size();
         add(sizes, values, kPlacings[cases.size() % std::size(kPlacings)], most_real_work_);
+        if (cases.size() > before && num_real_watched_ < kMostWatched) {
+            cases.back().options.watches_tasks = !is_for_cuda_;
+            ++num_real_watched_;
+        }
     }
     void add(const Sizes& sizes, ValueClass values, Placing placing) { add(sizes, values, placing, most_work_); }
 
@@ -95,6 +108,8 @@ private:
         CheckCase check{{sizes, values, seed_ + cases.size()}, {}};
         check.options.placing = placing;
         check.options.in_place = cases.size() % 2 == 1;
+        // The first ones have usual sizes in each placing.
+        check.options.watches_tasks = !is_for_cuda_ && values == plain() && num_watched_++ < kMostWatched;
         if (is_for_cuda_) check.options.num_threads = kMultiprocessors[cases.size() % std::size(kMultiprocessors)];
         if (std::ranges::none_of(cases, [&](const CheckCase& other) {
                 return other.one.sizes == sizes && other.one.values == values && other.options.placing == placing;
@@ -103,20 +118,25 @@ private:
         }
     }
 
-    // Every other case has plain values: most bits show there.
+    // Every other case has plain values.
     ValueClass next_class() {
         ++class_;
-        if (class_ % 2 == 0) return ValueClass::kNormal;
+        if (class_ % 2 == 0) return plain();
         const auto values = kValueClasses[class_ / 2 % std::size(kValueClasses)];
-        return takes(values) ? values : ValueClass::kNormal;
+        return takes(values) ? values : plain();
     }
 
     const Operation& operation_;
+    std::vector<ValueClass> classes_;  // empty: all
     double most_work_;
     double most_real_work_;
     bool is_for_cuda_;
     uint64_t seed_;
     size_t class_ = 0;
+    // Cases whose tasks are watched: every access takes long.
+    static constexpr int kMostWatched = 3;
+    int num_watched_ = 0;
+    int num_real_watched_ = 0;
 };
 
 // Every size from its edges.
@@ -158,7 +178,7 @@ void add_vectors(const Operation& operation, CaseList& list) {
                 Sizes sizes = usual;
                 sizes[0] += more;
                 sizes[i] = edge;
-                list.add(sizes, ValueClass::kNormal, Placing::kOdd);
+                list.add(sizes, list.plain(), Placing::kOdd);
             }
         }
     }
@@ -188,7 +208,7 @@ bool is_real(const Operation& operation, const Sizes& sizes) {
 
 std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed,
                                    const GivenSizes& given) {
-    CaseList list(operation, kernel, effort, seed);
+    CaseList list(operation, kernel, effort, seed, given);
     for (const Sizes& sizes : given.shapes) list.add_all(sizes);
     for (const ValueClass values : kValueClasses) {
         for (const Placing placing : kPlacings) list.add(usual_sizes(operation), values, placing);
@@ -222,9 +242,9 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
 
 std::vector<KernelCase> invariance_cases(const Operation& operation, const KernelInfo& kernel, Effort effort,
                                          uint64_t seed, const GivenSizes& given) {
-    CaseList list(operation, kernel, effort, seed);
+    CaseList list(operation, kernel, effort, seed, given);
     std::vector<KernelCase> cases;
-    for (const Sizes& sizes : given.shapes) cases.push_back({sizes, ValueClass::kNormal, seed + cases.size()});
+    for (const Sizes& sizes : given.shapes) cases.push_back({sizes, list.plain(), seed + cases.size()});
     Prng prng(seed);
     const size_t wanted = cases.size() + (effort == Effort::kShort ? 6 : 24);
     for (int tries = 0; tries < 1000 && cases.size() < wanted; ++tries) {
@@ -233,13 +253,13 @@ std::vector<KernelCase> invariance_cases(const Operation& operation, const Kerne
         if (!list.is_cheap(sizes)) continue;
         // Some neighbours are NaN: a kernel that adds them times zero gets NaN.
         const bool is_wild = cases.size() % 4 == 3 && list.takes(ValueClass::kNotFinite);
-        const ValueClass values = is_wild ? ValueClass::kNotFinite : ValueClass::kNormal;
+        const ValueClass values = is_wild ? ValueClass::kNotFinite : list.plain();
         cases.push_back({sizes, values, seed + cases.size()});
     }
     add_real(operation, given, list);
     for (const CheckCase& check : list.cases) {
         if (check.one.sizes[0] < 2) continue;
-        cases.push_back({check.one.sizes, ValueClass::kNormal, check.one.seed});
+        cases.push_back({check.one.sizes, list.plain(), check.one.seed});
     }
     return cases;
 }
@@ -343,6 +363,9 @@ CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Opera
             continue;
         }
         ++result.num_cases;
+        for (const std::string& note : judgement.notes) {
+            if (std::ranges::find(result.notes, note) == result.notes.end()) result.notes.push_back(note);
+        }
         if (!judgement.failure) continue;
         const Fails fails = [&](const KernelCase& one) {
             return judge(host, kernel, operation, {one, check.options}).failure;

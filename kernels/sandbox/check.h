@@ -42,6 +42,7 @@ struct CheckResult {
     int64_t num_cases = 0;
     int64_t num_unsupported = 0;
     std::optional<Failure> failure;
+    std::vector<std::string> notes;  // of the emulator, each once
 };
 // Runs until the first failure, which is then reduced.
 CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Operation& operation,

@@ -14,6 +14,7 @@
 
 #include "engine/base/check.h"
 #include "files/repository_path.h"
+#include "kernels/sandbox/cuda_source.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -31,6 +32,8 @@ std::vector<std::string> flags_of(const fs::path& file) {
 }
 
 }  // namespace
+
+void write_scratch(const fs::path& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
 
 std::string said_in(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
@@ -65,6 +68,50 @@ ScratchFolder::~ScratchFolder() {
     fs::remove_all(path_, ignored);
 }
 
+namespace {
+
+Status run_compiler(const std::string& file, const std::vector<std::string>& command, const ScratchFolder& folder) {
+    const fs::path output = folder.path() / "compiler.txt";
+    const int code = run_command(command, output);
+    if (code == -1) return error("{}: g++ cannot be started: is it installed?", file);
+    if (code == 0) return {};
+    return error("{}: does not compile (g++ ends with {}):\n{}\n{}", file, code,
+                 fmt::format("{}", fmt::join(command, " ")), said_in(output));
+}
+
+// CUDA C++ as its authors write it. ThreadSanitizer's part of the compiler calls source.h before every access; its
+// runtime is not linked. Structs are not taken apart, so that a vector's access stays one.
+Result<CompiledKernel> compile_cuda_source(const std::string& file, const std::string& text,
+                                           const std::vector<std::string>& extra_flags, const ScratchFolder& folder) {
+    const fs::path path = fs::absolute(file);
+    ASSIGN_OR_RETURN(const std::string translated, translate_cuda(path.string(), text));
+    const fs::path source = folder.path() / path.filename();
+    write_scratch(source, translated);
+    const std::string object = (folder.path() / (path.stem().string() + ".o")).string();
+    const std::string library = (folder.path() / (path.stem().string() + ".so")).string();
+    CompiledKernel compiled{
+        library,
+        {"g++", "-std=c++20", "-O1", "-fno-tree-sra", "-fno-ipa-sra", "-g", "-march=native", "-ffp-contract=off",
+         "-fPIC", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-Wno-unknown-pragmas"}};
+    const std::vector<std::string> rest = {"-I" + path.parent_path().string(),
+                                           "-I" + repository_path("kernels/sandbox/cuda"),
+                                           "-I" + repository_path(""),
+                                           "-include",
+                                           "kernels/sandbox/cuda/source.h",
+                                           "-x",
+                                           "c++",
+                                           "-c",
+                                           source.string()};
+    std::ranges::copy(rest, std::back_inserter(compiled.command));
+    std::ranges::copy(extra_flags, std::back_inserter(compiled.command));
+    std::ranges::copy(std::vector<std::string>{"-o", object}, std::back_inserter(compiled.command));
+    RETURN_IF_ERROR(run_compiler(file, compiled.command, folder));
+    RETURN_IF_ERROR(run_compiler(file, {"g++", "-shared", object, "-o", library}, folder));
+    return compiled;
+}
+
+}  // namespace
+
 Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector<std::string>& extra_flags,
                                       const ScratchFolder& folder) {
     const fs::path path = file;
@@ -76,19 +123,15 @@ Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector
     if (std::ranges::find(kEndings, path.extension()) == std::end(kEndings)) {
         return error("{}: a kernel is a .c, .cc, .cpp, .cu or .so file", file);
     }
+    const std::string text = said_in(path);
+    if (path.extension() == ".cu" && is_cuda_source(text)) return compile_cuda_source(file, text, extra_flags, folder);
     const fs::path library = folder.path() / (path.stem().string() + ".so");
     CompiledKernel compiled{library.string(), {"g++"}};
     std::ranges::copy(flags_of(path), std::back_inserter(compiled.command));
     compiled.command.push_back(fs::absolute(path).string());
     std::ranges::copy(extra_flags, std::back_inserter(compiled.command));
     std::ranges::copy(std::vector<std::string>{"-o", library.string()}, std::back_inserter(compiled.command));
-    const fs::path output = folder.path() / "compiler.txt";
-    const int code = run_command(compiled.command, output);
-    if (code == -1) return error("{}: g++ cannot be started: is it installed?", file);
-    if (code != 0) {
-        return error("{}: does not compile (g++ ends with {}):\n{}\n{}", file, code,
-                     fmt::format("{}", fmt::join(compiled.command, " ")), said_in(output));
-    }
+    RETURN_IF_ERROR(run_compiler(file, compiled.command, folder));
     return compiled;
 }
 
@@ -117,6 +160,28 @@ std::vector<std::string> source_lines(const std::string& library, const std::vec
         }
     }
     return lines;
+}
+
+std::string data_symbol(const std::string& library, uint64_t address) {
+    const ScratchFolder folder;
+    const fs::path output = folder.path() / "symbols.txt";
+    const std::string unknown = "static memory";
+    if (run_command({"nm", "--defined-only", "-C", "-n", library}, output) != 0) return unknown;
+    std::ifstream text(output);
+    std::string name;
+    uint64_t begin = 0;
+    // "0000000000004060 b q": in ascending order; data and zeros, of the file's own or exported.
+    for (std::string line; std::getline(text, line);) {
+        const size_t kind = line.find(' ') + 1;
+        constexpr std::string_view kData = "bBdDuV";
+        if (kind == 0 || kind + 2 > line.size() || kData.find(line[kind]) == std::string_view::npos) continue;
+        const uint64_t at = std::strtoull(line.c_str(), nullptr, 16);
+        if (at > address) break;
+        begin = at;
+        name = line.substr(kind + 2);
+    }
+    if (name.empty()) return unknown;
+    return address == begin ? fmt::format("`{}`", name) : fmt::format("`{}` + {} bytes", name, address - begin);
 }
 
 }  // namespace verbatim::sandbox

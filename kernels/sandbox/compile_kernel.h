@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -36,6 +37,8 @@ Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector
 
 // Runs a command with both outputs into a file. The exit code, or -1 when it cannot be started.
 int run_command(const std::vector<std::string>& command, const std::filesystem::path& output);
+// Writes a file of a ScratchFolder.
+void write_scratch(const std::filesystem::path& path, std::string_view text);
 // The contents of such a file; "" if it cannot be read.
 std::string said_in(const std::filesystem::path& path);
 
@@ -44,5 +47,9 @@ std::string said_in(const std::filesystem::path& path);
 // not know.
 std::vector<std::string> source_lines(const std::string& library, const std::vector<uint64_t>& places,
                                       const std::string& file);
+
+// The variable at an address of the library, counted from where it is loaded: "`q`", "`q` + 12 bytes"; "static memory"
+// where the machine's nm does not know.
+std::string data_symbol(const std::string& library, uint64_t address);
 
 }  // namespace verbatim::sandbox

@@ -101,6 +101,22 @@ Result<Sizes> read_shape(const Operation& operation, std::string_view text) {
     return sizes;
 }
 
+Result<std::vector<ValueClass>> read_values(std::string_view text) {
+    std::vector<ValueClass> values;
+    for (std::string_view rest = text;;) {
+        const std::string_view name = rest.substr(0, rest.find(','));
+        const auto found = value_class(name);
+        if (!found) {
+            std::vector<std::string_view> names;
+            for (const ValueClass known : kValueClasses) names.push_back(sandbox::name(known));
+            return error("--values: {:?} is no class of values: wanted some of {}", name, fmt::join(names, ","));
+        }
+        if (std::ranges::find(values, *found) == values.end()) values.push_back(*found);
+        if (name.size() == rest.size()) return values;
+        rest.remove_prefix(name.size() + 1);
+    }
+}
+
 std::vector<int64_t> constants_of(std::string_view source) {
     std::set<int64_t> found;
     while (!source.empty()) {

@@ -1,5 +1,5 @@
-// kernels/sandbox/given_sizes.h: owns the sizes of cases that an operation does not describe: shapes of the command
-// line, and integers of the source.
+// kernels/sandbox/given_sizes.h: owns what cases have that an operation does not describe: shapes and classes of values
+// of the command line, and integers of the source.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "kernels/sandbox/arguments.h"
 #include "kernels/sandbox/operation.h"
 
 namespace verbatim::sandbox {
@@ -16,11 +17,15 @@ struct GivenSizes {
     std::vector<Sizes> shapes;       // tried in every class of values, whatever they cost
     std::vector<int64_t> constants;  // ascending; a kernel may change its way at them
     bool with_real = true;           // with the sizes of real batches and contexts (SizeSpec::real)
+    std::vector<ValueClass> values;  // alone; empty: all
 };
 
 // "rows=256,width=4096"; sizes without a value are usual. Errors: an unknown size, a value that the operation cannot
 // have, a call that is too large to try.
 Result<Sizes> read_shape(const Operation& operation, std::string_view text);
+
+// "normal,integers". Errors: an unknown class (it lists the known ones), or none.
+Result<std::vector<ValueClass>> read_values(std::string_view text);
 
 // The integer literals of C++ or CUDA code from 2 to 65536, without those of comments, texts and includes; at most 32,
 // the least ones.

@@ -67,6 +67,7 @@ private:
             ++tried_.refused;
         } else {
             failure_ = Failure{verdict_of(result), result.detail, one_, options, "", ""};
+            failure_->where = result.where;
         }
         return std::nullopt;
     }

@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/sandbox/builtin_kernels.h"
+#include "kernels/sandbox/error_bounds.h"
 #include "reference/numerics/float_bits.h"
 
 namespace verbatim::sandbox {
@@ -120,51 +121,65 @@ private:
 
 // --- fast
 
-// Greatest distance from the model, in ulps of the tensor's greatest value: one output's own value may have cancelled.
-// Where binary32 overflows in the definition or the model leaves its range, every value will do; but what is finite in
-// neither stays so.
+// How far a tensor is from the model: the output whose error is the most times its bound.
 struct WorstError {
-    double ulps = 0;
+    double times = 0;  // of the bound
+    double error = 0;
+    double bound = 0;
     int64_t at = 0;
 };
-WorstError worst_error(const Tensor& tensor, const std::vector<double>& model, const Tensor& definition) {
-    const auto values = tensor.as<float>();
+
+// The bounds of an operation without an analysis: kFastUlps in ulps of the tensor's greatest value (one output's own
+// value may have cancelled), and kFastTimesExact times the exact kernel's error.
+std::vector<double> bounds_by_ulps(const std::vector<double>& model, const Tensor& definition) {
     const auto defined = definition.as<float>();
-    const auto is_counted = [&](size_t i) {
-        return std::isfinite(model[i]) && std::abs(model[i]) < 0x1p+127 && std::isfinite(defined[i]);
-    };
-    double greatest = 0x1p-100;
+    double greatest = 0x1p-100, of_exact = 0;
     for (size_t i = 0; i < model.size(); ++i) {
-        if (is_counted(i)) greatest = std::max(greatest, std::abs(model[i]));
+        if (!std::isfinite(model[i]) || std::abs(model[i]) >= 0x1p+127 || !std::isfinite(defined[i])) continue;
+        greatest = std::max(greatest, std::abs(model[i]));
+        of_exact = std::max(of_exact, std::abs(defined[i] - model[i]));
     }
     const double ulp = std::ldexp(1.0, std::ilogb(greatest) - 23);
+    return std::vector<double>(model.size(), std::max(kFastUlps * ulp, kFastTimesExact * of_exact));
+}
+
+// Where binary32 overflows in the definition or the model leaves its range, every value will do; but what is finite in
+// neither stays so.
+WorstError worst_error(const Tensor& tensor, const std::vector<double>& model, const Tensor& definition,
+                       const std::vector<double>& bounds) {
+    const auto values = tensor.as<float>();
+    const auto defined = definition.as<float>();
     WorstError worst;
     for (size_t i = 0; i < model.size(); ++i) {
-        double ulps = 0;
-        if (is_counted(i)) {
-            ulps = std::isfinite(values[i]) ? std::abs(values[i] - model[i]) / ulp : INFINITY;
+        const bool counts = std::isfinite(model[i]) && std::abs(model[i]) < 0x1p+127 && std::isfinite(defined[i]);
+        double error = 0;
+        if (counts) {
+            error = std::isfinite(values[i]) ? std::abs(values[i] - model[i]) : INFINITY;
         } else if (!std::isfinite(model[i]) && !std::isfinite(defined[i]) && std::isfinite(values[i])) {
-            ulps = INFINITY;
+            error = INFINITY;
         }
-        if (ulps > worst.ulps) worst = {ulps, static_cast<int64_t>(i)};
+        const double bound = std::max(bounds[i], kLeastFastBound);
+        const double times = std::isinf(error) ? INFINITY : error / bound;
+        if (times > worst.times) worst = {times, error, bound, static_cast<int64_t>(i)};
     }
     return worst;
 }
 
-std::string beyond_text(const Tensor& got, const Tensor& definition, const WorstError& mine, double bound,
-                        double exact) {
+std::string beyond_text(const Tensor& got, const Tensor& definition, double model, const WorstError& worst) {
     const auto text = [&](const Tensor& tensor) {
-        const float value = tensor.as<float>()[mine.at];
+        const float value = tensor.as<float>()[worst.at];
         return std::isnan(value) ? "nan" : fmt::format("{:.9g}", value);
     };
-    if (std::isfinite(mine.ulps)) {
-        return fmt::format("{}: {:.1f} ulps from the binary64 model, allowed are {:.1f} (the exact kernel: {:.1f})",
-                           place_text(got, mine.at), mine.ulps, bound, exact);
+    if (std::isinf(worst.error)) {
+        return fmt::format("{}: {}, where the exact kernel has {}", place_text(got, worst.at), text(got),
+                           text(definition));
     }
-    return fmt::format("{}: {}, where the exact kernel has {}", place_text(got, mine.at), text(got), text(definition));
+    return fmt::format("{}: {}, {:.3g} from the binary64 model {:.9g}, {:.3g} are allowed (the exact kernel: {:.3g})",
+                       place_text(got, worst.at), text(got), worst.error, model, worst.bound,
+                       std::abs(definition.as<float>()[worst.at] - model));
 }
 
-// "" when all outputs are within the bound.
+// "" when all outputs are within their bounds.
 std::string beyond_bound(const Arguments& got, const Arguments& exact) {
     Arguments dense = got;
     for (size_t i = 0; i < dense.tensors.size(); ++i) {
@@ -174,17 +189,31 @@ std::string beyond_bound(const Arguments& got, const Arguments& exact) {
     AbiArgs abi;
     got.operation->bind(placed_in_host(dense), abi);
     const auto models = got.operation->doubles(abi);
+    auto analysis = error_bounds(*got.operation, abi, models);
     const Arguments by_definition = defined(exact, "exact");
     size_t model = 0;
     for (size_t t = 0; t < got.tensors.size(); ++t) {
         if (got.tensors[t].spec.role == Role::kIn) continue;
         const Tensor& definition = by_definition.tensors[t];
-        const WorstError mine = worst_error(got.tensors[t], models[model], definition);
-        const WorstError theirs = worst_error(definition, models[model++], definition);
-        const double bound = std::max(kFastUlps, kFastTimesExact * theirs.ulps);
-        if (mine.ulps > bound) return beyond_text(got.tensors[t], definition, mine, bound, theirs.ulps);
+        std::vector<double> bounds;
+        if (analysis.empty()) {
+            bounds = bounds_by_ulps(models[model], definition);
+        } else {
+            bounds = std::move(analysis[model]);
+            for (double& bound : bounds) bound *= kTimesAnalysis;
+        }
+        const WorstError worst = worst_error(got.tensors[t], models[model], definition, bounds);
+        if (worst.times > 1) return beyond_text(got.tensors[t], definition, models[model][worst.at], worst);
+        ++model;
     }
     return "";
+}
+
+// Of a CPU kernel: whether its tasks share memory.
+CallResult watched_call(KernelHost& host, const KernelInfo& kernel, const Arguments& call, CallOptions options) {
+    constexpr int32_t kThreads = 3;  // so that the kernel divides its work
+    options.num_threads = std::max(options.num_threads, kThreads);
+    return host.call(kernel, call, options);
 }
 
 bool repeats_on_schedules(const KernelInfo& kernel) { return kernel.machine == "cuda"; }
@@ -216,6 +245,7 @@ std::string_view name(Verdict verdict) {
         case Verdict::kMissingFence: return "missing fence";
         case Verdict::kBarrierUse: return "barrier misused";
         case Verdict::kLaunchLimit: return "launch limit";
+        case Verdict::kBypass: return "bypasses the emulator";
         case Verdict::kVaries: return "varies";
         case Verdict::kNotTried: return "not tried";
         case Verdict::kUselessBarrier: return "useless barrier";
@@ -260,6 +290,8 @@ Verdict verdict_of(const CallResult& result) {
         case CallEnd::kHang: return Verdict::kHang;
         case CallEnd::kOutside: return Verdict::kOutside;
         case CallEnd::kInputChanged: return Verdict::kInputChanged;
+        case CallEnd::kTaskRace: return Verdict::kRace;
+        case CallEnd::kBypass: return Verdict::kBypass;
         case CallEnd::kDone:
         case CallEnd::kUnsupported:
         case CallEnd::kFinding: break;
@@ -284,26 +316,38 @@ Verdict verdict_of(const CallResult& result) {
 Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& operation, const CheckCase& check) {
     const Arguments call = make_arguments(operation, check.one);
     const auto failed = [&](Verdict verdict, std::string detail) {
-        return Judgement{true, Failure{verdict, std::move(detail), check.one, check.options, "", ""}};
+        return Judgement{true, Failure{verdict, std::move(detail), check.one, check.options, "", ""}, {}};
     };
-    const CallResult first = host.call(kernel, call, check.options);
-    if (first.end == CallEnd::kUnsupported) return {.supported = false, .failure = {}};
-    if (first.end != CallEnd::kDone) return failed(verdict_of(first), first.detail);
-    CallOptions other = check.options;
+    const auto ended = [&](const CallResult& result) {
+        Judgement judgement = failed(verdict_of(result), result.detail);
+        judgement.failure->where = result.where;
+        return judgement;
+    };
+    CallOptions plain = check.options;
+    plain.watches_tasks = false;
+    const CallResult first = host.call(kernel, call, plain);
+    if (first.end == CallEnd::kUnsupported) return {.supported = false, .failure = {}, .notes = {}};
+    if (first.end != CallEnd::kDone) return ended(first);
+    CallOptions other = plain;
     other.output_poison = other.workspace_poison = 1;
     if (repeats_on_schedules(kernel)) other.schedule = simt::Schedule::kRandom;
     const CallResult second = host.call(kernel, call, other);
-    if (second.end != CallEnd::kDone) return failed(verdict_of(second), second.detail);
+    if (second.end != CallEnd::kDone) return ended(second);
     if (!first_difference(second.after, first.after).empty()) {
         std::string detail;
         const Verdict verdict =
-            MismatchClassifier(host, kernel, call, check.options).classify(first.after, second.after, detail);
+            MismatchClassifier(host, kernel, call, plain).classify(first.after, second.after, detail);
         return failed(verdict, detail);
     }
     if (const Fault fault = fault_of(kernel, first.after, call); fault.verdict != Verdict::kPass) {
         return failed(fault.verdict, fault.detail);
     }
-    return {};
+    if (check.options.watches_tasks && kernel.machine == "cpu") {
+        if (const CallResult watched = watched_call(host, kernel, call, check.options); watched.end != CallEnd::kDone) {
+            return ended(watched);
+        }
+    }
+    return {.supported = true, .failure = {}, .notes = first.notes};
 }
 
 }  // namespace verbatim::sandbox

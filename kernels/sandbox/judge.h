@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/sandbox/arguments.h"
 #include "kernels/sandbox/kernel_host.h"
@@ -37,6 +38,7 @@ enum class Verdict : uint8_t {
     kMissingFence,
     kBarrierUse,
     kLaunchLimit,
+    kBypass,          // device memory is accessed without a view, or static memory from a kernel
     kVaries,          // of `kernel invariance`
     kNotTried,        // likewise: the kernel refused every variation of a property
     kUselessBarrier,  // of `kernel race --mutate`
@@ -49,9 +51,10 @@ struct Failure {
     std::string detail;
     KernelCase one;
     CallOptions options;
-    std::string property;      // of `kernel invariance`: the violated one
-    std::string hint;          // further facts
-    bool is_smallest = false;  // it could not be reduced further
+    std::string property;              // of `kernel invariance`: the violated one
+    std::string hint;                  // further facts
+    bool is_smallest = false;          // it could not be reduced further
+    std::vector<uint64_t> where = {};  // code in the library, kFrames addresses for each finding; empty: unknown
 };
 
 // A case and the options of its call.
@@ -79,14 +82,18 @@ Verdict verdict_of(const CallResult& result);
 struct Judgement {
     bool supported = true;
     std::optional<Failure> failure;
+    std::vector<std::string> notes = {};  // of the emulator
 };
-// Makes the call twice; compares the results with each other and with the definition.
+// Makes the call twice; compares the results with each other and with the definition. With options.watches_tasks a CPU
+// kernel's tasks are watched in a third one.
 Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& operation, const CheckCase& check);
 
-// The fast profile's bound. An output's error is its distance from the binary64 model in ulps of the tensor's largest
-// value; it may be four times the worst of the exact definition, and at least this much. An operation without a model
-// (its results are integers) has the definition's bits in every profile.
+// The fast profile's bounds (kernels/sandbox/error_bounds.h). An operation without an analysis has this one: an
+// output's error, in ulps of the tensor's largest value, may be four times the exact definition's worst, and at least
+// kFastUlps. An operation without a model (its results are integers) has the definition's bits in every profile.
 inline constexpr double kFastUlps = 256;
 inline constexpr double kFastTimesExact = 4;
+// Whatever the values: kernels may flush subnormals, whose products with 2^11 elements are below this.
+inline constexpr double kLeastFastBound = 0x1p-115;
 
 }  // namespace verbatim::sandbox

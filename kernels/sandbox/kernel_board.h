@@ -5,11 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "kernels/cuda/simt/access_counter.h"
 #include "kernels/sandbox/kernel_host.h"
+#include "kernels/sandbox/task_watch.h"
 
 namespace verbatim::sandbox {
 
@@ -36,7 +38,8 @@ struct BoardTensor {
     int64_t num_bytes = 0;      // from the first element to the end of the last
     int64_t element_bytes = 0;
     Role role = Role::kIn;
-    int64_t lies_in = -1;  // the tensor whose memory this one shares; then data is null
+    int64_t lies_in = -1;                      // the tensor whose memory this one shares; then data is null
+    int64_t unit_bytes = 0, stride_bytes = 0;  // of a row: what belongs to it, and how far the next one is
 };
 inline constexpr size_t kMaxGuards = 2 * kMaxTensors;
 inline constexpr size_t kBoardFindings = 16;
@@ -65,12 +68,23 @@ struct Board {
     BoardText<2048> detail;
     int32_t fault_signal;
     uintptr_t fault_address;
+    bool fault_is_write;
+    bool in_launch;                              // of the emulator, while a kernel's threads run
+    std::array<uint64_t, kFrames> fault_places;  // in the library, innermost first; 0: none
+    std::array<std::byte*, kMaxTensors> device;  // addresses that the kernel holds of hidden tensors; null: none
+    std::array<BoardTensor, 2> device_memory;    // likewise, of its workspace and its packed weights
+    std::byte *library_begin, *library_end;      // writable memory of the library
+    uintptr_t library_base;                      // where it was loaded
+    std::optional<TaskClash> clash;              // of tasks
+    std::array<uint64_t, 2> clash_places;        // in the library, of its accesses
     std::array<BoardTensor, 2> child_memory;
     int64_t num_findings;
     std::array<simt::FindingKind, kBoardFindings> finding_kinds;
     std::array<BoardText<512>, kBoardFindings> findings;
     std::array<std::array<uint64_t, kFrames>, kBoardFindings> frames;
     simt::AccessCounts counts;
+    int64_t num_notes;
+    std::array<BoardText<512>, kBoardFindings> notes;
     int64_t num_places;
     struct Place {
         BoardText<16> what;

@@ -1,6 +1,8 @@
 // The process that runs kernels (kernels/sandbox/kernel_host.h).
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -9,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,16 +20,21 @@
 #include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "engine/base/check.h"
+#include "kernels/cuda/simt/source_memory.h"
 #include "kernels/machine.h"
 #include "kernels/median.h"
+#include "kernels/sandbox/device_tensors.h"
 #include "kernels/sandbox/kernel.h"
 #include "kernels/sandbox/kernel_board.h"
+#include "kernels/sandbox/task_watch.h"
 #include "reference/worker_pool.h"
 
 namespace verbatim::sandbox {
@@ -36,11 +44,38 @@ constexpr int kDeadBySignal = 200;  // the exit code with which the handler ends
 
 Board* the_board = nullptr;  // for the signal handler
 
+// Addresses in the kernel's library, from where it was loaded, of code that has been interrupted: the instruction's
+// own, then its callers'. Places are where a call returns to, so that of the instruction is one behind it.
+void note_places(const void* context) {
+    constexpr int kMost = 48;
+    void* frames[kMost];
+    const int count = backtrace(frames, kMost);
+    size_t used = 0;
+    Dl_info of;
+    const auto note = [&](uintptr_t address) {
+        const bool is_mine = the_board->library_base != 0 && dladdr(reinterpret_cast<void*>(address), &of) != 0 &&
+                             reinterpret_cast<uintptr_t>(of.dli_fbase) == the_board->library_base;
+        if (is_mine && used < kFrames) the_board->fault_places[used++] = address - the_board->library_base;
+    };
+#if defined(__x86_64__)
+    const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+    the_board->fault_is_write = (registers[REG_ERR] & 2) != 0;
+    note(static_cast<uintptr_t>(registers[REG_RIP]) + 1);
+#else
+    (void)context;
+#endif
+    for (int i = 0; i < count; ++i) note(reinterpret_cast<uintptr_t>(frames[i]));
+}
+
 // The parent reads the rest off the board.
-void note_signal(int signal, siginfo_t* info, void*) {
+void note_signal(int signal, siginfo_t* info, void* context) {
     the_board->fault_signal = signal;
     the_board->fault_address = reinterpret_cast<uintptr_t>(info->si_addr);
+    note_places(context);
     _exit(kDeadBySignal);
+}
+void note_other_signal(int signal, void* info, void* context) {
+    note_signal(signal, static_cast<siginfo_t*>(info), context);
 }
 
 void catch_signals() {
@@ -51,7 +86,12 @@ void catch_signals() {
     struct sigaction action = {};
     action.sa_sigaction = note_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP}) sigaction(signal, &action, nullptr);
+    // SIGUSR1: the parent has waited long enough.
+    for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGUSR1}) {
+        sigaction(signal, &action, nullptr);
+    }
+    void* frame;
+    (void)backtrace(&frame, 1);  // it loads its library now, and not in a handler
 }
 
 // Processes that the kernel starts cannot leave the group, and are reparented to this process. None of them can signal
@@ -114,7 +154,8 @@ public:
     GuardedBlock& operator=(const GuardedBlock&) = delete;
 
     [[nodiscard]] std::byte* data() const { return data_; }
-    [[nodiscard]] BoardTensor as_tensor() const { return {data_, num_bytes_, 1, Role::kInOut, -1}; }
+    [[nodiscard]] BoardTensor as_tensor() const { return {data_, num_bytes_, 1, Role::kInOut, -1, 0, 0}; }
+    [[nodiscard]] WatchedRange pages() const { return {area_, static_cast<size_t>(area_bytes_)}; }
     [[nodiscard]] bool intact() const {
         const auto known = [](std::byte byte) { return byte == static_cast<std::byte>(kKnown); };
         return std::all_of(area_, data_, known) && std::all_of(data_ + num_bytes_, area_ + area_bytes_, known);
@@ -137,6 +178,8 @@ public:
             pool_.emplace(options.num_threads);
         }
     }
+    // Null: their memory is not watched.
+    void watch(TaskWatch* watch) { watch_ = watch; }
     static void parallel(const verbatim_run* run, int32_t num_tasks, void (*task)(void* mine, int32_t index),
                          void* mine) {
         const_cast<Tasks*>(static_cast<const Tasks*>(run->host))->run_all(num_tasks, task, mine);
@@ -144,7 +187,7 @@ public:
 
 private:
     void run_all(int32_t num_tasks, void (*task)(void* mine, int32_t index), void* mine) {
-        if (options_.order == TaskOrder::kThreads) {
+        if (options_.order == TaskOrder::kThreads && watch_ == nullptr) {
             pool_->for_each(num_tasks, [&](int64_t i) { task(mine, static_cast<int32_t>(i)); });
             return;
         }
@@ -155,47 +198,17 @@ private:
         for (size_t i = order.size(); options_.order == TaskOrder::kShuffled && i > 1; --i) {
             std::swap(order[i - 1], order[prng.below(i)]);
         }
-        for (const int32_t i : order) task(mine, i);
+        if (watch_ != nullptr) watch_->begin();
+        for (const int32_t i : order) {
+            if (watch_ != nullptr) watch_->begin_task(i);
+            task(mine, i);
+        }
+        if (watch_ != nullptr) watch_->end();
     }
 
     CallOptions options_;
+    TaskWatch* watch_ = nullptr;
     std::optional<reference::WorkerPool> pool_;
-};
-
-// The tensors in the emulator's memory: there and back. Under Placing::kOdd they are aligned to their element alone.
-class DeviceTensors {
-public:
-    DeviceTensors(const Board& board, simt::Emulator& emulator, Placed& placed) : board_(board), emulator_(emulator) {
-        emulator.keep_frames(true);
-        for (int64_t i = 0; i < board.num_tensors; ++i) {
-            const BoardTensor& tensor = board.tensors[i];
-            if (tensor.lies_in >= 0) placed.data[i] = placed.data[tensor.lies_in];
-            if (tensor.data == nullptr) continue;
-            const auto bytes = static_cast<size_t>(tensor.num_bytes);
-            const auto element = static_cast<size_t>(tensor.element_bytes);
-            const size_t before = board.options.placing == Placing::kOdd ? element : 0;
-            auto* const data = static_cast<std::byte*>(allocate(before + bytes, std::min<size_t>(element, 4))) + before;
-            std::memcpy(data, tensor.data, bytes);
-            if (tensor.role != Role::kOut) emulator.memory_of(data).fill(before, bytes);
-            placed.data[i] = data;
-        }
-        device_ = placed.data;
-    }
-    void* allocate(size_t bytes, size_t cell_bytes) {
-        return emulator_.allocate(std::max<size_t>(bytes, 1), cell_bytes);
-    }
-    void bring_back() const {
-        for (int64_t i = 0; i < board_.num_tensors; ++i) {
-            const BoardTensor& tensor = board_.tensors[i];
-            if (tensor.data == nullptr || tensor.role == Role::kIn) continue;
-            std::memcpy(tensor.data, device_[i], static_cast<size_t>(tensor.num_bytes));
-        }
-    }
-
-private:
-    const Board& board_;
-    simt::Emulator& emulator_;
-    std::array<std::byte*, kMaxTensors> device_{};
 };
 
 class KernelChild {
@@ -207,6 +220,8 @@ public:
         if (handle == nullptr) return;
         at_ = reinterpret_cast<decltype(at_)>(dlsym(handle, "verbatim_kernel_at"));
         if (at_ == nullptr) why_.set("it does not export verbatim_kernel_at (kernels/sandbox/kernel.h)");
+        is_cuda_source_ = dlsym(handle, "verbatim_is_cuda_source") != nullptr;
+        find_static_memory(handle);
     }
 
     void answer() {
@@ -214,7 +229,9 @@ public:
         board_.end = CallEnd::kDone;
         board_.detail.set("");
         board_.num_findings = 0;
+        board_.num_notes = 0;
         board_.num_places = 0;
+        board_.clash.reset();
         if (board_.question == Question::kDescribe) return describe();
         protect();
         const verbatim_kernel* kernel = board_.kernel < 0 ? board_.builtin : at_(board_.kernel);
@@ -223,6 +240,34 @@ public:
     }
 
 private:
+    // The library's pages that its code can write.
+    void find_static_memory(void* handle) {
+        const link_map* library = nullptr;
+        if (dlinfo(handle, RTLD_DI_LINKMAP, &library) != 0) return;
+        board_.library_base = library->l_addr;
+        dl_iterate_phdr(
+            [](dl_phdr_info* info, size_t, void* mine) {
+                auto& child = *static_cast<KernelChild*>(mine);
+                if (info->dlpi_addr != child.board_.library_base) return 0;
+                uintptr_t begin = 0, end = 0, read_only_end = 0;
+                for (const ElfW(Phdr) & part : std::span(info->dlpi_phdr, info->dlpi_phnum)) {
+                    const uintptr_t first = info->dlpi_addr + part.p_vaddr;
+                    if (part.p_type == PT_GNU_RELRO) read_only_end = first + part.p_memsz;
+                    if (part.p_type != PT_LOAD || (part.p_flags & PF_W) == 0) continue;
+                    begin = first;
+                    end = first + part.p_memsz;
+                }
+                const uintptr_t page = kPage;
+                begin = std::max(begin, read_only_end) / page * page;
+                end = (end + page - 1) / page * page;
+                child.static_memory_ = {reinterpret_cast<std::byte*>(begin), end - begin};
+                return 1;
+            },
+            this);
+        board_.library_begin = static_memory_.begin;
+        board_.library_end = static_memory_.begin + static_memory_.num_bytes;
+    }
+
     // A copy of this process that comes back from the kernel has nothing to say here.
     void look_for_processes() {
         if (getpid() != pid_) _exit(0);
@@ -317,16 +362,85 @@ private:
         board_.child_memory = {workspace.as_tensor(), packed.as_tensor()};
         if (kernel->pack != nullptr) kernel->pack(kernel, args, packed.data());
         const verbatim_run run = run_of(args, workspace.data(), kernel->pack != nullptr ? packed.data() : nullptr);
+        if (board_.options.watches_tasks) return watch_tasks(kernel, run, workspace);
         const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
         if (!workspace.intact()) return finish(CallEnd::kOutside, "writes outside of its workspace");
         if (!packed.intact()) return finish(CallEnd::kOutside, "writes outside of its packed weights");
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
     }
 
+    // The second call counts: static variables have their first values by then.
+    void watch_tasks(const verbatim_kernel* kernel, const verbatim_run& run, const GuardedBlock& workspace) {
+        const auto before = changed_in_place();
+        int32_t code = kernel->run(kernel, &run);
+        put_back(before);
+        std::vector<WatchedRange> ranges = {static_memory_, workspace.pages()};
+        for (int64_t i = 0; i < board_.num_tensors; ++i) {
+            const BoardTensor& tensor = board_.tensors[i];
+            if (tensor.data == nullptr || tensor.role == Role::kIn || tensor.num_bytes == 0) continue;
+            const auto begin = reinterpret_cast<uintptr_t>(tensor.data) / kPage * kPage;
+            const auto end = (reinterpret_cast<uintptr_t>(tensor.data) + tensor.num_bytes + kPage - 1) / kPage * kPage;
+            ranges.push_back({reinterpret_cast<std::byte*>(begin), end - begin});
+        }
+        // With a second thread in the process the C library's locks are locked instructions.
+        std::latch is_done(1);
+        const std::jthread other([&is_done] { is_done.wait(); });
+        TaskWatch watch(ranges, note_other_signal);
+        tasks_.watch(&watch);
+        if (code == 0) code = kernel->run(kernel, &run);
+        tasks_.watch(nullptr);
+        is_done.count_down();
+        if (code != 0) return finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
+        if (!watch.clash()) return;
+        board_.clash = watch.clash();
+        board_.clash_places = {place_of_instruction(watch.clash()->first.code),
+                               place_of_instruction(watch.clash()->second.code)};
+        finish(CallEnd::kTaskRace, "");
+    }
+    // 0: not in the library. A place is where a call returns to, and so one behind the instruction.
+    [[nodiscard]] uint64_t place_of_instruction(uintptr_t code) const {
+        Dl_info of;
+        const bool is_mine = board_.library_base != 0 && dladdr(reinterpret_cast<const void*>(code), &of) != 0 &&
+                             reinterpret_cast<uintptr_t>(of.dli_fbase) == board_.library_base;
+        return is_mine ? code + 1 - board_.library_base : 0;
+    }
+
+    // Static memory of the library cannot be written while a launch runs.
+    void guard_launches(simt::Emulator& emulator) {
+        emulator.watch_launches([this](bool begins) {
+            board_.in_launch = begins;
+            if (static_memory_.num_bytes == 0) return;
+            mprotect(static_memory_.begin, static_memory_.num_bytes, begins ? PROT_READ : PROT_READ | PROT_WRITE);
+        });
+    }
+
+    // Packs on the host, from the host's tensors, and copies what results to the device.
+    void* packed_on_device(const verbatim_kernel* kernel, size_t num_bytes, DeviceTensors& tensors,
+                           simt::Emulator& emulator) {
+        if (kernel->pack == nullptr) return nullptr;
+        AbiArgs abi;
+        std::vector<std::byte> host(std::max<size_t>(num_bytes, 1));
+        kernel->pack(kernel, operations()[board_.operation].bind(board_.placed, abi), host.data());
+        void* const packed = tensors.allocate(num_bytes, 1);
+        simt::Memory& memory = emulator.memory_of(packed);
+        const auto before = static_cast<size_t>(static_cast<std::byte*>(packed) - memory.address());
+        std::memcpy(memory.bytes() + before, host.data(), num_bytes);
+        memory.fill(before, num_bytes);
+        return packed;
+    }
+
     void call_on_emulator(const verbatim_kernel* kernel) {
         simt::Emulator emulator(board_.options.schedule, board_.options.schedule_seed);
         Placed placed = board_.placed;
-        DeviceTensors tensors(board_, emulator, placed);
+        // Ours convert on the host what a file's kernels are given as it is.
+        const bool is_of_file = board_.kernel >= 0;
+        board_.device = {};
+        board_.device_memory = {};
+        board_.in_launch = false;
+        std::optional<simt::SourceDevice> source;
+        if (is_of_file && is_cuda_source_) source.emplace(emulator, static_memory_.begin, static_memory_.num_bytes);
+        const bool hides = is_of_file && !is_cuda_source_;
+        DeviceTensors tensors(board_, emulator, placed, hides, source ? &*source : nullptr);
         AbiArgs abi;
         const verbatim_args args = operations()[board_.operation].bind(placed, abi);
         if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
@@ -334,11 +448,13 @@ private:
         }
         const OwnBytes bytes = own_bytes(kernel, args);
         if (!bytes.are_counts()) return;
-        const auto packed_bytes = static_cast<size_t>(bytes.packed);
-        void* const packed = kernel->pack != nullptr ? tensors.allocate(packed_bytes, 1) : nullptr;
-        if (packed != nullptr) kernel->pack(kernel, args, packed);
-        if (packed != nullptr) emulator.memory_of(packed).fill(0, packed_bytes);
+        void* const packed = packed_on_device(kernel, static_cast<size_t>(bytes.packed), tensors, emulator);
         void* const workspace = tensors.allocate(static_cast<size_t>(bytes.workspace), 1);
+        if (hides) {
+            board_.device_memory[0] = {static_cast<std::byte*>(workspace), bytes.workspace, 1, Role::kInOut, -1, 0, 0};
+            board_.device_memory[1] = {static_cast<std::byte*>(packed), bytes.packed, 1, Role::kIn, -1, 0, 0};
+            guard_launches(emulator);
+        }
         verbatim_run run = run_of(args, workspace, packed);
         run.device = &emulator;
         if (board_.options.count_accesses) emulator.count_accesses();
@@ -349,6 +465,9 @@ private:
         board_.counts = emulator.access_counts();
         if (board_.options.notes_ordering) tell_places(emulator.ordering().met());
         tell_findings(emulator);
+        for (const std::string& note : emulator.notes()) {
+            if (board_.num_notes < std::ssize(board_.notes)) board_.notes[board_.num_notes++].set(note);
+        }
     }
 
     void tell_places(const std::vector<simt::OrderingPlace>& met) {
@@ -410,7 +529,7 @@ private:
         const auto before = changed_in_place();
         const auto caches = static_cast<size_t>(2 * last_level_cache_bytes());
         const size_t other = board_.timing.cold_bytes > 0 ? board_.timing.cold_bytes : caches;
-        std::vector<std::byte> elsewhere(board_.timing.cold ? other : 0);
+        if (board_.timing.cold) elsewhere_.resize(other);
         const auto begin = Clock::now();
         const auto since = [](Clock::time_point from) {
             return std::chrono::duration<double>(Clock::now() - from).count();
@@ -419,7 +538,7 @@ private:
         const int64_t most = std::min<int64_t>(board_.timing.max_calls, kMaxTimes);
         for (int64_t i = -warmups; i < most; ++i) {
             put_back(before);
-            std::ranges::fill(elsewhere, static_cast<std::byte>(i));
+            if (board_.timing.cold) std::ranges::fill(elsewhere_, static_cast<std::byte>(i));
             const auto call_begin = Clock::now();
             if (const int32_t code = kernel->run(kernel, &run); code != 0) return code;
             if (i >= 0) board_.times_s[board_.num_times++] = since(call_begin);
@@ -436,6 +555,9 @@ private:
     pid_t pid_ = getpid();
     BoardText<2048> why_{};
     Tasks tasks_;
+    std::vector<std::byte> elsewhere_;  // what fills the caches before a cold call; kept, for it is large
+    WatchedRange static_memory_;
+    bool is_cuda_source_ = false;
 };
 
 }  // namespace
@@ -445,6 +567,8 @@ void run_kernel_child(Board& board, const std::string& library, const HostLimits
     keep_in_group();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     the_board = &board;
+    board.library_base = 0;
+    board.library_begin = board.library_end = nullptr;
     catch_signals();
     limit_memory(limits.memory_bytes);
     KernelChild child(board, library);

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "engine/base/check.h"
+#include "kernels/sandbox/compile_kernel.h"
 #include "kernels/sandbox/kernel_board.h"
 
 namespace verbatim::sandbox {
@@ -127,7 +128,7 @@ private:
         area.unit_bytes = tensor.unit_bytes();
         area.stride_bytes = stride * element;
         area.num_units = tensor.num_units;
-        board_.tensors[i] = {nullptr, 0, element, tensor.spec.role, -1};
+        board_.tensors[i] = {nullptr, 0, element, tensor.spec.role, -1, area.unit_bytes, area.stride_bytes};
         if (tensor.spec.width == 0) return;
         if (options_.in_place && tensor.spec.lies_in != nullptr) {
             const size_t other = index_of(tensor.spec.lies_in);
@@ -261,15 +262,21 @@ public:
         board_->builtin = kernel.builtin;
         board_->options = options;
         if (auto ended = ask(seconds)) {
-            if (board_->fault_signal != 0 && ended->end == CallEnd::kCrash) ended->detail = tell_fault(layout);
+            if (board_->fault_signal != 0 && ended->end == CallEnd::kCrash) tell_fault(layout, arguments, *ended);
             ended->after = arguments;
             return *std::move(ended);
         }
-        CallResult result{board_->end, board_->detail.get(), {}, {}, {}, {}, {}, layout.after()};
+        CallResult result{.end = board_->end, .detail = board_->detail.get(), .after = layout.after()};
         take_findings(result);
+        if (result.end == CallEnd::kTaskRace) tell_clash(layout, result);
         if (result.end != CallEnd::kDone) return result;
         result.detail = layout.difference(result.end);
         return result;
+    }
+
+    [[nodiscard]] std::string said() const {
+        const std::string now = child_ > 0 ? written_by_child() : "";
+        return now.empty() ? said_before_ : now;
     }
 
     Board& board() { return *board_; }
@@ -305,6 +312,7 @@ private:
         close(pipes_.questions);
         close(pipes_.answers);
         close(errors_);
+        errors_ = -1;
         child_ = -1;
     }
 
@@ -312,7 +320,11 @@ private:
     std::optional<CallResult> ask(double seconds) {
         if (child_ <= 0) start();
         board_->fault_signal = 0;
+        board_->fault_places = {};
         board_->child_memory = {};
+        board_->device = {};
+        board_->device_memory = {};
+        board_->in_launch = false;
         char byte = 1;
         const bool sent = write(pipes_.questions, &byte, 1) == 1;
         pollfd waited{pipes_.answers, POLLIN, 0};
@@ -320,9 +332,35 @@ private:
         if (ready == 1 && sent && read(pipes_.answers, &byte, 1) == 1) return std::nullopt;
         CallResult result;
         result.end = ready == 0 ? CallEnd::kHang : CallEnd::kCrash;
+        if (ready == 0) ask_where_it_is();
         result.detail = ready == 0 ? fmt::format("no answer after {:g} s", seconds) : how_it_ended();
+        result.where.assign(board_->fault_places.begin(), board_->fault_places.end());
+        keep_words();
         stop();
         return result;
+    }
+
+    // The child notes the places of its main thread, and ends.
+    void ask_where_it_is() {
+        kill(child_, SIGUSR1);
+        pollfd ended{pipes_.answers, POLLIN, 0};
+        constexpr int kMostMilliseconds = 1000;
+        poll(&ended, 1, kMostMilliseconds);
+        board_->fault_signal = 0;
+    }
+
+    [[nodiscard]] std::string written_by_child() const {
+        constexpr off_t kMost = 4096;
+        std::string said(kMost, '\0');
+        const off_t size = lseek(errors_, 0, SEEK_END);
+        const ssize_t count = pread(errors_, said.data(), said.size(), std::max<off_t>(size - kMost, 0));
+        said.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+        while (!said.empty() && said.back() == '\n') said.pop_back();
+        return said;
+    }
+    void keep_words() {
+        if (errors_ < 0) return;
+        if (std::string said = written_by_child(); !said.empty()) said_before_ = std::move(said);
     }
 
     // Of a child that has gone: the signal, and the last line that it wrote.
@@ -331,22 +369,93 @@ private:
         waitpid(child_, &status, 0);
         kill(-child_, SIGKILL);  // what it has started
         child_ = 0;
-        std::string said(4096, '\0');
-        const off_t size = lseek(errors_, 0, SEEK_END);
-        const ssize_t count = pread(errors_, said.data(), said.size(), std::max<off_t>(size - 4096, 0));
-        said.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-        while (!said.empty() && said.back() == '\n') said.pop_back();
+        std::string said = written_by_child();
+        keep_words();
         said.erase(0, said.rfind('\n') + 1);
         close(pipes_.questions);
         close(pipes_.answers);
         close(errors_);
+        errors_ = -1;
         last_words_ = said;
         const int code = board_->fault_signal != 0 ? board_->fault_signal : WIFSIGNALED(status) ? WTERMSIG(status) : 0;
         if (code == 0) return fmt::format("the process ends with code {}", WEXITSTATUS(status));
         return fmt::format("{}{}{}", strsignal(code), said.empty() ? "" : ": ", said);
     }
 
-    [[nodiscard]] std::string tell_fault(const Layout& layout) const {
+    // "element 3 of `x`"
+    static std::string element_text(int64_t byte, const BoardTensor& tensor, const std::string& name) {
+        return fmt::format("element {} of {}", byte / std::max<int64_t>(tensor.element_bytes, 1), name);
+    }
+    // Device memory, or static memory during a launch, that was accessed without a view; "": neither.
+    [[nodiscard]] std::string bypassed(const Arguments& call) const {
+        const char* verb = board_->fault_is_write ? "written" : "read";
+        const auto text = [&](const BoardTensor& tensor, const std::byte* data,
+                              const std::string& name) -> std::string {
+            const auto begin = reinterpret_cast<uintptr_t>(data);
+            const bool is_it = data != nullptr && board_->fault_address >= begin &&
+                               board_->fault_address < begin + static_cast<uintptr_t>(tensor.num_bytes);
+            if (!is_it) return "";
+            const std::string what = element_text(static_cast<int64_t>(board_->fault_address - begin), tensor, name);
+            if (!board_->in_launch)
+                return fmt::format("{} is {} by run() on the host: it is device memory, and a GPU's host crashes there",
+                                   what, verb);
+            return fmt::format("{} is {} through a bare pointer, which the emulator cannot check: use a view", what,
+                               verb);
+        };
+        for (size_t i = 0; i < call.tensors.size(); ++i) {
+            std::string found =
+                text(board_->tensors[i], board_->device[i], fmt::format("`{}`", call.tensors[i].spec.name));
+            if (!found.empty()) return found;
+        }
+        for (const auto& [i, name] : {std::pair(0, "its workspace"), std::pair(1, "its packed weights")}) {
+            std::string found = text(board_->device_memory[i], board_->device_memory[i].data, name);
+            if (!found.empty()) return found;
+        }
+        const bool is_static = board_->in_launch && is_in_library(board_->fault_address);
+        if (!is_static) return "";
+        return fmt::format("{} is {} by a kernel: it is static memory of the file, which the emulator cannot check",
+                           static_text(board_->fault_address), verb);
+    }
+    [[nodiscard]] bool is_in_library(uintptr_t address) const {
+        return address >= reinterpret_cast<uintptr_t>(board_->library_begin) &&
+               address < reinterpret_cast<uintptr_t>(board_->library_end);
+    }
+    // "`q` + 12"
+    [[nodiscard]] std::string static_text(uintptr_t address) const {
+        return data_symbol(library_, address - board_->library_base);
+    }
+
+    // Two tasks at one address.
+    void tell_clash(const Layout& layout, CallResult& result) const {
+        const TaskClash& clash = *board_->clash;
+        const auto address = reinterpret_cast<uintptr_t>(clash.address);
+        std::string what = layout.place_of(address);
+        const BoardTensor& workspace = board_->child_memory[0];
+        const auto begin = reinterpret_cast<uintptr_t>(workspace.data);
+        if (is_in_library(address)) {
+            what = static_text(address);
+        } else if (what.empty()) {
+            what = fmt::format("byte {} of its workspace", static_cast<int64_t>(address - begin));
+        }
+        const auto deed = [](const TaskClash::Access& access) {
+            return fmt::format("{} by task {}", access.is_write ? "written" : "read", access.task);
+        };
+        result.detail =
+            fmt::format("{} is {}, and {}: on several threads they race", what, deed(clash.first), deed(clash.second));
+        result.where.assign(kFrames, 0);
+        std::ranges::copy(board_->clash_places, result.where.begin());
+    }
+
+    void tell_fault(const Layout& layout, const Arguments& call, CallResult& ended) const {
+        ended.detail = bypassed(call);
+        if (!ended.detail.empty()) {
+            ended.end = CallEnd::kBypass;
+            return;
+        }
+        ended.detail = fault_text(layout);
+    }
+
+    [[nodiscard]] std::string fault_text(const Layout& layout) const {
         const int signal = board_->fault_signal;
         const bool of_memory = signal == SIGSEGV || signal == SIGBUS;
         std::string where = of_memory ? layout.place_of(board_->fault_address) : "";
@@ -372,6 +481,7 @@ private:
             const Board::Place& place = board_->places[i];
             result.ordering.push_back({place.what.get(), place.file.get(), place.line, place.column});
         }
+        for (int64_t i = 0; i < board_->num_notes; ++i) result.notes.push_back(board_->notes[i].get());
         result.counts = board_->counts;
         if (board_->num_findings > 0) result.finding = board_->finding_kinds[0];
     }
@@ -383,6 +493,7 @@ private:
     BoardPipes pipes_;
     int errors_ = -1;
     std::string last_words_;
+    std::string said_before_;  // by the last child that said something
 };
 
 KernelHost::KernelHost(std::string library, HostLimits limits)
@@ -390,6 +501,8 @@ KernelHost::KernelHost(std::string library, HostLimits limits)
 KernelHost::~KernelHost() = default;
 
 Result<std::vector<KernelInfo>> KernelHost::kernels() { return impl_->kernels(); }
+
+std::string KernelHost::said() const { return impl_->said(); }
 
 CallResult KernelHost::call(const KernelInfo& kernel, const Arguments& arguments, const CallOptions& options) {
     return impl_->call(kernel, arguments, options, Question::kCall, impl_->seconds());

@@ -5,8 +5,11 @@
 //       read that reaches the next page; no other shared memory is accessible
 //   H2  inputs, and the bytes between rows, are compared afterwards; outputs and workspace have the contents that the
 //       caller sets
-//   H3  a call that crashes, hangs or takes too much memory ends the child; the next call starts a new one
-//   H4  CUDA kernels run on the emulator, in separate memory, and its findings are reported
+//   H3  a call that crashes, hangs or takes too much memory ends the child, which says where it was; the next call
+//       starts a new one
+//   H4  CUDA kernels run on the emulator, in separate memory, and its findings are reported. A file's kernels hold
+//       addresses that only the emulator's views can resolve, and their library's static memory cannot be written
+//       during a launch: what bypasses the emulator ends the call
 #pragma once
 
 #include <cstddef>
@@ -49,6 +52,7 @@ struct CallOptions {
     bool count_accesses = false;  // of the emulator
     bool notes_ordering = false;  // of the emulator: record barriers and waits that are reached,
     uint64_t left_out = 0;        // and the id of one to skip (simt::OrderingPlace); 0: none
+    bool watches_tasks = false;  // of a CPU kernel: makes the call again, and finds tasks that share memory (TaskWatch)
 };
 
 enum class CallEnd : uint8_t {
@@ -60,14 +64,17 @@ enum class CallEnd : uint8_t {
     kOutside,       // a write outside of a tensor
     kInputChanged,  //
     kFinding,       // of the emulator
+    kTaskRace,      // two tasks touch one address
+    kBypass,        // memory of the device is accessed without a view, which the emulator cannot check
 };
 struct CallResult {
     CallEnd end = CallEnd::kDone;
     std::string detail;
     std::optional<simt::FindingKind> finding;
     std::vector<std::string> findings;
-    std::vector<uint64_t> where;                // of every finding, kFrames addresses in the library
-    simt::AccessCounts counts;                  // if requested
+    std::vector<uint64_t> where;     // of every finding, kFrames addresses in the library; of a crash or hang
+    std::vector<std::string> notes;  // of the emulator: what CUDA allows, and a reader should know
+    simt::AccessCounts counts;       // if requested
     std::vector<simt::OrderingPlace> ordering;  // if requested
     Arguments after;                            // the call with its outputs
 };
@@ -103,6 +110,8 @@ public:
     // The library's exported kernels. Error: it cannot be loaded, has another ABI, or exports none or invalid ones.
     Result<std::vector<KernelInfo>> kernels();
     CallResult call(const KernelInfo& kernel, const Arguments& arguments, const CallOptions& options = {});
+    // The last lines that kernels have printed, to both streams; "": nothing.
+    [[nodiscard]] std::string said() const;
     // Repeats the call: seconds of each, after `result` is filled in by one call().
     std::vector<double> time(const KernelInfo& kernel, const Arguments& arguments, const CallOptions& options,
                              const TimingRequest& request, CallResult& result);

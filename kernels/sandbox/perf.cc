@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <string_view>
 
@@ -16,8 +17,10 @@ constexpr size_t kShapes = 3;
 constexpr size_t kCapturedShapes = 5;  // of a workload: those that came most often
 constexpr int kTurns = 3;              // of both kernels, so that another program's load affects both
 constexpr double kMostFlops = 4e8;     // of a timed call
-// What ends a timing whose median is not known before.
-constexpr double kWarmSeconds = 2, kColdSeconds = 4;
+// What ends a timing whose median is not known before. The seconds are of all shapes of a kernel and of the built-in
+// one together, so that `perf` takes ten with the machine's limits; a third is for warm caches.
+constexpr double kTimingSeconds = 7.5;
+constexpr double kWarmShare = 1.0 / 3;
 constexpr int64_t kWarmCalls = 4000, kColdCalls = 63;
 
 // Times of one kernel on one shape, and what is known of its outputs.
@@ -32,7 +35,10 @@ struct Timed {
 
 class Timer {
 public:
-    Timer(const KernelOptions& options, const Operation& operation) : options_(options), operation_(operation) {
+    Timer(const KernelOptions& options, const Operation& operation, size_t num_shapes)
+        : options_(options),
+          operation_(operation),
+          seconds_(kTimingSeconds / static_cast<double>(2 * std::max<size_t>(num_shapes, 1))) {
         call_.num_threads = static_cast<int32_t>(options.threads);
         call_.order = options.threads > 1 ? TaskOrder::kThreads : TaskOrder::kForward;
     }
@@ -49,7 +55,7 @@ public:
         TimingRequest request;
         request.cold = cold;
         request.cold_bytes = options_.buffer_bytes;
-        request.max_seconds = (cold ? kColdSeconds : kWarmSeconds) / kTurns;
+        request.max_seconds = seconds_ * (cold ? 1 - kWarmShare : kWarmShare) / kTurns;
         request.max_calls = (cold ? kColdCalls : kWarmCalls) / kTurns;
         const std::vector<double> times = host.time(kernel, call, call_, request, result);
         if (result.end != CallEnd::kDone) return Failure{verdict_of(result), result.detail, one, call_, "", ""};
@@ -65,6 +71,7 @@ public:
 private:
     const KernelOptions& options_;
     const Operation& operation_;
+    double seconds_;  // of a shape and a kernel
     CallOptions call_;
 };
 
@@ -88,11 +95,11 @@ PerfRow row_of_times(const Operation& operation, const KernelCase& one, const Ti
 class Measuring {
 public:
     Measuring(const KernelOptions& options, const Operation& operation, KernelSession& session,
-              const MachineLimits& limits)
+              const MachineLimits& limits, size_t num_shapes)
         : operation_(operation),
           session_(session),
           limits_(limits),
-          timer_(options, operation),
+          timer_(options, operation, num_shapes),
           builtin_host_("", {static_cast<double>(options.seconds), options.memory_bytes}),
           builtin_(best_builtin(builtin_infos(operation))) {}
 
@@ -107,6 +114,7 @@ public:
             if (!report.first_failure) report.first_failure = tried.failure;
             // What does not end, or not well, has no time.
             if (tried.failure && has_no_outputs(tried.failure->verdict)) break;
+            tell_progress(kernel, one, static_cast<size_t>(&one - cases.data()) + 1, cases.size());
             bool ends = true;
             for (const bool cold : {false, true}) {
                 ASSIGN_OR_RETURN(ends, add_row(kernel, one, cold, tried.failure.has_value(), report));
@@ -121,6 +129,12 @@ public:
     }
 
 private:
+    // To stderr, so that what is read by programs stays as it is.
+    void tell_progress(const KernelInfo& kernel, const KernelCase& one, size_t at, size_t count) const {
+        const std::string text = fmt::format("perf: {} {}: shape {} of {}: {}\n", operation_.name, kernel.name, at,
+                                             count, describe(operation_, one));
+        std::fputs(text.c_str(), stderr);
+    }
     static bool has_no_outputs(Verdict verdict) {
         return verdict == Verdict::kCrash || verdict == Verdict::kHang || verdict == Verdict::kFails;
     }
@@ -155,7 +169,7 @@ private:
 
 Status measure(const KernelOptions& options, const Operation& operation, const std::vector<KernelCase>& cases,
                KernelSession& session, KernelReports& measured) {
-    Measuring measuring(options, operation, session, measured.limits);
+    Measuring measuring(options, operation, session, measured.limits, cases.size());
     for (const KernelInfo& kernel : session.kernels()) {
         if (kernel.machine == "cuda") {
             measured.reports.push_back(emulated_perf(options, operation, cases, session, kernel));

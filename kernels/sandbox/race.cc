@@ -60,6 +60,9 @@ public:
                 for (const simt::OrderingPlace& place : result.ordering) {
                     if (std::ranges::find(met, place) == met.end()) met.push_back(place);
                 }
+                for (const std::string& note : result.notes) {
+                    if (std::ranges::find(allowed, note) == allowed.end()) allowed.push_back(note);
+                }
                 if (!in_first_order) ++num_cases;
                 if (result.end != CallEnd::kDone) return failed(check.one, options, result);
                 Fault fault = fault_of(kernel_, result.after, call);
@@ -83,6 +86,7 @@ public:
     int64_t num_cases = 0;
     std::vector<std::string> notes;        // what was found, by line
     std::vector<simt::OrderingPlace> met;  // of all runs
+    std::vector<std::string> allowed;      // the emulator's notes of all runs
 
 private:
     Failure failed(const KernelCase& one, const CallOptions& options, const CallResult& result) {
@@ -93,7 +97,10 @@ private:
             const std::string line = lines.empty() ? "" : lines.front() + ": ";
             notes.push_back(line + result.findings[i]);
         }
-        return {verdict_of(result), notes.empty() ? result.detail : notes.front(), one, options, "", ""};
+        if (!notes.empty()) return {verdict_of(result), notes.front(), one, options, "", ""};
+        const auto lines = library_.empty() ? std::vector<std::string>() : source_lines(library_, result.where, file_);
+        const std::string line = lines.empty() ? "" : lines.front() + ": ";
+        return {verdict_of(result), line + result.detail, one, options, "", ""};
     }
 
     KernelHost& host_;
@@ -229,6 +236,7 @@ Result<KernelReports> race_verb(const KernelOptions& options, const Operation& o
         report.first_failure = run.run(cases, all_orders(options.seed));
         report.cases = run.num_cases;
         report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
+        report.notes.insert(report.notes.end(), run.allowed.begin(), run.allowed.end());
         if (!cases.empty()) race_on_gpu(options, kernel, cases, report);
         if (!report.first_failure && options.mutate && run.num_cases > 0) {
             RETURN_IF_ERROR(mutate(options, operation, kernel, cases, session, run, report));

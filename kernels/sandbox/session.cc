@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "kernels/sandbox/builtin_kernels.h"
+#include "kernels/sandbox/error_bounds.h"
+#include "kernels/sandbox/sanitized_run.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -39,6 +42,11 @@ Result<GivenSizes> given_sizes(const KernelOptions& options, const Operation& op
     for (const std::string& shape : options.shapes) {
         ASSIGN_OR_RETURN(given.shapes.emplace_back(), read_shape(operation, shape));
     }
+    if (!options.values.empty()) {
+        ASSIGN_OR_RETURN(given.values, read_values(options.values));
+        if (given.values == std::vector{ValueClass::kNotFinite} && !operation.takes_not_finite)
+            return error("--values: {} takes finite values alone", operation.name);
+    }
     if (options.file.empty() || options.file.ends_with(".so")) return given;
     std::ifstream file(options.file, std::ios::binary);
     given.constants = constants_of(std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()));
@@ -61,22 +69,68 @@ Result<std::vector<CheckCase>> cases_of(const KernelOptions& options, const Oper
     if (saved.operation != operation.name) {
         return error("{}: is a case of {}, not of {}", options.case_file, saved.operation, operation.name);
     }
-    return std::vector<CheckCase>{saved.check};
+    std::vector<CheckCase> cases = {saved.check};
+    cases[0].options.watches_tasks = true;
+    return cases;
 }
 
-// Where in the file the emulator met it: "my_op.cu:41: ", or nothing.
-std::string line_of(KernelSession& session, const KernelOptions& options, const KernelInfo& kernel,
-                    const Operation& operation, const Failure& failure) {
-    if (kernel.machine != "cuda" || session.library().empty()) return "";
-    const CallResult result = session.host().call(kernel, make_arguments(operation, failure.one), failure.options);
-    if (result.findings.empty()) return "";
-    const auto end = result.where.begin() + static_cast<int64_t>(kFrames);
-    const std::vector<std::string> lines =
-        source_lines(session.library(), std::vector<uint64_t>(result.where.begin(), end), options.file);
-    return lines.empty() ? "" : lines.front() + ": ";
+// What a pass does not say by itself: the classes of values, and how far from the model a result may be.
+void add_terms(const KernelOptions& options, const Operation& operation, KernelReport& report) {
+    if (!options.values.empty()) report.notes.push_back("values: " + options.values + " alone (--values)");
+    if (report.profile != "fast" || operation.doubles == nullptr) return;
+    const std::string analysis = bound_text(operation);
+    report.notes.push_back(
+        analysis.empty()
+            ? fmt::format("bound: {:g} ulps of a tensor's greatest value, or {:g} times the exact kernel's error",
+                          kFastUlps, kFastTimesExact)
+            : fmt::format("bound: {:g} * {}; gamma_n = n u / (1 - n u), u = 2^-24", kTimesAnalysis, analysis));
+}
+
+// What the kernels have printed, for a report whose kernel fails.
+void add_words(KernelHost& host, KernelReport& report) {
+    constexpr size_t kMostLines = 8;
+    std::vector<std::string> lines;
+    std::istringstream text(host.said());
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    if (lines.size() > kMostLines) lines.erase(lines.begin(), lines.end() - kMostLines);
+    for (const std::string& line : lines) report.notes.push_back("it printed: " + line);
+}
+
+// The same calls under the sanitizers of the flags, if there are any.
+Status check_under_sanitizers(const KernelOptions& options, const KernelInfo& kernel,
+                              const std::vector<CheckCase>& cases, KernelReport& report) {
+    if (std::ranges::none_of(options.flags, is_sanitizer)) return {};
+    ASSIGN_OR_RETURN(const SanitizerReport found, sanitized_run(options.file, options.flags, kernel, cases));
+    if (found.verdict == Verdict::kPass) {
+        report.notes.push_back(found.text);
+    } else {
+        report.verdict = found.verdict;
+        report.first_failure = Failure{found.verdict, found.text, cases.front().one, cases.front().options, "", ""};
+    }
+    return {};
+}
+
+// A sanitizer's runtime is linked into a program, and cannot be loaded into this one.
+Status check_sanitizers(const KernelOptions& options) {
+    const auto flag = std::ranges::find_if(options.flags, is_sanitizer);
+    if (flag == options.flags.end()) return {};
+    const std::string how = options.file.ends_with(".cu")
+                                ? "a .cu file runs on the emulator, which checks its accesses itself"
+                            : options.file.ends_with(".so") ? "a library is compiled already: give its source"
+                            : options.verb != "check"       ? "sanitizers are for `kernel check`"
+                                                            : "";
+    if (how.empty()) return {};
+    return error("--flag {}: {}", *flag, how);
 }
 
 }  // namespace
+
+std::string line_of(const KernelSession& session, const KernelOptions& options, const std::vector<uint64_t>& where) {
+    if (session.library().empty() || where.empty()) return "";
+    const auto end = where.begin() + static_cast<int64_t>(std::min(where.size(), kFrames));
+    const auto lines = source_lines(session.library(), std::vector<uint64_t>(where.begin(), end), options.file);
+    return lines.empty() ? "" : lines.front() + ": ";
+}
 
 std::vector<KernelInfo> builtin_infos(const Operation& operation) {
     std::vector<KernelInfo> infos;
@@ -113,7 +167,9 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
         session->kernels_ = builtin_infos(operation);
         return session;
     }
-    ASSIGN_OR_RETURN(session->compiled_, compile_kernel(options.file, options.flags, session->folder_));
+    RETURN_IF_ERROR(check_sanitizers(options));
+    ASSIGN_OR_RETURN(session->compiled_,
+                     compile_kernel(options.file, without_sanitizers(options.flags), session->folder_));
     session->host_ = std::make_unique<KernelHost>(session->compiled_.library, limits);
     auto loaded = session->host_->kernels();
     if (!loaded) return error("{}: {}", options.file, loaded.error().message);
@@ -166,15 +222,21 @@ Result<KernelReports> check_verb(const KernelOptions& options, const Operation& 
         KernelReport report = session.report_of(kernel);
         ASSIGN_OR_RETURN(const std::vector<CheckCase> cases,
                          cases_of(options, operation, session, kernel, report.notes));
+        add_terms(options, operation, report);
         CheckResult result = check_kernel(session.host(), kernel, operation, cases);
         report.cases = result.num_cases;
         report.unsupported = result.num_unsupported;
         if (result.num_cases == 0) report.verdict = Verdict::kTakesNothing;
         if (result.failure) {
             report.verdict = result.failure->verdict;
-            result.failure->detail.insert(0, line_of(session, options, kernel, operation, *result.failure));
+            result.failure->detail.insert(0, line_of(session, options, result.failure->where));
         }
+        report.notes.insert(report.notes.end(), result.notes.begin(), result.notes.end());
         report.first_failure = std::move(result.failure);
+        if (!report.first_failure && !cases.empty()) {
+            RETURN_IF_ERROR(check_under_sanitizers(options, kernel, cases, report));
+        }
+        add_words(session.host(), report);
         reports.reports.push_back(std::move(report));
     }
     return reports;
@@ -201,6 +263,11 @@ Result<KernelReports> invariance_verb(const KernelOptions& options, const Operat
         report.cases = report.invariance->num_cases;
         if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
         report.first_failure = report.invariance->failure;
+        if (report.first_failure) {
+            report.first_failure->detail.insert(0, line_of(session, options, report.first_failure->where));
+            report.invariance->failure = report.first_failure;
+        }
+        add_words(session.host(), report);
         for (const auto& broken : report.invariance->broken) {
             if (broken && !report.first_failure) report.first_failure = broken;
         }

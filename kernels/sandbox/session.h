@@ -16,6 +16,7 @@ namespace verbatim::sandbox {
 inline constexpr const char* kOursForCuda = "cuda-emulated";
 
 struct KernelOptions {
+    std::string verb;  // "check", "invariance", ...
     std::string op;
     std::string file;    // "": the builtin kernels
     std::string kernel;  // "": the first, or the best builtin; "all"
@@ -23,6 +24,7 @@ struct KernelOptions {
     std::string out;
     std::string case_file, case_out;
     std::vector<std::string> shapes;  // of --shape
+    std::string values;               // of --values; "": every class
     std::string workload;             // "": none
     std::vector<std::string> flags;
     bool mutate = false;  // of `race`
@@ -38,7 +40,7 @@ struct KernelOptions {
 // The compiled and loaded file, or the builtin kernels, and the selected ones.
 class KernelSession {
 public:
-    // Errors: the file (compile_kernel), a library without usable exports.
+    // Errors: the file (compile_kernel), a library without usable exports, a sanitizer among the flags where none runs.
     static Result<std::unique_ptr<KernelSession>> open(const KernelOptions& options, const Operation& operation);
     // Selects the kernels of --kernel, and reads the shapes of --shape and the constants of the file. Errors, of the
     // flags: no kernel has this name (it lists the names), or what read_shape says.
@@ -68,6 +70,9 @@ private:
 Result<Workload> workload_of(const KernelOptions& options, const Operation& operation);
 // A report's note on a workload's calls.
 std::string workload_note(const Workload& workload, const WorkloadCases& cases);
+
+// Where in the file a failure's code is: "my_op.cu:41: ", or nothing.
+std::string line_of(const KernelSession& session, const KernelOptions& options, const std::vector<uint64_t>& where);
 
 // Builtin kernels of an operation for a host. The best is the CPU executor's choice.
 std::vector<KernelInfo> builtin_infos(const Operation& operation);

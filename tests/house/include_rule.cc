@@ -145,7 +145,8 @@ Violations forbidden_arithmetic(const SourceFile& file) {
         find_all(file, kFloating, "engine/ computes with integers only", found);
     }
     // The sandbox's descriptions compare the fast profile with a model in binary64.
-    static const std::regex kModels(R"(kernels/sandbox/\w+_operations\.cc)");
+    // CUDA source calls CUDA's functions.
+    static const std::regex kModels(R"(kernels/sandbox/(\w+_operations\.cc|error_bounds\.cc|cuda/source\.h))");
     const bool is_model = std::regex_match(file.path, kModels);
     if (is_below(file, "reference/ops/") || (is_below(file, "kernels/") && !is_model)) {
         find_all(file, kLibm, "never a libm or CUDA math function: the numerics' own header has it", found);

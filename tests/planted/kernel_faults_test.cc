@@ -68,7 +68,7 @@ SceneModel wide_model() {
 
 constexpr Expected kExpected[] = {
     {"missing_barrier", "scan", FindingKind::kRace},
-    {"barrier_in_branch", "rms_norm", FindingKind::kBarrierNotReached},
+    {"barrier_in_branch", "rms_norm", FindingKind::kUninitialised},
     {"wrong_mask", "rms_norm", FindingKind::kWarpMask},
     {"unaligned_load", "matvec", FindingKind::kMisaligned},
     {"read_past_page", "attend_run", FindingKind::kUninitialised},

@@ -1,4 +1,4 @@
-// Threads without an element do not come to the barrier.
+// Lanes without an element wait at another barrier than the rest of their warp.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"
@@ -31,14 +31,16 @@ struct RmsNorm {
         const int64_t row = simt::block_x();
         const int j = simt::thread_x();
         partials[j] = 0.0F;
-        if (j >= x.width) return;
+        if (j >= x.width) {
+            simt::sync_block();
+        }
         float partial = 0.0F;
         for (int64_t i = j; i < x.width; i += kPartials) {
             const float value = x.data[x.at(row, i)];
             partial = fma_f32(value, value, partial);
         }
         partials[j] = partial;
-        simt::sync_block();
+        if (j < x.width) simt::sync_block();
         for (int half = kPartials / 2; half >= 1; half /= 2) {
             if (j < half) partials[j] = partials[j] + partials[j + half];
             simt::sync_block();

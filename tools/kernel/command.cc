@@ -137,7 +137,10 @@ void add_subject(CLI::App& verb, const Options& options) {
                     "a kernel's name, in the file or of ours; `all`: every one. By default the file's first, or our "
                     "best on this processor")
         ->type_name("NAME");
-    verb.add_option("--flag", options->flags, "one more flag for the compiler; may be given again")->type_name("FLAG");
+    verb.add_option("--flag", options->flags,
+                    "one more flag for the compiler; may be given again. -fsanitize=thread, address, "
+                    "undefined: `check` runs the kernel under it, too")
+        ->type_name("FLAG");
     add_format(verb, options);
     add_seed_option(verb, options->seed);
     add_count_option(verb, "--time-limit", options->seconds, 1, "seconds that a call may take");
@@ -149,6 +152,10 @@ void add_shapes(CLI::App& verb, const Options& options) {
                     "sizes that are tried too, as rows=256,width=4096; sizes without a value are usual; may be given "
                     "again")
         ->type_name("SIZES")
+        ->excludes("--case");
+    verb.add_option("--values", options->values,
+                    "classes of values that are tried alone, as normal,integers; the report says so")
+        ->type_name("CLASSES")
         ->excludes("--case");
 }
 void add_workload(CLI::App& verb, const Options& options) {
@@ -169,6 +176,7 @@ void add_effort(CLI::App& verb, const Options& options) {
 CLI::App* add_verb(CLI::App& kernel, const char* name, const char* description, const Options& options,
                    const Verb& verb, int& exit_code) {
     CLI::App* app = kernel.add_subcommand(name, description);
+    options->verb = name;
     add_subject(*app, options);
     app->callback([options, verb, &exit_code] { exit_code = run_verb(*options, verb); });
     return app;

@@ -129,6 +129,13 @@ public:
         report(memory_->write4(offset(i), sizeof(T), Emulator::current().thread().moment), i);
         std::memcpy(memory_->bytes() + offset(i), four.values, sizeof(four.values));
     }
+    // Whether the source of the running thread's asynchronous copy is legal; reports it at the request if not, since a
+    // copy that no thread waits for reads nothing here and does on a GPU.
+    [[nodiscard]] bool is_copyable(int64_t i, int64_t num) const {
+        if (!inside(i, num, "copied")) return false;
+        if (num == 4) look_at_alignment(i, 4);
+        return true;
+    }
     // An agent touches `num` elements: checks the access from now on, without changing the bytes.
     enum class Touch : uint8_t { kRead, kCopy, kWrite };  // kCopy: reads that may meet unwritten cells (M5)
     void touch(int64_t i, int64_t num, const Now& agent, Touch how) const {
@@ -227,7 +234,8 @@ struct Global : View<T> {
     Global() = default;
     Global(Emulator& emulator, T* data, int64_t count) : Global(emulator.memory_of(data), data, count) {}
     Global(Memory& memory, T* data, int64_t count)
-        : View<T>(memory, (reinterpret_cast<const std::byte*>(data) - memory.bytes()) / static_cast<int64_t>(sizeof(T)),
+        : View<T>(memory,
+                  (reinterpret_cast<const std::byte*>(data) - memory.address()) / static_cast<int64_t>(sizeof(T)),
                   count) {}
     [[nodiscard]] Global slice(int64_t first, int64_t count) const {
         return Global(this->memory(), this->first() + first, count);
@@ -261,20 +269,22 @@ inline void sync_warp(uint32_t mask = kFullWarp, Place where = Place::current())
 }
 
 template <typename T>
-T shuffle_from(uint32_t mask, T value, int32_t lane) {
+T shuffle_from(uint32_t mask, T value, int32_t lane, Place where) {
     static_assert(sizeof(T) == 4);
     Emulator& emulator = Emulator::current();
-    return std::bit_cast<T>(static_cast<uint32_t>(emulator.shuffle(mask, std::bit_cast<uint32_t>(value), lane)));
+    return std::bit_cast<T>(static_cast<uint32_t>(emulator.shuffle(mask, std::bit_cast<uint32_t>(value), lane, where)));
 }
 template <typename T>
-T shuffle_down(uint32_t mask, T value, int lanes) {
-    return shuffle_from(mask, value, Emulator::current().thread().index % kWarpSize + lanes);
+T shuffle_down(uint32_t mask, T value, int lanes, Place where = Place::current()) {
+    return shuffle_from(mask, value, Emulator::current().thread().index % kWarpSize + lanes, where);
 }
 template <typename T>
-T shuffle_xor(uint32_t mask, T value, int lanes) {
-    return shuffle_from(mask, value, (Emulator::current().thread().index % kWarpSize) ^ lanes);
+T shuffle_xor(uint32_t mask, T value, int lanes, Place where = Place::current()) {
+    return shuffle_from(mask, value, (Emulator::current().thread().index % kWarpSize) ^ lanes, where);
 }
-inline uint32_t ballot(uint32_t mask, bool mine) { return Emulator::current().vote(mask, mine); }
+inline uint32_t ballot(uint32_t mask, bool mine, Place where = Place::current()) {
+    return Emulator::current().vote(mask, mine, where);
+}
 inline void atomic_min(const Global<int32_t>& view, int64_t i, int32_t value) {
     view.update(i, [value](int32_t there) { return value < there ? value : there; });
 }
@@ -331,12 +341,14 @@ void store4(const Global<T>& view, int64_t i, const Four<T>& four) {
 
 template <typename T>
 void copy_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, int count) {
+    if (!from.is_copyable(j, count)) return;
     Emulator::current().copy_later(to.copied_later(i, count, [=] {
         for (int k = 0; k < count; ++k) to[i + k] = from[j + k];
     }));
 }
 template <typename T>
 void copy4_async(const Shared<T>& to, int64_t i, const Global<const T>& from, int64_t j, bool there) {
+    if (there && !from.is_copyable(j, 4)) return;
     Emulator::current().copy_later(to.copied_later(i, 4, [=] { to.write4(i, there ? from.read4(j) : Four<T>{}); }));
 }
 inline void commit_async() { Emulator::current().commit_copies(); }

@@ -1,5 +1,7 @@
 #include "kernels/cuda/simt/emulated_memory.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <bit>
 #include <new>
@@ -109,7 +111,21 @@ inline Memory::Cells Memory::cells_of(size_t offset, size_t count) const {
 
 bool Memory::holds(const void* address) const {
     const auto* byte = static_cast<const std::byte*>(address);
-    return byte >= bytes_.get() && byte < bytes_.get() + size_;
+    return byte >= this->address() && byte < this->address() + size_;
+}
+
+void Memory::Unmap::operator()(std::byte* address) const { munmap(address, bytes); }
+
+void Memory::hide() {
+    void* const address = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED) throw std::bad_alloc();
+    hidden_ = {static_cast<std::byte*>(address), Unmap{size_}};
+}
+
+void Memory::forbid(size_t offset, size_t count) {
+    if (count == 0) return;
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) cell(i).is_forbidden = true;
 }
 
 inline bool Memory::is_written(const Cell& cell, const Moment& now) const {
@@ -157,6 +173,7 @@ void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_
         clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
     }
     if (is_under_way(i, now)) clash = Clash::kUnderWay;
+    if (cell.is_forbidden) clash = Clash::kBetweenRows;
     if (atomic) return clash;
     if (now.knowledge == nullptr) {
         note_read(cell, now);
@@ -270,6 +287,7 @@ Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
         clash = Clash::kNotFenced;
     }
     if (is_under_way(i, now)) clash = Clash::kUnderWay;
+    if (cell.is_forbidden) clash = Clash::kBetweenRows;
     cell.written = now;
     cell.written_atomically = atomic;
     cell.initialised = true;

@@ -45,6 +45,7 @@ struct Now : Moment {
 enum class Clash : uint8_t {
     kNone,
     kUninitialised,
+    kBetweenRows,  // it lies between two rows, and belongs to none
     kWriteAfterWrite,
     kReadAfterWrite,
     kWriteAfterRead,
@@ -68,6 +69,10 @@ public:
     Memory(size_t bytes, size_t cell_bytes, Life life = Life::kDevice);
 
     [[nodiscard]] std::byte* bytes() { return bytes_.get(); }
+    // What kernels hold: the bytes' address, or that of as many bytes which cannot be accessed.
+    [[nodiscard]] std::byte* address() const { return hidden_ ? hidden_.get() : bytes_.get(); }
+    // REQUIRES: no kernel holds the address yet.
+    void hide();
     [[nodiscard]] size_t size() const { return size_; }
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] bool holds(const void* address) const;
@@ -90,6 +95,8 @@ public:
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
     // By the host, between launches.
     void fill(size_t offset, size_t count);
+    // From now on every access to these bytes is found.
+    void forbid(size_t offset, size_t count);
 
 private:
     struct Cell {
@@ -99,6 +106,7 @@ private:
         uint32_t read_lanes = 0;  // lanes of the warp, when thread is -1
         bool initialised = false;
         bool written_atomically = false;
+        bool is_forbidden = false;
     };
     static constexpr int32_t kListed = -2;
     struct Cells {
@@ -124,12 +132,17 @@ private:
     struct Free {
         void operator()(std::byte* bytes) const { std::free(bytes); }
     };
+    struct Unmap {
+        size_t bytes;
+        void operator()(std::byte* address) const;
+    };
 
     size_t size_;
     size_t cell_bytes_;
     int cell_shift_;  // cell_bytes_ is 2 to this power; negative if it is no power of two
     Life life_;
     std::unique_ptr<std::byte[], Free> bytes_;    // untouched pages cost nothing
+    std::unique_ptr<std::byte[], Unmap> hidden_;  // null: kernels hold the address of bytes_
     std::vector<std::unique_ptr<Cell[]>> pages_;  // pages of cells; null until first touched
     std::vector<uint8_t> copies_;                 // copies in flight per cell, by threads of one block
     int64_t num_copies_ = 0;                      // sum of copies_

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <bit>
 #include <boost/context/fixedsize_stack.hpp>
+#include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,9 @@ namespace {
 constexpr int64_t kMaxFindingsPerKind = 4;  // findings reported per kernel and kind
 constexpr size_t kStackBytes = size_t{256} << 10;
 constexpr int32_t kMaxThreads = 1024;
+constexpr int64_t kMaxBlocks = int64_t{1} << 24;  // of a launch that the emulator runs
+constexpr Dim3 kMaxBlock = {1024, 1024, 64};      // CUDA's, along each axis
+constexpr Dim3 kMaxGrid = {std::numeric_limits<int32_t>::max(), 65535, 65535};
 constexpr int64_t kStaticSharedBytes = 48 << 10;  // per block, for arrays of static size
 constexpr int64_t kSharedBytes = 227 << 10;       // total on Hopper
 
@@ -31,7 +36,18 @@ std::vector<const void*> frames_here() {
 
 Dim3 position_of(int32_t i, Dim3 size) { return {i % size.x, i / size.x % size.y, i / size.x / size.y}; }
 
+bool is_within(Dim3 size, Dim3 most) {
+    return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= most.x && size.y <= most.y && size.z <= most.z;
+}
+std::string text_of(Dim3 size) { return fmt::format("({}, {}, {})", size.x, size.y, size.z); }
+int64_t count_of(Dim3 size) { return int64_t{size.x} * size.y * size.z; }
+
 }  // namespace
+
+std::string text_of(Place where) {
+    const std::string_view file = where.file_name();
+    return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), where.line());
+}
 
 const char* name(FindingKind kind) {
     switch (kind) {
@@ -53,6 +69,7 @@ const char* name(FindingKind kind) {
 FindingKind kind_of(Clash clash) {
     switch (clash) {
         case Clash::kUninitialised: return FindingKind::kUninitialised;
+        case Clash::kBetweenRows: return FindingKind::kOutOfBounds;
         case Clash::kUnderWay:
         case Clash::kStillRead:
         case Clash::kEarlierKernel: return FindingKind::kNotAwaited;
@@ -65,6 +82,7 @@ const char* text_of(Clash clash) {
     switch (clash) {
         case Clash::kNone: return "";
         case Clash::kUninitialised: return "is read, and nobody has written it";
+        case Clash::kBetweenRows: return "lies between two rows (stride > width), and is accessed";
         case Clash::kWriteAfterWrite: return "is written by two threads with nothing between";
         case Clash::kReadAfterWrite: return "is read while another thread writes it";
         case Clash::kWriteAfterRead: return "is written while another thread reads it";
@@ -93,9 +111,10 @@ void Emulator::outside_launch() {
 
 // --- memory
 
-void* Emulator::allocate(size_t bytes, size_t cell_bytes) {
+void* Emulator::allocate(size_t bytes, size_t cell_bytes, Access access) {
     auto memory = std::make_unique<Memory>(std::max<size_t>(bytes, cell_bytes), cell_bytes);
-    std::byte* address = memory->bytes();
+    if (access == Access::kHidden) memory->hide();
+    std::byte* address = memory->address();
     memory_.emplace(address, std::move(memory));
     return address;
 }
@@ -153,12 +172,13 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
     limits_ = limits;
     block_size_ = block;
     grid_size_ = grid;
+    if (!is_launchable()) return;
     num_threads_ = block.x * block.y * block.z;
-    CHECK(num_threads_ >= 1 && num_threads_ <= kMaxThreads, "{}: {} threads in a block", kernel_name, num_threads_);
     ++launch_;
     if (counter_) counter_->launched(kernel_name);
     check_limits();
     Emulator* outer = std::exchange(current_, this);
+    if (watch_launch_) watch_launch_(true);
     std::vector<int32_t> order(static_cast<size_t>(grid.x) * grid.y * grid.z);
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
     if (schedule_ == Schedule::kReverse) std::ranges::reverse(order);
@@ -177,7 +197,30 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
         found_in_launch(FindingKind::kNotAwaited,
                         "no thread waits for the kernels before, so that those behind it may overtake them");
     }
+    if (watch_launch_) watch_launch_(false);
     current_ = outer;
+}
+
+// What cudaLaunchKernel refuses, and what would take the emulator for ever.
+bool Emulator::is_launchable() {
+    const auto refuse = [this](const std::string& why) {
+        found_in_launch(FindingKind::kLaunchLimit, why);
+        return false;
+    };
+    if (!is_within(block_size_, kMaxBlock) || count_of(block_size_) > kMaxThreads) {
+        return refuse(fmt::format("a block of {} threads, {}: CUDA takes 1 to {} of them, within {}",
+                                  count_of(block_size_), text_of(block_size_), kMaxThreads, text_of(kMaxBlock)));
+    }
+    if (!is_within(grid_size_, kMaxGrid)) {
+        return refuse(fmt::format("a grid of {} blocks: CUDA takes 1 or more along each axis, within {}",
+                                  text_of(grid_size_), text_of(kMaxGrid)));
+    }
+    // Two axes at a time: three of the longest would overflow.
+    if (int64_t{grid_size_.x} * grid_size_.y > kMaxBlocks || count_of(grid_size_) > kMaxBlocks) {
+        return refuse(fmt::format("a grid of {} blocks is more than the {} that the emulator runs", text_of(grid_size_),
+                                  kMaxBlocks));
+    }
+    return true;
 }
 
 // Before the first block runs.
@@ -220,6 +263,7 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
         threads_.push_back(std::move(thread));
     }
     warps_ = {};
+    if (num_threads_ % kWarpSize != 0) warps_[num_threads_ / kWarpSize].gone = kFullWarp << num_threads_ % kWarpSize;
     for (int32_t i = 0; i < num_threads_; ++i) {
         go_on(*threads_[i]);
         threads_[i]->position = position_of(i, block_size_);
@@ -268,7 +312,9 @@ bool Emulator::advance() {
         }
         if (running_ == nullptr) running_ = lane_behind();
         if (running_ == nullptr) return has_moved;
+        in_thread_ = true;
         running_->fiber = std::move(running_->fiber).resume();
+        in_thread_ = false;
         has_moved = true;
     }
 }
@@ -320,10 +366,14 @@ void Emulator::wait(EmulatedThread::State state) {
     WarpLanes& lanes = warps_[running_->index / kWarpSize];
     const uint32_t lane = 1U << running_->index % kWarpSize;
     lanes.ready &= ~lane;
+    if (state == EmulatedThread::State::kDone) {
+        lanes.gone |= lane;
+        lanes.may_be_complete |= lanes.in_operation != 0;  // no operation waits for it any more
+    }
     if (state == EmulatedThread::State::kAtWarp) {
         lanes.in_operation |= lane;
         // The last arrival of an operation finds all other lanes there.
-        lanes.may_be_complete |= (running_->mask & ~lanes.in_operation) == 0;
+        lanes.may_be_complete |= (running_->mask & ~lanes.in_operation & ~lanes.gone) == 0;
     }
     scheduler_ = std::move(scheduler_).resume();
 }
@@ -346,13 +396,15 @@ void Emulator::sync_block(Place where) {
 void Emulator::sync_warp(uint32_t mask, Place where) {
     if (is_skipped("sync_warp", where)) return;
     running_->operation = WarpOperation::kBarrier;
+    running_->where = where;
     running_->function = nullptr;
     running_->mask = mask;
     wait(EmulatedThread::State::kAtWarp);
 }
 
-uint64_t Emulator::shuffle(uint32_t mask, uint64_t value, int32_t source_lane) {
+uint64_t Emulator::shuffle(uint32_t mask, uint64_t value, int32_t source_lane, Place where) {
     running_->operation = WarpOperation::kShuffle;
+    running_->where = where;
     running_->function = nullptr;
     running_->mask = mask;
     running_->deposit = value;
@@ -363,8 +415,9 @@ uint64_t Emulator::shuffle(uint32_t mask, uint64_t value, int32_t source_lane) {
     return running_->received;
 }
 
-uint32_t Emulator::vote(uint32_t mask, bool mine) {
+uint32_t Emulator::vote(uint32_t mask, bool mine, Place where) {
     running_->operation = WarpOperation::kVote;
+    running_->where = where;
     running_->function = nullptr;
     running_->mask = mask;
     running_->deposit = mine ? 1 : 0;
@@ -391,16 +444,25 @@ bool Emulator::release_waiting() {
 
 bool Emulator::release_block() {
     const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
-    const bool barrier =
-        std::ranges::all_of(all, [](const auto& thread) { return thread->state == EmulatedThread::State::kAtBlock; });
-    if (!barrier) return false;
+    const auto is_in = [](EmulatedThread::State state) {
+        return [state](const auto& thread) { return thread->state == state; };
+    };
+    const int64_t num_here = std::ranges::count_if(all, is_in(EmulatedThread::State::kAtBlock));
+    const int64_t num_gone = std::ranges::count_if(all, is_in(EmulatedThread::State::kDone));
+    if (num_here == 0 || num_here + num_gone < num_threads_) return false;
     find_divergence_at_block();
+    if (num_gone > 0) {
+        const auto first = std::ranges::find_if(all, is_in(EmulatedThread::State::kAtBlock));
+        note(fmt::format("{}: a block barrier is reached while other threads have returned: CUDA allows it",
+                         text_of((*first)->where)));
+    }
     Knowledge joint;
     for (const auto& thread : all) {
         joint.unsafe_from = std::max(joint.unsafe_from, thread->moment.unsafe_from);
         if (uses_clocks_) joint.join(thread->async.knowledge);
     }
     for (const auto& thread : all) {
+        if (thread->state == EmulatedThread::State::kDone) continue;
         ++thread->moment.block_epoch;
         go_on(*thread);
         share(*thread, joint);
@@ -411,22 +473,10 @@ bool Emulator::release_block() {
 // Deadlock: the kernel would hang. Reports it once and then releases all waiting threads.
 void Emulator::report_deadlock() {
     if (!found_divergence() && !report_async_deadlock()) {
-        const auto waits_at = [&](EmulatedThread::State state) {
-            return [state](const auto& thread) { return thread->state == state; };
-        };
         const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
-        const auto at_warp = std::ranges::find_if(all, waits_at(EmulatedThread::State::kAtWarp));
-        const auto at_block = std::ranges::find_if(all, waits_at(EmulatedThread::State::kAtBlock));
-        running_ = at_warp != all.end() ? at_warp->get() : at_block->get();
-        if (at_warp != all.end()) {
-            found(FindingKind::kWarpMask,
-                  fmt::format("a warp operation with mask {:#010x} waits for lanes that never take part",
-                              running_->mask));
-        } else {
-            found(FindingKind::kBarrierNotReached,
-                  fmt::format("a block barrier is reached by {} of {} threads",
-                              std::ranges::count_if(all, waits_at(EmulatedThread::State::kAtBlock)), num_threads_));
-        }
+        const bool in_warp = std::ranges::any_of(
+            all, [](const auto& thread) { return thread->state == EmulatedThread::State::kAtWarp; });
+        in_warp ? report_warp_mask() : report_barrier_not_reached();
     }
     for (int32_t i = 0; i < num_threads_; ++i) {
         if (threads_[i]->state == EmulatedThread::State::kDone) continue;
@@ -453,6 +503,10 @@ void Emulator::clear_findings() {
     num_found_.clear();
 }
 
+void Emulator::note(std::string what) {
+    if (std::ranges::find(notes_, what) == notes_.end()) notes_.push_back(std::move(what));
+}
+
 void Emulator::found_in_launch(FindingKind kind, const std::string& what) {
     findings_.push_back({kind, fmt::format("{}: {}: {}", kernel_name_, name(kind), what), {}});
 }
@@ -464,7 +518,7 @@ void Emulator::found(FindingKind kind, const std::string& what) {
                          fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_, block_position_.x,
                                      block_position_.y, block_position_.z, running_->position.x, running_->position.y,
                                      name(kind), what),
-                         keeps_frames_ ? frames_here() : std::vector<const void*>()});
+                         keeps_frames_ && in_thread_ ? frames_here() : std::vector<const void*>()});
 }
 
 }  // namespace verbatim::simt

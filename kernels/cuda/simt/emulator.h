@@ -4,8 +4,9 @@
 //
 //   E1  every access is checked (simt/emulated_memory.h): bounds, alignment, initialisation, races
 //   E2  a block barrier that some threads never reach, and a warp operation whose mask names lanes that do not take
-//       part, take part in another operation, or are not in the warp, are reported instead of hanging. So are lanes of
-//       a warp that reach one warp-wide operation at different places of the code
+//       part or take part in another operation, are reported instead of hanging. So are lanes of a warp that reach one
+//       warp-wide operation (but for sync_warp) at different places of the code. Threads that have returned are not
+//       waited for, nor lanes that the block does not have: CUDA allows both, and a note says so
 //   E3  asynchronous copies land at the last legal moment: when they are waited for
 //   E4  findings name kernel, block, thread and the access; the launch continues where it can
 //   E5  mbarriers count arrivals and bytes per phase. An excess arrival, a phase that never completes and a second wait
@@ -69,7 +70,7 @@ enum class FindingKind : uint8_t {
 struct Finding {
     FindingKind kind = FindingKind::kOutOfBounds;
     std::string text;                 // includes kernel, block and thread
-    std::vector<const void*> frames;  // code addresses in the kernel, innermost first, if kept
+    std::vector<const void*> frames;  // code addresses in the kernel, innermost first, if kept and if a thread runs
 };
 
 // Warp-wide operations. kTogether: a function of the parts that all 32 lanes supply.
@@ -77,7 +78,8 @@ enum class WarpOperation : uint8_t { kBarrier, kShuffle, kVote, kTogether };
 using WarpFunction = void (*)(void* const (&parts)[kWarpSize]);
 // An operation of all threads of a warpgroup.
 using GroupFunction = void (*)(std::span<void* const> parts);
-using Place = std::source_location;  // a place in a kernel's code
+using Place = std::source_location;              // a place in a kernel's code
+[[nodiscard]] std::string text_of(Place where);  // "my_kernel.cu:33"
 
 // A kernel's declarations (limits_of, simt/emulated.h).
 struct LaunchLimits {
@@ -148,6 +150,7 @@ struct EmulatedThread {
 // Bit masks over a warp's lanes.
 struct WarpLanes {
     uint32_t ready = 0;            // can run
+    uint32_t gone = 0;             // have returned, or are beyond the block's end
     uint32_t in_operation = 0;     // wait in a warp operation
     bool may_be_complete = false;  // an operation may have become complete since the last check
 };
@@ -159,18 +162,22 @@ public:
     Emulator(const Emulator&) = delete;
     Emulator& operator=(const Emulator&) = delete;
 
-    // Allocates device memory. `cell_bytes`: the smallest element that threads write separately.
-    void* allocate(size_t bytes, size_t cell_bytes);
+    // Allocates device memory. `cell_bytes`: the smallest element that threads write separately. Hidden: the address
+    // is of no memory of the host's, so that code which does not go through a view faults.
+    enum class Access : uint8_t { kOpen, kHidden };
+    void* allocate(size_t bytes, size_t cell_bytes, Access access = Access::kOpen);
     void release(void* address);
     // The allocation that contains the address. REQUIRES: it exists.
     Memory& memory_of(const void* address);
 
-    // Runs the kernel over the whole grid. REQUIRES: 1 ... 1024 threads in a block.
+    // Runs the kernel over the whole grid. A grid or a block that no GPU takes is a finding, and nothing runs.
     void launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel,
                 const LaunchLimits& limits = {});
 
     // In order of detection; the first four of each kernel and kind.
     [[nodiscard]] const std::vector<Finding>& findings() const { return findings_; }
+    // What CUDA allows and a reader should know, each place once.
+    [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
     void clear_findings();
     // From now on findings include code addresses, which a caller can resolve to lines.
     void keep_frames(bool keep) { keeps_frames_ = keep; }
@@ -181,6 +188,8 @@ public:
     [[nodiscard]] AccessCounts access_counts(const std::string& kernel_name) const {
         return counter_ ? counter_->counts(kernel_name) : AccessCounts{};
     }
+    // Called before a launch's first block (true) and after its last (false).
+    void watch_launches(std::function<void(bool begins)> watch) { watch_launch_ = std::move(watch); }
     // Records ordering places from now on, and skips the place with this id (0: none).
     void note_ordering(uint64_t left_out) { ordering_.emplace(left_out); }
     [[nodiscard]] const OrderingPlaces& ordering() const { return *ordering_; }  // REQUIRES: note_ordering()
@@ -198,8 +207,8 @@ public:
     [[nodiscard]] Dim3 grid_size() const { return grid_size_; }
     void sync_block(Place where);
     void sync_warp(uint32_t mask, Place where);
-    uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane);
-    uint32_t vote(uint32_t mask, bool mine);
+    uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane, Place where);
+    uint32_t vote(uint32_t mask, bool mine, Place where);
     // Every lane of the warp supplies a part for one function, which changes the parts.
     void together(WarpFunction function, void* part, Place where);
     enum class SharedKind : uint8_t { kStatic, kLarge };
@@ -280,6 +289,11 @@ private:
     // simt/emulator_warps.cc
     bool complete_warp(int32_t warp);
     [[nodiscard]] uint32_t lanes_like(const EmulatedThread& thread) const;
+    [[nodiscard]] uint32_t lanes_needed(const EmulatedThread& thread) const;
+    [[nodiscard]] std::string missing_lane(const EmulatedThread& thread) const;
+    void report_warp_mask();
+    void report_barrier_not_reached();
+    void note_absent_lanes(const EmulatedThread& thread);
     void complete_barrier(int32_t warp, uint32_t mask);
     void complete_shuffle(EmulatedThread& thread);
     void complete_vote(EmulatedThread& thread);
@@ -290,6 +304,8 @@ private:
     bool release_block();
     void report_deadlock();
     void found_in_launch(FindingKind kind, const std::string& what);
+    void note(std::string what);
+    [[nodiscard]] bool is_launchable();
     void check_limits();
     void check_block_end();
     // simt/emulator_async.cc
@@ -312,9 +328,11 @@ private:
     std::map<const void*, std::unique_ptr<Memory>> shared_;
     std::vector<Finding> findings_;
     std::map<std::pair<std::string, FindingKind>, int64_t> num_found_;
+    std::vector<std::string> notes_;
     bool keeps_frames_ = false;
     std::unique_ptr<AccessCounter> counter_;  // null: not counting
     std::optional<OrderingPlaces> ordering_;  // empty: not recording
+    std::function<void(bool)> watch_launch_;  // empty: not watched
 
     std::string kernel_name_;
     uint32_t launch_ = 0;
@@ -339,6 +357,7 @@ private:
     std::vector<std::unique_ptr<EmulatedThread>> threads_;
     Warps warps_;
     EmulatedThread* running_ = nullptr;
+    bool in_thread_ = false;                         // the running thread's code runs, not the scheduler's
     const std::function<void()>* kernel_ = nullptr;  // null: fibers end
     boost::context::fiber scheduler_;
     static inline constinit thread_local Emulator* current_ = nullptr;  // the emulator of the current launch

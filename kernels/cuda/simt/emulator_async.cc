@@ -21,11 +21,6 @@ constexpr int32_t kMaxBarriers = 256;
 constexpr int32_t kFirstMultiplying = kFirstAgent + kMaxBarriers;
 constexpr int32_t kFirstStoring = kFirstMultiplying + 32;
 
-std::string text_of(Place where) {
-    const std::string_view file = where.file_name();
-    return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), where.line());
-}
-
 }  // namespace
 
 // --- vector clocks

@@ -36,6 +36,27 @@ TEST(GivenSizes, AShapeLeavesTheOthersUsual) {
     EXPECT_EQ(describe(matmul, *shape), describe(matmul, Sizes{200, 7, matmul.sizes[2].usual, 0}));
 }
 
+TEST(GivenSizes, ClassesOfValuesAreTriedAlone) {
+    const auto values = read_values("tiny,integers,tiny");
+    ASSERT_TRUE(values);
+    EXPECT_THAT(*values, ElementsAre(ValueClass::kTiny, ValueClass::kIntegers));
+    for (const char* bad : {"", "tiny,", "odd", "tiny integers"}) {
+        const auto none = read_values(bad);
+        ASSERT_FALSE(none) << bad;
+        EXPECT_THAT(none.error().message, testing::HasSubstr("cancelling")) << bad;
+    }
+    for (const Operation& operation : operations()) {
+        const KernelInfo kernel{"mine", operation.name, "fast", "cpu", -1, nullptr};
+        const GivenSizes given{.values = *values};
+        const auto cases = check_cases(operation, kernel, Effort::kFull, 1, given);
+        EXPECT_GT(cases.size(), 40u) << operation.name;
+        for (const CheckCase& check : cases)
+            EXPECT_TRUE(check.one.values == ValueClass::kTiny || check.one.values == ValueClass::kIntegers);
+        for (const KernelCase& one : invariance_cases(operation, kernel, Effort::kShort, 1, given))
+            EXPECT_EQ(one.values, ValueClass::kTiny) << operation.name;
+    }
+}
+
 // Every operation meets the batches of real steps.
 TEST(GivenSizes, EveryOperationIsTriedWithRealBatches) {
     for (const Operation& operation : operations()) {

@@ -60,7 +60,7 @@ TEST_P(PlantedFaults, GetTheirVerdict) {
 INSTANTIATE_TEST_SUITE_P(
     Kernels, PlantedFaults,
     testing::Values(PlantedFault{"activation_fast_exp.cc", "activation", "wrong bits", "`up` row"},
-                    PlantedFault{"activation_rough_exp.cc", "activation", "beyond the bound", "ulps"},
+                    PlantedFault{"activation_rough_exp.cc", "activation", "beyond the bound", "are allowed"},
                     PlantedFault{"activation_loses_nan.cc", "activation", "beyond the bound", "has nan"},
                     PlantedFault{"matmul_masks_by_zero.cc", "matmul", "beyond the bound", ": nan"},
                     PlantedFault{"sampling_forgets_ties.cc", "sampling", "wrong bits", "`tokens` row"},
@@ -77,7 +77,22 @@ INSTANTIATE_TEST_SUITE_P(
                     PlantedFault{"delta_wrong_value_head.cc", "delta_update", "wrong bits", "sequence"},
                     PlantedFault{"rms_norm_barrier_too_few.cu", "rms_norm", "race", "rms_norm_barrier_too_few.cu:"},
                     PlantedFault{"rms_norm_uninitialised_shared.cu", "rms_norm", "uninitialised", "nobody has written"},
-                    PlantedFault{"rms_norm_barrier_in_branch.cu", "rms_norm", "barrier not reached", "of 64 threads"},
+                    PlantedFault{"rms_norm_barrier_in_branch.cu", "rms_norm", "divergent",
+                                 "rms_norm_barrier_in_branch.cu:"},
+                    PlantedFault{"rms_norm_divergent_shuffle.cu", "rms_norm", "divergent", "a shuffle: it is at line"},
+                    PlantedFault{"rms_norm_copy_not_awaited.cu", "rms_norm", "out of bounds", "is copied"},
+                    PlantedFault{"rms_norm_reads_gap.cu", "rms_norm", "out of bounds", "lies between two rows"},
+                    PlantedFault{"rms_norm_host_reads_device.cu", "rms_norm", "bypasses the emulator",
+                                 ": element 0 of `x` is read by run() on the host"},
+                    PlantedFault{"rms_norm_bare_pointer.cu", "rms_norm", "bypasses the emulator",
+                                 ": element 0 of `weight` is read through a bare pointer"},
+                    PlantedFault{"rms_norm_static_array.cu", "rms_norm", "bypasses the emulator", "static memory"},
+                    PlantedFault{"rms_norm_too_many_threads.cu", "rms_norm", "launch limit", "a block of 2048 threads"},
+                    PlantedFault{"rms_norm_grid_too_tall.cu", "rms_norm", "launch limit", "(1, 70000, 1) blocks"},
+                    PlantedFault{"rms_norm_static_scratch.cc", "rms_norm", "race",
+                                 "rms_norm_static_scratch.cc:20: `(anonymous namespace)::partials` is written by task"},
+                    PlantedFault{"rms_norm_shared_workspace.cc", "rms_norm", "race", "of its workspace is written"},
+                    PlantedFault{"matmul_sum_of_tasks.cc", "matmul", "race", "of `out` is written by task 0"},
                     PlantedFault{"rms_norm_reads_past_row.cu", "rms_norm", "out of bounds", "is read"},
                     PlantedFault{"rms_norm_misaligned_loads.cu", "rms_norm", "misaligned", "from element 1"}),
     planted_name);
@@ -129,7 +144,7 @@ TEST(PlantedKernels, OddRowsBreakBatchAndPosition) {
     expect_broken({"matmul_odd_rows.cc", "matmul", {"batch", "position"}});
 }
 TEST(PlantedKernels, TheOrderOfTasksBreaksThreadsAlone) {
-    expect_broken({"matmul_sum_of_tasks.cc", "matmul", {"threads"}});
+    expect_variation({"matmul_sum_of_tasks.cc", "matmul", {"threads"}});
 }
 TEST(PlantedKernels, ANanInANeighbourBreaksBatchAndPosition) {
     expect_variation({"matmul_masks_by_zero.cc", "matmul", {"batch", "position"}});
@@ -190,6 +205,97 @@ TEST(PlantedKernels, APropertyWithoutEvidenceIsNotTriedAndDoesNotPass) {
 
 TEST(PlantedKernels, AnExpertThatDependsOnItsOtherRows) {
     expect_broken({"experts_split_by_company.cc", "experts", {"batch"}});
+}
+
+// The tasks are watched, and so chance decides nothing.
+TEST(PlantedKernels, TasksThatShareStaticMemoryAreFoundWithEverySeed) {
+    for (int seed = 1; seed <= 10; ++seed) {
+        const Json report = kernel_json({"check", "rms_norm", "--effort", "short", "--seed", std::to_string(seed),
+                                         "--file", planted_file("rms_norm_static_scratch.cc")},
+                                        kExitDifference);
+        EXPECT_EQ(report["verdict"], "race") << seed;
+    }
+}
+
+// The bounds grow with the number of roundings, and not further.
+TEST(PlantedKernels, OneAccumulatorOverALongKPassesAndOneOfBf16DoesNot) {
+    const auto check = [](const char* file, int exit_code) {
+        return kernel_json(
+            {"check", "matmul", "--effort", "short", "--shape", "rows=2,n=8,k=21499", "--file", planted_file(file)},
+            exit_code);
+    };
+    const Json good = check("matmul_one_accumulator.cc", kExitOk);
+    EXPECT_THAT(good["notes"][0].get<std::string>(), testing::StartsWith("bound: 4 * gamma_(K+2) * sum of |products|"));
+    EXPECT_EQ(check("matmul_bf16_accumulator.cc", kExitDifference)["verdict"], "beyond the bound");
+}
+
+// What it promises is the classes that it is asked for, and the report says so.
+TEST(PlantedKernels, AChunkedScanPassesWithTheClassesOfValuesThatItTakes) {
+    const std::string file = planted_file("scan_chunked.cc");
+    const std::string values = "normal,integers,cancelling,tiny,subnormal";
+    const Json report =
+        kernel_json({"check", "scan", "--effort", "short", "--values", values, "--file", file}, kExitOk);
+    EXPECT_EQ(report["notes"][0], "values: " + values + " alone (--values)");
+    EXPECT_THAT(report["notes"][1].get<std::string>(), testing::HasSubstr("sum of |dt A|"));
+    const Outcome unknown = run_verbatim({"kernel", "check", "scan", "--values", "normal,odd", "--file", file});
+    EXPECT_EQ(unknown.exit_code, kExitBadUsage);
+    EXPECT_THAT(unknown.err, testing::HasSubstr("\"odd\" is no class of values"));
+}
+
+// A lock orders tasks.
+TEST(PlantedKernels, TasksThatShareALockedCountPass) {
+    const Json report = kernel_json(
+        {"check", "rms_norm", "--effort", "short", "--file", planted_file("rms_norm_locked_count.cc")}, kExitOk);
+    EXPECT_EQ(report["verdict"], "pass");
+}
+
+TEST(PlantedKernels, AnEarlyReturnBeforeBarriersPassesWithANote) {
+    const Json report = kernel_json(
+        {"check", "rms_norm", "--effort", "short", "--file", planted_file("rms_norm_early_return.cu")}, kExitOk);
+    EXPECT_EQ(report["verdict"], "pass");
+    ASSERT_FALSE(report["notes"].empty());
+    EXPECT_THAT(report["notes"][0].get<std::string>(),
+                testing::MatchesRegex("rms_norm_early_return.cu:[0-9]+: .*CUDA allows it"));
+}
+
+TEST(PlantedKernels, AHangNamesItsLineAndWhatAKernelPrintsIsShown) {
+    const tests::ScratchFolder scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
+    const size_t at = source.find("int32_t run(");
+    source.insert(source.find('\n', at) + 1,
+                  "    fprintf(stderr, \"I spin\\n\");\n    for (volatile int spin = 1; spin != 0;) {\n    }\n");
+    source.insert(0, "#include <cstdio>\n");
+    const std::string file = scratch.write("spins.cc", source);
+    const Json report = kernel_json({"check", "rope", "--file", file}, kExitDifference, "1");
+    EXPECT_EQ(report["verdict"], "hang");
+    EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(), testing::MatchesRegex("spins.cc:[0-9]+: no .*"));
+    EXPECT_EQ(report["notes"], Json({"it printed: I spin"}));
+}
+
+TEST(PlantedKernels, SanitizersOfFlagsRunOrAreRefused) {
+    const std::string racy = planted_file("matmul_sum_of_tasks.cc");
+    const auto check = [](const std::string& op, const std::string& file, const std::string& sanitizer) {
+        return run_verbatim({"kernel", "check", op, "--effort", "short", "--file", file, "--flag", sanitizer});
+    };
+    const Outcome good = check("rms_norm", planted_file("rms_norm_locked_count.cc"), "-fsanitize=thread");
+    EXPECT_EQ(good.exit_code, kExitOk) << good.err;
+    EXPECT_THAT(good.out, testing::HasSubstr("-fsanitize=thread: nothing found in 16 calls on 4 threads"));
+    // What it does with memory of its own is known to the sanitizer alone.
+    const tests::ScratchFolder scratch;
+    std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
+    const size_t at = source.find("int32_t run(");
+    source.insert(
+        source.find('\n', at) + 1,
+        "    int* const table = new int[4]();\n    const volatile int beyond = table[run->num_threads > 0 ? 4 : 0];\n"
+        "    (void)beyond;\n    delete[] table;\n");
+    source.replace(source.find("const verbatim_run*"), 0, "");
+    const Outcome bad = check("rope", scratch.write("beyond.cc", source), "-fsanitize=address");
+    EXPECT_EQ(bad.exit_code, kExitDifference) << bad.out << bad.err;
+    EXPECT_THAT(bad.out,
+                testing::ContainsRegex("out of bounds.*\n.*beyond.cc:[0-9]+: AddressSanitizer: heap-buffer-over"));
+    const Outcome emulated = check("rms_norm", planted_file("rms_norm_early_return.cu"), "-fsanitize=thread");
+    EXPECT_EQ(emulated.exit_code, kExitBadInput);
+    EXPECT_THAT(emulated.err, testing::HasSubstr("runs on the emulator"));
 }
 
 TEST(PlantedKernels, ARaceIsReportedWithFileAndLine) {

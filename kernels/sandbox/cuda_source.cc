@@ -1,0 +1,238 @@
+#include "kernels/sandbox/cuda_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <optional>
+#include <regex>
+#include <sstream>
+#include <vector>
+
+namespace verbatim::sandbox {
+namespace {
+
+// What g++ would not know, or would take for something else.
+struct NotTaken {
+    const char* pattern;
+    const char* why;
+};
+constexpr NotTaken kNotTaken[] = {
+    {R"(\basm\b|\b__asm__\b)", "inline PTX is not taken: write it with simt.h's operations"},
+    {R"(\bwmma\b|\bnvcuda\b)", "wmma is not taken: simt.h has mma and multiply_async"},
+    {R"(\b__cluster_dims__\b)", "clusters are not taken"},
+    {R"(\b__managed__\b)", "__managed__ variables are not taken"},
+    {R"(\b__device__\s+(static\s+|volatile\s+|unsigned\s+)*[A-Za-z_][\w:<>]*\s+\w+\s*(\[[^\]]*\]\s*)*(=|;))",
+     "__device__ variables are not taken: pass a pointer"},
+    {R"(\bcuda(Malloc|Free|Memcpy|Memset|DeviceSynchronize|StreamSynchronize|LaunchKernel)\w*\b)",
+     "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
+    {R"(\b__(activemask|nanosleep|match_any_sync|match_all_sync|reduce_\w+_sync|syncthreads_\w+)\b)",
+     "this warp or block function is not taken"},
+    {R"(\b(texture|surface|tex[123]D|surf[123]D)\s*<)", "textures and surfaces are not taken"},
+};
+constexpr const char* kNotIncluded[] = {"torch/",   "ATen/",   "c10/",  "cuda/",      "cute/",
+                                        "cutlass/", "thrust/", "mma.h", "cuda_fp8.h", "curand"};
+
+size_t line_of(std::string_view text, size_t at) {
+    return static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n')) + 1;
+}
+
+const std::regex& pattern_of(const NotTaken& one) {
+    static const std::vector<std::regex> kPatterns = [] {
+        std::vector<std::regex> patterns;
+        for (const NotTaken& known : kNotTaken) patterns.emplace_back(known.pattern);
+        return patterns;
+    }();
+    return kPatterns[static_cast<size_t>(&one - kNotTaken)];
+}
+
+// The text with spaces instead of comments and of the contents of literals: every place stays where it is.
+std::string code_of(std::string_view text) {
+    std::string code(text);
+    const auto blank = [&](size_t begin, size_t end) {
+        for (size_t i = begin; i < std::min(end, code.size()); ++i) {
+            if (code[i] != '\n') code[i] = ' ';
+        }
+        return std::min(end, code.size());
+    };
+    const auto behind = [&](std::string_view what, size_t from) {
+        const size_t at = text.find(what, from);
+        return at == std::string_view::npos ? text.size() : at + what.size();
+    };
+    for (size_t i = 0; i < code.size();) {
+        if (text.substr(i).starts_with("//")) {
+            i = blank(i, std::min(text.find('\n', i), text.size()));
+        } else if (text.substr(i).starts_with("/*")) {
+            i = blank(i, behind("*/", i + 2));
+        } else if (text[i] == '"' || (text[i] == '\'' && (i == 0 || std::isalnum(text[i - 1]) == 0))) {
+            size_t end = i + 1;
+            while (end < text.size() && text[end] != text[i] && text[end] != '\n') end += text[end] == '\\' ? 2 : 1;
+            blank(i + 1, end);
+            i = end + 1;
+        } else {
+            ++i;
+        }
+    }
+    return code;
+}
+
+bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':'; }
+
+// Where the name (with its template's arguments) begins that ends before `end`.
+size_t begin_of_callee(const std::string& code, size_t end) {
+    size_t at = end;
+    while (at > 0 && std::isspace(static_cast<unsigned char>(code[at - 1])) != 0) --at;
+    if (at > 0 && code[at - 1] == '>') {
+        // Back to the bracket that opens; what is in parentheses may compare.
+        int brackets = 0, parentheses = 0;
+        do {
+            --at;
+            parentheses += (code[at] == ')' ? 1 : 0) - (code[at] == '(' ? 1 : 0);
+            if (parentheses == 0) brackets += (code[at] == '>' ? 1 : 0) - (code[at] == '<' ? 1 : 0);
+        } while (at > 0 && brackets > 0);
+        while (at > 0 && std::isspace(static_cast<unsigned char>(code[at - 1])) != 0) --at;
+    }
+    while (at > 0 && is_name(code[at - 1])) --at;
+    return at;
+}
+
+struct Change {
+    size_t begin, end;
+    std::string text;
+};
+
+// "kernel<T><<<grid, block>>>" -> a launcher.
+Result<std::vector<Change>> launches_of(const std::string& path, std::string_view text, const std::string& code) {
+    std::vector<Change> changes;
+    for (size_t at = code.find("<<<"); at != std::string::npos; at = code.find("<<<", at + 3)) {
+        const size_t end = code.find(">>>", at);
+        const size_t begin = begin_of_callee(code, at);
+        if (end == std::string::npos || begin == at)
+            return error("{}:{}: a launch is written kernel<<<grid, block>>>(...)", path, line_of(text, at));
+        const std::string callee(text.substr(begin, at - begin));
+        const std::string config(text.substr(at + 3, end - at - 3));
+        const std::string name = callee.substr(0, callee.find_first_of("< \n"));
+        changes.push_back({begin, end + 3,
+                           fmt::format("::verbatim::cuda_source::launcher(\"{}\", ::verbatim::cuda_source::Config({}), "
+                                       "[&](auto... verbatim_arguments) {{ {}(verbatim_arguments...); }})",
+                                       name, config, callee)});
+    }
+    return changes;
+}
+
+// The names that a declaration declares: "float a[32], b" -> a, b.
+std::vector<std::string> declared(const std::string& declaration) {
+    std::vector<std::string> names;
+    int depth = 0;
+    size_t begin = 0;
+    for (size_t i = 0; i <= declaration.size(); ++i) {
+        const char c = i < declaration.size() ? declaration[i] : ',';
+        if (c == '<' || c == '(' || c == '[' || c == '{') ++depth;
+        if (c == '>' || c == ')' || c == ']' || c == '}') --depth;
+        if (c != ',' || depth != 0) continue;
+        std::string part = declaration.substr(begin, i - begin);
+        part = part.substr(0, part.find('['));
+        while (!part.empty() && !is_name(part.back())) part.pop_back();
+        size_t first = part.size();
+        while (first > 0 && is_name(part[first - 1])) --first;
+        names.push_back(part.substr(first));
+        begin = i + 1;
+    }
+    return names;
+}
+
+// "extern __shared__ __align__(16) T name[]": a pointer, of which the compiler knows the type.
+std::optional<std::string> dynamic_array(const std::string& declaration) {
+    static const std::regex kArray(R"(^((__align__|alignas)\s*\([^)]*\))?\s*(.*[^\w:>])?(\w+)\s*\[\s*\]\s*$)");
+    static const std::regex kBlanks(R"(\s+)");
+    const std::string line = std::regex_replace(declaration, kBlanks, " ");
+    const std::string trimmed = line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    std::smatch found;
+    if (!std::regex_match(trimmed, found, kArray)) return std::nullopt;
+    std::string type = found.str(3);
+    // An alignment may stand behind the type, too.
+    for (const char* word : {"__align__", "alignas"}) {
+        if (const size_t at = type.find(word); at != std::string::npos)
+            type.replace(at, type.find(')', at) + 1 - at, "");
+    }
+    return fmt::format("auto* const {1} = static_cast<{0}*>(::verbatim::cuda_source::dynamic_shared());", type,
+                       found.str(4));
+}
+
+Result<std::vector<Change>> shared_of(const std::string& path, std::string_view text, const std::string& code) {
+    std::vector<Change> changes;
+    constexpr std::string_view kShared = "__shared__";
+    for (size_t at = code.find(kShared); at != std::string::npos; at = code.find(kShared, at + 1)) {
+        const size_t end = code.find(';', at);
+        const size_t before = code.find_last_not_of(" \n\t", at - 1);
+        const bool is_extern = before != std::string::npos && before >= 5 && code.substr(before - 5, 6) == "extern";
+        if (end == std::string::npos) return error("{}:{}: a declaration without an end", path, line_of(text, at));
+        const size_t begin = is_extern ? before - 5 : at;
+        const std::string declaration(text.substr(at + kShared.size(), end - at - kShared.size()));
+        const std::string lines(static_cast<size_t>(std::count(code.begin() + static_cast<int64_t>(begin),
+                                                               code.begin() + static_cast<int64_t>(end), '\n')),
+                                '\n');
+        if (is_extern) {
+            const auto array = dynamic_array(code.substr(at + kShared.size(), end - at - kShared.size()));
+            if (!array) {
+                return error("{}:{}: dynamic shared memory is written `extern __shared__ T name[];`", path,
+                             line_of(text, at));
+            }
+            changes.push_back({begin, end + 1, *array + lines});
+            continue;
+        }
+        std::string after = "static" + declaration + ";";
+        for (const std::string& name : declared(declaration))
+            after += fmt::format(" ::verbatim::cuda_source::shared_array({});", name);
+        changes.push_back({begin, end + 1, after});
+    }
+    return changes;
+}
+
+Status refuse_what_is_not_taken(const std::string& path, std::string_view text, const std::string& code) {
+    static const std::regex kInclude(R"(^\s*#\s*include\s*[<"]([^>"]*)[>"])");
+    std::istringstream code_lines(code), text_lines{std::string(text)};
+    std::string line, whole;
+    for (int number = 1; std::getline(code_lines, line) && std::getline(text_lines, whole); ++number) {
+        const auto refuse = [&](const std::string& why) {
+            return error("{}:{}: {} (kernels/sandbox/cuda/source.h lists what is taken)", path, number, why);
+        };
+        std::smatch found;
+        if (std::regex_search(whole, found, kInclude) && line.find('#') != std::string::npos) {
+            const std::string header = found.str(1);
+            const auto is_it = [&](const char* known) { return header.starts_with(known); };
+            if (std::ranges::any_of(kNotIncluded, is_it)) return refuse(fmt::format("<{}> is not taken", header));
+            continue;
+        }
+        for (const NotTaken& one : kNotTaken) {
+            if (std::regex_search(line, found, pattern_of(one)))
+                return refuse(fmt::format("`{}`: {}", found.str(), one.why));
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+bool is_cuda_source(std::string_view text) { return code_of(text).find("__global__") != std::string::npos; }
+
+Result<std::string> translate_cuda(const std::string& path, std::string_view text) {
+    const std::string code = code_of(text);
+    RETURN_IF_ERROR(refuse_what_is_not_taken(path, text, code));
+    ASSIGN_OR_RETURN(std::vector<Change> changes, launches_of(path, text, code));
+    ASSIGN_OR_RETURN(std::vector<Change> shared, shared_of(path, text, code));
+    std::ranges::move(shared, std::back_inserter(changes));
+    std::ranges::sort(changes, {}, &Change::begin);
+    std::string out = fmt::format("#line 1 \"{}\"\n", path);
+    size_t done = 0;
+    for (const Change& change : changes) {
+        out += text.substr(done, change.begin - done);
+        out += change.text;
+        done = change.end;
+    }
+    out += text.substr(done);
+    return out;
+}
+
+}  // namespace verbatim::sandbox

@@ -1,0 +1,23 @@
+// kernels/sandbox/cuda_source.h: owns the translation of CUDA C++ as its authors write it to what g++ compiles for the
+// emulator (kernels/sandbox/cuda/source.h). Only the text that is no C++ changes, and no line moves:
+//
+//   kernel<T, 8><<<grid, block, bytes, stream>>>(...)     a launcher, called with the arguments
+//   __shared__ float sums[32];                            a static array, which the block shares
+//   extern __shared__ float sums[];                       a pointer to the launch's dynamic shared memory
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/base/result.h"
+
+namespace verbatim::sandbox {
+
+// Whether the text has __global__ functions, in code.
+bool is_cuda_source(std::string_view text);
+
+// The translated text. Errors name the file and the line, and what is not taken: inline PTX, __device__ variables,
+// textures, clusters, calls of CUDA's runtime and libraries that source.h does not have.
+Result<std::string> translate_cuda(const std::string& path, std::string_view text);
+
+}  // namespace verbatim::sandbox

@@ -1,0 +1,330 @@
+#include "kernels/sandbox/error_bounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <iterator>
+#include <string_view>
+
+#include "kernels/sandbox/operation_parts.h"
+#include "reference/numerics/bf16.h"
+
+namespace verbatim::sandbox {
+namespace {
+
+using Doubles = std::vector<std::vector<double>>;
+
+constexpr double kUnit = 0x1p-24;
+constexpr double kUnitOfBf16 = 0x1p-9;  // the definition rounds softmax's weights to bf16, and so do FlashAttention's
+
+double gamma_of(double roundings) { return roundings * kUnit / (1 - roundings * kUnit); }
+double gamma_of(int64_t roundings) { return gamma_of(static_cast<double>(roundings)); }
+// Of silu(z), and of exp(z): a fast exp scales its argument first.
+double gate_error(double z) { return (10 + 1.5 * std::abs(z)) * kUnit; }
+// Of silu(z), absolute: a fast exp(-z) may stop growing before it leaves binary32.
+double saturation(double z) { return std::abs(z) * 0x1p-124; }
+double silu_of(double z) { return z < -700 ? 0.0 : z / (1.0 + std::exp(-z)); }
+// Of the root of a mean of squares, and of the products with it.
+double norm_error(int64_t count) { return gamma_of(static_cast<double>(count) / 2 + 8); }
+
+// Sums of |x * weight| over k, and of |bias|. weight_of(n, k).
+template <typename X, typename Weight>
+void add_dot_bounds(int64_t width, int64_t outputs, const X& x_of, const Weight& weight_of, const float* bias,
+                    std::vector<double>& bounds) {
+    for (int64_t n = 0; n < outputs; ++n) {
+        double sum = bias != nullptr ? std::abs(bias[n]) : 0.0;
+        for (int64_t k = 0; k < width; ++k) sum += std::abs(x_of(k) * weight_of(n, k));
+        bounds.push_back(gamma_of(width + 2) * sum);
+    }
+}
+
+Doubles matmul_bounds(const AbiArgs& abi, const Doubles&) {
+    const verbatim_matmul& op = abi.matmul;
+    std::vector<double> bounds;
+    for (int64_t m = 0; m < op.x.num_rows; ++m) {
+        const auto x = [&](int64_t k) -> double {
+            return reference::bf16_value(row_of(op.x, m)[k] * op.in_multiplier);
+        };
+        const auto weight = [&](int64_t n, int64_t k) -> double {
+            return reference::bf16_to_float(op.weight[n * op.x.width + k]);
+        };
+        add_dot_bounds(op.x.width, op.out.width, x, weight, op.bias, bounds);
+    }
+    return {bounds};
+}
+
+Doubles router_bounds(const AbiArgs& abi, const Doubles&) {
+    const verbatim_router& op = abi.router;
+    std::vector<double> bounds;
+    for (int64_t m = 0; m < op.x.num_rows; ++m) {
+        const auto x = [&](int64_t k) -> double { return reference::bf16_value(row_of(op.x, m)[k]); };
+        const auto weight = [&](int64_t n, int64_t k) -> double { return op.weight[n * op.x.width + k]; };
+        add_dot_bounds(op.x.width, op.out.width, x, weight, nullptr, bounds);
+    }
+    return {bounds};
+}
+
+Doubles scaled(const Doubles& models, double factor) {
+    Doubles bounds = models;
+    for (std::vector<double>& tensor : bounds) {
+        for (double& value : tensor) value = std::abs(value) * factor;
+    }
+    return bounds;
+}
+
+Doubles rms_norm_bounds(const AbiArgs& abi, const Doubles& models) {
+    return scaled(models, norm_error(abi.rms_norm.x.width));
+}
+Doubles l2_norm_bounds(const AbiArgs& abi, const Doubles& models) {
+    return scaled(models, norm_error(abi.l2_norm.dim));
+}
+
+// What a group's norm multiplies by.
+double norm_scale(const verbatim_gated_norm& op, const float* y, const float* z, int64_t width) {
+    double sum = 0;
+    for (int64_t i = 0; i < width; ++i) {
+        const double value = op.gate == VERBATIM_GATE_THEN_NORM ? y[i] * silu_of(z[i]) : y[i];
+        sum += value * value;
+    }
+    return 1.0 / std::sqrt(sum / static_cast<double>(width) + op.eps);
+}
+
+Doubles gated_norm_bounds(const AbiArgs& abi, const Doubles& models) {
+    const verbatim_gated_norm& op = abi.gated_norm;
+    Doubles bounds = models;
+    const int64_t width = op.y.width / op.n_groups;
+    for (int64_t first = 0; first < op.y.num_rows * op.y.width; first += width) {
+        const float* z = row_of(op.z, first / op.y.width) + first % op.y.width;
+        double worst = 0;
+        for (int64_t i = 0; i < width; ++i) worst = std::max(worst, gate_error(z[i]));
+        // The gate's errors are in the norm's sum, too, where it comes first.
+        const double of_norm = op.gate == VERBATIM_GATE_ONLY ? 0.0 : norm_error(width);
+        const double of_sum = op.gate == VERBATIM_GATE_THEN_NORM ? worst : 0.0;
+        const float* y = row_of(op.y, first / op.y.width) + first % op.y.width;
+        const float* weight = op.gate == VERBATIM_GATE_ONLY ? nullptr : op.weight + first % op.y.width;
+        const double scale = op.gate == VERBATIM_GATE_ONLY ? 1.0 : norm_scale(op, y, z, width);
+        for (int64_t i = 0; i < width; ++i) {
+            double& bound = bounds[0][static_cast<size_t>(first + i)];
+            const double factor = std::abs(y[i] * scale * (weight != nullptr ? weight[i] : 1.0F));
+            bound = std::abs(bound) * (gate_error(z[i]) + of_norm + of_sum) + factor * saturation(z[i]);
+        }
+    }
+    return bounds;
+}
+
+Doubles activation_bounds(const AbiArgs& abi, const Doubles& models) {
+    const verbatim_activation& op = abi.activation;
+    Doubles bounds = scaled(models, gamma_of(int64_t{4}));
+    if (op.kind != VERBATIM_SWIGLU) return bounds;
+    for (size_t i = 0; i < models[0].size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        const double z = row_of(op.gate, at / op.up.width)[at % op.up.width] * double{op.gate_multiplier};
+        const double up = row_of(op.up, at / op.up.width)[at % op.up.width];
+        bounds[0][i] += std::abs(models[0][i]) * gate_error(z) + std::abs(up) * saturation(z);
+    }
+    return bounds;
+}
+
+Doubles rope_bounds(const AbiArgs& abi, const Doubles&) {
+    const verbatim_rope& op = abi.rope;
+    std::vector<double> bounds(static_cast<size_t>(op.x.num_rows * op.x.width));  // what does not turn stays as it is
+    for (int64_t r = 0; r < op.x.num_rows; ++r) {
+        for (int64_t i = 0; i < op.n_heads * op.n_pairs; ++i) {
+            const int64_t at = i / op.n_pairs * op.head_dim + i % op.n_pairs;
+            const double a = std::abs(row_of(op.x, r)[at]);
+            const double b = std::abs(row_of(op.x, r)[at + op.n_pairs]);
+            const double c = std::abs(op.cos[op.positions[r] * op.n_pairs + i % op.n_pairs]);
+            const double s = std::abs(op.sin[op.positions[r] * op.n_pairs + i % op.n_pairs]);
+            double* const bound = &bounds[static_cast<size_t>(r * op.x.width + at)];
+            bound[0] = gamma_of(int64_t{3}) * (a * c + b * s);
+            bound[op.n_pairs] = gamma_of(int64_t{3}) * (b * c + a * s);
+        }
+    }
+    return {bounds};
+}
+
+// Windows are copies; an output is silu of a sum of d_conv products, whose slope is below 1.1.
+Doubles conv_bounds(const AbiArgs& abi, const Doubles& models) {
+    const verbatim_conv& op = abi.conv;
+    Doubles bounds = {std::vector<double>(models[0].size()), {}};
+    const int64_t past = op.d_conv - 1;
+    for (int64_t s = 0; s < op.sequences.num_sequences; ++s) {
+        const int64_t first = op.sequences.first_row[s];
+        const auto input = [&](int64_t t, int64_t c) -> double {
+            if (t >= past) return row_of(op.x, first + t - past)[c];
+            return op.windows_in != nullptr ? op.windows_in[(s * past + t) * op.x.width + c] : 0.0;
+        };
+        for (int64_t i = 0; i < (op.sequences.first_row[s + 1] - first) * op.x.width; ++i) {
+            const int64_t c = i % op.x.width;
+            double sum = op.bias != nullptr ? op.bias[c] : 0.0;
+            double size = std::abs(sum);
+            for (int64_t j = 0; j < op.d_conv; ++j) {
+                const double product = op.weight[c * op.d_conv + j] * input(i / op.x.width + j, c);
+                sum += product;
+                size += std::abs(product);
+            }
+            const double out = models[1][bounds[1].size()];
+            bounds[1].push_back(1.1 * gamma_of(op.d_conv + 2) * size + std::abs(out) * gate_error(sum) +
+                                saturation(sum));
+        }
+    }
+    return bounds;
+}
+
+// One head's scan over a sequence, without signs.
+struct ScanBounds {
+    std::vector<double> state;  // [d_state, head_dim]
+    double exponents = 0;       // sum of |dt A| so far
+
+    // The error of a decay from the first token on, and of the products with it, relative to `state`.
+    [[nodiscard]] double relative(int64_t tokens) const {
+        const auto count = static_cast<double>(tokens);
+        return gamma_of(4 * count + 8) + gamma_of(count + 8) * exponents;
+    }
+};
+
+void add_token(const verbatim_scan& op, int64_t row, int64_t h, int64_t tokens, ScanBounds& scan,
+               std::vector<double>& y) {
+    const double raw = static_cast<double>(row_of(op.dt, row)[h]) + op.dt_bias[h];
+    const double dt = std::clamp<double>(raw > 20 ? raw : std::log1p(std::exp(raw)), op.dt_min, op.dt_max);
+    const double decay = std::exp(dt * op.a[h]);
+    const int64_t group = h / (op.n_heads / op.n_groups);
+    scan.exponents += std::abs(dt * op.a[h]);
+    for (int64_t p = 0; p < op.head_dim; ++p) {
+        const double x = std::abs(row_of(op.x, row)[h * op.head_dim + p]);
+        double total = std::abs(op.d[h]) * x;
+        for (int64_t n = 0; n < op.d_state; ++n) {
+            double& element = scan.state[static_cast<size_t>(n * op.head_dim + p)];
+            element = element * decay + std::abs(dt) * x * std::abs(row_of(op.b, row)[group * op.d_state + n]);
+            total += element * std::abs(row_of(op.c, row)[group * op.d_state + n]);
+        }
+        y.push_back((scan.relative(tokens) + gamma_of(op.d_state + 4)) * total);
+    }
+}
+
+Doubles scan_bounds(const AbiArgs& abi, const Doubles& models) {
+    const verbatim_scan& op = abi.scan;
+    Doubles bounds = {std::vector<double>(models[0].size()), {}};
+    const int64_t head = op.d_state * op.head_dim;
+    for (int64_t s = 0; s < op.sequences.num_sequences; ++s) {
+        std::vector<ScanBounds> heads(static_cast<size_t>(op.n_heads));
+        for (int64_t h = 0; h < op.n_heads; ++h) {
+            std::vector<double>& state = heads[static_cast<size_t>(h)].state;
+            state.resize(static_cast<size_t>(head));
+            for (int64_t i = 0; op.states_in != nullptr && i < head; ++i) {
+                state[static_cast<size_t>(i)] = std::abs(op.states_in[(s * op.n_heads + h) * head + i]);
+            }
+        }
+        const int64_t first = op.sequences.first_row[s];
+        const int64_t end = op.sequences.first_row[s + 1];
+        for (int64_t row = first; row < end; ++row) {
+            for (int64_t h = 0; h < op.n_heads; ++h) {
+                add_token(op, row, h, row - first + 1, heads[static_cast<size_t>(h)], bounds[1]);
+            }
+        }
+        for (int64_t h = 0; h < op.n_heads; ++h) {
+            const ScanBounds& scan = heads[static_cast<size_t>(h)];
+            for (int64_t i = 0; i < head; ++i) {
+                bounds[0][static_cast<size_t>((s * op.n_heads + h) * head + i)] =
+                    scan.relative(end - first) * scan.state[static_cast<size_t>(i)];
+            }
+        }
+    }
+    return bounds;
+}
+
+// One query: scores and their errors first.
+void add_attention_bounds(const verbatim_attention& op, int64_t s, int64_t p, const float* q, int64_t kv_head,
+                          std::vector<double>& bounds) {
+    const auto slot = [&](const uint16_t* pages, int64_t i) {
+        const int64_t block = op.block_tables[s * op.max_blocks + i / op.block_size];
+        return pages + ((block * op.block_size + i % op.block_size) * op.n_kv_heads + kv_head) * op.head_dim;
+    };
+    std::vector<double> scores, errors;
+    for (int64_t i = 0; i <= p; ++i) {
+        double score = 0, size = 0;
+        for (int64_t d = 0; d < op.head_dim; ++d) {
+            const double product = reference::bf16_value(q[d]) * reference::bf16_to_float(slot(op.k, i)[d]);
+            score += product;
+            size += std::abs(product);
+        }
+        scores.push_back(score * op.scale);
+        errors.push_back(gamma_of(op.head_dim + 4) * size * std::abs(op.scale));
+    }
+    const double most = *std::ranges::max_element(scores);
+    const double error_of_most = *std::ranges::max_element(errors);
+    double sum = 0, sum_of_errors = 0;
+    std::vector<double> weights, relative;
+    for (int64_t i = 0; i <= p; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const double below = most - scores[at];
+        weights.push_back(std::exp(-below));
+        relative.push_back(std::expm1(errors[at] + error_of_most) + gate_error(below) + gate_error(most));
+        sum += weights[at];
+        sum_of_errors += weights[at] * relative[at];
+    }
+    for (int64_t d = 0; d < op.head_dim; ++d) {
+        double size = 0, error = 0;
+        for (int64_t i = 0; i <= p; ++i) {
+            const auto at = static_cast<size_t>(i);
+            const double part = weights[at] / sum * std::abs(reference::bf16_to_float(slot(op.v, i)[d]));
+            size += part;
+            error += part * relative[at];
+        }
+        bounds.push_back(error + size * (sum_of_errors / sum + gamma_of(2 * p + 16) + kUnitOfBf16));
+    }
+}
+
+Doubles attention_bounds(const AbiArgs& abi, const Doubles&) {
+    const verbatim_attention& op = abi.attention;
+    std::vector<double> bounds;
+    for (int64_t s = 0; s < op.sequences.num_sequences; ++s) {
+        for (int64_t row = op.sequences.first_row[s]; row < op.sequences.first_row[s + 1]; ++row) {
+            const int64_t p = op.first_position[s] + row - op.sequences.first_row[s];
+            for (int64_t h = 0; h < op.n_heads; ++h) {
+                const int64_t kv_head = h / (op.n_heads / op.n_kv_heads);
+                add_attention_bounds(op, s, p, row_of(op.q, row) + h * op.head_dim, kv_head, bounds);
+            }
+        }
+    }
+    return {bounds};
+}
+
+struct Analysis {
+    std::string_view operation;
+    Doubles (*bounds)(const AbiArgs& abi, const Doubles& models);
+    const char* text;
+};
+constexpr Analysis kAnalyses[] = {
+    {"matmul", matmul_bounds, "gamma_(K+2) * sum of |products|"},
+    {"router", router_bounds, "gamma_(K+2) * sum of |products|"},
+    {"rms_norm", rms_norm_bounds, "gamma_(width/2+8) * |out|"},
+    {"l2_norm", l2_norm_bounds, "gamma_(dim/2+8) * |out|"},
+    {"gated_norm", gated_norm_bounds, "(gamma_(n/2+8) + (10 + 1.5 |z|) u, twice before a norm) * |out|"},
+    {"activation", activation_bounds, "(gamma_4 + (10 + 1.5 |gate|) u) * |out|"},
+    {"rope", rope_bounds, "gamma_3 * sum of |products|"},
+    {"conv", conv_bounds, "1.1 gamma_(d_conv+2) * sum of |products| + (10 + 1.5 |sum|) u * |out|"},
+    {"scan", scan_bounds, "(gamma_(4T+8) + gamma_(T+8) sum of |dt A| + gamma_(d_state+4)) * the scan without signs"},
+    {"attention", attention_bounds,
+     "(exp(errors of the scores) - 1 + gamma_(2p+16) + 2^-9 for weights in bf16) * sum of weight * |v|"},
+};
+
+const Analysis* analysis_of(const Operation& operation) {
+    const auto* found = std::ranges::find(kAnalyses, std::string_view(operation.name), &Analysis::operation);
+    return found == std::end(kAnalyses) ? nullptr : found;
+}
+
+}  // namespace
+
+std::vector<std::vector<double>> error_bounds(const Operation& operation, const AbiArgs& abi,
+                                              const std::vector<std::vector<double>>& models) {
+    const Analysis* const analysis = analysis_of(operation);
+    return analysis != nullptr ? analysis->bounds(abi, models) : Doubles();
+}
+
+const char* bound_text(const Operation& operation) {
+    const Analysis* const analysis = analysis_of(operation);
+    return analysis != nullptr ? analysis->text : "";
+}
+
+}  // namespace verbatim::sandbox

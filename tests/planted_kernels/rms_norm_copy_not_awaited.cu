@@ -1,0 +1,60 @@
+// A copy that no thread waits for begins behind the weights.
+#include <cstdint>
+
+#include "kernels/sandbox/cuda_kernel.h"
+#include "reference/numerics/math.h"
+#include "tests/planted_kernels/planted.h"
+
+namespace {
+
+namespace simt = verbatim::simt;
+namespace sandbox = verbatim::sandbox;
+using verbatim::reference::fma_f32;
+using verbatim::reference::sqrt_f32;
+
+constexpr int kPartials = 64;
+
+// One block of 64 threads per row, one thread per partial sum.
+struct RmsNorm {
+    sandbox::RowsView<const float> x;
+    simt::Global<const float> weight;
+    float eps;
+    sandbox::RowsView<float> out;
+
+    SIMT_FUNCTION void operator()() const {
+        SIMT_SHARED(float, partials, kPartials);
+        const int64_t row = simt::block_x();
+        const int j = simt::thread_x();
+        float partial = 0.0F;
+        for (int64_t i = j; i < x.width; i += kPartials) {
+            const float value = x.data[x.at(row, i)];
+            partial = fma_f32(value, value, partial);
+        }
+        partials[j] = partial;
+        simt::sync_block();
+        for (int half = kPartials / 2; half >= 1; half /= 2) {
+            if (j < half) partials[j] = partials[j] + partials[j + half];
+            simt::sync_block();
+        }
+        SIMT_SHARED(float, ahead, 4);
+        if (j == 0) simt::copy_async(ahead, 0, weight, x.width, 1);
+        simt::commit_async();
+        const float mean = partials[0] / static_cast<float>(x.width);
+        const float scale = 1.0F / sqrt_f32(mean + eps);
+        for (int64_t i = j; i < x.width; i += kPartials) {
+            out.data[out.at(row, i)] = (x.data[x.at(row, i)] * scale) * weight[i];
+        }
+    }
+};
+
+int32_t run(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_rms_norm& op = *run->args.rms_norm;
+    sandbox::launch(*run, "rms_norm", {static_cast<int32_t>(op.x.num_rows)}, {kPartials},
+                    RmsNorm{sandbox::rows_view(*run, op.x), sandbox::view(*run, op.weight, op.x.width), op.eps,
+                            sandbox::rows_view(*run, op.out)});
+    return 0;
+}
+
+}  // namespace
+
+PLANTED_KERNEL("rms_norm", "exact", "cuda", run)

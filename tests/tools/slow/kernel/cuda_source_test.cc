@@ -1,0 +1,148 @@
+// CUDA source as its authors write it (tests/cuda_sources): it compiles, runs and is checked as it stands.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/sandbox/cuda_source.h"
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using Json = nlohmann::json;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+std::string source_file(const std::string& name) { return VERBATIM_SOURCE_DIR "/tests/cuda_sources/" + name; }
+
+Outcome run_source(const char* verb, const char* op, const std::string& file, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"kernel", verb, op, "--effort", "short", "--file", file, "--format", "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_verbatim(arguments);
+}
+
+struct Source {
+    const char* file;
+    const char* op;
+};
+class CudaSources : public testing::TestWithParam<Source> {};
+
+TEST_P(CudaSources, PassAsTheyStand) {
+    const auto [file, op] = GetParam();
+    for (const char* verb : {"check", "race"}) {
+        const Outcome outcome = run_source(verb, op, source_file(file));
+        EXPECT_EQ(outcome.exit_code, kExitOk) << verb << outcome.err << outcome.out;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaSources,
+                         testing::Values(Source{"rms_norm_kernel.cu", "rms_norm"},
+                                         Source{"fused_add_rms_norm_kernel.cu", "rms_norm"},
+                                         Source{"activation_kernels.cu", "activation"},
+                                         Source{"pos_encoding_kernels.cu", "rope"}, Source{"features.cu", "rms_norm"}),
+                         [](const auto& source) {
+                             std::string name = source.param.file;
+                             return name.substr(0, name.find('.'));
+                         });
+
+// One change to a correct kernel, and what is found at which kind of line.
+struct Planted {
+    const char* what;
+    const char* file;
+    const char* op;
+    const char* from;
+    const char* to;
+    const char* verdict;
+    const char* detail;
+};
+
+class CudaSourceFaults : public testing::TestWithParam<Planted> {};
+
+TEST_P(CudaSourceFaults, AreFoundAndNamed) {
+    const Planted& planted = GetParam();
+    const tests::ScratchFolder scratch;
+    std::string source = file_bytes(source_file(planted.file));
+    const size_t at = source.find(planted.from);
+    ASSERT_NE(at, std::string::npos);
+    source.replace(at, std::string(planted.from).size(), planted.to);
+    const Outcome outcome = run_source("check", planted.op, scratch.write("mine.cu", source));
+    EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err << outcome.out;
+    const Json report = Json::parse(outcome.out, nullptr, false);
+    EXPECT_EQ(report["verdict"], planted.verdict) << outcome.out;
+    EXPECT_THAT(report["first_failure"]["detail"].get<std::string>(), ContainsRegex(planted.detail));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kernels, CudaSourceFaults,
+    testing::Values(
+        Planted{"MissingBarrier", "rms_norm_kernel.cu", "rms_norm", "    __syncthreads();\n", "\n", "race",
+                "mine.cu:[0-9]+: .*of a shared array is"},
+        Planted{"ReadBehindTheRow", "rms_norm_kernel.cu", "rms_norm", "idx < hidden_size", "idx <= hidden_size",
+                "out of bounds", "mine.cu:[0-9]+: .*of device memory"},
+        // The host's processor refuses it, too.
+        Planted{"MisalignedVectors", "rms_norm_kernel.cu", "rms_norm", "aligned ? hidden_size", "true ? hidden_size",
+                "crash", "mine.cu:[0-9]+: Segmentation fault"},
+        Planted{"UnwrittenShared", "rms_norm_kernel.cu", "rms_norm", "if (threadIdx.x == 0) {",
+                "if (threadIdx.x == 99) {", "uninitialised", "mine.cu:[0-9]+: .*of a shared array is read"},
+        Planted{"DivergentShuffle", "fused_add_rms_norm_kernel.cu", "rms_norm", "val = warpReduceSum<T>(val);",
+                "if (lane < 16)\n        val += __shfl_xor_sync(0xffffffff, val, 16);\n    else\n        val += "
+                "__shfl_xor_sync(0xffffffff, val, 16);",
+                "divergent", "a shuffle: it is at line [0-9]+, lane [0-9]+ at [0-9]+ .mine.cu:[0-9]+"},
+        Planted{"StaticMemory", "fused_add_rms_norm_kernel.cu", "rms_norm", "__shared__ float s_variance;",
+                "static float s_variance;", "out of bounds", "mine.cu:[0-9]+: .*which is no __shared__ array"},
+        Planted{"TooLittleSharedMemory", "fused_add_rms_norm_kernel.cu", "rms_norm", "32 * sizeof(float), stream",
+                "2 * sizeof(float), stream", "out of bounds", "mine.cu:[0-9]+: .*dynamic shared memory"},
+        Planted{"TooManyThreads", "pos_encoding_kernels.cu", "rope", "dim3 block(std::min<int64_t>(",
+                "dim3 block(2048 + std::min<int64_t>(", "launch limit", "CUDA takes 1 to 1024"}),
+    [](const auto& planted) { return std::string(planted.param.what); });
+
+TEST(CudaSource, BarriersOfPlainSourceAreLeftOutAndNeeded) {
+    const Outcome outcome = run_source("race", "rms_norm", source_file("rms_norm_kernel.cu"), {"--mutate"});
+    EXPECT_THAT(outcome.out, ContainsRegex("without rms_norm_kernel.cu:[0-9]+ sync_block.*found: "));
+}
+
+TEST(CudaSource, WhatIsNotTakenIsOneLine) {
+    const auto why = [](const std::string& line) {
+        const auto translated = sandbox::translate_cuda("my.cu", "__global__ void f() {}\n" + line + "\n");
+        return translated ? "" : translated.error().message;
+    };
+    EXPECT_THAT(why("void g() { asm volatile(\"bar.sync 0;\"); }"), HasSubstr("my.cu:2: `asm`: inline PTX"));
+    EXPECT_THAT(why("#include <torch/all.h>"), HasSubstr("my.cu:2: <torch/all.h> is not taken"));
+    EXPECT_THAT(why("void g() { cudaMalloc(&p, 4); }"), HasSubstr("my.cu:2: `cudaMalloc`"));
+    EXPECT_THAT(why("__device__ int counter = 0;"), HasSubstr("my.cu:2: `__device__ int counter =`"));
+    EXPECT_THAT(why("void g() { f<<<1, 32; }"), HasSubstr("my.cu:2: a launch is written"));
+    EXPECT_THAT(why("void g() { extern __shared__ float one; }"), HasSubstr("my.cu:2: dynamic shared memory"));
+    for (const char* line : {"// asm volatile(\"\");", "const char* text = \"cudaMalloc\";", "/* __device__ int x; */",
+                             "__device__ int f(int x);", "int g(int asmx) { return asmx << 3 >> 3; }"}) {
+        EXPECT_EQ(why(line), "") << line;
+    }
+    const tests::ScratchFolder scratch;
+    const std::string file = scratch.write("my.cu", "__global__ void f() { asm(\"\"); }\n");
+    const Outcome outcome = run_source("check", "rope", file);
+    EXPECT_EQ(outcome.exit_code, kExitBadInput);
+    EXPECT_THAT(outcome.err, HasSubstr("my.cu:1: `asm`"));
+    EXPECT_THAT(outcome.err, testing::Not(HasSubstr("g++")));
+}
+
+TEST(CudaSource, TranslationMovesNoLineAndKeepsTheRest) {
+    const std::string source =
+        "__global__ void f(float* x) {\n    extern __shared__\n        float4 all[];\n    __shared__ float a[2][3], "
+        "b;\n"
+        "}\nvoid g() { ns::f<float, (1 > 0)>\n<<<dim3(1, 2), 32, n * sizeof(float)>>>(x); }\n";
+    const auto translated = sandbox::translate_cuda("my.cu", source);
+    ASSERT_TRUE(translated.has_value()) << translated.error().message;
+    EXPECT_EQ(std::count(translated->begin(), translated->end(), '\n'),
+              1 + std::count(source.begin(), source.end(), '\n'));
+    EXPECT_THAT(*translated,
+                HasSubstr("auto* const all = static_cast<float4 *>(::verbatim::cuda_source::dynamic_shared());"));
+    EXPECT_THAT(*translated, HasSubstr("static float a[2][3], b; ::verbatim::cuda_source::shared_array(a); "
+                                       "::verbatim::cuda_source::shared_array(b);"));
+    EXPECT_THAT(*translated,
+                HasSubstr("launcher(\"ns::f\", ::verbatim::cuda_source::Config(dim3(1, 2), 32, n * sizeof(float)),"));
+}
+
+}  // namespace
+}  // namespace verbatim::tools
