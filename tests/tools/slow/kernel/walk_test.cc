@@ -81,7 +81,7 @@ Outcome done(const WalkStep& step) {
 // results of a version of nvcc.
 std::string comparable(const std::string& text) {
     std::string line = std::regex_replace(text, std::regex("\\s+"), " ");
-    for (const char* machines : {"g\\+\\+ -std.*?\\.so ", "kernels: .*", "\\S*nvcc -std.*?\\.cu ",
+    for (const char* machines : {"g\\+\\+ -std.*?\\.s?o ", "kernels: .*", "\\S*nvcc -std.*?\\.cu ",
                                  "machine code of .*? under way ", "machine code: unknown: nvcc cannot be started "}) {
         line = std::regex_replace(line, std::regex(machines), "");
     }
