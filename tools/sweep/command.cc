@@ -166,7 +166,8 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     list("--admission", options->admissions, "as in verbatim simulate, such as arrival,fewest-tokens")
         ->capture_default_str();
     add_max_wait_option(*verb, options->config.max_wait_steps);
-    list("--rate", options->rates, "arrivals so many times as fast, such as 0.5,1,2")->capture_default_str();
+    list("--rate-scale,--rate", options->rates, "arrivals so many times as fast, such as 0.5,1,2")
+        ->capture_default_str();
     add_output_option(*verb, "--to", options->to,
                       "where the results go, a line per point; those there already are kept");
     verb->add_flag("--cache-only", options->cache_only,

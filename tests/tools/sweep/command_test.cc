@@ -25,6 +25,22 @@ Outcome sweep(const std::string& to, std::vector<std::string> more = {}) {
     return run_verbatim(arguments);
 }
 
+// The flag's name in verbatim simulate.
+TEST(SweepCommand, RateScaleIsRate) {
+    const tests::ScratchFolder files;
+    const auto swept = [&](const char* flag, const std::string& to) {
+        const Outcome outcome =
+            run_verbatim({"sweep", "--trace", VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz",
+                          "--memory", "60GB", "--limit", "30", flag, "1,3", "--to", to});
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        return file_bytes(to);
+    };
+    const std::string bytes = swept("--rate-scale", files.path("a"));
+    EXPECT_EQ(std::ranges::count(bytes, '\n'), 1 + 2);
+    EXPECT_THAT(bytes, HasSubstr("\"rate_scale\":3"));
+    EXPECT_EQ(swept("--rate", files.path("b")), bytes);
+}
+
 TEST(SweepCommand, AnyNumberOfThreadsGivesTheSameBytes) {
     const tests::ScratchFolder files;
     const Outcome one = sweep(files.path("one"), {"--threads", "1"});
