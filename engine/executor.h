@@ -2,6 +2,7 @@
 // faulty executors have this one interface, and the engine does not distinguish them.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <span>
 #include <string>
@@ -68,6 +69,18 @@ public:
     // hold it.
     virtual std::optional<Digest> head_digest(const HeadImage& image) = 0;
 
+    // A head's bytes: the parts that head_digest() sums, one after the other in the same order, without gaps. Empty:
+    // this executor does not hold it.
+    virtual std::optional<std::vector<std::byte>> head_bytes(const HeadImage& /*image*/) { return std::nullopt; }
+    // Whether these are the bytes of a head of `length` tokens with this digest; of any digest, if it is Digest{}.
+    // Errors: what differs.
+    [[nodiscard]] virtual Status check_head(int64_t length, std::span<const std::byte> bytes,
+                                            const Digest& digest) const;
+    // Writes bytes that check_head() has accepted into the image's blocks and row, which no plan has named yet: the
+    // head was computed elsewhere. An executor that computes attached tokens again has nothing to write. Errors: the
+    // executor's; nothing refers to the units then.
+    virtual Status write_head(const HeadImage& image, std::span<const std::byte> bytes);
+
     // What makes the bits of deterministic requests: "exact/1", "tensor.sm90/1", "fast/1 ...". Heads are attached only
     // under the id that made them.
     [[nodiscard]] virtual std::string numerics_id() const = 0;
@@ -79,10 +92,25 @@ inline void Executor::take_equal_steps(std::span<const SequenceSlot> slots, int6
     CHECK(false, "{} sequences, {} steps: this executor wants a plan for each", slots.size(), max_steps);
 }
 
+inline Status Executor::check_head(int64_t length, std::span<const std::byte> bytes, const Digest&) const {
+    return error("a head of {} tokens, {} bytes: this executor takes no heads", length, bytes.size());
+}
+inline Status Executor::write_head(const HeadImage& image, std::span<const std::byte> bytes) {
+    CHECK(false, "a head of {} tokens, {} bytes: this executor takes no heads", image.length, bytes.size());
+}
+
 // An executor that passes heads and arithmetic of another one through; execute() is the subclass's.
 class WrappingExecutor : public Executor {
 public:
-    std::optional<Digest> head_digest(const HeadImage& image) final { return inner_.head_digest(image); }
+    std::optional<Digest> head_digest(const HeadImage& image) override { return inner_.head_digest(image); }
+    std::optional<std::vector<std::byte>> head_bytes(const HeadImage& image) final { return inner_.head_bytes(image); }
+    [[nodiscard]] Status check_head(int64_t length, std::span<const std::byte> bytes,
+                                    const Digest& digest) const final {
+        return inner_.check_head(length, bytes, digest);
+    }
+    Status write_head(const HeadImage& image, std::span<const std::byte> bytes) final {
+        return inner_.write_head(image, bytes);
+    }
     void take_freed(const FreedUnits& freed) final { inner_.take_freed(freed); }
     [[nodiscard]] MemoryUse memory_use() const final { return inner_.memory_use(); }
     [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }

@@ -20,6 +20,7 @@ const char* name(CallKind kind) {
         case CallKind::kFailStep: return "fail_step";
         case CallKind::kReplaceExecutor: return "replace_executor";
         case CallKind::kUnload: return "unload";
+        case CallKind::kImportHead: return "import_head";
         case CallKind::kCount: break;
     }
     CHECK(false, "call {}", static_cast<int>(kind));
@@ -45,9 +46,24 @@ RequestId make_call(const Call& call, Engine& engine) {
         case CallKind::kEndTurn: engine.end_turn(call.id); break;
         case CallKind::kFailStep:
         case CallKind::kReplaceExecutor:
+        case CallKind::kImportHead:
         case CallKind::kCount: CHECK(false, "call {} is no client's", static_cast<int>(call.kind));
     }
     return RequestId{-1};
+}
+
+Status import_again(const Call& call, const HeadMaker& maker, Engine& engine) {
+    CHECK(call.kind == CallKind::kImportHead, "call {}", name(call.kind));
+    if (call.request.messages.size() != 1 || call.request.messages.front().tokens.empty())
+        return error("step {}: a head of no tokens is imported", call.step);
+    ASSIGN_OR_RETURN(const MadeHead made, maker(call));
+    // Where there is no room for it now, there was none before.
+    static_cast<void>(engine.import_head({.key = call.key,
+                                          .tokens = call.request.messages.front().tokens,
+                                          .numerics_id = call.to,
+                                          .digest = made.digest,
+                                          .bytes = made.bytes}));
+    return {};
 }
 
 namespace {
@@ -93,6 +109,7 @@ private:
     }
     Status make(const Call& call) {
         if (call.kind == CallKind::kReplaceExecutor) return replace_executor(call.in_open_step);
+        if (call.kind == CallKind::kImportHead) return import_head(call);
         const RequestId id = make_call(call, engine_);
         if (call.kind != CallKind::kSubmit || id == call.id) return {};
         end_.parted = fmt::format("step {}: the request for conversation '{}' was {}, and is {} now", call.step,
@@ -110,6 +127,12 @@ private:
         }
         ASSIGN_OR_RETURN(executor_, options_.fresh_executor());
         engine_.replace_executor(*executor_);
+        return {};
+    }
+
+    Status import_head(const Call& call) {
+        if (options_.make_head) return import_again(call, options_.make_head, engine_);
+        end_.parted = fmt::format("step {}: a head was imported, and none is here", call.step);
         return {};
     }
 

@@ -5,12 +5,15 @@
 // arithmetic and a drafter with the same drafts (Engine::draft_with). A failed step and a replaced executor are calls.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
 #include "engine/request/request.h"
@@ -32,6 +35,7 @@ enum class CallKind : uint8_t {
     kFailStep,         // the executor could not carry the open step out
     kReplaceExecutor,  // a fresh one computes from here on
     kUnload,           // a conversation that the caller restores before it names it again
+    kImportHead,       // of one message; `to` says what made it. Its bytes are those that its tokens give
     kCount,
 };
 [[nodiscard]] const char* name(CallKind kind);
@@ -43,8 +47,9 @@ struct Call {
     bool in_open_step = false;          // between a step's plan and its result
     RequestId id{-1};                   // kSubmit: what it became, -1 where nothing runs; kAbort, kEndTurn
     ChatRequest request;                // kSubmit, with the seed that it is drawn with; of kRestore the messages
-    ConversationKey key;                // of a name: kFork (from), kRewind, kRemove, kRevoke, kRestore, kUnload
-    std::string to;                     // kFork
+    ConversationKey key;                // of a name: kFork (from), kRewind, kRemove, kRevoke, kRestore, kUnload,
+                                        // kImportHead
+    std::string to;                     // kFork; kImportHead: its numerics id
     std::optional<uint64_t> num_turns;  // kFork, kRewind; kRestore, in logs that have no `version`: that
     Version version = kNoVersion;       // kRestore
     template <typename Self, typename Visit>
@@ -63,14 +68,25 @@ struct Call {
 };
 
 // Makes the call again; what a submit becomes: -1 where nothing runs, as for every other call. REQUIRES: a client's:
-// neither kFailStep nor kReplaceExecutor.
+// none of kFailStep, kReplaceExecutor and kImportHead.
 RequestId make_call(const Call& call, Engine& engine);
+
+// The bytes of a head that kImportHead named, and their digest: what its tokens give in its arithmetic.
+struct MadeHead {
+    Digest digest;
+    std::vector<std::byte> bytes;
+};
+using HeadMaker = std::function<Result<MadeHead>(const Call& call)>;
+
+// Imports the head of a kImportHead call. Errors: `maker`'s.
+[[nodiscard]] Status import_again(const Call& call, const HeadMaker& maker, Engine& engine);
 
 struct RerunOptions {
     int64_t max_steps = -1;                             // so many and no more; -1: to the end
     std::function<void(int64_t num_calls)> after_step;  // with how many calls are made; it may take the events
     // Takes the place of one that failed, in the same arithmetic; none: the run ends there. An error ends it, too.
     std::function<Result<Executor*>()> fresh_executor;
+    HeadMaker make_head;  // none: the run ends at the first import
 };
 
 // The end of a run that was made again.

@@ -106,7 +106,8 @@ void RequestBook::on_call(const Call& call) {
         case CallKind::kAbort:
         case CallKind::kEndTurn:
         case CallKind::kFailStep:
-        case CallKind::kReplaceExecutor: return;  // turns end by events
+        case CallKind::kReplaceExecutor:
+        case CallKind::kImportHead: return;  // turns end by events; a head's bytes are those of its tokens
         case CallKind::kCount: break;
     }
     CHECK(false, "call {}", static_cast<int>(call.kind));

@@ -33,6 +33,7 @@ struct EngineStats {
     int64_t state_copies = 0;  // first steps that read a head's row and write the sequence's
     int64_t preemptions = 0;
     int64_t evictions = 0;
+    int64_t imported_heads = 0;  // computed elsewhere (Engine::import_head)
     int64_t commits = 0;
     int64_t discards = 0;  // turns that ended without a commit
     int64_t aborts = 0;

@@ -319,4 +319,44 @@ void PooledExecutor::read_blocks(const StateTensor& tensor, const HeadImage& ima
     }
 }
 
+Status PooledExecutor::write_head(const HeadImage& image, std::span<const std::byte> bytes) {
+    CHECK_EQ(static_cast<int64_t>(bytes.size()), reference::head_num_bytes(tensors(), image.length));
+    if (places_.is_shared()) {
+        changes_.clear();
+        if (!hold_runs(image.blocks) || !hold_row(image.state)) {
+            return error("a head of {} tokens does not fit: {} bytes, of which {} are held", image.length,
+                         places_.arena_bytes(), places_.use().held);
+        }
+        if (!changes_.empty()) backend().change(changes_);
+    }
+    std::vector<BlockRun> runs;
+    const auto here = placed(image, runs);
+    CHECK(here.has_value(), "a head of {} tokens has units that are not held", image.length);
+    for (const StateTensor& tensor : tensors()) {
+        const bool per_token = tensor.per == StatePer::kToken;
+        const auto size = static_cast<size_t>((per_token ? image.length : 1) * tensor.num_bytes());
+        if (per_token)
+            write_blocks(tensor, *here, bytes.first(size));
+        else
+            backend().write_row(tensor, here->state, bytes.first(size));
+        bytes = bytes.subspan(size);
+    }
+    return backend_status();
+}
+
+void PooledExecutor::write_blocks(const StateTensor& tensor, const HeadImage& image, std::span<const std::byte> bytes) {
+    const int64_t block_size = tables().config().pools.block_size;
+    int64_t left = image.length;
+    for (const BlockRun& run : image.blocks) {
+        for (int32_t i = 0; i < run.count && left > 0; ++i) {
+            const auto count = static_cast<int32_t>(std::min(left, block_size));
+            const auto size = static_cast<size_t>(count * tensor.num_bytes());
+            backend().write_block(tensor, BlockId{index(run.first) + i}, count, bytes.first(size));
+            bytes = bytes.subspan(size);
+            left -= count;
+        }
+    }
+    CHECK(left == 0 && bytes.empty(), "{} tokens and {} bytes have no block", left, bytes.size());
+}
+
 }  // namespace verbatim

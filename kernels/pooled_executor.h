@@ -83,6 +83,11 @@ public:
     virtual void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
                             std::span<std::byte> out) = 0;
 
+    // The reverse of the two above: `bytes` [shape] and [num_slots, shape].
+    virtual void write_row(const reference::StateTensor& tensor, StateIndex row, std::span<const std::byte> bytes) = 0;
+    virtual void write_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                             std::span<const std::byte> bytes) = 0;
+
     // Whether it sums heads in place; otherwise the host sums what it reads.
     [[nodiscard]] virtual bool sums_heads() const { return false; }
     // Passes every part of a head to the digester. False: the device has failed and lost its data. REQUIRES:
@@ -119,6 +124,7 @@ private:
 class PooledExecutor : public reference::NumericExecutor {
 public:
     bool read_head(const HeadImage& image, const reference::HeadReader& reader) final;
+    Status write_head(const HeadImage& image, std::span<const std::byte> bytes) final;
     [[nodiscard]] std::span<const float> logits(SequenceSlot slot, int32_t draw) final;
     // For callers that place KV directly, between steps. REQUIRES: no live table contains a `dst`.
     void copy_blocks(std::span<const BlockCopy> copies) { backend().run({.copies = copies}); }
@@ -144,6 +150,7 @@ protected:
     [[nodiscard]] virtual PooledBackend* ordinary_backend() { return nullptr; }
     // Up to this many rows a step costs little more than one row, because the pass over the weights dominates.
     [[nodiscard]] virtual int64_t max_joined_rows() const { return 0; }
+    [[nodiscard]] bool keeps_heads() const final { return true; }
     bool sum_head(const HeadImage& image, reference::HeadDigester& digester) final;
     void compute(const StepPlan& plan) final;
     Status computed() final;
@@ -183,6 +190,7 @@ private:
     void list_sequences(const StepPlan& plan);
     void list_rows(const ScheduledSequence& scheduled, Arithmetic arithmetic);
     void read_blocks(const reference::StateTensor& tensor, const HeadImage& image, const reference::HeadReader& reader);
+    void write_blocks(const reference::StateTensor& tensor, const HeadImage& image, std::span<const std::byte> bytes);
 
     UnitPlaces places_;
     // Of the step in progress, where places are given on demand.

@@ -70,4 +70,20 @@ Digest HeadDigester::digest() const {
     return digester.digest();
 }
 
+int64_t head_num_bytes(const StateTensors& tensors, int64_t length) {
+    return tensors.num_bytes(StatePer::kSequence) + length * tensors.num_bytes(StatePer::kToken);
+}
+
+Digest digest_of_head(const StateTensors& tensors, int64_t length, std::span<const std::byte> bytes) {
+    CHECK_EQ(static_cast<int64_t>(bytes.size()), head_num_bytes(tensors, length));
+    HeadDigester digester(tensors, length);
+    for (const HeadDigester::Part& part : digester.parts()) {
+        const StateTensor& tensor = *part.tensor;
+        const auto size = static_cast<size_t>(part.num_elements * element_bytes(tensor.dtype));
+        digester.add(tensor, bytes.first(size));
+        bytes = bytes.subspan(size);
+    }
+    return digester.digest();
+}
+
 }  // namespace verbatim::reference

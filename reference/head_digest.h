@@ -17,6 +17,11 @@
 
 namespace verbatim::reference {
 
+// Bytes of all parts.
+[[nodiscard]] int64_t head_num_bytes(const StateTensors& tensors, int64_t length);
+// The digest of all parts, one after the other without gaps. REQUIRES: they have head_num_bytes().
+[[nodiscard]] Digest digest_of_head(const StateTensors& tensors, int64_t length, std::span<const std::byte> bytes);
+
 // Takes the parts in order, each in pieces of any size; checks the order and the sizes above.
 class HeadDigester {
 public:

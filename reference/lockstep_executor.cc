@@ -302,6 +302,16 @@ std::optional<Digest> LockstepExecutor::head_digest(const HeadImage& image) {
     return mine;
 }
 
+Status LockstepExecutor::check_head(int64_t length, std::span<const std::byte> bytes, const Digest& digest) const {
+    RETURN_IF_ERROR(primary_.check_head(length, bytes, digest));
+    return secondary_.check_head(length, bytes, digest);
+}
+
+Status LockstepExecutor::write_head(const HeadImage& image, std::span<const std::byte> bytes) {
+    RETURN_IF_ERROR(primary_.write_head(image, bytes));
+    return secondary_.write_head(image, bytes);
+}
+
 // The uncached reference keeps a living writer's state at the lengths that the plans' StateWrites name.
 void LockstepExecutor::report_missing_head(const HeadImage& image) {
     report({.step = step_,

@@ -76,6 +76,13 @@ public:
     Status execute(const StepPlan& plan, StepResult& result) override;
     // The primary's digest; compared with the secondary's where the secondary holds the head.
     std::optional<Digest> head_digest(const HeadImage& image) override;
+    // The primary's. Both get a head that was computed elsewhere.
+    std::optional<std::vector<std::byte>> head_bytes(const HeadImage& image) override {
+        return primary_.head_bytes(image);
+    }
+    [[nodiscard]] Status check_head(int64_t length, std::span<const std::byte> bytes,
+                                    const Digest& digest) const override;
+    Status write_head(const HeadImage& image, std::span<const std::byte> bytes) override;
     void take_freed(const FreedUnits& freed) override {
         primary_.take_freed(freed);
         secondary_.take_freed(freed);

@@ -86,6 +86,26 @@ std::optional<Digest> NumericExecutor::head_digest(const HeadImage& image) {
     return digester.digest();
 }
 
+std::optional<std::vector<std::byte>> NumericExecutor::head_bytes(const HeadImage& image) {
+    std::vector<std::byte> bytes;
+    bytes.reserve(static_cast<size_t>(head_num_bytes(tensors_, image.length)));
+    const bool held = read_head(
+        image, [&](const HeadPiece& piece) { bytes.insert(bytes.end(), piece.bytes.begin(), piece.bytes.end()); });
+    return held ? std::optional(std::move(bytes)) : std::nullopt;
+}
+
+Status NumericExecutor::check_head(int64_t length, std::span<const std::byte> bytes, const Digest& digest) const {
+    if (!keeps_heads()) return {};
+    if (static_cast<int64_t>(bytes.size()) != head_num_bytes(tensors_, length)) {
+        return error("a head of {} tokens takes {} bytes in this model, got {}", length,
+                     head_num_bytes(tensors_, length), bytes.size());
+    }
+    if (digest == Digest{}) return {};
+    const Digest got = digest_of_head(tensors_, length, bytes);
+    if (got != digest) return error("the bytes have digest {}, wanted {}", got.hex(), digest.hex());
+    return {};
+}
+
 bool NumericExecutor::sum_head(const HeadImage& image, HeadDigester& digester) {
     return read_head(image, [&](const HeadPiece& piece) { digester.add(piece.tensor, piece.bytes); });
 }

@@ -50,6 +50,10 @@ class NumericExecutor : public Executor {
 public:
     Status execute(const StepPlan& plan, StepResult& result) final;
     std::optional<Digest> head_digest(const HeadImage& image) final;
+    std::optional<std::vector<std::byte>> head_bytes(const HeadImage& image) final;
+    [[nodiscard]] Status check_head(int64_t length, std::span<const std::byte> bytes, const Digest& digest) const final;
+    // An executor that computes attached tokens again keeps no head, takes any bytes and writes none.
+    Status write_head(const HeadImage& /*image*/, std::span<const std::byte> /*bytes*/) override { return {}; }
 
     // Ends every slot and keeps every published head, as a failed execute() does (see Executor::execute).
     void forget_slots() { tables_ = SlotTables(tables_.config()); }
@@ -75,6 +79,8 @@ protected:
     NumericExecutor(const ModelConfig& config, StateTensors tensors, SlotTablesConfig tables,
                     Profile profile = Profile::kExact);
 
+    // Whether attaching to a head reads what is kept of it.
+    [[nodiscard]] virtual bool keeps_heads() const { return false; }
     // Feeds every part of a head to the digester; false when this executor does not hold the head. The default uses
     // read_head(); an executor with its states in other memory sums them there.
     virtual bool sum_head(const HeadImage& image, HeadDigester& digester);

@@ -332,6 +332,18 @@ std::optional<PendingMemory> Cache::snapshot(const SequenceMemory& memory, Token
     return pending;
 }
 
+std::optional<PendingMemory> Cache::make_pending(const CacheSalt& salt, TokenSeq tokens) {
+    CHECK(!tokens.empty(), "a head of no tokens");
+    auto memory = attach(kNoHead);
+    if (!memory) return std::nullopt;
+    if (!grow(*memory, tokens.size())) {
+        release(*memory);
+        return std::nullopt;
+    }
+    if (learns()) memory->chain = PrefixHistory::begin(salt);
+    return detach_as_pending(*memory, std::move(tokens));
+}
+
 void Cache::discard(PendingMemory& memory, int64_t busy_through) {
     CHECK(!memory.tokens.empty() && memory.blocks.num_blocks == kv_.blocks_for(memory.tokens.size()),
           "{} blocks for {} tokens", memory.blocks.num_blocks, memory.tokens.size());

@@ -155,6 +155,9 @@ public:
     // A pending over the sequence's first tokens: its blocks by reference, and a separate row to be written as the
     // scan passes. Empty when no row is free.
     [[nodiscard]] std::optional<PendingMemory> snapshot(const SequenceMemory& memory, TokenSeq tokens);
+    // A pending of tokens that were computed elsewhere: blocks and a row that hold nothing yet. Empty when a pool is
+    // short; then nothing has changed.
+    [[nodiscard]] std::optional<PendingMemory> make_pending(const CacheSalt& salt, TokenSeq tokens);
     // Steps up to `busy_through` may still write the row.
     void discard(PendingMemory& memory, int64_t busy_through);
 

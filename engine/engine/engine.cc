@@ -36,6 +36,7 @@ Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& p
     cache_.on_gone([this](const Head& head, NotReused reason) {
         const bool evicted = reason == NotReused::kEvicted;
         stats_.evictions += evicted ? 1 : 0;
+        if (evicted && evict_listener_) evict_listener_(head);
         event(evicted ? EventKind::kEvict : EventKind::kLetGo, RequestId{-1}, head.length(), head.id);
     });
 }

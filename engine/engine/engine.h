@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -88,6 +89,23 @@ struct Accepted {
     std::optional<RecordedTurn> recorded;  // the turn_id was known: the answer, and nothing runs
 };
 
+// A head that was computed elsewhere, by the same model.
+struct HeadImport {
+    ConversationKey key;               // lists the head from now on
+    TokenSeq tokens;                   // resident; in the engine's store
+    std::string numerics_id;           // what made all of it
+    Digest digest;                     // Executor::head_digest; Digest{}: the caller has checked the bytes
+    std::span<const std::byte> bytes;  // Executor::head_bytes; borrowed during the call
+};
+
+// A head's content, for another engine.
+struct HeadCopy {
+    TokenSeq tokens;
+    std::string numerics_id;
+    Digest digest;
+    std::vector<std::byte> bytes;
+};
+
 class Engine {
 public:
     // `executor`, `policy`, `store` and `recorder` are borrowed for the engine's life. REQUIRES: validate(config) has
@@ -147,6 +165,20 @@ public:
     // Takes the lease from a writer that is lost. Its turn runs on and cannot commit.
     bool revoke(const ConversationKey& key);
 
+    // Publishes a head that was computed elsewhere. Evicts other heads if room is short. The tokens that follow have
+    // the same bits as if this engine had computed the head. Errors, after which nothing has changed: other arithmetic
+    // than this engine's, more tokens than max_model_len, bytes that do not have the digest; and, with heads evicted
+    // perhaps, no room, or the executor's error. Of equal heads a name keeps one: this one may be gone again. REQUIRES:
+    // no step is open.
+    Result<HeadId> import_head(const HeadImport& head);
+    // Empty: the head is gone, or the executor does not hold its bytes. REQUIRES: no step is open.
+    [[nodiscard]] std::optional<HeadCopy> export_head(HeadId head);
+    // Called with every head that is evicted, before its memory is used again; it may read the head's bytes
+    // (copy_of()), and makes no other call of the engine.
+    void on_evict(std::function<void(const Head&)> listener) { evict_listener_ = std::move(listener); }
+    // As export_head(), at any time.
+    [[nodiscard]] std::optional<HeadCopy> copy_of(const Head& head);
+
     // Nothing to do: no turn, no pending, and every unit that was freed is free again.
     [[nodiscard]] bool idle() const;
     [[nodiscard]] const EngineStats& stats() const { return stats_; }
@@ -192,6 +224,7 @@ private:
     void end(Sequence& sequence, EngineEvent finished);
     static void keep_known_output(Sequence& sequence);
     void drop_snapshots(const ConversationKey& key);
+    [[nodiscard]] Status check(const HeadImport& head) const;
     [[nodiscard]] bool is_deterministic(const std::string& numerics_id) const;
     Digest digest_of(const Pending& pending);
     [[nodiscard]] Sequence& sequence_of(RequestId request);  // REQUIRES: it runs
@@ -226,6 +259,13 @@ private:
     int64_t materialised_ = -1;  // step
     int64_t elapsed_ns_ = 0;
     bool step_open_ = false;
+    std::function<void(const Head&)> evict_listener_;
 };
+
+// The head that the tokens give, computed by a separate engine with this configuration. `executor` and `store` are
+// borrowed; the executor has run no step. An executor that computes attached tokens again gives a head without bytes.
+// Errors: the executor's; the tokens do not fit.
+[[nodiscard]] Result<HeadCopy> compute_head(EngineConfig config, Executor& executor, TokenStore& store,
+                                            const ConversationKey& key, const TokenSeq& tokens);
 
 }  // namespace verbatim

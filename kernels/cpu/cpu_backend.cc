@@ -74,6 +74,19 @@ void CpuBackend::read_block(const reference::StateTensor& tensor, BlockId block,
         kv_.read(tensor, block, slot, out.subspan(static_cast<size_t>(slot) * slot_bytes, slot_bytes));
 }
 
+void CpuBackend::write_row(const reference::StateTensor& tensor, StateIndex row, std::span<const std::byte> bytes) {
+    const std::span<std::byte> to = states_.bytes(row, tensor.layer, tensor.kind);
+    CHECK_EQ(to.size(), bytes.size());
+    std::ranges::copy(bytes, to.begin());
+}
+
+void CpuBackend::write_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                             std::span<const std::byte> bytes) {
+    const auto slot_bytes = static_cast<size_t>(tensor.num_bytes());
+    for (int32_t slot = 0; slot < num_slots; ++slot)
+        kv_.write(tensor, block, slot, bytes.subspan(static_cast<size_t>(slot) * slot_bytes, slot_bytes));
+}
+
 // --- buffers
 
 // The buffer of a new result, in rows of `width`.

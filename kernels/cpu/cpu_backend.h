@@ -117,6 +117,9 @@ public:
         return fault_layers_[logit_row];
     }
     std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
+    void write_row(const reference::StateTensor& tensor, StateIndex row, std::span<const std::byte> bytes) override;
+    void write_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                     std::span<const std::byte> bytes) override;
     void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
                     std::span<std::byte> out) override;
 

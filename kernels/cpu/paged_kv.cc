@@ -1,6 +1,7 @@
 #include "kernels/cpu/paged_kv.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "engine/base/check.h"
 #include "reference/numerics/bf16.h"
@@ -20,6 +21,13 @@ int64_t round_up(int64_t count) { return (count + kVectorPairs - 1) / kVectorPai
 
 void set_half(Pair& pair, bool odd, uint16_t bits) {
     pair = odd ? make_pair_of(even_bits(pair), bits) : make_pair_of(bits, odd_bits(pair));
+}
+
+// Element i of an array that may be unaligned.
+uint16_t bf16_at(std::span<const std::byte> values, int64_t i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, &values[static_cast<size_t>(i) * sizeof(bits)], sizeof(bits));
+    return bits;
 }
 
 }  // namespace
@@ -154,6 +162,37 @@ void PagedKv::read_v(const Layer& layer, BlockId block, int32_t offset, std::spa
     for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
         const Pair* pairs = v_page_of(layer, block, head) + offset / 2 * d;
         for (int64_t i = 0; i < d; ++i) out[head * d + i] = offset % 2 == 0 ? even_bits(pairs[i]) : odd_bits(pairs[i]);
+    }
+}
+
+void PagedKv::write(const StateTensor& tensor, BlockId block, int32_t offset, std::span<const std::byte> values) {
+    CHECK_EQ(static_cast<int64_t>(values.size()), tensor.num_bytes());
+    const bool is_k = tensor.kind == StateKind::kK;
+    if (!is_k && tensor.kind != StateKind::kV) {
+        std::ranges::copy(values, slot(tensor.layer, tensor.kind, block, offset).begin());
+        return;
+    }
+    CHECK(offset >= 0 && offset < block_size_, "slot {} of block {}: there are {}", offset, index(block), block_size_);
+    is_k ? write_k(layers_[tensor.layer], block, offset, values)
+         : write_v(layers_[tensor.layer], block, offset, values);
+}
+
+void PagedKv::write_k(const Layer& layer, BlockId block, int32_t offset, std::span<const std::byte> values) {
+    const int64_t d = layer.head_dim;
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
+        Pair* pairs = k_page_of(layer, block, head) + offset;
+        for (int64_t i = 0; i < d; i += 2) {
+            const uint16_t odd = i + 1 < d ? bf16_at(values, head * d + i + 1) : uint16_t{0};
+            pairs[i / 2 * block_size_] = make_pair_of(bf16_at(values, head * d + i), odd);
+        }
+    }
+}
+
+void PagedKv::write_v(const Layer& layer, BlockId block, int32_t offset, std::span<const std::byte> values) {
+    const int64_t d = layer.head_dim;
+    for (int64_t head = 0; head < layer.n_kv_heads; ++head) {
+        Pair* pairs = v_page_of(layer, block, head) + offset / 2 * d;
+        for (int64_t i = 0; i < d; ++i) set_half(pairs[i], offset % 2 == 1, bf16_at(values, head * d + i));
     }
 }
 

@@ -45,6 +45,7 @@ public:
     void copy(const BlockCopy& copy);
     // One position of any tensor, in logical order.
     void read(const reference::StateTensor& tensor, BlockId block, int32_t offset, std::span<std::byte> out) const;
+    void write(const reference::StateTensor& tensor, BlockId block, int32_t offset, std::span<const std::byte> values);
 
 private:
     struct Layer {
@@ -67,6 +68,8 @@ private:
     // One position: [n_kv_heads, head_dim].
     void read_k(const Layer& layer, BlockId block, int32_t offset, std::span<uint16_t> out) const;
     void read_v(const Layer& layer, BlockId block, int32_t offset, std::span<uint16_t> out) const;
+    void write_k(const Layer& layer, BlockId block, int32_t offset, std::span<const std::byte> values);
+    void write_v(const Layer& layer, BlockId block, int32_t offset, std::span<const std::byte> values);
     [[nodiscard]] Pair* k_page_of(const Layer& layer, BlockId block, int64_t kv_head) const;
     [[nodiscard]] Pair* v_page_of(const Layer& layer, BlockId block, int64_t kv_head) const;
 

@@ -62,6 +62,9 @@ public:
     std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
     void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
                     std::span<std::byte> out) override;
+    void write_row(const reference::StateTensor& tensor, StateIndex row, std::span<const std::byte> bytes) override;
+    void write_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                     std::span<const std::byte> bytes) override;
 
     void begin(const reference::WalkBatch& batch) override;
     void embed(float multiplier) override;
@@ -176,6 +179,12 @@ private:
     [[nodiscard]] const DevicePages& pages(int32_t layer) const { return layers_[layer].pages; }
     [[nodiscard]] DeviceStates states(int32_t layer, reference::StateKind kind) const;
     [[nodiscard]] float* row_of(size_t place, StateIndex row) const;
+    struct PageValues {
+        uint16_t* first = nullptr;  // on the device
+        size_t count = 0;
+    };
+    [[nodiscard]] PageValues page_values(const reference::StateTensor& tensor, BlockId block) const;
+    [[nodiscard]] size_t place_in_pages(const reference::StateTensor& tensor, int64_t slot, int64_t i) const;
     [[nodiscard]] MambaParameters parameters(int32_t layer) const;
     [[nodiscard]] DeltaWeights delta_weights(int32_t layer) const;
     [[nodiscard]] DeltaBatch delta_batch(const DeviceBatch& batch, int32_t layer) const;
@@ -238,9 +247,8 @@ private:
     int64_t max_runs_ = 0;              // capacity of workspace_
     std::vector<float> host_logits_;    // of the last step, downloaded on request
     bool has_host_logits_ = false;
-    std::vector<float> host_floats_;    // staging for host_rows and read_row
-    std::vector<uint32_t> host_pairs_;  // staging for read_block
-    std::vector<uint16_t> host_values_;
+    std::vector<float> host_floats_;     // staging for host_rows, read_row and write_row
+    std::vector<uint16_t> host_values_;  // staging for read_block and write_block
 };
 
 // What a block and a state row take in a CudaBackend's memory. Layers of one KV shape: one budget needs it.

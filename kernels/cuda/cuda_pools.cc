@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "engine/base/check.h"
@@ -140,34 +141,64 @@ std::span<const std::byte> CudaBackend::read_row(const StateTensor& tensor, Stat
     return std::as_bytes(std::span(host_floats_)).first(static_cast<size_t>(tensor.num_bytes()));
 }
 
-void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t num_slots, std::span<std::byte> bytes) {
-    const int32_t layer = tensor.layer;
+// A block's K or V of one layer: the pages of all KV heads, as bf16 values. K's are pairs along head_dim.
+CudaBackend::PageValues CudaBackend::page_values(const StateTensor& tensor, BlockId block) const {
     const bool is_k = tensor.kind == StateKind::kK;
-    CHECK(is_k || tensor.kind == StateKind::kV, "layer {}: {} is not on the device", layer, tensor.kind.name);
-    const std::span<uint16_t> out(reinterpret_cast<uint16_t*>(bytes.data()), bytes.size() / sizeof(uint16_t));
-    const reference::AttentionConfig& attention = *config().layers[layer].attention;
-    const int64_t num_pairs = (attention.head_dim + 1) / 2;
+    CHECK(is_k || tensor.kind == StateKind::kV, "layer {}: {} is not on the device", tensor.layer, tensor.kind.name);
+    const reference::AttentionConfig& attention = *config().layers[tensor.layer].attention;
+    const int64_t width = is_k ? (attention.head_dim + 1) / 2 * 2 : attention.head_dim;
+    const int64_t count = attention.n_kv_heads * width * pools_.block_size;
+    const int64_t first = index(block) * block_scale_ * count;
+    const DevicePages& all = pages(tensor.layer);
+    return {is_k ? reinterpret_cast<uint16_t*>(all.k) + first : all.v + first, static_cast<size_t>(count)};
+}
+
+// The place of a slot's element i, [n_kv_heads, head_dim], among page_values().
+size_t CudaBackend::place_in_pages(const StateTensor& tensor, int64_t slot, int64_t i) const {
+    const int64_t head_dim = config().layers[tensor.layer].attention->head_dim;
     const int64_t block_size = pools_.block_size;
-    const int64_t first_page = index(block) * block_scale_ * attention.n_kv_heads;
-    host_pairs_.resize(static_cast<size_t>(attention.n_kv_heads * num_pairs * block_size));
-    host_values_.resize(static_cast<size_t>(attention.n_kv_heads * block_size * attention.head_dim));
-    if (is_k) {
-        device_.download(host_pairs_.data(), pages(layer).k + first_page * num_pairs * block_size,
-                         host_pairs_.size() * sizeof(uint32_t));
-    } else {
-        device_.download(host_values_.data(), pages(layer).v + first_page * block_size * attention.head_dim,
-                         host_values_.size() * sizeof(uint16_t));
-    }
+    const int64_t head = i / head_dim;
+    const int64_t dim = i % head_dim;
+    const int64_t pair = (head * ((head_dim + 1) / 2) + dim / 2) * block_size + slot;
+    const int64_t place =
+        tensor.kind == StateKind::kK ? 2 * pair + dim % 2 : (head * block_size + slot) * head_dim + dim;
+    return static_cast<size_t>(place);
+}
+
+void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t num_slots, std::span<std::byte> bytes) {
+    const PageValues values = page_values(tensor, block);
+    host_values_.resize(values.count);
+    device_.download(host_values_.data(), values.first, values.count * sizeof(uint16_t));
+    const int64_t width = tensor.num_elements();
     for (int64_t slot = 0; slot < num_slots; ++slot) {
-        for (int64_t i = 0; i < attention.kv_rows(); ++i) {
-            const int64_t head = i / attention.head_dim;
-            const int64_t dim = i % attention.head_dim;
-            const uint32_t pair = is_k ? host_pairs_[(head * num_pairs + dim / 2) * block_size + slot] : 0;
-            out[slot * attention.kv_rows() + i] =
-                is_k ? static_cast<uint16_t>(pair >> (dim % 2 == 0 ? 0 : 16))
-                     : host_values_[(head * block_size + slot) * attention.head_dim + dim];
+        for (int64_t i = 0; i < width; ++i) {
+            std::memcpy(&bytes[static_cast<size_t>(slot * width + i) * sizeof(uint16_t)],
+                        &host_values_[place_in_pages(tensor, slot, i)], sizeof(uint16_t));
         }
     }
+}
+
+// Slots behind `num_slots`, and what pads a page, stay.
+void CudaBackend::write_block(const StateTensor& tensor, BlockId block, int32_t num_slots,
+                              std::span<const std::byte> bytes) {
+    const PageValues values = page_values(tensor, block);
+    host_values_.resize(values.count);
+    device_.download(host_values_.data(), values.first, values.count * sizeof(uint16_t));
+    const int64_t width = tensor.num_elements();
+    for (int64_t slot = 0; slot < num_slots; ++slot) {
+        for (int64_t i = 0; i < width; ++i) {
+            std::memcpy(&host_values_[place_in_pages(tensor, slot, i)],
+                        &bytes[static_cast<size_t>(slot * width + i) * sizeof(uint16_t)], sizeof(uint16_t));
+        }
+    }
+    device_.upload(values.first, host_values_.data(), values.count * sizeof(uint16_t));
+}
+
+void CudaBackend::write_row(const StateTensor& tensor, StateIndex row, std::span<const std::byte> bytes) {
+    CHECK(bytes.size() % sizeof(float) == 0, "layer {}: {} of {} bytes", tensor.layer, tensor.kind.name, bytes.size());
+    host_floats_.resize(bytes.size() / sizeof(float));
+    std::memcpy(host_floats_.data(), bytes.data(), bytes.size());
+    device_.upload(row_of(tensors_.place(tensor.layer, tensor.kind), row), host_floats_.data(), bytes.size());
 }
 
 // The kernels sum words, and K and V in their pages.

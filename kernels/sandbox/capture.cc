@@ -45,7 +45,7 @@ Status check_captured_operation(const std::string& operation) {
 
 CapturingExecutor::CapturingExecutor(Executor& inner, NumericExecutor& numeric, const reference::Model& model,
                                      std::string operation, CallSample& sample)
-    : inner_(inner),
+    : WrappingExecutor(inner),
       numeric_(numeric),
       model_(model),
       operation_(std::move(operation)),
@@ -118,7 +118,7 @@ void CapturingExecutor::read_states() {
 Status CapturingExecutor::execute(const StepPlan& plan, StepResult& result) {
     begin(plan);
     read_states();
-    RETURN_IF_ERROR(inner_.execute(plan, result));
+    RETURN_IF_ERROR(inner().execute(plan, result));
     if (step_.sequences.empty()) return {};
     if (operation_ == "sampling") {
         capture_draws(plan, result);
@@ -211,7 +211,7 @@ Captured CapturingExecutor::captured_draws(const std::vector<DrawnRow>& rows, co
 
 // A call for each of a head's tensors: a row for each token, or one for a state.
 std::optional<Digest> CapturingExecutor::head_digest(const HeadImage& image) {
-    const std::optional<Digest> digest = inner_.head_digest(image);
+    const std::optional<Digest> digest = inner().head_digest(image);
     if (operation_ != "head_digest" || !digest) return digest;
     for (const StateTensor& tensor : numeric_.tensors()) {
         const bool per_token = tensor.per == StatePer::kToken;

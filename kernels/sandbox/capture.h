@@ -25,7 +25,7 @@ namespace verbatim::sandbox {
 // Whether the operation can be captured. Error: the sandbox has no operation of this name.
 Status check_captured_operation(const std::string& operation);
 
-class CapturingExecutor final : public Executor {
+class CapturingExecutor final : public WrappingExecutor {
 public:
     // Runs plans on `inner`; `numeric` computes in it, with pools. Borrows all of them. REQUIRES: the recording
     // observer of `numeric` is free.
@@ -35,10 +35,6 @@ public:
 
     Status execute(const StepPlan& plan, StepResult& result) override;
     std::optional<Digest> head_digest(const HeadImage& image) override;
-    void take_freed(const FreedUnits& freed) override { inner_.take_freed(freed); }
-    [[nodiscard]] MemoryUse memory_use() const override { return inner_.memory_use(); }
-    [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
-    [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 
     // The rows that one operation wrote for one sequence.
     struct Written {
@@ -80,7 +76,6 @@ private:
     [[nodiscard]] std::vector<DrawnRow> drawn_rows(const StepPlan& plan, const StepResult& result) const;
     [[nodiscard]] Captured captured_draws(const std::vector<DrawnRow>& rows, const PrefixWidths& widths);
 
-    Executor& inner_;
     reference::NumericExecutor& numeric_;
     const reference::Model& model_;
     std::string operation_;

@@ -47,6 +47,7 @@ public:
             case CallKind::kRemove:
             case CallKind::kRestore:
             case CallKind::kUnload:
+            case CallKind::kImportHead:
                 if (!live_.contains(call.key)) add(call, {call.key});
                 return;
             case CallKind::kFailStep:  // events say which turns it ended

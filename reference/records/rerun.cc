@@ -58,7 +58,8 @@ void RecordedDrafter::draft(std::span<DraftJob> jobs) {
 // --- as it was
 
 Status rerun_as_recorded(const Record& record, Engine& engine, Executor& executor, const RerunLimits& limits) {
-    RerunOptions options{.max_steps = limits.max_steps, .fresh_executor = limits.fresh_executor};
+    RerunOptions options{
+        .max_steps = limits.max_steps, .fresh_executor = limits.fresh_executor, .make_head = limits.make_head};
     options.after_step = [&](int64_t num_calls) {
         static_cast<void>(engine.take_events());
         if (limits.after_step) limits.after_step(num_calls);
@@ -77,7 +78,8 @@ bool ends_turn(const Call& call) { return call.kind == CallKind::kAbort || call.
 
 class CausalRun {
 public:
-    CausalRun(const Record& record, Engine& engine) : engine_(engine), causes_(causes_of(record)) {
+    CausalRun(const Record& record, Engine& engine, const HeadMaker& make_head)
+        : engine_(engine), make_head_(make_head), causes_(causes_of(record)) {
         for (const Cause& cause : causes_.calls) {
             if (cause.call.kind == CallKind::kSubmit) conversation_[cause.call.id] = cause.call.request.conversation;
         }
@@ -145,6 +147,10 @@ private:
     }
     Status make(const Call& call) {
         if (call.kind == CallKind::kSubmit) return submit(call);
+        if (call.kind == CallKind::kImportHead) {
+            return make_head_ ? import_again(call, make_head_, engine_)
+                              : error("a head was imported, and none is here");
+        }
         Call now = call;
         if (ends_turn(call)) now.id = now_.at(call.id);
         make_call(now, engine_);
@@ -174,6 +180,7 @@ private:
     }
 
     Engine& engine_;
+    const HeadMaker& make_head_;
     Causes causes_;
     std::vector<bool> made_;
     size_t first_ = 0;  // that may not be made yet
@@ -186,7 +193,7 @@ private:
 }  // namespace
 
 Status rerun_by_causes(const Record& record, Engine& engine, Executor& executor, const RerunLimits& limits) {
-    CausalRun run(record, engine);
+    CausalRun run(record, engine, limits.make_head);
     StepResult result;
     for (int64_t steps = 0; steps != limits.max_steps;) {
         run.leave();

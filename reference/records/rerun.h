@@ -12,6 +12,7 @@
 #include "engine/drafting/drafter.h"
 #include "engine/engine/engine.h"
 #include "engine/executor.h"
+#include "engine/ingestion.h"
 #include "reference/records/format.h"
 
 namespace verbatim::records {
@@ -38,6 +39,7 @@ struct RerunLimits {
     std::function<void(int64_t)> after_step;  // with the number of calls made
     // Replaces an executor that failed, where the record has a fresh one; used by rerun_as_recorded alone.
     std::function<Result<Executor*>()> fresh_executor;
+    HeadMaker make_head;  // none: a record with imported heads cannot be repeated
 };
 
 // Step by step as recorded: each call before the same step, with failed steps and fresh executors. Errors: the

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <limits>
 #include <map>
 #include <set>
@@ -27,34 +28,31 @@ constexpr int32_t kVerifyWindow = 8;  // rows, where the run had no such window
 constexpr int32_t kVerifyShare = 4;   // of a step's tokens one in so many may verify
 
 // An executor, looked at; stops when there is nothing more to see.
-class WatchedExecutor final : public Executor {
+class WatchedExecutor final : public WrappingExecutor {
 public:
-    WatchedExecutor(NumericExecutor& inner, StepWatch& watch) : inner_(inner), watch_(watch) {}
+    WatchedExecutor(NumericExecutor& inner, StepWatch& watch)
+        : WrappingExecutor(inner), numeric_(inner), watch_(watch) {}
     ~WatchedExecutor() override { observe(false); }
 
     Status execute(const StepPlan& plan, StepResult& result) override {
         observe(watch_.wants_operations(plan));
-        watch_.before(plan, inner_);
-        RETURN_IF_ERROR(inner_.execute(plan, result));
-        watch_.after(plan, inner_);
+        watch_.before(plan, numeric_);
+        RETURN_IF_ERROR(inner().execute(plan, result));
+        watch_.after(plan, numeric_);
         return watch_.is_done() ? error("nothing more is to be seen") : Status{};
     }
     std::optional<Digest> head_digest(const HeadImage& image) override {
-        watch_.head(image, inner_);
-        return inner_.head_digest(image);
+        watch_.head(image, numeric_);
+        return inner().head_digest(image);
     }
-    void take_freed(const FreedUnits& freed) override { inner_.take_freed(freed); }
-    [[nodiscard]] MemoryUse memory_use() const override { return inner_.memory_use(); }
-    [[nodiscard]] std::string numerics_id() const override { return inner_.numerics_id(); }
-    [[nodiscard]] std::string ordinary_numerics_id() const override { return inner_.ordinary_numerics_id(); }
 
 private:
     void observe(bool wanted) {
-        inner_.set_observer(wanted ? [this](const Observation& o) { watch_.observe(o); } : reference::StepObserver(),
-                            NumericExecutor::ObservedFor::kRecord);
+        numeric_.set_observer(wanted ? [this](const Observation& o) { watch_.observe(o); } : reference::StepObserver(),
+                              NumericExecutor::ObservedFor::kRecord);
     }
 
-    NumericExecutor& inner_;
+    NumericExecutor& numeric_;
     StepWatch& watch_;
 };
 
@@ -127,6 +125,15 @@ private:
     std::optional<DigestingExecutor> digesting_;
     std::optional<FailingAgain> failing_;
 };
+
+// The head of a kImportHead call, on an executor that computes nothing else.
+Result<MadeHead> make_head(const Call& call, const RunAgainOptions& options, const EngineConfig& config,
+                           TokenStore& store) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<NumericExecutor> executor, options.make_executor(config, false));
+    ASSIGN_OR_RETURN(HeadCopy made,
+                     compute_head(config, *executor, store, call.key, call.request.messages.front().tokens));
+    return MadeHead{made.digest, std::move(made.bytes)};
+}
 
 // Guesses what the run answered, so that windows are accepted until a request is answered something else.
 class AnswerDrafter final : public Drafter {
@@ -333,9 +340,11 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     const bool uncached = options.schedule.no_cache;
     const Record changed = uncached ? with_calls_uncached(record) : Record{};
     const Record& source = uncached ? changed : record;
-    const RerunLimits limits{.max_steps = options.max_steps, .after_step = options.after_step, .fresh_executor = [&] {
-                                 return executor.fresh();
-                             }};
+    const RerunLimits limits{
+        .max_steps = options.max_steps,
+        .after_step = options.after_step,
+        .fresh_executor = [&] { return executor.fresh(); },
+        .make_head = [&](const Call& call) { return make_head(call, options, config, *record.store); }};
     Status ran;
     const bool drafts_itself = config.scheduler.verify_tokens > 0;
     RecordedDrafter recorded_drafts(record);

@@ -130,6 +130,18 @@ void MadeUpBackend::read_block(const StateTensor& tensor, BlockId block, int32_t
     }
 }
 
+void MadeUpBackend::write_row(const StateTensor& tensor, StateIndex row, std::span<const std::byte> bytes) {
+    std::ranges::copy(bytes, rows_.bytes(row, tensor.layer, tensor.kind).begin());
+}
+
+void MadeUpBackend::write_block(const StateTensor& tensor, BlockId block, int32_t num_slots,
+                                std::span<const std::byte> bytes) {
+    const auto size = static_cast<size_t>(tensor.num_bytes());
+    for (int32_t slot = 0; slot < num_slots; ++slot) {
+        blocks_.write(tensor, block, slot, bytes.subspan(static_cast<size_t>(slot) * size, size));
+    }
+}
+
 // --- from the first token on
 
 void MadeUpWitness::compute(const StepPlan& plan) {

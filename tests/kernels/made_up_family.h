@@ -53,6 +53,9 @@ public:
     std::span<const std::byte> read_row(const reference::StateTensor& tensor, StateIndex row) override;
     void read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
                     std::span<std::byte> out) override;
+    void write_row(const reference::StateTensor& tensor, StateIndex row, std::span<const std::byte> bytes) override;
+    void write_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
+                     std::span<const std::byte> bytes) override;
 
 private:
     void run_layer(int32_t layer, const PooledSequence& sequence, int64_t first_position, std::span<uint32_t> x);

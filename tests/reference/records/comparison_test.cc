@@ -34,6 +34,30 @@ TEST(RecordComparison, ARepeatedRunIsTheSameEntryByEntry) {
     }
 }
 
+// The head is computed from its tokens: a record has no bytes of it.
+TEST(RecordComparison, ARunWithAnImportedHeadIsTheSameAgain) {
+    for (const auto architecture :
+         {reference::Architecture::kGraniteHybrid, reference::Architecture::kMamba2, reference::Architecture::kLlama}) {
+        RecordScene scene(architecture);
+        scene.imports_head = true;
+        const Record record = scene.record(DigestLevel::kLayers);
+        EXPECT_TRUE(
+            std::ranges::any_of(calls_of(record), [](const Call& call) { return call.kind == CallKind::kImportHead; }));
+        const Record made = again(scene, record, {}, scene.cpu());
+        EXPECT_EQ(made.entries, record.entries);
+        EXPECT_EQ(made.end, record.end);
+        const RunIndex recorded(record);
+        for (const auto* words : {"blocks=3", "chunks=5", "cache=off"}) {
+            const auto schedule = parse_schedule(std::vector<std::string>{words});
+            for (const MakeExecutor& make : {scene.cpu(), scene.uncached()}) {
+                const Record other = again(scene, record, *schedule, make);
+                const auto compared = compare(recorded, RunIndex(other), scene.points);
+                EXPECT_FALSE(compared.first.has_value()) << words;
+            }
+        }
+    }
+}
+
 // A rerun that becomes another run says so, and does not pass for one that has come to its end.
 TEST(RecordComparison, ADivergingRerunEndsWithTheReason) {
     const RecordScene scene;

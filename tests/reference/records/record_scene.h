@@ -95,10 +95,12 @@ public:
     reference::Model model;
     records::WalkPoints points;
     EngineConfig config;
-    int64_t more_tokens = 0;  // of a last request, for runs of many steps
+    int64_t more_tokens = 0;    // of a last request, for runs of many steps
+    bool imports_head = false;  // a first request continues a head that another executor has computed
 
 private:
     void run(Engine& engine) const {
+        if (imports_head) import(engine);
         submit(engine, "ann", 21, 4);
         submit(engine, "bob", 34, 5);
         to_the_end(engine);
@@ -111,6 +113,26 @@ private:
         to_the_end(engine);
         if (more_tokens > 0) submit(engine, "dan", 5, more_tokens);
         to_the_end(engine);
+    }
+    void import(Engine& engine) const {
+        const auto executor = cpu()(config, false);
+        std::vector<TokenId> ids;
+        for (int32_t i = 0; i < 18; ++i) ids.push_back((i * i + 3) % model.config.vocab_size);
+        const TokenSeq tokens = engine.token_store().store(std::span(ids).first(15));
+        const ConversationKey key{{}, "eve"};
+        const auto head = compute_head(config, **executor, engine.token_store(), key, tokens);
+        CHECK(head.has_value(), "{}", head ? "" : head.error().message);
+        const auto imported = engine.import_head({.key = key,
+                                                  .tokens = tokens,
+                                                  .numerics_id = head->numerics_id,
+                                                  .digest = head->digest,
+                                                  .bytes = head->bytes});
+        CHECK(imported.has_value(), "{}", imported ? "" : imported.error().message);
+        ChatRequest request;
+        request.conversation = key;
+        request.messages.push_back({engine.token_store().store(ids)});
+        request.max_tokens = 3;
+        CHECK(engine.submit(request).has_value());
     }
     RequestId submit(Engine& engine, const std::string& id, int64_t num_tokens, int64_t max_tokens) const {
         std::vector<TokenId> tokens;
