@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstring>
+#include <limits>
 
 #include "engine/base/check.h"
 
 namespace verbatim::tests {
 namespace {
 
+constexpr int64_t kBeforeAllSteps = std::numeric_limits<int64_t>::min();
 constexpr uint64_t kEmptyPrefix = 0x243f6a8885a308d3u;   // of no tokens; the digits of pi
 constexpr uint64_t kOrdinarySalt = 0x13198a2e03707344u;  // more of them
 
@@ -129,6 +133,42 @@ std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
                             numerics_of(image)));
     }
     return digester.digest();
+}
+
+std::vector<HashExecutor::Cell*> HashExecutor::cells_of(const HeadImage& image) {
+    std::vector<Cell*> cells;
+    if (config_.pools.num_state_rows > 0) cells.push_back(&states_[index(image.state)]);
+    const std::vector<BlockId> blocks = blocks_of(image);
+    for (int64_t p = 0; p < image.length && config_.pools.num_blocks > 0; ++p) cells.push_back(&cell(blocks, p));
+    return cells;
+}
+
+std::optional<std::vector<std::byte>> HashExecutor::head_bytes(const HeadImage& image) {
+    std::vector<std::byte> bytes;
+    for (const Cell* cell : cells_of(image)) {
+        for (const uint64_t word : {static_cast<uint64_t>(cell->position), cell->prefix, uint64_t{cell->made_by}}) {
+            const auto part = std::as_bytes(std::span(&word, 1));
+            bytes.insert(bytes.end(), part.begin(), part.end());
+        }
+    }
+    return bytes;
+}
+
+Status HashExecutor::check_head(int64_t length, std::span<const std::byte> bytes, const Digest&) const {
+    const int64_t num_cells = (config_.pools.num_state_rows > 0 ? 1 : 0) + (config_.pools.num_blocks > 0 ? length : 0);
+    if (static_cast<int64_t>(bytes.size()) == num_cells * kCellBytes) return {};
+    return error("{} bytes for a head of {} tokens", bytes.size(), length);
+}
+
+Status HashExecutor::write_head(const HeadImage& image, std::span<const std::byte> bytes) {
+    for (Cell* cell : cells_of(image)) {
+        std::array<uint64_t, 3> words{};
+        std::memcpy(words.data(), bytes.data(), kCellBytes);
+        *cell = {static_cast<int64_t>(words[0]), words[1], kBeforeAllSteps, static_cast<Makers>(words[2])};
+        bytes = bytes.subspan(kCellBytes);
+    }
+    CHECK(bytes.empty(), "{} bytes are left", bytes.size());
+    return {};
 }
 
 TokenId HashExecutor::expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling,

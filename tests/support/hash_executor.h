@@ -49,6 +49,12 @@ public:
 
     Status execute(const StepPlan& plan, StepResult& result) override;
     std::optional<Digest> head_digest(const HeadImage& image) override;
+    // The state row's cell, then that of each token: kCellBytes each.
+    std::optional<std::vector<std::byte>> head_bytes(const HeadImage& image) override;
+    [[nodiscard]] Status check_head(int64_t length, std::span<const std::byte> bytes,
+                                    const Digest& digest) const override;
+    Status write_head(const HeadImage& image, std::span<const std::byte> bytes) override;
+    static constexpr int64_t kCellBytes = 24;
     [[nodiscard]] std::string numerics_id() const override { return config_.numerics_id; }
     [[nodiscard]] std::string ordinary_numerics_id() const override {
         return has_two_arithmetics() ? config_.ordinary_numerics_id : config_.numerics_id;
@@ -82,6 +88,7 @@ private:
     [[nodiscard]] bool has_two_arithmetics() const { return !config_.ordinary_numerics_id.empty(); }
     [[nodiscard]] Makers maker(Arithmetic arithmetic) const;
     [[nodiscard]] uint64_t read_by(Arithmetic arithmetic, const Cell& cell) const;
+    [[nodiscard]] std::vector<Cell*> cells_of(const HeadImage& image);
     [[nodiscard]] std::vector<BlockId> blocks_of(const HeadImage& image) const;
     [[nodiscard]] bool is_branch(SequenceSlot slot) const;
     [[nodiscard]] Cell& cell(std::span<const BlockId> blocks, int64_t position);

@@ -125,6 +125,12 @@ void ConversationModel::draw(ModelRequest& turn, const ChatRequest& request, Sam
         }
         const TokenId token =
             forced.empty() ? executor_.expected_token(all, sampling, arithmetic) : forced[static_cast<size_t>(i)];
+        // Sent again after a failure, and the conversation has moved on meanwhile: another prompt, another answer.
+        const auto place = static_cast<size_t>(i);
+        if (place < request.known_output.size() && request.known_output[place] != token) {
+            turn.reason = FinishReason::kAnswerChanged;
+            return;
+        }
         all.push_back(token);
         turn.output.push_back(token);
         turn.num_text = turn.output.size();
@@ -155,13 +161,14 @@ void ConversationModel::finish(const EngineEvent& event, const Tokens& streamed)
         MUST(!event.committed, "request {}", index(event.request));
         return;
     }
-    const bool lost = !turn.has_lease && turn.reason != FinishReason::kNonFinite;
+    const bool ends_early = turn.reason == FinishReason::kNonFinite || turn.reason == FinishReason::kAnswerChanged;
+    const bool lost = !turn.has_lease && !ends_early;
     const FinishReason wanted = lost ? FinishReason::kLeaseLost : turn.reason;
     MUST(event.reason == wanted, "request {} ended by {}, wanted {}", index(event.request), name(event.reason),
          name(wanted));
-    MUST(event.committed == (turn.has_lease && turn.reason != FinishReason::kNonFinite), "request {}: committed {}",
-         index(event.request), event.committed);
-    if (turn.reason == FinishReason::kNonFinite) return;
+    MUST(event.committed == (turn.has_lease && !ends_early), "request {}: committed {}", index(event.request),
+         event.committed);
+    if (ends_early) return;
     MUST(event.num_output_tokens == static_cast<int64_t>(turn.output.size()), "request {}: {} generated, wanted {}",
          index(event.request), event.num_output_tokens, turn.output.size());
     MUST(streamed.size() == turn.num_text, "request {} streamed {} of {}", index(event.request), streamed.size(),

@@ -41,6 +41,7 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
                                 stats.state_copies,
                                 stats.preemptions,
                                 stats.evictions,
+                                stats.imported_heads,
                                 stats.commits,
                                 stats.discards,
                                 stats.forks,

@@ -12,8 +12,19 @@ namespace verbatim::tests {
 namespace {
 
 // Operations, and the greatest weight that a seed may give each.
-enum Operation : uint8_t { kSubmit, kStep, kHalfStep, kAbort, kRename, kRevoke, kReplace, kUnload, kNumOperations };
-constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3, 2, 6};
+enum Operation : uint8_t {
+    kSubmit,
+    kStep,
+    kHalfStep,
+    kAbort,
+    kRename,
+    kRevoke,
+    kReplace,
+    kUnload,
+    kImport,
+    kNumOperations
+};
+constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3, 2, 6, 4};
 
 }  // namespace
 
@@ -55,6 +66,7 @@ void RandomWorld::operate() {
         case kRename: return rename();
         case kReplace: return replace_executor();
         case kUnload: return unload();
+        case kImport: return import_head();
         default: {
             const ConversationKey key = draw_key();
             load(key);
@@ -504,7 +516,8 @@ void RandomWorld::check_rerun() {
     DigestRecorder told;
     Engine engine(config_.engine, cast.executor(), policy, store, told);
     cast.draft_for(engine);
-    const RerunOptions options{.fresh_executor = [&]() -> Result<Executor*> { return &cast.fresh_executor(); }};
+    const RerunOptions options{.fresh_executor = [&]() -> Result<Executor*> { return &cast.fresh_executor(); },
+                               .make_head = [&](const Call& call) { return make_head(call, store); }};
     const auto done = rerun(*calls, engine, cast.executor(), options);
     MUST(done.has_value(), "{}", done.error().message);
     MUST(done->parted.empty(), "{}", done->parted);
@@ -526,6 +539,7 @@ void RandomWorld::Coverage::add(const Coverage& other) {
     stats.state_copies += other.stats.state_copies;
     stats.preemptions += other.stats.preemptions;
     stats.evictions += other.stats.evictions;
+    stats.imported_heads += other.stats.imported_heads;
     stats.commits += other.stats.commits;
     stats.discards += other.stats.discards;
     stats.forks += other.stats.forks;

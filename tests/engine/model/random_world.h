@@ -75,6 +75,8 @@ private:
     void abort_one();
     void rename();
     void unload();
+    void import_head();
+    [[nodiscard]] Result<MadeHead> make_head(const Call& call, TokenStore& store) const;
     void load(const ConversationKey& key);
     void expect_same(const std::optional<RefusalReason>& wanted, const OrRefusal<int64_t>& got, const char* what);
     void check();

@@ -66,4 +66,38 @@ void RandomWorld::expect_same(const std::optional<RefusalReason>& wanted, const 
     MUST(got || got.error().reason == *wanted, "{}: wanted {}, got {}", what, name(*wanted), name(got.error().reason));
 }
 
+// The head that an executor elsewhere has computed of the call's tokens. Errors: it does not fit there.
+Result<MadeHead> RandomWorld::make_head(const Call& call, TokenStore& store) const {
+    HashExecutorConfig config = config_.executor;
+    config.fail_one_in = 0;
+    config.fault_token = -1;
+    HashExecutor executor(config);
+    EngineConfig engine = config_.engine;
+    engine.scheduler.max_window = 1;
+    ASSIGN_OR_RETURN(HeadCopy head, compute_head(engine, executor, store, call.key, call.request.messages[0].tokens));
+    return MadeHead{head.digest, std::move(head.bytes)};
+}
+
+// Of a conversation's first tokens, or of others. It may come into a conversation that runs, or that was deleted.
+void RandomWorld::import_head() {
+    if (open_plan_ != nullptr) return;
+    Call call{.kind = CallKind::kImportHead, .key = draw_key(), .to = cast_.executor().numerics_id()};
+    const auto known = model_.conversations().find(call.key);
+    Tokens tokens = known != model_.conversations().end() && !chance(4) ? known->second.committed : draw_tokens(20);
+    if (chance(2)) tokens.resize(prng_.below(tokens.size() + 1));
+    if (tokens.empty()) return;
+    load(call.key);
+    call.request.messages.push_back({store_.store(tokens)});
+    const auto made = make_head(call, store_);
+    if (!made) return;
+    const size_t num_heads = engine_.cache().num_heads();
+    const auto imported = engine_.import_head({.key = call.key,
+                                               .tokens = call.request.messages[0].tokens,
+                                               .numerics_id = call.to,
+                                               .digest = made->digest,
+                                               .bytes = made->bytes});
+    MUST(imported || engine_.cache().num_heads() <= num_heads, "a head that was refused is there");
+    if (imported) deleted_.erase(call.key);
+}
+
 }  // namespace verbatim::tests
