@@ -188,9 +188,20 @@ Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> fi
     return entries;
 }
 
-std::string safetensors_prefix(std::span<const TensorLayout> tensors) {
+Result<SafetensorsHeader> safetensors_header(std::span<const std::byte> file, std::string_view source) {
+    uint64_t data_begin = 0;
+    ASSIGN_OR_RETURN(const Json header, parse_header(file, data_begin, source));
+    SafetensorsHeader read;
+    read.text = {reinterpret_cast<const char*>(file.data()) + kLengthBytes, data_begin - kLengthBytes};
+    if (!header.contains("__metadata__")) return read;
+    RETURN_IF_ERROR(check_metadata(header["__metadata__"], source));
+    read.metadata = header["__metadata__"].get<SafetensorsMetadata>();
+    return read;
+}
+
+std::string safetensors_prefix(std::span<const TensorLayout> tensors, const SafetensorsMetadata& metadata) {
     Json header = Json::object();
-    header["__metadata__"] = {{"format", "pt"}};
+    header["__metadata__"] = metadata;
     uint64_t offset = 0;
     for (const TensorLayout& tensor : tensors) {
         const auto bytes = wanted_bytes(tensor.shape, tensor.dtype);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,7 +56,16 @@ struct TensorLayout {
     TensorDtype dtype = TensorDtype::kF32;
     std::vector<int64_t> shape;
 };
-std::string safetensors_prefix(std::span<const TensorLayout> tensors);
+using SafetensorsMetadata = std::map<std::string, std::string>;
+std::string safetensors_prefix(std::span<const TensorLayout> tensors,
+                               const SafetensorsMetadata& metadata = {{"format", "pt"}});
+
+// The header as it stands in the file, and what its __metadata__ says. Errors: as parse_safetensors().
+struct SafetensorsHeader {
+    std::string_view text;  // points into the file
+    SafetensorsMetadata metadata;
+};
+Result<SafetensorsHeader> safetensors_header(std::span<const std::byte> file, std::string_view source);
 
 std::string shape_text(std::span<const int64_t> shape);  // "[64, 1, 4]"
 
