@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "engine/base/check.h"
 
@@ -11,21 +12,7 @@ namespace verbatim::server {
 namespace {
 
 using Kind = HostUpdate::Kind;
-
-// The prompt in parts that end where its states are to be kept.
-std::vector<Message> message_parts(const HostRequest& request, TokenStore& store) {
-    const TokenSeq whole = store.store(request.prompt);
-    std::vector<Message> parts;
-    int64_t begin = 0;
-    for (const int64_t end : request.checkpoints) {
-        CHECK(begin < end && end <= whole.size(), "a checkpoint at {} behind {} of {} tokens", end, begin,
-              whole.size());
-        parts.push_back({whole.slice(begin, end)});
-        begin = end;
-    }
-    if (begin < whole.size()) parts.push_back({whole.slice(begin, whole.size())});
-    return parts;
-}
+using std::chrono::steady_clock;
 
 // Client-visible errors do not name anonymous conversations.
 Refusal without_name(Refusal refusal, const std::string& id) {
@@ -34,22 +21,6 @@ Refusal without_name(Refusal refusal, const std::string& id) {
     const size_t at = refusal.message.find(id);
     if (at != std::string::npos) refusal.message.replace(at, id.size(), "(no name)");
     return refusal;
-}
-
-ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& store) {
-    ChatRequest chat;
-    chat.conversation.salt = request.salt;
-    // Clients' names have no such character (server/http/api.h A2).
-    chat.conversation.conversation_id =
-        request.conversation_id.value_or(fmt::format("\x1frequest {}", static_cast<int64_t>(ticket)));
-    chat.input = InputKind::kHistory;
-    chat.messages = message_parts(request, store);
-    chat.max_tokens = request.max_tokens;
-    chat.sampling = request.sampling;
-    chat.seed = request.seed;
-    chat.stop_tokens = request.stop_tokens;
-    chat.use_cache = request.use_cache;
-    return chat;
 }
 
 // The conversations that a command names.
@@ -69,6 +40,7 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
       ledger_(config_.ledger != nullptr ? config_.ledger : &own_ledger_),
       shows_logits_(executor.logits != nullptr),
       executor_(std::move(executor)) {
+    if (config_.tier != nullptr) tier_.emplace(engine_, *config_.tier, config_.restores);
     show();  // /metrics may be read before the first request
     thread_ = std::thread([this] { run(); });
 }
@@ -80,6 +52,7 @@ EngineHost::~EngineHost() {
     }
     changed_.notify_all();
     thread_.join();
+    if (tier_) tier_->tier().wait_until_written();  // and until no request waits for it
     ledger_->close();
     for (const Command& command : commands_) give_up(command, "the server ends");
     for (const auto& [ticket, commands] : followers_) {
@@ -102,7 +75,7 @@ std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
         for (Job& job : jobs) {
             tickets.push_back(Ticket{next_ticket_++});
             commands_.push_back(
-                {tickets.back(), std::move(job.request), std::move(job.sink), std::nullopt, nullptr, "", {}, {}});
+                {.ticket = tickets.back(), .request = std::move(job.request), .sink = std::move(job.sink)});
             if (commands_.back().request->shares_prompt) commands_.back().behind = tickets.front();
         }
     }
@@ -120,7 +93,7 @@ std::optional<Ticket> EngineHost::submit(HostRequest request, Sink sink) {
 void EngineHost::abort(Ticket ticket) {
     {
         const std::lock_guard lock(mutex_);
-        commands_.push_back({ticket, std::nullopt, nullptr, std::nullopt, nullptr, "", {}, {}});
+        commands_.push_back({.ticket = ticket});
         ++num_aborts_;
     }
     changed_.notify_all();
@@ -134,7 +107,7 @@ bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply
             done(std::move(reply));
             unload_soon();
         };
-        commands_.push_back({Ticket{-1}, std::nullopt, nullptr, std::move(call), when_done, "", {}, {}});
+        commands_.push_back({.ticket = Ticket{-1}, .call = std::move(call), .done = when_done});
     }
     changed_.notify_all();
     return true;
@@ -181,7 +154,10 @@ void EngineHost::run() {
         bool stopping = false;
         {
             std::unique_lock lock(mutex_);
-            changed_.wait(lock, [&] { return !commands_.empty() || stopping_ || unloads_ || !engine_.idle(); });
+            changed_.wait(lock, [&] {
+                return !commands_.empty() || stopping_ || unloads_ || !engine_.idle() ||
+                       (tier_ && tier_->has_committed());
+            });
             commands.swap(commands_);
             unloads_ = false;
             stopping = stopping_;
@@ -192,9 +168,11 @@ void EngineHost::run() {
             const auto requests = requests_;
             for (const auto& [ticket, request] : requests) engine_.abort(request);
             deliver();
+            if (tier_) tier_->keep_all();
             return;
         }
         if (const Status stepped = step(); !stepped) recover(stepped.error().message);
+        if (tier_) tier_->keep_next();
         show();
         deliver();
     }
@@ -203,6 +181,7 @@ void EngineHost::run() {
 // Between its result and its application a step shows the logits that it drew from.
 Status EngineHost::step() {
     if (engine_.idle()) return {};
+    const auto begin = steady_clock::now();
     const StepPlan& plan = engine_.plan_step();
     show();  // what it has taken in waits no more
     const Status executed = executor_.executor->execute(plan, result_);
@@ -213,6 +192,7 @@ Status EngineHost::step() {
     memory_ = executor_.executor->memory_use();
     keep_log_probs(plan);
     engine_.apply(result_);
+    if (tier_) tier_->note_step(plan, std::chrono::nanoseconds(steady_clock::now() - begin).count());
     return {};
 }
 
@@ -369,6 +349,11 @@ void EngineHost::submit_now(Command command) {
         command.sink(std::move(refused));
         return end_one(num_prompt_tokens);
     }
+    if (tier_ && !command.found) {
+        const auto found = tier_->worth_restoring(chat, executor_.executor->numerics_id());
+        if (found) return wait_for_tier(std::move(command), *found);
+    }
+    if (command.head) tier_->import(*command.head, *command.found, chat, executor_.executor->numerics_id());
     const auto accepted = engine_.submit(std::move(chat));
     if (!accepted) {
         if (accepted.error().reason == RefusalReason::kBusy && request.id_is_hint && request.conversation_id) {
@@ -402,6 +387,21 @@ void EngineHost::read_answer(Live& live) const {
     if (live.stop.empty() && !live.form.ends_with_call) return;
     CHECK(config_.tokenizer != nullptr, "nobody reads the text that stops");
     live.reader.emplace(*config_.tokenizer, live.stop, live.form);
+}
+
+// The command comes again when the head is read, or cannot be.
+void EngineHost::wait_for_tier(Command command, const HeadTier::Found& found) {
+    waiting_[command.ticket] = false;
+    const auto waiting = std::make_shared<Command>(std::move(command));
+    waiting->found = found;
+    tier_->tier().load(found.id, [this, waiting](HeadTier::FilePtr file) {
+        waiting->head = std::move(file);
+        {
+            const std::lock_guard lock(mutex_);
+            commands_.push_back(std::move(*waiting));
+        }
+        changed_.notify_all();
+    });
 }
 
 // A client knows answers by their ids, and no requests of the engine.
@@ -493,6 +493,7 @@ void EngineHost::finish(const EngineEvent& event) {
     live_.erase(event.request);
     requests_.erase(live->ticket);
     start_followers(live->ticket);
+    if (tier_ && event.committed) tier_->note_committed(live->key);
     if (live->is_unnamed) forget(*live);
     if (live->is_unnamed && event.committed) ++num_unnamed_commits_;
     if (live->is_unnamed || !event.committed) {
@@ -585,7 +586,8 @@ void EngineHost::show() {
                         .cache_bytes = cache.bytes_by_kind(),
                         .knows_reusable = cache.learns(),
                         .num_replaced_executors = num_replaced_executors_,
-                        .num_retried_turns = num_retried_turns_};
+                        .num_retried_turns = num_retried_turns_,
+                        .tier = tier_ ? std::optional(tier_->tier().counts()) : std::nullopt};
     const std::lock_guard lock(mutex_);
     view_ = view;
 }

@@ -11,6 +11,8 @@
 //       that neither an answer nor a refusal reports what a crash would lose
 //   O6  anonymous conversations are kept while their states can be found by tokens, within limits
 //   O7  a request that shares the prompt of the one before it starts when that prompt is computed, or never will be
+//   O8  with a tier, a request whose prompt begins with a head of the tier waits while the head is read, if that is
+//       expected to be quicker than computing; the engine goes on meanwhile
 #pragma once
 
 #include <condition_variable>
@@ -30,6 +32,9 @@
 #include "engine/engine/engine.h"
 #include "engine/executor.h"
 #include "server/answer_reader.h"
+#include "server/heads/head_tier.h"
+#include "server/heads/tier_link.h"
+#include "server/host_request.h"
 #include "server/ledger/conversation_calls.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/ledger/rows.h"
@@ -38,30 +43,6 @@
 #include "server/text/tokenizer.h"
 
 namespace verbatim::server {
-
-// A request in token ids, before the engine's thread creates sequences of it.
-struct HostRequest {
-    std::optional<std::string> conversation_id;  // none: the conversation is deleted when the request ends
-    bool id_is_hint = false;  // if the conversation has a writer, the request runs outside it instead of being refused
-    CacheSalt salt;
-    std::vector<TokenId> prompt;       // the whole conversation
-    std::vector<int64_t> checkpoints;  // positions whose states are kept for diverging histories; ascending
-    int64_t max_tokens = 0;
-    SamplingParams sampling;
-    std::optional<uint64_t> seed;
-    std::vector<TokenId> stop_tokens;
-    bool use_cache = true;
-    bool shares_prompt = false;            // with the first request of the same submit(), which is not one itself
-    std::optional<int32_t> num_log_probs;  // of every sampled token, and of this many most likely ones
-    std::vector<std::string> stop;         // the turn ends with the token that completes one of these texts, or
-    text::AnswerForm form;                 // the answer's first call, where it ends with that
-    // For a conversation. The request is refused unless this is the conversation's head, or its version.
-    std::optional<std::string> parent_head;
-    std::optional<Version> version;
-    std::optional<TurnClaim> claim;
-    AskedMessages messages;
-    std::string answer_id;  // the client-visible id; the error for a busy conversation contains it
-};
 
 // A request's progress: accepted, a token, the end. A refusal and a failure of the executor are ends too.
 struct HostUpdate {
@@ -76,8 +57,6 @@ struct HostUpdate {
     std::string head;                   // kFinished, for a conversation's turn: the committed head
     std::string failure;                // kFailed, kNotKept: the ledger cannot be read or written
 };
-
-enum class Ticket : int64_t {};
 
 // The executor and its logits. `logits`: the row that a slot sampled from in the last step, before penalties and
 // temperature; null: logits are not available. Borrowed.
@@ -95,7 +74,10 @@ struct EngineHostConfig {
     // (LookupMode::kPrefix): the number of turns, and their tokens together.
     size_t max_unnamed = 1024;
     int64_t max_unnamed_tokens = int64_t{16} << 20;
-    ConversationLedger* ledger = nullptr;        // open, and loaded into the engine; null: conversations in memory
+    ConversationLedger* ledger = nullptr;  // open, and loaded into the engine; null: conversations in memory
+    HeadTier* tier =
+        nullptr;  // of the executor's deterministic arithmetic; borrowed; null: heads end with their memory
+    RestorePolicy restores = RestorePolicy::kAuto;
     const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, as is the ledger
 };
 
@@ -121,6 +103,7 @@ struct HostView {
     bool knows_reusable = false;  // the engine remembers prompts: EngineStats::reusable_tokens counts
     int64_t num_replaced_executors = 0;
     int64_t num_retried_turns = 0;
+    std::optional<HeadTierCounts> tier;  // none: there is no tier
 };
 
 class EngineHost {
@@ -160,13 +143,15 @@ public:
 private:
     struct Command {
         Ticket ticket{};
-        std::optional<HostRequest> request;  // none: abort, or a conversation call
-        Sink sink;
-        std::optional<ConversationCall> call;
-        std::function<void(ConversationReply)> done;
-        std::string problem;           // the error of the ledger that it waited for
-        std::vector<PinPtr> pins;      // of the conversations that it names
-        std::optional<Ticket> behind;  // starts when this one's prompt is computed
+        std::optional<HostRequest> request{};  // none: abort, or a conversation call
+        Sink sink{};
+        std::optional<ConversationCall> call{};
+        std::function<void(ConversationReply)> done{};
+        std::string problem{};                   // the error of the ledger that it waited for
+        std::vector<PinPtr> pins{};              // of the conversations that it names
+        std::optional<Ticket> behind{};          // starts when this one's prompt is computed
+        std::optional<HeadTier::Found> found{};  // a head of the tier that was read for it
+        HeadTier::FilePtr head{};                // null: it was gone, or damaged
     };
     struct Live {
         Ticket ticket{};
@@ -198,6 +183,7 @@ private:
     [[nodiscard]] bool is_computing_prompt(Ticket ticket) const;
     void start_followers(Ticket ticket);
     void wait_for_ledger(Command command, const ConversationKey& key);
+    void wait_for_tier(Command command, const HeadTier::Found& found);
     void give_up(const Command& command, const std::string& problem);
     void abort_now(Ticket ticket);
     void end_aborted(const Command& command);
@@ -241,8 +227,9 @@ private:
     MemoryUse memory_;  // of the executor, after the last step
     std::unordered_map<RequestId, Live> live_;
     std::unordered_map<Ticket, RequestId> requests_;
-    std::unordered_map<Ticket, bool> waiting_;                    // for the ledger; true: aborted while waiting
+    std::unordered_map<Ticket, bool> waiting_;  // for the ledger or the tier; true: aborted while waiting
     std::unordered_map<Ticket, std::vector<Command>> followers_;  // by the request whose prompt they share
+    std::optional<TierLink> tier_;                                // none: there is no tier
     struct Unnamed {
         ConversationKey key;
         int64_t num_tokens = 0;

@@ -129,6 +129,7 @@ std::optional<std::string> percent_decoded(std::string_view text) {
 std::string_view conversation_methods(std::string_view path) {
     const std::string_view deed = deed_of(path);
     if (deed.empty()) return "GET, DELETE";
+    if (deed == "/head") return "GET, PUT";
     return deed == "/fork" || deed == "/rewind" ? "POST" : "";
 }
 
@@ -142,6 +143,8 @@ ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std
     ConversationCall call;
     if (deed.empty())
         call.kind = method == "GET" ? Verb::kShow : Verb::kRemove;
+    else if (deed == "/head")
+        call.kind = method == "GET" ? Verb::kExportHead : Verb::kImportHead;
     else
         call.kind = deed == "/fork" ? Verb::kFork : Verb::kRewind;
     auto id = name_of(path.substr(kConversationsPath.size(), path.size() - num_behind), "conversation_id");

@@ -19,7 +19,8 @@ inline constexpr std::string_view kConversationsPath = "/v1/conversations/";
 // Decodes a part of a path or a query. Empty: a % without two hexadecimal digits.
 [[nodiscard]] std::optional<std::string> percent_decoded(std::string_view text);
 
-// GET or DELETE /v1/conversations/ID?cache_salt=S, POST /v1/conversations/ID/fork or /rewind. `target`: path and query.
+// GET or DELETE /v1/conversations/ID?cache_salt=S, POST /v1/conversations/ID/fork or /rewind, GET or PUT
+// /v1/conversations/ID/head (the caller reads its body). `target`: path and query.
 // REQUIRES: the path begins with kConversationsPath and accepts the method. Errors: an invalid name or field.
 [[nodiscard]] ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std::string_view target,
                                                                   std::string_view body,

@@ -79,6 +79,7 @@ const std::vector<Route>& Endpoints::routes() {
         {.verb = kGet, .path = kConversationsPath, .handler = &Endpoints::conversation},
         {.verb = kPost, .path = kConversationsPath, .handler = &Endpoints::conversation},
         {.verb = http::verb::delete_, .path = kConversationsPath, .handler = &Endpoints::conversation},
+        {.verb = http::verb::put, .path = kConversationsPath, .handler = &Endpoints::conversation},
     };
     return kRoutes;
 }
@@ -128,7 +129,8 @@ std::optional<Response> Endpoints::refusal_without_body(const Call& call) {
 
 asio::awaitable<bool> Endpoints::answer(const Call& call) {
     if (const std::optional<ApiError> error = refusal(call)) co_return co_await refuse(call, *error);
-    if (call.route->verb != http::verb::post && says_something(call.request.body())) {
+    const bool has_body = call.route->verb == http::verb::post || call.route->verb == http::verb::put;
+    if (!has_body && says_something(call.request.body())) {
         const ApiError unread{400, fmt::format("{} has no body: what is in this one?", call.request.method_string()),
                               "", "unexpected_body"};
         co_return co_await refuse(call, unread);
@@ -152,8 +154,9 @@ ApiError Endpoints::unknown_url(const std::string& path) {
             fmt::format("{} {}{}, ", std::string(http::to_string(route.verb)), route.path, is_prefix ? "NAME" : "");
     }
     return {404,
-            fmt::format("{} is not here: there are {}GET and DELETE {}ID, POST {}ID/fork and ID/rewind", path, known,
-                        kConversationsPath, kConversationsPath),
+            fmt::format(
+                "{} is not here: there are {}GET and DELETE {}ID, POST {}ID/fork and ID/rewind, GET and PUT ID/head",
+                path, known, kConversationsPath, kConversationsPath),
             "", "unknown_url"};
 }
 
@@ -164,7 +167,7 @@ std::optional<ApiError> Endpoints::refusal(const Call& call) const {
         return ApiError{401, "an API key is asked for: Authorization: Bearer KEY, or x-api-key: KEY", "",
                         "invalid_api_key"};
     if (route.needs_model && !service_) return ApiError{503, "the model is being loaded", "", "loading"};
-    const bool is_new_work = route.verb == http::verb::post;
+    const bool is_new_work = route.verb == http::verb::post || route.verb == http::verb::put;
     if (is_new_work && draining_) return ApiError{503, "the server is about to end", "", "draining"};
     if (call.allowed.empty()) return unknown_url(call.path);
     if (call.route == nullptr)
@@ -318,8 +321,23 @@ asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
 // Runs on the engine's thread; the answer follows when the ledger has stored it.
 asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     const std::string target(call.request.target());
-    auto parsed = parse_conversation_call(call.method, target, call.request.body(), call.tenant);
+    const bool is_put = call.request.method() == http::verb::put;
+    auto parsed = parse_conversation_call(call.method, target, is_put ? "" : call.request.body(), call.tenant);
     if (!parsed) co_return co_await refuse(call, parsed.error());
+    using Kind = ConversationCall::Kind;
+    const bool is_export = parsed->kind == Kind::kExportHead;
+    if ((is_export || parsed->kind == Kind::kImportHead) && !service_->heads) {
+        const ApiError off{403, "heads are not given out and taken in here: serve --head-transfer", "",
+                           "head_transfer"};
+        co_return co_await refuse(call, off);
+    }
+    using Written = ApiResult<std::string>;
+    if (parsed->kind == Kind::kImportHead) {
+        std::function<ApiResult<HeadPtr>()> reading = [this, &call] { return read_head(call.request.body()); };
+        ApiResult<HeadPtr> read = co_await on_thread(json_thread_, std::move(reading));
+        if (!read) co_return co_await refuse(call, read.error());
+        parsed->head = *std::move(read);
+    }
     using Reply = Delivery<ConversationReply>;
     const auto delivery = std::make_shared<Reply>();
     const bool asked = service_->host->ask(*std::move(parsed), [weak = std::weak_ptr(loop_), delivery](auto reply) {
@@ -334,12 +352,33 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     if (reply.refusal) refused = api_error(*reply.refusal);
     if (!reply.problem.empty())
         refused = ApiError{503, "the ledger cannot be used: " + reply.problem, "", "ledger_unavailable"};
+    if (!reply.head_problem.empty()) refused = ApiError{409, reply.head_problem, "", "head_refused"};
     if (refused) co_return co_await refuse(call, *refused);
-    using Written = ApiResult<std::string>;
-    std::function<Written()> writing = [&reply] { return written_answer(reply.json); };  // it may have many turns
+    // It may have many turns.
+    std::function<Written()> writing = [this, &reply]() -> Written {
+        return reply.head ? Written(write_head(*reply.head)) : written_answer(reply.json);
+    };
     Written body = co_await on_thread(json_thread_, std::move(writing));
     if (!body) co_return co_await refuse(call, body.error());
-    co_return co_await say_text(call, kJsonType, *std::move(body));
+    co_return co_await say_text(call, is_export ? kHeadType : kJsonType, *std::move(body));
+}
+
+// Errors: it is damaged, or another model's.
+auto Endpoints::read_head(const std::string& body) const -> ApiResult<HeadPtr> {
+    auto file = reference::HeadFile::parse(body, "the body");
+    if (!file) return tl::unexpected(ApiError{400, file.error().message, "", "invalid_head"});
+    const Status same = file->check_model(service_->heads->model, service_->heads->tensors);
+    if (!same) return tl::unexpected(ApiError{409, same.error().message, "", "head_refused"});
+    const auto has_id = [&](TokenId token) { return token >= 0 && token < service_->vocab_size; };
+    if (!std::ranges::all_of(file->info().tokens, has_id))
+        return tl::unexpected(ApiError{400, "the body: a token outside the vocabulary", "", "invalid_head"});
+    return std::make_shared<const reference::HeadFile>(*std::move(file));
+}
+
+std::string Endpoints::write_head(const HeadCopy& head) const {
+    return reference::head_file_text(
+        {service_->heads->model, head.numerics_id, head.digest, std::nullopt, head.tokens.to_vector()},
+        service_->heads->tensors, head.bytes);
 }
 
 }  // namespace verbatim::server

@@ -35,6 +35,7 @@
 namespace verbatim::server {
 
 inline constexpr const char* kJsonType = "application/json";
+inline constexpr const char* kHeadType = "application/octet-stream";  // of a head's file
 
 struct Route;
 
@@ -87,6 +88,9 @@ private:
     asio::awaitable<bool> tokenize(const Call& call);
     asio::awaitable<bool> detokenize(const Call& call);
     asio::awaitable<bool> conversation(const Call& call);
+    using HeadPtr = std::shared_ptr<const reference::HeadFile>;
+    [[nodiscard]] ApiResult<HeadPtr> read_head(const std::string& body) const;
+    [[nodiscard]] std::string write_head(const HeadCopy& head) const;
     asio::awaitable<bool> chat(const Call& call) { return generate(call, ApiKind::kChat); }
     asio::awaitable<bool> complete(const Call& call) { return generate(call, ApiKind::kCompletion); }
 

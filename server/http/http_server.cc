@@ -181,15 +181,17 @@ asio::awaitable<void> HttpServer::State::serve(ConnectionPtr connection) {
 asio::awaitable<bool> HttpServer::State::serve_one(const ConnectionPtr& connection) {
     const bool is_there = co_await connection->read_head();
     if (!is_there) co_return false;
+    const bool is_put = connection->request().method() == http::verb::put;  // of a head
     const bool is_post = connection->request().method() == http::verb::post;
-    if (is_post) co_await starts_->wait_for_turn();
+    if (is_post || is_put) co_await starts_->wait_for_turn();
     Call call = endpoints_.begin_call(connection);
     if (connection->awaits_body()) {  // what is wrong already is said before it
         if (std::optional<Response> refused = endpoints_.refusal_without_body(call)) {
             co_await connection->refuse_unread(*std::move(refused));
             co_return false;
         }
-        const bool is_whole = co_await connection->read_body(is_post ? config_.max_body_bytes : kMaxIdleBody);
+        const uint64_t max_put = is_put ? config_.max_bytes_under_way : kMaxIdleBody;
+        const bool is_whole = co_await connection->read_body(is_post ? config_.max_body_bytes : max_put);
         if (!is_whole) co_return false;
     }
     co_return co_await answer(connection, std::move(call));

@@ -84,6 +84,22 @@ void tokens(Page& page, const HostView& host) {
     page.counter("verbatim:recomputed_tokens", "Tokens computed again after a preemption.", stats.recomputed_tokens);
 }
 
+// The tier of files behind memory.
+void tier_files(Page& page, const HeadTierCounts& tier) {
+    page.gauge("verbatim:tier_heads", "Heads in the tier's folder.", static_cast<double>(tier.num_files));
+    page.gauge("verbatim:tier_bytes", "Bytes of the tier's files.", static_cast<double>(tier.num_bytes));
+    page.counter("verbatim:tier_writes", "Heads that were written to the tier.", tier.written);
+    page.counter("verbatim:tier_written_bytes", "Bytes of these.", tier.written_bytes);
+    page.counter("verbatim:tier_not_written", "Heads that were not: too many were waiting, or the folder failed.",
+                 tier.not_written);
+    page.counter("verbatim:tier_restores", "Heads that requests got from the tier.", tier.restored);
+    page.counter("verbatim:tier_restored_bytes", "Bytes of these.", tier.restored_bytes);
+    page.counter("verbatim:tier_restored_tokens", "Tokens of these.", tier.restored_tokens);
+    page.counter("verbatim:tier_not_worth", "Heads that were there while computing was expected to be quicker.",
+                 tier.not_worth);
+    page.counter("verbatim:tier_damaged", "Files that were damaged; their tokens are computed again.", tier.damaged);
+}
+
 void memory(Page& page, const HostView& host) {
     page.gauge("vllm:kv_cache_usage_perc", "Used part of the KV blocks, 0 to 1.",
                share(host.num_used_blocks, host.num_blocks));
@@ -119,6 +135,7 @@ void memory(Page& page, const HostView& host) {
     page.counter("verbatim:aborts", "Turns that were aborted.", host.stats.aborts);
     page.counter("verbatim:steps", "Steps of the engine.", host.stats.steps);
     page.counter("verbatim:replaced_executors", "Executors that failed.", host.num_replaced_executors);
+    if (host.tier) tier_files(page, *host.tier);
     page.counter("verbatim:retried_turns", "Turns that were tried again on a fresh executor.", host.num_retried_turns);
 }
 

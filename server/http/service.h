@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "reference/model/state_tensors.h"
 #include "server/engine_host.h"
 #include "server/http/api.h"
 #include "server/http/metrics.h"
@@ -18,11 +19,17 @@
 
 namespace verbatim::server {
 
+// What a head's file must agree with.
+struct HeadIdentity {
+    std::string model;  // digest of configuration and weights
+    reference::StateTensors tensors;
+};
+
 // Everything is borrowed, and outlives the endpoints.
 struct Service {
     const text::Tokenizer* tokenizer = nullptr;
-    text::Chat* chat = nullptr;  // null: the model has no template; used on one thread only
-    std::string chat_template;   // its source
+    text::Chat* chat = nullptr;                              // null: the model has no template; used on one thread only
+    std::string chat_template;                               // its source
     text::ToolFormat tool_format = text::ToolFormat::kNone;  // of the model's calls; kNone: it has no form known here
     text::ReasoningFormat reasoning_format = text::ReasoningFormat::kNone;
     EngineHost* host = nullptr;
@@ -32,6 +39,7 @@ struct Service {
     int32_t vocab_size = 0;
     std::vector<TokenId> stop_tokens;
     std::function<int64_t()> now;        // seconds since 1970
+    std::optional<HeadIdentity> heads;   // none: heads are not exported and imported over HTTP
     std::function<RecordView()> record;  // called on the sockets' thread; null: no record is written
 };
 

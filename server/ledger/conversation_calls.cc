@@ -65,6 +65,40 @@ ConversationReply show(const ConversationCall& call, const Engine& engine, const
     return {.json = std::move(json)};
 }
 
+// The longest of its heads.
+ConversationReply export_head(const ConversationKey& key, Engine& engine) {
+    const Name* name = engine.cache().find(key);
+    const NamedHead* longest = nullptr;
+    if (name != nullptr) {
+        for (const NamedHead& listed : name->heads) {
+            if (longest == nullptr || listed.length >= longest->length) longest = &listed;
+        }
+    }
+    ConversationReply reply;
+    if (longest != nullptr) reply.head = engine.export_head(longest->head);
+    if (!reply.head) {
+        reply.refusal =
+            Refusal{RefusalReason::kUnknownConversation,
+                    fmt::format("conversation '{}' has no head in memory", key.conversation_id), std::nullopt};
+    }
+    return reply;
+}
+
+ConversationReply import_head(const ConversationCall& call, Engine& engine) {
+    const reference::HeadInfo& info = call.head->info();
+    const auto imported = engine.import_head({.key = call.key,
+                                              .tokens = engine.token_store().store(info.tokens),
+                                              .numerics_id = info.numerics,
+                                              .digest = {},
+                                              .bytes = call.head->bytes()});
+    if (!imported) return {.head_problem = imported.error().message};
+    return {.json = {{"id", call.key.conversation_id},
+                     {"object", "head"},
+                     {"num_tokens", info.length()},
+                     {"numerics", info.numerics},
+                     {"digest", info.digest.hex()}}};
+}
+
 // What the conversation is after the change, when that is kept.
 ConversationLedger::HeadDone reply_when_done(const std::string& id, const Ledger::Conversation& now, Done done) {
     const Json json = {{"id", id},
@@ -99,6 +133,8 @@ std::optional<Refusal> parent_refusal(const ConversationLedger& ledger, const Co
 void carry_out(const ConversationCall& call, Engine& engine, ConversationLedger& ledger, Done done) {
     using Kind = ConversationCall::Kind;
     if (call.kind == Kind::kShow) return done(show(call, engine, ledger));
+    if (call.kind == Kind::kExportHead) return done(export_head(call.key, engine));
+    if (call.kind == Kind::kImportHead) return done(import_head(call, engine));
     if (std::string problem = ledger.problem(); !problem.empty()) return done({.problem = std::move(problem)});
     if (call.parent_head) {
         if (auto refusal = parent_refusal(ledger, call.key, *call.parent_head))

@@ -4,22 +4,25 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "engine/engine/engine.h"
+#include "reference/model/head_file.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/text/user_text.h"
 
 namespace verbatim::server {
 
 struct ConversationCall {
-    enum class Kind : uint8_t { kShow, kFork, kRewind, kRemove };
+    enum class Kind : uint8_t { kShow, kFork, kRewind, kRemove, kExportHead, kImportHead };
     Kind kind = Kind::kShow;
     ConversationKey key;
-    std::string to;                          // kFork
-    std::optional<int64_t> num_turns;        // kFork: all without it; kRewind
-    std::optional<std::string> parent_head;  // refused unless it is the conversation's
+    std::string to;                                   // kFork
+    std::optional<int64_t> num_turns;                 // kFork: all without it; kRewind
+    std::optional<std::string> parent_head;           // refused unless it is the conversation's
+    std::shared_ptr<const reference::HeadFile> head;  // kImportHead
 };
 
 // A refusal, or the problem with storing the change, or the answer.
@@ -27,6 +30,8 @@ struct ConversationReply {
     std::optional<Refusal> refusal;
     std::string problem;
     text::Json json;
+    std::optional<HeadCopy> head;  // kExportHead
+    std::string head_problem;      // kImportHead: why the head does not come in
 };
 
 // `done` is called once: here, or on the ledger's thread when the store has the change.

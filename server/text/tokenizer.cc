@@ -261,4 +261,13 @@ Status Tokenizer::split(const SplitStep& step, std::string_view text, Work& work
     return {};
 }
 
+Digest digest_of(const Tokenizer& tokenizer) {
+    Digester digester;
+    for (TokenId id = 0; id < tokenizer.num_ids(); ++id) {
+        digester.add(tokenizer.is_special(id));
+        digester.add(std::string_view(tokenizer.bytes_of(id)));
+    }
+    return digester.digest();
+}
+
 }  // namespace verbatim::text

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
 #include "server/text/byte_pairs.h"
@@ -145,5 +146,8 @@ private:
     std::vector<TokenId> before_;
     std::vector<TokenId> after_;
 };
+
+// Equal digests: equal tokens under equal ids. Tokens of one tokenizer mean nothing to another.
+[[nodiscard]] Digest digest_of(const Tokenizer& tokenizer);
 
 }  // namespace verbatim::text

@@ -69,6 +69,10 @@ struct ServeOptions {
     std::string api_key_file;
     std::string ledger;
     uint64_t ledger_bytes = uint64_t{64} << 20;
+    std::string tier;  // empty: none
+    uint64_t tier_bytes = uint64_t{10} << 30;
+    RestorePolicy restores = RestorePolicy::kAuto;
+    bool has_head_transfer = false;
     int64_t step_tokens = 512;
     int64_t block_size = 16;
     CacheBytesFlags cache_bytes{.cache_bytes = uint64_t{512} << 20};
@@ -199,6 +203,7 @@ struct LoadedModel {
     std::unique_ptr<RecorderList> recorders;
     std::unique_ptr<Engine> engine;
     std::unique_ptr<ConversationLedger> ledger;
+    std::unique_ptr<HeadTier> tier;  // null: none
     std::unique_ptr<EngineHost> host;
 };
 
@@ -247,19 +252,9 @@ Result<HostExecutor> replace_executor(const std::string& name, const ExecutorOpt
     return host_executor(loaded);
 }
 
-// Tokens of one tokenizer mean nothing to another.
-Digest tokenizer_digest(const text::Tokenizer& tokenizer) {
-    Digester digester;
-    for (TokenId id = 0; id < tokenizer.num_ids(); ++id) {
-        digester.add(tokenizer.is_special(id));
-        digester.add(std::string_view(tokenizer.bytes_of(id)));
-    }
-    return digester.digest();
-}
-
 // What is known of conversations, from where it lies.
 Status open_ledger(const ServeOptions& options, LoadedModel& loaded) {
-    const std::string digest = tokenizer_digest(*loaded.text.tokenizer).hex();
+    const std::string digest = text::digest_of(*loaded.text.tokenizer).hex();
     std::string address = options.ledger;
     if (address.empty()) {
         ASSIGN_OR_RETURN(address,
@@ -274,6 +269,18 @@ Status open_ledger(const ServeOptions& options, LoadedModel& loaded) {
     loaded.ledger = std::make_unique<ConversationLedger>(
         std::move(store), LedgerWriterConfig(), LedgerMemory{.max_bytes = static_cast<int64_t>(options.ledger_bytes)});
     RETURN_IF_ERROR(loaded.ledger->open({.tokenizer = digest, .vocab_size = loaded.model->config.vocab_size}));
+    return {};
+}
+
+Status open_tier(const ServeOptions& options, LoadedModel& loaded) {
+    if (options.tier.empty()) return {};
+    const reference::NumericExecutor& executor = *loaded.executor.executor;
+    ASSIGN_OR_RETURN(loaded.tier, HeadTier::open({.folder = options.tier,
+                                                  .max_bytes = static_cast<int64_t>(options.tier_bytes),
+                                                  .model = loaded.digest.hex(),
+                                                  .numerics = executor.numerics_id(),
+                                                  .tensors = executor.tensors(),
+                                                  .vocab_size = loaded.model->config.vocab_size}));
     return {};
 }
 
@@ -299,10 +306,13 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     loaded.engine =
         std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store, *loaded.recorders);
     RETURN_IF_ERROR(open_ledger(options, loaded));
+    RETURN_IF_ERROR(open_tier(options, loaded));
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
                              .max_queue_requests = static_cast<size_t>(options.max_queue_requests),
                              .max_queue_tokens = options.max_queue_tokens,
                              .ledger = loaded.ledger.get(),
+                             .tier = loaded.tier.get(),
+                             .restores = options.restores,
                              .tokenizer = loaded.text.tokenizer.get()};
     host.replacement = [&loaded, name = options.executor, chosen] { return replace_executor(name, chosen, loaded); };
     loaded.host = std::make_unique<EngineHost>(*loaded.engine, std::move(executor), std::move(host));
@@ -337,6 +347,9 @@ Service service_of(const ServeOptions& options, LoadedModel& loaded) {
             .vocab_size = loaded.model->config.vocab_size,
             .stop_tokens = loaded.text.stop_tokens,
             .now = seconds_now,
+            .heads = options.has_head_transfer
+                         ? std::optional(HeadIdentity{loaded.digest.hex(), loaded.executor.executor->tensors()})
+                         : std::nullopt,
             .record = std::move(record)};
 }
 
@@ -356,6 +369,11 @@ std::string ledger_line(const ConversationLedger& ledger) {
 std::string forms_line(const Service& service) {
     return fmt::format("calls of tools are read as {}, reasoning as {} (--tool-parser, --reasoning-parser)",
                        text::name(service.tool_format), text::name(service.reasoning_format));
+}
+
+std::string tier_line(const ServeOptions& options, const HeadTierCounts& tier) {
+    const std::string damaged = tier.damaged == 0 ? "" : fmt::format("; {} damaged files are deleted", tier.damaged);
+    return fmt::format("{} heads ({} bytes) in the tier {}{}", tier.num_files, tier.num_bytes, options.tier, damaged);
 }
 
 // It listens before the model is there: alive, and not ready.
@@ -391,6 +409,7 @@ Status serve(const ServeOptions& options) {
         fmt::print("{} at http://{}{}{}:{}/v1\n", served_names(options).first(), is_v6 ? "[" : "", options.host,
                    is_v6 ? "]" : "", port);
         fmt::print("{}\n", ledger_line(*loaded.ledger));
+        if (loaded.tier) fmt::print("{}\n", tier_line(options, loaded.tier->counts()));
         std::fflush(stdout);
     } else {
         server.stop();
@@ -469,6 +488,16 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
     add_bytes_option(*verb, "--ledger-memory", options->ledger_bytes,
                      "for loaded conversations of the ledger; others are read when a request names them");
+    verb->add_option("--tier", options->tier,
+                     "a folder for heads that memory lets go of, and that outlive the process; without it none");
+    add_bytes_option(*verb, "--tier-bytes", options->tier_bytes,
+                     "of the tier's files; the least recently used go first");
+    const Choices<RestorePolicy> restores = {
+        {"auto", RestorePolicy::kAuto}, {"always", RestorePolicy::kAlways}, {"never", RestorePolicy::kNever}};
+    add_choice_option(*verb, "--restore", options->restores, restores,
+                      "read a head of the tier if that is expected to be quicker than computing, always or never");
+    verb->add_flag("--head-transfer", options->has_head_transfer,
+                   "give out and take in heads over HTTP (/v1/conversations/ID/head): for clients that are trusted");
     add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
     add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
     const Choices<LookupMode> lookups = {{"prefix", LookupMode::kPrefix}, {"conversation", LookupMode::kConversation}};

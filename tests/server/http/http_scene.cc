@@ -244,6 +244,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
     service_.host = host_.get();
     service_.model = std::move(config.names);
     service_.fingerprint = config.fingerprint;
+    service_.heads = config.heads;
     service_.max_model_len = config.max_model_len;
     service_.vocab_size = config.executor.vocab_size;
     service_.stop_tokens = {0};

@@ -121,6 +121,7 @@ struct HttpSceneConfig {
     server::LedgerMemory ledger_memory;
     std::function<int64_t()> now = [] { return int64_t{1'000'000'000}; };
     std::string fingerprint = "hash/1";
+    std::optional<server::HeadIdentity> heads;  // given out and taken in
     server::ModelNames names = {{"tiny-python"}};
     HttpConfig http = {.port = 0};
     bool signals = false;

@@ -1,0 +1,43 @@
+#include "files/file_lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace verbatim::files {
+namespace {
+
+Error machine_error(std::string message) { return {std::move(message), ErrorKind::kMachine}; }
+
+}  // namespace
+
+Result<FileLock> FileLock::acquire(const std::filesystem::path& path) {
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (descriptor < 0)
+        return tl::unexpected(machine_error(fmt::format("{}: {}", path.string(), std::strerror(errno))));
+    FileLock lock(descriptor);
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK)
+            return tl::unexpected(machine_error(fmt::format("{}: {}", path.string(), std::strerror(errno))));
+        std::array<char, 32> holder{};
+        const ssize_t count = ::pread(descriptor, holder.data(), holder.size() - 1, 0);
+        return tl::unexpected(machine_error(
+            fmt::format("{}: process {} has this folder", path.string(), count > 0 ? holder.data() : "?")));
+    }
+    const std::string id = std::to_string(::getpid());
+    if (::ftruncate(descriptor, 0) != 0 || ::pwrite(descriptor, id.data(), id.size(), 0) < 0)
+        return tl::unexpected(machine_error(fmt::format("{}: {}", path.string(), std::strerror(errno))));
+    return lock;
+}
+
+FileLock::~FileLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+}  // namespace verbatim::files

@@ -1,0 +1,191 @@
+#include "server/heads/head_tier.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <future>
+
+#include "tests/support/scratch_folder.h"
+
+namespace verbatim::server {
+namespace {
+
+using reference::StateDtype;
+using reference::StateKind;
+using reference::StatePer;
+using reference::StateTensors;
+
+const StateTensors kTensors({{0, StateKind::kSsm, StatePer::kSequence, StateDtype::kFloat32, {25}},
+                             {1, StateKind::kK, StatePer::kToken, StateDtype::kBf16, {1, 10}}});
+constexpr int64_t kStateBytes = 100;
+constexpr int64_t kTokenBytes = 20;
+
+class HeadTiers : public testing::Test {
+protected:
+    [[nodiscard]] HeadTierConfig config() const {
+        return {.folder = folder_.path() / "tier",
+                .min_tokens = 2,
+                .model = "model",
+                .numerics = "exact/1",
+                .tensors = kTensors,
+                .vocab_size = 1000};
+    }
+    std::unique_ptr<HeadTier> open(const HeadTierConfig& config) {
+        auto opened = HeadTier::open(config);
+        EXPECT_TRUE(opened) << opened.error().message;
+        return opened ? *std::move(opened) : nullptr;
+    }
+    [[nodiscard]] TokenSeq tokens(TokenId first, int64_t count) {
+        std::vector<TokenId> ids;
+        for (int64_t i = 0; i < count; ++i) ids.push_back(first + static_cast<TokenId>(i));
+        return store_.store(ids);
+    }
+    // A head whose bytes are all `fill`.
+    static HeadCopy head(TokenSeq tokens, uint8_t fill) {
+        const auto size = static_cast<size_t>(kStateBytes + tokens.size() * kTokenBytes);
+        return {std::move(tokens), "exact/1", Digest{1, fill}, std::vector(size, std::byte{fill})};
+    }
+    static HeadTier::FilePtr load(HeadTier& tier, HeadId id) {
+        std::promise<HeadTier::FilePtr> loaded;
+        tier.load(id, [&](HeadTier::FilePtr file) { loaded.set_value(std::move(file)); });
+        return loaded.get_future().get();
+    }
+    // The only head's file.
+    [[nodiscard]] std::filesystem::path file() const {
+        for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "tier"))
+            if (entry.path().extension() == ".head") return entry.path();
+        return {};
+    }
+    void change(const std::filesystem::path& path, int64_t at) {
+        std::fstream bytes(path, std::ios::binary | std::ios::in | std::ios::out);
+        bytes.seekg(at);
+        const char was = static_cast<char>(bytes.get());
+        bytes.seekp(at);
+        bytes.put(static_cast<char>(was ^ 1));
+    }
+
+    tests::ScratchFolder folder_;
+    TokenStore store_{1000};
+    const CacheSalt kNone;
+};
+
+TEST_F(HeadTiers, GiveBackTheLongestHeadThatAPromptBeginsWith) {
+    const auto tier = open(config());
+    ASSERT_TRUE(tier->wants(kNone, tokens(0, 5), "exact/1"));
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->put(kNone, head(tokens(0, 9), 2));
+    tier->put(kNone, head(tokens(500, 9), 3));
+    EXPECT_FALSE(tier->wants(kNone, tokens(0, 5), "exact/1"));
+    const auto found = tier->find(kNone, tokens(0, 20), 19);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->length, 9);
+    const auto file = load(*tier, found->id);
+    ASSERT_TRUE(file);
+    EXPECT_EQ(file->info().tokens, tokens(0, 9).to_vector());
+    EXPECT_EQ(file->bytes()[0], std::byte{2});
+    EXPECT_EQ(tier->find(kNone, tokens(0, 9), 8)->length, 5);
+    EXPECT_FALSE(tier->find(kNone, tokens(1, 20), 19));
+}
+
+TEST_F(HeadTiers, OutliveTheProcess) {
+    {
+        const auto tier = open(config());
+        tier->put(kNone, head(tokens(0, 5), 1));
+        tier->put(CacheSalt{"salt"}, head(tokens(0, 7), 2));
+    }
+    const auto tier = open(config());
+    EXPECT_EQ(tier->counts().num_files, 2);
+    ASSERT_EQ(tier->find(kNone, tokens(0, 20), 19)->length, 5);
+    ASSERT_EQ(tier->find(CacheSalt{"salt"}, tokens(0, 20), 19)->length, 7);
+    EXPECT_FALSE(tier->find(CacheSalt{"other"}, tokens(0, 20), 19));
+    EXPECT_EQ(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id)->bytes()[0], std::byte{1});
+}
+
+TEST_F(HeadTiers, HaveOneProcessAtATimeThatIsNamed) {
+    const auto tier = open(config());
+    const auto second = HeadTier::open(config());
+    ASSERT_FALSE(second);
+    EXPECT_THAT(second.error().message, testing::HasSubstr(std::to_string(getpid()) + " has this folder"));
+}
+
+TEST_F(HeadTiers, KeepTheMostRecentlyUsedWithinTheirBytes) {
+    HeadTierConfig small = config();
+    small.max_bytes = 700;  // three heads of 5 tokens and 220 bytes each
+    const auto tier = open(small);
+    for (TokenId first : {0, 100, 200}) tier->put(kNone, head(tokens(first, 5), 1));
+    tier->wait_until_written();
+    ASSERT_TRUE(load(*tier, tier->find(kNone, tokens(0, 6), 5)->id));  // used
+    tier->put(kNone, head(tokens(300, 5), 1));
+    tier->wait_until_written();
+    EXPECT_TRUE(tier->find(kNone, tokens(0, 6), 5));
+    EXPECT_FALSE(tier->find(kNone, tokens(100, 6), 5));
+    EXPECT_TRUE(tier->find(kNone, tokens(300, 6), 5));
+    EXPECT_EQ(tier->counts().num_files, 3);
+    EXPECT_LE(tier->counts().num_bytes, 700);
+}
+
+TEST_F(HeadTiers, ADamagedFileIsNeverUsedAndLeaves) {
+    const auto tier = open(config());
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    change(file(), static_cast<int64_t>(std::filesystem::file_size(file())) - 3);
+    EXPECT_FALSE(load(*tier, tier->find(kNone, tokens(0, 6), 5)->id));
+    EXPECT_EQ(tier->counts().damaged, 1);
+    EXPECT_FALSE(tier->find(kNone, tokens(0, 6), 5));
+    tier->wait_until_written();
+    EXPECT_TRUE(file().empty());
+}
+
+TEST_F(HeadTiers, AtOpenDamagedHeadersLeaveAndOtherModelsStay) {
+    open(config())->put(kNone, head(tokens(0, 5), 1));
+    HeadTierConfig other = config();
+    other.model = "another";
+    {
+        const auto tier = open(other);
+        EXPECT_FALSE(tier->find(kNone, tokens(0, 6), 5));
+        EXPECT_EQ(tier->counts().damaged, 0);
+    }
+    ASSERT_FALSE(file().empty());
+    change(file(), 40);
+    const auto tier = open(config());
+    EXPECT_EQ(tier->counts().damaged, 1);
+    EXPECT_TRUE(file().empty());
+}
+
+TEST_F(HeadTiers, WhatCannotBeWrittenIsCountedAndNotFound) {
+    const auto tier = open(config());
+    std::filesystem::remove_all(folder_.path() / "tier");  // the folder vanishes
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    EXPECT_EQ(tier->counts().not_written, 1);
+    EXPECT_NE(tier->counts().problem, "");
+    EXPECT_FALSE(tier->find(kNone, tokens(0, 6), 5));
+    std::filesystem::create_directories(folder_.path() / "tier");  // and comes back
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    EXPECT_EQ(tier->counts().problem, "");
+    EXPECT_TRUE(tier->find(kNone, tokens(0, 6), 5));
+}
+
+TEST_F(HeadTiers, WantNoMoreThanMayWait) {
+    HeadTierConfig narrow = config();
+    narrow.max_waiting_bytes = 150;
+    const auto tier = open(narrow);
+    EXPECT_TRUE(tier->wants(kNone, tokens(0, 2), "exact/1"));
+    EXPECT_FALSE(tier->wants(kNone, tokens(0, 5), "exact/1"));
+    EXPECT_EQ(tier->counts().not_written, 1);
+    EXPECT_FALSE(tier->wants(kNone, tokens(0, 1), "exact/1"));  // too short
+    EXPECT_FALSE(tier->wants(kNone, tokens(0, 2), "fast/1"));
+}
+
+TEST_F(HeadTiers, AnUnfinishedFileOfADeadProcessLeaves) {
+    std::filesystem::create_directories(folder_.path() / "tier");
+    std::ofstream(folder_.path() / "tier" / "x.head.partial") << "half";
+    const auto tier = open(config());
+    EXPECT_FALSE(std::filesystem::exists(folder_.path() / "tier" / "x.head.partial"));
+    EXPECT_EQ(tier->counts().num_files, 0);
+}
+
+}  // namespace
+}  // namespace verbatim::server
