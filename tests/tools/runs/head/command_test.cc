@@ -1,0 +1,118 @@
+// `verbatim head` as a shell sees it, and the reader of docs/heads.md.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/tools/program/run_program.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class HeadCommand : public testing::Test {
+protected:
+    Outcome export_to(const std::string& path, const std::string& executor = "cpu", const std::string& seed = "3") {
+        const std::string tokens = files_.write("tokens.json", "[5, 1, 4, 1, 3, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2]");
+        return run_verbatim({"head", "export", "--model", "tiny-granite", "--seed", seed, "--tokens", tokens, "--out",
+                             path, "--executor", executor});
+    }
+
+    tests::ScratchFolder files_;
+};
+
+TEST_F(HeadCommand, ShowsWhatItExported) {
+    const std::string head = files_.path("a.head");
+    const Outcome exported = export_to(head);
+    ASSERT_EQ(exported.exit_code, kExitOk) << exported.err;
+    EXPECT_THAT(exported.out, HasSubstr("17 tokens, exact/1, digest "));
+    const Outcome shown = run_verbatim({"head", "show", head, "--format", "json"});
+    ASSERT_EQ(shown.exit_code, kExitOk) << shown.err;
+    const json about = json::parse(shown.out);
+    EXPECT_EQ(about["length"], 17);
+    EXPECT_EQ(about["numerics"], "exact/1");
+    EXPECT_EQ(about["tokens"].size(), 17);
+    EXPECT_THAT(exported.out, HasSubstr(about["digest"].get<std::string>()));
+    EXPECT_THAT(run_verbatim({"head", "show", head}).out, HasSubstr("every checksum"));
+}
+
+TEST_F(HeadCommand, TheCpuAndTheEmulatedDeviceWriteTheSameBytes) {
+    ASSERT_EQ(export_to(files_.path("cpu.head")).exit_code, kExitOk);
+    ASSERT_EQ(export_to(files_.path("cuda.head"), "cuda-emulated").exit_code, kExitOk);
+    EXPECT_EQ(file_bytes(files_.path("cpu.head")), file_bytes(files_.path("cuda.head")));
+    EXPECT_THAT(export_to(files_.path("none.head"), "reference").err,
+                HasSubstr("--executor reference: it keeps no heads"));
+}
+
+TEST_F(HeadCommand, ADamagedFileIsNamedAndExits3) {
+    const std::string head = files_.path("a.head");
+    ASSERT_EQ(export_to(head).exit_code, kExitOk);
+    std::string bytes = file_bytes(head);
+    bytes[bytes.size() - 5] ^= 4;
+    const Outcome shown = run_verbatim({"head", "show", files_.write("b.head", bytes)});
+    EXPECT_EQ(shown.exit_code, kExitBadInput);
+    EXPECT_THAT(shown.err, HasSubstr("does not have its checksum: the file is damaged"));
+    EXPECT_EQ(run_verbatim({"head", "show", files_.path("none")}).exit_code, kExitBadInput);
+}
+
+TEST_F(HeadCommand, ImportsIntoATierOnceAndForItsModelAlone) {
+    const std::string head = files_.path("a.head");
+    ASSERT_EQ(export_to(head).exit_code, kExitOk);
+    const std::string tier = files_.path("tier");
+    const auto import = [&](const std::string& seed) {
+        return run_verbatim({"head", "import", head, "--model", "tiny-granite", "--seed", seed, "--tier", tier});
+    };
+    const Outcome first = import("3");
+    ASSERT_EQ(first.exit_code, kExitOk) << first.err;
+    EXPECT_THAT(first.out, HasSubstr("1 heads"));
+    EXPECT_THAT(import("3").out, HasSubstr("the tier has this head"));
+    const Outcome other = import("4");
+    EXPECT_EQ(other.exit_code, kExitBadInput);
+    EXPECT_THAT(other.err, HasSubstr("other weights or another configuration"));
+    const Outcome small = run_verbatim({"head", "import", head, "--model", "tiny-granite", "--seed", "3", "--tier",
+                                        files_.path("small"), "--tier-bytes", "10"});
+    EXPECT_EQ(small.exit_code, kExitBadInput);
+    EXPECT_THAT(small.err, HasSubstr("more than --tier-bytes"));
+}
+
+TEST_F(HeadCommand, WrongInputIsNamed) {
+    const std::string out = files_.path("a.head");
+    const auto with = [&](const std::string& tokens) {
+        return run_verbatim(
+            {"head", "export", "--model", "tiny-granite", "--tokens", files_.write("t.json", tokens), "--out", out});
+    };
+    EXPECT_THAT(with("[1, -2]").err, HasSubstr("[1] is -2, wanted a token id"));
+    EXPECT_THAT(with("{}").err, HasSubstr("wanted a JSON list of token ids"));
+    EXPECT_THAT(with("[]").err, HasSubstr("there are no tokens"));
+    EXPECT_THAT(with("[1000000]").err, HasSubstr("token 1000000 is not one of the model's"));
+    EXPECT_EQ(run_verbatim({"head", "export", "--model", "tiny-granite", "--out", out}).exit_code, kExitBadUsage);
+    EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+// The program of docs/heads.md, as it stands there.
+TEST_F(HeadCommand, TheDocumentedReaderReadsIt) {
+    const std::string text = file_bytes(VERBATIM_SOURCE_DIR "/docs/heads.md");
+    const size_t begin = text.find("```python\n");
+    ASSERT_NE(begin, std::string::npos);
+    const size_t first = begin + std::string("```python\n").size();
+    const std::string program = text.substr(first, text.find("```", first) - first);
+    EXPECT_LE(std::ranges::count(program, '\n'), 20);
+    const std::string head = files_.path("a.head");
+    ASSERT_EQ(export_to(head).exit_code, kExitOk);
+    const std::string out = files_.path("out.txt");
+    const std::string command = "python3 " + files_.write("read_head.py", program) + " " + head + " > " + out + " 2>&1";
+    ASSERT_EQ(std::system(command.c_str()), 0) << file_bytes(out);
+    const json about = json::parse(run_verbatim({"head", "show", head, "--format", "json"}).out);
+    EXPECT_THAT(file_bytes(out), HasSubstr("verbatim-head/1 exact/1 17 tokens"));
+    for (const json& tensor : about["tensors"]) {
+        EXPECT_THAT(file_bytes(out), HasSubstr("layers." + std::to_string(tensor["layer"].get<int>()) + "." +
+                                               tensor["kind"].get<std::string>() + " "));
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::tools
