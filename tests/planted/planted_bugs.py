@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 RUNS_PER_PROGRAM = 12  # a program that keeps stopping is started again so often
-SECONDS_PER_RUN = 60  # a fault may make a run endless
+SECONDS_PER_RUN = 120  # a fault may make a run endless
 ENOUGH = 2  # assertions: a fault that two catch is not one of those that share their only one
 RANDOM_CASES = "seed=20251121 max_success=8 noshrink=1"
 PLACE = re.compile(r"(?:\.\./)*([^\s:\"]+\.(?:cc|h)):(\d+):")  # a compiler cache may make paths relative

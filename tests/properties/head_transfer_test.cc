@@ -27,7 +27,9 @@ SceneOptions draw_options(const char* what) {
     return options_of(*rc::gen::element(1, 3, 16).as(what), *rc::gen::arbitrary<bool>().as("one budget"));
 }
 
-Machine draw_machine(const char* what) { return *rc::gen::element(Machine::kCpu, Machine::kEmulatedCuda).as(what); }
+Machine draw_machine(const char* what) {
+    return *rc::gen::element(Machine::kCpu, Machine::kCpu, Machine::kCpu, Machine::kEmulatedCuda).as(what);
+}
 
 // The newest head of the conversation, written to a file.
 void write_head_of(NumericScene& scene, const std::string& id, const std::filesystem::path& path) {
