@@ -333,9 +333,8 @@ Status PooledExecutor::write_head(const HeadImage& image, std::span<const std::b
     const auto here = placed(image, runs);
     CHECK(here.has_value(), "a head of {} tokens has units that are not held", image.length);
     for (const StateTensor& tensor : tensors()) {
-        const bool per_token = tensor.per == StatePer::kToken;
-        const auto size = static_cast<size_t>((per_token ? image.length : 1) * tensor.num_bytes());
-        if (per_token)
+        const auto size = static_cast<size_t>(reference::part_num_bytes(tensor, image.length));
+        if (tensor.per == StatePer::kToken)
             write_blocks(tensor, *here, bytes.first(size));
         else
             backend().write_row(tensor, here->state, bytes.first(size));

@@ -70,6 +70,10 @@ Digest HeadDigester::digest() const {
     return digester.digest();
 }
 
+int64_t part_num_bytes(const StateTensor& tensor, int64_t length) {
+    return (tensor.per == StatePer::kToken ? length : 1) * tensor.num_bytes();
+}
+
 int64_t head_num_bytes(const StateTensors& tensors, int64_t length) {
     return tensors.num_bytes(StatePer::kSequence) + length * tensors.num_bytes(StatePer::kToken);
 }
@@ -77,9 +81,8 @@ int64_t head_num_bytes(const StateTensors& tensors, int64_t length) {
 Digest digest_of_head(const StateTensors& tensors, int64_t length, std::span<const std::byte> bytes) {
     CHECK_EQ(static_cast<int64_t>(bytes.size()), head_num_bytes(tensors, length));
     HeadDigester digester(tensors, length);
-    for (const HeadDigester::Part& part : digester.parts()) {
-        const StateTensor& tensor = *part.tensor;
-        const auto size = static_cast<size_t>(part.num_elements * element_bytes(tensor.dtype));
+    for (const StateTensor& tensor : tensors) {
+        const auto size = static_cast<size_t>(part_num_bytes(tensor, length));
         digester.add(tensor, bytes.first(size));
         bytes = bytes.subspan(size);
     }

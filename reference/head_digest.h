@@ -17,7 +17,8 @@
 
 namespace verbatim::reference {
 
-// Bytes of all parts.
+// Bytes of a tensor in a head of `length` tokens, and of all parts.
+[[nodiscard]] int64_t part_num_bytes(const StateTensor& tensor, int64_t length);
 [[nodiscard]] int64_t head_num_bytes(const StateTensors& tensors, int64_t length);
 // The digest of all parts, one after the other without gaps. REQUIRES: they have head_num_bytes().
 [[nodiscard]] Digest digest_of_head(const StateTensors& tensors, int64_t length, std::span<const std::byte> bytes);

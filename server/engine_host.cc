@@ -385,7 +385,7 @@ void EngineHost::submit_now(Command command) {
 // From its beginning, where its text may end the turn.
 void EngineHost::read_answer(Live& live) const {
     if (live.stop.empty() && !live.form.ends_with_call) return;
-    CHECK(config_.tokenizer != nullptr, "nobody reads the text that stops");
+    CHECK(config_.tokenizer != nullptr, "a stop text needs a tokenizer");
     live.reader.emplace(*config_.tokenizer, live.stop, live.form);
 }
 

@@ -75,8 +75,8 @@ struct EngineHostConfig {
     size_t max_unnamed = 1024;
     int64_t max_unnamed_tokens = int64_t{16} << 20;
     ConversationLedger* ledger = nullptr;  // open, and loaded into the engine; null: conversations in memory
-    HeadTier* tier =
-        nullptr;  // of the executor's deterministic arithmetic; borrowed; null: heads end with their memory
+    // Of the executor's deterministic arithmetic; borrowed. Null: heads end with their memory.
+    HeadTier* tier = nullptr;
     RestorePolicy restores = RestorePolicy::kAuto;
     const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, as is the ledger
 };

@@ -184,6 +184,7 @@ private:
         size_t count = 0;
     };
     [[nodiscard]] PageValues page_values(const reference::StateTensor& tensor, BlockId block) const;
+    PageValues download_pages(const reference::StateTensor& tensor, BlockId block);
     [[nodiscard]] size_t place_in_pages(const reference::StateTensor& tensor, int64_t slot, int64_t i) const;
     [[nodiscard]] MambaParameters parameters(int32_t layer) const;
     [[nodiscard]] DeltaWeights delta_weights(int32_t layer) const;

@@ -165,10 +165,16 @@ size_t CudaBackend::place_in_pages(const StateTensor& tensor, int64_t slot, int6
     return static_cast<size_t>(place);
 }
 
-void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t num_slots, std::span<std::byte> bytes) {
+// page_values(), with a copy in host_values_.
+CudaBackend::PageValues CudaBackend::download_pages(const StateTensor& tensor, BlockId block) {
     const PageValues values = page_values(tensor, block);
     host_values_.resize(values.count);
     device_.download(host_values_.data(), values.first, values.count * sizeof(uint16_t));
+    return values;
+}
+
+void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t num_slots, std::span<std::byte> bytes) {
+    download_pages(tensor, block);
     const int64_t width = tensor.num_elements();
     for (int64_t slot = 0; slot < num_slots; ++slot) {
         for (int64_t i = 0; i < width; ++i) {
@@ -181,9 +187,7 @@ void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t n
 // Slots behind `num_slots`, and what pads a page, stay.
 void CudaBackend::write_block(const StateTensor& tensor, BlockId block, int32_t num_slots,
                               std::span<const std::byte> bytes) {
-    const PageValues values = page_values(tensor, block);
-    host_values_.resize(values.count);
-    device_.download(host_values_.data(), values.first, values.count * sizeof(uint16_t));
+    const PageValues values = download_pages(tensor, block);
     const int64_t width = tensor.num_elements();
     for (int64_t slot = 0; slot < num_slots; ++slot) {
         for (int64_t i = 0; i < width; ++i) {

@@ -126,10 +126,6 @@ std::optional<Digest> digest_from_hex(std::string_view hex) {
     return digest;
 }
 
-}  // namespace
-
-namespace {
-
 // What stands in the file before the tokens.
 std::string prefix_of(const HeadInfo& info, const StateTensors& tensors, std::span<const std::byte> bytes) {
     CHECK_EQ(static_cast<int64_t>(bytes.size()), head_num_bytes(tensors, info.length()));
@@ -138,9 +134,8 @@ std::string prefix_of(const HeadInfo& info, const StateTensors& tensors, std::sp
     size_t begin = 0;
     for (const StateTensor& tensor : tensors) {
         TensorLayout part{name_of(tensor), file_dtype(tensor.dtype), tensor.shape};
-        const bool per_token = tensor.per == StatePer::kToken;
-        if (per_token) part.shape.insert(part.shape.begin(), info.length());
-        const auto size = static_cast<size_t>((per_token ? info.length() : 1) * tensor.num_bytes());
+        if (tensor.per == StatePer::kToken) part.shape.insert(part.shape.begin(), info.length());
+        const auto size = static_cast<size_t>(part_num_bytes(tensor, info.length()));
         sums[part.name] = digest_of(bytes.subspan(begin, size));
         begin += size;
         layout.push_back(std::move(part));
@@ -239,8 +234,7 @@ Status HeadFile::check_state(const std::string& source) const {
     std::span<const std::byte> left = bytes_;
     for (size_t i = 0; i < tensors_.size(); ++i) {
         const StateTensor& tensor = tensors_[i];
-        const int64_t times = tensor.per == StatePer::kToken ? info_.length() : 1;
-        const auto part = left.first(static_cast<size_t>(times * tensor.num_bytes()));
+        const auto part = left.first(static_cast<size_t>(part_num_bytes(tensor, info_.length())));
         RETURN_IF_ERROR(check_sum(name_of(tensor), part, sums_[i], source));
         left = left.subspan(part.size());
     }

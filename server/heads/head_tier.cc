@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "files/output_file.h"
+#include "reference/head_digest.h"
 
 namespace verbatim::server {
 namespace {
@@ -190,8 +190,7 @@ bool HeadTier::wants(const CacheSalt& salt, const TokenSeq& tokens, const std::s
         by_use_.splice(by_use_.end(), by_use_, files_.at(known->second)->place);
         return false;
     }
-    const int64_t bytes = config_.tensors.num_bytes(reference::StatePer::kSequence) +
-                          tokens.size() * config_.tensors.num_bytes(reference::StatePer::kToken);
+    const int64_t bytes = reference::head_num_bytes(config_.tensors, tokens.size());
     const std::lock_guard lock(mutex_);
     const bool has_room = waiting_bytes_ + bytes <= config_.max_waiting_bytes && bytes <= config_.max_bytes;
     counts_.not_written += has_room ? 0 : 1;

@@ -25,6 +25,14 @@ TokenSeq prompt_of(const ChatRequest& request) {
 
 }  // namespace
 
+Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKey& key, Engine& engine) {
+    return engine.import_head({.key = key,
+                               .tokens = engine.token_store().store(file.info().tokens),
+                               .numerics_id = file.info().numerics,
+                               .digest = {},
+                               .bytes = file.bytes()});
+}
+
 TierLink::TierLink(Engine& engine, HeadTier& tier, RestorePolicy policy)
     : engine_(engine), tier_(tier), policy_(policy) {
     engine_.on_evict([this](const Head& head) { keep(head); });
@@ -61,12 +69,7 @@ void TierLink::import(const reference::HeadFile& file, const HeadTier::Found& fo
                       const std::string& numerics) {
     CHECK_EQ(file.info().length(), found.length);
     if (num_held(request, prompt_of(request), numerics) >= found.length) return;
-    const auto imported = engine_.import_head({.key = request.conversation,
-                                               .tokens = engine_.token_store().store(file.info().tokens),
-                                               .numerics_id = file.info().numerics,
-                                               .digest = {},
-                                               .bytes = file.bytes()});
-    if (imported) tier_.note_restored(found);
+    if (import_file(file, request.conversation, engine_)) tier_.note_restored(found);
 }
 
 // A suffix goes on from the turn's head; a client that sends the text again, from the newest prompt's.

@@ -22,6 +22,10 @@ enum class RestorePolicy : uint8_t {
     kNever,
 };
 
+// Imports what a file holds into the conversation's heads. Errors: Engine::import_head's. REQUIRES: the file is
+// checked.
+Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKey& key, Engine& engine);
+
 class TierLink {
 public:
     static constexpr int64_t kKeepingShare = 33;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "server/heads/tier_link.h"
 
 namespace verbatim::server {
 namespace {
@@ -86,11 +87,7 @@ ConversationReply export_head(const ConversationKey& key, Engine& engine) {
 
 ConversationReply import_head(const ConversationCall& call, Engine& engine) {
     const reference::HeadInfo& info = call.head->info();
-    const auto imported = engine.import_head({.key = call.key,
-                                              .tokens = engine.token_store().store(info.tokens),
-                                              .numerics_id = info.numerics,
-                                              .digest = {},
-                                              .bytes = call.head->bytes()});
+    const auto imported = import_file(*call.head, call.key, engine);
     if (!imported) return {.head_problem = imported.error().message};
     return {.json = {{"id", call.key.conversation_id},
                      {"object", "head"},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine/engine.h"
+#include "reference/head_digest.h"
 #include "reference/model/head_file.h"
 #include "reference/model/mapped_file.h"
 #include "reference/model/strict_json.h"
@@ -57,13 +58,12 @@ nlohmann::ordered_json json_of(const HeadFile& file) {
     const HeadInfo& info = file.info();
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
     for (const StateTensor& tensor : file.tensors()) {
-        const int64_t times = tensor.per == StatePer::kToken ? info.length() : 1;
         tensors.push_back({{"layer", tensor.layer},
                            {"kind", tensor.kind.name},
                            {"per", tensor.per == StatePer::kToken ? "token" : "sequence"},
                            {"dtype", reference::dtype_name(tensor.dtype)},
                            {"shape", tensor.shape},
-                           {"bytes", times * tensor.num_bytes()}});
+                           {"bytes", reference::part_num_bytes(tensor, info.length())}});
     }
     return {{"length", info.length()},
             {"bytes", file.file_bytes()},

@@ -340,7 +340,7 @@ TEST_F(HttpHeads, WrongHeadsAreRefusedByName) {
     EXPECT_EQ(code_of(scene.ask(put(path, damaged))), "invalid_head");
     EXPECT_EQ(code_of(scene.ask(put(path, "{}"))), "invalid_head");
     EXPECT_EQ(code_of(scene.ask(put(path, ""))), "invalid_head");
-    EXPECT_EQ(scene.ask(get("/v1/conversations/nobody/head")).status, 404);
+    EXPECT_EQ(scene.ask(get("/v1/conversations/unknown/head")).status, 404);
     EXPECT_EQ(scene.ask(post(path, head)).status, 405);
     scene.wait_until_idle();
     EXPECT_EQ(scene.engine().stats().imported_heads, 0);

@@ -75,7 +75,7 @@ TEST(HttpPrefix, ChoicesShareThePromptOfTheFirst) {
     }
 }
 
-// Whoever waits for a prompt that never is computed has an end all the same.
+// A choice that waits for the first one's prompt ends, even if that prompt is never computed.
 TEST(HttpPrefix, ChoicesEndWithAFirstOneThatIsAbortedOrFails) {
     HttpScene scene;
     scene.gate().close();
