@@ -1,4 +1,4 @@
-"""tool_loop.py TESTS_SERVER ENVIRONMENT: an agent's loop with the stock openai client: questions, calls of tools, their
+"""tool_loop.py SCRIPTED_SERVER ENVIRONMENT: an agent's loop with the stock openai client: questions, calls of tools, their
 answers, whole and streamed. The server's answers are scripted, in the forms of families of models."""
 
 import json
@@ -39,9 +39,8 @@ class Scripted:
     """A server that says what it is given, one text for each answer."""
 
     def __init__(self, program, family):
-        self.process = subprocess.Popen(
-            [program, "--gtest_also_run_disabled_tests", "--gtest_filter=ScriptedServer.*"], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, env={**os.environ, "VERBATIM_SCRIPTED_FAMILY": family})
+        self.process = subprocess.Popen([program, family], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
         line = self.line_with("scripted at ")
         self.client = openai.OpenAI(base_url=line.split(" at ")[1].strip(), api_key="none", max_retries=0)
 
