@@ -1,5 +1,4 @@
-// simulator/deployment.h: owns what a deployment changes of a model's shape: number formats, and shards of tensor
-// parallelism. The result is what one GPU computes and keeps.
+// simulator/deployment.h: owns what a deployment changes of a model's shape: the number format of its states.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/checkpoints.h"
+#include "server/http/tools.h"
 #include "server/ledger/history.h"
 #include "server/text/decoder.h"
 #include "server/text/known_ids.h"
@@ -26,13 +27,10 @@ ApiError wrong_value(std::string message, const char* param) {
 
 // Does the template have the variable, as a word?
 bool has_variable(std::string_view chat_template, std::string_view name) {
-    const auto is_of_word = [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    };
     for (size_t at = chat_template.find(name); at != std::string_view::npos; at = chat_template.find(name, at + 1)) {
         const size_t end = at + name.size();
-        const bool begins = at == 0 || !is_of_word(chat_template[at - 1]);
-        if (begins && (end == chat_template.size() || !is_of_word(chat_template[end]))) return true;
+        const bool begins = at == 0 || !is_of_variable(chat_template[at - 1]);
+        if (begins && (end == chat_template.size() || !is_of_variable(chat_template[end]))) return true;
     }
     return false;
 }

@@ -38,8 +38,7 @@ bool is_tool_name(const Json& value) {
 }
 
 bool is_variable_name(std::string_view name) {
-    return !name.empty() && !(name[0] >= '0' && name[0] <= '9') &&
-           std::ranges::all_of(name, [](char c) { return is_letter_or_digit(c) || c == '_'; });
+    return !name.empty() && !(name[0] >= '0' && name[0] <= '9') && std::ranges::all_of(name, is_of_variable);
 }
 
 ReadStatus read_tool(const std::string& path, const Json& tool, text::ToolFunctions& functions) {
@@ -112,6 +111,8 @@ ReadStatus read_choice(const Json& choice, AskedTools& tools) {
 }
 
 }  // namespace
+
+bool is_of_variable(char c) { return is_letter_or_digit(c) || c == '_'; }
 
 ReadStatus read_tools(const Json& body, AskedTools& tools) {
     if (const Json* list = said_field(body, "tools")) {

@@ -17,6 +17,9 @@ inline constexpr size_t kMaxToolNameBytes = 128;
 // (tools[1].function.name). Absent ones stay as they are in `tools`.
 [[nodiscard]] tl::expected<void, ApiError> read_tools(const Json& body, AskedTools& tools);
 
+// A character of a template variable's name.
+[[nodiscard]] bool is_of_variable(char c);
+
 // `chat_template_kwargs` and `reasoning_effort` of a request's body as the members of a JSON object.
 [[nodiscard]] tl::expected<void, ApiError> read_template_variables(const Json& body, Json& variables);
 

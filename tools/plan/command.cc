@@ -157,12 +157,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
     options->has_memory = add_bytes_option(*verb, "--memory", options->memory_bytes,
                                            "of the device, for weights, workspace and caches together")
                               ->default_str("90 % of it");
-    add_choice_option(*verb, "--cache-mode", options->config.simulate.cache_mode,
-                      Choices<CacheMode>{{"prefix", CacheMode::kPrefix},
-                                         {"exact", CacheMode::kExact},
-                                         {"attention", CacheMode::kAttention},
-                                         {"block-aligned", CacheMode::kBlockAligned},
-                                         {"none", CacheMode::kNone}},
+    add_choice_option(*verb, "--cache-mode", options->config.simulate.cache_mode, timed_cache_mode_choices(),
                       "as in verbatim simulate");
     add_choice_option(*verb, "--route", options->config.simulate.routes_by_conversation,
                       Choices<bool>{{"round-robin", false}, {"conversation", true}}, "as in verbatim simulate");

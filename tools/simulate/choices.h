@@ -24,6 +24,13 @@ inline Choices<CacheMode> cache_mode_choices() {
             {"marconi", CacheMode::kMarconi}};
 }
 
+// Without the policies of other engines, which run without times (rival_of()).
+inline Choices<CacheMode> timed_cache_mode_choices() {
+    Choices<CacheMode> choices = cache_mode_choices();
+    std::erase_if(choices, [](const auto& choice) { return rival_of(choice.second).has_value(); });
+    return choices;
+}
+
 inline std::string name_of(CacheMode mode) {
     const auto choices = cache_mode_choices();
     return std::ranges::find(choices, mode, &std::pair<std::string, CacheMode>::second)->first;
