@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "engine/base/check.h"
@@ -16,6 +17,7 @@ using reference::byte_at;
 using reference::half_at;
 using reference::MatrixView;
 using reference::signed_at;
+using reference::value_at;
 
 constexpr int64_t kMaxWeights = 256;  // of a block
 constexpr int64_t kMaxRuns = 16;
@@ -27,7 +29,7 @@ struct Parts {
     uint8_t quants[kMaxWeights];
 };
 
-// The blocks' layouts are explained in reference/model/quantised_blocks.cc.
+// The blocks' layouts are explained in reference/model/quantised_blocks.cc and scaled_blocks.h.
 
 void read_q8_0(const std::byte* block, Parts& parts) {
     parts.scales[0] = half_at(block, 0);
@@ -66,17 +68,49 @@ void read_q6_k(const std::byte* block, Parts& parts) {
     }
 }
 
+void read_int8(const std::byte* block, Parts& parts) {
+    parts.scales[0] = value_at<float>(block, 0);
+    std::memcpy(parts.quants, block + 4, 32);
+}
+
+void read_fp8(const std::byte* block, Parts& parts) {
+    read_int8(block, parts);
+    for (int64_t i = 0; i < 32; ++i) {
+        if ((parts.quants[i] & 127) != 127) continue;
+        parts.scales[0] = std::numeric_limits<float>::quiet_NaN();
+        parts.quants[i] = 0;
+    }
+}
+
+void read_int4(const std::byte* block, Parts& parts) {
+    parts.scales[0] = value_at<float>(block, 0);
+    for (int64_t i = 0; i < 32; ++i) parts.quants[i] = byte_at(block, 4 + i / 2) >> (i % 2 * 4) & 15;
+}
+
+// As int8: each run has a zero of its own.
+void read_int4_zero(const std::byte* block, Parts& parts) {
+    parts.scales[0] = value_at<float>(block, 0);
+    for (int64_t i = 0; i < 32; ++i) {
+        const int32_t quant = byte_at(block, 5 + i / 2) >> (i % 2 * 4) & 15;
+        parts.quants[i] = static_cast<uint8_t>(quant - byte_at(block, 4));
+    }
+}
+
 struct Repacking {
     std::string_view format;
     RunLayout layout;
     void (*read)(const std::byte* block, Parts& parts);
 };
 
-constexpr std::array<Repacking, 4> kRepackings = {{
+constexpr std::array<Repacking, 8> kRepackings = {{
     {"Q4_0", {RunKind::kNibbles, 32, -8.0F}, read_q4_0},
     {"Q8_0", {RunKind::kBytes, 32}, read_q8_0},
     {"Q4_K", {RunKind::kNibblesAndMinima, 32}, read_q4_k},
     {"Q6_K", {RunKind::kBytes, 16}, read_q6_k},
+    {"INT8", {RunKind::kBytes, 32}, read_int8},
+    {"INT4", {RunKind::kNibbles, 32, -8.0F}, read_int4},
+    {"INT4_ZERO", {RunKind::kBytes, 32}, read_int4_zero},
+    {"FP8_E4M3", {RunKind::kFloats, 32}, read_fp8},
 }};
 
 const Repacking* find_repacking(const BlockFormat& format) {
@@ -92,7 +126,7 @@ void write_run(const RunLayout& layout, const Parts& parts, int64_t run, int64_t
         std::memcpy(out + (kPanelOutputs + lane) * kFloat, &parts.minima[run], kFloat);
     const uint8_t* quants = parts.quants + run * layout.weights;
     std::byte* to = out + layout.quants_offset() + lane;
-    if (layout.kind == RunKind::kBytes) {
+    if (has_bytes(layout.kind)) {
         for (int64_t k = 0; k < layout.weights; ++k) to[k * kPanelOutputs] = static_cast<std::byte>(quants[k]);
     } else {
         for (int64_t j = 0; j < layout.weights / 2; ++j)

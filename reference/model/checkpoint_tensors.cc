@@ -294,40 +294,56 @@ int64_t CheckpointTensor::num_elements() const { return num_elements_of(shape); 
 
 namespace {
 
-void gather_rows(const CheckpointTensor& tensor, const uint16_t* data, WeightStorage& storage) {
-    const int64_t cols = tensor.shape.back();
+// Memory for a matrix of `rows` rows that are stored as those of `like`.
+std::byte* allocate_rows(const MatrixView& like, int64_t rows, MatrixView& view, WeightStorage& storage) {
+    view = {nullptr, rows, like.cols, like.format};
+    if (like.is_quantised()) {
+        std::byte* blocks = storage.allocate_bytes(rows * like.row_bytes()).data();
+        view.blocks = blocks;
+        return blocks;
+    }
+    uint16_t* data = storage.allocate_bf16(rows * like.cols).data();
+    view.data = data;
+    return reinterpret_cast<std::byte*>(data);
+}
+
+void gather_rows(const CheckpointTensor& tensor, const MatrixView& all, WeightStorage& storage) {
     std::map<MatrixView*, int64_t> view_rows;
     for (const CheckpointTensor::Part& part : tensor.parts)
         view_rows[part.view] += tensor.n_groups * part.rows_per_group;
-    std::map<MatrixView*, uint16_t*> gathered;
-    for (const auto& [view, rows] : view_rows) {
-        gathered[view] = storage.allocate_bf16(rows * cols).data();
-        *view = {gathered[view], rows, cols};
-    }
+    std::map<MatrixView*, std::byte*> gathered;
+    for (const auto& [view, rows] : view_rows) gathered[view] = allocate_rows(all, rows, *view, storage);
+    int64_t from = 0;
     for (int64_t group = 0; group < tensor.n_groups; ++group) {
         for (const CheckpointTensor::Part& part : tensor.parts) {
             const int64_t row = part.first_row + group * part.rows_per_group;
-            std::copy_n(data, part.rows_per_group * cols, gathered[part.view] + row * cols);
-            data += part.rows_per_group * cols;
+            std::ranges::copy(all.slice_rows(from, part.rows_per_group).bytes(),
+                              gathered[part.view] + row * all.row_bytes());
+            from += part.rows_per_group;
         }
     }
 }
 
 }  // namespace
 
-void split_rows(const CheckpointTensor& tensor, const uint16_t* data, WeightStorage& storage) {
-    if (!tensor.parts.empty()) return gather_rows(tensor, data, storage);
-    const int64_t cols = tensor.shape.back();
-    const int64_t rows = tensor.num_elements() / cols / static_cast<int64_t>(tensor.matrices.size());
-    for (MatrixView* view : tensor.matrices) {
-        *view = {data, rows, cols};
-        data += rows * cols;
-    }
+void split_rows(const CheckpointTensor& tensor, const MatrixView& all, WeightStorage& storage) {
+    if (!tensor.parts.empty()) return gather_rows(tensor, all, storage);
+    const int64_t rows = all.rows / static_cast<int64_t>(tensor.matrices.size());
+    for (size_t i = 0; i < tensor.matrices.size(); ++i)
+        *tensor.matrices[i] = all.slice_rows(static_cast<int64_t>(i) * rows, rows);
 }
 
 std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights,
                                                  ExpertFiling filing) {
     return Lister(config, weights, filing).list();
+}
+
+Status check_experts(const ModelWeights& weights, std::string_view source) {
+    for (const LayerWeights& layer : weights.layers)
+        for (const MlpWeights& expert : layer.moe.experts)
+            if (!expert.gate.empty() && expert.gate.is_quantised() != expert.up.is_quantised())
+                return error("{}: an expert has one of gate and up in blocks, the other not: not supported", source);
+    return {};
 }
 
 }  // namespace verbatim::reference

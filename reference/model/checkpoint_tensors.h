@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "engine/base/result.h"
 #include "reference/model/weight_storage.h"
 #include "reference/model/weights.h"
 
@@ -46,8 +48,12 @@ enum class ExpertFiling : uint8_t { kAsPublished, kTogether, kOneByOne };
 std::vector<CheckpointTensor> checkpoint_tensors(const ModelConfig& config, ModelWeights& weights,
                                                  ExpertFiling filing = ExpertFiling::kAsPublished);
 
-// Points the tensor's matrix views at its rows. `data` holds num_elements bf16 bits and outlives the views. Rows in
-// groups are copied into `storage`, part by part.
-void split_rows(const CheckpointTensor& tensor, const uint16_t* data, WeightStorage& storage);
+// Points the tensor's matrix views at its rows. `all` is the whole tensor, [num_elements / cols, cols]; its memory
+// outlives the views. Rows in groups are copied into `storage`, part by part.
+void split_rows(const CheckpointTensor& tensor, const MatrixView& all, WeightStorage& storage);
+
+// Errors: an expert has one of gate and up in blocks and the other in bf16. A row of activations is rounded once for
+// both, in the form that both kinds of weights read. `source` names the model.
+Status check_experts(const ModelWeights& weights, std::string_view source);
 
 }  // namespace verbatim::reference

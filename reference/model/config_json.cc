@@ -61,17 +61,30 @@ Result<const Family*> find_family(const Json& object, std::string_view source) {
 
 }  // namespace
 
-Result<ModelConfig> parse_config(std::string_view text, std::string_view source) {
-    ASSIGN_OR_RETURN(const Json object, parse_strict_json(text, source));
+Result<CheckpointConfig> parse_checkpoint_config(std::string_view text, std::string_view source) {
+    ASSIGN_OR_RETURN(Json object, parse_strict_json(text, source));
     if (!object.is_object()) return error("{}: got {}, wanted an object", source, quote_json(object));
     ASSIGN_OR_RETURN(const Family* family, find_family(object, source));
+    CheckpointConfig config;
+    if (const auto stated = object.find("quantization_config"); stated != object.end() && !stated->is_null()) {
+        ASSIGN_OR_RETURN(config.quantisation, parse_quantisation(*stated, source));
+        object.erase(stated);
+    }
     ConfigFields fields(object);
-    ModelConfig config = family->read(fields);
+    config.model = family->read(fields);
     RETURN_IF_ERROR(fields.finish(source));
-    config.architecture = family->architecture;
-    if (const auto problems = validate(config); !problems.empty())
+    config.model.architecture = family->architecture;
+    if (const auto problems = validate(config.model); !problems.empty())
         return error("{}: {}", source, fmt::join(problems, "\n  and: "));
     return config;
+}
+
+Result<ModelConfig> parse_config(std::string_view text, std::string_view source) {
+    ASSIGN_OR_RETURN(CheckpointConfig config, parse_checkpoint_config(text, source));
+    if (config.quantisation)
+        return error("{}: quantization_config = {}, wanted none: this takes a model in bf16", source,
+                     name(config.quantisation->method));
+    return std::move(config.model);
 }
 
 }  // namespace verbatim::reference

@@ -5,15 +5,24 @@
 // "linear_attention"/"full_attention"). A key is read, is on its family's list of harmless keys, or is an error.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "engine/base/result.h"
 #include "reference/model/model_config.h"
+#include "reference/model/quantisation_config.h"
 
 namespace verbatim::reference {
 
-// `source` names the text in errors, which list every problem found. The result satisfies validate().
+struct CheckpointConfig {
+    ModelConfig model;                               // satisfies validate()
+    std::optional<QuantisationConfig> quantisation;  // empty: no matrix is quantised
+};
+
+// `source` names the text in errors, which list every problem found.
+Result<CheckpointConfig> parse_checkpoint_config(std::string_view text, std::string_view source);
+// The same of a model in bf16: quantization_config is an error.
 Result<ModelConfig> parse_config(std::string_view text, std::string_view source);
 
 // parse_config(write_config(c)) == c for every config that parse_config can return. Errors: a config that its family's

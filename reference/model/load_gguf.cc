@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "reference/model/checkpoint_tensors.h"
 #include "reference/model/gguf.h"
 #include "reference/model/gguf_config.h"
 #include "reference/model/gguf_tensors.h"
@@ -113,15 +114,6 @@ private:
     Model& model_;
 };
 
-// A row of an expert's gate is rounded once for gate and up, in the form that both kinds of weights read.
-Status check_experts(const Model& model, std::string_view source) {
-    for (const LayerWeights& layer : model.weights.layers)
-        for (const MlpWeights& expert : layer.moe.experts)
-            if (!expert.gate.empty() && expert.gate.is_quantised() != expert.up.is_quantised())
-                return error("{}: an expert has one of gate and up in blocks, the other not: not supported", source);
-    return {};
-}
-
 Status fill_weights(const GgufFile& file, std::string_view source, const LoadOptions& options, Model& model) {
     const std::vector<GgufPlace> places = gguf_places(model.config, model.weights);
     std::map<std::string_view, GgufTensor> extra = file.tensors;
@@ -147,7 +139,7 @@ Status fill_weights(const GgufFile& file, std::string_view source, const LoadOpt
         ++model.report.num_tensors;
         model.report.num_parameters += wanted.num_elements();
     }
-    return check_experts(model, source);
+    return check_experts(model.weights, source);
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 #include "reference/model/load_model.h"
 
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "reference/model/checkpoint_files.h"
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/config_json.h"
 #include "reference/model/load_gguf.h"
+#include "reference/model/quantised_tensors.h"
 #include "reference/model/strict_json.h"
 #include "reference/model/tensor_values.h"
 #include "reference/model/weight_storage.h"
@@ -13,12 +16,6 @@
 
 namespace verbatim::reference {
 namespace {
-
-constexpr size_t kMaxConfigBytes = 10'000'000;
-
-bool is_convertible(TensorDtype dtype) {
-    return dtype == TensorDtype::kBf16 || dtype == TensorDtype::kF16 || dtype == TensorDtype::kF32;
-}
 
 Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::string_view folder) {
     if (got.shape != wanted.shape)
@@ -49,7 +46,7 @@ ExpertFiling expert_filing(Architecture architecture, const CheckpointFiles& fil
     for (const auto& [name, entry] : files.tensors) {
         if (is_of_other_part(architecture, name)) continue;
         if (name.ends_with(".mlp.experts.gate_up_proj")) return ExpertFiling::kTogether;
-        if (name.ends_with(".mlp.experts.0.gate_proj.weight")) return ExpertFiling::kOneByOne;
+        if (name.find(".mlp.experts.0.gate_proj.") != std::string::npos) return ExpertFiling::kOneByOne;
     }
     return ExpertFiling::kAsPublished;
 }
@@ -77,7 +74,8 @@ void fill_matrix(const CheckpointTensor& wanted, const TensorEntry& got, bool kn
         convert_to_bf16(got, owned, model.report);
         data = owned.data();
     }
-    split_rows(wanted, data, *model.weights.storage);
+    const int64_t cols = wanted.shape.back();
+    split_rows(wanted, {data, got.num_elements() / cols, cols}, *model.weights.storage);
 }
 
 void fill_vector(const CheckpointTensor& wanted, const TensorEntry& got, Model& model) {
@@ -114,17 +112,39 @@ Status check_extra(const std::string& name, const TensorEntry& got, const Checkp
                  folder, quote_text(name), shape_text(got.shape), architecture_name(config.architecture));
 }
 
-Status fill_weights(CheckpointFiles& files, std::string_view folder, const LoadOptions& options, Model& model) {
-    const ExpertFiling filing = expert_filing(model.config.architecture, files);
-    const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights, filing);
-    std::map<std::string, TensorEntry, std::less<>> extra = files.tensors;
+// What fills a tensor of the model: one of the checkpoint's, or those of a quantised matrix.
+struct Filling {
+    const CheckpointTensor* wanted = nullptr;
+    const TensorEntry* dense = nullptr;
+    std::optional<QuantisedTensors> quantised = {};
+};
+
+Result<Filling> find_filling(const CheckpointTensor& wanted, const std::optional<QuantisationConfig>& quantisation,
+                             const CheckpointFiles& files, std::string_view folder) {
+    if (quantisation && !wanted.vector) {
+        if (auto quantised = find_quantised(*quantisation, files.tensors, wanted.name))
+            return Filling{&wanted, nullptr, std::move(quantised)};
+    }
+    const auto found = files.tensors.find(wanted.name);
+    if (found == files.tensors.end())
+        return error("{}: tensor {} of shape {} is missing: is this the right config?", folder, wanted.name,
+                     shape_text(wanted.shape));
+    RETURN_IF_ERROR(check_entry(wanted, found->second, folder));
+    return Filling{&wanted, &found->second};
+}
+
+// One for each wanted tensor, in their order. Errors: what the checkpoint lacks, and what it has too much.
+Result<std::vector<Filling>> find_fillings(const std::vector<CheckpointTensor>& tensors,
+                                           const std::optional<QuantisationConfig>& quantisation,
+                                           const CheckpointFiles& files, std::string_view folder, Model& model) {
+    std::vector<Filling> fillings;
+    TensorsByName extra = files.tensors;
     for (const CheckpointTensor& wanted : tensors) {
-        const auto found = files.tensors.find(wanted.name);
-        if (found == files.tensors.end())
-            return error("{}: tensor {} of shape {} is missing: is this the right config?", folder, wanted.name,
-                         shape_text(wanted.shape));
-        RETURN_IF_ERROR(check_entry(wanted, found->second, folder));
-        extra.erase(wanted.name);
+        ASSIGN_OR_RETURN(Filling filling, find_filling(wanted, quantisation, files, folder));
+        if (!filling.quantised) extra.erase(wanted.name);
+        if (filling.quantised)
+            for (const std::string& name : filling.quantised->names) extra.erase(name);
+        fillings.push_back(std::move(filling));
     }
     for (const auto& [name, got] : extra) {
         if (is_of_other_part(model.config.architecture, name))
@@ -132,25 +152,51 @@ Status fill_weights(CheckpointFiles& files, std::string_view folder, const LoadO
         else
             RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
     }
+    return fillings;
+}
+
+Status fill_quantised(const Filling& filling, const QuantisationConfig& config, std::string_view folder,
+                      WorkerPool& pool, Model& model) {
+    const CheckpointTensor& wanted = *filling.wanted;
+    const int64_t cols = wanted.shape.back();
+    const int64_t rows = wanted.num_elements() / cols;
+    const auto blocks = to_blocks(config, *filling.quantised, wanted.name, rows, cols, pool, *model.weights.storage);
+    if (!blocks) return error("{}: {}", folder, blocks.error().message);
+    split_rows(wanted, *blocks, *model.weights.storage);
+    model.weights.quantised = true;
+    model.report.num_quantised += wanted.num_elements();
+    model.report.quantised_bytes += static_cast<int64_t>(blocks->bytes().size());
+    return {};
+}
+
+// Reads the quantised tensors, and leaves their pages of the files: blocks are in memory of their own.
+Status fill_weights(CheckpointFiles& files, const std::optional<QuantisationConfig>& quantisation,
+                    std::string_view folder, const LoadOptions& options, Model& model) {
+    const ExpertFiling filing = expert_filing(model.config.architecture, files);
+    const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights, filing);
+    ASSIGN_OR_RETURN(const std::vector<Filling> fillings, find_fillings(tensors, quantisation, files, folder, model));
     const bool known_canonical = options.known_canonical == model.source;
     if (!known_canonical) {
         for (const MappedFile& file : files.files) read_ahead(file.bytes());
     }
-    for (const CheckpointTensor& wanted : tensors) {
-        if (wanted.vector) read_ahead(files.tensors.find(wanted.name)->second.bytes);
+    for (const Filling& filling : fillings) {
+        if (filling.wanted->vector) read_ahead(filling.dense->bytes);
     }
     WorkerPool pool(options.num_threads);
     model.canonical = true;
-    for (const CheckpointTensor& wanted : tensors) {
-        const TensorEntry& got = files.tensors.find(wanted.name)->second;
-        if (wanted.vector)
-            fill_vector(wanted, got, model);
-        else
-            fill_matrix(wanted, got, known_canonical, pool, model);
+    for (const Filling& filling : fillings) {
+        if (filling.quantised) {
+            RETURN_IF_ERROR(fill_quantised(filling, *quantisation, folder, pool, model));
+            for (const MappedFile& file : files.files) file.release(filling.quantised->quants->bytes);
+        } else if (filling.wanted->vector) {
+            fill_vector(*filling.wanted, *filling.dense, model);
+        } else {
+            fill_matrix(*filling.wanted, *filling.dense, known_canonical, pool, model);
+        }
         ++model.report.num_tensors;
-        model.report.num_parameters += wanted.num_elements();
+        model.report.num_parameters += filling.wanted->num_elements();
     }
-    return {};
+    return check_experts(model.weights, folder);
 }
 
 }  // namespace
@@ -163,11 +209,12 @@ Result<Model> load_model(const std::filesystem::path& path, const LoadOptions& o
     const std::filesystem::path& folder = path;
     ASSIGN_OR_RETURN(const std::string text, read_text_file(folder / "config.json", kMaxConfigBytes));
     Model model;
-    ASSIGN_OR_RETURN(model.config, parse_config(text, (folder / "config.json").string()));
+    ASSIGN_OR_RETURN(CheckpointConfig config, parse_checkpoint_config(text, (folder / "config.json").string()));
+    model.config = std::move(config.model);
     ASSIGN_OR_RETURN(CheckpointFiles files, open_checkpoint(folder));
     model.source = source_digest(text, files);
     name_as_published(model.config.architecture, files);
-    RETURN_IF_ERROR(fill_weights(files, folder.string(), options, model));
+    RETURN_IF_ERROR(fill_weights(files, config.quantisation, folder.string(), options, model));
     if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
     model.report.num_files = static_cast<int64_t>(files.files.size());
     for (MappedFile& file : files.files) model.weights.storage->keep(std::move(file));

@@ -6,6 +6,7 @@
 // is neither read nor known to be harmless, a missing, extra or misshaped tensor, an unsupported family is an error.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -15,6 +16,8 @@
 #include "reference/model/weights.h"
 
 namespace verbatim::reference {
+
+inline constexpr size_t kMaxConfigBytes = 10'000'000;  // of config.json
 
 struct LoadOptions {
     int32_t num_threads = 1;  // threads that check the values

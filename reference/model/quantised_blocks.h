@@ -1,4 +1,5 @@
-// reference/model/quantised_blocks.h: the weight types of GGUF files, and the value of each of their weights.
+// reference/model/quantised_blocks.h: weights in blocks. The types of GGUF files, and the value of each of their
+// weights; those of quantised safetensors files are in reference/model/scaled_blocks.h.
 //
 //   Q1  a weight's value is binary32, by the formula of its type in docs/numerics.md, the same on every machine
 //   Q2  a row is a whole number of blocks; a block's values depend on its bytes alone
@@ -13,9 +14,11 @@
 
 namespace verbatim::reference {
 
+inline constexpr uint32_t kNoGgmlType = UINT32_MAX;  // of a type that GGUF files do not have
+
 struct BlockFormat {
     std::string_view name;    // llama.cpp's: "Q4_K"
-    uint32_t ggml_type = 0;   // the number in a GGUF file
+    uint32_t ggml_type = 0;   // the number in a GGUF file, or kNoGgmlType
     int32_t num_weights = 0;  // of a block; 1: the type has no blocks
     int32_t num_bytes = 0;    // of a block
     // Writes the block's num_weights values. A value whose scale is NaN or infinite may be NaN.
@@ -28,7 +31,7 @@ struct BlockFormat {
     [[nodiscard]] int64_t row_bytes(int64_t num_columns) const { return num_columns / num_weights * num_bytes; }
 };
 
-// By ascending ggml_type.
+// Of GGUF files, by ascending ggml_type.
 std::span<const BlockFormat> block_formats();
 // Null: the type is not supported.
 const BlockFormat* find_block_format(uint32_t ggml_type);

@@ -272,7 +272,8 @@ Model make_random_model(const ModelConfig& config, uint64_t seed) {
         } else {
             const auto owned = model.weights.storage->allocate_bf16(count);
             fill_random_matrix(tensor, seed, 0, owned);
-            split_rows(tensor, owned.data(), *model.weights.storage);
+            const int64_t cols = tensor.shape.back();
+            split_rows(tensor, {owned.data(), count / cols, cols}, *model.weights.storage);
         }
         ++model.report.num_tensors;
         model.report.num_parameters += count;

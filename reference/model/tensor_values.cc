@@ -83,6 +83,10 @@ bool is_canonical(const TensorEntry& tensor, WorkerPool& pool) {
     return any_odd == 0;
 }
 
+bool is_convertible(TensorDtype dtype) {
+    return dtype == TensorDtype::kBf16 || dtype == TensorDtype::kF16 || dtype == TensorDtype::kF32;
+}
+
 void convert_to_bf16(const TensorEntry& tensor, std::span<uint16_t> destination, LoadReport& report) {
     const int64_t count = tensor.num_elements();
     CHECK_EQ(static_cast<int64_t>(destination.size()), count);

@@ -36,8 +36,8 @@ void WeightStorage::release(std::span<const std::byte> bytes) const {
 }
 
 std::span<const std::byte> MatrixView::bytes() const {
-    if (is_quantised()) return {blocks, static_cast<size_t>(rows * format->row_bytes(cols))};
-    return std::as_bytes(std::span(data, static_cast<size_t>(rows * cols)));
+    const auto* first = is_quantised() ? blocks : reinterpret_cast<const std::byte*>(data);
+    return {first, static_cast<size_t>(rows * row_bytes())};
 }
 
 void MatrixView::read_row(int64_t r, std::span<float> values) const {

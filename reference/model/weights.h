@@ -1,6 +1,6 @@
 // reference/model/weights.h: a model's weights as read-only views, and the storage behind them.
 //
-//   W1  matrices are bf16 bits or, from a GGUF file, blocks; row-major [rows, cols], one row per output:
+//   W1  matrices are bf16 bits or, of a quantised model, blocks; row-major [rows, cols], one row per output:
 //       y[r] = sum over c of W[r, c] · x[c]
 //   W2  no element of a bf16 matrix is subnormal, −0, or of magnitude below 2^-56 other than +0 (NUMERICS N2); NaN is
 //       0x7FC0
@@ -36,10 +36,13 @@ struct MatrixView {
         return {data + r * cols, static_cast<size_t>(cols)};
     }
     [[nodiscard]] MatrixView slice_rows(int64_t first, int64_t count) const {
-        if (is_quantised()) return {nullptr, count, cols, format, blocks + first * format->row_bytes(cols)};
+        if (is_quantised()) return {nullptr, count, cols, format, blocks + first * row_bytes()};
         return {data + first * cols, count, cols};
     }
     [[nodiscard]] bool empty() const { return data == nullptr && blocks == nullptr; }
+    [[nodiscard]] int64_t row_bytes() const {
+        return is_quantised() ? format->row_bytes(cols) : cols * int64_t{sizeof(uint16_t)};
+    }
     // As stored: all rows.
     [[nodiscard]] std::span<const std::byte> bytes() const;
     // The values of row r in binary32. REQUIRES: values.size() == cols.

@@ -55,9 +55,7 @@ Status write_weights(const ModelConfig& config, uint64_t seed, const fs::path& p
 
 }  // namespace
 
-Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const fs::path& folder,
-                               const WriteProgress& progress) {
-    ASSIGN_OR_RETURN(const std::string config_text, write_config(config));
+Result<files::OutputFile> new_checkpoint(const fs::path& folder) {
     std::error_code code;
     fs::create_directories(folder, code);
     if (code) return error("{}: cannot be made: {}", folder.string(), code.message());
@@ -67,6 +65,13 @@ Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const f
     for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"})
         if (fs::exists(folder / name, code))
             return error("{}: already exists: choose another folder or remove it", (folder / name).string());
+    return config_file;
+}
+
+Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const fs::path& folder,
+                               const WriteProgress& progress) {
+    ASSIGN_OR_RETURN(const std::string config_text, write_config(config));
+    ASSIGN_OR_RETURN(files::OutputFile config_file, new_checkpoint(folder));
     RETURN_IF_ERROR(write_weights(config, seed, folder / "model.safetensors", progress));
     return config_file.finish_with(config_text);
 }

@@ -1,4 +1,4 @@
-// reference/model/write_checkpoint.h: writes a model with random weights as a Hugging Face checkpoint folder.
+// reference/model/write_checkpoint.h: makes Hugging Face checkpoint folders, and writes models with random weights.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "engine/base/result.h"
+#include "files/output_file.h"
 #include "reference/model/model_config.h"
 
 namespace verbatim::reference {
@@ -19,5 +20,9 @@ using WriteProgress = std::function<void(int64_t num_parameters)>;
 // is full; after an error no model.safetensors is left.
 Status write_random_checkpoint(const ModelConfig& config, uint64_t seed, const std::filesystem::path& folder,
                                const WriteProgress& progress = {});
+
+// Makes `folder`, which may exist without a checkpoint, and begins its config.json, to be finished after the weights.
+// Errors: the folder has a config.json, model.safetensors or its index; the system's.
+Result<files::OutputFile> new_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace verbatim::reference

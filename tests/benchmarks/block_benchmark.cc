@@ -94,6 +94,7 @@ void add_all() {
     std::vector<const BlockFormat*> formats = {nullptr};
     for (const BlockFormat& format : reference::block_formats())
         if (!format.is_dense()) formats.push_back(&format);
+    for (const BlockFormat* format : reference::scaled_formats()) formats.push_back(format);
     for (const BlockFormat* format : formats) {
         if (format != nullptr && find_run_layout(*format) != nullptr)
             benchmark::RegisterBenchmark(fmt::format("{}/repack", format->name).c_str(), repack, format)

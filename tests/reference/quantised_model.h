@@ -2,11 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
+#include <random>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "reference/model/checkpoint_tensors.h"
+#include "reference/model/scaled_blocks.h"
 #include "reference/model/weights.h"
 
 namespace verbatim::tests {
@@ -25,6 +29,23 @@ inline reference::ModelConfig in_whole_blocks(reference::ModelConfig config) {
     return config;
 }
 
+inline const reference::BlockFormat& format_named(std::string_view name) {
+    for (const reference::BlockFormat* scaled : reference::scaled_formats())
+        if (scaled->name == name) return *scaled;
+    return *reference::find_block_format(name);
+}
+
+// A row of blocks of reference/model/scaled_blocks.h with scales near `scale`, and any quants that are numbers.
+inline void draw_scaled_blocks(const reference::BlockFormat& format, float scale, std::mt19937& random,
+                               std::span<std::byte> blocks) {
+    for (std::byte& byte : blocks) byte = static_cast<std::byte>(random() & 0xEF);  // no e4m3 of these is NaN
+    for (size_t at = 0; at < blocks.size(); at += static_cast<size_t>(format.num_bytes)) {
+        const float drawn = scale * (1.0F + static_cast<float>(random() % 1024) / 1024);
+        std::memcpy(&blocks[at], &drawn, sizeof(drawn));
+        if (&format == &reference::kScaledInt4Zero) blocks[at + sizeof(drawn)] = static_cast<std::byte>(random() % 17);
+    }
+}
+
 // Owns the blocks. Matrices whose rows are not whole blocks stay bf16; experts' gate and up change together.
 class QuantisedMatrices {
 public:
@@ -33,7 +54,7 @@ public:
         size_t next = 0;
         for (const reference::CheckpointTensor& tensor : reference::checkpoint_tensors(model.config, model.weights)) {
             for (reference::MatrixView* view : tensor.matrices)
-                quantise(*view, *reference::find_block_format(formats[next % formats.size()]), model.weights);
+                quantise(*view, format_named(formats[next % formats.size()]), model.weights);
             next += tensor.matrices.empty() ? 0 : 1;
         }
         if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
@@ -48,12 +69,17 @@ private:
         for (int64_t r = 0; r < view.rows; ++r) {
             view.read_row(r, row);
             const auto size = static_cast<size_t>(format.row_bytes(view.cols));
-            reference::quantise(format, row, {&blocks[static_cast<size_t>(r) * size], size});
+            const std::span<std::byte> to(&blocks[static_cast<size_t>(r) * size], size);
+            if (format.quantise != nullptr)
+                reference::quantise(format, row, to);
+            else
+                draw_scaled_blocks(format, &format == &reference::kScaledFp8 ? 1e-3F : 2e-3F, random_, to);
         }
         view = {nullptr, view.rows, view.cols, &format, blocks.data()};
         weights.quantised = true;
     }
     std::deque<std::vector<std::byte>> blocks_;
+    std::mt19937 random_{5};
 };
 
 }  // namespace verbatim::tests

@@ -12,9 +12,11 @@
 #include "reference/model/gguf_config.h"
 #include "reference/model/golden_check.h"
 #include "reference/model/load_model.h"
+#include "reference/model/mapped_file.h"
 #include "reference/model/presets.h"
 #include "reference/model/write_checkpoint.h"
 #include "reference/model/write_gguf.h"
+#include "reference/model/write_quantised.h"
 #include "server/text/gguf_text.h"
 #include "tools/model/report.h"
 #include "tools/program/cli.h"
@@ -106,30 +108,65 @@ int run_check(const ModelOptions& options) {
 }
 
 // Writes DIR as a GGUF file with all matrices in one type.
+int run_quantise_gguf(const ModelOptions& options, const BlockFormat& format, Model& model) {
+    auto metadata = gguf_metadata(model.config);
+    if (!metadata) return report_error(Error{fmt::format("{}: {}", options.model, metadata.error().message)});
+    if (const Status texts = text::put_gguf_texts(options.model, model.config.vocab_size, *metadata); !texts)
+        return report_error(texts.error());
+    auto out = files::OutputFile::create(options.out);
+    if (!out) return report_error(out.error(), kExitMachine);
+    const Status written = write_gguf(model.config, model.weights, format, metadata->view(),
+                                      [&](std::string_view bytes) { return out->write(bytes); });
+    if (!written) return report_error(written.error(), kExitMachine);
+    if (const Status kept = out->finish(); !kept) return report_error(kept.error(), kExitMachine);
+    print(fmt::format("{}: {} parameters in {}\n", options.out, model.report.num_parameters, format.name));
+    return kExitOk;
+}
+
+// The files of a checkpoint that are neither weights nor config.json, where it has them.
+Status copy_texts(const fs::path& from, const fs::path& to) {
+    for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                             "generation_config.json", "chat_template.jinja", "chat_template.json"}) {
+        std::error_code code;
+        if (!fs::exists(from / name, code)) continue;
+        fs::copy_file(from / name, to / name, fs::copy_options::overwrite_existing, code);
+        if (code) return error("{}: cannot be copied: {}", (from / name).string(), code.message());
+    }
+    return {};
+}
+
+// Writes DIR as a folder of safetensors with its linear layers in one type.
+int run_quantise_folder(const ModelOptions& options, const QuantisedKind& kind, Model& model) {
+    const auto config = read_text_file(fs::path(options.model) / "config.json", kMaxConfigBytes);
+    if (!config) return report_error(config.error());
+    if (const Status written = write_quantised(model, *config, kind, options.out); !written)
+        return report_error(Error{fmt::format("{}: {}", options.model, written.error().message)});
+    if (const Status copied = copy_texts(options.model, options.out); !copied)
+        return report_error(copied.error(), kExitMachine);
+    print(
+        fmt::format("{}: {} parameters, linear layers in {}\n", options.out, model.report.num_parameters, options.to));
+    return kExitOk;
+}
+
 int run_quantise(const ModelOptions& options) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kTypes = {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGgufTypes = {
         {{"q8_0", "Q8_0"}, {"q4_0", "Q4_0"}, {"bf16", "BF16"}}};
     const BlockFormat* format = nullptr;
-    for (const auto& [flag, name] : kTypes)
+    for (const auto& [flag, name] : kGgufTypes)
         if (flag == options.to) format = find_block_format(name);
-    if (format == nullptr)
-        return report_error(Error{fmt::format("--to {}: wanted q8_0, q4_0 or bf16", options.to)}, kExitBadUsage);
+    const auto* kind = find_quantised_kind(options.to);
+    if (format == nullptr && kind == nullptr)
+        return report_error(
+            Error{fmt::format("--to {}: wanted q8_0, q4_0, bf16, {}", options.to, quantised_kind_names())},
+            kExitBadUsage);
+    if (!fs::is_directory(options.model))
+        return report_error(Error{fmt::format("{}: wanted the folder of a checkpoint", options.model)});
     auto model = load_model(options.model);
     if (!model) return report_error(model.error());
     if (model->weights.quantised)
         return report_error(Error{fmt::format("{}: is quantised already, wanted the checkpoint", options.model)});
-    auto metadata = gguf_metadata(model->config);
-    if (!metadata) return report_error(Error{fmt::format("{}: {}", options.model, metadata.error().message)});
-    if (const Status texts = text::put_gguf_texts(options.model, model->config.vocab_size, *metadata); !texts)
-        return report_error(texts.error());
-    auto out = files::OutputFile::create(options.out);
-    if (!out) return report_error(out.error(), kExitMachine);
-    const Status written = write_gguf(model->config, model->weights, *format, metadata->view(),
-                                      [&](std::string_view bytes) { return out->write(bytes); });
-    if (!written) return report_error(written.error(), kExitMachine);
-    if (const Status kept = out->finish(); !kept) return report_error(kept.error(), kExitMachine);
-    print(fmt::format("{}: {} parameters in {}\n", options.out, model->report.num_parameters, format->name));
-    return kExitOk;
+    return format != nullptr ? run_quantise_gguf(options, *format, *model)
+                             : run_quantise_folder(options, *kind, *model);
 }
 
 using ModelFlags = std::shared_ptr<ModelOptions>;
@@ -175,13 +212,16 @@ void add_check(CLI::App& model, const ModelFlags& options, int& exit_code) {
 }
 
 void add_quantise(CLI::App& model, const ModelFlags& options, int& exit_code) {
-    CLI::App* verb = model.add_subcommand("quantise", "write a checkpoint as a GGUF file with quantised matrices");
+    CLI::App* verb =
+        model.add_subcommand("quantise", "write a checkpoint with quantised matrices: a GGUF file or a folder");
     verb->footer(kModelExitCodes);
     verb->add_option("model", options->model, "a checkpoint's folder")->required()->type_name("DIR");
-    verb->add_option("--to", options->to, "the matrices' type: q8_0, q4_0, or bf16 as they are")
+    verb->add_option("--to", options->to,
+                     "the matrices' type: of a GGUF file q8_0, q4_0, or bf16 as they are; of a folder of safetensors " +
+                         quantised_kind_names())
         ->required()
         ->type_name("TYPE");
-    add_output_option(*verb, "--out", options->out, "the GGUF file to write")->required();
+    add_output_option(*verb, "--out", options->out, "the GGUF file or folder to write")->required();
     verb->callback([options, &exit_code] { exit_code = run_quantise(*options); });
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/ops/row_loops.h"
 #include "kernels/cpu/ops/softmax_loops.h"
 
+#include "reference/model/scaled_blocks.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/math.h"
@@ -147,12 +148,14 @@ VERBATIM_CLONES void float_chunk_portable(const FloatChunkArgs& args) {
 VERBATIM_CLONES void run_column(const RunLayout& layout, const std::byte* run, int64_t k, float* values) {
     const auto* scales = reinterpret_cast<const float*>(run);
     const std::byte* quants = run + layout.quants_offset();
-    const bool bytes = layout.kind == RunKind::kBytes;
+    const bool bytes = has_bytes(layout.kind);
     const std::byte* column = quants + (bytes ? k : k / 2) * kPanelOutputs;
     for (int64_t lane = 0; lane < kPanelOutputs; ++lane) {
         const auto byte = std::to_integer<uint8_t>(column[lane]);
-        const int32_t quant = bytes ? static_cast<int8_t>(byte) : byte >> (k % 2 * 4) & 15;
-        values[lane] = scales[lane] * (static_cast<float>(quant) + layout.first);
+        const int32_t integer = bytes ? static_cast<int8_t>(byte) : byte >> (k % 2 * 4) & 15;
+        const float quant =
+            layout.kind == RunKind::kFloats ? reference::e4m3_value(byte) : static_cast<float>(integer) + layout.first;
+        values[lane] = scales[lane] * quant;
     }
     if (layout.kind != RunKind::kNibblesAndMinima) return;
     for (int64_t lane = 0; lane < kPanelOutputs; ++lane) values[lane] -= scales[kPanelOutputs + lane];

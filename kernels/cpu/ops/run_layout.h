@@ -4,10 +4,11 @@
 // A run is `weights` consecutive columns, in which each output has one scale:
 //   scales [64], binary32
 //   minima [64], binary32, in kNibblesAndMinima
-//   quants: in kBytes [weights][64] of int8; otherwise [weights / 2][64] bytes, column 2j in the low nibble, 2j + 1 in
-//   the high one
-// A weight is scale · quant in kBytes, scale · (nibble + first) in kNibbles, scale · nibble − minimum in
-// kNibblesAndMinima: each operation is rounded once (docs/numerics.md).
+//   quants: [weights][64] of int8 in kBytes, of e4m3 in kFloats; otherwise [weights / 2][64] bytes, column 2j in the low
+//   nibble, 2j + 1 in the high one
+// A weight is scale · quant in kBytes and kFloats, scale · (nibble + first) in kNibbles, scale · nibble − minimum in
+// kNibblesAndMinima: each operation is rounded once (docs/numerics.md). A quant of kFloats is never NaN: the scale is
+// instead, which makes every dot product with the run NaN, too.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,10 @@
 
 namespace verbatim::cpu {
 
-enum class RunKind : uint8_t { kBytes, kNibbles, kNibblesAndMinima };
+enum class RunKind : uint8_t { kBytes, kFloats, kNibbles, kNibblesAndMinima };
+
+// Whether a quant takes a byte, not half of one.
+constexpr bool has_bytes(RunKind kind) { return kind == RunKind::kBytes || kind == RunKind::kFloats; }
 
 struct RunLayout {
     RunKind kind = RunKind::kBytes;
@@ -29,7 +33,7 @@ struct RunLayout {
         return vectors * kPanelOutputs * int64_t{sizeof(float)};
     }
     [[nodiscard]] int64_t num_bytes() const {
-        return quants_offset() + (kind == RunKind::kBytes ? weights : weights / 2) * kPanelOutputs;
+        return quants_offset() + (has_bytes(kind) ? weights : weights / 2) * kPanelOutputs;
     }
     // Of a panel. REQUIRES: whole runs.
     [[nodiscard]] int64_t panel_bytes(int64_t num_k) const { return num_k / weights * num_bytes(); }

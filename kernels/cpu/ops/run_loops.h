@@ -18,13 +18,21 @@ namespace {
 
 constexpr int64_t kRunPrefetchBytes = 4 << 10;
 
+// The values of neighbouring e4m3 numbers, none of them NaN. Their exponents are 120 less than binary32's, subnormal
+// numbers' too.
+template <typename Lanes>
+inline __attribute__((always_inline)) typename Lanes::Floats e4m3_values(const std::byte* numbers) {
+    const typename Lanes::Bits bits = Lanes::load_bytes(numbers);
+    return Lanes::mul((typename Lanes::Floats)((bits & 0x7FU) << 20 | (bits & 0x80U) << 24),
+                      Lanes::broadcast(0x1p120F));
+}
+
 // One vector of outputs of a run.
 template <typename Lanes, RunKind kind>
 struct RunLanes {
     using Floats = typename Lanes::Floats;
-    static constexpr bool kIsBytes = kind == RunKind::kBytes;
     static constexpr bool kHasMinima = kind == RunKind::kNibblesAndMinima;
-    static constexpr int64_t kPairBytes = kIsBytes ? 2 * kPanelOutputs : kPanelOutputs;
+    static constexpr int64_t kPairBytes = has_bytes(kind) ? 2 * kPanelOutputs : kPanelOutputs;
 
     const float* scales;      // [64] and, with minima, these after them
     const std::byte* quants;  // of the vector's first output
@@ -37,6 +45,10 @@ struct RunLanes {
         const std::byte* pair = quants + j * kPairBytes + kRunPrefetchBytes;
         for (int64_t i = 0; i < kPairBytes; i += kLineBytes) __builtin_prefetch(pair + i, 0, 3);
     }
+    static inline __attribute__((always_inline)) Floats widen(const std::byte* bytes) {
+        if constexpr (kind == RunKind::kFloats) return e4m3_values<Lanes>(bytes);
+        return Lanes::widen_bytes(bytes);
+    }
     [[nodiscard]] inline __attribute__((always_inline)) Floats value(Floats quant, int v) const {
         const Floats product = Lanes::mul(Lanes::load(scales + v * Lanes::kCount), quant);
         if constexpr (!kHasMinima) return product;
@@ -45,13 +57,13 @@ struct RunLanes {
     [[nodiscard]] inline __attribute__((always_inline)) Floats even(int64_t j, int v,
                                                                     typename Lanes::Nibbles nibbles) const {
         const std::byte* pair = quants + j * kPairBytes + v * Lanes::kCount;
-        if constexpr (kIsBytes) return value(Lanes::widen_bytes(pair), v);
+        if constexpr (has_bytes(kind)) return value(widen(pair), v);
         return value(Lanes::low_nibbles(Lanes::load_bytes(pair), nibbles), v);
     }
     [[nodiscard]] inline __attribute__((always_inline)) Floats odd(int64_t j, int v,
                                                                    typename Lanes::Nibbles nibbles) const {
         const std::byte* pair = quants + j * kPairBytes + v * Lanes::kCount;
-        if constexpr (kIsBytes) return value(Lanes::widen_bytes(pair + kPanelOutputs), v);
+        if constexpr (has_bytes(kind)) return value(widen(pair + kPanelOutputs), v);
         return value(Lanes::low_nibbles(Lanes::load_bytes(pair) >> 4, nibbles), v);
     }
 };
@@ -123,6 +135,7 @@ template <typename Lanes>
 void run_panel_of(const RunPanelArgs& args) {
     switch (args.layout.kind) {
         case RunKind::kBytes: return run_panel_in<Lanes, RunKind::kBytes>(args);
+        case RunKind::kFloats: return run_panel_in<Lanes, RunKind::kFloats>(args);
         case RunKind::kNibbles: return run_panel_in<Lanes, RunKind::kNibbles>(args);
         case RunKind::kNibblesAndMinima: return run_panel_in<Lanes, RunKind::kNibblesAndMinima>(args);
     }
@@ -149,6 +162,7 @@ template <typename Lanes>
 void run_tile_of(const RunTileArgs& args) {
     switch (args.layout.kind) {
         case RunKind::kBytes: return run_tile_in<Lanes, RunKind::kBytes>(args);
+        case RunKind::kFloats: return run_tile_in<Lanes, RunKind::kFloats>(args);
         case RunKind::kNibbles: return run_tile_in<Lanes, RunKind::kNibbles>(args);
         case RunKind::kNibblesAndMinima: return run_tile_in<Lanes, RunKind::kNibblesAndMinima>(args);
     }

@@ -14,6 +14,7 @@
 #include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/packed_matrix.h"
+#include "reference/model/scaled_blocks.h"
 #include "reference/ops/quantised.h"
 
 namespace verbatim::cpu {
@@ -33,6 +34,8 @@ std::vector<std::byte> random_blocks(const BlockFormat& format, int64_t rows, in
             format.dequantise(&blocks[at], values.data());
             return std::ranges::all_of(values, [](float value) { return std::abs(value) < 1e4F; });
         };
+        const bool has_zero = format.name == reference::kScaledInt4Zero.name;
+        if (has_zero) blocks[at + sizeof(float)] &= std::byte{15};  // a zero point
         while (!is_ordinary())
             for (int32_t i = 0; i < format.num_bytes; ++i)
                 blocks[at + static_cast<size_t>(i)] = static_cast<std::byte>(random() & 0x3F);
@@ -119,6 +122,7 @@ TEST(BlockRuns, AreMadeOfTheTypesThatNeedFastDecoding) {
     for (const char* name : {"Q4_0", "Q8_0", "Q4_K", "Q6_K"})
         EXPECT_NE(find_run_layout(*reference::find_block_format(name)), nullptr) << name;
     EXPECT_EQ(find_run_layout(*reference::find_block_format("Q5_K")), nullptr);
+    for (const BlockFormat* format : reference::scaled_formats()) EXPECT_NE(find_run_layout(*format), nullptr);
 }
 
 // Vector instruction sets multiply few rows without a tile in memory.
@@ -136,12 +140,18 @@ TEST(BlockRuns, TakeALittleMoreMemoryThanBlocks) {
     EXPECT_EQ(bytes("Q4_0"), 64 * 256 * 5 / 8);
     EXPECT_EQ(bytes("Q4_K"), 64 * 256 * 3 / 4);
     EXPECT_EQ(bytes("Q6_K"), 64 * 256 * 5 / 4);
+    const auto scaled = [](const BlockFormat& format) { return run_bytes_of({nullptr, 64, 256, &format, nullptr}); };
+    EXPECT_EQ(scaled(reference::kScaledInt8), 64 * 256 * 9 / 8);
+    EXPECT_EQ(scaled(reference::kScaledFp8), 64 * 256 * 9 / 8);
+    EXPECT_EQ(scaled(reference::kScaledInt4), 64 * 256 * 5 / 8);
+    EXPECT_EQ(scaled(reference::kScaledInt4Zero), 64 * 256 * 9 / 8);
 }
 
 std::vector<BlockFormat> quantised_formats() {
     std::vector<BlockFormat> formats;
     for (const BlockFormat& format : reference::block_formats())
         if (!format.is_dense()) formats.push_back(format);
+    for (const BlockFormat* format : reference::scaled_formats()) formats.push_back(*format);
     return formats;
 }
 

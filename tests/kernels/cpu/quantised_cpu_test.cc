@@ -22,11 +22,17 @@ using tests::uncached;
 constexpr CpuExecutorConfig kBlocksExecutor{.pools = {.block_size = 16, .num_blocks = 64, .num_state_rows = 8},
                                             .num_threads = 2};
 
-class QuantisedCpu : public testing::TestWithParam<std::string> {
+// A preset, and the formats of its matrices in turn: those of GGUF files, or of quantised safetensors.
+struct QuantisedCase {
+    const char* preset;
+    std::vector<std::string_view> formats = {"Q8_0", "Q4_0"};
+};
+
+class QuantisedCpu : public testing::TestWithParam<QuantisedCase> {
 protected:
     QuantisedCpu()
-        : model_(tests::in_whole_blocks(*reference::preset(GetParam())), 43),
-          quantised_(model_.model, {"Q8_0", "Q4_0"}) {}
+        : model_(tests::in_whole_blocks(*reference::preset(GetParam().preset)), 43),
+          quantised_(model_.model, GetParam().formats) {}
     SceneModel model_;
     QuantisedMatrices quantised_;
 };
@@ -81,15 +87,21 @@ TEST_P(QuantisedCpu, HeadsHaveAnArithmeticOfTheirOwn) {
     const reference::ReferenceExecutor reference(model_.model.config, model_.model.weights);
     EXPECT_EQ(cpu.numerics_id(), "exact.blocks/1");
     EXPECT_EQ(reference.numerics_id(), "exact.blocks/1");
-    const SceneModel plain(*reference::preset(GetParam()), 43);
+    const SceneModel plain(*reference::preset(GetParam().preset), 43);
     EXPECT_EQ(CpuExecutor(plain.model.config, plain.model.weights, kBlocksExecutor).numerics_id(), "exact/1");
 }
 
+const std::vector<std::string_view> kScaledFormats = {"FP8_E4M3", "INT4_ZERO", "INT8", "INT4"};
+
 INSTANTIATE_TEST_SUITE_P(Families, QuantisedCpu,
-                         testing::Values("tiny-granite", "tiny-granite-moe", "tiny-llama", "tiny-mamba2",
-                                         "tiny-nemotron-h", "tiny-qwen3.5-moe"),
+                         testing::Values(QuantisedCase{"tiny-granite"}, QuantisedCase{"tiny-granite-moe"},
+                                         QuantisedCase{"tiny-llama"}, QuantisedCase{"tiny-mamba2"},
+                                         QuantisedCase{"tiny-nemotron-h"}, QuantisedCase{"tiny-qwen3.5-moe"},
+                                         QuantisedCase{"tiny-granite", kScaledFormats},
+                                         QuantisedCase{"tiny-llama", kScaledFormats},
+                                         QuantisedCase{"tiny-qwen3.5", kScaledFormats}),
                          [](const auto& info) {
-                             std::string name = info.param;
+                             std::string name = fmt::format("{}_{}", info.param.preset, info.param.formats.front());
                              std::ranges::replace_if(
                                  name, [](char c) { return c == '-' || c == '.'; }, '_');
                              return name;

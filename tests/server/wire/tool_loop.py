@@ -1,5 +1,5 @@
-"""tool_loop.py SCRIPTED_SERVER ENVIRONMENT: an agent's loop with the stock openai client: questions, calls of tools, their
-answers, whole and streamed. The server's answers are scripted, in the forms of families of models."""
+"""tool_loop.py SCRIPTED_SERVER ENVIRONMENT: an agent's loop with the stock openai client: questions, calls of tools,
+their answers, whole and streamed. The server's answers are scripted, in the forms of families of models."""
 
 import json
 import os

@@ -1,0 +1,247 @@
+#include "reference/model/write_quantised.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <span>
+#include <vector>
+
+#include "files/output_file.h"
+#include "reference/model/checkpoint_tensors.h"
+#include "reference/model/safetensors.h"
+#include "reference/model/scaled_blocks.h"
+#include "reference/model/strict_json.h"
+#include "reference/model/write_checkpoint.h"
+#include "reference/numerics/bf16.h"
+
+namespace verbatim::reference {
+
+using Json = nlohmann::json;
+
+struct QuantisedKind {
+    std::string_view name;
+    TensorDtype dtype = TensorDtype::kI8;  // of the quants
+    std::string_view quants;               // the tensor's name after the matrix's
+    std::string_view scales;
+    int32_t bits = 8;
+    int32_t block_rows = 1;
+    int32_t block_columns = 0;  // 0: all
+    float greatest = 0.0F;      // quant, of the greatest weight of a block
+    bool bf16_scales = true;
+};
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<QuantisedKind, 3> kKinds = {{
+    {"int8", TensorDtype::kI8, ".weight", ".weight_scale", 8, 1, 0, 127.5F},
+    {"int4-g128", TensorDtype::kI32, ".weight_packed", ".weight_scale", 4, 1, 128, 7.5F},
+    {"fp8-block", TensorDtype::kF8E4M3, ".weight", ".weight_scale_inv", 8, 128, 128, 448.0F, false},
+}};
+
+Json compressed_tensors_json(const QuantisedKind& kind) {
+    const bool packed = kind.bits == 4;
+    const Json weights = {{"num_bits", kind.bits},
+                          {"type", "int"},
+                          {"symmetric", true},
+                          {"dynamic", false},
+                          {"strategy", packed ? "group" : "channel"},
+                          {"group_size", packed ? Json(kind.block_columns) : Json()}};
+    const std::string format = packed ? "pack-quantized" : "int-quantized";
+    const Json group = {
+        {"targets", {"Linear"}}, {"weights", weights}, {"input_activations", nullptr}, {"output_activations", nullptr}};
+    return {{"quant_method", "compressed-tensors"},  {"format", format},      {"quantization_status", "compressed"},
+            {"config_groups", {{"group_0", group}}}, {"ignore", {"lm_head"}}, {"kv_cache_scheme", nullptr}};
+}
+
+Json quantisation_json(const QuantisedKind& kind) {
+    if (kind.dtype != TensorDtype::kF8E4M3) return compressed_tensors_json(kind);
+    return {{"quant_method", "fp8"},
+            {"fmt", "e4m3"},
+            {"activation_scheme", "dynamic"},
+            {"weight_block_size", {kind.block_rows, kind.block_columns}},
+            {"modules_to_not_convert", {"lm_head"}}};
+}
+
+// The nearest e4m3 number, ties to the even one; beyond the greatest, the greatest.
+uint8_t to_e4m3(float value) {
+    const float magnitude = std::abs(value);
+    uint8_t bits = 0x7E;
+    if (magnitude < 464.0F) {
+        const int exponent = magnitude == 0.0F ? -6 : std::max(std::ilogb(magnitude), -6);
+        const float unit = std::ldexp(1.0F, exponent - 3);
+        // Of the number's bits without sign, which are consecutive across exponents.
+        bits = static_cast<uint8_t>((exponent + 6) * 8 + static_cast<int>(std::nearbyint(magnitude / unit)));
+    }
+    return std::signbit(value) ? bits | 128 : bits;
+}
+
+// A matrix of the file, row by row.
+class QuantisedMatrix {
+public:
+    QuantisedMatrix(const CheckpointTensor& tensor, const QuantisedKind& kind)
+        : tensor_(tensor),
+          kind_(kind),
+          cols_(tensor.shape.back()),
+          rows_(tensor.num_elements() / cols_),
+          block_columns_(kind.block_columns == 0 ? cols_ : kind.block_columns),
+          num_groups_((cols_ + block_columns_ - 1) / block_columns_) {}
+
+    [[nodiscard]] std::string part(std::string_view name) const {
+        return tensor_.name.substr(0, tensor_.name.size() - std::string_view(".weight").size()) + std::string(name);
+    }
+    [[nodiscard]] std::vector<TensorLayout> layouts() const {
+        std::vector<TensorLayout> layouts = {
+            {part(kind_.quants), kind_.dtype, {rows_, row_bytes() / dtype_bytes(kind_.dtype)}},
+            {part(kind_.scales),
+             kind_.bf16_scales ? TensorDtype::kBf16 : TensorDtype::kF32,
+             {num_scale_rows(), num_groups_}}};
+        if (kind_.bits == 4) layouts.push_back({part(".weight_shape"), TensorDtype::kI64, {2}});
+        return layouts;
+    }
+    [[nodiscard]] Status check() const {
+        const int64_t wanted = kind_.bits == 4 ? block_columns_ : kScaledWeights;
+        if (cols_ % wanted == 0) return {};
+        return error("{} has rows of {} weights, wanted a multiple of {}", tensor_.name, cols_, wanted);
+    }
+
+    // In the order of layouts().
+    Status write(files::OutputFile& file) {
+        RETURN_IF_ERROR(find_scales());
+        std::vector<float> row(static_cast<size_t>(cols_));
+        std::vector<std::byte> quants(static_cast<size_t>(row_bytes()));
+        for (int64_t r = 0; r < rows_; ++r) {
+            read_row(r, row);
+            std::ranges::fill(quants, std::byte{0});
+            for (int64_t k = 0; k < cols_; ++k) put(row[static_cast<size_t>(k)] / scale(r, k), k, quants);
+            RETURN_IF_ERROR(file.write(quants));
+        }
+        RETURN_IF_ERROR(write_scales(file));
+        const std::array shape = {rows_, cols_};
+        return kind_.bits == 4 ? file.write(std::as_bytes(std::span(shape))) : Status{};
+    }
+
+private:
+    [[nodiscard]] int64_t row_bytes() const { return cols_ * kind_.bits / 8; }
+    [[nodiscard]] int64_t num_scale_rows() const { return (rows_ + kind_.block_rows - 1) / kind_.block_rows; }
+    [[nodiscard]] float scale(int64_t r, int64_t k) const {
+        return scales_[static_cast<size_t>(r / kind_.block_rows * num_groups_ + k / block_columns_)];
+    }
+
+    void read_row(int64_t r, std::span<float> values) const {
+        const int64_t rows = tensor_.matrices.front()->rows;
+        tensor_.matrices[static_cast<size_t>(r / rows)]->read_row(r % rows, values);
+    }
+
+    // A block of zeros has the scale 1.
+    Status find_scales() {
+        scales_.assign(static_cast<size_t>(num_scale_rows() * num_groups_), 0.0F);
+        std::vector<float> row(static_cast<size_t>(cols_));
+        for (int64_t r = 0; r < rows_; ++r) {
+            read_row(r, row);
+            for (int64_t k = 0; k < cols_; ++k) {
+                const float value = row[static_cast<size_t>(k)];
+                if (!std::isfinite(value)) return error("{} has a value that is not finite", tensor_.name);
+                float& greatest = scales_[static_cast<size_t>(r / kind_.block_rows * num_groups_ + k / block_columns_)];
+                greatest = std::max(greatest, std::abs(value));
+            }
+        }
+        for (float& scale : scales_) {
+            scale = scale == 0.0F ? 1.0F : scale / kind_.greatest;
+            if (kind_.bf16_scales) scale = bf16_value(scale);
+        }
+        return {};
+    }
+
+    void put(float value, int64_t k, std::span<std::byte> quants) const {
+        if (kind_.dtype == TensorDtype::kF8E4M3) {
+            quants[static_cast<size_t>(k)] = static_cast<std::byte>(to_e4m3(value));
+            return;
+        }
+        const auto least = static_cast<float>(-(1 << (kind_.bits - 1)));
+        const auto quant = static_cast<int32_t>(std::clamp(std::nearbyint(value), least, -least - 1));
+        if (kind_.bits == 8)
+            quants[static_cast<size_t>(k)] = static_cast<std::byte>(quant);
+        else
+            quants[static_cast<size_t>(k / 2)] |= static_cast<std::byte>((quant + 8) << (k % 2 * 4));
+    }
+
+    Status write_scales(files::OutputFile& file) const {
+        if (!kind_.bf16_scales) return file.write(std::as_bytes(std::span(scales_)));
+        std::vector<uint16_t> rounded(scales_.size());
+        std::ranges::transform(scales_, rounded.begin(), [](float scale) { return round_to_bf16(scale); });
+        return file.write(std::as_bytes(std::span(rounded)));
+    }
+
+    const CheckpointTensor& tensor_;
+    const QuantisedKind& kind_;
+    int64_t cols_;
+    int64_t rows_;
+    int64_t block_columns_;
+    int64_t num_groups_;
+    std::vector<float> scales_;  // [num_scale_rows, num_groups]
+};
+
+// A linear layer's, but the head's.
+bool is_quantised(const CheckpointTensor& tensor, const ModelWeights& weights) {
+    return !tensor.matrices.empty() && tensor.shape.size() == 2 && tensor.name.ends_with(".weight") &&
+           tensor.matrices.front() != &weights.embedding && tensor.matrices.front() != &weights.lm_head;
+}
+
+// A tensor that stays as it is loaded: BF16 or F32.
+Status write_dense(const CheckpointTensor& tensor, files::OutputFile& file) {
+    if (tensor.vector) return file.write(std::as_bytes(*tensor.vector));
+    for (const MatrixView* view : tensor.matrices) RETURN_IF_ERROR(file.write(view->bytes()));
+    return {};
+}
+
+Status write_weights(Model& model, const QuantisedKind& kind, const fs::path& path) {
+    const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights);
+    std::vector<TensorLayout> layouts;
+    bool any = false;
+    for (const CheckpointTensor& tensor : tensors) {
+        if (!tensor.parts.empty()) return error("{}: rows that lie key head by key head: not supported", tensor.name);
+        if (!is_quantised(tensor, model.weights)) {
+            layouts.push_back({tensor.name, tensor.vector ? TensorDtype::kF32 : TensorDtype::kBf16, tensor.shape});
+            continue;
+        }
+        any = true;
+        const QuantisedMatrix matrix(tensor, kind);
+        RETURN_IF_ERROR(matrix.check());
+        std::ranges::move(matrix.layouts(), std::back_inserter(layouts));
+    }
+    if (!any) return error("no matrix of the model is one that {} quantises", kind.name);
+    ASSIGN_OR_RETURN(files::OutputFile file, files::OutputFile::create(path));
+    const std::string prefix = safetensors_prefix(layouts);
+    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(prefix))));
+    for (const CheckpointTensor& tensor : tensors)
+        RETURN_IF_ERROR(is_quantised(tensor, model.weights) ? QuantisedMatrix(tensor, kind).write(file)
+                                                            : write_dense(tensor, file));
+    return file.finish();
+}
+
+}  // namespace
+
+const QuantisedKind* find_quantised_kind(std::string_view name) {
+    const auto* found = std::ranges::find(kKinds, name, &QuantisedKind::name);
+    return found == kKinds.end() ? nullptr : found;
+}
+
+std::string quantised_kind_names() {
+    std::string names;
+    for (const QuantisedKind& kind : kKinds) names += (names.empty() ? "" : ", ") + std::string(kind.name);
+    return names;
+}
+
+Status write_quantised(Model& model, std::string_view config_text, const QuantisedKind& kind, const fs::path& folder) {
+    if (model.weights.quantised) return error("the checkpoint is quantised already");
+    ASSIGN_OR_RETURN(Json config, parse_strict_json(config_text, "config.json"));
+    config["quantization_config"] = quantisation_json(kind);
+    ASSIGN_OR_RETURN(files::OutputFile config_file, new_checkpoint(folder));
+    RETURN_IF_ERROR(write_weights(model, kind, folder / "model.safetensors"));
+    return config_file.finish_with(config.dump(2) + "\n");
+}
+
+}  // namespace verbatim::reference
