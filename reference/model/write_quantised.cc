@@ -35,34 +35,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<QuantisedKind, 3> kKinds = {{
-    {"int8", TensorDtype::kI8, ".weight", ".weight_scale", 8, 1, 0, 127.5F},
+constexpr std::array<QuantisedKind, 4> kKinds = {{
+    {"int8", TensorDtype::kI32, ".weight_packed", ".weight_scale", 8, 1, 0, 127.5F},
     {"int4-g128", TensorDtype::kI32, ".weight_packed", ".weight_scale", 4, 1, 128, 7.5F},
+    {"fp8", TensorDtype::kF8E4M3, ".weight", ".weight_scale", 8, 1, 0, 448.0F},
     {"fp8-block", TensorDtype::kF8E4M3, ".weight", ".weight_scale_inv", 8, 128, 128, 448.0F, false},
 }};
 
-Json compressed_tensors_json(const QuantisedKind& kind) {
-    const bool packed = kind.bits == 4;
+bool is_packed(const QuantisedKind& kind) { return kind.dtype == TensorDtype::kI32; }
+
+// `ignored` are the linear layers that stay as they are.
+Json compressed_tensors_json(const QuantisedKind& kind, const std::vector<std::string>& ignored) {
+    const bool grouped = kind.block_columns != 0;
+    const std::string format = is_packed(kind) ? "pack-quantized" : "float-quantized";
     const Json weights = {{"num_bits", kind.bits},
-                          {"type", "int"},
+                          {"type", is_packed(kind) ? "int" : "float"},
                           {"symmetric", true},
                           {"dynamic", false},
-                          {"strategy", packed ? "group" : "channel"},
-                          {"group_size", packed ? Json(kind.block_columns) : Json()}};
-    const std::string format = packed ? "pack-quantized" : "int-quantized";
-    const Json group = {
-        {"targets", {"Linear"}}, {"weights", weights}, {"input_activations", nullptr}, {"output_activations", nullptr}};
-    return {{"quant_method", "compressed-tensors"},  {"format", format},      {"quantization_status", "compressed"},
-            {"config_groups", {{"group_0", group}}}, {"ignore", {"lm_head"}}, {"kv_cache_scheme", nullptr}};
+                          {"strategy", grouped ? "group" : "channel"},
+                          {"group_size", grouped ? Json(kind.block_columns) : Json()}};
+    const Json group = {{"targets", {"Linear"}},
+                        {"weights", weights},
+                        {"input_activations", nullptr},
+                        {"output_activations", nullptr},
+                        {"format", format}};
+    return {{"quant_method", "compressed-tensors"},  {"format", format},  {"quantization_status", "compressed"},
+            {"config_groups", {{"group_0", group}}}, {"ignore", ignored}, {"kv_cache_scheme", nullptr}};
 }
 
-Json quantisation_json(const QuantisedKind& kind) {
-    if (kind.dtype != TensorDtype::kF8E4M3) return compressed_tensors_json(kind);
+Json quantisation_json(const QuantisedKind& kind, const std::vector<std::string>& ignored) {
+    if (kind.block_rows == 1) return compressed_tensors_json(kind, ignored);
     return {{"quant_method", "fp8"},
             {"fmt", "e4m3"},
             {"activation_scheme", "dynamic"},
             {"weight_block_size", {kind.block_rows, kind.block_columns}},
-            {"modules_to_not_convert", {"lm_head"}}};
+            {"modules_to_not_convert", ignored}};
 }
 
 // The nearest e4m3 number, ties to the even one; beyond the greatest, the greatest.
@@ -98,15 +105,9 @@ public:
             {part(kind_.scales),
              kind_.bf16_scales ? TensorDtype::kBf16 : TensorDtype::kF32,
              {num_scale_rows(), num_groups_}}};
-        if (kind_.bits == 4) layouts.push_back({part(".weight_shape"), TensorDtype::kI64, {2}});
+        if (is_packed(kind_)) layouts.push_back({part(".weight_shape"), TensorDtype::kI64, {2}});
         return layouts;
     }
-    [[nodiscard]] Status check() const {
-        const int64_t wanted = kind_.bits == 4 ? block_columns_ : kScaledWeights;
-        if (cols_ % wanted == 0) return {};
-        return error("{} has rows of {} weights, wanted a multiple of {}", tensor_.name, cols_, wanted);
-    }
-
     // In the order of layouts().
     Status write(files::OutputFile& file) {
         RETURN_IF_ERROR(find_scales());
@@ -120,7 +121,7 @@ public:
         }
         RETURN_IF_ERROR(write_scales(file));
         const std::array shape = {rows_, cols_};
-        return kind_.bits == 4 ? file.write(std::as_bytes(std::span(shape))) : Status{};
+        return is_packed(kind_) ? file.write(std::as_bytes(std::span(shape))) : Status{};
     }
 
 private:
@@ -162,10 +163,9 @@ private:
         }
         const auto least = static_cast<float>(-(1 << (kind_.bits - 1)));
         const auto quant = static_cast<int32_t>(std::clamp(std::nearbyint(value), least, -least - 1));
-        if (kind_.bits == 8)
-            quants[static_cast<size_t>(k)] = static_cast<std::byte>(quant);
-        else
-            quants[static_cast<size_t>(k / 2)] |= static_cast<std::byte>((quant + 8) << (k % 2 * 4));
+        const int64_t bit = k * kind_.bits;
+        quants[static_cast<size_t>(bit / 8)] |=
+            static_cast<std::byte>((quant - static_cast<int32_t>(least)) << bit % 8);
     }
 
     Status write_scales(files::OutputFile& file) const {
@@ -184,10 +184,16 @@ private:
     std::vector<float> scales_;  // [num_scale_rows, num_groups]
 };
 
-// A linear layer's, but the head's.
-bool is_quantised(const CheckpointTensor& tensor, const ModelWeights& weights) {
+bool is_linear(const CheckpointTensor& tensor, const ModelWeights& weights) {
     return !tensor.matrices.empty() && tensor.shape.size() == 2 && tensor.name.ends_with(".weight") &&
-           tensor.matrices.front() != &weights.embedding && tensor.matrices.front() != &weights.lm_head;
+           tensor.matrices.front() != &weights.embedding;
+}
+
+// The head is a linear layer, but stays as it is.
+bool is_quantised(const CheckpointTensor& tensor, const QuantisedKind& kind, const ModelWeights& weights) {
+    const int64_t columns = kind.block_columns == 0 ? kScaledWeights : kind.block_columns;
+    return is_linear(tensor, weights) && tensor.matrices.front() != &weights.lm_head &&
+           tensor.shape[0] % kind.block_rows == 0 && tensor.shape[1] % columns == 0;
 }
 
 // A tensor that stays as it is loaded: BF16 or F32.
@@ -197,28 +203,21 @@ Status write_dense(const CheckpointTensor& tensor, files::OutputFile& file) {
     return {};
 }
 
-Status write_weights(Model& model, const QuantisedKind& kind, const fs::path& path) {
-    const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights);
+Status write_weights(Model& model, const std::vector<CheckpointTensor>& tensors, const QuantisedKind& kind,
+                     const fs::path& path) {
     std::vector<TensorLayout> layouts;
-    bool any = false;
     for (const CheckpointTensor& tensor : tensors) {
-        if (!tensor.parts.empty()) return error("{}: rows that lie key head by key head: not supported", tensor.name);
-        if (!is_quantised(tensor, model.weights)) {
+        if (is_quantised(tensor, kind, model.weights))
+            std::ranges::move(QuantisedMatrix(tensor, kind).layouts(), std::back_inserter(layouts));
+        else
             layouts.push_back({tensor.name, tensor.vector ? TensorDtype::kF32 : TensorDtype::kBf16, tensor.shape});
-            continue;
-        }
-        any = true;
-        const QuantisedMatrix matrix(tensor, kind);
-        RETURN_IF_ERROR(matrix.check());
-        std::ranges::move(matrix.layouts(), std::back_inserter(layouts));
     }
-    if (!any) return error("no matrix of the model is one that {} quantises", kind.name);
     ASSIGN_OR_RETURN(files::OutputFile file, files::OutputFile::create(path));
     const std::string prefix = safetensors_prefix(layouts);
     RETURN_IF_ERROR(file.write(std::as_bytes(std::span(prefix))));
     for (const CheckpointTensor& tensor : tensors)
-        RETURN_IF_ERROR(is_quantised(tensor, model.weights) ? QuantisedMatrix(tensor, kind).write(file)
-                                                            : write_dense(tensor, file));
+        RETURN_IF_ERROR(is_quantised(tensor, kind, model.weights) ? QuantisedMatrix(tensor, kind).write(file)
+                                                                  : write_dense(tensor, file));
     return file.finish();
 }
 
@@ -238,9 +237,23 @@ std::string quantised_kind_names() {
 Status write_quantised(Model& model, std::string_view config_text, const QuantisedKind& kind, const fs::path& folder) {
     if (model.weights.quantised) return error("the checkpoint is quantised already");
     ASSIGN_OR_RETURN(Json config, parse_strict_json(config_text, "config.json"));
-    config["quantization_config"] = quantisation_json(kind);
+    const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights);
+    std::vector<std::string> ignored;
+    int64_t num_quantised = 0;
+    for (const CheckpointTensor& tensor : tensors) {
+        if (!tensor.parts.empty()) return error("{}: rows that lie key head by key head: not supported", tensor.name);
+        if (is_quantised(tensor, kind, model.weights))
+            ++num_quantised;
+        else if (is_linear(tensor, model.weights))
+            ignored.push_back(tensor.name.substr(0, tensor.name.rfind('.')));
+    }
+    if (num_quantised == 0)
+        return error("no linear layer is in whole blocks of {} rows and {} columns", kind.block_rows,
+                     kind.block_columns == 0 ? kScaledWeights : kind.block_columns);
+    if (model.config.tie_word_embeddings) ignored.emplace_back("lm_head");
+    config["quantization_config"] = quantisation_json(kind, ignored);
     ASSIGN_OR_RETURN(files::OutputFile config_file, new_checkpoint(folder));
-    RETURN_IF_ERROR(write_weights(model, kind, folder / "model.safetensors"));
+    RETURN_IF_ERROR(write_weights(model, tensors, kind, folder / "model.safetensors"));
     return config_file.finish_with(config.dump(2) + "\n");
 }
 
