@@ -4,8 +4,8 @@
 // A run is `weights` consecutive columns, in which each output has one scale:
 //   scales [64], binary32
 //   minima [64], binary32, in kNibblesAndMinima
-//   quants: [weights][64] of int8 in kBytes, of e4m3 in kFloats; otherwise [weights / 2][64] bytes, column 2j in the low
-//   nibble, 2j + 1 in the high one
+//   quants: [weights][64] of int8 in kBytes, of e4m3 in kFloats; otherwise [weights / 2][64] bytes, column 2j in the
+//   low nibble, 2j + 1 in the high one
 // A weight is scale · quant in kBytes and kFloats, scale · (nibble + first) in kNibbles, scale · nibble − minimum in
 // kNibblesAndMinima: each operation is rounded once (docs/numerics.md). A quant of kFloats is never NaN: the scale is
 // instead, which makes every dot product with the run NaN, too.
