@@ -9,6 +9,7 @@
 #include <set>
 
 #include "reference/model/config_json.h"
+#include "reference/model/gguf_rope.h"
 #include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
@@ -30,6 +31,16 @@ public:
 
     [[nodiscard]] bool has(std::string_view key) { return find(key) != nullptr; }
     [[nodiscard]] bool has_tensor(std::string_view name) const { return file_.tensors.contains(name); }
+    // The values of a tensor that is there; empty if it is not one of at most 4096 binary32 numbers.
+    [[nodiscard]] std::vector<float> vector_of(std::string_view name) const {
+        const GgufTensor& tensor = file_.tensors.at(name);
+        std::vector<float> values;
+        if (tensor.format->name == "F32" && tensor.num_elements() <= 4096) {
+            values.resize(static_cast<size_t>(tensor.num_elements()));
+            dequantise(*tensor.format, tensor.bytes, values);
+        }
+        return values;
+    }
     // Rows of a matrix, 0 without one.
     [[nodiscard]] int64_t tensor_rows(std::string_view name) const {
         const auto found = file_.tensors.find(name);
@@ -228,6 +239,21 @@ Json granite_hybrid(GgufFields& fields) {
     return json;
 }
 
+void read_divisors(GgufFields& fields, Json& json) {
+    const std::vector<float> divisors = fields.vector_of(kRopeFreqs);
+    const auto rope = llama3_scaling(divisors, json["rope_theta"].get<double>());
+    if (json.contains("rope_scaling") || !rope || static_cast<int64_t>(2 * divisors.size()) != json["head_dim"]) {
+        fields.problem("tensor {}: its {} divisors are not those of a scaling of Llama 3.1", kRopeFreqs,
+                       divisors.size());
+        return;
+    }
+    json["rope_scaling"] = {{"rope_type", "llama3"},
+                            {"factor", rope->factor},
+                            {"low_freq_factor", rope->low_freq_factor},
+                            {"high_freq_factor", rope->high_freq_factor},
+                            {"original_max_position_embeddings", rope->original_max_position_embeddings}};
+}
+
 Json llama(GgufFields& fields) {
     Json json = common(fields, "LlamaForCausalLM", "llama");
     attention(fields, true, fields.size("attention.head_count_kv"), json);
@@ -238,8 +264,7 @@ Json llama(GgufFields& fields) {
     json["intermediate_size"] = fields.size("feed_forward_length");
     if (fields.size_or("expert_count", 0) > 0)
         fields.problem("llama.expert_count: a llama with experts is not supported");
-    if (fields.has_tensor("rope_freqs.weight"))
-        fields.problem("tensor rope_freqs.weight: the rotary scaling of Llama 3.1 is not read from a GGUF file");
+    if (fields.has_tensor(kRopeFreqs)) read_divisors(fields, json);
     fields.harmless({"expert_used_count"});
     return json;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "reference/model/gguf_config.h"
+#include "reference/model/gguf_rope.h"
 #include "reference/model/gguf_tensors.h"
 
 namespace verbatim::reference {
@@ -111,10 +112,9 @@ private:
     OwnedMetadata out_;
 };
 
-bool has_llama3_rope(const ModelConfig& config) {
-    for (const LayerConfig& layer : config.layers)
-        if (layer.attention && layer.attention->rope.kind == RopeKind::kLlama3) return true;
-    return false;
+// Whether a scaling of Llama 3.1 is read back as it is.
+bool is_written(const RopeConfig& rope) {
+    return rope.kind != RopeKind::kLlama3 || llama3_scaling(rope_divisors(rope), rope.theta) == rope;
 }
 
 }  // namespace
@@ -142,10 +142,13 @@ Result<OwnedMetadata> gguf_metadata(const ModelConfig& config) {
     if (config.architecture == Architecture::kFalconH1)
         return error("a {} is not written as GGUF: its converter multiplies multipliers into the weights",
                      architecture_name(config.architecture));
-    if (has_llama3_rope(config)) return error("the rotary scaling of Llama 3.1 is not written as GGUF");
-    for (const LayerConfig& layer : config.layers)
+    for (const LayerConfig& layer : config.layers) {
+        if (layer.attention && layer.attention->rope.kind == RopeKind::kLlama3 &&
+            (config.architecture != Architecture::kLlama || !is_written(layer.attention->rope)))
+            return error("this rotary scaling of Llama 3.1 is not written as GGUF");
         if (layer.moe && config.architecture != Architecture::kGraniteHybrid)
             return error("experts of {} are not written as GGUF", architecture_name(config.architecture));
+    }
     return MetadataWriter(config, architecture).write();
 }
 

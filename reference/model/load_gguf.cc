@@ -7,6 +7,7 @@
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/gguf.h"
 #include "reference/model/gguf_config.h"
+#include "reference/model/gguf_rope.h"
 #include "reference/model/gguf_tensors.h"
 #include "reference/model/strict_json.h"
 #include "reference/model/tensor_values.h"
@@ -124,6 +125,7 @@ Status fill_weights(const GgufFile& file, std::string_view source, const LoadOpt
         RETURN_IF_ERROR(check_tensor(wanted, found->second, source));
         extra.erase(found);
     }
+    if (model.config.architecture == Architecture::kLlama) extra.erase(kRopeFreqs);  // gguf_config() has read it
     if (!extra.empty())
         return error("{}: tensor {} of shape {} is not part of a {} with this metadata", source,
                      quote_text(extra.begin()->first), shape_text(extra.begin()->second.shape),

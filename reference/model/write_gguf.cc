@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "reference/model/gguf_rope.h"
 #include "reference/model/gguf_tensors.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/math64.h"
@@ -66,6 +67,19 @@ Status write_vector(const GgufPlace& place, const WriteBytes& write) {
     return write(bytes);
 }
 
+// Empty without a scaling of Llama 3.1.
+std::vector<float> divisors_of(const ModelConfig& config) {
+    for (const LayerConfig& layer : config.layers)
+        if (layer.attention && layer.attention->rope.kind == RopeKind::kLlama3)
+            return rope_divisors(layer.attention->rope);
+    return {};
+}
+
+Status pad(const GgufLayout& layout, const WriteBytes& write) {
+    const auto rest = static_cast<size_t>(layout.num_bytes() % kGgufAlignment);
+    return rest == 0 ? Status{} : write(std::string(kGgufAlignment - rest, '\0'));
+}
+
 }  // namespace
 
 Status write_gguf(const ModelConfig& config, ModelWeights& weights, const BlockFormat& format,
@@ -79,13 +93,19 @@ Status write_gguf(const ModelConfig& config, ModelWeights& weights, const BlockF
                          place.shape.back(), format.name, format.num_weights);
         layouts.push_back({place.name, place.shape, &of_place});
     }
+    const std::vector<float> divisors = divisors_of(config);
+    if (!divisors.empty())
+        layouts.push_back(
+            {std::string(kRopeFreqs), {static_cast<int64_t>(divisors.size())}, find_block_format(kVectorFormat)});
     RETURN_IF_ERROR(write(gguf_prefix(metadata, layouts)));
     for (size_t i = 0; i < places.size(); ++i) {
         RETURN_IF_ERROR(places[i].vector ? write_vector(places[i], write) : write_matrix(places[i], format, write));
-        const auto rest = static_cast<size_t>(layouts[i].num_bytes() % kGgufAlignment);
-        if (rest > 0) RETURN_IF_ERROR(write(std::string(kGgufAlignment - rest, '\0')));
+        RETURN_IF_ERROR(pad(layouts[i], write));
     }
-    return {};
+    if (divisors.empty()) return {};
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(divisors));
+    RETURN_IF_ERROR(write({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+    return pad(layouts.back(), write);
 }
 
 }  // namespace verbatim::reference

@@ -86,25 +86,25 @@ static_assert(kKvTile <= kDotChunk, "a tile's p·v is one chunk of N3, and +0 + 
 
 // --- both in tensor.sm90
 
-constexpr int kLanes = 32;  // outputs side by side; their number changes no bit
+constexpr int kOutputLanes = 32;  // outputs side by side; their number changes no bit
 
 VERBATIM_CLONES void tensor_tile_scores(const float* q, const float* k_tile, int64_t head_dim, float scale, float* s) {
-    for (int64_t first = 0; first < kKvTile; first += kLanes) {
+    for (int64_t first = 0; first < kKvTile; first += kOutputLanes) {
         const auto k = [&](int64_t i, int64_t lane) { return k_tile[i * kKvTile + first + lane]; };
-        tensor_dots<kLanes>(q, head_dim, k, s + first);
+        tensor_dots<kOutputLanes>(q, head_dim, k, s + first);
     }
     for (int64_t j = 0; j < kKvTile; ++j) s[j] = s[j] * scale;
 }
 
 VERBATIM_CLONES void tensor_tile_values(const float* p, const float* v_tile, int64_t num_visible, int64_t head_dim,
                                         float* pv) {
-    for (int64_t first = 0; first < head_dim; first += kLanes) {
+    for (int64_t first = 0; first < head_dim; first += kOutputLanes) {
         const auto v = [&](int64_t j, int64_t lane) {
             return first + lane < head_dim ? v_tile[j * head_dim + first + lane] : 0.0F;
         };
-        float total[kLanes];
-        tensor_dots<kLanes>(p, num_visible, v, total);
-        std::copy_n(total, std::min<int64_t>(kLanes, head_dim - first), pv + first);
+        float total[kOutputLanes];
+        tensor_dots<kOutputLanes>(p, num_visible, v, total);
+        std::copy_n(total, std::min<int64_t>(kOutputLanes, head_dim - first), pv + first);
     }
 }
 

@@ -117,12 +117,7 @@ class WrittenGguf : public testing::TestWithParam<std::string> {
 protected:
     // A model whose A_log are bf16, as in published checkpoints.
     Model random_model() {
-        ModelConfig config = tests::in_whole_blocks(*preset(GetParam()));
-        for (LayerConfig& layer : config.layers)
-            if (layer.attention && layer.attention->rope.kind == RopeKind::kLlama3)
-                layer.attention->rope = {.kind = RopeKind::kDefault,
-                                         .n_rotary_dims = layer.attention->rope.n_rotary_dims,
-                                         .theta = layer.attention->rope.theta};
+        const ModelConfig config = tests::in_whole_blocks(*preset(GetParam()));
         Model model = make_random_model(config, 43);
         for (LayerWeights& layer : model.weights.layers) {
             std::vector<float>& rounded = rounded_.emplace_back();
@@ -187,6 +182,35 @@ INSTANTIATE_TEST_SUITE_P(Families, WrittenGguf,
                              std::ranges::replace(name, '-', '_');
                              return name;
                          });
+
+// Of Llama 3.1 and 3.2.
+TEST(LoadGguf, DivisorsOfNoKnownScalingAreAnError) {
+    Model model = make_random_model(tests::in_whole_blocks(*preset("tiny-llama")), 5);
+    const RopeConfig rope = model.config.layers[0].attention->rope;
+    ASSERT_EQ(rope.kind, RopeKind::kLlama3);
+    const auto metadata = *gguf_metadata(model.config);
+    std::string file;
+    ASSERT_TRUE(write_gguf(model.config, model.weights, *find_block_format("Q8_0"), metadata.view(),
+                           [&](std::string_view bytes) -> Status {
+                               file += bytes;
+                               return {};
+                           }));
+    const auto contents = *parse_gguf(std::as_bytes(std::span(file)), "llama");
+    const GgufTensor& divisors = contents.tensors.back();
+    ASSERT_EQ(divisors.name, "rope_freqs.weight");
+    const ScratchFolder scratch;
+    const auto loaded = load_model(scratch.write("sound.gguf", file));
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(loaded->config.layers[0].attention->rope, rope);
+    const float wrong = 3.0F;
+    std::memcpy(file.data() + (divisors.bytes.data() - reinterpret_cast<const std::byte*>(file.data())), &wrong,
+                sizeof(wrong));
+    const auto refused = load_model(scratch.write("changed.gguf", file));
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("rope_freqs.weight: its 8 divisors are not those of a scaling"),
+              std::string::npos)
+        << refused.error().message;
+}
 
 // --- wrong files
 
