@@ -1,4 +1,5 @@
-// simulator/deployment.h: owns what a deployment changes of a model's shape: the number format of its states.
+// simulator/deployment.h: owns what a deployment changes of a model's shape: the number formats of its states and of its
+// weights.
 #pragma once
 
 #include <cstdint>
@@ -9,5 +10,17 @@ namespace verbatim {
 
 // Recurrent states of `value_bytes` (4 or 2) per element: bytes per row, and bytes that every step reads and writes.
 [[nodiscard]] ModelShape with_state_values(ModelShape model, int64_t value_bytes);
+
+// How the matrices of linear layers and experts are stored. Embedding, head and vectors stay bf16.
+enum class WeightFormat : uint8_t {
+    kBf16,
+    kFp8,   // one byte; a scale for each 128 x 128 weights
+    kInt8,  // one byte; a scale for each row
+    kInt4,  // half a byte; a bf16 scale for each 128 weights of a row
+};
+
+// Matrices of this format: bytes in memory, and bytes that every matmul reads. Weights alone are quantised: products
+// run at the peak of bf16.
+[[nodiscard]] ModelShape with_weight_format(ModelShape model, WeightFormat format);
 
 }  // namespace verbatim

@@ -1,7 +1,8 @@
 // simulator/model_shape.h: owns the part of a model that a cost model needs: the kernels of a step, their counts, and
 // bytes.
 //
-// Shapes follow GPU engines: q, k and v are one matmul, gate and up are one, and weights and activations are bf16.
+// Shapes follow GPU engines: q, k and v are one matmul, gate and up are one, and activations are bf16, as are weights
+// without a weight format.
 // Equal kernels of several layers are one entry with a count.
 #pragma once
 
@@ -112,6 +113,7 @@ struct ModelShape {
     int64_t weight_bytes = 0;
     int64_t kv_bytes_per_token = 0;          // all layers
     int64_t state_bytes_per_row = 0;         // all layers
+    double weight_value_bytes = 2;           // of a linear layer's matrix, scales included; the head's is bf16
     int64_t state_value_bytes = 4;           // of a recurrent state's elements; windows are binary32
     int64_t activation_bytes_per_token = 0;  // alive at once, at most
     std::vector<MatmulShape> matmuls;

@@ -84,11 +84,24 @@ const Price& StepCost::by_logit_rows(int64_t num_rows) {
     return by_logit_rows_[place].price;
 }
 
+// Only bf16 was measured: of other formats the measured time is scaled by the roofline.
+KernelPrice StepCost::linear(const MatmulShape& shape, int64_t num_rows) const {
+    KernelPrice price = kernels_.matmul(num_rows, shape.n, shape.k);
+    if (shape.on_logits || model_.weight_value_bytes == kBf16Bytes) return price;
+    const double weights = real(shape.n) * real(shape.k);
+    const double rows = kBf16Bytes * real(num_rows) * real(shape.n + shape.k);
+    const double operations = 2 * real(num_rows) * weights;
+    price.ns *= roofline_.kernel(model_.weight_value_bytes * weights + rows, operations).ns /
+                roofline_.kernel(kBf16Bytes * weights + rows, operations).ns;
+    if (price.source != PriceSource::kRoofline) price.source = PriceSource::kExtrapolated;
+    return price;
+}
+
 Price StepCost::dense(int64_t num_rows, bool on_logits) const {
     Price price;
     if (num_rows == 0) return price;
     for (const MatmulShape& shape : model_.matmuls) {
-        if (shape.on_logits == on_logits) price.add(kernels_.matmul(num_rows, shape.n, shape.k), shape.count);
+        if (shape.on_logits == on_logits) price.add(linear(shape, num_rows), shape.count);
     }
     for (const ElementwiseShape& shape : model_.elementwise) {
         if (shape.on_logits != on_logits) continue;
@@ -161,8 +174,9 @@ void StepCost::add_delta(const StepWork& work, Price& price) {
 
 // `num_rows` rows, each times the matrix [k, n] of one of `num_experts` experts.
 KernelPrice StepCost::grouped_matmul(int64_t num_experts, int64_t num_rows, int64_t n, int64_t k) const {
-    return roofline_.kernel(kBf16Bytes * (real(num_experts) * real(n) * real(k) + real(num_rows) * real(n + k)),
-                            2 * real(num_rows) * real(n) * real(k));
+    return roofline_.kernel(
+        model_.weight_value_bytes * real(num_experts) * real(n) * real(k) + kBf16Bytes * real(num_rows) * real(n + k),
+        2 * real(num_rows) * real(n) * real(k));
 }
 
 void StepCost::add_experts(const StepWork& work, Price& price) {

@@ -94,6 +94,8 @@ private:
     const Price& by_tokens(int64_t num_tokens);
     const Price& by_logit_rows(int64_t num_rows);
     [[nodiscard]] Price dense(int64_t num_rows, bool on_logits) const;
+    // With the matrix in the model's weight format.
+    [[nodiscard]] KernelPrice linear(const MatmulShape& shape, int64_t num_rows) const;
     void add_attention(const StepWork& work, Price& price) const;
     const KernelPrice& decode_conv(const ConvShape& shape, int64_t num_sequences);
     void add_conv(const StepWork& work, const ConvShape& shape, int32_t count, Price& price);

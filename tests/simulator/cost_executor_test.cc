@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "simulator/deployment.h"
 #include "tests/support/plan_builder.h"
 
 namespace verbatim::tests {
@@ -108,6 +109,45 @@ TEST(StepCost, StatesOfHalfTheBytesTakeHalfTheirTime) {
     // In and out, at 1 TB/s.
     const double saved_ns = 3 * 100 * 2.0 * 64 * 64 * 128 * 2 / 1e3;
     EXPECT_NEAR(floats.price(work).total_ns() - halves.price(work).total_ns(), saved_ns, 1e-6 * saved_ns);
+}
+
+// The head is bf16 in every format, and rows are; many rows are bound by operations, which stay those of bf16.
+TEST(StepCost, WeightsOfFewerBytesAreReadSooner) {
+    Device device = plain_device();
+    device.bf16_flops = 1e14;
+    const RooflineTimes times(device);
+    ModelShape model;
+    model.weight_bytes = 2 * (4'000'000 + 3'000'000);
+    model.matmuls = {{.n = 2000, .k = 1000, .count = 2}, {.n = 3000, .k = 1000, .on_logits = true}};
+    const auto price = [&](WeightFormat format, int64_t rows) {
+        StepCost cost(with_weight_format(model, format), device, times);
+        StepWork work;
+        for (int64_t i = 0; i < rows; ++i) work.add_decode(1);
+        work.num_tokens = rows;
+        return cost.price(work).total_ns();
+    };
+    EXPECT_EQ(with_weight_format(model, WeightFormat::kBf16), model);
+    EXPECT_EQ(with_weight_format(model, WeightFormat::kInt8).weight_bytes, 4'000'000 + 2 * 3'000'000);
+    EXPECT_EQ(with_weight_format(model, WeightFormat::kInt4).weight_bytes, 2'062'500 + 2 * 3'000'000);
+    const double wide = price(WeightFormat::kBf16, 1);
+    EXPECT_NEAR(wide - price(WeightFormat::kInt8, 1), 4e6 / 1e3, 1e-6 * wide);  // at 1 TB/s
+    EXPECT_NEAR(wide - price(WeightFormat::kInt4, 1), (8e6 - 2'062'500) / 1e3, 1e-6 * wide);
+    EXPECT_NEAR(wide - price(WeightFormat::kFp8, 1), (4e6 - 4e6 * 4 / 16384) / 1e3, 1e-6 * wide);
+    EXPECT_DOUBLE_EQ(price(WeightFormat::kBf16, 10'000), price(WeightFormat::kInt4, 10'000));
+}
+
+TEST(StepCost, ExpertsOfFewerBytesAreReadSooner) {
+    const Device device = plain_device();
+    const RooflineTimes times(device);
+    ModelShape model;
+    model.experts = {{.n_experts = 4, .n_chosen = 4, .row_width = 512, .d_ff = 256, .num_up = 2}};
+    StepWork work;
+    work.add_decode(1);
+    work.num_tokens = 1;
+    const double wide = StepCost(model, device, times).price(work).total_ns();
+    const double narrow =
+        StepCost(with_weight_format(model, WeightFormat::kInt8), device, times).price(work).total_ns();
+    EXPECT_NEAR(wide - narrow, 4.0 * 3 * 256 * 512 / 1e3, 1e-6 * wide);
 }
 
 TEST(StepCost, ScaledRooflinesLeaveOtherPricesAlone) {

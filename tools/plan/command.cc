@@ -27,6 +27,7 @@ struct PlanOptions {
     std::string trace;
     std::string model = "granite-4.0-h-micro";
     std::vector<std::string> devices = {"h100_sxm"};
+    std::vector<std::string> weights = {"bf16"};
     std::vector<int32_t> chunks = {8192};
     std::vector<int32_t> sequences = {256};
     std::string slo;
@@ -67,8 +68,11 @@ Status take_flags(PlanOptions& options) {
 std::vector<Candidate> candidates_of(const PlanOptions& options) {
     std::vector<Candidate> candidates;
     for (const std::string& device : options.devices) {
-        for (const int32_t chunk : options.chunks) {
-            for (const int32_t sequences : options.sequences) candidates.push_back({device, chunk, sequences});
+        for (const std::string& weights : options.weights) {
+            const WeightFormat format = *choice_by_name(weight_format_choices(), weights);
+            for (const int32_t chunk : options.chunks)
+                for (const int32_t sequences : options.sequences)
+                    candidates.push_back({device, chunk, sequences, format});
         }
     }
     return candidates;
@@ -114,6 +118,10 @@ void add_candidates(CLI::App& verb, PlanOptions& options) {
     verb.add_option("--device", options.devices,
                     fmt::format("device files, or some of {}", fmt::join(device_names(), ", ")))
         ->delimiter(',')
+        ->capture_default_str();
+    verb.add_option("--weights", options.weights, "formats of linear layers' weights, which alone are quantised")
+        ->delimiter(',')
+        ->check(CLI::IsMember(names_of(weight_format_choices())))
         ->capture_default_str();
     verb.add_option("--chunk,--step-tokens", options.chunks, "tokens computed in a step, at most: such as 2048,8192")
         ->delimiter(',')

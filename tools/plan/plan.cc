@@ -21,6 +21,7 @@ SimulateConfig config_of(const PlanConfig& config, const Candidate& candidate, i
     SimulateConfig simulate = config.simulate;
     simulate.step_tokens = candidate.step_tokens;
     simulate.max_num_sequences = candidate.max_num_sequences;
+    simulate.weights = candidate.weights;
     simulate.num_replicas = num_replicas;
     simulate.show_progress = false;
     simulate.bounds_rooflines = false;

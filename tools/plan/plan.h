@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "simulator/deployment.h"
 #include "simulator/device.h"
 #include "simulator/model_shape.h"
 #include "tools/plan/objectives.h"
@@ -27,6 +28,7 @@ struct Candidate {
     std::string device;
     int32_t step_tokens = 0;
     int32_t max_num_sequences = 0;
+    WeightFormat weights = WeightFormat::kBf16;
     friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "tools/program/cli.h"
+#include "tools/simulate/choices.h"
 
 namespace verbatim::tools {
 namespace {
@@ -20,9 +21,9 @@ std::string show_time(int64_t ns) {
 
 std::string show_value(const Measured& measured) { return measured.has_value ? show_time(measured.value_ns) : "-"; }
 
-std::string name_of(const Candidate& candidate) {
-    return fmt::format("{}, {} tokens a step, {} sequences", candidate.device, candidate.step_tokens,
-                       candidate.max_num_sequences);
+std::string label_of(const Candidate& candidate) {
+    return fmt::format("{}, {} weights, {} tokens a step, {} sequences", candidate.device, name_of(candidate.weights),
+                       candidate.step_tokens, candidate.max_num_sequences);
 }
 
 // Of these objectives the first one that is not kept.
@@ -102,6 +103,7 @@ ordered_json trial_json(const Plan& plan, const Candidate& candidate, const Tria
 
 ordered_json candidate_json(const Plan& plan, const CandidatePlan& candidate) {
     ordered_json json = {{"device", candidate.candidate.device},
+                         {"weights", name_of(candidate.candidate.weights)},
                          {"step_tokens", candidate.candidate.step_tokens},
                          {"max_sequences", candidate.candidate.max_num_sequences},
                          {"trials", candidate.num_trials}};
@@ -118,9 +120,12 @@ ordered_json candidate_json(const Plan& plan, const CandidatePlan& candidate) {
 void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::string>>& rows) {
     const CandidatePlan& candidate = plan.candidates[place];
     const Trial& trial = *candidate.best;
-    std::vector<std::string> cells = {candidate.candidate.device, fmt::format("{}", candidate.candidate.step_tokens),
+    std::vector<std::string> cells = {candidate.candidate.device,
+                                      name_of(candidate.candidate.weights),
+                                      fmt::format("{}", candidate.candidate.step_tokens),
                                       fmt::format("{}", candidate.candidate.max_num_sequences),
-                                      fmt::format("{}", trial.num_replicas), fmt::format("{:.3g}", trial.rate_scale)};
+                                      fmt::format("{}", trial.num_replicas),
+                                      fmt::format("{:.3g}", trial.rate_scale)};
     for (const Measured& measured : trial.measured) cells.push_back(show_value(measured));
     const auto per_s = [&](int64_t count) { return static_cast<double>(count) / std::max(trial.duration_s, 1e-9); };
     cells.push_back(fmt::format("{:.3f}", trial.requests_per_s()));
@@ -138,7 +143,8 @@ void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::str
 }
 
 std::string chosen_table(const Plan& plan) {
-    std::vector<std::vector<std::string>> rows = {{"device"}, {"tokens a step"}, {"sequences"}, {"GPUs"}, {"rate"}};
+    std::vector<std::vector<std::string>> rows = {{"device"},    {"weights"}, {"tokens a step"},
+                                                  {"sequences"}, {"GPUs"},    {"rate"}};
     for (const Objective& objective : plan.config.objectives)
         rows.push_back({fmt::format("{}, at most {}", name(objective), show_time(objective.limit_ns))});
     for (const char* label : {"requests per second", "tokens per second", "prompt tokens reused", "rejected (too long)",
@@ -195,7 +201,7 @@ std::string plan_table(const Plan& plan) {
     if (plan.answer) text += "\n" + chosen_table(plan);
     text += "\n";
     for (const CandidatePlan& candidate : plan.candidates)
-        text += fmt::format("{}: {}\n", name_of(candidate.candidate), explanation(plan, candidate));
+        text += fmt::format("{}: {}\n", label_of(candidate.candidate), explanation(plan, candidate));
     return text;
 }
 

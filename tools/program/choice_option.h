@@ -13,14 +13,20 @@ namespace verbatim::tools {
 template <typename T>
 using Choices = std::vector<std::pair<std::string, T>>;
 
+template <typename T>
+std::vector<std::string> names_of(const Choices<T>& choices) {
+    std::vector<std::string> names;
+    for (const auto& [name, choice] : choices) names.push_back(name);
+    return names;
+}
+
 // Sets `value` when the flag is given. Its current value is the default in --help, if it is one of the choices.
 template <typename T, typename Value>
 CLI::Option* add_choice_option(CLI::App& command, const std::string& flag, Value& value, const Choices<T>& choices,
                                const std::string& description) {
-    std::vector<std::string> names;
+    const std::vector<std::string> names = names_of(choices);
     std::string current;
     for (const auto& [name, choice] : choices) {
-        names.push_back(name);
         if (value == choice) current = name;
     }
     const auto set = [&value, choices](const std::string& given) {

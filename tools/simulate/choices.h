@@ -1,4 +1,4 @@
-// tools/simulate/choices.h: what cache modes and eviction policies are called.
+// tools/simulate/choices.h: what cache modes, eviction policies and weight formats are called.
 #pragma once
 
 #include <algorithm>
@@ -34,6 +34,18 @@ inline Choices<CacheMode> timed_cache_mode_choices() {
 inline std::string name_of(CacheMode mode) {
     const auto choices = cache_mode_choices();
     return std::ranges::find(choices, mode, &std::pair<std::string, CacheMode>::second)->first;
+}
+
+inline Choices<WeightFormat> weight_format_choices() {
+    return {{"bf16", WeightFormat::kBf16},
+            {"fp8", WeightFormat::kFp8},
+            {"int8", WeightFormat::kInt8},
+            {"int4", WeightFormat::kInt4}};
+}
+
+inline std::string name_of(WeightFormat format) {
+    const auto choices = weight_format_choices();
+    return std::ranges::find(choices, format, &std::pair<std::string, WeightFormat>::second)->first;
 }
 
 inline Choices<EvictionChoice> eviction_choices() {

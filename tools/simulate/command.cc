@@ -208,6 +208,8 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
     add_choice_option(verb, "--state-dtype", config.state_value_bytes,
                       Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}},
                       "of recurrent states: bytes in memory and in every step");
+    add_choice_option(verb, "--weights", config.weights, weight_format_choices(),
+                      "of linear layers, which alone are quantised: bytes in memory and in every step");
     add_choice_option(verb, "--evict", config.eviction, eviction_choices(), "which heads go first")
         ->default_str("value with prefix, else lru");
     options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,

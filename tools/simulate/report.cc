@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tools/program/cli.h"
+#include "tools/simulate/choices.h"
 #include "traces/verbatim_csv_format.h"
 
 namespace verbatim::tools {
@@ -203,7 +204,7 @@ std::string hit_rate_table(const Metrics& whole, const Metrics& steady) {
 std::string memory_table(const SimulateRun& run) {
     const MemoryPlan& memory = run.memory;
     Table table({"memory", "bytes", "most used"});
-    table.add_row({"weights", format_bytes(memory.weights_bytes), ""});
+    table.add_row({fmt::format("weights, {}", name_of(run.config.weights)), format_bytes(memory.weights_bytes), ""});
     table.add_row({"workspace", format_bytes(memory.workspace_bytes), ""});
     table.add_row({fmt::format("KV, {} blocks of {} tokens", memory.pools.num_blocks, memory.pools.block_size),
                    format_bytes(memory.kv_bytes), format_bytes(run.result.peak_blocks * memory.block_bytes)});

@@ -174,6 +174,8 @@ Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, cons
         return error("--state-dtype: the steps of --device {} were timed with float32 states: leave it out",
                      device.name);
     }
+    if (model.weight_value_bytes != 2)
+        return error("--weights: the steps of --device {} were timed with bf16 weights: leave it out", device.name);
     if (device.steps.model == model.name)
         return std::make_unique<StepTableCost>(device.steps, ExpertReads(model, device, chance));
     return error("--device {}: its steps are those of {}, got --model {}: calibrate it for that model", device.name,
@@ -181,7 +183,7 @@ Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, cons
 }
 
 ModelShape deployed_shape(const SimulateConfig& config, ModelShape model) {
-    return with_state_values(std::move(model), config.state_value_bytes);
+    return with_weight_format(with_state_values(std::move(model), config.state_value_bytes), config.weights);
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "engine/base/result.h"
 #include "engine/pool_sizes.h"
 #include "engine/scheduler/scheduler.h"
+#include "simulator/deployment.h"
 #include "simulator/device.h"
 #include "simulator/eviction_policies.h"
 #include "simulator/kernel_times.h"
@@ -58,6 +59,7 @@ struct SimulateConfig {
     std::optional<int64_t> max_tokens;
     std::optional<int64_t> step_overhead_ns;
     int64_t state_value_bytes = 4;  // of recurrent states
+    WeightFormat weights = WeightFormat::kBf16;
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;

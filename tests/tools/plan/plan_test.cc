@@ -245,6 +245,23 @@ TEST(PlanCommand, FindsTheHighestRate) {
     EXPECT_GT(answer["worse"]["values_s"]["p90:ttft"].get<double>(), 10);
 }
 
+// A GPU of 8 GB holds the weights in four bits alone.
+TEST(PlanCommand, WeightsOfFewerBytesAreCandidates) {
+    const std::vector<std::string> flags = {"--slo", "p90:ttft=100s", "--weights", "bf16,int4", "--memory", "9GB"};
+    std::vector<std::string> as_json = flags;
+    as_json.insert(as_json.end(), {"--format", "json"});
+    const Outcome outcome = run_plan(as_json);
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json plan = json::parse(outcome.out);
+    ASSERT_EQ(plan["candidates"].size(), 2u);
+    EXPECT_EQ(plan["candidates"][0]["weights"], "bf16");
+    EXPECT_TRUE(plan["candidates"][0]["best"].is_null());
+    EXPECT_THAT(plan["candidates"][0]["explanation"], HasSubstr("--memory: of"));
+    EXPECT_EQ(plan["answer"]["weights"], "int4");
+    EXPECT_THAT(run_plan(flags).out, HasSubstr("h100_sxm, bf16 weights, 8192 tokens a step"));
+    EXPECT_EQ(run_plan({"--slo", "p90:ttft=100s", "--weights", "q4_k"}).exit_code, kExitBadUsage);
+}
+
 TEST(PlanCommand, WhatDoesNotFitIsSaidAndTheRestIsPlanned) {
     const Outcome outcome =
         run_plan({"--slo", "p90:ttft=100s", "--model", "llama-3.2-1b", "--chunk", "8192,1000000", "--memory", "40GB"});
