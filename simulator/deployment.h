@@ -1,5 +1,4 @@
-// simulator/deployment.h: owns what a deployment changes of a model's shape: the number formats of its states and of its
-// weights.
+// simulator/deployment.h: owns what a deployment changes of a model's shape: the number formats of states and weights.
 #pragma once
 
 #include <cstdint>
