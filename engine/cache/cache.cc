@@ -180,10 +180,9 @@ auto Cache::observe(const LookupQuery& query, LookupResult& found, SequenceMemor
     memory.generation = whole == nullptr ? 0 : whole->generation + 1;
     const PrefixHistory::Met met = history_.observe(memory.chain, found.length, query.tokens);
     if (order_.follows_ghosts()) {
-        for (const HeadId ghost : met.ghosts) {
+        for (const HeadId ghost : met.ghosts)
             memory.generation = std::max(memory.generation, order_.generation_of_ghost(ghost) + 1);
-            order_.use_ghost(ghost);
-        }
+        if (met.longest_ghost != kNoHead) order_.use_ghost(met.longest_ghost);
     }
     CHECK_GE(memory.generation, 0);
     if (!query.use_cache) return {};
@@ -211,10 +210,11 @@ HeadValue Cache::value_of(const Head& head) const {
     const int64_t tokens = head.length() - begin;
     const int64_t positions_before = begin + tokens / 2;  // of the mean token
     const int64_t per_token = config_.operations_per_token + config_.operations_per_pair * positions_before;
-    const int64_t blocks = kv_.num_exclusive_blocks(head.blocks, head.id);
+    // Of heads that end in one block none gives it back alone: each counts a part.
+    const KvGroup::Exclusive exclusive = kv_.exclusive_blocks(head.blocks);
+    const int64_t kv_bytes = exclusive.num_blocks * config_.kv_block_bytes / exclusive.num_heads;
     CHECK_GT(tokens, 0);
-    return {.operations = tokens * per_token,
-            .bytes = (state_.enabled() ? config_.state_row_bytes : 0) + blocks * config_.kv_block_bytes};
+    return {.operations = tokens * per_token, .bytes = (state_.enabled() ? config_.state_row_bytes : 0) + kv_bytes};
 }
 
 auto Cache::bytes_by_kind() const -> BytesByKind {
@@ -376,13 +376,13 @@ bool Cache::make_room(Room wanted, const EvictionOrder::Reach& reach) {
 
 bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
     const auto victim = order_.first(pool, reach);
-    if (victim && order_.follows_ghosts()) {
-        const Head* shorter = longest_prefix_of(head_ref(*victim));
-        if (shorter != nullptr) order_.stand_in(shorter->id, *victim);
-    }
-    if (victim) destroy(head_ref(*victim), NotReused::kEvicted);
-    CHECK(!victim || find(*victim) == nullptr, "head {} was evicted and lives", index(*victim));
-    return victim.has_value();
+    if (!victim) return false;
+    const Head* shorter = order_.follows_ghosts() ? longest_prefix_of(head_ref(*victim)) : nullptr;
+    if (shorter != nullptr) order_.stand_in(shorter->id, *victim);
+    destroy(head_ref(*victim), NotReused::kEvicted);
+    if (shorter != nullptr) order_.note_worth(shorter->id);  // blocks that the longer one held are its own now
+    CHECK(find(*victim) == nullptr, "head {} was evicted and lives", index(*victim));
+    return true;
 }
 
 // --- publication

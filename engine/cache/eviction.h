@@ -110,9 +110,11 @@ public:
     // `shorter` is a prefix of `longer`, which is about to go: what would have attached to the longer one attaches to
     // it. It takes over kind, uses and age where these promise more.
     void stand_in(HeadId shorter, HeadId longer);
+    // What the head is worth has changed: another one has gone.
+    void note_worth(HeadId head) { rank_again(entry(head)); }
     // The head is gone, and its class and age go on being followed.
     void remove_to_ghost(HeadId head);
-    // A prompt begins with the tokens of a head that is gone: it would have been used.
+    // A prompt would have attached to a head that is gone.
     void use_ghost(HeadId ghost);
     void forget_ghost(HeadId ghost);
     [[nodiscard]] int32_t generation_of_ghost(HeadId ghost) const;  // REQUIRES: the ghost is known

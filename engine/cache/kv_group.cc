@@ -317,26 +317,25 @@ std::span<const HeadId> KvGroup::top_heads(SegmentId id) const {
     return places.back().heads;
 }
 
-int32_t KvGroup::num_exclusive_blocks(const BlockTable& table, HeadId head) const {
-    if (table.segment == kNoSegment) return 0;
+auto KvGroup::exclusive_blocks(const BlockTable& table) const -> Exclusive {
+    if (table.segment == kNoSegment) return {};
     const Segment* own = &segment(table.segment);
     ++num_visits_;
-    const auto holds_alone = [](const Place& place, int32_t num_heads, int32_t num_holders) {
-        return static_cast<int32_t>(place.heads.size()) == num_heads && place.num_holders == num_holders;
-    };
     const Place& last = own->places.back();
-    if (last.end != table.num_blocks || !holds_alone(last, 1, 0)) return 0;
-    CHECK_EQ(index(last.heads.front()), index(head));
+    if (last.end != table.num_blocks || last.num_holders > 0) return {};
+    CHECK(!last.heads.empty(), "{} blocks of segment {} are no head's", table.num_blocks, index(table.segment));
+    Exclusive exclusive{.num_heads = static_cast<int32_t>(last.heads.size())};
     // Up the chain of segments, as long as the one below is the only holder of each.
     while (own->places.size() == 1 && own->parent != kNoSegment) {
         const Segment& parent = segment(own->parent);
         ++num_visits_;
         const Place& top = parent.places.back();
-        if (top.end != own->begin || !holds_alone(top, 0, 1)) return table.num_blocks - own->begin;
+        if (top.end != own->begin || !top.heads.empty() || top.num_holders != 1) break;
         own = &parent;
     }
     const int32_t kept = own->places.size() > 1 ? own->places[own->places.size() - 2].end : own->begin;
-    return table.num_blocks - kept;
+    exclusive.num_blocks = table.num_blocks - kept;
+    return exclusive;
 }
 
 void KvGroup::note_change(SegmentId id) {

@@ -61,9 +61,13 @@ public:
     [[nodiscard]] std::span<const HeadId> top_heads(SegmentId segment) const;
     // Segments whose top_heads() may have changed since the last call; some may be gone.
     [[nodiscard]] std::vector<SegmentId> take_changed();
-    // Blocks that go back to the pool when the head ends: those that no sequence, pending, longer table or other head
-    // holds.
-    [[nodiscard]] int32_t num_exclusive_blocks(const BlockTable& table, HeadId head) const;
+    // Blocks that go back to the pool when every head that ends in the table's last block ends, and the number of these
+    // heads. No blocks when a sequence, pending or longer table holds the last block, too. REQUIRES: a head's table.
+    struct Exclusive {
+        int32_t num_blocks = 0;
+        int32_t num_heads = 1;
+    };
+    [[nodiscard]] Exclusive exclusive_blocks(const BlockTable& table) const;
 
     [[nodiscard]] std::vector<BlockRun> runs(const BlockTable& table) const;
     // Blocks [first, last) of the table, in order, to the end of `runs`. REQUIRES: first <= last <= table.num_blocks

@@ -58,6 +58,7 @@ auto PrefixHistory::observe(PrefixChain from, int64_t resident_length, const Tok
                 prompt.prefix_digest(chain.length, ghost.length, chain.digest) == ghost.digest) {
                 met.ghosts.push_back(ghost.head);
                 if (ghost.length < met.gone_length) continue;
+                met.longest_ghost = ghost.head;
                 met.gone_length = ghost.length;
                 met.gone_reason = ghost.reason;
             }

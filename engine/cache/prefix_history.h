@@ -45,9 +45,10 @@ public:
     [[nodiscard]] static PrefixChain extend(PrefixChain chain, const TokenSeq& tokens);
 
     struct Met {
-        int64_t known_length = 0;    // the last boundary that an earlier prompt had, too; 0: none beyond `from`
-        std::vector<HeadId> ghosts;  // of heads whose tokens are the first ones of the prompt, beyond `from`
-        int64_t gone_length = 0;     // the longest of these heads, and why it went
+        int64_t known_length = 0;        // the last boundary that an earlier prompt had, too; 0: none beyond `from`
+        std::vector<HeadId> ghosts;      // of heads whose tokens are the first ones of the prompt, beyond `from`
+        HeadId longest_ghost = kNoHead;  // the longest of these: had all stayed, the prompt would attach to it
+        int64_t gone_length = 0;         // its tokens, and why it went
         NotReused gone_reason = NotReused::kEvicted;
     };
     // A prompt of which `from` and all tokens before are resident: what is known of the rest. Remembers the prompt.

@@ -22,6 +22,12 @@ int64_t log2_fixed(uint64_t x) {
     return (int64_t{whole} << 16) | fraction;
 }
 
+namespace {
+
+constexpr uint64_t kOne = uint64_t{1} << 32;  // of densities and shares
+
+}  // namespace
+
 int32_t ReuseModel::class_of(const HeadClass& of) {
     CHECK(of.kind < HeadKind::kCount && of.num_uses >= 0 && of.generation >= 0,
           "a head of kind {} with {} uses in generation {}", static_cast<int>(of.kind), of.num_uses, of.generation);
@@ -116,26 +122,33 @@ void ReuseModel::note(Class& noted) {
     if (++noted.num_new > std::min<int64_t>(64, noted.num_noted / 16)) noted.is_computed = false;
 }
 
+uint64_t ReuseModel::left_behind(const Class& counted, int32_t bucket, uint64_t left) {
+    const auto used = static_cast<uint64_t>(counted.used[bucket]);
+    const auto reached = std::max(static_cast<uint64_t>(counted.reached[bucket]), used);
+    CHECK_LE(left, kOne);
+    return used == 0 ? left : left - left * used / reached;
+}
+
 void ReuseModel::update(Class& changed, const Class& all) {
-    constexpr int32_t kUnit = 32;  // densities in units of 2^-32
     changed.is_computed = true;
     changed.num_new = 0;
+    int32_t last = kNumBuckets - 1;  // nothing was used at this age or later
+    while (last > 0 && changed.used[last - 1] == 0 && all.used[last - 1] == 0) --last;
     for (int32_t bucket = 0; bucket < kNumBuckets; ++bucket) {
-        const auto reached = static_cast<uint64_t>(changed.reached[bucket] + kPrior);
-        const auto all_reached = static_cast<uint64_t>(all.reached[bucket] + 4);
-        uint64_t uses = 0;
-        uint64_t all_uses = 1;
+        const auto reached = static_cast<uint64_t>(changed.reached[bucket]);
+        const auto all_reached = static_cast<uint64_t>(all.reached[bucket]);
+        uint64_t left = kOne;
+        uint64_t all_left = kOne;
         uint64_t best = 0;
-        for (int32_t end = bucket + 1; end < kNumBuckets; ++end) {
-            const auto more = static_cast<uint64_t>(changed.used[end - 1]);
-            const auto all_more = static_cast<uint64_t>(all.used[end - 1]);
-            uses += more;
-            all_uses += all_more;
+        for (int32_t end = bucket + 1; end < kNumBuckets && end <= std::max(last, bucket + 1); ++end) {
+            left = left_behind(changed, end - 1, left);
+            all_left = left_behind(all, end - 1, all_left);
             // The same uses over a longer horizon are less.
-            if (more == 0 && all_more == 0 && end > bucket + 1) continue;
+            if (changed.used[end - 1] == 0 && all.used[end - 1] == 0 && end > bucket + 1) continue;
             const auto horizon = static_cast<uint64_t>(std::max<int64_t>(1, begin_of(end) - begin_of(bucket)));
             if (horizon > (uint64_t{1} << 28)) break;
-            const uint64_t share = ((uses << kUnit) + kPrior * ((all_uses << kUnit) / all_reached)) / reached;
+            const uint64_t all_share = ((kOne - all_left) * all_reached + kOne) / (all_reached + 4);
+            const uint64_t share = ((kOne - left) * reached + kPrior * all_share) / (reached + kPrior);
             best = std::max(best, share / horizon);
         }
         changed.log_density[bucket] = log2_fixed(std::max<uint64_t>(best, 1));

@@ -7,10 +7,12 @@
 // horizon for which that is highest (Beckmann, Chen, Cidon: LHD, NSDI 2018):
 //
 //     density(c, b) = max over e > b of  p(c, b, e) / (begin(e) - begin(b))
-//     p(c, b, e) = (uses(c, b .. e - 1) + kPrior q) / (reached(c, b) + kPrior)
+//     p(c, b, e) = (reached(c, b) u(c, b, e) + kPrior q) / (reached(c, b) + kPrior)
+//     u(c, b, e) = 1 - product over i in b .. e - 1 of (1 - used(c, i) / reached(c, i))
 //
-// where q = (uses(b .. e - 1) + 1) / (reached(b) + 4) over all generations together: a class of which little was seen
-// counts as these do.
+// where q = (reached(b) u(b, e) + 1) / (reached(b) + 4) over all generations together: a class of which little was seen
+// counts as these do. u is the estimate of Kaplan and Meier: heads that are younger than e now, and those that came
+// before counts were halved, count at the ages that they have come to, and at no others.
 //
 //   R1  uses and reached are halved together when they are many, so that the model follows a load that changes
 #pragma once
@@ -62,6 +64,8 @@ private:
     };
     static void note(Class& noted);
     static void count(Class& counted, int32_t bucket);  // one more head has reached the bucket
+    // What is left of heads unused, in units of 2^-32, behind a bucket.
+    [[nodiscard]] static uint64_t left_behind(const Class& counted, int32_t bucket, uint64_t left);
     static void update(Class& changed, const Class& all);
     [[nodiscard]] static size_t without_generation(int32_t head_class);
 

@@ -218,8 +218,8 @@ TEST(StateGroup, AModelWithoutStateHasNoRows) {
     EXPECT_EQ(state.pool().num_units(), 0);
 }
 
-// What num_exclusive_blocks says is what the pool gets back.
-TEST(KvGroup, ExclusiveBlocksAreThoseThatGoBackToThePoolWithTheHead) {
+// What exclusive_blocks says is what the pool gets back.
+TEST(KvGroup, ExclusiveBlocksAreThoseThatGoBackToThePoolWithTheHeadsThatEndInOneBlock) {
     struct Made {
         BlockTable table;
         int64_t length = 0;
@@ -239,17 +239,32 @@ TEST(KvGroup, ExclusiveBlocksAreThoseThatGoBackToThePoolWithTheHead) {
             }
             length += 1 + static_cast<int64_t>(prng.below(13));
             ASSERT_TRUE(kv.grow(sequence, length));
+            const int64_t shorter = length - 1;  // often in the same block
+            if (shorter > 0 && prng.below(2) == 0) {
+                const BlockTable snapshot = kv.share(sequence, shorter);
+                kv.publish(snapshot, HeadId{100 + next});
+                heads[HeadId{100 + next}] = {snapshot, shorter};
+            }
             const BlockTable pending = kv.detach_as_pending(sequence, length, kNoStep);
             kv.publish(pending, HeadId{next});
             heads[HeadId{next}] = {pending, length};
             if (prng.below(3) > 0) continue;
             auto gone = heads.begin();
             std::advance(gone, static_cast<int64_t>(prng.below(heads.size())));
-            const int32_t exclusive = kv.num_exclusive_blocks(gone->second.table, gone->first);
+            const BlockTable table = gone->second.table;
+            std::vector<HeadId> equals;  // that end in the same block
+            for (const auto& [head, made] : heads) {
+                if (made.table == table) equals.push_back(head);
+            }
+            const KvGroup::Exclusive exclusive = kv.exclusive_blocks(table);
             const int32_t num_used = kv.pool().num_used();
-            kv.release_head(gone->second.table, gone->first);
-            ASSERT_EQ(num_used - kv.pool().num_used(), exclusive) << "seed " << seed;
-            heads.erase(gone);
+            for (const HeadId head : equals) {
+                kv.release_head(heads.at(head).table, head);
+                heads.erase(head);
+            }
+            ASSERT_EQ(num_used - kv.pool().num_used(), exclusive.num_blocks) << "seed " << seed;
+            if (exclusive.num_blocks == 0) continue;
+            ASSERT_EQ(exclusive.num_heads, static_cast<int32_t>(equals.size())) << "seed " << seed;
         }
     }
 }

@@ -71,7 +71,10 @@ TEST(PrefixHistory, AGhostIsMetByPromptsThatBeginWithAllOfItsTokens) {
     const TokenSeq short_tokens = scene.stored(10);
     scene.add_ghost(HeadId{3}, tokens);
     scene.add_ghost(HeadId{4}, short_tokens);
-    EXPECT_THAT(scene.observe(scene.stored(2 * kStep)).ghosts, ElementsAre(HeadId{4}, HeadId{3}));
+    const PrefixHistory::Met both = scene.observe(scene.stored(2 * kStep));
+    EXPECT_THAT(both.ghosts, ElementsAre(HeadId{4}, HeadId{3}));
+    EXPECT_EQ(both.longest_ghost, HeadId{3});
+    EXPECT_EQ(both.gone_length, kStep + 10);
     EXPECT_THAT(scene.observe(scene.stored(kStep + 9)).ghosts, ElementsAre(HeadId{4}));
     const TokenSeq parts_inside = HistoryScene::joined(scene.stored(kStep + 9), scene.stored(100, 70'000));
     EXPECT_THAT(scene.observe(parts_inside).ghosts, ElementsAre(HeadId{4}));

@@ -58,6 +58,39 @@ TEST(ReuseModel, TheDensityRisesTowardsTheAgeOfUseAndFallsBehindIt) {
     EXPECT_GT(model.log_density(head_class, 14), model.log_density(head_class, 15) + (int64_t{4} << 16));
 }
 
+// Half of the heads are used at ages of bucket 10. Those that are younger than that say nothing of it yet.
+TEST(ReuseModel, HeadsThatAreYoungLowerNoDensity) {
+    ReuseModel model;
+    const int32_t head_class = ReuseModel::class_of({HeadKind::kTurn, 0});
+    const auto come_to = [&](int64_t num_heads, int32_t first, int32_t last) {
+        for (int64_t i = 0; i < num_heads; ++i) {
+            for (int32_t bucket = first; bucket <= last; ++bucket) model.note_reached(head_class, bucket);
+        }
+    };
+    come_to(1000, 0, 10);
+    for (int i = 0; i < 500; ++i) model.note_used(head_class, 10);
+    const int64_t before = model.log_density(head_class, 0);
+    come_to(10'000, 0, 8);
+    EXPECT_NEAR(static_cast<double>(model.log_density(head_class, 0)), static_cast<double>(before), 0.05 * 65536);
+}
+
+// Counts are halved when they are many: heads that come to later ages after that do not count twice.
+TEST(ReuseModel, HalvedCountsAreHalvedAtEveryAge) {
+    constexpr int64_t kHeads = 60'000;
+    ReuseModel model;
+    const int32_t head_class = ReuseModel::class_of({HeadKind::kTurn, 0});
+    for (int64_t i = 0; i < kHeads; ++i) {
+        for (int32_t bucket = 0; bucket < 8; ++bucket) model.note_reached(head_class, bucket);
+    }
+    for (int64_t i = 0; i < kHeads / 8; ++i) {
+        model.note_reached(head_class, 8);
+        if (i % 2 == 0) model.note_used(head_class, 8);
+    }
+    // Half of them are used within the half octave from 16 on; at age 2 that is 21 admissions away, not 7.
+    const double share = std::exp2(static_cast<double>(model.log_density(head_class, 2)) / 65536 - 32) * 21;
+    EXPECT_NEAR(share, 0.5, 0.02);
+}
+
 TEST(ReuseModel, FollowsALoadThatChanges) {
     ReuseModel model;
     const int32_t head_class = ReuseModel::class_of({HeadKind::kPrompt, 0});

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/base/prng.h"
@@ -50,7 +51,7 @@ TEST(ValueCache, ABranchPointIsFoundWhenTheHeadsThatShowedItAreGone) {
     EngineScene scene(by_value(256, 3));
     const std::vector<TokenId> shared = iota_tokens(0, 300);
     EXPECT_EQ(reused(scene, "a", shared + iota_tokens(400, 5)), 0);
-    for (TokenId i = 0; i < 8; ++i) reused(scene, "flood-" + std::to_string(i), iota_tokens(310 + 10 * i, 600));
+    for (TokenId i = 0; i < 8; ++i) reused(scene, "flood-" + std::to_string(i), iota_tokens(10 + 10 * i, 900));
     for (const Head* head : scene.engine.cache().heads()) ASSERT_NE(head->tokens.at(0), 0) << "its heads are evicted";
     EXPECT_EQ(reused(scene, "b", shared + iota_tokens(500, 5)), 0);
     std::vector<int64_t> lengths;
@@ -94,6 +95,52 @@ TEST(ValueCache, WithoutStatesAPromptGoesOnFromAnyFullBlockOfAHead) {
     scene.expect_home();
 }
 
+// The end of a prompt and the end of its answer lie in one block: alone, neither gives it back. Both stayed for ever.
+TEST(ValueCache, HeadsThatEndInOneBlockLeaveLikeOthers) {
+    EngineScene scene(by_value(64, 0));
+    ASSERT_EQ(scene.engine.cache().kv().block_size(), 4);
+    reused(scene, "a", iota_tokens(0, 42));  // heads of 41 and 43 tokens
+    for (TokenId i = 0; i < 40; ++i) reused(scene, "flood-" + std::to_string(i), iota_tokens(100 + 20 * i, 40));
+    const std::vector<const Head*> heads = scene.engine.cache().heads();
+    EXPECT_LT(std::ranges::count_if(heads, [](const Head* head) { return head->tokens.at(0) == 0; }), 2);
+    scene.expect_home();
+}
+
+// The end of a conversation's prompt and of its answer have gone. The next prompt would have attached to the second
+// one, and to no other.
+TEST(ValueCache, TheLongestGhostOfAPromptCountsAsUsed) {
+    class Counting final : public EvictionPolicy {
+    public:
+        int64_t rank(const HeadUse& use) override { return use.now; }
+        [[nodiscard]] bool ranks_by_worth() const override { return true; }
+        [[nodiscard]] bool goes_by_rank_alone() const override { return true; }
+        void note_used(const HeadClass& head, int32_t /*age*/) override { used.push_back(head.kind); }
+        std::vector<HeadKind> used;
+    };
+    CacheConfig config{.pools = {.num_blocks = 64, .num_state_rows = 8}};
+    config.lookup = LookupMode::kPrefix;
+    config.history_boundaries = 64;
+    Counting policy;
+    Cache cache(config, policy);
+    TokenStore store(1000);
+    const ConversationKey key{{}, "a"};
+    for (const auto& [kind, length] : {std::pair{HeadKind::kPrompt, 10}, {HeadKind::kTurn, 20}}) {
+        auto pending = cache.make_pending(key.salt, store.derive(1, 0, length));
+        ASSERT_TRUE(pending);
+        cache.publish({key, kind, "a/1", *std::move(pending)}, {});
+    }
+    ASSERT_TRUE(cache.make_room({.state_rows = 8}, {}));
+    ASSERT_EQ(cache.num_heads(), 0u);
+    const TokenSeq prompt = store.derive(1, 0, 30);
+    const LookupQuery query{.key = key, .tokens = prompt, .numerics_id = "a/1"};
+    LookupResult found = cache.lookup(query);
+    auto memory = cache.attach(found.head);
+    ASSERT_TRUE(memory);
+    cache.observe(query, found, *memory);
+    EXPECT_THAT(policy.used, ::testing::ElementsAre(HeadKind::kTurn));
+    cache.release(*memory);
+}
+
 int64_t not_reused_by(EngineScene& scene, const std::string& id, const std::vector<TokenId>& prompt, NotReused reason) {
     const int64_t before = scene.not_reused(reason);
     reused(scene, id, prompt);
@@ -124,7 +171,7 @@ TEST(ValueCache, TokensOfAnEarlierPromptOfWhichNoHeadIsLeftAreNotRetained) {
     EngineScene scene(by_value(256, 3));
     const std::vector<TokenId> shared = iota_tokens(0, 300);
     reused(scene, "a", shared + iota_tokens(400, 5));
-    for (TokenId i = 0; i < 8; ++i) reused(scene, "flood-" + std::to_string(i), iota_tokens(310 + 10 * i, 600));
+    for (TokenId i = 0; i < 8; ++i) reused(scene, "flood-" + std::to_string(i), iota_tokens(10 + 10 * i, 900));
     const int64_t before = scene.engine.stats().reusable_tokens;
     EXPECT_EQ(not_reused_by(scene, "b", shared + iota_tokens(500, 5), NotReused::kNotRetained), PrefixHistory::kStep);
     EXPECT_EQ(scene.engine.stats().reusable_tokens - before, PrefixHistory::kStep);
