@@ -15,6 +15,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -56,6 +58,18 @@ concept IsClosedEnum = std::is_enum_v<T> && requires {
 
 // --- digest
 
+// What types gained after digests of theirs had been kept, in records for example. An empty or zero field of these is
+// left out of a digest; another one comes behind its name.
+struct SamplingParams;
+struct ScheduledSequence;
+template <typename T>
+inline constexpr std::array<std::string_view, 0> kLaterFields = {};
+template <>
+inline constexpr std::array<std::string_view, 4> kLaterFields<SamplingParams> = {"min_p", "min_tokens", "end_tokens",
+                                                                                 "logit_bias"};
+template <>
+inline constexpr std::array<std::string_view, 1> kLaterFields<ScheduledSequence> = {"num_scored"};
+
 template <typename T>
 void add_fields(Digester& digester, const T& value) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -80,7 +94,14 @@ void add_fields(Digester& digester, const T& value) {
         }
     } else {
         static_assert(HasFields<const T>);
-        T::visit_fields(value, [&](const char*, const auto& field) { add_fields(digester, field); });
+        T::visit_fields(value, [&](const char* name, const auto& field) {
+            if constexpr (!kLaterFields<T>.empty()) {
+                const bool is_later = std::ranges::find(kLaterFields<T>, name) != kLaterFields<T>.end();
+                if (is_later && field == std::remove_cvref_t<decltype(field)>{}) return;
+                if (is_later) digester.add(std::string_view(name));
+            }
+            add_fields(digester, field);
+        });
     }
 }
 

@@ -39,6 +39,14 @@ void RequestBook::expect(RequestId request, std::span<const TokenId> drawn) {
     CHECK_EQ(found->second.not_reported.size(), drawn.size());
 }
 
+void RequestBook::scored(RequestId request, int64_t end) {
+    const auto found = running_.find(request);
+    if (found == running_.end()) return;
+    AskedRequest& asked = found->second;
+    asked.first_scored = std::max(asked.first_scored, std::min(end, asked.scored_end()));
+    CHECK(asked.first_scored >= 0, "request {} is scored from {}", index(request), asked.first_scored);
+}
+
 void RequestBook::on_token(RequestId request, TokenId token) {
     const auto found = running_.find(request);
     if (found == running_.end()) return;
@@ -130,6 +138,7 @@ void RequestBook::submit(const Call& call) {
     asked.forced_output = request.forced_output;
     asked.draws = request.max_tokens != 0 || !request.forced_output.empty();
     set_prompt(request, conversation, asked);
+    asked.first_scored = request.scored_from ? std::max<int64_t>(*request.scored_from - 1, 0) : asked.prompt.size();
     CHECK(asked.num_kept_turns <= conversation.turns.size(), "request {} keeps {} of {} turns", index(call.id),
           asked.num_kept_turns, conversation.turns.size());
     conversation.writer = call.id;

@@ -33,12 +33,14 @@ struct AskedRequest {
     TokenSeq prompt;          // all of it
     SamplingParams sampling;  // with the seed: the request's, or the one that the engine drew at submission
     Arithmetic arithmetic = Arithmetic::kDeterministic;
-    bool draws = true;  // false: max_tokens is 0, the prompt is computed and nothing is drawn
+    int64_t first_scored = 0;  // the first position of the prompt that is yet to be scored; scored_end(): none
+    bool draws = true;         // false: max_tokens is 0, the prompt is computed and nothing is drawn
     TokenSeq forced_output;
     std::vector<TokenId> output;  // so far
     size_t num_kept_turns = 0;    // of its conversation, when it commits
 
     [[nodiscard]] int64_t num_tokens() const { return prompt.size() + static_cast<int64_t>(output.size()); }
+    [[nodiscard]] int64_t scored_end() const { return prompt.size() - (draws ? 1 : 0); }
     // REQUIRES: 0 <= position < num_tokens()
     [[nodiscard]] TokenId token(int64_t position) const {
         if (position < prompt.size()) return prompt.at(position);
@@ -77,6 +79,8 @@ public:
 
     // What an executor drew for the request in this step; the engine reports these tokens, or the first of them.
     void expect(RequestId request, std::span<const TokenId> drawn);
+    // An executor has scored the request's positions before this one.
+    void scored(RequestId request, int64_t end);
     // Called with every wrong token; null: not called.
     void on_wrong_token(std::function<void(const WrongToken&)> listener) { listener_ = std::move(listener); }
 

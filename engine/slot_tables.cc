@@ -175,6 +175,10 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
         return error("step {}: slot {} draws {} times over {} new tokens, of which {} were appended", plan.step, slot,
                      sequence.num_sampled_positions, sequence.num_new_tokens, appended.size());
     }
+    if (sequence.num_scored_positions < 0 || sequence.num_logit_positions() > sequence.num_new_tokens) {
+        return error("step {}: slot {} scores {} and samples {} of {} new tokens", plan.step, slot,
+                     sequence.num_scored_positions, sequence.num_sampled_positions, sequence.num_new_tokens);
+    }
     if (!config_.check_memory) return {};
     for (const BlockRun& run : plan.new_blocks(sequence)) {
         for (int32_t i = 0; i < run.count; ++i) {

@@ -9,7 +9,9 @@
 // token at each of its last num_sampled_positions positions. All but the first of these hold *drafts*: tokens that a
 // drafter proposed. A draft is accepted when it equals the token sampled at the position before it, and all drafts
 // before it are accepted. The result has the accepted drafts and the token sampled at the last accepted position, 1 ..
-// num_sampled_positions tokens: the sequence is as long as if they had been sampled one by one.
+// num_sampled_positions tokens: the sequence is as long as if they had been sampled one by one. The logits of the
+// num_scored_positions positions before the sampled ones are computed, too, and nothing is sampled from them: they say
+// how likely the prompt's next tokens are.
 //
 // State: row `state_src` holds the state after num_state_tokens tokens (kNoState: the zero state, after none). Of the
 // tokens between these and num_computed_tokens the executor has kept in the slot's *log* what it needs to go on from
@@ -51,6 +53,9 @@ template <typename T>
 [[nodiscard]] std::span<const T> part_of(const std::vector<T>& all, Slice slice) {
     return std::span(all).subspan(slice.begin, slice.count);
 }
+
+// The most positions of a step that are scored: bounds the memory of their logits.
+inline constexpr int32_t kMaxScoredPositions = 256;
 
 // In what a sequence is computed. An executor may have one arithmetic for both.
 enum class Arithmetic : uint8_t {
@@ -116,6 +121,7 @@ struct ScheduledSequence {
     int32_t num_new_tokens = 0;
     // How many of its last positions sample a token. 0: none. The tokens at all of them but the first are drafts.
     int32_t num_sampled_positions = 0;
+    int32_t num_scored_positions = 0;  // before these
     StateIndex state_src = kNoState;
     int64_t num_state_tokens = 0;  // that state_src has taken in; without a state: num_computed_tokens
     StateIndex state_dst = kNoState;
@@ -124,6 +130,8 @@ struct ScheduledSequence {
     Slice state_writes{};  // of StepPlan::state_writes: ascending by length
 
     [[nodiscard]] int32_t num_drafts() const { return num_sampled_positions > 1 ? num_sampled_positions - 1 : 0; }
+    // All of them have logits: its last positions.
+    [[nodiscard]] int32_t num_logit_positions() const { return num_scored_positions + num_sampled_positions; }
     // After the last new token, and after the last one that is no draft.
     [[nodiscard]] int64_t end() const { return num_computed_tokens + num_new_tokens; }
     [[nodiscard]] int64_t known_end() const { return end() - num_drafts(); }
@@ -134,6 +142,7 @@ struct ScheduledSequence {
         visit("num_computed_tokens", self.num_computed_tokens);
         visit("num_new_tokens", self.num_new_tokens);
         visit("num_draws", self.num_sampled_positions);
+        visit("num_scored", self.num_scored_positions);
         visit("state_src", self.state_src);
         visit("num_state_tokens", self.num_state_tokens);
         visit("state_dst", self.state_dst);

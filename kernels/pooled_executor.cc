@@ -238,6 +238,7 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
                         .state_dst = placed(scheduled.state_dst),
                         .num_logged_tokens = static_cast<int32_t>(num_logged),
                         .num_sampled_positions = scheduled.num_sampled_positions,
+                        .num_scored_positions = scheduled.num_scored_positions,
                         .writes = part_of(writes, scheduled.state_writes)});
         if (scheduled.num_new_tokens > 0) list_rows(scheduled, arithmetic);
     }
@@ -250,17 +251,21 @@ void PooledExecutor::list_rows(const ScheduledSequence& scheduled, Arithmetic ar
     share.tokens.insert(share.tokens.end(), first, first + scheduled.num_new_tokens);
     share.walk_sequences.push_back({first_row, scheduled.num_new_tokens, scheduled.num_computed_tokens});
     slots_[index(scheduled.slot)] = {arithmetic, static_cast<int64_t>(share.logit_rows.size()),
-                                     scheduled.num_sampled_positions};
-    for (int32_t draw = 0; draw < scheduled.num_sampled_positions; ++draw) {
-        share.logit_rows.push_back(first_row + scheduled.num_new_tokens - scheduled.num_sampled_positions + draw);
-        share.draws.push_back(draw_args(scheduled, draw));
+                                     scheduled.num_scored_positions, scheduled.num_sampled_positions};
+    const int32_t first_draw = first_row + scheduled.num_new_tokens - scheduled.num_sampled_positions;
+    for (int32_t draw = -scheduled.num_scored_positions; draw < scheduled.num_sampled_positions; ++draw) {
+        share.logit_rows.push_back(first_draw + draw);
+        share.draws.push_back(draw < 0 ? reference::SamplingArgs{} : draw_args(scheduled, draw));
     }
 }
 
 int64_t PooledExecutor::logit_row(SequenceSlot slot, int32_t draw) const {
-    CHECK(tables().is_live(slot) && draw >= 0 && draw < slots_[index(slot)].num_sampled_positions,
-          "slot {} did not draw {} times in the last step", index(slot), draw + 1);
-    return slots_[index(slot)].first_logit_row + draw;
+    CHECK(tables().is_live(slot), "slot {}", index(slot));
+    const Slot& of = slots_[index(slot)];
+    CHECK(draw >= -of.num_scored_positions && draw < of.num_sampled_positions,
+          "slot {} scored {} rows and sampled {} in the last step, not row {}", index(slot), of.num_scored_positions,
+          of.num_sampled_positions, draw);
+    return of.first_logit_row + of.num_scored_positions + draw;
 }
 
 std::span<const float> PooledExecutor::logits(SequenceSlot slot, int32_t draw) {
@@ -272,6 +277,7 @@ std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot, int32_t dr
 }
 
 std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot, int32_t draw) {
+    if (reference::is_sampled_on_host(tables().at(slot).sampling)) return std::nullopt;
     return backend_of(slot).drawn(logit_row(slot, draw));
 }
 

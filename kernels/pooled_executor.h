@@ -41,6 +41,7 @@ struct PooledSequence {
     StateIndex state_dst = kNoState;
     int32_t num_logged_tokens = 0;      // tokens between state_src and the first row
     int32_t num_sampled_positions = 0;  // the last rows draw
+    int32_t num_scored_positions = 0;   // of the rows before these: they have logits, too
     std::span<const StateWrite> writes;
 
     // The last rows, which state_dst does not take in.
@@ -50,10 +51,11 @@ struct PooledSequence {
 // Borrowed during the step.
 struct PooledStep {
     reference::WalkBatch batch;
-    std::span<const PooledSequence> sequences;       // one per WalkSequence
-    std::span<const PooledSequence> moves;           // before the walk: sequences without rows whose state row moves
-    std::span<const BlockCopy> copies;               // before the walk: slots [0, num_slots) of every attention layer
-    std::span<const reference::SamplingArgs> draws;  // one per logit row, without the logits
+    std::span<const PooledSequence> sequences;  // one per WalkSequence
+    std::span<const PooledSequence> moves;      // before the walk: sequences without rows whose state row moves
+    std::span<const BlockCopy> copies;          // before the walk: slots [0, num_slots) of every attention layer
+    // One per logit row, without the logits; of a scored row a greedy one, whose token is not read.
+    std::span<const reference::SamplingArgs> draws;
     const reference::StepObserver* observer = nullptr;
 
     [[nodiscard]] bool is_observed() const { return observer != nullptr && *observer; }
@@ -162,6 +164,7 @@ private:
     struct Slot {
         Arithmetic arithmetic = Arithmetic::kDeterministic;  // that computed it
         int64_t first_logit_row = 0;
+        int32_t num_scored_positions = 0;
         int32_t num_sampled_positions = 0;
     };
     // The part of a step that one backend computes.

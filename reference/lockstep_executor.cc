@@ -148,12 +148,12 @@ void LockstepExecutor::count(const StepPlan& plan) {
         const RequestId request = primary_.tables().at(sequence.slot).request;
         if (!compares(sequence)) {
             counts_.ordinary_positions += sequence.num_new_tokens;
-            counts_.ordinary_logits += int64_t{sequence.num_sampled_positions} * primary_.config().vocab_size;
+            counts_.ordinary_logits += int64_t{sequence.num_logit_positions()} * primary_.config().vocab_size;
             ordinary_requests_.insert(request);
             continue;
         }
         (is_watched_ ? counts_.watched_positions : counts_.unwatched_positions) += sequence.num_new_tokens;
-        if (sequence.num_sampled_positions > 0) compared_requests_.insert(request);
+        if (sequence.num_logit_positions() > 0) compared_requests_.insert(request);
     }
 }
 
@@ -162,7 +162,7 @@ bool LockstepExecutor::fits(const StepPlan& plan) const {
     int64_t num_sampled_positions = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
         num_rows += sequence.num_new_tokens;
-        num_sampled_positions += std::max(sequence.num_sampled_positions, 1);
+        num_sampled_positions += std::max(sequence.num_logit_positions(), 1);
     }
     const int64_t head_bytes = primary_.config().vocab_size * int64_t{8} * num_sampled_positions;
     return num_rows * row_bytes_ + head_bytes <= options_.max_watched_bytes;
@@ -239,6 +239,7 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
     CHECK_EQ(mine.drawn.size(), other.drawn.size());
     size_t i = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
+        if (compares(sequence)) compare_scored(sequence);
         if (sequence.num_sampled_positions == 0) continue;
         const SampledTokens& a = mine.drawn[i];
         const SampledTokens& b = other.drawn[i++];
@@ -257,6 +258,11 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
             if (!compare_draw(drawn)) break;
         }
     }
+}
+
+void LockstepExecutor::compare_scored(const ScheduledSequence& sequence) {
+    int32_t row = -sequence.num_scored_positions;
+    while (row < 0 && compare_draw({.sequence = sequence, .row = row})) ++row;
 }
 
 // False when there was a difference.

@@ -118,7 +118,7 @@ private:
     void keep(const Observation& observation);
     void compare(const Observation& observation);
     void compare_rows(Watch& watch, const Observation& observation, const Written& written);
-    // A row that both executors sampled from; kNoToken: a fault instead of a token.
+    // A row that both executors sampled from, kNoToken: a fault instead of a token; or a scored one, without tokens.
     static constexpr TokenId kNoToken = -1;
     struct Draw {
         const ScheduledSequence& sequence;
@@ -128,6 +128,7 @@ private:
         int32_t fault_layer = -1;
         int32_t other_fault_layer = -1;
     };
+    void compare_scored(const ScheduledSequence& sequence);
     [[nodiscard]] bool compare_draw(const Draw& draw);
     void compare_draws(const StepPlan& plan, const StepResult& mine, const StepResult& other);
     void compare_heads(const HeadImage& image);

@@ -28,7 +28,7 @@
 namespace verbatim::reference {
 
 // The rows that one operation of a step wrote for one sequence: row r is position first_position + r. Logits and their
-// final norm have one row, the last position's.
+// final norm have rows of the last positions alone, those that are scored or sampled.
 struct Observation {
     SequenceSlot slot{};
     int64_t first_position = 0;
@@ -60,8 +60,9 @@ public:
 
     // Returns false, and reads nothing, when this executor does not hold the head (see Executor::head_digest).
     virtual bool read_head(const HeadImage& image, const HeadReader& reader) = 0;
-    // A row that `slot` sampled from in the last step: [vocab_size], scaled; before penalties and temperature. Rows are
-    // those of its last num_sampled_positions positions. REQUIRES: the slot sampled there.
+    // A row of the last step: [vocab_size], scaled; before bias, penalties and temperature. Row 0 is the first position
+    // that `slot` sampled at; the scored positions lie before it, row -1 last. REQUIRES: the slot scored or sampled
+    // there.
     [[nodiscard]] virtual std::span<const float> logits(SequenceSlot slot, int32_t draw) = 0;
 
     // Sets the observer of the steps that follow; null removes it. Comparison and recording have separate observers;

@@ -1,6 +1,7 @@
 #include "reference/reference_executor.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "engine/base/check.h"
 #include "reference/ops/finite.h"
@@ -56,18 +57,18 @@ void ReferenceExecutor::compute(const StepPlan& plan, const ScheduledSequence& s
     if (running.sequence->length() == 0) append(scheduled.slot, scheduled.num_computed_tokens, LogitRows::kNone, false);
     CHECK_EQ(running.sequence->length(), scheduled.num_computed_tokens);
     running.logits.clear();
+    running.scored.clear();
     const int64_t end = scheduled.known_end();
+    const int64_t first_scored = scheduled.end() - scheduled.num_logit_positions();
+    const int64_t num_sampled_known = scheduled.num_sampled_positions > 0 ? 1 : 0;
     const auto writes = plan.writes_of(scheduled);
     for (const StateWrite& write : writes) {
         if (write.length == end) break;
-        append(scheduled.slot, write.length, LogitRows::kNone, true);
+        append_scoring(scheduled.slot, write.length, first_scored);
         running.passed[write.length] = state_row_of(*running.sequence);
     }
-    if (scheduled.num_sampled_positions > 0) {
-        append_drawing(scheduled.slot, end);
-    } else {
-        append(scheduled.slot, end, LogitRows::kNone, true);
-    }
+    append_scoring(scheduled.slot, end - num_sampled_known, first_scored);
+    if (num_sampled_known > 0) append_drawing(scheduled.slot, end);
     if (!writes.empty() && writes.back().length == end) running.passed[end] = state_row_of(*running.sequence);
 }
 
@@ -75,6 +76,17 @@ void ReferenceExecutor::compute_accepted_draft(const ScheduledSequence& sequence
     Running& running = running_[index(sequence.slot)];
     running.drawn_at[running.sequence->length()] = state_row_of(*running.sequence);
     append_drawing(sequence.slot, sequence.known_end() + draw);
+}
+
+// Computes up to length `end`, with the logits of the positions from `first_scored` on.
+void ReferenceExecutor::append_scoring(SequenceSlot slot, int64_t end, int64_t first_scored) {
+    Running& running = running_[index(slot)];
+    append(slot, std::min(end, first_scored), LogitRows::kNone, true);
+    while (running.sequence->length() < end) {
+        append(slot, std::min(end, running.sequence->length() + kPieceTokens), LogitRows::kAll, true);
+        const ConstFloatRows rows = running.sequence->logits();
+        for (int64_t r = 0; r < rows.num_rows; ++r) running.scored.emplace_back(rows.row(r), rows.row(r) + rows.width);
+    }
 }
 
 void ReferenceExecutor::append_drawing(SequenceSlot slot, int64_t end) {
@@ -143,10 +155,12 @@ bool ReferenceExecutor::read_head(const HeadImage& image, const HeadReader& read
 
 std::span<const float> ReferenceExecutor::logits(SequenceSlot slot, int32_t draw) {
     CHECK(tables().is_live(slot), "slot {}", index(slot));
-    const auto& drawn = running_[index(slot)].logits;
-    CHECK(draw >= 0 && static_cast<size_t>(draw) < drawn.size(), "slot {} drew {} times in the last step, not {}",
-          index(slot), drawn.size(), draw + 1);
-    return drawn[static_cast<size_t>(draw)];
+    const auto& [drawn, scored] = std::tie(running_[index(slot)].logits, running_[index(slot)].scored);
+    const auto row = draw + (draw < 0 ? std::ssize(scored) : 0);
+    const auto& rows = draw < 0 ? scored : drawn;
+    CHECK(row >= 0 && row < std::ssize(rows), "slot {} scored {} rows and sampled {} in the last step, not row {}",
+          index(slot), scored.size(), drawn.size(), draw);
+    return rows[static_cast<size_t>(row)];
 }
 
 // REQUIRES: the draw's row was computed last.

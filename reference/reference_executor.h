@@ -49,9 +49,11 @@ private:
         std::map<int64_t, StateRow> passed;      // by length of a StateWrite
         std::map<int64_t, StateRow> drawn_at;    // by length: after each row of its last window
         std::vector<std::vector<float>> logits;  // of the last step, by sampled row
+        std::vector<std::vector<float>> scored;  // of the last step, by scored position
     };
     void compute(const StepPlan& plan, const ScheduledSequence& scheduled);
     void append(SequenceSlot slot, int64_t end, LogitRows which, bool observed);
+    void append_scoring(SequenceSlot slot, int64_t end, int64_t first_scored);
     void append_drawing(SequenceSlot slot, int64_t end);
     [[nodiscard]] StateRow state_row_of(const ReferenceSequence& sequence) const;
 

@@ -23,6 +23,8 @@ template <typename T>
 void list_fields(const std::string& name, const T& value, std::vector<NamedField>& fields) {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
         fields.push_back({name, to_text(value), static_cast<double>(value)});
+    } else if constexpr (kIsVector<T>) {
+        fields.push_back({name, to_text(value)});
     } else if constexpr (!std::is_same_v<T, TokenSeq>) {
         T::visit_fields(value,
                         [&](const char* field, const auto& inner) { list_fields(name + "." + field, inner, fields); });
@@ -179,7 +181,19 @@ Status RequestedPlan::take_sequence(const StepPlan& plan, ScheduledSequence& seq
                       fmt::format("{} where {} of {} known tokens are computed", sequence.num_sampled_positions,
                                   sequence.end(), num_known));
     }
-    return {};
+    return check_scored(*asked, sequence);
+}
+
+// The positions that the request wants the logits of, and has not got yet.
+Status RequestedPlan::check_scored(const AskedRequest& asked, const ScheduledSequence& sequence) {
+    const Slot& of = slot(sequence.slot);
+    const int64_t first = std::max(asked.first_scored, sequence.num_computed_tokens);
+    const int64_t wanted = std::max<int64_t>(std::min(sequence.known_end(), asked.scored_end()) - first, 0);
+    if (sequence.num_scored_positions == (of.is_draft_path ? 0 : wanted)) return {};
+    return refuse(of.request, "sequences.num_scored",
+                  fmt::format("{} where positions from {} to {} are computed, and from {} to {} are to be scored",
+                              sequence.num_scored_positions, sequence.num_computed_tokens, sequence.known_end(),
+                              asked.first_scored, asked.scored_end()));
 }
 
 // The tokens that the slot's executor does not have yet, then drafts. A draft path also gets its sampled drafts.
@@ -209,6 +223,7 @@ void RequestedPlan::executed(const StepPlan& plan, const StepResult& result) {
     auto drawn = result.drawn.begin();
     for (const ScheduledSequence& sequence : plan.sequences) {
         Slot& known = slot(sequence.slot);
+        if (!known.is_draft_path) book_.scored(known.request, sequence.known_end());
         known.num_known += static_cast<int64_t>(sequence.appended.count) - sequence.num_drafts();
         if (sequence.num_sampled_positions == 0) continue;
         CHECK(drawn != result.drawn.end() && drawn->slot == sequence.slot, "slot {} draws and gets no token",

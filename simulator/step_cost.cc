@@ -37,7 +37,7 @@ void StepWork::add(const StepPlan& plan) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (sequence.num_new_tokens == 0) continue;  // only its state row moves
         num_tokens += sequence.num_new_tokens;
-        num_logit_rows += sequence.num_sampled_positions;
+        num_logit_rows += sequence.num_logit_positions();
         const Chunk chunk{sequence.num_new_tokens, sequence.num_computed_tokens};
         const bool all_draw = chunk.num_new == sequence.num_sampled_positions;
         if (chunk.num_new == 1 || all_draw) {

@@ -28,6 +28,7 @@ const char* name(NotReused reason) {
         case NotReused::kOtherNumerics: return "other_numerics";
         case NotReused::kLost: return "lost";
         case NotReused::kCacheOff: return "cache_off";
+        case NotReused::kScored: return "scored";
         case NotReused::kCount: break;
     }
     CHECK(false, "reason {}", static_cast<int>(reason));

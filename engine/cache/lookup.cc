@@ -15,16 +15,15 @@ std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, 
           query.tokens.size());
     std::vector<NotReusedRange> ranges;
     int64_t done = attached;
+    const int64_t size = query.tokens.size();
+    const int64_t first_scored = std::min(query.first_scored.value_or(size), size);
     const auto until = [&](int64_t end, NotReused reason) {
+        end = std::min(end, first_scored);
         if (end <= done) return;
         ranges.push_back({end, reason});
         done = end;
     };
-    const int64_t size = query.tokens.size();
-    if (!query.use_cache) {
-        until(size, NotReused::kCacheOff);
-        return ranges;
-    }
+    if (!query.use_cache) return {{size, NotReused::kCacheOff}};
     until(missed.end, missed.reason);
     const int64_t committed = std::min(query.num_committed, size - 1);
     if (query.seam && *query.seam < committed) {
@@ -34,7 +33,8 @@ std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, 
     until(committed, NotReused::kBetweenHeads);
     if (query.num_committed >= size) until(size, NotReused::kLastToken);
     until(size, query.num_committed == 0 && attached == 0 ? NotReused::kNewConversation : NotReused::kNewTokens);
-    CHECK_EQ(done, size);
+    if (done < size) ranges.push_back({size, NotReused::kScored});
+    CHECK_EQ(done, first_scored);
     return ranges;
 }
 

@@ -2,6 +2,7 @@
 // prompt.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -41,9 +42,12 @@ struct LookupQuery {
     bool deterministic = true;       // only heads of `numerics_id`
     bool is_first_admission = true;  // false: it was preempted, and its prompt is known from before
     std::string numerics_id;
+    std::optional<int64_t> first_scored;  // the first position whose logits the request wants yet
 
-    // A request computes one token at least: what it reuses is shorter than this.
-    [[nodiscard]] int64_t max_length() const { return tokens.size() - 1; }
+    // A request computes one token at least, and the positions whose logits it wants: at most so many are reused.
+    [[nodiscard]] int64_t max_length() const {
+        return std::min(tokens.size() - 1, first_scored.value_or(tokens.size() - 1));
+    }
     [[nodiscard]] bool accepts(const Head& head) const { return !deterministic || head.numerics_id == numerics_id; }
 };
 

@@ -18,6 +18,7 @@ enum class NotReused : uint8_t {
     kOtherNumerics,    // a head lies there, made by other arithmetic
     kLost,             // a head lay there, and its bytes went with its executor
     kCacheOff,         // the request asked for no reuse
+    kScored,           // the request asked for logits of the position before it, or of one before that
     kCount,
 };
 [[nodiscard]] const char* name(NotReused reason);

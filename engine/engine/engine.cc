@@ -92,6 +92,8 @@ OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     ++next_request_;
     auto& sampling = sequence->request.sampling;
     sampling.seed = sequence->request.seed ? *sequence->request.seed : prng_.next();
+    const std::optional<int64_t> scored_from = sequence->request.scored_from;
+    sequence->first_scored = scored_from ? std::max<int64_t>(*scored_from - 1, 0) : sequence->num_prompt_tokens();
     sequence->stops = StopMatcher(sequence->request.stop_strings);
     event(EventKind::kSubmit, sequence->id, sequence->num_prompt_tokens());
     scheduler_.add(*sequence, next_step_);

@@ -29,6 +29,10 @@ void check_sampling(std::vector<std::string>& problems, const SamplingParams& sa
     finite("repetition_penalty", sampling.repetition_penalty);
     finite("presence_penalty", sampling.presence_penalty);
     finite("frequency_penalty", sampling.frequency_penalty);
+    if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) {
+        problems.push_back(fmt::format("min_p: {} is not in [0, 1]", sampling.min_p));
+    }
+    if (sampling.min_tokens < 0) problems.push_back(fmt::format("min_tokens: {} is not >= 0", sampling.min_tokens));
     if (!(sampling.temperature >= 0))
         problems.push_back(fmt::format("temperature: {} is not >= 0", sampling.temperature));
     if (sampling.top_k < 0) problems.push_back(fmt::format("top_k: {} is not >= 0", sampling.top_k));
@@ -37,6 +41,22 @@ void check_sampling(std::vector<std::string>& problems, const SamplingParams& sa
     }
     if (!(sampling.repetition_penalty > 0)) {
         problems.push_back(fmt::format("repetition_penalty: {} is not > 0", sampling.repetition_penalty));
+    }
+}
+
+void check_logit_bias(std::vector<std::string>& problems, const std::vector<LogitBias>& logit_bias,
+                      int32_t vocab_size) {
+    TokenId previous = -1;
+    for (const auto& [token, bias] : logit_bias) {
+        if (token <= previous || token >= vocab_size) {
+            problems.push_back(
+                fmt::format("logit_bias: token {} after token {}, of a vocabulary of {}", token, previous, vocab_size));
+        }
+        if (!(bias >= -kMaxLogitBias && bias <= kMaxLogitBias)) {
+            problems.push_back(fmt::format("logit_bias: {} of token {} is not in [{}, {}]", bias, token, -kMaxLogitBias,
+                                           kMaxLogitBias));
+        }
+        previous = token;
     }
 }
 
@@ -49,6 +69,9 @@ void check_input(std::vector<std::string>& problems, const ChatRequest& request)
     if (request.input == InputKind::kHistory && num_tokens == 0) problems.push_back("messages: no tokens");
     if (request.max_tokens && *request.max_tokens < 0) {
         problems.push_back(fmt::format("max_tokens: {} is not >= 0", *request.max_tokens));
+    }
+    if (request.scored_from && *request.scored_from < 0) {
+        problems.push_back(fmt::format("scored_from: {} is not >= 0", *request.scored_from));
     }
     if (request.stop_strings.size() > kMaxStopStrings) {
         problems.push_back(
@@ -69,6 +92,8 @@ Status validate(const ChatRequest& request, int32_t vocab_size) {
     std::vector<std::string> problems;
     check_input(problems, request);
     check_sampling(problems, request.sampling);
+    check_logit_bias(problems, request.sampling.logit_bias, vocab_size);
+    check_tokens(problems, "end_tokens", request.sampling.end_tokens, vocab_size);
     check_tokens(problems, "stop_tokens", request.stop_tokens, vocab_size);
     for (const auto& stop : request.stop_strings) check_tokens(problems, "stop_strings", stop, vocab_size);
     if (problems.empty()) return {};

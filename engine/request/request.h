@@ -72,6 +72,9 @@ struct ChatRequest {
     // the request publishes then count as mixed.
     bool deterministic = true;
     TokenSeq forced_output;  // not empty: these tokens instead of the drawn ones, and as many
+    // The logits that predict the prompt's tokens from this position on are computed (ScheduledSequence); of those
+    // tokens at most the positions before are reused. Position 0 has no prediction. None: no logits of the prompt.
+    std::optional<int64_t> scored_from;
     // The tokens of this turn that the client has from a try whose executor failed: a turn that samples other tokens
     // ends as kAnswerChanged.
     std::vector<TokenId> known_output;
@@ -91,6 +94,7 @@ struct ChatRequest {
         visit("use_cache", self.use_cache);
         visit("deterministic", self.deterministic);
         visit("forced_output", self.forced_output);
+        visit("scored_from", self.scored_from);
         visit("known_output", self.known_output);
     }
     friend bool operator==(const ChatRequest&, const ChatRequest&) = default;
@@ -100,6 +104,7 @@ struct ChatRequest {
 // known output: a turn that is sent again after a failure carries those of its first try.
 [[nodiscard]] Digest content_digest(const ChatRequest& request);
 
+inline constexpr int32_t kMaxLogitBias = 100;        // and -100 the least: what is finite stays so
 inline constexpr size_t kMaxStopStrings = 256;       // of one request
 inline constexpr size_t kMaxStopStringTokens = 256;  // of one of them: all of them are looked for at every token
 

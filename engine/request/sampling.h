@@ -3,8 +3,23 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
+
+#include "engine/base/ids.h"
 
 namespace verbatim {
+
+// Added to a token's logit before everything else.
+struct LogitBias {
+    TokenId token = 0;
+    float bias = 0;
+    template <typename Self, typename Visit>
+    static void visit_fields(Self& self, const Visit& visit) {
+        visit("token", self.token);
+        visit("bias", self.bias);
+    }
+    friend bool operator==(const LogitBias&, const LogitBias&) = default;
+};
 
 struct SamplingParams {
     float temperature = 0;         // 0: greedy, the lowest id among equals
@@ -13,7 +28,11 @@ struct SamplingParams {
     float repetition_penalty = 1;  // 1: off; divides positive logits of seen tokens, multiplies negative ones
     float presence_penalty = 0;    // subtracted once from tokens that were generated before
     float frequency_penalty = 0;   // subtracted per occurrence
-    uint64_t seed = 0;             // key of the Philox generator; the engine fills it in when a request names none
+    float min_p = 0;               // 0: off; keeps tokens at least min_p times as likely as the likeliest one
+    int32_t min_tokens = 0;        // until so many are generated, none of `end_tokens` is drawn
+    std::vector<TokenId> end_tokens;
+    std::vector<LogitBias> logit_bias;  // ascending by token, each token once
+    uint64_t seed = 0;                  // key of the Philox generator; the engine fills it in when a request names none
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("temperature", self.temperature);
@@ -22,6 +41,10 @@ struct SamplingParams {
         visit("repetition_penalty", self.repetition_penalty);
         visit("presence_penalty", self.presence_penalty);
         visit("frequency_penalty", self.frequency_penalty);
+        visit("min_p", self.min_p);
+        visit("min_tokens", self.min_tokens);
+        visit("end_tokens", self.end_tokens);
+        visit("logit_bias", self.logit_bias);
         visit("seed", self.seed);
     }
     friend bool operator==(const SamplingParams&, const SamplingParams&) = default;

@@ -47,7 +47,8 @@ LookupQuery Scheduler::query_of(const Sequence& sequence) const {
             .use_cache = sequence.request.use_cache,
             .deterministic = sequence.request.deterministic,
             .is_first_admission = sequence.place < 0,
-            .numerics_id = numerics_id_of(sequence)};
+            .numerics_id = numerics_id_of(sequence),
+            .first_scored = sequence.is_scored() ? std::optional(sequence.first_scored) : std::nullopt};
 }
 
 LookupResult Scheduler::look_up(const Sequence& sequence) const { return cache_.lookup(query_of(sequence)); }

@@ -66,6 +66,7 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
     deferred_blocks_ = 0;
     allocation_failed_before_ = std::exchange(allocation_failed_, false);
     verify_budget_ = config_.verify_tokens;
+    score_budget_ = kMaxScoredPositions;
     int32_t budget = config_.step_tokens;
     // Preempting takes from the back of running_, never before `i`.
     for (size_t i = 0; i < running_.size(); ++i) schedule_sequence(*running_[i], budget, plan);
@@ -94,11 +95,22 @@ void Scheduler::schedule_sequence(Sequence& sequence, int32_t& budget, StepPlan&
     if (budget == 0) return;
     if (verifies(sequence)) return schedule_verification(sequence, budget, plan);
     const int64_t behind = sequence.num_tokens() - sequence.num_computed_tokens;
-    int32_t granted = allocate_blocks_for(sequence, static_cast<int32_t>(std::min<int64_t>(behind, budget)));
+    const int32_t wanted = most_for(sequence, budget);
+    if (wanted == 0) return;
+    int32_t granted = allocate_blocks_for(sequence, wanted);
     if (granted == behind) granted += allocate_blocks_for_drafts(sequence, budget - granted);
     if (granted > 0) plan_sequence(sequence, granted, plan);
     budget -= granted;
     CHECK(budget >= 0, "{} tokens too many are computed", -budget);
+}
+
+// How many of its tokens the sequence may compute next. The oldest one that is scored always gets some.
+int32_t Scheduler::most_for(const Sequence& sequence, int32_t budget) const {
+    CHECK(budget > 0 && score_budget_ >= 0, "{} tokens are left, {} to score", budget, score_budget_);
+    const int64_t begin = sequence.num_computed_tokens;
+    int64_t end = std::min(sequence.num_tokens(), begin + budget);
+    if (sequence.is_scored()) end = std::min(end, std::max(begin, sequence.first_scored) + score_budget_);
+    return static_cast<int32_t>(end - begin);
 }
 
 // --- room
@@ -187,7 +199,10 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.num_new_tokens = num_new_tokens;
     const bool draws = known_end == sequence.num_tokens() && !sequence.prefill_only();
     scheduled.num_sampled_positions = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
-    CHECK_LE(scheduled.num_sampled_positions, num_new_tokens);
+    scheduled.num_scored_positions = sequence.num_scored_up_to(known_end - (draws ? 1 : 0));
+    CHECK_LE(scheduled.num_logit_positions(), num_new_tokens);
+    score_budget_ -= scheduled.num_scored_positions;
+    sequence.first_scored = std::max(sequence.first_scored, std::min(known_end, sequence.scored_end()));
     const bool leaves = defers_state_write(sequence, known_end);
     scheduled.state_src = std::exchange(memory.state_src, memory.state);
     scheduled.state_dst = leaves ? kNoState : memory.state;

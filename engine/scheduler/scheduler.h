@@ -130,6 +130,7 @@ public:
 
 private:
     void schedule_sequence(Sequence& sequence, int32_t& budget, StepPlan& plan);
+    [[nodiscard]] int32_t most_for(const Sequence& sequence, int32_t budget) const;
     [[nodiscard]] int32_t allocate_blocks_for(Sequence& sequence, int32_t wanted);
     [[nodiscard]] int32_t allocate_blocks_for_drafts(Sequence& sequence, int32_t budget);
     [[nodiscard]] Sequence* youngest_to_preempt() const;
@@ -191,6 +192,7 @@ private:
     bool allocation_failed_ = false;         // a sequence was preempted, deferred or not admitted in this step
     bool allocation_failed_before_ = false;  // in the step before
     int32_t verify_budget_ = 0;              // tokens of this step that may yet verify
+    int32_t score_budget_ = 0;               // positions of this step that may yet be scored
     int64_t num_admissions_ = 0;             // of slots
     int64_t num_admitted_ = 0;               // sequences, each as often as it came in
     int64_t step_ = 0;

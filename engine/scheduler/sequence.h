@@ -2,6 +2,7 @@
 // computed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -41,6 +42,8 @@ struct Sequence : SlotUse {
     HeadId expected_head = kNoHead;   // while it waits: what it would attach to
     int64_t num_tokens_left = 0;  // the same: to compute, when it was looked up last (AdmissionOrder::kFewestTokens)
 
+    int64_t first_scored = 0;  // the first position whose logits the request wants yet; scored_end(): none
+
     bool started = false;          // the executor knows the slot
     size_t num_sent_outputs = 0;   // of `output`, known to the executor
     int64_t first_step = -1;       // that computes something since the last attach
@@ -68,6 +71,15 @@ struct Sequence : SlotUse {
         return started && num_tokens() - num_computed_tokens == 1 && !prefill_only() && !ending;
     }
     [[nodiscard]] bool prefill_only() const { return max_tokens == 0; }
+    // Behind the last position that is scored: a request that samples gets the logits of its prompt's last position
+    // with its first token.
+    [[nodiscard]] int64_t scored_end() const { return num_prompt_tokens() - (prefill_only() ? 0 : 1); }
+    [[nodiscard]] bool is_scored() const { return first_scored < scored_end(); }
+    // How many of the positions up to `end` are scored when they are computed next.
+    [[nodiscard]] int32_t num_scored_up_to(int64_t end) const {
+        const int64_t first = std::max(first_scored, num_computed_tokens);
+        return static_cast<int32_t>(std::max<int64_t>(std::min(end, scored_end()) - first, 0));
+    }
     [[nodiscard]] Arithmetic arithmetic() const {
         return request.deterministic ? Arithmetic::kDeterministic : Arithmetic::kOrdinary;
     }

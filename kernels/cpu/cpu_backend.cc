@@ -50,6 +50,7 @@ void CpuBackend::begin(const reference::WalkBatch& batch) {
     first_logit_rows_.clear();
     int64_t next_logit_row = 0;
     for (const PooledSequence& sequence : sequences()) {
+        next_logit_row += sequence.num_scored_positions;
         first_logit_rows_.push_back(next_logit_row);
         next_logit_row += sequence.num_sampled_positions;
     }

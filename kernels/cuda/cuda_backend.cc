@@ -31,7 +31,9 @@ int64_t round_up(int64_t count) {
 // Whether every row draws: one token per sequence, or windows.
 bool is_decode(const PooledStep& step) {
     const int64_t num_rows = step.batch.num_rows();
-    return num_rows > 0 && num_rows <= kMaxGraphRows && !step.is_observed() && step.batch.num_logit_rows() == num_rows;
+    const bool scores = std::ranges::any_of(step.sequences, [](const auto& of) { return of.num_scored_positions > 0; });
+    return num_rows > 0 && num_rows <= kMaxGraphRows && !step.is_observed() && !scores &&
+           step.batch.num_logit_rows() == num_rows;
 }
 
 // A padding sequence has at least one row.

@@ -58,6 +58,7 @@ void StepLists::describe(const PooledStep& step, StateLog& log, bool fixed) {
 
 void StepLists::describe_sequence(const PooledSequence& sequence, const reference::WalkSequence& part, StateLog& log) {
     const bool writes_nothing = sequence.slot == kNoSlot;
+    num_drawing_ += sequence.num_scored_positions;  // whose rows of logits come first
     const StateLog::Place logged = log.place_of(sequence, part.num_rows);
     const auto number = static_cast<int32_t>(sequences.values.size());
     sequences.values.push_back({.first_row = part.first_row,

@@ -41,8 +41,8 @@ CaptureWalk::CaptureWalk(const reference::Model& model, std::string_view operati
         sequences_.push_back({first_row, sequence->num_new_tokens, sequence->num_computed_tokens});
         item_rows_.push_back(sequence->num_new_tokens);
         for (int64_t i = 0; i < sequence->num_new_tokens; ++i) positions_.push_back(sequence->num_computed_tokens + i);
-        for (int32_t draw = sequence->num_sampled_positions; draw > 0; --draw) {
-            logit_rows_.push_back(static_cast<int32_t>(positions_.size()) - draw);
+        for (int32_t row = sequence->num_logit_positions(); row > 0; --row) {
+            logit_rows_.push_back(static_cast<int32_t>(positions_.size()) - row);
         }
     }
 }
@@ -67,7 +67,7 @@ void CaptureWalk::observe(const reference::WalkPoint& point) {
     }
     int64_t row = 0;
     for (size_t i = 0; i < step_.sequences.size(); ++i) {
-        if (is_of_head(point.buffer) && step_.sequences[i]->num_sampled_positions == 0) continue;
+        if (is_of_head(point.buffer) && step_.sequences[i]->num_logit_positions() == 0) continue;
         const auto& written = step_.written[i];
         CHECK(next_[i] < written.size() && written[next_[i]].point == point, "sequence {} has not seen {}", i,
               to_string(point));

@@ -67,6 +67,9 @@ VERBATIM_HOST_DEVICE inline uint64_t sampling_mass(float top_p, uint64_t total) 
     return static_cast<uint64_t>((product + rounding_up) >> shift);
 }
 
+// The least weight that min_p keeps: ceil(min_p · 2^32).
+VERBATIM_HOST_DEVICE inline uint64_t least_weight(float min_p) { return sampling_mass(min_p, uint64_t{1} << 32); }
+
 // Step 1 of reference/ops/sampling.h, for an id that was in the prompt or generated `num_generated` times.
 struct Penalties {
     float repetition = 1;

@@ -1,6 +1,7 @@
 #include "reference/ops/sampling.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <unordered_map>
 
@@ -33,24 +34,37 @@ void keep_top_p(std::span<const float> logits, float top_p, std::vector<int32_t>
 
 }  // namespace
 
-std::vector<int32_t> kept_ids(std::span<const float> scaled_logits, int32_t top_k, float top_p) {
+std::vector<int32_t> kept_ids(std::span<const float> scaled_logits, const KeepRule& keep) {
     std::vector<int32_t> order(scaled_logits.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return scaled_logits[a] > scaled_logits[b]; });
-    if (top_k > 0 && static_cast<size_t>(top_k) < order.size()) order.resize(static_cast<size_t>(top_k));
-    if (top_p < 1.0F) keep_top_p(scaled_logits, top_p, order);
+    if (keep.top_k > 0 && static_cast<size_t>(keep.top_k) < order.size()) {
+        order.resize(static_cast<size_t>(keep.top_k));
+    }
+    if (keep.top_p < 1.0F) keep_top_p(scaled_logits, keep.top_p, order);
+    if (keep.min_p > 0.0F) {
+        const float max = scaled_logits[order[0]];
+        const uint64_t least = least_weight(keep.min_p);
+        std::erase_if(order, [&](int32_t id) { return sampling_weight(scaled_logits[id], max) < least; });
+    }
     return order;
 }
 
 std::vector<float> penalised(const SamplingArgs& args) {
     std::vector<float> logits(args.logits.begin(), args.logits.end());
+    for (const auto& [id, bias] : args.params.logit_bias) logits[id] = logits[id] + bias;
     std::unordered_map<int32_t, int64_t> num_generated;
-    for (const int32_t id : args.prefix.prompt) num_generated[id];
-    for (const int32_t id : args.prefix.generated) ++num_generated[id];
+    if (has_penalties(args.params)) {
+        for (const int32_t id : args.prefix.prompt) num_generated[id];
+        for (const int32_t id : args.prefix.generated) ++num_generated[id];
+    }
     const Penalties penalties{args.params.repetition_penalty, args.params.presence_penalty,
                               args.params.frequency_penalty};
     for (const auto& [id, count] : num_generated) logits[id] = penalised_logit(logits[id], penalties, count);
+    if (bans_end_tokens(args)) {
+        for (const int32_t id : args.params.end_tokens) logits[id] = -std::numeric_limits<float>::infinity();
+    }
     return logits;
 }
 
@@ -60,7 +74,12 @@ void check(const SamplingArgs& args) {
     CHECK_GE(args.params.temperature, 0.0F);
     CHECK_GT(args.params.top_p, 0.0F);
     CHECK_GT(args.params.repetition_penalty, 0.0F);
-    for (const auto ids : {args.prefix.prompt, args.prefix.generated}) {
+    CHECK(args.params.min_p >= 0.0F && args.params.min_p <= 1.0F, "min_p {}", args.params.min_p);
+    for (const auto& [id, bias] : args.params.logit_bias) {
+        CHECK(id >= 0 && static_cast<size_t>(id) < args.logits.size(), "bias of token {}", id);
+    }
+    const std::span<const int32_t> end_tokens(args.params.end_tokens);
+    for (const auto ids : {args.prefix.prompt, args.prefix.generated, end_tokens}) {
         for (const int32_t id : ids) CHECK(id >= 0 && static_cast<size_t>(id) < args.logits.size(), "token {}", id);
     }
 }
@@ -70,7 +89,7 @@ int32_t sample(const SamplingArgs& args) {
     std::vector<float> logits = penalised(args);
     if (args.params.temperature == 0.0F) return arg_max(logits);
     for (float& l : logits) l = l / args.params.temperature;
-    std::vector<int32_t> kept = kept_ids(logits, args.params.top_k, args.params.top_p);
+    std::vector<int32_t> kept = kept_ids(logits, {args.params.top_k, args.params.top_p, args.params.min_p});
     std::sort(kept.begin(), kept.end());
     std::vector<float> scores;
     for (const int32_t id : kept) scores.push_back(logits[id] + gumbel_noise(args.params.seed, args.position, id));

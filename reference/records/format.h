@@ -106,7 +106,7 @@ struct SequenceRecord {
     int64_t begin = 0;
     int64_t end = 0;
     std::vector<TokenId> drafts;   // the verified drafts
-    std::vector<uint64_t> logits;  // kHeads: low word of each sampled row's sum; the last row is at end - 1
+    std::vector<uint64_t> logits;  // kHeads: low word of each scored and sampled row's sum; the last is at end - 1
     uint64_t layers = 0;           // kLayers: low word of the sum over all layers
     std::string layer_tags;        // kLayers: the lowest byte of each layer's sum; two bytes in older records
     std::vector<Digest> ops;       // kOps: each operation's sum (records/walk_points.h)

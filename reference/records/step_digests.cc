@@ -106,8 +106,9 @@ void DigestingExecutor::add_op(SlotSums& share, const Observation& observation) 
 SequenceRecord DigestingExecutor::record_of(const StepPlan& plan, const ScheduledSequence& sequence,
                                             const SampledTokens* drawn) {
     SequenceRecord record = plain_record_of(plan, sequence, numeric_.tables().at(sequence.slot).request, drawn);
-    if (level_ >= DigestLevel::kHeads && drawn != nullptr) {
-        for (int32_t row = 0; row < drawn->num_rows(); ++row) {
+    if (level_ >= DigestLevel::kHeads) {
+        const auto num_drawn = static_cast<int32_t>(drawn != nullptr ? drawn->num_rows() : 0);
+        for (int32_t row = -sequence.num_scored_positions; row < num_drawn; ++row) {
             record.logits.push_back(
                 logits_sum(numeric_.logits(sequence.slot, row), sequence.end() - sequence.num_sampled_positions + row));
         }

@@ -202,6 +202,11 @@ TEST(SlotTables, DraftsAreAppendedInTheirOwnStep) {
     spec.num_sampled_positions = 5;
     g.plans.compute(spec);
     EXPECT_THAT(g.apply(), HasSubstr("draws 5 times over 3 new tokens"));
+    WindowFixture h;
+    spec = window();
+    spec.num_scored_positions = 1;
+    h.plans.compute(spec);
+    EXPECT_THAT(h.apply(), HasSubstr("scores 1 and samples 3 of 3 new tokens"));
 }
 
 TEST(SlotTables, AStateCatchUpNeedsNoRows) {

@@ -36,6 +36,16 @@ struct SamplingCase {
         if (prng.below(4) == 0) params.presence_penalty = -0.7F;
         position = prng.next();
     }
+    // What devices leave to the host.
+    void change_single_tokens(Prng& prng) {
+        const float min_ps[] = {0.0F, 0.1F, 1e-6F, 1.0F};
+        params.min_p = min_ps[prng.below(4)];
+        params.min_tokens = static_cast<int32_t>(prng.below(20));
+        for (size_t id = prng.below(5); id + 1 < logits.size(); id += 1 + prng.below(logits.size())) {
+            params.logit_bias.push_back({static_cast<TokenId>(id), draw_logit(prng, 0)});
+            if (prng.below(2) == 0) params.end_tokens.push_back(static_cast<TokenId>(id));
+        }
+    }
     [[nodiscard]] std::span<const int32_t> prompt() const { return std::span(prefix).first(prefix.size() / 2); }
     [[nodiscard]] std::span<const int32_t> generated() const { return std::span(prefix).subspan(prefix.size() / 2); }
     [[nodiscard]] reference::SamplingArgs args() const { return {logits, params, {prompt(), generated()}, position}; }

@@ -53,15 +53,24 @@ Status LogitTap::execute(const StepPlan& plan, StepResult& result) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         const bool is_scratch =
             sequence.arithmetic == Arithmetic::kOrdinary && inner_.numerics_id() != inner_.ordinary_numerics_id();
-        if (sequence.num_sampled_positions == 0 || is_scratch) continue;
+        if (is_scratch) continue;
+        for (int32_t row = -sequence.num_scored_positions; row < 0; ++row) {
+            const int64_t position = sequence.end() - sequence.num_sampled_positions + row + 1;
+            keep(sequence, row, position);
+            ++scored_[{inner_.tables().at(sequence.slot).request, position}];
+        }
         for (int32_t draw = 0; draw < sequence.num_sampled_positions; ++draw) {
             const int64_t position = sequence.known_end() + draw;
             if (position > inner_.tables().at(sequence.slot).length) break;  // what was drawn there was not accepted
-            const auto row = inner_.logits(sequence.slot, draw);
-            rows_[{inner_.tables().at(sequence.slot).request, position}].assign(row.begin(), row.end());
+            keep(sequence, draw, position);
         }
     }
     return {};
+}
+
+void LogitTap::keep(const ScheduledSequence& sequence, int32_t row, int64_t position) {
+    const auto logits = inner_.logits(sequence.slot, row);
+    rows_[{inner_.tables().at(sequence.slot).request, position}].assign(logits.begin(), logits.end());
 }
 
 namespace {
@@ -155,6 +164,7 @@ std::vector<TokenId> NumericScene::text(uint64_t seed, int64_t count) const {
 std::string NumericScene::first_difference() {
     for (const auto& [request, wanted] : asked()) {
         if (std::string difference = compare_request(request, wanted); !difference.empty()) return difference;
+        if (std::string difference = compare_scored(request, wanted); !difference.empty()) return difference;
     }
     return tap.rows().empty() ? "no logits to compare" : compare_heads();
 }
@@ -176,6 +186,27 @@ std::string NumericScene::compare_request(RequestId request, const Asked& asked)
         if (token == all[position]) continue;
         return fmt::format("request {}: token {} at position {}, uncached {}", index(request), all[position], position,
                            token);
+    }
+    return {};
+}
+
+// Each position that the request wants, once and with the uncached reference's logits, and no other one.
+std::string NumericScene::compare_scored(RequestId request, const Asked& asked) {
+    int64_t num_scored = 0;
+    for (const auto& [place, times] : tap.scored()) num_scored += place.first == request ? times : 0;
+    if (!asked.scored_from) return num_scored == 0 ? "" : fmt::format("request {} is scored", index(request));
+    const auto size = static_cast<int64_t>(asked.prompt.size());
+    const int64_t first = std::max<int64_t>(*asked.scored_from, 1);
+    const int64_t end = size + (asked.only_scores ? 1 : 0);
+    if (num_scored != std::max<int64_t>(end - first, 0)) {
+        return fmt::format("request {}: {} positions are scored, wanted [{}, {})", index(request), num_scored, first,
+                           end);
+    }
+    reference::ReferenceSequence uncached(reference);
+    uncached.append(asked.prompt);
+    for (int64_t position = first; position < end; ++position) {
+        const std::span row(uncached.logits().row(position - 1), static_cast<size_t>(model.config.vocab_size));
+        if (std::string difference = compare_row(request, position, row); !difference.empty()) return difference;
     }
     return {};
 }

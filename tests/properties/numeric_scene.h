@@ -19,7 +19,7 @@
 
 namespace verbatim::tests {
 
-// Keeps every row of logits that a token was sampled from.
+// Keeps every row of logits that a token was sampled from, or that was scored.
 class LogitTap final : public WrappingExecutor {
 public:
     explicit LogitTap(reference::NumericExecutor& inner) : WrappingExecutor(inner), inner_(inner) {}
@@ -28,10 +28,14 @@ public:
 
     using Place = std::pair<RequestId, int64_t>;  // and the position of the sampled token
     [[nodiscard]] const std::map<Place, std::vector<float>>& rows() const { return rows_; }
+    // How often a position was scored, by request and the position behind it.
+    [[nodiscard]] const std::map<Place, int>& scored() const { return scored_; }
 
 private:
+    void keep(const ScheduledSequence& sequence, int32_t row, int64_t position);
     reference::NumericExecutor& inner_;
     std::map<Place, std::vector<float>> rows_;
+    std::map<Place, int> scored_;
 };
 
 // The executor. With options.verify_tokens the CPU runs ordinary sequences in the fast profile, in a separate batch.
@@ -87,6 +91,7 @@ private:
     ReferenceOracle oracle_;
     AdversaryDrafter adversary_;
     [[nodiscard]] std::string compare_request(RequestId request, const Asked& asked);
+    [[nodiscard]] std::string compare_scored(RequestId request, const Asked& asked);
     [[nodiscard]] std::string compare_row(RequestId request, int64_t position, std::span<const float> wanted) const;
     [[nodiscard]] std::string compare_heads();
 };

@@ -98,8 +98,14 @@ void SideBySide::converse(bool goes_on) {
     submit(std::move(forced));
     ChatRequest drawn = rig_.suffix("fork", text(22, 6), 8);
     drawn.sampling = penalties;
+    drawn.sampling.min_p = 0.01F;
+    drawn.sampling.min_tokens = 5;
+    drawn.sampling.end_tokens = {7};
+    drawn.sampling.logit_bias = {{3, 1.5F}};
     submit(std::move(drawn));
-    submit(rig_.suffix("1", text(23, 5), 0));
+    ChatRequest scored = rig_.suffix("1", text(23, 5), 0);
+    scored.scored_from = 4;
+    submit(std::move(scored));
     run();
     submit(rig_.regenerate("0", 5));
     ChatRequest ordinary = rig_.history("3", text(24, 7), 6);

@@ -33,12 +33,24 @@ ChatRequest with_penalties(ChatRequest request, uint64_t seed) {
     return request;
 }
 
+// Of every other request also what changes single tokens' logits, and what sorts more out.
+ChatRequest with_everything(ChatRequest request, uint64_t seed) {
+    request = with_penalties(std::move(request), seed);
+    if (seed % 2 == 0) return request;
+    request.sampling.top_k = 0;
+    request.sampling.min_p = 0.05F;
+    request.sampling.logit_bias = {{1, 3.5F}, {4, -100.0F}, {9, 1.25F}};
+    request.sampling.min_tokens = 7;
+    request.sampling.end_tokens = {2, 9, 11};
+    return request;
+}
+
 // Three conversations, then a second turn of one of them, and of a fork of it.
 void converse(NumericScene& scene, uint64_t seed) {
     for (int i = 0; i < 3; ++i) {
         const std::string id = std::to_string(i);
         const auto num_prompt = static_cast<int64_t>(1 + (seed >> (8 * i)) % 24);
-        scene.submit(with_penalties(scene.history(id, scene.text(seed + i, num_prompt), 12), seed + i));
+        scene.submit(with_everything(scene.history(id, scene.text(seed + i, num_prompt), 12), seed + i));
     }
     scene.run();
     ASSERT_TRUE(scene.engine.fork(scene.key("1"), "fork").has_value());
@@ -113,7 +125,7 @@ RC_GTEST_PROP(WindowProperties, PreemptedBetweenWindowsEqualsUninterrupted, ()) 
     for (int i = 0; i < 4; ++i) {
         const auto number = static_cast<uint64_t>(i);
         scene.submit(
-            with_penalties(scene.history(std::to_string(i), scene.text(seed + number, 15), 40), seed + number));
+            with_everything(scene.history(std::to_string(i), scene.text(seed + number, 15), 40), seed + number));
     }
     scene.run();
     RC_ASSERT((scene.engine.stats().preemptions > 0) == scene.has_kv());

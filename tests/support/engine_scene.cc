@@ -115,7 +115,8 @@ RequestId EngineRig::submit(ChatRequest request) {
     CHECK(!accepted->recorded, "answered from the record");
     const Sequence& sequence = *engine.find(accepted->request);
     asked_[accepted->request] = {sequence.turn.prompt.to_vector(), sequence.request.sampling,
-                                 !sequence.request.forced_output.empty()};
+                                 !sequence.request.forced_output.empty(), sequence.request.scored_from,
+                                 sequence.prefill_only()};
     return accepted->request;
 }
 

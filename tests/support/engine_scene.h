@@ -85,6 +85,8 @@ struct Asked {
     std::vector<TokenId> prompt;  // the whole prompt
     SamplingParams sampling;      // with its seed
     bool forced = false;          // its output is given, not sampled
+    std::optional<int64_t> scored_from = {};
+    bool only_scores = false;  // max_tokens is 0
 };
 
 // `executor` is borrowed and has the options' pools.

@@ -32,6 +32,7 @@ struct SequenceSpec {
     int64_t num_computed_tokens = 0;
     int32_t num_new_tokens = 0;
     int32_t num_sampled_positions = 0;
+    int32_t num_scored_positions = 0;
     int32_t state_src = -1;
     int32_t state_dst = -1;
     int64_t num_state_tokens = -1;  // -1: num_computed_tokens
@@ -77,6 +78,7 @@ public:
         sequence.num_computed_tokens = spec.num_computed_tokens;
         sequence.num_new_tokens = spec.num_new_tokens;
         sequence.num_sampled_positions = spec.num_sampled_positions;
+        sequence.num_scored_positions = spec.num_scored_positions;
         sequence.num_state_tokens = spec.num_state_tokens < 0 ? spec.num_computed_tokens : spec.num_state_tokens;
         sequence.state_src = StateIndex{spec.state_src};
         sequence.state_dst = StateIndex{spec.state_dst};

@@ -64,7 +64,33 @@ VERBATIM_CLONES void add(const float* x, int64_t count, float* out) {
     for (int64_t i = 0; i < count; ++i) out[i] = x[i] + out[i];
 }
 
-// Draws among all ids, or among those that top-k and top-p keep.
+// The order of step 3.
+struct Before {
+    std::span<const float> logits;
+    bool operator()(int32_t a, int32_t b) const { return logits[a] > logits[b] || (logits[a] == logits[b] && a < b); }
+};
+
+// Partial sort: moves the greatest ids to the front piece by piece, and sorts each piece, until enough are kept.
+void keep_top_p(std::span<const float> logits, float top_p, std::vector<int32_t>& order) {
+    const Before before{logits};
+    const float max = logits[*std::min_element(order.begin(), order.end(), before)];
+    uint64_t total = 0;
+    for (const int32_t id : order) total += reference::sampling_weight(logits[id], max);
+    const uint64_t wanted = reference::sampling_mass(top_p, total);
+    uint64_t sum = 0;
+    size_t kept = 0;
+    for (size_t piece = 256; sum < wanted; piece *= 4) {
+        const size_t end = std::min(order.size(), kept + piece);
+        const auto first = order.begin() + static_cast<std::ptrdiff_t>(kept);
+        const auto last = order.begin() + static_cast<std::ptrdiff_t>(end);
+        if (end < order.size()) std::nth_element(first, last, order.end(), before);
+        std::sort(first, last, before);
+        while (kept < end && sum < wanted) sum += reference::sampling_weight(logits[order[kept++]], max);
+    }
+    order.resize(kept);
+}
+
+// Draws among all ids, or among those that are kept.
 int32_t draw(const reference::SamplingArgs& args, std::span<const float> logits, const RowOps& rows,
              SamplingScratch& scratch) {
     const SamplingParams& params = args.params;
@@ -72,12 +98,13 @@ int32_t draw(const reference::SamplingArgs& args, std::span<const float> logits,
     scratch.scaled.resize(logits.size());
     scratch.scores.resize(logits.size());
     divide(logits.data(), params.temperature, count, scratch.scaled.data());
-    if (params.top_k <= 0 && params.top_p >= 1.0F) {
+    const reference::KeepRule keep{params.top_k, params.top_p, params.min_p};
+    if (keep.keep_all()) {
         gumbel_noises(params.seed, args.position, 0, scratch.scores);
         add(scratch.scaled.data(), count, scratch.scores.data());
         return rows.arg_max(scratch.scores.data(), count);
     }
-    kept_ids(scratch.scaled, params.top_k, params.top_p, scratch);
+    kept_ids(scratch.scaled, keep, scratch);
     const bool many = scratch.order.size() > logits.size() / kManyKept;
     if (many) gumbel_noises(params.seed, args.position, 0, scratch.scores);
     int32_t best = scratch.order.front();
@@ -105,34 +132,22 @@ void gumbel_noises(uint64_t seed, uint64_t position, int32_t first, std::span<fl
     }
 }
 
-// Partial sort: moves the greatest ids to the front piece by piece, and sorts each piece, until enough are kept.
-void kept_ids(std::span<const float> logits, int32_t top_k, float top_p, SamplingScratch& scratch) {
-    const auto before = [&](int32_t a, int32_t b) {
-        return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
-    };
+void kept_ids(std::span<const float> logits, const reference::KeepRule& keep, SamplingScratch& scratch) {
     auto& order = scratch.order;
     order.resize(logits.size());
     std::iota(order.begin(), order.end(), 0);
-    if (top_k > 0 && static_cast<size_t>(top_k) < order.size()) {
-        std::nth_element(order.begin(), order.begin() + top_k - 1, order.end(), before);
-        order.resize(static_cast<size_t>(top_k));
+    const Before before{logits};
+    if (keep.top_k > 0 && static_cast<size_t>(keep.top_k) < order.size()) {
+        std::nth_element(order.begin(), order.begin() + keep.top_k - 1, order.end(), before);
+        order.resize(static_cast<size_t>(keep.top_k));
     }
-    if (top_p >= 1.0F) return std::sort(order.begin(), order.end(), before);
-    const float max = logits[*std::min_element(order.begin(), order.end(), before)];
-    uint64_t total = 0;
-    for (const int32_t id : order) total += reference::sampling_weight(logits[id], max);
-    const uint64_t wanted = reference::sampling_mass(top_p, total);
-    uint64_t sum = 0;
-    size_t kept = 0;
-    for (size_t piece = 256; sum < wanted; piece *= 4) {
-        const size_t end = std::min(order.size(), kept + piece);
-        const auto first = order.begin() + static_cast<std::ptrdiff_t>(kept);
-        const auto last = order.begin() + static_cast<std::ptrdiff_t>(end);
-        if (end < order.size()) std::nth_element(first, last, order.end(), before);
-        std::sort(first, last, before);
-        while (kept < end && sum < wanted) sum += reference::sampling_weight(logits[order[kept++]], max);
+    if (keep.top_p < 1.0F) keep_top_p(logits, keep.top_p, order);
+    if (keep.min_p > 0.0F) {
+        const uint64_t least = reference::least_weight(keep.min_p);
+        const float max = *std::ranges::max_element(logits);  // which is kept
+        std::erase_if(order, [&](int32_t id) { return reference::sampling_weight(logits[id], max) < least; });
     }
-    order.resize(kept);
+    if (keep.top_p >= 1.0F) std::sort(order.begin(), order.end(), before);
 }
 
 int32_t sample(const reference::SamplingArgs& args, const RowOps& rows, SamplingScratch& scratch) {
@@ -141,7 +156,7 @@ int32_t sample(const reference::SamplingArgs& args, const RowOps& rows, Sampling
     CHECK(rows.is_finite(args.logits.data(), count), "a logit is not finite");
     std::vector<float> changed;
     std::span<const float> logits = args.logits;
-    if (reference::has_penalties(args.params)) logits = changed = reference::penalised(args);
+    if (reference::changes_logits(args)) logits = changed = reference::penalised(args);
     if (args.params.temperature == 0.0F) return rows.arg_max(logits.data(), count);
     return draw(args, logits, rows, scratch);
 }

@@ -24,6 +24,6 @@ int32_t sample(const reference::SamplingArgs& args, const RowOps& rows, Sampling
 // reference::gumbel_noise of tokens first, first + 1, ... REQUIRES: first is a multiple of 4.
 void gumbel_noises(uint64_t seed, uint64_t position, int32_t first, std::span<float> out);
 // reference::kept_ids, into `order`.
-void kept_ids(std::span<const float> scaled_logits, int32_t top_k, float top_p, SamplingScratch& scratch);
+void kept_ids(std::span<const float> scaled_logits, const reference::KeepRule& keep, SamplingScratch& scratch);
 
 }  // namespace verbatim::cpu

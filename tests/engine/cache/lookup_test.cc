@@ -18,6 +18,7 @@ struct Known {
     int64_t num_committed = 0;
     std::optional<int64_t> seam;
     bool use_cache = true;
+    std::optional<int64_t> first_scored = {};
 };
 
 std::vector<Range> explain_known(const Known& known, int64_t attached, Range missed = {}) {
@@ -28,7 +29,8 @@ std::vector<Range> explain_known(const Known& known, int64_t attached, Range mis
                     .tokens = tokens,
                     .num_committed = known.num_committed,
                     .seam = known.seam,
-                    .use_cache = known.use_cache},
+                    .use_cache = known.use_cache,
+                    .first_scored = known.first_scored},
                    attached, missed);
 }
 
@@ -66,6 +68,17 @@ TEST(Explain, OfACommittedPromptTheLastTokenIsComputed) {
 
 TEST(Explain, ARequestWithoutReuseHasOneReason) {
     EXPECT_THAT(explain_known({.num_tokens = 10, .num_committed = 9, .seam = 8, .use_cache = false}, 0),
+                ElementsAre(Range{10, NotReused::kCacheOff}));
+}
+
+TEST(Explain, WhatIsScoredIsComputedWhateverIsKept) {
+    EXPECT_THAT(explain_known({.num_tokens = 10, .num_committed = 9, .seam = 8, .first_scored = 5}, 3),
+                ElementsAre(Range{5, NotReused::kBetweenHeads}, Range{10, NotReused::kScored}));
+    EXPECT_THAT(explain_known({.num_tokens = 10, .num_committed = 9, .first_scored = 0}, 0, {6, NotReused::kEvicted}),
+                ElementsAre(Range{10, NotReused::kScored}));
+    EXPECT_THAT(explain_known({.num_tokens = 10, .num_committed = 10, .first_scored = 9}, 9),
+                ElementsAre(Range{10, NotReused::kScored}));
+    EXPECT_THAT(explain_known({.num_tokens = 10, .use_cache = false, .first_scored = 2}, 0),
                 ElementsAre(Range{10, NotReused::kCacheOff}));
 }
 

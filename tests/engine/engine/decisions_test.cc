@@ -81,7 +81,10 @@ void add_stats(Digester& digester, const EngineStats& stats) {
                                 stats.snapshots_without_room}) {
         digester.add(count);
     }
-    for (const int64_t count : stats.not_reused) digester.add(count);
+    for (size_t i = 0; i < stats.not_reused.size(); ++i) {
+        const bool came_later = i > static_cast<size_t>(NotReused::kCacheOff);
+        if (!came_later || stats.not_reused[i] != 0) digester.add(stats.not_reused[i]);
+    }
     for (const int64_t count : stats.refusals) digester.add(count);
 }
 

@@ -195,6 +195,7 @@ void RandomWorld::draw_limits(ChatRequest& request) {
     }
     request.ignore_stop = chance(8);
     request.use_cache = !chance(12);
+    if (chance(6)) request.scored_from = static_cast<int64_t>(prng_.below(60));
     if (chance(8)) request.forced_output = store_.store(draw_tokens(8));
 }
 
@@ -425,8 +426,9 @@ void RandomWorld::check_lookup(const Event& attached) {
         else if (common == head->length())
             longest = std::max(longest, common);
     }
-    MUST(attached.value == longest, "request {} attached at {}, a head lies at {}", index(attached.request),
-         attached.value, longest);
+    const bool reuses_less = sequence.request.scored_from && attached.value < longest;
+    MUST(attached.value == longest || reuses_less, "request {} attached at {}, a head lies at {}",
+         index(attached.request), attached.value, longest);
 }
 
 // Every token behind the attached ones has one reason, and one that can be true.
@@ -454,6 +456,7 @@ void RandomWorld::check_reasons(const Event& attached) const {
             case NotReused::kOtherNumerics: can_be &= tells_apart && range.end <= num_committed; break;
             case NotReused::kNoRoomToCopy: can_be &= begin == 0 && attached.value == 0; break;
             case NotReused::kCacheOff: can_be = !request.use_cache; break;
+            case NotReused::kScored: can_be &= request.scored_from && begin + 1 >= *request.scored_from; break;
             case NotReused::kCount: can_be = false;
         }
         MUST(range.end > begin && can_be, "request {} of {} tokens, {} committed, {} attached: [{}, {}) for {}",

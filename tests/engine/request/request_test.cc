@@ -72,6 +72,11 @@ TEST_F(Requests, LimitsOfSamplingAreValidAndWhatLiesBeyondIsNot) {
         {"top_k", [](SamplingParams& s) { s.top_k = 0; }},
         {"top_p", [](SamplingParams& s) { s.top_p = 1; }},
         {"top_p", [](SamplingParams& s) { s.top_p = kLeast; }},
+        {"min_p", [](SamplingParams& s) { s.min_p = 1; }},
+        {"logit_bias",
+         [](SamplingParams& s) {
+             s.logit_bias = {{0, 100}, {kVocabularySize - 1, -100}};
+         }},
         {"repetition_penalty", [](SamplingParams& s) { s.repetition_penalty = kLeast; }},
         {"presence_penalty", [](SamplingParams& s) { s.presence_penalty = -kMost; }},
         {"frequency_penalty", [](SamplingParams& s) { s.frequency_penalty = -kMost; }},
@@ -82,6 +87,26 @@ TEST_F(Requests, LimitsOfSamplingAreValidAndWhatLiesBeyondIsNot) {
         {"top_p", [](SamplingParams& s) { s.top_p = 0; }},
         {"top_p", [](SamplingParams& s) { s.top_p = 1.0001F; }},
         {"top_p", [](SamplingParams& s) { s.top_p = std::numeric_limits<float>::quiet_NaN(); }},
+        {"min_p", [](SamplingParams& s) { s.min_p = -kLeast; }},
+        {"min_p", [](SamplingParams& s) { s.min_p = 1.0001F; }},
+        {"min_tokens", [](SamplingParams& s) { s.min_tokens = -1; }},
+        {"end_tokens", [](SamplingParams& s) { s.end_tokens = {kVocabularySize}; }},
+        {"logit_bias",
+         [](SamplingParams& s) {
+             s.logit_bias = {{kVocabularySize, 1}};
+         }},
+        {"logit_bias",
+         [](SamplingParams& s) {
+             s.logit_bias = {{-1, 1}};
+         }},
+        {"logit_bias",
+         [](SamplingParams& s) {
+             s.logit_bias = {{3, 1}, {3, 1}};
+         }},
+        {"logit_bias",
+         [](SamplingParams& s) {
+             s.logit_bias = {{3, 100.1F}};
+         }},
         {"repetition_penalty", [](SamplingParams& s) { s.repetition_penalty = 0; }},
         {"presence_penalty", [](SamplingParams& s) { s.presence_penalty = -std::numeric_limits<float>::infinity(); }},
         {"frequency_penalty", [](SamplingParams& s) { s.frequency_penalty = std::numeric_limits<float>::infinity(); }},

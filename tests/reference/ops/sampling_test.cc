@@ -109,32 +109,74 @@ TEST(Penalties, MoveTheGreedyChoice) {
     EXPECT_EQ(sample(args), 0);
 }
 
+// In this order: the penalty sees the biased logit, and nothing brings a banned token back.
+TEST(LogitBias, ComesBeforePenaltiesAndTheBan) {
+    const std::vector<float> logits = {1.0F, -2.0F, 0.5F, 4.0F};
+    const std::vector<int32_t> generated = {1, 3};
+    SamplingArgs args = args_of(logits, {.repetition_penalty = 2.0F});
+    args.params.logit_bias = {{1, 3.0F}, {3, 100.0F}};
+    args.params.min_tokens = 3;
+    args.params.end_tokens = {3};
+    args.prefix.generated = generated;
+    const std::vector<float> l = penalised(args);
+    EXPECT_EQ(l[0], 1.0F);
+    EXPECT_EQ(l[1], (-2.0F + 3.0F) / 2.0F);
+    EXPECT_EQ(l[2], 0.5F);
+    EXPECT_EQ(l[3], -std::numeric_limits<float>::infinity());
+    EXPECT_EQ(sample(args), 0);
+    args.params.min_tokens = 2;  // there are two
+    EXPECT_EQ(sample(args), 3);
+}
+
+TEST(MinTokens, NoEndTokenIsSampledWhateverIsKept) {
+    const std::vector<float> logits = {50.0F, 0.0F, 49.0F};
+    for (const float temperature : {0.0F, 1.0F, 1e-30F}) {
+        for (const int32_t top_k : {0, 1, 3}) {
+            SamplingArgs args = args_of(logits, {.temperature = temperature, .top_k = top_k, .top_p = 0.999F});
+            args.params.min_tokens = 1;
+            args.params.end_tokens = {0, 2};
+            for (args.position = 0; args.position < 50; ++args.position) ASSERT_EQ(sample(args), 1);
+        }
+    }
+}
+
+TEST(MinP, KeepsWhatIsLikelyEnough) {
+    const std::vector<float> logits = {0.0F, std::log(0.5F), 1.0F - 1.0F, std::log(0.25F), -40.0F};
+    EXPECT_EQ(kept_ids(logits, {0, 1.0F, 0.0F}).size(), 5U);
+    EXPECT_EQ(kept_ids(logits, {0, 1.0F, 1e-9F}), (std::vector<int32_t>{0, 2, 1, 3}));
+    EXPECT_EQ(kept_ids(logits, {0, 1.0F, 0.3F}), (std::vector<int32_t>{0, 2, 1}));
+    EXPECT_EQ(kept_ids(logits, {0, 1.0F, 0.6F}), (std::vector<int32_t>{0, 2}));
+    EXPECT_EQ(kept_ids(logits, {0, 1.0F, 1.0F}), (std::vector<int32_t>{0, 2}));
+    EXPECT_EQ(kept_ids(logits, {1, 1.0F, 0.3F}), (std::vector<int32_t>{0}));  // of what top_k left
+    EXPECT_EQ(kept_ids(logits, {0, 0.5F, 0.3F}), (std::vector<int32_t>{0, 2}));
+}
+
 TEST(TopK, KeepsTheLowestIdsAmongEqualLogits) {
     const std::vector<float> logits = {1.0F, 2.0F, 1.0F, 2.0F, 1.0F, 0.0F, -0.0F};
-    EXPECT_EQ(kept_ids(logits, 0, 1.0F), (std::vector<int32_t>{1, 3, 0, 2, 4, 5, 6}));
-    EXPECT_EQ(kept_ids(logits, 3, 1.0F), (std::vector<int32_t>{1, 3, 0}));
-    EXPECT_EQ(kept_ids(logits, 100, 1.0F).size(), 7U);
+    EXPECT_EQ(kept_ids(logits, {0, 1.0F}), (std::vector<int32_t>{1, 3, 0, 2, 4, 5, 6}));
+    EXPECT_EQ(kept_ids(logits, {3, 1.0F}), (std::vector<int32_t>{1, 3, 0}));
+    EXPECT_EQ(kept_ids(logits, {100, 1.0F}).size(), 7U);
 }
 
 TEST(TopP, KeepsTheShortestPrefixThatReachesItsShare) {
     // Four equal weights of 2^32: shares of 1/4 exactly.
     const std::vector<float> logits(4, 0.5F);
-    EXPECT_EQ(kept_ids(logits, 0, 0.25F), (std::vector<int32_t>{0}));
-    EXPECT_EQ(kept_ids(logits, 0, std::nextafter(0.25F, 1.0F)), (std::vector<int32_t>{0, 1}));
-    EXPECT_EQ(kept_ids(logits, 0, 0.5F), (std::vector<int32_t>{0, 1}));
-    EXPECT_EQ(kept_ids(logits, 0, 0.75F), (std::vector<int32_t>{0, 1, 2}));
-    EXPECT_EQ(kept_ids(logits, 0, std::nextafter(1.0F, 0.0F)), (std::vector<int32_t>{0, 1, 2, 3}));
-    EXPECT_EQ(kept_ids(logits, 0, std::numeric_limits<float>::denorm_min()), (std::vector<int32_t>{0}));
-    EXPECT_EQ(kept_ids(logits, 0, 1e-20F), (std::vector<int32_t>{0}));   // a share below one unit of weight rounds up
-    EXPECT_EQ(kept_ids(logits, 3, 0.5F), (std::vector<int32_t>{0, 1}));  // of what top_k left
+    EXPECT_EQ(kept_ids(logits, {0, 0.25F}), (std::vector<int32_t>{0}));
+    EXPECT_EQ(kept_ids(logits, {0, std::nextafter(0.25F, 1.0F)}), (std::vector<int32_t>{0, 1}));
+    EXPECT_EQ(kept_ids(logits, {0, 0.5F}), (std::vector<int32_t>{0, 1}));
+    EXPECT_EQ(kept_ids(logits, {0, 0.75F}), (std::vector<int32_t>{0, 1, 2}));
+    EXPECT_EQ(kept_ids(logits, {0, std::nextafter(1.0F, 0.0F)}), (std::vector<int32_t>{0, 1, 2, 3}));
+    EXPECT_EQ(kept_ids(logits, {0, std::numeric_limits<float>::denorm_min()}), (std::vector<int32_t>{0}));
+    EXPECT_EQ(kept_ids(logits, {0, 1e-20F}), (std::vector<int32_t>{0}));   // a share below one unit of weight rounds up
+    EXPECT_EQ(kept_ids(logits, {3, 0.5F}), (std::vector<int32_t>{0, 1}));  // of what top_k left
 }
 
 RC_GTEST_PROP(TopP, TheKeptShareReachesTopPAndNoShorterPrefixDoes, (uint64_t seed)) {
     const auto count = *rc::gen::inRange<int64_t>(1, 60);
     const float top_p = static_cast<float>(*rc::gen::inRange(1, 1000)) / 1000.0F;
     const std::vector<float> logits = draw_values(count, seed);
-    const std::vector<int32_t> order = kept_ids(logits, 0, 1.0F);
-    const std::vector<int32_t> kept = kept_ids(logits, 0, top_p);
+    const std::vector<int32_t> order = kept_ids(logits, {0, 1.0F});
+    const std::vector<int32_t> kept = kept_ids(logits, {0, top_p});
     const auto weight = [&](int32_t id) {
         return std::floor(static_cast<double>(exp_f32(logits[id] - logits[order[0]])) * 0x1p+32);
     };
@@ -166,7 +208,7 @@ TEST(Sampling, EqualScoresOfUnequalLogitsGoToTheLowestId) {
 
 TEST(Sampling, SamplesOnlyKeptIds) {
     const std::vector<float> logits = draw_values(200, 3);
-    const std::vector<int32_t> kept = kept_ids(logits, 5, 1.0F);
+    const std::vector<int32_t> kept = kept_ids(logits, {5, 1.0F});
     std::vector<int> counts(200);
     SamplingArgs args = args_of(logits, {.temperature = 1.0F, .top_k = 5, .seed = 4});
     for (args.position = 0; args.position < 2000; ++args.position) ++counts[sample(args)];

@@ -41,7 +41,8 @@ TEST(CpuSampling, DrawsTheDefinitionsToken) {
     Prng prng(5);
     SamplingScratch scratch;
     for (int round = 0; round < 600; ++round) {
-        const SamplingCase drawn(prng, 1 + prng.below(3000), round % 4);
+        SamplingCase drawn(prng, 1 + prng.below(3000), round % 4);
+        if (round % 3 == 0) drawn.change_single_tokens(prng);
         const reference::SamplingArgs args = drawn.args();
         const int32_t wanted = reference::sample(args);
         for (const Isa isa : supported_isas()) {
@@ -50,9 +51,9 @@ TEST(CpuSampling, DrawsTheDefinitionsToken) {
         if (args.params.temperature == 0.0F) continue;
         std::vector<float> scaled = drawn.logits;
         for (float& logit : scaled) logit = logit / args.params.temperature;
-        kept_ids(scaled, args.params.top_k, args.params.top_p, scratch);
-        ASSERT_EQ(scratch.order, reference::kept_ids(scaled, args.params.top_k, args.params.top_p))
-            << "round " << round;
+        const reference::KeepRule keep{args.params.top_k, args.params.top_p, args.params.min_p};
+        kept_ids(scaled, keep, scratch);
+        ASSERT_EQ(scratch.order, reference::kept_ids(scaled, keep)) << "round " << round;
     }
 }
 
