@@ -72,11 +72,13 @@ std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
             return std::nullopt;
         num_requests_ += jobs.size();
         num_prompt_tokens_ += num_tokens;
+        Ticket leader{};
         for (Job& job : jobs) {
             tickets.push_back(Ticket{next_ticket_++});
+            if (!job.request.shares_prompt) leader = tickets.back();
             commands_.push_back(
                 {.ticket = tickets.back(), .request = std::move(job.request), .sink = std::move(job.sink)});
-            if (commands_.back().request->shares_prompt) commands_.back().behind = tickets.front();
+            if (commands_.back().request->shares_prompt) commands_.back().behind = leader;
         }
     }
     changed_.notify_all();
@@ -196,18 +198,6 @@ Status EngineHost::step() {
     return {};
 }
 
-void EngineHost::keep_log_probs(const StepPlan& plan) {
-    if (!executor_.logits) return;
-    for (auto& [request, live] : live_) {
-        const Sequence* sequence = live.num_log_probs ? engine_.find(request) : nullptr;
-        if (sequence == nullptr || sequence->planned_step != plan.step) continue;
-        const auto drawn = std::ranges::find(result_.drawn, sequence->slot, &SampledTokens::slot);
-        if (drawn == result_.drawn.end() || drawn->tokens.count == 0) continue;
-        const TokenId token = result_.tokens_of(*drawn).front();
-        live.log_probs.push_back(log_probs(executor_.logits(sequence->slot), token, *live.num_log_probs));
-    }
-}
-
 // A fresh executor takes the place of the failed one, or everything ends here.
 void EngineHost::recover(const std::string& why) {
     const Result<HostExecutor> fresh = config_.replacement ? config_.replacement() : error("{}", why);
@@ -233,6 +223,7 @@ void EngineHost::try_again(FailedTurn turn) {
     live_.erase(found);
     live.is_second_try = true;
     live.log_probs.clear();
+    live.is_non_finite = false;
     read_answer(live);
     ++num_retried_turns_;
     requests_[live.ticket] = accepted->request;
@@ -349,7 +340,7 @@ void EngineHost::submit_now(Command command) {
         command.sink(std::move(refused));
         return end_one(num_prompt_tokens);
     }
-    if (tier_ && !command.found) {
+    if (tier_ && !command.found && !chat.scored_from) {
         const auto found = tier_->worth_restoring(chat, executor_.executor->numerics_id());
         if (found) return wait_for_tier(std::move(command), *found);
     }
@@ -377,6 +368,7 @@ void EngineHost::submit_now(Command command) {
     live.notes = {.claim = request.claim, .stop = {}, .messages = std::move(command.request->messages)};
     live.num_prompt_tokens = num_prompt_tokens;
     live.num_log_probs = request.num_log_probs;
+    begin_scoring(live, request);
     live.stop = request.stop;
     live.form = request.form;
     read_answer(live);
@@ -475,7 +467,8 @@ void EngineHost::deliver(Live& live, TokenId token) {
         text::AnswerParts unused;
         live.reader->add(token, unused);
     }
-    HostUpdate update{.kind = Kind::kToken, .token = token};
+    HostUpdate update{.kind = Kind::kToken, .token = token, .prompt_log_probs = std::move(live.prompt_log_probs)};
+    live.prompt_log_probs.clear();
     if (!live.log_probs.empty()) {
         update.log_probs = std::move(live.log_probs.front());
         live.log_probs.pop_front();
@@ -488,8 +481,9 @@ void EngineHost::deliver(Live& live, TokenId token) {
     live.sink(std::move(update));
 }
 
-void EngineHost::finish(const EngineEvent& event) {
+void EngineHost::finish(EngineEvent event) {
     const auto live = std::make_shared<Live>(std::move(live_.at(event.request)));
+    if (live->is_non_finite) event.reason = FinishReason::kNonFinite;
     live_.erase(event.request);
     requests_.erase(live->ticket);
     start_followers(live->ticket);
@@ -497,7 +491,7 @@ void EngineHost::finish(const EngineEvent& event) {
     if (live->is_unnamed) forget(*live);
     if (live->is_unnamed && event.committed) ++num_unnamed_commits_;
     if (live->is_unnamed || !event.committed) {
-        live->sink({.kind = Kind::kFinished, .end = event});
+        live->sink({.kind = Kind::kFinished, .prompt_log_probs = std::move(live->prompt_log_probs), .end = event});
         return end_one(live->num_prompt_tokens);
     }
     if (live->reader && live->reader->ended()) live->notes.stop = live->reader->place();

@@ -52,17 +52,19 @@ struct HostUpdate {
     AnswerPtr recorded;                 // kAccepted: the recorded answer of an earlier equal request
     TokenId token = 0;                  // kToken
     std::optional<LogProbs> log_probs;  // kToken, if requested
-    std::optional<EngineEvent> end;     // kFinished
-    std::optional<Refusal> refusal;     // kRefused
-    std::string head;                   // kFinished, for a conversation's turn: the committed head
-    std::string failure;                // kFailed, kNotKept: the ledger cannot be read or written
+    // With the first token, or kFinished without one; if requested: of each token of the prompt.
+    std::vector<LogProbs> prompt_log_probs;
+    std::optional<EngineEvent> end;  // kFinished
+    std::optional<Refusal> refusal;  // kRefused
+    std::string head;                // kFinished, for a conversation's turn: the committed head
+    std::string failure;             // kFailed, kNotKept: the ledger cannot be read or written
 };
 
-// The executor and its logits. `logits`: the row that a slot sampled from in the last step, before penalties and
-// temperature; null: logits are not available. Borrowed.
+// The executor and its logits. `logits`: a row of a slot in the last step, before penalties and temperature, counted as
+// by reference::NumericExecutor::logits(); null: logits are not available. Borrowed.
 struct HostExecutor {
     Executor* executor = nullptr;
-    std::function<std::span<const float>(SequenceSlot)> logits;
+    std::function<std::span<const float>(SequenceSlot, int32_t)> logits;
 };
 
 struct EngineHostConfig {
@@ -166,7 +168,10 @@ private:
         int64_t num_prompt_tokens = 0;
         std::optional<int32_t> num_log_probs;
         std::deque<LogProbs> log_probs;  // of tokens that are not sent yet
-        bool has_token = false;          // its prompt is computed
+        std::optional<int32_t> num_prompt_log_probs;
+        std::vector<LogProbs> prompt_log_probs;  // by position
+        bool is_non_finite = false;              // a row that the prompt was scored with has no finite numbers
+        bool has_token = false;                  // its prompt is computed
         std::vector<TokenId> sent_tokens;
         size_t num_repeated = 0;  // tokens repeated by the second try
         bool is_second_try = false;
@@ -175,7 +180,11 @@ private:
     void run();
     void name_answer(Refusal& refusal, RequestId running) const;
     Status step();
+    // engine_host_log_probs.cc
     void keep_log_probs(const StepPlan& plan);
+    void keep_drawn(Live& live, const Sequence& sequence);
+    void keep_scored(Live& live, const Sequence& sequence, const ScheduledSequence& scored);
+    void begin_scoring(Live& live, const HostRequest& request) const;
     void recover(const std::string& why);
     void try_again(FailedTurn turn);
     void carry_out(Command command);
@@ -193,7 +202,7 @@ private:
     void deliver();
     void read_answer(Live& live) const;
     void deliver(Live& live, TokenId token);
-    void finish(const EngineEvent& event);
+    void finish(EngineEvent event);
     void forget(const Live& live);
     void forget_first();
     void fail(const std::string& why);

@@ -39,6 +39,7 @@ ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& 
     chat.seed = request.seed;
     chat.stop_tokens = request.stop_tokens;
     chat.use_cache = request.use_cache;
+    if (request.num_prompt_log_probs) chat.scored_from = request.scored_from;
     return chat;
 }
 

@@ -29,10 +29,13 @@ struct HostRequest {
     std::optional<uint64_t> seed;
     std::vector<TokenId> stop_tokens;
     bool use_cache = true;
-    bool shares_prompt = false;            // with the first request of the same submit(), which is not one itself
+    bool shares_prompt = false;  // with the last request before it in the same submit() that is not one itself
     std::optional<int32_t> num_log_probs;  // of every sampled token, and of this many most likely ones
-    std::vector<std::string> stop;         // the turn ends with the token that completes one of these texts, or
-    text::AnswerForm form;                 // the answer's first call, where it ends with that
+    // The same of the prompt's tokens from position `scored_from` on.
+    std::optional<int32_t> num_prompt_log_probs;
+    int64_t scored_from = 0;
+    std::vector<std::string> stop;  // the turn ends with the token that completes one of these texts, or
+    text::AnswerForm form;          // the answer's first call, where it ends with that
     // For a conversation. The request is refused unless this is the conversation's head, or its version.
     std::optional<std::string> parent_head;
     std::optional<Version> version;

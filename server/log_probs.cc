@@ -16,7 +16,7 @@ LogProbs log_probs(std::span<const float> logits, TokenId drawn, int32_t num_top
     const double log_sum = largest + std::log(sum);
     const auto of = [&](TokenId id) { return TokenLogProb{id, logits[static_cast<size_t>(id)] - log_sum}; };
 
-    LogProbs all{of(drawn), {}};
+    LogProbs all{of(drawn), {}, 1};
     std::vector<TokenId> ids(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
     const auto num = static_cast<ptrdiff_t>(std::min<size_t>(static_cast<size_t>(num_top), ids.size()));
@@ -24,6 +24,7 @@ LogProbs log_probs(std::span<const float> logits, TokenId drawn, int32_t num_top
         return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)] ||
                (logits[static_cast<size_t>(a)] == logits[static_cast<size_t>(b)] && a < b);
     };
+    for (const TokenId id : ids) all.rank += first(id, drawn) ? 1 : 0;
     std::partial_sort(ids.begin(), ids.begin() + num, ids.end(), first);
     for (ptrdiff_t i = 0; i < num; ++i) all.top.push_back(of(ids[static_cast<size_t>(i)]));
     return all;

@@ -16,10 +16,12 @@ struct TokenLogProb {
     friend bool operator==(const TokenLogProb&, const TokenLogProb&) = default;
 };
 
-// For one sampled token, and for the most likely ones in its place: largest first, equal ones by id.
+// For one sampled or given token, and for the most likely ones in its place: largest first, equal ones by id.
 struct LogProbs {
     TokenLogProb drawn;
     std::vector<TokenLogProb> top;
+    int64_t rank = 0;  // of the drawn token in that order, from 1; 0: nothing is known, nor asked for
+    [[nodiscard]] bool is_known() const { return rank > 0; }
     friend bool operator==(const LogProbs&, const LogProbs&) = default;
 };
 

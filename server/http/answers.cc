@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "server/text/decoder.h"
@@ -37,6 +38,10 @@ Json call_json(const CallPart& call) {
     if (call.id.empty()) json = {{"function", Json::object()}};
     json["function"]["arguments"] = call.arguments;
     return json;
+}
+
+std::span<const TokenLogProb> first_of(const std::vector<TokenLogProb>& top, int32_t count) {
+    return std::span(top).first(std::min(top.size(), static_cast<size_t>(count)));
 }
 
 void add_head(const ChoicePart& part, Json& json) {
@@ -75,6 +80,7 @@ Json AnswerWriter::whole(const std::vector<ChoicePart>& choices, const Usage& us
             choice["text"] = part.text;
         choice["logprobs"] = log_probs_json(part);
         choice["finish_reason"] = reason_json(part);
+        if (part.num_prompt_top_log_probs) (is_chat() ? json : choice)["prompt_logprobs"] = prompt_log_probs_json(part);
         json["choices"].push_back(std::move(choice));
         add_head(part, json);
     }
@@ -169,7 +175,7 @@ Json AnswerWriter::frame_json(bool is_chunk) const {
 }
 
 Json AnswerWriter::log_probs_json(const ChoicePart& part) const {
-    if (!part.shows_log_probs) return nullptr;
+    if (!part.num_top_log_probs) return nullptr;
     return is_chat() ? chat_log_probs(part) : completion_log_probs(part);
 }
 
@@ -192,11 +198,11 @@ Json AnswerWriter::chat_log_probs(const ChoicePart& part) const {
 
 // An object whose keys are the tokens' texts. Parts of characters share a text, and so do ids without a token: the
 // drawn token has it for its key, else the likelier one; each of the others is `token_id:ID`.
-Json AnswerWriter::likeliest_by_text(const LogProbs& one) const {
+Json AnswerWriter::likeliest_by_text(const LogProbs& one, int32_t num_top) const {
     Json by_text = Json::object();
-    if (one.top.empty()) return by_text;
+    if (num_top == 0) return by_text;
     const std::string drawn_text = token_text(one.drawn.token);
-    for (const TokenLogProb& other : one.top) {
+    for (const TokenLogProb& other : first_of(one.top, num_top)) {
         std::string text = token_text(other.token);
         const bool is_drawn = other.token == one.drawn.token;
         const bool is_taken = by_text.contains(text) || text == drawn_text;
@@ -205,6 +211,27 @@ Json AnswerWriter::likeliest_by_text(const LogProbs& one) const {
     }
     by_text[drawn_text] = one.drawn.log_prob;
     return by_text;
+}
+
+// As in vLLM: of each token an object by token id, and null where nothing is known.
+Json AnswerWriter::prompt_log_probs_json(const ChoicePart& part) const {
+    Json list = Json::array();
+    for (const LogProbs& one : part.prompt_log_probs) {
+        if (!one.is_known()) {
+            list.push_back(nullptr);
+            continue;
+        }
+        Json by_id = Json::object();
+        const auto add = [&](const TokenLogProb& token, int64_t rank) {
+            by_id[std::to_string(token.token)] = {
+                {"logprob", token.log_prob}, {"rank", rank}, {"decoded_token", token_text(token.token)}};
+        };
+        add(one.drawn, one.rank);
+        int64_t rank = 0;
+        for (const TokenLogProb& other : first_of(one.top, *part.num_prompt_top_log_probs)) add(other, ++rank);
+        list.push_back(std::move(by_id));
+    }
+    return list;
 }
 
 // The old form: four lists of one length.
@@ -217,8 +244,8 @@ Json AnswerWriter::completion_log_probs(const ChoicePart& part) const {
     for (const LogProbs& one : part.log_probs) {
         const std::string text = token_text(one.drawn.token);
         tokens.push_back(text);
-        own.push_back(one.drawn.log_prob);
-        top.push_back(likeliest_by_text(one));
+        own.push_back(one.is_known() ? Json(one.drawn.log_prob) : Json());
+        top.push_back(one.is_known() ? likeliest_by_text(one, *part.num_top_log_probs) : Json());
         offsets.push_back(offset);
         offset += num_characters(text);
     }

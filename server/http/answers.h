@@ -43,13 +43,15 @@ struct ChoicePart {
     std::string text;
     std::string reasoning;
     std::vector<CallPart> calls;
-    bool calls_tools = false;         // with the finish: the choice has calls
-    std::vector<LogProbs> log_probs;  // of the tokens in this part
-    bool shows_log_probs = false;
-    int64_t text_offset = 0;             // of its first token (completions)
-    std::optional<FinishReason> finish;  // the last part
-    std::string head;                    // with the finish: the committed head of the conversation
-    std::optional<Usage> usage;          // of the choice so far, when every chunk reports usage
+    bool calls_tools = false;                  // with the finish: the choice has calls
+    std::vector<LogProbs> log_probs;           // of the tokens in this part
+    std::optional<int32_t> num_top_log_probs;  // none: these are not shown
+    std::vector<LogProbs> prompt_log_probs;
+    std::optional<int32_t> num_prompt_top_log_probs;  // none: these are not shown
+    int64_t text_offset = 0;                          // of its first token (completions)
+    std::optional<FinishReason> finish;               // the last part
+    std::string head;                                 // with the finish: the committed head of the conversation
+    std::optional<Usage> usage;                       // of the choice so far, when every chunk reports usage
 };
 
 // The JSON text sent to clients; bytes that are not UTF-8 become U+FFFD.
@@ -84,7 +86,8 @@ private:
     [[nodiscard]] Json log_probs_json(const ChoicePart& part) const;
     [[nodiscard]] Json chat_log_probs(const ChoicePart& part) const;
     [[nodiscard]] Json completion_log_probs(const ChoicePart& part) const;
-    [[nodiscard]] Json likeliest_by_text(const LogProbs& one) const;
+    [[nodiscard]] Json likeliest_by_text(const LogProbs& one, int32_t num_top) const;
+    [[nodiscard]] Json prompt_log_probs_json(const ChoicePart& part) const;
     [[nodiscard]] Json chat_token(const TokenLogProb& token) const;
 
     AnswerFrame frame_;

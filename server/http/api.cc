@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <functional>
 #include <limits>
 #include <map>
+#include <system_error>
 #include <utility>
 
 #include "reference/model/strict_json.h"
@@ -21,6 +23,8 @@ namespace {
 constexpr size_t kMaxStops = 16;
 constexpr size_t kMaxStopTokens = 256;  // each is compared with every token
 constexpr int64_t kMaxChoices = 16;
+constexpr size_t kMaxPrompts = 2048;
+constexpr size_t kMaxLogitBiases = 1024;
 constexpr int64_t kMaxChatLogProbs = 20;
 constexpr int64_t kMaxCompletionLogProbs = 5;
 
@@ -35,15 +39,49 @@ FieldStatus take(T& to, ApiResult<U> value) {
 
 using FieldReader = std::function<FieldStatus(const std::string&, const Json&, GenerateRequest&)>;
 
-// A list of one prompt is that prompt.
-FieldStatus read_prompt(const std::string& field, const Json& list, GenerateRequest& request) {
-    constexpr std::string_view kWanted = "a text or a list of token ids (one prompt)";
-    const bool is_list_of_one = list.is_array() && list.size() == 1;
-    const Json& value = is_list_of_one && !list.front().is_number() ? list.front() : list;
-    if (value.is_string()) return request.prompt = value.get<std::string>(), FieldStatus();
-    if (value.empty()) return tl::unexpected(wrong_field(field, value, kWanted));
-    request.prompt_is_ids = true;
-    return take(request.prompt_ids, token_ids(field, value, request.vocab_size, kWanted));
+// A text, a list of token ids, or a list of these.
+FieldStatus read_prompt(const std::string& field, const Json& value, GenerateRequest& request) {
+    const std::string wanted = fmt::format("a text, a list of token ids, or a list of up to {} of these", kMaxPrompts);
+    const bool is_one = !value.is_array() || (!value.empty() && value.front().is_number());
+    const Json prompts = is_one ? Json::array({value}) : value;
+    if (prompts.empty() || prompts.size() > kMaxPrompts) return tl::unexpected(wrong_field(field, value, wanted));
+    for (size_t i = 0; i < prompts.size(); ++i) {
+        const Json& one = prompts[i];
+        AskedPrompt& prompt = request.prompts.emplace_back();
+        prompt.is_ids = one.is_array() && !one.empty();
+        if (one.is_string()) prompt.text = one.get<std::string>();
+        if (!one.is_string() && !prompt.is_ids) return tl::unexpected(wrong_field(field, value, wanted));
+        if (!prompt.is_ids) continue;
+        const std::string place = prompts.size() == 1 ? field : fmt::format("{}[{}]", field, i);
+        if (auto taken = take(prompt.ids, token_ids(place, one, request.vocab_size, wanted)); !taken) return taken;
+    }
+    return {};
+}
+
+// Token ids as keys, numbers as values.
+FieldStatus read_logit_bias(const std::string& field, const Json& value, GenerateRequest& request) {
+    if (!value.is_object() || value.size() > kMaxLogitBiases) {
+        return tl::unexpected(
+            wrong_field(field, value, fmt::format("an object of up to {} token ids", kMaxLogitBiases)));
+    }
+    std::map<TokenId, float> sorted;
+    for (const auto& [key, one] : value.items()) {
+        const std::string place = fmt::format("{}.{}", field, key);
+        TokenId token = -1;
+        const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), token);
+        const bool is_id = problem == std::errc() && end == key.data() + key.size() && token >= 0;
+        if (!is_id || token >= request.vocab_size) {
+            return tl::unexpected(ApiError{400,
+                                           fmt::format("{}: the key is {}, wanted a token id from 0 to {}", field,
+                                                       quoted(Json(key)), request.vocab_size - 1),
+                                           field, "invalid_value"});
+        }
+        auto bias = number(place, one, -kMaxLogitBias, kMaxLogitBias);
+        if (!bias) return tl::unexpected(std::move(bias).error());
+        sorted[token] = *bias;
+    }
+    for (const auto& [token, bias] : sorted) request.sampling.logit_bias.push_back({token, bias});
+    return {};
 }
 
 FieldStatus read_stop(const std::string& field, const Json& value, GenerateRequest& request) {
@@ -96,7 +134,7 @@ using Fields = std::map<std::string, FieldReader, std::less<>>;
 const Fields& common_fields() {
     using R = GenerateRequest;
     static const auto kMaxTokens = [](const std::string& f, const Json& v, R& r) {
-        return take(r.max_tokens, whole_number(f, v, 1));
+        return take(r.max_tokens, whole_number(f, v, v == 0 ? 0 : 1));
     };
     static const auto kIgnored = [](const std::string&, const Json&, R&) { return FieldStatus(); };
     static const Fields kFields = {
@@ -145,6 +183,16 @@ const Fields& common_fields() {
          [](const auto& f, const Json& v, R& r) { return take(r.prompt_cache_key, identifier(f, v)); }},
         {"n",
          [](const auto& f, const Json& v, R& r) { return take(r.num_choices, whole_number(f, v, 1, kMaxChoices)); }},
+        {"min_p", [](const auto& f, const Json& v, R& r) { return take(r.sampling.min_p, number(f, v, 0, 1)); }},
+        {"min_tokens",
+         [](const auto& f, const Json& v, R& r) {
+             return take(r.sampling.min_tokens, whole_number(f, v, 0, std::numeric_limits<int32_t>::max()));
+         }},
+        {"logit_bias", read_logit_bias},
+        {"prompt_logprobs", [](const auto& f, const Json& v,
+                               R& r) { return take(r.num_prompt_log_probs, whole_number(f, v, 0, kMaxChatLogProbs)); }},
+        {"logprob_start_len",
+         [](const auto& f, const Json& v, R& r) { return take(r.scored_from, number_or_none<int64_t>(f, v, 0)); }},
         {"user", kIgnored},
         {"safety_identifier", kIgnored},
     };
@@ -184,6 +232,9 @@ const Fields& chat_fields() {
 const Fields& completion_fields() {
     static const Fields kFields = {
         {"prompt", read_prompt},
+        {"echo", [](const auto& f, const Json& v, GenerateRequest& r) { return take(r.echo, truth(f, v)); }},
+        {"best_of", [](const auto& f, const Json& v,
+                       GenerateRequest& r) { return take(r.best_of, whole_number(f, v, 1, kMaxChoices)); }},
         {"logprobs", read_log_probs},
     };
     return kFields;
@@ -236,6 +287,10 @@ FieldStatus check_turn_id(const GenerateRequest& request) {
             ApiError{400, fmt::format("{} is not supported beside turn_id", field), field, "unsupported_value"});
     };
     if (request.num_choices != 1) return beside("n");
+    if (request.best_of.value_or(1) != 1) return beside("best_of");
+    if (request.num_prompts() > 1) return beside("a list of prompts");
+    if (request.echo) return beside("echo");
+    if (request.num_prompt_log_probs) return beside("prompt_logprobs");
     if (request.num_log_probs) return beside("logprobs");
     return {};
 }
@@ -261,6 +316,26 @@ FieldStatus check_agreement(const Json& json, const GenerateRequest& request) {
                                             "top_logprobs"));
     }
     return {};
+}
+
+// What is asked of the prompt and of the choices, taken together.
+FieldStatus check_scoring(const Json& json, const GenerateRequest& request) {
+    const auto wrong = [](const char* field, std::string message) {
+        return tl::unexpected(ApiError{400, std::move(message), field, "invalid_value"});
+    };
+    if (request.best_of.value_or(request.num_choices) < request.num_choices) {
+        return wrong("best_of", fmt::format("best_of is {}, wanted at least n, which is {}", *request.best_of,
+                                            request.num_choices));
+    }
+    if (request.stream && request.best_of.value_or(request.num_choices) > request.num_choices)
+        return wrong("best_of", "best_of of more than n is known when all choices are: it has no stream");
+    if (request.stream && request.num_prompt_log_probs)
+        return wrong("prompt_logprobs", "prompt_logprobs are in whole answers alone: echo and logprobs have a stream");
+    if (request.max_tokens != 0 || request.echo || request.num_prompt_log_probs) return {};
+    const char* field = json.value("max_tokens", Json()) == 0 ? "max_tokens" : "max_completion_tokens";
+    return tl::unexpected(wrong_field(field, json[field],
+                                      fmt::format("a whole number from 1 to {}, or 0 with echo or prompt_logprobs",
+                                                  std::numeric_limits<int64_t>::max())));
 }
 
 ApiError missing(const char* field) {
@@ -334,6 +409,7 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
     if (auto right = check_turn_id(request); !right) return tl::unexpected(right.error());
     if (request.turn_id) request.content = content_of(kind, json);
     if (auto right = check_agreement(json, request); !right) return tl::unexpected(right.error());
+    if (auto right = check_scoring(json, request); !right) return tl::unexpected(right.error());
     return request;
 }
 

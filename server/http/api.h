@@ -72,19 +72,29 @@ struct ModelNames {
     [[nodiscard]] bool contains(std::string_view name) const;
 };
 
+// Of a completion: a text, or its tokens.
+struct AskedPrompt {
+    std::string text;
+    std::vector<TokenId> ids;
+    bool is_ids = false;
+};
+
 // POST /v1/chat/completions or /v1/completions.
 struct GenerateRequest {
     ApiKind kind = ApiKind::kChat;
-    AskedTemplate chat;               // of a chat
-    std::string prompt;               // of a completion, or
-    std::vector<TokenId> prompt_ids;  // its tokens
-    bool prompt_is_ids = false;
-    int32_t vocab_size = 0;                       // of the model: bounds prompt_ids
+    AskedTemplate chat;                           // of a chat
+    std::vector<AskedPrompt> prompts;             // of a completion: at least one
+    int32_t vocab_size = 0;                       // of the model: bounds the prompts' ids
     std::optional<std::string> conversation_id;   // from the body or its metadata
     std::optional<std::string> prompt_cache_key;  // the weakest hint for the conversation
     std::optional<std::string> cache_salt;
-    int64_t num_choices = 1;
-    std::optional<int32_t> num_log_probs;  // of every sampled token, and of this many most likely ones
+    int64_t num_choices = 1;               // of each prompt
+    std::optional<int64_t> best_of;        // so many are sampled, the likeliest num_choices of them are the answer
+    bool echo = false;                     // the choices begin with the prompt
+    std::optional<int32_t> num_log_probs;  // of every sampled token, and of this many most likely ones; with echo of
+                                           // the prompt's, too
+    std::optional<int32_t> num_prompt_log_probs;  // the same of the prompt's tokens, in a separate list
+    int64_t scored_from = 0;                      // logprob_start_len: the first of the prompt's tokens with these
     std::optional<int64_t> max_tokens;
     SamplingParams sampling;
     std::optional<uint64_t> seed;
@@ -99,6 +109,11 @@ struct GenerateRequest {
     std::optional<std::string> turn_id;
     std::optional<std::string> parent_head;
     Digest content;  // with a turn_id: of the request's content, independent of the answer's format
+
+    [[nodiscard]] size_t num_prompts() const { return kind == ApiKind::kChat ? 1 : prompts.size(); }
+    [[nodiscard]] size_t num_sampled_choices() const { return static_cast<size_t>(best_of.value_or(num_choices)); }
+    // Whether log probabilities of the prompt's tokens are asked for.
+    [[nodiscard]] bool is_scored() const { return num_prompt_log_probs || (echo && num_log_probs); }
 };
 
 // Errors have the status and the field. Token ids of a request are below `vocab_size`, the rows of the model; its

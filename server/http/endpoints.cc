@@ -74,6 +74,7 @@ const std::vector<Route>& Endpoints::routes() {
         {.verb = kGet, .path = "/v1/models/", .handler = &Endpoints::model},
         {.verb = kPost, .path = "/tokenize", .handler = &Endpoints::tokenize},
         {.verb = kPost, .path = "/detokenize", .handler = &Endpoints::detokenize},
+        {.verb = kGet, .path = "/tokenizer_info", .handler = &Endpoints::tokenizer_info},
         {.verb = kPost, .path = "/v1/chat/completions", .handler = &Endpoints::chat},
         {.verb = kPost, .path = "/v1/completions", .handler = &Endpoints::complete},
         {.verb = kGet, .path = kConversationsPath, .handler = &Endpoints::conversation},
@@ -314,6 +315,11 @@ asio::awaitable<bool> Endpoints::detokenize(const Call& call) {
     auto made = co_await on_thread(json_thread_, std::move(work));
     if (!made) co_return co_await refuse(call, made.error());
     co_return co_await say_text(call, kJsonType, *std::move(made));
+}
+
+asio::awaitable<bool> Endpoints::tokenizer_info(const Call& call) {
+    const Json info = server::tokenizer_info(*service_);
+    co_return co_await say(call, info);
 }
 
 // --- conversations

@@ -87,6 +87,7 @@ private:
     asio::awaitable<bool> model(const Call& call);
     asio::awaitable<bool> tokenize(const Call& call);
     asio::awaitable<bool> detokenize(const Call& call);
+    asio::awaitable<bool> tokenizer_info(const Call& call);
     asio::awaitable<bool> conversation(const Call& call);
     using HeadPtr = std::shared_ptr<const reference::HeadFile>;
     [[nodiscard]] ApiResult<HeadPtr> read_head(const std::string& body) const;
@@ -111,7 +112,7 @@ private:
         CacheSalt salt;
         History history;
         std::vector<HostRequest> jobs;
-        int64_t num_prompt_tokens = 0;
+        std::vector<AnsweredPrompt> prompts;
     };
     [[nodiscard]] ApiResult<Asked> read(const Call& call, ApiKind kind) const;
     void look(const std::shared_ptr<Asked>& asked, const std::function<void(ApiResult<Asked>)>& done);

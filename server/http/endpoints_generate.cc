@@ -1,8 +1,10 @@
 // The endpoints that use the engine: from a request to its turns, and from their updates to an answer.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "server/http/endpoints.h"
@@ -32,14 +34,18 @@ ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) cons
 
 // Compared with the conversation and put into tokens, on the text's thread where there is text.
 std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
-    auto prompt = prompt_of(*service_, asked.request, asked.history, words_);
-    if (!prompt) return prompt.error();
-    asked.num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
-    auto jobs = host_requests(*service_, asked.request, asked.conversation, asked.salt, *std::move(prompt));
-    if (!jobs) return jobs.error();
-    asked.jobs = *std::move(jobs);
+    for (size_t i = 0; i < asked.request.num_prompts(); ++i) {
+        auto prompt = prompt_of(*service_, asked.request, i, asked.history, words_);
+        if (!prompt) return prompt.error();
+        asked.prompts.push_back(
+            {static_cast<int64_t>(prompt->ids.size()), echoed_text(*service_, asked.request, i, prompt->ids)});
+        auto jobs = host_requests(*service_, asked.request, asked.conversation, asked.salt, *std::move(prompt));
+        if (!jobs) return jobs.error();
+        std::ranges::move(*jobs, std::back_inserter(asked.jobs));
+    }
     asked.request.conversation_id = asked.conversation.id;
     asked.request.chat = {};
+    asked.request.prompts = {};
     asked.history = {};
     return std::nullopt;
 }
@@ -84,7 +90,9 @@ asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call
     auto read = co_await read_with_history(call, kind);
     if (!read) co_return read;
     const auto asked = std::make_shared<Asked>(*std::move(read));
-    const bool has_text = !asked->request.prompt_is_ids || asked->conversation.id;
+    const auto is_text = [](const AskedPrompt& prompt) { return !prompt.is_ids; };
+    const std::vector<AskedPrompt>& prompts = asked->request.prompts;
+    const bool has_text = prompts.empty() || asked->conversation.id || std::ranges::any_of(prompts, is_text);
     std::function<std::optional<ApiError>()> encode = [this, asked] { return make_jobs(*asked); };
     const std::optional<ApiError> wrong = co_await on_thread(has_text ? text_thread_ : json_thread_, std::move(encode));
     if (wrong) co_return tl::unexpected(*wrong);
@@ -102,8 +110,9 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     if (!asked) co_return asked.error();
     call.connection->release_body();
     if (const size_t most = service_->host->capacity(); asked->jobs.size() > most) {
-        co_return ApiError{400, fmt::format("n is {}: this server takes {} requests", asked->jobs.size(), most), "n",
-                           "invalid_value"};
+        co_return ApiError{
+            400, fmt::format("{} choices are wanted: this server takes {} requests", asked->jobs.size(), most),
+            asked->prompts.size() > 1 ? "prompt" : "n", "invalid_value"};
     }
     std::vector<HostRequest>* const requests = &asked->jobs;
 
@@ -123,7 +132,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     std::vector<EngineHost::Job> jobs;
     for (size_t i = 0; i < num_choices; ++i) jobs.push_back({std::move((*requests)[i]), updates->sink(i)});
     turn.emplace(Turn{.generation = Generation(*service_->tokenizer, std::move(asked->request), frame,
-                                               asked->num_prompt_tokens, form),
+                                               std::move(asked->prompts), form),
                       .updates = std::move(updates),
                       .timer = Bell::Timer(*loop_, Bell::Timer::time_point::max()),
                       .tickets = {},

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -49,13 +51,20 @@ std::string event_of(const Json& json) {
 }
 
 Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame,
-                       int64_t num_prompt_tokens, const text::AnswerForm& form)
-    : request_(std::move(request)), writer_(std::move(frame), tokenizer), num_prompt_tokens_(num_prompt_tokens) {
-    for (int64_t index = 0; index < request_.num_choices; ++index) {
+                       std::vector<AnsweredPrompt> prompts, const text::AnswerForm& form)
+    : request_(std::move(request)), writer_(std::move(frame), tokenizer), prompts_(std::move(prompts)) {
+    const size_t num_choices = prompts_.size() * request_.num_sampled_choices();
+    for (size_t index = 0; index < num_choices; ++index) {
         Choice& choice = choices_.emplace_back(tokenizer, request_.stop, form);
-        choice.part.index = index;
-        choice.part.shows_log_probs = request_.num_log_probs.has_value();
+        choice.part.index = static_cast<int64_t>(index);
+        choice.part.num_top_log_probs = request_.num_log_probs;
+        choice.part.num_prompt_top_log_probs = request_.num_prompt_log_probs;
+        choice.has_begun = !request_.echo && !request_.is_scored();
     }
+}
+
+const AnsweredPrompt& Generation::prompt_of(const Choice& choice) const {
+    return prompts_[static_cast<size_t>(choice.part.index) / request_.num_sampled_choices()];
 }
 
 void Generation::take(size_t index, HostUpdate update) {
@@ -65,12 +74,30 @@ void Generation::take(size_t index, HostUpdate update) {
         if (index == 0) in_conversation_ = update.in_conversation;
         if (update.recorded) {
             writer_.rename(update.recorded->answer_id, update.recorded->created);
-            num_prompt_tokens_ = update.recorded->num_prompt_tokens;
+            prompts_.front().num_tokens = update.recorded->num_prompt_tokens;
         }
         return;
     }
+    const size_t num_sampled = request_.num_sampled_choices();
+    if (!choice.has_begun && index % num_sampled == 0)
+        begin_prompt(index / num_sampled, std::move(update.prompt_log_probs));
     if (update.kind == Kind::kToken) return take_token(choice, std::move(update));
     take_end(choice, update);
+}
+
+// What the first choice of a prompt brings is at the beginning of all of them. None has sent anything before.
+void Generation::begin_prompt(size_t prompt, std::vector<LogProbs> log_probs) {
+    const size_t num_sampled = request_.num_sampled_choices();
+    for (size_t i = prompt * num_sampled; i < (prompt + 1) * num_sampled; ++i) {
+        Choice& choice = choices_[i];
+        choice.has_begun = true;
+        if (request_.num_prompt_log_probs) choice.part.prompt_log_probs = log_probs;
+        if (!request_.echo) continue;
+        choice.part.text.insert(0, prompts_[prompt].echo);
+        if (!request_.num_log_probs) continue;
+        auto& of_part = choice.part.log_probs;
+        of_part.insert(of_part.begin(), log_probs.begin(), log_probs.end());
+    }
 }
 
 void Generation::take_token(Choice& choice, HostUpdate update) {
@@ -79,7 +106,9 @@ void Generation::take_token(Choice& choice, HostUpdate update) {
     text::AnswerParts parts;
     choice.reader.add(update.token, parts);
     take_parts(choice, parts);
-    if (update.log_probs) choice.part.log_probs.push_back(*std::move(update.log_probs));
+    if (!update.log_probs) return;
+    choice.log_prob += update.log_probs->drawn.log_prob;
+    if (request_.num_log_probs) choice.part.log_probs.push_back(*std::move(update.log_probs));
 }
 
 // Of arguments that are sent in parts each part is an entry of its own.
@@ -123,24 +152,28 @@ void Generation::take_end(Choice& choice, const HostUpdate& update) {
 
 bool Generation::is_long() const {
     constexpr int64_t kManyTokens = 1024;
-    return request_.num_log_probs || usage().completion_tokens > kManyTokens;
+    return request_.num_log_probs || request_.num_prompt_log_probs || usage().completion_tokens > kManyTokens;
 }
 
 Usage Generation::usage() const {
-    Usage usage{.prompt_tokens = num_prompt_tokens_, .cached_tokens = choices_.front().num_reused};
+    Usage usage;
+    for (const AnsweredPrompt& prompt : prompts_) usage.prompt_tokens += prompt.num_tokens;
     for (const Choice& choice : choices_) usage.completion_tokens += choice.num_tokens;
+    for (size_t i = 0; i < choices_.size(); i += request_.num_sampled_choices())
+        usage.cached_tokens += choices_[i].num_reused;
     return usage;
 }
 
 // As in vLLM, where usage is wanted at all.
 std::optional<Usage> Generation::usage_so_far(const Choice& choice) const {
     if (!request_.include_usage || !request_.continuous_usage) return std::nullopt;
-    return Usage{.prompt_tokens = num_prompt_tokens_, .completion_tokens = choice.num_tokens};
+    return Usage{.prompt_tokens = prompt_of(choice).num_tokens, .completion_tokens = choice.num_tokens};
 }
 
 // A part comes as up to three chunks: its text, its calls, and an empty one with the reason.
 std::string Generation::events_of(Choice& choice) {
     std::string events;
+    if (!choice.has_begun) return events;
     ChoicePart& part = choice.part;
     const auto finish = std::exchange(part.finish, {});
     const auto head = std::exchange(part.head, {});
@@ -192,10 +225,26 @@ std::string Generation::take_events() {
     return events + "data: [DONE]\n\n";
 }
 
-Json Generation::whole() const {
+Json Generation::whole() const { return writer_.whole(chosen(), usage()); }
+
+// Of each prompt's choices those with the greatest log probability per token, the first one among equals.
+std::vector<ChoicePart> Generation::chosen() const {
+    const size_t num_sampled = request_.num_sampled_choices();
+    const auto per_token = [](const Choice* choice) {
+        return choice->log_prob / static_cast<double>(std::max<int64_t>(choice->num_tokens, 1));
+    };
     std::vector<ChoicePart> parts;
-    for (const Choice& choice : choices_) parts.push_back(choice.part);
-    return writer_.whole(parts, usage());
+    for (size_t first = 0; first < choices_.size(); first += num_sampled) {
+        std::vector<const Choice*> of_prompt;
+        for (size_t i = 0; i < num_sampled; ++i) of_prompt.push_back(&choices_[first + i]);
+        const auto wanted = static_cast<size_t>(request_.num_choices);
+        if (num_sampled > wanted) std::ranges::stable_sort(of_prompt, std::ranges::greater(), per_token);
+        for (size_t i = 0; i < wanted; ++i) {
+            parts.push_back(of_prompt[i]->part);
+            parts.back().index = static_cast<int64_t>(parts.size() - 1);
+        }
+    }
+    return parts;
 }
 
 }  // namespace verbatim::server

@@ -24,11 +24,17 @@ namespace verbatim::server {
 // A server-sent event.
 [[nodiscard]] std::string event_of(const Json& json);
 
+// A prompt of the request.
+struct AnsweredPrompt {
+    int64_t num_tokens = 0;
+    std::string echo;  // the beginning of its choices
+};
+
 class Generation {
 public:
-    // Borrows the tokenizer.
-    Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame, int64_t num_prompt_tokens,
-               const text::AnswerForm& form = {});
+    // Borrows the tokenizer. Choices are counted over all prompts: each has request.num_sampled_choices() of them.
+    Generation(const text::Tokenizer& tokenizer, GenerateRequest request, AnswerFrame frame,
+               std::vector<AnsweredPrompt> prompts, const text::AnswerForm& form = {});
 
     // Takes an update of a choice from the engine.
     void take(size_t choice, HostUpdate update);
@@ -65,18 +71,23 @@ private:
         int64_t num_tokens = 0;
         int64_t num_characters = 0;  // of the single tokens' texts: for completions with log probabilities
         int64_t num_reused = 0;
+        double log_prob = 0;     // of all its tokens: with best_of
+        bool has_begun = false;  // what its prompt gives it is there
         bool ended = false;
     };
+    void begin_prompt(size_t prompt, std::vector<LogProbs> log_probs);
+    [[nodiscard]] std::vector<ChoicePart> chosen() const;
     void take_token(Choice& choice, HostUpdate update);
     void take_end(Choice& choice, const HostUpdate& update);
     void take_parts(Choice& choice, text::AnswerParts& parts) const;
     [[nodiscard]] std::string events_of(Choice& choice);
     [[nodiscard]] Usage usage() const;
     [[nodiscard]] std::optional<Usage> usage_so_far(const Choice& choice) const;
+    [[nodiscard]] const AnsweredPrompt& prompt_of(const Choice& choice) const;
 
     GenerateRequest request_;
     AnswerWriter writer_;
-    int64_t num_prompt_tokens_;
+    std::vector<AnsweredPrompt> prompts_;
     std::vector<Choice> choices_;
     std::optional<ApiError> error_;
     size_t num_accepted_ = 0;

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "server/checkpoints.h"
 #include "server/http/tools.h"
 #include "server/ledger/history.h"
@@ -77,18 +78,21 @@ ApiResult<std::vector<TokenId>> render(const Service& service, const AskedTempla
 }
 
 // Of a completion: a text or tokens, behind what the conversation has committed, or with it.
-ApiResult<std::vector<TokenId>> complete(const Service& service, const GenerateRequest& request,
+ApiResult<std::vector<TokenId>> complete(const Service& service, const GenerateRequest& request, size_t which,
                                          std::vector<TokenId> known, text::WordCache& cache) {
+    const AskedPrompt& prompt = request.prompts[which];
     const auto wrong = [](std::string message) { return tl::unexpected(wrong_value(std::move(message), "prompt")); };
-    std::vector<TokenId> ids = request.prompt_ids;
-    if (!request.prompt_is_ids) {
+    std::vector<TokenId> ids = prompt.ids;
+    if (!prompt.is_ids) {
         const text::EncodeOptions options{.add_special = !request.suffix_only, .parse_special = false};
         const text::KnownIds from(*service.tokenizer, request.suffix_only ? std::span<const TokenId>() : known);
-        auto encoded = service.tokenizer->encode(request.prompt, options, cache, from);
+        auto encoded = service.tokenizer->encode(prompt.text, options, cache, from);
         if (!encoded) return wrong(encoded.error().message);
         ids = *std::move(encoded);
     }
-    if (ids.empty()) return wrong("prompt is empty");
+    if (ids.empty()) {
+        return wrong(request.prompts.size() == 1 ? "prompt is empty" : fmt::format("prompt[{}] is empty", which));
+    }
     if (!request.suffix_only) return ids;
     known.insert(known.end(), ids.begin(), ids.end());
     return known;
@@ -172,14 +176,14 @@ std::vector<int64_t> checkpoints_of(const Service& service, std::span<const Toke
     return spread_checkpoints(message_ends(prompt, is_special), static_cast<int64_t>(prompt.size()), kMaxCheckpoints);
 }
 
-ApiResult<Prompt> prompt_to_answer(const Service& service, GenerateRequest& request, const History& history,
-                                   text::WordCache& cache) {
+ApiResult<Prompt> prompt_to_answer(const Service& service, GenerateRequest& request, size_t which,
+                                   const History& history, text::WordCache& cache) {
     Prompt prompt;
     std::vector<TokenId> known = history.conversation ? history.conversation->tokens() : std::vector<TokenId>();
     if (request.suffix_only) prompt.version = history.conversation->version;
     ApiResult<std::vector<TokenId>> ids;
     if (request.kind == ApiKind::kCompletion) {
-        ids = complete(service, request, std::move(known), cache);
+        ids = complete(service, request, which, std::move(known), cache);
     } else {
         auto asked = whole_chat(service, request, history);
         if (!asked) return tl::unexpected(asked.error());
@@ -198,20 +202,30 @@ ApiResult<Prompt> prompt_to_answer(const Service& service, GenerateRequest& requ
 
 }  // namespace
 
-ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, const History& history,
+ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, size_t which, const History& history,
                             text::WordCache& cache) {
-    if (!history.is_answered) return prompt_to_answer(service, request, history, cache);
+    CHECK(which < request.num_prompts(), "prompt {} of {}", which, request.num_prompts());
+    if (!history.is_answered) return prompt_to_answer(service, request, which, history, cache);
     Prompt answered;
     const bool has_form = request.chat.tools.are_offered() || service.reasoning_format != text::ReasoningFormat::kNone;
     if (request.kind == ApiKind::kCompletion || !has_form) return answered;
     // The form of a chat's answer depends on how its prompt ends.
     if (!request.suffix_only || history.conversation) {
-        if (auto again = prompt_to_answer(service, request, history, cache)) answered.form = std::move(again->form);
+        if (auto again = prompt_to_answer(service, request, which, history, cache))
+            answered.form = std::move(again->form);
     }
     return answered;
 }
 
 std::optional<ApiError> conversation_problem(const GenerateRequest& request, const ConversationHint& conversation) {
+    const bool is_of_one = conversation.is_said || request.suffix_only || request.turn_id || request.parent_head;
+    if (is_of_one && (request.num_prompts() > 1 || request.max_tokens == 0)) {
+        const bool is_list = request.num_prompts() > 1;
+        return ApiError{400,
+                        is_list ? "a list of prompts goes into no conversation"
+                                : "an answer without tokens goes into no conversation: max_tokens is 0",
+                        is_list ? "prompt" : "max_tokens", "unsupported_value"};
+    }
     if (conversation.id) return std::nullopt;
     const char* field = request.suffix_only ? "suffix_only" : request.turn_id ? "turn_id" : nullptr;
     if (field == nullptr && request.parent_head) field = "parent_head";
@@ -238,6 +252,7 @@ ApiResult<History> history_of(const GenerateRequest& request, const std::string&
 ConversationHint conversation_of(const GenerateRequest& request,
                                  const std::function<std::string(std::string_view)>& header) {
     if (request.conversation_id) return {request.conversation_id, /*is_said=*/true};
+    if (request.num_prompts() > 1 || request.max_tokens == 0) return {};
     for (const std::string_view name : kConversationHeaders) {
         std::string value = header(name);
         if (is_identifier(value)) return {std::move(value)};
@@ -245,12 +260,20 @@ ConversationHint conversation_of(const GenerateRequest& request,
     return {request.prompt_cache_key};
 }
 
+std::string echoed_text(const Service& service, const GenerateRequest& request, size_t which,
+                        std::span<const TokenId> ids) {
+    if (!request.echo) return "";
+    const AskedPrompt& prompt = request.prompts[which];
+    return prompt.is_ids ? text::decode(*service.tokenizer, ids) : prompt.text;
+}
+
 ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
                                                   const ConversationHint& conversation, const CacheSalt& salt,
                                                   Prompt prompt) {
-    if (request.num_log_probs && !service.host->shows_logits())
-        return tl::unexpected(ApiError{400, "the executor shows no logits: there are no log probabilities", "logprobs",
-                                       "unsupported_value"});
+    const bool wants_logits = request.num_log_probs || request.num_prompt_log_probs;
+    if (wants_logits && !service.host->shows_logits())
+        return tl::unexpected(ApiError{400, "the executor shows no logits: there are no log probabilities",
+                                       request.num_log_probs ? "logprobs" : "prompt_logprobs", "unsupported_value"});
     const int64_t room = service.max_model_len - static_cast<int64_t>(prompt.ids.size());
     if (room < request.max_tokens.value_or(1)) {
         return tl::unexpected(
@@ -279,7 +302,10 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
         host.stop_tokens.insert(host.stop_tokens.end(), service.stop_tokens.begin(), service.stop_tokens.end());
     host.use_cache = request.use_cache;
     host.num_log_probs = request.num_log_probs;
-    std::vector<HostRequest> all(static_cast<size_t>(request.num_choices));
+    const size_t num_sampled = request.num_sampled_choices();
+    if (std::cmp_greater(num_sampled, request.num_choices)) host.num_log_probs = request.num_log_probs.value_or(0);
+    if (request.sampling.min_tokens > 0) host.sampling.end_tokens = host.stop_tokens;
+    std::vector<HostRequest> all(num_sampled);
     for (size_t i = 1; i < all.size(); ++i) {
         all[i] = host;
         all[i].conversation_id.reset();
@@ -289,6 +315,10 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
         if (all[i].seed) *all[i].seed += i;
     }
     all.front() = std::move(host);  // a long prompt is copied for other choices alone
+    if (!request.is_scored()) return all;
+    const int32_t num_echoed = request.echo ? request.num_log_probs.value_or(0) : 0;
+    all.front().num_prompt_log_probs = std::max(request.num_prompt_log_probs.value_or(0), num_echoed);
+    all.front().scored_from = request.scored_from;
     return all;
 }
 
@@ -318,6 +348,13 @@ ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request,
     }
     if (!ids) return tl::unexpected(ids.error());
     return Json{{"count", ids->size()}, {"max_model_len", service.max_model_len}, {"tokens", *ids}};
+}
+
+Json tokenizer_info(const Service& service) {
+    Json info = {{"eos_token", nullptr}, {"chat_template", nullptr}, {"model_max_length", service.max_model_len}};
+    if (!service.stop_tokens.empty()) info["eos_token"] = service.tokenizer->bytes_of(service.stop_tokens.front());
+    if (!service.chat_template.empty()) info["chat_template"] = service.chat_template;
+    return info;
 }
 
 Json detokenize(const Service& service, const std::vector<TokenId>& tokens) {

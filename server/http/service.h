@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,7 +53,7 @@ struct ConversationHint {
 [[nodiscard]] ConversationHint conversation_of(const GenerateRequest& request,
                                                const std::function<std::string(std::string_view)>& header);
 
-// Errors: fields that need a named conversation, without one.
+// Errors: fields that need a named conversation, without one; a conversation of several prompts.
 [[nodiscard]] std::optional<ApiError> conversation_problem(const GenerateRequest& request,
                                                            const ConversationHint& conversation);
 
@@ -73,12 +74,16 @@ struct Prompt {
     std::optional<Version> version;  // of the conversation that a suffix continues
     text::AnswerForm form;           // of the answer
 };
-// Consumes the request's messages. Errors: the template's, invalid ids, an empty prompt.
-[[nodiscard]] ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, const History& history,
-                                          text::WordCache& cache);
+// Of the prompt `which`; consumes the request's messages. Errors: the template's, invalid ids, an empty prompt.
+[[nodiscard]] ApiResult<Prompt> prompt_of(const Service& service, GenerateRequest& request, size_t which,
+                                          const History& history, text::WordCache& cache);
+// What the choices of the prompt `which`, whose tokens are `ids`, begin with: with echo its text, else nothing.
+[[nodiscard]] std::string echoed_text(const Service& service, const GenerateRequest& request, size_t which,
+                                      std::span<const TokenId> ids);
 
-// The engine's requests, one for each choice. The first one's answer is committed to the conversation. Errors: the
-// prompt and the answer do not fit the model; logits are requested and not available.
+// The engine's requests for a prompt, one for each sampled choice. The first one's answer is committed to the
+// conversation, and with it the prompt is scored. Errors: the prompt and the answer do not fit the model; logits are
+// requested and not available.
 [[nodiscard]] ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
                                                                 const ConversationHint& conversation,
                                                                 const CacheSalt& salt, Prompt prompt);
@@ -88,6 +93,8 @@ struct Prompt {
 
 // The answers of /tokenize and /detokenize.
 [[nodiscard]] ApiResult<Json> tokenize(const Service& service, const TokenizeRequest& request, text::WordCache& cache);
+// The answer of /tokenizer_info, as in vLLM: what a client needs to put a prompt together itself.
+[[nodiscard]] Json tokenizer_info(const Service& service);
 [[nodiscard]] Json detokenize(const Service& service, const std::vector<TokenId>& tokens);
 
 }  // namespace verbatim::server

@@ -17,9 +17,6 @@ using UsualValues = std::map<std::string, std::vector<Json>, std::less<>>;
 const UsualValues& common_values() {
     static const UsualValues kValues = {
         // OpenAI
-        {"best_of", {1}},
-        {"echo", {false}},
-        {"logit_bias", {Json::object()}},
         {"service_tier", {"auto", "default"}},
         {"store", {false}},
         // vLLM
@@ -28,8 +25,6 @@ const UsualValues& common_values() {
         {"early_stopping", {false}},
         {"include_stop_str_in_output", {false}},
         {"length_penalty", {1}},
-        {"min_p", {0}},
-        {"min_tokens", {0}},
         {"priority", {0}},
         {"return_token_ids", {false}},
         {"return_tokens_as_token_ids", {false}},
@@ -56,6 +51,8 @@ const UsualValues& common_values() {
 const UsualValues& chat_values() {
     static const UsualValues kValues = {
         {"add_special_tokens", {false}},  // the template writes them
+        {"best_of", {1}},
+        {"echo", {false}},
         {"function_call", {"none", "auto"}},
         {"functions", {Json::array()}},
         {"include_reasoning", {true}},

@@ -212,7 +212,7 @@ HostExecutor host_executor(LoadedModel& loaded) {
     reference::NumericExecutor* executor = loaded.executor.executor.get();
     const bool is_recorded = loaded.recording && !loaded.recording->is_finished();
     Executor* watched = is_recorded ? &loaded.recording->watch(*executor, *executor) : executor;
-    return {watched, [executor](SequenceSlot slot) { return executor->logits(slot, 0); }};
+    return {watched, [executor](SequenceSlot slot, int32_t row) { return executor->logits(slot, row); }};
 }
 
 Status start_recording(const ServeOptions& options, LoadedModel& loaded) {

@@ -22,12 +22,12 @@ TEST(AnswerWriter, AChunkOfTextIsWrittenAsItsJsonWouldBe) {
         };
         for (const char* said : {"a", "\"\\\n\t\x01{}", "\u00e9\u20ac\U0001F600", ""}) {
             for (const bool shows : {false, true}) {
-                expect_equal({.index = 3, .text = said, .shows_log_probs = shows});
+                expect_equal({.index = 3, .text = said, .num_top_log_probs = shows ? std::optional(1) : std::nullopt});
                 expect_equal({.index = 0, .text = said, .finish = FinishReason::kLength});
                 expect_equal({.index = 0, .text = said, .finish = FinishReason::kStopToken, .head = "1-ab"});
             }
         }
-        expect_equal({.text = "a", .log_probs = {{{5, -1.5f}, {{6, -2.0f}}}}, .shows_log_probs = true});
+        expect_equal({.text = "a", .log_probs = {{{5, -1.5f}, {{6, -2.0f}}, 1}}, .num_top_log_probs = 1});
         writer.rename("other", 8);
         expect_equal({.text = "b"});
         EXPECT_NE(writer.written_chunk({.text = "b"}).find("\"id\":\"other\""), std::string::npos);

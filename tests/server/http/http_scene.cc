@@ -268,9 +268,9 @@ void HttpScene::say(const std::string& text) {
 
 void HttpScene::serve() { server_->serve(service_); }
 
-std::function<std::span<const float>(SequenceSlot)> HttpScene::shown_logits(bool shown) {
+std::function<std::span<const float>(SequenceSlot, int32_t)> HttpScene::shown_logits(bool shown) {
     if (!shown) return nullptr;
-    return [this](SequenceSlot) { return std::span<const float>(logits_); };
+    return [this](SequenceSlot, int32_t) { return std::span<const float>(logits_); };
 }
 
 HttpScene::~HttpScene() {

@@ -171,7 +171,7 @@ public:
     [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
 
 private:
-    std::function<std::span<const float>(SequenceSlot)> shown_logits(bool shown);
+    std::function<std::span<const float>(SequenceSlot, int32_t)> shown_logits(bool shown);
 
     text::Tokenizer tokenizer_;
     std::optional<text::Chat> chat_;

@@ -111,7 +111,7 @@ TEST(HttpServer, BadRequestsGetTheReason) {
     };
     refusal(hello({{"stop", ""}}), 400, "stop");
     refusal(hello({{"stop", json::array({"a", 1})}}), 400, "stop");
-    refusal(hello({{"logit_bias", {{"1", 1}}}}), 400, "logit_bias");
+    refusal(hello({{"logit_bias", {{"x", 1}}}}), 400, "logit_bias");
     refusal(hello({{"n", 17}}), 400, "n");
     refusal(hello({{"n", 0}}), 400, "n");
     refusal(hello({{"logprobs", 1}}), 400, "logprobs");

@@ -41,7 +41,7 @@ const std::vector<Json> kNumbers = {
     1e-320,     1e38, 1e39, 1e300, -1e300,     2.0000001,  0.0099,     10.0001,   1.9999999};
 
 // Every field that an endpoint knows, and some that none does.
-constexpr std::array<std::string_view, 68> kFields = {"model",
+constexpr std::array<std::string_view, 70> kFields = {"model",
                                                       "messages",
                                                       "prompt",
                                                       "max_tokens",
@@ -70,6 +70,8 @@ constexpr std::array<std::string_view, 68> kFields = {"model",
                                                       "tool_choice",
                                                       "modalities",
                                                       "logit_bias",
+                                                      "prompt_logprobs",
+                                                      "logprob_start_len",
                                                       "echo",
                                                       "best_of",
                                                       "store",
@@ -167,6 +169,10 @@ void RequestBodies::add_options(Json& body, bool is_chat) {
     maybe("frequency_penalty", one_of(std::vector<Json>{-2, 2}));
     maybe("repetition_penalty", one_of(std::vector<Json>{0.01, 10}));
     maybe("seed", one_of(std::vector<Json>{0, 7, INT64_MAX}));
+    maybe("min_p", one_of(std::vector<Json>{0, 1, 0.1, 1e-45}));
+    maybe("min_tokens", one_of(std::vector<Json>{0, 3, 1000}));
+    maybe("logit_bias", one_of(std::vector<Json>{Json::object(), {{"5", -100}, {"2047", 100}}}));
+    maybe("logprob_start_len", below(20));
     maybe("stop", one_of(std::vector<Json>{"e", {"a", "\u00e9"}, "\uFFFD", Json::array()}));
     maybe("stream", true);
     maybe("ignore_eos", true);
@@ -179,6 +185,9 @@ void RequestBodies::add_options(Json& body, bool is_chat) {
         if (below(4) == 0) return void(body["turn_id"] = one_of(kNames));  // neither logprobs nor n with it
     }
     maybe("n", 1 + below(3));
+    maybe("prompt_logprobs", below(21));
+    if (!is_chat) maybe("echo", true);
+    if (!is_chat) maybe("best_of", 1 + below(4));
     if (below(2) == 0) body["logprobs"] = is_chat ? Json(true) : Json(below(6));
     if (is_chat && body.contains("logprobs")) maybe("top_logprobs", below(21));
 }
@@ -192,7 +201,8 @@ Json RequestBodies::valid_body(RequestKind kind) {
     else
         body["prompt"] = kind == RequestKind::kCompletion && below(2) == 0 ? token_ids() : text();
     if (kind == RequestKind::kTokenize) return body;
-    body["max_tokens"] = 1 + below(24);
+    if (!is_chat && below(6) == 0) body["prompt"] = Json::array({text(), body["prompt"], token_ids()});
+    body["max_tokens"] = below(24);
     add_options(body, is_chat);
     return body;
 }

@@ -129,15 +129,21 @@ private:
         if (const auto problem = conversation_problem(*request, hint)) return told(*problem);
         auto history = history_of(*request, hint, salt);
         if (!history) return told(history.error());
-        auto prompt = prompt_of(service_, *request, *history, words_);
-        if (!prompt) return told(prompt.error());
-        const auto num_prompt_tokens = static_cast<int64_t>(prompt->ids.size());
-        auto jobs = host_requests(service_, *request, hint, salt, *std::move(prompt));
-        if (!jobs) return told(jobs.error());
+        std::vector<AnsweredPrompt> prompts;
+        std::vector<HostRequest> jobs;
+        for (size_t i = 0; i < request->num_prompts(); ++i) {
+            auto prompt = prompt_of(service_, *request, i, *history, words_);
+            if (!prompt) return told(prompt.error());
+            prompts.push_back(
+                {static_cast<int64_t>(prompt->ids.size()), echoed_text(service_, *request, i, prompt->ids)});
+            auto some = host_requests(service_, *request, hint, salt, *std::move(prompt));
+            if (!some) return told(some.error());
+            std::ranges::move(*some, std::back_inserter(jobs));
+        }
         request->conversation_id = hint.id;
         return answer({*service_.tokenizer, *std::move(request),
-                       AnswerFrame{kind, "id", service_.model.first(), service_.fingerprint, 0}, num_prompt_tokens},
-                      *std::move(jobs));
+                       AnswerFrame{kind, "id", service_.model.first(), service_.fingerprint, 0}, std::move(prompts)},
+                      std::move(jobs));
     }
 
     Done answer(Generation generation, std::vector<HostRequest> requests) {

@@ -46,6 +46,18 @@ def check_chat(client):
     return text
 
 
+def check_scoring(client):
+    prompt = {"model": "tiny-python", "prompt": "def add(a, b):"}
+    scored = client.completions.create(**prompt, echo=True, max_tokens=0, logprobs=1).choices[0]
+    assert scored.text == prompt["prompt"] and scored.finish_reason == "length", scored
+    assert scored.logprobs.token_logprobs[0] is None and sum(scored.logprobs.token_logprobs[1:]) < 0, scored
+    several = client.completions.create(model="tiny-python", prompt=[[283, 287], [283, 30]], max_tokens=0,
+                                        extra_body={"prompt_logprobs": 2})
+    assert [len(choice.prompt_logprobs) for choice in several.choices] == [2, 2], several
+    biased = client.completions.create(**prompt, max_tokens=4, temperature=0, logit_bias={"283": 100})
+    assert biased.choices[0].text == "def" * 4, biased
+
+
 def check_log_probs(client, text):
     asked = client.chat.completions.create(**PLAIN, logprobs=True, top_logprobs=3)
     tokens = asked.choices[0].logprobs.content
@@ -118,8 +130,8 @@ def check_errors(client, base):
     assert [model.id for model in client.models.list()] == ["tiny-python"]
     assert client.models.retrieve("tiny-python").id == "tiny-python"
     refused(openai.NotFoundError, lambda: client.chat.completions.create(**{**PLAIN, "model": "other"}))
-    wrong = refused(openai.BadRequestError, lambda: client.chat.completions.create(**PLAIN, logit_bias={"1": 1}))
-    assert wrong.param == "logit_bias", wrong
+    wrong = refused(openai.BadRequestError, lambda: client.chat.completions.create(**PLAIN, store=True))
+    assert wrong.param == "store", wrong
     both = refused(openai.UnprocessableEntityError,
                    lambda: client.chat.completions.create(**PLAIN, max_completion_tokens=25))
     assert both.param == "max_completion_tokens", both
@@ -134,6 +146,7 @@ def main():
         with Served(program(), "--api-key-file", str(keys)) as server:
             client = openai.OpenAI(base_url=server.base + "/v1", api_key="first-key-of-team", max_retries=0)
             text = check_chat(client)
+            check_scoring(client)
             check_log_probs(client, text)
             check_choices(client)
             check_conversation(client)
