@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <span>
+#include <system_error>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -33,19 +37,35 @@ ApiResult<std::string> name_of(std::string_view text, const char* param) {
     return *decoded;
 }
 
-// The query's cache_salt. Errors: another field.
-ApiResult<std::optional<std::string>> salt_of_query(std::string_view query) {
-    std::optional<std::string> salt;
+struct QueryFields {
+    std::optional<std::string> cache_salt;
+    std::optional<std::string> after;
+    int64_t limit = 20;
+};
+constexpr int64_t kMaxLimit = 100;
+
+// Errors: another field than `known`.
+ApiResult<QueryFields> read_query(std::string_view query, std::span<const std::string_view> known) {
+    QueryFields fields;
     while (!query.empty()) {
         const std::string_view field = query.substr(0, query.find('&'));
         query.remove_prefix(std::min(query.size(), field.size() + 1));
-        const std::string_view name = field.substr(0, field.find('='));
-        if (name != "cache_salt") return wrong_call(fmt::format("{} is not supported", name), std::string(name));
-        auto value = name_of(field.substr(std::min(field.size(), name.size() + 1)), "cache_salt");
+        const std::string name(field.substr(0, field.find('=')));
+        const std::string_view said = field.substr(std::min(field.size(), name.size() + 1));
+        if (std::ranges::find(known, name) == known.end())
+            return wrong_call(fmt::format("{} is not supported", name), name);
+        if (name == "limit") {
+            const auto [end, problem] = std::from_chars(said.data(), said.data() + said.size(), fields.limit);
+            const bool is_number = problem == std::errc() && end == said.data() + said.size();
+            if (!is_number || fields.limit < 1 || fields.limit > kMaxLimit)
+                return wrong_call(fmt::format("limit is wanted to be a whole number from 1 to {}", kMaxLimit), name);
+            continue;
+        }
+        auto value = name_of(said, name.c_str());
         if (!value) return tl::unexpected(value.error());
-        salt = *std::move(value);
+        (name == "after" ? fields.after : fields.cache_salt) = *std::move(value);
     }
-    return salt;
+    return fields;
 }
 
 // What comes behind a conversation's name in a path.
@@ -151,9 +171,10 @@ ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std
     if (!id) return tl::unexpected(id.error());
     call.key.conversation_id = *std::move(id);
     CallFields fields;
-    auto salt = salt_of_query(target.substr(std::min(target.size(), question + 1)));
-    if (!salt) return tl::unexpected(salt.error());
-    fields.cache_salt = *std::move(salt);
+    constexpr std::array<std::string_view, 1> kKnown = {"cache_salt"};
+    auto query = read_query(target.substr(std::min(target.size(), question + 1)), kKnown);
+    if (!query) return tl::unexpected(query.error());
+    fields.cache_salt = std::move(query->cache_salt);
     if (method == "POST") {
         auto read = read_body(body);
         if (!read) return tl::unexpected(read.error());
@@ -166,6 +187,31 @@ ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std
     call.num_turns = fields.num_turns;
     call.parent_head = std::move(fields.parent_head);
     return call;
+}
+
+ApiResult<ConversationPage> parse_conversation_page(std::string_view target, const std::optional<std::string>& tenant) {
+    constexpr std::array<std::string_view, 3> kKnown = {"limit", "after", "cache_salt"};
+    const size_t question = std::min(target.find('?'), target.size());
+    auto query = read_query(target.substr(std::min(target.size(), question + 1)), kKnown);
+    if (!query) return tl::unexpected(query.error());
+    return ConversationPage{salt_of(tenant, query->cache_salt), query->after.value_or(""), query->limit + 1};
+}
+
+Json conversation_list(const ConversationPage& page, std::vector<ListedConversation> listed) {
+    const bool has_more = std::ssize(listed) == page.limit;
+    if (has_more) listed.pop_back();
+    Json list = {{"object", "list"}, {"data", Json::array()}, {"first_id", nullptr}, {"last_id", nullptr}};
+    for (const ListedConversation& one : listed) {
+        list["data"].push_back({{"id", one.id},
+                                {"object", "conversation"},
+                                {"head_id", one.head},
+                                {"num_turns", one.num_turns},
+                                {"num_tokens", one.num_tokens}});
+    }
+    if (!listed.empty()) list["first_id"] = listed.front().id;
+    if (!listed.empty()) list["last_id"] = listed.back().id;
+    list["has_more"] = has_more;
+    return list;
 }
 
 }  // namespace verbatim::server

@@ -5,12 +5,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/http/api.h"
 #include "server/ledger/conversation_calls.h"
 
 namespace verbatim::server {
 
+inline constexpr std::string_view kConversationListPath = "/v1/conversations";
 inline constexpr std::string_view kConversationsPath = "/v1/conversations/";
 
 // The methods of a path, as in `Allow`; empty: no such path.
@@ -25,5 +27,12 @@ inline constexpr std::string_view kConversationsPath = "/v1/conversations/";
 [[nodiscard]] ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std::string_view target,
                                                                   std::string_view body,
                                                                   const std::optional<std::string>& tenant);
+
+// GET /v1/conversations?limit=N&after=ID&cache_salt=S: a page with one conversation more than is shown, which says
+// whether there are more. Errors: a field that is none, or out of range.
+[[nodiscard]] ApiResult<ConversationPage> parse_conversation_page(std::string_view target,
+                                                                  const std::optional<std::string>& tenant);
+// The answer. REQUIRES: `listed` is that page's.
+[[nodiscard]] Json conversation_list(const ConversationPage& page, std::vector<ListedConversation> listed);
 
 }  // namespace verbatim::server

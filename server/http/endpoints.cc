@@ -77,6 +77,7 @@ const std::vector<Route>& Endpoints::routes() {
         {.verb = kGet, .path = "/tokenizer_info", .handler = &Endpoints::tokenizer_info},
         {.verb = kPost, .path = "/v1/chat/completions", .handler = &Endpoints::chat},
         {.verb = kPost, .path = "/v1/completions", .handler = &Endpoints::complete},
+        {.verb = kGet, .path = kConversationListPath, .handler = &Endpoints::conversations},
         {.verb = kGet, .path = kConversationsPath, .handler = &Endpoints::conversation},
         {.verb = kPost, .path = kConversationsPath, .handler = &Endpoints::conversation},
         {.verb = http::verb::delete_, .path = kConversationsPath, .handler = &Endpoints::conversation},
@@ -323,6 +324,24 @@ asio::awaitable<bool> Endpoints::tokenizer_info(const Call& call) {
 }
 
 // --- conversations
+
+asio::awaitable<bool> Endpoints::conversations(const Call& call) {
+    const auto page = parse_conversation_page(std::string(call.request.target()), call.tenant);
+    if (!page) co_return co_await refuse(call, page.error());
+    using Listed = Result<std::vector<ListedConversation>>;
+    using Reply = Delivery<Listed>;
+    const auto delivery = std::make_shared<Reply>();
+    service_->host->ledger().list(*page, [weak = std::weak_ptr(loop_), delivery](Listed listed) {
+        if (const auto loop = weak.lock()) Reply::hand_in(*loop, delivery, std::move(listed));
+    });
+    Listed listed = co_await delivery->take();
+    if (!listed) {
+        const ApiError problem{503, "the ledger cannot be used: " + listed.error().message, "", "ledger_unavailable"};
+        co_return co_await refuse(call, problem);
+    }
+    const Json list = conversation_list(*page, *std::move(listed));
+    co_return co_await say(call, list);
+}
 
 // Runs on the engine's thread; the answer follows when the ledger has stored it.
 asio::awaitable<bool> Endpoints::conversation(const Call& call) {

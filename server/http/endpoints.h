@@ -88,6 +88,7 @@ private:
     asio::awaitable<bool> tokenize(const Call& call);
     asio::awaitable<bool> detokenize(const Call& call);
     asio::awaitable<bool> tokenizer_info(const Call& call);
+    asio::awaitable<bool> conversations(const Call& call);
     asio::awaitable<bool> conversation(const Call& call);
     using HeadPtr = std::shared_ptr<const reference::HeadFile>;
     [[nodiscard]] ApiResult<HeadPtr> read_head(const std::string& body) const;

@@ -218,6 +218,22 @@ void ConversationLedger::look(const LookQuestion& question, std::function<void(L
     });
 }
 
+void ConversationLedger::list(const ConversationPage& page, const Listed& listed) {
+    if (writer_) {
+        writer_->write({}, [this, page, listed](const std::string& problem) {
+            if (!problem.empty()) return listed(error("{}", problem));
+            writer_->list(page, listed);
+        });
+        return;
+    }
+    std::vector<ListedConversation> list;
+    {
+        const std::lock_guard lock(mutex_);
+        list = loaded_.list(page);
+    }
+    listed(std::move(list));
+}
+
 void ConversationLedger::restore_into(Engine& engine, const ConversationKey& key) {
     ConversationRows rows;
     {

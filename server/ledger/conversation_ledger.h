@@ -106,6 +106,9 @@ public:
     // From any thread. `looked` is called once, when the store has kept what it is called with, or cannot: at once, or
     // on the ledger's thread.
     void look(const LookQuestion& question, std::function<void(Look)> looked);
+    // The same of a list of conversations, with every change that was taken in before.
+    using Listed = LedgerWriter::Listed;
+    void list(const ConversationPage& page, const Listed& listed);
     // A conversation is ready when it is in memory and the store has kept every change of it. It stays in memory while
     // the pin is held. Null: it is not ready.
     [[nodiscard]] PinPtr pin_if_ready(const ConversationKey& key) const;

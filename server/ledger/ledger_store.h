@@ -8,6 +8,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "server/ledger/rows.h"
@@ -30,6 +31,8 @@ public:
     // The conversation; without turns where the ledger has none of the name. Errors: kMachine where the next try may
     // succeed; otherwise it is damaged. REQUIRES: open.
     virtual Result<ConversationRows> load(const ConversationKey& key) = 0;
+    // Reads no turn but each one's last. Errors: as of load(). REQUIRES: open.
+    virtual Result<std::vector<ListedConversation>> list(const ConversationPage& page) = 0;
     // After an error the same changes are tried again, and no others before them. REQUIRES: open.
     virtual Status apply(std::span<const Change> changes) = 0;
     [[nodiscard]] virtual std::string where() const = 0;

@@ -34,13 +34,24 @@ int64_t LedgerWriter::write(Change change, Done done) {
 }
 
 void LedgerWriter::load(const ConversationKey& key, Loaded loaded) {
-    std::unique_lock lock(mutex_);
-    if (closing_) {
-        lock.unlock();
-        return loaded(error("{}", kEnding));
-    }
-    readings_.push_back({key, std::move(loaded)});
+    if (!take_reading([this, key, loaded] { loaded(read(key)); })) loaded(error("{}", kEnding));
+}
+
+void LedgerWriter::list(const ConversationPage& page, Listed listed) {
+    const auto read_list = [this, page, listed] {
+        auto list = store_.list(page);
+        listed(list || list.error().kind != ErrorKind::kMachine ? std::move(list) : store_.list(page));
+    };
+    if (!take_reading(read_list)) listed(error("{}", kEnding));
+}
+
+// False: the thread is about to end.
+bool LedgerWriter::take_reading(Reading reading) {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return false;
+    readings_.push_back(std::move(reading));
     changed_.notify_all();
+    return true;
 }
 
 KeptCounts LedgerWriter::kept() const {
@@ -92,7 +103,7 @@ void LedgerWriter::read_one() {
         reading = std::move(readings_.front());
         readings_.pop_front();
     }
-    reading.loaded(read(reading.key));
+    reading();
 }
 
 // While changes cannot be written.
@@ -102,7 +113,7 @@ void LedgerWriter::read_all() {
         const std::lock_guard lock(mutex_);
         readings.swap(readings_);
     }
-    for (const Reading& reading : readings) reading.loaded(read(reading.key));
+    for (const Reading& reading : readings) reading();
 }
 
 Result<ConversationRows> LedgerWriter::read(const ConversationKey& key) {

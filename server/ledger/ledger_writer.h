@@ -43,6 +43,7 @@ public:
 
     // Called on the writer's thread. Errors: the store's, or the server is about to end.
     using Loaded = std::function<void(Result<ConversationRows>)>;
+    using Listed = std::function<void(Result<std::vector<ListedConversation>>)>;
 
     // Borrows the store until close() has returned.
     explicit LedgerWriter(LedgerStore& store, LedgerWriterConfig config = {});
@@ -55,6 +56,8 @@ public:
     // From any thread. Reads the conversation, with or without the changes that wait. After close() `loaded` is called
     // by this call.
     void load(const ConversationKey& key, Loaded loaded);
+    // As load(), of a list.
+    void list(const ConversationPage& page, Listed listed);
     [[nodiscard]] KeptCounts kept() const;
     [[nodiscard]] std::string problem() const;  // why changes cannot be stored; empty: they can
     // Tries the remaining changes once more, and ends the thread. Returns how many changes are not stored.
@@ -65,10 +68,8 @@ private:
         Change change;
         Done done;  // empty when it has been called
     };
-    struct Reading {
-        ConversationKey key;
-        Loaded loaded;
-    };
+    using Reading = std::function<void()>;
+    bool take_reading(Reading reading);
     void run();
     void read_one();
     void read_all();

@@ -32,6 +32,18 @@ auto LoadedConversations::add(const ConversationKey& key, ConversationRows rows)
     return entry;
 }
 
+std::vector<ListedConversation> LoadedConversations::list(const ConversationPage& page) const {
+    std::vector<ListedConversation> listed;
+    auto next = entries_.upper_bound({page.salt, page.after});
+    for (; next != entries_.end() && next->first.salt == page.salt && std::ssize(listed) < page.limit; ++next) {
+        const ConversationRows& rows = next->second.rows;
+        if (rows.exists())
+            listed.push_back(
+                listed_of(next->first.conversation_id, rows.version, *rows.turns.back(), std::ssize(rows.turns)));
+    }
+    return listed;
+}
+
 void LoadedConversations::erase(const ConversationKey& key) {
     const auto found = entries_.find(key);
     CHECK(found != entries_.end(), "'{}' is not in memory", key.conversation_id);

@@ -11,6 +11,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "engine/request/request.h"
 #include "server/ledger/rows.h"
@@ -42,6 +43,7 @@ public:
     void count(Entry& entry);                // after a change of its rows
     void enter_engine(Entry& entry);
 
+    [[nodiscard]] std::vector<ListedConversation> list(const ConversationPage& page) const;
     [[nodiscard]] int64_t num_bytes() const { return num_bytes_; }
     [[nodiscard]] size_t size() const { return entries_.size(); }
 

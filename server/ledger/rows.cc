@@ -38,6 +38,12 @@ bool is_an_end(FinishReason reason) {
 
 }  // namespace
 
+ListedConversation listed_of(std::string id, Version version, const TurnRow& last, int64_t num_turns) {
+    CHECK_GT(num_turns, 0);
+    const ConversationRows at_end{version, {std::make_shared<const TurnRow>(last)}, {}, {}};
+    return {std::move(id), head_name(at_end), num_turns, last.end};
+}
+
 std::string head_name(const ConversationRows& conversation) {
     if (conversation.turns.empty()) return "";
     return fmt::format("{}-{:016x}", index(conversation.version), conversation.turns.back()->chain.high);

@@ -69,6 +69,22 @@ struct ConversationRows {
 [[nodiscard]] std::string head_name(const ConversationRows& conversation);
 [[nodiscard]] Digest chain_after(const Digest& before, const std::vector<TokenId>& tokens);
 
+// A conversation in a list.
+struct ListedConversation {
+    std::string id;
+    std::string head;
+    int64_t num_turns = 0;
+    int64_t num_tokens = 0;
+    friend bool operator==(const ListedConversation&, const ListedConversation&) = default;
+};
+[[nodiscard]] ListedConversation listed_of(std::string id, Version version, const TurnRow& last, int64_t num_turns);
+// Conversations of one salt, in order of their ids' bytes: the first `limit` ones behind `after`.
+struct ConversationPage {
+    CacheSalt salt;
+    std::string after;
+    int64_t limit = 0;
+};
+
 // One step of a conversation.
 struct Change {
     enum class Kind : uint8_t {

@@ -187,6 +187,36 @@ Result<ConversationRows> SqlLedgerStore::load(const ConversationKey& key) {
     return conversation;
 }
 
+Result<std::vector<ListedConversation>> SqlLedgerStore::list(const ConversationPage& page) {
+    RETURN_IF_ERROR(recover());
+    auto list = read_list(page);
+    failed_ = !list && list.error().kind == ErrorKind::kMachine;
+    return list;
+}
+
+Result<std::vector<ListedConversation>> SqlLedgerStore::read_list(const ConversationPage& page) {
+    const SqlValue values[] = {salt_column(page.salt), page.after, page.limit};
+    ASSIGN_OR_RETURN(const auto rows,
+                     database_->rows("SELECT c.conversation, c.version, t.number, t.turn_end, t.chain FROM "
+                                     "verbatim_conversations c JOIN verbatim_turns t ON t.salt = c.salt AND "
+                                     "t.conversation = c.conversation AND t.number = (SELECT MAX(number) FROM "
+                                     "verbatim_turns WHERE salt = c.salt AND conversation = c.conversation) WHERE "
+                                     "c.salt = $1 AND c.conversation > $2 ORDER BY c.conversation LIMIT $3",
+                                     values));
+    std::vector<ListedConversation> list;
+    for (const SqlRow& columns : rows) {
+        RowReader row(columns);
+        std::string id = row.bytes();
+        const Version version{row.number()};
+        const int64_t number = row.number();
+        TurnRow last{.end = row.number()};
+        last.chain = digest_of(row.bytes());
+        if (!row.good() || number < 0) return damaged(fmt::format("the last turn of '{}' cannot be read", id));
+        list.push_back(listed_of(std::move(id), version, last, number + 1));
+    }
+    return list;
+}
+
 Result<ConversationRows> SqlLedgerStore::read(const ConversationKey& key) {
     ConversationRows conversation;
     RETURN_IF_ERROR(read_deleted(key, conversation));

@@ -27,6 +27,7 @@ public:
 
     Result<int64_t> open(const LedgerIdentity& identity) override;
     Result<ConversationRows> load(const ConversationKey& key) override;
+    Result<std::vector<ListedConversation>> list(const ConversationPage& page) override;
     Status apply(std::span<const Change> changes) override;
     [[nodiscard]] std::string where() const override { return database_->where(); }
 
@@ -35,6 +36,7 @@ private:
     Status migrate_in_transaction(const LedgerIdentity& identity, int64_t version);
     Result<int64_t> read_ledger(const LedgerIdentity& identity);
     Result<ConversationRows> read(const ConversationKey& key);
+    Result<std::vector<ListedConversation>> read_list(const ConversationPage& page);
     Status read_turns(const ConversationKey& key, ConversationRows& conversation);
     Status read_answers(const ConversationKey& key, ConversationRows& conversation);
     Status read_deleted(const ConversationKey& key, ConversationRows& conversation);

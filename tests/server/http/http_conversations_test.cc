@@ -57,6 +57,39 @@ HttpSceneConfig kept_in(const TestFolder& folder) {
     return config;
 }
 
+// With a ledger of files and without: the same pages.
+TEST(HttpConversations, AreListedInPages) {
+    const TestFolder folder;
+    for (const HttpSceneConfig& config : {kept_in(folder), HttpSceneConfig()}) {
+        HttpScene scene(config);
+        const auto page = [&](const std::string& query) { return scene.ask(get("/v1/conversations" + query)).json(); };
+        EXPECT_EQ(page(""), json::parse(R"({"object": "list", "data": [], "first_id": null, "last_id": null,
+                                            "has_more": false})"));
+        for (const char* id : {"b", "a b", "c", "\u00e9"}) ASSERT_EQ(scene.chat(turn(id, "Hello.")).status, 200);
+        ASSERT_EQ(scene.chat(turn("salted", "Hello.", {{"cache_salt", "s"}})).status, 200);
+        const json first = page("?limit=3");
+        ASSERT_EQ(first["data"].size(), 3) << first;
+        EXPECT_EQ(first["first_id"], "a b");
+        EXPECT_EQ(first["last_id"], "c");
+        EXPECT_EQ(first["has_more"], true);
+        const json shown = scene.ask(get("/v1/conversations/b")).json();
+        for (const char* field : {"id", "object", "head_id", "num_turns", "num_tokens"})
+            EXPECT_EQ(first["data"][1][field], shown[field]) << field;
+        const json rest = page("?limit=3&after=c");
+        EXPECT_EQ(rest["data"].size(), 1) << rest;
+        EXPECT_EQ(rest["data"][0]["id"], "\u00e9");
+        EXPECT_EQ(rest["has_more"], false);
+        EXPECT_EQ(page("?limit=4")["has_more"], false);
+        EXPECT_EQ(page("?cache_salt=s")["data"][0]["id"], "salted");
+        ASSERT_EQ(scene.ask(delete_of("/v1/conversations/b")).status, 200);
+        EXPECT_EQ(page("?after=a%20b")["data"][0]["id"], "c");
+        expect_error(scene.ask(get("/v1/conversations?limit=0")), 400, "invalid_value", "limit");
+        expect_error(scene.ask(get("/v1/conversations?limit=101")), 400, "invalid_value", "limit");
+        expect_error(scene.ask(get("/v1/conversations?after=")), 400, "invalid_value", "after");
+        expect_error(scene.ask(get("/v1/conversations?before=a")), 400, "invalid_value", "before");
+    }
+}
+
 TEST(HttpConversations, ATurnIsAnsweredOnce) {
     const TestFolder folder;
     const json asked = turn("c", "hello", {{"turn_id", "t1"}});

@@ -54,6 +54,31 @@ TEST_P(EveryStore, KeepsWhatItWasGiven) {
     EXPECT_GT(changes.contents().num_deleted(), 0u);
 }
 
+// Every salt's conversations, page by page, as the contents have them.
+TEST_P(EveryStore, ListsConversationsInPages) {
+    RandomChanges changes(11);
+    auto store = store_of(database("a"));
+    ASSERT_TRUE(store->open(kIdentity));
+    for (int i = 0; i < 12; ++i) ASSERT_TRUE(store->apply(changes.next(5)));
+    std::map<CacheSalt, std::vector<ListedConversation>> wanted;
+    for (const auto& [key, rows] : changes.contents().conversations) {
+        if (!rows.exists()) continue;
+        wanted[key.salt].push_back(
+            {key.conversation_id, head_name(rows), std::ssize(rows.turns), rows.turns.back()->end});
+    }
+    ASSERT_GT(wanted.size(), 1u);
+    for (const auto& [salt, all] : wanted) {
+        std::vector<ListedConversation> got;
+        for (bool goes_on = true; goes_on;) {
+            const auto page = store->list({salt, got.empty() ? "" : got.back().id, 2});
+            ASSERT_TRUE(page) << page.error().message;
+            got.insert(got.end(), page->begin(), page->end());
+            goes_on = page->size() == 2;
+        }
+        EXPECT_EQ(got, all);
+    }
+}
+
 // 70 000 turn ids of a conversation were forgotten when it was deleted, or when the next one was.
 TEST(LedgerFile, ADeleteForgetsNoTurnIds) {
     constexpr int64_t kMany = 70000;
