@@ -24,7 +24,8 @@ struct HeadImage {
     int64_t length = 0;  // tokens
     std::span<const BlockRun> blocks;
     StateIndex state = kNoState;
-    bool deterministic = true;  // made in the arithmetic of deterministic requests, all of it
+    bool deterministic = true;        // made in the arithmetic of deterministic requests, all of it
+    int32_t num_resident_blocks = 0;  // of write_head(): the first ones hold the head's bytes already
 };
 
 // How an executor's memory follows what is held, in bytes. Zeros: the executor does not share one budget.
@@ -76,9 +77,9 @@ public:
     // Errors: what differs.
     [[nodiscard]] virtual Status check_head(int64_t length, std::span<const std::byte> bytes,
                                             const Digest& digest) const;
-    // Writes bytes that check_head() has accepted into the image's blocks and row, which no plan has named yet: the
-    // head was computed elsewhere. An executor that computes attached tokens again has nothing to write. Errors: the
-    // executor's; nothing refers to the units then.
+    // Writes bytes that check_head() has accepted into the image's row and those of its blocks that are not resident,
+    // which no plan has named yet: the head was computed elsewhere. An executor that computes attached tokens again has
+    // nothing to write. Errors: the executor's; nothing refers to these units then.
     virtual Status write_head(const HeadImage& image, std::span<const std::byte> bytes);
 
     // What makes the bits of deterministic requests: "exact/1", "tensor.sm90/1", "fast/1 ...". Heads are attached only

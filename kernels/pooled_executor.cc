@@ -352,11 +352,13 @@ Status PooledExecutor::write_head(const HeadImage& image, std::span<const std::b
 void PooledExecutor::write_blocks(const StateTensor& tensor, const HeadImage& image, std::span<const std::byte> bytes) {
     const int64_t block_size = tables().config().pools.block_size;
     int64_t left = image.length;
+    int32_t num_resident = image.num_resident_blocks;
     for (const BlockRun& run : image.blocks) {
         for (int32_t i = 0; i < run.count && left > 0; ++i) {
             const auto count = static_cast<int32_t>(std::min(left, block_size));
             const auto size = static_cast<size_t>(count * tensor.num_bytes());
-            backend().write_block(tensor, BlockId{index(run.first) + i}, count, bytes.first(size));
+            const bool is_resident = num_resident-- > 0;
+            if (!is_resident) backend().write_block(tensor, BlockId{index(run.first) + i}, count, bytes.first(size));
             bytes = bytes.subspan(size);
             left -= count;
         }

@@ -50,6 +50,16 @@ Status validate(const CacheConfig& config) {
 
 bool learns(const CacheConfig& config) { return config.lookup == LookupMode::kPrefix && config.history_boundaries > 0; }
 
+HeadValue head_value(const CacheConfig& config, int64_t begin, int64_t length, const KvGroup::Exclusive& exclusive) {
+    const int64_t tokens = length - begin;
+    const int64_t positions_before = begin + tokens / 2;  // of the mean token
+    const int64_t per_token = config.operations_per_token + config.operations_per_pair * positions_before;
+    // Of heads that end in one block none gives it back alone: each counts a part.
+    const int64_t kv_bytes = exclusive.num_blocks * config.kv_block_bytes / exclusive.num_heads;
+    CHECK_GT(tokens, 0);
+    return {.operations = tokens * per_token, .bytes = (config.has_state ? config.state_row_bytes : 0) + kv_bytes};
+}
+
 Cache::Cache(const CacheConfig& config, EvictionPolicy& policy)
     : config_(config),
       budget_(config.budget_bytes > 0 ? config.budget_bytes : ByteBudget::kUnlimited),
@@ -206,15 +216,8 @@ const Head* Cache::longest_prefix_of(const Head& head) const {
 
 HeadValue Cache::value_of(const Head& head) const {
     const Head* shorter = longest_prefix_of(head);
-    const int64_t begin = shorter != nullptr ? shorter->length() : 0;
-    const int64_t tokens = head.length() - begin;
-    const int64_t positions_before = begin + tokens / 2;  // of the mean token
-    const int64_t per_token = config_.operations_per_token + config_.operations_per_pair * positions_before;
-    // Of heads that end in one block none gives it back alone: each counts a part.
-    const KvGroup::Exclusive exclusive = kv_.exclusive_blocks(head.blocks);
-    const int64_t kv_bytes = exclusive.num_blocks * config_.kv_block_bytes / exclusive.num_heads;
-    CHECK_GT(tokens, 0);
-    return {.operations = tokens * per_token, .bytes = (state_.enabled() ? config_.state_row_bytes : 0) + kv_bytes};
+    return head_value(config_, shorter != nullptr ? shorter->length() : 0, head.length(),
+                      kv_.exclusive_blocks(head.blocks));
 }
 
 auto Cache::bytes_by_kind() const -> BytesByKind {
@@ -332,16 +335,44 @@ std::optional<PendingMemory> Cache::snapshot(const SequenceMemory& memory, Token
     return pending;
 }
 
-std::optional<PendingMemory> Cache::make_pending(const CacheSalt& salt, TokenSeq tokens) {
-    CHECK(!tokens.empty(), "a head of no tokens");
-    auto memory = attach(kNoHead);
+auto Cache::resident_prefix(const CacheSalt& salt, const TokenSeq& tokens, const std::string& numerics_id) const
+    -> Resident {
+    if (!kv_.enabled()) return {};
+    const PrefixIndex::Common common =
+        prefixes_.longest_common({.salt = salt, .tokens = tokens, .numerics_id = &numerics_id});
+    const int64_t length = common.length / config_.pools.block_size * config_.pools.block_size;
+    CHECK(length == 0 || length <= common.head->length(), "{} tokens of a head that is shorter", length);
+    return length == 0 ? Resident{} : Resident{common.head->id, length};
+}
+
+std::optional<PendingMemory> Cache::make_pending(const CacheSalt& salt, TokenSeq tokens,
+                                                 const std::string& numerics_id) {
+    const Resident resident = resident_prefix(salt, tokens, numerics_id);
+    const auto num_resident = static_cast<int32_t>(resident.length / config_.pools.block_size);
+    CHECK(!tokens.empty() && resident.length <= tokens.size(), "a head of {} tokens, of which {} are resident",
+          tokens.size(), resident.length);
+    const Room room{.kv_blocks = kv_.blocks_for(tokens.size()) - num_resident, .state_rows = 1};
+    if (!make_room(room, {.except = resident.head})) return std::nullopt;
+    const Head* head = find(resident.head);
+    auto memory = head == nullptr ? allocate_from_prefix({}, kNoState, 0)
+                                  : allocate_from_prefix(head->blocks, head->state, resident.length);
     if (!memory) return std::nullopt;
     if (!grow(*memory, tokens.size())) {
         release(*memory);
         return std::nullopt;
     }
     if (learns()) memory->chain = PrefixHistory::begin(salt);
-    return detach_as_pending(*memory, std::move(tokens));
+    PendingMemory pending = detach_as_pending(*memory, std::move(tokens));
+    pending.num_resident_blocks = num_resident;
+    return pending;
+}
+
+HeadKind Cache::kind_of_import(const ConversationKey& key, int64_t length) const {
+    const Name* name = find(key);
+    const bool has_longer = name != nullptr && std::ranges::any_of(name->heads, [&](const NamedHead& listed) {
+                                return listed.length >= length;
+                            });
+    return has_longer ? HeadKind::kCheckpoint : HeadKind::kTurn;
 }
 
 void Cache::discard(PendingMemory& memory, int64_t busy_through) {

@@ -73,6 +73,10 @@ struct CacheConfig {
 // are there.
 [[nodiscard]] bool learns(const CacheConfig& config);
 
+// What a head of `length` tokens saves where one of its first `begin` tokens is there; it gives `exclusive` back.
+[[nodiscard]] HeadValue head_value(const CacheConfig& config, int64_t begin, int64_t length,
+                                   const KvGroup::Exclusive& exclusive);
+
 // What a running sequence holds.
 struct SequenceMemory {
     BlockTable blocks;
@@ -93,6 +97,7 @@ struct PendingMemory {
     StateIndex state = kNoState;
     PrefixChain chain;  // of a part of the tokens
     int32_t generation = 0;
+    int32_t num_resident_blocks = 0;  // of tokens that were computed elsewhere: the first ones, which other heads share
 };
 
 // What a pending becomes.
@@ -155,9 +160,21 @@ public:
     // A pending over the sequence's first tokens: its blocks by reference, and a separate row to be written as the
     // scan passes. Empty when no row is free.
     [[nodiscard]] std::optional<PendingMemory> snapshot(const SequenceMemory& memory, TokenSeq tokens);
-    // A pending of tokens that were computed elsewhere: blocks and a row that hold nothing yet. Empty when a pool is
-    // short; then nothing has changed.
-    [[nodiscard]] std::optional<PendingMemory> make_pending(const CacheSalt& salt, TokenSeq tokens);
+    // A head that begins with the first `length` of some tokens, all of them in its full blocks.
+    struct Resident {
+        HeadId head = kNoHead;
+        int64_t length = 0;
+    };
+    // The one that has the most of them, found by tokens. Nothing where heads are found by conversation alone.
+    [[nodiscard]] Resident resident_prefix(const CacheSalt& salt, const TokenSeq& tokens,
+                                           const std::string& numerics_id) const;
+    // A pending of tokens that were computed elsewhere: it shares the blocks that are resident; the others and the row
+    // hold nothing yet. Evicts heads if room is short. Empty when what runs leaves no room.
+    [[nodiscard]] std::optional<PendingMemory> make_pending(const CacheSalt& salt, TokenSeq tokens,
+                                                            const std::string& numerics_id);
+    // What a head that was computed elsewhere becomes: a name's longest head is its turn head, and a shorter one must
+    // not take it off.
+    [[nodiscard]] HeadKind kind_of_import(const ConversationKey& key, int64_t length) const;
     // Steps up to `busy_through` may still write the row.
     void discard(PendingMemory& memory, int64_t busy_through);
 

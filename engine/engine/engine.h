@@ -165,11 +165,11 @@ public:
     // Takes the lease from a writer that is lost. Its turn runs on and cannot commit.
     bool revoke(const ConversationKey& key);
 
-    // Publishes a head that was computed elsewhere. Evicts other heads if room is short. The tokens that follow have
-    // the same bits as if this engine had computed the head. Errors, after which nothing has changed: other arithmetic
-    // than this engine's, more tokens than max_model_len, bytes that do not have the digest; and, with heads evicted
-    // perhaps, no room, or the executor's error. Of equal heads a name keeps one: this one may be gone again. REQUIRES:
-    // no step is open.
+    // Publishes a head that was computed elsewhere. It shares the blocks of its first tokens with a head that has them;
+    // other heads are evicted if room is short. The tokens that follow have the same bits as if this engine had
+    // computed the head. Errors, after which nothing has changed: other arithmetic than this engine's, more tokens than
+    // max_model_len, bytes that do not have the digest; and, with heads evicted perhaps, no room, or the executor's
+    // error. Of equal heads a name keeps one: this one may be gone again. REQUIRES: no step is open.
     Result<HeadId> import_head(const HeadImport& head);
     // Empty: the head is gone, or the executor does not hold its bytes. REQUIRES: no step is open.
     [[nodiscard]] std::optional<HeadCopy> export_head(HeadId head);

@@ -31,19 +31,20 @@ Result<HeadId> Engine::import_head(const HeadImport& head) {
     told.to = head.numerics_id;
     recorder_.on_call(told);
 
-    const int32_t blocks = cache_.kv().blocks_for(head.tokens.size());
-    const Cache::Room room{.kv_blocks = config_.cache.has_kv ? blocks : 0, .state_rows = 1};
-    std::optional<PendingMemory> memory;
-    if (cache_.make_room(room, {})) memory = cache_.make_pending(head.key.salt, head.tokens);
+    auto memory = cache_.make_pending(head.key.salt, head.tokens, head.numerics_id);
     if (!memory) {
         return error("a head of '{}' of {} tokens needs {} blocks and a state row: there is no room beside what runs",
-                     head.key.conversation_id, head.tokens.size(), room.kv_blocks);
+                     head.key.conversation_id, head.tokens.size(), cache_.kv().blocks_for(head.tokens.size()));
     }
     freed_.clear();
     cache_.take_freed(freed_);
     executor_->take_freed(freed_);
     const std::vector<BlockRun> runs = cache_.kv().runs(memory->blocks);
-    const HeadImage image{kNoSlot, head.tokens.size(), runs, memory->state, is_deterministic(head.numerics_id)};
+    const HeadImage image{.length = head.tokens.size(),
+                          .blocks = runs,
+                          .state = memory->state,
+                          .deterministic = is_deterministic(head.numerics_id),
+                          .num_resident_blocks = memory->num_resident_blocks};
     if (const Status written = executor_->write_head(image, head.bytes); !written) {
         cache_.discard(*memory, kNoStep);
         return tl::unexpected(written.error());
@@ -51,13 +52,8 @@ Result<HeadId> Engine::import_head(const HeadImport& head) {
     Digest digest = head.digest;
     if (!config_.digest_heads) digest = {};
     if (config_.digest_heads && digest == Digest{}) digest = executor_->head_digest(image).value_or(Digest{});
-    // A name's longest head is its turn head: a shorter one must not take it off.
-    const Name* name = cache_.find(head.key);
-    const bool has_longer = name != nullptr && std::ranges::any_of(name->heads, [&](const NamedHead& listed) {
-                                return listed.length >= head.tokens.size();
-                            });
     const HeadId id = cache_.publish({.key = head.key,
-                                      .kind = has_longer ? HeadKind::kCheckpoint : HeadKind::kTurn,
+                                      .kind = cache_.kind_of_import(head.key, head.tokens.size()),
                                       .numerics_id = head.numerics_id,
                                       .memory = *std::move(memory)},
                                      digest);

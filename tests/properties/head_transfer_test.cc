@@ -39,7 +39,7 @@ void write_head_of(NumericScene& scene, const std::string& id, const std::filesy
     const auto copy = scene.engine.export_head(name->heads.back().head);
     CHECK(copy.has_value(), "'{}': the executor does not hold its head", id);
     const HeadInfo info{"model", copy->numerics_id, copy->digest, {}, copy->tokens.to_vector()};
-    const Status written = reference::write_head_file(path, info, scene.computing->tensors(), copy->bytes);
+    const auto written = reference::write_head_file(path, info, scene.computing->tensors(), copy->bytes);
     CHECK(written.has_value(), "{}", written.error().message);
 }
 
@@ -145,6 +145,41 @@ TEST_F(HeadImports, AHeadComesInWhereOthersHaveEveryRow) {
     prompt.push_back(2);
     EXPECT_EQ(scene_.complete(scene_.history("b", prompt, 2)).num_reused_tokens, 12);
     EXPECT_EQ(scene_.first_difference(), "");
+}
+
+// The head of a conversation's next turn comes in where the first turn's is: blocks of 3, of which 12 tokens fill four.
+TEST(HeadImport, SharesTheBlocksThatAreThere) {
+    uint64_t seed = 7;
+    const auto has = [&](reference::StatePer per) {
+        return reference::state_tensors(kAllFamilies[0].draw(seed)).has_any(per);
+    };
+    while (!has(reference::StatePer::kToken) || !has(reference::StatePer::kSequence)) ++seed;
+    const reference::ModelConfig config = kAllFamilies[0].draw(seed);
+    SceneOptions options = options_of(3, false);
+    options.lookup = LookupMode::kPrefix;
+    const ScratchFolder folder;
+    const auto path = folder.path() / "longer.head";
+    {
+        NumericScene first(config, seed, options);
+        first.complete(first.history("a", first.text(7, 10), 3));
+        first.complete(first.suffix("a", first.text(8, 10), 3));
+        write_head_of(first, "a", path);
+    }
+    const auto longer = HeadFile::open(path);
+    ASSERT_TRUE(longer.has_value());
+    NumericScene second(config, seed, options);
+    ASSERT_TRUE(second.has_kv());
+    second.complete(second.history("b", second.text(7, 10), 3));
+    const auto& pool = second.engine.cache().kv().pool();
+    const int32_t before = pool.num_used();
+    ASSERT_TRUE(second.engine.import_head(import_of(second, "c", *longer)).has_value());
+    EXPECT_EQ(pool.num_used() - before, (longer->info().length() + 2) / 3 - 4);
+    second.engine.verify();
+    std::vector<TokenId> prompt = longer->info().tokens;
+    prompt.push_back(1);
+    EXPECT_EQ(second.complete(second.history("c", prompt, 3)).num_reused_tokens, longer->info().length());
+    EXPECT_EQ(second.complete(second.suffix("b", second.text(9, 4), 3)).num_reused_tokens, 12);
+    EXPECT_EQ(second.first_difference(), "");
 }
 
 TEST_F(HeadImports, AShorterHeadLeavesTheConversationsLongerOne) {

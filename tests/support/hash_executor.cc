@@ -161,11 +161,16 @@ Status HashExecutor::check_head(int64_t length, std::span<const std::byte> bytes
 }
 
 Status HashExecutor::write_head(const HeadImage& image, std::span<const std::byte> bytes) {
-    for (Cell* cell : cells_of(image)) {
+    const std::vector<Cell*> cells = cells_of(image);
+    const auto num_rows = static_cast<size_t>(config_.pools.num_state_rows > 0 ? 1 : 0);
+    const auto num_resident = static_cast<size_t>(image.num_resident_blocks * config_.pools.block_size);
+    for (size_t i = 0; i < cells.size(); ++i) {
+        Cell* cell = cells[i];
         std::array<uint64_t, 3> words{};
         std::memcpy(words.data(), bytes.data(), kCellBytes);
-        *cell = {static_cast<int64_t>(words[0]), words[1], kBeforeAllSteps, static_cast<Makers>(words[2])};
         bytes = bytes.subspan(kCellBytes);
+        if (i >= num_rows && i < num_rows + num_resident) continue;
+        *cell = {static_cast<int64_t>(words[0]), words[1], kBeforeAllSteps, static_cast<Makers>(words[2])};
     }
     CHECK(bytes.empty(), "{} bytes are left", bytes.size());
     return {};
