@@ -29,6 +29,7 @@ const char* name(NotReused reason) {
         case NotReused::kLost: return "lost";
         case NotReused::kCacheOff: return "cache_off";
         case NotReused::kScored: return "scored";
+        case NotReused::kSlowToRestore: return "slow_to_restore";
         case NotReused::kCount: break;
     }
     CHECK(false, "reason {}", static_cast<int>(reason));

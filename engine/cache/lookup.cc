@@ -24,6 +24,7 @@ std::vector<NotReusedRange> explain(const LookupQuery& query, int64_t attached, 
         done = end;
     };
     if (!query.use_cache) return {{size, NotReused::kCacheOff}};
+    until(std::min(query.num_unrestored, query.max_length()), NotReused::kSlowToRestore);
     until(missed.end, missed.reason);
     const int64_t committed = std::min(query.num_committed, size - 1);
     if (query.seam && *query.seam < committed) {

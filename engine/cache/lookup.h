@@ -43,6 +43,7 @@ struct LookupQuery {
     bool is_first_admission = true;  // false: it was preempted, and its prompt is known from before
     std::string numerics_id;
     std::optional<int64_t> first_scored;  // the first position whose logits the request wants yet
+    int64_t num_unrestored = 0;           // ChatRequest's
 
     // A request computes one token at least, and the positions whose logits it wants: at most so many are reused.
     [[nodiscard]] int64_t max_length() const {

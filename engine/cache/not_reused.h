@@ -19,6 +19,7 @@ enum class NotReused : uint8_t {
     kLost,             // a head lay there, and its bytes went with its executor
     kCacheOff,         // the request asked for no reuse
     kScored,           // the request asked for logits of the position before it, or of one before that
+    kSlowToRestore,    // a head outside of memory has it, and computing was expected to be quicker than reading
     kCount,
 };
 [[nodiscard]] const char* name(NotReused reason);

@@ -78,6 +78,8 @@ struct ChatRequest {
     // The tokens of this turn that the client has from a try whose executor failed: a turn that samples other tokens
     // ends as kAnswerChanged.
     std::vector<TokenId> known_output;
+    // So many tokens of the prompt are in a head outside of memory that takes longer to read than they take to compute.
+    int64_t num_unrestored = 0;
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("conversation", self.conversation);
@@ -96,6 +98,7 @@ struct ChatRequest {
         visit("forced_output", self.forced_output);
         visit("scored_from", self.scored_from);
         visit("known_output", self.known_output);
+        visit("num_unrestored", self.num_unrestored);
     }
     friend bool operator==(const ChatRequest&, const ChatRequest&) = default;
 };

@@ -48,7 +48,8 @@ LookupQuery Scheduler::query_of(const Sequence& sequence) const {
             .deterministic = sequence.request.deterministic,
             .is_first_admission = sequence.place < 0,
             .numerics_id = numerics_id_of(sequence),
-            .first_scored = sequence.is_scored() ? std::optional(sequence.first_scored) : std::nullopt};
+            .first_scored = sequence.is_scored() ? std::optional(sequence.first_scored) : std::nullopt,
+            .num_unrestored = sequence.request.num_unrestored};
 }
 
 LookupResult Scheduler::look_up(const Sequence& sequence) const { return cache_.lookup(query_of(sequence)); }

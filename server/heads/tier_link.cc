@@ -11,8 +11,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int64_t kPrefillTokens = 16;  // of a step that says what a prompt's token takes
-
 int64_t ns_since(steady_clock::time_point begin) {
     return std::chrono::nanoseconds(steady_clock::now() - begin).count();
 }
@@ -33,35 +31,31 @@ Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKe
                                .bytes = file.bytes()});
 }
 
-TierLink::TierLink(Engine& engine, HeadTier& tier, RestorePolicy policy)
-    : engine_(engine), tier_(tier), policy_(policy) {
+TierLink::TierLink(Engine& engine, HeadTier& tier, RestorePolicy policy) : engine_(engine), tier_(tier), rule_(policy) {
     engine_.on_evict([this](const Head& head) { keep(head); });
 }
 
 void TierLink::note_step(const StepPlan& plan, int64_t took_ns) {
-    int64_t num_tokens = 0;
-    for (const ScheduledSequence& sequence : plan.sequences) num_tokens += sequence.num_new_tokens;
+    RestoreRule::StepTokens tokens;
+    for (const ScheduledSequence& sequence : plan.sequences) tokens.add(sequence.num_new_tokens);
     stepping_ns_ += took_ns;
-    if (num_tokens < kPrefillTokens) return;
-    prefill_ns_ += took_ns;
-    prefill_tokens_ += num_tokens;
+    rule_.note_step(tokens, took_ns);
 }
 
 int64_t TierLink::num_held(const ChatRequest& request, const TokenSeq& prompt, const std::string& numerics) const {
     return engine_.cache().lookup({.key = request.conversation, .tokens = prompt, .numerics_id = numerics}).length;
 }
 
-std::optional<HeadTier::Found> TierLink::worth_restoring(const ChatRequest& request, const std::string& numerics) {
+std::optional<HeadTier::Found> TierLink::worth_restoring(ChatRequest& request, const std::string& numerics) {
     const TokenSeq prompt = prompt_of(request);
-    if (policy_ == RestorePolicy::kNever || !request.use_cache || prompt.empty()) return std::nullopt;
+    if (rule_.policy() == RestorePolicy::kNever || !request.use_cache || prompt.empty()) return std::nullopt;
     const auto found = tier_.find(request.conversation.salt, prompt, prompt.size() - 1);
     if (!found) return std::nullopt;
     const int64_t saved = found->length - num_held(request, prompt, numerics);
     if (saved <= 0) return std::nullopt;
-    const bool knows_price = prefill_tokens_ >= kPrefillTokens;
-    const bool is_slow = knows_price && tier_.expected_read_ns(found->bytes) / saved > prefill_ns_ / prefill_tokens_;
-    if (policy_ == RestorePolicy::kAlways || !is_slow) return found;
+    if (rule_.pays(saved, tier_.expected_read_ns(found->bytes))) return found;
     tier_.note_not_worth();
+    request.num_unrestored = found->length;
     return std::nullopt;
 }
 

@@ -11,16 +11,12 @@
 #include <optional>
 
 #include "engine/engine/engine.h"
+#include "engine/engine/restore_rule.h"
 #include "server/heads/head_tier.h"
 
 namespace verbatim::server {
 
-// Whether a head of the tier is read when it saves computing.
-enum class RestorePolicy : uint8_t {
-    kAuto,  // if reading it is expected to be quicker, by the rates measured so far
-    kAlways,
-    kNever,
-};
+using verbatim::RestorePolicy;
 
 // Imports what a file holds into the conversation's heads. Errors: Engine::import_head's. REQUIRES: the file is
 // checked.
@@ -39,9 +35,9 @@ public:
     [[nodiscard]] HeadTier& tier() { return tier_; }
     // A step took so long.
     void note_step(const StepPlan& plan, int64_t took_ns);
-    // The head to read for a request; none: it is submitted as it is. `numerics`: of deterministic requests.
-    [[nodiscard]] std::optional<HeadTier::Found> worth_restoring(const ChatRequest& request,
-                                                                 const std::string& numerics);
+    // The head to read for a request; none: it is submitted as it is. `numerics`: of deterministic requests. Notes in
+    // the request what computing is expected to be quicker for.
+    [[nodiscard]] std::optional<HeadTier::Found> worth_restoring(ChatRequest& request, const std::string& numerics);
     // What was read for the request, unless memory has come to have it meanwhile. If there is no room for it, the
     // request computes.
     void import(const reference::HeadFile& file, const HeadTier::Found& found, const ChatRequest& request,
@@ -63,12 +59,10 @@ private:
 
     Engine& engine_;
     HeadTier& tier_;
-    const RestorePolicy policy_;
+    RestoreRule rule_;
     std::deque<HeadId> committed_;  // that may not be in the tier yet, oldest first
     int64_t keeping_ns_ = 0;        // spent on copying heads
     int64_t stepping_ns_ = 0;       // spent on steps
-    int64_t prefill_ns_ = 0;        // of these, on steps of many tokens,
-    int64_t prefill_tokens_ = 0;    // and so many tokens of them
 };
 
 }  // namespace verbatim::server

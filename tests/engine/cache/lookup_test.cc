@@ -19,6 +19,7 @@ struct Known {
     std::optional<int64_t> seam;
     bool use_cache = true;
     std::optional<int64_t> first_scored = {};
+    int64_t num_unrestored = 0;
 };
 
 std::vector<Range> explain_known(const Known& known, int64_t attached, Range missed = {}) {
@@ -30,7 +31,8 @@ std::vector<Range> explain_known(const Known& known, int64_t attached, Range mis
                     .num_committed = known.num_committed,
                     .seam = known.seam,
                     .use_cache = known.use_cache,
-                    .first_scored = known.first_scored},
+                    .first_scored = known.first_scored,
+                    .num_unrestored = known.num_unrestored},
                    attached, missed);
 }
 
@@ -80,6 +82,17 @@ TEST(Explain, WhatIsScoredIsComputedWhateverIsKept) {
                 ElementsAre(Range{10, NotReused::kScored}));
     EXPECT_THAT(explain_known({.num_tokens = 10, .use_cache = false, .first_scored = 2}, 0),
                 ElementsAre(Range{10, NotReused::kCacheOff}));
+TEST(Explain, WhatAHeadOutsideOfMemoryHasIsSlowToRestore) {
+    Known known{.num_tokens = 10, .num_committed = 9, .seam = 8, .num_unrestored = 6};
+    EXPECT_THAT(explain_known(known, 2, {4, NotReused::kEvicted}),
+                ElementsAre(Range{6, NotReused::kSlowToRestore}, Range{8, NotReused::kBetweenHeads},
+                            Range{9, NotReused::kSeam}, Range{10, NotReused::kNewTokens}));
+    EXPECT_THAT(explain_known(known, 7), ElementsAre(Range{8, NotReused::kBetweenHeads}, Range{9, NotReused::kSeam},
+                                                     Range{10, NotReused::kNewTokens}));
+    known.num_unrestored = 100;
+    EXPECT_THAT(explain_known(known, 2),
+                ElementsAre(Range{9, NotReused::kSlowToRestore}, Range{10, NotReused::kNewTokens}))
+        << "one token is computed in any case";
 }
 
 TEST(Explain, EveryTokenBehindTheAttachedOnesHasOneReason) {

@@ -196,6 +196,7 @@ void RandomWorld::draw_limits(ChatRequest& request) {
     request.ignore_stop = chance(8);
     request.use_cache = !chance(12);
     if (chance(6)) request.scored_from = static_cast<int64_t>(prng_.below(60));
+    if (chance(8)) request.num_unrestored = static_cast<int64_t>(prng_.below(60));
     if (chance(8)) request.forced_output = store_.store(draw_tokens(8));
 }
 
@@ -455,6 +456,7 @@ void RandomWorld::check_reasons(const Event& attached) const {
                 break;
             case NotReused::kOtherNumerics: can_be &= tells_apart && range.end <= num_committed; break;
             case NotReused::kNoRoomToCopy: can_be &= begin == 0 && attached.value == 0; break;
+            case NotReused::kSlowToRestore: can_be &= range.end <= request.num_unrestored; break;
             case NotReused::kCacheOff: can_be = !request.use_cache; break;
             case NotReused::kScored: can_be &= request.scored_from && begin + 1 >= *request.scored_from; break;
             case NotReused::kCount: can_be = false;
