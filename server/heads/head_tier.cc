@@ -20,6 +20,8 @@ using std::chrono::steady_clock;
 constexpr std::string_view kSuffix = ".head";
 // Before anything was read: a slow disk's rate.
 constexpr int64_t kAssumedNsPerMiB = 5'000'000;
+// A head of many turns is read from as many files.
+constexpr int kMaxBases = 16;
 constexpr int64_t kMiB = int64_t{1} << 20;
 
 Error machine_error(const std::filesystem::path& path, const std::error_code& why) {
@@ -28,8 +30,8 @@ Error machine_error(const std::filesystem::path& path, const std::error_code& wh
 
 }  // namespace
 
-Status HeadFolder::write(const std::filesystem::path& path, const HeadInfo& info,
-                         const reference::StateTensors& tensors, std::span<const std::byte> bytes) {
+Result<std::string> HeadFolder::write(const std::filesystem::path& path, const HeadInfo& info,
+                                      const reference::StateTensors& tensors, std::span<const std::byte> bytes) {
     return reference::write_head_file(path, info, tensors, bytes);
 }
 
@@ -71,35 +73,62 @@ HeadTier::~HeadTier() {
 
 // --- files that are there
 
-// Oldest first, so that the order of use survives a restart.
+// The header of a file of this model and arithmetic; none: it stays as it is, or was damaged and is gone.
+auto HeadTier::read_header(const std::filesystem::path& path) -> std::optional<FileHeader> {
+    const auto file = HeadFile::open_unchecked(path);
+    if (!file) {
+        if (HeadFile::is_of_other_format(path)) return std::nullopt;
+        ++counts_.damaged;
+        std::error_code ignored;
+        std::filesystem::remove(path, ignored);
+        return std::nullopt;
+    }
+    const HeadInfo& info = file->info();
+    const auto has_id = [&](TokenId token) { return token >= 0 && token < config_.vocab_size; };
+    const bool is_ours = info.numerics == config_.numerics && file->check_model(config_.model, config_.tensors) &&
+                         std::ranges::all_of(info.tokens, has_id);
+    if (!is_ours) return std::nullopt;
+    return FileHeader{path, info, file->header_xxh3(), file->file_bytes()};
+}
+
+// False: its base is not there yet.
+bool HeadTier::add_found(const FileHeader& found) {
+    const std::string name = found.path.stem().string();
+    HeadId base = kNoHead;
+    if (found.info.base) {
+        const auto known = by_name_.find(found.info.base->name);
+        const auto sum = header_xxh3_.find(found.info.base->name);
+        if (known == by_name_.end() || sum->second != found.info.base->header_xxh3) return false;
+        base = known->second;
+    }
+    File& file = add(CacheSalt{found.info.salt}, found.info.tokens, name, found.bytes);
+    header_xxh3_[name] = found.header_xxh3;
+    if (base != kNoHead) set_base(file, base, found.info.base->length);
+    return true;
+}
+
+// Oldest first, so that the order of use survives a restart. Parts without their bases are of no use.
 Status HeadTier::read_folder() {
     std::error_code failed;
-    std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> found;
+    std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> paths;
     for (std::filesystem::directory_iterator entry(config_.folder, failed), end; !failed && entry != end;
          entry.increment(failed)) {
         const std::filesystem::path& path = entry->path();
         if (path.extension() == ".partial") std::filesystem::remove(path, failed);  // of a process that is gone
-        if (path.extension() == kSuffix) found.emplace_back(entry->last_write_time(failed), path);
+        if (path.extension() == kSuffix) paths.emplace_back(entry->last_write_time(failed), path);
     }
     if (failed) return tl::unexpected(machine_error(config_.folder, failed));
-    std::ranges::sort(found);
-    for (const auto& [time, path] : found) {
-        const auto file = HeadFile::open_unchecked(path);
-        if (!file) {
-            std::filesystem::remove(path, failed);
-            ++counts_.damaged;
-            continue;
-        }
-        const HeadInfo& info = file->info();
-        const auto has_id = [&](TokenId token) { return token >= 0 && token < config_.vocab_size; };
-        const bool is_ours = info.numerics == config_.numerics && file->check_model(config_.model, config_.tensors) &&
-                             std::ranges::all_of(info.tokens, has_id);
-        if (is_ours && !by_name_.contains(path.stem().string()))
-            add(CacheSalt{info.salt}, info.tokens, path.stem().string(), file->file_bytes());
-        else
-            num_bytes_ += file->file_bytes();
+    std::ranges::sort(paths);
+    std::vector<FileHeader> left;
+    for (const auto& [time, path] : paths) {
+        if (auto header = read_header(path)) left.push_back(*std::move(header));
     }
-    make_room(0);
+    for (size_t before = left.size() + 1; left.size() < before;) {
+        before = left.size();
+        std::erase_if(left, [&](const FileHeader& found) { return add_found(found); });
+    }
+    for (const FileHeader& orphan : left) std::filesystem::remove(orphan.path, failed);
+    static_cast<void>(make_room(0, kNoHead));
     counts_.num_files = static_cast<int64_t>(files_.size());
     counts_.num_bytes = num_bytes_;
     return {};
@@ -131,17 +160,49 @@ auto HeadTier::add(const CacheSalt& salt, std::span<const TokenId> tokens, std::
     return *(files_[file->head.id] = std::move(file));
 }
 
-// Forgets the file; its bytes are free once the thread has removed it.
+std::filesystem::path HeadTier::path_of(const File& file) const {
+    return config_.folder / (file.name + std::string(kSuffix));
+}
+
+void HeadTier::set_base(File& file, HeadId base, int64_t length) {
+    File& beginning = *files_.at(base);
+    CHECK(file.base == kNoHead && length > 0 && length <= beginning.head.length(), "{} of {} tokens", length,
+          beginning.head.length());
+    file.base = base;
+    file.base_length = length;
+    file.num_bases = beginning.num_bases + 1;
+    beginning.parts.push_back(file.head.id);
+}
+
+// The file that has the tensors of the most first tokens, if that is worth a part. A long chain of bases ends with a
+// whole file.
+auto HeadTier::base_for(const CacheSalt& salt, const TokenSeq& tokens) const -> Beginning {
+    if (!config_.tensors.has_any(reference::StatePer::kToken)) return {};
+    const PrefixIndex::Common common =
+        index_.longest_common({.salt = salt, .tokens = tokens, .numerics_id = &config_.numerics});
+    if (common.head == nullptr || common.length < config_.min_tokens) return {};
+    if (files_.at(common.head->id)->num_bases >= kMaxBases) return {};
+    return {common.head->id, common.length};
+}
+
+void HeadTier::use(File& file) {
+    by_use_.splice(by_use_.end(), by_use_, file.place);
+    if (file.base != kNoHead) use(*files_.at(file.base));
+}
+
+// Forgets the file and the parts that begin in it; their bytes are free once the thread has removed them.
 void HeadTier::drop(HeadId id) {
     const auto found = files_.find(id);
     if (found == files_.end()) return;
     File& file = *found->second;
+    while (!file.parts.empty()) drop(file.parts.back());
+    if (file.base != kNoHead) std::erase(files_.at(file.base)->parts, id);
     index_.erase(file.head);
     by_name_.erase(file.name);
     by_use_.erase(file.place);
     num_bytes_ -= file.bytes;
     Job job;
-    job.path = config_.folder / (file.name + std::string(kSuffix));
+    job.path = path_of(file);
     job.removes = true;
     files_.erase(found);
     enqueue(std::move(job));
@@ -156,8 +217,19 @@ void HeadTier::drop_failed() {
     for (const HeadId id : failed) drop(id);
 }
 
-void HeadTier::make_room(int64_t bytes) {
-    while (num_bytes_ + bytes > config_.max_bytes && !by_use_.empty()) drop(by_use_.front());
+// `except` and what it begins in stay: a file has at least as late a use as what begins in it.
+bool HeadTier::make_room(int64_t bytes, HeadId except) {
+    auto oldest = by_use_.begin();
+    while (num_bytes_ + bytes > config_.max_bytes && oldest != by_use_.end()) {
+        const HeadId id = *oldest;
+        if (!files_.at(id)->parts.empty() || id == except) {
+            ++oldest;
+            continue;
+        }
+        drop(id);
+        oldest = by_use_.begin();
+    }
+    return num_bytes_ + bytes <= config_.max_bytes;
 }
 
 // --- calls
@@ -167,19 +239,20 @@ auto HeadTier::find(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_l
     const Head* head =
         index_.longest_prefix({.salt = salt, .tokens = tokens, .numerics_id = &config_.numerics}, max_length);
     if (head == nullptr) return std::nullopt;
-    File& file = *files_.at(head->id);
-    return Found{head->id, head->length(), file.bytes};
+    return Found{head->id, head->length(), reference::head_num_bytes(config_.tensors, head->length())};
 }
 
 void HeadTier::load(HeadId id, std::function<void(FilePtr)> loaded) {
     const auto found = files_.find(id);
     if (found == files_.end()) return loaded(nullptr);
     File& file = *found->second;
-    by_use_.splice(by_use_.end(), by_use_, file.place);
+    use(file);
     Job job;
-    job.path = config_.folder / (file.name + std::string(kSuffix));
+    job.path = path_of(file);
     job.loaded = std::move(loaded);
     job.id = id;
+    for (HeadId base = file.base; base != kNoHead; base = files_.at(base)->base)
+        job.bases.emplace_back(base, path_of(*files_.at(base)));
     enqueue(std::move(job));
 }
 
@@ -187,10 +260,11 @@ bool HeadTier::wants(const CacheSalt& salt, const TokenSeq& tokens, const std::s
     if (numerics != config_.numerics || tokens.size() < config_.min_tokens) return false;
     drop_failed();
     if (const auto known = by_name_.find(name_of(salt, tokens)); known != by_name_.end()) {
-        by_use_.splice(by_use_.end(), by_use_, files_.at(known->second)->place);
+        use(*files_.at(known->second));
         return false;
     }
-    const int64_t bytes = reference::head_num_bytes(config_.tensors, tokens.size());
+    const int64_t own_length = tokens.size() - base_for(salt, tokens).length;
+    const int64_t bytes = reference::head_num_bytes(config_.tensors, own_length);
     const std::lock_guard lock(mutex_);
     const bool has_room = waiting_bytes_ + bytes <= config_.max_waiting_bytes && bytes <= config_.max_bytes;
     counts_.not_written += has_room ? 0 : 1;
@@ -200,13 +274,27 @@ bool HeadTier::wants(const CacheSalt& salt, const TokenSeq& tokens, const std::s
 void HeadTier::put(const CacheSalt& salt, HeadCopy head) {
     const std::string name = name_of(salt, head.tokens);
     if (by_name_.contains(name)) return;
-    const auto bytes = static_cast<int64_t>(head.bytes.size()) + head.tokens.size() * int64_t{sizeof(TokenId)};
-    make_room(bytes);
+    const Beginning beginning = base_for(salt, head.tokens);
+    const int64_t length = head.tokens.size();
+    if (beginning.length > 0) {
+        use(*files_.at(beginning.base));
+        head.bytes = reference::without_base(config_.tensors, length, beginning.length, head.bytes);
+    }
+    const auto bytes = static_cast<int64_t>(head.bytes.size()) + length * int64_t{sizeof(TokenId)};
+    if (!make_room(bytes, beginning.base)) {
+        const std::lock_guard lock(mutex_);
+        ++counts_.not_written;
+        return;
+    }
     std::vector<TokenId> tokens = head.tokens.to_vector();
-    const File& file = add(salt, tokens, name, bytes);
+    File& file = add(salt, tokens, name, bytes);
     Job job;
-    job.path = config_.folder / (name + std::string(kSuffix));
-    job.info = HeadInfo{config_.model, config_.numerics, head.digest, salt.value, std::move(tokens)};
+    job.path = path_of(file);
+    job.info = HeadInfo{config_.model, config_.numerics, head.digest, salt.value, std::move(tokens), {}};
+    if (beginning.length > 0) {
+        set_base(file, beginning.base, beginning.length);
+        job.info->base = reference::HeadBase{files_.at(beginning.base)->name, beginning.length, {}};
+    }
     job.bytes = std::move(head.bytes);
     job.id = file.head.id;
     enqueue(std::move(job));
@@ -277,26 +365,56 @@ void HeadTier::run() {
 }
 
 void HeadTier::carry_out(Job& job) {
-    if (job.removes) return calls_.remove(job.path);
-    if (job.loaded) {
-        const auto begin = steady_clock::now();
-        auto file = calls_.read(job.path);
-        const int64_t took_ns = std::chrono::nanoseconds(steady_clock::now() - begin).count();
-        {
-            const std::lock_guard lock(mutex_);
-            counts_.read_ns += took_ns;
-            counts_.damaged += file ? 0 : 1;
-            if (!file) failed_.push_back(job.id);
+    if (job.loaded) return read(job);
+    if (!job.removes) return write(job);
+    header_xxh3_.erase(job.path.stem().string());
+    calls_.remove(job.path);
+}
+
+// A part that cannot be read goes, and so do those of its bases that cannot.
+void HeadTier::read(Job& job) {
+    const auto begin = steady_clock::now();
+    auto file = calls_.read(job.path);
+    const int64_t took_ns = std::chrono::nanoseconds(steady_clock::now() - begin).count();
+    std::vector<HeadId> failed;
+    if (!file) {
+        failed.push_back(job.id);
+        for (const auto& [base, path] : job.bases) {
+            if (!calls_.read(path)) failed.push_back(base);
         }
-        return job.loaded(file ? std::make_shared<const HeadFile>(*std::move(file)) : nullptr);
     }
-    const Status written = calls_.write(job.path, *job.info, config_.tensors, job.bytes);
+    {
+        const std::lock_guard lock(mutex_);
+        counts_.read_ns += took_ns;
+        counts_.damaged += file ? 0 : 1;
+        failed_.insert(failed_.end(), failed.begin(), failed.end());
+    }
+    job.loaded(file ? std::make_shared<const HeadFile>(*std::move(file)) : nullptr);
+}
+
+void HeadTier::write(Job& job) {
+    Result<std::string> written = write_file(job);
     const std::lock_guard lock(mutex_);
     counts_.written += written ? 1 : 0;
     counts_.written_bytes += written ? static_cast<int64_t>(job.bytes.size()) : 0;
     counts_.not_written += written ? 0 : 1;
     counts_.problem = written ? "" : written.error().message;
-    if (!written) failed_.push_back(job.id);
+    if (!written) {
+        failed_.push_back(job.id);
+    } else {
+        header_xxh3_[job.path.stem().string()] = *std::move(written);
+    }
+}
+
+// The written file's header_xxh3.
+Result<std::string> HeadTier::write_file(Job& job) {
+    if (job.info->base) {
+        const auto base = header_xxh3_.find(job.info->base->name);
+        if (base == header_xxh3_.end())
+            return error("{}: {}, which it begins in, was not written", job.path.string(), job.info->base->name);
+        job.info->base->header_xxh3 = base->second;
+    }
+    return calls_.write(job.path, *job.info, config_.tensors, job.bytes);
 }
 
 }  // namespace verbatim::server

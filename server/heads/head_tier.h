@@ -3,11 +3,14 @@
 //
 //   T1  a head is handed out only if every checksum of its file holds, and model and arithmetic are this process's; a
 //       damaged file is deleted, counted, and its tokens are computed again
-//   T2  the files take max_bytes at most; the least recently used go first
+//   T2  the files of this model and arithmetic take max_bytes at most; the least recently used go first, and never one
+//       that others begin in
 //   T3  one process writes to the folder: it holds a lock on DIR/lock
 //   T4  callers neither read nor write a file: a thread does. At most max_waiting_bytes wait to be written; a head
 //       beyond that is not written, and is counted
 //   T5  a file appears complete under its name or not at all; its name is a digest of salt, arithmetic and tokens
+//   T6  tensors of tokens that a head has in common with another one are stored once: the later file is a part, and
+//       the other one its base. A part goes with its base
 #pragma once
 
 #include <condition_variable>
@@ -23,6 +26,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -39,8 +43,9 @@ namespace verbatim::server {
 class HeadFolder {
 public:
     virtual ~HeadFolder() = default;
-    virtual Status write(const std::filesystem::path& path, const reference::HeadInfo& info,
-                         const reference::StateTensors& tensors, std::span<const std::byte> bytes);
+    // The file's header_xxh3.
+    virtual Result<std::string> write(const std::filesystem::path& path, const reference::HeadInfo& info,
+                                      const reference::StateTensors& tensors, std::span<const std::byte> bytes);
     virtual Result<reference::HeadFile> read(const std::filesystem::path& path);
     virtual void remove(const std::filesystem::path& path);  // if it can be removed
 };
@@ -76,7 +81,8 @@ struct HeadTierCounts {
 // All calls but counts() from one thread.
 class HeadTier {
 public:
-    // Reads the headers of the files that are there. Files of other models and arithmetic stay, and count as bytes.
+    // Reads the headers of the files that are there. Files of other models, arithmetic and formats stay, and do not
+    // count.
     // Errors: the system's; another process has the folder.
     static Result<std::unique_ptr<HeadTier>> open(HeadTierConfig config);
     HeadTier(const HeadTier&) = delete;
@@ -86,7 +92,7 @@ public:
     struct Found {
         HeadId id = kNoHead;  // of this tier
         int64_t length = 0;   // tokens
-        int64_t bytes = 0;    // of the file
+        int64_t bytes = 0;    // that are read for it
     };
     // The longest head with at most `max_length` tokens, all of them the first ones of `tokens`.
     [[nodiscard]] std::optional<Found> find(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length);
@@ -110,25 +116,51 @@ private:
         Head head;
         std::string name;
         int64_t bytes = 0;
+        HeadId base = kNoHead;
+        int64_t base_length = 0;            // tokens that are in the base
+        int num_bases = 0;                  // one behind the other
+        std::vector<HeadId> parts;          // whose base it is
         std::list<HeadId>::iterator place;  // in by_use_
     };
     struct Job {
         std::filesystem::path path;
         std::optional<reference::HeadInfo> info;  // to be written, with `bytes`
         std::vector<std::byte> bytes;
-        std::function<void(FilePtr)> loaded;  // to be read
+        std::function<void(FilePtr)> loaded;                          // to be read
+        std::vector<std::pair<HeadId, std::filesystem::path>> bases;  // of what is read
         HeadId id = kNoHead;
         bool removes = false;
     };
+    // A file's header when the folder is opened.
+    struct FileHeader {
+        std::filesystem::path path;
+        reference::HeadInfo info;
+        std::string header_xxh3;
+        int64_t bytes = 0;
+    };
     explicit HeadTier(HeadTierConfig config);
     Status read_folder();
+    [[nodiscard]] std::optional<FileHeader> read_header(const std::filesystem::path& path);
+    bool add_found(const FileHeader& found);
     File& add(const CacheSalt& salt, std::span<const TokenId> tokens, std::string name, int64_t bytes);
+    void set_base(File& file, HeadId base, int64_t length);
+    struct Beginning {
+        HeadId base = kNoHead;
+        int64_t length = 0;  // tokens
+    };
+    [[nodiscard]] Beginning base_for(const CacheSalt& salt, const TokenSeq& tokens) const;
+    [[nodiscard]] std::filesystem::path path_of(const File& file) const;
+    void use(File& file);
     void drop(HeadId id);
     void drop_failed();
-    void make_room(int64_t bytes);
+    // False: what must stay leaves no room.
+    bool make_room(int64_t bytes, HeadId except);
     void enqueue(Job job);
     void run();
     void carry_out(Job& job);
+    void read(Job& job);
+    void write(Job& job);
+    Result<std::string> write_file(Job& job);
     [[nodiscard]] std::string name_of(const CacheSalt& salt, const TokenSeq& tokens) const;
 
     const HeadTierConfig config_;
@@ -152,6 +184,7 @@ private:
     HeadTierCounts counts_;
     std::vector<HeadId> failed_;  // whose files could not be written or read: to be dropped
 
+    std::unordered_map<std::string, std::string> header_xxh3_;  // by name; of files that are there. The thread's
     std::thread thread_;
 };
 

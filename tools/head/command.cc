@@ -54,6 +54,11 @@ struct HeadOptions {
 
 // --- show
 
+nlohmann::ordered_json base_json(const HeadInfo& info) {
+    if (!info.base) return nullptr;
+    return {{"name", info.base->name}, {"length", info.base->length}};
+}
+
 nlohmann::ordered_json json_of(const HeadFile& file) {
     const HeadInfo& info = file.info();
     nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
@@ -71,6 +76,7 @@ nlohmann::ordered_json json_of(const HeadFile& file) {
             {"numerics", info.numerics},
             {"digest", info.digest.hex()},
             {"salt", info.salt ? nlohmann::ordered_json(*info.salt) : nlohmann::ordered_json()},
+            {"base", base_json(info)},
             {"tokens", info.tokens},
             {"tensors", std::move(tensors)}};
 }
@@ -91,6 +97,10 @@ std::string table_of(const HeadFile& file) {
     table.add_row({"model", info.model});
     table.add_row({"state digest", info.digest.hex()});
     if (info.salt) table.add_row({"salt", *info.salt});
+    if (info.base) {
+        table.add_row({"begins in", fmt::format("{}.head, which has the KV of {} tokens; this file of {}",
+                                                info.base->name, info.base->length, info.own_length())});
+    }
     for (const StatePer per : {StatePer::kSequence, StatePer::kToken}) {
         const auto count = std::ranges::count_if(file.tensors(), [&](const auto& tensor) { return tensor.per == per; });
         const int64_t times = per == StatePer::kToken ? info.length() : 1;

@@ -153,6 +153,170 @@ TEST_F(HeadTiers, AtOpenDamagedHeadersLeaveAndOtherModelsStay) {
     EXPECT_TRUE(file().empty());
 }
 
+// --- parts
+
+// A token of KV of a head is filled with the head's own number; so what comes from a base is told apart.
+TEST_F(HeadTiers, StoreWhatHeadsHaveInCommonOnce) {
+    const auto tier = open(config());
+    const auto kv_of = [](const HeadTier::FilePtr& file, int64_t token) {
+        return file->bytes()[static_cast<size_t>(kStateBytes + token * kTokenBytes)];
+    };
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->put(kNone, head(tokens(0, 9), 2));
+    tier->put(kNone, head(tokens(0, 7), 3));
+    tier->put(CacheSalt{"salt"}, head(tokens(0, 9), 4));
+    tier->wait_until_written();
+    const auto file = load(*tier, tier->find(kNone, tokens(0, 20), 19)->id);
+    ASSERT_TRUE(file);
+    EXPECT_EQ(file->info().length(), 9);
+    EXPECT_EQ(file->bytes()[0], std::byte{2});
+    EXPECT_EQ(kv_of(file, 4), std::byte{1});
+    EXPECT_EQ(kv_of(file, 5), std::byte{2});
+    const auto shorter = load(*tier, tier->find(kNone, tokens(0, 8), 7)->id);
+    ASSERT_TRUE(shorter);
+    EXPECT_EQ(shorter->bytes()[0], std::byte{3});
+    EXPECT_EQ(kv_of(shorter, 4), std::byte{1});
+    EXPECT_EQ(kv_of(shorter, 6), std::byte{2});
+    const auto salted = load(*tier, tier->find(CacheSalt{"salt"}, tokens(0, 20), 19)->id);
+    EXPECT_EQ(kv_of(salted, 0), std::byte{4});
+    // States of four heads; of the first three the KV of nine tokens.
+    const int64_t state_and_kv = 4 * kStateBytes + (9 + 9) * kTokenBytes;
+    EXPECT_EQ(tier->counts().written_bytes, state_and_kv);
+}
+
+TEST_F(HeadTiers, PartsOutliveTheProcess) {
+    {
+        const auto tier = open(config());
+        for (const int64_t length : {5, 9, 12}) tier->put(kNone, head(tokens(0, length), 1));
+    }
+    const auto tier = open(config());
+    EXPECT_EQ(tier->counts().num_files, 3);
+    for (const int64_t length : {5, 9, 12}) {
+        const auto file = load(*tier, tier->find(kNone, tokens(0, 20), length)->id);
+        ASSERT_TRUE(file) << length;
+        EXPECT_EQ(file->info().length(), length);
+    }
+    tier->put(kNone, head(tokens(0, 15), 2));
+    tier->wait_until_written();
+    ASSERT_TRUE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+    EXPECT_EQ(tier->counts().damaged, 0);
+}
+
+TEST_F(HeadTiers, WithoutItsBaseAPartIsCollected) {
+    {
+        const auto tier = open(config());
+        tier->put(kNone, head(tokens(0, 5), 1));
+        tier->wait_until_written();
+        const auto base = file();
+        for (const int64_t length : {9, 12}) tier->put(kNone, head(tokens(0, length), 1));
+        tier->put(kNone, head(tokens(500, 5), 1));
+        tier->wait_until_written();
+        std::filesystem::remove(base);
+    }
+    const auto tier = open(config());
+    EXPECT_EQ(tier->counts().num_files, 1);
+    EXPECT_FALSE(tier->find(kNone, tokens(0, 20), 19));
+    int num_files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "tier"))
+        num_files += entry.path().extension() == ".head" ? 1 : 0;
+    EXPECT_EQ(num_files, 1);
+}
+
+TEST_F(HeadTiers, ADamagedBaseTakesItsPartsAlong) {
+    const auto tier = open(config());
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    const auto base = file();
+    for (const int64_t length : {9, 12}) tier->put(kNone, head(tokens(0, length), 1));
+    tier->put(kNone, head(tokens(500, 5), 1));
+    tier->wait_until_written();
+    change(base, static_cast<int64_t>(std::filesystem::file_size(base)) - 3);
+    EXPECT_FALSE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+    EXPECT_EQ(tier->counts().damaged, 1);
+    EXPECT_FALSE(tier->find(kNone, tokens(0, 20), 19));
+    EXPECT_TRUE(tier->find(kNone, tokens(500, 9), 8));
+    tier->wait_until_written();
+    EXPECT_EQ(tier->counts().num_files, 1);
+    tier->put(kNone, head(tokens(0, 12), 2));
+    tier->wait_until_written();
+    EXPECT_TRUE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+}
+
+TEST_F(HeadTiers, ADamagedPartLeavesItsBase) {
+    const auto tier = open(config());
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    const auto base = file();
+    tier->put(kNone, head(tokens(0, 9), 2));
+    tier->wait_until_written();
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "tier")) {
+        if (entry.path().extension() == ".head" && entry.path() != base)
+            change(entry.path(), static_cast<int64_t>(std::filesystem::file_size(entry.path())) - 3);
+    }
+    EXPECT_FALSE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+    EXPECT_EQ(tier->find(kNone, tokens(0, 20), 19)->length, 5);
+    EXPECT_TRUE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+}
+
+// A base is used with its parts, and goes after them.
+TEST_F(HeadTiers, WhatOthersBeginInGoesLast) {
+    HeadTierConfig small = config();
+    small.max_bytes = 700;
+    const auto tier = open(small);
+    tier->put(kNone, head(tokens(0, 5), 1));    // 220 bytes
+    tier->put(kNone, head(tokens(100, 5), 1));  // 220
+    tier->put(kNone, head(tokens(0, 8), 2));    // 100 + 60 + 32
+    tier->wait_until_written();
+    tier->put(kNone, head(tokens(200, 5), 1));
+    EXPECT_FALSE(tier->find(kNone, tokens(100, 6), 5));
+    ASSERT_EQ(tier->find(kNone, tokens(0, 9), 8)->length, 8);
+    EXPECT_TRUE(load(*tier, tier->find(kNone, tokens(0, 9), 8)->id));
+    tier->put(kNone, head(tokens(300, 5), 1));
+    EXPECT_FALSE(tier->find(kNone, tokens(200, 6), 5));
+    tier->put(kNone, head(tokens(400, 5), 1));
+    EXPECT_TRUE(tier->find(kNone, tokens(300, 6), 5));
+    EXPECT_EQ(tier->find(kNone, tokens(0, 9), 8)->length, 5) << "the part goes before its base";
+}
+
+// However long a conversation is, reading its head opens few files.
+TEST_F(HeadTiers, AfterManyPartsAHeadIsWrittenWhole) {
+    const auto tier = open(config());
+    for (int64_t length = 2; length < 42; ++length) tier->put(kNone, head(tokens(0, length), 1));
+    tier->wait_until_written();
+    int num_whole = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "tier")) {
+        if (entry.path().extension() != ".head") continue;
+        num_whole += reference::HeadFile::open_unchecked(entry.path())->info().base ? 0 : 1;
+    }
+    EXPECT_EQ(num_whole, 3);
+    const auto file = load(*tier, tier->find(kNone, tokens(0, 50), 49)->id);
+    ASSERT_TRUE(file);
+    EXPECT_EQ(file->info().length(), 41);
+}
+
+TEST_F(HeadTiers, FilesOfOthersStayAndDoNotCount) {
+    open(config())->put(kNone, head(tokens(0, 5), 1));
+    const auto theirs = file();
+    std::string content;
+    {
+        std::ifstream in(theirs, std::ios::binary);
+        content.assign(std::istreambuf_iterator<char>(in), {});
+    }
+    content.replace(content.find("verbatim-head/1"), 15, "verbatim-head/9");
+    std::ofstream(folder_.path() / "tier" / "later.head", std::ios::binary) << content;
+    HeadTierConfig other = config();
+    other.model = "another";
+    other.max_bytes = 250;
+    const auto tier = open(other);
+    EXPECT_EQ(tier->counts().num_files, 0);
+    EXPECT_EQ(tier->counts().num_bytes, 0);
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    EXPECT_EQ(tier->counts().num_files, 1);
+    EXPECT_TRUE(std::filesystem::exists(theirs));
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() / "tier" / "later.head"));
+}
+
 TEST_F(HeadTiers, WhatCannotBeWrittenIsCountedAndNotFound) {
     const auto tier = open(config());
     std::filesystem::remove_all(folder_.path() / "tier");  // the folder vanishes

@@ -28,8 +28,8 @@ const reference::StateTensors kCells({{0, StateKind::kSsm, StatePer::kSequence, 
 // The k-th call fails, and only that one; reads may be held back.
 class FailingFolder final : public server::HeadFolder {
 public:
-    Status write(const std::filesystem::path& path, const reference::HeadInfo& info,
-                 const reference::StateTensors& tensors, std::span<const std::byte> bytes) override {
+    Result<std::string> write(const std::filesystem::path& path, const reference::HeadInfo& info,
+                              const reference::StateTensors& tensors, std::span<const std::byte> bytes) override {
         if (fails()) return error("{}: no space left on the device", path.string());
         return HeadFolder::write(path, info, tensors, bytes);
     }

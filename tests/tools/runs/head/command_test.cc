@@ -79,6 +79,40 @@ TEST_F(HeadCommand, ImportsIntoATierOnceAndForItsModelAlone) {
     EXPECT_THAT(small.err, HasSubstr("more than --tier-bytes"));
 }
 
+// Two heads that begin with the same 40 tokens: the second file of the tier has the KV of its last 20.
+TEST_F(HeadCommand, ShowsWhatAPartBeginsIn) {
+    const std::string tier = files_.path("tier");
+    std::string digest;
+    for (const int last : {39, 59}) {
+        json tokens = json::array();
+        for (int i = 0; i <= last; ++i) tokens.push_back(i % 50);
+        const std::string head = files_.path(std::to_string(last) + ".head");
+        ASSERT_EQ(run_verbatim({"head", "export", "--model", "tiny-granite", "--tokens",
+                                files_.write("t.json", tokens.dump()), "--out", head})
+                      .exit_code,
+                  kExitOk);
+        ASSERT_EQ(run_verbatim({"head", "import", head, "--model", "tiny-granite", "--tier", tier}).exit_code, kExitOk);
+        digest = json::parse(run_verbatim({"head", "show", head, "--format", "json"}).out)["digest"];
+    }
+    std::string base;
+    std::string part;
+    for (const auto& entry : std::filesystem::directory_iterator(tier)) {
+        if (entry.path().extension() != ".head") continue;
+        const std::string path = entry.path().string();
+        const Outcome shown = run_verbatim({"head", "show", path, "--format", "json"});
+        ASSERT_EQ(shown.exit_code, kExitOk) << shown.err;
+        (json::parse(shown.out)["base"].is_null() ? base : part) = path;
+    }
+    const json about = json::parse(run_verbatim({"head", "show", part, "--format", "json"}).out);
+    EXPECT_EQ(about["length"], 60);
+    EXPECT_EQ(about["digest"], digest);
+    EXPECT_EQ(about["base"]["length"], 40);
+    EXPECT_EQ(about["base"]["name"], std::filesystem::path(base).stem().string());
+    EXPECT_THAT(run_verbatim({"head", "show", part}).out, HasSubstr("has the KV of 40 tokens; this file of 20"));
+    std::filesystem::remove(base);
+    EXPECT_EQ(run_verbatim({"head", "show", part}).exit_code, kExitBadInput);
+}
+
 TEST_F(HeadCommand, WrongInputIsNamed) {
     const std::string out = files_.path("a.head");
     const auto with = [&](const std::string& tokens) {
