@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -14,16 +15,24 @@ namespace {
 using traces::Row;
 using traces::RowIndex;
 
-constexpr const char* kNumerics = "cost/1";
+const std::string kNumericsId = "cost/1";
 
 class CacheRun {
 public:
     CacheRun(const CacheRunConfig& config, const traces::Trace& trace, TokenStore& store,
              traces::RequestMaker& requests, EvictionPolicy& policy)
-        : config_(config), trace_(trace), store_(store), requests_(requests), cache_(config.cache, policy) {
+        : config_(config),
+          trace_(trace),
+          store_(store),
+          requests_(requests),
+          cache_(config.cache, policy),
+          tiers_(config.tiers, /*is_timed=*/false) {
         result_.rows.resize(trace.rows.size());
-        cache_.on_gone(
-            [this](const Head&, NotReused reason) { result_.evictions += reason == NotReused::kEvicted ? 1 : 0; });
+        cache_.on_gone([this](const Head& head, NotReused reason) {
+            if (reason != NotReused::kEvicted) return;
+            ++result_.evictions;
+            tiers_.keep(head, 0);
+        });
     }
     CacheRunResult run() {
         for (size_t i = 0; i < trace_.rows.size(); ++i) {
@@ -37,6 +46,9 @@ public:
             result_.peak_state_rows = std::max(result_.peak_state_rows, cache_.state().pool().num_used());
             cache_.complete_step(step_++);
         }
+        tiers_.verify();
+        result_.restores.not_worth = tiers_.num_not_worth();
+        result_.tiers = tiers_.counts();
         return std::move(result_);
     }
 
@@ -44,6 +56,7 @@ private:
     void serve(RowIndex index);
     [[nodiscard]] bool move_name(RowIndex index);
     [[nodiscard]] bool fits_empty_cache(int64_t num_resident) const;
+    void restore(const LookupQuery& query, LookupResult& found, RowTimes& times);
     std::optional<SequenceMemory> admit(const TokenSeq& prompt, int64_t num_resident, LookupResult& found);
     std::optional<SequenceMemory> attach(const LookupResult& found, int64_t num_resident);
     std::vector<Snapshot> snapshots_of(const ChatRequest& request, int64_t num_prompt_tokens, int64_t branch) const;
@@ -55,6 +68,7 @@ private:
     TokenStore& store_;
     traces::RequestMaker& requests_;
     Cache cache_;
+    Tiers tiers_;
     CacheRunResult result_;
     int64_t step_ = 0;
 };
@@ -70,10 +84,11 @@ void CacheRun::serve(RowIndex index) {
     const int64_t num_resident = prompt.size() + std::max<int64_t>(num_output - 1, 0);
     const ConversationKey& key = request.conversation;
     const LookupQuery query{
-        .key = key, .tokens = prompt, .use_cache = config_.use_cache && request.use_cache, .numerics_id = kNumerics};
+        .key = key, .tokens = prompt, .use_cache = config_.use_cache && request.use_cache, .numerics_id = kNumericsId};
     LookupResult found = cache_.lookup(query);
     const bool fits =
         !prompt.empty() && prompt.size() + num_output <= config_.max_model_len && fits_empty_cache(num_resident);
+    if (fits && query.use_cache) restore(query, found, times);
     auto memory = fits ? admit(prompt, num_resident, found) : std::nullopt;
     if (!memory) {
         ++result_.rejected;
@@ -90,12 +105,38 @@ void CacheRun::serve(RowIndex index) {
     resident.append(output.slice(0, num_resident - prompt.size()));
     PendingMemory pending = cache_.detach_as_pending(*memory, std::move(resident));
     cache_.release(*memory);
-    cache_.publish({key, HeadKind::kTurn, kNumerics, std::move(pending)}, {});
+    cache_.publish({key, HeadKind::kTurn, kNumericsId, std::move(pending)}, {});
     requests_.answered(index, output, Version{verbatim::index(index) + 1});
     times.reused_tokens = found.length;
+    times.restored_tokens = std::min(times.restored_tokens, found.length);
+    result_.restores.restored_tokens += times.restored_tokens;
     times.output_tokens = num_output;
     times.outcome = RowOutcome::kServed;
     result_.block_references += (prompt.size() + config_.cache.pools.block_size - 1) / config_.cache.pools.block_size;
+}
+
+// As in Engine::import_head. `times` gets the tokens that memory alone would not have served.
+void CacheRun::restore(const LookupQuery& query, LookupResult& found, RowTimes& times) {
+    if (!tiers_.any()) return;
+    tiers_.tick();
+    const CacheSalt& salt = query.key.salt;
+    int64_t num_unrestored = 0;
+    const auto read = tiers_.read(
+        {salt, query.tokens, kNumericsId, found.length, cache_.resident_prefix(salt, query.tokens, kNumericsId).length},
+        0, num_unrestored);
+    if (!read) return;
+    CHECK(read->tokens.size() > found.length && read->tokens.size() <= query.max_length(), "{} tokens for {}",
+          read->tokens.size(), query.tokens.size());
+    auto pending = cache_.make_pending(salt, read->tokens, kNumericsId);
+    if (!pending) {
+        ++result_.restores.no_room;
+        return;
+    }
+    ++result_.restores.restores;
+    times.restored_tokens = read->tokens.size() - found.length;
+    const HeadKind kind = cache_.kind_of_import(query.key, read->tokens.size());
+    cache_.publish({query.key, kind, kNumericsId, *std::move(pending)}, {});
+    found = cache_.lookup(query);
 }
 
 // Evicting for a request that cannot fit would empty the cache without use.
@@ -145,7 +186,7 @@ void CacheRun::snapshot(const ConversationKey& key, const SequenceMemory& memory
     (void)cache_.make_room({.state_rows = 1}, {.spare_proven = true});
     auto pending = cache_.snapshot(memory, prompt.slice(0, snapshot.length));
     if (!pending) return;
-    cache_.publish({key, snapshot.kind, kNumerics, *std::move(pending)}, {});
+    cache_.publish({key, snapshot.kind, kNumericsId, *std::move(pending)}, {});
 }
 
 // False, without changes: a fork to an existing conversation, which the ledger refuses.

@@ -5,6 +5,7 @@
 // leaves the heads that the engine would leave. Its head and its blocks are pinned meanwhile.
 //   R1  reused <= prompt tokens - 1 for every row, and only tokens that an earlier row computed are reused
 //   R2  a row that does not fit the empty cache is rejected and leaves nothing
+//   R3  a head that the tiers read is there at once
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "engine/base/result.h"
 #include "engine/cache/cache.h"
+#include "simulator/tiers.h"
 #include "simulator/trace_driver.h"
 #include "traces/trace.h"
 
@@ -22,6 +24,7 @@ struct CacheRunConfig {
     int32_t max_checkpoints = 4;
     int64_t max_model_len = 0;
     bool use_cache = true;
+    TiersConfig tiers;
 };
 
 struct CacheRunResult {
@@ -32,6 +35,8 @@ struct CacheRunResult {
     int64_t block_references = 0;  // blocks of all prompts, partial ones included
     int32_t peak_blocks = 0;
     int32_t peak_state_rows = 0;
+    RestoreCounts restores;
+    std::vector<TierCounts> tiers;
 };
 
 // Borrows `policy`. Error: the trace has a token outside the vocabulary.

@@ -42,6 +42,9 @@ public:
     [[nodiscard]] bool takes_equal_steps() const override { return max_equal_steps_ > 0; }
     void take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps) override;
     std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
+    // Heads have no bytes.
+    [[nodiscard]] Status check_head(int64_t, std::span<const std::byte>, const Digest&) const override { return {}; }
+    Status write_head(const HeadImage&, std::span<const std::byte>) override { return {}; }
     [[nodiscard]] std::string numerics_id() const override { return "cost/1"; }
 
     [[nodiscard]] const Price& last_price() const { return price_; }

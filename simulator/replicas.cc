@@ -78,6 +78,9 @@ void add_result(SimulationResult& sum, SimulationResult more, const std::vector<
     add_counts(sum.stats, more.stats);
     sum.price.add(more.price);
     sum.num_plans += more.num_plans;
+    sum.restores.add(more.restores);
+    sum.tiers.resize(more.tiers.size());
+    for (size_t i = 0; i < more.tiers.size(); ++i) sum.tiers[i].add(more.tiers[i]);
     sum.peak_blocks = std::max(sum.peak_blocks, more.peak_blocks);
     sum.peak_state_rows = std::max(sum.peak_state_rows, more.peak_state_rows);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "simulator/cost_drafter.h"
+#include "simulator/restores.h"
 #include "traces/requests.h"
 
 namespace verbatim {
@@ -21,8 +22,9 @@ int64_t answer_tokens(const Row& row, const EngineConfig& engine) {
 // Creates requests without their lengths, and gives the lengths to the executor.
 class HiddenLengths final : public DriverHooks {
 public:
-    HiddenLengths(const traces::Trace& trace, const SimulationConfig& config, CostExecutor& executor)
-        : trace_(trace), config_(config), executor_(executor) {}
+    HiddenLengths(const traces::Trace& trace, const SimulationConfig& config, CostExecutor& executor,
+                  Restores& restores)
+        : trace_(trace), config_(config), executor_(executor), restores_(restores) {}
 
     void prepare(RowIndex index, ChatRequest& request) override {
         request.use_cache &= config_.use_cache;
@@ -45,6 +47,10 @@ public:
         const bool sees_every_step = config_.recorded != nullptr || config_.digest_plans || config_.record_steps;
         if (config_.merge_equal_steps && !sees_every_step) executor_.take_equal_steps_for(num_steps, until_ns);
     }
+    int64_t ready_ns(RowIndex row, ChatRequest& request, int64_t now_ns) override {
+        return restores_.begin(row, request, now_ns);
+    }
+    void head_read(RowIndex row, const ChatRequest& request) override { restores_.finish(row, request); }
     void stepped(int64_t now_ns) override {
         if (on_step) on_step(now_ns);
     }
@@ -54,6 +60,7 @@ private:
     const traces::Trace& trace_;
     const SimulationConfig& config_;
     CostExecutor& executor_;
+    Restores& restores_;
 };
 
 // Digests events only: reading every token of every prompt would cost more than the simulation.
@@ -123,9 +130,11 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     if (settings.scheduler.max_window > 1) engine.draft_with(&drafter);
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     if (config.recorded != nullptr) executor.replay_times(config.recorded->elapsed_ns);
-    HiddenLengths hooks(trace, config, executor);
+    Restores restores(config.tiers, engine, requests, trace.rows.size());
+    HiddenLengths hooks(trace, config, executor, restores);
     SimulationResult result;
     hooks.on_step = [&](int64_t now_ns) {
+        restores.note_step(executor.last_work(), engine.elapsed_ns(), now_ns);
         result.peak_blocks = std::max(result.peak_blocks, engine.cache().kv().pool().num_used());
         result.peak_state_rows = std::max(result.peak_state_rows, engine.cache().state().pool().num_used());
         if (config.record_steps && executor.last_work().num_tokens > 0)
@@ -134,6 +143,7 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     TraceDriver driver({.step_ns = 0, .hooks = &hooks, .busy = config.busy}, trace, requests, engine, store);
     ASSIGN_OR_RETURN(result.driver, driver.run(progress));
     engine.verify();
+    restores.take(result.driver.times, result.restores, result.tiers);
     result.requests = std::ranges::count_if(trace.rows, [](const Row& row) { return traces::is_request(row.event); });
     result.stats = engine.stats();
     result.price = executor.total_price();

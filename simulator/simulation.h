@@ -15,6 +15,7 @@
 
 #include "engine/engine/engine.h"
 #include "simulator/cost_executor.h"
+#include "simulator/tiers.h"
 #include "simulator/trace_driver.h"
 
 namespace verbatim {
@@ -33,6 +34,7 @@ struct SimulationConfig {
     std::optional<int64_t> max_tokens;
     // With windows of engine.scheduler.max_window positions: drafts per million that are right.
     int32_t right_drafts_ppm = 700'000;
+    TiersConfig tiers;                      // behind the engine's memory; with `recorded`, none
     const RecordedRun* recorded = nullptr;  // borrowed: requests follow the trace, answers and times follow the record
     bool digest_plans = false;              // SimulationResult::decisions includes every plan and token
     bool record_steps = false;              // fill in SimulationResult::steps
@@ -66,6 +68,8 @@ struct SimulationResult {
     int32_t peak_blocks = 0;
     int32_t peak_state_rows = 0;
     std::vector<StepSample> steps;
+    RestoreCounts restores;
+    std::vector<TierCounts> tiers;
     Digest decisions;  // of every event: what was attached, published, evicted, preempted, and in which step
     Digest digest;     // of the whole result
 };

@@ -54,6 +54,7 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
     plan_rows();
     recovers_ = static_cast<bool>(recover);
     while (num_over_ < report_.rows || !engine_.idle()) {
+        submit_read();
         send_due();
         send_while_running();
         report_idle_clients();
@@ -70,8 +71,8 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
             if (config_.hooks != nullptr) config_.hooks->stepped(now_ns_);
             if (config_.verify_every_step) engine_.verify();
             if (after_step) after_step(num_over_);
-        } else if (!due_.empty()) {
-            now_ns_ = std::max(now_ns_, due_.top().time_ns);
+        } else if (!due_.empty() || !reading_.empty()) {
+            now_ns_ = std::max(now_ns_, next_arrival_ns());
         } else if (num_over_ < report_.rows) {
             const auto stuck = std::ranges::find(is_over_, 0) - is_over_.begin();
             return error("{}: can never start: the row it should run concurrently with is over",
@@ -176,8 +177,34 @@ void TraceDriver::send(RowIndex row) {
     held_.erase(first, last);
 }
 
+int64_t TraceDriver::next_arrival_ns() const {
+    int64_t next_ns = std::numeric_limits<int64_t>::max();
+    if (!due_.empty()) next_ns = due_.top().time_ns;
+    if (!reading_.empty()) next_ns = std::min(next_ns, reading_.begin()->first.time_ns);
+    return next_ns;
+}
+
+void TraceDriver::submit_read() {
+    while (!reading_.empty() && reading_.begin()->first.time_ns <= now_ns_) {
+        auto read = reading_.extract(reading_.begin());
+        config_.hooks->head_read(read.key().row, read.mapped());
+        submit_now(read.key().row, std::move(read.mapped()));
+    }
+}
+
 void TraceDriver::submit(RowIndex row, ChatRequest request) {
-    if (config_.hooks != nullptr) config_.hooks->prepare(row, request);
+    if (config_.hooks != nullptr) {
+        config_.hooks->prepare(row, request);
+        const int64_t ready_ns = config_.hooks->ready_ns(row, request, now_ns_);
+        if (ready_ns > now_ns_) {
+            reading_.emplace(Due{ready_ns, row}, std::move(request));
+            return;
+        }
+    }
+    submit_now(row, std::move(request));
+}
+
+void TraceDriver::submit_now(RowIndex row, ChatRequest request) {
     std::optional<ChatRequest> again;
     if (config_.busy == Busy::kUncached) again = request;
     auto accepted = engine_.submit(std::move(request));
@@ -258,8 +285,8 @@ void TraceDriver::report_idle_clients() const {
         num_steps =
             std::min(num_steps, trace_.row(running.row).abort_after - static_cast<int64_t>(running.text.size()) - 1);
     }
-    config_.hooks->clients_idle_until(
-        num_steps, due_.empty() ? std::numeric_limits<int64_t>::max() : due_.top().time_ns - now_ns_);
+    const bool any_arrives = !due_.empty() || !reading_.empty();
+    config_.hooks->clients_idle_until(num_steps, any_arrives ? next_arrival_ns() - now_ns_ : next_arrival_ns());
 }
 
 // Clients that have seen enough leave. One that leaves before the first token waits until its prefill has begun.

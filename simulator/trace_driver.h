@@ -11,7 +11,8 @@
 //   V3  the run ends when every row is over; a row that can never start is an error
 //   V4  after a row was rejected for its length, the rest of its conversation has no expectations
 //   V5  a row whose turn ended because the executor failed is sent again, with the seed that it was drawn with
-//   V6  per row: due <= first token <= end, and no time is before that of the row it waits for
+//   V6  a request that waits for a head to be read is submitted at the end of the step in which it is read
+//   V7  per row: due <= first token <= end, and no time is before that of the row it waits for
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,12 @@ public:
     virtual void prepare(traces::RowIndex row, ChatRequest& request) = 0;  // before it is submitted
     virtual void accepted(traces::RowIndex row, RequestId request) = 0;
     virtual void stepped(int64_t now_ns) = 0;  // a step has ended, or several that were merged
+    // When a head that is read for the request is in memory; `now_ns` or earlier: the request waits for none.
+    [[nodiscard]] virtual int64_t ready_ns(traces::RowIndex /*row*/, ChatRequest& /*request*/, int64_t now_ns) {
+        return now_ns;
+    }
+    // The head is read, and the request is submitted next.
+    virtual void head_read(traces::RowIndex /*row*/, const ChatRequest& /*request*/) {}
     // No client acts in the next `num_steps` steps, nor before `until_ns` from now: as many steps as begin before then
     // may be merged.
     virtual void clients_idle_until(int64_t /*num_steps*/, int64_t /*until_ns*/) {}
@@ -66,6 +73,7 @@ struct RowTimes {
     int64_t end_ns = -1;
     int64_t prompt_tokens = 0;
     int64_t reused_tokens = 0;
+    int64_t restored_tokens = 0;  // of these, from tiers: memory alone would not have had them
     int64_t output_tokens = 0;
     RowOutcome outcome = RowOutcome::kNotOver;
     friend bool operator==(const RowTimes&, const RowTimes&) = default;
@@ -121,6 +129,9 @@ private:
     void send_while_running();
     void send(RowIndex row);
     void submit(RowIndex row, ChatRequest request);
+    void submit_now(RowIndex row, ChatRequest request);
+    void submit_read();
+    [[nodiscard]] int64_t next_arrival_ns() const;  // of a due row or a request whose head is read
     [[nodiscard]] OrRefusal<Accepted> submit_uncached(RowIndex row, ChatRequest request);
     [[nodiscard]] bool waits(const traces::Row& row) const;
     Status recover_from(const Error& error, const Recover& recover);
@@ -151,6 +162,7 @@ private:
     bool recovers_ = false;
     int64_t num_over_at_failure_ = -1;  // at the last failure
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
+    std::map<Due, ChatRequest> reading_;                // that wait for a head
     std::vector<std::vector<RowIndex>> waiting_;        // per row: rows that wait for its end
     std::vector<RowIndex> while_running_;               // rows to send while another runs, in order
     std::vector<std::optional<RequestId>> request_of_;  // per row, while it runs

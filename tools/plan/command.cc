@@ -17,6 +17,7 @@
 #include "tools/program/read_options.h"
 #include "tools/simulate/choices.h"
 #include "tools/simulate/device_file.h"
+#include "tools/simulate/tier_options.h"
 #include "traces/read.h"
 #include "traces/strict.h"
 
@@ -37,6 +38,7 @@ struct PlanOptions {
     CLI::Option* has_price = nullptr;
     CLI::Option* has_memory = nullptr;
     ReadFlags read;
+    TierFlags tiers;
     PlanConfig config;
     OutputFormat format = OutputFormat::kTable;
 };
@@ -61,6 +63,7 @@ Status take_flags(PlanOptions& options) {
     if (options.has_price->count() > 0) config.price_per_hour = options.price;
     if (options.has_memory->count() > 0) config.simulate.memory_bytes = static_cast<int64_t>(options.memory_bytes);
     config.simulate.max_context = options.read.context;
+    options.tiers.set(config.simulate);
     RETURN_IF_ERROR(validate(options.read.read));
     return validate(config.simulate);
 }
@@ -169,6 +172,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
                       "as in verbatim simulate");
     add_choice_option(*verb, "--route", options->config.simulate.routes_by_conversation,
                       Choices<bool>{{"round-robin", false}, {"conversation", true}}, "as in verbatim simulate");
+    add_tier_options(*verb, options->tiers);
     verb->add_option("--threads", options->config.num_threads,
                      "configurations at a time; the result does not depend on it")
         ->check(CLI::Range(1, 1024));

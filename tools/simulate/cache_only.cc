@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/model_shape.h"
 #include "tools/simulate/choices.h"
+#include "tools/simulate/tier_options.h"
 
 namespace verbatim::tools {
 namespace {
@@ -97,19 +99,39 @@ void take_rows(const CacheRunResult& result, int32_t block_size, CacheOnlyRun& r
     run.digest = digester.digest();
 }
 
-Status run_heads(const SimulateConfig& config, const ModelShape& model, const HeadWorth& worth,
+// The tiers, and what computing costs: a step that is a prompt's chunk alone.
+Result<TiersConfig> priced_tiers(const SimulateConfig& config, const ModelShape& model, const Device& device,
+                                 const MemoryPlan& memory) {
+    TiersConfig tiers = tiers_of(config, model, memory);
+    if (!tiers.any()) return tiers;
+    ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, device));
+    ASSIGN_OR_RETURN(const auto cost, cost_model(config, model, device, *kernels));
+    StepWork work;
+    work.chunks.push_back({config.step_tokens, 0});
+    work.num_tokens = config.step_tokens;
+    work.num_logit_rows = 1;
+    tiers.step_tokens = {config.step_tokens, config.step_tokens};
+    tiers.step_ns = std::llround(cost->price(work).total_ns());
+    return tiers;
+}
+
+Status run_heads(const SimulateConfig& config, const ModelShape& model, const Device& device,
                  const traces::Trace& trace, CacheOnlyRun& run) {
     const EngineConfig engine = engine_config(config, model, run.memory);
-    const auto policy = make_eviction_policy(eviction_of(config), worth);
+    const auto policy = make_eviction_policy(eviction_of(config), worth_of(model));
+    ASSIGN_OR_RETURN(const TiersConfig tiers, priced_tiers(config, model, device, run.memory));
     const auto begin = std::chrono::steady_clock::now();
     ASSIGN_OR_RETURN(const CacheRunResult result, run_cache({.cache = engine.cache,
                                                              .max_checkpoints = engine.scheduler.max_checkpoints,
                                                              .max_model_len = engine.max_model_len,
-                                                             .use_cache = config.cache_mode != CacheMode::kNone},
+                                                             .use_cache = config.cache_mode != CacheMode::kNone,
+                                                             .tiers = tiers},
                                                             trace, model.vocab_size, *policy));
     run.lookups_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run.convention = fmt::format("the engine's heads, row after row; blocks of {} tokens", run.memory.pools.block_size);
     take_rows(result, run.memory.pools.block_size, run);
+    run.restores = result.restores;
+    run.tiers = result.tiers;
     if (learns(engine.cache)) run.reusable_tokens = result.reusable_tokens;
     run.has_head_bound = config.cache_mode == CacheMode::kExact;
     if (config.head_bound) {
@@ -152,6 +174,7 @@ Result<CacheOnlyRun> run_cache_only(const SimulateConfig& config, const ModelSha
     const auto begin = std::chrono::steady_clock::now();
     const ModelShape model = deployed_shape(config, given);
     CacheOnlyRun run{.trace = trace_name, .model = model.name};
+    run.config = config;
     ASSIGN_OR_RETURN(run.memory, plan_memory(config, model, device));
     const bool has_blocks = trace.blocks.block_tokens > 0;
     if (config.cache_mode == CacheMode::kAttention && has_blocks) {
@@ -159,7 +182,7 @@ Result<CacheOnlyRun> run_cache_only(const SimulateConfig& config, const ModelSha
     } else if (const auto rival = rival_of(config.cache_mode)) {
         RETURN_IF_ERROR(run_rivals(config, model, *rival, trace.trace, run));
     } else {
-        RETURN_IF_ERROR(run_heads(config, model, worth_of(model), trace.trace, run));
+        RETURN_IF_ERROR(run_heads(config, model, device, trace.trace, run));
     }
     run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     run.peak_rss_bytes = peak_resident_bytes();
@@ -195,6 +218,7 @@ ordered_json cache_only_json(const CacheOnlyRun& run) {
         {"reusable_tokens", run.reusable_tokens ? ordered_json(*run.reusable_tokens) : ordered_json(nullptr)},
         {"block_references", run.block_references},
         {"lookups_s", run.lookups_s}};
+    add_tier_counts(json["details"], run.config, run.restores, run.tiers);
     if (run.bound) {
         json["details"]["offline_bound"] = {{"block", run.bound->block_rate}, {"token", run.bound->token_rate}};
     }
@@ -226,8 +250,8 @@ std::string cache_only_table(const CacheOnlyRun& run) {
     counts.add_row({"digest", run.digest.hex()});
     const char* bound =
         run.has_head_bound && !run.head_bound ? "\n--head-bound computes the most that any eviction could reuse\n" : "";
-    return fmt::format("{}: {}, cache only\n{}\n\n{}\n{}{}", run.trace, run.model, run.convention, counts.to_string(),
-                       rates.to_string(), bound);
+    return fmt::format("{}: {}, cache only\n{}\n\n{}\n{}{}{}", run.trace, run.model, run.convention, counts.to_string(),
+                       tiers_table(run.config, run.restores, run.tiers), rates.to_string(), bound);
 }
 
 }  // namespace verbatim::tools

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "simulator/block_cache.h"
@@ -32,6 +33,9 @@ struct CacheOnlyRun {
     std::optional<OfflineBound> bound;       // of blocks
     std::optional<HeadBound> head_bound;     // of heads by conversation, when --head-bound asks for it
     bool has_head_bound = false;             // the mode has one
+    SimulateConfig config;
+    RestoreCounts restores;
+    std::vector<TierCounts> tiers;
     int64_t block_references = 0;
     double lookups_s = 0;  // without reading the trace
     double wall_s = 0;

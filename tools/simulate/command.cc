@@ -22,6 +22,7 @@
 #include "tools/simulate/perfetto.h"
 #include "tools/simulate/report.h"
 #include "tools/simulate/run.h"
+#include "tools/simulate/tier_options.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {
@@ -37,6 +38,7 @@ struct SimulateOptions {
     std::string perfetto_file;
     std::string page_file;
     ReadFlags read;
+    TierFlags tiers;
     SimulateConfig config;
     uint64_t memory_bytes = 0;
     uint64_t kv_bytes = 0;
@@ -102,6 +104,7 @@ void take_given_flags(SimulateOptions& options) {
     if (given(options.has_state_bytes)) config.state_bytes = static_cast<int64_t>(options.state_bytes);
     if (given(options.has_max_tokens)) config.max_tokens = options.max_tokens;
     if (given(options.has_step_overhead)) config.step_overhead_ns = options.step_overhead_us * 1000;
+    options.tiers.set(config);
     config.max_context = options.read.context;
     config.record_steps = !(options.steps_file + options.perfetto_file + options.page_file).empty();
 }
@@ -286,6 +289,7 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
                      fmt::format("a device file, or one of {}", fmt::join(device_names(), ", ")))
         ->capture_default_str();
     add_cache_options(*verb, *options);
+    add_tier_options(*verb, options->tiers);
     add_load_options(*verb, *options);
     add_read_options(*verb, options->read, "the model's own unless given");
     verb->add_flag("!--no-bounds", options->config.bounds_rooflines,

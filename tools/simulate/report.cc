@@ -7,6 +7,7 @@
 
 #include "tools/program/cli.h"
 #include "tools/simulate/choices.h"
+#include "tools/simulate/tier_options.h"
 #include "traces/verbatim_csv_format.h"
 
 namespace verbatim::tools {
@@ -168,6 +169,7 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
     }
     details["not_reused_tokens"] = std::move(reasons);
     details["recomputed_tokens"] = run.result.stats.recomputed_tokens;
+    add_tier_counts(details, run.config, run.result.restores, run.result.tiers);
     if (slo.any()) {
         details["goodput"] = {{"requests", whole.requests_in_slo},
                               {"requests_per_s", per_second(run, whole.requests_in_slo)}};
@@ -295,6 +297,7 @@ std::string simulate_table(const SimulateRun& run, const Slo& slo) {
         "{}: {} on {} {}\n\n", run.trace, run.model.name,
         run.replicas.empty() ? "one" : fmt::format("{} replicas, each on one", run.replicas.size()), run.device.name);
     text += counts_table(run, whole, slo) + "\n";
+    text += tiers_table(run.config, run.result.restores, run.result.tiers);
     text += times_table("whole run", whole) + "\n";
     text += times_table("steady state", steady) + "\n";
     text += hit_rate_table(whole, steady) + "\n";
@@ -337,16 +340,16 @@ std::string table_check_table(const std::string& device, const std::vector<Leave
 std::string requests_csv(const SimulateRun& run, const traces::Trace& trace) {
     std::string text =
         "row,outcome,wanted_s,due_s,first_token_s,end_s,prompt_tokens,reused_tokens,output_tokens,name,conversation,"
-        "event,replica\n";
+        "event,replica,restored_tokens\n";
     for (size_t i = 0; i < run.result.driver.times.size(); ++i) {
         const RowTimes& times = run.result.driver.times[i];
         const traces::Row& row = trace.rows[i];
         text += fmt::format("{},{},{},{},{},{},{},{},{},", i, name(times.outcome), seconds(times.wanted_ns),
                             seconds(times.due_ns), seconds(times.first_token_ns), seconds(times.end_ns),
                             times.prompt_tokens, times.reused_tokens, times.output_tokens);
-        text += fmt::format("{},{},{},{}\n", trace.names[row.name], trace.names[trace.conversation_of(row).name],
+        text += fmt::format("{},{},{},{},{}\n", trace.names[row.name], trace.names[trace.conversation_of(row).name],
                             traces::csv_format::kEvents[static_cast<size_t>(row.event)],
-                            run.replica_of_row.empty() ? 0 : run.replica_of_row[i]);
+                            run.replica_of_row.empty() ? 0 : run.replica_of_row[i], times.restored_tokens);
     }
     return text;
 }

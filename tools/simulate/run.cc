@@ -55,6 +55,11 @@ Status validate(const SimulateConfig& config) {
         return error("--kv-bytes and --state-bytes: --cache-mode {} divides memory itself: leave them out",
                      name_of(config.cache_mode));
     }
+    const bool has_heads = config.cache_mode == CacheMode::kPrefix || config.cache_mode == CacheMode::kExact;
+    if (!config.tiers.empty() && !has_heads) {
+        return error("--host-memory and --disk: keep heads, and --cache-mode {} has none: wanted prefix or exact",
+                     name_of(config.cache_mode));
+    }
     if (config.eviction == EvictionChoice::kValue && config.cache_mode != CacheMode::kPrefix) {
         return error("--evict value: needs --cache-mode prefix, got {}: name another policy, such as lru",
                      name_of(config.cache_mode));
@@ -108,6 +113,15 @@ EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model
     engine.max_model_len = config.max_context.value_or(model.max_positions);
     engine.seed = config.seed;
     return engine;
+}
+
+TiersConfig tiers_of(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory) {
+    TiersConfig tiers{.tiers = config.tiers, .eviction = config.tier_eviction, .restore = config.restore};
+    tiers.cache = engine_config(config, model, memory).cache;
+    tiers.cache.kv_block_bytes = memory.block_bytes;
+    tiers.cache.state_row_bytes = memory.row_bytes;
+    set_value_rule(tiers.cache, model);
+    return tiers;
 }
 
 Result<std::unique_ptr<KernelTimes>> kernel_times(CostChoice cost, const Device& device) {
@@ -194,6 +208,7 @@ SimulationConfig simulation_of(const SimulateRun& run) {
     simulation.busy = run.config.busy;
     simulation.use_cache = run.config.cache_mode != CacheMode::kNone;
     simulation.max_tokens = run.config.max_tokens;
+    simulation.tiers = tiers_of(run.config, run.model, run.memory);
     simulation.record_steps = run.config.record_steps;
     simulation.right_drafts_ppm = static_cast<int32_t>(std::lround(run.config.draft_acceptance * 1e6));
     return simulation;

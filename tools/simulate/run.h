@@ -19,6 +19,7 @@
 #include "simulator/rival_cache.h"
 #include "simulator/simulation.h"
 #include "simulator/step_cost.h"
+#include "simulator/tiers.h"
 #include "traces/trace.h"
 
 namespace verbatim::tools {
@@ -69,6 +70,9 @@ struct SimulateConfig {
     int32_t num_replicas = 1;             // each on a separate device
     bool routes_by_conversation = false;  // else in turns
     uint64_t seed = 0;
+    std::vector<TierConfig> tiers;  // memory behind the device's, for evicted heads
+    TierEviction tier_eviction = TierEviction::kValue;
+    RestorePolicy restore = RestorePolicy::kAuto;
     bool head_bound = false;  // with --cache-only: compute the bound of HeadBound, too
     bool record_steps = false;
     bool bounds_rooflines = true;  // also run with the fastest and the slowest rooflines, where they matter
@@ -143,6 +147,8 @@ Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, cons
 // What the engine is given.
 EngineConfig engine_config(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);
 HeadWorth worth_of(const ModelShape& model);
+// The tiers behind an engine of this memory. The price of computing is not among it.
+TiersConfig tiers_of(const SimulateConfig& config, const ModelShape& model, const MemoryPlan& memory);
 int64_t peak_resident_bytes();
 
 // Error: a budget or a trace that the model cannot take.

@@ -15,6 +15,7 @@
 #include "tools/program/read_options.h"
 #include "tools/simulate/choices.h"
 #include "tools/simulate/device_file.h"
+#include "tools/simulate/tier_options.h"
 #include "tools/sweep/plot.h"
 #include "tools/sweep/sweep.h"
 #include "traces/strict.h"
@@ -37,6 +38,7 @@ struct SweepOptions {
     std::vector<std::string> merged;
     std::string plotted;
     ReadFlags read;
+    TierFlags tiers;
     SimulateConfig config;
     int32_t num_threads = 1;
     bool cache_only = false;
@@ -45,7 +47,9 @@ struct SweepOptions {
 // The policies of a mode's points.
 Result<std::vector<std::string>> evictions_of(const SweepOptions& options, const std::string& mode) {
     SimulateConfig config;
+    options.tiers.set(config);
     config.cache_mode = *choice_by_name(cache_mode_choices(), mode);
+    RETURN_IF_ERROR(validate(config));
     if (rival_of(config.cache_mode)) return std::vector<std::string>{"own"};
     if (options.evictions.empty()) return std::vector<std::string>{name_of(eviction_of(config))};
     for (const std::string& eviction : options.evictions) {
@@ -105,6 +109,7 @@ Result<Sweep> sweep_of(const SweepOptions& options) {
         sweep.read.max_context = options.read.context.value_or(sweep.model.max_positions);
     ASSIGN_OR_RETURN(sweep.device, read_device(options.device));
     sweep.config = options.config;
+    options.tiers.set(sweep.config);
     sweep.cache_only = options.cache_only;
     sweep.config.max_context = options.read.context;
     if (options.slo) {
@@ -165,6 +170,7 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
         ->default_str("value with prefix, else lru");
     list("--admission", options->admissions, "as in verbatim simulate, such as arrival,fewest-tokens")
         ->capture_default_str();
+    add_tier_options(*verb, options->tiers);
     add_max_wait_option(*verb, options->config.max_wait_steps);
     list("--rate-scale,--rate", options->rates, "arrivals so many times as fast, such as 0.5,1,2")
         ->capture_default_str();

@@ -25,6 +25,7 @@
 #include "tools/simulate/cache_only.h"
 #include "tools/simulate/choices.h"
 #include "tools/simulate/report.h"
+#include "tools/simulate/tier_options.h"
 
 namespace verbatim::tools {
 namespace {
@@ -278,6 +279,7 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
     if (std::ranges::any_of(sweep.points, [](const SweepPoint& p) { return json_of(p).contains("admission"); }))
         header["sweep"]["max_wait_steps"] = config.max_wait_steps;
     if (sweep.cache_only) header["sweep"]["cache_only"] = true;
+    if (!config.tiers.empty()) header["sweep"]["tiers"] = tiers_json(config);
     if (!sweep.model.experts.empty()) header["sweep"]["expert_skew"] = config.expert_skew;
     return header;
 }

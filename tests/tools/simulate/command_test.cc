@@ -195,11 +195,11 @@ TEST(SimulateCommand, WritesALineForEveryRequestAndStep) {
     const std::string requests = file_bytes(files.path("r.csv"));
     EXPECT_EQ(std::ranges::count(requests, '\n'), 1 + 300);
     EXPECT_THAT(requests, HasSubstr("\n0,served,0.000000000,0.000000000,0."));
-    EXPECT_TRUE(std::regex_search(requests, std::regex("\n299,served,[^\n]*,history,0\n$")));
+    EXPECT_TRUE(std::regex_search(requests, std::regex("\n299,served,[^\n]*,history,0,0\n$")));
     simulate({"--requests-csv", files.path("two.csv"), "--replicas", "2", "--no-bounds"});
     const std::string two = file_bytes(files.path("two.csv"));
-    EXPECT_TRUE(std::regex_search(two, std::regex(",history,0\n")));
-    EXPECT_TRUE(std::regex_search(two, std::regex(",history,1\n")));
+    EXPECT_TRUE(std::regex_search(two, std::regex(",history,0,0\n")));
+    EXPECT_TRUE(std::regex_search(two, std::regex(",history,1,0\n")));
     const std::string steps = file_bytes(files.path("s.csv"));
     EXPECT_GT(std::ranges::count(steps, '\n'), 100);
     EXPECT_LE(std::ranges::count(steps, '\n'), 1 + result["details"]["steps"].get<int64_t>());
