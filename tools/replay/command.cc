@@ -59,6 +59,7 @@ struct ReplayOptions {
     CLI::Option* has_model = nullptr;
     OutputFormat format = OutputFormat::kTable;
     bool details = false;
+    uint64_t tier_bytes = uint64_t{10} << 30;
 };
 
 // What the reader is to do to rows that are too long for `model`. Rejecting them is left to the engine, which counts
@@ -129,6 +130,7 @@ Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options) {
 
 Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
     options.replay.cache_bytes = options.cache_bytes.chosen();
+    options.replay.tier_bytes = static_cast<int64_t>(options.tier_bytes);
     if (options.has_failure->count() > 0) options.replay.fail_executor_at = options.failure_step;
     if (options.trace.empty()) return replay_samples(options);
     ASSIGN_OR_RETURN(auto run, replay_file(options.replay, options.model, options.trace, options.read));
@@ -360,6 +362,12 @@ void add_cache_options(CLI::App& verb, ReplayOptions& options) {
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
     add_cache_bytes_options(verb, options.cache_bytes);
+    verb.add_option("--tier", replay.tier,
+                    "a folder for heads that the cache evicts; one that a prompt begins with is read again, in no "
+                    "virtual time; an empty folder gives the same run again")
+        ->type_name("DIR");
+    add_bytes_option(verb, "--tier-bytes", options.tier_bytes, "of the tier's files; the least recently used go first")
+        ->needs("--tier");
     const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
     add_choice_option(verb, "--lookup", replay.lookup, lookups,
                       "find heads by conversation id, or also by prefix in the salt");

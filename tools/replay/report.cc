@@ -22,10 +22,14 @@ struct Counter {
     std::function<int64_t(const ReplayRun&)> value;
     // A scenario in which it stays zero has not tested it, unless the model lacks the memory group that it needs.
     enum { kNever, kAlways, kWithKv, kWithState, kWithWindows } engages = kAlways;
-    bool needs_history = false;  // null in JSON and absent in the table where the engine remembers no prompts
+    // Null in JSON and absent in the table where the engine remembers no prompts, or without a tier.
+    bool needs_history = false;
+    bool needs_tier = false;
 };
 
-bool is_known(const Counter& counter, const ReplayRun& run) { return !counter.needs_history || run.has_history; }
+bool is_known(const Counter& counter, const ReplayRun& run) {
+    return (!counter.needs_history || run.has_history) && (!counter.needs_tier || run.has_tier);
+}
 
 bool must_move(const Counter& counter, const ReplayRun& run) {
     switch (counter.engages) {
@@ -69,6 +73,12 @@ const std::vector<Counter>& counters() {
         {"state_copies", "state copies", [](const ReplayRun& r) { return r.stats.state_copies; }, Counter::kWithState},
         {"preemptions", "preemptions", [](const ReplayRun& r) { return r.stats.preemptions; }, Counter::kWithKv},
         {"evictions", "evictions", [](const ReplayRun& r) { return r.stats.evictions; }},
+        {"restored_heads", "heads restored", [](const ReplayRun& r) { return r.restored_heads; }, Counter::kNever,
+         false, true},
+        {"restored_tokens", "tokens of restored heads", [](const ReplayRun& r) { return r.restored_tokens; },
+         Counter::kNever, false, true},
+        {"written_heads", "heads written", [](const ReplayRun& r) { return r.written_heads; }, Counter::kNever, false,
+         true},
         {"commits", "commits", [](const ReplayRun& r) { return r.stats.commits; }},
         {"discards", "discards", [](const ReplayRun& r) { return r.stats.discards; }},
         {"forks", "forks", [](const ReplayRun& r) { return r.stats.forks; }},

@@ -51,6 +51,10 @@ struct ReplayRun {
     std::vector<std::string> unmet;                   // behaviour that flags required and the run did not show
     bool all_counters = false;                        // a counter that stays zero is a failure
     Digest digest;                                    // of plans, tokens and cache events
+    bool has_tier = false;                            // files behind the cache
+    int64_t restored_heads = 0;                       // of it
+    int64_t restored_tokens = 0;                      // of these heads
+    int64_t written_heads = 0;                        // to it
     std::string dvr_picture;                          // of one request, if requested
 
     [[nodiscard]] records::ComparedShare share() const;

@@ -20,6 +20,7 @@
 #include "tools/program/model_shape.h"
 #include "tools/program/recorded_run.h"
 #include "tools/replay/dvr_view.h"
+#include "tools/replay/tiered_requests.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
@@ -258,6 +259,7 @@ private:
     Status make_engine();
     Executor& watched_executor();
     Result<ChosenDrafter> make_drafter();
+    Result<std::unique_ptr<TieredRequests>> open_tier(traces::RequestMaker& requests);
     void begin_report();
     void measure_pools();
     Status recover(const Error& failure);
@@ -388,9 +390,26 @@ Result<ReplayRun> SingleRun::end_report() {
     return std::move(run_);
 }
 
+Result<std::unique_ptr<TieredRequests>> SingleRun::open_tier(traces::RequestMaker& requests) {
+    return TieredRequests::open({.folder = config_.tier,
+                                 .max_bytes = config_.tier_bytes,
+                                 .max_waiting_bytes = config_.tier_bytes,
+                                 .min_tokens = 1,
+                                 .model = weights_.hex(),
+                                 .numerics = executors_->executor().numerics_id(),
+                                 .tensors = executors_->primary().tensors(),
+                                 .vocab_size = model_.config.vocab_size},
+                                *engine_, requests);
+}
+
 Result<ReplayRun> SingleRun::run() {
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(replayed_.trace, store_));
-    TraceDriver driver({.step_ns = config_.step_ns}, replayed_.trace, requests, *engine_, store_);
+    std::unique_ptr<TieredRequests> tiered;
+    if (!config_.tier.empty()) {
+        ASSIGN_OR_RETURN(tiered, open_tier(requests));
+    }
+    TraceDriver driver({.step_ns = config_.step_ns, .hooks = tiered.get()}, replayed_.trace, requests, *engine_,
+                       store_);
     ProgressBar progress(fmt::format("{}, {}", replayed_.trace_name, replayed_.model_name),
                          replayed_.trace.rows.size());
     const auto after_step = [&](int64_t rows_over) {
@@ -399,6 +418,13 @@ Result<ReplayRun> SingleRun::run() {
     };
     const auto replace = [this](const Error& failure) { return recover(failure); };
     ASSIGN_OR_RETURN(run_.driver, driver.run(after_step, replace));
+    if (tiered) {
+        const server::HeadTierCounts counts = tiered->counts();
+        run_.has_tier = true;
+        run_.restored_heads = counts.restored;
+        run_.restored_tokens = counts.restored_tokens;
+        run_.written_heads = counts.written;
+    }
     return end_report();
 }
 

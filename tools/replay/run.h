@@ -50,6 +50,8 @@ struct ReplayConfig {
     double verify_share = 0.25;               // maximum share of a step's tokens for verification
     bool show_dvr = false;                    // keep a picture of one request's windows
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there and is replaced by a fresh one
+    std::string tier;                         // folder of heads behind the cache; empty: none
+    int64_t tier_bytes = int64_t{10} << 30;
     RecordFlags record;
     std::string capture;       // the operation whose calls are captured; empty: none
     std::string capture_file;  // the output file
