@@ -82,6 +82,8 @@ TEST(Explain, WhatIsScoredIsComputedWhateverIsKept) {
                 ElementsAre(Range{10, NotReused::kScored}));
     EXPECT_THAT(explain_known({.num_tokens = 10, .use_cache = false, .first_scored = 2}, 0),
                 ElementsAre(Range{10, NotReused::kCacheOff}));
+}
+
 TEST(Explain, WhatAHeadOutsideOfMemoryHasIsSlowToRestore) {
     Known known{.num_tokens = 10, .num_committed = 9, .seam = 8, .num_unrestored = 6};
     EXPECT_THAT(explain_known(known, 2, {4, NotReused::kEvicted}),
