@@ -1,5 +1,5 @@
 """environment.py FOLDER [NAME...]: the tests' own Python environment. Installs what tests/requirements.txt lists, or
-those of it that are named, into FOLDER, once.
+those that are named of it and of tests/requirements_on_request.txt, into FOLDER, once.
 
 tools/check calls it for all before the tests; a test calls it for what it needs itself. Exit code 77: something cannot
 be had here: `skipped: ` lines say what, why, and what brings it.
@@ -12,12 +12,11 @@ import subprocess
 import sys
 
 SKIPPED = 77
-REQUIREMENTS = pathlib.Path(__file__).with_name("requirements.txt")
 
 
-def requirements():
+def requirements(file):
     """{name: the line of it}"""
-    lines = [line.strip() for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines()]
+    lines = [line.strip() for line in pathlib.Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()]
     return {re.match(r"[\w.-]+", line).group(): line for line in lines if line and not line.startswith("#")}
 
 
@@ -49,12 +48,13 @@ def install(folder, name, requirement):
 
 
 def main():
-    folder, known = pathlib.Path(sys.argv[1]), requirements()
+    folder, usual = pathlib.Path(sys.argv[1]), requirements("requirements.txt")
+    known = usual | requirements("requirements_on_request.txt")
     folder.parent.mkdir(parents=True, exist_ok=True)
     code = 0
     with open(folder.with_name(folder.name + ".lock"), "w", encoding="utf-8") as lock:  # tests run side by side
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for name in sys.argv[2:] or known:
+        for name in sys.argv[2:] or usual:
             why = install(folder, name, known[name])
             if why is None:
                 continue
