@@ -125,7 +125,7 @@ TEST(ValueCache, TheLongestGhostOfAPromptCountsAsUsed) {
     TokenStore store(1000);
     const ConversationKey key{{}, "a"};
     for (const auto& [kind, length] : {std::pair{HeadKind::kPrompt, 10}, {HeadKind::kTurn, 20}}) {
-        auto pending = cache.make_pending(key.salt, store.derive(1, 0, length));
+        auto pending = cache.make_pending(key.salt, store.derive(1, 0, length), "a/1");
         ASSERT_TRUE(pending);
         cache.publish({key, kind, "a/1", *std::move(pending)}, {});
     }
