@@ -13,6 +13,8 @@
 #include "kernels/cpu/block_runs.h"
 #include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/packed_matrix.h"
+#include "reference/model/scaled_blocks.h"
 
 namespace verbatim::cpu {
 namespace {
