@@ -94,6 +94,7 @@ void ReuseModel::count(Class& counted, int32_t bucket) {
 }
 
 size_t ReuseModel::without_generation(int32_t head_class) {
+    CHECK(head_class >= 0 && head_class < kNumClasses, "class {}", head_class);
     const int32_t place = head_class % kClassesPerKind;
     const int32_t uses = std::max(0, place - kNumGenerations + 1);
     return static_cast<size_t>(head_class / kClassesPerKind * (kMaxUses + 1) + uses);
@@ -151,6 +152,7 @@ void ReuseModel::update(Class& changed, const Class& all) {
             const uint64_t share = ((kOne - left) * reached + kPrior * all_share) / (reached + kPrior);
             best = std::max(best, share / horizon);
         }
+        CHECK_LE(best, kOne);
         changed.log_density[bucket] = log2_fixed(std::max<uint64_t>(best, 1));
         CHECK_GE(changed.log_density[bucket], 0);
     }

@@ -142,11 +142,33 @@ TEST(ModelCommand, QuantiseRefusesWhatItCannotWrite) {
         EXPECT_THAT(got.err, HasSubstr(said));
         EXPECT_FALSE(std::filesystem::exists(file));
     };
-    expect(golden("granite-hybrid"), "q5_1", kExitBadUsage, "--to q5_1: wanted q8_0, q4_0 or bf16");
+    expect(golden("granite-hybrid"), "q5_1", kExitBadUsage, "--to q5_1: wanted q8_0, q4_0, bf16, int8");
     expect(golden("qwen35"), "q8_0", kExitBadInput, "has no GGUF form here");
     expect(golden("falcon-h1"), "q8_0", kExitBadInput, "multiplies multipliers into the weights");
-    expect(golden("llama"), "q8_0", kExitBadInput, "the rotary scaling of Llama 3.1 is not written as GGUF");
-    expect("/nonexistent/folder", "q8_0", kExitBadInput, "is neither a folder with config.json");
+    expect(golden("granite-hybrid"), "int4-g128", kExitBadInput,
+           "no linear layer is in whole blocks of 1 rows and 128");
+    expect("/nonexistent/folder", "q8_0", kExitBadInput, "wanted the folder of a checkpoint");
+}
+
+TEST(ModelCommand, QuantisesIntoAFolderThatIsRead) {
+    const ScratchFolder scratch;
+    const std::string model = std::string(VERBATIM_SOURCE_DIR) + "/server/models/tiny-python";
+    for (const std::string type : {"int8", "fp8"}) {
+        const std::string folder = scratch.path(type);
+        const Outcome quantised = run({"quantise", model, "--to", type, "--out", folder});
+        ASSERT_EQ(quantised.exit_code, kExitOk) << quantised.err;
+        EXPECT_TRUE(std::filesystem::exists(folder + "/tokenizer.json"));
+        const Outcome again = run({"quantise", model, "--to", type, "--out", folder});
+        EXPECT_EQ(again.exit_code, kExitBadInput);
+        EXPECT_THAT(again.err, HasSubstr("already exists"));
+        const Outcome info = run({"info", folder, "--format", "json"});
+        ASSERT_EQ(info.exit_code, kExitOk) << info.err;
+        const auto load = nlohmann::json::parse(info.out)["load"];
+        // Embedding and head, 2048 x 192, stay as they are.
+        EXPECT_EQ(load["quantised_values"], 4'044'288);
+        EXPECT_EQ(load["quantised_bytes"], 4'044'288 / 32 * 36);
+        EXPECT_EQ(run({"quantise", folder, "--to", type, "--out", scratch.path("twice")}).exit_code, kExitBadInput);
+    }
 }
 
 TEST(ModelCommand, WrongUseHasItsExitCodeAndSaysWhatToDo) {
