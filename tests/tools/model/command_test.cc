@@ -145,8 +145,8 @@ TEST(ModelCommand, QuantiseRefusesWhatItCannotWrite) {
     expect(golden("granite-hybrid"), "q5_1", kExitBadUsage, "--to q5_1: wanted q8_0, q4_0, bf16, int8");
     expect(golden("qwen35"), "q8_0", kExitBadInput, "has no GGUF form here");
     expect(golden("falcon-h1"), "q8_0", kExitBadInput, "multiplies multipliers into the weights");
-    expect(golden("granite-hybrid"), "int4-g128", kExitBadInput,
-           "no linear layer is in whole blocks of 1 rows and 128");
+    expect(golden("granite-hybrid"), "fp8-block", kExitBadInput,
+           "no linear layer is in whole blocks of 128 rows and 128");
     expect("/nonexistent/folder", "q8_0", kExitBadInput, "wanted the folder of a checkpoint");
 }
 
