@@ -88,11 +88,7 @@ const Price& StepCost::by_logit_rows(int64_t num_rows) {
 KernelPrice StepCost::linear(const MatmulShape& shape, int64_t num_rows) const {
     KernelPrice price = kernels_.matmul(num_rows, shape.n, shape.k);
     if (shape.on_logits || model_.weight_value_bytes == kBf16Bytes) return price;
-    const double weights = real(shape.n) * real(shape.k);
-    const double rows = kBf16Bytes * real(num_rows) * real(shape.n + shape.k);
-    const double operations = 2 * real(num_rows) * weights;
-    price.ns *= roofline_.kernel(model_.weight_value_bytes * weights + rows, operations).ns /
-                roofline_.kernel(kBf16Bytes * weights + rows, operations).ns;
+    price.ns *= grouped_matmul(1, num_rows, shape.n, shape.k).ns / roofline_.matmul(num_rows, shape.n, shape.k).ns;
     if (price.source != PriceSource::kRoofline) price.source = PriceSource::kExtrapolated;
     return price;
 }

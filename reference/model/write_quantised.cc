@@ -116,7 +116,8 @@ public:
         for (int64_t r = 0; r < rows_; ++r) {
             read_row(r, row);
             std::ranges::fill(quants, std::byte{0});
-            for (int64_t k = 0; k < cols_; ++k) put(row[static_cast<size_t>(k)] / scale(r, k), k, quants);
+            for (int64_t k = 0; k < cols_; ++k)
+                put(row[static_cast<size_t>(k)] / scales_[scale_index(r, k)], k, quants);
             RETURN_IF_ERROR(file.write(quants));
         }
         RETURN_IF_ERROR(write_scales(file));
@@ -127,8 +128,9 @@ public:
 private:
     [[nodiscard]] int64_t row_bytes() const { return cols_ * kind_.bits / 8; }
     [[nodiscard]] int64_t num_scale_rows() const { return (rows_ + kind_.block_rows - 1) / kind_.block_rows; }
-    [[nodiscard]] float scale(int64_t r, int64_t k) const {
-        return scales_[static_cast<size_t>(r / kind_.block_rows * num_groups_ + k / block_columns_)];
+    // Of weight k of row r.
+    [[nodiscard]] size_t scale_index(int64_t r, int64_t k) const {
+        return static_cast<size_t>(r / kind_.block_rows * num_groups_ + k / block_columns_);
     }
 
     void read_row(int64_t r, std::span<float> values) const {
@@ -145,7 +147,7 @@ private:
             for (int64_t k = 0; k < cols_; ++k) {
                 const float value = row[static_cast<size_t>(k)];
                 if (!std::isfinite(value)) return error("{} has a value that is not finite", tensor_.name);
-                float& greatest = scales_[static_cast<size_t>(r / kind_.block_rows * num_groups_ + k / block_columns_)];
+                float& greatest = scales_[scale_index(r, k)];
                 greatest = std::max(greatest, std::abs(value));
             }
         }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -43,7 +44,8 @@ using FieldReader = std::function<FieldStatus(const std::string&, const Json&, G
 FieldStatus read_prompt(const std::string& field, const Json& value, GenerateRequest& request) {
     const std::string wanted = fmt::format("a text, a list of token ids, or a list of up to {} of these", kMaxPrompts);
     const bool is_one = !value.is_array() || (!value.empty() && value.front().is_number());
-    const Json prompts = is_one ? Json::array({value}) : value;
+    const std::span<const Json> prompts =
+        is_one ? std::span(&value, 1) : std::span<const Json>(value.get_ref<const Json::array_t&>());
     if (prompts.empty() || prompts.size() > kMaxPrompts) return tl::unexpected(wrong_field(field, value, wanted));
     for (size_t i = 0; i < prompts.size(); ++i) {
         const Json& one = prompts[i];

@@ -30,12 +30,6 @@ CacheRunResult run(const CacheRunConfig& config, const traces::Trace& trace) {
     return *std::move(result);
 }
 
-int64_t reused(const CacheRunResult& result) {
-    int64_t tokens = 0;
-    for (const RowTimes& row : result.rows) tokens += row.reused_tokens;
-    return tokens;
-}
-
 constexpr int32_t kPlenty = 1 << 24;
 
 // traces/README.md: 30.73 % of the prompt tokens are taken through continuations and 2.65 % through rewrites. A

@@ -258,12 +258,6 @@ CacheRunResult run_in(const traces::Trace& trace, EvictionChoice eviction, int32
     return *std::move(result);
 }
 
-int64_t reused(const CacheRunResult& result) {
-    int64_t tokens = 0;
-    for (const RowTimes& row : result.rows) tokens += row.reused_tokens;
-    return tokens;
-}
-
 // Without a history of prompts: what it learns of a head that is gone is less than what the head itself would say.
 RC_GTEST_PROP(TierProperties, AnUnlimitedTierReusesWhatAnUnlimitedMemoryDoes, ()) {
     const auto seed = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint64_t>(0, 1 << 20)).as("seed");

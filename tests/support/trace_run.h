@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "simulator/cache_run.h"
 #include "simulator/trace_driver.h"
 #include "tests/support/null_executor.h"
 #include "traces/read.h"
@@ -18,6 +19,13 @@ inline traces::Trace mooncake_trace(int64_t limit, double rate_scale = 1) {
     auto read = traces::read_trace(VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz", options);
     CHECK(read.has_value(), "{}", read.error().message);
     return std::move(read->trace);
+}
+
+// Prompt tokens of all rows.
+inline int64_t reused(const CacheRunResult& result) {
+    int64_t tokens = 0;
+    for (const RowTimes& row : result.rows) tokens += row.reused_tokens;
+    return tokens;
 }
 
 // 8192 tokens and 20 ms a step. Verifies the engine at the end.

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "engine/base/check.h"
@@ -13,18 +10,10 @@
 #include "reference/model/presets.h"
 #include "reference/model/write_checkpoint.h"
 #include "reference/model/write_quantised.h"
+#include "tests/reference/model/golden_checkpoint.h"
 #include "tests/reference/quantised_model.h"
 
 namespace verbatim::tests {
-
-inline std::string file_text(const std::filesystem::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
-inline void write_text(const std::filesystem::path& path, const std::string& text) {
-    std::ofstream(path, std::ios::binary) << text;
-}
 
 // The value, or a failed CHECK with the error.
 template <typename T>
@@ -56,7 +45,7 @@ inline std::filesystem::path write_quantised_preset(const std::filesystem::path&
     const Status written = reference::write_random_checkpoint(config, seed, dense);
     CHECK(written.has_value(), "{}", written.error().message);
     reference::Model model = value_of(reference::load_model(dense));
-    const Status quantised = reference::write_quantised(model, file_text(dense / "config.json"),
+    const Status quantised = reference::write_quantised(model, reference::read_file(dense / "config.json"),
                                                         *reference::find_quantised_kind(kind), folder / kind);
     CHECK(quantised.has_value(), "{}", quantised.error().message);
     return folder / kind;

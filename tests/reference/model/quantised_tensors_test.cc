@@ -67,7 +67,7 @@ TEST(ScaledBlocks, ValuesOfE4m3AreThoseOfItsDefinition) {
 class Tensors {
 public:
     explicit Tensors(const std::filesystem::path& folder) {
-        for (FileTensor& tensor : read_tensors(tests::file_text(folder / "model.safetensors")))
+        for (FileTensor& tensor : read_tensors(read_file(folder / "model.safetensors")))
             by_name_.emplace(tensor.layout.name, std::move(tensor));
     }
     [[nodiscard]] const FileTensor* find(const std::string& name) const {
@@ -241,8 +241,8 @@ protected:
         Model model = tests::value_of(load_model(scratch_.path()));
         rows_ = model.weights.layers[0].attention.k.rows;
         cols_ = model.weights.layers[0].attention.k.cols;
-        tensors_ = read_tensors(tests::file_text(scratch_.path() / "model.safetensors"));
-        config_ = Json::parse(tests::file_text(scratch_.path() / "config.json"));
+        tensors_ = read_tensors(read_file(scratch_.path() / "model.safetensors"));
+        config_ = Json::parse(read_file(scratch_.path() / "config.json"));
     }
 
     void replace(const FileTensors& by) {
@@ -251,8 +251,8 @@ protected:
     }
     [[nodiscard]] Result<Model> load(const Json& quantisation) {
         config_["quantization_config"] = quantisation;
-        tests::write_text(scratch_.path() / "config.json", config_.dump());
-        tests::write_text(scratch_.path() / "model.safetensors", write_tensors(tensors_));
+        scratch_.write("config.json", config_.dump());
+        scratch_.write("model.safetensors", write_tensors(tensors_));
         return load_model(scratch_.path());
     }
     [[nodiscard]] std::string error_of(const Json& quantisation) {
@@ -368,7 +368,7 @@ TEST_F(OneMatrix, CompressedTensorsSaysTheSameOfEveryForm) {
         {"fp8_block", one_group({{"type", "float"}, {"strategy", "block"}, {"block_structure", {16, 64}}})},
         {"awq", kAwq}};
     const FileTensors golden =
-        read_tensors(tests::file_text(VERBATIM_SOURCE_DIR "/tests/data/quantised/compressed_tensors.safetensors"));
+        read_tensors(read_file(VERBATIM_SOURCE_DIR "/tests/data/quantised/compressed_tensors.safetensors"));
     for (const GoldenForm& form : forms) {
         const std::string prefix = std::string(form.name) + ".";
         FileTensors tensors;
@@ -520,7 +520,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(QuantisationConfig, ABf16ModelIsWantedWhereWeightsAreNotRead) {
     const ScratchFolder scratch;
     const auto folder = tests::write_quantised_preset(scratch.path(), "tiny-llama", "int8", 1);
-    const auto config = parse_config(tests::file_text(folder / "config.json"), "config.json");
+    const auto config = parse_config(read_file(folder / "config.json"), "config.json");
     ASSERT_FALSE(config.has_value());
     EXPECT_THAT(config.error().message, testing::HasSubstr("quantization_config = compressed-tensors, wanted none"));
 }

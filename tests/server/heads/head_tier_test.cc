@@ -57,6 +57,16 @@ protected:
             if (entry.path().extension() == ".head") return entry.path();
         return {};
     }
+    // A head of 5 tokens, two longer ones that begin in its file, and one of other tokens. Returns the first file.
+    std::filesystem::path put_base_and_parts(HeadTier& tier) {
+        tier.put(kNone, head(tokens(0, 5), 1));
+        tier.wait_until_written();
+        auto base = file();
+        for (const int64_t length : {9, 12}) tier.put(kNone, head(tokens(0, length), 1));
+        tier.put(kNone, head(tokens(500, 5), 1));
+        tier.wait_until_written();
+        return base;
+    }
     void change(const std::filesystem::path& path, int64_t at) {
         std::fstream bytes(path, std::ios::binary | std::ios::in | std::ios::out);
         bytes.seekg(at);
@@ -155,7 +165,7 @@ TEST_F(HeadTiers, AtOpenDamagedHeadersLeaveAndOtherModelsStay) {
 
 // --- parts
 
-// A token of KV of a head is filled with the head's own number; so what comes from a base is told apart.
+// The KV of each head is filled with the number of the head, which shows what a part has taken from its base.
 TEST_F(HeadTiers, StoreWhatHeadsHaveInCommonOnce) {
     const auto tier = open(config());
     const auto kv_of = [](const HeadTier::FilePtr& file, int64_t token) {
@@ -205,12 +215,7 @@ TEST_F(HeadTiers, PartsOutliveTheProcess) {
 TEST_F(HeadTiers, WithoutItsBaseAPartIsCollected) {
     {
         const auto tier = open(config());
-        tier->put(kNone, head(tokens(0, 5), 1));
-        tier->wait_until_written();
-        const auto base = file();
-        for (const int64_t length : {9, 12}) tier->put(kNone, head(tokens(0, length), 1));
-        tier->put(kNone, head(tokens(500, 5), 1));
-        tier->wait_until_written();
+        const auto base = put_base_and_parts(*tier);
         std::filesystem::remove(base);
     }
     const auto tier = open(config());
@@ -224,12 +229,7 @@ TEST_F(HeadTiers, WithoutItsBaseAPartIsCollected) {
 
 TEST_F(HeadTiers, ADamagedBaseTakesItsPartsAlong) {
     const auto tier = open(config());
-    tier->put(kNone, head(tokens(0, 5), 1));
-    tier->wait_until_written();
-    const auto base = file();
-    for (const int64_t length : {9, 12}) tier->put(kNone, head(tokens(0, length), 1));
-    tier->put(kNone, head(tokens(500, 5), 1));
-    tier->wait_until_written();
+    const auto base = put_base_and_parts(*tier);
     change(base, static_cast<int64_t>(std::filesystem::file_size(base)) - 3);
     EXPECT_FALSE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
     EXPECT_EQ(tier->counts().damaged, 1);
