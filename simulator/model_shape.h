@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/model/model_config.h"
+
 namespace verbatim {
 
 // [m, k] x [k, n]; m is the number of tokens in the step.
@@ -126,5 +128,15 @@ struct ModelShape {
     std::vector<ElementwiseShape> elementwise;
     friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
+
+// A model's config as the cost model sees it. No weights are read.
+ModelShape shape_of(const std::string& name, const reference::ModelConfig& config);
+
+// Operations per token of everything but attention, and per token and position before it of attention.
+struct ModelFlops {
+    double per_token = 0;
+    double per_pair = 0;
+};
+ModelFlops flops_of(const ModelShape& shape);
 
 }  // namespace verbatim

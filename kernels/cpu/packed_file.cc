@@ -11,13 +11,12 @@
 
 #include "engine/base/check.h"
 #include "files/output_file.h"
-#include "reference/model/regular_file.h"
+#include "files/regular_file.h"
 
 namespace verbatim::cpu {
 namespace {
 
 namespace fs = std::filesystem;
-using reference::RegularFile;
 
 static_assert(std::endian::native == std::endian::little, "the file is written as memory lies");
 

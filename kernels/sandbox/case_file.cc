@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "files/strict_json.h"
 #include "kernels/sandbox/case_json.h"
 #include "kernels/sandbox/check.h"
 #include "kernels/sandbox/value_case.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -203,7 +203,7 @@ Result<SavedCase> read_case_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) return error("{}: cannot be read", path);
     const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    ASSIGN_OR_RETURN(const nlohmann::json json, reference::parse_strict_json(text, path));
+    ASSIGN_OR_RETURN(const nlohmann::json json, parse_strict_json(text, path));
     if (!json.is_object()) return error("{}: is no JSON object, as `verbatim kernel check` writes them", path);
     if (json.contains("tensors")) {
         ASSIGN_OR_RETURN(const ValueCase values, read_value_case_text(path, text));

@@ -13,10 +13,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "files/strict_json.h"
 #include "kernels/sandbox/builtin_kernels.h"
 #include "kernels/sandbox/case_json.h"
 #include "kernels/sandbox/session.h"
-#include "reference/model/strict_json.h"
 #include "reference/records/locate.h"
 
 namespace verbatim::sandbox {
@@ -320,7 +320,7 @@ std::string value_case_file(const ValueCase& one) {
 }
 
 Result<ValueCase> read_value_case_text(const std::string& path, const std::string& text) {
-    ASSIGN_OR_RETURN(const ValueJson json, reference::parse_strict_ordered_json(text, path));
+    ASSIGN_OR_RETURN(const ValueJson json, parse_strict_ordered_json(text, path));
     if (!json.is_object()) return error("{}: is no JSON object, as `verbatim shrink` writes them", path);
     try {
         return CaseReader(path, json).read();

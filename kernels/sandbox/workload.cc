@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "engine/base/digest.h"
+#include "files/regular_file.h"
+#include "files/strict_json.h"
 #include "kernels/sandbox/case_json.h"
-#include "reference/model/regular_file.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -30,7 +30,7 @@ uint64_t digest_of(const CallSample::Shape& shape) {
 }
 
 Result<std::string> text_of(const std::string& path) {
-    ASSIGN_OR_RETURN(const reference::RegularFile file, reference::RegularFile::open(path));
+    ASSIGN_OR_RETURN(const RegularFile file, RegularFile::open(path));
     const int64_t num_bytes = file.state().num_bytes;
     if (num_bytes > kMostFileBytes) {
         return error("{}: {} bytes: a workload has at most {}", path, num_bytes, kMostFileBytes);
@@ -126,7 +126,7 @@ std::string workload_json(const Workload& workload) {
 
 Result<Workload> read_workload(const std::string& path, const Operation& operation) {
     ASSIGN_OR_RETURN(const std::string text, text_of(path));
-    ASSIGN_OR_RETURN(const nlohmann::json json, reference::parse_strict_json(text, path));
+    ASSIGN_OR_RETURN(const nlohmann::json json, parse_strict_json(text, path));
     if (!json.is_object()) return error("{}: is no JSON object", path);
     try {
         return read_json(path, operation, json);

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

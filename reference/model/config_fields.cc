@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

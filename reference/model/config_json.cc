@@ -4,8 +4,8 @@
 
 #include <array>
 
+#include "files/strict_json.h"
 #include "reference/model/config_families.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

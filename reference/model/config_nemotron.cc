@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "files/strict_json.h"
 #include "reference/model/config_parts.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

@@ -6,9 +6,9 @@
 // values other than the behaviour of transformers.
 #include <algorithm>
 
+#include "files/strict_json.h"
 #include "reference/model/config_families.h"
 #include "reference/model/config_parts.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

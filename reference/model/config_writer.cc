@@ -5,8 +5,8 @@
 #include <cmath>
 #include <optional>
 
+#include "files/strict_json.h"
 #include "reference/model/config_json.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "engine/base/check.h"
+#include "files/strict_json.h"
 #include "reference/model/shape.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "reference/model/mapped_file.h"
+#include "files/mapped_file.h"
 #include "reference/model/quantised_blocks.h"
 
 namespace verbatim::reference {

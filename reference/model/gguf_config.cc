@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <set>
 
+#include "files/strict_json.h"
 #include "reference/model/config_json.h"
 #include "reference/model/gguf_rope.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

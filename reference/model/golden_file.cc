@@ -6,9 +6,9 @@
 #include <cstring>
 #include <optional>
 
-#include "reference/model/mapped_file.h"
+#include "files/mapped_file.h"
+#include "files/strict_json.h"
 #include "reference/model/safetensors.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "engine/base/check.h"
 #include "files/output_file.h"
+#include "files/strict_json.h"
 #include "reference/head_digest.h"
 #include "reference/model/safetensors.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

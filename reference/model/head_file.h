@@ -31,7 +31,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
-#include "reference/model/mapped_file.h"
+#include "files/mapped_file.h"
 #include "reference/model/safetensors.h"
 #include "reference/model/state_tensors.h"
 

@@ -4,12 +4,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "files/strict_json.h"
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/gguf.h"
 #include "reference/model/gguf_config.h"
 #include "reference/model/gguf_rope.h"
 #include "reference/model/gguf_tensors.h"
-#include "reference/model/strict_json.h"
 #include "reference/model/tensor_values.h"
 #include "reference/model/weight_storage.h"
 #include "reference/worker_pool.h"

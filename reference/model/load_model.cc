@@ -4,12 +4,12 @@
 #include <optional>
 #include <vector>
 
+#include "files/strict_json.h"
 #include "reference/model/checkpoint_files.h"
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/config_json.h"
 #include "reference/model/load_gguf.h"
 #include "reference/model/quantised_tensors.h"
-#include "reference/model/strict_json.h"
 #include "reference/model/tensor_values.h"
 #include "reference/model/weight_storage.h"
 #include "reference/worker_pool.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "files/strict_json.h"
 #include "reference/model/config_fields.h"
-#include "reference/model/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

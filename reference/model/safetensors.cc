@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "engine/base/check.h"
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 
 namespace verbatim::reference {
 namespace {

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "reference/model/mapped_file.h"
+#include "files/mapped_file.h"
 
 namespace verbatim::reference {
 

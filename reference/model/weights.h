@@ -151,7 +151,7 @@ struct Model {
     ModelConfig config;
     ModelWeights weights;
     LoadReport report;
-    // Of a checkpoint: config.json and the state of its weight files (reference/model/regular_file.h). Empty: not
+    // Of a checkpoint: config.json and the state of its weight files (files/regular_file.h). Empty: not
     // loaded from files.
     std::optional<Digest> source;
     bool canonical = false;  // every matrix in its file satisfies W2

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "files/output_file.h"
+#include "files/strict_json.h"
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/safetensors.h"
 #include "reference/model/scaled_blocks.h"
-#include "reference/model/strict_json.h"
 #include "reference/model/write_checkpoint.h"
 #include "reference/numerics/bf16.h"
 

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/base/check.h"
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 
 namespace verbatim::records {
 namespace {
@@ -31,7 +31,7 @@ ordered_json to_json(const T& value) {
 }
 
 Status wrong(const std::string& where, const json& got, const char* wanted) {
-    return error("{} is {}, wanted {}", where, reference::quote_json(got), wanted);
+    return error("{} is {}, wanted {}", where, quote_json(got), wanted);
 }
 
 template <typename T>
@@ -77,7 +77,7 @@ Status from_object(const std::string& where, const json& from, T& value) {
         RETURN_IF_ERROR(status);
         if (!known) {
             return error("{}.{}: this program does not know it; was it recorded by a later one?", where,
-                         reference::quote_text(key));
+                         quote_text(key));
         }
     }
     return {};
@@ -139,14 +139,13 @@ std::string write_head(const RunDescription& run) {
 }
 
 Result<RecordHead> read_head(std::string_view text) {
-    ASSIGN_OR_RETURN(const json parsed, reference::parse_strict_json(text, "head"));
+    ASSIGN_OR_RETURN(const json parsed, parse_strict_json(text, "head"));
     if (!parsed.is_object() || !parsed.contains("format") || !parsed.contains("run") || !parsed.contains("shapes") ||
         !parsed["shapes"].is_object()) {
         return error("the head lacks format, run or shapes");
     }
     if (parsed["format"] != kFormatVersion) {
-        return error("format version {}, this program reads {}", reference::quote_json(parsed["format"]),
-                     kFormatVersion);
+        return error("format version {}, this program reads {}", quote_json(parsed["format"]), kFormatVersion);
     }
     RecordHead head;
     RETURN_IF_ERROR(from_json("run", parsed["run"], head.run));

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 #include "server/http/field_values.h"
 #include "server/http/messages.h"
 #include "server/http/usual_values.h"
@@ -256,7 +256,7 @@ FieldStatus read_field(const std::string& field, const Json& value, GenerateRequ
 
 // The body as an object with nothing ambiguous in it.
 ApiResult<Json> object_of(std::string_view body) {
-    auto json = reference::parse_strict_ordered_json(body, "the body");
+    auto json = parse_strict_ordered_json(body, "the body");
     if (!json) return tl::unexpected(ApiError{400, json.error().message, "", "invalid_json"});
     if (!json->is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
     return *std::move(json);

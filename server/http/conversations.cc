@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 #include "server/http/tenants.h"
 
 namespace verbatim::server {
@@ -93,7 +93,7 @@ ApiResult<CallFields> read_body(std::string_view body) {
     constexpr size_t kMaxBytes = 16384;  // it is read on the sockets' thread
     if (body.size() > kMaxBytes)
         return tl::unexpected(ApiError{413, fmt::format("a body of more than {} bytes", kMaxBytes), "", "body"});
-    const auto json = reference::parse_strict_ordered_json(body, "the body");
+    const auto json = parse_strict_ordered_json(body, "the body");
     if (!json) return tl::unexpected(ApiError{400, json.error().message, "", "invalid_json"});
     if (!json->is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
     for (const auto& [field, value] : json->items()) {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 
 namespace verbatim::server {
 namespace {
@@ -24,7 +24,7 @@ std::optional<int64_t> whole(const Json& value) {
 
 }  // namespace
 
-std::string quoted(const Json& value) { return reference::quote_json(nlohmann::json(value)); }
+std::string quoted(const Json& value) { return quote_json(nlohmann::json(value)); }
 
 ApiError wrong_field(const std::string& field, const Json& value, std::string_view wanted) {
     return {400, fmt::format("{} is {}, wanted {}", field, quoted(value), wanted), field, "invalid_value"};

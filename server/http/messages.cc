@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 #include "server/http/field_values.h"
 #include "server/http/tools.h"
 #include "server/text/written_json.h"
@@ -70,7 +70,7 @@ MemberStatus read_arguments(const std::string& path, Json& function) {
     if (arguments.is_null() || arguments == "") arguments = Json::object();
     if (arguments.is_object()) return {};
     if (arguments.is_string()) {
-        auto object = reference::parse_strict_ordered_json(arguments.get_ref<const std::string&>(), path);
+        auto object = parse_strict_ordered_json(arguments.get_ref<const std::string&>(), path);
         if (object && object->is_object()) {
             arguments = *std::move(object);
             return {};

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "reference/model/mapped_file.h"
-#include "reference/model/strict_json.h"
+#include "files/mapped_file.h"
+#include "files/strict_json.h"
 #include "server/text/gguf_text.h"
 #include "server/text/written_json.h"
 
@@ -14,7 +14,6 @@ namespace verbatim::text {
 namespace {
 
 using nlohmann::json;
-using reference::quote_json;
 
 constexpr size_t kMaxConfigBytes = size_t{64} << 20;  // tokenizer_config.json may list every added token
 constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
@@ -54,7 +53,7 @@ Result<std::optional<ChatTemplateSource>> gguf_chat_template(const std::filesyst
                                                              const std::filesystem::path& file) {
     ASSIGN_OR_RETURN(GgufTexts texts, load_gguf_texts(path));
     if (!file.empty()) {
-        ASSIGN_OR_RETURN(texts.chat_template, reference::read_text_file(file, kMaxTemplateBytes));
+        ASSIGN_OR_RETURN(texts.chat_template, read_text_file(file, kMaxTemplateBytes));
     }
     if (!texts.chat_template) return std::nullopt;
     json variables = json::object();
@@ -70,14 +69,14 @@ Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesyst
     const std::filesystem::path config_path = folder / "tokenizer_config.json";
     json config = json::object();
     if (std::filesystem::exists(config_path)) {
-        ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(config_path, kMaxConfigBytes));
-        ASSIGN_OR_RETURN(config, reference::parse_strict_json(text, config_path.string()));
+        ASSIGN_OR_RETURN(const std::string text, read_text_file(config_path, kMaxConfigBytes));
+        ASSIGN_OR_RETURN(config, parse_strict_json(text, config_path.string()));
         if (!config.is_object()) return error("{}: it is no object", config_path.string());
     }
     std::optional<std::string> source;
     const std::filesystem::path own_file = file.empty() ? folder / "chat_template.jinja" : file;
     if (!file.empty() || std::filesystem::exists(own_file)) {
-        ASSIGN_OR_RETURN(source, reference::read_text_file(own_file, kMaxTemplateBytes));
+        ASSIGN_OR_RETURN(source, read_text_file(own_file, kMaxTemplateBytes));
     } else {
         ASSIGN_OR_RETURN(source, template_text(config, config_path.string()));
     }

@@ -4,8 +4,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "reference/model/mapped_file.h"
-#include "reference/model/strict_json.h"
+#include "files/mapped_file.h"
+#include "files/strict_json.h"
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
@@ -18,7 +18,6 @@ using reference::GgufMetadata;
 using reference::GgufNumbers;
 using reference::GgufStrings;
 using reference::GgufValue;
-using reference::quote_text;
 
 constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
 
@@ -232,8 +231,8 @@ Status put_gguf_texts(const std::filesystem::path& folder, int32_t vocab_size, r
     const std::filesystem::path path = folder / "tokenizer.json";
     if (!std::filesystem::exists(path)) return {};
     ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(folder));  // what follows relies on its checks
-    ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxTokenizerBytes));
-    ASSIGN_OR_RETURN(const json file, reference::parse_strict_json(text, path.string()));
+    ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxTokenizerBytes));
+    ASSIGN_OR_RETURN(const json file, parse_strict_json(text, path.string()));
     ASSIGN_OR_RETURN(const PreTokenizer* pre, pre_tokenizer_of(file, path.string()));
     std::vector<std::string> tokens(static_cast<size_t>(vocab_size));
     std::vector<int32_t> types(tokens.size(), kUnused);

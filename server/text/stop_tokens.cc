@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "reference/model/mapped_file.h"
-#include "reference/model/strict_json.h"
+#include "files/mapped_file.h"
+#include "files/strict_json.h"
 #include "server/text/gguf_text.h"
 
 namespace verbatim::text {
@@ -23,8 +23,8 @@ Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folde
     for (const char* name : {"generation_config.json", "config.json"}) {
         const std::filesystem::path path = folder / name;
         if (!std::filesystem::exists(path)) continue;
-        ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxStopTokensBytes));
-        ASSIGN_OR_RETURN(const nlohmann::json config, reference::parse_strict_json(text, path.string()));
+        ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxStopTokensBytes));
+        ASSIGN_OR_RETURN(const nlohmann::json config, parse_strict_json(text, path.string()));
         if (!config.is_object()) return error("{}: it is no object", path.string());
         const nlohmann::json eos = config.value("eos_token_id", nlohmann::json());
         if (eos.is_null()) continue;
@@ -33,7 +33,7 @@ Result<std::vector<TokenId>> load_stop_tokens(const std::filesystem::path& folde
             if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab_size)) {
                 return error(
                     "{}: eos_token_id is {}, wanted ids of the model's vocabulary, 0 to {}: is the file this model's?",
-                    path.string(), reference::quote_json(eos), vocab_size - 1);
+                    path.string(), quote_json(eos), vocab_size - 1);
             }
             ids.push_back(id.get<TokenId>());
         }

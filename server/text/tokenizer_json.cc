@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "reference/model/mapped_file.h"
-#include "reference/model/strict_json.h"
+#include "files/mapped_file.h"
+#include "files/strict_json.h"
 #include "server/text/gguf_text.h"
 #include "server/text/regex_parts.h"
 
@@ -20,8 +20,6 @@ namespace verbatim::text {
 namespace {
 
 using nlohmann::json;
-using reference::quote_json;
-using reference::quote_text;
 
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 constexpr TokenId kMaxIds = 1 << 24;
@@ -350,7 +348,7 @@ Result<TokenizerConfig> read_config(const json& file) {
 }  // namespace
 
 Result<Tokenizer> parse_tokenizer(std::string_view text, std::string_view source) {
-    ASSIGN_OR_RETURN(const json file, reference::parse_strict_json(text, source));
+    ASSIGN_OR_RETURN(const json file, parse_strict_json(text, source));
     Result<TokenizerConfig> config = read_config(file);
     Result<Tokenizer> tokenizer = config ? Tokenizer::make(*std::move(config)) : tl::unexpected(config.error());
     if (!tokenizer) return error("{}: {}", source, tokenizer.error().message);
@@ -364,7 +362,7 @@ Result<Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
         return parse_tokenizer(made, fmt::format("{}: its tokenizer as a tokenizer.json", folder.string()));
     }
     const std::string path = (folder / "tokenizer.json").string();
-    ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxFileBytes));
+    ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxFileBytes));
     return parse_tokenizer(text, path);
 }
 

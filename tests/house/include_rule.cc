@@ -21,8 +21,8 @@ const std::map<std::string, Names>& visible_folders() {
         {"reference", {"reference", "files", "engine"}},
         {"kernels", {"kernels", "reference", "files", "engine"}},
         {"server", {"server", "reference", "files", "engine"}},
-        {"simulator", {"simulator", "traces", "files", "engine"}},
-        {"audit", {"audit", "simulator", "traces", "files", "engine"}},
+        {"simulator", {"simulator", "traces", "reference", "files", "engine"}},
+        {"audit", {"audit", "simulator", "traces", "reference", "files", "engine"}},
         {"tools", {"tools", "audit", "server", "simulator", "kernels", "reference", "traces", "files", "engine"}},
         {"tests",
          {"tests", "tools", "audit", "server", "simulator", "kernels", "reference", "traces", "files", "engine"}},
@@ -52,15 +52,17 @@ std::string at(const SourceFile& file, size_t line) { return fmt::format("{}:{}"
 // Made by the build in the folder of the target that includes it (tools/CMakeLists.txt).
 bool is_generated(const std::string& name) { return name == "verbatim_commands.inc"; }
 
-// Between the libraries of kernels/ (kernels/CMakeLists.txt): what files like these do not include.
+// What files like these do not include: between the libraries of kernels/ (kernels/CMakeLists.txt) and others.
 struct Wall {
     std::regex file;
     std::regex included;
     const char* why;
 };
 
-const std::vector<Wall>& walls_in_kernels() {
+const std::vector<Wall>& walls() {
     static const std::vector<Wall> kWalls = {
+        {std::regex("simulator/.*"), std::regex("reference/(?!model/).*"),
+         "the simulator knows models by their configurations"},
         {std::regex("kernels/[^/]+"), std::regex("kernels/.+/.*"), "what is shared knows nobody who shares it"},
         {std::regex("kernels/cpu/.*"), std::regex("kernels/cuda/.*"), "the CPU's kernels do not know CUDA's"},
         {std::regex("kernels/cuda/.*"), std::regex("kernels/cpu/.*"), "CUDA's kernels do not know the CPU's"},
@@ -73,16 +75,12 @@ const std::vector<Wall>& walls_in_kernels() {
     return kWalls;
 }
 
-// Of a verb's folder that includes another verb's. The list of those to do only shrinks.
+// Of a verb's folder that includes another verb's.
 bool is_other_verb(const std::string& path, const std::string& name) {
-    static const std::set<std::pair<std::string, std::string>> kToDo = {
-        {"fidelity", "calibrate"}, {"fidelity", "simulate"}, {"sweep", "simulate"},
-        {"plan", "simulate"},      {"shrink", "verify"},     {"diff", "verify"}};
     static const std::regex kVerb("tools/([^/]+)/.*");
     std::smatch from, to;
     if (!std::regex_match(path, from, kVerb) || !std::regex_match(name, to, kVerb)) return false;
-    if (from[1] == to[1] || to[1] == "program") return false;
-    return !kToDo.contains({from[1], to[1]});
+    return from[1] != to[1] && to[1] != "program";
 }
 
 // Empty when the file may include `name`.
@@ -99,7 +97,7 @@ std::string why_not(const std::string& path, const std::string& name, bool quote
         return "engine/ has no floating point, threads, wall clock or chance of its own";
     }
     if (is_other_verb(path, name)) return "no verb includes another: what both need is in a library";
-    for (const Wall& wall : walls_in_kernels()) {
+    for (const Wall& wall : walls()) {
         if (std::regex_match(path, wall.file) && std::regex_match(name, wall.included)) return wall.why;
     }
     return "";
@@ -158,7 +156,7 @@ Violations forbidden_writing(const SourceFile& file) {
     static const std::regex kWriting(R"re(\bofstream\b|\bO_CREAT\b|\bfopen\([^;]*"[wa]|\bfreopen\()re");
     // Files in a folder that the program has made for itself; lines that a sweep appends under its lock.
     static const Names kKnown = {"kernels/sandbox/compile_kernel.cc", "kernels/sandbox/device_race.cc",
-                                 "tools/sweep/sweep.cc"};
+                                 "simulator/sweep.cc"};
     Violations found;
     if (is_below(file, "files/") || is_below(file, "tests/") || kKnown.contains(file.path)) return found;
     const std::vector<std::string> lines = split_lines(blank_comments(file.text, /*keep_strings=*/true));

@@ -22,6 +22,7 @@
 #include "audit/curl_transport.h"
 #include "audit/expected_hits.h"
 #include "audit/prompt_files.h"
+#include "files/json_text.h"
 #include "files/output_file.h"
 #include "tools/audit/hits_report.h"
 #include "tools/audit/page.h"
@@ -29,7 +30,6 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
-#include "tools/program/json_text.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "tools/program/json_text.h"
+#include "files/json_text.h"
 #include "tools/program/xml.h"
 
 namespace verbatim::tools {

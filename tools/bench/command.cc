@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "files/json_text.h"
 #include "files/output_file.h"
 #include "reference/model/presets.h"
 #include "tools/bench/dvr.h"
@@ -16,7 +17,6 @@
 #include "tools/program/drafter_choice.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
-#include "tools/program/json_text.h"
 #include "tools/program/number_check.h"
 #include "tools/program/run_recording.h"
 

@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <utility>
 
+#include "files/regular_file.h"
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/packed_file.h"
 #include "reference/model/load_model.h"
 #include "reference/model/presets.h"
-#include "reference/model/regular_file.h"
 #include "reference/model/write_checkpoint.h"
 #include "reference/worker_pool.h"
 #include "tools/program/cli.h"
@@ -81,7 +81,7 @@ Result<int64_t> read_files(const std::vector<fs::path>& files) {
     std::vector<std::byte> buffer(size_t{4} << 20);
     int64_t bytes = 0;
     for (const fs::path& path : files) {
-        ASSIGN_OR_RETURN(const reference::RegularFile file, reference::RegularFile::open(path));
+        ASSIGN_OR_RETURN(const RegularFile file, RegularFile::open(path));
         ssize_t got = 0;
         while ((got = read(file.descriptor(), buffer.data(), buffer.size())) > 0) bytes += got;
         if (got < 0) return error("{}: cannot be read", path.string());
@@ -94,7 +94,7 @@ Status drop_pages(const LoadSource& source) {
     std::vector<fs::path> files = source.weights;
     if (!source.packed.empty()) files.push_back(source.packed);
     for (const fs::path& path : files) {
-        ASSIGN_OR_RETURN(const reference::RegularFile file, reference::RegularFile::open(path));
+        ASSIGN_OR_RETURN(const RegularFile file, RegularFile::open(path));
         if (fsync(file.descriptor()) != 0 || posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED) != 0)
             return error("{}: its pages cannot be dropped", path.string());
     }

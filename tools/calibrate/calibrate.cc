@@ -12,8 +12,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
-#include "tools/program/steady_clock.h"
-#include "tools/program/work_clock.h"
+#include "tools/program/time_source.h"
 
 namespace verbatim::tools {
 namespace {
@@ -79,11 +78,6 @@ ChatRequest request_of(const Scene& scene, int64_t max_context, int32_t number, 
     request.max_tokens = std::min(wanted, max_context - length);
     request.ignore_stop = true;
     return request;
-}
-
-std::unique_ptr<Clock> clock_of(TimeSource source) {
-    if (source == TimeSource::kWork) return std::make_unique<WorkClock>();
-    return std::make_unique<SteadyClock>();
 }
 
 EngineConfig engine_config(const CalibrateConfig& config, const ExecutorOptions& options,

@@ -13,10 +13,9 @@
 
 #include "engine/base/result.h"
 #include "simulator/step_table.h"
+#include "tools/program/time_source.h"
 
 namespace verbatim::tools {
-
-enum class TimeSource : uint8_t { kWall, kWork };
 
 struct CalibrateConfig {
     std::string model = "tiny-granite";

@@ -2,13 +2,13 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "files/json_text.h"
 #include "files/output_file.h"
 #include "tools/calibrate/calibrate.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
-#include "tools/program/json_text.h"
 
 namespace verbatim::tools {
 namespace {
@@ -42,8 +42,7 @@ void add_calibrate_command(CLI::App& app, int& exit_code) {
     verb->add_option("--executor", config.executor, fmt::format("what is timed: {}", fmt::join(executor_names(), ", ")))
         ->capture_default_str();
     add_output_option(*verb, "--out", options->to, "the device file");
-    add_choice_option(*verb, "--time", config.time,
-                      Choices<TimeSource>{{"wall", TimeSource::kWall}, {"work", TimeSource::kWork}},
+    add_choice_option(*verb, "--time", config.time, time_source_choices(),
                       "of the clock, or what this process worked: for a machine that is shared");
     const auto count = [&](const char* flag, auto& value, int least, int most, const char* what) {
         verb->add_option(flag, value, what)->check(CLI::Range(least, most))->capture_default_str();

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "engine/fields.h"
+#include "files/json_text.h"
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
 #include "reference/records/run_index.h"
 #include "reference/records/walk_points.h"
 #include "tools/diff/report.h"
 #include "tools/program/cli.h"
-#include "tools/program/json_text.h"
 #include "tools/program/recorded_run.h"
 
 namespace verbatim::tools {

@@ -4,7 +4,6 @@
 
 #include "tools/program/cli.h"
 #include "tools/program/verdict_text.h"
-#include "tools/verify/report.h"
 
 namespace verbatim::tools {
 namespace {

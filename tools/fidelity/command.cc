@@ -3,13 +3,13 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "files/json_text.h"
+#include "simulator/device_file.h"
 #include "tools/fidelity/fidelity.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
-#include "tools/program/json_text.h"
 #include "tools/program/number_check.h"
-#include "tools/simulate/device_file.h"
 
 namespace verbatim::tools {
 namespace {
@@ -52,8 +52,7 @@ void add_fidelity_command(CLI::App& app, int& exit_code) {
     verb->add_option("--executor", config.executor,
                      fmt::format("what runs for real: {}", fmt::join(executor_names(), ", ")))
         ->capture_default_str();
-    add_choice_option(*verb, "--time", config.time,
-                      Choices<TimeSource>{{"wall", TimeSource::kWall}, {"work", TimeSource::kWork}},
+    add_choice_option(*verb, "--time", config.time, time_source_choices(),
                       "of the clock, or what this process worked; as the device was calibrated");
     verb->add_option("--load", config.loads, "shares of capacity")
         ->delimiter(',')

@@ -7,14 +7,14 @@
 #include "engine/engine/engine.h"
 #include "engine/timed_executor.h"
 #include "simulator/cost_executor.h"
+#include "simulator/metrics.h"
+#include "simulator/model_shape.h"
 #include "simulator/step_table.h"
 #include "simulator/trace_driver.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/model_choice.h"
-#include "tools/program/model_shape.h"
 #include "tools/program/steady_clock.h"
 #include "tools/program/work_clock.h"
-#include "tools/simulate/metrics.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {

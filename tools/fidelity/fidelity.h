@@ -16,7 +16,7 @@
 
 #include "engine/base/result.h"
 #include "simulator/device.h"
-#include "tools/calibrate/calibrate.h"
+#include "tools/program/time_source.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {

@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "engine/engine/engine.h"
+#include "files/json_text.h"
+#include "files/mapped_file.h"
+#include "files/strict_json.h"
 #include "reference/head_digest.h"
 #include "reference/model/head_file.h"
-#include "reference/model/mapped_file.h"
-#include "reference/model/strict_json.h"
 #include "server/heads/head_tier.h"
 #include "server/ledger/ledger_address.h"
 #include "server/text/tokenizer_json.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
-#include "tools/program/json_text.h"
 #include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
@@ -129,13 +129,13 @@ int run_show(const HeadOptions& options) {
 
 Result<std::vector<TokenId>> read_tokens(const std::string& path) {
     constexpr size_t kMaxBytes = size_t{256} << 20;
-    ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxBytes));
-    ASSIGN_OR_RETURN(const nlohmann::json list, reference::parse_strict_json(text, path));
+    ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxBytes));
+    ASSIGN_OR_RETURN(const nlohmann::json list, parse_strict_json(text, path));
     if (!list.is_array()) return error("{}: wanted a JSON list of token ids", path);
     std::vector<TokenId> tokens;
     for (const nlohmann::json& id : list) {
         if (!id.is_number_unsigned() || id.get<uint64_t>() > uint64_t{0x7fffffff})
-            return error("{}: [{}] is {}, wanted a token id", path, tokens.size(), reference::quote_json(id));
+            return error("{}: [{}] is {}, wanted a token id", path, tokens.size(), quote_json(id));
         tokens.push_back(id.get<TokenId>());
     }
     return tokens;

@@ -8,11 +8,12 @@
 #include <string_view>
 #include <utility>
 
+#include "files/json_text.h"
+#include "files/mapped_file.h"
 #include "files/output_file.h"
 #include "reference/model/gguf_config.h"
 #include "reference/model/golden_check.h"
 #include "reference/model/load_model.h"
-#include "reference/model/mapped_file.h"
 #include "reference/model/presets.h"
 #include "reference/model/write_checkpoint.h"
 #include "reference/model/write_gguf.h"
@@ -21,7 +22,6 @@
 #include "tools/model/report.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
-#include "tools/program/json_text.h"
 
 namespace verbatim::tools {
 namespace {

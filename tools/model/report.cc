@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "files/json_text.h"
 #include "reference/model/checkpoint_tensors.h"
 #include "reference/model/state_tensors.h"
 #include "tools/program/cli.h"
-#include "tools/program/json_text.h"
 
 namespace verbatim::tools {
 namespace {

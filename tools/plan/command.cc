@@ -7,17 +7,18 @@
 #include <string>
 #include <thread>
 
-#include "tools/plan/plan.h"
+#include "files/json_text.h"
+#include "simulator/choice_names.h"
+#include "simulator/device_file.h"
+#include "simulator/model_shape.h"
+#include "simulator/plan.h"
 #include "tools/plan/report.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
-#include "tools/program/json_text.h"
-#include "tools/program/model_shape.h"
+#include "tools/program/model_choice.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
-#include "tools/simulate/choices.h"
-#include "tools/simulate/device_file.h"
-#include "tools/simulate/tier_options.h"
+#include "tools/program/tier_options.h"
 #include "traces/read.h"
 #include "traces/strict.h"
 
@@ -68,8 +69,8 @@ Status take_flags(PlanOptions& options) {
     return validate(config.simulate);
 }
 
-std::vector<Candidate> candidates_of(const PlanOptions& options) {
-    std::vector<Candidate> candidates;
+std::vector<PlanCandidate> candidates_of(const PlanOptions& options) {
+    std::vector<PlanCandidate> candidates;
     for (const std::string& device : options.devices) {
         for (const std::string& weights : options.weights) {
             const WeightFormat format = *choice_by_name(weight_format_choices(), weights);

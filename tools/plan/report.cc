@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "simulator/choice_names.h"
 #include "tools/program/cli.h"
-#include "tools/simulate/choices.h"
 
 namespace verbatim::tools {
 namespace {
@@ -21,7 +21,7 @@ std::string show_time(int64_t ns) {
 
 std::string show_value(const Measured& measured) { return measured.has_value ? show_time(measured.value_ns) : "-"; }
 
-std::string label_of(const Candidate& candidate) {
+std::string label_of(const PlanCandidate& candidate) {
     return fmt::format("{}, {} weights, {} tokens a step, {} sequences", candidate.device, name_of(candidate.weights),
                        candidate.step_tokens, candidate.max_num_sequences);
 }
@@ -65,7 +65,7 @@ struct Costs {
     std::optional<double> joules_per_token;            // of answers, at the boards' whole power
 };
 
-Costs costs_of(const Plan& plan, const Candidate& candidate, const Trial& trial) {
+Costs costs_of(const Plan& plan, const PlanCandidate& candidate, const Trial& trial) {
     Costs costs;
     const double gpu_seconds = trial.num_replicas * trial.duration_s;
     const auto tokens = static_cast<double>(trial.output_tokens);
@@ -77,7 +77,7 @@ Costs costs_of(const Plan& plan, const Candidate& candidate, const Trial& trial)
     return costs;
 }
 
-ordered_json trial_json(const Plan& plan, const Candidate& candidate, const Trial& trial) {
+ordered_json trial_json(const Plan& plan, const PlanCandidate& candidate, const Trial& trial) {
     ordered_json json = {{"replicas", trial.num_replicas},
                          {"gpus", trial.num_replicas},
                          {"rate_scale", trial.rate_scale},

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tools/plan/plan.h"
+#include "simulator/plan.h"
 
 namespace verbatim::tools {
 

@@ -7,7 +7,6 @@
 #include "engine/cache/budget.h"
 #include "tools/program/cli.h"
 #include "tools/program/executor_choice.h"
-#include "tools/program/model_shape.h"
 
 namespace verbatim::tools {
 namespace {
@@ -42,13 +41,6 @@ Result<CacheConfig> cache_within(const CacheBytes& bytes, const reference::Model
     cache.kv_block_bytes = unit.kv_block;
     cache.state_row_bytes = unit.state_row;
     return cache;
-}
-
-void set_value_rule(CacheConfig& cache, const ModelShape& model) {
-    const ModelFlops flops = flops_of(model);
-    cache.operations_per_token = std::llround(flops.per_token);
-    cache.operations_per_pair = std::llround(flops.per_pair);
-    cache.history_boundaries = kUsualHistoryBoundaries;
 }
 
 PoolBudget pool_budget(const CacheConfig& cache) {

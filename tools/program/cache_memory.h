@@ -8,7 +8,6 @@
 #include "engine/cache/cache.h"
 #include "engine/pool_sizes.h"
 #include "reference/model/model_config.h"
-#include "simulator/model_shape.h"
 
 namespace CLI {
 class App;
@@ -38,9 +37,6 @@ void add_cache_bytes_options(CLI::App& verb, CacheBytesFlags& flags);
 // Pools of as many units of each kind as the bytes, or the kind's limit, hold, under one budget. Errors: too little for
 // a block and a row.
 Result<CacheConfig> cache_within(const CacheBytes& bytes, const reference::ModelConfig& model, int32_t block_size);
-
-// What eviction by value needs to know: the operations of the model's shape, and a history of prompts' prefixes.
-void set_value_rule(CacheConfig& cache, const ModelShape& model);
 
 // What executors share between both kinds.
 [[nodiscard]] PoolBudget pool_budget(const CacheConfig& cache);

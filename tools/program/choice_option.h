@@ -8,17 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/choices.h"
+
 namespace verbatim::tools {
-
-template <typename T>
-using Choices = std::vector<std::pair<std::string, T>>;
-
-template <typename T>
-std::vector<std::string> names_of(const Choices<T>& choices) {
-    std::vector<std::string> names;
-    for (const auto& [name, choice] : choices) names.push_back(name);
-    return names;
-}
 
 // Sets `value` when the flag is given. Its current value is the default in --help, if it is one of the choices.
 template <typename T, typename Value>

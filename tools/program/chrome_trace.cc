@@ -1,6 +1,6 @@
 #include "tools/program/chrome_trace.h"
 
-#include "tools/program/json_text.h"
+#include "files/json_text.h"
 
 #include <fmt/format.h>
 

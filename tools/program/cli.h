@@ -14,6 +14,7 @@
 // Results go to stdout and depend on the flags and files alone; errors and progress go to stderr.
 #pragma once
 
+#include "engine/base/byte_count.h"
 #include "engine/base/result.h"
 #include "reference/records/verdict.h"
 
@@ -57,14 +58,6 @@ CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_
 // A flag for a number of bytes in parse_bytes's form; the value of `bytes` is the default.
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
                               const std::string& description);
-
-// Bytes from "4096", "64KiB", "1.5GiB" (powers of 1024: KiB MiB GiB TiB) or "64kB", "24.8GB" (powers of 1000: kB MB GB
-// TB). Up to six decimals before a unit; a fraction of a byte is dropped. Errors: empty, not a number, unknown unit, a
-// fraction without a unit, more than 2^63 - 1 (the int64_t limit).
-Result<uint64_t> parse_bytes(std::string_view text);
-
-// "512 B", "64.0 KiB", "1.5 GiB": one decimal, rounded down, the largest unit that leaves at least 1.
-std::string format_bytes(uint64_t bytes);
 
 // Columns as wide as their widest cell, two spaces apart, no space at a line's end. A column is aligned to the right
 // when every cell below the header starts with a digit or '-', to the left otherwise.

@@ -149,4 +149,10 @@ Status check_file_roles(const CLI::App& app) {
     return check_file_roles(inputs, outputs);
 }
 
+std::vector<NamedFile> named_files(const std::string& name, const std::vector<std::string>& paths) {
+    std::vector<NamedFile> files;
+    for (const std::string& path : paths) files.push_back({name, path});
+    return files;
+}
+
 }  // namespace verbatim::tools

@@ -32,6 +32,8 @@ struct NamedFile {
     std::string path;
 };
 // The same check for files that are not named by flags.
+// Several files of one name.
+std::vector<NamedFile> named_files(const std::string& name, const std::vector<std::string>& paths);
 Status check_file_roles(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);
 
 }  // namespace verbatim::tools

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "reference/model/config_json.h"
 #include "reference/model/presets.h"
@@ -67,6 +69,21 @@ Result<Digest> model_digest(const Model& model) {
     for (size_t i = 0; i < weights.layers.size(); ++i) add(digester, model.config.layers[i], weights.layers[i]);
     digester.add_all(weights.final_norm);
     return digester.digest();
+}
+
+Result<reference::ModelConfig> choose_config(const std::string& name) {
+    if (is_preset(name)) return reference::preset(name);
+    std::filesystem::path path = name;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
+    std::ifstream file(path, std::ios::binary);
+    if (!std::filesystem::is_regular_file(path, ignored) || !file) {
+        return error("--model {}: neither a checkpoint's folder with a config.json nor a preset ({})", name,
+                     fmt::join(reference::preset_names(), ", "));
+    }
+    std::ostringstream text;
+    text << file.rdbuf();
+    return reference::parse_config(text.str(), path.string());
 }
 
 }  // namespace verbatim::tools

@@ -7,6 +7,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/result.h"
 #include "reference/model/load_model.h"
+#include "reference/model/model_config.h"
 #include "reference/model/weights.h"
 
 namespace verbatim::tools {
@@ -15,6 +16,8 @@ namespace verbatim::tools {
 // error for a name that is neither lists the presets.
 Result<reference::Model> choose_model(const std::string& name_or_folder, uint64_t seed,
                                       const reference::LoadOptions& options = {});
+// Its configuration alone: of a preset, a checkpoint's folder or its config.json.
+Result<reference::ModelConfig> choose_config(const std::string& name);
 bool is_preset(const std::string& name_or_folder);
 
 // The digest of all inputs of the arithmetic: config, weights, rotary tables (their first 4096 positions). Errors: a

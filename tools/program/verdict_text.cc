@@ -2,12 +2,31 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
 namespace verbatim::tools {
 
 using nlohmann::ordered_json;
 using records::ComparedShare;
 using records::Promise;
 using records::Verdict;
+
+namespace {
+
+template <typename T>
+ordered_json known(const std::optional<T>& value) {
+    if constexpr (std::is_same_v<T, double>) {
+        if (value && !std::isfinite(*value)) return fmt::format("{}", *value);
+    }
+    return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+ordered_json known(int64_t value) { return value < 0 ? ordered_json(nullptr) : ordered_json(value); }
+
+}  // namespace
 
 std::string verdict_words(Verdict verdict, const ComparedShare& share) {
     if (verdict == Verdict::kDifferent) return "different";
@@ -48,6 +67,29 @@ ordered_json compared_share_json(const ComparedShare& share) {
         for (const auto& [unit, count] : left_out.counts.all()) one[unit] = count;
         json["left_out"].push_back(std::move(one));
     }
+    return json;
+}
+
+ordered_json compared_json(const records::ComparedCounts& compared) {
+    return {{"tokens", compared.tokens},
+            {"logits", compared.logits},
+            {"operations", compared.operations},
+            {"states", compared.states}};
+}
+
+ordered_json record_difference_json(const records::RecordDifference& d) {
+    ordered_json json;
+    json["step"] = known(d.step);
+    json["request"] = known(index(d.request));
+    json["position"] = known(d.position);
+    json["layer"] = d.layer < -1 ? ordered_json(nullptr) : ordered_json(d.layer);
+    json["op"] = d.op;
+    json["element"] = known(d.element);
+    json["recorded"] = known(d.recorded);
+    json["computed"] = known(d.computed);
+    json["ulps"] = known(d.ulps);
+    json["inputs_equal"] = known(d.inputs_equal);
+    if (!d.remark.empty()) json["remark"] = d.remark;
     return json;
 }
 

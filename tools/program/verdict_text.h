@@ -1,9 +1,10 @@
-// tools/program/verdict_text.h: owns the output of a verdict and the compared share, for every verb.
+// tools/program/verdict_text.h: owns the output of a verdict, the compared share and a difference, for every verb.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "reference/records/comparison.h"
 #include "reference/records/verdict.h"
 
 namespace verbatim::tools {
@@ -21,5 +22,10 @@ namespace verbatim::tools {
 // For each unit {"compared", "total", "fraction"}, the fraction null for a total of 0; "left_out": a list of {"reason",
 // "promised", and a count for each unit}, with "count_known": false where the count is unknown.
 [[nodiscard]] nlohmann::ordered_json compared_share_json(const records::ComparedShare& share);
+
+// {"step", "request", "position", "layer", "op", "element", "recorded", "computed", "ulps", "inputs_equal"}; null where
+// a value is unknown.
+[[nodiscard]] nlohmann::ordered_json record_difference_json(const records::RecordDifference& difference);
+[[nodiscard]] nlohmann::ordered_json compared_json(const records::ComparedCounts& compared);
 
 }  // namespace verbatim::tools

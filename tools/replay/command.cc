@@ -5,6 +5,7 @@
 #include <memory>
 #include <thread>
 
+#include "files/json_text.h"
 #include "files/repository_path.h"
 #include "kernels/cpu/packed_file.h"
 #include "kernels/sandbox/capture.h"
@@ -16,7 +17,6 @@
 #include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
-#include "tools/program/json_text.h"
 #include "tools/program/model_choice.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "files/json_text.h"
 #include "kernels/sandbox/value_case.h"
-#include "tools/program/json_text.h"
 #include "tools/program/verdict_text.h"
 
 namespace verbatim::tools {

@@ -32,6 +32,8 @@
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
+#include "simulator/model_shape.h"
+#include "simulator/value_rule.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/cache_memory.h"
 #include "tools/program/choice_option.h"
@@ -39,7 +41,6 @@
 #include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/model_choice.h"
-#include "tools/program/model_shape.h"
 #include "tools/program/run_recording.h"
 
 namespace verbatim::tools {

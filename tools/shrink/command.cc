@@ -22,7 +22,7 @@
 #include "tools/program/recorded_run.h"
 #include "tools/program/run_recording.h"
 #include "tools/program/verdict_text.h"
-#include "tools/verify/verify.h"
+#include "tools/program/verify_run.h"
 
 namespace verbatim::tools {
 

@@ -5,24 +5,26 @@
 #include <optional>
 #include <string>
 
+#include "files/json_text.h"
 #include "files/output_file.h"
+#include "simulator/cache_only.h"
+#include "simulator/choice_names.h"
+#include "simulator/device_file.h"
 #include "simulator/kernel_tables.h"
+#include "simulator/model_shape.h"
+#include "simulator/results_json.h"
+#include "simulator/run.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
-#include "tools/program/json_text.h"
-#include "tools/program/model_shape.h"
+#include "tools/program/model_choice.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
-#include "tools/simulate/cache_only.h"
-#include "tools/simulate/choices.h"
-#include "tools/simulate/device_file.h"
+#include "tools/program/tier_options.h"
 #include "tools/simulate/page.h"
 #include "tools/simulate/perfetto.h"
 #include "tools/simulate/report.h"
-#include "tools/simulate/run.h"
-#include "tools/simulate/tier_options.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {
@@ -115,10 +117,11 @@ struct SimulateFiles {
 };
 
 Result<SimulateFiles> create_files(const SimulateOptions& options, const Device& device) {
-    RETURN_IF_ERROR(check_file_roles(table_files(device), {{"--requests-csv", options.requests_file},
-                                                           {"--steps-csv", options.steps_file},
-                                                           {"--perfetto", options.perfetto_file},
-                                                           {"--html", options.page_file}}));
+    RETURN_IF_ERROR(check_file_roles(named_files("the device's tables", table_files(device)),
+                                     {{"--requests-csv", options.requests_file},
+                                      {"--steps-csv", options.steps_file},
+                                      {"--perfetto", options.perfetto_file},
+                                      {"--html", options.page_file}}));
     SimulateFiles files;
     ASSIGN_OR_RETURN(files.requests, files::OutputFile::create(options.requests_file));
     ASSIGN_OR_RETURN(files.steps, files::OutputFile::create(options.steps_file));
@@ -162,6 +165,12 @@ std::optional<std::string> choose_cache_only(SimulateOptions& options) {
         name_of(options.config.cache_mode));
 }
 
+Result<SimulateRun> simulate_with_progress(const SimulateOptions& options, const Inputs& inputs) {
+    ProgressBar bar(fmt::format("{}, {}", inputs.trace_name, inputs.model.name), inputs.trace.trace.rows.size());
+    return run_simulate(options.config, inputs.model, inputs.device, inputs.trace_name, inputs.trace.trace,
+                        [&](int64_t rows_over) { bar.update(static_cast<uint64_t>(rows_over)); });
+}
+
 int run_simulate_command(SimulateOptions options) {
     if (options.check_tables) return run_check_tables(options);
     if (options.trace.empty()) return report_error(Error{"--trace is required"}, kExitBadUsage);
@@ -188,8 +197,7 @@ int run_simulate_command(SimulateOptions options) {
     if (options.cache_only) return run_cache_only_command(options, *inputs);
     auto outputs = create_files(options, inputs->device);
     if (!outputs) return report_error(outputs.error());
-    const auto run =
-        run_simulate(options.config, inputs->model, inputs->device, inputs->trace_name, inputs->trace.trace);
+    const auto run = simulate_with_progress(options, *inputs);
     if (!run) return report_error(run.error());
     if (const Status written = write_files(*outputs, *run, inputs->trace.trace, slo); !written)
         return report_error(written.error());

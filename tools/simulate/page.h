@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "tools/simulate/metrics.h"
-#include "tools/simulate/run.h"
+#include "simulator/metrics.h"
+#include "simulator/run.h"
 
 namespace verbatim::tools {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tools/simulate/run.h"
+#include "simulator/run.h"
 
 namespace verbatim::tools {
 

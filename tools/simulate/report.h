@@ -1,4 +1,4 @@
-// tools/simulate/report.h: what a simulation says: a table, JSON, and CSV files of requests and steps.
+// tools/simulate/report.h: what a simulation says: tables, and CSV files of requests and steps.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,14 +6,15 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "simulator/cache_only.h"
 #include "simulator/kernel_tables.h"
-#include "tools/simulate/metrics.h"
-#include "tools/simulate/run.h"
+#include "simulator/metrics.h"
+#include "simulator/run.h"
 
 namespace verbatim::tools {
 
-nlohmann::ordered_json simulate_json(const SimulateRun& run, const Slo& slo);
 std::string simulate_table(const SimulateRun& run, const Slo& slo);
+std::string cache_only_table(const CacheOnlyRun& run);
 
 // How far the device's tables are from what was measured, when it is left out.
 nlohmann::ordered_json table_check_json(const std::string& device, const std::vector<LeaveOutError>& errors);

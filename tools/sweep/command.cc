@@ -6,18 +6,19 @@
 #include <thread>
 
 #include "files/output_file.h"
+#include "simulator/choice_names.h"
+#include "simulator/device_file.h"
+#include "simulator/model_shape.h"
+#include "simulator/sweep.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
-#include "tools/program/model_shape.h"
+#include "tools/program/model_choice.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
-#include "tools/simulate/choices.h"
-#include "tools/simulate/device_file.h"
-#include "tools/simulate/tier_options.h"
+#include "tools/program/tier_options.h"
 #include "tools/sweep/plot.h"
-#include "tools/sweep/sweep.h"
 #include "traces/strict.h"
 
 namespace verbatim::tools {
@@ -125,9 +126,16 @@ int run_sweep_command(const SweepOptions& options) {
     if (const auto points = points_of(options); !points) return report_error(points.error(), kExitBadUsage);
     const auto sweep = sweep_of(options);
     if (!sweep) return report_error(sweep.error());
-    const Status apart = check_file_roles(table_files(sweep->device), {{"--to", options.to}});
+    const Status apart =
+        check_file_roles(named_files("the device's tables", table_files(sweep->device)), {{"--to", options.to}});
     if (!apart) return report_error(apart.error(), kExitBadUsage);
-    const Status done = run_sweep(*sweep, *shard, options.num_threads, options.to);
+    std::optional<ProgressBar> bar;
+    const Status done =
+        run_sweep(*sweep, *shard, options.num_threads, options.to, [&](size_t num_done, size_t num_points) {
+            if (!bar) bar.emplace("sweep", num_points);
+            bar->update(num_done);
+        });
+    bar.reset();
     if (!done) return report_error(done.error());
     const auto results = read_sweep(options.to);
     if (!results) return report_error(results.error());

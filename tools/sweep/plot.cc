@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "simulator/sweep.h"
 #include "tools/program/cli.h"
 #include "tools/program/svg.h"
-#include "tools/sweep/sweep.h"
 
 namespace verbatim::tools {
 namespace {

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "files/mapped_file.h"
 #include "files/repository_path.h"
-#include "reference/model/mapped_file.h"
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 #include "server/http/messages.h"
 #include "server/text/chat.h"
 #include "server/text/decoder.h"
@@ -43,7 +43,7 @@ int run_lines(const LineHandler& handle) {
     std::string line;
     for (size_t number = 1; std::getline(std::cin, line); ++number) {
         const std::string where = fmt::format("stdin line {}", number);
-        const Result<json> input = reference::parse_strict_json(line, where);
+        const Result<json> input = parse_strict_json(line, where);
         if (!input) return report_error(input.error(), kExitBadInput);
         const Result<json> output = handle(*input, line);
         if (!output) return report_error({fmt::format("{}: {}", where, output.error().message), output.error().kind});
@@ -57,7 +57,7 @@ int run_lines(const LineHandler& handle) {
 // The only member of `object`.
 Result<json> only_member(const json& object, const char* key, const char* what) {
     if (!object.is_object() || object.size() != 1 || !object.contains(key))
-        return error("{}: wanted an object with {:?} ({}) alone", reference::quote_json(object), key, what);
+        return error("{}: wanted an object with {:?} ({}) alone", quote_json(object), key, what);
     return object[key];
 }
 
@@ -67,7 +67,7 @@ int run_encode(const TextOptions& options) {
     WordCache cache;
     return run_lines([&](const json& line, const std::string&) -> Result<json> {
         ASSIGN_OR_RETURN(const json text, only_member(line, "text", "a text"));
-        if (!text.is_string()) return error("text is {}, wanted a text", reference::quote_json(text));
+        if (!text.is_string()) return error("text is {}, wanted a text", quote_json(text));
         const EncodeOptions encode{.add_special = !options.no_special, .parse_special = !options.no_special};
         ASSIGN_OR_RETURN(const auto ids, tokenizer->encode(text.get_ref<const std::string&>(), encode, cache));
         return json{{"ids", ids}};
@@ -79,8 +79,8 @@ Result<int64_t> num_model_ids(const TextOptions& options, const Tokenizer& token
     constexpr size_t kMaxConfigBytes = size_t{1} << 20;
     const std::filesystem::path path = std::filesystem::path(options.folder) / "config.json";
     if (!std::filesystem::exists(path)) return tokenizer.num_ids();
-    ASSIGN_OR_RETURN(const std::string text, reference::read_text_file(path, kMaxConfigBytes));
-    ASSIGN_OR_RETURN(const json file, reference::parse_strict_json(text, path.string()));
+    ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxConfigBytes));
+    ASSIGN_OR_RETURN(const json file, parse_strict_json(text, path.string()));
     const json& model = file.is_object() && file.contains("text_config") ? file["text_config"] : file;
     const json rows = model.is_object() ? model.value("vocab_size", json()) : json();
     if (!rows.is_number_unsigned() || rows > std::numeric_limits<TokenId>::max()) return tokenizer.num_ids();
@@ -94,11 +94,11 @@ int run_decode(const TextOptions& options) {
     if (!num_ids) return report_error(num_ids.error());
     return run_lines([&](const json& line, const std::string&) -> Result<json> {
         ASSIGN_OR_RETURN(const json ids, only_member(line, "ids", "a list of token ids"));
-        if (!ids.is_array()) return error("ids is {}, wanted a list", reference::quote_json(ids));
+        if (!ids.is_array()) return error("ids is {}, wanted a list", quote_json(ids));
         std::vector<TokenId> tokens;
         for (const json& id : ids) {
             if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(*num_ids))
-                return error("ids[{}] is {}, wanted a token id from 0 to {}", tokens.size(), reference::quote_json(id),
+                return error("ids[{}] is {}, wanted a token id from 0 to {}", tokens.size(), quote_json(id),
                              *num_ids - 1);
             tokens.push_back(id.get<TokenId>());
         }

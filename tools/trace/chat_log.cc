@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "files/repository_path.h"
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 #include "server/http/messages.h"
 #include "server/text/chat.h"
 #include "server/text/stop_tokens.h"
@@ -101,7 +101,7 @@ Result<traces::Trace> read_chat_log(const std::string& path, const std::string& 
     for (std::string line; (limit == 0 || number < limit) && std::getline(file, line);) {
         if (is_blank(line) && (file >> std::ws).eof()) break;  // blank lines at the end are no conversations
         const std::string where = fmt::format("{}:{}", path, ++number);
-        RETURN_IF_ERROR(reference::parse_strict_json(line, where));
+        RETURN_IF_ERROR(parse_strict_json(line, where));
         const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
         const auto request = text::parse_template_input(object);
         if (!request) return error("{}: {}", where, request.error().message);

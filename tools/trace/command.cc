@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "files/json_text.h"
 #include "files/output_file.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
-#include "tools/program/json_text.h"
 #include "tools/program/read_options.h"
 #include "tools/trace/chat_log.h"
 #include "tools/trace/report.h"

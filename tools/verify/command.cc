@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "files/json_text.h"
 #include "files/output_file.h"
 #include "reference/records/run_again.h"
 #include "reference/records/verdict.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
-#include "tools/program/json_text.h"
 #include "tools/program/recorded_run.h"
+#include "tools/program/verify_run.h"
 #include "tools/verify/report.h"
-#include "tools/verify/verify.h"
 
 namespace verbatim::tools {
 namespace {

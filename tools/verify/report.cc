@@ -1,11 +1,10 @@
 #include "tools/verify/report.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "files/json_text.h"
 #include "reference/records/run_again.h"
 #include "tools/program/cli.h"
-#include "tools/program/json_text.h"
 #include "tools/program/verdict_text.h"
 #include "tools/program/xml.h"
 
@@ -13,18 +12,7 @@ namespace verbatim::tools {
 namespace {
 
 using nlohmann::ordered_json;
-using records::RecordDifference;
 using records::Verdict;
-
-ordered_json known(int64_t value) { return value < 0 ? ordered_json(nullptr) : ordered_json(value); }
-
-template <typename T>
-ordered_json known(const std::optional<T>& value) {
-    if constexpr (std::is_same_v<T, double>) {
-        if (value && !std::isfinite(*value)) return fmt::format("{}", *value);
-    }
-    return value ? ordered_json(*value) : ordered_json(nullptr);
-}
 
 bool is_empty(const Verification& verification) {
     return verification.verdict() == Verdict::kNotAllCompared && verification.comparison.share.is_empty();
@@ -59,29 +47,6 @@ ordered_json one_json(const Verification& verification) {
 }
 
 }  // namespace
-
-ordered_json compared_json(const records::ComparedCounts& compared) {
-    return {{"tokens", compared.tokens},
-            {"logits", compared.logits},
-            {"operations", compared.operations},
-            {"states", compared.states}};
-}
-
-ordered_json record_difference_json(const RecordDifference& d) {
-    ordered_json json;
-    json["step"] = known(d.step);
-    json["request"] = known(index(d.request));
-    json["position"] = known(d.position);
-    json["layer"] = d.layer < -1 ? ordered_json(nullptr) : ordered_json(d.layer);
-    json["op"] = d.op;
-    json["element"] = known(d.element);
-    json["recorded"] = known(d.recorded);
-    json["computed"] = known(d.computed);
-    json["ulps"] = known(d.ulps);
-    json["inputs_equal"] = known(d.inputs_equal);
-    if (!d.remark.empty()) json["remark"] = d.remark;
-    return json;
-}
 
 const Verification& worst_of(const std::vector<Verification>& verifications) {
     return *std::ranges::max_element(verifications, {}, &Verification::verdict);

@@ -6,16 +6,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "reference/records/comparison.h"
 #include "tools/program/recorded_run.h"
-#include "tools/verify/verify.h"
+#include "tools/program/verify_run.h"
 
 namespace verbatim::tools {
-
-// {"step", "request", "position", "layer", "op", "element", "recorded", "computed", "ulps", "inputs_equal"}; null where
-// a value is unknown.
-nlohmann::ordered_json record_difference_json(const records::RecordDifference& difference);
-nlohmann::ordered_json compared_json(const records::ComparedCounts& compared);
 
 std::string verify_table(const RecordedRun& run, const std::vector<Verification>& verifications);
 // The verification with the worst verdict: different, then not all compared. REQUIRES: not empty.

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <map>
 
-#include "reference/model/mapped_file.h"
+#include "files/mapped_file.h"
 #include "reference/model/safetensors.h"
 
 namespace verbatim::reference {

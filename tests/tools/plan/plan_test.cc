@@ -1,5 +1,5 @@
 // `verbatim plan`: its objectives, its search, and its answers beside those of an exhaustive search.
-#include "tools/plan/plan.h"
+#include "simulator/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,11 @@
 #include <regex>
 
 #include "engine/base/prng.h"
+#include "simulator/device_file.h"
+#include "simulator/model_shape.h"
+#include "simulator/plan_search.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/plan/search.h"
-#include "tools/program/model_shape.h"
-#include "tools/simulate/device_file.h"
+#include "tools/program/model_choice.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {
@@ -140,7 +141,7 @@ PlanConfig small_plan(const std::string& slo) {
 
 TEST(Plan, FindsTheFewestReplicasThatAnExhaustiveSearchFinds) {
     const Inputs inputs = small_inputs();
-    const Candidate candidate{"h100_sxm", 8192, 256};
+    const PlanCandidate candidate{"h100_sxm", 8192, 256};
     int differing = 0;
     for (const char* slo : {"p90:ttft=40s", "p90:ttft=20s,p90:tpot=1s", "p50:ttft=6s"}) {
         SCOPED_TRACE(slo);
@@ -169,7 +170,8 @@ TEST(Plan, FindsTheFewestReplicasThatAnExhaustiveSearchFinds) {
 TEST(Plan, OneConfigurationMoreOrAnotherThreadChangesNoOther) {
     const Inputs inputs = small_inputs();
     PlanConfig config = small_plan("p90:ttft=20s");
-    const std::vector<Candidate> candidates = {{"h100_sxm", 2048, 256}, {"h100_sxm", 8192, 256}, {"h100_sxm", 8192, 4}};
+    const std::vector<PlanCandidate> candidates = {
+        {"h100_sxm", 2048, 256}, {"h100_sxm", 8192, 256}, {"h100_sxm", 8192, 4}};
     const std::map<std::string, Device> devices = {{"h100_sxm", inputs.device}};
     const auto once = make_plan(config, inputs.model, candidates, devices, "m", inputs.trace);
     config.num_threads = 3;

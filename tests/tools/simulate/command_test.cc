@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "simulator/device_file.h"
+#include "simulator/metrics.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/simulate/device_file.h"
-#include "tools/simulate/metrics.h"
 
 namespace verbatim::tools {
 namespace {

@@ -6,10 +6,11 @@
 
 #include "reference/model/config_json.h"
 #include "simulator/deployment.h"
+#include "simulator/device_file.h"
 #include "simulator/kernel_tables.h"
+#include "simulator/model_shape.h"
 #include "simulator/step_cost.h"
-#include "tools/program/model_shape.h"
-#include "tools/simulate/device_file.h"
+#include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
 namespace {

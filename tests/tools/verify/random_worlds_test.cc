@@ -13,7 +13,7 @@
 #include "reference/records/comparison.h"
 #include "tests/support/random_cases.h"
 #include "tests/tools/verify/random_run.h"
-#include "tools/verify/verify.h"
+#include "tools/program/verify_run.h"
 
 namespace verbatim::tests {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "simulator/device_file.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/simulate/device_file.h"
 
 namespace verbatim::tools {
 namespace {

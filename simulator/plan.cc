@@ -1,0 +1,194 @@
+#include "simulator/plan.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "simulator/metrics.h"
+#include "simulator/plan_search.h"
+#include "traces/transform.h"
+
+namespace verbatim {
+namespace {
+
+constexpr int64_t kApartNs = int64_t{3600} * traces::kNsPerSecond;  // longer than any request takes
+
+SimulateConfig config_of(const PlanConfig& config, const PlanCandidate& candidate, int32_t num_replicas) {
+    SimulateConfig simulate = config.simulate;
+    simulate.step_tokens = candidate.step_tokens;
+    simulate.max_num_sequences = candidate.max_num_sequences;
+    simulate.weights = candidate.weights;
+    simulate.num_replicas = num_replicas;
+    simulate.bounds_rooflines = false;
+    return simulate;
+}
+
+Trial trial_of(const PlanConfig& config, const SimulateRun& run, double rate_scale) {
+    Trial trial{.num_replicas = run.config.num_replicas, .rate_scale = rate_scale, .keeps = true};
+    const std::vector<RowTimes>& rows = run.result.driver.times;
+    for (const Objective& objective : config.objectives) {
+        trial.measured.push_back(measure(objective, rows));
+        trial.keeps &= trial.measured.back().keeps(objective);
+    }
+    const Metrics metrics = metrics_of(rows, run.memory.pools.block_size, {});
+    trial.answered = metrics.requests;
+    trial.hit_rate = metrics.hit_rate.token;
+    trial.rejected = run.result.driver.rejected;
+    trial.duration_s = static_cast<double>(run.result.driver.virtual_ns) * 1e-9;
+    trial.preemptions = run.result.stats.preemptions;
+    for (const RowTimes& row : rows) {
+        if (!is_answered(row)) continue;
+        trial.output_tokens += row.output_tokens;
+        trial.prompt_tokens += row.prompt_tokens;
+    }
+    // What answers nothing keeps no objective.
+    trial.keeps &= trial.answered > 0;
+    return trial;
+}
+
+// The trials of one candidate, each made once.
+class Trials {
+public:
+    Trials(const PlanConfig& config, const ModelShape& model, const PlanCandidate& candidate, const Device& device,
+           const traces::Trace& trace)
+        : config_(config), model_(model), candidate_(candidate), device_(device), trace_(trace) {}
+
+    Result<const Trial*> at(int32_t num_replicas, double rate_scale) {
+        const std::pair key(num_replicas, rate_scale);
+        const auto known = made_.find(key);
+        if (known != made_.end()) return &known->second;
+        ASSIGN_OR_RETURN(Trial trial, try_plan(config_, model_, candidate_, device_, num_replicas, rate_scale, trace_));
+        return &made_.emplace(key, std::move(trial)).first->second;
+    }
+    [[nodiscard]] const Trial* find(int32_t num_replicas, double rate_scale) const {
+        const auto known = made_.find({num_replicas, rate_scale});
+        return known == made_.end() ? nullptr : &known->second;
+    }
+    // The slowest trial above `rate_scale`.
+    [[nodiscard]] const Trial* next_rate(int32_t num_replicas, double rate_scale) const {
+        const auto next = made_.upper_bound({num_replicas, rate_scale});
+        return next == made_.end() ? nullptr : &next->second;
+    }
+    [[nodiscard]] int32_t count() const { return static_cast<int32_t>(made_.size()); }
+
+private:
+    const PlanConfig& config_;
+    const ModelShape& model_;
+    const PlanCandidate& candidate_;
+    const Device& device_;
+    const traces::Trace& trace_;
+    std::map<std::pair<int32_t, double>, Trial> made_;
+};
+
+std::optional<Trial> copy_of(const Trial* trial) { return trial == nullptr ? std::nullopt : std::optional(*trial); }
+
+Status find_fewest(const PlanConfig& config, Trials& trials, CandidatePlan& plan) {
+    const auto keeps = [&](int64_t num_replicas) -> Result<bool> {
+        ASSIGN_OR_RETURN(const Trial* trial, trials.at(static_cast<int32_t>(num_replicas), config.rate_scale));
+        return trial->keeps;
+    };
+    ASSIGN_OR_RETURN(const auto found, fewest(config.max_replicas, keeps));
+    const auto best = static_cast<int32_t>(found.value_or(0));
+    if (found) plan.best = copy_of(trials.find(best, config.rate_scale));
+    plan.worse = copy_of(trials.find(found ? best - 1 : config.max_replicas, config.rate_scale));
+    return {};
+}
+
+Status find_highest(const PlanConfig& config, Trials& trials, CandidatePlan& plan) {
+    const auto keeps = [&](double rate_scale) -> Result<bool> {
+        ASSIGN_OR_RETURN(const Trial* trial, trials.at(config.max_replicas, rate_scale));
+        return trial->keeps;
+    };
+    ASSIGN_OR_RETURN(const auto found, highest(config.rates->low, config.rates->high, keeps));
+    if (found) plan.best = copy_of(trials.find(config.max_replicas, *found));
+    plan.worse = copy_of(found ? trials.next_rate(config.max_replicas, *found)
+                               : trials.find(config.max_replicas, config.rates->low));
+    return {};
+}
+
+Result<CandidatePlan> plan_candidate(const PlanConfig& config, const ModelShape& model, const PlanCandidate& candidate,
+                                     const Device& device, const traces::Trace& trace) {
+    CandidatePlan plan{.candidate = candidate};
+    const SimulateConfig simulate = config_of(config, candidate, 1);
+    if (const auto memory = plan_memory(simulate, deployed_shape(simulate, model), device); !memory) {
+        plan.problem = memory.error().message;
+        return plan;
+    }
+    Trials trials(config, model, candidate, device, trace);
+    RETURN_IF_ERROR(config.rates ? find_highest(config, trials, plan) : find_fewest(config, trials, plan));
+    plan.num_trials = trials.count();
+    if (!plan.best || plan.worse) {
+        ASSIGN_OR_RETURN(plan.alone, try_plan(config, model, candidate, device, 1, 1, spread_out(trace)));
+    }
+    return plan;
+}
+
+// L2; less is better.
+auto rank(const PlanConfig& config, const CandidatePlan& plan, size_t place) {
+    const double first =
+        config.rates ? -plan.best->requests_per_s() / plan.best->num_replicas : plan.best->num_replicas;
+    const double tokens = static_cast<double>(plan.best->output_tokens) / std::max(plan.best->duration_s, 1e-9);
+    return std::tuple(first, -tokens, place);
+}
+
+void choose(Plan& plan) {
+    std::vector<size_t> found;
+    for (size_t i = 0; i < plan.candidates.size(); ++i) {
+        if (plan.candidates[i].best) found.push_back(i);
+    }
+    std::ranges::sort(found, {}, [&](size_t i) { return rank(plan.config, plan.candidates[i], i); });
+    if (!found.empty()) plan.answer = found[0];
+    if (found.size() > 1) plan.runner_up = found[1];
+}
+
+}  // namespace
+
+traces::Trace spread_out(const traces::Trace& trace) {
+    traces::Trace apart = trace;
+    int64_t number = 0;
+    for (traces::Row& row : apart.rows) row.arrival_ns = kApartNs * number++;
+    return apart;
+}
+
+Result<Trial> try_plan(const PlanConfig& config, const ModelShape& model, const PlanCandidate& candidate,
+                       const Device& device, int32_t num_replicas, double rate_scale, const traces::Trace& trace) {
+    const SimulateConfig simulate = config_of(config, candidate, num_replicas);
+    if (rate_scale == 1) {
+        ASSIGN_OR_RETURN(const SimulateRun run, run_simulate(simulate, model, device, "", trace));
+        return trial_of(config, run, rate_scale);
+    }
+    traces::Trace scaled = trace;
+    traces::scale_times(scaled, rate_scale, 1);
+    ASSIGN_OR_RETURN(const SimulateRun run, run_simulate(simulate, model, device, "", scaled));
+    return trial_of(config, run, rate_scale);
+}
+
+Result<Plan> make_plan(const PlanConfig& config, const ModelShape& model, const std::vector<PlanCandidate>& candidates,
+                       const std::map<std::string, Device>& devices, const std::string& trace_name,
+                       const traces::Trace& trace) {
+    CHECK(!candidates.empty());
+    Plan plan{.trace = trace_name, .model = model.name, .config = config, .devices = devices};
+    std::vector<std::optional<Result<CandidatePlan>>> found(candidates.size());
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+        for (size_t i = next++; i < candidates.size(); i = next++)
+            found[i] = plan_candidate(config, model, candidates[i], devices.at(candidates[i].device), trace);
+    };
+    {
+        std::vector<std::jthread> threads;
+        const auto wanted = std::min<size_t>(static_cast<size_t>(config.num_threads), candidates.size());
+        for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
+        work();
+    }
+    for (auto& one : found) {
+        ASSIGN_OR_RETURN(plan.candidates.emplace_back(), std::move(*one));
+    }
+    choose(plan);
+    return plan;
+}
+
+}  // namespace verbatim

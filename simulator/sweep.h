@@ -1,0 +1,81 @@
+// simulator/sweep.h: one trace, model and device at many points: memory, cache mode, eviction, admission, rate.
+//
+// A point's eviction is the mode's own where the mode is another engine's: "own".
+//
+// A result file is JSON lines: first a header that says what the sweep is of, then a line per point, in the points'
+// order. A line depends on its point and the header alone.
+//   S1  any number of threads, shards and interruptions give the same bytes in the end
+//   S2  points are numbered in order of (memory, mode, eviction, admission, rate), the last one fastest; shard i of n
+//       has those whose number is i - 1 modulo n
+//   S3  a file of another sweep is an error, never a source of results
+//   S4  a point that the device has no room for has a line with its problem in place of a result
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "simulator/device.h"
+#include "simulator/metrics.h"
+#include "simulator/model_shape.h"
+#include "simulator/run.h"
+#include "traces/read.h"
+
+namespace verbatim {
+
+struct SweepPoint {
+    int64_t memory_bytes = 0;
+    std::string cache_mode;
+    std::string eviction;
+    std::string admission;
+    double rate_scale = 1;
+};
+[[nodiscard]] nlohmann::ordered_json json_of(const SweepPoint& point);
+
+struct Shard {
+    int64_t number = 1;  // from 1
+    int64_t count = 1;
+};
+
+struct Sweep {
+    std::string trace;  // path
+    traces::ReadOptions read;
+    ModelShape model;
+    Device device;
+    SimulateConfig config;    // what all points have in common
+    bool cache_only = false;  // hit rates without timing; modes of other engines have nothing else
+    Slo slo;
+    std::vector<SweepPoint> points;
+};
+
+// The contents of a result file: everything that a line depends on, apart from its point.
+[[nodiscard]] Result<nlohmann::ordered_json> sweep_header(const Sweep& sweep);
+
+// Called by one thread at a time.
+using SweepProgress = std::function<void(size_t num_done, size_t num_points)>;
+
+// Runs the shard's points on `num_threads` threads and leaves them in `path`, in order; those that are there already
+// are kept. Each one is appended as it is done, so that an interrupted sweep goes on.
+Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path,
+                 const SweepProgress& progress = {});
+
+// The lines of a result file, by the point's number; the header apart. A last line that was cut off by an interruption
+// is not there.
+struct SweepResults {
+    nlohmann::ordered_json header;
+    std::map<int64_t, nlohmann::ordered_json> lines;
+};
+Result<SweepResults> read_sweep(const std::string& path);
+// The first row of a point that had another result than the trace expects.
+[[nodiscard]] std::optional<std::string> first_unexpected(const SweepResults& results);
+
+// Puts the files of shards together. Errors: other headers, a point that is missing or there twice with other results.
+Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to);
+
+}  // namespace verbatim
