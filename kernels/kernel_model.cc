@@ -53,6 +53,7 @@ void RotaryTable::extend(int64_t num_positions) {
 KernelModel::KernelModel(const reference::ModelConfig& config, const reference::ModelWeights& weights)
     : config_(config),
       weights_(weights),
+      pass_(reference::forward_pass(config)),
       decay_rates_(config.layers.size()),
       rotary_of_layer_(config.layers.size(), SIZE_MAX) {
     CHECK_EQ(weights.layers.size(), config.layers.size());

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "reference/forward_pass.h"
 #include "reference/model/weights.h"
 #include "reference/walk.h"
 
@@ -38,6 +39,7 @@ public:
 
     [[nodiscard]] const reference::ModelConfig& config() const { return config_; }
     [[nodiscard]] const reference::ModelWeights& weights() const { return weights_; }
+    [[nodiscard]] std::span<const reference::OpCall> pass() const { return pass_; }
     // −exp(A_log): [n_heads] for Mamba-2, [n_value_heads] for a delta net, empty for other layers.
     [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }
     // Norm weights as factors: with norm_plus_one the stored value plus 1.
@@ -55,6 +57,7 @@ public:
 private:
     const reference::ModelConfig& config_;
     const reference::ModelWeights& weights_;
+    std::vector<reference::OpCall> pass_;
     struct LayerNorms {
         std::span<const float> mixer, mlp, q, k;
     };

@@ -24,6 +24,7 @@ namespace verbatim::reference {
 
 ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& weights, Profile profile)
     : config_(config),
+      pass_(forward_pass(config)),
       weights_(weights),
       tensors_(state_tensors(config)),
       profile_(profile),
@@ -88,7 +89,7 @@ public:
         std::iota(logit_rows.begin(), logit_rows.end(), num_rows - static_cast<int32_t>(logit_rows.size()));
         buffers_[static_cast<size_t>(Buffer::kLogits)].clear();
         const WalkSequence sequence{0, num_rows, length_};
-        if (num_rows > 0) walk(config(), {tokens, {&sequence, 1}, logit_rows}, *this);
+        if (num_rows > 0) walk(config(), model_.pass(), {tokens, {&sequence, 1}, logit_rows}, *this);
         length_ += num_rows;
     }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/digest.h"
+#include "reference/forward_pass.h"
 #include "reference/model/state_tensors.h"
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
@@ -33,6 +34,7 @@ public:
     ReferenceModel(const ModelConfig& config, const ModelWeights& weights, Profile profile = Profile::kExact);
 
     [[nodiscard]] const ModelConfig& config() const { return config_; }
+    [[nodiscard]] std::span<const OpCall> pass() const { return pass_; }
     [[nodiscard]] const ModelWeights& weights() const { return weights_; }
     [[nodiscard]] const StateTensors& tensors() const { return tensors_; }
     [[nodiscard]] Profile profile() const { return profile_; }
@@ -47,6 +49,7 @@ private:
     void add_ones();
 
     const ModelConfig& config_;
+    std::vector<OpCall> pass_;
     const ModelWeights& weights_;
     StateTensors tensors_;
     Profile profile_;

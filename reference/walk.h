@@ -1,73 +1,16 @@
-// reference/walk.h: the order of operations that makes a forward pass, the same for every executor.
+// reference/walk.h: a forward pass, operation by operation, the same for every executor.
 //
-// walk() runs a batch (new rows of any number of sequences, flattened) through the model and calls one backend method
-// A backend owns every byte: activations, weights in whatever packing, paged or contiguous KV, state rows. The walk
-// knows the config alone: reference, CPU and CUDA cannot differ in the order of operations, only in how one operation
-// is computed, and a contract in reference/ops/ binds each operation.
+// walk() runs a batch (new rows of any number of sequences, flattened) through the model: for every call of
+// forward_pass() (reference/forward_pass.h) it calls one method of a backend. The backend owns every byte: activations,
+// weights in whatever packing, paged or contiguous KV, state rows. The walk knows the config alone: reference, CPU and
+// CUDA cannot differ in the order of operations, only in how one operation is computed, and a contract in
+// reference/ops/ binds each operation.
 //
-//   W1  operations come in the order below; each has read and written whole buffers before the next one starts
+//   W1  operations come in the order of forward_pass(); each has read and written whole buffers before the next one
+//       starts
 //   W2  a row's values depend on the rows of its sequence only; rows of a sequence are in ascending position
 //   W3  multipliers reach the backend as binary32, rounded once from the config
-//
-//   embed                   tokens -> residual
-//
-//   per layer with mixers:
-//     norm (mixer)          residual -> normed
-//     Mamba:
-//       matmul (in_proj)    normed -> projected
-//       scale               z, x, B, C, dt of projected, each by its multiplier
-//       conv                projected -> conv, window
-//       scan                conv, projected -> mixed, state
-//       check_state
-//       gated_norm          projected, mixed -> mixed
-//       matmul (out_proj)   mixed -> branch
-//       add_branch          branch -> residual
-//     delta net:
-//       matmul (in_proj)    normed -> projected
-//       matmul (z, b, a)    normed -> z, b, a
-//       delta_conv          projected -> conv, window
-//       delta_gates         b, a
-//       l2_norm             conv's q and k
-//       delta_update        conv, b, a -> mixed, state
-//       check_state
-//       delta_norm          z, mixed -> mixed
-//       matmul (out_proj)   mixed -> branch
-//       add_branch          branch -> residual
-//     attention:
-//       matmul (q, k, v)    normed -> q, k, v; with an output gate q_gate, k, v
-//       scale               k
-//       head_norm           q (with an output gate q_gate -> q), k
-//       rope                q, k
-//       store_kv            k, v -> KV
-//       attention           q, KV -> mixed
-//       output_gate         q_gate, mixed -> mixed
-//       matmul (o)          mixed -> branch
-//       add_branch          branch -> residual
-//
-//   per layer with an MLP, experts, or both:
-//     norm (mlp)            residual -> normed
-//     experts:
-//       route               normed -> router
-//       choose              router -> chosen
-//       matmul (latent_in)  normed -> latent              only with a latent size
-//       experts             normed or latent, chosen -> branch, routed with a shared expert, latent_sum with a latent
-//       matmul (latent_out) latent_sum -> branch, with a shared expert routed
-//     MLP:
-//       matmul (gate, up)   normed -> gate, up
-//       activation          gate, up -> up
-//       matmul (down)       up -> branch
-//     both:
-//       matmul (shared_gate) normed -> shared_gate        only with a gate
-//       add_routed          routed, shared_gate -> branch
-//     add_branch            branch -> residual
-//
-//   for the rows whose logits are requested, if there are any:
-//     norm (final)          residual -> head
-//     matmul (lm_head)      head -> logits
-//     scale_logits
-//     check_logits
-//
-// A scale by 1 is skipped. observe() follows each operation that wrote a buffer.
+//   W4  observe() follows each operation that wrote a buffer
 #pragma once
 
 #include <cstdint>
@@ -149,9 +92,6 @@ struct Linear {
     VectorView bias;    // [N] or empty
 };
 Linear linear_of(const ModelWeights& weights, MatrixId id);
-// Every matmul of a forward pass in the walk's order, those of every expert by id: the matrices that a backend packs.
-std::vector<MatrixId> matrices_of(const ModelConfig& config);
-
 enum class Norm : uint8_t { kMixer, kMlp, kFinal };
 // kFinal: layer = number of layers.
 VectorView norm_of(const ModelWeights& weights, int32_t layer, Norm norm);
@@ -192,7 +132,7 @@ struct WalkBatch {
     [[nodiscard]] int64_t num_logit_rows() const { return static_cast<int64_t>(logit_rows.size()); }
 };
 
-// The operation that wrote a buffer.
+// An operation of the walk.
 enum class WalkOp : uint8_t {
     kEmbed,
     kNorm,
@@ -217,7 +157,13 @@ enum class WalkOp : uint8_t {
     kDeltaUpdate,
     kHeadNorm,
     kOutputGate,
+    // These write no buffer.
+    kStoreKv,
+    kCheckState,
+    kCheckLogits,
 };
+// Operations that write a buffer.
+inline constexpr int kNumWalkOps = static_cast<int>(WalkOp::kOutputGate) + 1;
 std::string_view walk_op_name(WalkOp op);
 
 struct WalkPoint {
@@ -272,8 +218,10 @@ public:
     virtual void observe(const WalkPoint& /*point*/) {}
 };
 
-// REQUIRES: validate(config) is empty; the batch is as WalkBatch says, its tokens lie in the vocabulary, its positions
-// in the model's.
-void walk(const ModelConfig& config, const WalkBatch& batch, WalkBackend& backend);
+struct OpCall;  // reference/forward_pass.h
+
+// `pass` is forward_pass(config). REQUIRES: validate(config) is empty; the batch is as WalkBatch says, its tokens lie
+// in the vocabulary, its positions in the model's.
+void walk(const ModelConfig& config, std::span<const OpCall> pass, const WalkBatch& batch, WalkBackend& backend);
 
 }  // namespace verbatim::reference

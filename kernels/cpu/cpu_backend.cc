@@ -61,7 +61,7 @@ void CpuBackend::run(const PooledStep& step) {
     if (!step.moves.empty()) move_rows(step.moves);
     if (step.sequences.empty()) return;
     set_sequences(step.sequences, step.observer);
-    reference::walk(config(), step.batch, *this);
+    reference::walk(config(), model_.pass(), step.batch, *this);
 }
 
 std::span<const std::byte> CpuBackend::read_row(const reference::StateTensor& tensor, StateIndex row) {

@@ -7,6 +7,7 @@
 #include "kernels/cpu/block_runs.h"
 #include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/router.h"
+#include "reference/forward_pass.h"
 #include "reference/model/weight_storage.h"
 
 namespace verbatim::cpu {

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/cuda/fragments.h"
+#include "reference/forward_pass.h"
 
 namespace verbatim::cuda {
 
@@ -282,7 +283,7 @@ void CudaBackend::walk(const PooledStep& step) {
     set_sequences(step.sequences, step.observer);
     is_few_rows_ = !step.is_observed() && step.batch.num_rows() <= matvec_rows(profile_);
     takes_norms_ = is_few_rows_ && step.batch.num_rows() <= kMatvecNormRows;
-    reference::walk(config(), step.batch, *this);
+    reference::walk(config(), model_.pass(), step.batch, *this);
     CHECK_EQ(waiting_.num_products, 0);
     if (step.batch.num_logit_rows() > 0) draw();
 }

@@ -48,8 +48,37 @@ CaptureWalk::CaptureWalk(const reference::Model& model, std::string_view operati
 }
 
 void CaptureWalk::run() {
-    const std::vector<TokenId> tokens(positions_.size());  // their values are not read
-    reference::walk(model_.config, {tokens, sequences_, logit_rows_}, *this);
+    for (const reference::OpCall& call : reference::forward_pass(model_.config)) {
+        if (call.is_of_head(model_.config) && logit_rows_.empty()) break;
+        capture(call);
+        for (const reference::WalkPoint& point : call.written()) observe(point);
+    }
+}
+
+// The sandbox has no calls of the operations that are not here.
+void CaptureWalk::capture(const reference::OpCall& call) {
+    using reference::WalkOp;
+    switch (call.op) {
+        case WalkOp::kNorm:
+        case WalkOp::kFinalNorm: return is("rms_norm") ? norm(call) : void();
+        case WalkOp::kMatmul: return is("matmul") ? matmul(call) : void();
+        case WalkOp::kConv: return is("conv") ? conv(call.layer) : void();
+        case WalkOp::kScan: return is("scan") ? scan(call.layer) : void();
+        case WalkOp::kGatedNorm:
+            if (!is("gated_norm")) return;
+            return layer_config(call.layer).delta ? delta_norm(call.layer) : gated_norm(call.layer);
+        case WalkOp::kRope: return is("rope") ? rope(call.layer) : void();
+        case WalkOp::kAttention: return is("attention") ? attention(call) : void();
+        case WalkOp::kActivation: return is("activation") ? activation(call.layer) : void();
+        case WalkOp::kRoute: return is("router") ? route(call.layer) : void();
+        case WalkOp::kChoose: return is("choose") ? choose(call.layer) : void();
+        case WalkOp::kExperts: return is("experts") ? experts(call) : void();
+        case WalkOp::kAddRouted: return is("add_routed") ? add_routed(call.layer) : void();
+        case WalkOp::kDeltaGates: return is("delta_gates") ? delta_gates(call.layer) : void();
+        case WalkOp::kL2Norm: return is("l2_norm") ? l2_norm(call.layer) : void();
+        case WalkOp::kDeltaUpdate: return is("delta_update") ? delta_update(call.layer) : void();
+        default: return;
+    }
 }
 
 int64_t CaptureWalk::num_rows(Buffer buffer) const {
@@ -91,9 +120,10 @@ void CaptureWalk::put(Captured& captured, const char* tensor, const Part& part) 
     put_values<float>(captured, tensor, values);
 }
 
-void CaptureWalk::norm(int32_t layer, reference::Norm norm, float eps) {
-    if (!is("rms_norm")) return;
-    const bool final = norm == reference::Norm::kFinal;
+void CaptureWalk::norm(const reference::OpCall& call) {
+    const int32_t layer = call.layer;
+    const auto eps = static_cast<float>(model_.config.norm_eps);
+    const bool final = call.norm == reference::Norm::kFinal;
     const int64_t width = model_.config.hidden_size;
     const int64_t count = final ? std::ssize(logit_rows_) : std::ssize(positions_);
     sample_.add(step_.number, layer, {{count, width}, ones(count), {}}, [&] {
@@ -108,7 +138,7 @@ void CaptureWalk::norm(int32_t layer, reference::Norm norm, float eps) {
             }
             put_values<float>(captured, "x", values);
         }
-        const reference::VectorView stored = norm_of(model_.weights, layer, norm);
+        const reference::VectorView stored = norm_of(model_.weights, layer, call.norm);
         std::vector<float> weight(stored.begin(), stored.end());
         for (float& w : weight) w = model_.config.norm_plus_one ? 1.0F + w : w;
         put_values<float>(captured, "weight", weight);
@@ -116,15 +146,14 @@ void CaptureWalk::norm(int32_t layer, reference::Norm norm, float eps) {
     });
 }
 
-void CaptureWalk::matmul(reference::MatrixId id, Buffer in, float in_multiplier, Buffer) {
-    if (!is("matmul")) return;
-    const reference::Linear linear = linear_of(model_.weights, id);
+void CaptureWalk::matmul(const reference::OpCall& call) {
+    const reference::Linear linear = linear_of(model_.weights, call.matrix_id());
     const auto& [weight, bias] = linear;
-    const int64_t count = num_rows(in);
+    const int64_t count = num_rows(call.in);
     const Sizes sizes{count, weight.rows, weight.cols, bias.empty() ? 0 : 1};
-    sample_.add(step_.number, id.layer, {sizes, ones(count), {}}, [&] {
-        Captured captured{ones(count), {in_multiplier}, {}};
-        put(captured, "x", {in, {0, weight.cols}});
+    sample_.add(step_.number, call.layer, {sizes, ones(count), {}}, [&] {
+        Captured captured{ones(count), {call.multiplier}, {}};
+        put(captured, "x", {call.in, call.columns});
         put_values<uint16_t>(captured, "weight", {weight.data, static_cast<size_t>(weight.rows * weight.cols)});
         put_values<float>(captured, "bias", bias);
         return captured;
@@ -148,7 +177,6 @@ void CaptureWalk::put_states(Captured& captured, const char* tensor, int32_t lay
 
 void CaptureWalk::add_conv(int32_t layer, const Part& in, int64_t d_conv, reference::VectorView weight,
                            reference::VectorView bias) {
-    if (!is("conv")) return;
     const int64_t width = in.columns.count;
     const Sizes sizes{
         std::ssize(item_rows_), *std::ranges::max_element(item_rows_), width, d_conv, bias.empty() ? 0 : 1, 1};
@@ -162,19 +190,19 @@ void CaptureWalk::add_conv(int32_t layer, const Part& in, int64_t d_conv, refere
     });
 }
 
-void CaptureWalk::conv(int32_t layer, const MambaConfig& mamba) {
+void CaptureWalk::conv(int32_t layer) {
+    const reference::LayerConfig& config = layer_config(layer);
+    if (config.delta) {
+        return add_conv(layer, {Buffer::kProjected, {0, config.delta->conv_dim()}}, config.delta->d_conv,
+                        model_.weights.layers[layer].delta.conv_weight, {});
+    }
     const reference::MambaWeights& weights = model_.weights.layers[layer].mamba;
-    add_conv(layer, {Buffer::kProjected, reference::projected_columns(mamba).conv}, mamba.d_conv, weights.conv_weight,
-             weights.conv_bias);
+    add_conv(layer, {Buffer::kProjected, reference::projected_columns(*config.mamba).conv}, config.mamba->d_conv,
+             weights.conv_weight, weights.conv_bias);
 }
 
-void CaptureWalk::delta_conv(int32_t layer, const DeltaConfig& delta) {
-    add_conv(layer, {Buffer::kProjected, {0, delta.conv_dim()}}, delta.d_conv,
-             model_.weights.layers[layer].delta.conv_weight, {});
-}
-
-void CaptureWalk::scan(int32_t layer, const MambaConfig& mamba) {
-    if (!is("scan")) return;
+void CaptureWalk::scan(int32_t layer) {
+    const MambaConfig& mamba = *layer_config(layer).mamba;
     const Sizes sizes{std::ssize(item_rows_),
                       *std::ranges::max_element(item_rows_),
                       mamba.n_groups,
@@ -200,8 +228,8 @@ void CaptureWalk::scan(int32_t layer, const MambaConfig& mamba) {
     });
 }
 
-void CaptureWalk::delta_gates(int32_t layer, const DeltaConfig& delta) {
-    if (!is("delta_gates")) return;
+void CaptureWalk::delta_gates(int32_t layer) {
+    const DeltaConfig& delta = *layer_config(layer).delta;
     const int64_t count = std::ssize(positions_);
     sample_.add(step_.number, layer, {{count, delta.n_value_heads}, ones(count), {}}, [&] {
         const reference::DeltaWeights& weights = model_.weights.layers[layer].delta;
@@ -216,9 +244,8 @@ void CaptureWalk::delta_gates(int32_t layer, const DeltaConfig& delta) {
     });
 }
 
-void CaptureWalk::route(int32_t layer, const MoeConfig& moe) {
-    expert_layer_ = layer;
-    if (!is("router")) return;
+void CaptureWalk::route(int32_t layer) {
+    const MoeConfig& moe = *layer_config(layer).moe;
     const int64_t count = std::ssize(positions_);
     const int64_t width = model_.config.hidden_size;
     sample_.add(step_.number, layer, {{count, moe.n_experts, width}, ones(count), {}}, [&] {
@@ -229,8 +256,8 @@ void CaptureWalk::route(int32_t layer, const MoeConfig& moe) {
     });
 }
 
-void CaptureWalk::choose(int32_t layer, const MoeConfig& moe) {
-    if (!is("choose")) return;
+void CaptureWalk::choose(int32_t layer) {
+    const MoeConfig& moe = *layer_config(layer).moe;
     const int64_t count = std::ssize(positions_);
     const Sizes sizes{count,
                       static_cast<int64_t>(moe.router),
@@ -248,8 +275,9 @@ void CaptureWalk::choose(int32_t layer, const MoeConfig& moe) {
 }
 
 // The experts' matrices one behind the other.
-void CaptureWalk::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer) {
-    if (!is("experts")) return;
+void CaptureWalk::experts(const reference::OpCall& call) {
+    const int32_t layer = call.layer;
+    const MoeConfig& moe = *layer_config(layer).moe;
     const int64_t count = std::ssize(positions_);
     const int64_t width = moe.row_width(model_.config.hidden_size);
     const bool swiglu = moe.kind == reference::MlpKind::kGatedSilu;
@@ -257,7 +285,7 @@ void CaptureWalk::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer
                       width, moe.d_ff,      swiglu ? VERBATIM_SWIGLU : VERBATIM_RELU_SQUARED};
     sample_.add(step_.number, layer, {sizes, ones(count), {}}, [&] {
         Captured captured{ones(count), {}, {}};
-        put(captured, "x", {in, {0, width}});
+        put(captured, "x", {call.in, call.columns});
         put(captured, "chosen", {Buffer::kChosen, {0, 2 * int64_t{moe.n_chosen}}});
         const auto put_matrices = [&](const char* tensor, reference::MatrixView reference::MlpWeights::*matrix) {
             const int64_t bytes = moe.n_experts * width * moe.d_ff * static_cast<int64_t>(sizeof(uint16_t));
@@ -275,11 +303,11 @@ void CaptureWalk::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer
     });
 }
 
-void CaptureWalk::add_routed(bool gated) {
-    if (!is("add_routed")) return;
+void CaptureWalk::add_routed(int32_t layer) {
+    const bool gated = layer_config(layer).moe->shared_gate;
     const int64_t count = std::ssize(positions_);
     const int64_t width = model_.config.hidden_size;
-    sample_.add(step_.number, expert_layer_, {{count, width, gated ? 1 : 0}, ones(count), {}}, [&] {
+    sample_.add(step_.number, layer, {{count, width, gated ? 1 : 0}, ones(count), {}}, [&] {
         Captured captured{ones(count), {}, {}};
         put(captured, "routed", {Buffer::kRouted, {0, width}});
         if (gated) put(captured, "gate", {Buffer::kSharedGate, {0, 1}});
@@ -289,8 +317,8 @@ void CaptureWalk::add_routed(bool gated) {
 }
 
 // A call for the queries, one for the keys.
-void CaptureWalk::l2_norm(int32_t layer, const DeltaConfig& delta) {
-    if (!is("l2_norm")) return;
+void CaptureWalk::l2_norm(int32_t layer) {
+    const DeltaConfig& delta = *layer_config(layer).delta;
     const int64_t count = std::ssize(positions_);
     const reference::DeltaColumns columns = delta_columns(delta);
     for (const auto& [part, scale] : {std::pair(columns.q, delta.q_scale()), {columns.k, 1.0}}) {
@@ -302,8 +330,8 @@ void CaptureWalk::l2_norm(int32_t layer, const DeltaConfig& delta) {
     }
 }
 
-void CaptureWalk::delta_update(int32_t layer, const DeltaConfig& delta) {
-    if (!is("delta_update")) return;
+void CaptureWalk::delta_update(int32_t layer) {
+    const DeltaConfig& delta = *layer_config(layer).delta;
     const Sizes sizes{std::ssize(item_rows_),
                       *std::ranges::max_element(item_rows_),
                       delta.n_key_heads,
@@ -325,8 +353,9 @@ void CaptureWalk::delta_update(int32_t layer, const DeltaConfig& delta) {
 }
 
 // Its weight is one head's; the sandbox's has a place for each.
-void CaptureWalk::delta_norm(int32_t layer, const DeltaConfig& delta, float eps) {
-    if (!is("gated_norm")) return;
+void CaptureWalk::delta_norm(int32_t layer) {
+    const DeltaConfig& delta = *layer_config(layer).delta;
+    const auto eps = static_cast<float>(model_.config.norm_eps);
     const int64_t count = std::ssize(positions_);
     const Sizes sizes{count, delta.n_value_heads, delta.value_dim, VERBATIM_NORM_THEN_GATE};
     sample_.add(step_.number, layer, {sizes, ones(count), {}}, [&] {
@@ -342,8 +371,9 @@ void CaptureWalk::delta_norm(int32_t layer, const DeltaConfig& delta, float eps)
     });
 }
 
-void CaptureWalk::gated_norm(int32_t layer, const MambaConfig& mamba, float eps) {
-    if (!is("gated_norm")) return;
+void CaptureWalk::gated_norm(int32_t layer) {
+    const MambaConfig& mamba = *layer_config(layer).mamba;
+    const auto eps = static_cast<float>(model_.config.norm_eps);
     const int64_t count = std::ssize(positions_);
     const Sizes sizes{count, mamba.n_norm_groups, mamba.d_inner() / mamba.n_norm_groups,
                       static_cast<int64_t>(mamba.gate)};
@@ -385,8 +415,8 @@ void CaptureWalk::rope_of(int32_t layer, const AttentionConfig& attention, Buffe
     });
 }
 
-void CaptureWalk::rope(int32_t layer, const AttentionConfig& attention) {
-    if (!is("rope")) return;
+void CaptureWalk::rope(int32_t layer) {
+    const AttentionConfig& attention = *layer_config(layer).attention;
     rope_of(layer, attention, Buffer::kQ, attention.n_heads);
     rope_of(layer, attention, Buffer::kK, attention.n_kv_heads);
 }
@@ -424,8 +454,9 @@ void CaptureWalk::put_pages(Captured& captured, const AttentionConfig& attention
     put_values<uint16_t>(captured, "v", v);
 }
 
-void CaptureWalk::attention(int32_t layer, const AttentionConfig& attention, float scale) {
-    if (!is("attention")) return;
+void CaptureWalk::attention(const reference::OpCall& call) {
+    const int32_t layer = call.layer;
+    const AttentionConfig& attention = *layer_config(layer).attention;
     std::vector<int64_t> first_positions;
     for (const reference::WalkSequence& sequence : sequences_) first_positions.push_back(sequence.first_position);
     const Sizes sizes{std::ssize(item_rows_),
@@ -436,7 +467,7 @@ void CaptureWalk::attention(int32_t layer, const AttentionConfig& attention, flo
                       attention.head_dim,
                       tables_.config().pools.block_size};
     sample_.add(step_.number, layer, {sizes, item_rows_, first_positions}, [&] {
-        Captured captured{item_rows_, {scale}, {}};
+        Captured captured{item_rows_, {call.multiplier}, {}};
         put_values<int64_t>(captured, "first_position", first_positions, /*is_place=*/true);
         put_pages(captured, attention, layer, sizes);
         put(captured, "q", {Buffer::kQ, {0, attention.q_rows()}});
@@ -444,8 +475,8 @@ void CaptureWalk::attention(int32_t layer, const AttentionConfig& attention, flo
     });
 }
 
-void CaptureWalk::activation(int32_t layer, const reference::MlpConfig& mlp) {
-    if (!is("activation")) return;
+void CaptureWalk::activation(int32_t layer) {
+    const reference::MlpConfig& mlp = *layer_config(layer).mlp;
     const int64_t count = std::ssize(positions_);
     const bool swiglu = mlp.kind == reference::MlpKind::kGatedSilu;
     const Sizes sizes{count, mlp.d_ff, swiglu ? VERBATIM_SWIGLU : VERBATIM_RELU_SQUARED};

@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "kernels/sandbox/capture.h"
+#include "reference/forward_pass.h"
 #include "reference/walk.h"
 
 namespace verbatim::sandbox {
 
-class CaptureWalk final : public reference::WalkBackend {
+class CaptureWalk {
 public:
     // Borrows all of them. `read_kv` returns K and V of a sequence's positions up to its end, or none.
     struct Kv {
@@ -28,37 +29,31 @@ public:
 
     void run();
 
-    void begin(const reference::WalkBatch&) override {}
-    void embed(float) override {}
-    void norm(int32_t layer, reference::Norm norm, float eps) override;
-    void matmul(reference::MatrixId id, reference::Buffer in, float in_multiplier, reference::Buffer out) override;
-    void scale(reference::Buffer, reference::Columns, float) override {}
-    void conv(int32_t layer, const reference::MambaConfig& mamba) override;
-    void scan(int32_t layer, const reference::MambaConfig& mamba) override;
-    void check_state(int32_t) override {}
-    void gated_norm(int32_t layer, const reference::MambaConfig& mamba, float eps) override;
-    void rope(int32_t layer, const reference::AttentionConfig& attention) override;
-    void store_kv(int32_t, const reference::AttentionConfig&) override {}
-    void attention(int32_t layer, const reference::AttentionConfig& attention, float scale) override;
-    void activation(int32_t layer, const reference::MlpConfig& mlp) override;
-    void add_branch(float, float) override {}
-    void scale_logits(float, float) override {}
-    void check_logits() override {}
-    void route(int32_t layer, const reference::MoeConfig& moe) override;
-    void choose(int32_t layer, const reference::MoeConfig& moe) override;
-    void experts(int32_t layer, const reference::MoeConfig& moe, reference::Buffer in, reference::Buffer out) override;
-    void add_routed(bool gated) override;
-    void delta_conv(int32_t layer, const reference::DeltaConfig& delta) override;
-    void delta_gates(int32_t layer, const reference::DeltaConfig& delta) override;
-    void l2_norm(int32_t layer, const reference::DeltaConfig& delta) override;
-    void delta_update(int32_t layer, const reference::DeltaConfig& delta) override;
-    void delta_norm(int32_t layer, const reference::DeltaConfig& delta, float eps) override;
-    // Not captured: the sandbox has no calls of these.
-    void head_norm(int32_t, const reference::AttentionConfig&, float) override {}
-    void output_gate(int32_t, const reference::AttentionConfig&) override {}
-    void observe(const reference::WalkPoint& point) override;
-
 private:
+    // Captures the call, if it is one of the operation.
+    void capture(const reference::OpCall& call);
+    void norm(const reference::OpCall& call);
+    void matmul(const reference::OpCall& call);
+    void conv(int32_t layer);
+    void scan(int32_t layer);
+    void gated_norm(int32_t layer);
+    void delta_norm(int32_t layer);
+    void rope(int32_t layer);
+    void attention(const reference::OpCall& call);
+    void activation(int32_t layer);
+    void route(int32_t layer);
+    void choose(int32_t layer);
+    void experts(const reference::OpCall& call);
+    void add_routed(int32_t layer);
+    void delta_gates(int32_t layer);
+    void l2_norm(int32_t layer);
+    void delta_update(int32_t layer);
+    // Takes over what the call wrote.
+    void observe(const reference::WalkPoint& point);
+    [[nodiscard]] const reference::LayerConfig& layer_config(int32_t layer) const {
+        return model_.config.layers[static_cast<size_t>(layer)];
+    }
+
     // A buffer's known contents.
     struct Rows {
         std::vector<float> values;
@@ -91,8 +86,7 @@ private:
     std::vector<int64_t> positions_;   // [num_rows]
     std::vector<int32_t> logit_rows_;  // of all rows
     std::array<Rows, reference::kNumBuffers> buffers_;
-    std::vector<size_t> next_;   // by sequence: index of its next written operation
-    int32_t expert_layer_ = -1;  // layer of the last experts call
+    std::vector<size_t> next_;  // by sequence: index of its next written operation
 };
 
 // Values as a captured tensor: none if there are too many.

@@ -146,56 +146,17 @@ private:
     [[nodiscard]] Arguments rms_norm() const {
         const ModelConfig& config = model_.config;
         Arguments call = empty("rms_norm", {num_rows_, config.hidden_size});
-        const bool is_final = point().op == WalkOp::kFinalNorm;
-        // The MLP's is followed by gate or up, that of experts by their router.
-        const Buffer next = is_final ? Buffer::kHead : points_[op_ + 1].buffer;
-        const Norm norm = is_final                                                                  ? Norm::kFinal
-                          : next == Buffer::kGate || next == Buffer::kUp || next == Buffer::kRouter ? Norm::kMlp
-                                                                                                    : Norm::kMixer;
         set(call, "x", before_.get(Buffer::kResidual, {0, config.hidden_size}));
-        const VectorView stored = norm_of(model_.weights, point().layer, norm);
+        const VectorView stored = norm_of(model_.weights, point().layer, points_.call_of(op_).norm);
         const float* weight = reference_.norm_weight(stored);
         set(call, "weight", VectorView(weight, stored.size()));
         call.scalars[0] = static_cast<float>(config.norm_eps);
         return call;
     }
 
-    struct Product {
-        MatrixId id;
-        Buffer in = Buffer::kNormed;
-        double multiplier = 1;
-    };
-    [[nodiscard]] Product product() const {
-        const int32_t i = point().layer;
-        const LayerConfig* at = point().buffer == Buffer::kLogits ? nullptr : &layer();
-        switch (point().buffer) {
-            case Buffer::kLogits: return {{i, Matrix::kLmHead}, Buffer::kHead};
-            case Buffer::kProjected:
-                return {{i, Matrix::kInProj}, Buffer::kNormed, at->mamba ? at->mamba->in_multiplier : 1.0};
-            case Buffer::kZ: return {{i, Matrix::kZ}};
-            case Buffer::kB: return {{i, Matrix::kB}};
-            case Buffer::kA: return {{i, Matrix::kA}};
-            case Buffer::kQGate: return {{i, Matrix::kQ}, Buffer::kNormed, at->attention->in_multiplier};
-            case Buffer::kQ: return {{i, Matrix::kQ}, Buffer::kNormed, at->attention->in_multiplier};
-            case Buffer::kK: return {{i, Matrix::kK}, Buffer::kNormed, at->attention->in_multiplier};
-            case Buffer::kV: return {{i, Matrix::kV}, Buffer::kNormed, at->attention->in_multiplier};
-            case Buffer::kGate: return {{i, Matrix::kGate}};
-            case Buffer::kUp: return {{i, Matrix::kUp}};
-            case Buffer::kLatent: return {{i, Matrix::kLatentIn}};
-            case Buffer::kRouted: return {{i, Matrix::kLatentOut}, Buffer::kLatentSum};
-            case Buffer::kSharedGate: return {{i, Matrix::kSharedGate}};
-            default: break;
-        }
-        // A branch: what came before says of what.
-        const WalkOp before = points_[op_ - 1].op;
-        if (before == WalkOp::kGatedNorm) return {{i, Matrix::kOutProj}, Buffer::kMixed};
-        if (before == WalkOp::kAttention || before == WalkOp::kOutputGate) return {{i, Matrix::kO}, Buffer::kMixed};
-        if (before == WalkOp::kExperts) return {{i, Matrix::kLatentOut}, Buffer::kLatentSum};
-        return {{i, Matrix::kDown}, Buffer::kUp};
-    }
     [[nodiscard]] Arguments matmul() const {
-        const Product product = this->product();
-        const Linear linear = linear_of(model_.weights, product.id);
+        const OpCall& product = points_.call_of(op_);
+        const Linear linear = linear_of(model_.weights, product.matrix_id());
         const int64_t k = linear.weight.cols;
         const bool whole = linear.weight.rows * k <= kMostWeights;
         const int64_t first =
@@ -206,7 +167,7 @@ private:
         set(call, "weight", std::span<const uint16_t>(linear.weight.data + first * k, static_cast<size_t>(n * k)));
         if (!linear.bias.empty())
             set(call, "bias", linear.bias.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
-        call.scalars[0] = static_cast<float>(product.multiplier);
+        call.scalars[0] = product.multiplier;
         return call;
     }
 

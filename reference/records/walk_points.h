@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/forward_pass.h"
 #include "reference/model/model_config.h"
 #include "reference/walk.h"
 
@@ -16,9 +17,13 @@ namespace verbatim::records {
 class WalkPoints {
 public:
     explicit WalkPoints(const reference::ModelConfig& config);
+    WalkPoints(const WalkPoints&) = delete;
+    WalkPoints& operator=(const WalkPoints&) = delete;
 
     [[nodiscard]] size_t size() const { return points_.size(); }
     [[nodiscard]] const reference::WalkPoint& operator[](size_t op) const { return points_[op]; }
+    // The call that writes it.
+    [[nodiscard]] const reference::OpCall& call_of(size_t op) const { return *calls_[op]; }
     [[nodiscard]] int64_t place(size_t op, int64_t position) const { return position * width_ + offsets_[op]; }
     // The first operation of the final norm and the logits, whose only rows are the sampled ones.
     [[nodiscard]] size_t first_of_head() const { return first_of_head_; }
@@ -28,7 +33,9 @@ public:
     [[nodiscard]] int64_t width() const { return width_; }
 
 private:
+    std::vector<reference::OpCall> pass_;
     std::vector<reference::WalkPoint> points_;
+    std::vector<const reference::OpCall*> calls_;  // by point
     std::vector<int64_t> offsets_;
     std::vector<size_t> layers_;
     size_t first_of_head_ = 0;

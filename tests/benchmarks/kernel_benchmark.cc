@@ -50,69 +50,6 @@ struct Work {
     int64_t first_position = 0;
 };
 
-// Passes every operation on, and repeats the one in question where it first comes.
-class RepeatedOp final : public WalkBackend {
-public:
-    RepeatedOp(WalkBackend& backend, const Work& work, benchmark::State& state)
-        : backend_(backend), work_(work), state_(state) {}
-
-    void begin(const WalkBatch& batch) override { backend_.begin(batch); }
-    void embed(float multiplier) override {
-        pass(WalkOp::kEmbed, [&] { backend_.embed(multiplier); });
-    }
-    void norm(int32_t layer, Norm norm, float eps) override {
-        pass(norm == Norm::kFinal ? WalkOp::kFinalNorm : WalkOp::kNorm, [&] { backend_.norm(layer, norm, eps); });
-    }
-    void matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) override {
-        const bool wanted = id.matrix == work_.matrix;
-        pass(wanted ? WalkOp::kMatmul : WalkOp::kLayer, [&] { backend_.matmul(id, in, in_multiplier, out); });
-    }
-    void scale(Buffer buffer, Columns columns, float multiplier) override {
-        pass(WalkOp::kScale, [&] { backend_.scale(buffer, columns, multiplier); });
-    }
-    void conv(int32_t layer, const MambaConfig& mamba) override {
-        pass(WalkOp::kConv, [&] { backend_.conv(layer, mamba); });
-    }
-    void scan(int32_t layer, const MambaConfig& mamba) override {
-        pass(WalkOp::kScan, [&] { backend_.scan(layer, mamba); });
-    }
-    void check_state(int32_t layer) override { backend_.check_state(layer); }
-    void gated_norm(int32_t layer, const MambaConfig& mamba, float eps) override {
-        pass(WalkOp::kGatedNorm, [&] { backend_.gated_norm(layer, mamba, eps); });
-    }
-    void rope(int32_t layer, const AttentionConfig& attention) override {
-        pass(WalkOp::kRope, [&] { backend_.rope(layer, attention); });
-    }
-    void store_kv(int32_t layer, const AttentionConfig& attention) override { backend_.store_kv(layer, attention); }
-    void attention(int32_t layer, const AttentionConfig& attention, float scale) override {
-        pass(WalkOp::kAttention, [&] { backend_.attention(layer, attention, scale); });
-    }
-    void activation(int32_t layer, const MlpConfig& mlp) override {
-        pass(WalkOp::kActivation, [&] { backend_.activation(layer, mlp); });
-    }
-    void add_branch(float branch_multiplier, float residual_multiplier) override {
-        pass(WalkOp::kAddBranch, [&] { backend_.add_branch(branch_multiplier, residual_multiplier); });
-    }
-    void scale_logits(float multiplier, float divisor) override {
-        pass(WalkOp::kLogits, [&] { backend_.scale_logits(multiplier, divisor); });
-    }
-    void check_logits() override { backend_.check_logits(); }
-
-private:
-    template <typename Call>
-    void pass(WalkOp op, const Call& call) {
-        call();
-        if (done_ || op != work_.op) return;
-        for (auto _ : state_) call();
-        done_ = true;
-    }
-
-    WalkBackend& backend_;
-    const Work& work_;
-    benchmark::State& state_;
-    bool done_ = false;
-};
-
 // The backend of one instruction set, and pools for one sequence.
 class Bench {
 public:
@@ -141,8 +78,15 @@ public:
             for (int32_t row = 0; row < work.num_rows; ++row) logit_rows.push_back(row);
         }
         backend_.set_sequences({&part, 1}, nullptr);
-        RepeatedOp backend(backend_, work, state);
-        walk(config_, {tokens, {&sequence, 1}, logit_rows}, backend);
+        backend_.begin({tokens, {&sequence, 1}, logit_rows});
+        bool done = false;
+        for (const OpCall& op : model_.pass()) {
+            if (op.is_of_head(config_) && logit_rows.empty()) break;
+            call(config_, op, backend_);
+            if (done || op.op != work.op || (op.op == WalkOp::kMatmul && op.matrix != work.matrix)) continue;
+            for (auto _ : state) call(config_, op, backend_);
+            done = true;
+        }
         count(work, sequence, state);
     }
 

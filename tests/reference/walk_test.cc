@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/forward_pass.h"
 #include "reference/model/random_model.h"
 
 namespace verbatim::reference {
@@ -97,7 +98,7 @@ const std::vector<TokenId> kTwoTokens = {1, 2};
 
 std::vector<std::string> entries_of(const ModelConfig& config, const std::vector<int32_t>& logit_rows) {
     Diary diary;
-    walk(config, {kTwoTokens, {&kTwoRows, 1}, logit_rows}, diary);
+    walk(config, forward_pass(config), {kTwoTokens, {&kTwoRows, 1}, logit_rows}, diary);
     return diary.entries;
 }
 
@@ -158,7 +159,7 @@ TEST(Walk, RoutedExpertsComeBeforeTheSharedOneAndAreAddedToIt) {
     EXPECT_THAT(entries_of(config, {}), ElementsAre("begin 2 rows 0 logits", "embed 1", "norm 0 1", "route 0",
                                                     "choose 0", "experts 0 normed branch", "add_branch 1 1"));
     Diary diary;
-    walk(config, {kTwoTokens, {&kTwoRows, 1}, {}}, diary);
+    walk(config, forward_pass(config), {kTwoTokens, {&kTwoRows, 1}, {}}, diary);
     EXPECT_THAT(diary.observed, ElementsAre("layer -1 embed residual", "layer 0 norm normed", "layer 0 route router",
                                             "layer 0 choose chosen", "layer 0 experts branch",
                                             "layer 0 add_branch residual", "layer 0 layer residual"));
@@ -169,7 +170,7 @@ TEST(Walk, ReportsWhatEachOperationWrote) {
     config.layers.resize(1);
     config.layers[0].mlp = MlpConfig{.kind = MlpKind::kReluSquared, .d_ff = 5};
     Diary diary;
-    walk(config, {kTwoTokens, {&kTwoRows, 1}, std::vector<int32_t>{0}}, diary);
+    walk(config, forward_pass(config), {kTwoTokens, {&kTwoRows, 1}, std::vector<int32_t>{0}}, diary);
     EXPECT_THAT(
         diary.observed,
         ElementsAre("layer -1 embed residual", "layer 0 norm normed", "layer 0 matmul up", "layer 0 activation up",
@@ -196,6 +197,23 @@ TEST(Walk, NamesEveryMatmulOfAPassInOrderAndItsWeights) {
     }
 }
 
+TEST(Walk, CallsOfMatmulsHaveTheShapesOfTheirWeights) {
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+        const Model model = make_random_model(draw_small_config(seed), seed);
+        int num_matmuls = 0;
+        for (const OpCall& op : forward_pass(model.config)) {
+            if (op.op != WalkOp::kMatmul) continue;
+            ++num_matmuls;
+            const Linear linear = linear_of(model.weights, op.matrix_id());
+            EXPECT_EQ(op.columns, (Columns{0, linear.weight.cols})) << matrix_name(op.matrix);
+            ASSERT_EQ(op.written().size(), 1u);
+            EXPECT_EQ(op.written()[0].columns, (Columns{0, linear.weight.rows})) << matrix_name(op.matrix);
+            EXPECT_EQ(op.written()[0].buffer, op.out);
+        }
+        EXPECT_GT(num_matmuls, 1) << seed;
+    }
+}
+
 TEST(Walk, BuffersAreAsWideAsTheWidestLayer) {
     ModelConfig config = small_config();
     config.layers.resize(2);
@@ -216,7 +234,7 @@ TEST(WalkDeathTest, RefusesInvalidBatches) {
     Diary diary;
     const auto try_batch = [&](const WalkSequence& sequence, const std::vector<TokenId>& tokens,
                                std::vector<int32_t> logit_rows) {
-        walk(config, {tokens, {&sequence, 1}, logit_rows}, diary);
+        walk(config, forward_pass(config), {tokens, {&sequence, 1}, logit_rows}, diary);
     };
     EXPECT_DEATH(try_batch({0, 3, 0}, {1, 2}, {}), "3 vs 2");
     EXPECT_DEATH(try_batch({1, 1, 0}, {1, 2}, {}), "1 vs 0");

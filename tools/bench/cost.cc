@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "reference/forward_pass.h"
 
 namespace verbatim::tools {
 namespace {
@@ -13,89 +14,108 @@ using namespace reference;
 constexpr double kBf16Bytes = 2;
 constexpr double kFloatBytes = 4;
 
-// [N, K] of a matmul.
-struct MatrixShape {
-    int64_t outputs = 0;
-    int64_t k = 0;
-    bool bias = false;
-};
-
-MatrixShape shape_of(const ModelConfig& config, MatrixId id) {
-    const int64_t hidden = config.hidden_size;
-    if (id.matrix == Matrix::kLmHead) return {config.vocab_size, hidden, false};
-    const LayerConfig& layer = config.layers[id.layer];
-    switch (id.matrix) {
-        case Matrix::kInProj:
-            return layer.delta ? MatrixShape{layer.delta->conv_dim(), hidden}
-                               : MatrixShape{layer.mamba->in_rows(), hidden, layer.mamba->in_bias};
-        case Matrix::kOutProj:
-            return layer.delta ? MatrixShape{hidden, layer.delta->value_rows()}
-                               : MatrixShape{hidden, layer.mamba->d_inner(), layer.mamba->out_bias};
-        case Matrix::kZ: return {layer.delta->value_rows(), hidden};
-        case Matrix::kB:
-        case Matrix::kA: return {layer.delta->n_value_heads, hidden};
-        case Matrix::kQ: return {layer.attention->q_proj_rows(), hidden, layer.attention->qkv_bias};
+bool has_bias(const ModelConfig& config, const OpCall& matmul) {
+    if (matmul.matrix == Matrix::kLmHead) return false;
+    const LayerConfig& layer = config.layers[static_cast<size_t>(matmul.layer)];
+    switch (matmul.matrix) {
+        case Matrix::kInProj: return layer.mamba && layer.mamba->in_bias;
+        case Matrix::kOutProj: return layer.mamba && layer.mamba->out_bias;
+        case Matrix::kQ:
         case Matrix::kK:
-        case Matrix::kV: return {layer.attention->kv_rows(), hidden, layer.attention->qkv_bias};
-        case Matrix::kO: return {hidden, layer.attention->q_rows(), layer.attention->o_bias};
+        case Matrix::kV: return layer.attention->qkv_bias;
+        case Matrix::kO: return layer.attention->o_bias;
         case Matrix::kGate:
-        case Matrix::kUp: return {layer.mlp->d_ff, hidden, layer.mlp->up_bias};
-        case Matrix::kDown: return {hidden, layer.mlp->d_ff, layer.mlp->down_bias};
-        case Matrix::kExpertGate:
-        case Matrix::kExpertUp: return {layer.moe->d_ff, layer.moe->row_width(config.hidden_size), false};
-        case Matrix::kExpertDown: return {layer.moe->row_width(config.hidden_size), layer.moe->d_ff, false};
-        case Matrix::kLatentIn: return {layer.moe->d_latent, hidden, layer.moe->latent_bias};
-        case Matrix::kLatentOut: return {hidden, layer.moe->d_latent, layer.moe->latent_bias};
-        case Matrix::kSharedGate: return {1, hidden, false};
-        case Matrix::kLmHead: break;
+        case Matrix::kUp: return layer.mlp->up_bias;
+        case Matrix::kDown: return layer.mlp->down_bias;
+        case Matrix::kLatentIn:
+        case Matrix::kLatentOut: return layer.moe->latent_bias;
+        default: return false;
     }
-    return {};
 }
 
-// Calls for every operation what it costs.
-class CostBackend final : public WalkBackend {
+// What each call of a step costs.
+class StepPrices {
 public:
-    CostBackend(const ModelConfig& config, int32_t bytes_per_weight, std::span<const int64_t> distinct_experts,
-                std::vector<OpCost>& ops)
-        : config_(config), bytes_per_weight_(bytes_per_weight), distinct_experts_(distinct_experts), ops_(ops) {}
+    StepPrices(const ModelConfig& config, const WalkBatch& batch, int32_t bytes_per_weight,
+               std::span<const int64_t> distinct_experts, std::vector<OpCost>& ops)
+        : config_(config),
+          batch_(batch),
+          bytes_per_weight_(bytes_per_weight),
+          distinct_experts_(distinct_experts),
+          ops_(ops) {}
 
-    void begin(const WalkBatch& batch) override { batch_ = batch; }
-    void embed(float) override {
-        add(WalkOp::kEmbed, num_rows() * config_.hidden_size * kBf16Bytes, num_rows() * config_.hidden_size);
+    void add(const OpCall& call) {
+        const auto is_layer = static_cast<size_t>(call.layer) < config_.layers.size();
+        const LayerConfig& layer = is_layer ? config_.layers[static_cast<size_t>(call.layer)] : kNoLayer;
+        const double hidden = config_.hidden_size;
+        switch (call.op) {
+            case WalkOp::kEmbed: return add(call.op, num_rows() * hidden * kBf16Bytes, num_rows() * hidden);
+            case WalkOp::kNorm: return add(call.op, hidden * kFloatBytes, 4 * num_rows() * hidden);
+            case WalkOp::kFinalNorm: return add(call.op, hidden * kFloatBytes, 4 * num_logit_rows() * hidden);
+            case WalkOp::kMatmul: return add_matmul(call);
+            case WalkOp::kScale: return add(call.op, 0, num_rows() * static_cast<double>(call.columns.count));
+            case WalkOp::kConv:
+                return layer.delta ? add_conv(layer.delta->conv_dim(), layer.delta->d_conv)
+                                   : add_conv(layer.mamba->conv_dim(), layer.mamba->d_conv);
+            case WalkOp::kScan: return add_update(call.op, 5, layer.mamba->d_inner() * layer.mamba->d_state);
+            case WalkOp::kDeltaUpdate: return add_update(call.op, 7, layer.delta->state_elements());
+            case WalkOp::kGatedNorm: {
+                const double width = static_cast<double>(call.written()[0].columns.count);
+                const double weights = layer.delta ? layer.delta->value_dim : width;
+                return add(call.op, weights * kFloatBytes, 9 * width * num_rows());
+            }
+            case WalkOp::kRope: {
+                const double heads = layer.attention->n_heads + layer.attention->n_kv_heads;
+                return add(call.op, 0, 3 * heads * layer.attention->rope.n_rotary_dims * num_rows());
+            }
+            case WalkOp::kStoreKv: return add(WalkOp::kAttention, num_rows() * kv_bytes(*layer.attention), 0);
+            case WalkOp::kAttention: return add_attention(*layer.attention);
+            case WalkOp::kActivation:
+                return add(call.op, 0,
+                           (layer.mlp->kind == MlpKind::kGatedSilu ? 6.0 : 2.0) * layer.mlp->d_ff * num_rows());
+            case WalkOp::kAddBranch: return add(call.op, 0, 3 * hidden * num_rows());
+            case WalkOp::kLogits:
+                if (call.multiplier != 1 || call.second != 1)
+                    add(call.op, 0, 2.0 * config_.vocab_size * num_logit_rows());
+                return;
+            case WalkOp::kRoute: {
+                const double elements = layer.moe->n_experts * hidden;
+                return add(call.op, elements * kFloatBytes, 2 * elements * num_rows());
+            }
+            case WalkOp::kChoose: return add(call.op, 0, 5.0 * layer.moe->n_experts * num_rows());
+            case WalkOp::kExperts: return add_experts(*layer.moe);
+            case WalkOp::kAddRouted: return add(call.op, 0, hidden * num_rows());
+            case WalkOp::kDeltaGates:
+                return add(call.op, 2 * layer.delta->n_value_heads * kFloatBytes,
+                           16.0 * layer.delta->n_value_heads * num_rows());
+            case WalkOp::kL2Norm: return add(call.op, 0, 8 * static_cast<double>(layer.delta->key_rows()) * num_rows());
+            case WalkOp::kHeadNorm: {
+                const auto elements = static_cast<double>(layer.attention->q_rows() + layer.attention->kv_rows());
+                return add(call.op, 2 * layer.attention->head_dim * kFloatBytes, 4 * elements * num_rows());
+            }
+            case WalkOp::kOutputGate:
+                return add(call.op, 0, 5 * static_cast<double>(layer.attention->q_rows()) * num_rows());
+            case WalkOp::kLayer:
+            case WalkOp::kCheckState:
+            case WalkOp::kCheckLogits: return;
+        }
     }
-    void norm(int32_t, Norm norm, float) override {
-        const double elements = (norm == Norm::kFinal ? num_logit_rows() : num_rows()) * config_.hidden_size;
-        add(norm == Norm::kFinal ? WalkOp::kFinalNorm : WalkOp::kNorm, config_.hidden_size * kFloatBytes, 4 * elements);
+
+private:
+    static inline const LayerConfig kNoLayer;
+
+    void add_matmul(const OpCall& call) {
+        const double rows = call.in == Buffer::kHead ? num_logit_rows() : num_rows();
+        const auto outputs = static_cast<double>(call.written()[0].columns.count);
+        const double elements = outputs * static_cast<double>(call.columns.count);
+        const double bias_bytes = has_bias(config_, call) ? outputs * kFloatBytes : 0;
+        add(WalkOp::kMatmul, elements * bytes_per_weight_ + scale_bytes(outputs) + bias_bytes, 2 * elements * rows);
     }
-    void matmul(MatrixId id, Buffer in, float, Buffer) override {
-        const MatrixShape shape = shape_of(config_, id);
-        const double rows = in == Buffer::kHead ? num_logit_rows() : num_rows();
-        const double elements = static_cast<double>(shape.outputs) * static_cast<double>(shape.k);
-        const double bias_bytes = shape.bias ? static_cast<double>(shape.outputs) * kFloatBytes : 0;
-        const double scale_bytes = bytes_per_weight_ == 1 ? static_cast<double>(shape.outputs) * kFloatBytes : 0;
-        add(WalkOp::kMatmul, elements * bytes_per_weight_ + scale_bytes + bias_bytes, 2 * elements * rows);
+    void add_update(WalkOp op, double operations, int64_t state_elements) {
+        const auto elements = static_cast<double>(state_elements);
+        add(op, elements * kFloatBytes * state_passes(), operations * elements * num_rows());
     }
-    void scale(Buffer, Columns columns, float) override {
-        add(WalkOp::kScale, 0, num_rows() * static_cast<double>(columns.count));
-    }
-    void conv(int32_t, const MambaConfig& mamba) override { add_conv(mamba.conv_dim(), mamba.d_conv); }
-    void scan(int32_t, const MambaConfig& mamba) override {
-        const auto elements = static_cast<double>(mamba.d_inner() * mamba.d_state);
-        add(WalkOp::kScan, elements * kFloatBytes * state_passes(), 5 * elements * num_rows());
-    }
-    void check_state(int32_t) override {}
-    void gated_norm(int32_t, const MambaConfig& mamba, float) override {
-        const auto width = static_cast<double>(mamba.d_inner());
-        add(WalkOp::kGatedNorm, width * kFloatBytes, 9 * width * num_rows());
-    }
-    void rope(int32_t, const AttentionConfig& attention) override {
-        const double heads = attention.n_heads + attention.n_kv_heads;
-        add(WalkOp::kRope, 0, 3 * heads * attention.rope.n_rotary_dims * num_rows());
-    }
-    void store_kv(int32_t, const AttentionConfig& attention) override {
-        add(WalkOp::kAttention, num_rows() * kv_bytes(attention), 0);
-    }
-    void attention(int32_t, const AttentionConfig& attention, float) override {
+    void add_attention(const AttentionConfig& attention) {
         double read = 0;
         double pairs = 0;  // of a query row and a position that it sees
         for (const WalkSequence& part : batch_.sequences) {
@@ -106,56 +126,15 @@ public:
         }
         add(WalkOp::kAttention, read * kv_bytes(attention), pairs * attention.n_heads * (4.0 * attention.head_dim + 4));
     }
-    void activation(int32_t, const MlpConfig& mlp) override {
-        add(WalkOp::kActivation, 0, (mlp.kind == MlpKind::kGatedSilu ? 6.0 : 2.0) * mlp.d_ff * num_rows());
-    }
-    void add_branch(float, float) override { add(WalkOp::kAddBranch, 0, 3 * config_.hidden_size * num_rows()); }
-    void scale_logits(float, float) override { add(WalkOp::kLogits, 0, 2 * config_.vocab_size * num_logit_rows()); }
-    void check_logits() override {}
-    void route(int32_t, const MoeConfig& moe) override {
-        const double elements = static_cast<double>(moe.n_experts) * config_.hidden_size;
-        add(WalkOp::kRoute, elements * kFloatBytes, 2 * elements * num_rows());
-    }
-    void choose(int32_t, const MoeConfig& moe) override { add(WalkOp::kChoose, 0, 5.0 * moe.n_experts * num_rows()); }
     // Distinct experts cross the bus once, with a scale for each output where weights have one byte.
-    void experts(int32_t layer, const MoeConfig& moe, Buffer, Buffer) override {
-        double elements = 0;
-        double outputs = 0;
-        for (const Matrix matrix : {Matrix::kExpertGate, Matrix::kExpertUp, Matrix::kExpertDown}) {
-            if (matrix == Matrix::kExpertGate && moe.kind != MlpKind::kGatedSilu) continue;
-            const MatrixShape shape = shape_of(config_, {layer, matrix});
-            elements += static_cast<double>(shape.outputs) * static_cast<double>(shape.k);
-            outputs += static_cast<double>(shape.outputs);
-        }
-        const double scale_bytes = bytes_per_weight_ == 1 ? outputs * kFloatBytes : 0;
-        add(WalkOp::kExperts, next_distinct(moe) * (elements * bytes_per_weight_ + scale_bytes),
+    void add_experts(const MoeConfig& moe) {
+        const double width = moe.row_width(config_.hidden_size);
+        const double num_up = moe.kind == MlpKind::kGatedSilu ? 2 : 1;
+        const double elements = (num_up + 1) * moe.d_ff * width;
+        const double outputs = num_up * moe.d_ff + width;
+        add(WalkOp::kExperts, next_distinct(moe) * (elements * bytes_per_weight_ + scale_bytes(outputs)),
             2 * elements * moe.n_chosen * num_rows());
     }
-    void add_routed(bool) override { add(WalkOp::kAddRouted, 0, config_.hidden_size * num_rows()); }
-    void delta_conv(int32_t, const DeltaConfig& delta) override { add_conv(delta.conv_dim(), delta.d_conv); }
-    void delta_gates(int32_t, const DeltaConfig& delta) override {
-        add(WalkOp::kDeltaGates, 2 * delta.n_value_heads * kFloatBytes, 16.0 * delta.n_value_heads * num_rows());
-    }
-    void l2_norm(int32_t, const DeltaConfig& delta) override {
-        add(WalkOp::kL2Norm, 0, 8 * static_cast<double>(delta.key_rows()) * num_rows());
-    }
-    void delta_update(int32_t, const DeltaConfig& delta) override {
-        const auto elements = static_cast<double>(delta.state_elements());
-        add(WalkOp::kDeltaUpdate, elements * kFloatBytes * state_passes(), 7 * elements * num_rows());
-    }
-    void delta_norm(int32_t, const DeltaConfig& delta, float) override {
-        add(WalkOp::kGatedNorm, delta.value_dim * kFloatBytes,
-            9 * static_cast<double>(delta.value_rows()) * num_rows());
-    }
-    void head_norm(int32_t, const AttentionConfig& attention, float) override {
-        const auto elements = static_cast<double>(attention.q_rows() + attention.kv_rows());
-        add(WalkOp::kHeadNorm, 2 * attention.head_dim * kFloatBytes, 4 * elements * num_rows());
-    }
-    void output_gate(int32_t, const AttentionConfig& attention) override {
-        add(WalkOp::kOutputGate, 0, 5 * static_cast<double>(attention.q_rows()) * num_rows());
-    }
-
-private:
     // As was counted; else those that rows hit when each draws n_chosen of n_experts evenly.
     double next_distinct(const MoeConfig& moe) {
         if (!distinct_experts_.empty()) {
@@ -170,6 +149,10 @@ private:
         const double window_bytes = (d_conv - 1) * channels * kFloatBytes;
         add(WalkOp::kConv, (d_conv + 1) * channels * kFloatBytes + window_bytes * state_passes(),
             num_rows() * channels * (2 * d_conv + 4));  // 4: silu
+    }
+    // With one byte per weight, an output has a scale.
+    [[nodiscard]] double scale_bytes(double outputs) const {
+        return bytes_per_weight_ == 1 ? outputs * kFloatBytes : 0;
     }
     void add(WalkOp op, double bytes, double operations) { ops_.push_back({op, bytes, operations}); }
     [[nodiscard]] double num_rows() const { return static_cast<double>(batch_.num_rows()); }
@@ -186,11 +169,11 @@ private:
     }
 
     const ModelConfig& config_;
+    const WalkBatch& batch_;
     int32_t bytes_per_weight_;
     std::span<const int64_t> distinct_experts_;  // by layer with experts
     size_t next_layer_ = 0;                      // of those
     std::vector<OpCost>& ops_;
-    WalkBatch batch_;
 };
 
 }  // namespace
@@ -211,8 +194,11 @@ void WalkCost::add_step(const ModelConfig& config, std::span<const WalkSequence>
         if (static_cast<int64_t>(logit_rows.size()) < num_logit_rows) logit_rows.push_back(num_rows - 1);
     }
     const std::vector<TokenId> tokens(num_rows);
-    CostBackend backend(config, bytes_per_weight_, distinct_experts, ops_);
-    walk(config, {tokens, sequences, logit_rows}, backend);
+    const WalkBatch batch{tokens, sequences, logit_rows};
+    StepPrices prices(config, batch, bytes_per_weight_, distinct_experts, ops_);
+    for (const OpCall& call : forward_pass(config)) {
+        if (!call.is_of_head(config) || num_logit_rows > 0) prices.add(call);
+    }
 }
 
 double WalkCost::bytes() const {

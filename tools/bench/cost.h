@@ -1,5 +1,5 @@
-// tools/bench/cost.h: lower bounds for a step's memory traffic and arithmetic, operation by operation, found by walking
-// the model.
+// tools/bench/cost.h: lower bounds for a step's memory traffic and arithmetic, operation by operation, from the
+// calls of its forward pass.
 //
 // Counted are, per operation of reference/walk.h:
 //   matmul      bytes: the matrix in bf16, once a step, and the bias; operations: 2 · N · K per row
@@ -31,7 +31,7 @@
 
 namespace verbatim::tools {
 
-inline constexpr int kNumWalkOps = static_cast<int>(reference::WalkOp::kOutputGate) + 1;
+using reference::kNumWalkOps;
 
 // One operation, named by the walk's next observed point: storing KV counts as kAttention.
 struct OpCost {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "reference/forward_pass.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "tests/reference/ops/op_values.h"
@@ -40,7 +41,7 @@ std::vector<float> logits_of(const Model& model, const MatmulChoice& choice, int
     std::iota(logit_rows.begin(), logit_rows.end(), 0);
     const WalkSequence part{0, num_rows, 0};
     backend.set_sequences({&sequence, 1}, nullptr);
-    walk(model.config, {tokens, {&part, 1}, logit_rows}, backend);
+    walk(model.config, forward_pass(model.config), {tokens, {&part, 1}, logit_rows}, backend);
 
     std::vector<float> all;
     for (int32_t row = 0; row < num_rows; ++row) {

@@ -12,6 +12,7 @@
 
 #include "engine/base/check.h"
 #include "files/output_file.h"
+#include "reference/forward_pass.h"
 #include "reference/model/load_model.h"
 #include "reference/model/random_model.h"
 #include "reference/model/write_checkpoint.h"

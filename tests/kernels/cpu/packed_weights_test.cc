@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/cpu/block_runs.h"
+#include "reference/forward_pass.h"
 #include "reference/model/gguf_config.h"
 #include "reference/model/load_model.h"
 #include "reference/model/random_model.h"
