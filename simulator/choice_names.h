@@ -41,6 +41,9 @@ inline Choices<WeightFormat> weight_format_choices() {
 
 inline std::string name_of(WeightFormat format) { return name_among(weight_format_choices(), format); }
 
+// Of SimulateConfig::routes_by_conversation.
+inline Choices<bool> route_choices() { return {{"round-robin", false}, {"conversation", true}}; }
+
 inline Choices<EvictionChoice> eviction_choices() {
     return {{"value", EvictionChoice::kValue},
             {"lru", EvictionChoice::kLru},

@@ -108,26 +108,58 @@ ordered_json line_without_room(int64_t number, const SweepPoint& point, const st
     return {{"number", number}, {"point", json_of(point)}, {"problem", problem}};
 }
 
-Result<ordered_json> result_of(const Sweep& sweep, const SimulateConfig& config, const traces::ReadTrace& trace) {
+const ModelShape& model_of(const Sweep& sweep, const SweepPoint& point) {
+    return point.model ? sweep.models.at(*point.model) : sweep.model;
+}
+
+const Device& device_of(const Sweep& sweep, const SweepPoint& point) {
+    return point.device ? sweep.devices.at(*point.device) : sweep.device;
+}
+
+SimulateConfig config_of(const Sweep& sweep, const SweepPoint& point) {
+    SimulateConfig config = sweep.config;
+    config.memory_bytes = point.memory_bytes;
+    config.cache_mode = *choice_by_name(cache_mode_choices(), point.cache_mode);
+    config.eviction = choice_by_name(eviction_choices(), point.eviction);
+    config.admission = *admission_order_by_name(point.admission);
+    if (point.weights) config.weights = *choice_by_name(weight_format_choices(), *point.weights);
+    if (point.route) config.routes_by_conversation = *choice_by_name(route_choices(), *point.route);
+    config.num_replicas = point.replicas.value_or(config.num_replicas);
+    config.step_tokens = point.step_tokens.value_or(config.step_tokens);
+    config.max_num_sequences = point.max_sequences.value_or(config.max_num_sequences);
+    config.bounds_rooflines = false;
+    return config;
+}
+
+Result<ordered_json> result_of(const Sweep& sweep, const SweepPoint& point, const SimulateConfig& config,
+                               const traces::ReadTrace& trace) {
+    const ModelShape& model = model_of(sweep, point);
+    const Device& device = device_of(sweep, point);
     const std::string trace_name = std::filesystem::path(sweep.trace).filename().string();
     if (sweep.cache_only || rival_of(config.cache_mode)) {
-        ASSIGN_OR_RETURN(const CacheOnlyRun run, run_cache_only(config, sweep.model, sweep.device, trace_name, trace));
+        ASSIGN_OR_RETURN(const CacheOnlyRun run, run_cache_only(config, model, device, trace_name, trace));
         return cache_only_json(run);
     }
-    ASSIGN_OR_RETURN(const SimulateRun run, run_simulate(config, sweep.model, sweep.device, trace_name, trace.trace));
+    ASSIGN_OR_RETURN(const SimulateRun run, run_simulate(config, model, device, trace_name, trace.trace));
     return simulate_json(run, sweep.slo);
 }
 
-// Traces by the rate that they were read at.
-Result<std::map<double, traces::ReadTrace>> read_traces(const Sweep& sweep) {
-    std::map<double, traces::ReadTrace> read;
+// A trace is read once for each rate, and for each model where the model's positions limit it.
+using TraceKey = std::pair<std::string, double>;
+TraceKey trace_key(const SweepPoint& point) { return {point.model.value_or(""), point.rate_scale}; }
+
+Result<std::map<TraceKey, traces::ReadTrace>> read_traces(const Sweep& sweep) {
+    std::map<TraceKey, traces::ReadTrace> read;
     for (const SweepPoint& point : sweep.points) {
-        if (read.contains(point.rate_scale)) continue;
+        const TraceKey key = trace_key(point);
+        if (read.contains(key)) continue;
         traces::ReadOptions options = sweep.read;
         options.rate_scale = point.rate_scale;
         options.keep_blocks = sweep.cache_only;
+        const bool limits = options.over_context != traces::OverContext::kReject;
+        if (limits && !sweep.config.max_context) options.max_context = model_of(sweep, point).max_positions;
         RETURN_IF_ERROR(validate(options));
-        ASSIGN_OR_RETURN(read[point.rate_scale], traces::read_trace(sweep.trace, options));
+        ASSIGN_OR_RETURN(read[key], traces::read_trace(sweep.trace, options));
     }
     return read;
 }
@@ -135,7 +167,7 @@ Result<std::map<double, traces::ReadTrace>> read_traces(const Sweep& sweep) {
 // Hands out points to threads and gathers their lines.
 class Runner {
 public:
-    Runner(const Sweep& sweep, const std::map<double, traces::ReadTrace>& traces, std::vector<int64_t> numbers,
+    Runner(const Sweep& sweep, const std::map<TraceKey, traces::ReadTrace>& traces, std::vector<int64_t> numbers,
            LineAppender& log, SweepResults& results, const SweepProgress& progress)
         : sweep_(sweep),
           traces_(traces),
@@ -157,14 +189,10 @@ private:
         for (size_t i = next_++; i < numbers_.size(); i = next_++) {
             const int64_t number = numbers_[i];
             const SweepPoint& point = sweep_.points[static_cast<size_t>(number)];
-            SimulateConfig config = sweep_.config;
-            config.memory_bytes = point.memory_bytes;
-            config.cache_mode = *choice_by_name(cache_mode_choices(), point.cache_mode);
-            config.eviction = choice_by_name(eviction_choices(), point.eviction);
-            config.admission = *admission_order_by_name(point.admission);
-            config.bounds_rooflines = false;
-            const auto memory = plan_memory(config, deployed_shape(config, sweep_.model), sweep_.device);
-            auto result = memory ? result_of(sweep_, config, traces_.at(point.rate_scale))
+            const SimulateConfig config = config_of(sweep_, point);
+            const auto memory =
+                plan_memory(config, deployed_shape(config, model_of(sweep_, point)), device_of(sweep_, point));
+            auto result = memory ? result_of(sweep_, point, config, traces_.at(trace_key(point)))
                                  : Result<ordered_json>(ordered_json(nullptr));
             const std::lock_guard lock(mutex_);
             if (!result) {
@@ -184,7 +212,7 @@ private:
         next_ = numbers_.size();
     }
     const Sweep& sweep_;
-    const std::map<double, traces::ReadTrace>& traces_;
+    const std::map<TraceKey, traces::ReadTrace>& traces_;
     std::vector<int64_t> numbers_;
     LineAppender& log_;
     SweepResults& results_;
@@ -236,6 +264,16 @@ ordered_json json_of(const SweepPoint& point) {
                          {"rate_scale", point.rate_scale}};
     // A sweep in order of arrival is the one that it was before there were others.
     if (point.admission != name(AdmissionOrder::kArrival)) json["admission"] = point.admission;
+    const auto add = [&](const char* key, const auto& value) {
+        if (value) json[key] = *value;
+    };
+    add("model", point.model);
+    add("device", point.device);
+    add("weights", point.weights);
+    add("replicas", point.replicas);
+    add("route", point.route);
+    add("step_tokens", point.step_tokens);
+    add("max_sequences", point.max_sequences);
     return json;
 }
 
@@ -277,7 +315,10 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
         header["sweep"]["max_wait_steps"] = config.max_wait_steps;
     if (sweep.cache_only) header["sweep"]["cache_only"] = true;
     if (!config.tiers.empty()) header["sweep"]["tiers"] = tiers_json(config);
-    if (!sweep.model.experts.empty()) header["sweep"]["expert_skew"] = config.expert_skew;
+    const bool has_experts = !sweep.model.experts.empty() || std::ranges::any_of(sweep.models, [](const auto& model) {
+        return !model.second.experts.empty();
+    });
+    if (has_experts) header["sweep"]["expert_skew"] = config.expert_skew;
     return header;
 }
 

@@ -1,12 +1,13 @@
-// simulator/sweep.h: one trace, model and device at many points: memory, cache mode, eviction, admission, rate.
+// simulator/sweep.h: one trace at many points: memory, cache mode, eviction, admission, rate, and what else a planner
+// varies: model, device, weight format, replicas, route, step tokens, sequences.
 //
 // A point's eviction is the mode's own where the mode is another engine's: "own".
 //
 // A result file is JSON lines: first a header that says what the sweep is of, then a line per point, in the points'
 // order. A line depends on its point and the header alone.
 //   S1  any number of threads, shards and interruptions give the same bytes in the end
-//   S2  points are numbered in order of (memory, mode, eviction, admission, rate), the last one fastest; shard i of n
-//       has those whose number is i - 1 modulo n
+//   S2  points are numbered in the order of the list that the sweep is given; shard i of n has those whose number is
+//       i - 1 modulo n
 //   S3  a file of another sweep is an error, never a source of results
 //   S4  a point that the device has no room for has a line with its problem in place of a result
 #pragma once
@@ -35,6 +36,14 @@ struct SweepPoint {
     std::string eviction;
     std::string admission;
     double rate_scale = 1;
+    // Where the sweep varies it; else the sweep's model and device, and its configuration's value.
+    std::optional<std::string> model;
+    std::optional<std::string> device;
+    std::optional<std::string> weights;  // a name of weight_format_choices()
+    std::optional<int32_t> replicas;
+    std::optional<std::string> route;  // a name of route_choices()
+    std::optional<int32_t> step_tokens;
+    std::optional<int32_t> max_sequences;
 };
 [[nodiscard]] nlohmann::ordered_json json_of(const SweepPoint& point);
 
@@ -48,6 +57,8 @@ struct Sweep {
     traces::ReadOptions read;
     ModelShape model;
     Device device;
+    std::map<std::string, ModelShape> models;  // of points that name one
+    std::map<std::string, Device> devices;
     SimulateConfig config;    // what all points have in common
     bool cache_only = false;  // hit rates without timing; modes of other engines have nothing else
     Slo slo;

@@ -1,5 +1,7 @@
 // `verbatim sweep`: `verbatim simulate` at many points, on all cores, resumable, in shards.
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,8 +28,13 @@ namespace {
 
 struct SweepOptions {
     std::string trace;
-    std::string model = "granite-4.0-h-micro";
-    std::string device = "h100_sxm";
+    std::vector<std::string> models = {"granite-4.0-h-micro"};
+    std::vector<std::string> devices = {"h100_sxm"};
+    std::vector<std::string> weights;
+    std::vector<std::string> replicas;
+    std::vector<std::string> routes;
+    std::vector<std::string> step_tokens;
+    std::vector<std::string> max_sequences;
     std::string to;
     std::optional<std::string> slo;
     std::optional<std::string> shard;
@@ -61,7 +68,37 @@ Result<std::vector<std::string>> evictions_of(const SweepOptions& options, const
     return options.evictions;
 }
 
-Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
+// Every point with every value, the values fastest. No values: the points as they are.
+template <typename Value>
+void vary(std::vector<SweepPoint>& points, const std::vector<Value>& values,
+          const std::function<void(SweepPoint&, const Value&)>& set) {
+    if (values.empty()) return;
+    std::vector<SweepPoint> varied;
+    for (const SweepPoint& point : points) {
+        for (const Value& value : values) set(varied.emplace_back(point), value);
+    }
+    points = std::move(varied);
+}
+
+using Field = std::optional<std::string> SweepPoint::*;
+void vary(std::vector<SweepPoint>& points, const std::vector<std::string>& values, Field field) {
+    vary<std::string>(points, values, [field](SweepPoint& point, const std::string& value) { point.*field = value; });
+}
+
+using Count = std::optional<int32_t> SweepPoint::*;
+Status vary_counts(std::vector<SweepPoint>& points, const char* flag, const std::vector<std::string>& values,
+                   Count field) {
+    std::vector<int32_t> counts;
+    for (const std::string& value : values) {
+        const auto count = traces::parse_number<int32_t>(value);
+        if (!count || *count < 1) return error("{}: got \"{}\", wanted whole numbers from 1 on", flag, value);
+        counts.push_back(*count);
+    }
+    vary<int32_t>(points, counts, [field](SweepPoint& point, const int32_t& value) { point.*field = value; });
+    return {};
+}
+
+Result<std::vector<SweepPoint>> cache_points(const SweepOptions& options) {
     std::vector<SweepPoint> points;
     for (const std::string& memory : options.memories) {
         const auto bytes = parse_bytes(memory);
@@ -70,32 +107,63 @@ Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
             if (!choice_by_name(cache_mode_choices(), mode))
                 return error("--cache-mode: there is no mode \"{}\"", mode);
             ASSIGN_OR_RETURN(const std::vector<std::string> evictions, evictions_of(options, mode));
-            for (const std::string& eviction : evictions) {
-                for (const std::string& admission : options.admissions) {
-                    if (!admission_order_by_name(admission))
-                        return error("--admission: there is no order \"{}\"", admission);
-                    for (const std::string& rate : options.rates) {
-                        const auto scale = traces::parse_number<double>(rate);
-                        if (!scale || *scale <= 0) return error("--rate: got \"{}\", wanted a number above 0", rate);
-                        points.push_back({static_cast<int64_t>(*bytes), mode, eviction, admission, *scale});
-                    }
-                }
-            }
+            for (const std::string& eviction : evictions)
+                points.push_back({static_cast<int64_t>(*bytes), mode, eviction, "", 1});
         }
     }
     return points;
 }
 
-// "2/8".
+template <typename T>
+Status check_names(const char* flag, const std::vector<std::string>& names, const Choices<T>& choices) {
+    for (const std::string& name : names) {
+        if (!choice_by_name(choices, name))
+            return error("{}: got \"{}\", wanted some of {}", flag, name, fmt::join(names_of(choices), ", "));
+    }
+    return {};
+}
+
+Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
+    ASSIGN_OR_RETURN(std::vector<SweepPoint> points, cache_points(options));
+    RETURN_IF_ERROR(check_names("--weights", options.weights, weight_format_choices()));
+    RETURN_IF_ERROR(check_names("--route", options.routes, route_choices()));
+    for (const std::string& admission : options.admissions) {
+        if (!admission_order_by_name(admission)) return error("--admission: there is no order \"{}\"", admission);
+    }
+    std::vector<double> rates;
+    for (const std::string& rate : options.rates) {
+        const auto scale = traces::parse_number<double>(rate);
+        if (!scale || *scale <= 0) return error("--rate-scale: got \"{}\", wanted a number above 0", rate);
+        rates.push_back(*scale);
+    }
+    const bool times_nothing = options.cache_only || std::ranges::any_of(points, [](const SweepPoint& point) {
+                                   return rival_of(*choice_by_name(cache_mode_choices(), point.cache_mode)).has_value();
+                               });
+    if (times_nothing && !(options.replicas.empty() && options.routes.empty()))
+        return error("--replicas and --route: runs without timing, as with --cache-only, are of one replica");
+    vary<std::string>(points, options.admissions,
+                      [](SweepPoint& point, const std::string& value) { point.admission = value; });
+    vary<double>(points, rates, [](SweepPoint& point, const double& value) { point.rate_scale = value; });
+    if (options.models.size() > 1) vary(points, options.models, &SweepPoint::model);
+    if (options.devices.size() > 1) vary(points, options.devices, &SweepPoint::device);
+    vary(points, options.weights, &SweepPoint::weights);
+    RETURN_IF_ERROR(vary_counts(points, "--replicas", options.replicas, &SweepPoint::replicas));
+    vary(points, options.routes, &SweepPoint::route);
+    RETURN_IF_ERROR(vary_counts(points, "--step-tokens", options.step_tokens, &SweepPoint::step_tokens));
+    RETURN_IF_ERROR(vary_counts(points, "--max-sequences", options.max_sequences, &SweepPoint::max_sequences));
+    return points;
+}
+
+// "2/8"; "0/8" is the shard "8/8": arrays of jobs count from 0 as well as from 1.
 Result<Shard> parse_shard(const std::string& text) {
     const size_t slash = text.find('/');
     const auto number = traces::parse_number<int64_t>(std::string_view(text).substr(0, slash));
     const auto count = slash == std::string::npos
                            ? std::nullopt
                            : traces::parse_number<int64_t>(std::string_view(text).substr(slash + 1));
-    if (!number || !count || *number < 1 || *number > *count)
-        return error("--shard: got \"{}\", wanted I/N with 1 <= I <= N", text);
-    return Shard{*number, *count};
+    if (!number || !count || *number < 0 || *count < 1 || *number > *count)
+        return error("--shard: got \"{}\", wanted I/N with 0 <= I <= N", text);
+    return Shard{*number == 0 ? *count : *number, *count};
 }
 
 Result<Sweep> sweep_of(const SweepOptions& options) {
@@ -103,12 +171,18 @@ Result<Sweep> sweep_of(const SweepOptions& options) {
     sweep.trace = options.trace;
     sweep.read = options.read.read;
     sweep.read.seed = options.config.seed;
-    ASSIGN_OR_RETURN(const auto config, choose_config(options.model));
-    sweep.model = shape_of(options.model, config);
+    for (const std::string& name : options.models) {
+        ASSIGN_OR_RETURN(const auto config, choose_config(name));
+        sweep.models[name] = shape_of(name, config);
+    }
+    sweep.model = sweep.models.at(options.models.front());
     sweep.read.over_context = options.read.over_context();
     if (sweep.read.over_context != traces::OverContext::kReject)
         sweep.read.max_context = options.read.context.value_or(sweep.model.max_positions);
-    ASSIGN_OR_RETURN(sweep.device, read_device(options.device));
+    for (const std::string& name : options.devices) {
+        ASSIGN_OR_RETURN(sweep.devices[name], read_device(name));
+    }
+    sweep.device = sweep.devices.at(options.devices.front());
     sweep.config = options.config;
     options.tiers.set(sweep.config);
     sweep.cache_only = options.cache_only;
@@ -126,8 +200,12 @@ int run_sweep_command(const SweepOptions& options) {
     if (const auto points = points_of(options); !points) return report_error(points.error(), kExitBadUsage);
     const auto sweep = sweep_of(options);
     if (!sweep) return report_error(sweep.error());
-    const Status apart =
-        check_file_roles(named_files("the device's tables", table_files(sweep->device)), {{"--to", options.to}});
+    std::vector<NamedFile> tables;
+    for (const auto& [name, device] : sweep->devices) {
+        for (NamedFile& file : named_files("the device's tables", table_files(device)))
+            tables.push_back(std::move(file));
+    }
+    const Status apart = check_file_roles(tables, {{"--to", options.to}});
     if (!apart) return report_error(apart.error(), kExitBadUsage);
     std::optional<ProgressBar> bar;
     const Status done =
@@ -162,15 +240,20 @@ int run_plot_command(const SweepOptions& options) {
 void add_sweep_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<SweepOptions>();
     options->num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-    CLI::App* verb =
-        app.add_subcommand("sweep", "simulate a trace at many points: memory, cache mode, eviction, admission, rate");
+    CLI::App* verb = app.add_subcommand(
+        "sweep", "simulate a trace at many points: memory, cache mode, rate, replicas, model, device and others");
     verb->require_subcommand(0, 1);
     const auto list = [&](const char* flag, std::vector<std::string>& values, const char* description) {
         return verb->add_option(flag, values, description)->delimiter(',');
     };
     verb->add_option("--trace", options->trace, "a trace file (see traces/README.md)");
-    verb->add_option("--model", options->model, "a preset, or a checkpoint's folder")->capture_default_str();
-    verb->add_option("--device", options->device, "a device file or its name")->capture_default_str();
+    list("--model", options->models, "presets, or checkpoints' folders")->capture_default_str();
+    list("--device", options->devices, "device files or their names")->capture_default_str();
+    list("--weights", options->weights, "as in verbatim simulate, such as bf16,fp8");
+    list("--replicas", options->replicas, "each on a separate device, such as 1,2,4");
+    list("--route", options->routes, "of several replicas: round-robin,conversation");
+    list("--step-tokens", options->step_tokens, "tokens computed in a step, at most, such as 2048,8192");
+    list("--max-sequences", options->max_sequences, "requests that run at once, at most, such as 64,256");
     list("--memory", options->memories, "bytes of the device, such as 40GB,60GB");
     list("--cache-mode", options->cache_modes, "as in verbatim simulate, such as prefix,vllm-align,marconi")
         ->capture_default_str();

@@ -6,6 +6,8 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -102,6 +104,13 @@ std::string show_seconds(double seconds) { return fmt::format("{:.3g} s", second
 std::string show_rate(double rate) { return fmt::format("x {:.4g}", rate); }
 std::string show_number(double number) { return fmt::format("{:.4g}", number); }
 
+// Keys of a point whose values need no name: the pictures' axes and what every point has.
+const std::set<std::string> kCommonKeys = {"memory_bytes", "cache_mode", "evict", "rate_scale", "admission"};
+
+std::string text_of_value(const ordered_json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 // By title; a line has one point at least.
 class Charts {
 public:
@@ -113,13 +122,31 @@ public:
         const auto rate = point.at("rate_scale").get<double>();
         std::string name =
             fmt::format("{}, {}", point.at("cache_mode").get<std::string>(), point.at("evict").get<std::string>());
-        if (point.contains("admission")) name += ", " + point.at("admission").get<std::string>();
+        for (const auto& [key, value] : point.items()) {
+            if (key == "admission") name += ", " + value.get<std::string>();
+            if (!kCommonKeys.contains(key)) name += fmt::format(", {} {}", key, text_of_value(value));
+        }
         at("hit rate over memory, arrivals " + show_rate(rate), show_bytes, show_share).lines[name][memory] =
             result.at("hit_rate").at("token");
         at("time to first token, p95, over arrivals, " + show_bytes(memory), show_rate, show_seconds)
             .lines[name][rate] = result.at("ttft_s").at("p95");
         at("tokens per second over arrivals, " + show_bytes(memory), show_rate, show_number).lines[name][rate] =
             result.at("throughput_tokens_per_s");
+        const ordered_json& tpot = result.at("tpot_s").at("p95");
+        if (!tpot.is_number()) return;
+        const double tokens = result.at("throughput_tokens_per_s");
+        per_gpu_.emplace_back(tpot, tokens / point.value("replicas", 1.0));
+    }
+    // The Pareto front: the points that no other one exceeds in throughput per GPU at the same or a shorter time.
+    void add_front() {
+        std::ranges::sort(per_gpu_);
+        double most = 0;
+        for (const auto& [tpot, tokens] : per_gpu_) {
+            if (tokens <= most) continue;
+            most = tokens;
+            at("tokens per second and GPU over time per token, p95", show_seconds, show_number).lines["front"][tpot] =
+                tokens;
+        }
     }
     [[nodiscard]] const std::vector<Chart>& all() const { return charts_; }
 
@@ -130,6 +157,7 @@ private:
         return charts_.emplace_back(Chart{title, {}, std::move(show_x), std::move(show_y)});
     }
     std::vector<Chart> charts_;
+    std::vector<std::pair<double, double>> per_gpu_;  // time per token, s; tokens per second and GPU
 };
 
 }  // namespace
@@ -140,6 +168,7 @@ Result<std::string> sweep_page(const std::string& path) {
     Charts charts;
     try {
         for (const auto& [number, line] : results.lines) charts.add(line);
+        charts.add_front();
     } catch (const ordered_json::exception& problem) {
         return error("{}: a point is not one of a sweep: {}", path, problem.what());
     }

@@ -1,7 +1,10 @@
 // `verbatim sweep` as a shell sees it.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -62,6 +65,28 @@ TEST(SweepCommand, AnyNumberOfThreadsGivesTheSameBytes) {
     EXPECT_EQ(digests.size(), 8u) << "every point is another run";
 }
 
+nlohmann::json points_of(const std::string& path) {
+    std::istringstream lines(file_bytes(path));
+    std::string line;
+    nlohmann::json points = nlohmann::json::array();
+    std::getline(lines, line);
+    while (std::getline(lines, line)) points.push_back(nlohmann::json::parse(line));
+    return points;
+}
+
+// Points that no other one exceeds in throughput at the same or a shorter time per token.
+int64_t size_of_front(const nlohmann::json& points) {
+    return std::ranges::count_if(points, [&](const nlohmann::json& point) {
+        return std::ranges::none_of(points, [&](const nlohmann::json& other) {
+            const auto tpot = [](const nlohmann::json& of) { return of["result"]["tpot_s"]["p95"].get<double>(); };
+            const auto rate = [](const nlohmann::json& of) {
+                return of["result"]["throughput_tokens_per_s"].get<double>();
+            };
+            return tpot(other) <= tpot(point) && rate(other) > rate(point);
+        });
+    });
+}
+
 TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
     const tests::ScratchFolder files;
     ASSERT_EQ(sweep(files.path("points")).exit_code, kExitOk);
@@ -78,7 +103,10 @@ TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
     EXPECT_THAT(page, ::testing::Not(HasSubstr("src="))) << "needs no network";
     size_t num_dots = 0;
     for (size_t at = page.find("<circle"); at != std::string::npos; at = page.find("<circle", at + 1)) ++num_dots;
-    EXPECT_EQ(num_dots, 3u * 8) << "three pictures have a dot for every point";
+    const int64_t front = size_of_front(points_of(files.path("points")));
+    EXPECT_GT(front, 1);
+    EXPECT_LT(front, 8);
+    EXPECT_EQ(num_dots, 3u * 8 + static_cast<size_t>(front)) << "three pictures have a dot for every point";
     const Outcome none = run_verbatim({"sweep", "plot", files.write("junk", "{}\n"), "--to", files.path("none")});
     EXPECT_EQ(none.exit_code, kExitBadInput);
     EXPECT_THAT(none.err, HasSubstr("wanted the header of a sweep"));
@@ -203,6 +231,80 @@ TEST(SweepCommand, AFileWithoutPointsIsNoResultFile) {
     }
 }
 
+TEST(SweepCommand, PointsOfEveryDimensionEqualTheirSimulations) {
+    const tests::ScratchFolder files;
+    const std::vector<std::string> common = {
+        "--trace", VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz", "--limit", "40", "--slo",
+        "ttft=2s"};
+    std::vector<std::string> flags = {"sweep",
+                                      "--memory",
+                                      "60GB",
+                                      "--model",
+                                      "llama-3.2-1b,qwen3.5-4b",
+                                      "--device",
+                                      "h100_sxm,a100_sxm",
+                                      "--weights",
+                                      "bf16,fp8",
+                                      "--replicas",
+                                      "1,2",
+                                      "--route",
+                                      "conversation",
+                                      "--step-tokens",
+                                      "4096,8192",
+                                      "--max-sequences",
+                                      "16",
+                                      "--to",
+                                      files.path("to")};
+    flags.insert(flags.end(), common.begin(), common.end());
+    const Outcome swept = run_verbatim(flags);
+    ASSERT_EQ(swept.exit_code, kExitOk) << swept.err;
+    const nlohmann::json points = points_of(files.path("to"));
+    ASSERT_EQ(points.size(), 32u);
+    std::set<std::string> digests;
+    for (size_t i = 0; i < points.size(); i += 5) {
+        const nlohmann::json& point = points[i]["point"];
+        std::vector<std::string> one = {"simulate", "--format", "json", "--memory", "60GB"};
+        for (const auto& [flag, key] : {std::pair{"--model", "model"},
+                                        {"--device", "device"},
+                                        {"--weights", "weights"},
+                                        {"--replicas", "replicas"},
+                                        {"--route", "route"},
+                                        {"--step-tokens", "step_tokens"},
+                                        {"--max-sequences", "max_sequences"}}) {
+            one.emplace_back(flag);
+            one.push_back(point[key].is_string() ? point[key].get<std::string>() : point[key].dump());
+        }
+        one.insert(one.end(), common.begin(), common.end());
+        const Outcome simulated = run_verbatim(one);
+        ASSERT_EQ(simulated.exit_code, kExitOk) << simulated.err;
+        const auto want = nlohmann::json::parse(simulated.out);
+        const nlohmann::json& got = points[i]["result"];
+        for (const char* key :
+             {"requests", "hit_rate", "ttft_s", "tpot_s", "throughput_tokens_per_s", "digest", "memory"})
+            EXPECT_EQ(got[key], want[key]) << key << " of " << point;
+        EXPECT_EQ(got["details"]["goodput"], want["details"]["goodput"]);
+        digests.insert(got["ttft_s"].dump());
+    }
+    EXPECT_GT(digests.size(), 4u) << "what a point names changes its result";
+    ASSERT_EQ(run_verbatim({"sweep", "plot", files.path("to"), "--to", files.path("page")}).exit_code, kExitOk);
+    EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("tokens per second and GPU over time per token, p95"));
+    EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("replicas 2"));
+}
+
+TEST(SweepCommand, ShardsCountFromZeroOrFromOne) {
+    const tests::ScratchFolder files;
+    const std::vector<std::string> shards = {"0/3", "1/3", "2/3", "3/3"};
+    for (size_t i = 0; i < shards.size(); ++i)
+        ASSERT_EQ(sweep(files.path(fmt::format("{}", i)), {"--shard", shards[i]}).exit_code, kExitOk);
+    EXPECT_EQ(file_bytes(files.path("0")), file_bytes(files.path("3")));
+    ASSERT_EQ(
+        run_verbatim({"sweep", "merge", files.path("0"), files.path("1"), files.path("2"), "--to", files.path("whole")})
+            .exit_code,
+        kExitOk);
+    ASSERT_EQ(sweep(files.path("alone")).exit_code, kExitOk);
+    EXPECT_EQ(file_bytes(files.path("whole")), file_bytes(files.path("alone")));
+}
+
 TEST(SweepCommand, SaysWhatIsWrong) {
     const tests::ScratchFolder files;
     ASSERT_EQ(sweep(files.path("a")).exit_code, kExitOk);
@@ -225,7 +327,14 @@ TEST(SweepCommand, SaysWhatIsWrong) {
              {{"--slo", ""}, "--slo: got nothing"},
              {{"--session-rate", "nan"}, "wanted a number"},
              {{"--think-scale", "nan"}, "wanted a number"},
-             {{"--device", "h1"}, "neither a device file"}}) {
+             {{"--device", "h1"}, "neither a device file"},
+             {{"--device", "h100_sxm,h1"}, "neither a device file"},
+             {{"--model", "llama-3.2-1b,none"}, "neither a checkpoint's folder"},
+             {{"--weights", "int3"}, "--weights: got \"int3\", wanted some of bf16, fp8, int8, int4"},
+             {{"--route", "turns"}, "wanted some of round-robin, conversation"},
+             {{"--replicas", "1,0"}, "--replicas: got \"0\", wanted whole numbers from 1 on"},
+             {{"--step-tokens", "x"}, "--step-tokens: got \"x\""},
+             {{"--replicas", "2", "--cache-only"}, "are of one replica"}}) {
         const Outcome outcome = sweep(files.path("c"), flags);
         EXPECT_NE(outcome.exit_code, kExitOk);
         EXPECT_THAT(outcome.err, HasSubstr(says));
