@@ -114,6 +114,19 @@ std::optional<size_t> count_of(const std::optional<int64_t>& num_turns) {
     return num_turns ? std::optional(static_cast<size_t>(*num_turns)) : std::nullopt;
 }
 
+// The conversation goes with its last response that is shown. Until then a later response may need its tokens.
+void remove_response(const ConversationCall& call, Engine& engine, ConversationLedger& ledger, Done done) {
+    const auto answer = ledger.recorded(call.key, call.to, std::nullopt);
+    if (!answer || *answer == nullptr || (*answer)->kept.empty()) return done({.refusal = unknown(call.key)});
+    const Json deleted = {{"id", call.to}, {"object", "response"}, {"deleted", true}};
+    const auto when_done = [done, deleted](const std::string& problem) { done({.problem = problem, .json = deleted}); };
+    if (!ledger.view(call.key) || !ledger.is_last_shown(call.key, call.to))
+        return ledger.forget_answer(call.key, call.to, when_done);
+    const auto removed = engine.remove(call.key);
+    if (!removed) return done({.refusal = removed.error()});
+    ledger.removed(call.key, when_done);
+}
+
 }  // namespace
 
 std::optional<Refusal> parent_refusal(const ConversationLedger& ledger, const ConversationKey& key,
@@ -137,6 +150,7 @@ void carry_out(const ConversationCall& call, Engine& engine, ConversationLedger&
         if (auto refusal = parent_refusal(ledger, call.key, *call.parent_head))
             return done({.refusal = std::move(refusal)});
     }
+    if (call.kind == Kind::kRemoveResponse) return remove_response(call, engine, ledger, std::move(done));
     if (call.kind == Kind::kFork) {
         const auto forked = engine.fork(call.key, call.to, count_of(call.num_turns));
         if (!forked) return done({.refusal = forked.error()});

@@ -16,10 +16,10 @@
 namespace verbatim::server {
 
 struct ConversationCall {
-    enum class Kind : uint8_t { kShow, kFork, kRewind, kRemove, kExportHead, kImportHead };
+    enum class Kind : uint8_t { kShow, kFork, kRewind, kRemove, kExportHead, kImportHead, kRemoveResponse };
     Kind kind = Kind::kShow;
     ConversationKey key;
-    std::string to;                                   // kFork
+    std::string to;                                   // kFork; kRemoveResponse: the turn_id
     std::optional<int64_t> num_turns;                 // kFork: all without it; kRewind
     std::optional<std::string> parent_head;           // refused unless it is the conversation's
     std::shared_ptr<const reference::HeadFile> head;  // kImportHead

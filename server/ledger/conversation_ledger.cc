@@ -60,6 +60,7 @@ AnswerRow answer_of(const TurnRow& turn, const TurnNotes& notes, const Ledger::C
     answer.head = std::move(head);
     answer.answer_id = notes.claim->answer_id;
     answer.created = notes.claim->created;
+    answer.kept = notes.claim->kept;
     return answer;
 }
 
@@ -80,10 +81,10 @@ std::optional<ConversationView> view_of(const ConversationRows& conversation) {
 }
 
 OrRefusal<AnswerPtr> recorded_in(const ConversationRows& conversation, const ConversationKey& key,
-                                 const std::string& turn_id, const Digest& request) {
+                                 const std::string& turn_id, const std::optional<Digest>& request) {
     const auto answer = conversation.answers.find(turn_id);
     if (answer != conversation.answers.end()) {
-        if (answer->second->request == request) return answer->second;
+        if (!request || answer->second->request == *request) return answer->second;
         return refuse(RefusalReason::kTurnMismatch,
                       fmt::format("conversation '{}': turn_id '{}' was another request: a new turn needs an id of "
                                   "its own",
@@ -269,9 +270,17 @@ std::optional<ConversationView> ConversationLedger::view(const ConversationKey& 
 }
 
 OrRefusal<AnswerPtr> ConversationLedger::recorded(const ConversationKey& key, const std::string& turn_id,
-                                                  const Digest& request) const {
+                                                  const std::optional<Digest>& request) const {
     const std::lock_guard lock(mutex_);
     return recorded_in(rows_of(key), key, turn_id, request);
+}
+
+bool ConversationLedger::is_last_shown(const ConversationKey& key, const std::string& turn_id) const {
+    const std::lock_guard lock(mutex_);
+    const ConversationRows& rows = rows_of(key);
+    return std::ranges::all_of(rows.turns, [](const TurnPtr& turn) { return turn->turn_id.has_value(); }) &&
+           std::ranges::all_of(rows.answers,
+                               [&](const auto& one) { return one.first == turn_id || one.second->kept.empty(); });
 }
 
 std::string ConversationLedger::problem() const { return writer_ ? writer_->problem() : ""; }
@@ -326,6 +335,19 @@ void ConversationLedger::rewound(const ConversationKey& key, const Ledger::Conve
 
 void ConversationLedger::removed(const ConversationKey& key, Done done) {
     take({.kind = Change::Kind::kRemove, .key = key}, key,
+         [done = std::move(done)](const std::string& problem, const std::string&) { done(problem); });
+}
+
+void ConversationLedger::forget_answer(const ConversationKey& key, const std::string& turn_id, Done done) {
+    Change change{.kind = Change::Kind::kForget, .key = key};
+    {
+        const std::lock_guard lock(mutex_);
+        AnswerRow nothing = *rows_of(key).answers.at(turn_id);
+        nothing.output.clear();
+        nothing.kept.clear();
+        change.answer = std::make_shared<const AnswerRow>(std::move(nothing));
+    }
+    take(std::move(change), key,
          [done = std::move(done)](const std::string& problem, const std::string&) { done(problem); });
 }
 

@@ -42,6 +42,7 @@ struct TurnClaim {
     Digest request;
     std::string answer_id;
     int64_t created = 0;
+    std::string kept;  // AnswerRow::kept
 };
 
 // The messages of a chat request, compared with those of the conversation.
@@ -70,7 +71,7 @@ struct TurnNotes {
 struct LookQuestion {
     ConversationKey key;
     std::optional<std::string> turn_id;
-    Digest request;  // of the turn
+    std::optional<Digest> request;  // of the turn; none: whatever it was
 };
 struct Look {
     std::string problem;                          // not empty: the store cannot be read or written; the rest is empty
@@ -120,7 +121,10 @@ public:
     // The answer of a turn that is known. Refused: the id stands for another request, or was deleted. REQUIRES: the
     // conversation is in memory.
     [[nodiscard]] OrRefusal<AnswerPtr> recorded(const ConversationKey& key, const std::string& turn_id,
-                                                const Digest& request) const;
+                                                const std::optional<Digest>& request) const;
+    // Whether no other answer of the conversation is shown, and all of its turns have a turn_id. REQUIRES: the
+    // conversation is in memory.
+    [[nodiscard]] bool is_last_shown(const ConversationKey& key, const std::string& turn_id) const;
     [[nodiscard]] std::string problem() const;        // of writing to the store; empty where there is none
     [[nodiscard]] std::string where() const;          // empty: nowhere
     [[nodiscard]] int64_t num_conversations() const;  // that are kept
@@ -140,6 +144,8 @@ public:
                 const HeadDone& done);
     void rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadDone& done);
     void removed(const ConversationKey& key, Done done);
+    // The turn's answer is shown no more. REQUIRES: as committed(); it is known.
+    void forget_answer(const ConversationKey& key, const std::string& turn_id, Done done);
 
     // Writes what is left, if that can be done: how many changes are not kept.
     size_t close();

@@ -89,7 +89,7 @@ int64_t bytes_of(const ConversationRows& conversation) {
     for (const TurnPtr& turn : conversation.turns)
         bytes += sizeof(TurnRow) + kNode + 2 * kToken * turn->tokens.size() + turn->messages.size();
     for (const auto& [turn_id, answer] : conversation.answers)
-        bytes += sizeof(AnswerRow) + kNode + kToken * answer->output.size() + turn_id.size();
+        bytes += sizeof(AnswerRow) + kNode + kToken * answer->output.size() + turn_id.size() + answer->kept.size();
     for (const std::string& turn_id : conversation.deleted) bytes += kNode + turn_id.size();
     return static_cast<int64_t>(bytes);
 }
@@ -111,6 +111,11 @@ void apply_change(const Change& change, ConversationRows& conversation, Conversa
             conversation.version = change.version;
             return;
         case Change::Kind::kRemove: return remove(conversation);
+        case Change::Kind::kForget:
+            CHECK(change.answer && conversation.answers.contains(change.answer->turn_id),
+                  "an answer that is not there");
+            conversation.answers[change.answer->turn_id] = change.answer;
+            return;
     }
     CHECK(false, "change {}", static_cast<int>(change.kind));
 }

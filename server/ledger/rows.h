@@ -48,6 +48,7 @@ struct AnswerRow {
     std::string head;
     std::string answer_id;
     int64_t created = 0;  // seconds since 1970
+    std::string kept;  // what the server needs to show it again (server/http/response_chain.h); empty: it is not shown
     friend bool operator==(const AnswerRow&, const AnswerRow&) = default;
 };
 
@@ -93,13 +94,14 @@ struct Change {
         kFork,     // the first num_turns turns of `key` become `to`'s, with their answers
         kRewind,   // the first num_turns turns stay
         kRemove,
+        kForget,  // `answer` replaces the one of its turn_id, and has nothing to show
     };
     Kind kind = Kind::kNothing;
     ConversationKey key;
     Version version = kNoVersion;  // afterwards; kFork: of `to`
     int64_t num_turns = 0;
     TurnPtr turn;                       // kCommit
-    AnswerPtr answer;                   // kCommit of a turn with a turn_id
+    AnswerPtr answer;                   // kCommit of a turn with a turn_id, kForget
     std::string to;                     // kFork
     int64_t num_new_conversations = 0;  // 1: there was none of the name; -1: there is none afterwards
 };

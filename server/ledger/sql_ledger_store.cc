@@ -110,6 +110,10 @@ const SqlMigrations& ledger_migrations() {
             // the number of conversations is kept: a start counts none
             "ALTER TABLE verbatim_ledger ADD COLUMN num_conversations BIGINT NOT NULL DEFAULT 0",
             "UPDATE verbatim_ledger SET num_conversations = (SELECT COUNT(*) FROM verbatim_conversations)",
+        },
+        {
+            // responses are shown again
+            "ALTER TABLE verbatim_answers ADD COLUMN kept BYTEA NOT NULL DEFAULT ''",
         }};
     return kMigrations;
 }
@@ -267,7 +271,7 @@ Status SqlLedgerStore::read_answers(const ConversationKey& key, ConversationRows
     ASSIGN_OR_RETURN(
         const auto found,
         database_->rows("SELECT turn_id, request, output, finish, num_prompt_tokens, num_cached_tokens, "
-                        "num_output_tokens, head, answer_id, created FROM verbatim_answers WHERE salt = $1 AND "
+                        "num_output_tokens, head, answer_id, created, kept FROM verbatim_answers WHERE salt = $1 AND "
                         "conversation = $2",
                         columns_of(key)));
     for (const SqlRow& one : found) {
@@ -283,6 +287,7 @@ Status SqlLedgerStore::read_answers(const ConversationKey& key, ConversationRows
         answer.head = row.bytes();
         answer.answer_id = row.bytes();
         answer.created = row.number();
+        answer.kept = row.bytes();
         if (!row.good()) return damaged("an answer cannot be read");
         conversation.answers[answer.turn_id] = std::make_shared<const AnswerRow>(answer);
     }
@@ -360,6 +365,7 @@ Status SqlLedgerStore::carry_out(const Change& change, int64_t number) {
             RETURN_IF_ERROR(keep_turns(change));
             return set_version(change, change.key.conversation_id);
         case Change::Kind::kRemove: return remove(change, number);
+        case Change::Kind::kForget: return forget(change);
     }
     CHECK(false, "change {}", static_cast<int>(change.kind));
 }
@@ -418,11 +424,12 @@ Status SqlLedgerStore::commit(const Change& change) {
                              answer.num_output_tokens,
                              answer.head,
                              answer.answer_id,
-                             answer.created};
+                             answer.created,
+                             answer.kept};
     RETURN_IF_ERROR(
         database_->run("INSERT INTO verbatim_answers (salt, conversation, turn_id, request, output, "
                        "finish, num_prompt_tokens, num_cached_tokens, num_output_tokens, head, answer_id, "
-                       "created) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+                       "created, kept) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
                        said));
     return {};
 }
@@ -438,10 +445,20 @@ Status SqlLedgerStore::fork(const Change& change) {
                        values));
     RETURN_IF_ERROR(
         database_->run("INSERT INTO verbatim_answers SELECT salt, $4, turn_id, request, output, finish, "
-                       "num_prompt_tokens, num_cached_tokens, num_output_tokens, head, answer_id, created "
-                       "FROM verbatim_answers WHERE salt = $1 AND conversation = $2 AND turn_id IN (SELECT "
+                       "num_prompt_tokens, num_cached_tokens, num_output_tokens, head, answer_id, created, "
+                       "kept FROM verbatim_answers WHERE salt = $1 AND conversation = $2 AND turn_id IN (SELECT "
                        "turn_id FROM verbatim_turns WHERE salt = $1 AND conversation = $2 AND number < $3 "
                        "AND turn_id IS NOT NULL)",
+                       values));
+    return {};
+}
+
+Status SqlLedgerStore::forget(const Change& change) {
+    const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, change.answer->turn_id,
+                               tokens_column(change.answer->output), change.answer->kept};
+    RETURN_IF_ERROR(
+        database_->run("UPDATE verbatim_answers SET output = $4, kept = $5 WHERE salt = $1 AND conversation = $2 AND "
+                       "turn_id = $3",
                        values));
     return {};
 }

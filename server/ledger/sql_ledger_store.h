@@ -48,6 +48,7 @@ private:
     Status fork(const Change& change);
     Status keep_turns(const Change& change);
     Status set_version(const Change& change, const std::string& conversation_id);
+    Status forget(const Change& change);
     Status remove(const Change& change, int64_t number);
 
     std::unique_ptr<SqlDatabase> database_;

@@ -74,12 +74,29 @@ Change RandomChanges::commit(const ConversationKey& key) {
     if (below(3) > 0) turn.turn_id = fmt::format("turn {}", next_turn_++);
     change.turn = std::make_shared<const TurnRow>(turn);
     if (!turn.turn_id) return change;
-    AnswerRow answer{*turn.turn_id, {random_(), random_()},
-                     turn.tokens,   turn.finish,
-                     below(99),     below(99),
-                     below(99),     "7-head",
-                     "cmpl-1",      below(99)};
+    AnswerRow answer{*turn.turn_id,
+                     {random_(), random_()},
+                     turn.tokens,
+                     turn.finish,
+                     below(99),
+                     below(99),
+                     below(99),
+                     "7-head",
+                     "cmpl-1",
+                     below(99),
+                     below(2) == 0 ? "" : R"({"a": "\u0000 ä"})"};
     change.answer = std::make_shared<const AnswerRow>(std::move(answer));
+    return change;
+}
+
+// An answer of the conversation; where it has none: nothing.
+Change RandomChanges::forget(const ConversationKey& key, const ConversationRows& now) {
+    if (now.answers.empty()) return {};
+    AnswerRow nothing = *std::next(now.answers.begin(), below(std::ssize(now.answers)))->second;
+    nothing.output.clear();
+    nothing.kept.clear();
+    Change change{.kind = Change::Kind::kForget, .key = key};
+    change.answer = std::make_shared<const AnswerRow>(std::move(nothing));
     return change;
 }
 
@@ -102,6 +119,7 @@ Change RandomChanges::draw() {
                     .version = next,
                     .num_turns = 1 + below(num_turns),
                     .to = to.conversation_id};
+        case 5: return forget(key, found->second);
         default: break;
     }
     return commit(key);

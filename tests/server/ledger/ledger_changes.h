@@ -32,6 +32,7 @@ public:
 
 private:
     server::Change draw();
+    [[nodiscard]] server::Change forget(const ConversationKey& key, const server::ConversationRows& now);
     ConversationKey any_key();
     int64_t below(int64_t count) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(count)); }
     std::mt19937_64 random_;

@@ -51,6 +51,7 @@ TEST_P(EveryStore, KeepsWhatItWasGiven) {
     EXPECT_GT(changes.num_of(Change::Kind::kRemove), 0);
     EXPECT_GT(changes.num_of(Change::Kind::kFork), 0);
     EXPECT_GT(changes.num_of(Change::Kind::kRewind), 0);
+    EXPECT_GT(changes.num_of(Change::Kind::kForget), 0);
     EXPECT_GT(changes.contents().num_deleted(), 0u);
 }
 
@@ -194,7 +195,7 @@ TEST_P(EveryStore, ANewerProgramsLedgerIsRefused) {
     ASSERT_TRUE(SqlLedgerStore(database("a"), newer).open(kIdentity));
     const auto old = store_of(database("a"))->open(kIdentity);
     ASSERT_FALSE(old);
-    EXPECT_THAT(old.error().message, HasSubstr("version 3, and this program knows 2"));
+    EXPECT_THAT(old.error().message, HasSubstr("version 4, and this program knows 3"));
 }
 
 TEST_P(EveryStore, AMigrationIsWholeOrNotAtAll) {
