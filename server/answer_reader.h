@@ -29,6 +29,8 @@ public:
     void finish(text::AnswerParts& parts);
     // By a stop text, or behind its first call (AnswerForm::ends_with_call).
     [[nodiscard]] bool ended() const { return stops_.stopped() || (parser_ && parser_->ended()); }
+    // The stop text that ended the answer, if one did.
+    [[nodiscard]] const std::optional<std::string>& stop_text() const { return stops_.found(); }
     [[nodiscard]] StopPlace place() const { return place_; }  // REQUIRES: ended()
 
 private:

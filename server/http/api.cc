@@ -254,14 +254,6 @@ FieldStatus read_field(const std::string& field, const Json& value, GenerateRequ
     return {};
 }
 
-// The body as an object with nothing ambiguous in it.
-ApiResult<Json> object_of(std::string_view body) {
-    auto json = parse_strict_ordered_json(body, "the body");
-    if (!json) return tl::unexpected(ApiError{400, json.error().message, "", "invalid_json"});
-    if (!json->is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
-    return *std::move(json);
-}
-
 FieldStatus check_model(const Json& json, const ModelNames& model) {
     const auto said = json.find("model");
     if (said == json.end() || said->is_null()) return {};
@@ -379,16 +371,31 @@ ApiError api_error(const Refusal& refusal) {
     return error;
 }
 
+ApiError ledger_problem(const std::string& why) {
+    return {503, "the ledger cannot be used: " + why, "", "ledger_unavailable"};
+}
+
 bool is_identifier(std::string_view text) {
     return !text.empty() && text.size() <= kMaxIdBytes && !text::first_invalid_utf8(text) &&
            std::ranges::none_of(text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; });
 }
 
+ApiResult<Json> parse_body(std::string_view body) {
+    auto json = parse_strict_ordered_json(body, "the body");
+    if (!json) return tl::unexpected(ApiError{400, json.error().message, "", "invalid_json"});
+    if (!json->is_object()) return tl::unexpected(ApiError{400, "the body is no JSON object", "", "invalid_json"});
+    return *std::move(json);
+}
+
 ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body, const ModelNames& model,
                                                   int32_t vocab_size) {
-    const ApiResult<Json> object = object_of(body);
-    if (!object) return tl::unexpected(object.error());
-    const Json& json = *object;
+    const ApiResult<Json> json = parse_body(body);
+    if (!json) return tl::unexpected(json.error());
+    return read_generate_request(kind, *json, model, vocab_size);
+}
+
+ApiResult<GenerateRequest> read_generate_request(ApiKind kind, const Json& json, const ModelNames& model,
+                                                 int32_t vocab_size) {
     GenerateRequest request;
     request.kind = kind;
     request.vocab_size = vocab_size;
@@ -416,10 +423,14 @@ ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view
 }
 
 ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ModelNames& model) {
-    const ApiResult<Json> json = object_of(body);
+    const ApiResult<Json> json = parse_body(body);
     if (!json) return tl::unexpected(json.error());
+    return read_tokenize_request(*json, model);
+}
+
+ApiResult<TokenizeRequest> read_tokenize_request(const Json& json, const ModelNames& model) {
     TokenizeRequest request;
-    for (const auto& [field, value] : json->items()) {
+    for (const auto& [field, value] : json.items()) {
         FieldStatus read;
         if (value.is_null() || field == "model") continue;
         if (field == "prompt" && value.is_string())
@@ -432,11 +443,11 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const M
             read = tl::unexpected(ApiError{400, field + " is not supported", field, "unsupported_parameter"});
         if (!read) return tl::unexpected(read.error());
     }
-    if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
-    const bool is_chat = json->contains("messages") && !(*json)["messages"].is_null();
+    if (auto right = check_model(json, model); !right) return tl::unexpected(right.error());
+    const bool is_chat = json.contains("messages") && !json["messages"].is_null();
     if (!request.prompt && !is_chat) return tl::unexpected(missing("prompt"));
     if (is_chat) {
-        if (auto read = take(request.chat, read_chat(*json)); !read) return tl::unexpected(read.error());
+        if (auto read = take(request.chat, read_chat(json)); !read) return tl::unexpected(read.error());
     }
     if (request.prompt && is_chat)
         return tl::unexpected(contradiction("there are a prompt and messages: send one", "prompt"));
@@ -445,7 +456,7 @@ ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const M
 
 ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const ModelNames& model,
                                                          int32_t vocab_size) {
-    const ApiResult<Json> json = object_of(body);
+    const ApiResult<Json> json = parse_body(body);
     if (!json) return tl::unexpected(json.error());
     for (const auto& [field, value] : json->items()) {
         if (!value.is_null() && field != "model" && field != "tokens")

@@ -36,6 +36,7 @@ template <typename T>
 using ApiResult = tl::expected<T, ApiError>;
 
 [[nodiscard]] ApiError api_error(const Refusal& refusal);
+[[nodiscard]] ApiError ledger_problem(const std::string& why);
 
 inline constexpr size_t kMaxIdBytes = 256;  // of a client-chosen name
 
@@ -72,6 +73,13 @@ struct ModelNames {
     [[nodiscard]] bool contains(std::string_view name) const;
 };
 
+// A field of a chat, and the client's field that it comes from (server/http/translated_chat.h).
+struct FieldOrigin {
+    std::string field;
+    std::string origin;
+};
+struct ResponseRequest;  // server/http/response_request.h
+
 // Of a completion: a text, or its tokens.
 struct AskedPrompt {
     std::string text;
@@ -79,7 +87,7 @@ struct AskedPrompt {
     bool is_ids = false;
 };
 
-// POST /v1/chat/completions or /v1/completions.
+// POST /v1/chat/completions or /v1/completions, or what is translated into the first one.
 struct GenerateRequest {
     ApiKind kind = ApiKind::kChat;
     AskedTemplate chat;                           // of a chat
@@ -109,6 +117,9 @@ struct GenerateRequest {
     std::optional<std::string> turn_id;
     std::optional<std::string> parent_head;
     Digest content;  // with a turn_id: of the request's content, independent of the answer's format
+    std::shared_ptr<ResponseRequest> response;  // of POST /v1/responses
+    bool is_message = false;                    // of POST /v1/messages
+    std::vector<FieldOrigin> origins;           // of these two
 
     [[nodiscard]] size_t num_prompts() const { return kind == ApiKind::kChat ? 1 : prompts.size(); }
     [[nodiscard]] size_t num_sampled_choices() const { return static_cast<size_t>(best_of.value_or(num_choices)); }
@@ -116,10 +127,15 @@ struct GenerateRequest {
     [[nodiscard]] bool is_scored() const { return num_prompt_log_probs || (echo && num_log_probs); }
 };
 
+// The body as a JSON object with nothing ambiguous in it.
+[[nodiscard]] ApiResult<Json> parse_body(std::string_view body);
+
 // Errors have the status and the field. Token ids of a request are below `vocab_size`, the rows of the model; its
 // tokenizer may have fewer tokens.
 [[nodiscard]] ApiResult<GenerateRequest> parse_generate_request(ApiKind kind, std::string_view body,
                                                                 const ModelNames& model, int32_t vocab_size);
+[[nodiscard]] ApiResult<GenerateRequest> read_generate_request(ApiKind kind, const Json& body, const ModelNames& model,
+                                                               int32_t vocab_size);
 
 // POST /tokenize, compatible with vLLM: a text or messages.
 struct TokenizeRequest {
@@ -128,6 +144,7 @@ struct TokenizeRequest {
     bool add_special_tokens = true;  // for a prompt
 };
 [[nodiscard]] ApiResult<TokenizeRequest> parse_tokenize_request(std::string_view body, const ModelNames& model);
+[[nodiscard]] ApiResult<TokenizeRequest> read_tokenize_request(const Json& body, const ModelNames& model);
 // POST /detokenize: the tokens.
 [[nodiscard]] ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, const ModelNames& model,
                                                                        int32_t vocab_size);

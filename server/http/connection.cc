@@ -16,6 +16,7 @@
 
 #include "engine/base/check.h"
 #include "server/http/answers.h"
+#include "server/http/message_answer.h"
 
 namespace verbatim::server {
 namespace {
@@ -99,7 +100,7 @@ asio::awaitable<bool> Connection::read_head() {
 // False, for read_head() and read_body().
 asio::awaitable<bool> Connection::refuse(const std::optional<ApiError>& error) {
     if (!error) co_return false;
-    Response response = error_response(*error, 11);
+    Response response = error_response(*error, request());
     co_await refuse_unread(std::move(response));
     co_return false;
 }
@@ -263,8 +264,11 @@ Response json_response(int status, unsigned version, const Json& body) {
     return response;
 }
 
-Response error_response(const ApiError& error, unsigned version) {
-    Response response = json_response(error.status, version, error.envelope());
+Response error_response(const ApiError& error, const Request& request) {
+    const beast::string_view target = request.target();
+    const bool is_message = is_of_messages({target.data(), target.size()});
+    const unsigned version = request.version() == 10 ? 10 : 11;
+    Response response = json_response(error.status, version, is_message ? message_error(error) : error.envelope());
     if (error.status == 409 || error.status == 429 || error.status == 503) response.set(http::field::retry_after, "1");
     if (error.status == 401) response.set(http::field::www_authenticate, "Bearer");
     return response;

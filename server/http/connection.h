@@ -111,6 +111,7 @@ private:
 using ConnectionPtr = std::shared_ptr<Connection>;
 
 [[nodiscard]] Response json_response(int status, unsigned version, const Json& body);
-[[nodiscard]] Response error_response(const ApiError& error, unsigned version);
+// In the form that clients of the request's path expect.
+[[nodiscard]] Response error_response(const ApiError& error, const Request& request);
 
 }  // namespace verbatim::server

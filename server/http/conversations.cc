@@ -11,6 +11,7 @@
 
 #include "engine/base/check.h"
 #include "files/strict_json.h"
+#include "server/http/response_chain.h"
 #include "server/http/tenants.h"
 
 namespace verbatim::server {
@@ -186,6 +187,20 @@ ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std
     call.to = fields.to.value_or("");
     call.num_turns = fields.num_turns;
     call.parent_head = std::move(fields.parent_head);
+    return call;
+}
+
+ApiResult<ConversationCall> parse_response_call(std::string_view target, const std::optional<std::string>& tenant) {
+    constexpr std::array<std::string_view, 1> kKnown = {"cache_salt"};
+    const size_t question = std::min(target.find('?'), target.size());
+    const auto query = read_query(target.substr(std::min(target.size(), question + 1)), kKnown);
+    if (!query) return tl::unexpected(query.error());
+    auto id = name_of(target.substr(kResponsesPath.size(), question - kResponsesPath.size()), "response_id");
+    if (!id) return tl::unexpected(id.error());
+    ConversationCall call{.kind = Verb::kRemoveResponse};
+    call.key = {salt_of(tenant, query->cache_salt), conversation_of_response(*id)};
+    if (call.key.conversation_id.empty()) return tl::unexpected(unknown_response(*id, ""));
+    call.to = *std::move(id);
     return call;
 }
 

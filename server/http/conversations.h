@@ -35,4 +35,9 @@ inline constexpr std::string_view kConversationsPath = "/v1/conversations/";
 // The answer. REQUIRES: `listed` is that page's.
 [[nodiscard]] Json conversation_list(const ConversationPage& page, std::vector<ListedConversation> listed);
 
+// GET or DELETE /v1/responses/ID?cache_salt=S, as the call that deletes it. REQUIRES: the path begins with
+// kResponsesPath. Errors: an invalid name or field; 404 for the id of no response.
+[[nodiscard]] ApiResult<ConversationCall> parse_response_call(std::string_view target,
+                                                              const std::optional<std::string>& tenant);
+
 }  // namespace verbatim::server

@@ -7,6 +7,9 @@
 #include <utility>
 
 #include "server/http/conversations.h"
+#include "server/http/message_answer.h"
+#include "server/http/message_request.h"
+#include "server/http/response_chain.h"
 
 namespace verbatim::server {
 namespace {
@@ -32,6 +35,45 @@ std::string with_implied_methods(std::string_view methods) {
     const size_t get = all.find("GET");
     if (get != std::string::npos) all.insert(get + 3, ", HEAD");
     return all + ", OPTIONS";
+}
+
+// What other servers have at well-known paths.
+std::string_view why_not_here(std::string_view path) {
+    struct Known {
+        std::string_view path;
+        std::string_view why;
+    };
+    static constexpr Known kKnown[] = {
+        {"/v1/embeddings", ", as this server generates text and has no embeddings"},
+        {"/v1/audio", ", as this server generates text and has no audio"},
+        {"/v1/images", ", as this server generates text and has no images"},
+        {"/v1/videos", ", as this server generates text and has no videos"},
+        {"/v1/realtime", ", as this server answers over HTTP and has no sessions of events"},
+        {"/v1/moderations", ", as this server classifies nothing"},
+        {"/v1/rerank", ", as this server ranks nothing"},
+        {"/rerank", ", as this server ranks nothing"},
+        {"/v2/rerank", ", as this server ranks nothing"},
+        {"/score", ", as this server ranks nothing: log probabilities of prompts are in /v1/completions"},
+        {"/v1/score", ", as this server ranks nothing: log probabilities of prompts are in /v1/completions"},
+        {"/pooling", ", as this server generates text and has no embeddings"},
+        {"/classify", ", as this server classifies nothing"},
+        {"/v1/fine_tuning", ", as this server trains nothing"},
+        {"/v1/files", ", as this server keeps no files"},
+        {"/v1/uploads", ", as this server keeps no files"},
+        {"/v1/vector_stores", ", as this server keeps no files"},
+        {"/v1/batches", ", as every request is answered when it is asked"},
+        {"/v1/messages/batches", ", as every request is answered when it is asked"},
+        {"/v1/assistants", ", as there are conversations and /v1/responses in their place"},
+        {"/v1/threads", ", as there are conversations and /v1/responses in their place"},
+        {"/v1/complete", ", as /v1/messages is the newer one"},
+        {"/v1/responses", ", as a response is asked for, shown and deleted, and no more"},
+    };
+    for (const Known& one : kKnown) {
+        const bool is_within =
+            path.starts_with(one.path) && (path.size() == one.path.size() || path[one.path.size()] == '/');
+        if (is_within) return one.why;
+    }
+    return "";
 }
 
 // What a body says where none belongs: an empty object is nothing.
@@ -77,6 +119,11 @@ const std::vector<Route>& Endpoints::routes() {
         {.verb = kGet, .path = "/tokenizer_info", .handler = &Endpoints::tokenizer_info},
         {.verb = kPost, .path = "/v1/chat/completions", .handler = &Endpoints::chat},
         {.verb = kPost, .path = "/v1/completions", .handler = &Endpoints::complete},
+        {.verb = kPost, .path = "/v1/responses", .handler = &Endpoints::respond},
+        {.verb = kGet, .path = kResponsesPath, .handler = &Endpoints::response},
+        {.verb = http::verb::delete_, .path = kResponsesPath, .handler = &Endpoints::response},
+        {.verb = kPost, .path = kMessagesPath, .handler = &Endpoints::answer_message},
+        {.verb = kPost, .path = "/v1/messages/count_tokens", .handler = &Endpoints::count_message},
         {.verb = kGet, .path = kConversationListPath, .handler = &Endpoints::conversations},
         {.verb = kGet, .path = kConversationsPath, .handler = &Endpoints::conversation},
         {.verb = kPost, .path = kConversationsPath, .handler = &Endpoints::conversation},
@@ -108,6 +155,11 @@ Call Endpoints::begin_call(ConnectionPtr connection) {
     if (call.path.starts_with(kConversationsPath)) {
         call.allowed = conversation_methods(call.path);
         if (call.allowed.find(call.method) == std::string::npos) call.route = nullptr;
+    }
+    const bool is_of_response = call.path.starts_with(kResponsesPath);
+    if (is_of_response && call.path.find('/', kResponsesPath.size()) != std::string::npos) {
+        call.allowed.clear();
+        call.of_path = call.route = nullptr;
     }
     if (call.path == "*") call.allowed = "GET, POST, DELETE";
     if (!call.allowed.empty()) call.allowed = with_implied_methods(call.allowed);
@@ -156,9 +208,9 @@ ApiError Endpoints::unknown_url(const std::string& path) {
             fmt::format("{} {}{}, ", std::string(http::to_string(route.verb)), route.path, is_prefix ? "NAME" : "");
     }
     return {404,
-            fmt::format(
-                "{} is not here: there are {}GET and DELETE {}ID, POST {}ID/fork and ID/rewind, GET and PUT ID/head",
-                path, known, kConversationsPath, kConversationsPath),
+            fmt::format("{} is not here{}: there are {}GET and DELETE {}ID, POST {}ID/fork and ID/rewind, GET and PUT "
+                        "ID/head",
+                        path, why_not_here(path), known, kConversationsPath, kConversationsPath),
             "", "unknown_url"};
 }
 
@@ -191,6 +243,7 @@ void Endpoints::sign(const Call& call, Response& response) {
     response.version(call.request.version());
     response.keep_alive(call.request.keep_alive() && !draining_);
     response.set("X-Request-Id", call.request_id);
+    if (is_of_messages(call.path)) response.set("Request-Id", call.request_id);
     if (call.request.method() == http::verb::head) response.body().clear();  // the next answer would be taken for it
     ++metrics_.responses[response.result_int()];
 }
@@ -213,7 +266,7 @@ asio::awaitable<bool> Endpoints::say_text(const Call& call, const char* type, st
 }
 
 Response Endpoints::refused(const Call& call, const ApiError& error) const {
-    Response response = error_response(error, call.request.version());
+    Response response = error_response(error, call.request);
     if (error.status == 405)
         response.set(http::field::allow, beast::string_view(call.allowed.data(), call.allowed.size()));
     return response;
@@ -291,14 +344,33 @@ asio::awaitable<bool> Endpoints::model(const Call& call) {
 // --- text
 
 asio::awaitable<bool> Endpoints::tokenize(const Call& call) {
+    const std::function<std::string(const Json&)> write = written_answer;
+    std::function<ApiResult<TokenizeRequest>()> read = [this, &call] {
+        return parse_tokenize_request(call.request.body(), service_->model);
+    };
+    co_return co_await tokenized(call, std::move(read), write);
+}
+
+asio::awaitable<bool> Endpoints::count_message(const Call& call) {
+    const std::function<std::string(const Json&)> write = [](const Json& made) {
+        return written_answer({{"input_tokens", made["count"]}});
+    };
+    std::function<ApiResult<TokenizeRequest>()> read = [this, &call]() -> ApiResult<TokenizeRequest> {
+        const auto body = parse_body(call.request.body());
+        if (!body) return tl::unexpected(body.error());
+        return parse_count_request(*body, reasoning_traits(*service_), service_->model);
+    };
+    co_return co_await tokenized(call, std::move(read), write);
+}
+
+asio::awaitable<bool> Endpoints::tokenized(const Call& call, std::function<ApiResult<TokenizeRequest>()> read,
+                                           const std::function<std::string(const Json&)>& write) {
     if (const auto full = capacity_error()) co_return co_await refuse(call, *full);
     const Preparing counted(num_prepared_);
-    using Read = ApiResult<TokenizeRequest>;
-    std::function<Read()> read = [this, &call] { return parse_tokenize_request(call.request.body(), service_->model); };
-    const Read asked = co_await on_thread(json_thread_, std::move(read));
+    const ApiResult<TokenizeRequest> asked = co_await on_thread(json_thread_, std::move(read));
     if (!asked) co_return co_await refuse(call, asked.error());
-    std::function<ApiResult<std::string>()> work = [this, &asked]() -> ApiResult<std::string> {
-        return server::tokenize(*service_, *asked, words_).map(written_answer);
+    std::function<ApiResult<std::string>()> work = [this, &asked, &write]() -> ApiResult<std::string> {
+        return server::tokenize(*service_, *asked, words_).map(write);
     };
     auto made = co_await on_thread(text_thread_, std::move(work));
     if (!made) co_return co_await refuse(call, made.error());
@@ -336,7 +408,7 @@ asio::awaitable<bool> Endpoints::conversations(const Call& call) {
     });
     Listed listed = co_await delivery->take();
     if (!listed) {
-        const ApiError problem{503, "the ledger cannot be used: " + listed.error().message, "", "ledger_unavailable"};
+        const ApiError problem = ledger_problem(listed.error().message);
         co_return co_await refuse(call, problem);
     }
     const Json list = conversation_list(*page, *std::move(listed));
@@ -363,29 +435,54 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
         if (!read) co_return co_await refuse(call, read.error());
         parsed->head = *std::move(read);
     }
-    using Reply = Delivery<ConversationReply>;
-    const auto delivery = std::make_shared<Reply>();
-    const bool asked = service_->host->ask(*std::move(parsed), [weak = std::weak_ptr(loop_), delivery](auto reply) {
-        if (const auto loop = weak.lock()) Reply::hand_in(*loop, delivery, std::move(reply));
-    });
-    if (!asked) {
-        const ApiError full = overloaded();
-        co_return co_await refuse(call, full);
-    }
-    const ConversationReply reply = co_await delivery->take();
-    std::optional<ApiError> refused;
-    if (reply.refusal) refused = api_error(*reply.refusal);
-    if (!reply.problem.empty())
-        refused = ApiError{503, "the ledger cannot be used: " + reply.problem, "", "ledger_unavailable"};
-    if (!reply.head_problem.empty()) refused = ApiError{409, reply.head_problem, "", "head_refused"};
-    if (refused) co_return co_await refuse(call, *refused);
+    const ApiResult<ConversationReply> reply = co_await ask_host(*std::move(parsed));
+    if (!reply) co_return co_await refuse(call, reply.error());
     // It may have many turns.
     std::function<Written()> writing = [this, &reply]() -> Written {
-        return reply.head ? Written(write_head(*reply.head)) : written_answer(reply.json);
+        return reply->head ? Written(write_head(*reply->head)) : written_answer(reply->json);
     };
     Written body = co_await on_thread(json_thread_, std::move(writing));
     if (!body) co_return co_await refuse(call, body.error());
     co_return co_await say_text(call, is_export ? kHeadType : kJsonType, *std::move(body));
+}
+
+asio::awaitable<ApiResult<ConversationReply>> Endpoints::ask_host(ConversationCall asked) {
+    using Reply = Delivery<ConversationReply>;
+    const auto delivery = std::make_shared<Reply>();
+    const bool is_asked = service_->host->ask(std::move(asked), [weak = std::weak_ptr(loop_), delivery](auto reply) {
+        if (const auto loop = weak.lock()) Reply::hand_in(*loop, delivery, std::move(reply));
+    });
+    if (!is_asked) co_return tl::unexpected(overloaded());
+    ConversationReply reply = co_await delivery->take();
+    if (!reply.head_problem.empty()) co_return tl::unexpected(ApiError{409, reply.head_problem, "", "head_refused"});
+    if (!reply.problem.empty()) co_return tl::unexpected(ledger_problem(reply.problem));
+    if (reply.refusal) co_return tl::unexpected(api_error(*reply.refusal));
+    co_return reply;
+}
+
+// Shown or deleted.
+asio::awaitable<bool> Endpoints::response(const Call& call) {
+    auto named = parse_response_call(std::string(call.request.target()), call.tenant);
+    if (!named) co_return co_await refuse(call, named.error());
+    const std::string id = named->to;
+    if (call.method == "DELETE") {
+        const ApiResult<ConversationReply> reply = co_await ask_host(*std::move(named));
+        if (reply) co_return co_await say(call, reply->json);
+        const ApiError refused = reply.error().status == 404 ? unknown_response(id, "") : reply.error();
+        co_return co_await refuse(call, refused);
+    }
+    const auto delivery = std::make_shared<Delivery<Look>>();
+    const LookQuestion question{named->key, id, std::nullopt};
+    service_->host->ledger().look(question, [weak = std::weak_ptr(loop_), delivery](Look look) {
+        if (const auto loop = weak.lock()) Delivery<Look>::hand_in(*loop, delivery, std::move(look));
+    });
+    const Look look = co_await delivery->take();
+    std::function<ApiResult<std::string>()> writing = [this, &id, &look]() -> ApiResult<std::string> {
+        return stored_response(*service_, id, look).map(written_answer);
+    };
+    auto body = co_await on_thread(json_thread_, std::move(writing));
+    if (!body) co_return co_await refuse(call, body.error());
+    co_return co_await say_text(call, kJsonType, *std::move(body));
 }
 
 // Errors: it is damaged, or another model's.

@@ -39,6 +39,9 @@ inline constexpr const char* kHeadType = "application/octet-stream";  // of a he
 
 struct Route;
 
+// What a request for an answer is written in, and its answer.
+enum class AnswerShape : uint8_t { kCompletion, kChat, kResponse, kMessage };
+
 // One request and its origin.
 struct Call {
     ConnectionPtr connection;
@@ -90,11 +93,20 @@ private:
     asio::awaitable<bool> tokenizer_info(const Call& call);
     asio::awaitable<bool> conversations(const Call& call);
     asio::awaitable<bool> conversation(const Call& call);
+    // Errors: the queue is full; the engine refuses; the ledger's.
+    asio::awaitable<ApiResult<ConversationReply>> ask_host(ConversationCall asked);
     using HeadPtr = std::shared_ptr<const reference::HeadFile>;
     [[nodiscard]] ApiResult<HeadPtr> read_head(const std::string& body) const;
     [[nodiscard]] std::string write_head(const HeadCopy& head) const;
-    asio::awaitable<bool> chat(const Call& call) { return generate(call, ApiKind::kChat); }
-    asio::awaitable<bool> complete(const Call& call) { return generate(call, ApiKind::kCompletion); }
+    asio::awaitable<bool> chat(const Call& call) { return generate(call, AnswerShape::kChat); }
+    asio::awaitable<bool> complete(const Call& call) { return generate(call, AnswerShape::kCompletion); }
+    asio::awaitable<bool> respond(const Call& call) { return generate(call, AnswerShape::kResponse); }
+    asio::awaitable<bool> answer_message(const Call& call) { return generate(call, AnswerShape::kMessage); }
+    asio::awaitable<bool> count_message(const Call& call);
+    asio::awaitable<bool> response(const Call& call);
+    // 200 with what `write` makes of the tokens.
+    asio::awaitable<bool> tokenized(const Call& call, std::function<ApiResult<TokenizeRequest>()> read,
+                                    const std::function<std::string(const Json&)>& write);
 
     // An answer in progress.
     struct Turn {
@@ -105,27 +117,30 @@ private:
         double began = 0;
         std::vector<double> first_tokens;  // of each choice; 0: none yet
     };
-    asio::awaitable<bool> generate(const Call& call, ApiKind kind);
+    asio::awaitable<bool> generate(const Call& call, AnswerShape shape);
     // A parsed request, and its form for the engine.
     struct Asked {
         GenerateRequest request;  // at the end without its messages
         ConversationHint conversation;
         CacheSalt salt;
+        std::optional<Look> previous;  // of a response, if it goes on from another one
         History history;
         std::vector<HostRequest> jobs;
         std::vector<AnsweredPrompt> prompts;
     };
-    [[nodiscard]] ApiResult<Asked> read(const Call& call, ApiKind kind) const;
+    [[nodiscard]] ApiResult<GenerateRequest> parse(const Call& call, AnswerShape shape) const;
+    [[nodiscard]] ApiResult<Asked> read(const Call& call, AnswerShape shape) const;
     void look(const std::shared_ptr<Asked>& asked, const std::function<void(ApiResult<Asked>)>& done);
-    asio::awaitable<ApiResult<Asked>> read_with_history(const Call& call, ApiKind kind);
+    asio::awaitable<ApiResult<Asked>> read_with_history(const Call& call, AnswerShape shape);
     [[nodiscard]] std::optional<ApiError> make_jobs(Asked& asked);
-    asio::awaitable<ApiResult<Asked>> prepare(const Call& call, ApiKind kind);
-    asio::awaitable<std::optional<ApiError>> begin(const Call& call, ApiKind kind, std::optional<Turn>& turn);
+    [[nodiscard]] std::optional<ApiError> make_prompts(Asked& asked);
+    asio::awaitable<ApiResult<Asked>> prepare(const Call& call, AnswerShape shape);
+    asio::awaitable<std::optional<ApiError>> begin(const Call& call, AnswerShape shape, std::optional<Turn>& turn);
     void take(Turn& turn, std::vector<ChoiceUpdate>& some);
     // Takes updates until `is_there`. False: the client disconnected.
     asio::awaitable<bool> take_until(Turn& turn, bool (Generation::*is_there)() const);
     asio::awaitable<bool> answer_turn(const Call& call, Turn& turn);
-    asio::awaitable<bool> answer_failed(const Call& call, const Turn& turn, const ApiError& error);
+    asio::awaitable<bool> answer_failed(const Call& call, Turn& turn, const ApiError& error);
     asio::awaitable<bool> answer_whole(const Call& call, Turn& turn);
     asio::awaitable<bool> answer_stream(const Call& call, Turn& turn);
     asio::awaitable<bool> write_stream(const Call& call, Turn& turn);

@@ -8,6 +8,10 @@
 #include <utility>
 
 #include "server/http/endpoints.h"
+#include "server/http/message_request.h"
+#include "server/http/response_chain.h"
+#include "server/http/response_request.h"
+#include "server/http/translated_chat.h"
 
 namespace verbatim::server {
 namespace {
@@ -15,13 +19,40 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
+ApiKind kind_of(AnswerShape shape) { return shape == AnswerShape::kCompletion ? ApiKind::kCompletion : ApiKind::kChat; }
+
+// Unique among all requests, of other runs of the server, too.
+std::string number_of(const Call& call) { return call.id.substr(call.id.find('-') + 1); }
+
+std::string answer_id(const Call& call, AnswerShape shape, const GenerateRequest& request) {
+    switch (shape) {
+        case AnswerShape::kCompletion: return "cmpl-" + call.id;
+        case AnswerShape::kChat: return "chatcmpl-" + call.id;
+        case AnswerShape::kResponse: return request.response->id;
+        case AnswerShape::kMessage: break;
+    }
+    return "msg_" + number_of(call);
+}
+
 double seconds_now() { return std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
 
 // What a request asks; all that can be wrong without looking at its conversation or its text.
-ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) const {
-    auto parsed = parse_generate_request(kind, call.request.body(), service_->model, service_->vocab_size);
+ApiResult<GenerateRequest> Endpoints::parse(const Call& call, AnswerShape shape) const {
+    const auto body = parse_body(call.request.body());
+    if (!body) return tl::unexpected(body.error());
+    if (shape == AnswerShape::kMessage)
+        return parse_message_request(*body, reasoning_traits(*service_), service_->model, service_->vocab_size);
+    if (shape != AnswerShape::kResponse)
+        return read_generate_request(kind_of(shape), *body, service_->model, service_->vocab_size);
+    auto request = parse_response_request(*body, service_->model, service_->vocab_size);
+    if (request) request->response->number = number_of(call);
+    return request;
+}
+
+ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, AnswerShape shape) const {
+    auto parsed = parse(call, shape);
     if (!parsed) return tl::unexpected(parsed.error());
     Asked asked{.request = *std::move(parsed)};
     asked.conversation = conversation_of(asked.request, [&](std::string_view name) {
@@ -34,6 +65,18 @@ ApiResult<Endpoints::Asked> Endpoints::read(const Call& call, ApiKind kind) cons
 
 // Compared with the conversation and put into tokens, on the text's thread where there is text.
 std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
+    auto wrong = make_prompts(asked);
+    if (wrong) return with_origins(*std::move(wrong), asked.request.origins);
+    return wrong;
+}
+
+std::optional<ApiError> Endpoints::make_prompts(Asked& asked) {
+    if (asked.request.response) {
+        Look* const previous = asked.previous ? &*asked.previous : nullptr;
+        if (auto wrong = place_response(*service_, asked.request, asked.conversation, asked.history, previous))
+            return wrong;
+        asked.previous.reset();
+    }
     for (size_t i = 0; i < asked.request.num_prompts(); ++i) {
         auto prompt = prompt_of(*service_, asked.request, i, asked.history, words_);
         if (!prompt) return prompt.error();
@@ -52,6 +95,14 @@ std::optional<ApiError> Endpoints::make_jobs(Asked& asked) {
 
 // What the ledger has kept of the conversation; `done` is called here or on the ledger's thread.
 void Endpoints::look(const std::shared_ptr<Asked>& asked, const std::function<void(ApiResult<Asked>)>& done) {
+    if (asked->request.response && asked->request.response->previous_id) {
+        const std::string& id = *asked->request.response->previous_id;
+        const LookQuestion question{{asked->salt, conversation_of_response(id)}, id, std::nullopt};
+        return service_->host->ledger().look(question, [asked, done](Look look) {
+            asked->previous = std::move(look);
+            done(std::move(*asked));
+        });
+    }
     const LookQuestion question{{asked->salt, *asked->conversation.id}, asked->request.turn_id, asked->request.content};
     service_->host->ledger().look(question, [asked, done](Look look) {
         auto history = history_of(asked->request, *asked->conversation.id, std::move(look));
@@ -62,19 +113,20 @@ void Endpoints::look(const std::shared_ptr<Asked>& asked, const std::function<vo
 }
 
 // Read on its thread, with what the ledger has kept of the conversation.
-asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::read_with_history(const Call& call, ApiKind kind) {
+asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::read_with_history(const Call& call, AnswerShape shape) {
     using Read = ApiResult<Asked>;
     const auto delivery = std::make_shared<Delivery<Read>>();
     const auto done = [weak = std::weak_ptr(loop_), delivery](Read made) {
         if (const auto loop = weak.lock()) Delivery<Read>::hand_in(*loop, delivery, std::move(made));
     };
-    asio::post(json_thread_, [this, &call, kind, done] {
-        const std::function<std::optional<ApiError>()> reading = [this, &call, kind,
+    asio::post(json_thread_, [this, &call, shape, done] {
+        const std::function<std::optional<ApiError>()> reading = [this, &call, shape,
                                                                   &done]() -> std::optional<ApiError> {
-            Read read = this->read(call, kind);
+            Read read = this->read(call, shape);
             if (!read) return read.error();
             const auto asked = std::make_shared<Asked>(*std::move(read));
-            if (asked->conversation.id)
+            const bool goes_on = asked->request.response && asked->request.response->previous_id;
+            if (asked->conversation.id || goes_on)
                 look(asked, done);
             else
                 done(std::move(*asked));
@@ -86,8 +138,8 @@ asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::read_with_history(const 
 }
 
 // Read on one thread and put into tokens on another one.
-asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call, ApiKind kind) {
-    auto read = co_await read_with_history(call, kind);
+asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call, AnswerShape shape) {
+    auto read = co_await read_with_history(call, shape);
     if (!read) co_return read;
     const auto asked = std::make_shared<Asked>(*std::move(read));
     const auto is_text = [](const AskedPrompt& prompt) { return !prompt.is_ids; };
@@ -100,12 +152,13 @@ asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call
 }
 
 // Everything up to the engine: an error, or a turn.
-asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiKind kind, std::optional<Turn>& turn) {
+asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, AnswerShape shape,
+                                                          std::optional<Turn>& turn) {
     const double began = seconds_now();
     if (auto full = capacity_error()) co_return full;
     const Preparing counted(num_prepared_);
     std::optional<Preparing> waiting(std::in_place, metrics_.num_prepared);
-    auto asked = co_await prepare(call, kind);
+    auto asked = co_await prepare(call, shape);
     waiting.reset();
     if (!asked) co_return asked.error();
     call.connection->release_body();
@@ -116,8 +169,8 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     }
     std::vector<HostRequest>* const requests = &asked->jobs;
 
-    const AnswerFrame frame{kind, fmt::format("{}-{}", kind == ApiKind::kChat ? "chatcmpl" : "cmpl", call.id),
-                            service_->model.first(), service_->fingerprint, service_->now()};
+    const AnswerFrame frame{kind_of(shape), answer_id(call, shape, asked->request), service_->model.first(),
+                            service_->fingerprint, service_->now()};
     if (auto& claim = requests->front().claim) {
         claim->answer_id = frame.id;
         claim->created = frame.created;
@@ -148,9 +201,9 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, ApiK
     co_return std::nullopt;
 }
 
-asio::awaitable<bool> Endpoints::generate(const Call& call, ApiKind kind) {
+asio::awaitable<bool> Endpoints::generate(const Call& call, AnswerShape shape) {
     std::optional<Turn> begun;
-    const std::optional<ApiError> refused = co_await begin(call, kind, begun);
+    const std::optional<ApiError> refused = co_await begin(call, shape, begun);
     if (refused) co_return co_await refuse(call, *refused);
     Turn& turn = *begun;
     bool kept = false;
@@ -179,11 +232,11 @@ asio::awaitable<bool> Endpoints::answer_turn(const Call& call, Turn& turn) {
 }
 
 // What is half sent cannot be gone on with: the connection ends.
-asio::awaitable<bool> Endpoints::answer_failed(const Call& call, const Turn& turn, const ApiError& error) {
+asio::awaitable<bool> Endpoints::answer_failed(const Call& call, Turn& turn, const ApiError& error) {
     turn.updates->leave();
     if (!call.connection->has_begun()) co_return co_await refuse(call, error);
     if (!turn.generation.request().stream || turn.updates->is_writing()) co_return false;
-    const std::string rest = call.connection->send_chunk(event_of(error.envelope()));
+    const std::string rest = call.connection->send_chunk(turn.generation.failed_event(error));
     if (!rest.empty() || call.connection->is_lost()) co_return false;
     (void)co_await call.connection->write_last_chunk();
     co_return false;
@@ -289,7 +342,7 @@ asio::awaitable<bool> Endpoints::write_stream(const Call& call, Turn& turn) {
         if (turn.generation.is_delivered() || !here) co_return here;
         const Updates::Waited waited = co_await turn.updates->hand_on(turn.timer, taker);
         if (waited == Updates::Waited::kGone) co_return false;
-        if (waited == Updates::Waited::kSilent) rest = connection.send_chunk(": still here\n\n");
+        if (waited == Updates::Waited::kSilent) rest = connection.send_chunk(turn.generation.waiting_event());
     }
 }
 

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "server/http/translated_chat.h"
+
 namespace verbatim::server {
 namespace {
 
@@ -18,8 +20,7 @@ ApiError failed_error(const HostUpdate& update, ApiKind kind) {
         if (error.code == "context_length_exceeded") error.param = input_field(kind);
         return error;
     }
-    if (update.kind == Kind::kNotKept)
-        return {503, "the ledger cannot be used: " + update.failure, "", "ledger_unavailable"};
+    if (update.kind == Kind::kNotKept) return ledger_problem(update.failure);
     if (update.kind == Kind::kFailed) return {503, "the executor failed: " + update.failure, "", "failed"};
     if (update.end->reason == FinishReason::kExecutorFailed)
         return {503, "the executor failed: try again", "", name(update.end->reason)};
@@ -61,6 +62,7 @@ Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request
         choice.part.num_prompt_top_log_probs = request_.num_prompt_log_probs;
         choice.has_begun = !request_.echo && !request_.is_scored();
     }
+    items_ = item_answer_of(request_, writer_.frame(), prompts_.front().num_tokens);
 }
 
 const AnsweredPrompt& Generation::prompt_of(const Choice& choice) const {
@@ -106,13 +108,15 @@ void Generation::take_token(Choice& choice, HostUpdate update) {
     text::AnswerParts parts;
     choice.reader.add(update.token, parts);
     take_parts(choice, parts);
+    if (items_) items_->count_token();
     if (!update.log_probs) return;
     choice.log_prob += update.log_probs->drawn.log_prob;
     if (request_.num_log_probs) choice.part.log_probs.push_back(*std::move(update.log_probs));
 }
 
 // Of arguments that are sent in parts each part is an entry of its own.
-void Generation::take_parts(Choice& choice, text::AnswerParts& parts) const {
+void Generation::take_parts(Choice& choice, text::AnswerParts& parts) {
+    if (items_) return items_->take(parts);
     using PartKind = text::AnswerPart::Kind;
     std::vector<CallPart>& calls = choice.part.calls;
     for (text::AnswerPart& part : parts) {
@@ -138,7 +142,7 @@ void Generation::take_end(Choice& choice, const HostUpdate& update) {
     ++num_ended_;
     const bool stopped = choice.reader.ended();
     if (update.kind != Kind::kFinished || !is_whole(update)) {
-        if (!error_) error_ = failed_error(update, request_.kind);
+        if (!error_) error_ = with_origins(failed_error(update, request_.kind), request_.origins);
         return;
     }
     text::AnswerParts rest;
@@ -148,6 +152,7 @@ void Generation::take_end(Choice& choice, const HostUpdate& update) {
     choice.part.finish = stopped ? FinishReason::kStopString : update.end->reason;
     choice.num_reused = update.end->num_reused_tokens;
     if (in_conversation_ && choice.part.index == 0) choice.part.head = update.head;
+    if (items_) items_->end({*choice.part.finish, choice.reader.stop_text(), usage()});
 }
 
 bool Generation::is_long() const {
@@ -207,6 +212,7 @@ std::string Generation::events_of(Choice& choice) {
 std::string Generation::take_events() {
     std::string events;
     if (end_delivered_) return events;
+    if (items_) return take_item_events();
     if (!std::exchange(roles_sent_, true) && request_.kind == ApiKind::kChat) {
         for (const Choice& choice : choices_) {
             ChoicePart role{.index = choice.part.index};
@@ -225,7 +231,20 @@ std::string Generation::take_events() {
     return events + "data: [DONE]\n\n";
 }
 
-Json Generation::whole() const { return writer_.whole(chosen(), usage()); }
+std::string Generation::take_item_events() {
+    std::string events = items_->take_events();
+    end_delivered_ = is_over();
+    if (error_) events += items_->failed_event(*error_);
+    return events;
+}
+
+std::string Generation::failed_event(const ApiError& error) {
+    return items_ ? items_->failed_event(error) : event_of(error.envelope());
+}
+
+std::string Generation::waiting_event() const { return items_ ? items_->waiting_event() : ": still here\n\n"; }
+
+Json Generation::whole() const { return items_ ? items_->whole() : writer_.whole(chosen(), usage()); }
 
 // Of each prompt's choices those with the greatest log probability per token, the first one among equals.
 std::vector<ChoicePart> Generation::chosen() const {

@@ -3,10 +3,11 @@
 //
 //   G1  the texts of a stream's chunks, joined, are the unstreamed answer's, and so are its reasoning, the arguments of
 //       its calls and the log probabilities
-//   G2  a stream's events end with [DONE] or with an error, and no event follows
+//   G2  a stream's events end with [DONE] (of items: with their last event) or with an error, and no event follows
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "server/engine_host.h"
 #include "server/http/answers.h"
 #include "server/http/api.h"
+#include "server/http/item_answer.h"
 #include "server/text/answer_form.h"
 #include "server/text/answer_parser.h"
 #include "server/text/tokenizer.h"
@@ -57,6 +59,9 @@ public:
 
     // The server-sent events since the last call. REQUIRES: is_decided(), no refusal.
     [[nodiscard]] std::string take_events();
+    // The last event where the answer cannot go on, and what a stream without tokens sends meanwhile.
+    [[nodiscard]] std::string failed_event(const ApiError& error);
+    [[nodiscard]] std::string waiting_event() const;
     [[nodiscard]] bool is_delivered() const { return end_delivered_; }  // the last event was taken
     // REQUIRES: is_over(), no error; take_events() was never called.
     [[nodiscard]] Json whole() const;
@@ -79,14 +84,16 @@ private:
     [[nodiscard]] std::vector<ChoicePart> chosen() const;
     void take_token(Choice& choice, HostUpdate update);
     void take_end(Choice& choice, const HostUpdate& update);
-    void take_parts(Choice& choice, text::AnswerParts& parts) const;
+    void take_parts(Choice& choice, text::AnswerParts& parts);
     [[nodiscard]] std::string events_of(Choice& choice);
+    [[nodiscard]] std::string take_item_events();
     [[nodiscard]] Usage usage() const;
     [[nodiscard]] std::optional<Usage> usage_so_far(const Choice& choice) const;
     [[nodiscard]] const AnsweredPrompt& prompt_of(const Choice& choice) const;
 
     GenerateRequest request_;
     AnswerWriter writer_;
+    std::unique_ptr<ItemAnswer> items_;  // null: the answer is written by the writer
     std::vector<AnsweredPrompt> prompts_;
     std::vector<Choice> choices_;
     std::optional<ApiError> error_;

@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "server/checkpoints.h"
+#include "server/http/response_chain.h"
 #include "server/http/tools.h"
 #include "server/ledger/history.h"
 #include "server/text/decoder.h"
@@ -235,8 +236,7 @@ std::optional<ApiError> conversation_problem(const GenerateRequest& request, con
 }
 
 ApiResult<History> history_of(const GenerateRequest& request, const std::string& conversation_id, Look look) {
-    if (!look.problem.empty())
-        return tl::unexpected(ApiError{503, "the ledger cannot be used: " + look.problem, "", "ledger_unavailable"});
+    if (!look.problem.empty()) return tl::unexpected(ledger_problem(look.problem));
     if (!look.recorded) return tl::unexpected(api_error(look.recorded.error()));
     History history{.conversation = std::move(look.view), .is_answered = *look.recorded != nullptr};
     if (request.suffix_only && !history.conversation && !history.is_answered) {
@@ -258,6 +258,11 @@ ConversationHint conversation_of(const GenerateRequest& request,
         if (is_identifier(value)) return {std::move(value)};
     }
     return {request.prompt_cache_key};
+}
+
+ReasoningTraits reasoning_traits(const Service& service) {
+    return {.is_switched = has_variable(service.chat_template, "enable_thinking"),
+            .is_there = service.reasoning_format != text::ReasoningFormat::kNone};
 }
 
 std::string echoed_text(const Service& service, const GenerateRequest& request, size_t which,
@@ -293,7 +298,9 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     host.parent_head = request.parent_head;
     host.stop = request.stop;
     host.form = prompt.form;
-    if (request.turn_id) host.claim = TurnClaim{*request.turn_id, request.content, "", 0};
+    if (request.turn_id) {
+        host.claim = TurnClaim{*request.turn_id, request.content, "", 0, kept_of_response(request, host.form)};
+    }
     host.max_tokens = request.max_tokens.value_or(room);
     host.sampling = request.sampling;
     host.seed = request.seed;

@@ -12,6 +12,7 @@
 #include "reference/model/state_tensors.h"
 #include "server/engine_host.h"
 #include "server/http/api.h"
+#include "server/http/message_request.h"
 #include "server/http/metrics.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/text/answer_form.h"
@@ -80,6 +81,8 @@ struct Prompt {
 // What the choices of the prompt `which`, whose tokens are `ids`, begin with: with echo its text, else nothing.
 [[nodiscard]] std::string echoed_text(const Service& service, const GenerateRequest& request, size_t which,
                                       std::span<const TokenId> ids);
+
+[[nodiscard]] ReasoningTraits reasoning_traits(const Service& service);
 
 // The engine's requests for a prompt, one for each sampled choice. The first one's answer is committed to the
 // conversation, and with it the prompt is scored. Errors: the prompt and the answer do not fit the model; logits are

@@ -16,21 +16,24 @@ size_t begun(std::string_view text, std::string_view stop) {
 }  // namespace
 
 std::string StopTexts::add(std::string_view piece) {
-    if (stopped_) return "";
+    if (stopped()) return "";
     waiting_ += piece;
     std::pair<size_t, size_t> first = {std::string::npos, 0};  // where it is complete, where it begins
     size_t held = 0;
     for (const std::string& stop : stops_) {
         const size_t begin = waiting_.find(stop);
-        if (begin != std::string::npos) first = std::min(first, {begin + stop.size(), begin});
+        const std::pair place(begin + stop.size(), begin);
+        if (begin != std::string::npos && place < first) {
+            first = place;
+            found_ = stop;
+        }
         held = std::max(held, begun(waiting_, stop));
     }
-    stopped_ = first.first != std::string::npos;
-    std::string out = waiting_.substr(0, stopped_ ? first.second : waiting_.size() - held);
+    std::string out = waiting_.substr(0, stopped() ? first.second : waiting_.size() - held);
     waiting_.erase(0, out.size());
     return out;
 }
 
-std::string StopTexts::finish() { return stopped_ ? "" : std::exchange(waiting_, {}); }
+std::string StopTexts::finish() { return stopped() ? "" : std::exchange(waiting_, {}); }
 
 }  // namespace verbatim::text

@@ -4,6 +4,7 @@
 //   E2  joined, it is the whole text cut before the stop text that is complete first; of several, the longest
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,12 +20,14 @@ public:
     std::string add(std::string_view piece);
     // The waiting text, when the input ends.
     std::string finish();
-    [[nodiscard]] bool stopped() const { return stopped_; }
+    [[nodiscard]] bool stopped() const { return found_.has_value(); }
+    // The stop text that ended the text.
+    [[nodiscard]] const std::optional<std::string>& found() const { return found_; }
 
 private:
     std::vector<std::string> stops_;
     std::string waiting_;
-    bool stopped_ = false;
+    std::optional<std::string> found_;
 };
 
 }  // namespace verbatim::text

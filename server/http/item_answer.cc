@@ -1,0 +1,87 @@
+#include "server/http/item_answer.h"
+
+#include <utility>
+
+#include "engine/base/check.h"
+#include "server/http/message_answer.h"
+#include "server/http/response_answer.h"
+
+namespace verbatim::server {
+namespace {
+
+using Kind = AnswerItem::Kind;
+using PartKind = text::AnswerPart::Kind;
+
+Kind kind_of(PartKind part) {
+    if (part == PartKind::kText) return Kind::kText;
+    return part == PartKind::kReasoning ? Kind::kReasoning : Kind::kCall;
+}
+
+}  // namespace
+
+void ItemAnswer::take(const text::AnswerParts& parts) {
+    CHECK(!end_, "parts behind the end");
+    for (const text::AnswerPart& part : parts) {
+        const Kind kind = kind_of(part.kind);
+        const bool goes_on = is_in_item_ && items_.back().kind == kind && part.kind != PartKind::kCall;
+        if (!goes_on) begin_item(kind, part.kind == PartKind::kCall ? part.text : "");
+        if (part.kind == PartKind::kCall || part.text.empty()) continue;
+        items_.back().text += part.text;
+        if (is_stream_) show_delta(part.text);
+    }
+}
+
+void ItemAnswer::count_token() {
+    if (is_in_item_ && items_.back().kind == Kind::kReasoning) ++num_reasoning_tokens_;
+}
+
+void ItemAnswer::begin_item(Kind kind, std::string name) {
+    end_item();
+    items_.push_back({kind, "", std::move(name)});
+    is_in_item_ = true;
+    if (!is_stream_) return;
+    if (!std::exchange(has_begun_, true)) show_begin();
+    show_item();
+}
+
+void ItemAnswer::end_item() {
+    if (std::exchange(is_in_item_, false) && is_stream_) show_item_end();
+}
+
+void ItemAnswer::end(const AnswerEnd& end) {
+    CHECK(!end_, "a second end");
+    end_ = end;
+    complete_items();
+    end_item();
+    if (!is_stream_) return;
+    if (!std::exchange(has_begun_, true)) show_begin();
+    show_end();
+}
+
+std::string ItemAnswer::failed_event(const ApiError& error) {
+    if (!std::exchange(has_begun_, true)) show_begin();
+    show_error(error);
+    return std::exchange(events_, {});
+}
+
+std::string ItemAnswer::take_events() {
+    if (is_stream_ && !std::exchange(has_begun_, true)) show_begin();
+    return std::exchange(events_, {});
+}
+
+void ItemAnswer::append_written_event(std::string_view name, std::string_view json) {
+    events_.append("event: ").append(name).append("\ndata: ").append(json).append("\n\n");
+}
+
+void ItemAnswer::append_event(std::string_view name, const Json& json) {
+    append_written_event(name, written_answer(json));
+}
+
+std::unique_ptr<ItemAnswer> item_answer_of(const GenerateRequest& request, const AnswerFrame& frame,
+                                           int64_t num_prompt_tokens) {
+    if (request.response) return std::make_unique<ResponseAnswer>(*request.response, frame, request.stream);
+    if (request.is_message) return std::make_unique<MessageAnswer>(frame, num_prompt_tokens, request.stream);
+    return nullptr;
+}
+
+}  // namespace verbatim::server
