@@ -44,7 +44,7 @@ def check(document, base):
                 setting.append(command)
                 continue
             said = run(command, setting, base)
-            assert "error" not in json.loads(said), f"{command}: {said}"
+            assert json.loads(said).get("error") is None, f"{command}: {said}"
             assert shown is None or said == shown, f"{command}: {said}, not {shown}"
             num_run += 1
     print(f"{document}: {num_run} examples")

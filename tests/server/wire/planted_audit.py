@@ -22,7 +22,8 @@ OF_PROXY = ["speculation"]
 
 
 def served_faults():
-    return sorted(name.removesuffix(".fault") for name in os.listdir(FAULTS))
+    return sorted(name.removesuffix(".fault") for name in os.listdir(FAULTS)
+                  if name.endswith(".fault"))
 
 
 def planted(fault):

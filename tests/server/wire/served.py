@@ -1,7 +1,9 @@
 """A server of this build for one test: started on a free port, stopped whatever happens."""
 
+import importlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -14,6 +16,18 @@ SKIPPED = 77
 def skip(reason):
     print("skipped:", reason)
     sys.exit(SKIPPED)
+
+
+def module_of(name, environment):
+    """The module; where it is missing, the script starts again with the tests' environment, or is skipped."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        python = pathlib.Path(environment) / "bin" / "python"
+        if not python.exists() or sys.executable == str(python):
+            skip(f"no {name}, Wire.Environment says why: where pip reaches a package index, "
+                 f"`python3 -B tests/environment.py {environment}` brings it")
+        os.execv(python, [str(python), "-B", *sys.argv])
 
 
 class Served:

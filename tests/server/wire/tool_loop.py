@@ -2,21 +2,12 @@
 their answers, whole and streamed. The server's answers are scripted, in the forms of families of models."""
 
 import json
-import os
-import pathlib
-import subprocess
 import sys
 
-from served import skip
+from scripted import Scripted
+from served import module_of
 
-try:
-    import openai
-except ImportError:
-    python = pathlib.Path(sys.argv[2]) / "bin" / "python"
-    if not python.exists() or sys.executable == str(python):
-        skip("no openai client, Wire.Environment says why: where pip reaches a package index, "
-             f"`python3 -B tests/environment.py {sys.argv[2]} openai` brings it")
-    os.execv(python, [str(python), "-B", *sys.argv])
+openai = module_of("openai", sys.argv[2])
 
 TOOLS = [{"type": "function", "function": {
     "name": "read_file", "description": "Reads lines of a file.", "strict": True, "parameters": {
@@ -33,32 +24,6 @@ def hermes(path, lines):
 def qwen(path, lines):
     return (f"<tool_call>\n<function=read_file>\n<parameter=path>\n{path}\n</parameter>\n<parameter=lines>\n{lines}\n"
             "</parameter>\n</function>\n</tool_call>")
-
-
-class Scripted:
-    """A server that says what it is given, one text for each answer."""
-
-    def __init__(self, program, family):
-        self.process = subprocess.Popen([program, family], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        text=True)
-        line = self.line_with("scripted at ")
-        self.client = openai.OpenAI(base_url=line.split(" at ")[1].strip(), api_key="none", max_retries=0)
-
-    def line_with(self, mark):
-        for line in self.process.stdout:
-            if line.startswith(mark):
-                return line
-        raise SystemExit(f"the server ended with {self.process.wait()}")
-
-    def say(self, text):
-        self.process.stdin.write(json.dumps(text) + "\n")
-        self.process.stdin.flush()
-        self.line_with("said")
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.stdout.read()
-        assert self.process.wait(timeout=30) == 0
 
 
 def whole(client, **asked):
@@ -86,6 +51,7 @@ def streamed(client, **asked):
 
 def run_agent(server, ask, write, reasons):
     """Two calls at once, then one, then the answer. Returns the messages."""
+    client = openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0)
     prefix = "I look at it.\n</think>\n\n" if reasons else ""
     gap = "\n\n" if reasons else "\n"
     script = [f"{prefix}Both files.{gap}{write('a.py', 1)}{gap}{write('ä b.py', 2)}", prefix + write(FILE, 3),
@@ -93,7 +59,7 @@ def run_agent(server, ask, write, reasons):
     messages, total = [{"role": "user", "content": "What is in the files?"}], 0
     for turn, text in enumerate(script):
         server.say(text)
-        message, reason, usage = ask(server.client, messages=messages)
+        message, reason, usage = ask(client, messages=messages)
         assert message.get("reasoning_content", "") == ("I look at it." if reasons else ""), message
         messages.append(message)
         cached = usage.prompt_tokens_details.cached_tokens
@@ -127,11 +93,8 @@ def main():
     for family, write, reasons in (("hermes", hermes, False), ("qwen-think", qwen, True)):
         runs = []
         for ask in (whole, streamed):
-            server = Scripted(sys.argv[1], family)
-            try:
+            with Scripted(sys.argv[1], family) as server:
                 messages = run_agent(server, ask, write, reasons)
-            finally:
-                server.close()
             for message in messages:
                 if message["role"] == "assistant":
                     message.setdefault("content", "")
