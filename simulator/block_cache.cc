@@ -62,8 +62,8 @@ public:
     void touch(int32_t block, int32_t depth) {
         Block& touched = blocks_[static_cast<size_t>(block)];
         if (touched.resident) order_.erase({touched.rank, block});
-        const int64_t num_uses = touched.resident ? touched.num_uses + 1 : 0;
-        const HeadUse use{.length = (depth + 1) * block_tokens_, .num_uses = num_uses, .now = now_++};
+        const int32_t num_uses = touched.resident ? touched.num_uses + 1 : 0;
+        const HeadUse use{.num_uses = num_uses, .length = (depth + 1) * block_tokens_, .now = now_++};
         touched = {policy_.rank(use), num_uses, true};
         order_.insert({touched.rank, block});
     }
@@ -77,7 +77,7 @@ public:
 private:
     struct Block {
         int64_t rank = 0;
-        int64_t num_uses = 0;
+        int32_t num_uses = 0;
         bool resident = false;
     };
     EvictionPolicy& policy_;

@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/paged_vector.h"
 
 namespace verbatim {
 
-// `Store` is a std::vector, or a std::deque where values must stay where they are.
-template <typename T, typename Number, typename Store = std::vector<T>>
+// Values stay where they are.
+template <typename T, typename Number>
 class SlotMap {
 public:
     [[nodiscard]] Number add(T value) {
@@ -36,10 +37,10 @@ public:
     [[nodiscard]] size_t size() const { return values_.size() - free_.size(); }
     [[nodiscard]] size_t num_numbers() const { return values_.size(); }  // free ones among them
     // Free ones are T{}.
-    [[nodiscard]] const Store& all() const { return values_; }
+    [[nodiscard]] const PagedVector<T>& all() const { return values_; }
 
 private:
-    Store values_;
+    PagedVector<T> values_;
     std::vector<Number> free_;
 };
 

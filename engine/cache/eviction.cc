@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -30,11 +31,18 @@ auto EvictionOrder::ghost(HeadId head) -> Ghost& {
 
 int64_t EvictionOrder::num_pins(HeadId head) const { return entry(head).num_pins; }
 
+auto EvictionOrder::key_of(const Entry& entry) -> Key {
+    return {.rank = entry.rank,
+            .head = entry.use.head,
+            .number = entry.number,
+            .expected = entry.num_expected > 0,
+            .proven = entry.proven};
+}
+
 // Whether the head stands for the segment's top.
 bool EvictionOrder::is_offered(SegmentId segment, HeadId head) const {
-    if (segment == kNoSegment || static_cast<size_t>(index(segment)) >= top_of_.size()) return false;
-    const std::optional<Key>& offered = top_of_[index(segment)];
-    return offered && offered->head == head;
+    const auto number = static_cast<uint32_t>(index(segment));
+    return segment != kNoSegment && tops_.contains(number) && tops_.at(number).head == head;
 }
 
 int64_t ValueEviction::rank(const HeadUse& use) {
@@ -47,7 +55,7 @@ int64_t ValueEviction::rank(const HeadUse& use) {
 // Of 0 as of 1. Heads of one kind are often of the same numbers.
 int64_t ValueEviction::log2_of(int64_t x) {
     const auto asked = static_cast<uint64_t>(std::max<int64_t>(x, 1));
-    Logarithm& known = logarithms_[(asked ^ asked >> 7 ^ asked >> 19) % logarithms_.size()];
+    Logarithm& known = logarithms_[(asked * 0x9e3779b97f4a7c15u >> 32) % logarithms_.size()];
     if (known.of != asked) known = {asked, log2_fixed(asked)};
     CHECK_GE(known.log2, 0);
     return known.log2;
@@ -61,57 +69,28 @@ void ValueEviction::note_reached(const HeadClass& head, int32_t age) {
 
 // --- ages
 
-uint32_t EvictionOrder::follow(HeadId head, int64_t last_tick, int32_t age) {
-    CHECK(last_tick <= tick_ && age >= 0, "head {} of age {} was used at tick {} of {}", index(head), age, last_tick,
-          tick_);
-    if (!policy_.ranks_by_worth() || age + 1 >= ReuseModel::kNumBuckets) return DueList::kNone;
-    return next_age_.add(head, last_tick + ReuseModel::begin_of(age + 1));
-}
-
-void EvictionOrder::unfollow(uint32_t& due) {
-    const uint32_t before = std::exchange(due, DueList::kNone);
-    if (before != DueList::kNone) next_age_.erase(before);
-    CHECK(due == DueList::kNone && next_age_.size() <= entries_.size() + ghosts_.size(), "{} heads grow older, of {}",
-          next_age_.size(), entries_.size() + ghosts_.size());
-}
-
 void EvictionOrder::tick() {
-    ++tick_;
-    for (const HeadId head : next_age_.take(tick_)) {
+    // Of millions of heads none is near: all that are due are fetched together.
+    const auto fetch = [&](const AgeQueues::Followed& followed) {
+        if (followed.is_ghost) return;
+        const Head* head = entries_.at(followed.place).of;
+        __builtin_prefetch(&head->blocks);
+    };
+    ages_.tick(fetch, [&](const AgeQueues::Followed& followed, int32_t age) {
         ++num_visits_;
-        Entry* older = entries_.find(head);
-        if (older == nullptr) {
-            age_ghost(head);
-            continue;
-        }
-        do {
-            policy_.note_reached(older->use.head_class(), ++older->use.age);
-            rank_again(*older);
-        } while (is_older(older->last_tick, older->use.age));
-        older->due = follow(head, older->last_tick, older->use.age);
-    }
-    CHECK_LE(next_age_.size(), entries_.size() + ghosts_.size());
-}
-
-void EvictionOrder::age_ghost(HeadId head) {
-    Ghost& older = ghost(head);
-    do policy_.note_reached(older.head, ++older.age);
-    while (is_older(older.last_tick, older.age));
-    older.due = follow(head, older.last_tick, older.age);
-    CHECK_LT(older.age, ReuseModel::kNumBuckets);
-}
-
-// Whether the next half octave of age has begun, too: two may begin at one tick.
-bool EvictionOrder::is_older(int64_t last_tick, int32_t age) const {
-    return age + 1 < ReuseModel::kNumBuckets && last_tick + ReuseModel::begin_of(age + 1) <= tick_;
+        if (followed.is_ghost) return policy_.note_reached(ghosts_.at(followed.place).head, age);
+        Entry& older = entries_.at(followed.place);
+        older.use.age = age;
+        policy_.note_reached(older.use.head_class(), age);
+        rank_again(older);
+    });
+    CHECK_LE(ages_.size(), entries_.size() + ghosts_.size());
 }
 
 void EvictionOrder::rank_again(Entry& entry) {
-    CHECK_EQ(index(entry.use.head), index(entry.key.head));
     if (worth_) entry.use.worth = worth_(*entry.of);
-    Key key = entry.key;
-    key.rank = policy_.rank(entry.use);
-    if (key != entry.key) place(entry, key);
+    const int64_t before = std::exchange(entry.rank, policy_.rank(entry.use));
+    if (entry.rank != before) place(entry);
 }
 
 void EvictionOrder::stand_in(HeadId shorter, HeadId longer) {
@@ -124,35 +103,29 @@ void EvictionOrder::stand_in(HeadId shorter, HeadId longer) {
     use.generation = gone.use.generation;
     use.age = gone.use.age;
     if (policy_.rank(use) <= policy_.rank(left.use)) return;
-    unfollow(left.due);
-    CHECK_GE(gone.last_tick, 0);
+    ages_.age_like(left.age, gone.age);
     CHECK_EQ(index(use.head), index(shorter));
     left.use = use;
-    left.last_tick = gone.last_tick;
-    left.due = follow(shorter, left.last_tick, left.use.age);
     rank_again(left);
-    CHECK_LE(left.last_tick, tick_);
+    CHECK_EQ(left.use.age, ages_.age(left.age));
 }
 
 void EvictionOrder::remove_to_ghost(HeadId head) {
-    const Entry& gone = entry(head);
-    const Ghost ghost{.head = gone.use.head_class(), .age = gone.use.age, .last_tick = gone.last_tick};
+    const Ghost ghost{entry(head).use.head_class(), std::exchange(entry(head).age, AgeQueues::kNone)};
     remove(head);
     if (!policy_.ranks_by_worth()) return;
-    CHECK_LE(ghost.last_tick, tick_);
-    ghosts_.add(head, ghost).due = follow(head, ghost.last_tick, ghost.age);
+    ghosts_.add(head, ghost);
+    ages_.become(ghost.age, {.head = head, .place = ghosts_.number_of(head), .is_ghost = true});
+    CHECK_LE(ages_.size(), entries_.size() + ghosts_.size());
 }
 
 void EvictionOrder::use_ghost(HeadId head) {
     Ghost& used = ghost(head);
-    unfollow(used.due);
-    policy_.note_used(used.head, used.age);
+    policy_.note_used(used.head, ages_.age(used.age));
     ++used.head.num_uses;
-    used.age = 0;
-    used.last_tick = tick_;
+    ages_.use(used.age);
     CHECK_GT(used.head.num_uses, 0);
     policy_.note_reached(used.head, 0);
-    used.due = follow(head, used.last_tick, used.age);
 }
 
 int32_t EvictionOrder::generation_of_ghost(HeadId head) const {
@@ -162,7 +135,7 @@ int32_t EvictionOrder::generation_of_ghost(HeadId head) const {
 }
 
 void EvictionOrder::forget_ghost(HeadId head) {
-    unfollow(ghost(head).due);
+    ages_.erase(ghost(head).age);
     ghosts_.erase(head);
     CHECK(!entries_.contains(head), "head {} is a ghost and alive", index(head));
 }
@@ -172,7 +145,7 @@ void EvictionOrder::forget_ghost(HeadId head) {
 void EvictionOrder::add(const Head& head) {
     CHECK(!ghosts_.contains(head.id), "head {} is a ghost", index(head.id));
     add(head,
-        {.head = head.id, .kind = head.kind, .length = head.length(), .now = now_++, .generation = head.generation});
+        {.head = head.id, .kind = head.kind, .generation = head.generation, .length = head.length(), .now = now_++});
 }
 
 void EvictionOrder::add(const Head& head, HeadId ghost) {
@@ -180,47 +153,46 @@ void EvictionOrder::add(const Head& head, HeadId ghost) {
     forget_ghost(ghost);
     add(head, {.head = head.id,
                .kind = before.head.kind,
+               .generation = head.generation,
+               .num_uses = static_cast<int32_t>(before.head.num_uses),
                .length = head.length(),
-               .num_uses = before.head.num_uses,
-               .now = now_++,
-               .generation = head.generation});
+               .now = now_++});
     if (before.head.num_uses > 0) note_returned(head.id);
 }
 
 void EvictionOrder::add(const Head& head, const HeadUse& use) {
     CHECK_GT(head.length(), 0);
-    const Key key{.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone(),
-                  .rank = policy_.rank(use),
-                  .head = head.id};
-    Entry& followed = entries_.add(head.id, {.of = &head, .use = use, .segment = head.blocks.segment, .key = key});
-    CHECK(all_.insert(key).second);
-    followed.last_tick = tick_;
+    Entry& added = entries_.add(head.id, {.of = &head, .use = use, .segment = head.blocks.segment});
+    added.number = entries_.number_of(head.id);
+    added.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone();
+    added.rank = policy_.rank(use);
+    all_.insert(key_of(added));
     policy_.note_reached(use.head_class(), 0);
-    followed.due = follow(head.id, tick_, 0);
-    if (worth_) rank_again(followed);
+    if (policy_.ranks_by_worth()) added.age = ages_.add({.head = head.id, .place = added.number});
+    if (worth_) rank_again(added);
 }
 
 void EvictionOrder::use(HeadId head) {
     Entry& used = entry(head);
-    const int64_t rank = used.key.rank;
-    unfollow(used.due);
+    const int64_t before = used.rank;
     policy_.note_used(used.use.head_class(), used.use.age);
     ++used.use.num_uses;
     used.use.now = now_++;
     used.use.age = 0;
-    used.last_tick = tick_;
     policy_.note_reached(used.use.head_class(), 0);
-    used.due = follow(head, tick_, 0);
+    if (used.age != AgeQueues::kNone) ages_.use(used.age);
     note_returned(head);
-    place(used, {used.key.expected, !policy_.goes_by_rank_alone(), policy_.rank(used.use), head});
-    CHECK(used.key.rank >= rank || policy_.ranks_by_worth(), "head {} was used and falls from rank {} to {}",
-          index(head), rank, used.key.rank);
+    used.proven = !policy_.goes_by_rank_alone();
+    used.rank = policy_.rank(used.use);
+    place(used);
+    CHECK(used.rank >= before || policy_.ranks_by_worth(), "head {} was used and falls from rank {} to {}", index(head),
+          before, used.rank);
 }
 
 void EvictionOrder::pin(HeadId head) {
     Entry& pinned = entry(head);
     if (pinned.num_pins++ > 0) return;
-    CHECK_EQ(all_.erase(pinned.key), 1u);
+    all_.erase(pinned.number);
     refresh(pinned.segment);
     CHECK(!is_offered(pinned.segment, head), "head {} is pinned and may go for blocks", index(head));
 }
@@ -229,56 +201,57 @@ void EvictionOrder::unpin(HeadId head) {
     Entry& unpinned = entry(head);
     CHECK(unpinned.num_pins > 0, "head {} is not pinned", index(head));
     if (--unpinned.num_pins > 0) return;
-    CHECK(all_.insert(unpinned.key).second);
+    all_.insert(key_of(unpinned));
     refresh(unpinned.segment);
 }
 
 void EvictionOrder::expect(HeadId head) {
     Entry& expected = entry(head);
-    if (++expected.num_expected == 1) place(expected, {true, expected.key.proven, expected.key.rank, head});
-    CHECK(expected.key.expected, "{} requests wait for head {}, which is not spared", expected.num_expected,
+    if (++expected.num_expected == 1) place(expected);
+    CHECK(key_of(expected).expected, "{} requests wait for head {}, which is not spared", expected.num_expected,
           index(head));
 }
 
 void EvictionOrder::unexpect(HeadId head) {
-    Entry* found = entries_.find(head);
-    if (found == nullptr) return;
-    Entry& expected = *found;
-    CHECK(expected.num_expected > 0, "nobody waits for head {}", index(head));
-    if (--expected.num_expected == 0) place(expected, {false, expected.key.proven, expected.key.rank, head});
-    CHECK_EQ(expected.key.expected, expected.num_expected > 0);
+    Entry* expected = entries_.find(head);
+    if (expected == nullptr) return;
+    CHECK(expected->num_expected > 0, "nobody waits for head {}", index(head));
+    if (--expected->num_expected == 0) place(*expected);
 }
 
 void EvictionOrder::remove(HeadId head) {
-    Entry& removed = entry(head);
+    const Entry& removed = entry(head);
     CHECK(removed.num_pins == 0, "head {} goes with {} pins", index(head), removed.num_pins);
-    CHECK_EQ(all_.erase(removed.key), 1u);
+    all_.erase(removed.number);
     const SegmentId segment = removed.segment;
-    unfollow(removed.due);
+    if (removed.age != AgeQueues::kNone) ages_.erase(removed.age);
     entries_.erase(head);
     refresh(segment);
     CHECK(!is_offered(segment, head), "head {} is gone and may go for blocks", index(head));
 }
 
-void EvictionOrder::place(Entry& entry, const Key& key) {
-    CHECK_EQ(index(key.head), index(entry.key.head));
-    if (entry.num_pins == 0) CHECK_EQ(all_.erase(entry.key), 1u);
-    entry.key = key;
-    if (entry.num_pins == 0) CHECK(all_.insert(entry.key).second);
+// The entry's rank, or what else its place depends on, has changed.
+void EvictionOrder::place(const Entry& entry) {
+    if (entry.num_pins == 0) all_.replace(key_of(entry));
     refresh(entry.segment);
+    CHECK(entry.num_pins == 0 || !is_offered(entry.segment, entry.use.head), "head {} is pinned and may go for blocks",
+          index(entry.use.head));
 }
 
 // Segments change whenever tables do; tops_ catches up before somebody is chosen.
 void EvictionOrder::refresh(SegmentId segment) {
     if (segment == kNoSegment || policy_.goes_by_rank_alone()) return;
     ++num_visits_;
-    if (top_of_.size() <= static_cast<size_t>(index(segment))) top_of_.resize(index(segment) + 1);
-    std::optional<Key>& offered = top_of_[index(segment)];
+    const auto number = static_cast<uint32_t>(index(segment));
+    const bool was_offered = tops_.contains(number);
     const std::optional<Key> top = top_of(segment);
-    if (top == offered) return;
-    if (offered) CHECK_EQ(tops_.erase(*offered), 1u);
-    if (top) CHECK(tops_.insert(*top).second);
-    offered = top;
+    if (top && was_offered) {
+        tops_.replace(*top);
+    } else if (top) {
+        tops_.insert(*top);
+    } else if (was_offered) {
+        tops_.erase(number);
+    }
 }
 
 auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
@@ -287,7 +260,8 @@ auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
         ++num_visits_;
         const Entry* found = entries_.find(head);
         if (found == nullptr || found->num_pins > 0) return std::nullopt;
-        Key key = found->key;
+        Key key = key_of(*found);
+        key.number = static_cast<uint32_t>(index(segment));
         key.proven = false;
         if (!top || *top < key) top = key;
     }
@@ -303,39 +277,37 @@ std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
     // Other heads have come and gone since the head was ranked: the one that is lowest by its worth of today goes.
     while (chosen && worth_ && policy_.ranks_by_worth()) {
         Entry& lowest = entry(*chosen);
-        const int64_t rank = lowest.key.rank;
+        const int64_t before = lowest.rank;
         rank_again(lowest);
-        if (lowest.key.rank <= rank) break;
+        if (lowest.rank <= before) break;
         chosen = first_of(all_, reach);
     }
     CHECK(!chosen || (*chosen != reach.except && num_pins(*chosen) == 0), "head {} may not go", index(*chosen));
     return chosen;
 }
 
-std::optional<HeadId> EvictionOrder::first_of(const std::set<Key>& order, const Reach& reach) const {
-    const HeadId spared = tick_ - returned_tick_ <= 1 ? returned_ : kNoHead;  // V4
-    std::optional<HeadId> last_choice;
-    for (const Key& key : order) {
+std::optional<HeadId> EvictionOrder::first_of(const IndexedHeap<Key>& order, const Reach& reach) const {
+    const HeadId spared = ages_.now() - returned_at_ <= 1 ? returned_ : kNoHead;  // V4
+    std::optional<HeadId> choice;
+    order.visit_in_order([&](const Key& key) {
         ++num_visits_;
-        if ((key.expected && (reach.spare_expected || last_choice)) || (key.proven && reach.spare_proven)) break;
-        if (key.head == reach.except) continue;
-        if (key.head != spared) return key.head;
-        last_choice = key.head;
-    }
-    return last_choice;
+        if ((key.expected && (reach.spare_expected || choice)) || (key.proven && reach.spare_proven)) return false;
+        if (key.head != reach.except) choice = key.head;
+        return key.head == reach.except || key.head == spared;
+    });
+    return choice;
 }
 
 void EvictionOrder::note_returned(HeadId head) {
     CHECK(entries_.contains(head), "head {} is not in the order", index(head));
     if (!policy_.ranks_by_worth()) return;
     returned_ = head;
-    returned_tick_ = tick_;
-    CHECK_GE(returned_tick_, 0);
+    returned_at_ = ages_.now();
 }
 
 std::vector<HeadId> EvictionOrder::in_order() const {
     std::vector<HeadId> heads;
-    for (const Key& key : all_) heads.push_back(key.head);
+    for (const Key& key : all_.in_order()) heads.push_back(key.head);
     return heads;
 }
 
@@ -347,19 +319,28 @@ void EvictionOrder::verify(std::span<const Head* const> heads) {
               index(head->blocks.segment), index(segment));
     }
     CHECK(entries_.size() == heads.size(), "{} heads are in the order, {} live", entries_.size(), heads.size());
-    std::set<Key> tops;
+    std::set<SegmentId> segments;  // that have a head at their top
     size_t num_unpinned = 0;
     entries_.for_each([&](HeadId head, const Entry& checked) {
-        CHECK_EQ(index(checked.key.head), index(head));
-        CHECK_EQ(checked.key.expected, checked.num_expected > 0);
-        CHECK(all_.contains(checked.key) == (checked.num_pins == 0), "head {} with {} pins", index(head),
-              checked.num_pins);
+        const Key key = key_of(checked);
+        CHECK(entries_.number_of(head) == key.number && all_.contains(key.number) == (checked.num_pins == 0),
+              "head {} with {} pins", index(head), checked.num_pins);
+        CHECK(checked.num_pins > 0 || all_.at(key.number) == key, "head {} has another place", index(head));
         num_unpinned += checked.num_pins == 0 ? 1 : 0;
         if (checked.segment == kNoSegment || policy_.goes_by_rank_alone()) return;
-        if (const auto top = top_of(checked.segment)) tops.insert(*top);
+        const auto top = top_of(checked.segment);
+        if (!top) return;
+        segments.insert(checked.segment);
+        CHECK(tops_.contains(top->number) && tops_.at(top->number) == *top, "segment {} offers another head",
+              index(checked.segment));
     });
     CHECK_EQ(num_unpinned, all_.size());
-    CHECK(tops == tops_, "{} heads may go for blocks, {} are offered", tops.size(), tops_.size());
+    CHECK(segments.size() == tops_.size(), "{} heads may go for blocks, {} are offered", segments.size(), tops_.size());
+    CHECK(ages_.size() == (policy_.ranks_by_worth() ? entries_.size() + ghosts_.size() : 0),
+          "{} heads grow older, of {}", ages_.size(), entries_.size() + ghosts_.size());
+    all_.verify();
+    tops_.verify();
+    ages_.verify();
 }
 
 void EvictionOrder::verify_expected(std::span<const HeadId> expected) const {

@@ -14,16 +14,16 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "engine/base/ids.h"
-#include "engine/cache/due_list.h"
+#include "engine/base/indexed_heap.h"
+#include "engine/cache/age_queues.h"
 #include "engine/cache/head.h"
 #include "engine/cache/head_table.h"
 #include "engine/cache/kv_group.h"
@@ -45,12 +45,12 @@ struct HeadValue {
 struct HeadUse {
     HeadId head = kNoHead;
     HeadKind kind = HeadKind::kTurn;
-    int64_t length = 0;    // tokens
-    int64_t num_uses = 0;  // attached so often
-    int64_t now = 0;       // counts publications and uses: ascending
-    int32_t age = 0;       // ReuseModel::bucket_of the admissions since the last use
-    HeadValue worth;       // when it was looked at last
-    int32_t generation = 0;
+    int32_t age = 0;         // ReuseModel::bucket_of the admissions since the last use
+    int32_t generation = 0;  // Head::generation
+    int32_t num_uses = 0;    // attached so often
+    int64_t length = 0;      // tokens
+    int64_t now = 0;         // counts publications and uses: ascending
+    HeadValue worth;         // when it was looked at last
     [[nodiscard]] HeadClass head_class() const { return {kind, num_uses, generation}; }
 };
 
@@ -147,59 +147,57 @@ public:
 
 private:
     struct Key {
-        bool expected = false;
-        bool proven = false;  // for state rows; for blocks, and where the rank alone counts, false
         int64_t rank = 0;
         HeadId head = kNoHead;
-        friend auto operator<=>(const Key&, const Key&) = default;
+        uint32_t number = 0;    // entries_' number of the head; in tops_, the segment's
+        bool expected = false;  // these go last
+        bool proven = false;    // for state rows; for blocks, and where the rank alone counts, false
+        friend bool operator<(const Key& a, const Key& b) {
+            return std::tie(a.expected, a.proven, a.rank, a.head) < std::tie(b.expected, b.proven, b.rank, b.head);
+        }
+        friend bool operator==(const Key&, const Key&) = default;
     };
     struct Entry {
         const Head* of = nullptr;
         HeadUse use;
+        int64_t rank = 0;
         SegmentId segment = kNoSegment;
-        Key key;
-        int64_t num_pins = 0;
-        int64_t num_expected = 0;
-        int64_t last_tick = 0;  // of its last use
-        uint32_t due = DueList::kNone;
+        uint32_t number = 0;              // in entries_
+        uint32_t age = AgeQueues::kNone;  // the number in ages_
+        int32_t num_pins = 0;
+        int32_t num_expected = 0;
+        bool proven = false;
     };
     // What is followed of a head that is gone.
     struct Ghost {
         HeadClass head;
-        int32_t age = 0;
-        int64_t last_tick = 0;
-        uint32_t due = DueList::kNone;
+        uint32_t age = AgeQueues::kNone;
     };
     Entry& entry(HeadId head);
     [[nodiscard]] const Entry& entry(HeadId head) const;
+    [[nodiscard]] static Key key_of(const Entry& entry);
     [[nodiscard]] bool is_offered(SegmentId segment, HeadId head) const;
-    void place(Entry& entry, const Key& key);
+    void place(const Entry& entry);
     void add(const Head& head, const HeadUse& use);
     void rank_again(Entry& entry);
-    void age_ghost(HeadId head);
     void note_returned(HeadId head);
     [[nodiscard]] Ghost& ghost(HeadId head);
-    [[nodiscard]] uint32_t follow(HeadId head, int64_t last_tick, int32_t age);
-    void unfollow(uint32_t& due);
-    [[nodiscard]] bool is_older(int64_t last_tick, int32_t age) const;
     void refresh(SegmentId segment);
     [[nodiscard]] std::optional<Key> top_of(SegmentId segment) const;
-    [[nodiscard]] std::optional<HeadId> first_of(const std::set<Key>& order, const Reach& reach) const;
+    [[nodiscard]] std::optional<HeadId> first_of(const IndexedHeap<Key>& order, const Reach& reach) const;
 
     EvictionPolicy& policy_;
     KvGroup& kv_;
     HeadTable<Entry> entries_;
-    std::set<Key> all_;   // that are not pinned
-    std::set<Key> tops_;  // of them, one for each segment whose top only heads hold; none by rank alone
-    std::vector<std::optional<Key>> top_of_;  // per segment: its entry in tops_
+    IndexedHeap<Key> all_;   // that are not pinned
+    IndexedHeap<Key> tops_;  // of them, one for each segment whose top only heads hold; none by rank alone
     int64_t now_ = 0;
     // For policies that rank by worth.
     std::function<HeadValue(const Head&)> worth_;
     HeadTable<Ghost> ghosts_;
-    DueList next_age_;  // the ticks at which heads and ghosts come to their next ages
-    int64_t tick_ = 0;
+    AgeQueues ages_;             // of heads and ghosts
     HeadId returned_ = kNoHead;  // was used last, or published in the place of a ghost that had been used
-    int64_t returned_tick_ = 0;
+    int64_t returned_at_ = 0;    // the admission
     mutable int64_t num_visits_ = 0;
 };
 

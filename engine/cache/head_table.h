@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -36,6 +35,11 @@ public:
         values_.free(number);
     }
     [[nodiscard]] size_t size() const { return numbers_.size(); }
+    // A head keeps its number until it is erased.
+    [[nodiscard]] uint32_t number_of(HeadId head) const {
+        return numbers_.find(key_of(head));
+    }  // REQUIRES: it is there
+    [[nodiscard]] T& at(uint32_t number) { return values_[number].value; }
     // Calls visit(head, value) for each, in an order that depends on the calls so far alone.
     template <typename Visit>
     void for_each(const Visit& visit) const {
@@ -51,7 +55,7 @@ private:
         HeadId head = kNoHead;  // kNoHead: free
         T value{};
     };
-    SlotMap<Value, uint32_t, std::deque<Value>> values_;
+    SlotMap<Value, uint32_t> values_;
     IndexTable numbers_;  // of values_
 };
 

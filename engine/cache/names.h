@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -75,8 +74,8 @@ private:
 
     Retention retention_;
     HeadMap& heads_;
-    SlotMap<Name, uint32_t, std::deque<Name>> names_;  // heads point to them
-    KeyNumbers numbers_;                               // of names_
+    SlotMap<Name, uint32_t> names_;  // heads point to them
+    KeyNumbers numbers_;             // of names_
 };
 
 }  // namespace verbatim

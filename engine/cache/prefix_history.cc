@@ -1,6 +1,8 @@
 #include "engine/cache/prefix_history.h"
 
 #include <algorithm>
+#include <array>
+#include <bitset>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -53,20 +55,32 @@ auto PrefixHistory::observe(PrefixChain from, int64_t resident_length, const Tok
         is_known = chain.length == from.length || (is_known && at.is_of_prompt);
         if (is_known && chain.length > resident_length) met.known_length = chain.length;
         at.is_of_prompt = true;
-        for (const Ghost& ghost : at.ghosts) {
-            if (ghost.length > resident_length && ghost.length < prompt.size() &&
-                prompt.prefix_digest(chain.length, ghost.length, chain.digest) == ghost.digest) {
-                met.ghosts.push_back(ghost.head);
-                if (ghost.length < met.gone_length) continue;
-                met.longest_ghost = ghost.head;
-                met.gone_length = ghost.length;
-                met.gone_reason = ghost.reason;
-            }
-        }
+        meet_ghosts(at, chain, resident_length, prompt, met);
         chain.length += kStep;
     }
     while (numbers_.size() > max_boundaries_) forget_oldest();
     return met;
+}
+
+// Those of the boundary whose tokens are the first ones of the prompt. Many are of one length, which has one digest.
+void PrefixHistory::meet_ghosts(const Boundary& at, PrefixChain chain, int64_t resident_length, const TokenSeq& prompt,
+                                Met& met) {
+    if (at.ghosts.empty()) return;
+    std::bitset<kStep> is_known;
+    std::array<uint64_t, kStep> digests;  // of so many tokens behind the boundary
+    for (const Ghost& ghost : at.ghosts) {
+        if (ghost.length <= resident_length || ghost.length >= prompt.size()) continue;
+        const auto tail = static_cast<size_t>(ghost.length - chain.length);
+        CHECK(tail < digests.size(), "a ghost of {} tokens at boundary {}", ghost.length, chain.length);
+        if (!is_known.test(tail)) digests[tail] = prompt.prefix_digest(chain.length, ghost.length, chain.digest);
+        is_known.set(tail);
+        if (digests[tail] != ghost.digest) continue;
+        met.ghosts.push_back(ghost.head);
+        if (ghost.length < met.gone_length) continue;
+        met.longest_ghost = ghost.head;
+        met.gone_length = ghost.length;
+        met.gone_reason = ghost.reason;
+    }
 }
 
 void PrefixHistory::add_ghost(HeadId head, NotReused reason, PrefixChain chain, const TokenSeq& tokens) {

@@ -80,6 +80,8 @@ private:
         std::vector<Ghost> ghosts;
     };
     Boundary& boundary(uint64_t digest);
+    static void meet_ghosts(const Boundary& at, PrefixChain chain, int64_t resident_length, const TokenSeq& prompt,
+                            Met& met);
     void forget_oldest();
 
     size_t max_boundaries_;

@@ -82,15 +82,15 @@ void ReuseModel::note_reached(int32_t head_class, int32_t bucket) {
           head_class, bucket);
     Class& noted = classes_.at(static_cast<size_t>(head_class));
     note(noted);
-    count(noted, bucket);
+    count(noted.counts, bucket);
     count(all_generations_.at(without_generation(head_class)), bucket);
 }
 
-void ReuseModel::count(Class& counted, int32_t bucket) {
-    if (++counted.reached.at(static_cast<size_t>(bucket)) < kMostReached) return;
-    for (int64_t& reached : counted.reached) reached /= 2;
-    for (int64_t& used : counted.used) used /= 2;
-    CHECK_LT(counted.reached.at(static_cast<size_t>(bucket)), kMostReached);
+void ReuseModel::count(Counts& counts, int32_t bucket) {
+    if (++counts.reached.at(static_cast<size_t>(bucket)) < kMostReached) return;
+    for (int64_t& reached : counts.reached) reached /= 2;
+    for (int64_t& used : counts.used) used /= 2;
+    CHECK_LT(counts.reached.at(static_cast<size_t>(bucket)), kMostReached);
 }
 
 size_t ReuseModel::without_generation(int32_t head_class) {
@@ -105,57 +105,69 @@ void ReuseModel::note_used(int32_t head_class, int32_t bucket) {
           head_class, bucket);
     Class& noted = classes_.at(static_cast<size_t>(head_class));
     note(noted);
-    ++noted.used.at(static_cast<size_t>(bucket));
+    ++noted.counts.used.at(static_cast<size_t>(bucket));
     ++all_generations_.at(without_generation(head_class)).used.at(static_cast<size_t>(bucket));
 }
 
 int64_t ReuseModel::log_density(int32_t head_class, int32_t bucket) {
     Class& asked = classes_.at(static_cast<size_t>(head_class));
-    if (!asked.is_computed) update(asked, all_generations_.at(without_generation(head_class)));
-    CHECK(asked.is_computed, "the densities of class {} are not known", head_class);
-    return asked.log_density.at(static_cast<size_t>(bucket));
+    const auto place = static_cast<size_t>(bucket);
+    if (!asked.is_current) update(asked, all_generations_.at(without_generation(head_class)));
+    if (!asked.is_computed.test(place)) {
+        asked.log_density.at(place) = computed_log_density(asked, bucket);
+        asked.is_computed.set(place);
+    }
+    CHECK_GE(asked.log_density.at(place), 0);
+    return asked.log_density.at(place);
 }
 
 // Densities are computed anew when a sixteenth of what they are made of is new, or 64 notes.
 void ReuseModel::note(Class& noted) {
     ++noted.num_noted;
     CHECK_LT(noted.num_new, noted.num_noted);
-    if (++noted.num_new > std::min<int64_t>(64, noted.num_noted / 16)) noted.is_computed = false;
+    if (++noted.num_new > std::min<int64_t>(64, noted.num_noted / 16)) noted.is_current = false;
 }
 
-uint64_t ReuseModel::left_behind(const Class& counted, int32_t bucket, uint64_t left) {
+uint64_t ReuseModel::left_behind(const Counts& counted, int32_t bucket, uint64_t left) {
     const auto used = static_cast<uint64_t>(counted.used[bucket]);
     const auto reached = std::max(static_cast<uint64_t>(counted.reached[bucket]), used);
     CHECK_LE(left, kOne);
     return used == 0 ? left : left - left * used / reached;
 }
 
-void ReuseModel::update(Class& changed, const Class& all) {
-    changed.is_computed = true;
+void ReuseModel::update(Class& changed, const Counts& all) {
+    changed.is_current = true;
     changed.num_new = 0;
-    int32_t last = kNumBuckets - 1;  // nothing was used at this age or later
-    while (last > 0 && changed.used[last - 1] == 0 && all.used[last - 1] == 0) --last;
-    for (int32_t bucket = 0; bucket < kNumBuckets; ++bucket) {
-        const auto reached = static_cast<uint64_t>(changed.reached[bucket]);
-        const auto all_reached = static_cast<uint64_t>(all.reached[bucket]);
-        uint64_t left = kOne;
-        uint64_t all_left = kOne;
-        uint64_t best = 0;
-        for (int32_t end = bucket + 1; end < kNumBuckets && end <= std::max(last, bucket + 1); ++end) {
-            left = left_behind(changed, end - 1, left);
-            all_left = left_behind(all, end - 1, all_left);
-            // The same uses over a longer horizon are less.
-            if (changed.used[end - 1] == 0 && all.used[end - 1] == 0 && end > bucket + 1) continue;
-            const auto horizon = static_cast<uint64_t>(std::max<int64_t>(1, begin_of(end) - begin_of(bucket)));
-            if (horizon > (uint64_t{1} << 28)) break;
-            const uint64_t all_share = ((kOne - all_left) * all_reached + kOne) / (all_reached + 4);
-            const uint64_t share = ((kOne - left) * reached + kPrior * all_share) / (reached + kPrior);
-            best = std::max(best, share / horizon);
-        }
-        CHECK_LE(best, kOne);
-        changed.log_density[bucket] = log2_fixed(std::max<uint64_t>(best, 1));
-        CHECK_GE(changed.log_density[bucket], 0);
+    changed.counted = changed.counts;
+    changed.all_counted = all;
+    changed.is_computed.reset();
+    changed.last = kNumBuckets - 1;
+    while (changed.last > 0 && changed.counted.used[changed.last - 1] == 0 && all.used[changed.last - 1] == 0)
+        --changed.last;
+    CHECK(changed.last >= 0 && changed.last < kNumBuckets, "nothing was used from age {} on", changed.last);
+}
+
+int64_t ReuseModel::computed_log_density(const Class& of, int32_t bucket) {
+    const Counts& counted = of.counted;
+    const Counts& all = of.all_counted;
+    const auto reached = static_cast<uint64_t>(counted.reached[bucket]);
+    const auto all_reached = static_cast<uint64_t>(all.reached[bucket]);
+    uint64_t left = kOne;
+    uint64_t all_left = kOne;
+    uint64_t best = 0;
+    for (int32_t end = bucket + 1; end < kNumBuckets && end <= std::max(of.last, bucket + 1); ++end) {
+        left = left_behind(counted, end - 1, left);
+        all_left = left_behind(all, end - 1, all_left);
+        // The same uses over a longer horizon are less.
+        if (counted.used[end - 1] == 0 && all.used[end - 1] == 0 && end > bucket + 1) continue;
+        const auto horizon = static_cast<uint64_t>(std::max<int64_t>(1, begin_of(end) - begin_of(bucket)));
+        if (horizon > (uint64_t{1} << 28)) break;
+        const uint64_t all_share = ((kOne - all_left) * all_reached + kOne) / (all_reached + 4);
+        const uint64_t share = ((kOne - left) * reached + kPrior * all_share) / (reached + kPrior);
+        best = std::max(best, share / horizon);
     }
+    CHECK_LE(best, kOne);
+    return log2_fixed(std::max<uint64_t>(best, 1));
 }
 
 }  // namespace verbatim

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 
 #include "engine/cache/head.h"
@@ -54,23 +55,32 @@ public:
 private:
     static constexpr int64_t kPrior = 8;
     static constexpr int64_t kMostReached = 1 << 15;  // of a class at age 0, before counts are halved
-    struct Class {
+    struct Counts {
         std::array<int64_t, kNumBuckets> reached{};
         std::array<int64_t, kNumBuckets> used{};
-        std::array<int64_t, kNumBuckets> log_density{};
-        int64_t num_noted = 0;  // since the run began, and since log_density was computed
+    };
+    struct Class {
+        Counts counts;
+        int64_t num_noted = 0;  // since the run began, and since the densities were computed
         int64_t num_new = 0;
-        bool is_computed = false;
+        // Densities are of the counts at one time, and computed for the ages that are asked for.
+        bool is_current = false;
+        Counts counted;
+        Counts all_counted;  // of all generations
+        int32_t last = 0;    // nothing was used at this age or later
+        std::array<int64_t, kNumBuckets> log_density{};
+        std::bitset<kNumBuckets> is_computed;
     };
     static void note(Class& noted);
-    static void count(Class& counted, int32_t bucket);  // one more head has reached the bucket
+    static void count(Counts& counts, int32_t bucket);  // one more head has reached the bucket
     // What is left of heads unused, in units of 2^-32, behind a bucket.
-    [[nodiscard]] static uint64_t left_behind(const Class& counted, int32_t bucket, uint64_t left);
-    static void update(Class& changed, const Class& all);
+    [[nodiscard]] static uint64_t left_behind(const Counts& counted, int32_t bucket, uint64_t left);
+    static void update(Class& changed, const Counts& all);
+    [[nodiscard]] static int64_t computed_log_density(const Class& of, int32_t bucket);
     [[nodiscard]] static size_t without_generation(int32_t head_class);
 
     std::array<Class, kNumClasses> classes_{};
-    std::array<Class, static_cast<size_t>(HeadKind::kCount) * (kMaxUses + 1)> all_generations_{};
+    std::array<Counts, static_cast<size_t>(HeadKind::kCount) * (kMaxUses + 1)> all_generations_{};
 };
 
 // log2(x) in units of 2^-16, rounded down. REQUIRES: x > 0.

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <utility>
 
@@ -61,7 +60,7 @@ private:
         return values_[number]->second;
     }
 
-    SlotMap<Value, uint32_t, std::deque<Value>> values_;
+    SlotMap<Value, uint32_t> values_;
     KeyNumbers numbers_;  // of values_
 };
 
