@@ -41,7 +41,7 @@ auto ActiveBlocks::segment(SegmentId id) const -> const Segment& {
 // --- the forest
 
 void ActiveBlocks::add(SegmentId id, BlockTable parent) {
-    if (static_cast<size_t>(index(id)) >= segments_.size()) segments_.resize(static_cast<size_t>(index(id)) + 1);
+    while (segments_.size() <= static_cast<size_t>(index(id))) segments_.push_back({});
     Segment& added = segments_[index(id)];
     CHECK(!added.exists, "segment {} is there already", index(id));
     added.exists = true;
@@ -111,27 +111,16 @@ void ActiveBlocks::merge_into_child(SegmentId id) {
 }
 
 int32_t ActiveBlocks::make_chain(SegmentId first) {
-    auto made = static_cast<int32_t>(chains_.size());
-    if (free_chains_.empty()) {
-        chains_.emplace_back();
-    } else {
-        made = free_chains_.back();
-        free_chains_.pop_back();
-    }
-    Chain& chain = chains_[made];
-    CHECK(chain.size == 0 && chain.active.empty(), "chain {} of {} segments is in use", made, chain.size);
-    chain.first = first;
-    chain.size = 1;
+    const int32_t made = chains_.add({.first = first, .size = 1});
+    CHECK(chains_[made].active.empty(), "chain {} is in use", made);
     return made;
 }
 
 void ActiveBlocks::free_chain(int32_t chain) {
-    Chain& freed = chains_[chain];
+    const Chain& freed = chains_[chain];
     CHECK(freed.first != kNoSegment, "chain {} is free already", chain);
     CHECK(freed.active.empty(), "chain {} goes with {} active segments", chain, freed.active.size());
-    freed.first = kNoSegment;
-    freed.size = 0;
-    free_chains_.push_back(chain);
+    chains_.free(chain);
 }
 
 // The child's chain goes on in that of `last` (A2). Which blocks are active stays as it is. The shorter of the two is
@@ -319,7 +308,7 @@ void ActiveBlocks::verify(std::span<const BlockTable> held) const {
         children[index(one.parent.segment)].child_sum += static_cast<int64_t>(i);
     }
     CHECK(sum == num_active_, "{} blocks are active, counted {}", sum, num_active_);
-    for (const Chain& chain : chains_) {
+    for (const Chain& chain : chains_.all()) {
         if (chain.first == kNoSegment) continue;
         verify_chain(chain);
         num_segments -= chain.size;

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/base/paged_vector.h"
+#include "engine/base/slot_map.h"
 
 namespace verbatim {
 
@@ -61,13 +63,13 @@ private:
         friend bool operator==(const Held&, const Held&) = default;
     };
     struct Segment {
-        bool exists = false;
         BlockTable parent;            // its place there is where the segment begins
+        int64_t child_sum = 0;        // of their ids: with one child left, that is its id, and no list is kept
+        int32_t num_children = 0;     // segments that go on from it
         SegmentId next = kNoSegment;  // that goes on from it in its chain
         int32_t chain = -1;           // index
-        int32_t num_children = 0;     // segments that go on from it
-        int64_t child_sum = 0;        // of their ids: with one child left, that is its id, and no list is kept
-        std::vector<Held> held;       // ascending by end
+        bool exists = false;
+        std::vector<Held> held;  // ascending by end
         [[nodiscard]] int32_t begin() const { return parent.num_blocks; }
         [[nodiscard]] int32_t active_end() const { return held.empty() ? begin() : held.back().end; }
     };
@@ -80,8 +82,8 @@ private:
 
     Segment& segment(SegmentId id);
     [[nodiscard]] const Segment& segment(SegmentId id) const;
-    [[nodiscard]] Chain& chain_of(SegmentId id) { return chains_[static_cast<size_t>(segment(id).chain)]; }
-    [[nodiscard]] const Chain& chain_of(SegmentId id) const { return chains_[static_cast<size_t>(segment(id).chain)]; }
+    [[nodiscard]] Chain& chain_of(SegmentId id) { return chains_[segment(id).chain]; }
+    [[nodiscard]] const Chain& chain_of(SegmentId id) const { return chains_[segment(id).chain]; }
     [[nodiscard]] BlockTable begin_of(const Chain& chain) const { return segment(chain.first).parent; }
     int32_t make_chain(SegmentId first);
     void free_chain(int32_t chain);
@@ -93,9 +95,8 @@ private:
     [[nodiscard]] bool remove_held(BlockTable table);
     void verify_chain(const Chain& chain) const;
 
-    std::vector<Segment> segments_;
-    std::vector<Chain> chains_;
-    std::vector<int32_t> free_chains_;  // last freed first
+    PagedVector<Segment> segments_;
+    SlotMap<Chain, int32_t> chains_;
     int32_t num_active_ = 0;
     mutable int64_t num_visits_ = 0;
 };

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
+#include "engine/base/short_list.h"
 #include "engine/cache/head_table.h"
 #include "engine/cache/kv_group.h"
 #include "engine/cache/not_reused.h"
@@ -37,21 +37,20 @@ struct Head {
     HeadId id = kNoHead;
     CacheSalt salt;
     HeadKind kind = HeadKind::kTurn;
-    TokenSeq tokens;  // resident
+    bool in_prefix_index = false;  // found by its tokens, too
+    int32_t generation = 0;        // heads behind it that requests attached to, one after the other
+    TokenSeq tokens;               // resident
     BlockTable blocks;
     StateIndex state = kNoState;
-    PrefixChain chain;       // of `tokens`
-    int32_t generation = 0;  // heads behind it that requests attached to, one after the other
+    uint32_t prefix_node = ~uint32_t{0};  // PrefixIndex's, as are the equal ones
+    Head* newer_equal = nullptr;
+    Head* older_equal = nullptr;
+    PrefixChain chain;  // of `tokens`
     std::string numerics_id;
     Digest digest;  // of its bytes, when digests are on
 
-    std::vector<Name*> names;         // that list it
-    std::vector<Name*> former_names;  // that let it go while it can still be found by its tokens
-    // Found by its tokens, too; what PrefixIndex keeps of it follows.
-    bool in_prefix_index = false;
-    uint32_t prefix_node = ~uint32_t{0};
-    Head* newer_equal = nullptr;
-    Head* older_equal = nullptr;
+    ShortList<Name*, nullptr> names;         // that list it
+    ShortList<Name*, nullptr> former_names;  // that let it go while it can still be found by its tokens
 
     [[nodiscard]] int64_t length() const { return tokens.size(); }
     [[nodiscard]] bool has_owner() const { return !names.empty() || !former_names.empty(); }

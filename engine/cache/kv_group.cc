@@ -53,7 +53,7 @@ bool KvGroup::grow(BlockTable& table, int64_t num_tokens) {
     allocated_.clear();
     CHECK(pool_.allocate(missing, last_block(table), allocated_), "{} of {} free blocks were refused", missing,
           pool_.num_free());
-    append(own, allocated_);
+    for (const BlockRun& run : allocated_) append(own, run);
     move_to_end(table);
     CHECK_GE(table.num_blocks, blocks_for(num_tokens));
     return true;
@@ -147,7 +147,7 @@ BlockTable KvGroup::prefix(BlockTable table, int32_t num_blocks) const {
 SegmentId KvGroup::make_segment(BlockTable parent) {
     auto id = static_cast<SegmentId>(segments_.size());
     if (free_segments_.empty()) {
-        segments_.emplace_back();
+        segments_.push_back({});
         is_changed_.push_back(0);
     } else {
         id = free_segments_.back();
@@ -200,7 +200,7 @@ void KvGroup::let_go(BlockTable table, bool active, HeadId head) {
     CHECK(place != held.places.end() && place->end == table.num_blocks, "nobody holds place {} of segment {}",
           table.num_blocks, index(table.segment));
     if (head != kNoHead) {
-        CHECK_EQ(std::erase(place->heads, head), 1u);
+        CHECK_EQ(place->heads.erase(head), 1u);
     } else {
         CHECK_GE(--place->num_holders, 0);
         if (active) active_.let_go(table);
@@ -223,20 +223,16 @@ void KvGroup::settle(SegmentId id) {
 }
 
 void KvGroup::truncate(Segment& segment, int32_t end) {
-    CHECK(end >= segment.begin && segment.runs.size() == segment.ends.size(), "{} of a segment [{}, {})", end,
-          segment.begin, segment.end());
+    CHECK(end >= segment.begin, "{} of a segment [{}, {})", end, segment.begin, segment.end());
     if (segment.end() == end) return;
     const size_t cut = segment.run_at(end);
     const int32_t kept = end - segment.begin_of(cut);
-    BlockRun& first = segment.runs[cut];
-    const BlockRun beginning{first.first, kept};
-    first = {static_cast<BlockId>(index(first.first) + kept), first.count - kept};
-    pool_.release(std::span(segment.runs).subspan(cut), segment.busy_through);
-    first = beginning;
-    const size_t num_runs = cut + (kept > 0 ? 1 : 0);
-    segment.runs.resize(num_runs);
-    segment.ends.resize(num_runs);
-    if (kept > 0) segment.ends.back() = end;
+    released_.clear();
+    for (size_t run = cut; run < segment.runs.size(); ++run) released_.push_back(segment.blocks_of(run));
+    released_.front() = {static_cast<BlockId>(index(released_.front().first) + kept), released_.front().count - kept};
+    pool_.release(released_, segment.busy_through);
+    segment.runs.resize(cut + (kept > 0 ? 1 : 0));
+    if (kept > 0) segment.runs.back().end = end;
     CHECK_EQ(segment.end(), end);
 }
 
@@ -261,11 +257,12 @@ void KvGroup::merge_into_child(SegmentId id) {
           index(child.parent), merged.end());
     const int32_t end = child.end();
     CHECK(merged.places.size() == 1, "{} places of segment {} are held", merged.places.size(), index(id));
+    const int32_t child_begin = child.begin;
     std::swap(merged.runs, child.runs);
-    std::swap(merged.ends, child.ends);
     child.parent = merged.parent;
     child.begin = merged.begin;
-    append(child, merged.runs);
+    merged.begin = child_begin;
+    for (size_t run = 0; run < merged.runs.size(); ++run) append(child, merged.blocks_of(run));
     CHECK_EQ(child.end(), end);
     child.busy_through = std::max(child.busy_through, merged.busy_through);
     active_.merge_into_child(id);
@@ -274,37 +271,30 @@ void KvGroup::merge_into_child(SegmentId id) {
     note_change(child_id);
 }
 
-void KvGroup::append(Segment& segment, std::span<const BlockRun> runs) {
-    CHECK_EQ(segment.runs.size(), segment.ends.size());
-    int32_t end = segment.end();
-    if (!runs.empty() && !segment.runs.empty()) {
-        BlockRun& last = segment.runs.back();
-        const bool goes_on = index(last.first) + last.count == index(runs.front().first);
-        if (goes_on) {
-            last.count += runs.front().count;
-            segment.ends.back() = end += runs.front().count;
-            runs = runs.subspan(1);
+void KvGroup::append(Segment& segment, BlockRun run) {
+    CHECK(run.count > 0, "a run of {} blocks", run.count);
+    const int32_t end = segment.end() + run.count;
+    if (!segment.runs.empty()) {
+        const BlockRun last = segment.blocks_of(segment.runs.size() - 1);
+        if (index(last.first) + last.count == index(run.first)) {
+            segment.runs.back().end = end;
+            return;
         }
     }
-    segment.runs.insert(segment.runs.end(), runs.begin(), runs.end());
-    size_t place = segment.ends.size();
-    segment.ends.resize(segment.runs.size());
-    for (const BlockRun& run : runs) segment.ends[place++] = end += run.count;
-    CHECK(runs.empty() || runs.back().count > 0, "a run of no blocks ends at {}", end);
+    segment.runs.push_back({run.first, end});
 }
 
 size_t KvGroup::Segment::run_at(int32_t place) const {
     CHECK(begin <= place && place < end(), "place {} of a segment [{}, {})", place, begin, end());
-    return static_cast<size_t>(std::ranges::upper_bound(ends, place) - ends.begin());
+    if (place >= begin_of(runs.size() - 1)) return runs.size() - 1;
+    return static_cast<size_t>(std::ranges::upper_bound(runs, place, {}, &Run::end) - runs.begin());
 }
 
 void KvGroup::Segment::clear() {
     Segment fresh;
     std::swap(fresh.runs, runs);
-    std::swap(fresh.ends, ends);
     std::swap(fresh.places, places);
     fresh.runs.clear();
-    fresh.ends.clear();
     fresh.places.clear();
     *this = std::move(fresh);
 }
@@ -314,7 +304,7 @@ void KvGroup::Segment::clear() {
 std::span<const HeadId> KvGroup::top_heads(SegmentId id) const {
     const auto& places = segment(id).places;
     if (places.empty() || places.back().num_holders > 0) return {};
-    return places.back().heads;
+    return places.back().heads.all();
 }
 
 auto KvGroup::exclusive_blocks(const BlockTable& table) const -> Exclusive {
@@ -375,10 +365,9 @@ void KvGroup::append_part(const Segment& part, int32_t first, int32_t last, std:
     const size_t first_run = part.run_at(first);
     const size_t last_run = part.run_at(last - 1);
     const size_t place = runs.size();
-    runs.insert(runs.end(), part.runs.begin() + static_cast<std::ptrdiff_t>(first_run),
-                part.runs.begin() + static_cast<std::ptrdiff_t>(last_run) + 1);
+    for (size_t run = first_run; run <= last_run; ++run) runs.push_back(part.blocks_of(run));
     const int32_t skipped = first - part.begin_of(first_run);
-    runs.back().count -= part.ends[last_run] - last;
+    runs.back().count -= part.runs[last_run].end - last;
     runs[place].first = static_cast<BlockId>(index(runs[place].first) + skipped);
     runs[place].count -= skipped;
 }
@@ -388,7 +377,8 @@ std::optional<BlockId> KvGroup::last_block(const BlockTable& table) const {
     if (table.num_blocks == 0) return std::nullopt;
     const Segment& last = segment(table.segment);
     if (last.runs.empty() || last.end() != table.num_blocks) return at(table, table.num_blocks - 1);
-    return static_cast<BlockId>(index(last.runs.back().first) + last.runs.back().count - 1);
+    const BlockRun run = last.blocks_of(last.runs.size() - 1);
+    return static_cast<BlockId>(index(run.first) + run.count - 1);
 }
 
 BlockId KvGroup::at(const BlockTable& table, int32_t block) const {
@@ -449,11 +439,9 @@ void KvGroup::verify(std::span<const Holder> holders) const {
         if (part.parent != kNoSegment) count({part.parent, part.begin}, kNoHead);
         CHECK(active_.parent(static_cast<SegmentId>(i)) == (BlockTable{part.parent, part.begin}),
               "segment {} begins at {}, its active blocks elsewhere", i, part.begin);
-        CHECK_EQ(part.runs.size(), part.ends.size());
         for (size_t run = 0; run < part.runs.size(); ++run) {
-            const auto [first, count] = part.runs[run];
-            CHECK(count > 0 && part.begin_of(run) + count == part.ends[run], "a run of {} blocks ends at {}", count,
-                  part.ends[run]);
+            const auto [first, count] = part.blocks_of(run);
+            CHECK(count > 0, "a run of {} blocks ends at {}", count, part.runs[run].end);
             for (int32_t block = index(first); block < index(first) + count; ++block) {
                 CHECK(++references[block] == 1, "block {} lies in two segments", block);
             }
@@ -473,11 +461,11 @@ void KvGroup::verify_segment(SegmentId id, Segment& expected) const {
     CHECK(part.places.size() == expected.places.size(), "segment {} is held at {} places, counted {}", index(id),
           expected.places.size(), part.places.size());
     for (size_t i = 0; i < part.places.size(); ++i) {
-        Place counted = part.places[i];
-        Place& wanted = expected.places[i];
-        std::ranges::sort(counted.heads);
-        std::ranges::sort(wanted.heads);
-        CHECK(counted == wanted, "segment {} at {}: {} heads, {} others; counted {}, {} at {}", index(id), wanted.end,
+        const Place& counted = part.places[i];
+        const Place& wanted = expected.places[i];
+        const bool is_same = counted.end == wanted.end && counted.num_holders == wanted.num_holders &&
+                             std::ranges::is_permutation(counted.heads, wanted.heads);
+        CHECK(is_same, "segment {} at {}: {} heads, {} others; counted {}, {} at {}", index(id), wanted.end,
               wanted.heads.size(), wanted.num_holders, counted.heads.size(), counted.num_holders, counted.end);
     }
     CHECK(!part.places.empty() && part.places.back().end == part.end(), "segment {} ends at {}, beyond its last place",

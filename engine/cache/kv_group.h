@@ -18,6 +18,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/paged_vector.h"
+#include "engine/base/short_list.h"
 #include "engine/cache/active_blocks.h"
 #include "engine/cache/id_pool.h"
 #include "engine/step_plan.h"
@@ -99,19 +101,23 @@ private:
     struct Place {
         int32_t end = 0;          // blocks of a table that ends here
         int32_t num_holders = 0;  // that are no heads: sequences, pendings and segments that go on from here
-        std::vector<HeadId> heads;
+        ShortList<HeadId, kNoHead> heads;
         [[nodiscard]] bool empty() const { return num_holders == 0 && heads.empty(); }
-        friend bool operator==(const Place&, const Place&) = default;
+    };
+    // Blocks with consecutive ids, from the end of the run before to `end`, a place in a table.
+    struct Run {
+        BlockId first{};
+        int32_t end = 0;
     };
     struct Segment {
         SegmentId parent = kNoSegment;
         int32_t begin = 0;               // blocks before it
         int64_t busy_through = kNoStep;  // steps up to this one may still write its blocks
-        std::vector<BlockRun> runs;      // without its parent's
-        std::vector<int32_t> ends;       // per run: place in a table after its last block
+        std::vector<Run> runs;           // without its parent's
         std::vector<Place> places;       // ascending by end, none empty
-        [[nodiscard]] int32_t end() const { return ends.empty() ? begin : ends.back(); }
-        [[nodiscard]] int32_t begin_of(size_t run) const { return run == 0 ? begin : ends[run - 1]; }
+        [[nodiscard]] int32_t end() const { return runs.empty() ? begin : runs.back().end; }
+        [[nodiscard]] int32_t begin_of(size_t run) const { return run == 0 ? begin : runs[run - 1].end; }
+        [[nodiscard]] BlockRun blocks_of(size_t run) const { return {runs[run].first, runs[run].end - begin_of(run)}; }
         [[nodiscard]] size_t run_at(int32_t place) const;  // that holds the block; REQUIRES: begin <= place < end()
         void clear();                                      // as new; its lists keep their room for the next one
     };
@@ -130,7 +136,7 @@ private:
     void destroy(SegmentId id);
     void merge_into_child(SegmentId id);
     void append_part(const Segment& part, int32_t first, int32_t last, std::vector<BlockRun>& runs) const;
-    static void append(Segment& segment, std::span<const BlockRun> runs);
+    static void append(Segment& segment, BlockRun run);
     void note_change(SegmentId id);
     [[nodiscard]] std::optional<BlockId> last_block(const BlockTable& table) const;
     void verify_segment(SegmentId id, Segment& expected) const;
@@ -139,11 +145,12 @@ private:
     int32_t block_size_;
     BlockPool pool_;
     ActiveBlocks active_;
-    std::vector<Segment> segments_;
+    PagedVector<Segment> segments_;
     std::vector<SegmentId> free_segments_;  // last freed first
     std::vector<SegmentId> changed_;
     std::vector<uint8_t> is_changed_;  // per segment: it is in changed_
     std::vector<BlockRun> allocated_;  // grow's
+    std::vector<BlockRun> released_;   // truncate's
     mutable int64_t num_visits_ = 0;
 };
 

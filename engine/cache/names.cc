@@ -161,7 +161,7 @@ void Names::let_go(Name& name, size_t entry, Left& left) {
     const HeadId id = name.heads[entry].head;
     name.heads.erase(name.heads.begin() + static_cast<std::ptrdiff_t>(entry));
     Head& head = this->head(id);
-    CHECK_EQ(std::erase(head.names, &name), 1u);
+    CHECK_EQ(head.names.erase(&name), 1u);
     if (head.in_prefix_index) {
         name.former.insert(std::ranges::lower_bound(name.former, id), id);
         head.former_names.push_back(&name);
@@ -216,7 +216,7 @@ auto Names::remove(const ConversationKey& key) -> Left {
 
 void Names::disown(Name& name, HeadId id, Left& left) {
     Head& head = this->head(id);
-    const size_t num_owned = std::erase(head.names, &name) + std::erase(head.former_names, &name);
+    const size_t num_owned = head.names.erase(&name) + head.former_names.erase(&name);
     CHECK(num_owned == 1, "head {} is {} times of '{}'", index(id), num_owned, name.key.conversation_id);
     if (!head.has_owner()) left.push_back(id);
 }

@@ -19,19 +19,19 @@ uint64_t edge(uint32_t node, TokenId first) { return (uint64_t{node} << 32) | st
 // REQUIRES: the tokens of `from` are the first ones of `tokens`.
 auto PrefixIndex::search(uint32_t from, const TokenSeq& tokens, int64_t max_length) const -> Place {
     const int64_t end = std::min(max_length, tokens.size());
-    Place place{.node = from, .common = nodes_[from].length};
+    Place place{.node = from, .common = nodes_[from].length()};
     if (nodes_[from].heads != nullptr && place.common <= end) place.last_with_heads = from;
     while (place.common < end) {
         const uint32_t child = edges_.find(edge(place.node, tokens.at(place.common)));
         if (child == kNone) break;
         ++num_visits_;
         const Node& node = nodes_[child];
-        place.common = std::min(tokens.common_prefix(node.witness->tokens, place.common + 1), end);
-        if (place.common < node.length) {
+        place.common = std::min(tokens.common_prefix(node.tokens, place.common + 1), end);
+        if (place.common < node.length()) {
             place.child = child;
             break;
         }
-        place.common = node.length;
+        place.common = node.length();
         place.node = child;
         if (node.heads != nullptr) place.last_with_heads = child;
     }
@@ -91,12 +91,12 @@ void PrefixIndex::insert(Head& head, const Head* known) {
     CHECK(head.prefix_node == kNone, "insert: head {} is in the index already", index(head.id));
     const Place place = search(known == nullptr ? root_for(head) : known->prefix_node, head.tokens, head.length());
     uint32_t at = place.child == kNone ? place.node : split(place);
-    if (nodes_[at].length < head.length()) {
-        const uint32_t leaf = nodes_.add({.length = head.length(), .witness = &head});
+    if (nodes_[at].length() < head.length()) {
+        const uint32_t leaf = nodes_.add({.tokens = head.tokens, .witness = &head});
         add_child(at, leaf);
         at = leaf;
     }
-    CHECK_EQ(nodes_[at].length, head.length());
+    CHECK_EQ(nodes_[at].length(), head.length());
     Node& node = nodes_[at];
     CHECK(node.heads == nullptr || node.heads->id < head.id, "head {} comes after head {}", index(head.id),
           index(node.heads->id));
@@ -112,17 +112,17 @@ uint32_t PrefixIndex::root_for(const Head& head) {
     const auto found = std::ranges::find(roots, head.numerics_id, &Root::numerics_id);
     if (found != roots.end()) return found->node;
     roots.push_back({head.numerics_id, nodes_.add({})});
-    CHECK_EQ(nodes_[roots.back().node].length, 0);
+    CHECK_EQ(nodes_[roots.back().node].length(), 0);
     return roots.back().node;
 }
 
 // A node where the search left the edge to `place.child`.
 uint32_t PrefixIndex::split(const Place& place) {
     const Head* witness = nodes_[place.child].witness;
-    CHECK(nodes_[place.node].length < place.common && place.common < nodes_[place.child].length,
-          "an edge from {} to {} tokens is split at {}", nodes_[place.node].length, nodes_[place.child].length,
+    CHECK(nodes_[place.node].length() < place.common && place.common < nodes_[place.child].length(),
+          "an edge from {} to {} tokens is split at {}", nodes_[place.node].length(), nodes_[place.child].length(),
           place.common);
-    const uint32_t middle = nodes_.add({.length = place.common, .witness = witness});
+    const uint32_t middle = nodes_.add({.tokens = witness->tokens.slice(0, place.common), .witness = witness});
     replace_child(place.node, place.child, middle);
     nodes_[place.child].previous_sibling = nodes_[place.child].next_sibling = kNone;
     add_child(middle, place.child);
@@ -134,13 +134,13 @@ uint32_t PrefixIndex::split(const Place& place) {
 void PrefixIndex::add_child(uint32_t parent, uint32_t child) {
     Node& added = nodes_[child];
     const uint32_t first = nodes_[parent].first_child;
-    CHECK(added.length > nodes_[parent].length && first != child, "node {} of {} tokens below node {} of {}", child,
-          added.length, parent, nodes_[parent].length);
+    CHECK(added.length() > nodes_[parent].length() && first != child, "node {} of {} tokens below node {} of {}", child,
+          added.length(), parent, nodes_[parent].length());
     added.parent = parent;
     added.next_sibling = first;
     if (first != kNone) nodes_[first].previous_sibling = child;
     nodes_[parent].first_child = child;
-    const bool is_new = edges_.insert(edge(parent, added.witness->tokens.at(nodes_[parent].length)), child);
+    const bool is_new = edges_.insert(edge(parent, added.tokens.at(nodes_[parent].length())), child);
     CHECK(is_new, "node {} has a child of this token already", parent);
 }
 
@@ -158,7 +158,7 @@ void PrefixIndex::replace_child(uint32_t parent, uint32_t child, uint32_t by) {
     } else {
         nodes_[parent].first_child = by;
     }
-    edges_.assign(edge(parent, put.witness->tokens.at(nodes_[parent].length)), by);
+    edges_.assign(edge(parent, put.tokens.at(nodes_[parent].length())), by);
 }
 
 // --- erase
@@ -182,7 +182,7 @@ void PrefixIndex::erase(Head& head) {
         drop_node_if_needless(at);
         return;
     }
-    edges_.erase(edge(parent, head.tokens.at(nodes_[parent].length)));
+    edges_.erase(edge(parent, head.tokens.at(nodes_[parent].length())));
     remove_child(parent, at);
     if (nodes_[parent].parent != kNone) {
         drop_node_if_needless(parent);
@@ -201,6 +201,8 @@ void PrefixIndex::replace_witness(const Head& gone, uint32_t node) {
         changed.witness = changed.heads;
         if (changed.heads == nullptr && child != kNone) changed.witness = nodes_[child].witness;
         CHECK(changed.witness != nullptr || from == kNone, "node {} has nothing beside node {}", node, from);
+        const int64_t length = changed.length();
+        changed.tokens = changed.witness == nullptr ? TokenSeq{} : changed.witness->tokens.slice(0, length);
         CHECK(changed.witness != &gone, "head {} stays the witness of node {}", index(gone.id), node);
     }
 }
@@ -224,8 +226,8 @@ void PrefixIndex::drop_node_if_needless(uint32_t node) {
     const uint32_t child = dropped.first_child;
     if (dropped.parent == kNone || dropped.heads != nullptr || nodes_[child].next_sibling != kNone) return;
     CHECK(nodes_[child].previous_sibling == kNone, "node {} is not the first child", child);
-    edges_.erase(edge(node, nodes_[child].witness->tokens.at(dropped.length)));
-    CHECK_LT(dropped.length, nodes_[child].length);
+    edges_.erase(edge(node, nodes_[child].tokens.at(dropped.length())));
+    CHECK_LT(dropped.length(), nodes_[child].length());
     replace_child(dropped.parent, node, child);
     nodes_.free(node);
 }
@@ -275,17 +277,19 @@ void PrefixIndex::verify() const {
 void PrefixIndex::verify_node(uint32_t at) const {
     const Node& node = nodes_[at];
     const Node& parent = nodes_[node.parent];
-    CHECK(node.length > parent.length, "node {} of {} tokens is below one of {}", at, node.length, parent.length);
+    CHECK(node.length() > parent.length(), "node {} of {} tokens is below one of {}", at, node.length(),
+          parent.length());
     CHECK(node.heads != nullptr || (node.first_child != kNone && nodes_[node.first_child].next_sibling != kNone),
           "node {} is needless", at);
     const TokenSeq& tokens = node.witness->tokens;
-    CHECK(edges_.find(edge(node.parent, tokens.at(parent.length))) == at, "no edge leads to node {}", at);
-    CHECK(parent.witness == nullptr || tokens.common_prefix(parent.witness->tokens) >= parent.length,
+    CHECK(tokens.starts_with(node.tokens), "the witness of node {} has other tokens", at);
+    CHECK(edges_.find(edge(node.parent, tokens.at(parent.length()))) == at, "no edge leads to node {}", at);
+    CHECK(parent.witness == nullptr || tokens.common_prefix(parent.witness->tokens) >= parent.length(),
           "node {} lies below other tokens", at);
     for (const Head* head = node.heads; head != nullptr; head = head->older_equal) {
         CHECK(head->in_prefix_index && head->prefix_node == at, "head {} is in the index and does not know",
               index(head->id));
-        CHECK(head->length() == node.length && tokens.starts_with(head->tokens), "head {} lies at other tokens",
+        CHECK(head->length() == node.length() && tokens.starts_with(head->tokens), "head {} lies at other tokens",
               index(head->id));
         CHECK(head->older_equal == nullptr || head->older_equal->id < head->id, "head {} comes after head {}",
               index(head->id), index(head->older_equal->id));

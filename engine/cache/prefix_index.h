@@ -5,8 +5,8 @@
 // lookup looks at each token of a prompt once at most, and where the prompt and a head share runs, at none. A search
 // can start at a head that is known to be a prefix: a turn of an old conversation does not walk all of its turns.
 //   X1  a node holds heads, or has two children or more, or is the root of its salt and arithmetic
-//   X2  the tokens of a node are the first `length` ones of its witness, a head at or below the node; the nodes of one
-//       witness are a path up from the node that holds it
+//   X2  the tokens of a node are the first ones of its witness, a head at or below the node, and share their list of
+//       runs; the nodes of one witness are a path up from the node that holds it
 //   X3  the heads of a node are equal in salt, arithmetic and tokens; the newest comes first
 #pragma once
 
@@ -55,13 +55,14 @@ public:
 private:
     static constexpr uint32_t kNone = IndexTable::kNone;
     struct Node {
-        int64_t length = 0;             // tokens
+        TokenSeq tokens;
         const Head* witness = nullptr;  // null: a root
         Head* heads = nullptr;          // newest first (Head::older_equal)
         uint32_t parent = kNone;
         uint32_t first_child = kNone;
         uint32_t next_sibling = kNone;
         uint32_t previous_sibling = kNone;
+        [[nodiscard]] int64_t length() const { return tokens.size(); }
     };
     struct Root {
         std::string numerics_id;

@@ -146,18 +146,18 @@ void TokenSeq::drop(Runs* runs) {
     if (runs == nullptr) return;
     CHECK_GT(runs->num_owners, 0);
     if (--runs->num_owners > 0) return;
-    for (const Entry& entry : runs->entries) runs->store->release(entry.source);
+    for (size_t i = 0; i < runs->size(); ++i) runs->store->release((*runs)[i].source);
     delete runs;
 }
 
 // A list of its own, which ends where the sequence does.
 void TokenSeq::own() {
-    CHECK(num_runs_ > 0 && num_runs_ <= runs_->entries.size(), "{} of {} runs", num_runs_, runs_->entries.size());
-    auto* own = new Runs{.store = runs_->store};
-    own->entries.reserve(num_runs_ + 8);
-    own->entries.assign(runs_->entries.begin(), runs_->entries.begin() + static_cast<std::ptrdiff_t>(num_runs_));
-    own->entries.back().end = size_;
-    for (const Entry& entry : own->entries) own->store->retain(entry.source);
+    CHECK(num_runs_ > 0 && num_runs_ <= runs_->size(), "{} of {} runs", num_runs_, runs_->size());
+    auto* own = new Runs{.store = runs_->store, .first = runs_->first};
+    own->others.reserve(num_runs_ + 8);
+    own->others.assign(runs_->others.begin(), runs_->others.begin() + static_cast<std::ptrdiff_t>(num_runs_) - 1);
+    own->back().end = size_;
+    for (size_t i = 0; i < own->size(); ++i) own->store->retain((*own)[i].source);
     drop(std::exchange(runs_, own));
     CHECK_EQ(begin_of(num_runs_), size_);
 }
@@ -172,15 +172,16 @@ TokenId TokenSeq::at(int64_t position) const {
 
 TokenRun TokenSeq::run(size_t i) const {
     CHECK_LT(i, num_runs_);
-    const Entry& entry = runs_->entries[i];
+    const Entry& entry = (*runs_)[i];
     return {entry.source, entry.begin, std::min(entry.end, size_) - begin_of(i)};
 }
 
 size_t TokenSeq::run_at(int64_t position) const {
-    const auto first = runs_->entries.begin();
-    const auto last = first + static_cast<std::ptrdiff_t>(num_runs_);
-    return static_cast<size_t>(
-        std::upper_bound(first, last, position, [](int64_t at, const Entry& entry) { return at < entry.end; }) - first);
+    if (num_runs_ == 0 || position < runs_->first.end) return 0;
+    const auto second = runs_->others.begin();
+    const auto last = second + static_cast<std::ptrdiff_t>(num_runs_) - 1;
+    const auto is_before = [](int64_t at, const Entry& entry) { return at < entry.end; };
+    return static_cast<size_t>(std::upper_bound(second, last, position, is_before) - second) + 1;
 }
 
 void TokenSeq::read(int64_t begin, std::span<TokenId> out) const {
@@ -238,10 +239,18 @@ void TokenSeq::append(const TokenSeq& other) {
     CHECK_EQ(size_, before + appended.size());
 }
 
+void TokenSeq::Runs::push_back(const Entry& entry) {
+    CHECK(entry.end > (size() == 0 ? 0 : back().end), "a run ends at {}", entry.end);
+    if (size() == 0) {
+        first = entry;
+    } else {
+        others.push_back(entry);
+    }
+}
+
 void TokenSeq::push(TokenRun run) {
     CHECK(runs_ != nullptr && run.length >= 0, "a run of {} tokens", run.length);
-    auto& entries = runs_->entries;
-    while (run.length > 0 && !entries.empty() && size_ < entries.back().end) {
+    while (run.length > 0 && size_ < runs_->back().end) {
         const int64_t taken = go_on(run);
         if (taken == 0) {
             own();
@@ -251,24 +260,24 @@ void TokenSeq::push(TokenRun run) {
         run.length -= taken;
     }
     if (run.length == 0) return;
-    if (!entries.empty()) {
-        Entry& last = entries.back();
-        if (last.source == run.source && last.begin + size_ - begin_of(entries.size() - 1) == run.begin) {
+    if (runs_->size() > 0) {
+        Entry& last = runs_->back();
+        if (last.source == run.source && last.begin + size_ - begin_of(runs_->size() - 1) == run.begin) {
             last.end = size_ += run.length;
             return;
         }
     }
     runs_->store->retain(run.source);
     size_ += run.length;
-    entries.push_back({run.source, run.begin, size_});
-    num_runs_ = entries.size();
+    runs_->push_back({run.source, run.begin, size_});
+    num_runs_ = runs_->size();
 }
 
 // The list goes on beyond this sequence. As many of the run's tokens as lie there next: taken.
 int64_t TokenSeq::go_on(const TokenRun& run) {
-    const size_t i = num_runs_ > 0 && size_ < runs_->entries[num_runs_ - 1].end ? num_runs_ - 1 : num_runs_;
-    CHECK_LT(i, runs_->entries.size());
-    const Entry& next = runs_->entries[i];
+    const size_t i = num_runs_ > 0 && size_ < (*runs_)[num_runs_ - 1].end ? num_runs_ - 1 : num_runs_;
+    CHECK_LT(i, runs_->size());
+    const Entry& next = (*runs_)[i];
     if (next.source != run.source || next.begin + size_ - begin_of(i) != run.begin) return 0;
     const int64_t taken = std::min(run.length, next.end - size_);
     CHECK_GT(taken, 0);

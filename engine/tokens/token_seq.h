@@ -123,14 +123,19 @@ private:
     struct Runs {  // grows at its end only
         TokenStore* store = nullptr;
         int64_t num_owners = 1;
-        std::vector<Entry> entries;
+        Entry first;  // which most lists have alone
+        std::vector<Entry> others;
+        [[nodiscard]] size_t size() const { return first.end == 0 ? 0 : others.size() + 1; }
+        [[nodiscard]] const Entry& operator[](size_t i) const { return i == 0 ? first : others[i - 1]; }
+        [[nodiscard]] Entry& back() { return others.empty() ? first : others.back(); }
+        void push_back(const Entry& entry);
     };
     void push(TokenRun run);
     int64_t go_on(const TokenRun& run);
     void own();
     static void drop(Runs* runs);
     static int64_t common_length(const TokenStore& store, TokenRun a, const TokenStore& other, TokenRun b);
-    [[nodiscard]] int64_t begin_of(size_t i) const { return i == 0 ? 0 : runs_->entries[i - 1].end; }
+    [[nodiscard]] int64_t begin_of(size_t i) const { return i == 0 ? 0 : (*runs_)[i - 1].end; }
     [[nodiscard]] size_t run_at(int64_t position) const;  // index of the run that holds `position`
 
     Runs* runs_ = nullptr;  // null when empty

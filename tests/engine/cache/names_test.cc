@@ -23,9 +23,9 @@ struct NamesScene {
         const HeadId id{next++};
         return heads.add(id, {.id = id,
                               .kind = kind,
+                              .in_prefix_index = in_prefix_index,
                               .tokens = store.store(tests::iota_tokens(first, length)),
-                              .numerics_id = "a/1",
-                              .in_prefix_index = in_prefix_index});
+                              .numerics_id = "a/1"});
     }
     Names::Left list(const std::string& id, Head& head) { return done(names.list(key(id), head)); }
     Names::Left done(Names::Left left) {
@@ -102,16 +102,16 @@ TEST(NamesDeathTest, VerifySeesHeadsAndNamesThatDoNotKnowEachOther) {
     NamesScene scene;
     Head& head = scene.make(6);
     EXPECT_THAT(scene.list("a", head), IsEmpty());
-    Name& name = *head.names.front();
+    Name& name = **head.names.begin();
     const NamedHead listed = std::exchange(name.heads.front(), {6, HeadKind::kTurn, HeadId{7}});
     EXPECT_DEATH(scene.names.verify(), "head 0 is listed 0 times by 'a'");
     name.heads = {listed};
-    head.names.clear();
+    head.names = {};
     EXPECT_DEATH(scene.names.verify(), "head 0 does not know that 'a' lists it");
-    head.names = {&name};
-    head.former_names = {&name};
+    head.names.push_back(&name);
+    head.former_names.push_back(&name);
     EXPECT_DEATH(scene.names.verify(), "head 0 is not among the former heads of 'a'");
-    head.former_names.clear();
+    head.former_names = {};
     name.former = {head.id};
     EXPECT_DEATH(scene.names.verify(), "head 0 does not know that 'a' let it go");
     name.former.clear();
@@ -123,7 +123,7 @@ TEST(NamesDeathTest, VerifySeesANameThatListsTooMany) {
     NamesScene scene;
     for (const int64_t length : {4, 8}) EXPECT_THAT(scene.list("a", scene.make(length)), IsEmpty());
     Head& third = scene.make(12);
-    Name& name = *scene.heads.find(HeadId{0})->names.front();
+    Name& name = **scene.heads.find(HeadId{0})->names.begin();
     name.heads.push_back({12, HeadKind::kTurn, third.id});
     third.names.push_back(&name);
     EXPECT_DEATH(scene.names.verify(), "'a' lists 3 of 2 turn heads");
