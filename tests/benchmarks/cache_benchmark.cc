@@ -3,6 +3,9 @@
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 
+#include <optional>
+#include <vector>
+
 #include "engine/base/check.h"
 #include "engine/cache/cache.h"
 
@@ -13,7 +16,9 @@ constexpr int64_t kPrompt = 64;
 
 // A prompt of tokens that no other conversation has, and an answer: a prompt head and a turn head each.
 struct Conversations {
-    Conversations(int64_t num_conversations, int64_t num_rows) : cache(config_for(num_rows), policy) {
+    // Without prompt heads: a head and a conversation each.
+    Conversations(int64_t num_conversations, int64_t num_rows, bool with_prompt_heads = true)
+        : has_prompt_heads(with_prompt_heads), cache(config_for(num_rows), policy) {
         for (int64_t i = 0; i < num_conversations; ++i) run(i);
     }
     static CacheConfig config_for(int64_t num_rows) {
@@ -41,13 +46,14 @@ struct Conversations {
         CHECK(memory && cache.grow(*memory, kPrompt + 9));
         cache.observe(query, found, *memory);
         (void)cache.make_room({.state_rows = 1}, {.spare_proven = true});
-        if (auto pending = cache.snapshot(*memory, prompt.slice(0, kPrompt - 1)))
-            cache.publish({key, HeadKind::kPrompt, "a/1", *std::move(pending)}, {});
+        auto snapshot = has_prompt_heads ? cache.snapshot(*memory, prompt.slice(0, kPrompt - 1)) : std::nullopt;
+        if (snapshot) cache.publish({key, HeadKind::kPrompt, "a/1", *std::move(snapshot)}, {});
         PendingMemory pending = cache.detach_as_pending(*memory, tokens_of(conversation, kPrompt + 9));
         cache.release(*memory);
         cache.publish({key, HeadKind::kTurn, "a/1", std::move(pending)}, {});
         cache.complete_step(step++);
     }
+    bool has_prompt_heads;
     TokenStore store{50'000};
     ValueEviction policy;
     Cache cache;
@@ -82,6 +88,25 @@ void sizes(benchmark::internal::Benchmark* conversations) {
     }
 }
 BENCHMARK(SmallConversations)->Apply(sizes);
+
+// What a head takes that has a conversation of its own, and its tokens alone.
+void BytesOfALoneHead(benchmark::State& state) {
+    const int64_t before = allocated_bytes();
+    int64_t bytes = 0;
+    int64_t bytes_of_tokens = 0;
+    for (auto _ : state) {
+        Conversations conversations(state.range(0), state.range(0), /*with_prompt_heads=*/false);
+        bytes = allocated_bytes() - before;
+        std::vector<TokenSeq> tokens(static_cast<size_t>(state.range(0)));
+        const int64_t with_list = allocated_bytes();
+        for (TokenSeq& each : tokens) each = conversations.tokens_of(&each - tokens.data(), kPrompt + 9);
+        bytes_of_tokens = allocated_bytes() - with_list;
+        CHECK_EQ(static_cast<int64_t>(conversations.cache.num_heads()), state.range(0));
+    }
+    state.counters["bytes/head"] = static_cast<double>(bytes) / static_cast<double>(state.range(0));
+    state.counters["tokens' bytes/head"] = static_cast<double>(bytes_of_tokens) / static_cast<double>(state.range(0));
+}
+BENCHMARK(BytesOfALoneHead)->ArgName("heads")->Arg(50'000)->Arg(500'000)->Iterations(1)->Unit(benchmark::kMillisecond);
 
 // Prompts of a new conversation that go on from a head of some other one.
 void LookupAmongHeads(benchmark::State& state) {
