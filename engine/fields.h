@@ -62,13 +62,16 @@ concept IsClosedEnum = std::is_enum_v<T> && requires {
 // left out of a digest; another one comes behind its name.
 struct SamplingParams;
 struct ScheduledSequence;
+struct StepPlan;
 template <typename T>
 inline constexpr std::array<std::string_view, 0> kLaterFields = {};
 template <>
 inline constexpr std::array<std::string_view, 4> kLaterFields<SamplingParams> = {"min_p", "min_tokens", "end_tokens",
                                                                                  "logit_bias"};
 template <>
-inline constexpr std::array<std::string_view, 1> kLaterFields<ScheduledSequence> = {"num_scored"};
+inline constexpr std::array<std::string_view, 2> kLaterFields<ScheduledSequence> = {"num_scored", "mask"};
+template <>
+inline constexpr std::array<std::string_view, 1> kLaterFields<StepPlan> = {"mask_runs"};
 
 template <typename T>
 void add_fields(Digester& digester, const T& value) {

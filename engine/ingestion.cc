@@ -21,6 +21,7 @@ const char* name(CallKind kind) {
         case CallKind::kReplaceExecutor: return "replace_executor";
         case CallKind::kUnload: return "unload";
         case CallKind::kImportHead: return "import_head";
+        case CallKind::kAllow: return "allow";
         case CallKind::kCount: break;
     }
     CHECK(false, "call {}", static_cast<int>(kind));
@@ -44,6 +45,9 @@ RequestId make_call(const Call& call, Engine& engine) {
         }
         case CallKind::kUnload: engine.unload(call.key); break;
         case CallKind::kEndTurn: engine.end_turn(call.id); break;
+        case CallKind::kAllow:
+            for (const TokenMask& mask : call.request.masks) engine.allow(call.id, mask);
+            break;
         case CallKind::kFailStep:
         case CallKind::kReplaceExecutor:
         case CallKind::kImportHead:
@@ -79,6 +83,8 @@ public:
             RETURN_IF_ERROR(make_due(false));
             if (parted() || engine_.idle()) break;
             RETURN_IF_ERROR(take_step());
+            if (!parted() && next() == nullptr && engine_.scheduler().waits_for_masks())
+                end_.parted = fmt::format("step {}: a mask is missing, and none comes", engine_.next_step() - 1);
             if (parted()) break;
             if (options_.after_step) options_.after_step(end_.num_calls);
         }

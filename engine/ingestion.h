@@ -36,6 +36,7 @@ enum class CallKind : uint8_t {
     kReplaceExecutor,  // a fresh one computes from here on
     kUnload,           // a conversation that the caller restores before it names it again
     kImportHead,       // of one message; `to` says what made it. Its bytes are those that its tokens give
+    kAllow,            // of one mask, in request.masks
     kCount,
 };
 [[nodiscard]] const char* name(CallKind kind);
@@ -43,13 +44,13 @@ enum class CallKind : uint8_t {
 // A call, whether it was granted or refused.
 struct Call {
     CallKind kind = CallKind::kSubmit;
-    int64_t step = 0;                   // the next one to be planned
-    bool in_open_step = false;          // between a step's plan and its result
-    RequestId id{-1};                   // kSubmit: what it became, -1 where nothing runs; kAbort, kEndTurn
-    ChatRequest request;                // kSubmit, with the seed that it is drawn with; of kRestore the messages
-    ConversationKey key;                // of a name: kFork (from), kRewind, kRemove, kRevoke, kRestore, kUnload,
-                                        // kImportHead
-    std::string to;                     // kFork; kImportHead: its numerics id
+    int64_t step = 0;           // the next one to be planned
+    bool in_open_step = false;  // between a step's plan and its result
+    RequestId id{-1};           // kSubmit: what it became, -1 where nothing runs; kAbort, kEndTurn, kAllow
+    ChatRequest request;  // kSubmit, with the seed that it is drawn with; of kRestore the messages; of kAllow the mask
+    ConversationKey key;  // of a name: kFork (from), kRewind, kRemove, kRevoke, kRestore, kUnload,
+                          // kImportHead
+    std::string to;       // kFork; kImportHead: its numerics id
     std::optional<uint64_t> num_turns;  // kFork, kRewind; kRestore, in logs that have no `version`: that
     Version version = kNoVersion;       // kRestore
     template <typename Self, typename Visit>

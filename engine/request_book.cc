@@ -62,6 +62,7 @@ void RequestBook::on_token(RequestId request, TokenId token) {
     if (wanted != token && listener_) listener_({request, asked.num_tokens(), token, wanted});
     const int64_t num_tokens = asked.num_tokens();
     asked.output.push_back(wanted < 0 ? token : wanted);
+    if (!asked.masks.empty()) asked.masks.pop_front();
     CHECK_EQ(asked.num_tokens(), num_tokens + 1);
 }
 
@@ -111,6 +112,7 @@ void RequestBook::on_call(const Call& call) {
         case CallKind::kRevoke: return give_back(call.key, {});
         case CallKind::kRestore: return restore(call);
         case CallKind::kUnload: return unload(call);
+        case CallKind::kAllow: return allow(call);
         case CallKind::kAbort:
         case CallKind::kEndTurn:
         case CallKind::kFailStep:
@@ -136,6 +138,8 @@ void RequestBook::submit(const Call& call) {
     asked.sampling.seed = request.seed.value_or(request.sampling.seed);
     asked.arithmetic = request.deterministic ? Arithmetic::kDeterministic : Arithmetic::kOrdinary;
     asked.forced_output = request.forced_output;
+    asked.has_grammar = !request.grammar.empty();
+    asked.masks.assign(request.masks.begin(), request.masks.end());
     asked.draws = request.max_tokens != 0 || !request.forced_output.empty();
     set_prompt(request, conversation, asked);
     asked.first_scored = request.scored_from ? std::max<int64_t>(*request.scored_from - 1, 0) : asked.prompt.size();
@@ -144,6 +148,14 @@ void RequestBook::submit(const Call& call) {
     conversation.writer = call.id;
     running_.insert_or_assign(call.id, std::move(asked));
     CHECK(find(call.id) != nullptr, "request {} is not in the book", index(call.id));
+}
+
+void RequestBook::allow(const Call& call) {
+    const auto found = running_.find(call.id);
+    if (found == running_.end() || !found->second.has_grammar) return;
+    for (const TokenMask& mask : call.request.masks) {
+        if (is_valid_mask(mask.runs, store_.vocab_size())) found->second.masks.push_back(mask);
+    }
 }
 
 void RequestBook::set_prompt(const ChatRequest& request, const Conversation& conversation, AskedRequest& asked) const {

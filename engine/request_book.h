@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -36,6 +37,8 @@ struct AskedRequest {
     int64_t first_scored = 0;  // the first position of the prompt that is yet to be scored; scored_end(): none
     bool draws = true;         // false: max_tokens is 0, the prompt is computed and nothing is drawn
     TokenSeq forced_output;
+    bool has_grammar = false;
+    std::deque<TokenMask> masks;  // of its next tokens, with a grammar
     std::vector<TokenId> output;  // so far
     size_t num_kept_turns = 0;    // of its conversation, when it commits
 
@@ -95,6 +98,7 @@ private:
         std::optional<RequestId> writer;
     };
     void submit(const Call& call);
+    void allow(const Call& call);
     void fork(const Call& call);
     void rewind(const Call& call);
     void remove(const Call& call);

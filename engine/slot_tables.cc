@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "engine/request/token_mask.h"
 
 namespace verbatim {
 namespace {
@@ -179,6 +180,13 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
         return error("step {}: slot {} scores {} and samples {} of {} new tokens", plan.step, slot,
                      sequence.num_scored_positions, sequence.num_sampled_positions, sequence.num_new_tokens);
     }
+    const std::span<const int32_t> mask = plan.mask_of(sequence);
+    if (!mask.empty() && (sequence.num_sampled_positions != 1 || !is_valid_mask(mask, config_.vocab_size))) {
+        return error("step {}: slot {} samples {} times under a mask of {} runs, which {}", plan.step, slot,
+                     sequence.num_sampled_positions, mask.size(),
+                     is_valid_mask(mask, config_.vocab_size) ? "is of one position" : "is none of the vocabulary");
+    }
+    table.mask_runs.assign(mask.begin(), mask.end());
     if (!config_.check_memory) return {};
     for (const BlockRun& run : plan.new_blocks(sequence)) {
         for (int32_t i = 0; i < run.count; ++i) {

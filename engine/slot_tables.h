@@ -50,6 +50,7 @@ struct SlotTable {
     StateIndex source = kNoState;  // the row that was written last: `state`, or the attached head's row
     int64_t state_length = 0;      // of `source`
     SamplingParams sampling;
+    std::vector<int32_t> mask_runs;  // of the step (ScheduledSequence::mask)
 };
 
 class SlotTables {

@@ -20,6 +20,7 @@ void StepPlan::clear(int64_t new_step) {
     tokens.clear();
     blocks.clear();
     state_writes.clear();
+    mask_runs.clear();
 }
 
 Digest StepPlan::digest() const { return digest_of_fields(*this); }
@@ -28,7 +29,7 @@ bool StepPlan::holds_slices_of(const SequenceStart& start) const { return fits(s
 
 bool StepPlan::holds_slices_of(const ScheduledSequence& sequence) const {
     return fits(sequence.appended, tokens.size()) && fits(sequence.new_blocks, blocks.size()) &&
-           fits(sequence.state_writes, state_writes.size());
+           fits(sequence.state_writes, state_writes.size()) && fits(sequence.mask, mask_runs.size());
 }
 
 Status StepPlan::check_slices() const {
@@ -40,8 +41,9 @@ Status StepPlan::check_slices() const {
     }
     for (const ScheduledSequence& sequence : sequences) {
         if (!holds_slices_of(sequence)) {
-            return error("step {}: slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}", step,
-                         index(sequence.slot), tokens.size(), blocks.size(), state_writes.size());
+            return error(
+                "step {}: slot {} names tokens, blocks, state writes or a mask outside the plan's {}, {}, {}, {}", step,
+                index(sequence.slot), tokens.size(), blocks.size(), state_writes.size(), mask_runs.size());
         }
     }
     return {};

@@ -128,6 +128,9 @@ struct ScheduledSequence {
     Slice appended{};      // of StepPlan::tokens: tokens that became known since the slot's last plan, drafts last
     Slice new_blocks{};    // of StepPlan::blocks: appended to the slot's table, before the copies
     Slice state_writes{};  // of StepPlan::state_writes: ascending by length
+    // Of StepPlan::mask_runs: the tokens that may be sampled (TokenMask::runs); empty: all of them. REQUIRES: without
+    // drafts, at a step that samples.
+    Slice mask{};
 
     [[nodiscard]] int32_t num_drafts() const { return num_sampled_positions > 1 ? num_sampled_positions - 1 : 0; }
     // All of them have logits: its last positions.
@@ -149,6 +152,7 @@ struct ScheduledSequence {
         visit("appended", self.appended);
         visit("new_blocks", self.new_blocks);
         visit("state_writes", self.state_writes);
+        visit("mask", self.mask);
     }
     friend bool operator==(const ScheduledSequence&, const ScheduledSequence&) = default;
 };
@@ -162,6 +166,7 @@ struct StepPlan {
     std::vector<TokenId> tokens;           // flat, named by Slices
     std::vector<BlockRun> blocks;          // flat, named by Slices
     std::vector<StateWrite> state_writes;  // flat, named by Slices
+    std::vector<int32_t> mask_runs;        // flat, named by Slices
 
     void clear(int64_t new_step);
     [[nodiscard]] bool empty() const { return finished_slots.empty() && new_sequences.empty() && sequences.empty(); }
@@ -180,6 +185,9 @@ struct StepPlan {
     [[nodiscard]] std::span<const BlockRun> blocks_of(const SequenceStart& start) const {
         return part_of(blocks, start.blocks);
     }
+    [[nodiscard]] std::span<const int32_t> mask_of(const ScheduledSequence& sequence) const {
+        return part_of(mask_runs, sequence.mask);
+    }
     [[nodiscard]] std::span<const StateWrite> writes_of(const ScheduledSequence& sequence) const {
         return part_of(state_writes, sequence.state_writes);
     }
@@ -193,6 +201,7 @@ struct StepPlan {
         visit("tokens", self.tokens);
         visit("blocks", self.blocks);
         visit("state_writes", self.state_writes);
+        visit("mask_runs", self.mask_runs);
     }
     friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };

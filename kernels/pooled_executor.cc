@@ -277,7 +277,8 @@ std::optional<int32_t> PooledExecutor::fault_layer(SequenceSlot slot, int32_t dr
 }
 
 std::optional<TokenId> PooledExecutor::drawn_token(SequenceSlot slot, int32_t draw) {
-    if (reference::is_sampled_on_host(tables().at(slot).sampling)) return std::nullopt;
+    const SlotTable& table = tables().at(slot);
+    if (reference::is_sampled_on_host(table.sampling, table.mask_runs)) return std::nullopt;
     return backend_of(slot).drawn(logit_row(slot, draw));
 }
 

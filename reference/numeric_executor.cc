@@ -54,7 +54,8 @@ SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence, int32
     return {.logits = {},
             .params = table.sampling,
             .prefix = {known.first(num_prompt), known.subspan(num_prompt, end - num_prompt)},
-            .position = static_cast<uint64_t>(end)};
+            .position = static_cast<uint64_t>(end),
+            .mask_runs = table.mask_runs};
 }
 
 // Row by row, as long as the token drawn is the draft that stands in the next row.

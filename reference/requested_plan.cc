@@ -115,8 +115,9 @@ Status RequestedPlan::take_shape(const StepPlan& plan) {
         const auto start = std::ranges::find(plan.new_sequences, sequence.slot, &SequenceStart::slot);
         return refuse(
             start != plan.new_sequences.end() ? start->request : request_of(sequence.slot), "sequences",
-            fmt::format("slot {} names tokens, blocks or state writes outside the plan's {}, {}, {}",
-                        index(sequence.slot), plan.tokens.size(), plan.blocks.size(), plan.state_writes.size()));
+            fmt::format("slot {} names tokens, blocks, state writes or a mask outside the plan's {}, {}, {}, {}",
+                        index(sequence.slot), plan.tokens.size(), plan.blocks.size(), plan.state_writes.size(),
+                        plan.mask_runs.size()));
     }
     return {};
 }
@@ -181,7 +182,26 @@ Status RequestedPlan::take_sequence(const StepPlan& plan, ScheduledSequence& seq
                       fmt::format("{} where {} of {} known tokens are computed", sequence.num_sampled_positions,
                                   sequence.end(), num_known));
     }
+    take_mask(plan, *asked, draws && !slot(sequence.slot).is_draft_path, sequence);
     return check_scored(*asked, sequence);
+}
+
+// Of the next token, as the request got it.
+void RequestedPlan::take_mask(const StepPlan& plan, const AskedRequest& asked, bool draws,
+                              ScheduledSequence& sequence) {
+    static const TokenMask kNone;
+    const TokenMask& wanted = draws && !asked.masks.empty() ? asked.masks.front() : kNone;
+    const auto planned = plan.mask_of(sequence);
+    if (std::ranges::equal(planned, wanted.runs)) return;
+    note({.request = slot(sequence.slot).request,
+          .position = asked.num_tokens(),
+          .field = "sequences.mask",
+          .detail = fmt::format("a mask of {} runs in the plan, another one of {} in the request", planned.size(),
+                                wanted.runs.size()),
+          .planned = static_cast<double>(planned.size()),
+          .requested = static_cast<double>(wanted.runs.size())});
+    sequence.mask = {static_cast<uint32_t>(requested_.mask_runs.size()), static_cast<uint32_t>(wanted.runs.size())};
+    requested_.mask_runs.insert(requested_.mask_runs.end(), wanted.runs.begin(), wanted.runs.end());
 }
 
 // The positions that the request wants the logits of, and has not got yet.

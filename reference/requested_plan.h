@@ -53,6 +53,7 @@ private:
     [[nodiscard]] Status take_start(const StepPlan& plan, SequenceStart& start);
     [[nodiscard]] Status take_sequence(const StepPlan& plan, ScheduledSequence& sequence);
     [[nodiscard]] Status check_scored(const AskedRequest& asked, const ScheduledSequence& sequence);
+    void take_mask(const StepPlan& plan, const AskedRequest& asked, bool draws, ScheduledSequence& sequence);
     [[nodiscard]] Status take_appended(const StepPlan& plan, const AskedRequest& asked, ScheduledSequence& sequence);
     void note(PlanFault fault);
     [[nodiscard]] Status refuse(RequestId request, std::string field, std::string detail);

@@ -94,6 +94,7 @@ OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     sampling.seed = sequence->request.seed ? *sequence->request.seed : prng_.next();
     const std::optional<int64_t> scored_from = sequence->request.scored_from;
     sequence->first_scored = scored_from ? std::max<int64_t>(*scored_from - 1, 0) : sequence->num_prompt_tokens();
+    sequence->masks.assign(sequence->request.masks.begin(), sequence->request.masks.end());
     sequence->stops = StopMatcher(sequence->request.stop_strings);
     event(EventKind::kSubmit, sequence->id, sequence->num_prompt_tokens());
     scheduler_.add(*sequence, next_step_);
@@ -141,6 +142,20 @@ bool Engine::abort(RequestId request) {
     publication_.discard_turn(request);
     end(sequence, {.reason = FinishReason::kAborted});
     CHECK(find(request) == nullptr, "request {} runs on", index(request));
+    return true;
+}
+
+bool Engine::allow(RequestId request, TokenMask mask) {
+    Call told = call(CallKind::kAllow);
+    told.id = request;
+    told.request.masks.push_back(mask);
+    recorder_.on_call(told);
+    const auto found = sequences_.find(request);
+    if (found == sequences_.end() || !is_valid_mask(mask.runs, store_.vocab_size())) return false;
+    Sequence& sequence = *found->second;
+    if (!sequence.has_grammar() || sequence.status == SequenceStatus::kCommitting || sequence.ending) return false;
+    sequence.masks.push_back(std::move(mask));
+    CHECK(!sequence.lacks_mask(), "request {} has {} masks", index(request), sequence.masks.size());
     return true;
 }
 
@@ -199,12 +214,14 @@ void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows
     row_prices_ = std::move(prices);
 }
 
-// Whether a drafter is asked. Forced output is not drawn: nothing that is drawn could agree with it. In an arithmetic
+// Whether a drafter is asked. Forced output is not drawn: nothing that is drawn could agree with it. Masks of drafts
+// are not there: each follows from the tokens before it. In an arithmetic
 // of their own ordinary requests go without, since nobody could tell what a window of theirs should give.
 bool Engine::uses_drafter(const Sequence& sequence) const {
     const NumericsIds& ids = scheduler_.numerics_ids();
     if (sequence.arithmetic() == Arithmetic::kOrdinary && ids.front() != ids.back()) return false;
-    return sequence.decodes() && sequence.request.forced_output.empty() && !scheduler_.verifies(sequence);
+    const bool is_free = sequence.request.forced_output.empty() && !sequence.has_grammar();
+    return sequence.decodes() && is_free && !scheduler_.verifies(sequence);
 }
 
 // For every running request that decodes: as many drafts as could be of use.

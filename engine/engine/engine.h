@@ -118,6 +118,10 @@ public:
     // Ends the turn without a commit, now. False when it is over already.
     bool abort(RequestId request);
 
+    // The mask of the request's next token that has none yet: of a request with a grammar, in the order of its tokens.
+    // False, and it is dropped, where the request is over or has no grammar, or the mask is none of the vocabulary.
+    bool allow(RequestId request, TokenMask mask);
+
     // The turn is over with the tokens that it has, as if the last one had been a stop token, and commits when its
     // bytes are written. False, and it runs on, when it has none yet or is over already, or while a step is open.
     bool end_turn(RequestId request);

@@ -16,7 +16,8 @@ namespace {
 bool only_decodes(const Sequence& sequence) {
     const bool whole = sequence.request.ignore_stop || sequence.request.stop_strings.empty();
     return whole && sequence.decodes() && !sequence.output.empty() && sequence.snapshots.empty() &&
-           sequence.request.forced_output.empty() && sequence.output.size() >= sequence.request.known_output.size();
+           sequence.request.forced_output.empty() && !sequence.has_grammar() &&
+           sequence.output.size() >= sequence.request.known_output.size();
 }
 
 }  // namespace

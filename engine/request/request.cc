@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <string_view>
 
 #include "engine/base/check.h"
 #include "engine/fields.h"
@@ -60,6 +61,22 @@ void check_logit_bias(std::vector<std::string>& problems, const std::vector<Logi
     }
 }
 
+// Without stop tokens an answer could not end where its grammar does.
+void check_masks(std::vector<std::string>& problems, const ChatRequest& request, int32_t vocab_size) {
+    const bool has_grammar = !request.grammar.empty();
+    if (has_grammar == request.masks.empty()) {
+        problems.push_back(
+            fmt::format("masks: {} of them {} a grammar", request.masks.size(), has_grammar ? "with" : "without"));
+    }
+    for (const TokenMask& mask : request.masks) {
+        if (is_valid_mask(mask.runs, vocab_size)) continue;
+        problems.push_back(fmt::format("masks: one allows no token, or is none of {} tokens", vocab_size));
+        break;
+    }
+    if (has_grammar && request.ignore_stop) problems.push_back("grammar: not with ignore_stop");
+    if (has_grammar && !request.forced_output.empty()) problems.push_back("grammar: not with forced_output");
+}
+
 void check_input(std::vector<std::string>& problems, const ChatRequest& request) {
     int64_t num_tokens = 0;
     for (const Message& message : request.messages) num_tokens += message.tokens.size();
@@ -93,6 +110,7 @@ Status validate(const ChatRequest& request, int32_t vocab_size) {
     check_input(problems, request);
     check_sampling(problems, request.sampling);
     check_logit_bias(problems, request.sampling.logit_bias, vocab_size);
+    check_masks(problems, request, vocab_size);
     check_tokens(problems, "end_tokens", request.sampling.end_tokens, vocab_size);
     check_tokens(problems, "stop_tokens", request.stop_tokens, vocab_size);
     for (const auto& stop : request.stop_strings) check_tokens(problems, "stop_strings", stop, vocab_size);
@@ -115,6 +133,10 @@ Digest content_digest(const ChatRequest& request) {
     digester.add(request.ignore_stop);
     digester.add(request.deterministic);
     request.forced_output.add_to(digester);
+    if (!request.grammar.empty()) {
+        digester.add(std::string_view("grammar"));
+        digester.add(std::string_view(request.grammar));
+    }
     return digester.digest();
 }
 

@@ -11,6 +11,7 @@
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
 #include "engine/request/sampling.h"
+#include "engine/request/token_mask.h"
 #include "engine/tokens/token_seq.h"
 
 namespace verbatim {
@@ -80,6 +81,10 @@ struct ChatRequest {
     std::vector<TokenId> known_output;
     // So many tokens of the prompt are in a head outside of memory that takes longer to read than they take to compute.
     int64_t num_unrestored = 0;
+    // What the answer must be, as a text that only its maker reads. Not empty: each token is sampled under a mask; the
+    // request waits where it has none (Engine::allow). Such a request is not drafted.
+    std::string grammar;
+    std::vector<TokenMask> masks;  // of the answer's first tokens; with a grammar at least one
     template <typename Self, typename Visit>
     static void visit_fields(Self& self, const Visit& visit) {
         visit("conversation", self.conversation);
@@ -99,6 +104,8 @@ struct ChatRequest {
         visit("scored_from", self.scored_from);
         visit("known_output", self.known_output);
         visit("num_unrestored", self.num_unrestored);
+        visit("grammar", self.grammar);
+        visit("masks", self.masks);
     }
     friend bool operator==(const ChatRequest&, const ChatRequest&) = default;
 };

@@ -6,10 +6,11 @@
 
 namespace verbatim {
 
-// Whether its next tokens are drafted in ordinary arithmetic and verified in its own. Forced output is not drawn.
+// Whether its next tokens are drafted in ordinary arithmetic and verified in its own. Forced output is not drawn, and a
+// mask follows from the tokens before it.
 bool Scheduler::verifies(const Sequence& sequence) const {
     return config_.verify_tokens > 0 && sequence.arithmetic() == Arithmetic::kDeterministic && sequence.decodes() &&
-           sequence.request.forced_output.empty();
+           sequence.request.forced_output.empty() && !sequence.has_grammar();
 }
 
 // A whole window is drafted token by token, a step each. Then it is verified, with what it drafts meanwhile left alone.

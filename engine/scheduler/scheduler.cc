@@ -108,7 +108,8 @@ void Scheduler::schedule_sequence(Sequence& sequence, int32_t& budget, StepPlan&
 int32_t Scheduler::most_for(const Sequence& sequence, int32_t budget) const {
     CHECK(budget > 0 && score_budget_ >= 0, "{} tokens are left, {} to score", budget, score_budget_);
     const int64_t begin = sequence.num_computed_tokens;
-    int64_t end = std::min(sequence.num_tokens(), begin + budget);
+    // The last position samples: without a mask it stays for a later step.
+    int64_t end = std::min(sequence.num_tokens() - (sequence.lacks_mask() ? 1 : 0), begin + budget);
     if (sequence.is_scored()) end = std::min(end, std::max(begin, sequence.first_scored) + score_budget_);
     return static_cast<int32_t>(end - begin);
 }
@@ -201,6 +202,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.num_sampled_positions = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
     scheduled.num_scored_positions = sequence.num_scored_up_to(known_end - (draws ? 1 : 0));
     CHECK_LE(scheduled.num_logit_positions(), num_new_tokens);
+    if (draws && sequence.has_grammar()) plan_mask(sequence, scheduled, plan);
     score_budget_ -= scheduled.num_scored_positions;
     sequence.first_scored = std::max(sequence.first_scored, std::min(known_end, sequence.scored_end()));
     const bool leaves = defers_state_write(sequence, known_end);
@@ -217,6 +219,12 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
         sequence.num_state_tokens = known_end;
     }
     scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_sampled_positions});
+}
+
+void Scheduler::plan_mask(const Sequence& sequence, ScheduledSequence& scheduled, StepPlan& plan) {
+    CHECK(!sequence.masks.empty() && scheduled.num_sampled_positions == 1, "request {} samples {} times under {} masks",
+          index(sequence.id), scheduled.num_sampled_positions, sequence.masks.size());
+    scheduled.mask = append(plan.mask_runs, std::span<const int32_t>(sequence.masks.front().runs));
 }
 
 // Whether the step leaves the row where it is. Never the first step of an attached sequence, whose row is not its own
@@ -334,6 +342,13 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
         event(EventKind::kStage, sequence, snapshot.length);
     }
     return {begin, static_cast<uint32_t>(plan.state_writes.size()) - begin};
+}
+
+bool Scheduler::waits_for_masks() const {
+    const auto waits = [](const Sequence* sequence) {
+        return sequence->lacks_mask() && sequence->num_computed_tokens == sequence->num_tokens() - 1;
+    };
+    return !running_.empty() && ended_slots_.empty() && std::ranges::all_of(running_, waits);
 }
 
 void Scheduler::has_decoded(Sequence& sequence, int64_t last_step) const {

@@ -120,6 +120,8 @@ public:
     [[nodiscard]] const std::vector<Scheduled>& scheduled() const { return scheduled_; }
     [[nodiscard]] const std::vector<Sequence*>& running() const { return running_; }
     [[nodiscard]] const std::map<RequestId, Sequence*>& waiting() const { return waiting_; }
+    // Whether all that runs has nothing to do but to sample, and no mask for it.
+    [[nodiscard]] bool waits_for_masks() const;
     [[nodiscard]] bool owes_ends() const { return !ended_slots_.empty(); }  // the next plan has them
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty() && ended_slots_.empty(); }
     void end_draft_path(Sequence& sequence);  // if it has one
@@ -161,6 +163,7 @@ private:
     // scheduler.cc
     void preempt(Sequence& sequence);
     void plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan);
+    static void plan_mask(const Sequence& sequence, ScheduledSequence& scheduled, StepPlan& plan);
     void plan_state_catch_up(Sequence& sequence, StepPlan& plan);
     ScheduledSequence& begin_plan(Sequence& sequence, StepPlan& plan);
     void plan_start(Sequence& sequence, StepPlan& plan);

@@ -156,7 +156,8 @@ std::vector<CapturingExecutor::DrawnRow> CapturingExecutor::drawn_rows(const Ste
         if (sequence.num_sampled_positions == 0) continue;
         const SampledTokens& drawn = result.drawn[next++];
         const SlotTable& table = numeric_.tables().at(sequence.slot);
-        if (reference::is_sampled_on_host(table.sampling)) continue;  // the operation has no such parameters
+        if (reference::is_sampled_on_host(table.sampling, table.mask_runs))
+            continue;  // the operation has no such parameters
         for (int32_t draw = 0; draw < static_cast<int32_t>(drawn.tokens.count); ++draw)
             rows.push_back({table, sequence.slot, draw, sequence.end() - sequence.num_sampled_positions + draw + 1});
     }

@@ -32,6 +32,20 @@ void keep_top_p(std::span<const float> logits, float top_p, std::vector<int32_t>
     order.resize(kept);
 }
 
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+// What the mask does not allow. Without runs there is no mask.
+void forbid(std::span<const int32_t> mask_runs, std::span<float> logits) {
+    if (mask_runs.empty()) return;
+    size_t begin = 0;
+    for (size_t i = 0; i < mask_runs.size(); ++i) {
+        const auto length = static_cast<size_t>(mask_runs[i]);
+        if (i % 2 == 0) std::ranges::fill(logits.subspan(begin, length), kForbidden);
+        begin += length;
+    }
+    std::ranges::fill(logits.subspan(begin), kForbidden);
+}
+
 }  // namespace
 
 std::vector<int32_t> kept_ids(std::span<const float> scaled_logits, const KeepRule& keep) {
@@ -63,8 +77,9 @@ std::vector<float> penalised(const SamplingArgs& args) {
                               args.params.frequency_penalty};
     for (const auto& [id, count] : num_generated) logits[id] = penalised_logit(logits[id], penalties, count);
     if (bans_end_tokens(args)) {
-        for (const int32_t id : args.params.end_tokens) logits[id] = -std::numeric_limits<float>::infinity();
+        for (const int32_t id : args.params.end_tokens) logits[id] = kForbidden;
     }
+    forbid(args.mask_runs, logits);
     return logits;
 }
 
@@ -78,6 +93,8 @@ void check(const SamplingArgs& args) {
     for (const auto& [id, bias] : args.params.logit_bias) {
         CHECK(id >= 0 && static_cast<size_t>(id) < args.logits.size(), "bias of token {}", id);
     }
+    CHECK(args.mask_runs.empty() || is_valid_mask(args.mask_runs, static_cast<int32_t>(args.logits.size())),
+          "a mask of {} runs", args.mask_runs.size());
     const std::span<const int32_t> end_tokens(args.params.end_tokens);
     for (const auto ids : {args.prefix.prompt, args.prefix.generated, end_tokens}) {
         for (const int32_t id : ids) CHECK(id >= 0 && static_cast<size_t>(id) < args.logits.size(), "token {}", id);

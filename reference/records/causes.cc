@@ -1,6 +1,7 @@
 #include "reference/records/causes.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -23,12 +24,26 @@ Cause cause_of(const Call& call) {
     return cause;
 }
 
+// The masks of all tokens are there from the beginning: each follows from the tokens before it alone.
+void add_masks(const Call& allowed, Call& submitted) {
+    std::vector<TokenMask>& masks = submitted.request.masks;
+    masks.insert(masks.end(), allowed.request.masks.begin(), allowed.request.masks.end());
+}
+
 // Without any result: calls alone.
 Causes only_calls(const Record& record) {
     Causes causes;
+    std::map<RequestId, size_t> submitted;  // by request, its place in causes.calls
     for (const Entry& entry : record.entries) {
         const auto* call = std::get_if<Call>(&entry);
-        if (call != nullptr && !is_executors(*call) && !runs_nothing(*call)) causes.calls.push_back(cause_of(*call));
+        if (call != nullptr && call->kind == CallKind::kAllow) {
+            const auto found = submitted.find(call->id);
+            if (found != submitted.end()) add_masks(*call, causes.calls[found->second].call);
+            continue;
+        }
+        if (call == nullptr || is_executors(*call) || runs_nothing(*call)) continue;
+        if (call->kind == CallKind::kSubmit) submitted[call->id] = causes.calls.size();
+        causes.calls.push_back(cause_of(*call));
     }
     return causes;
 }
@@ -41,6 +56,7 @@ public:
             case CallKind::kSubmit: return submit(call);
             case CallKind::kAbort: return leave(call.id, call.step);
             case CallKind::kEndTurn: return end_turn(call.id);
+            case CallKind::kAllow: return allow(call);
             case CallKind::kRevoke: return revoke(call.key);
             case CallKind::kFork: return fork(call);
             case CallKind::kRewind:
@@ -145,6 +161,9 @@ private:
     void end_turn(RequestId id) {
         Turn* turn = find(id);
         if (turn != nullptr && !turn->is_over) turn->was_ended = true;
+    }
+    void allow(const Call& call) {
+        if (const Turn* turn = find(call.id)) add_masks(call, placed_[turn->place].cause.call);
     }
     void revoke(const ConversationKey& key) {
         Turn* turn = live(key);

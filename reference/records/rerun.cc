@@ -126,6 +126,14 @@ public:
         });
     }
 
+    // Discards the turns that wait for masks when nothing else runs: their tokens are others than the recorded ones.
+    void leave_without_masks() {
+        if (!engine_.scheduler().waits_for_masks()) return;
+        std::vector<RequestId> waiting;
+        for (const Sequence* sequence : engine_.scheduler().running()) waiting.push_back(sequence->id);
+        for (const RequestId id : waiting) engine_.abort(id);
+    }
+
 private:
     [[nodiscard]] std::vector<ConversationKey> conversations_of(const Call& call) const {
         if (call.kind == CallKind::kSubmit) return {call.request.conversation};
@@ -205,6 +213,7 @@ Status rerun_by_causes(const Record& record, Engine& engine, Executor& executor,
             return error("the record's calls wait for turns that it does not have: it begins or ends in the middle");
         }
         RETURN_IF_ERROR(execute_step(engine, executor, result));
+        run.leave_without_masks();
         static_cast<void>(engine.take_events());
         ++steps;
         if (limits.after_step) limits.after_step(run.num_made());

@@ -45,12 +45,28 @@ struct SamplingCase {
             params.logit_bias.push_back({static_cast<TokenId>(id), draw_logit(prng, 0)});
             if (prng.below(2) == 0) params.end_tokens.push_back(static_cast<TokenId>(id));
         }
+        if (prng.below(2) == 0) draw_mask(prng);
     }
     [[nodiscard]] std::span<const int32_t> prompt() const { return std::span(prefix).first(prefix.size() / 2); }
     [[nodiscard]] std::span<const int32_t> generated() const { return std::span(prefix).subspan(prefix.size() / 2); }
-    [[nodiscard]] reference::SamplingArgs args() const { return {logits, params, {prompt(), generated()}, position}; }
+    [[nodiscard]] reference::SamplingArgs args() const {
+        return {logits, params, {prompt(), generated()}, position, mask_runs};
+    }
+
+    void draw_mask(Prng& prng) {
+        const size_t first = prng.below(logits.size());
+        mask_runs = {static_cast<int32_t>(first), 1};
+        for (size_t left = logits.size() - first - 1; left >= 2;) {
+            const size_t forbidden = 1 + prng.below(left - 1);
+            const size_t allowed = 1 + prng.below(left - forbidden);
+            mask_runs.push_back(static_cast<int32_t>(forbidden));
+            mask_runs.push_back(static_cast<int32_t>(allowed));
+            left -= forbidden + allowed;
+        }
+    }
 
     std::vector<float> logits;
+    std::vector<int32_t> mask_runs;  // empty: no mask
     std::vector<int32_t> prefix;
     SamplingParams params;
     uint64_t position = 0;

@@ -8,6 +8,7 @@
 #include "reference/model/weight_storage.h"
 #include "reference/ops/sampling.h"
 #include "tests/reference/families.h"
+#include "tests/support/token_grammar.h"
 
 namespace verbatim::tests {
 namespace {
@@ -182,7 +183,10 @@ std::string NumericScene::compare_request(RequestId request, const Asked& asked)
         if (!difference.empty()) return difference;
         if (asked.forced) continue;
         const auto generated = std::span(all).subspan(asked.prompt.size(), position - asked.prompt.size());
-        const TokenId token = reference::sample({wanted, asked.sampling, {asked.prompt, generated}, position});
+        TokenMask mask;
+        if (!asked.grammar.empty()) mask = grammar_mask(grammar_of(asked.grammar), generated, model.config.vocab_size);
+        const TokenId token =
+            reference::sample({wanted, asked.sampling, {asked.prompt, generated}, position, mask.runs});
         if (token == all[position]) continue;
         return fmt::format("request {}: token {} at position {}, uncached {}", index(request), all[position], position,
                            token);

@@ -129,11 +129,14 @@ const std::map<std::string, Line> kTable = {
     {"sequences[].new_blocks.count", {}},
     {"sequences[].state_writes.begin", {}},
     {"sequences[].state_writes.count", {}},
+    {"sequences[].mask.begin", {}},
+    {"sequences[].mask.count", {}},
     {"tokens[]", {}},
     {"blocks[].first", {}},
     {"blocks[].count", {Named::kRequest, true, "a block too many is harmless until a later position falls into it"}},
     {"state_writes[].length", {}},
     {"state_writes[].dst", {}},
+    {"mask_runs[]", {}},
 };
 
 TEST(PlanTable, EveryFieldOfAPlanIsInTheTable) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/base/prng.h"
+#include "tests/support/token_grammar.h"
 
 namespace verbatim::tests {
 namespace {
@@ -69,6 +70,7 @@ void SideBySide::run() {
         const auto stepped = rig_.engine.step();
         if (!stepped) refusal_ = stepped.error().message;
         if (!stepped || !*stepped) return;
+        supply_masks(rig_.engine);
     }
 }
 
@@ -102,7 +104,7 @@ void SideBySide::converse(bool goes_on) {
     drawn.sampling.min_tokens = 5;
     drawn.sampling.end_tokens = {7};
     drawn.sampling.logit_bias = {{3, 1.5F}};
-    submit(std::move(drawn));
+    submit(with_grammar(std::move(drawn), 11, model_.config.vocab_size));
     ChatRequest scored = rig_.suffix("1", text(23, 5), 0);
     scored.scored_from = 4;
     submit(std::move(scored));

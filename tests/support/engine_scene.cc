@@ -114,9 +114,9 @@ RequestId EngineRig::submit(ChatRequest request) {
     CHECK(accepted.has_value(), "refused ({}): {}", name(accepted.error().reason), accepted.error().message);
     CHECK(!accepted->recorded, "answered from the record");
     const Sequence& sequence = *engine.find(accepted->request);
-    asked_[accepted->request] = {sequence.turn.prompt.to_vector(), sequence.request.sampling,
-                                 !sequence.request.forced_output.empty(), sequence.request.scored_from,
-                                 sequence.prefill_only()};
+    asked_[accepted->request] = {
+        sequence.turn.prompt.to_vector(), sequence.request.sampling, !sequence.request.forced_output.empty(),
+        sequence.request.scored_from,     sequence.prefill_only(),   sequence.request.grammar};
     return accepted->request;
 }
 

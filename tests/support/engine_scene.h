@@ -87,6 +87,7 @@ struct Asked {
     bool forced = false;          // its output is given, not sampled
     std::optional<int64_t> scored_from = {};
     bool only_scores = false;  // max_tokens is 0
+    std::string grammar = {};  // of tests/support/token_grammar.h; empty: none
 };
 
 // `executor` is borrowed and has the options' pools.

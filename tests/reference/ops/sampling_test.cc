@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -107,6 +108,52 @@ TEST(Penalties, MoveTheGreedyChoice) {
     EXPECT_EQ(sample(args), 1);
     args.prefix.generated = generated;
     EXPECT_EQ(sample(args), 0);
+}
+
+TEST(Masks, ForbidWhateverBiasAndPenaltiesMadeOfALogit) {
+    const std::vector<float> logits = {1.0F, 9.0F, 0.5F, 4.0F, 3.0F};
+    const std::vector<int32_t> runs = {2, 1, 1, 1};  // tokens 2 and 4
+    SamplingArgs args = args_of(logits, {.logit_bias = {{1, 100.0F}, {2, 5.0F}}});
+    args.mask_runs = runs;
+    constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+    EXPECT_EQ(penalised(args), (std::vector<float>{kForbidden, kForbidden, 5.5F, kForbidden, 3.0F}));
+    EXPECT_EQ(sample(args), 2);
+    const std::vector<int32_t> last = {4, 1};
+    args.mask_runs = last;
+    args.params.temperature = 1.7F;
+    args.params.top_k = 3;
+    args.params.min_p = 0.5F;
+    args.params.top_p = 0.9F;
+    EXPECT_EQ(sample(args), 4);
+}
+
+// What the grammar wants comes first: else there would be nothing to sample.
+TEST(Masks, EndTokensThatAreAllThereIsAreNotBanned) {
+    const std::vector<float> logits = {1.0F, 2.0F, 3.0F};
+    SamplingArgs args = args_of(logits, {.min_tokens = 4, .end_tokens = {1, 2}});
+    const std::vector<int32_t> ends = {1, 2};
+    args.mask_runs = ends;
+    EXPECT_EQ(sample(args), 2);
+    const std::vector<int32_t> all = {0, 3};
+    args.mask_runs = all;
+    EXPECT_EQ(sample(args), 0);
+}
+
+RC_GTEST_PROP(Masks, TheTokenIsAnAllowedOneAndThatOfTheAllowedLogits, ()) {
+    const std::vector<float> logits = draw_values(24, *rc::gen::arbitrary<uint64_t>().as("logits"));
+    const auto set = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<uint32_t>(1, 1U << 24)).as("allowed");
+    std::vector<std::byte> bits(4);
+    std::memcpy(bits.data(), &set, sizeof set);
+    const TokenMask mask = mask_of_bits(bits, 24);
+    SamplingArgs args = args_of(logits, {.temperature = *rc::gen::element(0.0F, 1.0F), .seed = set});
+    args.mask_runs = mask.runs;
+    const int32_t token = sample(args);
+    RC_ASSERT(allows(mask.runs, token));
+    std::vector<float> far = logits;
+    for (int32_t id = 0; id < 24; ++id) {
+        if (!allows(mask.runs, id)) far[id] = -1e30F;
+    }
+    RC_ASSERT(sample(args_of(far, args.params)) == token);
 }
 
 // In this order: the penalty sees the biased logit, and nothing brings a banned token back.
