@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "engine/base/result.h"
+#include "server/text/child_process.h"
 
 namespace verbatim::text {
 
@@ -24,10 +25,7 @@ struct TemplateLimits {
     size_t max_answer_bytes = size_t{256} << 20;
 };
 
-struct TemplateProgram {
-    std::string script;                            // path of render_chat.py
-    std::string interpreter = "/usr/bin/python3";  // Debian's, for which python3-jinja2 is installed
-};
+using TemplateProgram = ChildProgram;  // its script is render_chat.py
 
 // Why messages could not be rendered. The message is for clients and contains no Python.
 struct TemplateProblem : Error {
@@ -60,7 +58,6 @@ public:
     Rendered<std::string> render(std::string_view variables, const RenderOptions& options);
 
 private:
-    class Child;
     TemplateProcess(TemplateProgram program, std::string source, nlohmann::json variables, TemplateLimits limits);
     Status restart();
     Rendered<std::string> ask(const std::string& question, int64_t limit_ms);
@@ -69,7 +66,7 @@ private:
     std::string source_;
     nlohmann::json variables_;
     TemplateLimits limits_;
-    std::unique_ptr<Child> child_;  // none after a failure
+    std::unique_ptr<ChildProcess> child_;  // none after a failure
 };
 
 }  // namespace verbatim::text
