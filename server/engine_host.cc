@@ -40,6 +40,7 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
       ledger_(config_.ledger != nullptr ? config_.ledger : &own_ledger_),
       shows_logits_(executor.logits != nullptr),
       executor_(std::move(executor)) {
+    if (config_.grammars.vocabulary != nullptr) grammars_.emplace(config_.grammars);
     if (config_.tier != nullptr) tier_.emplace(engine_, *config_.tier, config_.restores);
     show();  // /metrics may be read before the first request
     thread_ = std::thread([this] { run(); });
@@ -173,6 +174,7 @@ void EngineHost::run() {
             if (tier_) tier_->keep_all();
             return;
         }
+        supply_masks();
         if (const Status stepped = step(); !stepped) recover(stepped.error().message);
         if (tier_) tier_->keep_next();
         show();
@@ -182,7 +184,7 @@ void EngineHost::run() {
 
 // Between its result and its application a step shows the logits that it drew from.
 Status EngineHost::step() {
-    if (engine_.idle()) return {};
+    if (!has_step()) return {};
     const auto begin = steady_clock::now();
     const StepPlan& plan = engine_.plan_step();
     show();  // what it has taken in waits no more
@@ -194,40 +196,9 @@ Status EngineHost::step() {
     memory_ = executor_.executor->memory_use();
     keep_log_probs(plan);
     engine_.apply(result_);
-    if (tier_) tier_->note_step(plan, std::chrono::nanoseconds(steady_clock::now() - begin).count());
+    step_ns_ = std::chrono::nanoseconds(steady_clock::now() - begin).count();
+    if (tier_) tier_->note_step(plan, step_ns_);
     return {};
-}
-
-// A fresh executor takes the place of the failed one, or everything ends here.
-void EngineHost::recover(const std::string& why) {
-    const Result<HostExecutor> fresh = config_.replacement ? config_.replacement() : error("{}", why);
-    if (!fresh) return fail(config_.replacement ? fmt::format("{}; then: {}", why, fresh.error().message) : why);
-    const NumericsIds& wanted = engine_.scheduler().numerics_ids();
-    if (const NumericsIds got = numerics_ids_of(*fresh->executor); got != wanted) {
-        return fail(fmt::format("{}; then: the fresh executor computes in {}, wanted {}", why, fmt::join(got, " and "),
-                                fmt::join(wanted, " and ")));
-    }
-    executor_ = *fresh;
-    engine_.replace_executor(*executor_.executor);
-    ++num_replaced_executors_;
-    for (FailedTurn& turn : engine_.take_failed_turns()) try_again(std::move(turn));
-}
-
-// A turn that failed twice, or that is refused now, ends with what the engine has said of it.
-void EngineHost::try_again(FailedTurn turn) {
-    const auto found = live_.find(turn.request);
-    if (found == live_.end() || found->second.is_second_try) return;
-    const auto accepted = engine_.submit(std::move(turn.again));
-    if (!accepted) return;
-    Live live = std::move(found->second);
-    live_.erase(found);
-    live.is_second_try = true;
-    live.log_probs.clear();
-    live.is_non_finite = false;
-    read_answer(live);
-    ++num_retried_turns_;
-    requests_[live.ticket] = accepted->request;
-    live_[accepted->request] = std::move(live);
 }
 
 void EngineHost::carry_out(Command command) {
@@ -371,6 +342,7 @@ void EngineHost::submit_now(Command command) {
     begin_scoring(live, request);
     live.stop = request.stop;
     live.form = request.form;
+    if (!request.grammar.empty()) begin_grammar(accepted->request, live, request.grammar);
     read_answer(live);
 }
 
@@ -448,7 +420,7 @@ void EngineHost::deliver() {
             const auto found = live_.find(event.request);
             if (found == live_.end()) continue;
             if (event.kind == EngineEvent::Kind::kToken)
-                deliver(found->second, event.token);
+                deliver(event.request, found->second, event.token);
             else
                 finish(event);
         }
@@ -461,7 +433,8 @@ void EngineHost::deliver() {
 }
 
 // The second try of a turn repeats the tokens that the first one has sent.
-void EngineHost::deliver(Live& live, TokenId token) {
+void EngineHost::deliver(RequestId request, Live& live, TokenId token) {
+    if (live.has_grammar) take_in_grammar(request, live, token);
     if (!std::exchange(live.has_token, true)) start_followers(live.ticket);
     if (live.reader) {
         text::AnswerParts unused;
@@ -484,12 +457,17 @@ void EngineHost::deliver(Live& live, TokenId token) {
 void EngineHost::finish(EngineEvent event) {
     const auto live = std::make_shared<Live>(std::move(live_.at(event.request)));
     if (live->is_non_finite) event.reason = FinishReason::kNonFinite;
+    end_grammar(event.request, *live);
     live_.erase(event.request);
     requests_.erase(live->ticket);
     start_followers(live->ticket);
     if (tier_ && event.committed) tier_->note_committed(live->key);
     if (live->is_unnamed) forget(*live);
     if (live->is_unnamed && event.committed) ++num_unnamed_commits_;
+    if (!live->grammar_problem.empty() && !event.committed) {
+        live->sink({.kind = Kind::kGrammarFailed, .failure = live->grammar_problem});
+        return end_one(live->num_prompt_tokens);
+    }
     if (live->is_unnamed || !event.committed) {
         live->sink({.kind = Kind::kFinished, .prompt_log_probs = std::move(live->prompt_log_probs), .end = event});
         return end_one(live->num_prompt_tokens);
@@ -581,6 +559,8 @@ void EngineHost::show() {
                         .knows_reusable = cache.learns(),
                         .num_replaced_executors = num_replaced_executors_,
                         .num_retried_turns = num_retried_turns_,
+                        .num_masks = num_masks_,
+                        .mask_wait_ns = mask_wait_ns_,
                         .tier = tier_ ? std::optional(tier_->tier().counts()) : std::nullopt};
     const std::lock_guard lock(mutex_);
     view_ = view;

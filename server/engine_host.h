@@ -13,6 +13,8 @@
 //   O7  a request that shares the prompt of the one before it starts when that prompt is computed, or never will be
 //   O8  with a tier, a request whose prompt begins with a head of the tier waits while the head is read, if that is
 //       expected to be quicker than computing; the engine goes on meanwhile
+//   O9  masks of grammars are computed in a child process. The engine does not wait for them longer than for half of a
+//       step, or a few milliseconds, while it has other requests: a request without its mask is not in the step
 #pragma once
 
 #include <condition_variable>
@@ -40,13 +42,14 @@
 #include "server/ledger/rows.h"
 #include "server/log_probs.h"
 #include "server/text/answer_form.h"
+#include "server/text/grammar_process.h"
 #include "server/text/tokenizer.h"
 
 namespace verbatim::server {
 
 // A request's progress: accepted, a token, the end. A refusal and a failure of the executor are ends too.
 struct HostUpdate {
-    enum class Kind : uint8_t { kAccepted, kToken, kFinished, kRefused, kFailed, kNotKept };
+    enum class Kind : uint8_t { kAccepted, kToken, kFinished, kRefused, kFailed, kNotKept, kGrammarFailed };
     Kind kind = Kind::kAccepted;
     bool in_conversation = false;       // kAccepted: the requested one
     AnswerPtr recorded;                 // kAccepted: the recorded answer of an earlier equal request
@@ -57,7 +60,8 @@ struct HostUpdate {
     std::optional<EngineEvent> end;  // kFinished
     std::optional<Refusal> refusal;  // kRefused
     std::string head;                // kFinished, for a conversation's turn: the committed head
-    std::string failure;             // kFailed, kNotKept: the ledger cannot be read or written
+    // kFailed; kNotKept: the ledger cannot be read or written; kGrammarFailed: the answer's grammar does not go on
+    std::string failure;
 };
 
 // The executor and its logits. `logits`: a row of a slot in the last step, before penalties and temperature, counted as
@@ -81,6 +85,7 @@ struct EngineHostConfig {
     HeadTier* tier = nullptr;
     RestorePolicy restores = RestorePolicy::kAuto;
     const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, as is the ledger
+    text::GrammarRunner grammars;                // of requests with a grammar
 };
 
 // A snapshot of the engine's counters after a step.
@@ -105,6 +110,8 @@ struct HostView {
     bool knows_reusable = false;  // the engine remembers prompts: EngineStats::reusable_tokens counts
     int64_t num_replaced_executors = 0;
     int64_t num_retried_turns = 0;
+    int64_t num_masks = 0;               // computed for grammars
+    int64_t mask_wait_ns = 0;            // that the engine waited for them
     std::optional<HeadTierCounts> tier;  // none: there is no tier
 };
 
@@ -172,6 +179,9 @@ private:
         std::vector<LogProbs> prompt_log_probs;  // by position
         bool is_non_finite = false;              // a row that the prompt was scored with has no finite numbers
         bool has_token = false;                  // its prompt is computed
+        bool has_grammar = false;
+        bool has_first_mask = false;  // what its grammar's process says first is known, and dropped
+        std::string grammar_problem;
         std::vector<TokenId> sent_tokens;
         size_t num_repeated = 0;  // tokens repeated by the second try
         bool is_second_try = false;
@@ -185,6 +195,14 @@ private:
     void keep_drawn(Live& live, const Sequence& sequence);
     void keep_scored(Live& live, const Sequence& sequence, const ScheduledSequence& scored);
     void begin_scoring(Live& live, const HostRequest& request) const;
+    // engine_host_masks.cc
+    void begin_grammar(RequestId request, Live& live, const std::string& grammar);
+    void take_in_grammar(RequestId request, const Live& live, TokenId token);
+    void end_grammar(RequestId request, const Live& live);
+    void supply_masks();
+    void supply(const text::NextMask& next);
+    [[nodiscard]] bool has_step() const;
+    // engine_host_recovery.cc
     void recover(const std::string& why);
     void try_again(FailedTurn turn);
     void carry_out(Command command);
@@ -201,7 +219,7 @@ private:
     void repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens);
     void deliver();
     void read_answer(Live& live) const;
-    void deliver(Live& live, TokenId token);
+    void deliver(RequestId request, Live& live, TokenId token);
     void finish(EngineEvent event);
     void forget(const Live& live);
     void forget_first();
@@ -239,6 +257,10 @@ private:
     std::unordered_map<Ticket, bool> waiting_;  // for the ledger or the tier; true: aborted while waiting
     std::unordered_map<Ticket, std::vector<Command>> followers_;  // by the request whose prompt they share
     std::optional<TierLink> tier_;                                // none: there is no tier
+    std::optional<text::GrammarProcess> grammars_;                // sequences by request; none: nothing ends answers
+    int64_t step_ns_ = 0;                                         // of the last step
+    int64_t num_masks_ = 0;
+    int64_t mask_wait_ns_ = 0;
     struct Unnamed {
         ConversationKey key;
         int64_t num_tokens = 0;

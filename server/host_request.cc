@@ -39,6 +39,8 @@ ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& 
     chat.seed = request.seed;
     chat.stop_tokens = request.stop_tokens;
     chat.use_cache = request.use_cache;
+    chat.grammar = request.grammar;
+    if (!request.grammar.empty()) chat.masks.push_back(request.first_mask);
     if (request.num_prompt_log_probs) chat.scored_from = request.scored_from;
     return chat;
 }

@@ -36,6 +36,8 @@ struct HostRequest {
     int64_t scored_from = 0;
     std::vector<std::string> stop;  // the turn ends with the token that completes one of these texts, or
     text::AnswerForm form;          // the answer's first call, where it ends with that
+    std::string grammar;            // of the answer (server/text/run_grammars.py); empty: none
+    TokenMask first_mask;           // of its first token, with a grammar
     // For a conversation. The request is refused unless this is the conversation's head, or its version.
     std::optional<std::string> parent_head;
     std::optional<Version> version;

@@ -15,6 +15,7 @@
 #include "files/strict_json.h"
 #include "server/http/field_values.h"
 #include "server/http/messages.h"
+#include "server/http/structured_output.h"
 #include "server/http/usual_values.h"
 #include "server/text/utf8.h"
 
@@ -242,9 +243,25 @@ const Fields& completion_fields() {
     return kFields;
 }
 
+// One field says it.
+FieldStatus read_form(const std::string& field, const Json& value, GenerateRequest& request) {
+    auto asked = read_grammar(field, value);
+    if (!asked) return tl::unexpected(std::move(asked).error());
+    if (asked->text.empty()) return {};
+    if (!request.grammar.empty()) {
+        return tl::unexpected(ApiError{
+            422, fmt::format("{} and {} both say what form the answer has: send one", request.grammar_field, field),
+            field, "contradicting_values"});
+    }
+    request.grammar = std::move(asked->text);
+    request.grammar_field = std::move(asked->field);
+    return {};
+}
+
 FieldStatus read_field(const std::string& field, const Json& value, GenerateRequest& request) {
     const bool is_chat = request.kind == ApiKind::kChat;
     if (is_chat && std::ranges::count(kChatFields, field) > 0) return {};
+    if (is_of_structured_output(field)) return read_form(field, value, request);
     const Fields& own = is_chat ? chat_fields() : completion_fields();
     for (const Fields* fields : {&common_fields(), &own}) {
         const auto known = fields->find(field);
@@ -419,6 +436,7 @@ ApiResult<GenerateRequest> read_generate_request(ApiKind kind, const Json& json,
     if (request.turn_id) request.content = content_of(kind, json);
     if (auto right = check_agreement(json, request); !right) return tl::unexpected(right.error());
     if (auto right = check_scoring(json, request); !right) return tl::unexpected(right.error());
+    if (auto problem = problem_beside_grammar(request)) return tl::unexpected(*std::move(problem));
     return request;
 }
 

@@ -109,6 +109,8 @@ struct GenerateRequest {
     std::vector<std::string> stop;
     std::vector<TokenId> stop_token_ids;  // besides the model's
     bool ignore_stop = false;             // ignore_eos: the model's end no answer
+    std::string grammar;                  // of the answer (server/http/structured_output.h); empty: none
+    std::string grammar_field;            // that asks for it
     bool use_cache = true;
     bool stream = false;
     bool include_usage = false;

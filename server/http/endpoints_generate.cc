@@ -77,12 +77,15 @@ std::optional<ApiError> Endpoints::make_prompts(Asked& asked) {
             return wrong;
         asked.previous.reset();
     }
+    const auto first_mask = first_mask_of(*service_, asked.request);
+    if (!first_mask) return first_mask.error();
     for (size_t i = 0; i < asked.request.num_prompts(); ++i) {
         auto prompt = prompt_of(*service_, asked.request, i, asked.history, words_);
         if (!prompt) return prompt.error();
         asked.prompts.push_back(
             {static_cast<int64_t>(prompt->ids.size()), echoed_text(*service_, asked.request, i, prompt->ids)});
-        auto jobs = host_requests(*service_, asked.request, asked.conversation, asked.salt, *std::move(prompt));
+        auto jobs =
+            host_requests(*service_, asked.request, asked.conversation, asked.salt, *std::move(prompt), *first_mask);
         if (!jobs) return jobs.error();
         std::ranges::move(*jobs, std::back_inserter(asked.jobs));
     }
@@ -144,7 +147,8 @@ asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::prepare(const Call& call
     const auto asked = std::make_shared<Asked>(*std::move(read));
     const auto is_text = [](const AskedPrompt& prompt) { return !prompt.is_ids; };
     const std::vector<AskedPrompt>& prompts = asked->request.prompts;
-    const bool has_text = prompts.empty() || asked->conversation.id || std::ranges::any_of(prompts, is_text);
+    const bool has_text = prompts.empty() || asked->conversation.id || !asked->request.grammar.empty() ||
+                          std::ranges::any_of(prompts, is_text);
     std::function<std::optional<ApiError>()> encode = [this, asked] { return make_jobs(*asked); };
     const std::optional<ApiError> wrong = co_await on_thread(has_text ? text_thread_ : json_thread_, std::move(encode));
     if (wrong) co_return tl::unexpected(*wrong);

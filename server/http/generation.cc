@@ -21,6 +21,9 @@ ApiError failed_error(const HostUpdate& update, ApiKind kind) {
         return error;
     }
     if (update.kind == Kind::kNotKept) return ledger_problem(update.failure);
+    if (update.kind == Kind::kGrammarFailed) {
+        return {400, "the answer cannot go on in the form that is wanted: " + update.failure, "", "grammar_failed"};
+    }
     if (update.kind == Kind::kFailed) return {503, "the executor failed: " + update.failure, "", "failed"};
     if (update.end->reason == FinishReason::kExecutorFailed)
         return {503, "the executor failed: try again", "", name(update.end->reason)};

@@ -136,6 +136,7 @@ void memory(Page& page, const HostView& host) {
     page.counter("verbatim:steps", "Steps of the engine.", host.stats.steps);
     page.counter("verbatim:replaced_executors", "Executors that failed.", host.num_replaced_executors);
     if (host.tier) tier_files(page, *host.tier);
+    page.counter("verbatim:grammar_masks", "Masks that were computed for answers of a form.", host.num_masks);
     page.counter("verbatim:retried_turns", "Turns that were tried again on a fresh executor.", host.num_retried_turns);
 }
 

@@ -272,9 +272,28 @@ std::string echoed_text(const Service& service, const GenerateRequest& request, 
     return prompt.is_ids ? text::decode(*service.tokenizer, ids) : prompt.text;
 }
 
+ApiResult<TokenMask> first_mask_of(const Service& service, const GenerateRequest& request) {
+    if (request.grammar.empty() || request.max_tokens == 0) return TokenMask();
+    if (service.grammars == nullptr) {
+        return tl::unexpected(ApiError{400, "the model has no end token, with which an answer of a form could end",
+                                       request.grammar_field, "unsupported_value"});
+    }
+    text::NextMask first = service.grammars->first_mask(request.grammar);
+    if (first.problem.empty()) return std::move(first.mask);
+    if (first.is_grammars) {
+        return tl::unexpected(ApiError{400, fmt::format("{}: {}", request.grammar_field, first.problem),
+                                       request.grammar_field, "invalid_value"});
+    }
+    return tl::unexpected(ApiError{501,
+                                   fmt::format("structured output needs the Python library llguidance, which `python3 "
+                                               "-B tests/environment.py build/python llguidance` installs: {}",
+                                               first.problem),
+                                   request.grammar_field, "structured_output_unavailable"});
+}
+
 ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
                                                   const ConversationHint& conversation, const CacheSalt& salt,
-                                                  Prompt prompt) {
+                                                  Prompt prompt, const TokenMask& first_mask) {
     const bool wants_logits = request.num_log_probs || request.num_prompt_log_probs;
     if (wants_logits && !service.host->shows_logits())
         return tl::unexpected(ApiError{400, "the executor shows no logits: there are no log probabilities",
@@ -298,6 +317,17 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     host.parent_head = request.parent_head;
     host.stop = request.stop;
     host.form = prompt.form;
+    if (!first_mask.runs.empty()) {
+        if (prompt.form.begins_in_reasoning) {
+            return tl::unexpected(ApiError{400,
+                                           fmt::format("{}: the prompt ends inside of reasoning, which has another "
+                                                       "form: turn it off in chat_template_kwargs",
+                                                       request.grammar_field),
+                                           request.grammar_field, "unsupported_value"});
+        }
+        host.grammar = request.grammar;
+        host.first_mask = first_mask;
+    }
     if (request.turn_id) {
         host.claim = TurnClaim{*request.turn_id, request.content, "", 0, kept_of_response(request, host.form)};
     }

@@ -17,6 +17,7 @@
 #include "server/ledger/conversation_ledger.h"
 #include "server/text/answer_form.h"
 #include "server/text/chat.h"
+#include "server/text/grammar_process.h"
 #include "server/text/tokenizer.h"
 
 namespace verbatim::server {
@@ -40,9 +41,11 @@ struct Service {
     int64_t max_model_len = 0;
     int32_t vocab_size = 0;
     std::vector<TokenId> stop_tokens;
-    std::function<int64_t()> now;        // seconds since 1970
-    std::optional<HeadIdentity> heads;   // none: heads are not exported and imported over HTTP
-    std::function<RecordView()> record;  // called on the sockets' thread; null: no record is written
+    text::GrammarProcess* grammars = nullptr;  // for their first masks; null: no token ends answers. Used on the thread
+                                               // of `chat` only
+    std::function<int64_t()> now;              // seconds since 1970
+    std::optional<HeadIdentity> heads;         // none: heads are not exported and imported over HTTP
+    std::function<RecordView()> record;        // called on the sockets' thread; null: no record is written
 };
 
 // The conversation of a request, by priority: the body, its metadata, a header, prompt_cache_key.
@@ -84,12 +87,17 @@ struct Prompt {
 
 [[nodiscard]] ReasoningTraits reasoning_traits(const Service& service);
 
+// The first mask of the answer's grammar; without a grammar, or an answer, none. Errors: the grammar's; no process that
+// runs it; a model without an end token.
+[[nodiscard]] ApiResult<TokenMask> first_mask_of(const Service& service, const GenerateRequest& request);
+
 // The engine's requests for a prompt, one for each sampled choice. The first one's answer is committed to the
 // conversation, and with it the prompt is scored. Errors: the prompt and the answer do not fit the model; logits are
 // requested and not available.
 [[nodiscard]] ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const GenerateRequest& request,
                                                                 const ConversationHint& conversation,
-                                                                const CacheSalt& salt, Prompt prompt);
+                                                                const CacheSalt& salt, Prompt prompt,
+                                                                const TokenMask& first_mask);
 
 [[nodiscard]] Json model_list(const Service& service);
 [[nodiscard]] Json model_json(const Service& service, const std::string& name);

@@ -57,7 +57,6 @@ const UsualValues& chat_values() {
         {"functions", {Json::array()}},
         {"include_reasoning", {true}},
         {"modalities", {Json::array({"text"})}},
-        {"response_format", {Json{{"type", "text"}}}},
         {"verbosity", {"medium"}},
     };
     return kValues;

@@ -59,6 +59,7 @@ struct ServeOptions {
     std::string chat_template;
     std::optional<text::ToolFormat> tool_format;  // none: the chat template says it
     std::optional<text::ReasoningFormat> reasoning_format;
+    std::string grammar_python;  // empty: default_grammar_python()
     std::string executor = "cpu";
     std::string host = "127.0.0.1";
     int64_t port = 8000;
@@ -156,6 +157,12 @@ Result<std::string> read_page(const std::string& path) {
     return page;
 }
 
+// The repository's own, where tests/environment.py has made it.
+std::string default_grammar_python() {
+    std::string own = repository_path("build/python/bin/python3");
+    return std::filesystem::exists(own) ? own : text::ChildProgram().interpreter;
+}
+
 // The text of the model: a template where the folder has one.
 struct ModelText {
     std::unique_ptr<text::Tokenizer> tokenizer;
@@ -193,6 +200,9 @@ Result<ModelText> load_text(const std::string& folder, const std::string& templa
 // All that answers are made of. What stands on something else is declared after it.
 struct LoadedModel {
     ModelText text;
+    text::GrammarVocabulary grammar_vocabulary;
+    text::GrammarRunner grammars;                     // that read it
+    std::optional<text::GrammarProcess> first_masks;  // none: no token ends answers
     std::unique_ptr<reference::Model> model;
     Digest digest;  // of the model
     EngineConfig config;
@@ -285,6 +295,17 @@ Status open_tier(const ServeOptions& options, LoadedModel& loaded) {
     return {};
 }
 
+// Nothing is started before a request has a grammar.
+void prepare_grammars(const ServeOptions& options, int32_t vocab_size, LoadedModel& loaded) {
+    if (loaded.text.stop_tokens.empty()) return;
+    loaded.grammar_vocabulary = text::grammar_vocabulary(*loaded.text.tokenizer, vocab_size, loaded.text.stop_tokens);
+    const std::string python = options.grammar_python.empty() ? default_grammar_python() : options.grammar_python;
+    loaded.grammars = {.program = {repository_path("server/text/run_grammars.py"), python},
+                       .vocabulary = &loaded.grammar_vocabulary,
+                       .limits = {}};
+    loaded.first_masks.emplace(loaded.grammars);
+}
+
 // Into its place for good: the host's thread holds pointers to it.
 Status load(const ServeOptions& options, LoadedModel& loaded) {
     ASSIGN_OR_RETURN(loaded.text, load_text(options.model, options.chat_template));
@@ -296,6 +317,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
         return error("{}: the tokenizer has {} tokens, the model {}", options.model, loaded.text.tokenizer->num_ids(),
                      vocab_size);
     ASSIGN_OR_RETURN(loaded.text.stop_tokens, text::load_stop_tokens(options.model, vocab_size));
+    prepare_grammars(options, vocab_size, loaded);
     ASSIGN_OR_RETURN(loaded.config, engine_config_of(options, loaded.model->config));
     const ExecutorOptions chosen = {.pools = loaded.config.cache.pools,
                                     .budget = pool_budget(loaded.config.cache),
@@ -314,7 +336,8 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                              .ledger = loaded.ledger.get(),
                              .tier = loaded.tier.get(),
                              .restores = options.restores,
-                             .tokenizer = loaded.text.tokenizer.get()};
+                             .tokenizer = loaded.text.tokenizer.get(),
+                             .grammars = loaded.grammars};
     host.replacement = [&loaded, name = options.executor, chosen] { return replace_executor(name, chosen, loaded); };
     loaded.host = std::make_unique<EngineHost>(*loaded.engine, std::move(executor), std::move(host));
     return {};
@@ -347,6 +370,7 @@ Service service_of(const ServeOptions& options, LoadedModel& loaded) {
             .max_model_len = loaded.config.max_model_len,
             .vocab_size = loaded.model->config.vocab_size,
             .stop_tokens = loaded.text.stop_tokens,
+            .grammars = loaded.first_masks ? &*loaded.first_masks : nullptr,
             .now = seconds_now,
             .heads = options.has_head_transfer
                          ? std::optional(HeadIdentity{loaded.digest.hex(), loaded.executor.executor->tensors()})
@@ -466,6 +490,9 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     verb->add_option("--chat-template", options->chat_template,
                      "a Jinja file in the place of the folder's chat template");
     add_form_options(*verb, *options);
+    verb->add_option("--grammar-python", options->grammar_python,
+                     "a Python interpreter with the library llguidance, for structured output; without it the one in "
+                     "build/python, else /usr/bin/python3");
     verb->add_option("--host", options->host, "the address to listen on")->capture_default_str();
     add_count_option(*verb, "--port", options->port, 0, "0: any that is free; it is printed");
     verb->add_option("--executor", options->executor, "who computes: cpu, reference, cuda, cuda-emulated")

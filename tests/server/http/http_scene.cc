@@ -232,7 +232,10 @@ HttpScene::HttpScene(HttpSceneConfig config)
             return executor;
         };
     }
+    if (!config.grammar_script.empty()) run_grammars(config.grammar_script, config.executor.vocab_size);
+    config.host.grammars = grammars_;
     host_ = std::make_unique<EngineHost>(*engine_, executor, config.host);
+    service_.grammars = first_masks_ ? &*first_masks_ : nullptr;
     service_.tokenizer = &tokenizer_;
     service_.chat = chat_ ? &*chat_ : nullptr;
     if (chat_ && config.chat_template.empty())
@@ -257,6 +260,13 @@ HttpScene::HttpScene(HttpSceneConfig config)
     port_ = port.value_or(0);
     if (config.is_loaded) serve();
     thread_ = std::thread([this, signals = config.signals] { server_->run(signals); });
+}
+
+void HttpScene::run_grammars(const std::string& script, int32_t vocab_size) {
+    grammar_vocabulary_ = text::grammar_vocabulary(tokenizer_, vocab_size, {0});
+    grammars_ = {
+        .program = {.script = folder_.write("grammars.py", script)}, .vocabulary = &grammar_vocabulary_, .limits = {}};
+    first_masks_.emplace(grammars_);
 }
 
 void HttpScene::say(const std::string& text) {

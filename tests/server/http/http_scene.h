@@ -26,6 +26,7 @@
 #include "server/text/tokenizer.h"
 #include "tests/support/hash_executor.h"
 #include "tests/support/null_executor.h"
+#include "tests/support/scratch_folder.h"
 
 namespace verbatim::tests {
 
@@ -115,6 +116,7 @@ struct HttpSceneConfig {
     std::string chat_template;  // empty: the model's
     std::string says;           // not empty: every answer is this text, and the end token behind it
     text::TemplateLimits template_limits;
+    std::string grammar_script;  // in the place of run_grammars.py; empty: no grammar can be run
     bool has_checkpoints = true;
     LookupMode lookup = LookupMode::kPrefix;                       // the default of `serve`
     std::function<std::unique_ptr<server::LedgerStore>()> ledger;  // null: in memory
@@ -171,6 +173,7 @@ public:
     [[nodiscard]] const std::vector<float>& logits() const { return logits_; }
 
 private:
+    void run_grammars(const std::string& script, int32_t vocab_size);
     std::function<std::span<const float>(SequenceSlot, int32_t)> shown_logits(bool shown);
 
     text::Tokenizer tokenizer_;
@@ -185,6 +188,10 @@ private:
     NullRecorder recorder_;
     std::unique_ptr<Engine> engine_;
     server::ConversationLedger ledger_;
+    ScratchFolder folder_;
+    text::GrammarVocabulary grammar_vocabulary_;
+    text::GrammarRunner grammars_;
+    std::optional<text::GrammarProcess> first_masks_;
     std::unique_ptr<EngineHost> host_;
     server::Service service_;
     std::unique_ptr<HttpServer> server_;

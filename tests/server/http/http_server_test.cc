@@ -153,7 +153,7 @@ TEST(HttpServer, BadRequestsGetTheReason) {
     refusal(hello({{"model", "other"}}), 404, "model");
     EXPECT_EQ(scene.chat(hello({{"model", nullptr}})).status, 200);
     refusal(hello({{"conversation_id", ""}}), 400, "conversation_id");
-    refusal(hello({{"response_format", {{"type", "json_object"}}}}), 400, "response_format");
+    refusal(hello({{"response_format", {{"type", "xml"}}}}), 400, "response_format");
     refusal(hello({{"stream_options", {{"x", true}}}, {"stream", true}}), 400, "stream_options");
     EXPECT_EQ(scene.ask(post("/v1/completions", R"({"prompt": [1, 99999]})")).status, 400);
     EXPECT_EQ(scene.ask(post("/v1/completions", R"({"prompt": ""})")).status, 400);

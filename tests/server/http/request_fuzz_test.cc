@@ -136,7 +136,7 @@ private:
             if (!prompt) return told(prompt.error());
             prompts.push_back(
                 {static_cast<int64_t>(prompt->ids.size()), echoed_text(service_, *request, i, prompt->ids)});
-            auto some = host_requests(service_, *request, hint, salt, *std::move(prompt));
+            auto some = host_requests(service_, *request, hint, salt, *std::move(prompt), TokenMask());
             if (!some) return told(some.error());
             std::ranges::move(*some, std::back_inserter(jobs));
         }

@@ -44,6 +44,9 @@ def check(document, base):
                 setting.append(command)
                 continue
             said = run(command, setting, base)
+            if "structured_output_unavailable" in said:  # without the library
+                print(f"not run: {command}")
+                continue
             assert json.loads(said).get("error") is None, f"{command}: {said}"
             assert shown is None or said == shown, f"{command}: {said}, not {shown}"
             num_run += 1

@@ -1,0 +1,46 @@
+// What becomes of the turns of an executor that failed.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "server/engine_host.h"
+
+namespace verbatim::server {
+
+// A fresh executor takes the place of the failed one, or everything ends here.
+void EngineHost::recover(const std::string& why) {
+    const Result<HostExecutor> fresh = config_.replacement ? config_.replacement() : error("{}", why);
+    if (!fresh) return fail(config_.replacement ? fmt::format("{}; then: {}", why, fresh.error().message) : why);
+    const NumericsIds& wanted = engine_.scheduler().numerics_ids();
+    if (const NumericsIds got = numerics_ids_of(*fresh->executor); got != wanted) {
+        return fail(fmt::format("{}; then: the fresh executor computes in {}, wanted {}", why, fmt::join(got, " and "),
+                                fmt::join(wanted, " and ")));
+    }
+    executor_ = *fresh;
+    engine_.replace_executor(*executor_.executor);
+    ++num_replaced_executors_;
+    for (FailedTurn& turn : engine_.take_failed_turns()) try_again(std::move(turn));
+}
+
+// A turn that failed twice, or that is refused now, ends with what the engine has said of it.
+void EngineHost::try_again(FailedTurn turn) {
+    const auto found = live_.find(turn.request);
+    if (found == live_.end() || found->second.is_second_try) return;
+    const std::string grammar = turn.again.grammar;
+    const auto accepted = engine_.submit(std::move(turn.again));
+    if (!accepted) return;
+    end_grammar(found->first, found->second);
+    Live live = std::move(found->second);
+    live_.erase(found);
+    live.is_second_try = true;
+    live.log_probs.clear();
+    live.is_non_finite = false;
+    read_answer(live);
+    ++num_retried_turns_;
+    requests_[live.ticket] = accepted->request;
+    if (live.has_grammar) begin_grammar(accepted->request, live, grammar);
+    live_[accepted->request] = std::move(live);
+}
+
+}  // namespace verbatim::server
