@@ -32,6 +32,8 @@ void limit(__rlimit_resource what, rlim_t value) {
     setrlimit(what, &both);
 }
 
+constexpr int kMostFiles = 1 << 16;  // to close one by one, on a system that cannot close all
+
 // In the child, between fork and exec: system calls only.
 [[noreturn]] void become(const char* const* arguments, int connection, uint64_t memory_bytes) {
     static const char* const kEnvironment[] = {"LANG=C.UTF-8", "PYTHONHASHSEED=0", "PATH=/usr/bin:/bin", nullptr};
@@ -42,6 +44,10 @@ void limit(__rlimit_resource what, rlim_t value) {
     dup2(connection, STDOUT_FILENO);
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) dup2(nowhere, STDERR_FILENO);
+    // Clients' connections among them, which would not end before this process.
+    if (close_range(STDERR_FILENO + 1, ~0U, 0) != 0) {
+        for (int file = STDERR_FILENO + 1; file < kMostFiles; ++file) close(file);
+    }
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -2,7 +2,7 @@
 // line, a kind and a size, comes back, and so many bytes behind it.
 //
 //   C1  every call ends at its deadline
-//   C2  the process has limited memory, writes no files, and dies with its parent
+//   C2  the process has limited memory, writes no files, keeps none of its parent's open, and dies with its parent
 #pragma once
 
 #include <sys/types.h>

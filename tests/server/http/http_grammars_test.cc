@@ -107,6 +107,7 @@ TEST(HttpGrammars, AnAnswerGoesOnBehindAnExecutorThatFailed) {
     EXPECT_EQ(scene.host().view().num_replaced_executors, 1);
 }
 
+// The process that it starts does not keep its connection open.
 TEST(HttpGrammars, AClientThatLeavesEndsItsAnswer) {
     HttpScene scene(with_script());
     scene.gate().let_through(3);
@@ -171,7 +172,7 @@ TEST(HttpGrammars, FormsAreReadOrRefusedByTheirField) {
     EXPECT_EQ(param({{"guided_regex", ""}}), "guided_regex");
     EXPECT_EQ(param({{"guided_json", "{"}}), "guided_json");
     EXPECT_EQ(param({{"guided_regex", std::string(300'000, 'a')}}), "guided_regex");
-    EXPECT_EQ(param({{"guided_regex", "a"}, {"guided_choice", {"a"}}}, 422), "guided_choice");
+    EXPECT_EQ(param({{"guided_regex", "a"}, {"guided_choice", {"a"}}}, 422), "guided_regex");
     EXPECT_EQ(param({{"guided_regex", "a"}, {"ignore_eos", true}}), "ignore_eos");
     const json tool = {{"type", "function"}, {"function", {{"name", "f"}}}};
     EXPECT_EQ(param({{"guided_regex", "a"}, {"tools", {tool}}}), "tools");
