@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using Failure = ChildProcess::Failure;
 
+constexpr int kMaxFailedStarts = 5;  // in a row
 constexpr size_t kMaxAnswerBytes = size_t{16} << 20;
 
 }  // namespace
@@ -200,7 +201,7 @@ void GrammarProcess::end_process(std::vector<NextMask>& masks) {
     taken_.clear();
     for (auto& [number, sequence] : sequences_) sequence.is_begun = false;
     if (!std::exchange(is_ready_, false)) {
-        if (!is_late && ++num_failed_starts_ < 2) return;
+        if (!is_late && ++num_failed_starts_ < kMaxFailedStarts) return;
         num_failed_starts_ = 0;
         return fail_all(fmt::format("{} -I {} {}", runner_.program.interpreter, runner_.program.script,
                                     is_late ? "did not start in time" : "ended"),
