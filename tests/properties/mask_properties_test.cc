@@ -5,7 +5,6 @@
 #include "engine/base/prng.h"
 #include "tests/properties/numeric_scene.h"
 #include "tests/support/random_cases.h"
-#include "tests/support/sanitized.h"
 #include "tests/support/token_grammar.h"
 
 namespace verbatim::tests {
@@ -89,7 +88,7 @@ TEST(MaskProperties, TheEmulatedDevicesTokensAreTheReferences) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "the emulator's threads are fibers of one thread, which this sanitizer does not know";
 #endif
-    const RandomCases cases = RandomCases::from_environment(kSanitized ? 1 : 2);
+    const RandomCases cases = RandomCases::from_environment(1);
     for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
         NumericScene scene(seed, small_options(seed), 1, Machine::kEmulatedCuda);
         converse(scene, seed);
