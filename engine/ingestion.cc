@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/check.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/executor.h"
 
 namespace verbatim {

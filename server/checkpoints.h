@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/base/ids.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 
 namespace verbatim::server {
 

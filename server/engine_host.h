@@ -31,7 +31,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/executor.h"
 #include "server/answer_reader.h"
 #include "server/heads/head_tier.h"

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "simulator/step_cost.h"
 #include "simulator/tiers.h"
 #include "simulator/trace_driver.h"

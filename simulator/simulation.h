@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "simulator/cost_executor.h"
 #include "simulator/tiers.h"
 #include "simulator/trace_driver.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine/restore_rule.h"
+#include "engine/restore_rule.h"
 #include "simulator/tier.h"
 
 namespace verbatim {

@@ -25,7 +25,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "traces/requests.h"
 #include "traces/trace.h"
 

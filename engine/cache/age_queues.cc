@@ -25,12 +25,14 @@ void AgeQueues::age_like(uint32_t number, uint32_t other) {
     items_[number].age = items_[other].age;
     items_[number].last_use = items_[other].last_use;
     link(number, other);
+    CHECK_EQ(items_[other].next, number);
 }
 
 void AgeQueues::become(uint32_t number, const Followed& followed) {
     Item& item = items_[number];
     CHECK(item.followed.head == followed.head, "head {} becomes head {}", index(item.followed.head),
           index(followed.head));
+    CHECK(!item.followed.is_ghost && followed.is_ghost, "head {} was a ghost before", index(followed.head));
     item.followed = followed;
 }
 
@@ -53,6 +55,7 @@ auto AgeQueues::take_due() -> const std::vector<std::pair<HeadId, uint32_t>>& {
             unlink(first);
         }
     }
+    CHECK_LE(due_.size(), items_.size());
     if (!std::ranges::is_sorted(due_)) std::ranges::sort(due_);
     return due_;
 }

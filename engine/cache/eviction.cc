@@ -61,9 +61,13 @@ int64_t ValueEviction::log2_of(int64_t x) {
     return known.log2;
 }
 
-void ValueEviction::note_used(const HeadClass& head, int32_t age) { model_.note_used(ReuseModel::class_of(head), age); }
+void ValueEviction::note_used(const HeadClass& head, int32_t age) {
+    CHECK(age >= 0 && age < ReuseModel::kNumBuckets, "a use at age {}", age);
+    model_.note_used(ReuseModel::class_of(head), age);
+}
 
 void ValueEviction::note_reached(const HeadClass& head, int32_t age) {
+    CHECK(age >= 0 && age < ReuseModel::kNumBuckets, "age {} is reached", age);
     model_.note_reached(ReuseModel::class_of(head), age);
 }
 
@@ -91,6 +95,8 @@ void EvictionOrder::rank_again(Entry& entry) {
     if (worth_) entry.use.worth = worth_(*entry.of);
     const int64_t before = std::exchange(entry.rank, policy_.rank(entry.use));
     if (entry.rank != before) place(entry);
+    CHECK(entry.num_pins > 0 || all_.at(entry.number).rank == entry.rank, "head {} of rank {} has another place",
+          index(entry.use.head), entry.rank);
 }
 
 void EvictionOrder::stand_in(HeadId shorter, HeadId longer) {
@@ -114,6 +120,7 @@ void EvictionOrder::remove_to_ghost(HeadId head) {
     const Ghost ghost{entry(head).use.head_class(), std::exchange(entry(head).age, AgeQueues::kNone)};
     remove(head);
     if (!policy_.ranks_by_worth()) return;
+    CHECK(ghost.age != AgeQueues::kNone, "head {} has no age", index(head));
     ghosts_.add(head, ghost);
     ages_.become(ghost.age, {.head = head, .place = ghosts_.number_of(head), .is_ghost = true});
     CHECK_LE(ages_.size(), entries_.size() + ghosts_.size());
@@ -149,6 +156,7 @@ void EvictionOrder::add(const Head& head) {
 }
 
 void EvictionOrder::add(const Head& head, HeadId ghost) {
+    CHECK(head.id != ghost, "head {} takes its ghost's place", index(ghost));
     const Ghost before = this->ghost(ghost);
     forget_ghost(ghost);
     add(head, {.head = head.id,
@@ -170,6 +178,8 @@ void EvictionOrder::add(const Head& head, const HeadUse& use) {
     policy_.note_reached(use.head_class(), 0);
     if (policy_.ranks_by_worth()) added.age = ages_.add({.head = head.id, .place = added.number});
     if (worth_) rank_again(added);
+    CHECK(added.num_pins == 0 && all_.contains(added.number), "head {} comes in with {} pins", index(head.id),
+          added.num_pins);
 }
 
 void EvictionOrder::use(HeadId head) {
@@ -177,6 +187,8 @@ void EvictionOrder::use(HeadId head) {
     const int64_t before = used.rank;
     policy_.note_used(used.use.head_class(), used.use.age);
     ++used.use.num_uses;
+    CHECK(used.use.num_uses > 0 && used.use.now < now_, "head {} is used {} times, at {} of {}", index(head),
+          used.use.num_uses, used.use.now, now_);
     used.use.now = now_++;
     used.use.age = 0;
     policy_.note_reached(used.use.head_class(), 0);
@@ -203,6 +215,7 @@ void EvictionOrder::unpin(HeadId head) {
     if (--unpinned.num_pins > 0) return;
     all_.insert(key_of(unpinned));
     refresh(unpinned.segment);
+    CHECK(all_.at(unpinned.number).head == head, "head {} is not pinned and has no place", index(head));
 }
 
 void EvictionOrder::expect(HeadId head) {
@@ -252,6 +265,7 @@ void EvictionOrder::refresh(SegmentId segment) {
     } else if (was_offered) {
         tops_.erase(number);
     }
+    CHECK_EQ(tops_.contains(number), top.has_value());
 }
 
 auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
@@ -301,6 +315,7 @@ std::optional<HeadId> EvictionOrder::first_of(const IndexedHeap<Key>& order, con
 void EvictionOrder::note_returned(HeadId head) {
     CHECK(entries_.contains(head), "head {} is not in the order", index(head));
     if (!policy_.ranks_by_worth()) return;
+    CHECK_GE(ages_.now(), returned_at_);
     returned_ = head;
     returned_at_ = ages_.now();
 }

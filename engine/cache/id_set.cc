@@ -37,6 +37,7 @@ bool IdSet::insert_new(int32_t begin, int32_t end) {
         nonzero_[word / kBits] |= uint64_t{1} << word % kBits;
     });
     if (begin < end) first_group_ = std::min(first_group_, word_of(begin) / kBits);
+    CHECK(begin == end || first_group_ <= word_of(begin) / kBits, "id {} lies before the first group", begin);
     return before == 0;
 }
 
@@ -56,6 +57,7 @@ int32_t IdSet::erase_run(int32_t begin, int32_t limit) {
         begin += members;
         if (bit_of(begin) != 0) break;
     }
+    CHECK_LE(begin, limit);
     return begin;
 }
 

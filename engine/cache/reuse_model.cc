@@ -106,10 +106,12 @@ void ReuseModel::note_used(int32_t head_class, int32_t bucket) {
     Class& noted = classes_.at(static_cast<size_t>(head_class));
     note(noted);
     ++noted.counts.used.at(static_cast<size_t>(bucket));
+    CHECK_GT(noted.counts.used.at(static_cast<size_t>(bucket)), 0);
     ++all_generations_.at(without_generation(head_class)).used.at(static_cast<size_t>(bucket));
 }
 
 int64_t ReuseModel::log_density(int32_t head_class, int32_t bucket) {
+    CHECK(bucket >= 0 && bucket < kNumBuckets, "bucket {}", bucket);
     Class& asked = classes_.at(static_cast<size_t>(head_class));
     const auto place = static_cast<size_t>(bucket);
     if (!asked.is_current) update(asked, all_generations_.at(without_generation(head_class)));

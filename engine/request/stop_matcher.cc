@@ -20,6 +20,7 @@ StopMatcher::StopMatcher(std::span<const std::vector<TokenId>> strings) {
             pattern.borders[n] = pattern.length;
         }
         pattern.length = 0;
+        CHECK_LT(pattern.borders.back(), string.size());
     }
 }
 
@@ -30,6 +31,7 @@ void StopMatcher::step(Pattern& pattern, TokenId token) {
         length = pattern.borders[length];
     }
     pattern.length = pattern.tokens[length] == token ? length + 1 : 0;
+    CHECK_LE(pattern.length, pattern.tokens.size());
 }
 
 void StopMatcher::take(TokenId token) {

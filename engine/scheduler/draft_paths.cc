@@ -49,6 +49,7 @@ bool Scheduler::draft(Sequence& sequence, int32_t& budget, StepPlan& plan) {
     }
     plan_draft(sequence, num_new_tokens, plan);
     budget -= num_new_tokens;
+    CHECK_GE(budget, 0);
     return true;
 }
 
@@ -64,6 +65,8 @@ bool Scheduler::start_draft_path(Sequence& sequence) {
     path.slot = take_slot();
     path.memory = *std::move(memory);
     path.num_computed_tokens = length;
+    CHECK(!path.started() && length <= sequence.num_tokens(), "request {} branches off at {} of {}", index(sequence.id),
+          length, sequence.num_tokens());
     return true;
 }
 
@@ -101,6 +104,7 @@ void Scheduler::plan_draft(Sequence& sequence, int32_t num_new_tokens, StepPlan&
         plan.tokens.push_back(place < num_outputs ? sequence.output[place] : sequence.drafts[place - num_outputs]);
     }
     scheduled.new_blocks = append_blocks(path, path.memory.blocks.num_blocks, plan);
+    CHECK_EQ(path.num_sent_tokens, known);
     path.memory.last_step = step_;
     scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_sampled_positions, true});
 }

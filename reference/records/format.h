@@ -17,7 +17,7 @@
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/ingestion.h"
 #include "engine/recorder.h"
 #include "engine/step_plan.h"

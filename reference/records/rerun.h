@@ -10,7 +10,7 @@
 
 #include "engine/base/result.h"
 #include "engine/drafting/drafter.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/executor.h"
 #include "engine/ingestion.h"
 #include "reference/records/format.h"

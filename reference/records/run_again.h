@@ -11,7 +11,7 @@
 
 #include "engine/base/result.h"
 #include "engine/cache/eviction.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/step_plan.h"
 #include "reference/numeric_executor.h"
 #include "reference/records/format.h"

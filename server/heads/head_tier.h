@@ -32,7 +32,7 @@
 #include "engine/base/result.h"
 #include "engine/cache/head.h"
 #include "engine/cache/prefix_index.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "files/file_lock.h"
 #include "reference/model/head_file.h"
 #include "reference/model/state_tensors.h"

@@ -10,8 +10,8 @@
 #include <deque>
 #include <optional>
 
-#include "engine/engine/engine.h"
-#include "engine/engine/restore_rule.h"
+#include "engine/engine.h"
+#include "engine/restore_rule.h"
 #include "server/heads/head_tier.h"
 
 namespace verbatim::server {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "reference/model/strict_json.h"
+#include "files/strict_json.h"
 #include "server/http/field_values.h"
 #include "server/text/written_json.h"
 
@@ -33,7 +33,7 @@ Grammar made(const std::string& field, std::string text) {
 Grammar read_schema(const std::string& field, const Json& value, bool may_be_text) {
     Json schema = value;
     if (may_be_text && value.is_string()) {
-        auto parsed = reference::parse_strict_ordered_json(value.get_ref<const std::string&>(), field);
+        auto parsed = parse_strict_ordered_json(value.get_ref<const std::string&>(), field);
         if (!parsed) return tl::unexpected(ApiError{400, parsed.error().message, field, "invalid_value"});
         schema = *std::move(parsed);
     }

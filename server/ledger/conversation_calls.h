@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "reference/model/head_file.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/text/user_text.h"

@@ -20,7 +20,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/result.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "server/ledger/ledger_store.h"
 #include "server/ledger/ledger_writer.h"
 #include "server/ledger/loaded_conversations.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "tests/support/null_executor.h"
 
 namespace verbatim {

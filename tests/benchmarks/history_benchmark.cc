@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/load_model.h"
 #include "server/checkpoints.h"

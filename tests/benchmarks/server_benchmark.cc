@@ -18,7 +18,7 @@
 
 #include "engine/base/check.h"
 #include "engine/cache/budget.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/load_model.h"
 #include "server/checkpoints.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "tests/support/hash_executor.h"
 #include "tests/support/null_executor.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/pool_sizes.h"
 #include "tests/support/hash_executor.h"
 

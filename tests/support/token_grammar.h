@@ -6,7 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/request/token_mask.h"
 
 namespace verbatim::tests {

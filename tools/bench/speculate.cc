@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/median.h"
 #include "tools/program/cli.h"

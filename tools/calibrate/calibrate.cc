@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/timed_executor.h"
 #include "kernels/machine.h"
 #include "kernels/median.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/timed_executor.h"
 #include "simulator/cost_executor.h"
 #include "simulator/metrics.h"

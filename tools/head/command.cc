@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "files/json_text.h"
 #include "files/mapped_file.h"
 #include "files/strict_json.h"

@@ -11,7 +11,7 @@
 #include "engine/base/result.h"
 #include "engine/drafting/adversary_drafter.h"
 #include "engine/drafting/drafter.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "reference/model/weights.h"
 #include "tools/program/executor_choice.h"
 

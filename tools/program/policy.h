@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/weights.h"
 

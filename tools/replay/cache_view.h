@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 
 namespace verbatim::tools {
 

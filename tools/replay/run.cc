@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/cache/budget.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/fields.h"
 #include "engine/request_book.h"
 #include "files/output_file.h"

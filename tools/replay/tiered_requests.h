@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "server/heads/head_tier.h"
 #include "server/heads/tier_link.h"
 #include "simulator/trace_driver.h"

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/recorder.h"
 #include "files/repository_path.h"
 #include "reference/model/gguf.h"

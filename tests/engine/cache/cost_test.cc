@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/cache/cache.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "tests/support/null_executor.h"
 #include "tests/support/sanitized.h"
 

@@ -235,7 +235,7 @@ TEST(PrefixIndexDeathTest, VerifySeesAHeadThatChangedUnderTheIndex) {
     scene.index.verify();
     Head& first = scene.heads.front();
     const TokenSeq before = std::exchange(first.tokens, scene.store.store(std::vector<TokenId>{1, 4}));
-    EXPECT_DEATH(scene.index.verify(), "no edge leads to node");
+    EXPECT_DEATH(scene.index.verify(), "the witness of node 1 has other tokens");
     first.tokens = before;
     first.salt.value = "x";
     EXPECT_DEATH(scene.index.verify(), "head 1 lies under another salt");

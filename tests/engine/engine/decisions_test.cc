@@ -13,7 +13,7 @@
 #include "engine/base/check.h"
 #include "engine/base/prng.h"
 #include "engine/drafting/ngram_drafter.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "tests/support/hash_executor.h"
 
 namespace verbatim::tests {

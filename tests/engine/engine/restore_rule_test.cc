@@ -1,4 +1,4 @@
-#include "engine/engine/restore_rule.h"
+#include "engine/restore_rule.h"
 
 #include <gtest/gtest.h>
 

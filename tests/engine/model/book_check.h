@@ -2,7 +2,7 @@
 // conversations.
 #pragma once
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/request_book.h"
 #include "tests/support/must.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "tests/support/hash_executor.h"
 
 namespace verbatim::tests {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/base/prng.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/request_book.h"
 #include "tests/engine/model/conversation_model.h"
 #include "tests/engine/model/world_cast.h"

@@ -13,7 +13,7 @@
 #include "engine/drafting/adversary_drafter.h"
 #include "engine/drafting/executor_drafter.h"
 #include "engine/drafting/ngram_drafter.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "tests/support/hash_executor.h"
 
 namespace verbatim::tests {

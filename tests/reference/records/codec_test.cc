@@ -7,7 +7,7 @@
 
 #include <array>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/ingestion.h"
 #include "reference/records/format.h"
 

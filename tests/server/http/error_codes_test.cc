@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/ledger/ledger.h"
 #include "server/http/api.h"
 

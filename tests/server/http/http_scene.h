@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "engine/executor.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"

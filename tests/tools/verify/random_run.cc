@@ -11,7 +11,7 @@
 #include "engine/base/check.h"
 #include "engine/base/prng.h"
 #include "engine/drafting/ngram_drafter.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/random_model.h"
 #include "reference/records/run_recorder.h"

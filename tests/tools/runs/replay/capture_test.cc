@@ -8,7 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "kernels/sandbox/capture.h"
 #include "kernels/sandbox/judge.h"
 #include "simulator/trace_driver.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 #include "files/repository_path.h"
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"

@@ -1,4 +1,4 @@
-// engine/engine/restore_rule.h: decides whether a head that lies outside of memory is read, or its tokens are computed
+// engine/restore_rule.h: decides whether a head that lies outside of memory is read, or its tokens are computed
 // again. A server and its simulation decide by this rule.
 #pragma once
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 
 namespace verbatim {
 

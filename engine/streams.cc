@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 
 namespace verbatim {
 

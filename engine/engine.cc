@@ -1,4 +1,4 @@
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-// engine/engine/engine.h: the seven steps. Takes requests, plans steps, passes the plans to an executor, applies the
+// engine/engine.h: the seven steps. Takes requests, plans steps, passes the plans to an executor, applies the
 // results, commits turns. Deterministic: the same calls give the same plans, tokens, events and heads.
 //   E1  the name moves once per committed turn, before its final event                                   (I6)
 //   E2  a turn that ends without a commit leaves the name, its heads and the conversation as they were
@@ -127,7 +127,7 @@ public:
     bool end_turn(RequestId request);
 
     // One step: plan, execute, apply. With an executor that takes equal steps, as many of them as pass without a
-    // decision (engine/engine/equal_steps.cc). False when there was nothing to do. An error is the executor's: every
+    // decision (engine/equal_steps.cc). False when there was nothing to do. An error is the executor's: every
     // turn has then ended as kExecutorFailed, and every published head is kept.
     Result<bool> step();
     // Replaces a failed executor by a fresh one. The old memory is lost, so every head is dropped; conversations and

@@ -1,6 +1,6 @@
 // What clients do with conversations between turns.
 #include "engine/base/check.h"
-#include "engine/engine/engine.h"
+#include "engine/engine.h"
 
 namespace verbatim {
 
@@ -13,6 +13,7 @@ OrRefusal<int64_t> Engine::fork(const ConversationKey& from, const std::string& 
     const auto length = ledger_.fork(from, to, num_turns);
     if (!length) return length;
     const ConversationKey key{from.salt, to};
+    CHECK(ledger_.find(key) != nullptr, "the fork '{}' is not in the ledger", to);
     CHECK(*length > 0 && key != from, "a fork of '{}' of {} tokens", to, *length);
     drop_snapshots(key);
     cache_.fork(from, key);
