@@ -9,12 +9,12 @@
 namespace verbatim::server {
 namespace {
 
-using Kind = AnswerItem::Kind;
+using ItemKind = AnswerItem::Kind;
 using PartKind = text::AnswerPart::Kind;
 
-Kind kind_of(PartKind part) {
-    if (part == PartKind::kText) return Kind::kText;
-    return part == PartKind::kReasoning ? Kind::kReasoning : Kind::kCall;
+ItemKind kind_of(PartKind part) {
+    if (part == PartKind::kText) return ItemKind::kText;
+    return part == PartKind::kReasoning ? ItemKind::kReasoning : ItemKind::kCall;
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ Kind kind_of(PartKind part) {
 void ItemAnswer::take(const text::AnswerParts& parts) {
     CHECK(!end_, "parts behind the end");
     for (const text::AnswerPart& part : parts) {
-        const Kind kind = kind_of(part.kind);
+        const ItemKind kind = kind_of(part.kind);
         const bool goes_on = is_in_item_ && items_.back().kind == kind && part.kind != PartKind::kCall;
         if (!goes_on) begin_item(kind, part.kind == PartKind::kCall ? part.text : "");
         if (part.kind == PartKind::kCall || part.text.empty()) continue;
@@ -32,10 +32,10 @@ void ItemAnswer::take(const text::AnswerParts& parts) {
 }
 
 void ItemAnswer::count_token() {
-    if (is_in_item_ && items_.back().kind == Kind::kReasoning) ++num_reasoning_tokens_;
+    if (is_in_item_ && items_.back().kind == ItemKind::kReasoning) ++num_reasoning_tokens_;
 }
 
-void ItemAnswer::begin_item(Kind kind, std::string name) {
+void ItemAnswer::begin_item(ItemKind kind, std::string name) {
     end_item();
     items_.push_back({kind, "", std::move(name)});
     is_in_item_ = true;

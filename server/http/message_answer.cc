@@ -11,7 +11,7 @@
 namespace verbatim::server {
 namespace {
 
-using Kind = AnswerItem::Kind;
+using ItemKind = AnswerItem::Kind;
 
 const char* error_type(const ApiError& error) {
     switch (error.status) {
@@ -59,8 +59,8 @@ MessageAnswer::MessageAnswer(AnswerFrame frame, int64_t num_prompt_tokens, bool 
 
 Json MessageAnswer::block_json(size_t index) const {
     const AnswerItem& item = items()[index];
-    if (item.kind == Kind::kText) return {{"type", "text"}, {"text", item.text}, {"citations", nullptr}};
-    if (item.kind == Kind::kReasoning) return {{"type", "thinking"}, {"thinking", item.text}, {"signature", ""}};
+    if (item.kind == ItemKind::kText) return {{"type", "text"}, {"text", item.text}, {"citations", nullptr}};
+    if (item.kind == ItemKind::kReasoning) return {{"type", "thinking"}, {"thinking", item.text}, {"signature", ""}};
     return {{"type", "tool_use"},
             {"id", fmt::format("toolu_{}_{}", frame_.id.substr(frame_.id.find('_') + 1), index)},
             {"name", item.name},
@@ -70,7 +70,7 @@ Json MessageAnswer::block_json(size_t index) const {
 const char* MessageAnswer::stop_reason() const {
     if (is_cut_off()) return "max_tokens";
     if (ended()->stop_text) return "stop_sequence";
-    const auto is_call = [](const AnswerItem& item) { return item.kind == Kind::kCall; };
+    const auto is_call = [](const AnswerItem& item) { return item.kind == ItemKind::kCall; };
     return std::ranges::any_of(items(), is_call) ? "tool_use" : "end_turn";
 }
 

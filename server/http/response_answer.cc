@@ -11,14 +11,14 @@
 namespace verbatim::server {
 namespace {
 
-using Kind = AnswerItem::Kind;
+using ItemKind = AnswerItem::Kind;
 
 Json text_part(const std::string& text) {
     return {{"type", "output_text"}, {"annotations", Json::array()}, {"logprobs", Json::array()}, {"text", text}};
 }
 Json reasoning_part(const std::string& text) { return {{"type", "reasoning_text"}, {"text", text}}; }
 Json part_of(const AnswerItem& item, const std::string& text) {
-    return item.kind == Kind::kText ? text_part(text) : reasoning_part(text);
+    return item.kind == ItemKind::kText ? text_part(text) : reasoning_part(text);
 }
 
 Json usage_json(const Usage& usage, int64_t num_reasoning_tokens) {
@@ -45,7 +45,7 @@ std::string ResponseAnswer::item_id(size_t index) const {
 Json ResponseAnswer::item_json(size_t index, const char* status) const {
     const AnswerItem& item = items()[index];
     Json json = {{"id", item_id(index)}};
-    if (item.kind == Kind::kCall) {
+    if (item.kind == ItemKind::kCall) {
         json.update({{"type", "function_call"},
                      {"status", status},
                      {"call_id", fmt::format("call_{}_{}", number_, index)},
@@ -54,7 +54,7 @@ Json ResponseAnswer::item_json(size_t index, const char* status) const {
         return json;
     }
     const Json content = Json::array({part_of(item, item.text)});
-    if (item.kind == Kind::kText)
+    if (item.kind == ItemKind::kText)
         json.update({{"type", "message"}, {"status", status}, {"role", "assistant"}, {"content", content}});
     else
         json.update({{"type", "reasoning"}, {"status", status}, {"summary", Json::array()}, {"content", content}});
@@ -94,7 +94,7 @@ void ResponseAnswer::show(const char* event, Json json) {
 void ResponseAnswer::show_of_last(const char* event, Json json) {
     const size_t index = items().size() - 1;
     Json located = {{"item_id", item_id(index)}, {"output_index", index}};
-    if (items().back().kind != Kind::kCall) located["content_index"] = 0;
+    if (items().back().kind != ItemKind::kCall) located["content_index"] = 0;
     located.update(json);
     show(event, std::move(located));
 }
@@ -106,7 +106,7 @@ void ResponseAnswer::show_begin() {
 
 void ResponseAnswer::show_item() {
     const size_t index = items().size() - 1;
-    const bool has_parts = items().back().kind != Kind::kCall;
+    const bool has_parts = items().back().kind != ItemKind::kCall;
     Json item = item_json(index, "in_progress");
     if (has_parts) item["content"] = Json::array();
     show("response.output_item.added", {{"output_index", index}, {"item", item}});
@@ -116,14 +116,14 @@ void ResponseAnswer::show_item() {
 // It runs once per token: written without a Json.
 void ResponseAnswer::show_delta(std::string_view delta) {
     const size_t index = items().size() - 1;
-    const Kind kind = items()[index].kind;
+    const ItemKind kind = items()[index].kind;
     constexpr const char* kEvents[] = {"response.reasoning_text.delta", "response.output_text.delta",
                                        "response.function_call_arguments.delta"};
     const char* event = kEvents[static_cast<size_t>(kind)];
     std::string json = fmt::format(R"({{"type":"{}","sequence_number":{},"item_id":"{}","output_index":{},)", event,
                                    next_event_++, item_id(index), index);
-    if (kind != Kind::kCall) json += R"("content_index":0,)";
-    if (kind == Kind::kText) json += R"("logprobs":[],)";
+    if (kind != ItemKind::kCall) json += R"("content_index":0,)";
+    if (kind == ItemKind::kText) json += R"("logprobs":[],)";
     json += R"("delta":)";
     text::append_json_text(json, delta);
     json += '}';
@@ -132,10 +132,10 @@ void ResponseAnswer::show_delta(std::string_view delta) {
 
 void ResponseAnswer::show_item_end() {
     const AnswerItem& item = items().back();
-    if (item.kind == Kind::kCall) {
+    if (item.kind == ItemKind::kCall) {
         show_of_last("response.function_call_arguments.done", {{"name", item.name}, {"arguments", item.text}});
     } else {
-        const bool is_text = item.kind == Kind::kText;
+        const bool is_text = item.kind == ItemKind::kText;
         Json done = {{"text", item.text}};
         if (is_text) done["logprobs"] = Json::array();
         show_of_last(is_text ? "response.output_text.done" : "response.reasoning_text.done", std::move(done));
@@ -148,9 +148,9 @@ void ResponseAnswer::show_item_end() {
 // A response that says nothing has an empty message.
 void ResponseAnswer::complete_items() {
     const bool says_something =
-        std::ranges::any_of(items(), [](const AnswerItem& item) { return item.kind != Kind::kReasoning; });
+        std::ranges::any_of(items(), [](const AnswerItem& item) { return item.kind != ItemKind::kReasoning; });
     const bool breaks_off_in_reasoning = is_cut_off() && !items().empty();
-    if (!says_something && !breaks_off_in_reasoning) begin_item(Kind::kText, "");
+    if (!says_something && !breaks_off_in_reasoning) begin_item(ItemKind::kText, "");
 }
 
 void ResponseAnswer::show_end() {

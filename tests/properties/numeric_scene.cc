@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "engine/base/prng.h"
+#include "engine/request/token_mask.h"
 #include "reference/model/weight_storage.h"
 #include "reference/ops/sampling.h"
 #include "tests/reference/families.h"
@@ -185,6 +186,9 @@ std::string NumericScene::compare_request(RequestId request, const Asked& asked)
         const auto generated = std::span(all).subspan(asked.prompt.size(), position - asked.prompt.size());
         TokenMask mask;
         if (!asked.grammar.empty()) mask = grammar_mask(grammar_of(asked.grammar), generated, model.config.vocab_size);
+        if (!mask.runs.empty() && !allows(mask.runs, all[position]))
+            return fmt::format("request {}: token {} at position {} is not allowed", index(request), all[position],
+                               position);
         const TokenId token =
             reference::sample({wanted, asked.sampling, {asked.prompt, generated}, position, mask.runs});
         if (token == all[position]) continue;
