@@ -69,8 +69,8 @@ bool Engine::take_token(Sequence& sequence, TokenId token) {
         return false;
     }
     ++stats_.generated_tokens;
-    CHECK(!sequence.has_grammar() || !sequence.masks.empty(), "request {} is told token {}, sampled without a mask",
-          index(sequence.id), token);
+    CHECK(!sequence.has_grammar() || !sequence.masks.empty(),
+          "request {} takes token {}, which was sampled without a mask", index(sequence.id), token);
     if (sequence.has_grammar()) sequence.masks.pop_front();
     sequence.output.push_back(token);
     recorder_.on_token(sequence.id, token);

@@ -22,15 +22,20 @@ ordered_json json_of(const HitRate& rate) {
     return {{"block", rate.block}, {"token", rate.token}, {"request", rate.request}};
 }
 
-ordered_json json_of(const MemoryPlan& memory, const SimulationResult& result) {
+ordered_json json_of(const MemoryPlan& memory) {
     return {{"total_bytes", memory.total_bytes},
             {"weights_bytes", memory.weights_bytes},
             {"workspace_bytes", memory.workspace_bytes},
             {"cache_bytes", memory.cache_bytes},
             {"kv_bytes", memory.kv_bytes},
-            {"state_bytes", memory.state_bytes},
-            {"kv_peak_bytes", result.peak_blocks * memory.block_bytes},
-            {"state_peak_bytes", result.peak_state_rows * memory.row_bytes}};
+            {"state_bytes", memory.state_bytes}};
+}
+
+ordered_json json_of(const MemoryPlan& memory, const SimulationResult& result) {
+    ordered_json json = json_of(memory);
+    json["kv_peak_bytes"] = result.peak_blocks * memory.block_bytes;
+    json["state_peak_bytes"] = result.peak_state_rows * memory.row_bytes;
+    return json;
 }
 
 ordered_json price_sources(const Price& price) {
@@ -168,12 +173,7 @@ ordered_json cache_only_json(const CacheOnlyRun& run) {
         json[key] = nullptr;
     }
     json["evictions"] = run.evictions ? ordered_json(*run.evictions) : ordered_json(nullptr);
-    json["memory"] = {{"total_bytes", run.memory.total_bytes},
-                      {"weights_bytes", run.memory.weights_bytes},
-                      {"workspace_bytes", run.memory.workspace_bytes},
-                      {"cache_bytes", run.memory.cache_bytes},
-                      {"kv_bytes", run.memory.kv_bytes},
-                      {"state_bytes", run.memory.state_bytes}};
+    json["memory"] = json_of(run.memory);
     json["price_sources"] = nullptr;
     json["wall_s"] = run.wall_s;
     json["peak_rss_bytes"] = run.peak_rss_bytes;

@@ -144,22 +144,26 @@ Result<ordered_json> result_of(const Sweep& sweep, const SweepPoint& point, cons
     return simulate_json(run, sweep.slo);
 }
 
-// A trace is read once for each rate, and for each model where the model's positions limit it.
-using TraceKey = std::pair<std::string, double>;
-TraceKey trace_key(const SweepPoint& point) { return {point.model.value_or(""), point.rate_scale}; }
+traces::ReadOptions read_options_of(const Sweep& sweep, const SweepPoint& point) {
+    traces::ReadOptions options = sweep.read;
+    options.rate_scale = point.rate_scale;
+    options.keep_blocks = sweep.cache_only;
+    const bool limited_by_model = options.over_context != traces::OverContext::kReject && !sweep.config.max_context;
+    if (limited_by_model) options.max_context = model_of(sweep, point).max_positions;
+    return options;
+}
+
+// What points differ in when they read the trace: the longest context, and the rate.
+using TraceKey = std::pair<int64_t, double>;
+TraceKey key_of(const traces::ReadOptions& options) { return {options.max_context, options.rate_scale}; }
 
 Result<std::map<TraceKey, traces::ReadTrace>> read_traces(const Sweep& sweep) {
     std::map<TraceKey, traces::ReadTrace> read;
     for (const SweepPoint& point : sweep.points) {
-        const TraceKey key = trace_key(point);
-        if (read.contains(key)) continue;
-        traces::ReadOptions options = sweep.read;
-        options.rate_scale = point.rate_scale;
-        options.keep_blocks = sweep.cache_only;
-        const bool limits = options.over_context != traces::OverContext::kReject;
-        if (limits && !sweep.config.max_context) options.max_context = model_of(sweep, point).max_positions;
+        const traces::ReadOptions options = read_options_of(sweep, point);
+        if (read.contains(key_of(options))) continue;
         RETURN_IF_ERROR(validate(options));
-        ASSIGN_OR_RETURN(read[key], traces::read_trace(sweep.trace, options));
+        ASSIGN_OR_RETURN(read[key_of(options)], traces::read_trace(sweep.trace, options));
     }
     return read;
 }
@@ -192,7 +196,7 @@ private:
             const SimulateConfig config = config_of(sweep_, point);
             const auto memory =
                 plan_memory(config, deployed_shape(config, model_of(sweep_, point)), device_of(sweep_, point));
-            auto result = memory ? result_of(sweep_, point, config, traces_.at(trace_key(point)))
+            auto result = memory ? result_of(sweep_, point, config, traces_.at(key_of(read_options_of(sweep_, point))))
                                  : Result<ordered_json>(ordered_json(nullptr));
             const std::lock_guard lock(mutex_);
             if (!result) {

@@ -61,13 +61,9 @@ int64_t ValueEviction::log2_of(int64_t x) {
     return known.log2;
 }
 
-void ValueEviction::note_used(const HeadClass& head, int32_t age) {
-    CHECK(age >= 0 && age < ReuseModel::kNumBuckets, "a use at age {}", age);
-    model_.note_used(ReuseModel::class_of(head), age);
-}
+void ValueEviction::note_used(const HeadClass& head, int32_t age) { model_.note_used(ReuseModel::class_of(head), age); }
 
 void ValueEviction::note_reached(const HeadClass& head, int32_t age) {
-    CHECK(age >= 0 && age < ReuseModel::kNumBuckets, "age {} is reached", age);
     model_.note_reached(ReuseModel::class_of(head), age);
 }
 
@@ -228,7 +224,7 @@ void EvictionOrder::expect(HeadId head) {
 void EvictionOrder::unexpect(HeadId head) {
     Entry* expected = entries_.find(head);
     if (expected == nullptr) return;
-    CHECK(expected->num_expected > 0, "nobody waits for head {}", index(head));
+    CHECK(expected->num_expected > 0, "no request waits for head {}", index(head));
     if (--expected->num_expected == 0) place(*expected);
 }
 

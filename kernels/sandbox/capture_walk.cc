@@ -23,6 +23,17 @@ namespace {
 
 bool is_of_head(Buffer buffer) { return buffer == Buffer::kHead || buffer == Buffer::kLogits; }
 
+// What the sandbox calls the operation where that differs from the walk's name.
+std::string_view sandbox_name(reference::WalkOp op) {
+    using reference::WalkOp;
+    switch (op) {
+        case WalkOp::kNorm:
+        case WalkOp::kFinalNorm: return "rms_norm";
+        case WalkOp::kRoute: return "router";
+        default: return walk_op_name(op);
+    }
+}
+
 std::vector<int64_t> ones(int64_t count) { return std::vector<int64_t>(static_cast<size_t>(count), 1); }
 
 }  // namespace
@@ -55,29 +66,28 @@ void CaptureWalk::run() {
     }
 }
 
-// The sandbox has no calls of the operations that are not here.
 void CaptureWalk::capture(const reference::OpCall& call) {
     using reference::WalkOp;
+    if (sandbox_name(call.op) != operation_) return;
     switch (call.op) {
         case WalkOp::kNorm:
-        case WalkOp::kFinalNorm: return is("rms_norm") ? norm(call) : void();
-        case WalkOp::kMatmul: return is("matmul") ? matmul(call) : void();
-        case WalkOp::kConv: return is("conv") ? conv(call.layer) : void();
-        case WalkOp::kScan: return is("scan") ? scan(call.layer) : void();
+        case WalkOp::kFinalNorm: return norm(call);
+        case WalkOp::kMatmul: return matmul(call);
+        case WalkOp::kConv: return conv(call.layer);
+        case WalkOp::kScan: return scan(call.layer);
         case WalkOp::kGatedNorm:
-            if (!is("gated_norm")) return;
             return layer_config(call.layer).delta ? delta_norm(call.layer) : gated_norm(call.layer);
-        case WalkOp::kRope: return is("rope") ? rope(call.layer) : void();
-        case WalkOp::kAttention: return is("attention") ? attention(call) : void();
-        case WalkOp::kActivation: return is("activation") ? activation(call.layer) : void();
-        case WalkOp::kRoute: return is("router") ? route(call.layer) : void();
-        case WalkOp::kChoose: return is("choose") ? choose(call.layer) : void();
-        case WalkOp::kExperts: return is("experts") ? experts(call) : void();
-        case WalkOp::kAddRouted: return is("add_routed") ? add_routed(call.layer) : void();
-        case WalkOp::kDeltaGates: return is("delta_gates") ? delta_gates(call.layer) : void();
-        case WalkOp::kL2Norm: return is("l2_norm") ? l2_norm(call.layer) : void();
-        case WalkOp::kDeltaUpdate: return is("delta_update") ? delta_update(call.layer) : void();
-        default: return;
+        case WalkOp::kRope: return rope(call.layer);
+        case WalkOp::kAttention: return attention(call);
+        case WalkOp::kActivation: return activation(call.layer);
+        case WalkOp::kRoute: return route(call.layer);
+        case WalkOp::kChoose: return choose(call.layer);
+        case WalkOp::kExperts: return experts(call);
+        case WalkOp::kAddRouted: return add_routed(call.layer);
+        case WalkOp::kDeltaGates: return delta_gates(call.layer);
+        case WalkOp::kL2Norm: return l2_norm(call.layer);
+        case WalkOp::kDeltaUpdate: return delta_update(call.layer);
+        default: CHECK(false, "no way to capture {}", operation_);
     }
 }
 

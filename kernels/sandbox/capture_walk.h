@@ -63,7 +63,6 @@ private:
         reference::Buffer buffer;
         reference::Columns columns;
     };
-    [[nodiscard]] bool is(std::string_view operation) const { return operation_ == operation; }
     [[nodiscard]] int64_t num_rows(reference::Buffer buffer) const;
     // Captures columns of a buffer, if they are known and few enough.
     void put(Captured& captured, const char* tensor, const Part& part) const;

@@ -349,10 +349,6 @@ FieldStatus check_scoring(const Json& json, const GenerateRequest& request) {
                                                   std::numeric_limits<int64_t>::max())));
 }
 
-ApiError missing(const char* field) {
-    return {400, fmt::format("{} is missing", field), field, "missing_required_parameter"};
-}
-
 }  // namespace
 
 const char* input_field(ApiKind kind) { return kind == ApiKind::kChat ? "messages" : "prompt"; }
@@ -428,7 +424,7 @@ ApiResult<GenerateRequest> read_generate_request(ApiKind kind, const Json& json,
     }
     if (auto right = check_model(json, model); !right) return tl::unexpected(right.error());
     const char* input = input_field(kind);
-    if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing(input));
+    if (!json.contains(input) || json[input].is_null()) return tl::unexpected(missing_field(input));
     if (kind == ApiKind::kChat) {
         if (auto read = take(request.chat, read_chat(json)); !read) return tl::unexpected(read.error());
     }
@@ -463,7 +459,7 @@ ApiResult<TokenizeRequest> read_tokenize_request(const Json& json, const ModelNa
     }
     if (auto right = check_model(json, model); !right) return tl::unexpected(right.error());
     const bool is_chat = json.contains("messages") && !json["messages"].is_null();
-    if (!request.prompt && !is_chat) return tl::unexpected(missing("prompt"));
+    if (!request.prompt && !is_chat) return tl::unexpected(missing_field("prompt"));
     if (is_chat) {
         if (auto read = take(request.chat, read_chat(json)); !read) return tl::unexpected(read.error());
     }
@@ -481,7 +477,7 @@ ApiResult<std::vector<TokenId>> parse_detokenize_request(std::string_view body, 
             return tl::unexpected(ApiError{400, field + " is not supported", field, "unsupported_parameter"});
     }
     if (auto right = check_model(*json, model); !right) return tl::unexpected(right.error());
-    if (!json->contains("tokens") || (*json)["tokens"].is_null()) return tl::unexpected(missing("tokens"));
+    if (!json->contains("tokens") || (*json)["tokens"].is_null()) return tl::unexpected(missing_field("tokens"));
     return token_ids("tokens", (*json)["tokens"], vocab_size, "a list of token ids");
 }
 

@@ -26,6 +26,10 @@ std::optional<int64_t> whole(const Json& value) {
 
 std::string quoted(const Json& value) { return quote_json(nlohmann::json(value)); }
 
+ApiError missing_field(const std::string& field) {
+    return {400, fmt::format("{} is missing", field), field, "missing_required_parameter"};
+}
+
 ApiError wrong_field(const std::string& field, const Json& value, std::string_view wanted) {
     return {400, fmt::format("{} is {}, wanted {}", field, quoted(value), wanted), field, "invalid_value"};
 }

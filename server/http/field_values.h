@@ -18,6 +18,9 @@ namespace verbatim::server {
 // 400 invalid_value: "FIELD is VALUE, wanted WANTED".
 [[nodiscard]] ApiError wrong_field(const std::string& field, const Json& value, std::string_view wanted);
 
+// 400 missing_required_parameter.
+[[nodiscard]] ApiError missing_field(const std::string& field);
+
 // Accepts a float without a fraction: JSON has one kind of number.
 [[nodiscard]] ApiResult<int64_t> whole_number(const std::string& field, const Json& value, int64_t least,
                                               int64_t most = std::numeric_limits<int64_t>::max());

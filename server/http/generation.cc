@@ -245,7 +245,7 @@ std::string Generation::failed_event(const ApiError& error) {
     return items_ ? items_->failed_event(error) : event_of(error.envelope());
 }
 
-std::string Generation::waiting_event() const { return items_ ? items_->waiting_event() : ": still here\n\n"; }
+std::string Generation::waiting_event() const { return items_ ? items_->waiting_event() : kWaitingComment; }
 
 Json Generation::whole() const { return items_ ? items_->whole() : writer_.whole(chosen(), usage()); }
 

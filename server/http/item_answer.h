@@ -21,6 +21,9 @@
 
 namespace verbatim::server {
 
+// What a stream without tokens sends meanwhile: a comment, which clients skip.
+inline constexpr const char* kWaitingComment = ": still here\n\n";
+
 struct AnswerItem {
     enum class Kind : uint8_t { kReasoning, kText, kCall };
     Kind kind = Kind::kText;
@@ -49,8 +52,7 @@ public:
     [[nodiscard]] std::string take_events();
     // The last event of a stream that an error breaks off.
     [[nodiscard]] std::string failed_event(const ApiError& error);
-    // What a stream without tokens sends meanwhile.
-    [[nodiscard]] virtual std::string waiting_event() const = 0;
+    [[nodiscard]] virtual std::string waiting_event() const { return kWaitingComment; }
     [[nodiscard]] virtual Json whole() const = 0;  // REQUIRES: end() was called
 
 protected:

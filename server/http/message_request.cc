@@ -19,18 +19,6 @@ using ReadStatus = tl::expected<void, ApiError>;
 
 constexpr std::array<std::string_view, 1> kText = {"text"};
 
-ApiError missing(const std::string& field) {
-    return {400, fmt::format("{} is missing", field), field, "missing_required_parameter"};
-}
-
-ApiResult<std::string> text_member(const std::string& path, const Json& object, const char* name) {
-    const Json* member = member_of(object, name);
-    const std::string place = path + "." + name;
-    if (member == nullptr) return tl::unexpected(missing(place));
-    if (!member->is_string()) return tl::unexpected(wrong_field(place, *member, "a text"));
-    return member->get<std::string>();
-}
-
 // --- messages
 
 ReadStatus read_tool_use(const std::string& path, const Json& block, MessageList& messages) {
@@ -123,7 +111,7 @@ ReadStatus read_message(const std::string& path, const Json& message, MessageLis
     if (!is_assistant && *role != "user")
         return tl::unexpected(wrong_field(path + ".role", Json(*role), "user or assistant: system is a field"));
     const Json* content = member_of(message, "content");
-    if (content == nullptr) return tl::unexpected(missing(path + ".content"));
+    if (content == nullptr) return tl::unexpected(missing_field(path + ".content"));
     if (content->is_array()) return read_blocks(path, *content, is_assistant, messages);
     if (!content->is_string())
         return tl::unexpected(wrong_field(path + ".content", *content, "a text or a list of blocks"));
@@ -142,7 +130,7 @@ ReadStatus read_messages(const Json& body, TranslatedChat& chat) {
         messages.add("system", {{"role", "system"}, {"content", *std::move(content)}});
     }
     const Json* list = member_of(body, "messages");
-    if (list == nullptr) return tl::unexpected(missing("messages"));
+    if (list == nullptr) return tl::unexpected(missing_field("messages"));
     if (!list->is_array() || list->empty())
         return tl::unexpected(wrong_field("messages", *list, "a list of objects with a role"));
     for (size_t i = 0; i < list->size(); ++i) {
@@ -310,7 +298,7 @@ ApiResult<GenerateRequest> parse_message_request(const Json& body, const Reasoni
                                                  const ModelNames& model, int32_t vocab_size) {
     auto chat = translate(body, reasoning);
     if (!chat) return tl::unexpected(std::move(chat).error());
-    if (member_of(body, "max_tokens") == nullptr) return tl::unexpected(missing("max_tokens"));
+    if (member_of(body, "max_tokens") == nullptr) return tl::unexpected(missing_field("max_tokens"));
     auto request = read_generate_request(ApiKind::kChat, chat->body, model, vocab_size);
     if (!request) return tl::unexpected(with_origins(std::move(request).error(), chat->origins));
     request->is_message = true;

@@ -18,7 +18,6 @@ namespace verbatim::server {
 class ResponseAnswer final : public ItemAnswer {
 public:
     ResponseAnswer(const ResponseRequest& request, AnswerFrame frame, bool is_stream);
-    [[nodiscard]] std::string waiting_event() const override { return ": still here\n\n"; }
     [[nodiscard]] Json whole() const override;
 
 private:

@@ -31,19 +31,7 @@ struct Translation {
     [[nodiscard]] const Json* said(std::string_view field) const { return member_of(body, field); }
 };
 
-ApiError missing(const std::string& field) {
-    return {400, fmt::format("{} is missing", field), field, "missing_required_parameter"};
-}
-
 // --- the input
-
-ApiResult<std::string> text_member(const std::string& path, const Json& item, const char* name) {
-    const Json* member = member_of(item, name);
-    const std::string place = fmt::format("{}.{}", path, name);
-    if (member == nullptr) return tl::unexpected(missing(place));
-    if (!member->is_string()) return tl::unexpected(wrong_field(place, *member, "a text"));
-    return member->get<std::string>();
-}
 
 ReadStatus read_message(const std::string& path, const Json& item, MessageList& messages) {
     const auto role = text_member(path, item, "role");
@@ -52,7 +40,7 @@ ReadStatus read_message(const std::string& path, const Json& item, MessageList& 
     if (std::ranges::find(kRoles, *role) == kRoles.end())
         return tl::unexpected(wrong_field(path + ".role", Json(*role), "user, assistant, system or developer"));
     const Json* said = member_of(item, "content");
-    if (said == nullptr) return tl::unexpected(missing(path + ".content"));
+    if (said == nullptr) return tl::unexpected(missing_field(path + ".content"));
     auto content = text_content(path + ".content", *said, kTextTypes);
     if (!content) return tl::unexpected(std::move(content).error());
     if (*role == "assistant")
@@ -77,7 +65,7 @@ ReadStatus read_call_output(const std::string& path, const Json& item, MessageLi
     const auto id = text_member(path, item, "call_id");
     if (!id) return tl::unexpected(id.error());
     const Json* said = member_of(item, "output");
-    if (said == nullptr) return tl::unexpected(missing(path + ".output"));
+    if (said == nullptr) return tl::unexpected(missing_field(path + ".output"));
     auto content = text_content(path + ".output", *said, kTextTypes);
     if (!content) return tl::unexpected(std::move(content).error());
     messages.add(path, {{"role", "tool"}, {"tool_call_id", *id}, {"content", *std::move(content)}});
@@ -119,7 +107,7 @@ ReadStatus read_input(Translation& to) {
         to.response.has_instructions = true;
     }
     const Json* input = to.said("input");
-    if (input == nullptr) return tl::unexpected(missing("input"));
+    if (input == nullptr) return tl::unexpected(missing_field("input"));
     if (input->is_string()) {
         messages.add("input", {{"role", "user"}, {"content", *input}});
     } else if (!input->is_array() || input->empty()) {

@@ -56,6 +56,14 @@ const Json* member_of(const Json& object, std::string_view name) {
     return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
+ApiResult<std::string> text_member(const std::string& path, const Json& object, const char* name) {
+    const Json* member = member_of(object, name);
+    const std::string place = fmt::format("{}.{}", path, name);
+    if (member == nullptr) return tl::unexpected(missing_field(place));
+    if (!member->is_string()) return tl::unexpected(wrong_field(place, *member, "a text"));
+    return member->get<std::string>();
+}
+
 ApiResult<Json> text_content(const std::string& path, const Json& content, std::span<const std::string_view> types) {
     if (content.is_string()) return content;
     if (!content.is_array()) return tl::unexpected(wrong_field(path, content, "a text or a list of parts"));
@@ -87,22 +95,24 @@ void MessageList::begin_turn(const std::string& path) {
     turn_ = {{"role", "assistant"}, {"content", nullptr}};
 }
 
+void MessageList::begin_before_text(const std::string& path) {
+    const bool is_later = !turn_.is_null() && (!turn_["content"].is_null() || turn_.contains("tool_calls"));
+    if (is_later) end_turn();
+    begin_turn(path);
+}
+
 void MessageList::end_turn() {
     if (!turn_.is_null()) messages_.push_back(std::exchange(turn_, {}));
 }
 
 void MessageList::add_reasoning(const std::string& path, const std::string& text) {
-    const bool is_later = !turn_.is_null() && (!turn_["content"].is_null() || turn_.contains("tool_calls"));
-    if (is_later) end_turn();
-    begin_turn(path);
+    begin_before_text(path);
     const std::string before = turn_.value("reasoning_content", "");
     turn_["reasoning_content"] = before.empty() ? text : before + "\n" + text;
 }
 
 void MessageList::add_text(const std::string& path, Json content) {
-    const bool is_later = !turn_.is_null() && (!turn_["content"].is_null() || turn_.contains("tool_calls"));
-    if (is_later) end_turn();
-    begin_turn(path);
+    begin_before_text(path);
     turn_["content"] = std::move(content);
 }
 

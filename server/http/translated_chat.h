@@ -29,6 +29,9 @@ struct TranslatedChat {
 // A member; null: it is absent or null.
 [[nodiscard]] const Json* member_of(const Json& object, std::string_view name);
 
+// A member that is a text. Errors: missing, or no text.
+[[nodiscard]] ApiResult<std::string> text_member(const std::string& path, const Json& object, const char* name);
+
 // A text, or a list of parts of the types, each with a `text`: as the content of a chat's message. Errors name the
 // part.
 [[nodiscard]] ApiResult<Json> text_content(const std::string& path, const Json& content,
@@ -48,6 +51,7 @@ public:
 
 private:
     void begin_turn(const std::string& path);
+    void begin_before_text(const std::string& path);  // of a turn that has neither text nor calls
     void end_turn();
 
     std::vector<FieldOrigin>& origins_;

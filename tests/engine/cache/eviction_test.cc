@@ -269,7 +269,7 @@ TEST(EvictionOrderDeathTest, AHeadOutsideTheOrderCannotBeMoved) {
     EXPECT_DEATH((void)scene.order.num_pins(HeadId{7}), "head 7 is not in the order");
     EXPECT_DEATH(scene.order.add(scene.heads.at(a)), "head 0 is in the table already");
     EXPECT_DEATH(scene.order.unpin(a), "head 0 is not pinned");
-    EXPECT_DEATH(scene.order.unexpect(a), "nobody waits for head 0");
+    EXPECT_DEATH(scene.order.unexpect(a), "no request waits for head 0");
     scene.order.pin(a);
     EXPECT_DEATH(scene.order.remove(a), "head 0 goes with 1 pins");
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/server/http/http_scene.h"
+#include "tests/support/grammar_script.h"
 
 namespace verbatim::tests {
 namespace {
@@ -16,37 +17,16 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Every mask allows all tokens. The grammar `regex fails N` has none behind N tokens; `regex wrong` is none.
-constexpr const char* kScript = R"(
-import json, sys
-lines = open(0, "rb")
-vocab_size = json.loads(lines.readline())["vocab_size"]
-def say(kind, said=b""):
-    sys.stdout.buffer.write(b"%s %d\n" % (kind, len(said)) + said)
-    sys.stdout.buffer.flush()
-sequences = {}
-def say_mask(number):
-    grammar, tokens = sequences[number]
+constexpr const char* kAnswer = R"(
     words = grammar.split()
     if words[1] == "wrong" or (words[1] == "fails" and len(tokens) == int(words[2])):
         return say(b"refused", b"it is too much")
     say(b"mask", b"\xff" * (vocab_size // 8))
-say(b"ready")
-for line in lines:
-    command = json.loads(line)
-    if "start" in command:
-        sequences[command["start"]] = (command["grammar"], command["tokens"])
-        say_mask(command["start"])
-    elif "take" in command:
-        for number, token in command["take"]:
-            sequences[number][1].append(token)
-            say_mask(number)
-    else:
-        sequences.pop(command["stop"], None)
 )";
 
 HttpSceneConfig with_script() {
     HttpSceneConfig config;
-    config.grammar_script = kScript;
+    config.grammar_script = grammar_script(kAnswer);
     return config;
 }
 

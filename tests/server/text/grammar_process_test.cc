@@ -11,6 +11,7 @@
 #include <string>
 
 #include "server/text/tokenizer_json.h"
+#include "tests/support/grammar_script.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::text {
@@ -20,16 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // The mask allows the token (sum of the tokens so far + their number) mod 20. A grammar's name says what else happens.
-constexpr const char* kScript = R"(
-import json, os, sys, time
-lines = open(0, "rb")
-first = json.loads(lines.readline())
-def say(kind, said=b""):
-    sys.stdout.buffer.write(b"%s %d\n" % (kind, len(said)) + said)
-    sys.stdout.buffer.flush()
-sequences = {}
-def say_mask(number):
-    grammar, tokens = sequences[number]
+const std::string kScript = tests::grammar_script(R"(
     if grammar == "late" or (grammar == "late later" and len(tokens) == 2):
         time.sleep(100)
     if grammar == "ends":
@@ -43,19 +35,7 @@ def say_mask(number):
     if grammar == "refused":
         return say(b"refused", b"it is no grammar")
     say(b"mask", (1 << (sum(tokens) + len(tokens)) % 20).to_bytes(3, "little"))
-say(b"ready")
-for line in lines:
-    command = json.loads(line)
-    if "start" in command:
-        sequences[command["start"]] = (command["grammar"], command["tokens"])
-        say_mask(command["start"])
-    elif "take" in command:
-        for number, token in command["take"]:
-            sequences[number][1].append(token)
-            say_mask(number)
-    else:
-        del sequences[command["stop"]]
-)";
+)");
 
 class GrammarProcesses : public ::testing::Test {
 protected:

@@ -1,13 +1,12 @@
 """messages_client.py PROGRAM SCRIPTED_SERVER ENVIRONMENT: /v1/messages with the stock anthropic client: the trained
 model of the repository, and a loop of tools with scripted answers."""
 
-import json
 import pathlib
 import sys
 import tempfile
 
-from scripted import Scripted
-from served import Served, module_of, program
+from scripted import Scripted, hermes, qwen
+from served import Served, module_of, program, refused
 
 anthropic = module_of("anthropic", sys.argv[3])
 
@@ -21,14 +20,6 @@ TOOLS = [{"name": "read_file", "description": "Reads lines of a file.", "cache_c
 
 def client_of(server, key="none"):
     return anthropic.Anthropic(base_url=server.base, api_key=key, max_retries=0)
-
-
-def refused(kind, deed):
-    try:
-        deed()
-    except kind as problem:
-        return problem
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def streamed(client, **asked):
@@ -67,20 +58,10 @@ def check_errors(client, base):
     wrong = refused(anthropic.BadRequestError,
                     lambda: create(**{**PLAIN, "messages": [{"role": "user", "content": [image]}]}))
     assert wrong.body["error"]["param"] == "messages[0].content[0]", wrong.body
-    stranger = anthropic.Anthropic(base_url=base, api_key="somebody else", max_retries=0)
+    stranger = anthropic.Anthropic(base_url=base, api_key="a wrong key", max_retries=0)
     refused(anthropic.AuthenticationError, lambda: stranger.messages.create(**PLAIN))
     bearer = anthropic.Anthropic(base_url=base, auth_token="first-key-of-team", max_retries=0)
     assert bearer.messages.create(**PLAIN).content
-
-
-def hermes(path, lines):
-    return ('<tool_call>\n{"name": "read_file", "arguments": '
-            + json.dumps({"path": path, "lines": lines}, ensure_ascii=False) + "}\n</tool_call>")
-
-
-def qwen(path, lines):
-    return (f"<tool_call>\n<function=read_file>\n<parameter=path>\n{path}\n</parameter>\n<parameter=lines>\n{lines}\n"
-            "</parameter>\n</function>\n</tool_call>")
 
 
 def run_agent(server, write, reasons, ask):

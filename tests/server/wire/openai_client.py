@@ -6,7 +6,7 @@ import pathlib
 import sys
 import tempfile
 
-from served import Served, program, skip
+from served import Served, program, refused, skip
 
 try:
     import openai
@@ -19,14 +19,6 @@ except ImportError:
 
 QUESTION = [{"role": "user", "content": "Write a function that adds two numbers."}]
 PLAIN = {"model": "tiny-python", "messages": QUESTION, "max_tokens": 24, "temperature": 0}
-
-
-def refused(kind, deed):
-    try:
-        deed()
-    except kind as problem:
-        return problem
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def check_chat(client):

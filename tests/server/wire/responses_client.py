@@ -4,8 +4,8 @@ model of the repository, and a loop of tools with scripted answers."""
 import json
 import sys
 
-from scripted import Scripted
-from served import Served, module_of, program
+from scripted import Scripted, hermes, qwen
+from served import Served, module_of, program, refused
 
 openai = module_of("openai", sys.argv[3])
 
@@ -18,14 +18,6 @@ TOOLS = [{"type": "function", "name": "read_file", "description": "Reads lines o
 
 def client_of(server):
     return openai.OpenAI(base_url=server.base + "/v1", api_key="none", max_retries=0)
-
-
-def refused(kind, deed):
-    try:
-        deed()
-    except kind as problem:
-        return problem
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def streamed(client, **asked):
@@ -85,16 +77,6 @@ def check_errors(client):
     for deed in (lambda: client.embeddings.create(model="tiny-python", input="a"),
                  lambda: client.responses.input_items.list("resp_1")):
         assert "POST /v1/responses" in str(refused(openai.NotFoundError, deed))
-
-
-def hermes(path, lines):
-    return ('<tool_call>\n{"name": "read_file", "arguments": '
-            + json.dumps({"path": path, "lines": lines}, ensure_ascii=False) + "}\n</tool_call>")
-
-
-def qwen(path, lines):
-    return (f"<tool_call>\n<function=read_file>\n<parameter=path>\n{path}\n</parameter>\n<parameter=lines>\n{lines}\n"
-            "</parameter>\n</function>\n</tool_call>")
 
 
 def run_agent(server, write, reasons, ask, stored):

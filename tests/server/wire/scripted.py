@@ -4,6 +4,18 @@ import json
 import subprocess
 
 
+def hermes(path, lines):
+    """A call of read_file as models of the family write it."""
+    return ('<tool_call>\n{"name": "read_file", "arguments": '
+            + json.dumps({"path": path, "lines": lines}, ensure_ascii=False) + "}\n</tool_call>")
+
+
+def qwen(path, lines):
+    """Likewise."""
+    return (f"<tool_call>\n<function=read_file>\n<parameter=path>\n{path}\n</parameter>\n<parameter=lines>\n{lines}\n"
+            "</parameter>\n</function>\n</tool_call>")
+
+
 class Scripted:
     """`with Scripted(program, "hermes") as server:`; server.say(text) is the next answer, server.base its address."""
 

@@ -30,6 +30,15 @@ def module_of(name, environment):
         os.execv(python, [str(python), "-B", *sys.argv])
 
 
+def refused(kind, deed):
+    """The exception of the kind that the deed raises."""
+    try:
+        deed()
+    except kind as problem:
+        return problem
+    raise AssertionError(f"no {kind.__name__}")
+
+
 class Served:
     """`with Served(program, "--api-key-file", path) as server:` and server.base is its address."""
 

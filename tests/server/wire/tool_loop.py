@@ -4,7 +4,7 @@ their answers, whole and streamed. The server's answers are scripted, in the for
 import json
 import sys
 
-from scripted import Scripted
+from scripted import Scripted, hermes, qwen
 from served import module_of
 
 openai = module_of("openai", sys.argv[2])
@@ -14,16 +14,6 @@ TOOLS = [{"type": "function", "function": {
         "type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}},
         "required": ["path", "lines"], "additionalProperties": False}}}]
 FILE = 'def f(x):\n\treturn "<tool_call>" + x  # \\ ä\n'
-
-
-def hermes(path, lines):
-    return ('<tool_call>\n{"name": "read_file", "arguments": '
-            + json.dumps({"path": path, "lines": lines}, ensure_ascii=False) + "}\n</tool_call>")
-
-
-def qwen(path, lines):
-    return (f"<tool_call>\n<function=read_file>\n<parameter=path>\n{path}\n</parameter>\n<parameter=lines>\n{lines}\n"
-            "</parameter>\n</function>\n</tool_call>")
 
 
 def whole(client, **asked):
