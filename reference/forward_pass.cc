@@ -37,8 +37,7 @@ private:
     }
 
     void mamba(int32_t i, const MambaConfig& mamba) {
-        project(i, Matrix::kInProj, mamba.in_multiplier, Buffer::kProjected,
-               mamba.in_rows());
+        project(i, Matrix::kInProj, mamba.in_multiplier, Buffer::kProjected, mamba.in_rows());
         const ProjectedColumns columns = projected_columns(mamba);
         scale(i, Buffer::kProjected, columns.z, mamba.multipliers.z);
         scale(i, Buffer::kProjected, columns.x, mamba.multipliers.x);
@@ -70,12 +69,9 @@ private:
 
     void attention(int32_t i, const AttentionConfig& attention) {
         const Buffer q = attention.output_gate ? Buffer::kQGate : Buffer::kQ;
-        project(i, Matrix::kQ, attention.in_multiplier, q,
-               attention.q_proj_rows());
-        project(i, Matrix::kK, attention.in_multiplier, Buffer::kK,
-               attention.kv_rows());
-        project(i, Matrix::kV, attention.in_multiplier, Buffer::kV,
-               attention.kv_rows());
+        project(i, Matrix::kQ, attention.in_multiplier, q, attention.q_proj_rows());
+        project(i, Matrix::kK, attention.in_multiplier, Buffer::kK, attention.kv_rows());
+        project(i, Matrix::kV, attention.in_multiplier, Buffer::kV, attention.kv_rows());
         scale(i, Buffer::kK, {0, attention.kv_rows()}, attention.key_multiplier);
         if (attention.qk_norm) {
             add({WalkOp::kHeadNorm, i}, Buffer::kQ, attention.q_rows(), Buffer::kK, attention.kv_rows());
@@ -94,8 +90,7 @@ private:
     }
 
     void mlp(int32_t i, const MlpConfig& mlp) {
-        if (mlp.kind == MlpKind::kGatedSilu)
-            project(i, Matrix::kGate, 1.0, Buffer::kGate, mlp.d_ff);
+        if (mlp.kind == MlpKind::kGatedSilu) project(i, Matrix::kGate, 1.0, Buffer::kGate, mlp.d_ff);
         project(i, Matrix::kUp, 1.0, Buffer::kUp, mlp.d_ff);
         add({WalkOp::kActivation, i}, Buffer::kUp, mlp.d_ff);
         matmul({i, Matrix::kDown}, Buffer::kUp, mlp.d_ff, 1.0, Buffer::kBranch, config_.hidden_size);
@@ -105,8 +100,7 @@ private:
         add({WalkOp::kRoute, i}, Buffer::kRouter, moe.n_experts);
         add({WalkOp::kChoose, i}, Buffer::kChosen, 2 * int64_t{moe.n_chosen});
         const bool latent = moe.d_latent > 0;
-        if (latent)
-            project(i, Matrix::kLatentIn, 1.0, Buffer::kLatent, moe.d_latent);
+        if (latent) project(i, Matrix::kLatentIn, 1.0, Buffer::kLatent, moe.d_latent);
         const Buffer sum = latent ? Buffer::kLatentSum : out;
         const int64_t width = moe.row_width(config_.hidden_size);
         add({.op = WalkOp::kExperts,
@@ -119,8 +113,7 @@ private:
     }
 
     void add_routed(int32_t i, const MoeConfig& moe) {
-        if (moe.shared_gate)
-            project(i, Matrix::kSharedGate, 1.0, Buffer::kSharedGate, 1);
+        if (moe.shared_gate) project(i, Matrix::kSharedGate, 1.0, Buffer::kSharedGate, 1);
         add({WalkOp::kAddRouted, i}, Buffer::kBranch, config_.hidden_size);
     }
 

@@ -100,7 +100,7 @@ private:
     std::map<int64_t, Running> sequences_;
     std::deque<int64_t> owed_;        // in the order of the answers; some may have stopped
     std::vector<int64_t> taken_;      // whose last tokens are to be sent
-    TimePoint deadline_{};    // of the next answer
+    TimePoint deadline_{};            // of the next answer
     std::optional<int64_t> suspect_;  // the process ended with it once
     int64_t next_check_ = -1;         // the sequences of first_mask() count down
 };

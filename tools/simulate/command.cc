@@ -275,8 +275,7 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
                     "stay on one")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
-    add_choice_option(verb, "--route", config.routes_by_conversation,
-                      route_choices(),
+    add_choice_option(verb, "--route", config.routes_by_conversation, route_choices(),
                       "conversations to replicas: in turns as they arrive, or by a digest of their names");
     add_choice_option(verb, "--busy", config.busy,
                       Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},
