@@ -1,11 +1,6 @@
 // engine/fields.h: one list of a struct's fields, from which its digest, its text and its bytes follow.
 //
-// A plain struct says once what it consists of, and in which order:
-//     template <typename Self, typename Visit>
-//     static void visit_fields(Self& self, const Visit& visit) {
-//         visit("slot", self.slot);
-//         visit("length", self.length);
-//     }
+// A plain struct says what it consists of by its definition (engine/base/aggregate.h).
 // From it follow add_fields (a digest), to_text, write_fields and read_fields. Fields may be integers, enums, numbers
 // with a fraction (by their bits), strings, token sequences (by their ids), structs with fields, and optionals and
 // vectors of these.
@@ -30,16 +25,12 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/aggregate.h"
 #include "engine/base/digest.h"
 #include "engine/base/result.h"
 #include "engine/tokens/token_seq.h"
 
 namespace verbatim {
-
-template <typename T>
-concept HasFields = requires(T& value) {
-    std::remove_const_t<T>::visit_fields(value, [](const char*, auto&) {});
-};
 
 template <typename T>
 inline constexpr bool kIsVector = false;
@@ -56,13 +47,47 @@ concept IsClosedEnum = std::is_enum_v<T> && requires {
     T::kCount;
 };
 
+// --- names
+
+struct SamplingParams;
+struct SchedulerConfig;
+struct ScheduledSequence;
+struct StepPlan;
+
+struct FieldName {
+    std::string_view field;
+    std::string_view kept;
+};
+// Fields that have another name since records and digests were kept: those keep the old one.
+template <typename T>
+inline constexpr std::array<FieldName, 0> kKeptNames = {};
+template <>
+inline constexpr std::array<FieldName, 1> kKeptNames<SchedulerConfig> = {{{"max_state_lag_tokens", "max_row_lag"}}};
+template <>
+inline constexpr std::array<FieldName, 2> kKeptNames<ScheduledSequence> = {
+    {{"num_sampled_positions", "num_draws"}, {"num_scored_positions", "num_scored"}}};
+template <>
+inline constexpr std::array<FieldName, 2> kKeptNames<StepPlan> = {
+    {{"finished_slots", "ends"}, {"new_sequences", "starts"}}};
+
+template <typename T>
+[[nodiscard]] constexpr std::string_view kept_name(std::string_view field) {
+    for (const FieldName& name : kKeptNames<T>)
+        if (name.field == field) return name.kept;
+    return field;
+}
+
+// Calls `visit(name, field)` for every field of a struct in turn.
+template <typename T, typename Visit>
+void visit_fields(T& value, const Visit& visit) {
+    for_each_field(value,
+                   [&](std::string_view name, auto& field) { visit(kept_name<std::remove_const_t<T>>(name), field); });
+}
+
 // --- digest
 
 // What types gained after digests of theirs had been kept, in records for example. An empty or zero field of these is
 // left out of a digest; another one comes behind its name.
-struct SamplingParams;
-struct ScheduledSequence;
-struct StepPlan;
 template <typename T>
 inline constexpr std::array<std::string_view, 0> kLaterFields = {};
 template <>
@@ -96,8 +121,8 @@ void add_fields(Digester& digester, const T& value) {
             for (const Element& element : value) add_fields(digester, element);
         }
     } else {
-        static_assert(HasFields<const T>);
-        T::visit_fields(value, [&](const char* name, const auto& field) {
+        static_assert(IsAggregate<T>);
+        visit_fields(value, [&](std::string_view name, const auto& field) {
             if constexpr (!kLaterFields<T>.empty()) {
                 const bool is_later = std::ranges::find(kLaterFields<T>, name) != kLaterFields<T>.end();
                 if (is_later && field == std::remove_cvref_t<decltype(field)>{}) return;
@@ -146,10 +171,10 @@ void append_text(std::string& text, const T& value) {
     } else if constexpr (kIsVector<T>) {
         append_list(value);
     } else {
-        static_assert(HasFields<const T>);
+        static_assert(IsAggregate<T>);
         text += '{';
         bool first = true;
-        T::visit_fields(value, [&](const char* name, const auto& field) {
+        visit_fields(value, [&](std::string_view name, const auto& field) {
             if (!std::exchange(first, false)) text += ", ";
             text += name;
             text += ": ";
@@ -192,8 +217,8 @@ void write_fields(std::vector<std::byte>& out, const T& value) {
         append_count(value.size());
         for (const auto& element : value) write_fields(out, element);
     } else {
-        static_assert(HasFields<const T>);
-        T::visit_fields(value, [&](const char*, const auto& field) { write_fields(out, field); });
+        static_assert(IsAggregate<T>);
+        visit_fields(value, [&](std::string_view, const auto& field) { write_fields(out, field); });
     }
 }
 
@@ -242,9 +267,9 @@ public:
             value.reserve(std::min<size_t>(count, 4096));  // what is not there is not reserved
             for (size_t i = 0; i < count; ++i) RETURN_IF_ERROR(read(value.emplace_back()));
         } else {
-            static_assert(HasFields<T>);
+            static_assert(IsAggregate<T>);
             Status status;
-            T::visit_fields(value, [&](const char* name, auto& field) {
+            visit_fields(value, [&](std::string_view name, auto& field) {
                 if (!status) return;
                 field_ = name;
                 status = read(field);
@@ -264,7 +289,7 @@ private:
     std::span<const std::byte> bytes_;
     TokenStore& store_;
     size_t at_ = 0;
-    const char* field_ = "value";
+    std::string_view field_ = "value";
 };
 
 // The whole of `bytes` as one T.

@@ -53,18 +53,6 @@ struct Call {
     std::string to;       // kFork; kImportHead: its numerics id
     std::optional<uint64_t> num_turns;  // kFork, kRewind; kRestore, in logs that have no `version`: that
     Version version = kNoVersion;       // kRestore
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("kind", self.kind);
-        visit("step", self.step);
-        visit("in_open_step", self.in_open_step);
-        visit("id", self.id);
-        visit("request", self.request);
-        visit("key", self.key);
-        visit("to", self.to);
-        visit("num_turns", self.num_turns);
-        visit("version", self.version);
-    }
     friend bool operator==(const Call&, const Call&) = default;
 };
 

@@ -14,12 +14,6 @@ struct PoolSizes {
     int32_t num_blocks = 0;      // 0: the model has no tensors per token (KV)
     int32_t num_state_rows = 0;  // 0: the model has no tensors per sequence (states)
     friend bool operator==(const PoolSizes&, const PoolSizes&) = default;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("block_size", self.block_size);
-        visit("num_blocks", self.num_blocks);
-        visit("num_state_rows", self.num_state_rows);
-    }
 };
 
 // One number of bytes that both pools draw on: blocks · block_bytes + rows · row_bytes <= total_bytes, in any mix.

@@ -42,15 +42,6 @@ struct Event {
     HeadId head = kNoHead;
     int64_t value = 0;
     Digest digest{};
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("kind", self.kind);
-        visit("step", self.step);
-        visit("request", self.request);
-        visit("head", self.head);
-        visit("value", self.value);
-        visit("digest", self.digest);
-    }
     friend bool operator==(const Event&, const Event&) = default;
 };
 

@@ -40,11 +40,6 @@ namespace verbatim {
 struct Slice {
     uint32_t begin = 0;
     uint32_t count = 0;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("begin", self.begin);
-        visit("count", self.count);
-    }
     friend bool operator==(const Slice&, const Slice&) = default;
 };
 
@@ -74,16 +69,6 @@ struct SequenceStart {
     int64_t num_computed_tokens = 0;  // attached: KV and state exist for these
     Slice blocks{};                   // of StepPlan::blocks: the attached full blocks, shared by reference
     SamplingParams sampling{};
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("slot", self.slot);
-        visit("request", self.request);
-        visit("tokens", self.tokens);
-        visit("num_prompt_tokens", self.num_prompt_tokens);
-        visit("num_computed_tokens", self.num_computed_tokens);
-        visit("blocks", self.blocks);
-        visit("sampling", self.sampling);
-    }
     friend bool operator==(const SequenceStart&, const SequenceStart&) = default;
 };
 
@@ -92,12 +77,6 @@ struct BlockCopy {
     BlockId src{};
     BlockId dst{};
     int32_t num_slots = 0;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("src", self.src);
-        visit("dst", self.dst);
-        visit("num_slots", self.num_slots);
-    }
     friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
 };
 
@@ -106,11 +85,6 @@ struct BlockCopy {
 struct StateWrite {
     int64_t length = 0;
     StateIndex dst{};
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("length", self.length);
-        visit("dst", self.dst);
-    }
     friend bool operator==(const StateWrite&, const StateWrite&) = default;
 };
 
@@ -138,22 +112,6 @@ struct ScheduledSequence {
     // After the last new token, and after the last one that is no draft.
     [[nodiscard]] int64_t end() const { return num_computed_tokens + num_new_tokens; }
     [[nodiscard]] int64_t known_end() const { return end() - num_drafts(); }
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("slot", self.slot);
-        visit("arithmetic", self.arithmetic);
-        visit("num_computed_tokens", self.num_computed_tokens);
-        visit("num_new_tokens", self.num_new_tokens);
-        visit("num_draws", self.num_sampled_positions);
-        visit("num_scored", self.num_scored_positions);
-        visit("state_src", self.state_src);
-        visit("num_state_tokens", self.num_state_tokens);
-        visit("state_dst", self.state_dst);
-        visit("appended", self.appended);
-        visit("new_blocks", self.new_blocks);
-        visit("state_writes", self.state_writes);
-        visit("mask", self.mask);
-    }
     friend bool operator==(const ScheduledSequence&, const ScheduledSequence&) = default;
 };
 
@@ -191,18 +149,6 @@ struct StepPlan {
     [[nodiscard]] std::span<const StateWrite> writes_of(const ScheduledSequence& sequence) const {
         return part_of(state_writes, sequence.state_writes);
     }
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("step", self.step);
-        visit("ends", self.finished_slots);
-        visit("starts", self.new_sequences);
-        visit("copies", self.copies);
-        visit("sequences", self.sequences);
-        visit("tokens", self.tokens);
-        visit("blocks", self.blocks);
-        visit("state_writes", self.state_writes);
-        visit("mask_runs", self.mask_runs);
-    }
     friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
@@ -215,12 +161,6 @@ struct SampledTokens {
     int32_t fault_layer = -1;  // -1: none
     // Positions that were sampled: one for every token, and the one with the fault.
     [[nodiscard]] int64_t num_rows() const { return int64_t{tokens.count} + (fault_layer >= 0 ? 1 : 0); }
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("slot", self.slot);
-        visit("tokens", self.tokens);
-        visit("fault_layer", self.fault_layer);
-    }
     friend bool operator==(const SampledTokens&, const SampledTokens&) = default;
 };
 
@@ -242,14 +182,6 @@ struct StepResult {
     }
     // Whether it can be the plan's: for what comes from outside the program.
     [[nodiscard]] Status check(const StepPlan& plan) const;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("step", self.step);
-        visit("elapsed_ns", self.elapsed_ns);
-        visit("materialised_through_step", self.materialised_through_step);
-        visit("drawn", self.drawn);
-        visit("tokens", self.tokens);
-    }
     friend bool operator==(const StepResult&, const StepResult&) = default;
 };
 

@@ -26,8 +26,9 @@ void list_fields(const std::string& name, const T& value, std::vector<NamedField
     } else if constexpr (kIsVector<T>) {
         fields.push_back({name, to_text(value)});
     } else if constexpr (!std::is_same_v<T, TokenSeq>) {
-        T::visit_fields(value,
-                        [&](const char* field, const auto& inner) { list_fields(name + "." + field, inner, fields); });
+        visit_fields(value, [&](std::string_view field, const auto& inner) {
+            list_fields(fmt::format("{}.{}", name, field), inner, fields);
+        });
     }
 }
 

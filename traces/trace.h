@@ -70,14 +70,6 @@ struct Piece {
     int32_t length = 0;         // > 0
     bool ends_message = false;  // true for the last piece of a row
     bool checkpoint = false;    // with ends_message: the message's end is a checkpoint
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("space", self.space);
-        visit("begin", self.begin);
-        visit("length", self.length);
-        visit("ends_message", self.ends_message);
-        visit("checkpoint", self.checkpoint);
-    }
     friend bool operator==(const Piece&, const Piece&) = default;
 };
 
@@ -90,16 +82,6 @@ struct RowOptions {
     bool ignore_stop = false;
     bool use_cache = true;
     bool deterministic = true;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("sampling", self.sampling);
-        visit("seed", self.seed);
-        visit("stop_tokens", self.stop_tokens);
-        visit("stop_strings", self.stop_strings);
-        visit("ignore_stop", self.ignore_stop);
-        visit("use_cache", self.use_cache);
-        visit("deterministic", self.deterministic);
-    }
     friend bool operator==(const RowOptions&, const RowOptions&) = default;
 };
 
@@ -125,41 +107,12 @@ struct Row {
     Start start = Start::kArrival;
     Expect expect = Expect::kServed;
     bool has_parent = false;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("arrival_ns", self.arrival_ns);
-        visit("think_ns", self.think_ns);
-        visit("take_tokens", self.take_tokens);
-        visit("prompt_tokens", self.prompt_tokens);
-        visit("max_tokens", self.max_tokens);
-        visit("abort_after", self.abort_after);
-        visit("first_piece", self.first_piece);
-        visit("num_pieces", self.num_pieces);
-        visit("conversation", self.conversation);
-        visit("from", self.from);
-        visit("wait_for", self.wait_for);
-        visit("parent", self.parent);
-        visit("options", self.options);
-        visit("name", self.name);
-        visit("turn", self.turn);
-        visit("session", self.session);
-        visit("event", self.event);
-        visit("take", self.take);
-        visit("start", self.start);
-        visit("expect", self.expect);
-        visit("has_parent", self.has_parent);
-    }
     friend bool operator==(const Row&, const Row&) = default;
 };
 
 struct Conversation {
     uint32_t name = 0;                // Trace::names
     std::optional<std::string> salt;  // no salt differs from the empty one
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("name", self.name);
-        visit("salt", self.salt);
-    }
     friend bool operator==(const Conversation&, const Conversation&) = default;
 };
 
@@ -170,15 +123,6 @@ struct Trace {
     std::vector<TokenId> explicit_ids;
     std::vector<RowOptions> options{RowOptions{}};  // distinct; [0] is the default
     std::vector<std::string> names{std::string{}};  // [0] is ""
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("rows", self.rows);
-        visit("conversations", self.conversations);
-        visit("pieces", self.pieces);
-        visit("explicit_ids", self.explicit_ids);
-        visit("options", self.options);
-        visit("names", self.names);
-    }
     friend bool operator==(const Trace&, const Trace&) = default;
 
     [[nodiscard]] const Row& row(RowIndex i) const { return rows[static_cast<size_t>(index(i))]; }

@@ -19,11 +19,6 @@ namespace verbatim {
 struct Digest {
     uint64_t high = 0;
     uint64_t low = 0;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("high", self.high);
-        visit("low", self.low);
-    }
     friend auto operator<=>(const Digest&, const Digest&) = default;
     [[nodiscard]] std::string hex() const;  // 32 lower-case digits
 };

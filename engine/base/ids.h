@@ -29,11 +29,6 @@ template <typename Id>
 struct IdRun {
     Id first{};
     int32_t count = 0;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("first", self.first);
-        visit("count", self.count);
-    }
     friend bool operator==(const IdRun&, const IdRun&) = default;
 };
 using BlockRun = IdRun<BlockId>;  // in the order of the tokens they hold

@@ -50,22 +50,6 @@ struct CacheConfig {
     int64_t operations_per_token = 1;
     int64_t operations_per_pair = 0;
     int32_t history_boundaries = 0;  // prefixes of earlier prompts that are known at most (PrefixHistory)
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("has_kv", self.has_kv);
-        visit("has_state", self.has_state);
-        visit("pools", self.pools);
-        visit("lookup", self.lookup);
-        visit("keep_turn_heads", self.keep_turn_heads);
-        visit("keep_prompt_heads", self.keep_prompt_heads);
-        visit("keep_checkpoints", self.keep_checkpoints);
-        visit("budget_bytes", self.budget_bytes);
-        visit("kv_block_bytes", self.kv_block_bytes);
-        visit("state_row_bytes", self.state_row_bytes);
-        visit("operations_per_token", self.operations_per_token);
-        visit("operations_per_pair", self.operations_per_pair);
-        visit("history_boundaries", self.history_boundaries);
-    }
 };
 [[nodiscard]] std::vector<std::string> problems_of(const CacheConfig& config);
 [[nodiscard]] Status validate(const CacheConfig& config);

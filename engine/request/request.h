@@ -19,21 +19,12 @@ namespace verbatim {
 // Requests share cached state only under equal salts. An absent salt differs from the empty string.
 struct CacheSalt {
     std::optional<std::string> value;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("value", self.value);
-    }
     friend auto operator<=>(const CacheSalt&, const CacheSalt&) = default;
 };
 
 struct ConversationKey {
     CacheSalt salt;
     std::string conversation_id;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("salt", self.salt);
-        visit("conversation_id", self.conversation_id);
-    }
     friend auto operator<=>(const ConversationKey&, const ConversationKey&) = default;
 };
 
@@ -41,11 +32,6 @@ struct ConversationKey {
 struct Message {
     TokenSeq tokens;
     bool checkpoint = true;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("tokens", self.tokens);
-        visit("checkpoint", self.checkpoint);
-    }
     friend bool operator==(const Message&, const Message&) = default;
 };
 
@@ -85,28 +71,6 @@ struct ChatRequest {
     // request waits where it has none (Engine::allow). Such a request is not drafted.
     std::string grammar;
     std::vector<TokenMask> masks;  // of the answer's first tokens; with a grammar at least one
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("conversation", self.conversation);
-        visit("input", self.input);
-        visit("messages", self.messages);
-        visit("turn_id", self.turn_id);
-        visit("parent", self.parent);
-        visit("max_tokens", self.max_tokens);
-        visit("sampling", self.sampling);
-        visit("seed", self.seed);
-        visit("stop_tokens", self.stop_tokens);
-        visit("stop_strings", self.stop_strings);
-        visit("ignore_stop", self.ignore_stop);
-        visit("use_cache", self.use_cache);
-        visit("deterministic", self.deterministic);
-        visit("forced_output", self.forced_output);
-        visit("scored_from", self.scored_from);
-        visit("known_output", self.known_output);
-        visit("num_unrestored", self.num_unrestored);
-        visit("grammar", self.grammar);
-        visit("masks", self.masks);
-    }
     friend bool operator==(const ChatRequest&, const ChatRequest&) = default;
 };
 

@@ -13,11 +13,6 @@ namespace verbatim {
 struct LogitBias {
     TokenId token = 0;
     float bias = 0;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("token", self.token);
-        visit("bias", self.bias);
-    }
     friend bool operator==(const LogitBias&, const LogitBias&) = default;
 };
 
@@ -33,20 +28,6 @@ struct SamplingParams {
     std::vector<TokenId> end_tokens;
     std::vector<LogitBias> logit_bias;  // ascending by token, each token once
     uint64_t seed = 0;                  // key of the Philox generator; the engine fills it in when a request names none
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("temperature", self.temperature);
-        visit("top_k", self.top_k);
-        visit("top_p", self.top_p);
-        visit("repetition_penalty", self.repetition_penalty);
-        visit("presence_penalty", self.presence_penalty);
-        visit("frequency_penalty", self.frequency_penalty);
-        visit("min_p", self.min_p);
-        visit("min_tokens", self.min_tokens);
-        visit("end_tokens", self.end_tokens);
-        visit("logit_bias", self.logit_bias);
-        visit("seed", self.seed);
-    }
     friend bool operator==(const SamplingParams&, const SamplingParams&) = default;
 };
 

@@ -16,10 +16,6 @@ namespace verbatim {
 
 struct TokenMask {
     std::vector<int32_t> runs;  // in tokens; without runs: no mask, every token is allowed
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("runs", self.runs);
-    }
     friend bool operator==(const TokenMask&, const TokenMask&) = default;
 };
 

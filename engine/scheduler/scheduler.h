@@ -63,18 +63,6 @@ struct SchedulerConfig {
     int32_t verify_tokens = 0;
     AdmissionOrder admission = AdmissionOrder::kArrival;
     int32_t max_wait_steps = 100;  // kFewestTokens: a request that has waited for so many is admitted first
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("step_tokens", self.step_tokens);
-        visit("max_num_sequences", self.max_num_sequences);
-        visit("max_checkpoints", self.max_checkpoints);
-        visit("max_window", self.max_window);
-        visit("paced_windows", self.paced_windows);
-        visit("max_row_lag", self.max_state_lag_tokens);
-        visit("verify_tokens", self.verify_tokens);
-        visit("admission", self.admission);
-        visit("max_wait_steps", self.max_wait_steps);
-    }
     // The tokens that an executor's log of a sequence must hold: the row's lag, and a window's drafts.
     [[nodiscard]] int32_t max_log_tokens() const { return max_state_lag_tokens + max_window - 1; }
 };
@@ -129,6 +117,9 @@ public:
     // Whether the sequence is in the phase in which its draft path and its windows alternate.
     [[nodiscard]] bool verifies(const Sequence& sequence) const;
     [[nodiscard]] const NumericsIds& numerics_ids() const { return numerics_ids_; }
+    [[nodiscard]] bool is_deterministic(std::string_view numerics_id) const {
+        return numerics_id == numerics_ids_[static_cast<size_t>(Arithmetic::kDeterministic)];
+    }
 
 private:
     void schedule_sequence(Sequence& sequence, int32_t& budget, StepPlan& plan);

@@ -51,11 +51,11 @@ void append_shape(std::string& text) {
         text += '[';
         append_shape<typename T::value_type>(text);
     } else {
-        static_assert(HasFields<const T>);
+        static_assert(IsAggregate<T>);
         text += '{';
         bool first = true;
         const T value{};
-        T::visit_fields(value, [&](const char* name, const auto& field) {
+        visit_fields(value, [&](std::string_view name, const auto& field) {
             if (!std::exchange(first, false)) text += ',';
             text += name;
             text += ':';
@@ -103,7 +103,7 @@ public:
             write_count(value.size());
             for (const auto& element : value) write(element);
         } else {
-            T::visit_fields(value, [&](const char*, const auto& field) { write(field); });
+            visit_fields(value, [&](std::string_view, const auto& field) { write(field); });
         }
     }
     void write_count(uint64_t count);
@@ -192,7 +192,7 @@ private:
         for (size_t i = 0; i < shape.parts.size(); ++i) {
             Status status;
             bool known = false;
-            T::visit_fields(value, [&](const char* name, auto& field) {
+            visit_fields(value, [&](std::string_view name, auto& field) {
                 if (known || shape.names[i] != name) return;
                 known = true;
                 field_ = name;
@@ -213,7 +213,7 @@ private:
     std::span<const std::byte> bytes_;
     TokenStore& store_;
     size_t at_ = 0;
-    const char* field_ = "value";
+    std::string_view field_ = "value";
 };
 
 template <typename T>

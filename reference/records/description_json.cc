@@ -25,7 +25,8 @@ ordered_json to_json(const T& value) {
         return list;
     } else {
         ordered_json object = ordered_json::object();
-        T::visit_fields(value, [&](const char* name, const auto& field) { object[name] = to_json(field); });
+        visit_fields(value,
+                     [&](std::string_view name, const auto& field) { object[std::string(name)] = to_json(field); });
         return object;
     }
 }
@@ -69,7 +70,7 @@ Status from_object(const std::string& where, const json& from, T& value) {
         const json& part = item.value();
         Status status;
         bool known = false;
-        T::visit_fields(value, [&](const char* name, auto& field) {
+        visit_fields(value, [&](std::string_view name, auto& field) {
             if (known || key != name) return;
             known = true;
             status = from_json(where + "." + key, part, field);
@@ -150,7 +151,7 @@ Result<RecordHead> read_head(std::string_view text) {
     RecordHead head;
     RETURN_IF_ERROR(from_json("run", parsed["run"], head.run));
     RETURN_IF_ERROR(validate(head.run));
-    const auto shape = [&](const char* name, Shape& into) -> Status {
+    const auto shape = [&](std::string_view name, Shape& into) -> Status {
         const auto& shapes = parsed["shapes"];
         if (!shapes.contains(name) || !shapes[name].is_string()) return error("shapes.{} is not there", name);
         ASSIGN_OR_RETURN(into, parse_shape(shapes[name].get<std::string>()));

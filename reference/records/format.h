@@ -57,27 +57,6 @@ struct RunDescription {
     std::string machine;
     DigestLevel digests = DigestLevel::kNone;
     EngineConfig engine;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("program", self.program);
-        visit("model", self.model);
-        visit("model_seed", self.model_seed);
-        visit("model_digest", self.model_digest);
-        visit("vocab_size", self.vocab_size);
-        visit("numerics", self.numerics);
-        visit("ordinary_numerics", self.ordinary_numerics);
-        visit("executor", self.executor);
-        visit("profile", self.profile);
-        visit("isa", self.isa);
-        visit("num_threads", self.num_threads);
-        visit("draft", self.draft);
-        visit("policy", self.policy);
-        visit("eviction", self.eviction);
-        visit("trace", self.trace);
-        visit("machine", self.machine);
-        visit("digests", self.digests);
-        visit("engine", self.engine);
-    }
 };
 
 // A request entered the batch.
@@ -88,15 +67,6 @@ struct StartRecord {
     int64_t num_attached_tokens = 0;
     Digest prompt{};      // of its tokens
     bool beside = false;  // the start of the request's draft path, not of the request (engine/scheduler/draft_path.h)
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("request", self.request);
-        visit("num_tokens", self.num_tokens);
-        visit("num_prompt_tokens", self.num_prompt_tokens);
-        visit("num_attached_tokens", self.num_attached_tokens);
-        visit("prompt", self.prompt);
-        visit("beside", self.beside);
-    }
     friend bool operator==(const StartRecord&, const StartRecord&) = default;
 };
 
@@ -111,18 +81,6 @@ struct SequenceRecord {
     std::string layer_tags;        // kLayers: the lowest byte of each layer's sum; two bytes in older records
     std::vector<Digest> ops;       // kOps: each operation's sum (records/walk_points.h)
     bool ordinary = false;         // in ordinary arithmetic: for a deterministic request, its draft path
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("request", self.request);
-        visit("begin", self.begin);
-        visit("end", self.end);
-        visit("drafts", self.drafts);
-        visit("logits", self.logits);
-        visit("layers", self.layers);
-        visit("layer_tags", self.layer_tags);
-        visit("ops", self.ops);
-        visit("ordinary", self.ordinary);
-    }
     friend bool operator==(const SequenceRecord&, const SequenceRecord&) = default;
 };
 
@@ -133,26 +91,12 @@ struct StepRecord {
     std::optional<StepPlan> plan;  // kHeads; without the tokens of its starts, which follow from the other entries
     std::vector<StartRecord> starts;
     std::vector<SequenceRecord> sequences;  // sequences that compute, in plan order
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("step", self.step);
-        visit("elapsed_ns", self.elapsed_ns);
-        visit("digest", self.digest);
-        visit("plan", self.plan);
-        visit("starts", self.starts);
-        visit("sequences", self.sequences);
-    }
     friend bool operator==(const StepRecord&, const StepRecord&) = default;
 };
 
 struct ReportedToken {
     RequestId request{};
     TokenId token = 0;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("request", self.request);
-        visit("token", self.token);
-    }
     friend bool operator==(const ReportedToken&, const ReportedToken&) = default;
 };
 
@@ -160,11 +104,6 @@ struct ReportedToken {
 struct Reported {
     std::vector<ReportedToken> tokens;
     std::vector<Event> events;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("tokens", self.tokens);
-        visit("events", self.events);
-    }
     friend bool operator==(const Reported&, const Reported&) = default;
 };
 
@@ -174,13 +113,6 @@ struct RunEnd {
     Digest plan_digest{};  // of plans alone
     int64_t num_steps = 0;
     std::string failure;  // empty: none
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("digest", self.digest);
-        visit("plan_digest", self.plan_digest);
-        visit("num_steps", self.num_steps);
-        visit("failure", self.failure);
-    }
     friend bool operator==(const RunEnd&, const RunEnd&) = default;
 };
 

@@ -22,6 +22,10 @@ namespace {
 template <typename T>
 inline constexpr bool kIsLeaf = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, TokenSeq>;
 
+std::string inside(const std::string& path, std::string_view name) {
+    return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+}
+
 // Calls visit(path, leaf) for every value of the plan that is no list and no struct. The beginning of an empty part of
 // a list says nothing and is left out.
 template <typename T, typename Visit>
@@ -31,11 +35,11 @@ void visit_leaves(const std::string& path, T& value, const Visit& visit) {
     } else if constexpr (kIsVector<T>) {
         for (auto& element : value) visit_leaves(path + "[]", element, visit);
     } else {
-        T::visit_fields(value, [&](const char* name, auto& field) {
+        visit_fields(value, [&](std::string_view name, auto& field) {
             if constexpr (std::is_same_v<T, Slice>) {
                 if (value.count == 0 && &field == &value.begin) return;
             }
-            visit_leaves(path.empty() ? name : path + "." + name, field, visit);
+            visit_leaves(inside(path, name), field, visit);
         });
     }
 }
@@ -49,8 +53,8 @@ void list_paths(const std::string& path, std::set<std::string>& paths) {
         list_paths<typename T::value_type>(path + "[]", paths);
     } else {
         T value{};
-        T::visit_fields(value, [&](const char* name, auto& field) {
-            list_paths<std::remove_reference_t<decltype(field)>>(path.empty() ? name : path + "." + name, paths);
+        visit_fields(value, [&](std::string_view name, auto& field) {
+            list_paths<std::remove_reference_t<decltype(field)>>(inside(path, name), paths);
         });
     }
 }

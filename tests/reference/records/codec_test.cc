@@ -23,24 +23,11 @@ struct Older {
     std::vector<std::string> gone;
     std::optional<uint64_t> also_gone;
     float last = 0;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("kept", self.kept);
-        visit("gone", self.gone);
-        visit("also_gone", self.also_gone);
-        visit("last", self.last);
-    }
 };
 struct Newer {
     float last = 0;
     int32_t added = 77;
     int64_t kept = 0;
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("last", self.last);
-        visit("added", self.added);
-        visit("kept", self.kept);
-    }
 };
 
 template <typename T>
