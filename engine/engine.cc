@@ -29,6 +29,8 @@ Engine::Engine(const EngineConfig& config, Executor& executor, EvictionPolicy& p
       ledger_({config.token_template}),
       publication_(cache_),
       scheduler_(config.scheduler, {cache_, publication_, store, stats_, recorder}, numerics_ids_of(executor)),
+      drafting_(scheduler_, stats_, store.vocab_size()),
+      commits_({cache_, ledger_, publication_, scheduler_, store, stats_, recorder}, config.digest_heads),
       prng_(config.seed) {
     CHECK(validate(config).has_value());
     run_context().seed = config.seed;
@@ -64,10 +66,10 @@ OrRefusal<Accepted> Engine::submit(ChatRequest request) {
 OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     ++stats_.requests;
     if (const Status valid = validate(request, store_.vocab_size()); !valid) {
-        return refuse(request, {RefusalReason::kInvalid, valid.error().message});
+        return refuse({.reason = RefusalReason::kInvalid, .problem = ": " + valid.error().message});
     }
     auto recorded = ledger_.recorded(request);
-    if (!recorded) return refuse(request, std::move(recorded).error());
+    if (!recorded) return refuse(std::move(recorded).error());
     if (*recorded) {
         ++stats_.repeats;
         event(EventKind::kRepeat, RequestId{-1}, (*recorded)->output.size());
@@ -75,7 +77,7 @@ OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     }
     const auto next_id = static_cast<RequestId>(next_request_);
     auto turn = ledger_.begin(request, next_id, store_);
-    if (!turn) return refuse(request, std::move(turn).error());
+    if (!turn) return refuse(std::move(turn).error());
 
     auto sequence = std::make_unique<Sequence>();
     sequence->turn = *std::move(turn);
@@ -86,7 +88,7 @@ OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     sequence->request = std::move(request);
     if (auto refusal = too_large(*sequence)) {
         ledger_.discard(sequence->turn.lease);
-        return refuse(sequence->request, *std::move(refusal));
+        return refuse(*std::move(refusal));
     }
     sequence->id = next_id;
     ++next_request_;
@@ -104,28 +106,30 @@ OrRefusal<Accepted> Engine::accept(ChatRequest request) {
     return Accepted{id, std::nullopt};
 }
 
-OrRefusal<Accepted> Engine::refuse(const ChatRequest& request, Refusal refusal) {
+OrRefusal<Accepted> Engine::refuse(Refusal refusal) {
     CHECK(refusal.reason < RefusalReason::kCount, "refusal {}", static_cast<int>(refusal.reason));
     ++stats_.refusals[static_cast<size_t>(refusal.reason)];
     event(EventKind::kRefuse, RequestId{-1}, static_cast<int64_t>(refusal.reason));
-    if (refusal.message.empty()) refusal.message = request.conversation.conversation_id;
     return tl::unexpected(std::move(refusal));
 }
 
 std::optional<Refusal> Engine::too_large(const Sequence& sequence) const {
     const std::string& id = sequence.request.conversation.conversation_id;
     if (sequence.max_tokens > config_.max_model_len - sequence.num_prompt_tokens()) {  // the sum might not fit
-        return Refusal{RefusalReason::kTooLong,
-                       fmt::format("conversation '{}': {} prompt tokens and max_tokens {} exceed max_model_len {}", id,
+        return Refusal{
+            .reason = RefusalReason::kTooLong,
+            .conversation = id,
+            .problem = fmt::format(": {} prompt tokens and max_tokens {} exceed max_model_len {}",
                                    sequence.num_prompt_tokens(), sequence.max_tokens, config_.max_model_len)};
     }
     const int64_t tokens = sequence.num_prompt_tokens() + sequence.max_tokens;
     const int64_t blocks = int64_t{cache_.kv().blocks_for(tokens)} + 1;  // and the copy of an attached tail
     const int32_t num_blocks = cache_.num_affordable_blocks(1);
     if (config_.cache.has_kv && blocks > num_blocks) {
-        return Refusal{RefusalReason::kTooLarge,
-                       fmt::format("conversation '{}': {} tokens need {} blocks of {}, the empty cache has {}", id,
-                                   tokens, blocks, config_.cache.pools.block_size, num_blocks)};
+        return Refusal{.reason = RefusalReason::kTooLarge,
+                       .conversation = id,
+                       .problem = fmt::format(": {} tokens need {} blocks of {}, the empty cache has {}", tokens,
+                                              blocks, config_.cache.pools.block_size, num_blocks)};
     }
     return std::nullopt;
 }
@@ -170,7 +174,7 @@ bool Engine::end_turn(RequestId request) {
                          sequence.num_computed_tokens == sequence.num_tokens() - 1;
     if (!decodes || sequence.ending) return false;
     if (sequence.draft_path) scheduler_.end_draft_path(sequence);
-    finish(sequence, FinishReason::kStopString);
+    commits_.finish(sequence, FinishReason::kStopString, next_step_ - 1);
     CHECK(sequence.ending || sequence.status == SequenceStatus::kCommitting, "request {} runs on", index(request));
     publish_ready();
     return true;
@@ -197,7 +201,7 @@ void Engine::replace_executor(Executor& executor) {
           scheduler_.numerics_ids().front());
     recorder_.on_call(call(CallKind::kReplaceExecutor));
     scheduler_.forget_slots();
-    materialised_ = next_step_ - 1;  // what the old one was late with is of no use to anybody
+    materialised_ = next_step_ - 1;  // what the old one still had to write is lost
     cache_.complete_step(materialised_);
     cache_.lose_heads();
     executor_ = &executor;
@@ -208,48 +212,7 @@ void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows
     CHECK(!step_open_, "step {} is open", next_step_ - 1);
     CHECK(max_window >= 1 && max_window <= config_.scheduler.max_window, "windows of {}, at most {}", max_window,
           config_.scheduler.max_window);
-    drafter_ = drafter;
-    max_window_ = max_window;
-    paced_windows_ = paced_windows;
-    row_prices_ = std::move(prices);
-}
-
-// Whether a drafter is asked. Forced output is not drawn: nothing that is drawn could agree with it. Masks of drafts
-// are not there: each follows from the tokens before it. In an arithmetic
-// of their own ordinary requests go without, since nobody could tell what a window of theirs should give.
-bool Engine::uses_drafter(const Sequence& sequence) const {
-    const NumericsIds& ids = scheduler_.numerics_ids();
-    if (sequence.arithmetic() == Arithmetic::kOrdinary && ids.front() != ids.back()) return false;
-    const bool is_free = sequence.request.forced_output.empty() && !sequence.has_grammar();
-    return sequence.decodes() && is_free && !scheduler_.verifies(sequence);
-}
-
-// For every running request that decodes: as many drafts as could be of use.
-void Engine::propose_drafts() {
-    if (drafter_ == nullptr || max_window_ == 1) return;
-    draft_jobs_.clear();
-    const int64_t least = least_acceptance(row_prices_, static_cast<int32_t>(scheduler_.running().size()));
-    for (Sequence* sequence : scheduler_.running()) {
-        if (!uses_drafter(*sequence)) continue;
-        const int64_t left = sequence->max_tokens - static_cast<int64_t>(sequence->output.size());
-        auto max_drafts = static_cast<int32_t>(std::min<int64_t>(max_window_, left) - 1);
-        if (max_drafts < 1) continue;
-        if (paced_windows_) max_drafts = sequence->pacing.next(max_drafts, least);
-        if (max_drafts == 0) continue;
-        draft_jobs_.push_back({.request = sequence->id,
-                               .prompt = &sequence->turn.prompt,
-                               .output = sequence->output,
-                               .sampling = sequence->request.sampling,
-                               .max_drafts = max_drafts});
-    }
-    if (draft_jobs_.empty()) return;
-    drafter_->draft(draft_jobs_);
-    for (DraftJob& job : draft_jobs_) {
-        CHECK_LE(static_cast<int32_t>(job.drafts.size()), job.max_drafts);
-        CHECK(std::ranges::all_of(job.drafts, [&](TokenId t) { return t >= 0 && t < store_.vocab_size(); }),
-              "request {} is guessed a token that is none of {}", index(job.request), store_.vocab_size());
-        sequence_of(job.request).drafts = std::move(job.drafts);
-    }
+    drafting_.use(drafter, max_window, paced_windows, std::move(prices));
 }
 
 const StepPlan& Engine::plan_step() {
@@ -257,7 +220,7 @@ const StepPlan& Engine::plan_step() {
     step_open_ = true;
     run_context().step = next_step_;
     ++stats_.steps;
-    propose_drafts();
+    drafting_.propose();
     scheduler_.schedule(next_step_++, plan_);
     CHECK_EQ(plan_.sequences.size(), scheduler_.scheduled().size());
     recorder_.on_plan(plan_);
@@ -283,13 +246,14 @@ void Engine::apply(const StepResult& result) {
         const Scheduled& share = scheduler_.scheduled()[i];
         Sequence* sequence = share.sequence;  // null: aborted while the step was open
         if (sequence != nullptr && share.is_draft) {
-            take_draft(*sequence, planned, result, draws ? &drawn.front() : nullptr);
+            drafting_.take(*sequence, planned, result, draws ? &drawn.front() : nullptr);
         } else if (sequence != nullptr && draws) {
             take_tokens(*sequence, planned, result, drawn.front());
         } else if (sequence != nullptr) {
             account(*sequence, planned.num_new_tokens);
             const bool is_filled = sequence->prefill_only() && sequence->num_computed_tokens == sequence->num_tokens();
-            if (is_filled || sequence->ending) stage_turn(*sequence, sequence->ending.value_or(FinishReason::kLength));
+            if (is_filled || sequence->ending)
+                commits_.stage(*sequence, sequence->ending.value_or(FinishReason::kLength), plan_.step);
         }
         if (draws) drawn = drawn.subspan(1);
     }
@@ -328,88 +292,18 @@ void Engine::account(Sequence& sequence, int64_t num_new_tokens) {
 
 // --- commits
 
-// The turn is over. Its head needs the state where it ended: inside a window the row lies behind that, and moves first.
-void Engine::finish(Sequence& sequence, FinishReason reason) {
-    CHECK_EQ(sequence.num_computed_tokens, sequence.num_tokens() - 1);
-    if (!cache_.state().enabled() || sequence.num_state_tokens == sequence.num_computed_tokens) {
-        return stage_turn(sequence, reason);
-    }
-    CHECK_LT(sequence.num_state_tokens, sequence.num_computed_tokens);
-    sequence.ending = reason;
-}
-
-// The turn's resident tokens: all but the last sampled one, which is committed and not computed (the seam).
-void Engine::stage_turn(Sequence& sequence, FinishReason reason) {
-    sequence.store_output(store_);
-    const bool seam = !sequence.output.empty();
-    TokenSeq tokens = sequence.known.slice(0, sequence.num_tokens() - (seam ? 1 : 0));
-    event(EventKind::kStage, sequence.id, tokens.size());
-    publication_.stage_turn(sequence, std::move(tokens), reason, plan_.step);
-    CHECK(!cache_.state().enabled() || sequence.num_state_tokens == sequence.num_computed_tokens,
-          "a head of {} tokens, a row of {}", sequence.num_computed_tokens, sequence.num_state_tokens);
-    scheduler_.retire(sequence);
-}
-
 // What is materialised becomes heads, in the order in which it was staged.
 void Engine::publish_ready() {
     CHECK(!step_open_, "step {} is open", plan_.step);
-    while (auto pending = publication_.take_ready(materialised_)) {
-        if (pending->is_turn()) {
-            Sequence& sequence = sequence_of(pending->request);
-            commit(sequence, *std::move(pending));
-        } else {
-            publish(*std::move(pending));
-        }
+    const int64_t step = next_step_ - 1;
+    while (auto turn = commits_.publish_snapshots(*executor_, materialised_, step)) {
+        Sequence& sequence = sequence_of(turn->request);
+        end(sequence, commits_.commit(sequence, *std::move(turn), *executor_, step));
     }
-}
-
-HeadId Engine::publish(Pending pending) {
-    CHECK_LE(pending.staged_step, materialised_);
-    const Digest digest = digest_of(pending);
-    const int64_t length = pending.head.memory.tokens.size();
-    const HeadId head = cache_.publish(std::move(pending.head), digest);
-    event(EventKind::kPublish, pending.request, length, head, digest);
-    return head;
-}
-
-void Engine::commit(Sequence& sequence, Pending pending) {
-    CHECK(pending.is_turn() && sequence.status == SequenceStatus::kCommitting, "request {} commits in status {}",
-          index(sequence.id), static_cast<int>(sequence.status));
-    const FinishReason reason = *pending.finish;
-    if (!ledger_.is_live(sequence.turn.lease)) {
-        publication_.discard(std::move(pending));
-        return end(sequence, {.reason = FinishReason::kLeaseLost});
-    }
-    CHECK_EQ(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
-    const HeadId head = publish(std::move(pending));
-    const TokenSeq output = sequence.known.slice(sequence.num_prompt_tokens(), sequence.num_tokens());
-    Turn turn;
-    turn.finish = reason;
-    turn.num_text_tokens = static_cast<int64_t>(sequence.num_emitted);
-    const auto version = ledger_.commit(sequence.turn, sequence.request, output, std::move(turn));
-    CHECK(version.has_value());
-    event(EventKind::kCommit, sequence.id, sequence.num_tokens(), head);
-    ++stats_.commits;
-    end(sequence, {.reason = reason, .committed = true, .head = head, .version = *version});
-}
-
-bool Engine::is_deterministic(const std::string& numerics_id) const {
-    return numerics_id == scheduler_.numerics_ids()[static_cast<size_t>(Arithmetic::kDeterministic)];
-}
-
-Digest Engine::digest_of(const Pending& pending) {
-    if (!config_.digest_heads) return {};
-    const PendingMemory& memory = pending.head.memory;
-    CHECK_EQ(memory.state != kNoState, cache_.state().enabled());
-    const std::vector<BlockRun> blocks = cache_.kv().runs(memory.blocks);
-    return executor_
-        ->head_digest(
-            {pending.writer, memory.tokens.size(), blocks, memory.state, is_deterministic(pending.head.numerics_id)})
-        .value_or(Digest{});
 }
 
 // Gives everything back (E3) and tells the client: `finished` says how it ended, the rest is filled in here.
-void Engine::end(Sequence& sequence, EngineEvent finished) {
+void Engine::end(Sequence& sequence, FinishedEvent finished) {
     CHECK_EQ(finished.committed, finished.head != kNoHead);
     if (!finished.committed) {
         ++stats_.discards;
@@ -421,15 +315,14 @@ void Engine::end(Sequence& sequence, EngineEvent finished) {
     scheduler_.remove(sequence);
     CHECK(sequence.slot == kNoSlot && !sequence.draft_path && sequence.expected_head == kNoHead,
           "request {} keeps slot {}", index(sequence.id), index(sequence.slot));
-    finished.kind = EngineEvent::Kind::kFinished;
     finished.request = sequence.id;
     finished.num_output_tokens = static_cast<int64_t>(sequence.output.size());
     finished.num_text_tokens = static_cast<int64_t>(sequence.num_emitted);
     finished.num_reused_tokens = sequence.num_reused;
     finished.seed = sequence.request.sampling.seed;
     finished.step = plan_.step;
-    events_.push_back(finished);
-    if (drafter_ != nullptr) drafter_->ended(sequence.id);
+    events_.emplace_back(finished);
+    drafting_.end(sequence.id);
     sequences_.erase(sequence.id);
 }
 
@@ -441,7 +334,7 @@ void Engine::keep_known_output(Sequence& sequence) {
     known.assign(sequence.output.begin(), sequence.output.begin() + static_cast<std::ptrdiff_t>(sequence.num_emitted));
 }
 
-// Nothing that was not materialised will be: whoever computes next has nothing left to write of these steps.
+// Nothing that was not materialised will be: the next executor has nothing left to write of these steps.
 void Engine::fail_step() {
     CHECK(step_open_, "no step is open after step {}", next_step_ - 1);
     recorder_.on_call(call(CallKind::kFailStep));
@@ -520,15 +413,7 @@ void Engine::verify() {
     scheduler_.verify();
     ledger_.verify();
     CHECK_EQ(num_leases, ledger_.num_leases());
-    if (!config_.digest_heads) return;
-    for (const Head* head : cache_.heads()) {
-        const std::vector<BlockRun> blocks = cache_.kv().runs(head->blocks);
-        const auto digest =
-            executor_->head_digest({kNoSlot, head->length(), blocks, head->state, is_deterministic(head->numerics_id)});
-        if (!digest) continue;
-        CHECK(*digest == head->digest, "head {} of {} tokens: digest {} at publication, {} now", index(head->id),
-              head->length(), head->digest.hex(), digest->hex());
-    }
+    commits_.verify(*executor_);
 }
 
 }  // namespace verbatim

@@ -19,7 +19,8 @@
 
 #include "engine/base/prng.h"
 #include "engine/cache/cache.h"
-#include "engine/drafting/drafter.h"
+#include "engine/drafting/drafting.h"
+#include "engine/event.h"
 #include "engine/executor.h"
 #include "engine/ingestion.h"
 #include "engine/ledger/ledger.h"
@@ -27,6 +28,7 @@
 #include "engine/recorder.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/stats.h"
+#include "engine/turn_commits.h"
 
 namespace verbatim {
 
@@ -38,43 +40,8 @@ struct EngineConfig {
     int64_t default_max_tokens = 256;  // of a request that names none
     uint64_t seed = 0;                 // of the seeds that requests without one get
     bool digest_heads = false;         // every published head carries the digest of its bytes
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("cache", self.cache);
-        visit("scheduler", self.scheduler);
-        visit("token_template", self.token_template);
-        visit("max_model_len", self.max_model_len);
-        visit("default_max_tokens", self.default_max_tokens);
-        visit("seed", self.seed);
-        visit("digest_heads", self.digest_heads);
-    }
 };
 [[nodiscard]] Status validate(const EngineConfig& config);
-
-// What a client sees of its request.
-struct EngineEvent {
-    enum class Kind : uint8_t {
-        kToken,
-        kFinished,
-        kTokens,  // of equal steps, which only some executors take: Engine::tokens_of has them
-    };
-    Kind kind = Kind::kToken;
-    RequestId request{};
-    TokenId token = 0;                            // kToken
-    FinishReason reason = FinishReason::kLength;  // kFinished, like the rest
-    bool committed = false;
-    HeadId head = kNoHead;          // the name points to it now
-    Version version = kNoVersion;   // of the conversation, now
-    int64_t num_output_tokens = 0;  // generated
-    int64_t num_text_tokens = 0;    // of them streamed: a stop string is cut off
-    int64_t num_reused_tokens = 0;  // of the prompt
-    uint64_t seed = 0;              // that the tokens were drawn with
-    int32_t fault_layer = -1;       // kNonFinite: where
-    int64_t step = -1;              // the last one
-    size_t first_token = 0;         // kTokens: its index in Engine::tokens_of's array
-    size_t num_tokens = 0;          // kTokens
-    friend bool operator==(const EngineEvent&, const EngineEvent&) = default;
-};
 
 // A turn that ended because the executor failed: what a client would send again, with the seed that it was drawn with
 // and the tokens that the client already has.
@@ -152,8 +119,8 @@ public:
     void draft_with(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices = {});
 
     [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
-    // Of a kTokens event, until events are taken again.
-    [[nodiscard]] std::span<const TokenId> tokens_of(const EngineEvent& event) const;
+    // Until events are taken again.
+    [[nodiscard]] std::span<const TokenId> tokens_of(const TokensEvent& event) const;
 
     OrRefusal<int64_t> fork(const ConversationKey& from, const std::string& to, std::optional<size_t> num_turns = {});
     OrRefusal<int64_t> rewind(const ConversationKey& key, size_t num_turns);
@@ -204,7 +171,7 @@ public:
 private:
     OrRefusal<Accepted> accept(ChatRequest request);
     [[nodiscard]] Call call(CallKind kind) const;
-    OrRefusal<Accepted> refuse(const ChatRequest& request, Refusal refusal);
+    OrRefusal<Accepted> refuse(Refusal refusal);
     [[nodiscard]] std::optional<Refusal> too_large(const Sequence& sequence) const;
     [[nodiscard]] int64_t num_equal_steps() const;
     bool take_equal_steps();
@@ -214,23 +181,13 @@ private:
     void take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
                      const SampledTokens& drawn);
     bool take_token(Sequence& sequence, TokenId token);
-    void take_draft(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
-                    const SampledTokens* drawn);
-    [[nodiscard]] bool uses_drafter(const Sequence& sequence) const;
     [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
     void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
-    void propose_drafts();
-    void finish(Sequence& sequence, FinishReason reason);
-    void stage_turn(Sequence& sequence, FinishReason reason);
     void publish_ready();
-    HeadId publish(Pending pending);
-    void commit(Sequence& sequence, Pending pending);
-    void end(Sequence& sequence, EngineEvent finished);
+    void end(Sequence& sequence, FinishedEvent finished);
     static void keep_known_output(Sequence& sequence);
     void drop_snapshots(const ConversationKey& key);
     [[nodiscard]] Status check(const HeadImport& head) const;
-    [[nodiscard]] bool is_deterministic(const std::string& numerics_id) const;
-    Digest digest_of(const Pending& pending);
     [[nodiscard]] Sequence& sequence_of(RequestId request);  // REQUIRES: it runs
     void event(EventKind kind, RequestId request, int64_t value = 0, HeadId head = kNoHead, Digest digest = {});
 
@@ -243,17 +200,14 @@ private:
     Ledger ledger_;
     Publication publication_;
     Scheduler scheduler_;
+    Drafting drafting_;
+    TurnCommits commits_;
     Prng prng_;
     std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences_;
     std::vector<FailedTurn> failed_turns_;
     std::vector<EngineEvent> events_;
-    std::vector<TokenId> event_tokens_;        // of events_ that are kTokens
+    std::vector<TokenId> event_tokens_;        // of each TokensEvent of events_
     std::vector<TokenId> taken_event_tokens_;  // of the events that were taken last
-    Drafter* drafter_ = nullptr;
-    int32_t max_window_ = 1;
-    bool paced_windows_ = false;
-    std::vector<RowPrice> row_prices_;
-    std::vector<DraftJob> draft_jobs_;
     StepPlan plan_;
     StepResult result_;
     FreedUnits freed_;

@@ -1,6 +1,6 @@
-// Steps that only differ in their tokens. When every running request decodes and nobody can come, end, give way or be
-// published, the scheduler has nothing to decide: the next plans are known. Such steps are taken together.
-//   Q1  what is decided, published and told to clients is what one plan for each step would give, the steps' numbers
+// Steps that only differ in their tokens. When every running request decodes and no request can come, end, give way or
+// be published, the scheduler has nothing to decide: the next plans are known. Such steps are taken together.
+//   Q1  what is decided, published and sent to clients is what one plan for each step would give, the steps' numbers
 //       and the ids of blocks among it; so is every later plan. Clients get a request's tokens of these steps together
 //   Q2  no turn ends in them: the step that ends one has a plan
 // Recorders see no plans and no results of them.
@@ -28,9 +28,8 @@ int64_t Engine::num_equal_steps() const {
     const auto num_running = static_cast<int32_t>(running.size());
     const SchedulerConfig& limits = config_.scheduler;
     const bool closed = scheduler_.waiting().empty() || num_running == limits.max_num_sequences;
-    const bool drafts = drafter_ != nullptr && max_window_ > 1;
     if (limits.max_state_lag_tokens > 0) return 0;  // steps that write rows and steps that do not
-    if (running.empty() || !closed || drafts || num_running > limits.step_tokens) return 0;
+    if (running.empty() || !closed || drafting_.enabled() || num_running > limits.step_tokens) return 0;
     if (scheduler_.owes_ends() || !publication_.empty() || materialised_ != next_step_ - 1) return 0;
     int64_t num_steps = INT32_MAX;
     for (const Sequence* sequence : running) {
@@ -78,7 +77,7 @@ bool Engine::take_equal_steps() {
     return true;
 }
 
-// As take_token() takes each of them, for tokens that end nothing and are told as they come.
+// As take_token() takes each of them, for tokens that end nothing and are sent as they come.
 void Engine::take_equal_tokens(Sequence& sequence, std::span<const TokenId> tokens) {
     const ChatRequest& request = sequence.request;
     std::vector<TokenId>& output = sequence.output;
@@ -96,20 +95,15 @@ void Engine::take_equal_tokens(Sequence& sequence, std::span<const TokenId> toke
     }
     output.insert(output.end(), tokens.begin(), tokens.end());
     stats_.generated_tokens += static_cast<int64_t>(tokens.size());
-    EngineEvent& told = events_.emplace_back();
-    told.kind = EngineEvent::Kind::kTokens;
-    told.request = sequence.id;
-    told.first_token = event_tokens_.size();
-    told.num_tokens = tokens.size();
+    events_.emplace_back(TokensEvent{sequence.id, event_tokens_.size(), tokens.size()});
     event_tokens_.insert(event_tokens_.end(), tokens.begin(), tokens.end());
     recorder_.on_tokens(sequence.id, tokens);
     sequence.num_emitted = output.size();
 }
 
-std::span<const TokenId> Engine::tokens_of(const EngineEvent& event) const {
-    CHECK(
-        event.kind == EngineEvent::Kind::kTokens && event.first_token + event.num_tokens <= taken_event_tokens_.size(),
-        "tokens [{}, +{}) of {} that were told", event.first_token, event.num_tokens, taken_event_tokens_.size());
+std::span<const TokenId> Engine::tokens_of(const TokensEvent& event) const {
+    CHECK(event.first_token + event.num_tokens <= taken_event_tokens_.size(), "tokens [{}, +{}) of {} that were told",
+          event.first_token, event.num_tokens, taken_event_tokens_.size());
     return std::span(taken_event_tokens_).subspan(event.first_token, event.num_tokens);
 }
 

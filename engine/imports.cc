@@ -43,7 +43,7 @@ Result<HeadId> Engine::import_head(const HeadImport& head) {
     const HeadImage image{.length = head.tokens.size(),
                           .blocks = runs,
                           .state = memory->state,
-                          .deterministic = is_deterministic(head.numerics_id),
+                          .deterministic = scheduler_.is_deterministic(head.numerics_id),
                           .num_resident_blocks = memory->num_resident_blocks};
     if (const Status written = executor_->write_head(image, head.bytes); !written) {
         cache_.discard(*memory, kNoStep);
@@ -76,7 +76,7 @@ std::optional<HeadCopy> Engine::copy_of(const Head& head) {
     CHECK(cache_.find(head.id) == &head && (head.state != kNoState) == cache_.state().enabled(), "head {} of row {}",
           index(head.id), index(head.state));
     const std::vector<BlockRun> runs = cache_.kv().runs(head.blocks);
-    const HeadImage image{kNoSlot, head.length(), runs, head.state, is_deterministic(head.numerics_id)};
+    const HeadImage image{kNoSlot, head.length(), runs, head.state, scheduler_.is_deterministic(head.numerics_id)};
     auto bytes = executor_->head_bytes(image);
     if (!bytes) return std::nullopt;
     const Digest digest = head.digest != Digest{} ? head.digest : executor_->head_digest(image).value_or(Digest{});
@@ -94,11 +94,12 @@ Result<HeadCopy> compute_head(EngineConfig config, Executor& executor, TokenStor
     request.messages = {{.tokens = tokens, .checkpoint = false}};
     request.max_tokens = 0;
     const auto accepted = engine.submit(std::move(request));
-    if (!accepted) return error("a head of {} tokens: {}", tokens.size(), accepted.error().message);
+    if (!accepted) return error("a head of {} tokens: {}", tokens.size(), accepted.error().message());
     HeadId id = kNoHead;
     while (!engine.idle()) {
         RETURN_IF_ERROR(engine.step());
-        for (const EngineEvent& event : engine.take_events()) id = event.head;
+        for (const EngineEvent& event : engine.take_events())
+            if (const auto* finished = std::get_if<FinishedEvent>(&event)) id = finished->head;
     }
     const Head* head = engine.cache().find(id);
     if (head == nullptr) return error("a head of {} tokens: the turn was not committed", tokens.size());

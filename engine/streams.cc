@@ -6,7 +6,7 @@
 
 namespace verbatim {
 
-// One by one, as if each had come in a step of its own: what comes behind the turn's end was never drawn.
+// One by one, as if each had come in a separate step: what comes behind the turn's end was never drawn.
 void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
                          const SampledTokens& drawn) {
     const std::span<const TokenId> tokens = result.tokens_of(drawn);
@@ -17,10 +17,8 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
     stats_.windows += num_drafts > 0 ? 1 : 0;
     stats_.drafted_tokens += num_drafts;
     stats_.rolled_back_tokens += num_drafts;
-    if (num_drafts > 0 && paced_windows_) {
-        const auto num_accepted = static_cast<int32_t>(tokens.size()) - (drawn.fault_layer < 0 ? 1 : 0);
-        sequence.pacing.record(planned.num_drafts(), num_accepted, max_window_ - 1);
-    }
+    const auto num_accepted = static_cast<int32_t>(tokens.size()) - (drawn.fault_layer < 0 ? 1 : 0);
+    drafting_.record_window(sequence, planned.num_drafts(), num_accepted);
     const auto accept_draft = [&] {
         --stats_.rolled_back_tokens;
         ++stats_.accepted_tokens;
@@ -33,26 +31,6 @@ void Engine::take_tokens(Sequence& sequence, const ScheduledSequence& planned, c
     if (drawn.fault_layer < 0) return;
     if (!tokens.empty()) accept_draft();
     end(sequence, {.reason = FinishReason::kNonFinite, .fault_layer = drawn.fault_layer});
-}
-
-// On a draft path: the next draft, if anything was drawn. Behind a token that would end the turn, and behind a fault,
-// there is nothing to draft.
-void Engine::take_draft(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
-                        const SampledTokens* drawn) {
-    CHECK(sequence.draft_path && sequence.draft_path->num_computed_tokens == planned.num_computed_tokens,
-          "request {} has no draft path at {}", index(sequence.id), planned.num_computed_tokens);
-    sequence.draft_path->num_computed_tokens = planned.end();
-    stats_.draft_path_tokens += planned.num_new_tokens;
-    if (drawn == nullptr) return;
-    if (drawn->fault_layer >= 0) {
-        scheduler_.end_draft_path(sequence);
-        sequence.drafts_end = true;
-        return;
-    }
-    const TokenId token = result.tokens_of(*drawn).front();
-    CHECK(token >= 0 && token < store_.vocab_size(), "the executor drew token {} of {}", token, store_.vocab_size());
-    sequence.drafts.push_back(token);
-    sequence.drafts_end = !sequence.request.ignore_stop && std::ranges::count(sequence.request.stop_tokens, token) > 0;
 }
 
 // False when the turn is over with it.
@@ -77,7 +55,7 @@ bool Engine::take_token(Sequence& sequence, TokenId token) {
     if (!sequence.request.ignore_stop) sequence.stops.take(token);
     const std::optional<FinishReason> reason = finished(sequence);
     emit_tokens(sequence, reason);
-    if (reason) finish(sequence, *reason);
+    if (reason) commits_.finish(sequence, *reason, plan_.step);
     return !reason;
 }
 
@@ -100,10 +78,7 @@ void Engine::emit_tokens(Sequence& sequence, std::optional<FinishReason> reason)
           "request {} was told {} tokens, and {} of {} are text", index(sequence.id), sequence.num_emitted, until,
           sequence.output.size());  // what is held back now was not streamed before
     for (; sequence.num_emitted < until; ++sequence.num_emitted) {
-        EngineEvent token;
-        token.request = sequence.id;
-        token.token = sequence.output[sequence.num_emitted];
-        events_.push_back(token);
+        events_.emplace_back(TokenEvent{sequence.id, sequence.output[sequence.num_emitted]});
     }
 }
 

@@ -14,15 +14,6 @@ namespace {
 using Kind = HostUpdate::Kind;
 using std::chrono::steady_clock;
 
-// Client-visible errors do not name anonymous conversations.
-Refusal without_name(Refusal refusal, const std::string& id) {
-    const std::string prefix = fmt::format("conversation '{}': ", id);
-    if (refusal.message.starts_with(prefix)) refusal.message.erase(0, prefix.size());
-    const size_t at = refusal.message.find(id);
-    if (at != std::string::npos) refusal.message.replace(at, id.size(), "(no name)");
-    return refusal;
-}
-
 // The conversations that a command names.
 std::vector<ConversationKey> keys_of(const std::optional<HostRequest>& request,
                                      const std::optional<ConversationCall>& call) {
@@ -288,7 +279,7 @@ void EngineHost::abort_now(Ticket ticket) {
 }
 
 void EngineHost::end_aborted(const Command& command) {
-    const EngineEvent end{.kind = EngineEvent::Kind::kFinished, .reason = FinishReason::kAborted};
+    const FinishedEvent end{.reason = FinishReason::kAborted};
     command.sink({.kind = Kind::kFinished, .end = end});
     end_one(static_cast<int64_t>(command.request->prompt.size()));
 }
@@ -324,7 +315,7 @@ void EngineHost::submit_now(Command command) {
         }
         Refusal refusal = accepted.error();
         if (refusal.running) name_answer(refusal, *refusal.running);
-        if (!named) refusal = without_name(std::move(refusal), key.conversation_id);
+        if (!named) refusal.conversation.clear();  // the client has not named it
         command.sink({.kind = Kind::kRefused, .refusal = std::move(refusal)});
         return end_one(num_prompt_tokens);
     }
@@ -372,10 +363,7 @@ void EngineHost::wait_for_tier(Command command, const HeadTier::Found& found) {
 void EngineHost::name_answer(Refusal& refusal, RequestId running) const {
     const auto found = live_.find(running);
     if (found == live_.end() || found->second.answer_id.empty()) return;
-    const std::string ours = fmt::format("request {} runs", index(running));
-    const size_t at = refusal.message.find(ours);
-    if (at != std::string::npos)
-        refusal.message.replace(at, ours.size(), fmt::format("answer {} runs", found->second.answer_id));
+    refusal.problem = fmt::format(": answer {} runs: one writer at a time", found->second.answer_id);
 }
 
 // What the conversation has against the request. kAccepted: nothing.
@@ -393,10 +381,9 @@ HostUpdate EngineHost::refusal_of(const HostRequest& request, const Conversation
     }
     const auto view = request.version ? ledger_->view(key) : std::nullopt;
     if (request.version && (!view || view->version != *request.version)) {
-        return refused({RefusalReason::kParentMismatch,
-                        fmt::format("conversation '{}' has moved on meanwhile: look where it is, and try again",
-                                    key.conversation_id),
-                        std::nullopt});
+        return refused({.reason = RefusalReason::kParentMismatch,
+                        .conversation = key.conversation_id,
+                        .problem = " has moved on meanwhile: look where it is, and try again"});
     }
     return {};
 }
@@ -405,7 +392,7 @@ HostUpdate EngineHost::refusal_of(const HostRequest& request, const Conversation
 void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens) {
     sink({.kind = Kind::kAccepted, .in_conversation = true, .recorded = answer});
     for (const TokenId token : answer->output) sink({.kind = Kind::kToken, .token = token});
-    EngineEvent end{.kind = EngineEvent::Kind::kFinished, .reason = answer->finish, .committed = true};
+    FinishedEvent end{.reason = answer->finish, .committed = true};
     end.num_output_tokens = answer->num_output_tokens;
     end.num_reused_tokens = answer->num_cached_tokens;
     sink({.kind = Kind::kFinished, .end = end, .head = answer->head});
@@ -417,12 +404,12 @@ void EngineHost::deliver() {
     std::vector<RequestId> stopped;
     for (std::vector<EngineEvent> events = engine_.take_events(); !events.empty(); events = engine_.take_events()) {
         for (const EngineEvent& event : events) {
-            const auto found = live_.find(event.request);
+            const auto found = live_.find(request_of(event));
             if (found == live_.end()) continue;
-            if (event.kind == EngineEvent::Kind::kToken)
-                deliver(event.request, found->second, event.token);
+            if (const auto* token = std::get_if<TokenEvent>(&event))
+                deliver(token->request, found->second, token->token);
             else
-                finish(event);
+                finish(std::get<FinishedEvent>(event));
         }
         for (const auto& [request, live] : live_) {
             if (live.reader && live.reader->ended()) stopped.push_back(request);
@@ -454,7 +441,7 @@ void EngineHost::deliver(RequestId request, Live& live, TokenId token) {
     live.sink(std::move(update));
 }
 
-void EngineHost::finish(EngineEvent event) {
+void EngineHost::finish(FinishedEvent event) {
     const auto live = std::make_shared<Live>(std::move(live_.at(event.request)));
     if (live->is_non_finite) event.reason = FinishReason::kNonFinite;
     end_grammar(event.request, *live);

@@ -57,9 +57,9 @@ struct HostUpdate {
     std::optional<LogProbs> log_probs;  // kToken, if requested
     // With the first token, or kFinished without one; if requested: of each token of the prompt.
     std::vector<LogProbs> prompt_log_probs;
-    std::optional<EngineEvent> end;  // kFinished
-    std::optional<Refusal> refusal;  // kRefused
-    std::string head;                // kFinished, for a conversation's turn: the committed head
+    std::optional<FinishedEvent> end;  // kFinished
+    std::optional<Refusal> refusal;    // kRefused
+    std::string head;                  // kFinished, for a conversation's turn: the committed head
     // kFailed; kNotKept: the ledger cannot be read or written; kGrammarFailed: the answer's grammar does not go on
     std::string failure;
 };
@@ -220,7 +220,7 @@ private:
     void deliver();
     void read_answer(Live& live) const;
     void deliver(RequestId request, Live& live, TokenId token);
-    void finish(EngineEvent event);
+    void finish(FinishedEvent event);
     void forget(const Live& live);
     void forget_first();
     void fail(const std::string& why);

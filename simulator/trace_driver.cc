@@ -257,7 +257,8 @@ void TraceDriver::apply_name_event(RowIndex index) {
         done = row.event == TraceEvent::kFork ? engine_.fork(origin, key.conversation_id, num_turns)
                                               : engine_.rewind(key, *num_turns);
     } else {
-        done = tl::unexpected(Refusal{RefusalReason::kNoSuchTurn, describe(row.from) + ": committed nothing to go to"});
+        done = tl::unexpected(Refusal{.reason = RefusalReason::kNoSuchTurn,
+                                      .problem = fmt::format(": {}: committed nothing to go to", describe(row.from))});
     }
     if (!done) return over(index, refused(index, done.error()));
     expect(index, Expect::kServed, "done");
@@ -309,10 +310,12 @@ void TraceDriver::leave() {
 
 void TraceDriver::read_events() {
     for (const EngineEvent& event : engine_.take_events()) {
-        switch (event.kind) {
-            case EngineEvent::Kind::kToken: received(event.request, {&event.token, 1}); break;
-            case EngineEvent::Kind::kTokens: received(event.request, engine_.tokens_of(event)); break;
-            case EngineEvent::Kind::kFinished: ended(event); break;
+        if (const auto* one = std::get_if<TokenEvent>(&event)) {
+            received(one->request, {&one->token, 1});
+        } else if (const auto* several = std::get_if<TokensEvent>(&event)) {
+            received(several->request, engine_.tokens_of(*several));
+        } else {
+            ended(std::get<FinishedEvent>(event));
         }
     }
 }
@@ -323,7 +326,7 @@ void TraceDriver::received(RequestId request, std::span<const TokenId> tokens) {
     running.text.insert(running.text.end(), tokens.begin(), tokens.end());
 }
 
-void TraceDriver::ended(const EngineEvent& event) {
+void TraceDriver::ended(const FinishedEvent& event) {
     const Running& running = running_.at(event.request);
     const RowIndex row = running.row;
     const bool sent_again = recovers_ && event.reason == FinishReason::kExecutorFailed;
@@ -385,7 +388,7 @@ RowOutcome TraceDriver::refused(RowIndex row, const Refusal& refusal) {
         return RowOutcome::kRejected;
     }
     ++report_.refused;
-    expect(row, refusal.reason == RefusalReason::kBusy ? Expect::kBusy : Expect::kRefused, refusal.message);
+    expect(row, refusal.reason == RefusalReason::kBusy ? Expect::kBusy : Expect::kRefused, refusal.message());
     return RowOutcome::kRefused;
 }
 

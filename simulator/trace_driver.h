@@ -140,7 +140,7 @@ private:
     void leave();
     void read_events();
     void received(RequestId request, std::span<const TokenId> tokens);
-    void ended(const EngineEvent& event);
+    void ended(const FinishedEvent& event);
     void over(RowIndex row, RowOutcome outcome);
     RowOutcome refused(RowIndex row, const Refusal& refusal);
     void reject(RowIndex row);

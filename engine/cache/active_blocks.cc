@@ -124,7 +124,7 @@ void ActiveBlocks::free_chain(int32_t chain) {
 }
 
 // The child's chain goes on in that of `last` (A2). Which blocks are active stays as it is. The shorter of the two is
-// told: so nobody is told more often than there are powers of two up to the number of segments.
+// noted: so a holder is noted at most as often as there are powers of two up to the number of segments.
 void ActiveBlocks::join(SegmentId last, SegmentId child) {
     const int32_t upper = segment(last).chain;
     const int32_t lower = segment(child).chain;
@@ -180,7 +180,8 @@ bool ActiveBlocks::remove_held(BlockTable table) {
     return true;
 }
 
-// Whose counted blocks change when the segment's places do: its own, and those of its chain's last active ones.
+// Whose counted blocks change when the segment's places do: those of the segment, and those of its chain's last active
+// ones.
 auto ActiveBlocks::affected_by(SegmentId id) const -> Affected {
     const std::vector<SegmentId>& active = chain_of(id).active;
     Affected affected{id, kNoSegment, kNoSegment};
@@ -197,7 +198,7 @@ int32_t ActiveBlocks::counted(const Affected& segments) const {
     return sum;
 }
 
-// A chain's last active segment stands for the whole path down to its last held place. Of the others what lies beside
+// A chain's last active segment stands for the whole path down to its last held place. Of the others what lies outside
 // that path counts: behind the place where the next segment of the chain begins.
 int32_t ActiveBlocks::counted(SegmentId id) const {
     const Segment& one = segment(id);
@@ -287,7 +288,7 @@ int32_t ActiveBlocks::num_active_in(BlockTable table, int32_t limit) const {
 
 void ActiveBlocks::verify(std::span<const BlockTable> held) const {
     std::vector<std::vector<Held>> places(segments_.size());
-    std::vector<int32_t> ends(segments_.size(), -1);  // of the blocks that somebody holds
+    std::vector<int32_t> ends(segments_.size(), -1);  // of the held blocks
     const auto hold_place = [&](BlockTable table) { add_place(places[index(table.segment)], table.num_blocks); };
     for (BlockTable table : held) {
         if (table.segment != kNoSegment) hold_place(table);

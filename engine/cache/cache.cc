@@ -411,7 +411,7 @@ bool Cache::evict(Pool pool, const EvictionOrder::Reach& reach) {
     const Head* shorter = order_.follows_ghosts() ? longest_prefix_of(head_ref(*victim)) : nullptr;
     if (shorter != nullptr) order_.stand_in(shorter->id, *victim);
     destroy(head_ref(*victim), NotReused::kEvicted);
-    if (shorter != nullptr) order_.note_worth(shorter->id);  // blocks that the longer one held are its own now
+    if (shorter != nullptr) order_.note_worth(shorter->id);  // it alone holds blocks that the longer one held
     CHECK(find(*victim) == nullptr, "head {} was evicted and lives", index(*victim));
     return true;
 }

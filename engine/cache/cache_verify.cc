@@ -8,7 +8,7 @@
 namespace verbatim {
 namespace {
 
-// Who holds what, counted from scratch.
+// The holders of every unit, counted from scratch.
 class Census {
 public:
     explicit Census(const StateGroup& state) : rows_(state.pool().num_units()) {}

@@ -247,7 +247,7 @@ void EvictionOrder::place(const Entry& entry) {
           index(entry.use.head));
 }
 
-// Segments change whenever tables do; tops_ catches up before somebody is chosen.
+// Segments change whenever tables do; tops_ catches up before a head is chosen.
 void EvictionOrder::refresh(SegmentId segment) {
     if (segment == kNoSegment || policy_.goes_by_rank_alone()) return;
     ++num_visits_;

@@ -59,8 +59,8 @@ bool KvGroup::grow(BlockTable& table, int64_t num_tokens) {
     return true;
 }
 
-// A sequence's table, to the new end of its segment. The place that it leaves stays when others hold it too; mostly
-// nobody does.
+// A sequence's table, to the new end of its segment. The place that it leaves stays when others hold it too, which
+// is rare.
 void KvGroup::move_to_end(BlockTable& table) {
     Segment& own = segment(table.segment);
     const BlockTable before = std::exchange(table, {table.segment, own.end()});
@@ -143,7 +143,7 @@ BlockTable KvGroup::prefix(BlockTable table, int32_t num_blocks) const {
     return {table.segment, num_blocks};
 }
 
-// An empty one that goes on from `parent`. Nobody holds it yet.
+// An empty one that goes on from `parent`. It has no holder yet.
 SegmentId KvGroup::make_segment(BlockTable parent) {
     auto id = static_cast<SegmentId>(segments_.size());
     if (free_segments_.empty()) {
@@ -209,7 +209,7 @@ void KvGroup::let_go(BlockTable table, bool active, HeadId head) {
     settle(table.segment);
 }
 
-// After a holder has gone: what nobody needs goes back to the pool, and a segment that has become part of another ends
+// After a holder has gone: what has no holder goes back to the pool, and a segment that has become part of another ends
 // (K5).
 void KvGroup::settle(SegmentId id) {
     Segment& settled = segment(id);
@@ -454,7 +454,7 @@ void KvGroup::verify(std::span<const Holder> holders) const {
     }
 }
 
-// Against what everybody outside holds: `expected` has the places, in any order.
+// Against the holders outside: `expected` has the places, in any order.
 void KvGroup::verify_segment(SegmentId id, Segment& expected) const {
     const Segment& part = segment(id);
     std::ranges::sort(expected.places, {}, &Place::end);

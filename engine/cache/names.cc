@@ -107,7 +107,7 @@ void Names::retain_checkpoints(Name& name, Left& left) {
 }
 
 // Without it, a history that turns off just before the next longer one goes on from the next shorter one: the one for
-// which that is the least beside what such a history has to compute anyway. The shortest one stays: a system prompt.
+// which that is the least against what such a history has to compute anyway. The shortest one stays: a system prompt.
 size_t Names::least_missed_checkpoint(const Name& name) const {
     constexpr size_t kNewest = 4;
     std::vector<size_t> entries;  // oldest first
@@ -221,7 +221,7 @@ void Names::disown(Name& name, HeadId id, Left& left) {
     if (!head.has_owner()) left.push_back(id);
 }
 
-// A name without heads that never committed is nobody's: a conversation that was never there.
+// A name without heads that never committed is unused: its conversation was never there.
 void Names::drop_if_empty(Name& name) {
     if (name.committed || name.has_heads()) return;
     erase(name);

@@ -109,7 +109,7 @@ int32_t ExecutorDrafter::slot_for(RequestId request) {
     return slot;
 }
 
-// Its blocks are free, and its executor is told with the next step.
+// Its blocks are free, and its executor learns of it with the next step.
 void ExecutorDrafter::give_up(int32_t slot) {
     Slot& of = slots_[slot];
     free_blocks_.insert(free_blocks_.end(), of.blocks.rbegin(), of.blocks.rend());

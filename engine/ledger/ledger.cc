@@ -8,14 +8,14 @@
 namespace verbatim {
 namespace {
 
-template <typename... Args>
-tl::unexpected<Refusal> refuse(RefusalReason reason, fmt::format_string<Args...> format, Args&&... args) {
-    return tl::unexpected(Refusal{reason, fmt::format(format, std::forward<Args>(args)...)});
+tl::unexpected<Refusal> refuse(RefusalReason reason, const std::string& conversation, std::string problem,
+                               const char* call = "") {
+    return tl::unexpected(
+        Refusal{.reason = reason, .conversation = conversation, .problem = std::move(problem), .call = call});
 }
 
-tl::unexpected<Refusal> unknown(const ConversationKey& key, const char* what) {
-    return refuse(RefusalReason::kUnknownConversation, "{}: conversation '{}' has no committed turn", what,
-                  key.conversation_id);
+tl::unexpected<Refusal> unknown(const ConversationKey& key, const char* call) {
+    return refuse(RefusalReason::kUnknownConversation, key.conversation_id, " has no committed turn", call);
 }
 
 // The committed token without KV: the last one of a turn that generated something.
@@ -55,6 +55,13 @@ const char* name(RefusalReason reason) {
 
 Ledger::Ledger(const LedgerConfig& config) : config_(config) {}
 
+std::string Refusal::message() const {
+    const std::string prefix = call.empty() ? "" : call + ": ";
+    if (!conversation.empty()) return fmt::format("{}conversation '{}'{}", prefix, conversation, problem);
+    const bool is_sentence = problem.starts_with(": ");
+    return is_sentence ? prefix + problem.substr(2) : fmt::format("{}the conversation{}", prefix, problem);
+}
+
 OrRefusal<std::optional<RecordedTurn>> Ledger::recorded(const ChatRequest& request) const {
     if (!request.turn_id) return std::nullopt;
     const Conversation* conversation = find(request.conversation);
@@ -63,15 +70,14 @@ OrRefusal<std::optional<RecordedTurn>> Ledger::recorded(const ChatRequest& reque
         const auto answer = conversation->answers.find(*request.turn_id);
         if (answer != conversation->answers.end()) {
             if (answer->second.request == content_digest(request)) return answer->second;
-            return refuse(RefusalReason::kTurnMismatch,
-                          "conversation '{}': turn_id '{}' was another request: a new turn needs an id of its own", id,
-                          *request.turn_id);
+            return refuse(
+                RefusalReason::kTurnMismatch, id,
+                fmt::format(": turn_id '{}' was another request: a new turn needs another id", *request.turn_id));
         }
     }
     if (deleted_.contains({request.conversation, *request.turn_id})) {
-        return refuse(RefusalReason::kTurnDeleted,
-                      "conversation '{}': turn '{}' was answered, and deleted with its conversation", id,
-                      *request.turn_id);
+        return refuse(RefusalReason::kTurnDeleted, id,
+                      fmt::format(": turn '{}' was answered, and deleted with its conversation", *request.turn_id));
     }
     return std::nullopt;
 }
@@ -82,8 +88,9 @@ OrRefusal<TurnStart> Ledger::begin(const ChatRequest& request, RequestId id, Tok
     const Conversation* found = find(key);
     const Conversation& conversation = found != nullptr ? *found : nothing;
     if (conversation.leased_to) {
-        auto busy = refuse(RefusalReason::kBusy, "conversation '{}': request {} runs (lease {}): one writer at a time",
-                           key.conversation_id, index(*conversation.leased_to), conversation.generation);
+        auto busy = refuse(RefusalReason::kBusy, key.conversation_id,
+                           fmt::format(": request {} runs (lease {}): one writer at a time",
+                                       index(*conversation.leased_to), conversation.generation));
         busy.value().running = conversation.leased_to;
         return busy;
     }
@@ -91,8 +98,9 @@ OrRefusal<TurnStart> Ledger::begin(const ChatRequest& request, RequestId id, Tok
         return unknown(key, request.input == InputKind::kSuffix ? "suffix" : "regenerate");
     }
     if (request.parent && *request.parent != conversation.version) {
-        return refuse(RefusalReason::kParentMismatch, "conversation '{}' is at version {}, the request expects {}",
-                      key.conversation_id, index(conversation.version), index(*request.parent));
+        return refuse(RefusalReason::kParentMismatch, key.conversation_id,
+                      fmt::format(" is at version {}, the request expects {}", index(conversation.version),
+                                  index(*request.parent)));
     }
     auto start = prompt_of(request, conversation, store);
     if (!start) return start;
@@ -120,8 +128,8 @@ OrRefusal<TurnStart> Ledger::prompt_of(const ChatRequest& request, const Convers
             const int64_t before = start.prompt.size();
             append_messages(request, start);
             if (start.prompt.size() == before) {
-                return refuse(RefusalReason::kEmptySuffix, "conversation '{}': the suffix has no tokens",
-                              request.conversation.conversation_id);
+                return refuse(RefusalReason::kEmptySuffix, request.conversation.conversation_id,
+                              ": the suffix has no tokens");
             }
             break;
         }
@@ -215,11 +223,11 @@ OrRefusal<int64_t> Ledger::fork(const ConversationKey& from, const std::string& 
     const Conversation* origin = find(from);
     if (origin == nullptr || origin->turns.empty()) return unknown(from, "fork");
     const ConversationKey target{from.salt, to};
-    if (find(target) != nullptr) return refuse(RefusalReason::kNameTaken, "fork: conversation '{}' exists", to);
+    if (find(target) != nullptr) return refuse(RefusalReason::kNameTaken, to, " exists", "fork");
     const size_t kept = num_turns.value_or(origin->turns.size());
     if (kept == 0 || kept > origin->turns.size()) {
-        return refuse(RefusalReason::kNoSuchTurn, "fork: conversation '{}' has {} turns, wanted {}",
-                      from.conversation_id, origin->turns.size(), kept);
+        return refuse(RefusalReason::kNoSuchTurn, from.conversation_id,
+                      fmt::format(" has {} turns, wanted {}", origin->turns.size(), kept), "fork");
     }
     auto fork = std::make_unique<Conversation>();
     fork->turns.assign(origin->turns.begin(), origin->turns.begin() + static_cast<std::ptrdiff_t>(kept));
@@ -243,11 +251,11 @@ OrRefusal<int64_t> Ledger::rewind(const ConversationKey& key, size_t num_turns) 
     if (found == nullptr || (*found)->turns.empty()) return unknown(key, "rewind");
     Conversation& conversation = **found;
     if (conversation.leased_to) {
-        return refuse(RefusalReason::kBusy, "rewind: conversation '{}' has a turn running", key.conversation_id);
+        return refuse(RefusalReason::kBusy, key.conversation_id, " has a turn running", "rewind");
     }
     if (num_turns == 0 || num_turns > conversation.turns.size()) {
-        return refuse(RefusalReason::kNoSuchTurn, "rewind: conversation '{}' has {} turns, wanted {}",
-                      key.conversation_id, conversation.turns.size(), num_turns);
+        return refuse(RefusalReason::kNoSuchTurn, key.conversation_id,
+                      fmt::format(" has {} turns, wanted {}", conversation.turns.size(), num_turns), "rewind");
     }
     conversation.turns.resize(num_turns);
     conversation.version = Version{index(conversation.version) + 1};
@@ -260,7 +268,7 @@ OrRefusal<int64_t> Ledger::remove(const ConversationKey& key) {
     const Conversation* found = find(key);
     if (found == nullptr) return unknown(key, "delete");
     if (found->leased_to) {
-        return refuse(RefusalReason::kBusy, "delete: conversation '{}' has a turn running", key.conversation_id);
+        return refuse(RefusalReason::kBusy, key.conversation_id, " has a turn running", "delete");
     }
     remember_deleted(key, *found);
     conversations_.erase(key);

@@ -43,8 +43,11 @@ enum class RefusalReason : uint8_t {
 
 struct Refusal {
     RefusalReason reason = RefusalReason::kInvalid;
-    std::string message;
-    std::optional<RequestId> running;  // kBusy: the request that holds the conversation
+    std::string conversation;  // its id; empty: the client has not named it
+    std::string problem;       // behind the conversation: " has 2 turns, wanted 3", ": the suffix has no tokens"
+    std::string call;          // "fork"; empty: a turn
+    std::optional<RequestId> running;           // kBusy: the request that holds the conversation
+    [[nodiscard]] std::string message() const;  // "fork: conversation 'a' has 2 turns, wanted 3"
 };
 template <typename T>
 using OrRefusal = tl::expected<T, Refusal>;
@@ -52,10 +55,6 @@ using OrRefusal = tl::expected<T, Refusal>;
 // How token sequences are framed where a client sends suffixes.
 struct TokenTemplate {
     std::optional<TokenId> end_of_turn;  // supplied before a suffix when the turn before ended without it
-    template <typename Self, typename Visit>
-    static void visit_fields(Self& self, const Visit& visit) {
-        visit("end_of_turn", self.end_of_turn);
-    }
 };
 
 struct LedgerConfig {

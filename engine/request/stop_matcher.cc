@@ -14,7 +14,7 @@ StopMatcher::StopMatcher(std::span<const std::vector<TokenId>> strings) {
         Pattern& pattern = patterns_.emplace_back();
         pattern.tokens = string;
         pattern.borders.assign(string.size() + 1, 0);
-        // The string as its own output, from the second token on.
+        // The string as if it were the output, from the second token on.
         for (size_t n = 2; n <= string.size(); ++n) {
             step(pattern, string[n - 1]);
             pattern.borders[n] = pattern.length;

@@ -1,4 +1,4 @@
-// Who comes in next, from which head, and with what room (D1, D2, D5).
+// Which request is admitted next, from which head, and with what room (D1, D2, D5).
 #include <algorithm>
 #include <utility>
 
@@ -93,8 +93,8 @@ void Scheduler::leave_waiting(Sequence& sequence) {
 }
 
 // D2. Heads go while a request waits, so its place may be too early: it is looked up when its turn comes, and gives way
-// when it has more left than was thought. Nothing else changes meanwhile, so nobody is looked up twice without being
-// taken, and a head that went costs those that waited for it one lookup each.
+// when it has more left than was thought. Nothing else changes meanwhile, so no request is looked up twice without
+// being taken, and a head that went costs those that waited for it one lookup each.
 Scheduler::Candidate Scheduler::next_to_admit() {
     CHECK(!waiting_.empty());
     Sequence& oldest = *waiting_.begin()->second;
@@ -146,8 +146,8 @@ bool Scheduler::admit(Candidate next, int32_t budget) {
     return true;
 }
 
-// Whether evicting every head leaves blocks for all of the sequence's tokens beside those that running sequences hold
-// or will ask for.
+// Whether evicting every head leaves blocks for all of the sequence's tokens in addition to those that running
+// sequences hold or will ask for.
 bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) const {
     const KvGroup& kv = cache_.kv();
     int64_t needed = kv.blocks_for(sequence.num_tokens());

@@ -6,8 +6,8 @@
 
 namespace verbatim {
 
-// Whether its next tokens are drafted in ordinary arithmetic and verified in its own. Forced output is not drawn, and a
-// mask follows from the tokens before it.
+// Whether its next tokens are drafted in ordinary arithmetic and verified in its arithmetic. Forced output is not
+// drawn, and a mask follows from the tokens before it.
 bool Scheduler::verifies(const Sequence& sequence) const {
     return config_.verify_tokens > 0 && sequence.arithmetic() == Arithmetic::kDeterministic && sequence.decodes() &&
            sequence.request.forced_output.empty() && !sequence.has_grammar();
@@ -118,7 +118,7 @@ void Scheduler::end_draft_path(Sequence& sequence) {
     sequence.draft_path.reset();
 }
 
-// Gives way to somebody who computes tokens of its own.
+// Gives way to a sequence that computes its request's tokens.
 bool Scheduler::end_youngest_draft_path() {
     const auto found = std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* running) {
         return running->draft_path && running->draft_path->memory.last_step != step_;

@@ -144,7 +144,7 @@ int32_t Scheduler::allocate_blocks_for(Sequence& sequence, int32_t wanted) {
     return static_cast<int32_t>(possible);
 }
 
-// How many of the drafts there are tokens of the budget and blocks for, that nobody is owed.
+// How many of the drafts there are tokens of the budget and blocks for, that are free for them.
 int32_t Scheduler::allocate_blocks_for_drafts(Sequence& sequence, int32_t budget) {
     CHECK_GE(budget, 0);
     if (sequence.drafts.empty()) return 0;
@@ -160,7 +160,7 @@ int32_t Scheduler::allocate_blocks_for_drafts(Sequence& sequence, int32_t budget
     return static_cast<int32_t>(num_drafts);
 }
 
-// The one admitted last. While its turn is over there is nobody: it gives its memory back in the next step, and an
+// The one admitted last. While its turn is over there is none: it gives its memory back in the next step, and an
 // older one that went now would come back behind it (D2).
 Sequence* Scheduler::youngest_to_preempt() const {
     return running_.empty() || running_.back()->ending ? nullptr : running_.back();
@@ -227,7 +227,7 @@ void Scheduler::plan_mask(const Sequence& sequence, ScheduledSequence& scheduled
     scheduled.mask = append(plan.mask_runs, std::span<const int32_t>(sequence.masks.front().runs));
 }
 
-// Whether the step leaves the row where it is. Never the first step of an attached sequence, whose row is not its own
+// Whether the step leaves the row where it is. Never the first step of an attached sequence, whose row is the head's
 // yet, nor the one with the last token that it may draw: there its head is taken.
 bool Scheduler::defers_state_write(const Sequence& sequence, int64_t known_end) const {
     if (!cache_.state().enabled() || !sequence.decodes() || sequence.memory.state_src != sequence.memory.state) {
@@ -324,7 +324,7 @@ void Scheduler::order_by_admission(StepPlan& plan) {
 }
 
 // Stages a pending for every snapshot position that this step passes. For its row a snapshot takes the place of an
-// older one that nobody has used, never of a turn's head: without a row it is not taken.
+// older one that has not been used, never of a turn's head: without a row it is not taken.
 Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, StepPlan& plan) {
     const auto begin = static_cast<uint32_t>(plan.state_writes.size());
     const int64_t end = sequence.num_computed_tokens + num_new_tokens;

@@ -150,7 +150,7 @@ void TokenSeq::drop(Runs* runs) {
     delete runs;
 }
 
-// A list of its own, which ends where the sequence does.
+// A separate list, which ends where the sequence does.
 void TokenSeq::own() {
     CHECK(num_runs_ > 0 && num_runs_ <= runs_->size(), "{} of {} runs", num_runs_, runs_->size());
     auto* own = new Runs{.store = runs_->store, .first = runs_->first};

@@ -178,7 +178,7 @@ private:
         if (!accepted || accepted->recorded) {
             return error("request {} of conversation '{}' was accepted and is refused under this schedule: {}",
                          index(call.id), call.request.conversation.conversation_id,
-                         accepted ? "its turn is known" : accepted.error().message);
+                         accepted ? "its turn is known" : accepted.error().message());
         }
         now_[call.id] = accepted->request;
         if (end.kind == TurnEnd::Kind::kLeft || end.kind == TurnEnd::Kind::kRevoked)

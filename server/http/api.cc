@@ -369,7 +369,7 @@ Json ApiError::envelope() const {
 }
 
 ApiError api_error(const Refusal& refusal) {
-    ApiError error{400, refusal.message, "", name(refusal.reason)};
+    ApiError error{400, refusal.message(), "", name(refusal.reason)};
     switch (refusal.reason) {
         case RefusalReason::kUnknownConversation: error.status = 404; break;
         case RefusalReason::kBusy:

@@ -240,11 +240,9 @@ ApiResult<History> history_of(const GenerateRequest& request, const std::string&
     if (!look.recorded) return tl::unexpected(api_error(look.recorded.error()));
     History history{.conversation = std::move(look.view), .is_answered = *look.recorded != nullptr};
     if (request.suffix_only && !history.conversation && !history.is_answered) {
-        return tl::unexpected(api_error({RefusalReason::kUnknownConversation,
-                                         fmt::format("conversation '{}' has no committed turn that a suffix could go "
-                                                     "on from",
-                                                     conversation_id),
-                                         std::nullopt}));
+        return tl::unexpected(api_error({.reason = RefusalReason::kUnknownConversation,
+                                         .conversation = conversation_id,
+                                         .problem = " has no committed turn that a suffix could go on from"}));
     }
     return history;
 }

@@ -42,8 +42,9 @@ Json heads_json(const Engine& engine, const ConversationKey& key) {
 }
 
 Refusal unknown(const ConversationKey& key) {
-    return {RefusalReason::kUnknownConversation,
-            fmt::format("conversation '{}' has no committed turn", key.conversation_id), std::nullopt};
+    return {.reason = RefusalReason::kUnknownConversation,
+            .conversation = key.conversation_id,
+            .problem = " has no committed turn"};
 }
 
 ConversationReply show(const ConversationCall& call, const Engine& engine, const ConversationLedger& ledger) {
@@ -78,9 +79,9 @@ ConversationReply export_head(const ConversationKey& key, Engine& engine) {
     ConversationReply reply;
     if (longest != nullptr) reply.head = engine.export_head(longest->head);
     if (!reply.head) {
-        reply.refusal =
-            Refusal{RefusalReason::kUnknownConversation,
-                    fmt::format("conversation '{}' has no head in memory", key.conversation_id), std::nullopt};
+        reply.refusal = Refusal{.reason = RefusalReason::kUnknownConversation,
+                                .conversation = key.conversation_id,
+                                .problem = " has no head in memory"};
     }
     return reply;
 }
@@ -134,10 +135,9 @@ std::optional<Refusal> parent_refusal(const ConversationLedger& ledger, const Co
     const auto view = ledger.view(key);
     const std::string head = view ? view->head : "";
     if (head == parent_head) return std::nullopt;
-    return Refusal{RefusalReason::kParentMismatch,
-                   fmt::format("conversation '{}' is at head '{}', the request expects '{}'", key.conversation_id, head,
-                               parent_head),
-                   std::nullopt};
+    return Refusal{.reason = RefusalReason::kParentMismatch,
+                   .conversation = key.conversation_id,
+                   .problem = fmt::format(" is at head '{}', the request expects '{}'", head, parent_head)};
 }
 
 void carry_out(const ConversationCall& call, Engine& engine, ConversationLedger& ledger, Done done) {

@@ -11,8 +11,9 @@
 namespace verbatim::server {
 namespace {
 
-tl::unexpected<Refusal> refuse(RefusalReason reason, std::string message) {
-    return tl::unexpected(Refusal{reason, std::move(message), std::nullopt});
+tl::unexpected<Refusal> refuse(RefusalReason reason, const ConversationKey& key, std::string problem) {
+    return tl::unexpected(
+        Refusal{.reason = reason, .conversation = key.conversation_id, .problem = std::move(problem)});
 }
 
 std::vector<TokenId> cut(const TokenSeq& tokens, int64_t begin, int64_t end) {
@@ -85,15 +86,12 @@ OrRefusal<AnswerPtr> recorded_in(const ConversationRows& conversation, const Con
     const auto answer = conversation.answers.find(turn_id);
     if (answer != conversation.answers.end()) {
         if (!request || answer->second->request == *request) return answer->second;
-        return refuse(RefusalReason::kTurnMismatch,
-                      fmt::format("conversation '{}': turn_id '{}' was another request: a new turn needs an id of "
-                                  "its own",
-                                  key.conversation_id, turn_id));
+        return refuse(RefusalReason::kTurnMismatch, key,
+                      fmt::format(": turn_id '{}' was another request: a new turn needs another id", turn_id));
     }
     if (conversation.deleted.contains(turn_id)) {
-        return refuse(RefusalReason::kTurnDeleted,
-                      fmt::format("conversation '{}': turn '{}' was answered, and deleted with its conversation",
-                                  key.conversation_id, turn_id));
+        return refuse(RefusalReason::kTurnDeleted, key,
+                      fmt::format(": turn '{}' was answered, and deleted with its conversation", turn_id));
     }
     return nullptr;
 }

@@ -108,7 +108,7 @@ Run run_engine(Scene& scene, int64_t num_clients, int64_t round) {
     while (!scene.engine->idle()) {
         CHECK(scene.engine->step().has_value());
         for (const EngineEvent& event : scene.engine->take_events()) {
-            double& time = first[static_cast<size_t>(index(event.request) - base)];
+            double& time = first[static_cast<size_t>(index(request_of(event)) - base)];
             if (time == 0) time = seconds_since(began);
         }
     }

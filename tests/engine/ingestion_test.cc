@@ -52,7 +52,7 @@ struct Door {
     Engine engine;
 };
 
-// As they are read from a file, into the store of whoever makes them again.
+// As they are read from a file, into the store of the engine that repeats them.
 std::vector<Call> read_for(Door& door, const std::vector<Call>& calls) {
     std::vector<std::byte> bytes;
     write_fields(bytes, calls);

@@ -73,7 +73,7 @@ TEST(MadeUpFamily, AttachedForkedAndRewoundEqualsUncached) {
     for (const int32_t step_tokens : {3, 64}) {
         MadeUpScene scene({.block_size = 4, .num_blocks = 200, .num_state_rows = 24, .step_tokens = step_tokens});
         scene.complete(scene.history("a", scene.text(1, 22), 3));
-        const EngineEvent second = scene.complete(scene.suffix("a", scene.text(5, 9), 4));
+        const FinishedEvent second = scene.complete(scene.suffix("a", scene.text(5, 9), 4));
         EXPECT_EQ(second.num_reused_tokens, 24);
         ASSERT_TRUE(scene.engine.fork(scene.key("a"), "b"));
         ASSERT_TRUE(scene.engine.rewind(scene.key("a"), 1));

@@ -1,6 +1,7 @@
 #include "tests/planted/fault.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
@@ -19,10 +20,18 @@ int number_of(std::string_view name) {
 int& switched_on() {
     static int fault = [] {
         const char* wanted = std::getenv("VERBATIM_BUG");
-        return wanted == nullptr ? kNone : number_of(wanted);  // or one of engine/base/planted.h
+        if (wanted == nullptr) return kNone;
+        const int number = number_of(wanted);
+        if (number == kNone) {
+            std::fprintf(stderr, "VERBATIM_BUG: '%s' is not a planted fault of this program\n", wanted);
+            std::_Exit(2);
+        }
+        return number;
     }();
     return fault;
 }
+
+[[maybe_unused]] const int at_start = switched_on();
 
 }  // namespace
 

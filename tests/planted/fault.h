@@ -1,8 +1,8 @@
 // tests/planted/fault.h: owns the active fault of tests/planted/faults/ in this program: none, or one.
 #pragma once
 
+#include <span>
 #include <string_view>
-#include <vector>
 
 namespace verbatim::planted {
 
@@ -12,10 +12,10 @@ struct Fault {
 };
 
 // Every planted fault of the program, by number: fault_names.cc, which plant.py writes.
-extern const std::vector<Fault> kFaults;
+extern const std::span<const Fault> kFaults;
 
 // The meaning of FAULT in the copies of the sources. At the program's start the environment variable VERBATIM_BUG names
-// the active fault.
+// the active fault; an unknown one ends the program with exit code 2.
 bool is_on(int fault);
 
 // Activates a fault instead of the current one, and deactivates it at the end of its lifetime. The empty name is no

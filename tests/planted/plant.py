@@ -160,7 +160,8 @@ def names_file(faults):
     """fault_names.cc: what each number means, for tests/planted/fault.cc."""
     rows = "".join(f'    {{"{fault.name}", "{fault.places[0].source}"}},\n' for fault in faults)
     return ('#include "tests/planted/fault.h"\n\nnamespace verbatim::planted {\n\n'
-            f"const std::vector<Fault> kFaults = {{\n{rows}}};\n\n}}  // namespace verbatim::planted\n")
+            f"static constexpr Fault kAll[] = {{\n{rows}}};\n"
+            "constinit const std::span<const Fault> kFaults = kAll;\n\n}  // namespace verbatim::planted\n")
 
 
 def write_if_changed(path, text):

@@ -37,7 +37,7 @@ ChatRequest sampled(ChatRequest request, uint64_t seed) {
 }
 
 // The scene's cache was used: a head of `length` tokens was attached, its tail copied and its state read once each.
-void expect_engaged(NumericScene& scene, const EngineEvent& event, int64_t length) {
+void expect_engaged(NumericScene& scene, const FinishedEvent& event, int64_t length) {
     RC_ASSERT(event.num_reused_tokens == length);
     const bool tail = scene.has_kv() && length % scene.options.block_size != 0;
     RC_ASSERT(scene.engine.stats().tail_copies == (tail ? 1 : 0));
@@ -51,7 +51,7 @@ RC_GTEST_PROP(CacheProperties, CachedPrefixAndSuffixEqualUncached, ()) {
     NumericScene scene(seed, draw_options());
     scene.complete(sampled(scene.history("a", scene.text(seed, prompt), output), seed));
     const int64_t suffix = draw_length(1, 80, "suffix");
-    const EngineEvent event = scene.complete(sampled(scene.suffix("a", scene.text(seed + 1, suffix), 3), seed));
+    const FinishedEvent event = scene.complete(sampled(scene.suffix("a", scene.text(seed + 1, suffix), 3), seed));
     expect_engaged(scene, event, prompt + output - 1);
     RC_ASSERT(scene.first_difference() == "");
     scene.expect_home();
@@ -97,9 +97,9 @@ RC_GTEST_PROP(CacheProperties, PrefillEqualsDecode, ()) {
     const std::vector<TokenId> all = scene.text(seed, prompt + forced);
     ChatRequest decode = scene.history("decode", {all.begin(), all.begin() + prompt});
     decode.forced_output = scene.store.store({all.data() + prompt, static_cast<size_t>(forced)});
-    const EngineEvent decoded = scene.complete(decode);
-    const EngineEvent prefilled = scene.complete(scene.history("prefill", {all.begin(), all.end() - 1}, 0));
-    const auto digest = [&](const EngineEvent& event) { return scene.engine.cache().find(event.head)->digest; };
+    const FinishedEvent decoded = scene.complete(decode);
+    const FinishedEvent prefilled = scene.complete(scene.history("prefill", {all.begin(), all.end() - 1}, 0));
+    const auto digest = [&](const FinishedEvent& event) { return scene.engine.cache().find(event.head)->digest; };
     RC_ASSERT(digest(decoded) == digest(prefilled));
     RC_ASSERT(scene.first_difference() == "");
 }
@@ -135,7 +135,7 @@ RC_GTEST_PROP(CacheProperties, EvictedAndBackEqualsUninterrupted, ()) {
     for (const char* id : {"b", "c"}) scene.complete(scene.history(id, scene.text(seed + id[0], 70), 2));
     RC_ASSERT(scene.engine.stats().evictions > 0);
     RC_ASSERT(scene.head_lengths("a", HeadKind::kTurn).empty());
-    const EngineEvent event = scene.complete(sampled(scene.suffix("a", scene.text(seed + 1, 9), 4), seed));
+    const FinishedEvent event = scene.complete(sampled(scene.suffix("a", scene.text(seed + 1, 9), 4), seed));
     RC_ASSERT(event.num_reused_tokens == 0);
     RC_ASSERT(scene.not_reused(NotReused::kEvicted) > 0);
     RC_ASSERT(scene.first_difference() == "");
@@ -165,7 +165,7 @@ RC_GTEST_PROP(CacheProperties, PreemptedAndResumedEqualsUninterrupted, ()) {
 RC_GTEST_PROP(CacheProperties, TailCopyOnWriteNeverChangesTheHead, ()) {
     const uint64_t seed = draw_seed();
     NumericScene scene(seed, draw_options());
-    const EngineEvent first = scene.complete(scene.history("0", scene.text(seed, draw_length(1, 60, "prompt")), 2));
+    const FinishedEvent first = scene.complete(scene.history("0", scene.text(seed, draw_length(1, 60, "prompt")), 2));
     const Head* head = scene.engine.cache().find(first.head);
     const auto digest_now = [&] {
         return *scene.executor.head_digest(
@@ -191,7 +191,7 @@ RC_GTEST_PROP(CacheProperties, AbortAtAnyEventKeepsTheHeadAndGivesEverythingBack
     SceneOptions options = draw_options();
     options.step_tokens = *rc::gen::element(2, 5, 64).as("step_tokens");
     NumericScene scene(seed, options);
-    const EngineEvent first = scene.complete(scene.history("a", scene.text(seed, draw_length(1, 40, "prompt")), 2));
+    const FinishedEvent first = scene.complete(scene.history("a", scene.text(seed, draw_length(1, 40, "prompt")), 2));
     const Digest before = scene.engine.cache().find(first.head)->digest;
     const RequestId id = scene.submit(scene.suffix("a", scene.text(seed + 1, 12), 4));
     for (int64_t steps = draw_length(0, 12, "steps"); steps > 0 && !scene.is_finished(id); --steps) scene.step();
@@ -210,7 +210,7 @@ RC_GTEST_PROP(CacheProperties, AbortAtAnyEventKeepsTheHeadAndGivesEverythingBack
     const Head* head = scene.engine.cache().find(first.head);
     RC_ASSERT(*scene.executor.head_digest(
                   {kNoSlot, head->length(), scene.engine.cache().kv().runs(head->blocks), head->state}) == before);
-    const EngineEvent again = scene.complete(sampled(scene.suffix("a", scene.text(seed + 1, 12), 4), seed));
+    const FinishedEvent again = scene.complete(sampled(scene.suffix("a", scene.text(seed + 1, 12), 4), seed));
     RC_ASSERT(again.num_reused_tokens >= head->length());
     RC_ASSERT(scene.first_difference() == "");
 }

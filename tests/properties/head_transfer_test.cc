@@ -74,7 +74,7 @@ RC_GTEST_PROP(HeadTransfer, ContinuesInAnotherEngineWithTheSameBits, ()) {
     const auto imported = second.engine.import_head(import_of(second, "b", *file));
     RC_ASSERT(imported.has_value());
     second.engine.verify();  // the head's digest, by the executor that holds it now
-    const EngineEvent event = second.complete(second.history("b", known + second.text(seed + 1, suffix), 3));
+    const FinishedEvent event = second.complete(second.history("b", known + second.text(seed + 1, suffix), 3));
     RC_ASSERT(event.num_reused_tokens == prompt + 2);
     RC_ASSERT(second.engine.stats().imported_heads == 1);
     RC_ASSERT(second.first_difference() == "");

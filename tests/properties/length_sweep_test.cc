@@ -30,7 +30,7 @@ protected:
                                  options.step_tokens));
         NumericScene scene(GetParam().draw(7), 7, options);
         scene.complete(scene.history("a", scene.text(1, head), 1));
-        const EngineEvent event = scene.complete(scene.suffix("a", scene.text(2, suffix), 2));
+        const FinishedEvent event = scene.complete(scene.suffix("a", scene.text(2, suffix), 2));
         EXPECT_EQ(event.num_reused_tokens, head);
         EXPECT_EQ(scene.engine.stats().tail_copies, scene.has_kv() && head % options.block_size != 0 ? 1 : 0);
         EXPECT_EQ(scene.engine.stats().state_copies, scene.has_state() ? 1 : 0);

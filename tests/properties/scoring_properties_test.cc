@@ -86,7 +86,7 @@ RC_GTEST_PROP(ScoringProperties, AContinuationIsScoredBehindACachedContext, ()) 
     const int64_t continued = score_length(1, 20, "continuation");
     const std::vector<TokenId> all = tokens + scene.text(seed + 1, continued);
     const int64_t from = score_length(0, context + continued + 1, "from");
-    const EngineEvent event = scene.complete(scored(scene.history("all", all, 0), from, seed));
+    const FinishedEvent event = scene.complete(scored(scene.history("all", all, 0), from, seed));
     // The context's states are at its last token and behind it.
     const int64_t first_row = std::max<int64_t>(from - 1, 0);
     const int64_t reusable = first_row >= context ? context : first_row >= context - 1 ? context - 1 : 0;
@@ -130,7 +130,7 @@ TEST(ScoringProperties, TheEmulatedDeviceScoresAsTheReference) {
     }
 }
 
-// The reference as an executor, step by step beside the CPU's: every operation, and every row of logits.
+// The reference as an executor, step by step with the CPU's: every operation, and every row of logits.
 TEST(ScoringProperties, ALockstepComparesScoredRows) {
     NumericScene scene(11, SceneOptions{});
     reference::ReferenceExecutor uncached(scene.model.config, scene.model.weights);

@@ -214,13 +214,13 @@ TEST(WindowProperties, RepeatedNgramsAreAccepted) {
     SceneOptions options = window_options(5);
     options.max_window = 1;  // the scene's own adversary stays out
     NumericScene plain(reference::draw_small_config(reference::Architecture::kGraniteHybrid, 3), 3, options);
-    const EngineEvent told = plain.complete(plain.history("a", plain.text(1, 12), 60));
+    const FinishedEvent told = plain.complete(plain.history("a", plain.text(1, 12), 60));
     const std::vector<TokenId> output = plain.streamed(told.request);
     options.max_window = 5;
     NumericScene scene(reference::draw_small_config(reference::Architecture::kGraniteHybrid, 3), 3, options);
     NgramDrafter ngram;
     scene.engine.draft_with(&ngram);
-    const EngineEvent again = scene.complete(scene.history("a", scene.text(1, 12), 60));
+    const FinishedEvent again = scene.complete(scene.history("a", scene.text(1, 12), 60));
     EXPECT_EQ(scene.streamed(again.request), output);
     EXPECT_EQ(scene.first_difference(), "");
     EXPECT_GT(scene.engine.stats().accepted_tokens, 0);

@@ -111,7 +111,7 @@ ChatRequest EngineRig::regenerate(const std::string& id, int64_t max_tokens) {
 
 RequestId EngineRig::submit(ChatRequest request) {
     const auto accepted = engine.submit(std::move(request));
-    CHECK(accepted.has_value(), "refused ({}): {}", name(accepted.error().reason), accepted.error().message);
+    CHECK(accepted.has_value(), "refused ({}): {}", name(accepted.error().reason), accepted.error().message());
     CHECK(!accepted->recorded, "answered from the record");
     const Sequence& sequence = *engine.find(accepted->request);
     asked_[accepted->request] = {
@@ -123,7 +123,7 @@ RequestId EngineRig::submit(ChatRequest request) {
 RefusalReason EngineRig::refused(ChatRequest request) {
     const auto accepted = engine.submit(std::move(request));
     CHECK(!accepted.has_value(), "accepted as request {}", index(accepted->request));
-    CHECK(!accepted.error().message.empty(), "a refusal without a message");
+    CHECK(!accepted.error().message().empty(), "a refusal without a message");
     return accepted.error().reason;
 }
 
@@ -146,7 +146,7 @@ void EngineRig::abort(RequestId request) {
     take_events();
 }
 
-EngineEvent EngineRig::complete(ChatRequest request) {
+FinishedEvent EngineRig::complete(ChatRequest request) {
     const RequestId id = submit(std::move(request));
     run();
     return finished(id);
@@ -154,14 +154,16 @@ EngineEvent EngineRig::complete(ChatRequest request) {
 
 void EngineRig::take_events() {
     for (const EngineEvent& event : engine.take_events()) {
-        if (event.kind != EngineEvent::Kind::kFinished) {
-            CHECK(!is_finished(event.request), "a token after the end");
-            const bool one = event.kind == EngineEvent::Kind::kToken;
-            const auto tokens = one ? std::span(&event.token, 1) : engine.tokens_of(event);
-            std::vector<TokenId>& streamed = streamed_[event.request];
+        const RequestId request = request_of(event);
+        CHECK(!is_finished(request), "an event of request {} after its end", index(request));
+        std::vector<TokenId>& streamed = streamed_[request];
+        if (const auto* one = std::get_if<TokenEvent>(&event)) {
+            streamed.push_back(one->token);
+        } else if (const auto* several = std::get_if<TokensEvent>(&event)) {
+            const std::span<const TokenId> tokens = engine.tokens_of(*several);
             streamed.insert(streamed.end(), tokens.begin(), tokens.end());
         } else {
-            CHECK(finished_.emplace(event.request, event).second, "finished twice");
+            finished_.emplace(request, std::get<FinishedEvent>(event));
         }
     }
 }

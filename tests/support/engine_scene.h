@@ -109,7 +109,7 @@ public:
     // Runs until nothing is left to do; returns the number of steps. Stops the program after `limit` steps: a livelock.
     int64_t run(int64_t limit = 10000);
     // Submits, runs to the end and returns the client's last event.
-    EngineEvent complete(ChatRequest request);
+    FinishedEvent complete(ChatRequest request);
 
     void abort(RequestId request);  // REQUIRES: it has not ended
 
@@ -117,7 +117,7 @@ public:
     [[nodiscard]] const std::map<RequestId, Asked>& asked() const { return asked_; }
     [[nodiscard]] const std::vector<TokenId>& streamed(RequestId request) { return streamed_[request]; }
     [[nodiscard]] bool is_finished(RequestId request) const { return finished_.contains(request); }
-    [[nodiscard]] const EngineEvent& finished(RequestId request) const { return finished_.at(request); }
+    [[nodiscard]] const FinishedEvent& finished(RequestId request) const { return finished_.at(request); }
 
     // The contents of the ledger and the cache.
     [[nodiscard]] std::vector<TokenId> committed(const std::string& id) const;
@@ -141,7 +141,7 @@ private:
 
     std::map<RequestId, Asked> asked_;
     std::map<RequestId, std::vector<TokenId>> streamed_;
-    std::map<RequestId, EngineEvent> finished_;
+    std::map<RequestId, FinishedEvent> finished_;
 };
 
 // The hash executor, made before the engine that borrows it.

@@ -266,10 +266,11 @@ Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Dra
         if (timing) timed.seconds += static_cast<double>(end_ns - begin_ns) * 1e-9;
         timed.timed_steps += timing ? 1 : 0;
         for (const EngineEvent& event : engine_->take_events()) {
-            if (event.kind != EngineEvent::Kind::kToken) continue;
-            const size_t i = place.try_emplace(event.request, place.size()).first->second;
+            const auto* token = std::get_if<TokenEvent>(&event);
+            if (token == nullptr) continue;
+            const size_t i = place.try_emplace(token->request, place.size()).first->second;
             if (i == timed.answers.size()) timed.answers.emplace_back();
-            timed.answers[i].push_back(event.token);
+            timed.answers[i].push_back(token->token);
             timed.num_tokens += timing ? 1 : 0;
         }
     }

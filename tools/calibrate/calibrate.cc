@@ -93,7 +93,7 @@ Status run_scene(const Scene& scene, Engine& engine, Prng& prng) {
     for (int32_t number = 0; number < scene.num_requests; ++number) {
         const auto accepted =
             engine.submit(request_of(scene, engine.config().max_model_len, number, engine.token_store(), prng));
-        if (!accepted) return error("calibrate: {}", accepted.error().message);
+        if (!accepted) return error("calibrate: {}", accepted.error().message());
         for (uint64_t wait = prng.below(3); wait > 0; --wait) RETURN_IF_ERROR(engine.step());
     }
     bool steps = true;

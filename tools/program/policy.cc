@@ -80,7 +80,7 @@ Result<DeterministicPlaces> submit_load(const PolicyLoad& load, const LoadDraw& 
         request.deterministic = (i + 1) * draw.deterministic_percent / 100 > i * draw.deterministic_percent / 100;
         const bool is_deterministic = request.deterministic;
         auto accepted = engine.submit(std::move(request));
-        if (!accepted) return error("{}", accepted.error().message);
+        if (!accepted) return error("{}", accepted.error().message());
         if (is_deterministic) deterministic.emplace(accepted->request, deterministic.size());
     }
     return deterministic;
@@ -107,10 +107,11 @@ Result<PolicyFigures> run_dry(Engine& engine, const DeterministicPlaces& determi
         CHECK(stepped);
         figures.seconds += static_cast<double>(engine.elapsed_ns()) * kNanosecond;
         for (const EngineEvent& event : engine.take_events()) {
-            if (event.kind != EngineEvent::Kind::kToken) continue;
-            first_tokens.try_emplace(event.request, figures.seconds);
-            const auto found = deterministic.find(event.request);
-            if (found != deterministic.end()) figures.deterministic_answers[found->second].push_back(event.token);
+            const auto* token = std::get_if<TokenEvent>(&event);
+            if (token == nullptr) continue;
+            first_tokens.try_emplace(token->request, figures.seconds);
+            const auto found = deterministic.find(token->request);
+            if (found != deterministic.end()) figures.deterministic_answers[found->second].push_back(token->token);
         }
     }
     figures.stats = engine.stats();

@@ -1,4 +1,4 @@
-// The count of held blocks beside a model that walks every held table up to its root.
+// The count of held blocks compared with a model that walks every held table up to its root.
 #include "engine/cache/active_blocks.h"
 
 #include <gtest/gtest.h>

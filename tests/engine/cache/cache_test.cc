@@ -70,7 +70,7 @@ struct Scene {
 
 NotReusedRange range(int64_t end, NotReused reason) { return {end, reason}; }
 
-// Wherever a history turns off, what is computed again is little beside what it has to compute anyway.
+// Wherever a history turns off, what is computed again is little against what it has to compute anyway.
 TEST(Cache, CheckpointsBeyondTheNewestFourAreSpread) {
     constexpr int64_t kApart = 10;
     CacheConfig config = config_of(0, 16);
@@ -157,7 +157,7 @@ TEST(Cache, AHeadWhoseBlocksALaterOneHoldsIsPassedOverForBlocks) {
     EXPECT_EQ(scene.cache.find(first), nullptr);
 }
 
-// A prompt head and a turn head in one block: each alone frees nothing, together they are as old as anybody.
+// A prompt head and a turn head in one block: each alone frees nothing, together they are as old as any.
 TEST(Cache, HeadsThatShareTheirLastBlockAreNotImmortal) {
     Scene scene(config_of(4, 8));
     auto memory = scene.cache.attach(kNoHead);

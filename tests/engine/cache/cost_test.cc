@@ -14,7 +14,7 @@ namespace {
 
 const char* name_of(LookupMode mode) { return mode == LookupMode::kPrefix ? "prefix" : "conversation"; }
 
-// The most that publishing a head and evicting one for a block and for a row looks at, beside so many heads that go on
+// The most that publishing a head and evicting one for a block and for a row looks at, with so many heads that go on
 // from one.
 int64_t visits_of_an_eviction(LookupMode mode, int32_t num_sharers) {
     CacheConfig config{.pools = {.num_blocks = 4 * num_sharers + 64, .num_state_rows = 2 * num_sharers + 64}};
@@ -36,7 +36,7 @@ int64_t visits_of_an_eviction(LookupMode mode, int32_t num_sharers) {
     int64_t next = 1;
     while (next <= num_sharers) publish(root, next++, 100);
     int64_t most = 0;
-    EXPECT_TRUE(cache.make_room({.kv_blocks = cache.kv().pool().num_free() + 1}, {}));  // is told of all of them
+    EXPECT_TRUE(cache.make_room({.kv_blocks = cache.kv().pool().num_free() + 1}, {}));  // takes in all of them
     for (int i = 0; i < 20; ++i) {
         const int64_t before = cache.num_visits();
         publish(root, next++, 100);

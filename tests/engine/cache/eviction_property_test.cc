@@ -1,4 +1,4 @@
-// Whatever happens to a cache: nobody who was used longer ago than a victim stays, unless evicting it buys nothing.
+// Whatever happens to a cache: no head that was used longer ago than a victim stays, unless evicting it buys nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -141,7 +141,7 @@ private:
         for (const auto& [id, known] : known_) {
             if (cache_.num_pins(id) > 0 || known.last_use >= went.last_use) continue;
             ++num_older_that_stayed_;
-            // For rows only one that counts more; for blocks only one whose blocks somebody else needs.
+            // For rows only one that counts more; for blocks only one whose blocks another needs.
             const bool may_stay =
                 short_ == Pool::kState ? known.proven && !went.proven : buys_nothing(id, went.last_use);
             EXPECT_TRUE(may_stay) << "head " << index(id) << " of use " << known.last_use << " stays, head "

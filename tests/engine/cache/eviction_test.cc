@@ -1,4 +1,4 @@
-// The order of eviction without a cache around it: heads over blocks of their own, and what a policy says of them.
+// The order of eviction without a cache around it: heads over separate blocks, and what a policy says of them.
 #include "engine/cache/eviction.h"
 
 #include <gmock/gmock.h>
@@ -152,7 +152,7 @@ TEST(EvictionOrder, ForRowsUnusedSnapshotsGoFirst) {
     EXPECT_EQ(scene.for_rows(), turn);
 }
 
-// The rival that LruEviction is measured against prefers no kind and passes over nobody.
+// The rival that LruEviction is measured against prefers no kind and passes over none.
 TEST(EvictionOrder, UnderAPlainPolicyTheOldestGoesFirstWhateverItIs) {
     PlainLru plain;
     OrderScene scene(plain);
@@ -177,7 +177,7 @@ TEST(EvictionOrder, UnderAPlainPolicyAUsedSnapshotIsAsOldAsItsLastUse) {
     EXPECT_THAT(scene.order.in_order(), ElementsAre(turn, newer, snapshot));
 }
 
-// Keeps what it is told.
+// Keeps the calls.
 class ToldPolicy final : public EvictionPolicy {
 public:
     [[nodiscard]] int64_t rank(const HeadUse& use) override {
@@ -295,7 +295,7 @@ TEST(EvictionOrderDeathTest, VerifySeesSegmentsThatChangedUnnoticed) {
     EXPECT_EQ(scene.for_blocks(), a);
     const auto attached = scene.kv.attach(scene.heads.at(a).blocks, 8);
     ASSERT_TRUE(attached);
-    (void)scene.kv.take_changed();  // what the order should have been told
+    (void)scene.kv.take_changed();  // what the order should have taken in
     EXPECT_DEATH(scene.verify(), "0 heads may go for blocks, 1 are offered");
 }
 

@@ -1,4 +1,4 @@
-// The pool beside a model that knows for every unit whether it is used, and the step that a free one waits for.
+// The pool compared with a model that knows for every unit whether it is used, and the step that a free one waits for.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Why tokens were not reused, by what the ledger and a name know: every token once, each for its own reason.
+// Why tokens were not reused, by what the ledger and a name know: every token once, each for one reason.
 #include "engine/cache/lookup.h"
 
 #include <gmock/gmock.h>

@@ -42,7 +42,7 @@ TEST(Name, AConversationThatNeverEndsIsRememberedInBoundedSpace) {
     for (int64_t length = 1; length <= 10000; ++length) name.note_gone(length, length % 2 == 0 ? kEvicted : kLetGo);
     EXPECT_EQ(name.gone.size(), Name::kMaxGone);
     EXPECT_EQ(name.gone.front().first, 1);
-    name.note_gone(5, kEvicted);  // inside what is no longer told apart
+    name.note_gone(5, kEvicted);  // inside what is no longer distinguished
     EXPECT_EQ(name.gone.size(), Name::kMaxGone);
     EXPECT_EQ(name.gone.back(), (GoneHeads{10000, 10000, kEvicted}));
 }

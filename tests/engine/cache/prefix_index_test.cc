@@ -12,7 +12,7 @@
 namespace verbatim {
 namespace {
 
-// Heads with names of their own numbers, and the index over them.
+// Heads named by their numbers, and the index over them.
 struct NamedHeads {
     HeadId add(const std::vector<TokenId>& tokens, std::optional<std::string> salt = {}, std::string numerics = "a/1") {
         Head& head = heads.emplace_back();

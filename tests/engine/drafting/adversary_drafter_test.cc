@@ -17,7 +17,7 @@ std::vector<TokenId> drafts_of(AdversaryDrafter& drafter, int32_t max_drafts) {
     return job.drafts;
 }
 
-// The right tokens are 1, 2, 3 ...; beyond `num_known` of them nobody knows.
+// The right tokens are 1, 2, 3 ...; beyond `num_known` of them the drafter knows none.
 AdversaryDrafter adversary(std::optional<int32_t> mismatch_ppm, int64_t num_known = 49) {
     const auto right = [num_known](const DraftJob&, int64_t ahead) {
         return ahead < num_known ? std::optional(static_cast<TokenId>(ahead + 1)) : std::nullopt;

@@ -16,7 +16,7 @@ struct TwoArithmetics : EngineScene {
         options.two_arithmetics = true;
         return options;
     }
-    EngineEvent turn(ChatRequest request, bool deterministic) {
+    FinishedEvent turn(ChatRequest request, bool deterministic) {
         request.deterministic = deterministic;
         return complete(std::move(request));
     }
@@ -36,14 +36,14 @@ TEST(Arithmetics, ADeterministicTurnAttachesToNothingThatAnOrdinaryOneMade) {
     TwoArithmetics scene;
     scene.turn(scene.history("a", kPrompt), true);
     EXPECT_EQ(scene.committed("a"), kPrompt + scene.expected(kPrompt, 4));
-    const EngineEvent ordinary = scene.turn(scene.suffix("a", kSuffixTokens), false);
+    const FinishedEvent ordinary = scene.turn(scene.suffix("a", kSuffixTokens), false);
     EXPECT_EQ(ordinary.num_reused_tokens, 13);  // any head serves it
     const std::vector<TokenId> before = scene.committed("a");
     ASSERT_EQ(before.size(), 23u);
     EXPECT_EQ(scene.not_reused(NotReused::kOtherNumerics), 0);
     EXPECT_THAT(scene.numerics("a"), ElementsAre("hash/1", kMixedNumericsId));
 
-    const EngineEvent event = scene.turn(scene.suffix("a", kSuffixTokens), true);
+    const FinishedEvent event = scene.turn(scene.suffix("a", kSuffixTokens), true);
     EXPECT_EQ(event.num_reused_tokens, 13);  // the first turn's: the ordinary one's head lies at 22
     EXPECT_EQ(scene.not_reused(NotReused::kOtherNumerics), 22 - 13);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(before + kSuffixTokens, 4));
@@ -57,19 +57,19 @@ TEST(Arithmetics, AHeadIsOrdinaryWhereNothingElseMadeIt) {
     scene.turn(scene.suffix("a", kSuffixTokens), false);
     EXPECT_THAT(scene.numerics("a"), ElementsAre("ordinary/1", "ordinary/1"));
     const std::vector<TokenId> before = scene.committed("a");
-    const EngineEvent event = scene.turn(scene.suffix("a", kSuffixTokens), true);
+    const FinishedEvent event = scene.turn(scene.suffix("a", kSuffixTokens), true);
     EXPECT_EQ(event.num_reused_tokens, 0);
     EXPECT_EQ(scene.not_reused(NotReused::kOtherNumerics), 22);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(before + kSuffixTokens, 4));
     scene.expect_home();
 }
 
-// What is mixed stays so, however much of its own an ordinary turn adds.
+// What is mixed stays so, however much an ordinary turn adds.
 TEST(Arithmetics, AMixedHeadMakesMixedHeads) {
     TwoArithmetics scene({.keep_turn_heads = 1});
     scene.turn(scene.history("a", kPrompt), true);
     scene.turn(scene.suffix("a", kSuffixTokens), false);
-    const EngineEvent event = scene.turn(scene.suffix("a", kSuffixTokens), false);
+    const FinishedEvent event = scene.turn(scene.suffix("a", kSuffixTokens), false);
     EXPECT_EQ(event.num_reused_tokens, 22);
     EXPECT_THAT(scene.numerics("a"), ElementsAre(kMixedNumericsId));
     scene.expect_home();
@@ -78,15 +78,15 @@ TEST(Arithmetics, AMixedHeadMakesMixedHeads) {
 TEST(Arithmetics, ByTokensADeterministicTurnFindsHeadsOfItsOwnOnly) {
     TwoArithmetics scene({.lookup = LookupMode::kPrefix});
     scene.turn(scene.history("a", kPrompt), false);
-    const EngineEvent other = scene.turn(scene.history("b", kPrompt + kSuffixTokens), true);
+    const FinishedEvent other = scene.turn(scene.history("b", kPrompt + kSuffixTokens), true);
     EXPECT_EQ(other.num_reused_tokens, 0);
-    const EngineEvent ordinary = scene.turn(scene.history("c", kPrompt + kSuffixTokens + kSuffixTokens), false);
+    const FinishedEvent ordinary = scene.turn(scene.history("c", kPrompt + kSuffixTokens + kSuffixTokens), false);
     EXPECT_EQ(ordinary.num_reused_tokens, 14);  // of b's prompt
     EXPECT_THAT(scene.numerics("c"), ElementsAre(kMixedNumericsId));
     scene.expect_home();
 }
 
-// Who asks for promised bits is not given an answer that nobody promised.
+// A request for promised bits does not get an answer without the promise.
 TEST(Arithmetics, ATurnIdOfAnOrdinaryAnswerIsNoneOfADeterministicRequest) {
     TwoArithmetics scene;
     ChatRequest request = scene.history("a", kPrompt);
@@ -101,7 +101,7 @@ TEST(Arithmetics, ATurnIdOfAnOrdinaryAnswerIsNoneOfADeterministicRequest) {
 
 TEST(Arithmetics, OrdinaryRequestsSampleInTheirArithmetic) {
     TwoArithmetics scene;
-    const EngineEvent event = scene.turn(scene.history("a", kPrompt, 40), false);
+    const FinishedEvent event = scene.turn(scene.history("a", kPrompt, 40), false);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(kPrompt, 40, Arithmetic::kOrdinary));
     EXPECT_NE(scene.streamed(event.request), scene.expected(kPrompt, 40));
 }

@@ -1,5 +1,5 @@
 // What the engine decides, pinned. Other tests say that a decision is right. Whether it is yesterday's, this one asks:
-// who is admitted and when, which head goes, how far a step reaches, what is counted and told.
+// which request is admitted and when, which head goes, how far a step reaches, what is counted and sent.
 //
 // A change that means to decide otherwise puts in the digests that the failure prints, and says why.
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr int32_t kSmallVocabulary = 12;  // n-grams come back, stop tokens are drawn
 
 // A scarce engine for each seed: its pools, budgets, windows and way to look up follow from it.
-// `max_wait_steps`: who has the fewest tokens left comes in first; none: in order of arrival.
+// `max_wait_steps`: the request with the fewest tokens left comes in first; none: in order of arrival.
 EngineConfig scarce_config(uint64_t seed, std::optional<int32_t> max_wait_steps) {
     EngineConfig config;
     if (max_wait_steps) config.scheduler.admission = AdmissionOrder::kFewestTokens;
@@ -100,7 +100,7 @@ public:
         if (config_.scheduler.max_window > 1) engine_.draft_with(&drafter_);
     }
 
-    // The digest of all that was planned, drawn, told and counted.
+    // The digest of all that was planned, drawn, sent and counted.
     Digest run() {
         for (int i = 0; i < 160; ++i) act();
         for (int i = 0; step(); ++i) CHECK(i < 5000, "the crowd never goes home");
@@ -109,13 +109,15 @@ public:
         all.add(recorder_.digest());
         all.add(recorder_.plan_digest());
         for (const EngineEvent& event : engine_.take_events()) {
-            all.add(event.kind);
-            all.add(event.request);
-            all.add(event.token);
-            all.add(event.reason);
-            all.add(event.version);
-            all.add(event.num_text_tokens);
-            all.add(event.num_reused_tokens);
+            const auto* token = std::get_if<TokenEvent>(&event);
+            const FinishedEvent finished = token != nullptr ? FinishedEvent{} : std::get<FinishedEvent>(event);
+            all.add(static_cast<uint8_t>(token != nullptr ? 0 : 1));
+            all.add(request_of(event));
+            all.add(token != nullptr ? token->token : TokenId{0});
+            all.add(finished.reason);
+            all.add(finished.version);
+            all.add(finished.num_text_tokens);
+            all.add(finished.num_reused_tokens);
         }
         add_stats(all, engine_.stats());
         return all.digest();

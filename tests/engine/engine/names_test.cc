@@ -12,9 +12,9 @@ using ::testing::IsEmpty;
 
 TEST(Names, AForkGoesOnFromTheSameHeadAndLeavesItsOriginAlone) {
     EngineScene scene;
-    const EngineEvent first = scene.complete(scene.history("a", kPrompt));
+    const FinishedEvent first = scene.complete(scene.history("a", kPrompt));
     ASSERT_EQ(scene.engine.fork(scene.key("a"), "b"), 14);
-    const EngineEvent forked = scene.complete(scene.suffix("b", iota_tokens(500, 3)));
+    const FinishedEvent forked = scene.complete(scene.suffix("b", iota_tokens(500, 3)));
     EXPECT_EQ(forked.num_reused_tokens, 13);
     EXPECT_EQ(scene.engine.stats().tail_copies, 1);
     EXPECT_EQ(scene.committed("a").size(), 14u);
@@ -86,9 +86,20 @@ TEST(Names, RewindGoesBackToAnOlderTurn) {
     ASSERT_EQ(scene.engine.rewind(scene.key("a"), 1), 14);
     EXPECT_EQ(scene.committed("a"), first);
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(13));
-    const EngineEvent again = scene.complete(scene.suffix("a", iota_tokens(700, 5)));
+    const FinishedEvent again = scene.complete(scene.suffix("a", iota_tokens(700, 5)));
     EXPECT_EQ(again.num_reused_tokens, 13);
     EXPECT_EQ(scene.streamed(again.request), scene.expected(first + iota_tokens(700, 5), 4));
+    scene.expect_home();
+}
+
+// A turn without output ends where its head ends.
+TEST(Names, RewindKeepsTheHeadThatEndsWithTheTurn) {
+    EngineScene scene;
+    scene.complete(scene.history("a", kPrompt, 0));
+    scene.complete(scene.suffix("a", iota_tokens(500, 3)));
+    ASSERT_EQ(scene.engine.rewind(scene.key("a"), 1), 10);
+    EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(10));
+    EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(700, 5))).num_reused_tokens, 10);
     scene.expect_home();
 }
 
@@ -180,7 +191,7 @@ TEST(Names, SaltsAreApartThoughIdsAndTokensAreTheSame) {
         for (const char* salt : {"", "x"}) {
             ChatRequest request = scene.history("a", kPrompt + iota_tokens(500, 4));
             request.conversation.salt.value = salt;
-            const EngineEvent event = scene.complete(request);
+            const FinishedEvent event = scene.complete(request);
             EXPECT_EQ(event.num_reused_tokens, 0) << '"' << salt << '"';
             EXPECT_TRUE(event.committed);
         }

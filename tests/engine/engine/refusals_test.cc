@@ -33,7 +33,7 @@ TEST(Refusals, InvalidRequestsNameEveryProblem) {
     EXPECT_EQ(refused.error().reason, RefusalReason::kInvalid);
     for (const char* field : {"messages", "max_tokens", "temperature", "top_p", "top_k", "repetition_penalty",
                               "stop_tokens", "stop_strings: an empty one", "stop_strings: token -1"}) {
-        EXPECT_THAT(refused.error().message, HasSubstr(field));
+        EXPECT_THAT(refused.error().message(), HasSubstr(field));
     }
     EXPECT_EQ(scene.refusals(RefusalReason::kInvalid), 1);
     expect_untouched(scene);

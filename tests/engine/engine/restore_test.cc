@@ -30,7 +30,7 @@ TEST(Restore, CommittedTokensAreComputedAgainAndCountedAsLost) {
     ASSERT_TRUE(scene.engine.restore(scene.key("a"),
                                      parts_of(scene, {cut(0, 10), cut(10, 14), cut(14, 17), cut(17, 21)}), Version{7}));
     EXPECT_EQ(scene.committed("a"), committed);
-    const EngineEvent next = scene.complete(scene.suffix("a", iota_tokens(600, 2)));
+    const FinishedEvent next = scene.complete(scene.suffix("a", iota_tokens(600, 2)));
     EXPECT_EQ(next.num_reused_tokens, 0);
     EXPECT_EQ(next.version, Version{8});
     EXPECT_EQ(scene.not_reused(NotReused::kLost), 20);

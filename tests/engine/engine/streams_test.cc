@@ -15,7 +15,7 @@ TEST(Streams, AStopTokenIsReportedAndCommitted) {
     const std::vector<TokenId> wanted = scene.expected(kPrompt, 3);
     ChatRequest request = scene.history("a", kPrompt, 8);
     request.stop_tokens = {wanted[2]};
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     EXPECT_EQ(event.reason, FinishReason::kStopToken);
     EXPECT_EQ(scene.streamed(event.request), wanted);
     EXPECT_EQ(scene.committed("a"), kPrompt + wanted);
@@ -39,7 +39,7 @@ TEST(Streams, TheLongestStopStringIsCut) {
     const std::vector<TokenId> wanted = scene.expected(kPrompt, 4);
     ChatRequest request = scene.history("a", kPrompt, 8);
     request.stop_strings = {{wanted[3]}, {wanted[1], wanted[2], wanted[3]}, {wanted[2], wanted[3]}};
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     EXPECT_EQ(event.reason, FinishReason::kStopString);
     EXPECT_THAT(scene.streamed(event.request), ElementsAre(wanted[0]));
 }
@@ -59,7 +59,7 @@ TEST(Streams, IgnoreStopGivesExactlyMaxTokens) {
     request.stop_tokens = {wanted[0]};
     request.stop_strings = {{wanted[1]}};
     request.ignore_stop = true;
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     EXPECT_EQ(event.reason, FinishReason::kLength);
     EXPECT_EQ(scene.streamed(event.request), wanted);
 }
@@ -69,7 +69,7 @@ TEST(Streams, ForcedOutputReplacesWhatIsDrawnAndSaysHowMuch) {
     ChatRequest request = scene.history("a", kPrompt, 99);
     request.forced_output = scene.store.store(iota_tokens(700, 5));
     request.stop_tokens = {701};
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     EXPECT_EQ(event.reason, FinishReason::kLength);
     EXPECT_EQ(scene.streamed(event.request), iota_tokens(700, 5));
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(14));
@@ -90,14 +90,14 @@ TEST(Streams, ARequestWithoutASeedGetsOneThatIsReported) {
     EngineScene scene;
     ChatRequest request = scene.history("a", kPrompt);
     request.sampling.temperature = 1;
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     request.conversation = scene.key("b");
     request.seed = event.seed;
-    const EngineEvent again = scene.complete(request);
+    const FinishedEvent again = scene.complete(request);
     EXPECT_EQ(scene.streamed(again.request), scene.streamed(event.request));
     request.conversation = scene.key("c");
     request.seed = event.seed + 1;
-    const EngineEvent other = scene.complete(request);
+    const FinishedEvent other = scene.complete(request);
     EXPECT_NE(scene.streamed(other.request), scene.streamed(event.request));
 }
 
@@ -105,7 +105,7 @@ TEST(Streams, ATokenThatIsNotFiniteEndsTheTurnAndKeepsTheHead) {
     EngineScene scene({.fault_token = 503});
     scene.complete(scene.history("a", kPrompt));
     const std::vector<TokenId> before = scene.committed("a");
-    const EngineEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
+    const FinishedEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
     EXPECT_EQ(event.reason, FinishReason::kNonFinite);
     EXPECT_EQ(event.fault_layer, 0);
     EXPECT_FALSE(event.committed);
@@ -123,7 +123,8 @@ TEST(Streams, AnExecutorsErrorEndsEveryTurnAndKeepsEveryHead) {
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().message, "step 5: told to fail");
     std::vector<FinishReason> reasons;
-    for (const EngineEvent& event : scene.engine.take_events()) reasons.push_back(event.reason);
+    for (const EngineEvent& event : scene.engine.take_events())
+        reasons.push_back(std::get<FinishedEvent>(event).reason);
     EXPECT_THAT(reasons, ElementsAre(FinishReason::kExecutorFailed, FinishReason::kExecutorFailed));
     EXPECT_EQ(scene.engine.find(running), nullptr);
     EXPECT_EQ(scene.engine.find(other), nullptr);
@@ -144,7 +145,7 @@ TEST(Streams, AnExecutorsErrorEndsEveryTurnAndKeepsEveryHead) {
     scene.expect_home();
 }
 
-// The same for who plans and applies by himself: the failure is told instead of a result.
+// The same for a caller of plan_step() and apply(): the failure is passed instead of a result.
 TEST(Streams, AFailureBetweenPlanAndApplyIsAStepsError) {
     EngineScene scene({.fail_at_step = 5});
     scene.complete(scene.history("a", kPrompt));
@@ -155,7 +156,7 @@ TEST(Streams, AFailureBetweenPlanAndApplyIsAStepsError) {
     EXPECT_EQ(scene.engine.find(running), nullptr);
     ASSERT_EQ(scene.engine.take_failed_turns().size(), 1u);
     scene.engine.verify();
-    EXPECT_EQ(scene.engine.take_events().front().reason, FinishReason::kExecutorFailed);
+    EXPECT_EQ(std::get<FinishedEvent>(scene.engine.take_events().front()).reason, FinishReason::kExecutorFailed);
     EXPECT_EQ(scene.complete(scene.suffix("a", iota_tokens(500, 4))).num_reused_tokens, 13);
     scene.expect_home();
 }
@@ -170,7 +171,7 @@ TEST(Streams, ALateExecutorGoesOnAfterAFailure) {
     while (scene.engine.next_step() < 10) scene.step();
     ASSERT_FALSE(scene.engine.step());
     scene.engine.verify();
-    const EngineEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
+    const FinishedEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
     EXPECT_TRUE(event.committed);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(before + iota_tokens(500, 4), 4));
     scene.expect_home();
@@ -189,7 +190,7 @@ TEST(Streams, ALateExecutorIsReplacedWhenNothingRuns) {
     HashExecutorHolder fresh{options};
     scene.engine.replace_executor(fresh.executor);
     scene.engine.verify();
-    const EngineEvent event = scene.complete(scene.history("a", kPrompt));
+    const FinishedEvent event = scene.complete(scene.history("a", kPrompt));
     EXPECT_EQ(scene.streamed(event.request), scene.expected(kPrompt, 4));
 }
 
@@ -210,7 +211,7 @@ TEST(Streams, AFreshExecutorGoesOnFromTheLedgersTokens) {
     EXPECT_TRUE(scene.engine.cache().heads().empty());
     scene.engine.verify();
     EXPECT_EQ(scene.committed("a"), committed);
-    const EngineEvent again = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
+    const FinishedEvent again = scene.complete(scene.suffix("a", iota_tokens(500, 4)));
     EXPECT_EQ(again.num_reused_tokens, 0);
     EXPECT_EQ(scene.not_reused(NotReused::kLost), 13);
     EXPECT_EQ(scene.streamed(again.request), scene.expected(committed + iota_tokens(500, 4), 4));
@@ -239,7 +240,7 @@ TEST(Streams, ATurnWhoseFreshExecutorDrawsOtherTokensFailsAlone) {
     EXPECT_EQ(failed[1].request, in_prompt);
     EXPECT_TRUE(failed[1].again.known_output.empty());
     EXPECT_EQ(content_digest(failed[0].again), content_digest(scene.history("a", kPrompt)));
-    const EngineEvent changed = scene.complete(failed[0].again);
+    const FinishedEvent changed = scene.complete(failed[0].again);
     EXPECT_EQ(changed.reason, FinishReason::kAnswerChanged);
     EXPECT_FALSE(changed.committed);
     EXPECT_EQ(changed.num_output_tokens, 0);
@@ -248,6 +249,40 @@ TEST(Streams, ATurnWhoseFreshExecutorDrawsOtherTokensFailsAlone) {
     EXPECT_TRUE(scene.complete(failed[1].again).committed);
     EXPECT_TRUE(scene.complete(scene.history("a", kPrompt)).committed);
     scene.EngineRig::expect_home();
+}
+
+// A turn is computed once for a turn_id, although the first try failed in the middle.
+TEST(Streams, ATurnIdOutlivesAFailedStep) {
+    EngineScene scene({.fail_at_step = 3});
+    ChatRequest request = scene.history("a", kPrompt, 6);
+    request.turn_id = "first";
+    scene.submit(request);
+    while (scene.engine.step()) {
+    }
+    const std::vector<FailedTurn> failed = scene.engine.take_failed_turns();
+    ASSERT_EQ(failed.size(), 1u);
+    HashExecutor fresh({.pools = scene.options.pools()});
+    scene.engine.replace_executor(fresh);
+    static_cast<void>(scene.engine.take_events());
+    ASSERT_TRUE(scene.complete(failed[0].again).committed);
+    const auto repeated = scene.engine.submit(request);
+    ASSERT_TRUE(repeated && repeated->recorded);
+    EXPECT_EQ(repeated->recorded->output.to_vector(), scene.expected(kPrompt, 6));
+    EXPECT_EQ(scene.engine.stats().commits, 1);
+}
+
+TEST(Streams, ASeedIsDrawnOnlyForARequestWithoutOne) {
+    std::vector<uint64_t> drawn;
+    for (const bool has_seeded : {false, true}) {
+        EngineScene scene;
+        ChatRequest seeded = scene.history("a", kPrompt);
+        seeded.seed = 7;
+        if (has_seeded) EXPECT_EQ(scene.complete(seeded).seed, 7u);
+        ChatRequest seedless = scene.history("b", kPrompt);
+        seedless.seed.reset();
+        drawn.push_back(scene.complete(seedless).seed);
+    }
+    EXPECT_EQ(drawn[0], drawn[1]);
 }
 
 // A second failure, before the turn has come as far as it was: what the client has does not become less.
@@ -271,7 +306,7 @@ TEST(Streams, AClientsTokensOutliveASecondFailure) {
     HashExecutor third({.pools = scene.options.pools()});
     scene.engine.replace_executor(third);
     static_cast<void>(scene.engine.take_events());
-    const EngineEvent event = scene.complete(failed[0].again);
+    const FinishedEvent event = scene.complete(failed[0].again);
     EXPECT_TRUE(event.committed);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(kPrompt, 6));
 }

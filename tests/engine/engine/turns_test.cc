@@ -13,7 +13,7 @@ const std::vector<TokenId> kMore = iota_tokens(500, 5);
 
 TEST(Turns, TheLastSampledTokenIsCommittedAndNotResident) {
     EngineScene scene;
-    const EngineEvent event = scene.complete(scene.history("a", kPrompt));
+    const FinishedEvent event = scene.complete(scene.history("a", kPrompt));
     EXPECT_TRUE(event.committed);
     EXPECT_EQ(scene.committed("a"), kPrompt + scene.expected(kPrompt, 4));
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(13));
@@ -24,7 +24,7 @@ TEST(Turns, ASuffixFollowsTheCommittedTokensAndComputesTheSeamFirst) {
     EngineScene scene;
     scene.complete(scene.history("a", kPrompt));
     const std::vector<TokenId> before = scene.committed("a");
-    const EngineEvent event = scene.complete(scene.suffix("a", kMore));
+    const FinishedEvent event = scene.complete(scene.suffix("a", kMore));
     EXPECT_EQ(event.num_reused_tokens, 13);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(before + kMore, 4));
     EXPECT_EQ(scene.not_reused(NotReused::kSeam), 1);
@@ -40,7 +40,7 @@ TEST(Turns, TheTemplateSuppliesTheEndOfTurnAfterALength) {
     scene.complete(scene.history("a", kPrompt));
     const std::vector<TokenId> before = scene.committed("a");
     ASSERT_NE(before.back(), 7);
-    const EngineEvent event = scene.complete(scene.suffix("a", kMore));
+    const FinishedEvent event = scene.complete(scene.suffix("a", kMore));
     EXPECT_EQ(scene.streamed(event.request), scene.expected(before + std::vector<TokenId>{7} + kMore, 4));
     EXPECT_EQ(event.num_reused_tokens, 13);
 }
@@ -50,7 +50,7 @@ TEST(Turns, TheTemplateSuppliesNoSecondEndOfTurn) {
     EngineScene scene({.end_of_turn = last});
     scene.complete(scene.history("a", kPrompt));
     const std::vector<TokenId> before = scene.committed("a");
-    const EngineEvent event = scene.complete(scene.suffix("a", kMore));
+    const FinishedEvent event = scene.complete(scene.suffix("a", kMore));
     EXPECT_EQ(scene.streamed(event.request), scene.expected(before + kMore, 4));
 }
 
@@ -63,7 +63,7 @@ struct Stopped {
     }
     EngineScene scene;
     std::vector<TokenId> output;
-    EngineEvent event;
+    FinishedEvent event;
 };
 
 TEST(Turns, AStopStringIsCutFromTheTextAndCommittedAllTheSame) {
@@ -77,7 +77,7 @@ TEST(Turns, AStopStringIsCutFromTheTextAndCommittedAllTheSame) {
 
 TEST(Turns, AfterAStopStringASuffixGoesOnFromTheTurnHead) {
     Stopped stopped;
-    const EngineEvent event = stopped.scene.complete(stopped.scene.suffix("a", kMore));
+    const FinishedEvent event = stopped.scene.complete(stopped.scene.suffix("a", kMore));
     EXPECT_EQ(event.num_reused_tokens, 13);
     EXPECT_EQ(stopped.scene.streamed(event.request), stopped.scene.expected(kPrompt + stopped.output + kMore, 4));
 }
@@ -85,7 +85,7 @@ TEST(Turns, AfterAStopStringASuffixGoesOnFromTheTurnHead) {
 TEST(Turns, AfterAStopStringTheTextSentAgainMatchesThePromptHead) {
     Stopped stopped;
     const std::vector<TokenId> text(stopped.output.begin(), stopped.output.begin() + 2);
-    const EngineEvent event = stopped.scene.complete(stopped.scene.history("a", kPrompt + text + kMore));
+    const FinishedEvent event = stopped.scene.complete(stopped.scene.history("a", kPrompt + text + kMore));
     EXPECT_EQ(event.num_reused_tokens, 9);
     EXPECT_EQ(stopped.scene.not_reused(NotReused::kBetweenHeads), 3);  // the prompt's last token and the text
     EXPECT_EQ(stopped.scene.engine.ledger().find(stopped.scene.key("a"))->turns.size(), 1u);
@@ -97,7 +97,7 @@ TEST(Turns, RegenerateComputesOneTokenAndMovesTheNameToTheOtherAnswer) {
     ChatRequest request = scene.regenerate("a", 6);
     request.sampling.temperature = 1;
     request.seed = 77;
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     EXPECT_EQ(event.num_reused_tokens, 9);
     EXPECT_EQ(scene.engine.stats().computed_prompt_tokens, 10 + 1);
     EXPECT_EQ(scene.not_reused(NotReused::kLastToken), 1);
@@ -115,7 +115,7 @@ TEST(Turns, AnEditAttachesBelowTheDivergenceAndRebasesAtCommit) {
     ASSERT_EQ(edited.size(), 23u);
     edited[16] = 999;
     edited.resize(19);
-    const EngineEvent event = scene.complete(scene.history("a", edited));
+    const FinishedEvent event = scene.complete(scene.history("a", edited));
     EXPECT_EQ(event.num_reused_tokens, 13);                    // the first turn's head
     EXPECT_EQ(scene.not_reused(NotReused::kBetweenHeads), 3);  // 13 (once a seam, computed since), 14 and 15
     EXPECT_EQ(scene.committed("a"), edited + scene.expected(edited, 4));
@@ -127,7 +127,7 @@ TEST(Turns, AnEditAttachesBelowTheDivergenceAndRebasesAtCommit) {
 TEST(Turns, AHistoryThatSharesNothingStartsFromZeroAndReplacesTheConversation) {
     EngineScene scene;
     scene.complete(scene.history("a", kPrompt));
-    const EngineEvent event = scene.complete(scene.history("a", iota_tokens(700, 6)));
+    const FinishedEvent event = scene.complete(scene.history("a", iota_tokens(700, 6)));
     EXPECT_EQ(event.num_reused_tokens, 0);
     EXPECT_EQ(scene.committed("a").front(), 700);
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(9));
@@ -139,7 +139,7 @@ TEST(Turns, ASuffixWhoseHeadsWereEvictedIsComputedFromTheLedgersTokens) {
     const std::vector<TokenId> before = scene.committed("a");
     scene.complete(scene.history("b", iota_tokens(300, 22)));
     ASSERT_TRUE(scene.head_lengths("a", HeadKind::kTurn).empty());
-    const EngineEvent event = scene.complete(scene.suffix("a", kMore));
+    const FinishedEvent event = scene.complete(scene.suffix("a", kMore));
     EXPECT_EQ(event.num_reused_tokens, 0);
     EXPECT_EQ(scene.not_reused(NotReused::kEvicted), 13);
     EXPECT_EQ(scene.not_reused(NotReused::kSeam), 1);
@@ -151,7 +151,7 @@ TEST(Turns, AKnownTurnIdReturnsTheRecordedAnswerAndComputesNothing) {
     EngineScene scene;
     ChatRequest request = scene.history("a", kPrompt);
     request.turn_id = "t1";
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     const int64_t computed = scene.executor.num_computed_tokens();
     const auto again = scene.engine.submit(request);
     ASSERT_TRUE(again && again->recorded);
@@ -170,7 +170,7 @@ TEST(Turns, ATurnIdOfAnAbortedTurnIsComputedAgainFromItsPromptHead) {
     const RequestId aborted = scene.submit(request);
     scene.step();
     scene.abort(aborted);
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     EXPECT_TRUE(event.committed);
     EXPECT_EQ(event.num_reused_tokens, 9);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(kPrompt, 4));
@@ -182,7 +182,7 @@ TEST(Turns, ParentHeadIsComparedBeforeTheTurnStarts) {
     first.parent = Version{5};
     EXPECT_EQ(scene.refused(first), RefusalReason::kParentMismatch);
     first.parent = kNoVersion;
-    const EngineEvent event = scene.complete(first);
+    const FinishedEvent event = scene.complete(first);
     ChatRequest second = scene.suffix("a", kMore);
     second.parent = kNoVersion;
     EXPECT_EQ(scene.refused(second), RefusalReason::kParentMismatch);
@@ -193,11 +193,11 @@ TEST(Turns, ParentHeadIsComparedBeforeTheTurnStarts) {
 
 TEST(Turns, PrefillOnlyCommitsThePromptWithoutASeam) {
     EngineScene scene;
-    const EngineEvent event = scene.complete(scene.history("a", kPrompt, 0));
+    const FinishedEvent event = scene.complete(scene.history("a", kPrompt, 0));
     EXPECT_TRUE(event.committed);
     EXPECT_EQ(event.num_output_tokens, 0);
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(10));
-    const EngineEvent next = scene.complete(scene.suffix("a", kMore));
+    const FinishedEvent next = scene.complete(scene.suffix("a", kMore));
     EXPECT_EQ(next.num_reused_tokens, 10);
     EXPECT_EQ(scene.not_reused(NotReused::kSeam), 0);
     EXPECT_EQ(scene.streamed(next.request), scene.expected(kPrompt + kMore, 4));
@@ -209,7 +209,7 @@ TEST(Turns, MessageEndsAreCheckpointsForOtherConversationsOfTheSalt) {
     request.messages.push_back({scene.store.store(kMore), true});
     scene.complete(request);
     EXPECT_THAT(scene.head_lengths("a", HeadKind::kCheckpoint), ElementsAre(6));
-    const EngineEvent event = scene.complete(scene.history("b", iota_tokens(10, 6) + iota_tokens(800, 4)));
+    const FinishedEvent event = scene.complete(scene.history("b", iota_tokens(10, 6) + iota_tokens(800, 4)));
     EXPECT_EQ(event.num_reused_tokens, 6);
     EXPECT_EQ(scene.engine.stats().tail_copies, 1);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(iota_tokens(10, 6) + iota_tokens(800, 4), 4));
@@ -230,7 +230,7 @@ TEST(Turns, WithoutTheCacheNothingIsAttachedAndTheAnswerIsTheSame) {
     const std::vector<TokenId> before = scene.committed("a");
     ChatRequest request = scene.suffix("a", kMore);
     request.use_cache = false;
-    const EngineEvent event = scene.complete(request);
+    const FinishedEvent event = scene.complete(request);
     EXPECT_EQ(event.num_reused_tokens, 0);
     EXPECT_EQ(scene.not_reused(NotReused::kCacheOff), 19);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(before + kMore, 4));
@@ -241,7 +241,7 @@ TEST(Turns, OlderTurnHeadsAreLetGoAndThatIsTheReason) {
     scene.complete(scene.history("a", kPrompt));
     const std::vector<TokenId> first = scene.committed("a");
     scene.complete(scene.suffix("a", kMore));
-    const EngineEvent event = scene.complete(scene.history("a", first + iota_tokens(700, 4)));
+    const FinishedEvent event = scene.complete(scene.history("a", first + iota_tokens(700, 4)));
     EXPECT_EQ(event.num_reused_tokens, 0);
     EXPECT_EQ(scene.not_reused(NotReused::kNotRetained), 13);
     EXPECT_GT(scene.log.of(EventKind::kLetGo).size(), 0u);

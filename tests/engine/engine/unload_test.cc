@@ -40,7 +40,7 @@ TEST(Unload, TheHeadsStayAndTheNextTurnReusesThem) {
     RequestBook book({}, scene.store);
     scene.log.listeners.push_back(&book);
     scene.complete(scene.history("a", kPrompt));
-    const EngineEvent second = scene.complete(scene.suffix("a", iota_tokens(500, 3)));
+    const FinishedEvent second = scene.complete(scene.suffix("a", iota_tokens(500, 3)));
     const std::vector<TokenId> committed = scene.committed("a");
     const Kept a = kept(scene, scene.key("a"));
     ASSERT_TRUE(scene.engine.unload(scene.key("a")));
@@ -52,7 +52,7 @@ TEST(Unload, TheHeadsStayAndTheNextTurnReusesThem) {
     ASSERT_TRUE(scene.engine.restore(scene.key("a"), a.parts, a.version));
     EXPECT_EQ(scene.committed("a"), committed);
     EXPECT_EQ(book.committed(scene.key("a")).to_vector(), committed);
-    const EngineEvent third = scene.complete(scene.suffix("a", iota_tokens(600, 2)));
+    const FinishedEvent third = scene.complete(scene.suffix("a", iota_tokens(600, 2)));
     EXPECT_EQ(third.num_reused_tokens, 20);
     EXPECT_EQ(third.version, Version{index(second.version) + 1});
     EXPECT_EQ(scene.not_reused(NotReused::kLost), 0);
@@ -85,7 +85,7 @@ TEST(Unload, AHeadMayBeEvictedMeanwhile) {
     EXPECT_EQ(scene.engine.cache().find(scene.key("a")), nullptr);
     ASSERT_TRUE(scene.engine.restore(scene.key("a"), a.parts, a.version));
     const auto committed = scene.committed("a");
-    const EngineEvent next = scene.complete(scene.suffix("a", iota_tokens(600, 2)));
+    const FinishedEvent next = scene.complete(scene.suffix("a", iota_tokens(600, 2)));
     EXPECT_EQ(next.num_reused_tokens, 0);
     EXPECT_EQ(scene.streamed(next.request), scene.expected(committed + iota_tokens(600, 2), 4));
 }
@@ -185,7 +185,7 @@ private:
         scene_.engine.verify();
         for (const EngineEvent& event : scene_.engine.take_events()) {
             outcome_.events.push_back(event);
-            if (event.kind == EngineEvent::Kind::kFinished) std::erase(running_, event.request);
+            if (std::holds_alternative<FinishedEvent>(event)) std::erase(running_, request_of(event));
         }
     }
 

@@ -178,7 +178,7 @@ TEST(ValueCache, TokensOfAnEarlierPromptOfWhichNoHeadIsLeftAreNotRetained) {
     scene.expect_home();
 }
 
-// A request that is preempted knows its own prompt when it comes back: that is no reuse that was missed.
+// A request that is preempted knows its prompt when it comes back: that is no reuse that was missed.
 TEST(ValueCache, APreemptedRequestDoesNotCountItsOwnPromptAsKnown) {
     SceneOptions options = by_value(40, 8);
     options.step_tokens = 64;

@@ -77,7 +77,7 @@ struct WindowScene : EngineScene {
 
     std::vector<TokenId> right;
     ChatRequest request;
-    EngineEvent event;
+    FinishedEvent event;
 };
 
 TEST(Windows, T1ToT3AreAcceptedAndT4IsTheVerifiers) {
@@ -119,7 +119,7 @@ TEST(Windows, AStopTokenInsideAWindowEndsTheTurnThere) {
         scene.expect_counts(3, static_cast<int64_t>(stop) - 1);
         // Resident: all but the last token. The next turn goes on from there.
         EXPECT_THAT(scene.head_lengths("a", HeadKind::kTurn), ElementsAre(10 + static_cast<int64_t>(stop)));
-        const EngineEvent next = scene.complete(scene.suffix("a", {5, 6}, 2));
+        const FinishedEvent next = scene.complete(scene.suffix("a", {5, 6}, 2));
         EXPECT_EQ(next.num_reused_tokens, 10 + static_cast<int64_t>(stop));
         scene.expect_plain();
     }
@@ -180,16 +180,16 @@ TEST(Windows, AnExecutorThatFailsInsideOneLosesNothing) {
     EXPECT_FALSE(scene.engine.step());
     auto failed = scene.engine.take_failed_turns();
     ASSERT_EQ(failed.size(), 1u);
-    const EngineEvent again = scene.complete(std::move(failed[0].again));
+    const FinishedEvent again = scene.complete(std::move(failed[0].again));
     EXPECT_EQ(scene.streamed(again.request), std::vector<TokenId>(scene.right.begin(), scene.right.begin() + 8));
     scene.expect_home();
 }
 
-// Nobody gives way for a guess: without blocks to spare a window is one token long.
+// No request gives way for a draft: without blocks to spare a window is one token long.
 TEST(Windows, DraftsTakeOnlyBlocksThatAreFree) {
     // 10 + 5 tokens fill four blocks of 4 but one place; the other request holds the rest.
     WindowScene scene({.num_blocks = 8, .max_window = 4}, 6);
-    const EngineEvent other = scene.complete(scene.history("b", iota_tokens(300, 13), 3));
+    const FinishedEvent other = scene.complete(scene.history("b", iota_tokens(300, 13), 3));
     ASSERT_TRUE(other.committed);
     const int64_t evictions = scene.engine.stats().evictions;
     const int32_t free = scene.engine.cache().kv().pool().num_free();
@@ -204,14 +204,14 @@ TEST(Windows, ForcedOutputIsNotDrafted) {
     scene.request.forced_output = scene.store.store(iota_tokens(700, 5));
     ScriptedDrafter drafter({{701, 702}});
     scene.engine.draft_with(&drafter);
-    const EngineEvent event = scene.complete(scene.request);
+    const FinishedEvent event = scene.complete(scene.request);
     EXPECT_EQ(scene.streamed(event.request), iota_tokens(700, 5));
     EXPECT_TRUE(drafter.max_drafts.empty());
 }
 
 // --- an executor drafts
 
-// The same model with pools of its own: every guess is right, whatever the temperature, and two requests share its
+// The same model with separate pools: every guess is right, whatever the temperature, and two requests share its
 // steps.
 TEST(ExecutorDrafter, TheSameModelGuessesEveryTokenRight) {
     for (const float temperature : {0.0F, 1.0F}) {
@@ -236,6 +236,72 @@ TEST(ExecutorDrafter, TheSameModelGuessesEveryTokenRight) {
         EXPECT_TRUE(model.violations().empty());
         scene.expect_home();
     }
+}
+
+// Samples another token where `is_wrong` says so, by the number of the guess.
+class Misguessing final : public WrappingExecutor {
+public:
+    Misguessing(Executor& inner, bool (*is_wrong)(int64_t)) : WrappingExecutor(inner), is_wrong_(is_wrong) {}
+    Status execute(const StepPlan& plan, StepResult& result) override {
+        RETURN_IF_ERROR(inner().execute(plan, result));
+        for (TokenId& token : result.tokens)
+            if (is_wrong_(num_guesses_++)) token = (token + 1) % 1000;
+        return {};
+    }
+
+private:
+    bool (*is_wrong_)(int64_t);
+    int64_t num_guesses_ = 0;
+};
+
+// What follows a wrong guess is computed over wrong tokens. The next window starts from the right ones.
+TEST(ExecutorDrafter, GuessesAfterARejectedWindowAreRightAgain) {
+    constexpr int64_t kMaxTokens = 41;
+    constexpr int64_t kWindow = 4;
+    EngineScene scene({.max_window = kWindow});
+    HashExecutor model({.pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 2}, .max_log_tokens = 3});
+    const auto is_wrong = [](int64_t guess) { return guess % 4 == 3; };
+    Misguessing guesses(model, is_wrong);
+    ExecutorDrafter drafter(
+        {.pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 2}, .max_num_slots = 2, .max_log_tokens = 3},
+        guesses, scene.store);
+    scene.engine.draft_with(&drafter);
+    const RequestId id = scene.submit(scene.history("a", kPrompt, kMaxTokens));
+    scene.run();
+    EXPECT_EQ(scene.streamed(id), scene.expected(kPrompt, kMaxTokens));
+
+    int64_t num_accepted = 0;
+    int64_t num_guesses = 0;
+    for (int64_t tokens = 1; tokens < kMaxTokens; ++tokens) {  // the first with the prompt; of a window one more
+        bool right = true;
+        for (int64_t drafts = std::min(kWindow, kMaxTokens - tokens) - 1; drafts > 0; --drafts) {
+            const bool misguessed = is_wrong(num_guesses++);
+            right = right && !misguessed;
+            tokens += right ? 1 : 0;
+            num_accepted += right ? 1 : 0;
+        }
+    }
+    EXPECT_GT(num_accepted, 15);
+    EXPECT_EQ(scene.engine.stats().accepted_tokens, num_accepted);
+    EXPECT_EQ(scene.engine.stats().drafted_tokens, num_guesses);
+    EXPECT_TRUE(model.violations().empty());
+    scene.expect_home();
+}
+
+// After a rejected window the request pauses, and goes on beyond what the drafter has computed, which is wrong.
+TEST(ExecutorDrafter, GuessesAfterAPauseAreRightAgain) {
+    EngineScene scene({.max_window = 4});
+    HashExecutor model({.pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 2}, .max_log_tokens = 3});
+    Misguessing guesses(model, [](int64_t guess) { return guess == 0; });
+    ExecutorDrafter drafter(
+        {.pools = {.block_size = 4, .num_blocks = 16, .num_state_rows = 2}, .max_num_slots = 2, .max_log_tokens = 3},
+        guesses, scene.store);
+    scene.engine.draft_with(&drafter, 4, true);
+    scene.submit(scene.history("a", kPrompt, 41));
+    scene.run();
+    EXPECT_EQ(scene.engine.stats().rolled_back_tokens, 2) << "the first window";
+    EXPECT_GT(scene.engine.stats().accepted_tokens, 15);
+    scene.expect_home();
 }
 
 // Four requests, and memory to draft for two of them.

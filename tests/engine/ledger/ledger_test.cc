@@ -1,4 +1,4 @@
-// The ledger alone: leases, turns and names; the whole of it beside a model is tests/engine/model.
+// The ledger alone: leases, turns and names; the whole of it, compared with a model, is tests/engine/model.
 #include "engine/ledger/ledger.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ struct Scene {
         const auto start = ledger.begin(asked, RequestId{next_request++}, store);
         return start && commit(*start, output, asked);
     }
-    // What a late duplicate of a turn is told: its recorded text, or why it is refused.
+    // What a late duplicate of a turn gets: its recorded text, or why it is refused.
     std::string duplicate(const std::string& id, InputKind input, const std::vector<std::vector<TokenId>>& messages) {
         ChatRequest asked = request(input, messages);
         asked.turn_id = id;
@@ -264,7 +264,7 @@ TEST(Ledger, ABusyConversationSaysWhichRequestRuns) {
     const auto second = scene.begin(InputKind::kSuffix, {{7}});
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().running, RequestId{7});
-    EXPECT_NE(second.error().message.find("request 7 runs"), std::string::npos);
+    EXPECT_NE(second.error().message().find("request 7 runs"), std::string::npos);
 }
 
 // Clients that resend everything: what is committed is not kept a second time.

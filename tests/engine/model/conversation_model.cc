@@ -148,7 +148,7 @@ void ConversationModel::draw(ModelRequest& turn, const ChatRequest& request, Sam
     }
 }
 
-void ConversationModel::finish(const EngineEvent& event, const Tokens& streamed) {
+void ConversationModel::finish(const FinishedEvent& event, const Tokens& streamed) {
     const auto found = running_.find(event.request);
     MUST(found != running_.end(), "request {} does not run", index(event.request));
     const ModelRequest turn = std::move(found->second);
@@ -176,7 +176,7 @@ void ConversationModel::finish(const EngineEvent& event, const Tokens& streamed)
     if (event.committed) commit(turn, event);
 }
 
-void ConversationModel::commit(const ModelRequest& turn, const EngineEvent& event) {
+void ConversationModel::commit(const ModelRequest& turn, const FinishedEvent& event) {
     ModelConversation& conversation = conversations_[turn.key];
     const size_t common = common_prefix(conversation.committed, turn.prompt);
     std::erase_if(conversation.turns,

@@ -68,7 +68,7 @@ public:
     // The turn runs, and leases the conversation from now on. `sampling` has the engine's seed.
     void start(RequestId id, const ChatRequest& request, Tokens prompt, const SamplingParams& sampling);
     // The turn ended; throws unless the end is the expected one. `streamed`: the tokens that its client received.
-    void finish(const EngineEvent& event, const Tokens& streamed);
+    void finish(const FinishedEvent& event, const Tokens& streamed);
 
     [[nodiscard]] bool revoke(const ConversationKey& key);
     [[nodiscard]] std::optional<RefusalReason> fork(const ConversationKey& from, const std::string& to,
@@ -92,7 +92,7 @@ private:
                                                           const ModelConversation& known) const;
     [[nodiscard]] int64_t max_tokens(const ChatRequest& request, size_t prompt_size) const;
     void draw(ModelRequest& turn, const ChatRequest& request, SamplingParams sampling) const;
-    void commit(const ModelRequest& turn, const EngineEvent& event);
+    void commit(const ModelRequest& turn, const FinishedEvent& event);
 
     EngineConfig config_;
     const HashExecutor& executor_;

@@ -1,4 +1,5 @@
-// The whole engine over the hash executor beside a model without cache, memory and batches (tests/engine/model).
+// The whole engine over the hash executor, compared with a model without cache, memory and batches
+// (tests/engine/model).
 //
 // VERBATIM_SEED=n runs the one world of that seed; RC_PARAMS="seed=n max_success=m" (as for every random test) chooses
 // 30 m worlds from n on.

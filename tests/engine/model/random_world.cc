@@ -88,7 +88,7 @@ void RandomWorld::submit(ChatRequest request) {
              got ? "none" : name(got.error().reason));
         return;
     }
-    MUST(got.has_value(), "refused ({}): {}", name(got.error().reason), got.error().message);
+    MUST(got.has_value(), "refused ({}): {}", name(got.error().reason), got.error().message());
     if (wanted.recorded != nullptr) {
         MUST(got->recorded.has_value(), "a known turn_id is computed again");
         MUST(got->recorded->output.to_vector() == wanted.recorded->text &&
@@ -260,12 +260,13 @@ void RandomWorld::replace_executor() {
 
 void RandomWorld::take_events() {
     for (const EngineEvent& event : engine_.take_events()) {
-        if (event.kind == EngineEvent::Kind::kToken) {
-            streamed_[event.request].push_back(event.token);
+        if (const auto* token = std::get_if<TokenEvent>(&event)) {
+            streamed_[token->request].push_back(token->token);
             continue;
         }
-        ++coverage_.finished[event.reason];
-        model_.finish(event, streamed_[event.request]);
+        const auto& finished = std::get<FinishedEvent>(event);
+        ++coverage_.finished[finished.reason];
+        model_.finish(finished, streamed_[finished.request]);
     }
 }
 
@@ -338,7 +339,7 @@ void RandomWorld::check_deleted() {
     }
 }
 
-// D2: in order of arrival the oldest are served first; in another order verify() says who runs before whom.
+// D2: in order of arrival the oldest are served first; in another order verify() says which runs before which.
 void RandomWorld::check_order() {
     if (config_.engine.scheduler.admission != AdmissionOrder::kArrival) return;
     RequestId last{-1};
@@ -378,8 +379,8 @@ void RandomWorld::on_event(const Event& event) {
     }
 }
 
-// D2: who comes in has waited long enough and arrived first, or has the fewest tokens left; not before somebody who has
-// waited long enough.
+// D2: a request comes in if it has waited long enough and arrived first, or has the fewest tokens left; not before one
+// that has waited long enough.
 void RandomWorld::check_turn(const Event& attached) {
     const SchedulerConfig& config = config_.engine.scheduler;
     const auto& waiting = engine_.scheduler().waiting();

@@ -93,7 +93,7 @@ Status ErringExecutor::execute(const StepPlan& plan, StepResult& result) {
     return {};
 }
 
-// --- who computes and guesses
+// --- executors and drafters
 
 WorldCast::WorldCast(const WorldConfig& config, TokenStore& store)
     : config_(config),

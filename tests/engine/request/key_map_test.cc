@@ -18,7 +18,7 @@ ConversationKey random_key(Prng& prng) {
     return key;
 }
 
-// No salt is a salt of its own, and so is an empty one.
+// No salt is one more salt, and so is an empty one.
 TEST(KeyMap, IsAMapOfKeys) {
     Prng prng(3);
     KeyMap<int> keys;

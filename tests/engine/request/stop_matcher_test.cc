@@ -1,4 +1,4 @@
-// Stop strings, token by token, beside looking at the whole output every time.
+// Stop strings, token by token, compared with looking at the whole output every time.
 #include "engine/request/stop_matcher.h"
 
 #include <gtest/gtest.h>

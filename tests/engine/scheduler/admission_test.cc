@@ -1,4 +1,4 @@
-// Who of the waiting requests comes in next (D2), and that nothing but the order depends on it.
+// Which of the waiting requests comes in next (D2), and that nothing but the order depends on it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(Admission, TokensOfAnAttachableHeadDoNotCount) {
     scene.expect_home();
 }
 
-// Its head made room for somebody who ran.
+// Its head made room for a running request.
 TEST(Admission, ARequestWhoseHeadIsEvictedHasMoreLeft) {
     EngineScene scene({.num_blocks = 24,
                        .max_num_sequences = 1,

@@ -1,4 +1,4 @@
-// Deterministic requests beside ordinary ones: drafts along a path in ordinary arithmetic, windows that verify.
+// Deterministic requests together with ordinary ones: drafts along a path in ordinary arithmetic, windows that verify.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -164,6 +164,33 @@ TEST(DraftPaths, AnAbortInTheOpenStepOfADraftBringsEverythingHome) {
     ASSERT_TRUE(scene.executor.execute(plan, result));
     scene.abort(id);
     scene.engine.apply(result);
+    scene.run();
+    scene.expect_home();
+}
+
+// The path's start reads the request's row and tail: they are free only when that step has come back.
+TEST(DraftPaths, TheStartOfAPathFencesWhatItReads) {
+    SceneOptions options = verifying();
+    options.lag_steps = 2;
+    EngineScene scene(options);
+    const RequestId id = scene.submit(scene.history("a", iota_tokens(100, 11), 8));
+    scene.step();
+    scene.step();
+    ASSERT_THAT(draws(scene.log.plans.back(), Arithmetic::kOrdinary), ElementsAre(1));
+    const int64_t started = scene.log.plans.back().step;
+    scene.abort(id);
+    const auto num_fenced = [&] {
+        return scene.engine.cache().state().pool().num_fenced() + scene.engine.cache().kv().pool().num_fenced();
+    };
+    const int32_t left = num_fenced();
+    EXPECT_GE(left, 3);
+    scene.submit(scene.history("b", iota_tokens(500, 40), 8));
+    for (int64_t step = started + 1; step - options.lag_steps < started; ++step) {
+        scene.step();
+        EXPECT_EQ(num_fenced(), left) << "after step " << step;
+    }
+    scene.step();
+    EXPECT_EQ(num_fenced(), 0);
     scene.run();
     scene.expect_home();
 }

@@ -1,4 +1,4 @@
-// State rows that decoding leaves behind: how often they are written, where heads are taken, and who else reads them.
+// State rows that decoding leaves behind: how often they are written, where heads are taken, and what else reads them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ TEST(RowLag, ARowIsWrittenWhenItsLogIsFullAndWhereTheTurnEnds) {
     EngineScene scene({.max_state_lag_tokens = 2});
     const RequestId id = scene.submit(scene.history("a", kPrompt, 7));
     scene.run();
-    // The prompt, then six tokens more; the last of them is computed by nobody, and the row stands before it.
+    // The prompt, then six tokens more; the last of them is not computed, and the row stands before it.
     EXPECT_THAT(written(scene.log), ElementsAre(true, false, false, true, false, false, true));
     EXPECT_EQ(scene.engine.stats().unwritten_rows, 4);
     EXPECT_EQ(scene.streamed(id), scene.expected(kPrompt, 7));

@@ -21,7 +21,7 @@ TEST(Scheduling, AnyChunkingGivesTheSameTokensAndHeads) {
     for (int32_t step_tokens = 1; step_tokens <= 38; ++step_tokens) {
         SCOPED_TRACE(step_tokens);
         EngineScene scene({.step_tokens = step_tokens});
-        const EngineEvent event = scene.complete(scene.history("a", prompt));
+        const FinishedEvent event = scene.complete(scene.history("a", prompt));
         EXPECT_EQ(scene.streamed(event.request), scene.expected(prompt, 4));
         EXPECT_EQ(scene.log.plans.size(), static_cast<size_t>((37 + step_tokens - 1) / step_tokens + 4));
         EXPECT_THAT(scene.head_lengths("a", HeadKind::kPrompt), ElementsAre(36));
@@ -65,7 +65,7 @@ TEST(Scheduling, NoMoreSequencesRunThanAreAllowed) {
 TEST(Scheduling, RoomIsMadeByEvictingBeforeByPreempting) {
     EngineScene scene({.num_blocks = 9});
     scene.complete(scene.history("a", kPrompt));
-    const EngineEvent event = scene.complete(scene.history("b", iota_tokens(300, 26)));
+    const FinishedEvent event = scene.complete(scene.history("b", iota_tokens(300, 26)));
     EXPECT_TRUE(event.committed);
     EXPECT_GT(scene.engine.stats().evictions, 0);
     EXPECT_EQ(scene.engine.stats().preemptions, 0);
@@ -116,7 +116,7 @@ TEST(Scheduling, WithOneStateRowAHeadGivesWayAndTheReasonIsSaid) {
     EngineScene scene({.num_state_rows = 1});
     scene.complete(scene.history("a", kPrompt));
     const std::vector<TokenId> before = scene.committed("a");
-    const EngineEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 3)));
+    const FinishedEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 3)));
     EXPECT_EQ(event.num_reused_tokens, 0);
     EXPECT_EQ(scene.not_reused(NotReused::kNoRoomToCopy), 13);
     EXPECT_EQ(scene.streamed(event.request), scene.expected(before + iota_tokens(500, 3), 4));
@@ -139,7 +139,7 @@ TEST(Scheduling, AModelWithoutAttentionAndOneWithoutStateRunTheSame) {
         EngineScene scene(options);
         scene.complete(scene.history("a", kPrompt));
         const std::vector<TokenId> before = scene.committed("a");
-        const EngineEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 3)));
+        const FinishedEvent event = scene.complete(scene.suffix("a", iota_tokens(500, 3)));
         EXPECT_EQ(event.num_reused_tokens, 13);
         EXPECT_EQ(scene.engine.stats().tail_copies, options.num_blocks > 0 ? 1 : 0);
         EXPECT_EQ(scene.engine.stats().state_copies, options.num_state_rows > 0 ? 1 : 0);
@@ -152,7 +152,7 @@ TEST(Scheduling, AModelWithoutAttentionAndOneWithoutStateRunTheSame) {
 void abort_after(int num_steps, bool open, int32_t lag_steps) {
     SCOPED_TRACE(fmt::format("after {} steps, open {}, lag {}", num_steps, open, lag_steps));
     EngineScene scene({.step_tokens = 3, .lag_steps = lag_steps});
-    const EngineEvent first = scene.complete(scene.history("a", kPrompt));
+    const FinishedEvent first = scene.complete(scene.history("a", kPrompt));
     const Digest digest = scene.engine.cache().find(first.head)->digest;
     const std::vector<TokenId> before = scene.committed("a");
     const RequestId id = scene.submit(scene.suffix("a", iota_tokens(500, 7), 5));
@@ -207,7 +207,7 @@ TEST(Scheduling, NothingIsPublishedBeforeItsBytesAreMaterialised) {
     for (int32_t lag_steps = 0; lag_steps <= 3; ++lag_steps) {
         SCOPED_TRACE(lag_steps);
         EngineScene scene({.lag_steps = lag_steps});
-        const EngineEvent event = scene.complete(scene.history("a", kPrompt));
+        const FinishedEvent event = scene.complete(scene.history("a", kPrompt));
         EXPECT_EQ(event.step, 3 + lag_steps);
         for (const Event& published : scene.log.of(EventKind::kPublish)) {
             const int64_t written = published.value == 9 ? 0 : 3;
@@ -219,7 +219,7 @@ TEST(Scheduling, NothingIsPublishedBeforeItsBytesAreMaterialised) {
 
 TEST(Scheduling, AnAttachedHeadIsPinnedUntilItsCopiesAreMaterialised) {
     EngineScene scene({.lag_steps = 2});
-    const EngineEvent first = scene.complete(scene.history("a", kPrompt));
+    const FinishedEvent first = scene.complete(scene.history("a", kPrompt));
     scene.submit(scene.suffix("a", iota_tokens(500, 3), 8));
     std::vector<int64_t> pins;
     for (int i = 0; i < 4; ++i) {
@@ -233,7 +233,7 @@ TEST(Scheduling, AnAttachedHeadIsPinnedUntilItsCopiesAreMaterialised) {
 
 TEST(Scheduling, SeveralTurnsAttachToOneHeadAtOnceAndNoneChangesIt) {
     EngineScene scene;
-    const EngineEvent first = scene.complete(scene.history("a", kPrompt));
+    const FinishedEvent first = scene.complete(scene.history("a", kPrompt));
     const Digest digest = scene.engine.cache().find(first.head)->digest;
     for (const char* to : {"b", "c", "d"}) ASSERT_TRUE(scene.engine.fork(scene.key("a"), to));
     const std::vector<TokenId> before = scene.committed("a");
@@ -299,8 +299,8 @@ TEST(Scheduling, AFullStatePoolAdmitsAsManyAsTheTokenBudgetAllowsInOneStep) {
 // D5: the first of two requests makes room among idle heads, and not by evicting what the second is about to attach to.
 TEST(Scheduling, AHeadThatAWaitingRequestWillAttachToIsNotEvictedForAnother) {
     EngineScene scene({.num_blocks = 24, .num_state_rows = 16, .step_tokens = 40});
-    const EngineEvent oldest = scene.complete(scene.history("a", iota_tokens(0, 21), 2));  // 6 blocks
-    scene.complete(scene.history("b", iota_tokens(300, 41), 2));                           // 11 blocks
+    const FinishedEvent oldest = scene.complete(scene.history("a", iota_tokens(0, 21), 2));  // 6 blocks
+    scene.complete(scene.history("b", iota_tokens(300, 41), 2));                             // 11 blocks
     const RequestId stranger = scene.submit(scene.history("c", iota_tokens(600, 37), 2));
     const RequestId next = scene.submit(scene.suffix("a", iota_tokens(900, 3), 2));
     scene.run();
@@ -324,6 +324,26 @@ TEST(Scheduling, WhatAnEvictedHeadLeavesIsUsedInTheSameStepAlsoUnderALag) {
         EXPECT_EQ(scene.streamed(request), scene.expected(iota_tokens(50, 25), 1));
         scene.expect_home();
     }
+}
+
+// The younger request's prompt is what the older one generates. It is preempted in the middle, and goes on from the older
+// one's turn: it reuses what it had attached before and what it had not computed, and no more.
+TEST(Scheduling, AResumedRequestCountsAsReusedOnlyWhatItHadNotComputed) {
+    EngineScene scene({.num_blocks = 20, .step_tokens = 2, .lookup = LookupMode::kPrefix});
+    const std::vector<TokenId> text = iota_tokens(100, 16);
+    scene.submit(scene.history("a", text, 40));
+    const std::vector<TokenId> longer = text + scene.expected(text, 40) + iota_tokens(400, 4);
+    const RequestId younger = scene.submit(scene.history("b", longer, 2));
+    scene.run();
+    std::vector<int64_t> attached;
+    for (const Event& event : scene.log.of(EventKind::kAttach))
+        if (event.request == younger) attached.push_back(event.value);
+    const std::vector<int64_t> computed = scene.log.values(EventKind::kPreempt);
+    ASSERT_THAT(attached, ElementsAre(15, 55));
+    ASSERT_EQ(computed.size(), 1u);
+    ASSERT_TRUE(computed[0] > 16 && computed[0] < 55) << computed[0];
+    EXPECT_EQ(scene.finished(younger).num_reused_tokens, 15 + 55 - computed[0]);
+    scene.expect_home();
 }
 
 TEST(Scheduling, APreemptedTurnWhosePromptHeadWasEvictedPublishesItAgain) {

@@ -90,7 +90,7 @@ TEST(TokenSeq, ASourceLivesAsLongAsItIsShared) {
             TokenSeq whole = store.store(Tokens{1, 2, 3});
             whole.append(store.store(Tokens{4}));
             EXPECT_EQ(store.stored_tokens(), 4u);
-            rest = whole.slice(3, 4);  // a list of its own
+            rest = whole.slice(3, 4);  // a separate list
         }
         EXPECT_EQ(store.stored_tokens(), 1u);
         EXPECT_THAT(rest.to_vector(), ElementsAre(4));
@@ -98,7 +98,7 @@ TEST(TokenSeq, ASourceLivesAsLongAsItIsShared) {
     EXPECT_EQ(store.num_stored_sources(), 0u);
 }
 
-// Random operations on sequences that share lists, beside vectors that share nothing.
+// Random operations on sequences that share lists, compared with vectors that share nothing.
 TEST(TokenSeq, BehavesLikeAVectorOfTokens) {
     struct Pair {
         TokenSeq seq;

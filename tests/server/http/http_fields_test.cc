@@ -167,8 +167,7 @@ TEST(HttpFields, AHintOfABusyConversationIsPassedOver) {
     const HttpAnswer busy = named.read_answer();
     EXPECT_EQ(busy.status, 409);
     EXPECT_EQ(busy.json()["error"]["code"], "busy");
-    EXPECT_EQ(busy.json()["error"]["message"],
-              "conversation 'c': answer " + running + " runs (lease 1): one writer at a time");
+    EXPECT_EQ(busy.json()["error"]["message"], "conversation 'c': answer " + running + " runs: one writer at a time");
     const HttpAnswer answer = second.read_answer();
     EXPECT_EQ(answer.status, 200) << answer.body;
     EXPECT_THAT(answer.head, Not(HasSubstr("X-Conversation-Id")));

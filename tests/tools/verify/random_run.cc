@@ -303,9 +303,10 @@ private:
         }
     }
     void read_events() {
-        for (const EngineEvent& event : engine_->take_events())
-            coverage_.lease_lost +=
-                event.kind == EngineEvent::Kind::kFinished && event.reason == FinishReason::kLeaseLost ? 1 : 0;
+        for (const EngineEvent& event : engine_->take_events()) {
+            const auto* finished = std::get_if<FinishedEvent>(&event);
+            coverage_.lease_lost += finished != nullptr && finished->reason == FinishReason::kLeaseLost ? 1 : 0;
+        }
     }
 
     const RandomRunOptions& options_;

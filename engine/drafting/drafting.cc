@@ -1,0 +1,92 @@
+#include "engine/drafting/drafting.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+
+void Drafting::use(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices) {
+    CHECK_GE(max_window, 1);
+    drafter_ = drafter;
+    max_window_ = max_window;
+    paced_windows_ = paced_windows;
+    prices_ = std::move(prices);
+}
+
+// Forced output is not sampled: no sampled token could agree with it. Masks of drafts do not exist: each follows from
+// the tokens before it. Ordinary requests in another arithmetic have no drafts: their bits are not promised, so
+// there is nothing that a window could be compared with.
+bool Drafting::may_draft(const Sequence& sequence) const {
+    const NumericsIds& ids = scheduler_.numerics_ids();
+    if (sequence.arithmetic() == Arithmetic::kOrdinary && ids.front() != ids.back()) return false;
+    const bool is_free = sequence.request.forced_output.empty() && !sequence.has_grammar();
+    return sequence.decodes() && is_free && !scheduler_.verifies(sequence);
+}
+
+int32_t Drafting::max_drafts(Sequence& sequence, int64_t least_acceptance) const {
+    const int64_t left = sequence.max_tokens - static_cast<int64_t>(sequence.output.size());
+    const auto most = static_cast<int32_t>(std::min<int64_t>(max_window_, left) - 1);
+    if (most < 1 || !paced_windows_) return most;
+    return sequence.pacing.next(most, least_acceptance);
+}
+
+void Drafting::propose() {
+    if (!enabled()) return;
+    jobs_.clear();
+    sequences_.clear();
+    const int64_t least = least_acceptance(prices_, static_cast<int32_t>(scheduler_.running().size()));
+    for (Sequence* sequence : scheduler_.running()) {
+        if (!may_draft(*sequence)) continue;
+        const int32_t most = max_drafts(*sequence, least);
+        if (most < 1) continue;
+        sequences_.push_back(sequence);
+        jobs_.push_back({.request = sequence->id,
+                         .prompt = &sequence->turn.prompt,
+                         .output = sequence->output,
+                         .sampling = sequence->request.sampling,
+                         .max_drafts = most});
+    }
+    if (jobs_.empty()) return;
+    drafter_->draft(jobs_);
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+        DraftJob& job = jobs_[i];
+        CHECK_LE(static_cast<int32_t>(job.drafts.size()), job.max_drafts);
+        CHECK(std::ranges::all_of(job.drafts, [&](TokenId t) { return t >= 0 && t < vocab_size_; }),
+              "request {} has a draft that is none of {} tokens", index(job.request), vocab_size_);
+        sequences_[i]->drafts = std::move(job.drafts);
+    }
+}
+
+// Behind a token that would end the turn, and behind a fault, there is nothing to draft.
+void Drafting::take(Sequence& sequence, const ScheduledSequence& planned, const StepResult& result,
+                    const SampledTokens* sampled) {
+    CHECK(sequence.draft_path && sequence.draft_path->num_computed_tokens == planned.num_computed_tokens,
+          "request {} has no draft path at {}", index(sequence.id), planned.num_computed_tokens);
+    sequence.draft_path->num_computed_tokens = planned.end();
+    stats_.draft_path_tokens += planned.num_new_tokens;
+    if (sampled == nullptr) return;
+    if (sampled->fault_layer >= 0) {
+        scheduler_.end_draft_path(sequence);
+        sequence.drafts_end = true;
+        return;
+    }
+    const TokenId token = result.tokens_of(*sampled).front();
+    CHECK(token >= 0 && token < vocab_size_, "the executor sampled token {} of {}", token, vocab_size_);
+    sequence.drafts.push_back(token);
+    sequence.drafts_end = !sequence.request.ignore_stop && std::ranges::count(sequence.request.stop_tokens, token) > 0;
+}
+
+void Drafting::record_window(Sequence& sequence, int32_t num_drafts, int32_t num_accepted) {
+    CHECK(num_accepted >= 0 && num_accepted <= num_drafts, "{} of {} drafts of request {} are accepted", num_accepted,
+          num_drafts, index(sequence.id));
+    if (num_drafts > 0 && paced_windows_) sequence.pacing.record(num_drafts, num_accepted, max_window_ - 1);
+}
+
+void Drafting::end(RequestId request) {
+    CHECK_GE(index(request), 0);
+    if (drafter_ != nullptr) drafter_->ended(request);
+}
+
+}  // namespace verbatim
