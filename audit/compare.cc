@@ -106,7 +106,7 @@ double gap_of_two(const ScoredToken& token) {
     return token.top.size() < 2 ? 0 : token.top[0].second - token.top[1].second;
 }
 
-// One answer's preference for its own token over the other answer's.
+// One answer's preference for the token that it took over the other answer's.
 double preference(const ScoredToken& of, const std::string& other, bool& is_least) {
     const std::optional<double> log_prob = log_prob_of(of, other);
     if (!log_prob) is_least = true;

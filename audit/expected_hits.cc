@@ -131,7 +131,7 @@ private:
             hash = mix(hash, tokens[i]);
             if ((i + 1) % static_cast<size_t>(config_.block_tokens) != 0 && i + 1 != tokens.size()) continue;
             const bool is_whole = (i + 1) % static_cast<size_t>(config_.block_tokens) == 0;
-            // No server reuses a whole prompt, nor part of a block: such a block is one of its own.
+            // No server reuses a whole prompt, nor part of a block: such a block is shared with no other.
             const bool is_last = i + 1 == tokens.size();
             const uint64_t name = is_whole && !is_last ? hash : mix(hash, 1000 + log_.prompt_tokens.size());
             const auto [at, is_new] = blocks_.try_emplace(name, static_cast<int64_t>(blocks_.size()));

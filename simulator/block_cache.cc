@@ -120,7 +120,7 @@ HitRates run_log(const BlockLog& log, const DenseLog& dense, int64_t room, Block
     return rates;
 }
 
-// A block is worth what computing its own tokens costs, not its whole prefix.
+// A block is worth what computing the tokens in it costs, not its whole prefix.
 class DepthWeightedEviction final : public EvictionPolicy {
 public:
     explicit DepthWeightedEviction(const HeadWorth& worth) : worth_(worth) {}

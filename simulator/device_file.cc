@@ -50,7 +50,7 @@ public:
         problems_.push_back(fmt::format("\"{}\" is not a list of numbers from {} to {}", key, least, most));
         return {};
     }
-    // Of an object of its own.
+    // Of a separate object.
     json object(const std::string& key) {
         const json* value = take(key);
         if (value != nullptr && value->is_object()) return *value;

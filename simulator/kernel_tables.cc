@@ -200,7 +200,7 @@ Status TableTimes::read_attention(const std::string& path, const char* varying, 
     for (size_t i = 0; i < rows.size(); ++i) {
         const auto row = rows[i];
         const Heads heads{static_cast<int32_t>(row[2]), static_cast<int32_t>(row[1]), static_cast<int32_t>(row[0])};
-        // A decode step also reads its own position.
+        // A decode step also reads the position that it writes.
         const double place = decodes ? row[4] + 1 : prompt_pairs(row[4]);
         add_point(points[heads], {row[3], place, 0}, row[5] * kNsPerMs);
     }

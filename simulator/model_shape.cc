@@ -64,7 +64,7 @@ void add_delta(ModelShape& shape, int64_t hidden, const DeltaConfig& delta) {
     add_elementwise(shape, 3 * kBytes * delta.value_rows());  // o, z in, gated norm out
 }
 
-// The router, and what carries rows to their experts and back, beside the experts themselves.
+// The router, and what carries rows to their experts and back, without the experts themselves.
 void add_moe(ModelShape& shape, int64_t hidden, const MoeConfig& moe) {
     constexpr int64_t kLogitBytes = 4;
     const int32_t width = moe.row_width(static_cast<int32_t>(hidden));

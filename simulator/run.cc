@@ -214,7 +214,7 @@ SimulationConfig simulation_of(const SimulateRun& run) {
 }
 
 // One run, where kernels with a roofline alone take `roofline_factor` times as long. Kernel tables are not
-// thread-safe: each run reads its own.
+// thread-safe: each run reads separate ones.
 Result<ReplicatedResult> priced_run(const SimulateRun& run, const SimulationConfig& simulation,
                                     const traces::Trace& trace, double roofline_factor, const Progress& progress) {
     const SimulateConfig& config = run.config;

@@ -42,7 +42,7 @@ public:
     }
 
 private:
-    // A conversation of its own, or the next turn of `from`.
+    // A new conversation, or the next turn of `from`.
     RowIndex ask(RowIndex from, const std::vector<Text>& texts, int64_t num_output, double think_s = 0) {
         const std::string name = fmt::format("r{}", num_rows_++);
         Row row;

@@ -87,7 +87,7 @@ void read_int4(const std::byte* block, Parts& parts) {
     for (int64_t i = 0; i < 32; ++i) parts.quants[i] = byte_at(block, 4 + i / 2) >> (i % 2 * 4) & 15;
 }
 
-// As int8: each run has a zero of its own.
+// As int8: each run has a separate zero.
 void read_int4_zero(const std::byte* block, Parts& parts) {
     parts.scales[0] = value_at<float>(block, 0);
     for (int64_t i = 0; i < 32; ++i) {

@@ -66,7 +66,7 @@ std::vector<std::string> unsupported_budget(const reference::ModelConfig& config
 
 // --- pools
 
-// Blocks and rows: in one arena, or in arrays of their own.
+// Blocks and rows: in one arena, or in separate arrays.
 void CudaBackend::make_pools(const UnitPlaces& places) {
     if (places.is_shared()) {
         arena_ = DeviceArray<uint16_t>(device_, places.arena_bytes() / kValueBytes);

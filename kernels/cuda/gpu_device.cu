@@ -192,7 +192,7 @@ protected:
         last_name_ = kernel_name;
         last_grid_ = grid;
         last_block_ = block;
-        // The launch returns its own error; cudaGetLastError would also return errors of an earlier device.
+        // The launch returns the error of this launch; cudaGetLastError would also return errors of an earlier device.
         if (const auto status = cudaLaunchKernelEx(&config, entry_of<Kernel>(), kernel); status != cudaSuccess) {
             keep(status, last_launch());
         }

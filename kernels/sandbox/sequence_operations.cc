@@ -362,7 +362,7 @@ std::vector<Arguments> attention_paged_otherwise(const Arguments& arguments) {
     }
     return calls;
 }
-// As the launch of these sequences alone would have it, and beside a sequence with a longer context.
+// As the launch of these sequences alone would have it, and together with a sequence with a longer context.
 std::vector<Arguments> attention_bounded_otherwise(const Arguments& arguments) {
     const auto positions = arguments.tensor("first_position").as<int64_t>();
     int64_t longest = 0;

@@ -169,7 +169,7 @@ Status fill_quantised(const Filling& filling, const QuantisationConfig& config, 
     return {};
 }
 
-// Reads the quantised tensors, and leaves their pages of the files: blocks are in memory of their own.
+// Reads the quantised tensors, and leaves their pages of the files: blocks are in other memory.
 Status fill_weights(CheckpointFiles& files, const std::optional<QuantisationConfig>& quantisation,
                     std::string_view folder, const LoadOptions& options, Model& model) {
     const ExpertFiling filing = expert_filing(model.config.architecture, files);

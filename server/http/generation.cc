@@ -117,7 +117,7 @@ void Generation::take_token(Choice& choice, HostUpdate update) {
     if (request_.num_log_probs) choice.part.log_probs.push_back(*std::move(update.log_probs));
 }
 
-// Of arguments that are sent in parts each part is an entry of its own.
+// Of arguments that are sent in parts each part is a separate entry.
 void Generation::take_parts(Choice& choice, text::AnswerParts& parts) {
     if (items_) return items_->take(parts);
     using PartKind = text::AnswerPart::Kind;

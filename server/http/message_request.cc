@@ -234,7 +234,7 @@ ReadStatus check_service_tier(const Json& body) {
         "service_tier", "unsupported_value"});
 }
 
-// Read by functions of their own.
+// Read by separate functions.
 constexpr std::array<std::string_view, 8> kOwn = {"system",   "messages", "tools",        "tool_choice",
                                                   "thinking", "metadata", "service_tier", "cache_control"};
 

@@ -28,7 +28,7 @@ const Json* said_field(const Json& body, const char* field) {
 
 bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); }
 
-// A name is written into prompts, and has nothing in it that a call's form could take for its own.
+// A name is written into prompts, and has nothing in it that a call's form could take for a part of it.
 bool is_tool_name(const Json& value) {
     if (!value.is_string()) return false;
     const std::string& name = value.get_ref<const std::string&>();

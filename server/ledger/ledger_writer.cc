@@ -168,7 +168,7 @@ bool LedgerWriter::pause(int64_t failures) {
     return true;
 }
 
-// Everybody who waits hears of it, once.
+// Every caller that waits hears of it, once.
 void LedgerWriter::report(const std::string& problem) {
     std::vector<Done> listeners;
     {

@@ -141,7 +141,7 @@ Status PostgresDatabase::recover() {
     return take_lock(0);
 }
 
-// A server that is cut off says nothing: then the connection goes, and whoever asked hears of it.
+// A server that is cut off says nothing: then the connection goes, and the caller hears of it.
 Status PostgresDatabase::wait_for_answer() {
     const auto deadline = steady_clock::now() + milliseconds(limits_.answer_ms);
     pg_conn* connection = connection_.get();

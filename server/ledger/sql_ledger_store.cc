@@ -11,7 +11,7 @@ namespace {
 
 // --- values as they lie in columns
 
-// No salt is a salt of its own.
+// No salt is one more salt.
 std::string salt_column(const CacheSalt& salt) { return salt.value ? "+" + *salt.value : "-"; }
 
 std::string tokens_column(const std::vector<TokenId>& tokens) {
@@ -342,7 +342,7 @@ Status SqlLedgerStore::apply(std::span<const Change> changes) {
     return {};
 }
 
-// False: it was there already; the transaction had ended well, and nobody could say so.
+// False: it was there already; the transaction had ended well, and the answer was lost.
 Result<bool> SqlLedgerStore::move_last_change(int64_t to, int64_t num_new_conversations) {
     const SqlValue values[] = {to, last_change_, num_new_conversations};
     ASSIGN_OR_RETURN(const int64_t moved,

@@ -74,7 +74,7 @@ Status SqliteDatabase::connect() {
     return check_owner();
 }
 
-// Nothing is written into what is somebody else's.
+// Nothing is written into another program's database.
 Status SqliteDatabase::check_owner() {
     ASSIGN_OR_RETURN(const auto tables, rows("SELECT 1 FROM sqlite_master", {}));
     ASSIGN_OR_RETURN(const bool ours, has_table("verbatim_ledger"));

@@ -147,7 +147,7 @@ TEST(AuditCompare, BoundsAFlipToATokenThatIsNotListed) {
     EXPECT_TRUE(c.is_least);
 }
 
-// "su" + " night" beside "sun" + " snow": the choice was between "su" and "sun", although the bytes part behind "su".
+// "su" + " night" and "sun" + " snow": the choice was between "su" and "sun", although the bytes part behind "su".
 TEST(AuditCompare, FindsAnEarlierChoiceWhereOneAnswerHasNoTokens) {
     const Choice with = choice({token("su", -0.7, {{"su", -0.7}, {"sun", -0.72}, {"so", -3}}),
                                 token(" night", -0.1, {{" night", -0.1}, {" day", -3}})});

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using tests::FakeServer;
 using tests::FakeServerConfig;
 
-// Three requests that share a beginning, and one of its own; an id is 512 tokens in the file, 32 here.
+// Three requests that share a beginning, and one that shares none; an id is 512 tokens in the file, 32 here.
 const char* kTrace =
     R"({"timestamp": 0, "input_length": 2000, "output_length": 8, "hash_ids": [1, 2, 3, 4]}
 {"timestamp": 1000, "input_length": 2000, "output_length": 8, "hash_ids": [1, 2, 3, 5]}

@@ -89,7 +89,7 @@ void sizes(benchmark::internal::Benchmark* conversations) {
 }
 BENCHMARK(SmallConversations)->Apply(sizes);
 
-// What a head takes that has a conversation of its own, and its tokens alone.
+// What a head takes that is alone in its conversation, and its tokens alone.
 void BytesOfALoneHead(benchmark::State& state) {
     const int64_t before = allocated_bytes();
     int64_t bytes = 0;

@@ -117,7 +117,7 @@ public:
     }
     [[nodiscard]] bool is_installed() const { return library_ != nullptr; }
     [[nodiscard]] bool works() const { return handle_ != nullptr; }
-    // out [rows, outputs] = x [rows, k] · weights [outputs, k]ᵀ; column by column in its own words.
+    // out [rows, outputs] = x [rows, k] · weights [outputs, k]ᵀ; column by column.
     [[nodiscard]] bool multiply(const GemmShape& of, const uint16_t* weights, const uint16_t* x, float* out) const {
         constexpr int kPlain = 0;
         constexpr int kTransposed = 1;

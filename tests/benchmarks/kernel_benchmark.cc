@@ -5,7 +5,7 @@
 //   kernel_benchmark --benchmark_filter='matmul_in_proj/.*/rows:512'
 //
 // A walk goes over the model up to the operation in question, which then repeats. Those that work in place (activation,
-// gated norm, rotary, residual) repeat on their own results. The matrix of in_proj stays in the caches where they hold
+// gated norm, rotary, residual) repeat on their results. The matrix of in_proj stays in the caches where they hold
 // 20 MB; that of the head (308 MB) comes from memory.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>

@@ -58,7 +58,7 @@ __global__ void mma_kernel(const TensorTile* in, TensorSums* out) {
 // `in` to the device, `run(in, out)` there, `out` back.
 template <typename In, typename Out, typename Run>
 std::string on_device(const std::vector<In>& in, std::vector<Out>& out, const Run& run) {
-    cudaGetLastError();  // whatever was told before
+    cudaGetLastError();  // errors of before
     In* device_in = nullptr;
     Out* device_out = nullptr;
     cudaError_t status = cudaMalloc(&device_in, in.size() * sizeof(In));

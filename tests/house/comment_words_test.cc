@@ -1,4 +1,4 @@
-// The comments of headers name things of the code as their subjects (docs/development.md).
+// Comments name things of the code as their subjects (docs/development.md).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
@@ -51,10 +51,10 @@ Violations stand_ins_in_comments(const SourceFile& file) {
     return found;
 }
 
-TEST(CommentWords, HeadersNameThingsOfTheCode) {
-    const std::vector<SourceFile> headers = repository_files({".h"});
-    ASSERT_THAT(headers, Not(IsEmpty()));
-    for (const SourceFile& file : headers) {
+TEST(CommentWords, CommentsNameThingsOfTheCode) {
+    const std::vector<SourceFile> sources = repository_files({".h", ".cc", ".cu", ".cuh"});
+    ASSERT_THAT(sources, Not(IsEmpty()));
+    for (const SourceFile& file : sources) {
         const Violations found = stand_ins_in_comments(file);
         EXPECT_THAT(found, IsEmpty()) << fmt::format("{}", fmt::join(found, "\n"));
     }

@@ -1,4 +1,4 @@
-// Threads without an element leave their partial sum to whoever was there before.
+// Threads without an element leave their partial sum to what was there before.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

@@ -1,4 +1,4 @@
-// Right, with one barrier more than anybody needs.
+// Right, with one barrier more than needed.
 #include <cstdint>
 
 #include "kernels/sandbox/cuda_kernel.h"

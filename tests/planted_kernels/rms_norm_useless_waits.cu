@@ -66,7 +66,7 @@ struct RmsNorm {
         ready[0].wait(0);
         const float mean = partials[0] / static_cast<float>(x.width);
         const float scale = 1.0F / sqrt_f32(mean + eps);
-        // Whoever has read the sum: its place takes the scale, which goes round.
+        // A thread has read the sum: its place takes the scale, which goes round.
         simt::named_barrier(1, kPartials);
         if (j == kPartials - 1) partials[0] = scale;
         simt::named_barrier(3, kPartials);

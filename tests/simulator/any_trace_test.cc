@@ -1,4 +1,4 @@
-// Whatever a trace file says that the reader accepts, its run comes to an end: nothing that somebody can write stops
+// Whatever a trace file says that the reader accepts, its run comes to an end: nothing that a file can say stops
 // the program.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

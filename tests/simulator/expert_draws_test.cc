@@ -53,7 +53,7 @@ TEST(ExpertDraws, TheirMeanIsWhatTheFormulaExpects) {
     EXPECT_LT(std::sqrt(sum_of_squares / num_compared), 1.5) << "off by a standard error, on the whole";
 }
 
-// One token: as often as its weight says. Two of three by 1, 1/2 and 1/3: the sum over who comes first.
+// One token: as often as its weight says. Two of three by 1, 1/2 and 1/3: the sum over which comes first.
 TEST(ExpertDraws, SkewedWeightsAreThoseOfZipf) {
     const double sum = 1 + 1.0 / 2 + 1.0 / 3;
     const double w[] = {1 / sum, 1 / (2 * sum), 1 / (3 * sum)};

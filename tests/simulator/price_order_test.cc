@@ -127,7 +127,7 @@ TEST(PriceOrder, LongerContextsMoreSequencesAndWindowsAreNeverCheaper) {
                 ASSERT_LE(ns(batch, context), kRounding * ns(batch + more, context)) << batch << " of " << context;
                 ASSERT_LE(ns(batch, context), kRounding * ns(batch, context + more)) << batch << " of " << context;
                 ASSERT_LE(ns(batch, context), ns(batch, context, real(context)));
-                // A short one beside them.
+                // A short one together with them.
                 const DecodeBatch mixed{batch + 1, real(batch) * real(context) + 1, real(context)};
                 ASSERT_LE(ns(batch, context), kRounding * times.decode_attention(shape, mixed).ns);
             }

@@ -81,7 +81,7 @@ TEST(Replicas, OneIsTheSimulationByItself) {
     EXPECT_EQ(idle.replicas[0].rows + idle.replicas[2].rows, 0);
 }
 
-// Every row has one outcome and one place; whoever waits, waits for an answer of the same replica.
+// Every row has one outcome and one place; a row that waits, waits for an answer of the same replica.
 TEST(Replicas, NothingIsLostAndNothingComesBeforeItsCause) {
     const traces::Trace trace = mooncake_trace(600);
     Replicas replicas;

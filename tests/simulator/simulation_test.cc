@@ -53,7 +53,7 @@ SimulationResult run(const SimulationConfig& config, const traces::Trace& trace,
     return std::move(*result);
 }
 
-// A request of a conversation of its own.
+// A request of a new conversation.
 Row lone_request(TraceBuilder& builder, int64_t arrival_ns, int64_t answer_tokens) {
     const auto number = builder.trace().rows.size();
     Row row;
@@ -224,7 +224,7 @@ Queue poisson_queue(double arrivals_per_s, double mean_tokens, int num_requests)
 }
 
 struct Waits {
-    double mean_wait_s = 0;    // beyond its own service
+    double mean_wait_s = 0;    // beyond the time that serving it takes
     double mean_system_s = 0;  // due to end
 };
 Waits waits_of(const SimulationResult& result) {
@@ -428,7 +428,7 @@ TEST(EqualSteps, RecordingStepsRunsEveryStep) {
     EXPECT_GT(result.steps.size(), 1000u);
 }
 
-// What is told of each step is the run step by step: none stands for several, and the run is the merged one.
+// What is reported of each step is the run step by step: none stands for several, and the run is the merged one.
 TEST(EqualSteps, ReportedStepsAreThoseOfTheRunStepByStep) {
     const traces::Trace trace = mooncake_trace(200);
     SimulationConfig config = mooncake_config();
@@ -470,7 +470,7 @@ private:
     int64_t now_ns_ = 0;
 };
 
-// Answers by request, which are accepted in the order of rows that are told.
+// Answers by request, which are accepted in the order of rows that are reported.
 class AnswerRecorder final : public Recorder, public DriverHooks {
 public:
     explicit AnswerRecorder(RecordedRun& record) : record_(record) {}

@@ -64,7 +64,7 @@ TEST(Tier, BlocksThatHeadsShareAreKeptAndWrittenOnce) {
     TierScene scene(10'000);
     scene.keep(1, 8);
     EXPECT_EQ(scene.tier.num_bytes(), 100 + 2 * 40);
-    scene.keep(1, 13);  // two blocks shared, one of its own, and one token in another
+    scene.keep(1, 13);  // two blocks shared, one that is not, and one token in another
     EXPECT_EQ(scene.tier.num_bytes(), 2 * 100 + 4 * 40);
     scene.keep(1, 6);  // ends inside a block: only the first one is shared
     EXPECT_EQ(scene.tier.num_bytes(), 3 * 100 + 5 * 40);

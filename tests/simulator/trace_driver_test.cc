@@ -320,7 +320,8 @@ TEST(TraceDriver, WhatExceedsTheContextIsRejectedAndCounted) {
     EXPECT_EQ(report->served, 2);
 }
 
-// Nobody can fork, go on from or run beside a turn that never was: such rows go the way of the row that they build on.
+// No row can fork, go on from or run together with a turn that never was: such rows go the way of the row that they
+// build on.
 TEST(TraceDriver, WhatBuildsOnARejectedRowIsRejectedWithIt) {
     Scene scene;
     const RowIndex first = scene.add(scene.row("a"), 200);
@@ -341,7 +342,7 @@ TEST(TraceDriver, WhatBuildsOnARejectedRowIsRejectedWithIt) {
     ASSERT_TRUE(report.has_value()) << report.error().message;
     EXPECT_THAT(report->unexpected, IsEmpty());
     EXPECT_EQ(report->rejected, 3);
-    EXPECT_EQ(report->served, 2);  // the second writer, who finds nobody writing, and c
+    EXPECT_EQ(report->served, 2);  // the second writer, which finds no other writing, and c
 }
 
 // The trace does not make the client of `c` wait, but what it repeats must have been said.

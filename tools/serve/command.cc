@@ -85,7 +85,7 @@ struct ServeOptions {
     RecordFlags record;
 };
 
-// Tells nobody.
+// Reports nothing.
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
     EngineConfig engine;
     ASSIGN_OR_RETURN(engine.cache,
@@ -440,7 +440,7 @@ Status serve(const ServeOptions& options) {
         server.stop();
     }
     sockets.join();
-    loaded.host.reset();  // nothing is told after this
+    loaded.host.reset();  // nothing is reported after this
     if (!made) return made;
     const Status recorded = end_record(loaded);
     const size_t num_unkept = loaded.ledger->close();

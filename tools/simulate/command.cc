@@ -111,7 +111,7 @@ void take_given_flags(SimulateOptions& options) {
     config.record_steps = !(options.steps_file + options.perfetto_file + options.page_file).empty();
 }
 
-// What is written beside the report.
+// What is written in addition to the report.
 struct SimulateFiles {
     files::OutputFile requests, steps, perfetto, page;
 };

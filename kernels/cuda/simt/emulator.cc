@@ -408,7 +408,7 @@ uint64_t Emulator::shuffle(uint32_t mask, uint64_t value, int32_t source_lane, P
     running_->function = nullptr;
     running_->mask = mask;
     running_->deposit = value;
-    // Beyond the warp's end a lane receives its own value.
+    // Beyond the warp's end a lane receives the value that it passed.
     const bool inside = source_lane >= 0 && source_lane < kWarpSize;
     running_->source_lane = inside ? source_lane : running_->index % kWarpSize;
     wait(EmulatedThread::State::kAtWarp);

@@ -388,7 +388,7 @@ TEST(Emulator, VotesAreCountedAmongTheMasksLanes) {
         for (int lane = 0; lane < 8; ++lane) EXPECT_EQ(out.data[lane], 0b1001001);
         emulator.launch("vote", {1}, {32}, Vote{out.view(), 0x1FF});  // lane 8 has returned, or is about to
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
-        emulator.launch("vote", {1}, {32}, Vote{out.view(), 0xFE});  // lane 0 is not of its own mask
+        emulator.launch("vote", {1}, {32}, Vote{out.view(), 0xFE});  // lane 0 is not in the mask that it passes
         ASSERT_FALSE(emulator.findings().empty());
         EXPECT_EQ(emulator.findings().front().kind, FindingKind::kWarpMask);
     }

@@ -96,7 +96,7 @@ TEST_F(HeadFiles, AnotherModelIsRefusedWithBothDigests) {
 // --- parts
 
 // Heads of 5, 8, 6 and 3 tokens of one text, each but the first one a part: of 5 tokens' file the second one, the
-// third one begins with 2 tokens of that, and the fourth one has no token of its own.
+// third one begins with 2 tokens of that, and the fourth one adds no token.
 class HeadParts : public HeadFiles {
 protected:
     HeadParts() {

@@ -29,7 +29,7 @@ using nlohmann::json;
 constexpr int kNumClients = 6;
 constexpr int kTurnsOfAConversation = 60;
 
-// A server in a process of its own.
+// A server in a separate process.
 class KillableServer {
 public:
     using Databases = std::function<std::unique_ptr<SqlDatabase>()>;

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Who may run a server of PostgreSQL: not root.
+// The user that runs a server of PostgreSQL: not root.
 struct Runner {
     uid_t user = 0;
     gid_t group = 0;

@@ -58,8 +58,8 @@ private:
 struct Outcome {
     bool opened = false;
     int64_t calls = 0;
-    size_t num_kept = 0;    // told so, all before the first that was not
-    size_t num_failed = 0;  // told what is in the way
+    size_t num_kept = 0;    // reported so, all before the first that was not
+    size_t num_failed = 0;  // reported with the problem
     size_t num_lost = 0;    // that close() could not write
     std::string problem;
 };

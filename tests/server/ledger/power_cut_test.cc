@@ -24,7 +24,7 @@ namespace {
 using namespace verbatim::server;
 using testing::HasSubstr;
 
-// A database that was told once more how it syncs.
+// A database whose way to sync is set once more.
 class SyncingDatabase final : public WrappingDatabase {
 public:
     SyncingDatabase(std::unique_ptr<SqlDatabase> inner, std::string pragma)

@@ -66,7 +66,7 @@ TEST(Policies, FewestTokensFirstWaitsLessThanHalfAsLongAndReusesAsMuch) {
     }
 }
 
-// More than can be served for as long as rows come: somebody waits for all others, unless the bound is there.
+// More than can be served for as long as rows come: one row waits for all others, unless the bound is there.
 TEST(Policies, NoRequestIsOvertakenForLongerThanTheBound) {
     const traces::Trace trace = mooncake_trace(2000, 20);
     const auto waits = [&](AdmissionOrder admission, int32_t bound) {

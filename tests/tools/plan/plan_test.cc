@@ -1,4 +1,4 @@
-// `verbatim plan`: its objectives, its search, and its answers beside those of an exhaustive search.
+// `verbatim plan`: its objectives, its search, and its answers compared with those of an exhaustive search.
 #include "simulator/plan.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Prices beside runs that others published: docs/measurements/simulator.md, "Against published runs".
+// Prices compared with runs that others published: docs/measurements/simulator.md, "Against published runs".
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ constexpr PublishedRun kPublished[] = {
     {500, 2000, 7498.3331, 3945.1912},  {1000, 1000, 7054.5156, 3634.3886}, {2048, 128, 1904.3259, 795.389},
     {2048, 2048, 4159.6857, 2264.9513}, {5000, 500, 1708.0353, 790.6631},   {20000, 2000, 562.8735, 316.533}};
 
-// A step that decodes for `batch` sequences and computes `chunks` beside them.
+// A step that decodes for `batch` sequences and computes `chunks` as well.
 double step_ns(StepCost& cost, int64_t batch, int64_t context, const std::vector<Chunk>& chunks) {
     StepWork work;
     work.chunks = chunks;

@@ -178,7 +178,7 @@ TEST(SweepCommand, AnInterruptedSweepGoesOn) {
     const std::string part = files.write("part", lines[0] + lines[4] + lines[2] + lines[7].substr(0, 100));
     ASSERT_EQ(sweep(part).exit_code, kExitOk);
     EXPECT_EQ(file_bytes(part), bytes);
-    // What is there is kept: a result that nobody computed survives.
+    // What is there is kept: a result that no run computed survives.
     std::string marked = lines[3];
     const auto place = marked.find("\"requests\":200");
     ASSERT_NE(place, std::string::npos);

@@ -280,7 +280,7 @@ TEST(PlantedKernels, SanitizersOfFlagsRunOrAreRefused) {
     const Outcome good = check("rms_norm", planted_file("rms_norm_locked_count.cc"), "-fsanitize=thread");
     EXPECT_EQ(good.exit_code, kExitOk) << good.err;
     EXPECT_THAT(good.out, testing::HasSubstr("-fsanitize=thread: nothing found in 16 calls on 4 threads"));
-    // What it does with memory of its own is known to the sanitizer alone.
+    // What it does with memory that it allocates is known to the sanitizer alone.
     const tests::ScratchFolder scratch;
     std::string source = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/rope.cc");
     const size_t at = source.find("int32_t run(");
