@@ -41,7 +41,7 @@ public:
     // Publishes the snapshots that steps through `materialised` have written, in the order in which they were staged,
     // up to the next turn, which is returned to be committed. The executor has their bytes. Empty: no turn is ready.
     [[nodiscard]] std::optional<Pending> publish_snapshots(Executor& executor, int64_t materialised, int64_t step);
-    // What the client is told; the sequence's fields are not filled in. A turn without its lease is discarded.
+    // The client's last event; the sequence's fields are not filled in. A turn without its lease is discarded.
     [[nodiscard]] FinishedEvent commit(Sequence& sequence, Pending pending, Executor& executor, int64_t step);
     // With digest_heads: every head's digest today is the one that it was published with (I3).
     void verify(Executor& executor) const;

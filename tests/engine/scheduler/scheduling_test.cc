@@ -326,8 +326,8 @@ TEST(Scheduling, WhatAnEvictedHeadLeavesIsUsedInTheSameStepAlsoUnderALag) {
     }
 }
 
-// The younger request's prompt is what the older one generates. It is preempted in the middle, and goes on from the older
-// one's turn: it reuses what it had attached before and what it had not computed, and no more.
+// The younger request's prompt is what the older one generates. It is preempted in the middle, and goes on from the
+// older one's turn: it reuses what it had attached before and what it had not computed, and no more.
 TEST(Scheduling, AResumedRequestCountsAsReusedOnlyWhatItHadNotComputed) {
     EngineScene scene({.num_blocks = 20, .step_tokens = 2, .lookup = LookupMode::kPrefix});
     const std::vector<TokenId> text = iota_tokens(100, 16);

@@ -339,7 +339,7 @@ TEST(HttpErrors, AnExceptionOnTheSocketsThreadLetsADrainEnd) {
 // A chunk has the fingerprint, which is made longer here than any real one: after the first chunk there is no memory
 // for it.
 TEST(HttpErrors, AnExceptionInAStreamIsItsLastEventAndAbortsTheTurn) {
-    constexpr size_t kLong = size_t{200} << 10;
+    constexpr size_t kLong = size_t{4} << 20;  // more than the updates of 3000 tokens take
     HttpSceneConfig config;
     config.fingerprint = std::string(kLong, 'f');
     config.signals = true;
