@@ -47,7 +47,13 @@ Engine::~Engine() = default;
 
 // --- requests
 
-Call Engine::call(CallKind kind) const { return {.kind = kind, .step = next_step_, .in_open_step = step_open_}; }
+// A mask that an open step lacks is reported as if it had come before the step.
+Call Engine::call(CallKind kind) const {
+    CHECK(!lacks_masks() || kind == CallKind::kAllow, "{} while step {} lacks {} masks", name(kind), plan_.step,
+          num_late_masks_);
+    if (lacks_masks()) return {.kind = kind, .step = plan_.step, .in_open_step = false};
+    return {.kind = kind, .step = next_step_, .in_open_step = step_open_};
+}
 
 OrRefusal<Accepted> Engine::submit(ChatRequest request) {
     Call told = call(CallKind::kSubmit);
@@ -158,9 +164,24 @@ bool Engine::allow(RequestId request, TokenMask mask) {
     if (found == sequences_.end() || !is_valid_mask(mask.runs, store_.vocab_size())) return false;
     Sequence& sequence = *found->second;
     if (!sequence.has_grammar() || sequence.status == SequenceStatus::kCommitting || sequence.ending) return false;
+    CHECK(!lacks_masks() || sequence.is_late, "request {} has the mask that step {} samples under", index(request),
+          plan_.step);
     sequence.masks.push_back(std::move(mask));
     CHECK(!sequence.lacks_mask(), "request {} has {} masks", index(request), sequence.masks.size());
+    if (std::exchange(sequence.is_late, false) && --num_late_masks_ == 0) complete_plan();
     return true;
+}
+
+void Engine::expect_late_masks(RequestId request, bool expects) {
+    CHECK(!step_open_, "step {} is open", next_step_ - 1);
+    const auto found = sequences_.find(request);
+    if (found != sequences_.end()) found->second->expects_late_masks = expects;
+}
+
+void Engine::complete_plan() {
+    CHECK(step_open_ && !lacks_masks(), "step {} lacks {} masks", plan_.step, num_late_masks_);
+    scheduler_.plan_late_masks(plan_);
+    recorder_.on_plan(plan_);
 }
 
 bool Engine::end_turn(RequestId request) {
@@ -223,7 +244,9 @@ const StepPlan& Engine::plan_step() {
     drafting_.propose();
     scheduler_.schedule(next_step_++, plan_);
     CHECK_EQ(plan_.sequences.size(), scheduler_.scheduled().size());
-    recorder_.on_plan(plan_);
+    CHECK(!lacks_masks(), "{} masks of the step before are missing", num_late_masks_);
+    for (const Scheduled& share : scheduler_.scheduled()) num_late_masks_ += share.sequence->is_late ? 1 : 0;
+    if (!lacks_masks()) recorder_.on_plan(plan_);
     freed_.clear();
     cache_.take_freed(freed_);
     executor_->take_freed(freed_);
@@ -232,6 +255,7 @@ const StepPlan& Engine::plan_step() {
 
 void Engine::apply(const StepResult& result) {
     CHECK(step_open_ && result.step == plan_.step, "result of step {}, plan of step {}", result.step, plan_.step);
+    CHECK(!lacks_masks(), "step {} was carried out without {} masks", plan_.step, num_late_masks_);
     recorder_.on_result(result);
     step_open_ = false;
     materialised_ = std::max(materialised_, result.materialised_through_step);

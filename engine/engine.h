@@ -88,6 +88,13 @@ public:
     // The mask of the request's next token that has none yet: of a request with a grammar, in the order of its tokens.
     // False, and it is dropped, where the request is over or has no grammar, or the mask is none of the vocabulary.
     bool allow(RequestId request, TokenMask mask);
+    // Whether a plan may lack the mask of the request's next token. Such a step computes what it samples from, and
+    // allow() completes its plan before anything is sampled (Executor::complete_masks_with). Calls and plans are
+    // reported as if those masks had come before the step. Without it, which is how a request begins, the request is in
+    // no step that samples before its mask has come. Does nothing after the turn's end. REQUIRES: no step is open.
+    void expect_late_masks(RequestId request, bool expects);
+    // Of the open step: while its plan lacks masks, allow() of them is the only call.
+    [[nodiscard]] bool lacks_masks() const { return num_late_masks_ > 0; }
 
     // The turn is over with the tokens that it has, as if the last one had been a stop token, and commits when its
     // bytes are written. False, and it runs on, when it has none yet or is over already, or while a step is open.
@@ -183,6 +190,7 @@ private:
     bool take_token(Sequence& sequence, TokenId token);
     [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
     void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
+    void complete_plan();
     void publish_ready();
     void end(Sequence& sequence, FinishedEvent finished);
     static void keep_known_output(Sequence& sequence);
@@ -217,6 +225,7 @@ private:
     int64_t materialised_ = -1;  // step
     int64_t elapsed_ns_ = 0;
     bool step_open_ = false;
+    int32_t num_late_masks_ = 0;  // that the open step's plan lacks
     std::function<void(const Head&)> evict_listener_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -52,6 +53,11 @@ public:
     // conversations: the executor forgets every slot and keeps the bytes of every published head, and the engine
     // continues from there.
     virtual Status execute(const StepPlan& plan, StepResult& result) = 0;
+
+    // Sets what completes the masks of a plan (Engine::expect_late_masks): execute() calls it once, when the plan is
+    // computed and nothing is sampled yet, and reads no mask before. Null: plans have all their masks. False: this
+    // executor wants them all from the beginning, and does not call it.
+    [[nodiscard]] virtual bool complete_masks_with(std::function<void()> /*complete*/) { return false; }
 
     // Blocks and rows that nothing refers to any more: their bytes may be used for other units. Under one budget the
     // engine calls it before each plan; plans, records and digests do not contain it.

@@ -180,13 +180,7 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
         return error("step {}: slot {} scores {} and samples {} of {} new tokens", plan.step, slot,
                      sequence.num_scored_positions, sequence.num_sampled_positions, sequence.num_new_tokens);
     }
-    const std::span<const int32_t> mask = plan.mask_of(sequence);
-    if (!mask.empty() && (sequence.num_sampled_positions != 1 || !is_valid_mask(mask, config_.vocab_size))) {
-        return error("step {}: slot {} samples {} times under a mask of {} runs, which {}", plan.step, slot,
-                     sequence.num_sampled_positions, mask.size(),
-                     is_valid_mask(mask, config_.vocab_size) ? "is of one position" : "is none of the vocabulary");
-    }
-    table.mask_runs.assign(mask.begin(), mask.end());
+    RETURN_IF_ERROR(take_mask(plan, sequence));
     if (!config_.check_memory) return {};
     for (const BlockRun& run : plan.new_blocks(sequence)) {
         for (int32_t i = 0; i < run.count; ++i) {
@@ -201,6 +195,24 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
         return error("step {}: slot {} computes up to position {}, but its {} blocks hold {}", plan.step, slot, end,
                      table.blocks.size(), slots);
     }
+    return {};
+}
+
+Status SlotTables::apply_masks(const StepPlan& plan) {
+    for (const ScheduledSequence& sequence : plan.sequences) RETURN_IF_ERROR(take_mask(plan, sequence));
+    return {};
+}
+
+Status SlotTables::take_mask(const StepPlan& plan, const ScheduledSequence& sequence) {
+    const int32_t slot = index(sequence.slot);
+    CHECK(is_live(sequence.slot), "slot {} has a mask, and is not live", slot);
+    const std::span<const int32_t> mask = plan.mask_of(sequence);
+    if (!mask.empty() && (sequence.num_sampled_positions != 1 || !is_valid_mask(mask, config_.vocab_size))) {
+        return error("step {}: slot {} samples {} times under a mask of {} runs, which {}", plan.step, slot,
+                     sequence.num_sampled_positions, mask.size(),
+                     is_valid_mask(mask, config_.vocab_size) ? "is of one position" : "is none of the vocabulary");
+    }
+    slots_[slot].mask_runs.assign(mask.begin(), mask.end());
     return {};
 }
 

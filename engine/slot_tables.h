@@ -60,6 +60,8 @@ public:
     // Finished slots, new sequences, appended tokens and new blocks. An error names the rule that the plan breaks; the
     // tables are invalid after it.
     Status apply(const StepPlan& plan);
+    // Masks that the plan lacked when it was applied, and those that it had.
+    Status apply_masks(const StepPlan& plan);
     // The plan has been carried out: its sequences are longer by their new tokens, without the drafts that were not
     // accepted. REQUIRES: `drawn` has one for each sequence that samples, in plan order.
     void advance(const StepPlan& plan, std::span<const SampledTokens> drawn);
@@ -73,6 +75,7 @@ public:
     [[nodiscard]] const SlotTablesConfig& config() const { return config_; }
 
 private:
+    Status take_mask(const StepPlan& plan, const ScheduledSequence& sequence);
     Status end(SequenceSlot slot);
     Status start(const StepPlan& plan, const SequenceStart& start);
     Status extend(const StepPlan& plan, const ScheduledSequence& sequence);

@@ -31,6 +31,7 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
     const Status applied = tables_.apply(plan);
     CHECK(applied.has_value(), "{}", applied.error().message);
     compute(plan);
+    complete_masks(plan);
     if (Status status = computed(); !status) {
         forget_slots();
         return status;
@@ -42,6 +43,14 @@ Status NumericExecutor::execute(const StepPlan& plan, StepResult& result) {
     result.materialised_through_step = plan.step;
     tables_.advance(plan, result.drawn);
     return {};
+}
+
+// A step that has failed has its masks, too: the engine reports its plan.
+void NumericExecutor::complete_masks(const StepPlan& plan) {
+    if (!complete_masks_) return;
+    complete_masks_();
+    const Status applied = tables_.apply_masks(plan);
+    CHECK(applied.has_value(), "{}", applied.error().message);
 }
 
 // The token at a position is drawn with that absolute position and what stands before it, whatever was attached,

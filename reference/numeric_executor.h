@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/executor.h"
@@ -49,6 +50,10 @@ using HeadReader = std::function<void(const HeadPiece& piece)>;
 class NumericExecutor : public Executor {
 public:
     Status execute(const StepPlan& plan, StepResult& result) final;
+    [[nodiscard]] bool complete_masks_with(std::function<void()> complete) final {
+        complete_masks_ = std::move(complete);
+        return true;
+    }
     std::optional<Digest> head_digest(const HeadImage& image) final;
     std::optional<std::vector<std::byte>> head_bytes(const HeadImage& image) final;
     [[nodiscard]] Status check_head(int64_t length, std::span<const std::byte> bytes, const Digest& digest) const final;
@@ -106,6 +111,7 @@ protected:
     [[nodiscard]] const StepObserver& observer() const { return observer_; }
 
 private:
+    void complete_masks(const StepPlan& plan);
     void draw(const ScheduledSequence& sequence, StepResult& result);
     [[nodiscard]] TokenId draw(const ScheduledSequence& sequence, int32_t draw);
 
@@ -113,6 +119,7 @@ private:
     StateTensors tensors_;
     SlotTables tables_;
     Profile profile_;
+    std::function<void()> complete_masks_;   // null: plans have all their masks
     std::array<StepObserver, 2> observers_;  // by purpose
     StepObserver observer_;                  // both of them in order; null: neither is set
     std::vector<TokenId> accepted_;          // of the current sequence

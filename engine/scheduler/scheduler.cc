@@ -108,8 +108,8 @@ void Scheduler::schedule_sequence(Sequence& sequence, int32_t& budget, StepPlan&
 int32_t Scheduler::most_for(const Sequence& sequence, int32_t budget) const {
     CHECK(budget > 0 && score_budget_ >= 0, "{} tokens are left, {} to score", budget, score_budget_);
     const int64_t begin = sequence.num_computed_tokens;
-    // The last position samples: without a mask it stays for a later step.
-    int64_t end = std::min(sequence.num_tokens() - (sequence.lacks_mask() ? 1 : 0), begin + budget);
+    // The last position samples: where it waits for its mask it stays for a later step.
+    int64_t end = std::min(sequence.num_tokens() - (sequence.waits_for_mask() ? 1 : 0), begin + budget);
     if (sequence.is_scored()) end = std::min(end, std::max(begin, sequence.first_scored) + score_budget_);
     return static_cast<int32_t>(end - begin);
 }
@@ -202,7 +202,8 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.num_sampled_positions = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
     scheduled.num_scored_positions = sequence.num_scored_up_to(known_end - (draws ? 1 : 0));
     CHECK_LE(scheduled.num_logit_positions(), num_new_tokens);
-    if (draws && sequence.has_grammar()) plan_mask(sequence, scheduled, plan);
+    if (draws && sequence.has_grammar() && !sequence.lacks_mask()) plan_mask(sequence, scheduled, plan);
+    sequence.is_late = draws && sequence.lacks_mask();
     score_budget_ -= scheduled.num_scored_positions;
     sequence.first_scored = std::max(sequence.first_scored, std::min(known_end, sequence.scored_end()));
     const bool leaves = defers_state_write(sequence, known_end);
@@ -219,6 +220,18 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
         sequence.num_state_tokens = known_end;
     }
     scheduled_.push_back({&sequence, num_new_tokens, scheduled.num_sampled_positions});
+}
+
+// In the order of the plan, as if they had all come before it.
+void Scheduler::plan_late_masks(StepPlan& plan) const {
+    CHECK_EQ(plan.sequences.size(), scheduled_.size());
+    plan.mask_runs.clear();
+    for (size_t i = 0; i < scheduled_.size(); ++i) {
+        const Sequence* sequence = scheduled_[i].sequence;
+        ScheduledSequence& scheduled = plan.sequences[i];
+        const bool draws = scheduled.num_sampled_positions > 0 && !scheduled_[i].is_draft;
+        if (sequence != nullptr && draws && sequence->has_grammar()) plan_mask(*sequence, scheduled, plan);
+    }
 }
 
 void Scheduler::plan_mask(const Sequence& sequence, ScheduledSequence& scheduled, StepPlan& plan) {
@@ -346,7 +359,7 @@ Slice Scheduler::plan_snapshots(Sequence& sequence, int32_t num_new_tokens, Step
 
 bool Scheduler::waits_for_masks() const {
     const auto waits = [](const Sequence* sequence) {
-        return sequence->lacks_mask() && sequence->num_computed_tokens == sequence->num_tokens() - 1;
+        return sequence->waits_for_mask() && sequence->num_computed_tokens == sequence->num_tokens() - 1;
     };
     return !running_.empty() && ended_slots_.empty() && std::ranges::all_of(running_, waits);
 }

@@ -95,7 +95,10 @@ public:
     Scheduler(const SchedulerConfig& config, const SchedulerParts& parts, NumericsIds numerics_ids);
 
     void add(Sequence& sequence, int64_t next_step);  // to the waiting, before that step is planned
+    // A sequence whose mask the plan lacks is marked (Sequence::is_late).
     void schedule(int64_t step, StepPlan& plan);
+    // Puts the masks of the last schedule() into its plan. REQUIRES: all of them have come.
+    void plan_late_masks(StepPlan& plan) const;
     // The sequence has decoded without plans, up to this step: the executor knows all but its last token.
     void has_decoded(Sequence& sequence, int64_t last_step) const;
     // A finished sequence computes nothing more, and keeps its slot until it is removed.
@@ -108,7 +111,7 @@ public:
     [[nodiscard]] const std::vector<Scheduled>& scheduled() const { return scheduled_; }
     [[nodiscard]] const std::vector<Sequence*>& running() const { return running_; }
     [[nodiscard]] const std::map<RequestId, Sequence*>& waiting() const { return waiting_; }
-    // Whether all that runs has nothing to do but to sample, and no mask for it.
+    // Whether all that runs has nothing to do but to sample, and waits for its mask.
     [[nodiscard]] bool waits_for_masks() const;
     [[nodiscard]] bool owes_ends() const { return !ended_slots_.empty(); }  // the next plan has them
     [[nodiscard]] bool idle() const { return running_.empty() && waiting_.empty() && ended_slots_.empty(); }

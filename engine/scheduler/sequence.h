@@ -62,9 +62,11 @@ struct Sequence : SlotUse {
     int64_t num_reused = 0;
     int64_t num_computed_prompt = 0;
     std::vector<NotReusedRange> not_reused;
-    size_t num_emitted = 0;       // of `output`, streamed to the client
-    std::deque<TokenMask> masks;  // of its next tokens, with a grammar
-    StopMatcher stops;            // has taken all of `output`, unless that may not stop
+    size_t num_emitted = 0;           // of `output`, streamed to the client
+    std::deque<TokenMask> masks;      // of its next tokens, with a grammar
+    bool expects_late_masks = false;  // it samples in steps that lack its mask
+    bool is_late = false;             // the open step lacks its mask
+    StopMatcher stops;                // has taken all of `output`, unless that may not stop
 
     [[nodiscard]] int64_t num_prompt_tokens() const { return turn.prompt.size(); }
     [[nodiscard]] int64_t num_tokens() const { return num_prompt_tokens() + static_cast<int64_t>(output.size()); }
@@ -75,6 +77,7 @@ struct Sequence : SlotUse {
     [[nodiscard]] bool has_grammar() const { return !request.grammar.empty(); }
     // Its next token cannot be sampled yet.
     [[nodiscard]] bool lacks_mask() const { return has_grammar() && masks.empty() && !prefill_only() && !ending; }
+    [[nodiscard]] bool waits_for_mask() const { return lacks_mask() && !expects_late_masks; }
     [[nodiscard]] bool prefill_only() const { return max_tokens == 0; }
     // Behind the last position that is scored: a request that samples gets the logits of its prompt's last position
     // with its first token.

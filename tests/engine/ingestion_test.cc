@@ -6,6 +6,7 @@
 
 #include "engine/fields.h"
 #include "tests/support/engine_scene.h"
+#include "tests/support/token_grammar.h"
 
 namespace verbatim::tests {
 namespace {
@@ -153,6 +154,31 @@ TEST(Ingestion, FailuresAndLaterRequestsAreRepeated) {
     HashExecutor fresh_again({.pools = kPools});
     const RerunOptions options{.fresh_executor = [&]() -> Result<Executor*> { return &fresh_again; }};
     const auto done = rerun(read_for(again, door.log.calls), again.engine, again.executor, options);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->parted, "");
+    EXPECT_EQ(again.log.told.digest(), door.log.told.digest());
+    EXPECT_EQ(again.log.calls, door.log.calls);
+}
+
+// One mask comes before its step, the others while theirs runs, in the opposite order of the plan.
+TEST(Ingestion, LateMasksAreToldAsIfTheyHadComeBefore) {
+    Door door({.pools = kPools, .fail_at_step = 7, .takes_late_masks = true});
+    std::vector<RequestId> ids;
+    for (const char* const id : {"a", "b"})
+        ids.push_back(door.engine.submit(with_grammar(door.request(id, 9), 3, 1000))->request);
+    int64_t num_late = 0;
+    const auto is_now = [&](RequestId id) { return id == ids[1] || !door.engine.find(ids[1])->is_late; };
+    ASSERT_TRUE(door.executor.complete_masks_with([&] {
+        while (door.engine.lacks_masks()) num_late += supply_masks(door.engine, is_now);
+    }));
+    while (door.engine.step() && !door.engine.idle()) {
+        for (const RequestId id : ids) door.engine.expect_late_masks(id, true);
+        if (door.engine.next_step() == 4) supply_masks(door.engine, [&](RequestId id) { return id == ids[0]; });
+    }
+    EXPECT_EQ(num_late, 13);  // of two requests in 7 steps behind the first one, but for one mask
+    const HashExecutorConfig failing{.pools = kPools, .fail_at_step = 7};
+    Door again(failing);
+    const auto done = rerun(read_for(again, door.log.calls), again.engine, again.executor);
     ASSERT_TRUE(done) << done.error().message;
     EXPECT_EQ(done->parted, "");
     EXPECT_EQ(again.log.told.digest(), door.log.told.digest());

@@ -10,14 +10,22 @@
 namespace verbatim::tests {
 namespace {
 
-// Masks come at once, or some steps late.
-void run(NumericScene& scene, Prng& prng) {
+// Masks come at once, some steps late, or while the step that needs them runs: returns how many did.
+int64_t run(NumericScene& scene, Prng& prng) {
     const uint64_t one_in = 1 + prng.below(3);
     const auto now = [&](RequestId) { return prng.below(one_in) == 0; };
+    int64_t num_late = 0;
+    const bool takes_late = scene.executor.complete_masks_with([&] {
+        if (scene.engine.lacks_masks()) num_late += supply_masks(scene.engine);
+    });
+    CHECK(takes_late, "the executor wants all masks from the beginning");
     for (int steps = 0; scene.step(); ++steps) {
         CHECK_LT(steps, 3000);
         supply_masks(scene.engine, now);
+        for (const auto& [id, asked] : scene.asked()) scene.engine.expect_late_masks(id, prng.below(2) == 0);
     }
+    (void)scene.executor.complete_masks_with(nullptr);
+    return num_late;
 }
 
 ChatRequest sampled(ChatRequest request, Prng& prng) {
@@ -34,7 +42,8 @@ ChatRequest sampled(ChatRequest request, Prng& prng) {
 }
 
 // Requests with grammars and without in a memory that is too small for all, then turns behind them.
-void converse(NumericScene& scene, uint64_t seed) {
+// Returns how many masks came in the step that needed them.
+int64_t converse(NumericScene& scene, uint64_t seed) {
     Prng prng(seed);
     const auto with = [&](ChatRequest request) {
         return with_grammar(sampled(std::move(request), prng), prng.below(3), scene.model.config.vocab_size);
@@ -44,12 +53,12 @@ void converse(NumericScene& scene, uint64_t seed) {
         ChatRequest request = scene.history(std::to_string(i), scene.text(seed + i, num_prompt), 14);
         scene.submit(i % 2 == 0 ? with(std::move(request)) : sampled(std::move(request), prng));
     }
-    run(scene, prng);
+    const int64_t num_late = run(scene, prng);
     CHECK(scene.engine.fork(scene.key("2"), "fork").has_value());
     scene.submit(with(scene.suffix("2", scene.text(seed + 7, 3), 9)));
     scene.submit(with(scene.suffix("fork", scene.text(seed + 8, 4), 9)));
     scene.submit(with(scene.regenerate("1", 5)));
-    run(scene, prng);
+    return num_late + run(scene, prng);
 }
 
 SceneOptions small_options(uint64_t seed) {
@@ -67,21 +76,24 @@ RC_GTEST_PROP(MaskProperties, TokensAreTheReferencesUnderTheirMasks, ()) {
     options.max_window = *rc::gen::element(1, 4).as("max_window");
     options.verify_tokens = options.max_window > 1 ? *rc::gen::element(0, 8).as("verify_tokens") : 0;
     NumericScene scene(seed, options);
-    converse(scene, seed);
+    const int64_t num_late = converse(scene, seed);
     RC_CLASSIFY(scene.engine.stats().preemptions > 0);
+    RC_CLASSIFY(num_late > 0);
     RC_ASSERT(scene.first_difference() == "");
     scene.expect_home();
 }
 
-TEST(MaskProperties, SomeOfTheseRequestsArePreempted) {
+TEST(MaskProperties, SomeOfTheseRequestsArePreemptedAndGetLateMasks) {
     int64_t preemptions = 0;
+    int64_t num_late = 0;
     for (uint64_t seed = 1; seed < 7; ++seed) {
         NumericScene scene(seed, small_options(seed));
-        converse(scene, seed);
+        num_late += converse(scene, seed);
         preemptions += scene.engine.stats().preemptions;
         ASSERT_EQ(scene.first_difference(), "") << seed;
     }
     EXPECT_GT(preemptions, 0);
+    EXPECT_GT(num_late, 0);
 }
 
 TEST(MaskProperties, TheEmulatedDevicesTokensAreTheReferences) {

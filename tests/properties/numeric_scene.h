@@ -2,6 +2,7 @@
 // with the check that ends every property: all logits, tokens and heads equal the uncached reference's, bit for bit.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -25,6 +26,9 @@ public:
     explicit LogitTap(reference::NumericExecutor& inner) : WrappingExecutor(inner), inner_(inner) {}
 
     Status execute(const StepPlan& plan, StepResult& result) override;
+    [[nodiscard]] bool complete_masks_with(std::function<void()> complete) override {
+        return inner().complete_masks_with(std::move(complete));
+    }
 
     using Place = std::pair<RequestId, int64_t>;  // and the position of the sampled token
     [[nodiscard]] const std::map<Place, std::vector<float>>& rows() const { return rows_; }

@@ -2,6 +2,10 @@
 // that writes asynchronously.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <utility>
+
 #include "engine/executor.h"
 
 namespace verbatim::tests {
@@ -14,6 +18,9 @@ public:
         RETURN_IF_ERROR(inner().execute(plan, result));
         result.materialised_through_step -= lag_steps_;
         return {};
+    }
+    [[nodiscard]] bool complete_masks_with(std::function<void()> complete) override {
+        return inner().complete_masks_with(std::move(complete));
     }
 
 private:

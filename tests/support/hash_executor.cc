@@ -43,6 +43,7 @@ HashExecutor::HashExecutor(HashExecutorConfig config)
       states_(config_.pools.num_state_rows) {}
 
 Status HashExecutor::execute(const StepPlan& plan, StepResult& result) {
+    if (complete_masks_) complete_masks_();
     if (fails_at(plan.step)) {
         tables_ = SlotTables(tables_.config());  // every slot is forgotten, the pools' bytes are kept
         return error("step {}: told to fail", plan.step);

@@ -16,9 +16,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/executor.h"
@@ -39,7 +41,8 @@ struct HashExecutorConfig {
     std::string numerics_id = "hash/1";
     // Of ordinary requests, which sometimes sample a different token in it; empty: one arithmetic.
     std::string ordinary_numerics_id;
-    uint64_t draws = 0;        // executors with different values sample different tokens from the same bytes
+    uint64_t draws = 0;  // executors with different values sample different tokens from the same bytes
+    bool takes_late_masks = false;
     uint64_t fail_one_in = 0;  // this share of steps fails, by step number; 0: none
 };
 
@@ -48,6 +51,11 @@ public:
     explicit HashExecutor(HashExecutorConfig config);
 
     Status execute(const StepPlan& plan, StepResult& result) override;
+    // It samples without masks: only whether they have come is of interest.
+    [[nodiscard]] bool complete_masks_with(std::function<void()> complete) override {
+        complete_masks_ = std::move(complete);
+        return config_.takes_late_masks;
+    }
     std::optional<Digest> head_digest(const HeadImage& image) override;
     // The state row's cell, then that of each token: kCellBytes each.
     std::optional<std::vector<std::byte>> head_bytes(const HeadImage& image) override;
@@ -105,6 +113,7 @@ private:
                                Arithmetic arithmetic) const;
 
     HashExecutorConfig config_;
+    std::function<void()> complete_masks_;  // null: plans have all their masks
     SlotTables tables_;
     std::vector<Cell> kv_;                   // [num_blocks, block_size]
     std::vector<Cell> states_;               // [num_state_rows]

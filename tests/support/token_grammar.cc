@@ -38,6 +38,7 @@ int64_t supply_masks(Engine& engine, const std::function<bool(RequestId)>& now) 
     std::vector<std::pair<RequestId, TokenMask>> masks;
     const auto list = [&](const Sequence& sequence) {
         if (!sequence.lacks_mask() || sequence.status == SequenceStatus::kCommitting || !now(sequence.id)) return;
+        if (engine.lacks_masks() && !sequence.is_late) return;
         masks.emplace_back(sequence.id, grammar_mask(grammar_of(sequence.request.grammar), sequence.output,
                                                      engine.token_store().vocab_size()));
     };

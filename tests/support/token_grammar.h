@@ -17,7 +17,8 @@ namespace verbatim::tests {
 [[nodiscard]] ChatRequest with_grammar(ChatRequest request, uint64_t grammar, int32_t vocab_size);
 // The number of the request's grammar.
 [[nodiscard]] uint64_t grammar_of(const std::string& grammar);
-// Gives every running request that lacks its next mask this mask, if `now` says so: how many have got one.
+// Gives every running request that lacks its next mask this mask, if `now` says so: how many have got one. In a step
+// that lacks masks: of those alone.
 int64_t supply_masks(
     Engine& engine, const std::function<bool(RequestId)>& now = [](RequestId) { return true; });
 

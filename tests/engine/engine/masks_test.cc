@@ -94,6 +94,39 @@ TEST_F(Masks, WhatWasPreemptedComputesUpToTheTokenThatLacksItsMask) {
     small.expect_home();
 }
 
+// Where its mask may come late, a request is in the step, and the plan is reported as if the mask had come before.
+TEST_F(Masks, ALateMaskCompletesThePlanOfTheOpenStep) {
+    const RequestId id = scene.submit(request("a", 3));
+    scene.step();
+    scene.engine.expect_late_masks(id, true);
+    EXPECT_FALSE(scene.engine.scheduler().waits_for_masks());
+    const size_t num_plans = scene.log.plans.size();
+    const StepPlan& plan = scene.engine.plan_step();
+    ASSERT_TRUE(scene.engine.lacks_masks());
+    ASSERT_EQ(plan.sequences.size(), 1U);
+    EXPECT_EQ(plan.sequences[0].num_sampled_positions, 1);
+    EXPECT_THAT(runs_in(plan, 0), ElementsAre());
+    EXPECT_EQ(scene.log.plans.size(), num_plans);
+    const TokenMask wanted = mask_behind(id);
+    EXPECT_FALSE(scene.engine.allow(id, {}));
+    EXPECT_TRUE(scene.engine.lacks_masks());
+    EXPECT_TRUE(scene.engine.allow(id, wanted));
+    EXPECT_FALSE(scene.engine.lacks_masks());
+    EXPECT_EQ(runs_in(plan, 0), wanted.runs);
+    ASSERT_EQ(scene.log.plans.size(), num_plans + 1);
+    EXPECT_EQ(scene.log.plans.back(), plan);
+    StepResult result;
+    ASSERT_TRUE(scene.executor.execute(plan, result));
+    scene.engine.apply(result);
+    EXPECT_EQ(scene.log.tokens[id].size(), 2U);
+    scene.engine.expect_late_masks(id, false);
+    scene.step();
+    EXPECT_EQ(scene.log.tokens[id].size(), 2U);
+    scene.abort(id);
+    scene.run();
+    scene.expect_home();
+}
+
 TEST_F(Masks, ARequestWithAGrammarIsNotDrafted) {
     EngineScene windows({.max_window = 4, .verify_tokens = 8, .two_arithmetics = true});
     const RequestId id = windows.submit(with_grammar(windows.history("a", kPrompt, 6), kGrammar, vocab_size()));
