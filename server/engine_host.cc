@@ -32,6 +32,7 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
       shows_logits_(executor.logits != nullptr),
       executor_(std::move(executor)) {
     if (config_.grammars.vocabulary != nullptr) grammars_.emplace(config_.grammars);
+    takes_late_masks_ = takes_late_masks();
     if (config_.tier != nullptr) tier_.emplace(engine_, *config_.tier, config_.restores);
     show();  // /metrics may be read before the first request
     thread_ = std::thread([this] { run(); });
@@ -46,6 +47,7 @@ EngineHost::~EngineHost() {
     thread_.join();
     if (tier_) tier_->tier().wait_until_written();  // and until no request waits for it
     ledger_->close();
+    if (takes_late_masks_) (void)executor_.executor->complete_masks_with(nullptr);
     for (const Command& command : commands_) give_up(command, "the server ends");
     for (const auto& [ticket, commands] : followers_) {
         for (const Command& command : commands) give_up(command, "the server ends");
@@ -177,6 +179,7 @@ void EngineHost::run() {
 Status EngineHost::step() {
     if (!has_step()) return {};
     const auto begin = steady_clock::now();
+    const int64_t waited_ns = mask_wait_ns_;
     const StepPlan& plan = engine_.plan_step();
     show();  // what it has taken in waits no more
     const Status executed = executor_.executor->execute(plan, result_);
@@ -187,7 +190,7 @@ Status EngineHost::step() {
     memory_ = executor_.executor->memory_use();
     keep_log_probs(plan);
     engine_.apply(result_);
-    step_ns_ = std::chrono::nanoseconds(steady_clock::now() - begin).count();
+    step_ns_ = std::chrono::nanoseconds(steady_clock::now() - begin).count() - (mask_wait_ns_ - waited_ns);
     if (tier_) tier_->note_step(plan, step_ns_);
     return {};
 }
@@ -403,11 +406,12 @@ void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_p
 void EngineHost::deliver() {
     std::vector<RequestId> stopped;
     for (std::vector<EngineEvent> events = engine_.take_events(); !events.empty(); events = engine_.take_events()) {
+        take_in_grammars(events);
         for (const EngineEvent& event : events) {
             const auto found = live_.find(request_of(event));
             if (found == live_.end()) continue;
             if (const auto* token = std::get_if<TokenEvent>(&event))
-                deliver(token->request, found->second, token->token);
+                deliver(found->second, token->token);
             else
                 finish(std::get<FinishedEvent>(event));
         }
@@ -420,8 +424,7 @@ void EngineHost::deliver() {
 }
 
 // The second try of a turn repeats the tokens that the first one has sent.
-void EngineHost::deliver(RequestId request, Live& live, TokenId token) {
-    if (live.has_grammar) take_in_grammar(request, live, token);
+void EngineHost::deliver(Live& live, TokenId token) {
     if (!std::exchange(live.has_token, true)) start_followers(live.ticket);
     if (live.reader) {
         text::AnswerParts unused;

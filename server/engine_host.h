@@ -13,8 +13,10 @@
 //   O7  a request that shares the prompt of the one before it starts when that prompt is computed, or never will be
 //   O8  with a tier, a request whose prompt begins with a head of the tier waits while the head is read, if that is
 //       expected to be quicker than computing; the engine goes on meanwhile
-//   O9  masks of grammars are computed in a child process. The engine does not wait for them longer than for half of a
-//       step, or a few milliseconds, while it has other requests: a request without its mask is not in the step
+//   O9  masks of grammars are computed in a child process, while a step computes what the next tokens are sampled from.
+//       A grammar that has not answered yet, or was slow once, has its masks before a step: the engine does not wait
+//       for them longer than for half of a step, or a few milliseconds, while it has other requests, and a request
+//       without its mask is not in the step
 #pragma once
 
 #include <condition_variable>
@@ -181,6 +183,7 @@ private:
         bool has_token = false;                  // its prompt is computed
         bool has_grammar = false;
         bool has_first_mask = false;  // what its grammar's process says first is known, and dropped
+        bool is_slow = false;         // a mask of its grammar held a step up
         std::string grammar_problem;
         std::vector<TokenId> sent_tokens;
         size_t num_repeated = 0;  // tokens repeated by the second try
@@ -197,10 +200,14 @@ private:
     void begin_scoring(Live& live, const HostRequest& request) const;
     // engine_host_masks.cc
     void begin_grammar(RequestId request, Live& live, const std::string& grammar);
-    void take_in_grammar(RequestId request, const Live& live, TokenId token);
+    void take_in_grammars(std::span<const EngineEvent> events);
     void end_grammar(RequestId request, const Live& live);
+    void expect_masks();
     void supply_masks();
     void supply(const text::NextMask& next);
+    void complete_masks();
+    void complete(RequestId request, const text::NextMask& next);
+    [[nodiscard]] bool takes_late_masks();
     [[nodiscard]] bool has_step() const;
     // engine_host_recovery.cc
     void recover(const std::string& why);
@@ -219,7 +226,7 @@ private:
     void repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens);
     void deliver();
     void read_answer(Live& live) const;
-    void deliver(RequestId request, Live& live, TokenId token);
+    void deliver(Live& live, TokenId token);
     void finish(FinishedEvent event);
     void forget(const Live& live);
     void forget_first();
@@ -258,7 +265,9 @@ private:
     std::unordered_map<Ticket, std::vector<Command>> followers_;  // by the request whose prompt they share
     std::optional<TierLink> tier_;                                // none: there is no tier
     std::optional<text::GrammarProcess> grammars_;                // sequences by request; none: nothing ends answers
-    int64_t step_ns_ = 0;                                         // of the last step
+    bool takes_late_masks_ = false;                               // the executor, of the grammars' process
+    std::vector<text::NextMask> held_masks_;                      // that came in a step that does not need them
+    int64_t step_ns_ = 0;                                         // of the last step, without waits for masks
     int64_t num_masks_ = 0;
     int64_t mask_wait_ns_ = 0;
     struct Unnamed {

@@ -10,6 +10,7 @@ namespace verbatim::server {
 
 // A fresh executor takes the place of the failed one, or everything ends here.
 void EngineHost::recover(const std::string& why) {
+    takes_late_masks_ = false;  // the failed one is not used any more
     const Result<HostExecutor> fresh = config_.replacement ? config_.replacement() : error("{}", why);
     if (!fresh) return fail(config_.replacement ? fmt::format("{}; then: {}", why, fresh.error().message) : why);
     const NumericsIds& wanted = engine_.scheduler().numerics_ids();
@@ -18,6 +19,7 @@ void EngineHost::recover(const std::string& why) {
                                 fmt::join(wanted, " and ")));
     }
     executor_ = *fresh;
+    takes_late_masks_ = takes_late_masks();
     engine_.replace_executor(*executor_.executor);
     ++num_replaced_executors_;
     for (FailedTurn& turn : engine_.take_failed_turns()) try_again(std::move(turn));

@@ -42,7 +42,7 @@ GrammarProcess::GrammarProcess(GrammarRunner runner) : runner_(std::move(runner)
 
 void GrammarProcess::start(int64_t sequence, std::string grammar) {
     CHECK(sequences_.emplace(sequence, Running{.grammar = std::move(grammar)}).second, "sequence {} runs", sequence);
-    send_takes();
+    send();
     owe(sequence);
     if (child_) begin(sequence, 1);
 }
@@ -54,7 +54,7 @@ void GrammarProcess::take(int64_t sequence, TokenId token) {
         taken_.push_back(sequence);
         return owe(sequence);
     }
-    send_takes();
+    send();
     owe(sequence);
     if (child_) begin(sequence, 1);
 }
@@ -62,7 +62,7 @@ void GrammarProcess::take(int64_t sequence, TokenId token) {
 void GrammarProcess::stop(int64_t sequence) {
     const auto found = sequences_.find(sequence);
     if (found == sequences_.end()) return;
-    send_takes();
+    send();
     if (found->second.is_begun) child_->post(fmt::format("{{\"stop\":{}}}\n", sequence));
     sequences_.erase(found);
 }
@@ -88,7 +88,7 @@ void GrammarProcess::begin(int64_t number, size_t num_owed) {
 }
 
 // In one line: the process is woken once.
-void GrammarProcess::send_takes() {
+void GrammarProcess::send() {
     if (taken_.empty()) return;
     std::string line = "{\"take\":[";
     for (const int64_t number : taken_) {
@@ -99,6 +99,14 @@ void GrammarProcess::send_takes() {
     child_->post(line + "]}\n");
 }
 
+bool GrammarProcess::is_quick() const {
+    const auto is_answered = [this](int64_t number) {
+        const auto found = sequences_.find(number);
+        return found != sequences_.end() && found->second.is_answered;
+    };
+    return child_ != nullptr && is_ready_ && std::ranges::all_of(owed_, is_answered);
+}
+
 void GrammarProcess::set_deadline() {
     deadline_ = steady_clock::now() + milliseconds(is_ready_ ? runner_.limits.mask_ms : runner_.limits.start_ms);
 }
@@ -107,7 +115,7 @@ void GrammarProcess::set_deadline() {
 
 std::vector<NextMask> GrammarProcess::collect(int64_t wait_ms) {
     std::vector<NextMask> masks;
-    send_takes();
+    send();
     const TimePoint until = steady_clock::now() + milliseconds(wait_ms);
     while (!owed_.empty() && has_process(masks) && receive(until, masks)) {
     }
@@ -173,7 +181,9 @@ void GrammarProcess::take_answer(const ChildProcess::Answer& answer, std::vector
     owed_.pop_front();
     set_deadline();
     if (suspect_ == number) suspect_.reset();
-    if (!sequences_.contains(number)) return;
+    const auto sequence = sequences_.find(number);
+    if (sequence == sequences_.end()) return;
+    sequence->second.is_answered = true;
     masks.push_back(read(number, answer));
     if (!masks.back().problem.empty()) stop(number);
 }
@@ -199,7 +209,7 @@ void GrammarProcess::end_process(std::vector<NextMask>& masks) {
     const bool is_late = child_->failure() == Failure::kTooLate;
     child_.reset();
     taken_.clear();
-    for (auto& [number, sequence] : sequences_) sequence.is_begun = false;
+    forget_answers();
     if (!std::exchange(is_ready_, false)) {
         if (!is_late && ++num_failed_starts_ < kMaxFailedStarts) return;
         num_failed_starts_ = 0;
@@ -227,7 +237,11 @@ void GrammarProcess::fail_all(const std::string& problem, std::vector<NextMask>&
         if (sequences_.erase(number) == 1) masks.push_back({.sequence = number, .mask = {}, .problem = problem});
     }
     taken_.clear();
-    for (auto& [number, sequence] : sequences_) sequence.is_begun = false;
+    forget_answers();
+}
+
+void GrammarProcess::forget_answers() {
+    for (auto& [number, sequence] : sequences_) sequence.is_begun = sequence.is_answered = false;
 }
 
 }  // namespace verbatim::text

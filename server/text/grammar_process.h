@@ -66,10 +66,15 @@ public:
     // sequence that runs.
     void start(int64_t sequence, std::string grammar);
     void take(int64_t sequence, TokenId token);
+    // What take() has left goes out now: the process computes while its caller does something else.
+    void send();
     // Nothing more of the sequence comes.
     void stop(int64_t sequence);
 
     [[nodiscard]] size_t num_owed() const { return owed_.size(); }
+    // Whether the masks that are owed can be expected soon: the process runs, and each is of a sequence of which it has
+    // answered before. A grammar's first mask takes what the grammar takes.
+    [[nodiscard]] bool is_quick() const;
     // Waits for up to `wait_ms` until all masks are there that are owed, and returns those that are.
     [[nodiscard]] std::vector<NextMask> collect(int64_t wait_ms);
     // The first mask of a grammar, in one call.
@@ -80,16 +85,17 @@ private:
     struct Running {
         std::string grammar;
         std::vector<TokenId> tokens;
-        bool is_begun = false;  // in this process
+        bool is_begun = false;     // in this process
+        bool is_answered = false;  // by this process
     };
     void owe(int64_t sequence);
     void begin(int64_t number, size_t num_owed);
-    void send_takes();
     [[nodiscard]] bool has_process(std::vector<NextMask>& masks);
     [[nodiscard]] bool receive(TimePoint until, std::vector<NextMask>& masks);
     void take_answer(const ChildProcess::Answer& answer, std::vector<NextMask>& masks);
     [[nodiscard]] NextMask read(int64_t sequence, const ChildProcess::Answer& answer) const;
     void end_process(std::vector<NextMask>& masks);
+    void forget_answers();
     void fail_all(const std::string& problem, std::vector<NextMask>& masks);
     void set_deadline();
 

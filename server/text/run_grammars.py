@@ -10,6 +10,7 @@ A mask is a bit for each id, the lowest bit of a byte first. `refused N` stands 
 for the client. A grammar's text is its kind, a space, and what it is: json_schema, regex, choice (a JSON list of
 texts), grammar (Lark, or GBNF).
 """
+import collections
 import json
 import re
 import sys
@@ -19,6 +20,8 @@ WHITESPACE = {"whitespace_pattern": r"[ \t\n\r]{0,20}"}
 # A text that must come is any of the tokens that it can be made of, so that masks follow from the tokens' bytes alone.
 OPTIONS = '%llguidance {"no_forcing": true}\n'
 MAX_REASON = 500
+MAX_KEPT = 16  # grammars that were made last
+MAX_KEPT_CHARACTERS = 1 << 16  # of each: what it takes grows with them
 
 
 class Vocabulary:
@@ -87,11 +90,24 @@ class Sequences:
         self.tokenizer = guidance.LLTokenizer(Vocabulary(first), n_vocab=first["vocab_size"], eos_token=first["ends"])
         self.limits = guidance.LLParserLimits(max_lexer_states=50_000)
         self.running = {}
+        self.made = collections.OrderedDict()  # by their texts, at their beginnings; used last at the end
+
+    def matcher_of(self, grammar):
+        """At its beginning. A copy costs a hundredth of what making it costs, and gives the same masks."""
+        if grammar in self.made:
+            self.made.move_to_end(grammar)
+            return self.made[grammar].deep_copy()
+        matcher = self.guidance.LLMatcher(self.tokenizer, compiled(self.guidance, grammar), log_level=0,
+                                          limits=self.limits)
+        if len(grammar) <= MAX_KEPT_CHARACTERS and not matcher.is_error():
+            self.made[grammar] = matcher.deep_copy()
+            if len(self.made) > MAX_KEPT:
+                self.made.popitem(last=False)
+        return matcher
 
     def start(self, number, grammar, tokens):
         try:
-            matcher = self.guidance.LLMatcher(self.tokenizer, compiled(self.guidance, grammar), log_level=0,
-                                              limits=self.limits)
+            matcher = self.matcher_of(grammar)
         except (ValueError, TypeError, RecursionError) as problem:
             return answer(b"refused", reason(str(problem)))
         self.running[number] = matcher

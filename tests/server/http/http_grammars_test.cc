@@ -16,17 +16,22 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Every mask allows all tokens. The grammar `regex fails N` has none behind N tokens; `regex wrong` is none.
+// Every mask allows all tokens. The grammar `regex fails N` has none behind N tokens; `regex wrong` is none; the masks
+// of `regex slow` behind 3 and 4 tokens take longer than steps wait for.
 constexpr const char* kAnswer = R"(
     words = grammar.split()
+    if words[1] == "slow" and len(tokens) in (3, 4):
+        time.sleep(0.07)
     if words[1] == "wrong" or (words[1] == "fails" and len(tokens) == int(words[2])):
         return say(b"refused", b"it is too much")
     say(b"mask", b"\xff" * (vocab_size // 8))
 )";
 
-HttpSceneConfig with_script() {
+// Masks come while a step runs, or all before their steps.
+HttpSceneConfig with_script(bool takes_late_masks = true) {
     HttpSceneConfig config;
     config.grammar_script = grammar_script(kAnswer);
+    config.executor.takes_late_masks = takes_late_masks;
     return config;
 }
 
@@ -43,15 +48,23 @@ json regex(const std::string& text, const json& more = json::object()) {
     return body;
 }
 
-TEST(HttpGrammars, AnAnswerUnderMasksThatAllowAllIsTheAnswerWithoutThem) {
-    HttpScene scene(with_script());
+class HttpMasks : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Http, HttpMasks, testing::Bool(),
+                         [](const auto& info) { return info.param ? "InTheStep" : "BeforeTheStep"; });
+
+TEST_P(HttpMasks, AnAnswerUnderMasksThatAllowAllIsTheAnswerWithoutThem) {
+    HttpScene scene(with_script(GetParam()));
     const json free = scene.chat(chat()).json()["choices"];
     EXPECT_EQ(scene.chat(regex("a")).json()["choices"], free);
     EXPECT_EQ(joined(scene.chat(regex("a", {{"stream", true}}))).text, free[0]["message"]["content"]);
     const json two = scene.chat(regex("a", {{"n", 2}})).json()["choices"];
     EXPECT_EQ(two[0], free[0]);
     EXPECT_EQ(two, scene.chat(chat({{"n", 2}})).json()["choices"]);
-    EXPECT_GT(scene.host().view().num_masks, 0);
+    const int64_t num_masks = scene.host().view().num_masks;
+    EXPECT_GT(num_masks, 0);
+    EXPECT_EQ(scene.chat(regex("slow")).json()["choices"], free);
+    EXPECT_EQ(scene.chat(regex("slow", {{"n", 2}})).json()["choices"], two);
+    EXPECT_GT(scene.host().view().num_masks, num_masks);
 }
 
 TEST(HttpGrammars, AFormThatIsNoneIsRefusedWithItsField) {
@@ -63,8 +76,8 @@ TEST(HttpGrammars, AFormThatIsNoneIsRefusedWithItsField) {
     EXPECT_EQ(scene.chat(regex("a")).status, 200);
 }
 
-TEST(HttpGrammars, AnAnswerThatCannotGoOnFailsAloneAndCommitsNothing) {
-    HttpScene scene(with_script());
+TEST_P(HttpMasks, AnAnswerThatCannotGoOnFailsAloneAndCommitsNothing) {
+    HttpScene scene(with_script(GetParam()));
     const HttpAnswer whole = scene.chat(regex("fails 3", {{"conversation_id", "c"}}));
     EXPECT_EQ(whole.status, 400) << whole.body;
     EXPECT_EQ(whole.json()["error"]["code"], "grammar_failed");
@@ -77,9 +90,9 @@ TEST(HttpGrammars, AnAnswerThatCannotGoOnFailsAloneAndCommitsNothing) {
     EXPECT_EQ(scene.engine().stats().commits, 1);
 }
 
-TEST(HttpGrammars, AnAnswerGoesOnBehindAnExecutorThatFailed) {
+TEST_P(HttpMasks, AnAnswerGoesOnBehindAnExecutorThatFailed) {
     const json right = HttpScene(with_script()).chat(regex("a")).json()["choices"];
-    HttpSceneConfig config = with_script();
+    HttpSceneConfig config = with_script(GetParam());
     config.executor.fail_at_step = 4;
     config.replaces_executor = true;
     HttpScene scene(config);

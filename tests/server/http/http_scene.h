@@ -40,14 +40,22 @@ class GatedExecutor final : public WrappingExecutor {
 public:
     explicit GatedExecutor(Executor& inner) : WrappingExecutor(inner), working_(&inner) {}
     Status execute(const StepPlan& plan, StepResult& result) override;
+    [[nodiscard]] bool complete_masks_with(std::function<void()> complete) override {
+        complete_masks_ = std::move(complete);
+        return working_->complete_masks_with(complete_masks_);
+    }
     void close() { let_through(0); }
     void open() { let_through(kAll); }
-    void let_through(int64_t steps);                        // and no more
-    void wait_until_closed();                               // a step is blocked at the gate
-    void use(Executor& executor) { working_ = &executor; }  // of the same arithmetic
+    void let_through(int64_t steps);  // and no more
+    void wait_until_closed();         // a step is blocked at the gate
+    void use(Executor& executor) {    // of the same arithmetic
+        working_ = &executor;
+        (void)working_->complete_masks_with(complete_masks_);
+    }
 
 private:
     Executor* working_;
+    std::function<void()> complete_masks_;
     std::mutex mutex_;
     std::condition_variable changed_;
     static constexpr int64_t kAll = int64_t{1} << 60;
@@ -102,7 +110,8 @@ struct Joined {
 Joined joined(const HttpAnswer& answer, int64_t choice = 0);
 
 struct HttpSceneConfig {
-    HashExecutorConfig executor = {.vocab_size = 2048, .pools = {.num_blocks = 4096, .num_state_rows = 256}};
+    HashExecutorConfig executor = {
+        .vocab_size = 2048, .pools = {.num_blocks = 4096, .num_state_rows = 256}, .takes_late_masks = true};
     EngineHostConfig host = {.max_requests = 64};
     bool replaces_executor = false;   // after a failure, by a second one
     int64_t second_fails_at = -1;     // step of the second one
@@ -134,6 +143,9 @@ class SayingExecutor final : public WrappingExecutor {
 public:
     explicit SayingExecutor(Executor& inner) : WrappingExecutor(inner) {}
     Status execute(const StepPlan& plan, StepResult& result) override;
+    [[nodiscard]] bool complete_masks_with(std::function<void()> complete) override {
+        return inner().complete_masks_with(std::move(complete));
+    }
     void say(std::vector<TokenId> tokens);  // from the next answer on; empty: the inner executor's tokens
 
 private:
