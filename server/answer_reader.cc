@@ -23,8 +23,12 @@ std::vector<TokenId> mark_tokens(const text::Tokenizer& tokenizer, const text::A
 
 }  // namespace
 
-AnswerReader::AnswerReader(const text::Tokenizer& tokenizer, std::vector<std::string> stops, text::AnswerForm form)
-    : tokenizer_(&tokenizer), decoder_(tokenizer, /*skip_special=*/true), stops_(std::move(stops)) {
+AnswerReader::AnswerReader(const text::Tokenizer& tokenizer, std::vector<std::string> stops, text::AnswerForm form,
+                           int64_t min_tokens)
+    : tokenizer_(&tokenizer),
+      decoder_(tokenizer, /*skip_special=*/true),
+      stops_(std::move(stops)),
+      min_tokens_(min_tokens) {
     if (form.is_plain()) return;
     mark_tokens_ = mark_tokens(tokenizer, form);
     parser_.emplace(std::move(form));
@@ -42,7 +46,7 @@ void AnswerReader::add(TokenId token, text::AnswerParts& parts) {
     }
     const std::string text = decoder_.add(token);
     num_decoded_bytes_ += static_cast<int64_t>(text.size());
-    pass_on(stops_.add(text), parts);
+    pass_on(place_.num_text_tokens <= min_tokens_ ? text : stops_.add(text), parts);
 }
 
 void AnswerReader::finish(text::AnswerParts& parts) {

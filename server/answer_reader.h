@@ -21,8 +21,10 @@ namespace verbatim::server {
 
 class AnswerReader {
 public:
-    // Borrows the tokenizer. REQUIRES: no stop is empty.
-    AnswerReader(const text::Tokenizer& tokenizer, std::vector<std::string> stops, text::AnswerForm form);
+    // Borrows the tokenizer. In the text of the first `min_tokens` tokens stop texts are not looked for. REQUIRES: no
+    // stop is empty.
+    AnswerReader(const text::Tokenizer& tokenizer, std::vector<std::string> stops, text::AnswerForm form,
+                 int64_t min_tokens = 0);
     // Appends what is certain with the token. The token after which the answer ended() is the last one that counts.
     void add(TokenId token, text::AnswerParts& parts);
     // The rest, when the answer ends otherwise.
@@ -46,6 +48,7 @@ private:
     const text::Tokenizer* tokenizer_;
     text::Decoder decoder_;
     text::StopTexts stops_;
+    int64_t min_tokens_;
     std::optional<text::AnswerParser> parser_;  // empty: the answer is text
     std::vector<TokenId> mark_tokens_;
     std::deque<Mark> marks_;  // not passed on yet

@@ -335,6 +335,7 @@ void EngineHost::submit_now(Command command) {
     live.num_log_probs = request.num_log_probs;
     begin_scoring(live, request);
     live.stop = request.stop;
+    live.min_tokens = request.sampling.min_tokens;
     live.form = request.form;
     if (!request.grammar.empty()) begin_grammar(accepted->request, live, request.grammar);
     read_answer(live);
@@ -344,7 +345,7 @@ void EngineHost::submit_now(Command command) {
 void EngineHost::read_answer(Live& live) const {
     if (live.stop.empty() && !live.form.ends_with_call) return;
     CHECK(config_.tokenizer != nullptr, "a stop text needs a tokenizer");
-    live.reader.emplace(*config_.tokenizer, live.stop, live.form);
+    live.reader.emplace(*config_.tokenizer, live.stop, live.form, live.min_tokens);
 }
 
 // The command comes again when the head is read, or cannot be.

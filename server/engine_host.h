@@ -172,6 +172,7 @@ private:
         std::string answer_id;
         TurnNotes notes;
         std::vector<std::string> stop;
+        int64_t min_tokens = 0;  // before the stop texts are looked for
         text::AnswerForm form;
         std::optional<AnswerReader> reader;  // if the answer's text may end the turn
         int64_t num_prompt_tokens = 0;

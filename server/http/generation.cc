@@ -59,7 +59,7 @@ Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request
     : request_(std::move(request)), writer_(std::move(frame), tokenizer), prompts_(std::move(prompts)) {
     const size_t num_choices = prompts_.size() * request_.num_sampled_choices();
     for (size_t index = 0; index < num_choices; ++index) {
-        Choice& choice = choices_.emplace_back(tokenizer, request_.stop, form);
+        Choice& choice = choices_.emplace_back(tokenizer, request_, form);
         choice.part.index = static_cast<int64_t>(index);
         choice.part.num_top_log_probs = request_.num_log_probs;
         choice.part.num_prompt_top_log_probs = request_.num_prompt_log_probs;

@@ -68,8 +68,8 @@ public:
 
 private:
     struct Choice {
-        Choice(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop, const text::AnswerForm& form)
-            : reader(tokenizer, stop, form) {}
+        Choice(const text::Tokenizer& tokenizer, const GenerateRequest& request, const text::AnswerForm& form)
+            : reader(tokenizer, request.stop, form, request.sampling.min_tokens) {}
         AnswerReader reader;
         ChoicePart part;  // not sent yet
         int64_t num_calls = 0;

@@ -134,6 +134,7 @@ std::optional<ApiError> place_response(const Service& service, GenerateRequest& 
 std::string kept_of_response(const GenerateRequest& request, const text::AnswerForm& form) {
     if (!request.response) return "";
     Json kept = {{"response", request.response->repeated}, {"stop", request.stop}};
+    if (request.sampling.min_tokens > 0) kept["min_tokens"] = request.sampling.min_tokens;
     if (form.begins_in_reasoning) kept["begins_in_reasoning"] = true;
     if (form.ends_with_call) kept["ends_with_call"] = true;
     if (!form.begun.empty()) kept["begun"] = form.begun;
@@ -160,7 +161,8 @@ ApiResult<Json> stored_response(const Service& service, const std::string& id, c
     }
     ResponseAnswer again(request, {ApiKind::kChat, id, service.model.first(), service.fingerprint, answer.created},
                          /*is_stream=*/false);
-    AnswerReader reader(*service.tokenizer, kept.value("stop", std::vector<std::string>()), form);
+    AnswerReader reader(*service.tokenizer, kept.value("stop", std::vector<std::string>()), form,
+                        kept.value("min_tokens", int64_t{0}));
     for (const TokenId token : answer.output) {
         text::AnswerParts parts;
         reader.add(token, parts);

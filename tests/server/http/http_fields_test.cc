@@ -367,5 +367,30 @@ TEST(HttpFields, StopTokenIdsEndTheAnswerWithTheirToken) {
     }
 }
 
+// As in vLLM, but for texts that begin before and end behind.
+TEST(HttpFields, StopTextsAreLookedForBehindTheLeastTokens) {
+    HttpScene scene;
+    const auto ask = [&](const json& body) {
+        scene.wait_until_idle();
+        scene.say("one two one two one two");
+        return scene.chat(body);
+    };
+    const json first = ask(hello({{"stop", "two"}, {"max_tokens", 100}})).json();
+    EXPECT_EQ(first["choices"][0]["message"]["content"], "one ");
+    const json min_tokens = first["usage"]["completion_tokens"];
+    json body = hello({{"stop", "two"}, {"max_tokens", 100}, {"min_tokens", min_tokens}});
+    const json second = ask(body).json();
+    EXPECT_EQ(second["choices"][0]["message"]["content"], "one two one ");
+    EXPECT_EQ(second["choices"][0]["finish_reason"], "stop");
+    json stream = body;
+    stream["stream"] = true;
+    EXPECT_EQ(joined(ask(stream)).text, "one two one ");
+    body["conversation_id"] = "c";
+    EXPECT_EQ(ask(body).json()["choices"], second["choices"]);
+    body["messages"].push_back({{"role", "assistant"}, {"content", "one two one "}});
+    body["messages"].push_back({{"role", "user"}, {"content", "more"}});
+    EXPECT_GT(ask(body).json()["usage"]["prompt_tokens_details"]["cached_tokens"], second["usage"]["prompt_tokens"]);
+}
+
 }  // namespace
 }  // namespace verbatim::tests
