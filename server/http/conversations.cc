@@ -42,6 +42,7 @@ struct QueryFields {
     std::optional<std::string> cache_salt;
     std::optional<std::string> after;
     int64_t limit = 20;
+    bool is_ascending = false;
 };
 constexpr int64_t kMaxLimit = 100;
 
@@ -60,6 +61,11 @@ ApiResult<QueryFields> read_query(std::string_view query, std::span<const std::s
             const bool is_number = problem == std::errc() && end == said.data() + said.size();
             if (!is_number || fields.limit < 1 || fields.limit > kMaxLimit)
                 return wrong_call(fmt::format("limit is wanted to be a whole number from 1 to {}", kMaxLimit), name);
+            continue;
+        }
+        if (name == "order") {
+            fields.is_ascending = said == "asc";
+            if (said != "asc" && said != "desc") return wrong_call("order is wanted to be asc or desc", name);
             continue;
         }
         auto value = name_of(said, name.c_str());
@@ -190,18 +196,32 @@ ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std
     return call;
 }
 
-ApiResult<ConversationCall> parse_response_call(std::string_view target, const std::optional<std::string>& tenant) {
-    constexpr std::array<std::string_view, 1> kKnown = {"cache_salt"};
+std::string_view response_methods(std::string_view path) {
+    const std::string_view id = path.substr(kResponsesPath.size());
+    const std::string_view deed = id.substr(std::min(id.find('/'), id.size()));
+    if (deed.empty()) return "GET, DELETE";
+    return deed == kInputItemsPath ? "GET" : "";
+}
+
+ApiResult<ResponseCall> parse_response_call(std::string_view target, const std::optional<std::string>& tenant) {
+    constexpr std::array<std::string_view, 4> kKnown = {"cache_salt", "limit", "after", "order"};
     const size_t question = std::min(target.find('?'), target.size());
-    const auto query = read_query(target.substr(std::min(target.size(), question + 1)), kKnown);
+    std::string_view path = target.substr(0, question);
+    CHECK(!response_methods(path).empty(), "{}", path);
+    const bool is_of_items = path.ends_with(kInputItemsPath);
+    if (is_of_items) path.remove_suffix(kInputItemsPath.size());
+    const auto query =
+        read_query(target.substr(std::min(target.size(), question + 1)), std::span(kKnown).first(is_of_items ? 4 : 1));
     if (!query) return tl::unexpected(query.error());
-    auto id = name_of(target.substr(kResponsesPath.size(), question - kResponsesPath.size()), "response_id");
+    auto id = name_of(path.substr(kResponsesPath.size()), "response_id");
     if (!id) return tl::unexpected(id.error());
-    ConversationCall call{.kind = Verb::kRemoveResponse};
-    call.key = {salt_of(tenant, query->cache_salt), conversation_of_response(*id)};
-    if (call.key.conversation_id.empty()) return tl::unexpected(unknown_response(*id, ""));
-    call.to = *std::move(id);
-    return call;
+    ResponseCall asked;
+    asked.call.kind = Verb::kRemoveResponse;
+    asked.call.key = {salt_of(tenant, query->cache_salt), conversation_of_response(*id)};
+    if (asked.call.key.conversation_id.empty()) return tl::unexpected(unknown_response(*id, ""));
+    asked.call.to = *std::move(id);
+    if (is_of_items) asked.items = ItemPage{query->limit, query->is_ascending, query->after.value_or("")};
+    return asked;
 }
 
 ApiResult<ConversationPage> parse_conversation_page(std::string_view target, const std::optional<std::string>& tenant) {

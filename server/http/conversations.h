@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/http/api.h"
+#include "server/http/response_items.h"
 #include "server/ledger/conversation_calls.h"
 
 namespace verbatim::server {
@@ -35,9 +36,17 @@ inline constexpr std::string_view kConversationsPath = "/v1/conversations/";
 // The answer. REQUIRES: `listed` is that page's.
 [[nodiscard]] Json conversation_list(const ConversationPage& page, std::vector<ListedConversation> listed);
 
-// GET or DELETE /v1/responses/ID?cache_salt=S, as the call that deletes it. REQUIRES: the path begins with
-// kResponsesPath. Errors: an invalid name or field; 404 for the id of no response.
-[[nodiscard]] ApiResult<ConversationCall> parse_response_call(std::string_view target,
-                                                              const std::optional<std::string>& tenant);
+// The methods of a path below kResponsesPath; empty: no such path.
+[[nodiscard]] std::string_view response_methods(std::string_view path);
+
+struct ResponseCall {
+    ConversationCall call;          // as the one that deletes it
+    std::optional<ItemPage> items;  // of its input
+};
+// GET or DELETE /v1/responses/ID?cache_salt=S, GET /v1/responses/ID/input_items?cache_salt=S&limit=N&after=ITEM&
+// order=asc. REQUIRES: the path begins with kResponsesPath, and has methods. Errors: an invalid name or field; 404 for
+// the id of no response.
+[[nodiscard]] ApiResult<ResponseCall> parse_response_call(std::string_view target,
+                                                          const std::optional<std::string>& tenant);
 
 }  // namespace verbatim::server

@@ -66,7 +66,7 @@ std::string_view why_not_here(std::string_view path) {
         {"/v1/assistants", ", as there are conversations and /v1/responses in their place"},
         {"/v1/threads", ", as there are conversations and /v1/responses in their place"},
         {"/v1/complete", ", as /v1/messages is the newer one"},
-        {"/v1/responses", ", as a response is asked for, shown and deleted, and no more"},
+        {"/v1/responses", ", as a response is asked for, shown with what it was asked with, and deleted, and no more"},
     };
     for (const Known& one : kKnown) {
         const bool is_within =
@@ -156,10 +156,10 @@ Call Endpoints::begin_call(ConnectionPtr connection) {
         call.allowed = conversation_methods(call.path);
         if (call.allowed.find(call.method) == std::string::npos) call.route = nullptr;
     }
-    const bool is_of_response = call.path.starts_with(kResponsesPath);
-    if (is_of_response && call.path.find('/', kResponsesPath.size()) != std::string::npos) {
-        call.allowed.clear();
-        call.of_path = call.route = nullptr;
+    if (call.path.starts_with(kResponsesPath)) {
+        call.allowed = response_methods(call.path);
+        if (call.allowed.find(call.method) == std::string::npos) call.route = nullptr;
+        if (call.allowed.empty()) call.of_path = nullptr;
     }
     if (call.path == "*") call.allowed = "GET, POST, DELETE";
     if (!call.allowed.empty()) call.allowed = with_implied_methods(call.allowed);
@@ -207,11 +207,13 @@ ApiError Endpoints::unknown_url(const std::string& path) {
         known +=
             fmt::format("{} {}{}, ", std::string(http::to_string(route.verb)), route.path, is_prefix ? "NAME" : "");
     }
-    return {404,
-            fmt::format("{} is not here{}: there are {}GET and DELETE {}ID, POST {}ID/fork and ID/rewind, GET and PUT "
-                        "ID/head",
-                        path, why_not_here(path), known, kConversationsPath, kConversationsPath),
-            "", "unknown_url"};
+    return {
+        404,
+        fmt::format("{} is not here{}: there are {}GET {}NAME{}, GET and DELETE {}ID, POST {}ID/fork and ID/rewind, "
+                    "GET and PUT ID/head",
+                    path, why_not_here(path), known, kResponsesPath, kInputItemsPath, kConversationsPath,
+                    kConversationsPath),
+        "", "unknown_url"};
 }
 
 std::optional<ApiError> Endpoints::refusal(const Call& call) const {
@@ -460,24 +462,25 @@ asio::awaitable<ApiResult<ConversationReply>> Endpoints::ask_host(ConversationCa
     co_return reply;
 }
 
-// Shown or deleted.
+// Shown, with its answer or what it was asked with, or deleted.
 asio::awaitable<bool> Endpoints::response(const Call& call) {
     auto named = parse_response_call(std::string(call.request.target()), call.tenant);
     if (!named) co_return co_await refuse(call, named.error());
-    const std::string id = named->to;
+    const std::string id = named->call.to;
     if (call.method == "DELETE") {
-        const ApiResult<ConversationReply> reply = co_await ask_host(*std::move(named));
+        const ApiResult<ConversationReply> reply = co_await ask_host(std::move(named->call));
         if (reply) co_return co_await say(call, reply->json);
         const ApiError refused = reply.error().status == 404 ? unknown_response(id, "") : reply.error();
         co_return co_await refuse(call, refused);
     }
     const auto delivery = std::make_shared<Delivery<Look>>();
-    const LookQuestion question{named->key, id, std::nullopt};
+    const LookQuestion question{named->call.key, id, std::nullopt};
     service_->host->ledger().look(question, [weak = std::weak_ptr(loop_), delivery](Look look) {
         if (const auto loop = weak.lock()) Delivery<Look>::hand_in(*loop, delivery, std::move(look));
     });
     const Look look = co_await delivery->take();
-    std::function<ApiResult<std::string>()> writing = [this, &id, &look]() -> ApiResult<std::string> {
+    std::function<ApiResult<std::string>()> writing = [this, &id, &look, &named]() -> ApiResult<std::string> {
+        if (named->items) return stored_input(*service_, id, look, *named->items).map(written_answer);
         return stored_response(*service_, id, look).map(written_answer);
     };
     auto body = co_await on_thread(json_thread_, std::move(writing));

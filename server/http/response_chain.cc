@@ -142,6 +142,15 @@ std::string kept_of_response(const GenerateRequest& request, const text::AnswerF
     return written_answer(kept);
 }
 
+ApiResult<Json> stored_input(const Service& service, const std::string& id, const Look& look, const ItemPage& page) {
+    if (!look.problem.empty()) return tl::unexpected(ledger_problem(look.problem));
+    if (!look.recorded || *look.recorded == nullptr) return tl::unexpected(unknown_response(id, ""));
+    auto messages = messages_up_to(id, look, **look.recorded, *service.tokenizer);
+    if (!messages || messages->empty()) return tl::unexpected(unknown_response(id, ""));
+    messages->pop_back();  // the answer
+    return item_list(items_of_messages(*messages, id.substr(kResponsePrefix.size())), page);
+}
+
 ApiResult<Json> stored_response(const Service& service, const std::string& id, const Look& look) {
     if (!look.problem.empty()) return tl::unexpected(ledger_problem(look.problem));
     if (!look.recorded || *look.recorded == nullptr) return tl::unexpected(unknown_response(id, ""));

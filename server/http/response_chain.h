@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "server/http/api.h"
+#include "server/http/response_items.h"
 #include "server/http/response_request.h"
 #include "server/http/service.h"
 #include "server/ledger/conversation_ledger.h"
@@ -37,6 +38,10 @@ inline constexpr std::string_view kResponsePrefix = "resp_";
 // What the ledger keeps of the request for Q4: a JSON text. Empty for requests that are no responses.
 [[nodiscard]] std::string kept_of_response(const GenerateRequest& request, const text::AnswerForm& form);
 
+// What it was asked with, and what was before it in its conversation, without instructions: the items of a page.
+// Errors: it was deleted, or is no response's.
+[[nodiscard]] ApiResult<Json> stored_input(const Service& service, const std::string& id, const Look& look,
+                                           const ItemPage& page);
 // The answer once more. Errors: it was deleted, or is no response's.
 [[nodiscard]] ApiResult<Json> stored_response(const Service& service, const std::string& id, const Look& look);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ namespace verbatim::tests {
 namespace {
 
 using nlohmann::json;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr const char* kPath = "/v1/responses";
@@ -265,6 +267,58 @@ TEST(HttpResponses, ToolsAnswersGoOnFromTheCall) {
     EXPECT_EQ(cached(stateless), second["usage"]["input_tokens"].get<int64_t>() - 1) << "the same prompt";
 }
 
+// Of all that its answer stands on, the newest one first where nothing else is wanted, and page by page.
+TEST(HttpResponses, TheirInputIsShownAsItems) {
+    const auto scene = scene_with("hermes", "I look.\n" + call_in_json("{\"line\": 3}"));
+    const json first = respond(*scene, with_tools({{"instructions", "Be short."}})).json();
+    scene->say("It is empty.");
+    const json output = {
+        {"type", "function_call_output"}, {"call_id", first["output"][1]["call_id"]}, {"output", "nothing"}};
+    const json reasoning = {{"type", "reasoning"},
+                            {"summary", json::array()},
+                            {"content", json::array({{{"type", "reasoning_text"}, {"text", "Then."}}})}};
+    const json said = {{"role", "assistant"}, {"content", "Well."}};
+    const json more = {{"role", "user"}, {"content", "And now?"}};
+    const json second = respond(*scene, with_tools({{"input", json::array({output, reasoning, said, more})},
+                                                    {"previous_response_id", first["id"]}}))
+                            .json();
+    const std::string path = second["id"].get<std::string>() + "/input_items";
+    const json all = show(*scene, path + "?order=asc").json();
+    ASSERT_EQ(all["data"].size(), 6U) << all;
+    std::vector<std::string> types;
+    std::vector<std::string> ids;
+    for (const json& item : all["data"]) {
+        types.push_back(item["type"]);
+        ids.push_back(item["id"]);
+    }
+    EXPECT_THAT(types, ElementsAre("message", "message", "function_call_output", "reasoning", "message", "message"));
+    EXPECT_EQ(all["data"][0]["content"], json::array({{{"type", "input_text"}, {"text", "hello"}}}));
+    EXPECT_EQ(all["data"][1]["role"], "assistant");  // as the model wrote it: its text and its call
+    EXPECT_EQ(all["data"][2]["call_id"], output["call_id"]);
+    EXPECT_EQ(all["data"][2]["output"], "nothing");
+    EXPECT_EQ(all["data"][3]["content"], reasoning["content"]);
+    EXPECT_EQ(all["data"][4]["content"][0]["text"], "Well.");
+    EXPECT_EQ(all["has_more"], false);
+    std::vector<std::string> paged;
+    std::string after;
+    for (json page = {{"has_more", true}}; page["has_more"] == true;) {
+        page = show(*scene, path + "?limit=4" + after).json();
+        ASSERT_LE(page["data"].size(), 4U) << page;
+        for (const json& item : page["data"]) paged.push_back(item["id"]);
+        EXPECT_EQ(page["last_id"], paged.back());
+        after = "&after=" + paged.back();
+    }
+    std::ranges::reverse(paged);
+    EXPECT_EQ(paged, ids);
+    EXPECT_EQ(show(*scene, path + "?after=none").json()["error"]["param"], "after");
+    EXPECT_EQ(show(*scene, path + "?order=up").json()["error"]["param"], "order");
+    EXPECT_EQ(show(*scene, path + "?limit=0").json()["error"]["param"], "limit");
+    EXPECT_EQ(show(*scene, "resp_no/input_items").json()["error"]["code"], "response_not_found");
+    const json answer = show(*scene, first["id"].get<std::string>() + "/input_items").json();
+    ASSERT_EQ(answer["data"].size(), 1U) << "without instructions, and without what came later";
+    EXPECT_EQ(answer["first_id"], answer["last_id"]);
+}
+
 TEST(HttpResponses, OfAFileAreThereInANewProcess) {
     const TestFolder folder;
     HttpSceneConfig config;
@@ -319,7 +373,9 @@ TEST(HttpResponses, AreTheTenantsAndTheSaltsOwn) {
     EXPECT_EQ(respond(scene, question({{"previous_response_id", id}})).status, 404);
     EXPECT_EQ(respond(scene, question({{"previous_response_id", id}, {"cache_salt", "s"}})).status, 200);
     EXPECT_EQ(show(scene, id + "?include=x").json()["error"]["param"], "include");
-    EXPECT_EQ(show(scene, id + "/input_items").json()["error"]["code"], "unknown_url");
+    EXPECT_EQ(show(scene, id + "/input_items").status, 404);
+    EXPECT_EQ(show(scene, id + "/input_items?cache_salt=s").json()["data"].size(), 1U);
+    EXPECT_EQ(show(scene, id + "/output_items").json()["error"]["code"], "unknown_url");
     EXPECT_EQ(show(scene, "no_response").status, 404);
     EXPECT_EQ(show(scene, "resp_").status, 404);
 }

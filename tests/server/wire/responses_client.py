@@ -58,6 +58,9 @@ def check_chain(client):
     branch = client.responses.create(**PLAIN, input="Again, please.", previous_response_id=first.id)
     assert branch.output_text == second.output_text and branch.id != second.id
     assert client.responses.retrieve(second.id) == second
+    items = list(client.responses.input_items.list(second.id, order="asc", limit=1))
+    assert [item.role for item in items] == ["user", "assistant", "user"], items
+    assert items[1].content[0].text == first.output_text and items[2].content[0].text == "Again, please.", items
     client.responses.delete(first.id)
     for deed in (lambda: client.responses.retrieve(first.id), lambda: client.responses.retrieve(stateless.id),
                  lambda: client.responses.create(**PLAIN, input="a", previous_response_id=first.id)):
@@ -74,9 +77,10 @@ def check_errors(client):
         assert wrong.param == param, wrong
     image = [{"role": "user", "content": [{"type": "input_image", "image_url": "http://x"}]}]
     assert refused(openai.BadRequestError, lambda: create(**PLAIN, input=image)).param == "input[0].content[0]"
-    for deed in (lambda: client.embeddings.create(model="tiny-python", input="a"),
-                 lambda: client.responses.input_items.list("resp_1")):
-        assert "POST /v1/responses" in str(refused(openai.NotFoundError, deed))
+    deed = refused(openai.NotFoundError, lambda: client.embeddings.create(model="tiny-python", input="a"))
+    assert "POST /v1/responses" in str(deed)
+    assert refused(openai.NotFoundError,
+                   lambda: client.responses.input_items.list("resp_1")).code == "response_not_found"
 
 
 def run_agent(server, write, reasons, ask, stored):
