@@ -41,7 +41,7 @@ const std::vector<Json> kNumbers = {
     1e-320,     1e38, 1e39, 1e300, -1e300,     2.0000001,  0.0099,     10.0001,   1.9999999};
 
 // Every field that an endpoint knows, and some that none does.
-constexpr std::array<std::string_view, 70> kFields = {"model",
+constexpr std::array<std::string_view, 87> kFields = {"model",
                                                       "messages",
                                                       "prompt",
                                                       "max_tokens",
@@ -110,7 +110,24 @@ constexpr std::array<std::string_view, 70> kFields = {"model",
                                                       "include_usage",
                                                       "continuous_usage_stats",
                                                       "",
-                                                      "\u00e9"};
+                                                      "\u00e9",
+                                                      "input",
+                                                      "instructions",
+                                                      "previous_response_id",
+                                                      "max_output_tokens",
+                                                      "reasoning",
+                                                      "truncation",
+                                                      "background",
+                                                      "include",
+                                                      "system",
+                                                      "thinking",
+                                                      "stop_sequences",
+                                                      "cache_control",
+                                                      "call_id",
+                                                      "output",
+                                                      "tool_use_id",
+                                                      "is_error",
+                                                      "input_schema"};
 
 }  // namespace
 
@@ -192,9 +209,83 @@ void RequestBodies::add_options(Json& body, bool is_chat) {
     if (is_chat && body.contains("logprobs")) maybe("top_logprobs", below(21));
 }
 
+Json RequestBodies::tool(const char* parameters) {
+    return {{"name", one_of(kIdentifiers)},
+            {"description", text()},
+            {parameters, {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}}}};
+}
+
+// Of /v1/responses. Where it goes on from another one, the test says from which.
+Json RequestBodies::response_body() {
+    Json input = text();
+    if (below(2) == 0) {
+        const Json call = {{"type", "function_call"}, {"call_id", "c"}, {"name", "f"}, {"arguments", "{}"}};
+        const Json output = {{"type", "function_call_output"}, {"call_id", "c"}, {"output", text()}};
+        const Json thought = {{"type", "reasoning"},
+                              {"summary", Json::array()},
+                              {"content", Json::array({{{"type", "reasoning_text"}, {"text", text()}}})}};
+        input = Json::array({{{"role", "user"}, {"content", text()}}});
+        for (const Json& item : {thought, call, output}) {
+            if (below(3) == 0) input.push_back(item);
+        }
+        input.push_back({{"role", below(3) == 0 ? "developer" : "user"}, {"content", text()}});
+    }
+    Json body = {{"input", std::move(input)}, {"max_output_tokens", 1 + below(24)}};
+    const auto maybe = [&](const char* field, Json value) {
+        if (below(4) == 0) body[field] = std::move(value);
+    };
+    maybe("instructions", text());
+    maybe("previous_response_id", "resp_a");
+    maybe("store", below(2) == 0);
+    maybe("stream", true);
+    maybe("temperature", 0.5);
+    maybe("metadata", {{"a", "b"}});
+    maybe("cache_salt", one_of(kNames));
+    maybe("text", {{"format", {{"type", "text"}}}});
+    if (below(4) != 0) return body;
+    body["tools"] = Json::array({tool("parameters")});
+    body["tools"][0]["type"] = "function";
+    maybe("tool_choice", one_of(std::vector<Json>{"none", "auto", "required"}));
+    maybe("parallel_tool_calls", false);
+    return body;
+}
+
+// Of /v1/messages, and of its count of tokens.
+Json RequestBodies::message_body(bool is_counted) {
+    Json all = Json::array({{{"role", "user"}, {"content", text()}}});
+    if (below(3) == 0) {
+        const Json use = {{"type", "tool_use"}, {"id", "t"}, {"name", "f"}, {"input", {{"a", 1}}}};
+        const Json result = {{"type", "tool_result"}, {"tool_use_id", "t"}, {"content", text()}};
+        all.push_back({{"role", "assistant"}, {"content", Json::array({{{"type", "text"}, {"text", text()}}, use})}});
+        all.push_back({{"role", "user"}, {"content", Json::array({result})}});
+    }
+    if (below(6) == 0) all.push_back({{"role", "assistant"}, {"content", text()}});
+    Json body = {{"model", "tiny-python"}, {"messages", std::move(all)}};
+    if (!is_counted) body["max_tokens"] = 1 + below(24);
+    const auto maybe = [&](const char* field, Json value) {
+        if (below(4) == 0) body[field] = std::move(value);
+    };
+    maybe("system", text());
+    if (below(4) == 0) {
+        body["tools"] = Json::array({tool("input_schema")});
+        maybe("tool_choice", {{"type", one_of(std::vector<std::string>{"auto", "any", "none"})}});
+    }
+    maybe("thinking", {{"type", "disabled"}});
+    if (is_counted) return body;
+    maybe("stop_sequences", Json::array({"e"}));
+    maybe("stream", true);
+    maybe("temperature", 0.5);
+    maybe("top_k", 5);
+    maybe("metadata", {{"user_id", "u"}});
+    return body;
+}
+
 Json RequestBodies::valid_body(RequestKind kind) {
     Json body = Json::object();
     if (kind == RequestKind::kDetokenize) return {{"tokens", token_ids()}};
+    if (kind == RequestKind::kResponse) return response_body();
+    if (kind == RequestKind::kMessage || kind == RequestKind::kCountTokens)
+        return message_body(kind == RequestKind::kCountTokens);
     const bool is_chat = kind == RequestKind::kChat || (kind == RequestKind::kTokenize && below(2) == 0);
     if (is_chat)
         body["messages"] = messages();
@@ -252,9 +343,10 @@ std::string RequestBodies::conversation_target() {
 RandomRequest RequestBodies::next() {
     constexpr std::array<std::string_view, 4> kMethods = {"GET", "GET", "POST", "DELETE"};
     using Kind = RequestKind;
-    constexpr std::array<Kind, 9> kKinds = {Kind::kChat,         Kind::kChat,         Kind::kCompletion,
-                                            Kind::kCompletion,   Kind::kTokenize,     Kind::kDetokenize,
-                                            Kind::kConversation, Kind::kConversation, Kind::kConversation};
+    constexpr std::array<Kind, 14> kKinds = {
+        Kind::kChat,       Kind::kChat,         Kind::kCompletion,   Kind::kCompletion,   Kind::kTokenize,
+        Kind::kDetokenize, Kind::kConversation, Kind::kConversation, Kind::kConversation, Kind::kResponse,
+        Kind::kResponse,   Kind::kMessage,      Kind::kMessage,      Kind::kCountTokens};
     RandomRequest request{.kind = one_of(kKinds)};
     Json body;
     if (request.kind == Kind::kConversation) {

@@ -8,7 +8,17 @@
 
 namespace verbatim::tests {
 
-enum class RequestKind : uint8_t { kChat, kCompletion, kTokenize, kDetokenize, kConversation, kCount };
+enum class RequestKind : uint8_t {
+    kChat,
+    kCompletion,
+    kTokenize,
+    kDetokenize,
+    kConversation,
+    kResponse,
+    kMessage,
+    kCountTokens,
+    kCount
+};
 
 struct RandomRequest {
     RequestKind kind = RequestKind::kChat;
@@ -36,6 +46,9 @@ private:
     [[nodiscard]] Json any_value(int depth = 0);
     [[nodiscard]] Json valid_body(RequestKind kind);
     void add_options(Json& body, bool is_chat);
+    [[nodiscard]] Json tool(const char* parameters);
+    [[nodiscard]] Json response_body();
+    [[nodiscard]] Json message_body(bool is_counted);
     void change_value(Json& body);
     void change_bytes(std::string& bytes);
     [[nodiscard]] std::string conversation_target();

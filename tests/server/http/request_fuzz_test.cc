@@ -18,7 +18,12 @@
 
 #include "server/http/conversations.h"
 #include "server/http/generation.h"
+#include "server/http/message_answer.h"
+#include "server/http/message_request.h"
+#include "server/http/response_chain.h"
+#include "server/http/response_request.h"
 #include "server/http/tenants.h"
+#include "server/http/translated_chat.h"
 #include "tests/server/http/http_scene.h"
 #include "tests/server/http/request_bodies.h"
 #include "tests/server/text/padded_tokenizer.h"
@@ -74,9 +79,16 @@ std::optional<T> told_by(const Ask& ask) {
     return promise.get_future().get();
 }
 
+// The responses so far, of which a request may go on from one.
+struct Responses {
+    uint64_t num = 0;
+    std::vector<std::string> stored;
+};
+
 class ServiceCalls {
 public:
-    ServiceCalls(HttpScene& scene, RequestBodies& random) : service_(scene.service()), random_(random) {}
+    ServiceCalls(HttpScene& scene, RequestBodies& random, Responses& responses)
+        : service_(scene.service()), random_(random), responses_(responses) {}
 
     Done call(const RandomRequest& request) {
         switch (request.kind) {
@@ -84,6 +96,9 @@ public:
             case RequestKind::kCompletion: return generate(ApiKind::kCompletion, request.body);
             case RequestKind::kTokenize: return tokenize(request.body);
             case RequestKind::kDetokenize: return detokenize(request.body);
+            case RequestKind::kResponse: return respond(request.body);
+            case RequestKind::kMessage: return answer_message(request.body);
+            case RequestKind::kCountTokens: return count_tokens(request.body);
             default: return converse(request);
         }
     }
@@ -119,16 +134,59 @@ private:
         return server::history_of(request, *hint.id, *std::move(look));
     }
 
-    // As Endpoints::read() and make_jobs() do it.
-    Done generate(ApiKind kind, const std::string& body) {
-        auto request = parse_generate_request(kind, body, service_.model, service_.vocab_size);
+    Done count_tokens(const std::string& body) {
+        const auto json = parse_body(body);
+        if (!json) return told(json.error());
+        const auto request = parse_count_request(*json, reasoning_traits(service_), service_.model);
+        if (!request) return {request.error().status, written_answer(message_error(request.error()))};
+        const auto answer = server::tokenize(service_, *request, words_);
+        return answer ? Done{200, written_answer(*answer)} : told(answer.error());
+    }
+    Done answer_message(const std::string& body) {
+        const auto json = parse_body(body);
+        if (!json) return told(json.error());
+        return generate(parse_message_request(*json, reasoning_traits(service_), service_.model, service_.vocab_size));
+    }
+    Done respond(const std::string& body) {
+        const auto json = parse_body(body);
+        if (!json) return told(json.error());
+        auto request = parse_response_request(*json, service_.model, service_.vocab_size);
         if (!request) return told(request.error());
+        ResponseRequest& response = *request->response;
+        response.number = std::to_string(++responses_.num);
+        if (response.previous_id && !responses_.stored.empty() && random_.below(8) != 0)
+            response.previous_id = responses_.stored[random_.below(responses_.stored.size())];
+        return generate(std::move(request));
+    }
+    // Its place in a conversation, as make_prompts() finds it.
+    std::optional<ApiError> place(GenerateRequest& request, ConversationHint& hint, const CacheSalt& salt,
+                                  History& history) {
+        std::optional<Look> previous;
+        if (request.response->previous_id) {
+            const std::string& id = *request.response->previous_id;
+            const LookQuestion question{{salt, conversation_of_response(id)}, id, std::nullopt};
+            previous =
+                told_by<Look>([&](const auto& tell) { return service_.host->ledger().look(question, tell), true; });
+        }
+        return place_response(service_, request, hint, history, previous ? &*previous : nullptr);
+    }
+
+    Done generate(ApiKind kind, const std::string& body) {
+        return generate(parse_generate_request(kind, body, service_.model, service_.vocab_size));
+    }
+    // As Endpoints::read() and make_jobs() do it.
+    Done generate(ApiResult<GenerateRequest> request) {
+        if (!request) return told(request.error());
+        const ApiKind kind = request->kind;
         const std::string header = random_.below(8) == 0 ? "c" : "";
-        const ConversationHint hint = conversation_of(*request, [&](std::string_view) { return header; });
+        ConversationHint hint = conversation_of(*request, [&](std::string_view) { return header; });
         const CacheSalt salt = salt_of(std::nullopt, request->cache_salt);
         if (const auto problem = conversation_problem(*request, hint)) return told(*problem);
         auto history = history_of(*request, hint, salt);
         if (!history) return told(history.error());
+        if (request->response) {
+            if (const auto problem = place(*request, hint, salt, *history)) return told(*problem);
+        }
         std::vector<AnsweredPrompt> prompts;
         std::vector<HostRequest> jobs;
         for (size_t i = 0; i < request->num_prompts(); ++i) {
@@ -141,9 +199,15 @@ private:
             std::ranges::move(*some, std::back_inserter(jobs));
         }
         request->conversation_id = hint.id;
-        return answer({*service_.tokenizer, *std::move(request),
-                       AnswerFrame{kind, "id", service_.model.first(), service_.fingerprint, 0}, std::move(prompts)},
-                      std::move(jobs));
+        const std::string id = request->response ? request->response->id : "id";
+        const bool is_stored = request->response && request->response->is_stored;
+        const text::AnswerForm form = jobs.front().form;
+        Done done =
+            answer({*service_.tokenizer, *std::move(request),
+                    AnswerFrame{kind, id, service_.model.first(), service_.fingerprint, 0}, std::move(prompts), form},
+                   std::move(jobs));
+        if (is_stored && done.status == 200) responses_.stored.push_back(id);
+        return done;
     }
 
     Done answer(Generation generation, std::vector<HostRequest> requests) {
@@ -171,14 +235,19 @@ private:
         if (generation.error()) return told(*generation.error());
         if (!is_stream) return {200, written_answer(generation.whole())};
         EXPECT_TRUE(generation.is_delivered());
-        EXPECT_TRUE(events.ends_with("data: [DONE]\n\n"));
+        const bool has_items = generation.request().response || generation.request().is_message;
+        EXPECT_TRUE(events.ends_with(has_items ? "}\n\n" : "data: [DONE]\n\n")) << events;
         return {200, first_event(events)};
     }
 
-    static std::string first_event(const std::string& events) { return events.substr(6, events.find("\n\n") - 6); }
+    static std::string first_event(const std::string& events) {
+        const size_t begin = events.find("data: ") + 6;
+        return events.substr(begin, events.find("\n\n") - begin);
+    }
 
     const Service& service_;
     RequestBodies& random_;
+    Responses& responses_;
     text::WordCache words_;
 };
 
@@ -200,9 +269,10 @@ TEST_P(RequestFuzz, NoRequestEndsTheServerOrIsItsFailure) {
     const std::set<int> may_be = {200, 400, 404, 405, 409, 422, kLeft};
     std::map<int, int> statuses;
     int num_empty_tokens = 0;
+    Responses responses;
     for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
         RequestBodies random(seed);
-        ServiceCalls calls(scene, random);
+        ServiceCalls calls(scene, random, responses);
         const RandomRequest request = random.next();
         const Done said = calls.call(request);
         ++statuses[said.status];
@@ -221,6 +291,7 @@ TEST_P(RequestFuzz, NoRequestEndsTheServerOrIsItsFailure) {
     for (const auto& [status, least] :
          std::map<int, uint64_t>{{200, 5}, {400, 5}, {404, 200}, {409, 200}, {kLeft, 200}})
         EXPECT_GE(static_cast<uint64_t>(statuses[status]), cases.count / least) << status;
+    EXPECT_GT(responses.stored.size(), cases.count / 100);
     if (GetParam() != Padding::kFirst) EXPECT_GT(num_empty_tokens, 0);
 }
 
