@@ -23,7 +23,8 @@ def run(script, fault):
 
 
 def main():
-    for prefix, script in (("response", "responses_client.py"), ("message", "messages_client.py")):
+    for prefix, script in (("response", "responses_client.py"), ("message", "messages_client.py"),
+                           ("scoring", "scoring.py")):
         done = run(script, None)
         if done.returncode == SKIPPED:
             skip(done.stdout)
