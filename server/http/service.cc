@@ -67,7 +67,7 @@ ApiResult<std::vector<TokenId>> render(const Service& service, const AskedTempla
     if (service.chat == nullptr)
         return tl::unexpected(wrong_value("the model has no chat template: use /v1/completions", "messages"));
     if (auto problem = problem_of_template(service, asked)) return tl::unexpected(*std::move(problem));
-    text::WrittenChat chat{.messages = text::written_list(messages),
+    text::WrittenChat chat{.messages = messages,
                            .add_generation_prompt = asked.end == ChatEnd::kAnswer,
                            .continue_final_message = asked.end == ChatEnd::kContinued};
     chat.now = service.now();

@@ -110,17 +110,16 @@ Result<Chat> Chat::load(const std::filesystem::path& folder, const Tokenizer& to
 }
 
 Rendered<Chat::WithStandIns> Chat::rendered(WrittenChat chat) {
-    std::string users;
-    users.reserve(chat.messages.size() + chat.tools.size() + 100);
-    users.append(R"({"messages":)").append(chat.messages).append(R"(,"tools":)").append(chat.tools);
-    const std::string_view variables = std::string_view(chat.variables).substr(1);  // with the last brace
-    users.append(variables.size() > 1 ? "," : "").append(variables);
+    std::vector<std::string*> users;
+    for (std::string& message : chat.messages) users.push_back(&message);
+    users.insert(users.end(), {&chat.tools, &chat.variables});
     auto stand_ins = put_stand_ins(pivots_, users);
     if (!stand_ins) return tl::unexpected(TemplateProblem(std::move(stand_ins).error()));
-    users.pop_back();
-    users += fmt::format(R"(,"add_generation_prompt":{}}})", chat.add_generation_prompt);
-    ASSIGN_OR_RETURN(std::string text,
-                     process_.render(users, {.now = chat.now, .continues = chat.continue_final_message}));
+    const std::string_view variables = std::string_view(chat.variables).substr(1);  // with the last brace
+    std::string others = fmt::format(R"({{"add_generation_prompt":{},"tools":)", chat.add_generation_prompt);
+    others.append(chat.tools).append(variables.size() > 1 ? "," : "").append(variables);
+    ASSIGN_OR_RETURN(std::string text, process_.render(std::move(chat.messages), others,
+                                                       {.now = chat.now, .continues = chat.continue_final_message}));
     return WithStandIns{std::move(text), *std::move(stand_ins)};
 }
 
@@ -132,7 +131,9 @@ Rendered<std::vector<TokenId>> Chat::encode(WrittenChat chat, WordCache& cache, 
 }
 
 Rendered<RenderedChat> Chat::render(const TemplateInput& request, WordCache& cache, std::span<const TokenId> known) {
-    ASSIGN_OR_RETURN(const WithStandIns made, rendered({.messages = written(request.messages),
+    std::vector<std::string> messages;
+    for (const Json& message : request.messages) messages.push_back(written(message));
+    ASSIGN_OR_RETURN(const WithStandIns made, rendered({.messages = std::move(messages),
                                                         .add_generation_prompt = request.add_generation_prompt,
                                                         .continue_final_message = request.continue_final_message,
                                                         .tools = written(request.tools),

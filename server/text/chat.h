@@ -42,7 +42,7 @@ struct TemplateInput {
 
 // The same with its messages as JSON texts (server/text/written_json.h).
 struct WrittenChat {
-    std::string messages;
+    std::vector<std::string> messages;
     bool add_generation_prompt = false;
     bool continue_final_message = false;
     std::string tools = "null";

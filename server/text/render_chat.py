@@ -2,7 +2,9 @@
 
 A line of JSON comes in; a kind and a size go out (`text N`), a line, and N bytes of UTF-8 behind it: histories are
 long, and are written and read as they are. First {"template", "variables"}: no text. Then {"variables", "now",
-"continues"}: what the template makes of them; with `continues`, up to the end of the last message's content. The kinds:
+"continues"}: what the template makes of them; with `continues`, up to the end of the last message's content. Where
+"messages" is there, the variable `messages` is this list behind the first "num_kept" messages of the list "base", and
+is kept as the list "slot", unless that is null. The kinds:
 text     the rendered text
 refused  what the template says by raise_exception
 failed   {"what", "line", "message"}: an exception of Python's, the template's line and the number of the message that
@@ -67,10 +69,9 @@ def render_open(template, variables):
     written = json.dumps(variables, ensure_ascii=False)
     while mark in written:
         mark += "\U0010ffff"
-    last = variables["messages"][-1]
+    *before, last = variables["messages"]
     content = last["content"]
-    last["content"] = content + mark + space
-    text = template.render(**variables)
+    text = template.render(**variables | {"messages": [*before, last | {"content": content + mark + space}]})
     end = text.rfind(mark)
     if end < 0:
         raise Refusal("the template does not show the end of the last message: it cannot be continued")
@@ -124,15 +125,21 @@ def main():
     except BaseException as problem:  # whatever it is, it is the answer
         return answer_problem(problem)
     answer("text", "")
+    histories = {}
     for line in lines:
-        request = {"variables": {}}
+        variables = {}
         try:
             request = json.loads(line)
             clock["now"] = request["now"]
-            variables = {**first["variables"], **request["variables"]}
+            variables = first["variables"] | request["variables"]
+            if "messages" in request:
+                kept = histories.get(request["base"], [])[:request["num_kept"]]
+                variables["messages"] = kept + request["messages"]
+                if request["slot"] is not None:
+                    histories[request["slot"]] = variables["messages"]
             answer("text", render(template, variables, request["continues"]))
         except BaseException as problem:
-            answer_problem(problem, request["variables"].get("messages", ()))
+            answer_problem(problem, variables.get("messages", ()))
 
 
 main()

@@ -1,5 +1,6 @@
 #include "server/text/template_process.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -47,7 +48,7 @@ Status TemplateProcess::restart() {
     child_ = *std::move(child);
     const nlohmann::json first = {{"template", source_}, {"variables", variables_}};
     const auto started = ask(first.dump() + "\n", limits_.start_ms);
-    if (!started) child_.reset();
+    if (!started) stop();
     if (started) return {};
     const std::string& detail = started.error().detail;
     return detail.empty() ? error("{}", started.error().message) : error("the chat template: {}", detail);
@@ -63,6 +64,53 @@ Rendered<std::string> TemplateProcess::render(std::string_view variables, const 
     return ask(question, limits_.render_ms);
 }
 
+// The history with most messages in common. A list that goes on from all of one takes its place; another one takes the
+// place of the one that was used least recently.
+TemplateProcess::Place TemplateProcess::place_of(const std::vector<std::string>& messages) const {
+    Place place;
+    for (size_t i = 0; i < kNumHistories; ++i) {
+        const std::vector<std::string>& kept = histories_[i].messages;
+        const auto [end, unused] = std::ranges::mismatch(kept, messages);
+        const auto num_equal = static_cast<size_t>(end - kept.begin());
+        if (num_equal > place.num_kept) place = {.base = i, .num_kept = num_equal};
+    }
+    const bool goes_on = place.num_kept > 0 && place.num_kept == histories_[place.base].messages.size();
+    const auto oldest = std::ranges::min_element(histories_, {}, &History::last_use);
+    place.slot = goes_on ? place.base : static_cast<size_t>(oldest - histories_.begin());
+    return place;
+}
+
+Rendered<std::string> TemplateProcess::render(std::vector<std::string> messages, std::string_view others,
+                                              const RenderOptions& options) {
+    if (!child_) {
+        if (Status started = restart(); !started) return tl::unexpected(TemplateProblem(std::move(started).error()));
+    }
+    const Place place = place_of(messages);
+    size_t num_bytes = others.size() + 200;
+    for (const std::string& message : messages) num_bytes += message.size() + 1;
+    const bool is_kept = num_bytes <= kMaxHistoryBytes;
+    std::string question = fmt::format(
+        R"({{"now":{},"continues":{},"base":{},"num_kept":{},"slot":{},"variables":{},"messages":[)", options.now,
+        options.continues, place.base, place.num_kept, is_kept ? std::to_string(place.slot) : "null", others);
+    question.reserve(place.num_kept == 0 ? num_bytes : 0);
+    for (size_t i = place.num_kept; i < messages.size(); ++i) {
+        if (i > place.num_kept) question += ',';
+        question += messages[i];
+    }
+    question += "]}\n";
+    auto text = ask(question, limits_.render_ms);
+    if (!is_kept) return text;
+    History& history = histories_[place.slot];
+    history = {.messages = {}, .last_use = ++num_uses_};
+    if (text) history.messages = std::move(messages);  // else what the process has kept is not known
+    return text;
+}
+
+void TemplateProcess::stop() {
+    child_.reset();
+    histories_ = {};
+}
+
 Rendered<std::string> TemplateProcess::ask(const std::string& question, int64_t limit_ms) {
     const auto begin = steady_clock::now();
     const auto deadline = begin + std::chrono::milliseconds(limit_ms);
@@ -70,7 +118,7 @@ Rendered<std::string> TemplateProcess::ask(const std::string& question, int64_t 
     ChildProcess::Answer answer;
     if (!child_->send(question, deadline) || !child_->receive(answer, deadline, limits_.max_answer_bytes)) {
         const Failure why = child_->failure();
-        child_.reset();
+        stop();
         if (why == Failure::kTooLate || steady_clock::now() >= deadline)
             return problem(fmt::format("chat template: no answer within {} ms: it was stopped", limit_ms));
         if (why == Failure::kTooLong)

@@ -5,6 +5,7 @@
 //   H3  a call after a failure starts a new process
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "server/text/child_process.h"
@@ -56,8 +58,26 @@ public:
 
     // `variables`: a JSON object. REQUIRES, to continue: the last message's content is a text.
     Rendered<std::string> render(std::string_view variables, const RenderOptions& options);
+    // The same, with the variable `messages` apart: of a list that begins as one of the last ones did, what is equal
+    // there is neither sent nor parsed again. `messages`: JSON texts. `others`: a JSON object of the other variables.
+    Rendered<std::string> render(std::vector<std::string> messages, std::string_view others,
+                                 const RenderOptions& options);
 
 private:
+    // A list of messages that the process keeps, too.
+    struct History {
+        std::vector<std::string> messages;
+        int64_t last_use = 0;
+    };
+    static constexpr size_t kNumHistories = 8;
+    static constexpr size_t kMaxHistoryBytes = size_t{4} << 20;  // a longer one is not kept
+    struct Place {
+        size_t base = 0;      // the history that the list begins as
+        size_t num_kept = 0;  // its messages from there
+        size_t slot = 0;      // the history whose place it takes
+    };
+    [[nodiscard]] Place place_of(const std::vector<std::string>& messages) const;
+    void stop();
     TemplateProcess(TemplateProgram program, std::string source, nlohmann::json variables, TemplateLimits limits);
     Status restart();
     Rendered<std::string> ask(const std::string& question, int64_t limit_ms);
@@ -67,6 +87,8 @@ private:
     nlohmann::json variables_;
     TemplateLimits limits_;
     std::unique_ptr<ChildProcess> child_;  // none after a failure
+    std::array<History, kNumHistories> histories_;
+    int64_t num_uses_ = 0;
 };
 
 }  // namespace verbatim::text

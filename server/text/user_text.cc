@@ -36,18 +36,16 @@ std::string utf8_of(char32_t character) {
 // Three bytes are each of them in UTF-8, of which two are the same.
 std::string begin_of_stand_ins() { return utf8_of(kFirstStandIn).substr(0, 2); }
 
-// Of the characters that stand for others, those that the text has already.
+// Marks the characters that stand for others, and that the text has already.
 using StandIns = std::array<bool, kLastStandIn - kFirstStandIn + 1>;
-StandIns stand_ins_in(std::string_view text) {
+void mark_stand_ins(std::string_view text, StandIns& used) {
     const std::string first = utf8_of(kFirstStandIn);
     const std::string begin = begin_of_stand_ins();
-    StandIns used{};
     for (size_t at = text.find(begin); at != std::string_view::npos; at = text.find(begin, at + 1)) {
         if (at + 2 >= text.size()) break;
         const int place = static_cast<unsigned char>(text[at + 2]) - static_cast<unsigned char>(first[2]);
         if (place >= 0 && place < std::ssize(used)) used[static_cast<size_t>(place)] = true;
     }
-    return used;
 }
 
 // A character as JSON writes it inside of a text.
@@ -149,11 +147,19 @@ std::vector<char32_t> choose_pivots(const std::vector<std::string>& special_toke
     return pivots;
 }
 
-Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, std::string& json) {
-    PivotReplacement replacement(pivots, stand_ins_in(json));
-    if (!replacement.run(json))
-        return error("the messages use too many of the noncharacters U+FDD0 to U+FDEF, which text has no use for");
+Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, std::span<std::string* const> jsons) {
+    StandIns used{};
+    for (const std::string* json : jsons) mark_stand_ins(*json, used);
+    PivotReplacement replacement(pivots, used);
+    for (std::string* json : jsons) {
+        if (!replacement.run(*json))
+            return error("the messages use too many of the noncharacters U+FDD0 to U+FDEF, which text has no use for");
+    }
     return replacement.stand_ins();
+}
+
+Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, std::string& json) {
+    return put_stand_ins(pivots, std::array{&json});
 }
 
 std::string remove_stand_ins(std::string_view text, const std::vector<StandIn>& stand_ins) {

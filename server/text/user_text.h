@@ -8,6 +8,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,8 +27,9 @@ struct StandIn {
 // At least one character of every special token: few, and punctuation where possible.
 std::vector<char32_t> choose_pivots(const std::vector<std::string>& special_tokens);
 
-// Replaces the pivots in every text and key of a JSON value in Json::dump()'s form. Errors: not enough unused
-// characters are left.
+// Replaces the pivots in every text and key of JSON values in Json::dump()'s form, with the same stand-ins in all of
+// them. Errors: not enough unused characters are left.
+Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, std::span<std::string* const> jsons);
 Result<std::vector<StandIn>> put_stand_ins(const std::vector<char32_t>& pivots, std::string& json);
 
 std::string remove_stand_ins(std::string_view text, const std::vector<StandIn>& stand_ins);

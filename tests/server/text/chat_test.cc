@@ -4,8 +4,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <span>
 
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
@@ -71,6 +74,39 @@ TEST(ChatTemplate, AFailureHasItsMessageAndItsLine) {
     const auto none = process->render(R"({"messages": 0})", {});
     ASSERT_FALSE(none);
     EXPECT_EQ(none.error().field, "messages");
+}
+
+// Conversations by turns, that go on, turn off, are continued and fail, in a process that keeps lists of messages.
+RC_GTEST_PROP(ChatTemplate, MessagesThatItHasKeptAreWhatIsSentAgain, ()) {
+    const std::string source =
+        "{% for one in messages %}[{{ one.content }}]{% if one.content == 'bad' %}{{ one.no.no }}{% endif %}"
+        "{% endfor %}{{ more }}";
+    static auto process = TemplateProcess::start(kProgram, source, Json::object(), {});
+    RC_ASSERT(process.has_value());
+    std::vector<std::vector<std::string>> conversations(10);
+    const int num_turns = *rc::gen::inRange(1, 40);
+    for (int turn = 0; turn < num_turns; ++turn) {
+        auto& contents = conversations[*rc::gen::inRange<size_t>(0, conversations.size())];
+        const auto cut = *rc::gen::inRange<size_t>(0, contents.size() + 1);
+        if (*rc::gen::inRange(0, 3) == 0) contents.resize(cut);
+        for (int num = *rc::gen::inRange(1, 3); num > 0; --num)
+            contents.push_back(*rc::gen::element<std::string>("a", "b", "\u00e9", "bad", "c"));
+        const bool continues = *rc::gen::arbitrary<bool>();
+        std::vector<std::string> messages;
+        std::string wanted;
+        for (const std::string& content : contents) {
+            messages.push_back(Json{{"content", content}}.dump());
+            wanted += "[" + content + "]";
+        }
+        if (continues) wanted.pop_back();
+        const auto made = process->render(messages, R"({"more": "!"})", {.continues = continues});
+        const bool is_bad = std::ranges::count(contents, continues ? "-" : "bad") > 0 ||
+                            std::ranges::count(std::span(contents).first(contents.size() - 1), "bad") > 0;
+        RC_ASSERT(made.has_value() == !is_bad);
+        if (made) {
+            RC_ASSERT(*made == wanted + (continues ? "" : "!"));
+        }
+    }
 }
 
 TEST(ChatTemplate, TheSandboxKeepsTemplatesIn) {

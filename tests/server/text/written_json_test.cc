@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "server/text/user_text.h"
 #include "server/text/utf8.h"
 
@@ -77,6 +79,17 @@ TEST(WrittenJson, StandInsTakeThePlaceOfPivotsInTextsAlone) {
     ASSERT_TRUE(several);
     EXPECT_EQ(several->size(), 3u) << "one of them is not there";
     EXPECT_EQ(json, with_replaced(every_kind(), *several).dump());
+}
+
+TEST(WrittenJson, SeveralTextsHaveTheSameStandIns) {
+    std::string first = R"(["a|b"])";
+    std::string second = "[\"\uFDD0\"]";
+    std::string third = R"(["<|>"])";
+    const auto stand_ins = put_stand_ins({U'|', U'<'}, std::array{&first, &second, &third});
+    ASSERT_TRUE(stand_ins);
+    EXPECT_EQ(first, "[\"a\uFDD1b\"]");
+    EXPECT_EQ(second, "[\"\uFDD0\"]");
+    EXPECT_EQ(third, "[\"\uFDD2\uFDD1>\"]");
 }
 
 TEST(WrittenJson, AStandInThatTheTextHasIsPassedOver) {
