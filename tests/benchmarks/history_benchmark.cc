@@ -224,7 +224,7 @@ void report_text(text::Chat& chat, const Json& history) {
     text::WordCache words;
     const auto once = [&](std::span<const TokenId> known) {
         const auto began = Clock::now();
-        const auto rendered = chat.render({history, true, nullptr, 0}, words, known);
+        const auto rendered = chat.render({.messages = history, .add_generation_prompt = true}, words, known);
         CHECK(rendered.has_value());
         return std::pair(ms_since(began), rendered->ids);
     };
