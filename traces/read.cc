@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "traces/conversations.h"
 #include "traces/recording.h"
 #include "traces/strict.h"
@@ -17,9 +17,6 @@
 
 namespace verbatim::traces {
 namespace {
-
-constexpr std::array<std::string_view, 6> kFormatNames = {"verbatim", "agentic",  "mooncake",
-                                                          "azure",    "burstgpt", "bailian"};
 
 bool is_recording(Format format) { return format != Format::kVerbatim; }
 
@@ -49,8 +46,10 @@ Result<Recording> read_recording(TextInput input, Format format, const ReadOptio
         case Format::kMooncake:
         case Format::kBailian: return read_hash_id_log(std::move(input), format, options);
         case Format::kAzure: return read_azure(std::move(input), options);
-        default: return read_burstgpt(std::move(input), options);
+        case Format::kVerbatim: CHECK(false, "a trace of ours is no recording"); break;
+        case Format::kBurstGpt: break;
     }
+    return read_burstgpt(std::move(input), options);
 }
 
 int64_t longest_row(const Trace& trace) {
@@ -180,7 +179,7 @@ Result<ReadTrace> read_input(TextInput input, const ReadOptions& options) {
 
 }  // namespace
 
-const char* name(Format format) { return kFormatNames[static_cast<size_t>(format)].data(); }
+const char* name(Format format) { return kFormatNames[static_cast<size_t>(format)]; }
 
 std::optional<Format> format_by_name(std::string_view name) {
     const auto found = std::find(kFormatNames.begin(), kFormatNames.end(), name);

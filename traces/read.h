@@ -1,6 +1,7 @@
 // traces/read.h: owns the reading of any supported trace file into a Trace. traces/README.md describes the formats.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +14,9 @@
 namespace verbatim::traces {
 
 enum class Format : uint8_t { kVerbatim, kAgentic, kMooncake, kAzure, kBurstGpt, kBailian };
+// By Format.
+inline constexpr std::array<const char*, 6> kFormatNames = {"verbatim", "agentic",  "mooncake",
+                                                            "azure",    "burstgpt", "bailian"};
 [[nodiscard]] const char* name(Format format);
 [[nodiscard]] std::optional<Format> format_by_name(std::string_view name);
 

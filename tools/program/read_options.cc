@@ -37,9 +37,7 @@ CLI::Option* add_sessions(CLI::App& verb, std::optional<SessionRange>& sessions)
 
 CLI::Option* add_format(CLI::App& verb, std::optional<Format>& format) {
     Choices<Format> formats;
-    for (const char* name : {"verbatim", "agentic", "mooncake", "azure", "burstgpt", "bailian"}) {
-        formats.emplace_back(name, *format_by_name(name));
-    }
+    for (const char* name : kFormatNames) formats.emplace_back(name, *format_by_name(name));
     return add_choice_option(verb, "--input-format", format, formats,
                              "the trace is in this format, whatever its content looks like");
 }

@@ -4,11 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <thread>
 #include <utility>
 
 #include "reference/records/record_file.h"
+#include "simulator/choice_names.h"
 #include "simulator/eviction_policies.h"
 #include "tools/program/cache_memory.h"
 #include "tools/program/cli.h"
@@ -90,23 +90,18 @@ void add_allow_cut_option(CLI::App& verb, bool& allow_cut) {
 }
 
 Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, const reference::ModelConfig& config) {
-    constexpr std::array<std::pair<std::string_view, EvictionChoice>, 5> kPolicies = {
-        {{"value", EvictionChoice::kValue},
-         {"lru", EvictionChoice::kLru},
-         {"lfu", EvictionChoice::kLfu},
-         {"size", EvictionChoice::kSize},
-         {"flops", EvictionChoice::kFlops}}};
+    const std::optional<EvictionChoice> choice = choice_by_name(eviction_choices(), name);
+    if (!choice) {
+        return error("no policy is called '{}': there are {} (and of requests exact, verify)", name,
+                     fmt::join(names_of(eviction_choices()), ", "));
+    }
     const reference::ModelGeometry shape = reference::geometry(config);
     // What a head is worth only orders heads here: by what it weighs, not by what a device would need to make it.
     const HeadWorth worth{.kv_bytes_per_token = shape.kv_bytes_per_token,
                           .state_bytes = shape.state_bytes_per_row,
                           .flops_per_token = 1,
                           .flops_per_token_squared = 0};
-    for (const auto& [known, choice] : kPolicies) {
-        if (known == name) return make_eviction_policy(choice, worth);
-    }
-    return error("no policy is called '{}': there are value, lru, lfu, size, flops (and of requests exact, verify)",
-                 name);
+    return make_eviction_policy(*choice, worth);
 }
 
 bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule) {
