@@ -34,6 +34,7 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
     if (config_.grammars.vocabulary != nullptr) grammars_.emplace(config_.grammars);
     takes_late_masks_ = takes_late_masks();
     if (config_.tier != nullptr) tier_.emplace(engine_, *config_.tier, config_.restores);
+    begin_drafting();
     show();  // /metrics may be read before the first request
     thread_ = std::thread([this] { run(); });
 }
@@ -45,6 +46,7 @@ EngineHost::~EngineHost() {
     }
     changed_.notify_all();
     thread_.join();
+    engine_.draft_with(nullptr);
     if (tier_) tier_->tier().wait_until_written();  // and until no request waits for it
     ledger_->close();
     if (takes_late_masks_) (void)executor_.executor->complete_masks_with(nullptr);
@@ -182,6 +184,7 @@ Status EngineHost::step() {
     const int64_t waited_ns = mask_wait_ns_;
     const StepPlan& plan = engine_.plan_step();
     show();  // what it has taken in waits no more
+    note_details(plan);
     const Status executed = executor_.executor->execute(plan, result_);
     if (!executed) {
         engine_.fail_step();
@@ -334,6 +337,7 @@ void EngineHost::submit_now(Command command) {
     live.num_prompt_tokens = num_prompt_tokens;
     live.num_log_probs = request.num_log_probs;
     begin_scoring(live, request);
+    if (request.shows_details) live.details.emplace();
     live.stop = request.stop;
     live.min_tokens = request.sampling.min_tokens;
     live.form = request.form;
@@ -427,6 +431,7 @@ void EngineHost::deliver() {
 // The second try of a turn repeats the tokens that the first one has sent.
 void EngineHost::deliver(Live& live, TokenId token) {
     if (!std::exchange(live.has_token, true)) start_followers(live.ticket);
+    if (live.window && live.num_step_tokens++ > 0) ++live.window->num_accepted;
     if (live.reader) {
         text::AnswerParts unused;
         live.reader->add(token, unused);
@@ -442,6 +447,7 @@ void EngineHost::deliver(Live& live, TokenId token) {
         return;
     }
     if (config_.replacement && !live.is_second_try) live.sent_tokens.push_back(token);
+    update.details = take_details(live);
     live.sink(std::move(update));
 }
 
@@ -451,6 +457,8 @@ void EngineHost::finish(FinishedEvent event) {
     end_grammar(event.request, *live);
     live_.erase(event.request);
     requests_.erase(live->ticket);
+    close_window(*live);
+    const TurnDetailsPtr details = take_details(*live);
     start_followers(live->ticket);
     if (tier_ && event.committed) tier_->note_committed(live->key);
     if (live->is_unnamed) forget(*live);
@@ -460,15 +468,18 @@ void EngineHost::finish(FinishedEvent event) {
         return end_one(live->num_prompt_tokens);
     }
     if (live->is_unnamed || !event.committed) {
-        live->sink({.kind = Kind::kFinished, .prompt_log_probs = std::move(live->prompt_log_probs), .end = event});
+        live->sink({.kind = Kind::kFinished,
+                    .prompt_log_probs = std::move(live->prompt_log_probs),
+                    .details = details,
+                    .end = event});
         return end_one(live->num_prompt_tokens);
     }
     if (live->reader && live->reader->ended()) live->notes.stop = live->reader->place();
     live->notes.num_cached_tokens = event.num_reused_tokens;
     ledger_->committed(live->key, *engine_.ledger().find(live->key), live->notes,
-                       [this, live, event](const std::string& problem, const std::string& head) {
+                       [this, live, event, details](const std::string& problem, const std::string& head) {
                            if (problem.empty())
-                               live->sink({.kind = Kind::kFinished, .end = event, .head = head});
+                               live->sink({.kind = Kind::kFinished, .details = details, .end = event, .head = head});
                            else
                                live->sink({.kind = Kind::kNotKept, .failure = problem});
                            end_one(live->num_prompt_tokens);

@@ -33,6 +33,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/drafting/drafter.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
 #include "server/answer_reader.h"
@@ -46,6 +47,7 @@
 #include "server/text/answer_form.h"
 #include "server/text/grammar_process.h"
 #include "server/text/tokenizer.h"
+#include "server/turn_details.h"
 
 namespace verbatim::server {
 
@@ -59,6 +61,7 @@ struct HostUpdate {
     std::optional<LogProbs> log_probs;  // kToken, if requested
     // With the first token, or kFinished without one; if requested: of each token of the prompt.
     std::vector<LogProbs> prompt_log_probs;
+    TurnDetailsPtr details;            // kToken, kFinished: if requested, and news since the update before
     std::optional<FinishedEvent> end;  // kFinished
     std::optional<Refusal> refusal;    // kRefused
     std::string head;                  // kFinished, for a conversation's turn: the committed head
@@ -71,6 +74,13 @@ struct HostUpdate {
 struct HostExecutor {
     Executor* executor = nullptr;
     std::function<std::span<const float>(SequenceSlot, int32_t)> logits;
+};
+
+// Windows of running requests (engine/drafting/drafter.h). `drafter`: borrowed; null: no drafts.
+struct HostDrafting {
+    Drafter* drafter = nullptr;
+    int32_t max_window = 1;  // SchedulerConfig::max_window at most
+    bool has_paced_windows = false;
 };
 
 struct EngineHostConfig {
@@ -87,7 +97,8 @@ struct EngineHostConfig {
     HeadTier* tier = nullptr;
     RestorePolicy restores = RestorePolicy::kAuto;
     const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, as is the ledger
-    text::GrammarRunner grammars;                // of requests with a grammar
+    HostDrafting drafting;
+    text::GrammarRunner grammars;  // of requests with a grammar
 };
 
 // A snapshot of the engine's counters after a step.
@@ -182,6 +193,10 @@ private:
         std::vector<LogProbs> prompt_log_probs;  // by position
         bool is_non_finite = false;              // a row that the prompt was scored with has no finite numbers
         bool has_token = false;                  // its prompt is computed
+        std::optional<TurnDetails> details;      // if requested; windows that are not sent yet
+        bool has_new_details = false;
+        std::optional<VerifiedWindow> window;  // of the last step, until all of its tokens are delivered
+        int64_t num_step_tokens = 0;           // delivered, of that step
         bool has_grammar = false;
         bool has_first_mask = false;  // what its grammar's process says first is known, and dropped
         bool is_slow = false;         // a mask of its grammar held a step up
@@ -191,6 +206,8 @@ private:
         bool is_second_try = false;
     };
 
+    class DrafterOfPlainTurns;  // engine_host_drafts.cc
+    void begin_drafting();
     void run();
     void name_answer(Refusal& refusal, RequestId running) const;
     Status step();
@@ -199,6 +216,11 @@ private:
     void keep_drawn(Live& live, const Sequence& sequence);
     void keep_scored(Live& live, const Sequence& sequence, const ScheduledSequence& scored);
     void begin_scoring(Live& live, const HostRequest& request) const;
+    // engine_host_details.cc
+    void note_details(const StepPlan& plan);
+    void note_start(Live& live, const StepPlan& plan, const SequenceStart& start, const ScheduledSequence& first) const;
+    static void close_window(Live& live);
+    static TurnDetailsPtr take_details(Live& live);
     // engine_host_masks.cc
     void begin_grammar(RequestId request, Live& live, const std::string& grammar);
     void take_in_grammars(std::span<const EngineEvent> events);
@@ -264,6 +286,7 @@ private:
     std::unordered_map<Ticket, RequestId> requests_;
     std::unordered_map<Ticket, bool> waiting_;  // for the ledger or the tier; true: aborted while waiting
     std::unordered_map<Ticket, std::vector<Command>> followers_;  // by the request whose prompt they share
+    std::unique_ptr<Drafter> drafter_;                            // the engine has it; null: none
     std::optional<TierLink> tier_;                                // none: there is no tier
     std::optional<text::GrammarProcess> grammars_;                // sequences by request; none: nothing ends answers
     bool takes_late_masks_ = false;                               // the executor, of the grammars' process

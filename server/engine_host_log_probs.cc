@@ -22,9 +22,12 @@ void EngineHost::keep_log_probs(const StepPlan& plan) {
 
 void EngineHost::keep_drawn(Live& live, const Sequence& sequence) {
     const auto drawn = std::ranges::find(result_.drawn, sequence.slot, &SampledTokens::slot);
-    if (drawn == result_.drawn.end() || drawn->tokens.count == 0) return;
-    const TokenId token = result_.tokens_of(*drawn).front();
-    live.log_probs.push_back(log_probs(executor_.logits(sequence.slot, 0), token, *live.num_log_probs));
+    if (drawn == result_.drawn.end()) return;
+    int32_t row = 0;
+    for (const TokenId token : result_.tokens_of(*drawn)) {
+        const std::span<const float> logits = executor_.logits(sequence.slot, row++);
+        live.log_probs.push_back(log_probs(logits, token, *live.num_log_probs));
+    }
 }
 
 // A row says how likely the token of the position behind it is; of the last position's row there is none.

@@ -43,7 +43,8 @@ struct HostRequest {
     std::optional<Version> version;
     std::optional<TurnClaim> claim;
     AskedMessages messages;
-    std::string answer_id;  // the client-visible id; the error for a busy conversation contains it
+    bool shows_details = false;  // its updates carry TurnDetails
+    std::string answer_id;       // the client-visible id; the error for a busy conversation contains it
 };
 
 // The engine's form of a request. A request outside conversations gets a name that no client can use.

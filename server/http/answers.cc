@@ -40,6 +40,22 @@ Json call_json(const CallPart& call) {
     return json;
 }
 
+Json row_json(StateIndex row) { return row == kNoState ? Json() : Json(index(row)); }
+
+void add_details(const ChoicePart& part, Json& choice) {
+    if (!part.details) return;
+    Json windows = Json::array();
+    for (const VerifiedWindow& window : part.details->windows)
+        windows.push_back(Json::array({window.num_drafts, window.num_accepted}));
+    choice["turn_details"] = {{"attached_tokens", part.details->num_attached_tokens},
+                              {"shared_blocks", part.details->num_shared_blocks},
+                              {"copied_tokens", part.details->num_copied_tokens},
+                              {"block_size", part.details->block_size},
+                              {"read_state_row", row_json(part.details->read_row)},
+                              {"own_state_row", row_json(part.details->own_row)},
+                              {"windows", std::move(windows)}};
+}
+
 std::span<const TokenLogProb> first_of(const std::vector<TokenLogProb>& top, int32_t count) {
     return std::span(top).first(std::min(top.size(), static_cast<size_t>(count)));
 }
@@ -80,6 +96,7 @@ Json AnswerWriter::whole(const std::vector<ChoicePart>& choices, const Usage& us
             choice["text"] = part.text;
         choice["logprobs"] = log_probs_json(part);
         choice["finish_reason"] = reason_json(part);
+        add_details(part, choice);
         if (part.num_prompt_top_log_probs) (is_chat() ? json : choice)["prompt_logprobs"] = prompt_log_probs_json(part);
         json["choices"].push_back(std::move(choice));
         add_head(part, json);
@@ -133,6 +150,7 @@ Json AnswerWriter::chunk(const ChoicePart& part) const {
         choice["text"] = part.text;
     choice["logprobs"] = part.log_probs.empty() ? Json() : log_probs_json(part);
     choice["finish_reason"] = reason_json(part);
+    add_details(part, choice);
     json["choices"] = Json::array({choice});
     add_usage_so_far(part, json);
     add_head(part, json);
@@ -141,7 +159,8 @@ Json AnswerWriter::chunk(const ChoicePart& part) const {
 
 std::string AnswerWriter::written_chunk(const ChoicePart& part) const {
     const bool is_text_alone = !part.text.empty() && part.reasoning.empty() && part.calls.empty() &&
-                               part.log_probs.empty() && !part.finish && part.head.empty() && !part.usage;
+                               part.log_probs.empty() && !part.finish && part.head.empty() && !part.usage &&
+                               !part.details;
     if (!is_text_alone) return written_answer(chunk(part));
     std::string out;
     out.reserve(chunk_begin_.size() + part.text.size() + 100);

@@ -11,6 +11,7 @@
 #include "server/http/api.h"
 #include "server/log_probs.h"
 #include "server/text/tokenizer.h"
+#include "server/turn_details.h"
 
 namespace verbatim::server {
 
@@ -49,6 +50,7 @@ struct ChoicePart {
     std::vector<LogProbs> prompt_log_probs;
     std::optional<int32_t> num_prompt_top_log_probs;  // none: these are not shown
     int64_t text_offset = 0;                          // of its first token (completions)
+    std::optional<TurnDetails> details;               // news since the part before, if requested
     std::optional<FinishReason> finish;               // the last part
     std::string head;                                 // with the finish: the committed head of the conversation
     std::optional<Usage> usage;                       // of the choice so far, when every chunk reports usage

@@ -177,6 +177,7 @@ const Fields& common_fields() {
         {"turn_id", [](const auto& f, const Json& v, R& r) { return take(r.turn_id, identifier(f, v)); }},
         {"parent_head", [](const auto& f, const Json& v, R& r) { return take(r.parent_head, identifier(f, v)); }},
         {"ignore_eos", [](const auto& f, const Json& v, R& r) { return take(r.ignore_stop, truth(f, v)); }},
+        {"return_turn_details", [](const auto& f, const Json& v, R& r) { return take(r.shows_details, truth(f, v)); }},
         {"use_cache", [](const auto& f, const Json& v, R& r) { return take(r.use_cache, truth(f, v)); }},
         {"conversation_id",
          [](const auto& f, const Json& v, R& r) { return take(r.conversation_id, identifier(f, v)); }},
@@ -284,7 +285,8 @@ FieldStatus check_model(const Json& json, const ModelNames& model) {
 // What a turn_id stands for. Members have no order; how the answer is sent, and where it goes on, is not what is asked.
 Digest content_of(ApiKind kind, const Json& json) {
     nlohmann::json asked = json;
-    for (const char* field : {"stream", "stream_options", "parent_head", "turn_id", "user"}) asked.erase(field);
+    for (const char* field : {"stream", "stream_options", "parent_head", "turn_id", "user", "return_turn_details"})
+        asked.erase(field);
     Digester digester;
     digester.add(kind);
     digester.add(std::string_view(asked.dump()));

@@ -115,6 +115,7 @@ struct GenerateRequest {
     bool stream = false;
     bool include_usage = false;
     bool continuous_usage = false;  // usage in every chunk
+    bool shows_details = false;     // return_turn_details: the choices have turn_details
     bool suffix_only = false;       // the prompt continues the committed tokens of the conversation
     std::optional<std::string> turn_id;
     std::optional<std::string> parent_head;

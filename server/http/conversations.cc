@@ -13,6 +13,7 @@
 #include "files/strict_json.h"
 #include "server/http/response_chain.h"
 #include "server/http/tenants.h"
+#include "server/ledger/history.h"
 
 namespace verbatim::server {
 namespace {
@@ -43,6 +44,7 @@ struct QueryFields {
     std::optional<std::string> after;
     int64_t limit = 20;
     bool is_ascending = false;
+    bool content = false;
 };
 constexpr int64_t kMaxLimit = 100;
 
@@ -66,6 +68,11 @@ ApiResult<QueryFields> read_query(std::string_view query, std::span<const std::s
         if (name == "order") {
             fields.is_ascending = said == "asc";
             if (said != "asc" && said != "desc") return wrong_call("order is wanted to be asc or desc", name);
+            continue;
+        }
+        if (name == "content") {
+            if (said != "true" && said != "false") return wrong_call("content is wanted to be true or false", name);
+            fields.content = said == "true";
             continue;
         }
         auto value = name_of(said, name.c_str());
@@ -178,9 +185,11 @@ ApiResult<ConversationCall> parse_conversation_call(std::string_view method, std
     if (!id) return tl::unexpected(id.error());
     call.key.conversation_id = *std::move(id);
     CallFields fields;
-    constexpr std::array<std::string_view, 1> kKnown = {"cache_salt"};
-    auto query = read_query(target.substr(std::min(target.size(), question + 1)), kKnown);
+    constexpr std::array<std::string_view, 2> kKnown = {"cache_salt", "content"};
+    const size_t num_known = call.kind == Verb::kShow ? 2 : 1;
+    auto query = read_query(target.substr(std::min(target.size(), question + 1)), std::span(kKnown).first(num_known));
     if (!query) return tl::unexpected(query.error());
+    call.with_content = query->content;
     fields.cache_salt = std::move(query->cache_salt);
     if (method == "POST") {
         auto read = read_body(body);
@@ -222,6 +231,24 @@ ApiResult<ResponseCall> parse_response_call(std::string_view target, const std::
     asked.call.to = *std::move(id);
     if (is_of_items) asked.items = ItemPage{query->limit, query->is_ascending, query->after.value_or("")};
     return asked;
+}
+
+void add_content(const ConversationView& view, const text::Tokenizer& tokenizer, Json& shown) {
+    CHECK_EQ(shown["turns"].size(), view.turns.size());
+    const auto messages = messages_of(view, tokenizer);
+    shown["messages"] = messages ? Json::array() : Json();
+    if (messages) {
+        for (const std::string& message : *messages) shown["messages"].push_back(Json::parse(message));
+    }
+    for (size_t i = 0; i < view.turns.size(); ++i) {
+        Json& turn = shown["turns"][i];
+        if (messages) {
+            turn["num_messages"] = view.turns[i]->num_messages;
+            continue;
+        }
+        turn["prompt"] = prompt_text(*view.turns[i], tokenizer);
+        turn["text"] = answer_text(*view.turns[i], tokenizer);
+    }
 }
 
 ApiResult<ConversationPage> parse_conversation_page(std::string_view target, const std::optional<std::string>& tenant) {

@@ -441,7 +441,11 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     if (!reply) co_return co_await refuse(call, reply.error());
     // It may have many turns.
     std::function<Written()> writing = [this, &reply]() -> Written {
-        return reply->head ? Written(write_head(*reply->head)) : written_answer(reply->json);
+        if (reply->head) return write_head(*reply->head);
+        if (!reply->view) return written_answer(reply->json);
+        Json shown = reply->json;
+        add_content(*reply->view, *service_->tokenizer, shown);
+        return written_answer(shown);
     };
     Written body = co_await on_thread(json_thread_, std::move(writing));
     if (!body) co_return co_await refuse(call, body.error());

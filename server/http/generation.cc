@@ -43,6 +43,15 @@ bool is_whole(const HostUpdate& update) {
     return reason == Reason::kLength || reason == Reason::kStopToken || reason == Reason::kStopString;
 }
 
+// Windows are news; the rest is as of now.
+void add_details(ChoicePart& part, const TurnDetails& more) {
+    if (!part.details) part.details.emplace();
+    std::vector<VerifiedWindow> windows = std::move(part.details->windows);
+    windows.insert(windows.end(), more.windows.begin(), more.windows.end());
+    part.details = more;
+    part.details->windows = std::move(windows);
+}
+
 void append_event(std::string& events, const std::string& json) { events.append("data: ").append(json).append("\n\n"); }
 void append_event(std::string& events, const Json& json) { append_event(events, written_answer(json)); }
 
@@ -86,6 +95,7 @@ void Generation::take(size_t index, HostUpdate update) {
     const size_t num_sampled = request_.num_sampled_choices();
     if (!choice.has_begun && index % num_sampled == 0)
         begin_prompt(index / num_sampled, std::move(update.prompt_log_probs));
+    if (update.details) add_details(choice.part, *update.details);
     if (update.kind == Kind::kToken) return take_token(choice, std::move(update));
     take_end(choice, update);
 }
@@ -197,6 +207,7 @@ std::string Generation::events_of(Choice& choice) {
         part.text.clear();
         part.reasoning.clear();
         part.log_probs.clear();
+        part.details.reset();
     }
     for (const CallPart& call : calls) {
         const ChoicePart alone{.index = part.index, .calls = {call}, .usage = usage_so_far(choice)};
@@ -205,6 +216,7 @@ std::string Generation::events_of(Choice& choice) {
     if (!finish) return events;
     const ChoicePart last{.index = part.index,
                           .calls_tools = part.calls_tools,
+                          .details = std::exchange(part.details, {}),
                           .finish = finish,
                           .head = head,
                           .usage = usage_so_far(choice)};

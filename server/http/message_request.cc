@@ -250,6 +250,7 @@ const std::map<std::string, std::string, std::less<>>& other_names() {
         {"logprobs", "/v1/chat/completions has log probabilities"},
         {"top_logprobs", "/v1/chat/completions has log probabilities"},
         {"prompt_logprobs", "/v1/chat/completions has log probabilities"},
+        {"return_turn_details", "/v1/chat/completions has them"},
         {"logprob_start_len", "/v1/chat/completions has log probabilities"},
         {"functions", "tools has the functions"},
         {"function_call", "tool_choice is its name here"},

@@ -55,6 +55,9 @@ void requests(Page& page, const HttpMetrics& http, const HostView& host) {
     page.gauge("verbatim:num_tokens_waiting", "Tokens of prompts that wait.",
                static_cast<double>(host.num_waiting_tokens));
     page.counter("vllm:num_preemptions", "Requests that gave up their memory.", host.stats.preemptions);
+    page.counter("vllm:spec_decode_num_drafts", "Windows with drafts.", host.stats.windows);
+    page.counter("vllm:spec_decode_num_draft_tokens", "Drafts in these.", host.stats.drafted_tokens);
+    page.counter("vllm:spec_decode_num_accepted_tokens", "Drafts that became tokens.", host.stats.accepted_tokens);
     page.begin("vllm:request_success_total", "counter", "Choices that came to their end.");
     for (const auto& [reason, count] : http.finished)
         page.sample("vllm:request_success_total", "finished_reason", reason, count);

@@ -33,7 +33,7 @@ struct Translation {
 
 // --- the input
 
-ReadStatus read_message(const std::string& path, const Json& item, MessageList& messages) {
+ReadStatus read_message_item(const std::string& path, const Json& item, MessageList& messages) {
     const auto role = text_member(path, item, "role");
     if (!role) return tl::unexpected(role.error());
     constexpr std::array<std::string_view, 4> kRoles = {"user", "assistant", "system", "developer"};
@@ -91,7 +91,7 @@ ReadStatus read_reasoning(const std::string& path, const Json& item, MessageList
 ReadStatus read_item(const std::string& path, const Json& item, MessageList& messages) {
     if (!item.is_object()) return tl::unexpected(wrong_field(path, item, "an object with a type"));
     const Json* type = member_of(item, "type");
-    if (type == nullptr || *type == "message") return read_message(path, item, messages);
+    if (type == nullptr || *type == "message") return read_message_item(path, item, messages);
     if (*type == "function_call") return read_function_call(path, item, messages);
     if (*type == "function_call_output") return read_call_output(path, item, messages);
     if (*type == "reasoning") return read_reasoning(path, item, messages);
@@ -288,7 +288,7 @@ const std::map<std::string, Reader, std::less<>>& own_fields() {
 }
 
 // Fields of chats, which have another name here or none.
-const std::map<std::string, std::string, std::less<>>& other_names() {
+const std::map<std::string, std::string, std::less<>>& other_response_names() {
     static const std::map<std::string, std::string, std::less<>> kNames = {
         {"conversation", "previous_response_id goes on from a response"},
         {"prompt", "instructions and input are the prompt"},
@@ -309,6 +309,7 @@ const std::map<std::string, std::string, std::less<>>& other_names() {
         {"best_of", "a response is one answer"},
         {"logprobs", "/v1/chat/completions has log probabilities"},
         {"prompt_logprobs", "/v1/chat/completions has log probabilities"},
+        {"return_turn_details", "/v1/chat/completions has them"},
         {"logprob_start_len", "/v1/chat/completions has log probabilities"},
         {"functions", "tools has the functions"},
         {"function_call", "tool_choice is its name here"},
@@ -319,8 +320,8 @@ const std::map<std::string, std::string, std::less<>>& other_names() {
 ReadStatus read_field(const std::string& field, const Json& value, Translation& to) {
     const auto own = own_fields().find(field);
     if (own != own_fields().end()) return own->second(value, to);
-    const auto other = other_names().find(field);
-    if (other != other_names().end()) {
+    const auto other = other_response_names().find(field);
+    if (other != other_response_names().end()) {
         return tl::unexpected(ApiError{400, fmt::format("{} is not supported: {}", field, other->second), field,
                                        "unsupported_parameter"});
     }

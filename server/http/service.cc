@@ -336,6 +336,7 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     if (!request.ignore_stop)
         host.stop_tokens.insert(host.stop_tokens.end(), service.stop_tokens.begin(), service.stop_tokens.end());
     host.use_cache = request.use_cache;
+    host.shows_details = request.shows_details;
     host.num_log_probs = request.num_log_probs;
     const size_t num_sampled = request.num_sampled_choices();
     if (std::cmp_greater(num_sampled, request.num_choices)) host.num_log_probs = request.num_log_probs.value_or(0);

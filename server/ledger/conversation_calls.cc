@@ -64,7 +64,7 @@ ConversationReply show(const ConversationCall& call, const Engine& engine, const
         begin = turn->end;
     }
     json["heads"] = heads_json(engine, call.key);
-    return {.json = std::move(json)};
+    return {.json = std::move(json), .view = call.with_content ? view : std::nullopt};
 }
 
 // The longest of its heads.

@@ -21,6 +21,7 @@ struct ConversationCall {
     ConversationKey key;
     std::string to;                                   // kFork; kRemoveResponse: the turn_id
     std::optional<int64_t> num_turns;                 // kFork: all without it; kRewind
+    bool with_content = false;                        // kShow: the reply has the view
     std::optional<std::string> parent_head;           // refused unless it is the conversation's
     std::shared_ptr<const reference::HeadFile> head;  // kImportHead
 };
@@ -30,8 +31,9 @@ struct ConversationReply {
     std::optional<Refusal> refusal;
     std::string problem;
     text::Json json;
-    std::optional<HeadCopy> head;  // kExportHead
-    std::string head_problem;      // kImportHead: why the head does not come in
+    std::optional<ConversationView> view;  // kShow, with_content
+    std::optional<HeadCopy> head;          // kExportHead
+    std::string head_problem;              // kImportHead: why the head does not come in
 };
 
 // `done` is called once: here, or on the ledger's thread when the store has the change.

@@ -11,15 +11,13 @@
 namespace verbatim::server {
 namespace {
 
-std::string answer_text(const TurnRow& turn, const text::Tokenizer& tokenizer) {
-    const std::span<const TokenId> tokens(turn.tokens);
-    const auto num_generated = static_cast<size_t>(turn.end - turn.prompt_end);
+size_t num_generated(const TurnRow& turn) { return static_cast<size_t>(turn.end - turn.prompt_end); }
+
+std::string plain_text(std::span<const TokenId> tokens, const text::Tokenizer& tokenizer) {
     text::Decoder decoder(tokenizer, /*skip_special=*/true);
     std::string text;
-    for (const TokenId token : tokens.last(num_generated).first(static_cast<size_t>(turn.num_text_tokens)))
-        text += decoder.add(token);
-    if (turn.num_text_bytes < 0) return text + decoder.finish();
-    return text.substr(0, static_cast<size_t>(turn.num_text_bytes));
+    for (const TokenId token : tokens) text += decoder.add(token);
+    return text + decoder.finish();
 }
 
 std::string answer_message(const TurnRow& turn, const text::Tokenizer& tokenizer) {
@@ -65,6 +63,17 @@ std::optional<size_t> num_of_all(const ConversationView& view, const text::Token
 }
 
 }  // namespace
+
+std::string prompt_text(const TurnRow& turn, const text::Tokenizer& tokenizer) {
+    return plain_text(std::span(turn.tokens).first(turn.tokens.size() - num_generated(turn)), tokenizer);
+}
+
+std::string answer_text(const TurnRow& turn, const text::Tokenizer& tokenizer) {
+    const std::span<const TokenId> generated = std::span(turn.tokens).last(num_generated(turn));
+    std::string text = plain_text(generated.first(static_cast<size_t>(turn.num_text_tokens)), tokenizer);
+    if (turn.num_text_bytes >= 0) text.resize(static_cast<size_t>(turn.num_text_bytes));
+    return text;
+}
 
 std::optional<std::vector<std::string>> messages_of(const ConversationView& view, const text::Tokenizer& tokenizer) {
     std::vector<std::string> all;

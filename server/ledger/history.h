@@ -17,6 +17,10 @@ namespace verbatim::server {
 [[nodiscard]] std::optional<std::vector<std::string>> messages_of(const ConversationView& view,
                                                                   const text::Tokenizer& tokenizer);
 
+// Of a turn, as text without special tokens: what was new in its prompt, and the answer as the client has seen it.
+[[nodiscard]] std::string prompt_text(const TurnRow& turn, const text::Tokenizer& tokenizer);
+[[nodiscard]] std::string answer_text(const TurnRow& turn, const text::Tokenizer& tokenizer);
+
 // With how many messages of the conversation the list begins. Where it goes on from all of them, as most do, they are
 // compared as they are kept, and none is copied.
 [[nodiscard]] int64_t num_equal_messages(const ConversationView& view, const text::Tokenizer& tokenizer,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -86,6 +87,19 @@ Status check_drafter_name(const std::string& name) {
     if (std::ranges::count(kDrafterNames, name) > 0) return {};
     if (name.starts_with(kModelPrefix) && name.size() > kModelPrefix.size()) return {};
     return error("--draft {}: got no drafter's name; there are {} and model:DIR", name, fmt::join(kDrafterNames, ", "));
+}
+
+Result<WindowChoice> window_of(const std::string& text) {
+    constexpr int32_t kMaxAutoWindow = 16;
+    WindowChoice window;
+    if (text.empty()) return window;
+    if (text == "auto") return WindowChoice{.max_window = kMaxAutoWindow, .is_paced = true};
+    const char* end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, window.max_window);
+    const bool is_number = parsed.ec == std::errc{} && parsed.ptr == end;
+    if (is_number && window.max_window >= 2 && window.max_window <= kMaxWindow) return window;
+    return error("--window {}: got neither auto nor a number from 2 to {}: the last known token and drafts", text,
+                 kMaxWindow);
 }
 
 Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const reference::Model& model, const Engine& engine) {

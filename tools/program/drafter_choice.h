@@ -47,6 +47,15 @@ bool drafts_by_model(const std::string& name);
 // Whether --draft accepts the name: none, ngram, adversary, int8, fast or model:DIR.
 Status check_drafter_name(const std::string& name);
 
+// The most positions that a step samples of a request, and whether fewer follow from what was accepted.
+struct WindowChoice {
+    int32_t max_window = 4;
+    bool is_paced = false;
+};
+// Of --window: a number of positions from 2, `auto`, or nothing: the default.
+Result<WindowChoice> window_of(const std::string& text);
+inline constexpr int32_t kMaxWindow = 128;
+
 // A rate from 0 to 1 in parts per million.
 constexpr int32_t ppm_of(double rate) { return static_cast<int32_t>(rate * 1e6 + 0.5); }
 

@@ -1,7 +1,6 @@
 // `verbatim replay`: runs a trace through the engine with the cache and, in lockstep, through another executor, by
 // default the uncached reference; compares every logit and every head, bit by bit.
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <memory>
 #include <thread>
 
@@ -31,10 +30,7 @@ using namespace sandbox;
 
 namespace {
 
-constexpr int32_t kWindow = 4;        // default with a drafter
 constexpr int32_t kVerifyWindow = 8;  // default of policy verify
-constexpr int32_t kMaxAutoWindow = 16;
-constexpr int32_t kMaxWindow = 128;
 constexpr const char* kSampleSessions = "traces/data/agentic_slice.jsonl.gz";
 constexpr const char* kSampleScenario = "traces/scenario.csv";
 
@@ -47,7 +43,7 @@ struct ReplayOptions {
     std::string case_file;
     CacheBytesFlags cache_bytes{.cache_bytes = uint64_t{256} << 20};
     int64_t failure_step = 0;
-    std::string window;  // tokens, or "auto"; empty: kWindow with a drafter
+    std::string window;  // tokens, or "auto"; empty: the default with a drafter
     double mismatch_rate = 0;
     std::optional<Policy> policy;
     CLI::Option* has_share = nullptr;
@@ -155,16 +151,11 @@ Status check_packed_file(const ReplayOptions& options) {
     return {};
 }
 
-// A number of rows.
 Status set_window(ReplayOptions& options) {
-    ReplayConfig& replay = options.replay;
-    const char* end = options.window.data() + options.window.size();
-    const auto parsed = std::from_chars(options.window.data(), end, replay.max_window);
-    if (parsed.ec == std::errc{} && parsed.ptr == end && replay.max_window >= 2 && replay.max_window <= kMaxWindow) {
-        return {};
-    }
-    return error("--window {}: got neither auto nor a number from 2 to {}: the last known token and drafts",
-                 options.window, kMaxWindow);
+    ASSIGN_OR_RETURN(const WindowChoice window, window_of(options.window));
+    options.replay.max_window = window.max_window;
+    options.replay.paced_windows = window.is_paced;
+    return {};
 }
 
 Status check_record(const ReplayOptions& options) {
@@ -248,10 +239,7 @@ Status set_windows(ReplayOptions& options) {
         if (options.window.empty()) return {};
         return error("--window {}: nobody drafts; --draft says who", options.window);
     }
-    replay.max_window = kWindow;
-    replay.paced_windows = options.window == "auto";
-    if (replay.paced_windows) replay.max_window = kMaxAutoWindow;
-    return options.window.empty() || replay.paced_windows ? Status{} : set_window(options);
+    return set_window(options);
 }
 
 int run_from_command(const ReplayOptions& options) {
@@ -391,7 +379,7 @@ void add_window_options(CLI::App& verb, ReplayOptions& options) {
                     "positions that draw in one step: the last known token's and drafts'; auto follows what was "
                     "accepted so far")
         ->type_name("2..128|auto")
-        ->default_str(std::to_string(kWindow));
+        ->default_str(std::to_string(WindowChoice().max_window));
     verb.add_option("--row-lag", replay.max_state_lag_tokens,
                     "tokens that a decoding request's state row may lie behind; its log stands for them")
         ->check(CLI::Range(0, kMaxWindow))

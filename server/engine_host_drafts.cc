@@ -1,0 +1,34 @@
+// Which requests are drafted.
+#include <algorithm>
+
+#include "server/engine_host.h"
+
+namespace verbatim::server {
+
+// A turn whose text may end it ends with the token that completes the text. In a window others would follow, and be
+// committed: such a request is not drafted.
+class EngineHost::DrafterOfPlainTurns final : public Drafter {
+public:
+    DrafterOfPlainTurns(Drafter& inner, const EngineHost& host) : inner_(inner), host_(host) {}
+    void draft(std::span<DraftJob> jobs) override {
+        const auto others = std::ranges::partition(jobs, [this](const DraftJob& job) {
+            const auto live = host_.live_.find(job.request);
+            return live != host_.live_.end() && !live->second.reader;
+        });
+        const std::span<DraftJob> plain = jobs.first(jobs.size() - others.size());
+        if (!plain.empty()) inner_.draft(plain);
+    }
+    void ended(RequestId request) override { inner_.ended(request); }
+
+private:
+    Drafter& inner_;
+    const EngineHost& host_;
+};
+
+void EngineHost::begin_drafting() {
+    if (config_.drafting.drafter == nullptr) return;
+    drafter_ = std::make_unique<DrafterOfPlainTurns>(*config_.drafting.drafter, *this);
+    engine_.draft_with(drafter_.get(), config_.drafting.max_window, config_.drafting.has_paced_windows);
+}
+
+}  // namespace verbatim::server
