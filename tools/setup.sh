@@ -1,6 +1,6 @@
 # tools/setup.sh: what tools/verbatim and tools/check share. Sourced by bash with `root` set to the repository.
-#   install_missing_packages [tests]   installs what tools/packages.txt lists and this machine lacks; with `tests`,
-#                                      what the tests alone need, too
+#   install_missing_packages [tests|browser]   installs what tools/packages.txt lists and this machine lacks; with a
+#                                      word, what is marked by it, too
 #   install_test_environment           installs the tests' Python packages into build/python, where pip reaches an index
 #   build_preset NAME FLAGS... configures and builds a preset of CMakePresets.json; the flags are ninja's
 # Everything is said on stderr. Exit code 4: the machine is in the way (as in tools/program/cli.h).

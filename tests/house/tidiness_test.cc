@@ -19,8 +19,9 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 // Every hand-written file: sources, build files, scripts, documents.
-const std::vector<std::string> kTexts = {".h",  ".cc",  ".cu",    ".inc",      ".md",     ".txt",       ".cmake", ".sh",
-                                         ".py", "/run", "/check", "/verbatim", "/format", "/gpu-check", ".json"};
+const std::vector<std::string> kTexts = {".h",        ".cc",   ".cu",  ".inc",   ".md",       ".txt",    ".cmake",
+                                         ".sh",       ".py",   "/run", "/check", "/verbatim", "/format", "/gpu-check",
+                                         "-chromium", ".json", ".js",  ".css",   ".html"};
 
 constexpr size_t kMaxLines = 600;  // a file that one can read in one sitting
 

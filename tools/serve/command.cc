@@ -8,8 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +23,7 @@
 #include "server/checkpoints.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
+#include "server/http/page.h"
 #include "server/http/tenants.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/ledger/ledger_address.h"
@@ -38,6 +37,7 @@
 #include "tools/program/cache_memory.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/drafter_choice.h"
 #include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/model_choice.h"
@@ -81,6 +81,8 @@ struct ServeOptions {
     LookupMode lookup = LookupMode::kPrefix;
     AdmissionOrder admission = AdmissionOrder::kArrival;
     int32_t max_wait_steps = SchedulerConfig().max_wait_steps;  // of kFewestTokens
+    std::string draft = "none";
+    std::string window;  // of the drafter; empty: the default
     uint64_t seed = 0;
     RecordFlags record;
 };
@@ -98,6 +100,10 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     engine.scheduler.max_wait_steps = options.max_wait_steps;
     engine.cache.lookup = options.lookup;
     keep_checkpoints(engine);
+    if (options.draft != "none") {
+        ASSIGN_OR_RETURN(const WindowChoice window, window_of(options.window));
+        engine.scheduler.max_window = window.max_window;
+    }
     engine.max_model_len = served_length(engine.cache, model.max_position_embeddings);
     if (engine.max_model_len < 1)
         return error(
@@ -150,11 +156,11 @@ Status check_origins(const ServeOptions& options) {
     return {};
 }
 
-Result<std::string> read_page(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string page{std::istreambuf_iterator<char>(file), {}};
-    if (page.empty()) return error("{}: the page that / shows cannot be read: is the repository whole?", path);
-    return page;
+Status check_drafts(const ServeOptions& options) {
+    if (options.draft == "none" && !options.window.empty())
+        return error("--window {}: nothing drafts; --draft ngram does", options.window);
+    const auto window = window_of(options.window);
+    return window ? Status{} : tl::unexpected(window.error());
 }
 
 // The repository's own, where tests/environment.py has made it.
@@ -215,6 +221,7 @@ struct LoadedModel {
     std::unique_ptr<Engine> engine;
     std::unique_ptr<ConversationLedger> ledger;
     std::unique_ptr<HeadTier> tier;  // null: none
+    ChosenDrafter drafter;
     std::unique_ptr<EngineHost> host;
 };
 
@@ -240,7 +247,7 @@ Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
                                                                 .executor = options.executor,
                                                                 .profile = std::string(name(executor.profile())),
                                                                 .num_threads = static_cast<int32_t>(options.threads),
-                                                                .draft = "none",
+                                                                .draft = options.draft,
                                                                 .eviction = "value",
                                                                 .engine = loaded.config},
                                                                "the server goes on without a record"));
@@ -321,6 +328,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     ASSIGN_OR_RETURN(loaded.config, engine_config_of(options, loaded.model->config));
     const ExecutorOptions chosen = {.pools = loaded.config.cache.pools,
                                     .budget = pool_budget(loaded.config.cache),
+                                    .max_log_tokens = loaded.config.scheduler.max_log_tokens(),
                                     .num_threads = static_cast<int32_t>(options.threads)};
     ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
     loaded.store = std::make_unique<TokenStore>(vocab_size);
@@ -330,6 +338,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
         std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store, *loaded.recorders);
     RETURN_IF_ERROR(open_ledger(options, loaded));
     RETURN_IF_ERROR(open_tier(options, loaded));
+    ASSIGN_OR_RETURN(loaded.drafter, choose_drafter({.name = options.draft}, *loaded.model, *loaded.engine));
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
                              .max_queue_requests = static_cast<size_t>(options.max_queue_requests),
                              .max_queue_tokens = options.max_queue_tokens,
@@ -337,6 +346,9 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                              .tier = loaded.tier.get(),
                              .restores = options.restores,
                              .tokenizer = loaded.text.tokenizer.get(),
+                             .drafting = {.drafter = loaded.drafter.drafter.get(),
+                                          .max_window = loaded.config.scheduler.max_window,
+                                          .has_paced_windows = options.window == "auto"},
                              .grammars = loaded.grammars};
     host.replacement = [&loaded, name = options.executor, chosen] { return replace_executor(name, chosen, loaded); };
     loaded.host = std::make_unique<EngineHost>(*loaded.engine, std::move(executor), std::move(host));
@@ -409,7 +421,7 @@ Status serve(const ServeOptions& options) {
     if (!options.api_key_file.empty()) {
         ASSIGN_OR_RETURN(tenants, Tenants::read(options.api_key_file));
     }
-    ASSIGN_OR_RETURN(std::string page, read_page(repository_path("server/http/page.html")));
+    ASSIGN_OR_RETURN(std::string page, read_page(repository_path("server/page")));
     allow_many_files();
     LoadedModel loaded;
     ASSIGN_OR_RETURN(loaded.record_file, RunRecording::create_file(options.record));
@@ -454,6 +466,7 @@ int run_serve(const ServeOptions& options) {
     if (options.port > 65535) return report_error({"--port: 65535 at most"}, kExitBadUsage);
     if (const Status names = check_names(options); !names) return report_error(names.error(), kExitBadUsage);
     if (const Status origins = check_origins(options); !origins) return report_error(origins.error(), kExitBadUsage);
+    if (const Status drafts = check_drafts(options); !drafts) return report_error(drafts.error(), kExitBadUsage);
     const Status served = serve(options);
     return served ? kExitOk : report_error(served.error());
 }
@@ -532,6 +545,14 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     add_choice_option(*verb, "--lookup", options->lookup, lookups,
                       "find states by the conversation's name, or also by the tokens under the salt");
     add_admission_options(*verb, options->admission, options->max_wait_steps);
+    const Choices<std::string> drafters = {{"none", "none"}, {"ngram", "ngram"}};
+    add_choice_option(*verb, "--draft", options->draft, drafters,
+                      "what guesses tokens that a window then verifies: n-grams of the request's own tokens");
+    verb->add_option("--window", options->window,
+                     "with --draft: positions that draw in one step: the last known token's and drafts'; auto follows "
+                     "what was accepted so far")
+        ->type_name("2..128|auto")
+        ->default_str(std::to_string(WindowChoice().max_window));
     add_seed_option(*verb, options->seed);
     add_record_options(*verb, options->record);
     verb->callback([options, &exit_code] { exit_code = run_serve(*options); });

@@ -1,4 +1,5 @@
-"""record_files.py PROGRAM: the record of a server that is killed, of the next one, and of one whose disk is full."""
+"""record_files.py PROGRAM: the record of a server that is killed, of the next one, of one whose disk is full, and of
+one that drafts."""
 
 import os
 import resource
@@ -92,6 +93,16 @@ def check_ledger(path):
         assert not os.path.exists(path)
 
 
+def check_drafts(record):
+    """Windows are in the record, and a run of it gives the same again."""
+    with Served(program(), "--draft", "ngram", "--record", record) as server:
+        body = {"prompt": "def first(a, b):", "max_tokens": 96, "temperature": 0, "return_turn_details": True}
+        assert server.ask("/v1/completions", body)[1]["choices"][0]["turn_details"]["windows"], "nothing was drafted"
+        complete(server, 1)
+    verified = subprocess.run([program(), "verify", record], capture_output=True, text=True, timeout=300, check=False)
+    assert verified.returncode == 0 and "identical" in verified.stdout, verified
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         record = os.path.join(folder, "run.rec")
@@ -100,6 +111,7 @@ def main():
         check_kill(record)
         check_full_disk(record)
         check_ledger(os.path.join(folder, "both"))
+        check_drafts(os.path.join(folder, "drafts.rec"))
     print("records stay whole")
 
 
