@@ -80,7 +80,7 @@ void Tier::keep(const Head& head, int64_t now_ns, std::vector<Head>& gone) {
     }
     // Of the KV that the tier has, nothing is written again.
     const PrefixIndex::Common common =
-        index_.longest_common({.salt = head.salt, .tokens = head.tokens, .numerics_id = &head.numerics_id});
+        index_.longest_common({.salt = head.salt, .tokens = head.tokens, .numerics_id = &*head.numerics_id});
     const int64_t bytes = read_bytes(head.length(), common.length);
     const int64_t waiting_bytes = (write_free_ns_ - now_ns) / 1000 * config_.bytes_per_us;
     const bool waits_too_long = is_timed_ && write_free_ns_ > now_ns && waiting_bytes + bytes > kMaxWaitingBytes;
@@ -112,7 +112,7 @@ auto Tier::add(const Head& head) -> Kept& {
     kept.head.in_prefix_index = true;
     if (kv_.enabled()) {
         const PrefixIndex::Common common =
-            index_.longest_common({.salt = head.salt, .tokens = head.tokens, .numerics_id = &head.numerics_id});
+            index_.longest_common({.salt = head.salt, .tokens = head.tokens, .numerics_id = &*head.numerics_id});
         const int64_t shared = common.length / kv_.block_size() * kv_.block_size();
         BlockTable table;
         if (shared > 0) table = kv_.attach(common.head->blocks, shared)->table;

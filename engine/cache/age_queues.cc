@@ -11,8 +11,10 @@ uint32_t AgeQueues::add(const Followed& followed) {
     return number;
 }
 
-void AgeQueues::use(uint32_t number) {
+void AgeQueues::use(uint32_t number, int32_t head_class) {
+    CHECK(head_class >= 0 && head_class < ReuseModel::kNumClasses, "class {}", head_class);
     unlink(number);
+    items_[number].followed.head_class = static_cast<uint8_t>(head_class);
     items_[number].age = 0;
     items_[number].last_use = now_;
     link(number, queues_.front().last);
@@ -24,6 +26,7 @@ void AgeQueues::age_like(uint32_t number, uint32_t other) {
     unlink(number);
     items_[number].age = items_[other].age;
     items_[number].last_use = items_[other].last_use;
+    items_[number].followed.head_class = items_[other].followed.head_class;
     link(number, other);
     CHECK_EQ(items_[other].next, number);
 }

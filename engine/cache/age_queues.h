@@ -27,11 +27,13 @@ public:
         HeadId head = kNoHead;
         uint32_t place = 0;
         bool is_ghost = false;
+        uint8_t head_class = 0;  // ReuseModel::class_of
     };
+    static_assert(ReuseModel::kNumClasses <= std::numeric_limits<uint8_t>::max());
     // Used now. Returns its number.
     [[nodiscard]] uint32_t add(const Followed& followed);
-    void use(uint32_t number);                       // used now
-    void age_like(uint32_t number, uint32_t other);  // its last use is that of the other one
+    void use(uint32_t number, int32_t head_class);   // used now; it is of this class from now on
+    void age_like(uint32_t number, uint32_t other);  // its last use is that of the other one, and so is its class
     void become(uint32_t number, const Followed& followed);
     void erase(uint32_t number);
     [[nodiscard]] size_t size() const { return items_.size(); }

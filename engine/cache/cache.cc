@@ -425,13 +425,13 @@ HeadId Cache::publish(HeadDraft draft, const Digest& digest) {
     CHECK_EQ(memory.state != kNoState, state_.enabled());
     const auto published = static_cast<HeadId>(next_head_++);
     Head& head = heads_.add(published, {.id = published});
-    head.salt = draft.key.salt;
+    head.salt = salts_.share(draft.key.salt);
     head.kind = draft.kind;
     head.tokens = std::move(memory.tokens);
     head.blocks = memory.blocks;
     head.state = memory.state;
     head.generation = memory.generation;
-    head.numerics_id = std::move(draft.numerics_id);
+    head.numerics_id = numerics_ids_.share(draft.numerics_id);
     head.digest = digest;
     kv_.publish(head.blocks, head.id);
     head.in_prefix_index = is_found_by_tokens(head);
@@ -506,6 +506,8 @@ void Cache::destroy(Head& head, NotReused reason) {
     }
     kv_.release_head(head.blocks, head.id);
     state_.release(head.state);
+    salts_.give_back(head.salt);
+    numerics_ids_.give_back(head.numerics_id);
     heads_.erase(head.id);
 }
 

@@ -255,6 +255,8 @@ private:
     KvGroup kv_;
     StateGroup state_;
     EvictionOrder order_;
+    SharedValues<CacheSalt> salts_;  // of heads
+    SharedValues<std::string> numerics_ids_;
     HeadMap heads_;
     Names names_;
     PrefixIndex prefixes_;  // used with LookupMode::kPrefix and kBlocks

@@ -9,7 +9,8 @@
 
 namespace verbatim {
 
-EvictionOrder::EvictionOrder(EvictionPolicy& policy, KvGroup& kv) : policy_(policy), kv_(kv) {}
+EvictionOrder::EvictionOrder(EvictionPolicy& policy, KvGroup& kv)
+    : policy_(policy), kv_(kv), is_ranked_(!policy.ranks_by_worth()) {}
 
 auto EvictionOrder::entry(HeadId head) -> Entry& {
     Entry* found = entries_.find(head);
@@ -48,7 +49,7 @@ bool EvictionOrder::is_offered(SegmentId segment, HeadId head) const {
 int64_t ValueEviction::rank(const HeadUse& use) {
     CHECK(use.worth.operations >= 0 && use.worth.bytes >= 0, "head {} saves {} operations in {} bytes", index(use.head),
           use.worth.operations, use.worth.bytes);
-    const int32_t head_class = ReuseModel::class_of(use.head_class());
+    const int32_t head_class = use.class_number();
     return log2_of(use.worth.operations) - log2_of(use.worth.bytes) + model_.log_density(head_class, use.age);
 }
 
@@ -63,47 +64,66 @@ int64_t ValueEviction::log2_of(int64_t x) {
 
 void ValueEviction::note_used(const HeadClass& head, int32_t age) { model_.note_used(ReuseModel::class_of(head), age); }
 
-void ValueEviction::note_reached(const HeadClass& head, int32_t age) {
-    model_.note_reached(ReuseModel::class_of(head), age);
-}
-
 // --- ages
 
 void EvictionOrder::tick() {
     // Of millions of heads none is near: all that are due are fetched together.
     const auto fetch = [&](const AgeQueues::Followed& followed) {
-        if (followed.is_ghost) return;
+        if (followed.is_ghost || !is_ranked_) return;
         const Head* head = entries_.at(followed.place).of;
         __builtin_prefetch(&head->blocks);
     };
     ages_.tick(fetch, [&](const AgeQueues::Followed& followed, int32_t age) {
         ++num_visits_;
-        if (followed.is_ghost) return policy_.note_reached(ghosts_.at(followed.place).head, age);
-        Entry& older = entries_.at(followed.place);
-        older.use.age = age;
-        policy_.note_reached(older.use.head_class(), age);
-        rank_again(older);
+        policy_.note_reached(followed.head_class, age);
+        if (!followed.is_ghost && is_ranked_) rank_again(entries_.at(followed.place));
     });
     CHECK_LE(ages_.size(), entries_.size() + ghosts_.size());
 }
 
-void EvictionOrder::rank_again(Entry& entry) {
+int32_t EvictionOrder::age_of(const Entry& entry) const {
+    return entry.age == AgeQueues::kNone ? 0 : ages_.age(entry.age);
+}
+
+void EvictionOrder::rank(Entry& entry) const {
     if (worth_) entry.use.worth = worth_(*entry.of);
-    const int64_t before = std::exchange(entry.rank, policy_.rank(entry.use));
+    entry.use.age = age_of(entry);
+    entry.rank = policy_.rank(entry.use);
+}
+
+void EvictionOrder::rank_again(Entry& entry) {
+    if (!is_ranked_) return;
+    const int64_t before = entry.rank;
+    rank(entry);
     if (entry.rank != before) place(entry);
     CHECK(entry.num_pins > 0 || all_.at(entry.number).rank == entry.rank, "head {} of rank {} has another place",
           index(entry.use.head), entry.rank);
+}
+
+// V5: the first one has to go.
+void EvictionOrder::rank_all() {
+    CHECK(!is_ranked_ && all_.size() == 0, "{} heads are ranked already", all_.size());
+    is_ranked_ = true;
+    std::vector<HeadId> heads;
+    entries_.for_each([&](HeadId head, const Entry&) { heads.push_back(head); });
+    for (const HeadId head : heads) {
+        Entry& ranked = entry(head);
+        rank(ranked);
+        if (ranked.num_pins == 0) all_.insert(key_of(ranked));
+    }
+    for (const HeadId head : heads) refresh(entry(head).segment);
 }
 
 void EvictionOrder::stand_in(HeadId shorter, HeadId longer) {
     CHECK(shorter != longer, "head {} stands in for itself", index(shorter));
     const Entry& gone = entry(longer);
     Entry& left = entry(shorter);
+    left.use.age = age_of(left);
     HeadUse use = left.use;
     use.kind = gone.use.kind;
     use.num_uses = gone.use.num_uses;
     use.generation = gone.use.generation;
-    use.age = gone.use.age;
+    use.age = age_of(gone);
     if (policy_.rank(use) <= policy_.rank(left.use)) return;
     ages_.age_like(left.age, gone.age);
     CHECK_EQ(index(use.head), index(shorter));
@@ -118,7 +138,10 @@ void EvictionOrder::remove_to_ghost(HeadId head) {
     if (!policy_.ranks_by_worth()) return;
     CHECK(ghost.age != AgeQueues::kNone, "head {} has no age", index(head));
     ghosts_.add(head, ghost);
-    ages_.become(ghost.age, {.head = head, .place = ghosts_.number_of(head), .is_ghost = true});
+    ages_.become(ghost.age, {.head = head,
+                             .place = ghosts_.number_of(head),
+                             .is_ghost = true,
+                             .head_class = static_cast<uint8_t>(ReuseModel::class_of(ghost.head))});
     CHECK_LE(ages_.size(), entries_.size() + ghosts_.size());
 }
 
@@ -126,9 +149,10 @@ void EvictionOrder::use_ghost(HeadId head) {
     Ghost& used = ghost(head);
     policy_.note_used(used.head, ages_.age(used.age));
     ++used.head.num_uses;
-    ages_.use(used.age);
     CHECK_GT(used.head.num_uses, 0);
-    policy_.note_reached(used.head, 0);
+    const int32_t head_class = ReuseModel::class_of(used.head);
+    ages_.use(used.age, head_class);
+    policy_.note_reached(head_class, 0);
 }
 
 int32_t EvictionOrder::generation_of_ghost(HeadId head) const {
@@ -169,29 +193,34 @@ void EvictionOrder::add(const Head& head, const HeadUse& use) {
     Entry& added = entries_.add(head.id, {.of = &head, .use = use, .segment = head.blocks.segment});
     added.number = entries_.number_of(head.id);
     added.proven = head.kind == HeadKind::kTurn && !policy_.goes_by_rank_alone();
-    added.rank = policy_.rank(use);
-    all_.insert(key_of(added));
-    policy_.note_reached(use.head_class(), 0);
-    if (policy_.ranks_by_worth()) added.age = ages_.add({.head = head.id, .place = added.number});
-    if (worth_) rank_again(added);
-    CHECK(added.num_pins == 0 && all_.contains(added.number), "head {} comes in with {} pins", index(head.id),
-          added.num_pins);
+    const int32_t head_class = use.class_number();
+    policy_.note_reached(head_class, 0);
+    if (policy_.ranks_by_worth()) {
+        added.age = ages_.add({.head = head.id, .place = added.number, .head_class = static_cast<uint8_t>(head_class)});
+    }
+    if (is_ranked_) {
+        rank(added);
+        all_.insert(key_of(added));
+    }
+    CHECK(added.num_pins == 0 && all_.contains(added.number) == is_ranked_, "head {} comes in with {} pins",
+          index(head.id), added.num_pins);
 }
 
 void EvictionOrder::use(HeadId head) {
     Entry& used = entry(head);
     const int64_t before = used.rank;
-    policy_.note_used(used.use.head_class(), used.use.age);
+    policy_.note_used(used.use.head_class(), age_of(used));
     ++used.use.num_uses;
     CHECK(used.use.num_uses > 0 && used.use.now < now_, "head {} is used {} times, at {} of {}", index(head),
           used.use.num_uses, used.use.now, now_);
     used.use.now = now_++;
     used.use.age = 0;
-    policy_.note_reached(used.use.head_class(), 0);
-    if (used.age != AgeQueues::kNone) ages_.use(used.age);
+    const int32_t head_class = used.use.class_number();
+    policy_.note_reached(head_class, 0);
+    if (used.age != AgeQueues::kNone) ages_.use(used.age, head_class);
     note_returned(head);
     used.proven = !policy_.goes_by_rank_alone();
-    used.rank = policy_.rank(used.use);
+    if (is_ranked_) used.rank = policy_.rank(used.use);
     place(used);
     CHECK(used.rank >= before || policy_.ranks_by_worth(), "head {} was used and falls from rank {} to {}", index(head),
           before, used.rank);
@@ -200,7 +229,7 @@ void EvictionOrder::use(HeadId head) {
 void EvictionOrder::pin(HeadId head) {
     Entry& pinned = entry(head);
     if (pinned.num_pins++ > 0) return;
-    all_.erase(pinned.number);
+    if (is_ranked_) all_.erase(pinned.number);
     refresh(pinned.segment);
     CHECK(!is_offered(pinned.segment, head), "head {} is pinned and may go for blocks", index(head));
 }
@@ -209,6 +238,7 @@ void EvictionOrder::unpin(HeadId head) {
     Entry& unpinned = entry(head);
     CHECK(unpinned.num_pins > 0, "head {} is not pinned", index(head));
     if (--unpinned.num_pins > 0) return;
+    if (!is_ranked_) return;
     all_.insert(key_of(unpinned));
     refresh(unpinned.segment);
     CHECK(all_.at(unpinned.number).head == head, "head {} is not pinned and has no place", index(head));
@@ -231,7 +261,7 @@ void EvictionOrder::unexpect(HeadId head) {
 void EvictionOrder::remove(HeadId head) {
     const Entry& removed = entry(head);
     CHECK(removed.num_pins == 0, "head {} goes with {} pins", index(head), removed.num_pins);
-    all_.erase(removed.number);
+    if (is_ranked_) all_.erase(removed.number);
     const SegmentId segment = removed.segment;
     if (removed.age != AgeQueues::kNone) ages_.erase(removed.age);
     entries_.erase(head);
@@ -241,6 +271,7 @@ void EvictionOrder::remove(HeadId head) {
 
 // The entry's rank, or what else its place depends on, has changed.
 void EvictionOrder::place(const Entry& entry) {
+    if (!is_ranked_) return;
     if (entry.num_pins == 0) all_.replace(key_of(entry));
     refresh(entry.segment);
     CHECK(entry.num_pins == 0 || !is_offered(entry.segment, entry.use.head), "head {} is pinned and may go for blocks",
@@ -249,7 +280,7 @@ void EvictionOrder::place(const Entry& entry) {
 
 // Segments change whenever tables do; tops_ catches up before a head is chosen.
 void EvictionOrder::refresh(SegmentId segment) {
-    if (segment == kNoSegment || policy_.goes_by_rank_alone()) return;
+    if (segment == kNoSegment || policy_.goes_by_rank_alone() || !is_ranked_) return;
     ++num_visits_;
     const auto number = static_cast<uint32_t>(index(segment));
     const bool was_offered = tops_.contains(number);
@@ -279,6 +310,7 @@ auto EvictionOrder::top_of(SegmentId segment) const -> std::optional<Key> {
 }
 
 std::optional<HeadId> EvictionOrder::first(Pool pool, const Reach& reach) {
+    if (!is_ranked_) rank_all();
     const bool by_rank_alone = pool == Pool::kState || policy_.goes_by_rank_alone();
     if (!by_rank_alone) {
         for (const SegmentId segment : kv_.take_changed()) refresh(segment);
@@ -317,8 +349,16 @@ void EvictionOrder::note_returned(HeadId head) {
 }
 
 std::vector<HeadId> EvictionOrder::in_order() const {
+    std::vector<Key> keys = all_.in_order();
+    if (!is_ranked_) {
+        entries_.for_each([&](HeadId, Entry ranked) {
+            rank(ranked);
+            if (ranked.num_pins == 0) keys.push_back(key_of(ranked));
+        });
+        std::ranges::sort(keys, [](const Key& a, const Key& b) { return a < b; });
+    }
     std::vector<HeadId> heads;
-    for (const Key& key : all_.in_order()) heads.push_back(key.head);
+    for (const Key& key : keys) heads.push_back(key.head);
     return heads;
 }
 
@@ -334,11 +374,12 @@ void EvictionOrder::verify(std::span<const Head* const> heads) {
     size_t num_unpinned = 0;
     entries_.for_each([&](HeadId head, const Entry& checked) {
         const Key key = key_of(checked);
-        CHECK(entries_.number_of(head) == key.number && all_.contains(key.number) == (checked.num_pins == 0),
-              "head {} with {} pins", index(head), checked.num_pins);
-        CHECK(checked.num_pins > 0 || all_.at(key.number) == key, "head {} has another place", index(head));
-        num_unpinned += checked.num_pins == 0 ? 1 : 0;
-        if (checked.segment == kNoSegment || policy_.goes_by_rank_alone()) return;
+        const bool is_placed = checked.num_pins == 0 && is_ranked_;
+        CHECK(entries_.number_of(head) == key.number && all_.contains(key.number) == is_placed, "head {} with {} pins",
+              index(head), checked.num_pins);
+        CHECK(!is_placed || all_.at(key.number) == key, "head {} has another place", index(head));
+        num_unpinned += is_placed ? 1 : 0;
+        if (!is_ranked_ || checked.segment == kNoSegment || policy_.goes_by_rank_alone()) return;
         const auto top = top_of(checked.segment);
         if (!top) return;
         segments.insert(checked.segment);

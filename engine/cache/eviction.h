@@ -11,6 +11,7 @@
 //       them: turn heads, where conversations go on, and every head that was used before
 //   V4  by worth, the last head whose tokens came back goes after all others, until two more requests are admitted: a
 //       prompt that is repeated enters the cache, however little it is worth
+//   V5  by worth, nobody is ranked before somebody has to go: a cache with room for all heads ranks none
 #pragma once
 
 #include <array>
@@ -45,13 +46,14 @@ struct HeadValue {
 struct HeadUse {
     HeadId head = kNoHead;
     HeadKind kind = HeadKind::kTurn;
-    int32_t age = 0;         // ReuseModel::bucket_of the admissions since the last use
+    int32_t age = 0;         // when it was ranked: ReuseModel::bucket_of the admissions since the last use
     int32_t generation = 0;  // Head::generation
     int32_t num_uses = 0;    // attached so often
     int64_t length = 0;      // tokens
     int64_t now = 0;         // counts publications and uses: ascending
     HeadValue worth;         // when it was looked at last
     [[nodiscard]] HeadClass head_class() const { return {kind, num_uses, generation}; }
+    [[nodiscard]] int32_t class_number() const { return ReuseModel::class_of(head_class()); }
 };
 
 class EvictionPolicy {
@@ -61,9 +63,10 @@ public:
     [[nodiscard]] virtual int64_t rank(const HeadUse& use) = 0;
     // Whether ranks depend on age and worth. If not, a use never lowers a rank.
     [[nodiscard]] virtual bool ranks_by_worth() const { return false; }
-    // A head was used at this age, or came to this age without a use; also heads whose memory is gone (ghosts).
+    // A head was used at this age, or a head of this class (ReuseModel::class_of) came to this age without a use; also
+    // heads whose memory is gone (ghosts).
     virtual void note_used(const HeadClass& /*head*/, int32_t /*age*/) {}
-    virtual void note_reached(const HeadClass& /*head*/, int32_t /*age*/) {}
+    virtual void note_reached(int32_t /*head_class*/, int32_t /*age*/) {}
     // True: the lowest rank goes first, without the rules V2 and V3.
     [[nodiscard]] virtual bool goes_by_rank_alone() const { return false; }
 };
@@ -82,7 +85,7 @@ public:
     [[nodiscard]] bool goes_by_rank_alone() const override { return true; }
     [[nodiscard]] bool ranks_by_worth() const override { return true; }
     void note_used(const HeadClass& head, int32_t age) override;
-    void note_reached(const HeadClass& head, int32_t age) override;
+    void note_reached(int32_t head_class, int32_t age) override { model_.note_reached(head_class, age); }
 
 private:
     struct Logarithm {
@@ -179,7 +182,10 @@ private:
     [[nodiscard]] bool is_offered(SegmentId segment, HeadId head) const;
     void place(const Entry& entry);
     void add(const Head& head, const HeadUse& use);
+    [[nodiscard]] int32_t age_of(const Entry& entry) const;
+    void rank(Entry& entry) const;
     void rank_again(Entry& entry);
+    void rank_all();
     void note_returned(HeadId head);
     [[nodiscard]] Ghost& ghost(HeadId head);
     void refresh(SegmentId segment);
@@ -192,6 +198,7 @@ private:
     IndexedHeap<Key> all_;   // that are not pinned
     IndexedHeap<Key> tops_;  // of them, one for each segment whose top only heads hold; none by rank alone
     int64_t now_ = 0;
+    bool is_ranked_;  // V5; else nobody is in all_ and tops_
     // For policies that rank by worth.
     std::function<HeadValue(const Head&)> worth_;
     HeadTable<Ghost> ghosts_;

@@ -6,6 +6,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
+#include "engine/base/shared_value.h"
 #include "engine/base/short_list.h"
 #include "engine/cache/head_table.h"
 #include "engine/cache/kv_group.h"
@@ -35,7 +36,7 @@ inline constexpr const char* kMixedNumericsId = "mixed";
 //   H2  nothing of a published head changes but which names list it
 struct Head {
     HeadId id = kNoHead;
-    CacheSalt salt;
+    SharedValue<CacheSalt> salt;
     HeadKind kind = HeadKind::kTurn;
     bool in_prefix_index = false;  // found by its tokens, too
     int32_t generation = 0;        // heads behind it that requests attached to, one after the other
@@ -46,7 +47,7 @@ struct Head {
     Head* newer_equal = nullptr;
     Head* older_equal = nullptr;
     PrefixChain chain;  // of `tokens`
-    std::string numerics_id;
+    SharedValue<std::string> numerics_id;
     Digest digest;  // of its bytes, when digests are on
 
     ShortList<Name*, nullptr> names;         // that list it

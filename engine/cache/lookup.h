@@ -49,7 +49,7 @@ struct LookupQuery {
     [[nodiscard]] int64_t max_length() const {
         return std::min(tokens.size() - 1, first_scored.value_or(tokens.size() - 1));
     }
-    [[nodiscard]] bool accepts(const Head& head) const { return !deterministic || head.numerics_id == numerics_id; }
+    [[nodiscard]] bool accepts(const Head& head) const { return !deterministic || *head.numerics_id == numerics_id; }
 };
 
 struct LookupResult {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/base/rare_list.h"
 #include "engine/cache/head.h"
 #include "engine/request/request.h"
 
@@ -32,9 +33,9 @@ struct Name {
 
     ConversationKey key;
     std::vector<NamedHead> heads;
-    std::vector<GoneHeads> gone;
-    std::vector<HeadId> former;  // ascending
-    bool committed = false;      // a turn head was published: the conversation exists, and is loaded
+    RareList<GoneHeads> gone;
+    RareList<HeadId> former;  // ascending
+    bool committed = false;   // a turn head was published: the conversation exists, and is loaded
 
     // A head of this length, no longer in `heads`, is gone. Beyond kMaxGone the two shortest entries become one.
     void note_gone(int64_t length, NotReused reason);

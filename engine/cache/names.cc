@@ -45,7 +45,7 @@ void Names::erase(const Name& name) {
 
 auto Names::list(const ConversationKey& key, Head& head) -> Left {
     CHECK(head.names.empty() && head.former_names.empty(), "head {} has a name already", index(head.id));
-    CHECK(head.salt == key.salt, "head {} is of another salt than '{}'", index(head.id), key.conversation_id);
+    CHECK(*head.salt == key.salt, "head {} is of another salt than '{}'", index(head.id), key.conversation_id);
     Left left;
     Name& name = name_of(key);
     if (head.kind == HeadKind::kTurn) {
@@ -163,7 +163,7 @@ void Names::let_go(Name& name, size_t entry, Left& left) {
     Head& head = this->head(id);
     CHECK_EQ(head.names.erase(&name), 1u);
     if (head.in_prefix_index) {
-        name.former.insert(std::ranges::lower_bound(name.former, id), id);
+        name.former.change([&](auto& ids) { ids.insert(std::ranges::lower_bound(ids, id), id); });
         head.former_names.push_back(&name);
     }
     if (!head.has_owner()) left.push_back(id);
@@ -255,8 +255,8 @@ void Names::take_off(Head& head, NotReused reason) {
         drop_if_empty(*name);
     }
     for (Name* name : std::exchange(head.former_names, {})) {
-        CHECK(std::erase(name->former, head.id) == 1, "'{}' did not let head {} go", name->key.conversation_id,
-              index(head.id));
+        const auto erased = name->former.change([&](auto& ids) { return std::erase(ids, head.id); });
+        CHECK(erased == 1, "'{}' did not let head {} go", name->key.conversation_id, index(head.id));
         drop_if_empty(*name);
     }
 }
@@ -278,7 +278,7 @@ void Names::verify_head(const Head& head) const {
     for (const Name* name : head.names) {
         const auto lists = std::ranges::count(name->heads, head.id, &NamedHead::head);
         CHECK(lists == 1, "head {} is listed {} times by '{}'", index(head.id), lists, name->key.conversation_id);
-        CHECK(name->key.salt == head.salt, "head {} is listed under another salt", index(head.id));
+        CHECK(name->key.salt == *head.salt, "head {} is listed under another salt", index(head.id));
         CHECK(find(name->key) == name, "head {} knows a name that is gone", index(head.id));
     }
     for (const Name* name : head.former_names) {

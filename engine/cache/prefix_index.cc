@@ -41,7 +41,7 @@ auto PrefixIndex::search(uint32_t from, const TokenSeq& tokens, int64_t max_leng
 // Calls visit(node) with the node at which a search starts, for each arithmetic of the query.
 template <typename Visit>
 void PrefixIndex::for_each_start(const Query& query, const Visit& visit) const {
-    if (query.known != nullptr && query.numerics_id != nullptr && *query.numerics_id == query.known->numerics_id) {
+    if (query.known != nullptr && query.numerics_id != nullptr && *query.numerics_id == *query.known->numerics_id) {
         visit(query.known->prefix_node);
         return;
     }
@@ -109,7 +109,7 @@ void PrefixIndex::insert(Head& head, const Head* known) {
 
 uint32_t PrefixIndex::root_for(const Head& head) {
     std::vector<Root>& roots = roots_[head.salt];
-    const auto found = std::ranges::find(roots, head.numerics_id, &Root::numerics_id);
+    const auto found = std::ranges::find(roots, *head.numerics_id, &Root::numerics_id);
     if (found != roots.end()) return found->node;
     roots.push_back({head.numerics_id, nodes_.add({})});
     CHECK_EQ(nodes_[roots.back().node].length(), 0);
@@ -258,7 +258,7 @@ void PrefixIndex::verify() const {
                 if (at != root.node) verify_node(at);
                 for (const Head* head = nodes_[at].heads; head != nullptr; head = head->older_equal) {
                     ++num_heads;
-                    CHECK(head->salt == salt && head->numerics_id == root.numerics_id,
+                    CHECK(*head->salt == salt && *head->numerics_id == root.numerics_id,
                           "head {} lies under another salt or arithmetic", index(head->id));
                 }
                 for (uint32_t child = nodes_[at].first_child; child != kNone; child = nodes_[child].next_sibling) {

@@ -221,7 +221,7 @@ void EngineScene::expect_home() {
         CHECK(head->digest == executor.expected_digest(head->tokens.to_vector()), "head {} of {} tokens",
               index(head->id), head->length());
         const std::vector<BlockRun> blocks = engine.cache().kv().runs(head->blocks);
-        CHECK_EQ(head->numerics_id, executor.numerics_of({kNoSlot, head->length(), blocks, head->state}));
+        CHECK_EQ(*head->numerics_id, executor.numerics_of({kNoSlot, head->length(), blocks, head->state}));
     }
 }
 

@@ -35,7 +35,7 @@ TEST(AgeQueues, HeadsComeToTheirAgesInTheOrderOfTheirIds) {
     // Ages 1 and 2 both begin at 2 admissions, age 3 at 3.
     EXPECT_THAT(tick(queues), ElementsAre(Pair(HeadId{3}, 1), Pair(HeadId{3}, 2)));
     EXPECT_THAT(tick(queues), ElementsAre(Pair(HeadId{1}, 1), Pair(HeadId{1}, 2), Pair(HeadId{3}, 3)));
-    queues.use(second);
+    queues.use(second, 0);
     EXPECT_EQ(queues.age(second), 0);
     EXPECT_THAT(tick(queues), ElementsAre(Pair(HeadId{3}, 4)));
     EXPECT_THAT(tick(queues), ElementsAre(Pair(HeadId{1}, 1), Pair(HeadId{1}, 2)));
@@ -69,7 +69,7 @@ TEST(AgeQueues, AgreeWithTheAgesOfAMap) {
                 expected.erase(erased);
             } else if (operation == 1) {
                 Expected& used = drawn()->second;
-                queues.use(used.number);
+                queues.use(used.number, 0);
                 used = {now - 1, 0, used.number};
             } else if (operation == 2) {
                 Expected& made = drawn()->second;

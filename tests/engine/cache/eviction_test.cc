@@ -227,9 +227,9 @@ TEST(ValueEviction, NoKindIsBarredOrSafe) {
     }
     const int64_t before = rank(HeadKind::kTurn);
     for (int i = 0; i < 100; ++i) {
-        policy.note_reached({.kind = HeadKind::kPrompt}, 0);
+        policy.note_reached(ReuseModel::class_of({.kind = HeadKind::kPrompt}), 0);
         policy.note_used({.kind = HeadKind::kPrompt}, 0);
-        policy.note_reached({.kind = HeadKind::kTurn}, 0);
+        policy.note_reached(ReuseModel::class_of({.kind = HeadKind::kTurn}), 0);
     }
     EXPECT_GT(rank(HeadKind::kPrompt), before) << "what is used stays";
     EXPECT_LT(rank(HeadKind::kTurn), before) << "what is not used goes";

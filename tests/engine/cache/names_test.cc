@@ -25,7 +25,7 @@ struct NamesScene {
                               .kind = kind,
                               .in_prefix_index = in_prefix_index,
                               .tokens = store.store(tests::iota_tokens(first, length)),
-                              .numerics_id = "a/1"});
+                              .numerics_id = SharedValue<std::string>("a/1")});
     }
     Names::Left list(const std::string& id, Head& head) { return done(names.list(key(id), head)); }
     Names::Left done(Names::Left left) {

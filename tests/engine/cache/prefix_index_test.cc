@@ -17,7 +17,7 @@ struct NamedHeads {
     HeadId add(const std::vector<TokenId>& tokens, std::optional<std::string> salt = {}, std::string numerics = "a/1") {
         Head& head = heads.emplace_back();
         head.id = HeadId{static_cast<int64_t>(heads.size())};
-        head.salt.value = std::move(salt);
+        head.salt = CacheSalt{std::move(salt)};
         head.tokens = store.store(tokens);
         head.numerics_id = std::move(numerics);
         head.in_prefix_index = true;
@@ -237,9 +237,9 @@ TEST(PrefixIndexDeathTest, VerifySeesAHeadThatChangedUnderTheIndex) {
     const TokenSeq before = std::exchange(first.tokens, scene.store.store(std::vector<TokenId>{1, 4}));
     EXPECT_DEATH(scene.index.verify(), "the witness of node 1 has other tokens");
     first.tokens = before;
-    first.salt.value = "x";
+    first.salt = CacheSalt{"x"};
     EXPECT_DEATH(scene.index.verify(), "head 1 lies under another salt");
-    first.salt.value = std::nullopt;
+    first.salt = CacheSalt{};
     first.in_prefix_index = false;
     EXPECT_DEATH(scene.index.verify(), "head 1 is in the index and does not know");
 }

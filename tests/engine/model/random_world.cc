@@ -317,7 +317,7 @@ void RandomWorld::check_heads() {
         const std::vector<BlockRun> blocks = engine_.cache().kv().runs(head->blocks);
         const std::string made_by = cast_.executor().numerics_of({kNoSlot, head->length(), blocks, head->state});
         MUST(head->numerics_id == made_by, "head {} is said to be made by {}, and was by {}", index(head->id),
-             head->numerics_id, made_by);
+             *head->numerics_id, made_by);
         coverage_.mixed_heads += made_by == kMixedNumericsId ? 1 : 0;
     }
     for (const auto& [key, conversation] : model_.conversations()) {
