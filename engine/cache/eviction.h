@@ -11,7 +11,7 @@
 //       them: turn heads, where conversations go on, and every head that was used before
 //   V4  by worth, the last head whose tokens came back goes after all others, until two more requests are admitted: a
 //       prompt that is repeated enters the cache, however little it is worth
-//   V5  by worth, nobody is ranked before somebody has to go: a cache with room for all heads ranks none
+//   V5  by worth, no head is ranked before one has to go: a cache with room for all heads ranks none
 #pragma once
 
 #include <array>
@@ -198,7 +198,7 @@ private:
     IndexedHeap<Key> all_;   // that are not pinned
     IndexedHeap<Key> tops_;  // of them, one for each segment whose top only heads hold; none by rank alone
     int64_t now_ = 0;
-    bool is_ranked_;  // V5; else nobody is in all_ and tops_
+    bool is_ranked_;  // V5; else no head is in all_ and tops_
     // For policies that rank by worth.
     std::function<HeadValue(const Head&)> worth_;
     HeadTable<Ghost> ghosts_;

@@ -1,4 +1,4 @@
-// Which request is admitted next, from which head, and with what room (D1, D2, D5).
+// Which request is admitted next, from which head, and with what room (D1, D2, D5, D6).
 #include <algorithm>
 #include <utility>
 
@@ -121,6 +121,7 @@ bool Scheduler::admit(Candidate next, int32_t budget) {
           "request {} is admitted after request {}", index(sequence.id), index(running_.back()->id));
     // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
     if (!running_.empty() && !reachable(sequence, found)) return false;
+    if (leaves_memory_to_heads(sequence, found)) return false;
     if (!make_room_for(sequence, found, budget)) return false;
     auto memory = cache_.attach(found.head, found.length);
     if (!memory) return false;  // what was freed is fenced
@@ -131,7 +132,10 @@ bool Scheduler::admit(Candidate next, int32_t budget) {
     sequence.num_computed_tokens = found.length;
     sequence.num_state_tokens = found.length;
     const Cache::Seen seen = cache_.observe(query_of(sequence), found, sequence.memory);
-    if (sequence.place < 0) stats_.reusable_tokens += seen.reusable;
+    if (sequence.place < 0) {
+        stats_.reusable_tokens += seen.reusable;
+        note_computed_again(sequence, found);
+    }
     account_attach(sequence, found, seen.branch);
     leave_waiting(sequence);
     running_.push_back(&sequence);
@@ -157,6 +161,38 @@ bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) c
     }
     const auto num_rows = static_cast<int32_t>(running_.size()) + 1;
     return needed <= cache_.num_affordable_blocks(num_rows) - kv.num_active_blocks();
+}
+
+// D6. All that the sequence will ask for counts, so that it does not take it from heads later.
+bool Scheduler::leaves_memory_to_heads(const Sequence& sequence, const LookupResult& found) const {
+    const CacheConfig& config = cache_.config();
+    const auto num_running = static_cast<int64_t>(running_.size());
+    if (!cache_.learns() || config.budget_bytes == 0 || num_running < RunningShare::kLeastRunning) return false;
+    const KvGroup& kv = cache_.kv();
+    const bool from_head = found.head != kNoHead;
+    const int32_t num_own_blocks =
+        kv.blocks_for(sequence.num_tokens()) - static_cast<int32_t>(found.length / kv.block_size());
+    const int32_t num_shared_blocks = from_head ? static_cast<int32_t>(found.length / kv.block_size()) -
+                                                      kv.num_active_in(cache_.find(found.head)->blocks, found.length)
+                                                : 0;
+    const int64_t own_bytes = num_own_blocks * config.kv_block_bytes + config.state_row_bytes;
+    const Cache::BytesByKind bytes = cache_.bytes_by_kind();
+    if (own_bytes <= bytes.free) return false;  // no head goes
+    const int64_t held_bytes = bytes.kv_of_sequences + num_running * config.state_row_bytes;
+    CHECK(num_shared_blocks >= 0, "{} blocks are shared", num_shared_blocks);
+    return held_bytes + num_shared_blocks * config.kv_block_bytes + own_bytes >
+           running_share_.bytes_of(config.budget_bytes);
+}
+
+// Tokens that were in heads which made room count against the requests that run.
+void Scheduler::note_computed_again(const Sequence& sequence, const LookupResult& found) {
+    CHECK_LT(sequence.place, 0);
+    int64_t num_evicted = 0;
+    for (int64_t begin = found.length; const NotReusedRange& range : found.not_reused) {
+        if (range.reason == NotReused::kEvicted) num_evicted += range.end - begin;
+        begin = range.end;
+    }
+    running_share_.note_admitted(sequence.num_prompt_tokens() - found.length, num_evicted);
 }
 
 // A row, and blocks for the tail and the first chunk. Heads that others wait for are spared, unless nothing else is
@@ -201,6 +237,7 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found, in
         sequence.snapshots = choose_snapshots({.message_ends = sequence.turn.checkpoints,
                                                .num_prompt_tokens = sequence.num_prompt_tokens(),
                                                .branch = branch,
+                                               .is_news = branch == 0 && sequence.turn.num_committed == 0,
                                                .max_checkpoints = config_.max_checkpoints},
                                               cache_.config());
     std::erase_if(sequence.snapshots, [&](const Snapshot& s) { return s.length <= found.length; });

@@ -15,6 +15,8 @@
 //   D4  drafts use the budget and the free blocks that are left, draft paths also the blocks of heads: no sequence is
 //       preempted for a draft, and a draft path ends where a sequence needs its memory
 //   D5  a head that a waiting request will attach to is not evicted to admit another request while any sequence runs
+//   D6  under one budget of bytes, a request that is admitted by evicting heads waits while those that run would hold
+//       more with it than their share (RunningShare). The next request in order waits for it: no other takes it
 #pragma once
 
 #include <array>
@@ -32,6 +34,7 @@
 #include "engine/executor.h"
 #include "engine/publication/publication.h"
 #include "engine/recorder.h"
+#include "engine/scheduler/running_share.h"
 #include "engine/scheduler/sequence.h"
 #include "engine/stats.h"
 #include "engine/step_plan.h"
@@ -151,6 +154,8 @@ private:
     void expect(Sequence& sequence, const LookupResult& found);
     void leave_waiting(Sequence& sequence);
     [[nodiscard]] bool reachable(const Sequence& sequence, const LookupResult& found) const;
+    [[nodiscard]] bool leaves_memory_to_heads(const Sequence& sequence, const LookupResult& found) const;
+    void note_computed_again(const Sequence& sequence, const LookupResult& found);
     [[nodiscard]] bool make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget);
     void account_attach(Sequence& sequence, const LookupResult& found, int64_t branch);
     void verify_order() const;
@@ -185,6 +190,7 @@ private:
     std::vector<SequenceSlot> ended_slots_;  // the next plan's finished_slots
     std::vector<SequenceSlot> free_slots_;
     int32_t num_slots_ = 0;
+    RunningShare running_share_;
     int32_t deferred_blocks_ = 0;            // to sequences of this step that got less than they asked for
     bool allocation_failed_ = false;         // a sequence was preempted, deferred or not admitted in this step
     bool allocation_failed_before_ = false;  // in the step before

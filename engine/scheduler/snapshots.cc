@@ -5,6 +5,16 @@
 #include "engine/base/check.h"
 
 namespace verbatim {
+namespace {
+
+constexpr int64_t kShortestNews = 4 * PrefixHistory::kStep;  // to have a document and a question
+
+void insert(std::vector<Snapshot>& chosen, const Snapshot& snapshot) {
+    const auto at = std::ranges::lower_bound(chosen, snapshot.length, {}, &Snapshot::length);
+    if (at == chosen.end() || at->length != snapshot.length) chosen.insert(at, snapshot);
+}
+
+}  // namespace
 
 std::vector<Snapshot> choose_snapshots(const SnapshotCandidates& candidates, const CacheConfig& cache) {
     if (cache.lookup == LookupMode::kBlocks && cache.has_state) {
@@ -21,10 +31,12 @@ std::vector<Snapshot> choose_snapshots(const SnapshotCandidates& candidates, con
         const std::ptrdiff_t keep_first = candidates.max_checkpoints > 0 ? 1 : 0;
         chosen.erase(chosen.begin() + keep_first, chosen.begin() + keep_first + too_many);
     }
-    if (candidates.branch > 0 && candidates.branch < prompt_head) {
-        const auto at = std::ranges::lower_bound(chosen, candidates.branch, {}, &Snapshot::length);
-        if (at == chosen.end() || at->length != candidates.branch)
-            chosen.insert(at, {candidates.branch, HeadKind::kBranch});
+    if (candidates.branch > 0 && candidates.branch < prompt_head)
+        insert(chosen, {candidates.branch, HeadKind::kBranch});
+    const bool takes_news = candidates.is_news && learns(cache) && cache.has_state;
+    if (takes_news && candidates.num_prompt_tokens >= kShortestNews) {
+        const int64_t num_steps = candidates.num_prompt_tokens / PrefixHistory::kStep;
+        insert(chosen, {(num_steps - 1) * PrefixHistory::kStep, HeadKind::kCheckpoint});
     }
     if (prompt_head > 0) chosen.push_back({prompt_head, HeadKind::kPrompt});
     CHECK(std::ranges::is_sorted(chosen, {}, &Snapshot::length), "{} snapshots are in no order", chosen.size());

@@ -61,6 +61,21 @@ TEST(ValueCache, ABranchPointIsFoundWhenTheHeadsThatShowedItAreGone) {
     scene.expect_home();
 }
 
+// A prompt of which nothing is known takes a state where a question about its document may begin, so that the second
+// question need not compute the document again.
+TEST(ValueCache, ADocumentIsReusedFromItsSecondQuestionOn) {
+    EngineScene scene(by_value(1200, 12));
+    const std::vector<TokenId> document = iota_tokens(0, 900) + iota_tokens(100, 500);
+    EXPECT_EQ(reused(scene, "first", document + iota_tokens(7, 50)), 0);
+    EXPECT_EQ(reused(scene, "second", document + iota_tokens(9, 60)), 4 * PrefixHistory::kStep);
+    EXPECT_EQ(reused(scene, "third", document + iota_tokens(11, 60)), 1400);
+    // Nothing is known of a short prompt either, and it takes none.
+    const int64_t num_heads = static_cast<int64_t>(scene.engine.cache().num_heads());
+    EXPECT_EQ(reused(scene, "short", iota_tokens(13, 900)), 0);
+    EXPECT_EQ(static_cast<int64_t>(scene.engine.cache().num_heads()), num_heads + 2) << "of the prompt and the turn";
+    scene.expect_home();
+}
+
 TEST(ValueCache, OneBudgetHoldsRowsOrBlocksAsTheyAreNeeded) {
     SceneOptions options = by_value(400, 10);
     options.budget_bytes = 400;  // all blocks of 4 bytes, or all rows of 40 bytes, and every mix
