@@ -76,7 +76,7 @@ std::optional<HeadCopy> Engine::copy_of(const Head& head) {
     CHECK(cache_.find(head.id) == &head && (head.state != kNoState) == cache_.state().enabled(), "head {} of row {}",
           index(head.id), index(head.state));
     const std::vector<BlockRun> runs = cache_.kv().runs(head.blocks);
-    const HeadImage image{kNoSlot, head.length(), runs, head.state, scheduler_.is_deterministic(head.numerics_id)};
+    const HeadImage image{kNoSlot, head.length(), runs, head.state, scheduler_.is_deterministic(*head.numerics_id)};
     auto bytes = executor_->head_bytes(image);
     if (!bytes) return std::nullopt;
     const Digest digest = head.digest != Digest{} ? head.digest : executor_->head_digest(image).value_or(Digest{});

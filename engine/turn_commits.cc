@@ -93,7 +93,7 @@ void TurnCommits::verify(Executor& executor) const {
     for (const Head* head : parts_.cache.heads()) {
         const std::vector<BlockRun> blocks = parts_.cache.kv().runs(head->blocks);
         const auto digest = executor.head_digest(
-            {kNoSlot, head->length(), blocks, head->state, parts_.scheduler.is_deterministic(head->numerics_id)});
+            {kNoSlot, head->length(), blocks, head->state, parts_.scheduler.is_deterministic(*head->numerics_id)});
         if (!digest) continue;
         CHECK(*digest == head->digest, "head {} of {} tokens: digest {} at publication, {} now", index(head->id),
               head->length(), head->digest.hex(), digest->hex());
