@@ -11,7 +11,6 @@
 namespace verbatim::server {
 namespace {
 
-using Kind = HostUpdate::Kind;
 using std::chrono::steady_clock;
 
 // The conversations that a command names.
@@ -271,7 +270,7 @@ void EngineHost::wait_for_ledger(Command command, const ConversationKey& key) {
 void EngineHost::give_up(const Command& command, const std::string& problem) {
     if (command.call) return command.done({.problem = problem});
     if (!command.request) return;
-    command.sink({.kind = Kind::kNotKept, .failure = problem});
+    command.sink(FailedUpdate{FailedUpdate::Part::kLedger, problem});
     end_one(static_cast<int64_t>(command.request->prompt.size()));
 }
 
@@ -285,8 +284,7 @@ void EngineHost::abort_now(Ticket ticket) {
 }
 
 void EngineHost::end_aborted(const Command& command) {
-    const FinishedEvent end{.reason = FinishReason::kAborted};
-    command.sink({.kind = Kind::kFinished, .end = end});
+    command.sink(FinishedUpdate{.end = {.reason = FinishReason::kAborted}});
     end_one(static_cast<int64_t>(command.request->prompt.size()));
 }
 
@@ -294,7 +292,7 @@ void EngineHost::submit_now(Command command) {
     const HostRequest& request = *command.request;
     const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
     if (const std::string why = failure(); !why.empty()) {
-        command.sink({.kind = Kind::kFailed, .failure = why});
+        command.sink(FailedUpdate{FailedUpdate::Part::kExecutor, why});
         return end_one(num_prompt_tokens);
     }
     ChatRequest chat = chat_request(request, command.ticket, engine_.token_store());
@@ -304,8 +302,8 @@ void EngineHost::submit_now(Command command) {
         const auto known = ledger_->recorded(key, request.claim->turn_id, request.claim->request);
         if (known && *known) return repeat(*known, command.sink, num_prompt_tokens);
     }
-    if (HostUpdate refused = refusal_of(request, key); refused.kind != Kind::kAccepted) {
-        command.sink(std::move(refused));
+    if (std::optional<HostUpdate> refused = refusal_of(request, key)) {
+        command.sink(*std::move(refused));
         return end_one(num_prompt_tokens);
     }
     if (tier_ && !command.found && !chat.scored_from) {
@@ -322,10 +320,10 @@ void EngineHost::submit_now(Command command) {
         Refusal refusal = accepted.error();
         if (refusal.running) name_answer(refusal, *refusal.running);
         if (!named) refusal.conversation.clear();  // the client has not named it
-        command.sink({.kind = Kind::kRefused, .refusal = std::move(refusal)});
+        command.sink(std::move(refusal));
         return end_one(num_prompt_tokens);
     }
-    command.sink({.kind = Kind::kAccepted, .in_conversation = named});
+    command.sink(AcceptedUpdate{.in_conversation = named});
     requests_[command.ticket] = accepted->request;
     Live& live = live_[accepted->request];
     live.ticket = command.ticket;
@@ -374,36 +372,36 @@ void EngineHost::name_answer(Refusal& refusal, RequestId running) const {
     refusal.problem = fmt::format(": answer {} runs: one writer at a time", found->second.answer_id);
 }
 
-// What the conversation has against the request. kAccepted: nothing.
-HostUpdate EngineHost::refusal_of(const HostRequest& request, const ConversationKey& key) const {
-    if (!request.conversation_id) return {};
-    const auto refused = [](Refusal why) { return HostUpdate{.kind = Kind::kRefused, .refusal = std::move(why)}; };
+// Why the conversation takes no turn of the request, if it takes none.
+std::optional<HostUpdate> EngineHost::refusal_of(const HostRequest& request, const ConversationKey& key) const {
+    if (!request.conversation_id) return std::nullopt;
     if (request.claim) {
         const auto known = ledger_->recorded(key, request.claim->turn_id, request.claim->request);
-        if (!known) return refused(known.error());
+        if (!known) return known.error();
     }
     if (std::string problem = ledger_->problem(); !problem.empty())
-        return {.kind = Kind::kNotKept, .failure = std::move(problem)};
+        return FailedUpdate{FailedUpdate::Part::kLedger, std::move(problem)};
     if (request.parent_head) {
-        if (auto refusal = parent_refusal(*ledger_, key, *request.parent_head)) return refused(*std::move(refusal));
+        if (auto refusal = parent_refusal(*ledger_, key, *request.parent_head)) return *std::move(refusal);
     }
     const auto view = request.version ? ledger_->view(key) : std::nullopt;
     if (request.version && (!view || view->version != *request.version)) {
-        return refused({.reason = RefusalReason::kParentMismatch,
-                        .conversation = key.conversation_id,
-                        .problem = " has moved on meanwhile: look where it is, and try again"});
+        return Refusal{.reason = RefusalReason::kParentMismatch,
+                       .conversation = key.conversation_id,
+                       .problem = " has moved on meanwhile: look where it is, and try again"};
     }
-    return {};
+    return std::nullopt;
 }
 
 // What was answered once, and is kept.
 void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens) {
-    sink({.kind = Kind::kAccepted, .in_conversation = true, .recorded = answer});
-    for (const TokenId token : answer->output) sink({.kind = Kind::kToken, .token = token});
-    FinishedEvent end{.reason = answer->finish, .committed = true};
-    end.num_output_tokens = answer->num_output_tokens;
-    end.num_reused_tokens = answer->num_cached_tokens;
-    sink({.kind = Kind::kFinished, .end = end, .head = answer->head});
+    sink(AcceptedUpdate{.in_conversation = true, .recorded = answer});
+    for (const TokenId token : answer->output) sink(TokenUpdate{.token = token});
+    sink(FinishedUpdate{.end = {.reason = answer->finish,
+                                .committed = true,
+                                .num_output_tokens = answer->num_output_tokens,
+                                .num_reused_tokens = answer->num_cached_tokens},
+                        .head = answer->head});
     end_one(num_prompt_tokens);
 }
 
@@ -436,8 +434,8 @@ void EngineHost::deliver(Live& live, TokenId token) {
         text::AnswerParts unused;
         live.reader->add(token, unused);
     }
-    HostUpdate update{.kind = Kind::kToken, .token = token, .prompt_log_probs = std::move(live.prompt_log_probs)};
-    live.prompt_log_probs.clear();
+    TokenUpdate update{.token = token};
+    update.news.prompt_log_probs = std::exchange(live.prompt_log_probs, {});
     if (!live.log_probs.empty()) {
         update.log_probs = std::move(live.log_probs.front());
         live.log_probs.pop_front();
@@ -447,7 +445,7 @@ void EngineHost::deliver(Live& live, TokenId token) {
         return;
     }
     if (config_.replacement && !live.is_second_try) live.sent_tokens.push_back(token);
-    update.details = take_details(live);
+    update.news.details = take_details(live);
     live.sink(std::move(update));
 }
 
@@ -464,14 +462,12 @@ void EngineHost::finish(FinishedEvent event) {
     if (live->is_unnamed) forget(*live);
     if (live->is_unnamed && event.committed) ++num_unnamed_commits_;
     if (!live->grammar_problem.empty() && !event.committed) {
-        live->sink({.kind = Kind::kGrammarFailed, .failure = live->grammar_problem});
+        live->sink(FailedUpdate{FailedUpdate::Part::kGrammar, live->grammar_problem});
         return end_one(live->num_prompt_tokens);
     }
     if (live->is_unnamed || !event.committed) {
-        live->sink({.kind = Kind::kFinished,
-                    .prompt_log_probs = std::move(live->prompt_log_probs),
-                    .details = details,
-                    .end = event});
+        live->sink(FinishedUpdate{.end = event,
+                                  .news = {.prompt_log_probs = std::move(live->prompt_log_probs), .details = details}});
         return end_one(live->num_prompt_tokens);
     }
     if (live->reader && live->reader->ended()) live->notes.stop = live->reader->place();
@@ -479,9 +475,9 @@ void EngineHost::finish(FinishedEvent event) {
     ledger_->committed(live->key, *engine_.ledger().find(live->key), live->notes,
                        [this, live, event, details](const std::string& problem, const std::string& head) {
                            if (problem.empty())
-                               live->sink({.kind = Kind::kFinished, .details = details, .end = event, .head = head});
+                               live->sink(FinishedUpdate{.end = event, .head = head, .news = {.details = details}});
                            else
-                               live->sink({.kind = Kind::kNotKept, .failure = problem});
+                               live->sink(FailedUpdate{FailedUpdate::Part::kLedger, problem});
                            end_one(live->num_prompt_tokens);
                        });
 }

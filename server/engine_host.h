@@ -31,6 +31,7 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/drafting/drafter.h"
@@ -51,23 +52,39 @@
 
 namespace verbatim::server {
 
-// A request's progress: accepted, a token, the end. A refusal and a failure of the executor are ends too.
-struct HostUpdate {
-    enum class Kind : uint8_t { kAccepted, kToken, kFinished, kRefused, kFailed, kNotKept, kGrammarFailed };
-    Kind kind = Kind::kAccepted;
-    bool in_conversation = false;       // kAccepted: the requested one
-    AnswerPtr recorded;                 // kAccepted: the recorded answer of an earlier equal request
-    TokenId token = 0;                  // kToken
-    std::optional<LogProbs> log_probs;  // kToken, if requested
-    // With the first token, or kFinished without one; if requested: of each token of the prompt.
-    std::vector<LogProbs> prompt_log_probs;
-    TurnDetailsPtr details;            // kToken, kFinished: if requested, and news since the update before
-    std::optional<FinishedEvent> end;  // kFinished
-    std::optional<Refusal> refusal;    // kRefused
-    std::string head;                  // kFinished, for a conversation's turn: the committed head
-    // kFailed; kNotKept: the ledger cannot be read or written; kGrammarFailed: the answer's grammar does not go on
-    std::string failure;
+struct AcceptedUpdate {
+    bool in_conversation = false;  // the requested one
+    AnswerPtr recorded;            // the recorded answer of an earlier equal request
 };
+// What a token or the end of an answer brings with it, where it was requested.
+struct AnswerNews {
+    std::vector<LogProbs> prompt_log_probs;  // of each token of the prompt: with the first token, or an end without one
+    TurnDetailsPtr details;                  // news since the update before
+};
+struct TokenUpdate {
+    TokenId token = 0;
+    std::optional<LogProbs> log_probs;  // if requested
+    AnswerNews news;
+};
+struct FinishedUpdate {
+    FinishedEvent end;
+    std::string head;  // of a conversation's turn: the committed head
+    AnswerNews news;
+};
+struct FailedUpdate {
+    enum class Part : uint8_t {
+        kExecutor,
+        kLedger,   // it cannot be read or written
+        kGrammar,  // the answer cannot go on in its form
+    };
+    Part part = Part::kExecutor;
+    std::string problem;
+};
+// A request's progress: accepted, tokens, an end. A refusal and a failure are ends, too.
+using HostUpdate = std::variant<AcceptedUpdate, TokenUpdate, FinishedUpdate, Refusal, FailedUpdate>;
+[[nodiscard]] inline bool is_end(const HostUpdate& update) {
+    return !std::holds_alternative<AcceptedUpdate>(update) && !std::holds_alternative<TokenUpdate>(update);
+}
 
 // The executor and its logits. `logits`: a row of a slot in the last step, before penalties and temperature, counted as
 // by reference::NumericExecutor::logits(); null: logits are not available. Borrowed.
@@ -245,7 +262,7 @@ private:
     void abort_now(Ticket ticket);
     void end_aborted(const Command& command);
     void submit_now(Command command);
-    [[nodiscard]] HostUpdate refusal_of(const HostRequest& request, const ConversationKey& key) const;
+    [[nodiscard]] std::optional<HostUpdate> refusal_of(const HostRequest& request, const ConversationKey& key) const;
     void repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens);
     void deliver();
     void read_answer(Live& live) const;

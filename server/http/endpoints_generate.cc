@@ -250,7 +250,7 @@ asio::awaitable<bool> Endpoints::answer_failed(const Call& call, Turn& turn, con
 void Endpoints::take(Turn& turn, std::vector<ChoiceUpdate>& some) {
     for (ChoiceUpdate& update : some) {
         const size_t choice = update.choice;
-        if (update.update.kind == HostUpdate::Kind::kToken && turn.first_tokens[choice] == 0)
+        if (std::holds_alternative<TokenUpdate>(update.update) && turn.first_tokens[choice] == 0)
             turn.first_tokens[choice] = seconds_now();
         turn.generation.take(choice, std::move(update.update));
         if (turn.generation.has_ended(choice) && !turn.generation.error()) count_end(turn, choice);

@@ -12,34 +12,37 @@
 namespace verbatim::server {
 namespace {
 
-using Kind = HostUpdate::Kind;
+ApiError refused_error(const Refusal& refusal, ApiKind kind) {
+    ApiError error = api_error(refusal);
+    if (error.code == "context_length_exceeded") error.param = input_field(kind);
+    return error;
+}
 
-ApiError failed_error(const HostUpdate& update, ApiKind kind) {
-    if (update.kind == Kind::kRefused) {
-        ApiError error = api_error(*update.refusal);
-        if (error.code == "context_length_exceeded") error.param = input_field(kind);
-        return error;
+ApiError failed_error(const FailedUpdate& update) {
+    switch (update.part) {
+        case FailedUpdate::Part::kLedger: return ledger_problem(update.problem);
+        case FailedUpdate::Part::kGrammar:
+            return {400, "the answer cannot go on in the form that is wanted: " + update.problem, "", "grammar_failed"};
+        case FailedUpdate::Part::kExecutor: break;
     }
-    if (update.kind == Kind::kNotKept) return ledger_problem(update.failure);
-    if (update.kind == Kind::kGrammarFailed) {
-        return {400, "the answer cannot go on in the form that is wanted: " + update.failure, "", "grammar_failed"};
-    }
-    if (update.kind == Kind::kFailed) return {503, "the executor failed: " + update.failure, "", "failed"};
-    if (update.end->reason == FinishReason::kExecutorFailed)
-        return {503, "the executor failed: try again", "", name(update.end->reason)};
-    if (update.end->reason == FinishReason::kAnswerChanged) {
+    return {503, "the executor failed: " + update.problem, "", "failed"};
+}
+
+// Of a turn that did not end as a turn should.
+ApiError broken_error(FinishReason reason) {
+    if (reason == FinishReason::kExecutorFailed) return {503, "the executor failed: try again", "", name(reason)};
+    if (reason == FinishReason::kAnswerChanged) {
         return {503,
                 "the executor failed in this answer, and the one in its place drew other tokens than the answer "
                 "already has: nothing is committed, ask again",
-                "", name(update.end->reason)};
+                "", name(reason)};
     }
-    return {500, fmt::format("the turn ended: {}", name(update.end->reason)), "", name(update.end->reason)};
+    return {500, fmt::format("the turn ended: {}", name(reason)), "", name(reason)};
 }
 
 // Did the turn end as a turn should?
-bool is_whole(const HostUpdate& update) {
+bool is_whole(FinishReason reason) {
     using Reason = FinishReason;
-    const Reason reason = update.end->reason;
     return reason == Reason::kLength || reason == Reason::kStopToken || reason == Reason::kStopString;
 }
 
@@ -82,22 +85,23 @@ const AnsweredPrompt& Generation::prompt_of(const Choice& choice) const {
 }
 
 void Generation::take(size_t index, HostUpdate update) {
-    Choice& choice = choices_[index];
-    if (update.kind == Kind::kAccepted) {
-        ++num_accepted_;
-        if (index == 0) in_conversation_ = update.in_conversation;
-        if (update.recorded) {
-            writer_.rename(update.recorded->answer_id, update.recorded->created);
-            prompts_.front().num_tokens = update.recorded->num_prompt_tokens;
-        }
-        return;
-    }
+    std::visit([&](auto& of_kind) { take(choices_[index], std::move(of_kind)); }, update);
+}
+
+void Generation::take(Choice& choice, AcceptedUpdate update) {
+    ++num_accepted_;
+    if (choice.part.index == 0) in_conversation_ = update.in_conversation;
+    if (!update.recorded) return;
+    writer_.rename(update.recorded->answer_id, update.recorded->created);
+    prompts_.front().num_tokens = update.recorded->num_prompt_tokens;
+}
+
+void Generation::take_news(Choice& choice, AnswerNews news) {
+    const auto index = static_cast<size_t>(choice.part.index);
     const size_t num_sampled = request_.num_sampled_choices();
     if (!choice.has_begun && index % num_sampled == 0)
-        begin_prompt(index / num_sampled, std::move(update.prompt_log_probs));
-    if (update.details) add_details(choice.part, *update.details);
-    if (update.kind == Kind::kToken) return take_token(choice, std::move(update));
-    take_end(choice, update);
+        begin_prompt(index / num_sampled, std::move(news.prompt_log_probs));
+    if (news.details) add_details(choice.part, *news.details);
 }
 
 // What the first choice of a prompt brings is at the beginning of all of them. None has sent anything before.
@@ -115,7 +119,8 @@ void Generation::begin_prompt(size_t prompt, std::vector<LogProbs> log_probs) {
     }
 }
 
-void Generation::take_token(Choice& choice, HostUpdate update) {
+void Generation::take(Choice& choice, TokenUpdate update) {
+    take_news(choice, std::move(update.news));
     if (choice.reader.ended()) return;
     ++choice.num_tokens;
     text::AnswerParts parts;
@@ -150,20 +155,31 @@ void Generation::take_parts(Choice& choice, text::AnswerParts& parts) {
     }
 }
 
-void Generation::take_end(Choice& choice, const HostUpdate& update) {
+void Generation::take(Choice& choice, Refusal refusal) { fail(choice, refused_error(refusal, request_.kind)); }
+
+void Generation::take(Choice& choice, FailedUpdate update) { fail(choice, failed_error(update)); }
+
+void Generation::fail(Choice& choice, ApiError error) {
+    end(choice);
+    if (!error_) error_ = with_origins(std::move(error), request_.origins);
+}
+
+void Generation::end(Choice& choice) {
     choice.ended = true;
     ++num_ended_;
+}
+
+void Generation::take(Choice& choice, FinishedUpdate update) {
+    take_news(choice, std::move(update.news));
+    if (!is_whole(update.end.reason)) return fail(choice, broken_error(update.end.reason));
+    end(choice);
     const bool stopped = choice.reader.ended();
-    if (update.kind != Kind::kFinished || !is_whole(update)) {
-        if (!error_) error_ = with_origins(failed_error(update, request_.kind), request_.origins);
-        return;
-    }
     text::AnswerParts rest;
     choice.reader.finish(rest);
     take_parts(choice, rest);
     choice.part.calls_tools = choice.num_calls > 0;
-    choice.part.finish = stopped ? FinishReason::kStopString : update.end->reason;
-    choice.num_reused = update.end->num_reused_tokens;
+    choice.part.finish = stopped ? FinishReason::kStopString : update.end.reason;
+    choice.num_reused = update.end.num_reused_tokens;
     if (in_conversation_ && choice.part.index == 0) choice.part.head = update.head;
     if (items_) items_->end({*choice.part.finish, choice.reader.stop_text(), usage()});
 }

@@ -82,8 +82,14 @@ private:
     };
     void begin_prompt(size_t prompt, std::vector<LogProbs> log_probs);
     [[nodiscard]] std::vector<ChoicePart> chosen() const;
-    void take_token(Choice& choice, HostUpdate update);
-    void take_end(Choice& choice, const HostUpdate& update);
+    void take(Choice& choice, AcceptedUpdate update);
+    void take(Choice& choice, TokenUpdate update);
+    void take(Choice& choice, FinishedUpdate update);
+    void take(Choice& choice, Refusal refusal);
+    void take(Choice& choice, FailedUpdate update);
+    void take_news(Choice& choice, AnswerNews news);
+    void end(Choice& choice);
+    void fail(Choice& choice, ApiError error);
     void take_parts(Choice& choice, text::AnswerParts& parts);
     [[nodiscard]] std::string events_of(Choice& choice);
     [[nodiscard]] std::string take_item_events();

@@ -191,7 +191,8 @@ TEST_F(HttpKept, TheHostBeginsNoTurnOnWhatIsNotKept) {
     std::atomic<bool> is_aborted = false;
     const auto sink = [&](const server::HostUpdate& update) {
         ++num_updates;
-        is_aborted = update.end && update.end->reason == FinishReason::kAborted;
+        const auto* finished = std::get_if<server::FinishedUpdate>(&update);
+        is_aborted = finished != nullptr && finished->end.reason == FinishReason::kAborted;
     };
     const auto ticket = scene_->host().submit(request, sink);
     ASSERT_TRUE(ticket);

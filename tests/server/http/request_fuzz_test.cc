@@ -223,8 +223,7 @@ private:
         std::string events;
         for (size_t num_ended = 0; num_ended < num_choices;) {  // a refusal of one leaves the others
             auto [choice, update] = inbox.take();
-            using Kind = HostUpdate::Kind;
-            num_ended += update.kind == Kind::kAccepted || update.kind == Kind::kToken ? 0 : 1;
+            num_ended += is_end(update) ? 1 : 0;
             generation.take(choice, std::move(update));
             if (is_stream && generation.is_decided() && !generation.error()) events += generation.take_events();
             if (until_gone-- != 0 || has_gone) continue;

@@ -31,10 +31,8 @@ public:
     ~UpdatesScene() { queue_->close(); }
 
     // As the engine does, on any thread.
-    void tell(size_t request, TokenId token) const {
-        requests_[request]->sink(0)({.kind = HostUpdate::Kind::kToken, .token = token});
-    }
-    void end(size_t request) const { requests_[request]->sink(0)({.kind = HostUpdate::Kind::kFinished}); }
+    void tell(size_t request, TokenId token) const { requests_[request]->sink(0)(TokenUpdate{.token = token}); }
+    void end(size_t request) const { requests_[request]->sink(0)(FinishedUpdate{}); }
     asio::io_context& loop() { return *loop_; }
     Updates& request(size_t index) { return *requests_[index]; }
     [[nodiscard]] const std::vector<TokenId>& told(size_t request) const { return told_[request]; }
@@ -50,8 +48,8 @@ private:
             most_at_once_ = std::max(most_at_once_, some.size());
             for (const ChoiceUpdate& one : some) {
                 ++num_taken_;
-                if (one.update.kind == HostUpdate::Kind::kToken) told_[index].push_back(one.update.token);
-                is_over = is_over || one.update.kind == HostUpdate::Kind::kFinished;
+                if (const auto* token = std::get_if<TokenUpdate>(&one.update)) told_[index].push_back(token->token);
+                is_over = is_over || is_end(one.update);
             }
             return !is_over;
         };
