@@ -435,7 +435,7 @@ void EngineHost::deliver(Live& live, TokenId token) {
         live.reader->add(token, unused);
     }
     TokenUpdate update{.token = token};
-    update.news.prompt_log_probs = std::exchange(live.prompt_log_probs, {});
+    update.extras.prompt_log_probs = std::exchange(live.prompt_log_probs, {});
     if (!live.log_probs.empty()) {
         update.log_probs = std::move(live.log_probs.front());
         live.log_probs.pop_front();
@@ -445,7 +445,7 @@ void EngineHost::deliver(Live& live, TokenId token) {
         return;
     }
     if (config_.replacement && !live.is_second_try) live.sent_tokens.push_back(token);
-    update.news.details = take_details(live);
+    update.extras.details = take_details(live);
     live.sink(std::move(update));
 }
 
@@ -466,8 +466,8 @@ void EngineHost::finish(FinishedEvent event) {
         return end_one(live->num_prompt_tokens);
     }
     if (live->is_unnamed || !event.committed) {
-        live->sink(FinishedUpdate{.end = event,
-                                  .news = {.prompt_log_probs = std::move(live->prompt_log_probs), .details = details}});
+        live->sink(FinishedUpdate{
+            .end = event, .extras = {.prompt_log_probs = std::move(live->prompt_log_probs), .details = details}});
         return end_one(live->num_prompt_tokens);
     }
     if (live->reader && live->reader->ended()) live->notes.stop = live->reader->place();
@@ -475,7 +475,7 @@ void EngineHost::finish(FinishedEvent event) {
     ledger_->committed(live->key, *engine_.ledger().find(live->key), live->notes,
                        [this, live, event, details](const std::string& problem, const std::string& head) {
                            if (problem.empty())
-                               live->sink(FinishedUpdate{.end = event, .head = head, .news = {.details = details}});
+                               live->sink(FinishedUpdate{.end = event, .head = head, .extras = {.details = details}});
                            else
                                live->sink(FailedUpdate{FailedUpdate::Part::kLedger, problem});
                            end_one(live->num_prompt_tokens);

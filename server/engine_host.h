@@ -57,19 +57,19 @@ struct AcceptedUpdate {
     AnswerPtr recorded;            // the recorded answer of an earlier equal request
 };
 // What a token or the end of an answer brings with it, where it was requested.
-struct AnswerNews {
+struct AnswerExtras {
     std::vector<LogProbs> prompt_log_probs;  // of each token of the prompt: with the first token, or an end without one
-    TurnDetailsPtr details;                  // news since the update before
+    TurnDetailsPtr details;                  // windows since the update before
 };
 struct TokenUpdate {
     TokenId token = 0;
     std::optional<LogProbs> log_probs;  // if requested
-    AnswerNews news;
+    AnswerExtras extras;
 };
 struct FinishedUpdate {
     FinishedEvent end;
     std::string head;  // of a conversation's turn: the committed head
-    AnswerNews news;
+    AnswerExtras extras;
 };
 struct FailedUpdate {
     enum class Part : uint8_t {

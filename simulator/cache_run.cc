@@ -177,7 +177,7 @@ std::vector<Snapshot> CacheRun::snapshots_of(const ChatRequest& request, int64_t
     return choose_snapshots({.message_ends = message_ends,
                              .num_prompt_tokens = num_prompt_tokens,
                              .branch = branch,
-                             .is_news = branch == 0 && cache_.find(request.conversation) == nullptr,
+                             .is_unseen = branch == 0 && cache_.find(request.conversation) == nullptr,
                              .max_checkpoints = config_.max_checkpoints},
                             config_.cache);
 }

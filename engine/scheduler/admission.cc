@@ -237,7 +237,7 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found, in
         sequence.snapshots = choose_snapshots({.message_ends = sequence.turn.checkpoints,
                                                .num_prompt_tokens = sequence.num_prompt_tokens(),
                                                .branch = branch,
-                                               .is_news = branch == 0 && sequence.turn.num_committed == 0,
+                                               .is_unseen = branch == 0 && sequence.turn.num_committed == 0,
                                                .max_checkpoints = config_.max_checkpoints},
                                               cache_.config());
     std::erase_if(sequence.snapshots, [&](const Snapshot& s) { return s.length <= found.length; });

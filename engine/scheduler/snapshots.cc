@@ -7,7 +7,7 @@
 namespace verbatim {
 namespace {
 
-constexpr int64_t kShortestNews = 4 * PrefixHistory::kStep;  // to have a document and a question
+constexpr int64_t kShortestUnseen = 4 * PrefixHistory::kStep;  // to have a document and a question
 
 void insert(std::vector<Snapshot>& chosen, const Snapshot& snapshot) {
     const auto at = std::ranges::lower_bound(chosen, snapshot.length, {}, &Snapshot::length);
@@ -33,8 +33,8 @@ std::vector<Snapshot> choose_snapshots(const SnapshotCandidates& candidates, con
     }
     if (candidates.branch > 0 && candidates.branch < prompt_head)
         insert(chosen, {candidates.branch, HeadKind::kBranch});
-    const bool takes_news = candidates.is_news && learns(cache) && cache.has_state;
-    if (takes_news && candidates.num_prompt_tokens >= kShortestNews) {
+    const bool takes_unseen = candidates.is_unseen && learns(cache) && cache.has_state;
+    if (takes_unseen && candidates.num_prompt_tokens >= kShortestUnseen) {
         const int64_t num_steps = candidates.num_prompt_tokens / PrefixHistory::kStep;
         insert(chosen, {(num_steps - 1) * PrefixHistory::kStep, HeadKind::kCheckpoint});
     }

@@ -21,12 +21,12 @@ struct SnapshotCandidates {
     std::span<const int64_t> message_ends;  // ascending
     int64_t num_prompt_tokens = 0;
     int64_t branch = 0;           // where the prompt leaves what earlier prompts had in common with it; 0: nowhere
-    bool is_news = false;         // of a conversation's first prompt, what it computes was in no earlier prompt
+    bool is_unseen = false;       // of a conversation's first prompt, what it computes was in no earlier prompt
     int32_t max_checkpoints = 4;  // the first message end and the newest others
 };
 
 // The prompt's end (length - 1, so that the last token gives logits), the branch point, and message ends before them;
-// ascending. Of news, also a position before the last PrefixHistory::kStep tokens: the next prompt may have the same
+// ascending. Of an unseen prompt, also a position before the last PrefixHistory::kStep tokens: the next prompt may have the same
 // document and another question. A cache of blocks has one position (kept_block_prefix).
 [[nodiscard]] std::vector<Snapshot> choose_snapshots(const SnapshotCandidates& candidates, const CacheConfig& cache);
 

@@ -46,7 +46,7 @@ bool is_whole(FinishReason reason) {
     return reason == Reason::kLength || reason == Reason::kStopToken || reason == Reason::kStopString;
 }
 
-// Windows are news; the rest is as of now.
+// Windows are those since the last details; the rest is as of now.
 void add_details(ChoicePart& part, const TurnDetails& more) {
     if (!part.details) part.details.emplace();
     std::vector<VerifiedWindow> windows = std::move(part.details->windows);
@@ -96,12 +96,12 @@ void Generation::take(Choice& choice, AcceptedUpdate update) {
     prompts_.front().num_tokens = update.recorded->num_prompt_tokens;
 }
 
-void Generation::take_news(Choice& choice, AnswerNews news) {
+void Generation::take_extras(Choice& choice, AnswerExtras extras) {
     const auto index = static_cast<size_t>(choice.part.index);
     const size_t num_sampled = request_.num_sampled_choices();
     if (!choice.has_begun && index % num_sampled == 0)
-        begin_prompt(index / num_sampled, std::move(news.prompt_log_probs));
-    if (news.details) add_details(choice.part, *news.details);
+        begin_prompt(index / num_sampled, std::move(extras.prompt_log_probs));
+    if (extras.details) add_details(choice.part, *extras.details);
 }
 
 // What the first choice of a prompt brings is at the beginning of all of them. None has sent anything before.
@@ -120,7 +120,7 @@ void Generation::begin_prompt(size_t prompt, std::vector<LogProbs> log_probs) {
 }
 
 void Generation::take(Choice& choice, TokenUpdate update) {
-    take_news(choice, std::move(update.news));
+    take_extras(choice, std::move(update.extras));
     if (choice.reader.ended()) return;
     ++choice.num_tokens;
     text::AnswerParts parts;
@@ -170,7 +170,7 @@ void Generation::end(Choice& choice) {
 }
 
 void Generation::take(Choice& choice, FinishedUpdate update) {
-    take_news(choice, std::move(update.news));
+    take_extras(choice, std::move(update.extras));
     if (!is_whole(update.end.reason)) return fail(choice, broken_error(update.end.reason));
     end(choice);
     const bool stopped = choice.reader.ended();

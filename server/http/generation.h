@@ -87,7 +87,7 @@ private:
     void take(Choice& choice, FinishedUpdate update);
     void take(Choice& choice, Refusal refusal);
     void take(Choice& choice, FailedUpdate update);
-    void take_news(Choice& choice, AnswerNews news);
+    void take_extras(Choice& choice, AnswerExtras extras);
     void end(Choice& choice);
     void fail(Choice& choice, ApiError error);
     void take_parts(Choice& choice, text::AnswerParts& parts);
