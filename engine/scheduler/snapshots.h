@@ -26,8 +26,8 @@ struct SnapshotCandidates {
 };
 
 // The prompt's end (length - 1, so that the last token gives logits), the branch point, and message ends before them;
-// ascending. Of an unseen prompt, also a position before the last PrefixHistory::kStep tokens: the next prompt may have the same
-// document and another question. A cache of blocks has one position (kept_block_prefix).
+// ascending. Of an unseen prompt, also a position before the last PrefixHistory::kStep tokens: the next prompt may have
+// the same document and another question. A cache of blocks has one position (kept_block_prefix).
 [[nodiscard]] std::vector<Snapshot> choose_snapshots(const SnapshotCandidates& candidates, const CacheConfig& cache);
 
 }  // namespace verbatim
