@@ -25,7 +25,7 @@ struct DraftJob {
 class Drafter {
 public:
     virtual ~Drafter() = default;
-    // For all requests of a step at once. Tokens must lie in the vocabulary.
+    // For all requests of a step at once. Tokens must lie in the vocabulary. May leave the jobs in another order.
     virtual void draft(std::span<DraftJob> jobs) = 0;
     // The request gets no more drafts.
     virtual void ended(RequestId request) = 0;

@@ -52,10 +52,16 @@ void Drafting::propose() {
     drafter_->draft(jobs_);
     for (size_t i = 0; i < jobs_.size(); ++i) {
         DraftJob& job = jobs_[i];
+        Sequence* sequence = sequences_[i];
+        if (sequence->id != job.request) {  // the drafter has put the jobs in another order
+            const auto found = std::ranges::find(sequences_, job.request, &Sequence::id);
+            CHECK(found != sequences_.end(), "request {} was not to be drafted", index(job.request));
+            sequence = *found;
+        }
         CHECK_LE(static_cast<int32_t>(job.drafts.size()), job.max_drafts);
         CHECK(std::ranges::all_of(job.drafts, [&](TokenId t) { return t >= 0 && t < vocab_size_; }),
               "request {} has a draft that is none of {} tokens", index(job.request), vocab_size_);
-        sequences_[i]->drafts = std::move(job.drafts);
+        sequence->drafts = std::move(job.drafts);
     }
 }
 

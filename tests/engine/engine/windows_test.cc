@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "engine/drafting/executor_drafter.h"
@@ -285,6 +287,37 @@ TEST(ExecutorDrafter, GuessesAfterARejectedWindowAreRightAgain) {
     EXPECT_EQ(scene.engine.stats().accepted_tokens, num_accepted);
     EXPECT_EQ(scene.engine.stats().drafted_tokens, num_guesses);
     EXPECT_TRUE(model.violations().empty());
+    scene.expect_home();
+}
+
+// Drafts for the requests in turn, the last one first, and leaves them so.
+class LastFirst final : public Drafter {
+public:
+    explicit LastFirst(Drafter& inner) : inner_(inner) {}
+    void draft(std::span<DraftJob> jobs) override {
+        std::ranges::reverse(jobs);
+        inner_.draft(jobs);
+    }
+    void ended(RequestId request) override { inner_.ended(request); }
+
+private:
+    Drafter& inner_;
+};
+
+TEST(ExecutorDrafter, DraftsAreOfTheirRequestsInAnyOrderOfJobs) {
+    EngineScene scene({.max_window = 4});
+    const PoolSizes pools{.block_size = 4, .num_blocks = 24, .num_state_rows = 3};
+    HashExecutor model({.pools = pools, .max_log_tokens = 3});
+    ExecutorDrafter drafter({.pools = pools, .max_num_slots = 3, .max_log_tokens = 3}, model, scene.store);
+    LastFirst reversed(drafter);
+    scene.engine.draft_with(&reversed);
+    for (const TokenId first : {100, 300, 500}) {
+        const std::string id = std::to_string(first);
+        scene.submit(scene.history(id, iota_tokens(first, 10), 13));
+    }
+    scene.run();
+    EXPECT_EQ(scene.engine.stats().rolled_back_tokens, 0);
+    EXPECT_EQ(scene.engine.stats().accepted_tokens, 3 * 3 * 3);
     scene.expect_home();
 }
 
