@@ -150,12 +150,19 @@ bool Scheduler::admit(Candidate next, int32_t budget) {
     return true;
 }
 
+// Of all of the sequence's tokens, without the blocks that running sequences hold already.
+int32_t Scheduler::blocks_to_activate(const Sequence& sequence, const LookupResult& found) const {
+    const KvGroup& kv = cache_.kv();
+    const int32_t num_blocks = kv.blocks_for(sequence.num_tokens());
+    if (found.head == kNoHead) return num_blocks;
+    return num_blocks - kv.num_active_in(cache_.find(found.head)->blocks, found.length);
+}
+
 // Whether evicting every head leaves blocks for all of the sequence's tokens in addition to those that running
 // sequences hold or will ask for.
 bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) const {
     const KvGroup& kv = cache_.kv();
-    int64_t needed = kv.blocks_for(sequence.num_tokens());
-    if (found.head != kNoHead) needed -= kv.num_active_in(cache_.find(found.head)->blocks, found.length);
+    int64_t needed = blocks_to_activate(sequence, found);
     for (const Sequence* running : running_) {
         needed += kv.blocks_missing(running->memory.blocks, running->num_tokens());
     }
@@ -169,18 +176,15 @@ bool Scheduler::leaves_memory_to_heads(const Sequence& sequence, const LookupRes
     const auto num_running = static_cast<int64_t>(running_.size());
     if (!cache_.learns() || config.budget_bytes == 0 || num_running < RunningShare::kLeastRunning) return false;
     const KvGroup& kv = cache_.kv();
-    const bool from_head = found.head != kNoHead;
     const int32_t num_own_blocks =
         kv.blocks_for(sequence.num_tokens()) - static_cast<int32_t>(found.length / kv.block_size());
-    const int32_t num_shared_blocks = from_head ? static_cast<int32_t>(found.length / kv.block_size()) -
-                                                      kv.num_active_in(cache_.find(found.head)->blocks, found.length)
-                                                : 0;
+    const int32_t num_blocks = blocks_to_activate(sequence, found);  // these, and those that it shares with heads alone
     const int64_t own_bytes = num_own_blocks * config.kv_block_bytes + config.state_row_bytes;
     const Cache::BytesByKind bytes = cache_.bytes_by_kind();
     if (own_bytes <= bytes.free) return false;  // no head goes
     const int64_t held_bytes = bytes.kv_of_sequences + num_running * config.state_row_bytes;
-    CHECK(num_shared_blocks >= 0, "{} blocks are shared", num_shared_blocks);
-    return held_bytes + num_shared_blocks * config.kv_block_bytes + own_bytes >
+    CHECK(num_blocks >= num_own_blocks, "{} blocks are shared", num_blocks - num_own_blocks);
+    return held_bytes + num_blocks * config.kv_block_bytes + config.state_row_bytes >
            running_share_.bytes_of(config.budget_bytes);
 }
 

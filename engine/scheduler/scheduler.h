@@ -153,6 +153,7 @@ private:
     void wait(Sequence& sequence);
     void expect(Sequence& sequence, const LookupResult& found);
     void leave_waiting(Sequence& sequence);
+    [[nodiscard]] int32_t blocks_to_activate(const Sequence& sequence, const LookupResult& found) const;
     [[nodiscard]] bool reachable(const Sequence& sequence, const LookupResult& found) const;
     [[nodiscard]] bool leaves_memory_to_heads(const Sequence& sequence, const LookupResult& found) const;
     void note_computed_again(const Sequence& sequence, const LookupResult& found);
