@@ -93,13 +93,6 @@ struct HostExecutor {
     std::function<std::span<const float>(SequenceSlot, int32_t)> logits;
 };
 
-// Windows of running requests (engine/drafting/drafter.h). `drafter`: borrowed; null: no drafts.
-struct HostDrafting {
-    Drafter* drafter = nullptr;
-    int32_t max_window = 1;  // SchedulerConfig::max_window at most
-    bool has_paced_windows = false;
-};
-
 struct EngineHostConfig {
     size_t max_requests = 256;                          // running: the scheduler's max_num_sequences
     size_t max_queue_requests = 4096;                   // waiting, in addition to max_requests
@@ -114,8 +107,8 @@ struct EngineHostConfig {
     HeadTier* tier = nullptr;
     RestorePolicy restores = RestorePolicy::kAuto;
     const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, as is the ledger
-    HostDrafting drafting;
-    text::GrammarRunner grammars;  // of requests with a grammar
+    Drafter* drafter = nullptr;                  // of windows as the engine's scheduler has them; borrowed; null: none
+    text::GrammarRunner grammars;                // of requests with a grammar
 };
 
 // A snapshot of the engine's counters after a step.

@@ -26,9 +26,9 @@ private:
 };
 
 void EngineHost::begin_drafting() {
-    if (config_.drafting.drafter == nullptr) return;
-    drafter_ = std::make_unique<DrafterOfPlainTurns>(*config_.drafting.drafter, *this);
-    engine_.draft_with(drafter_.get(), config_.drafting.max_window, config_.drafting.has_paced_windows);
+    if (config_.drafter == nullptr) return;
+    drafter_ = std::make_unique<DrafterOfPlainTurns>(*config_.drafter, *this);
+    engine_.draft_with(drafter_.get());
 }
 
 }  // namespace verbatim::server

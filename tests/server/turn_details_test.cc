@@ -118,7 +118,8 @@ private:
 
 HttpSceneConfig drafted(DraftsOfThree& drafter, HttpSceneConfig config) {
     config.shows_logits = true;
-    config.host.drafting = {.drafter = &drafter, .max_window = 4};
+    config.host.drafter = &drafter;
+    config.max_window = 4;
     return config;
 }
 

@@ -87,6 +87,13 @@ struct ServeOptions {
     RecordFlags record;
 };
 
+// Without a drafter a step samples one position of a request.
+Result<WindowChoice> windows_of(const ServeOptions& options) {
+    if (options.draft != "none") return window_of(options.window);
+    if (options.window.empty()) return WindowChoice{.max_window = 1};
+    return error("--window {}: nothing drafts; --draft ngram does", options.window);
+}
+
 // Reports nothing.
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
     EngineConfig engine;
@@ -100,10 +107,9 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     engine.scheduler.max_wait_steps = options.max_wait_steps;
     engine.cache.lookup = options.lookup;
     keep_checkpoints(engine);
-    if (options.draft != "none") {
-        ASSIGN_OR_RETURN(const WindowChoice window, window_of(options.window));
-        engine.scheduler.max_window = window.max_window;
-    }
+    ASSIGN_OR_RETURN(const WindowChoice windows, windows_of(options));
+    engine.scheduler.max_window = windows.max_window;
+    engine.scheduler.paced_windows = windows.is_paced;
     engine.max_model_len = served_length(engine.cache, model.max_position_embeddings);
     if (engine.max_model_len < 1)
         return error(
@@ -154,13 +160,6 @@ Status check_origins(const ServeOptions& options) {
                          origin);
     }
     return {};
-}
-
-Status check_drafts(const ServeOptions& options) {
-    if (options.draft == "none" && !options.window.empty())
-        return error("--window {}: nothing drafts; --draft ngram does", options.window);
-    const auto window = window_of(options.window);
-    return window ? Status{} : tl::unexpected(window.error());
 }
 
 // The repository's own, where tests/environment.py has made it.
@@ -346,9 +345,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                              .tier = loaded.tier.get(),
                              .restores = options.restores,
                              .tokenizer = loaded.text.tokenizer.get(),
-                             .drafting = {.drafter = loaded.drafter.drafter.get(),
-                                          .max_window = loaded.config.scheduler.max_window,
-                                          .has_paced_windows = options.window == "auto"},
+                             .drafter = loaded.drafter.drafter.get(),
                              .grammars = loaded.grammars};
     host.replacement = [&loaded, name = options.executor, chosen] { return replace_executor(name, chosen, loaded); };
     loaded.host = std::make_unique<EngineHost>(*loaded.engine, std::move(executor), std::move(host));
@@ -466,7 +463,7 @@ int run_serve(const ServeOptions& options) {
     if (options.port > 65535) return report_error({"--port: 65535 at most"}, kExitBadUsage);
     if (const Status names = check_names(options); !names) return report_error(names.error(), kExitBadUsage);
     if (const Status origins = check_origins(options); !origins) return report_error(origins.error(), kExitBadUsage);
-    if (const Status drafts = check_drafts(options); !drafts) return report_error(drafts.error(), kExitBadUsage);
+    if (const auto windows = windows_of(options); !windows) return report_error(windows.error(), kExitBadUsage);
     const Status served = serve(options);
     return served ? kExitOk : report_error(served.error());
 }

@@ -27,7 +27,7 @@ EngineConfig scene_engine(const HttpSceneConfig& config) {
     engine.cache.pools = config.executor.pools;
     engine.cache.lookup = config.lookup;
     engine.max_model_len = config.max_model_len;
-    engine.scheduler.max_window = config.host.drafting.max_window;
+    engine.scheduler.max_window = config.max_window;
     server::keep_checkpoints(engine);
     if (!config.has_checkpoints) engine.scheduler.max_checkpoints = 0;
     return engine;

@@ -113,6 +113,7 @@ struct HttpSceneConfig {
     HashExecutorConfig executor = {
         .vocab_size = 2048, .pools = {.num_blocks = 4096, .num_state_rows = 256}, .takes_late_masks = true};
     EngineHostConfig host = {.max_requests = 64};
+    int32_t max_window = 1;           // of the host's drafter
     bool replaces_executor = false;   // after a failure, by a second one
     int64_t second_fails_at = -1;     // step of the second one
     bool second_draws_other = false;  // other tokens than the first one
