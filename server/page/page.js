@@ -403,8 +403,9 @@ function restoreSettings() {
 
 async function begin() {
   try {
-    $('model').textContent = (await api.models()).data[0].id;
+    const model = (await api.models()).data[0].id;
     state.isChat = (await api.tokenizerInfo()).chat_template !== null;
+    $('model').textContent = model;  // what is shown from here on knows both
     say('');
     await open(hashed());
   } catch (problem) {

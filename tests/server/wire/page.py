@@ -220,6 +220,7 @@ def fork(chat, conversation):
     rows = len({head["state_row"] for head in heads})
     note = page.evaluate("$('fork-note').textContent")
     assert f"{num_blocks} of {num_blocks} KV blocks, {rows} of {rows} state row" in note, note
+    page.wait(f"document.querySelector('section.states')?.dataset.conversation === {json.dumps(to)}")
     page.wait("document.querySelectorAll('section.states').length >= 2")
     shown = page.evaluate("[...document.querySelectorAll('section.states')].map(s => s.dataset.conversation)")
     assert shown[0] == to and conversation in shown, shown
