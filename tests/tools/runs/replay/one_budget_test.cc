@@ -16,10 +16,10 @@ namespace {
 using nlohmann::json;
 
 // One conversation for each row, a second apart.
-std::string trace_of(const std::vector<std::string>& prompts) {
+std::string trace_of(const std::vector<std::string>& prompts, int max_tokens = 2) {
     std::string text = "# verbatim-trace 1\nevent,conversation,arrival_ns,tokens,max_tokens\n";
     for (size_t i = 0; i < prompts.size(); ++i)
-        text += fmt::format("history,c{},{},{},2\n", i, i * 1'000'000'000, prompts[i]);
+        text += fmt::format("history,c{},{},{},{}\n", i, i * 1'000'000'000, prompts[i], max_tokens);
     return text;
 }
 
@@ -58,6 +58,24 @@ TEST(ReplayOneBudget, TokensThatPromptsShareAreReusedFromTheThirdOn) {
     const json result = replay_by_value(trace, {"--cache-bytes", "400KiB"});
     EXPECT_EQ(result["reused_tokens"], 4 * 300);
     EXPECT_EQ(result["identical"], true);
+}
+
+// A drafter with a model has a quarter of the bytes. Heads have the rest and no more, so that a run without the drafter
+// decides the same there.
+TEST(ReplayOneBudget, ADrafterWithAModelHasAQuarter) {
+    const tests::ScratchFolder files;
+    std::vector<std::string> prompts;
+    for (int i = 0; i < 12; ++i) prompts.push_back(fmt::format("{}:0+40", 100 + i % 7));
+    const std::string trace = files.write("drafts.csv", trace_of(prompts, 8));
+    const json drafted = replay_by_value(trace, {"--cache-bytes", "200KiB", "--draft", "fast", "--window", "4"});
+    const json plain = replay_by_value(trace, {"--cache-bytes", "150KiB"});
+    EXPECT_EQ(drafted["budget_bytes"], 150 << 10);
+    EXPECT_EQ(drafted["budget_bytes"], plain["budget_bytes"]);
+    EXPECT_GT(drafted["accepted_tokens"], 0);
+    EXPECT_GT(plain["evictions"], 0);
+    EXPECT_EQ(drafted["reused_tokens"], plain["reused_tokens"]);
+    EXPECT_EQ(drafted["evictions"], plain["evictions"]);
+    EXPECT_EQ(drafted["identical"], true);
 }
 
 // The record has the budget, and another executor, other blocks and other budgets give the same bits.
