@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/simt/emulator.h"
+#include "kernels/simt/emulator.h"
 
 namespace verbatim::cuda {
 

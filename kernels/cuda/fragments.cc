@@ -1,8 +1,8 @@
 #include "kernels/cuda/fragments.h"
 
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/simt/types.h"
 #include "kernels/packed_matrix.h"
+#include "kernels/simt/types.h"
 
 namespace verbatim::cuda {
 

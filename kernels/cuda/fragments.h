@@ -13,7 +13,7 @@ namespace verbatim::cuda {
 std::vector<uint32_t> pack_pairs(const reference::MatrixView& weight, reference::WorkerPool& threads);
 
 // For Device::tensor_matmul: [ceil(N/16)][ceil(K/16)][32 lanes][4 words]. A fragment is 16 outputs by 16 of K; each
-// lane's four words are its part of mma's A (kernels/cuda/simt/types.h). Outputs beyond N and elements beyond K are +0.
+// lane's four words are its part of mma's A (kernels/simt/types.h). Outputs beyond N and elements beyond K are +0.
 std::vector<uint32_t> pack_fragments(const reference::MatrixView& weight, reference::WorkerPool& threads);
 
 // For Device::route (DeviceRouter). router: [n_experts, num_k].

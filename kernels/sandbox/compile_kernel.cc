@@ -148,8 +148,7 @@ std::vector<std::string> source_lines(const std::string& library, const std::vec
     const std::string name = fs::path(file).filename().string();
     const bool is_library = name.ends_with(".so");
     const auto is_machines = [](const std::string& line) {
-        return line.starts_with("??") || line.starts_with("/usr/") ||
-               line.find("/kernels/cuda/simt/") != std::string::npos;
+        return line.starts_with("??") || line.starts_with("/usr/") || line.find("/kernels/simt/") != std::string::npos;
     };
     std::vector<std::string> lines;
     std::ifstream text(output);

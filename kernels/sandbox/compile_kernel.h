@@ -1,5 +1,5 @@
 // kernels/sandbox/compile_kernel.h: owns compiling a kernel's source to a library: the machine's g++, with flags that
-// keep the arithmetic as written. A .cu file is compiled for the emulator (kernels/cuda/simt).
+// keep the arithmetic as written. A .cu file is compiled for the emulator (kernels/simt).
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,13 @@
 // kernels/sandbox/cuda_kernel.h: owns the launch of CUDA kernels behind kernels/sandbox/kernel.h, written in the
-// vocabulary of kernels/cuda/simt/simt.h: on the emulator when g++ compiles the file, on a GPU's stream when nvcc does.
+// vocabulary of kernels/simt/simt.h: on the emulator when g++ compiles the file, on a GPU's stream when nvcc does.
 //
 // Pointers in the arguments are device pointers. The host may read only sizes and scalars.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/cuda/simt/simt.h"
 #include "kernels/sandbox/kernel.h"
+#include "kernels/simt/simt.h"
 
 namespace verbatim::sandbox {
 inline namespace SIMT_MACHINE {

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cuda/simt/emulator.h"
-#include "kernels/cuda/simt/source_memory.h"
 #include "kernels/sandbox/kernel_board.h"
 #include "kernels/sandbox/kernel_host.h"
+#include "kernels/simt/emulator.h"
+#include "kernels/simt/source_memory.h"
 
 namespace verbatim::sandbox {
 

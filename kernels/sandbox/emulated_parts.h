@@ -9,8 +9,8 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device_array.h"
 #include "kernels/cuda/emulated_device.h"
-#include "kernels/cuda/simt/emulator.h"
 #include "kernels/sandbox/builtin_parts.h"
+#include "kernels/simt/emulator.h"
 
 namespace verbatim::sandbox {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/cuda/simt/access_counter.h"
 #include "kernels/sandbox/kernel_host.h"
 #include "kernels/sandbox/task_watch.h"
+#include "kernels/simt/access_counter.h"
 
 namespace verbatim::sandbox {
 

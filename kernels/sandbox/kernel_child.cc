@@ -28,13 +28,13 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "kernels/cuda/simt/source_memory.h"
 #include "kernels/machine.h"
 #include "kernels/median.h"
 #include "kernels/sandbox/device_tensors.h"
 #include "kernels/sandbox/kernel.h"
 #include "kernels/sandbox/kernel_board.h"
 #include "kernels/sandbox/task_watch.h"
+#include "kernels/simt/source_memory.h"
 #include "reference/worker_pool.h"
 
 namespace verbatim::sandbox {

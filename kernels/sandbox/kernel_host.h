@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "kernels/cuda/simt/access_counter.h"
-#include "kernels/cuda/simt/emulator.h"
 #include "kernels/sandbox/kernel.h"
 #include "kernels/sandbox/operation.h"
+#include "kernels/simt/access_counter.h"
+#include "kernels/simt/emulator.h"
 
 namespace verbatim::sandbox {
 

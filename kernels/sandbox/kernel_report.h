@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/simt/access_counter.h"
 #include "kernels/machine.h"
 #include "kernels/sandbox/check.h"
 #include "kernels/sandbox/invariance.h"
+#include "kernels/simt/access_counter.h"
 #include "reference/records/verdict.h"
 
 namespace verbatim::sandbox {

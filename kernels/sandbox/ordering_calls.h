@@ -1,5 +1,5 @@
 // kernels/sandbox/ordering_calls.h: owns the list of barriers and waits in a kernel's text, whether or not a call
-// reaches them. The emulator reports the reached ones (kernels/cuda/simt/ordering_places.h).
+// reaches them. The emulator reports the reached ones (kernels/simt/ordering_places.h).
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "kernels/cuda/simt/ordering_places.h"
 #include "kernels/sandbox/compile_kernel.h"
+#include "kernels/simt/ordering_places.h"
 
 namespace verbatim::sandbox {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "reference/model/tensor_values.h"
+#include "reference/numerics/half.h"
 
 namespace verbatim::reference {
 

@@ -1,5 +1,5 @@
 // reference/model/scaled_blocks.h: the blocks that quantised matrices of safetensors files become when they are loaded
-// (reference/model/quantised_tensors.h): 32 neighbouring weights of a row under one binary32 scale.
+// (reference/loader/quantised_tensors.h): 32 neighbouring weights of a row under one binary32 scale.
 //
 //   INT8       scale [4], q [32] of int8                                        scale · q
 //   INT4       scale [4], q [16]                                                scale · (q − 8)

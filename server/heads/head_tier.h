@@ -1,4 +1,4 @@
-// server/heads/head_tier.h: owns a folder of heads (reference/model/head_file.h): those that memory let go of, and
+// server/heads/head_tier.h: owns a folder of heads (reference/loader/head_file.h): those that memory let go of, and
 // those that are to outlive the process.
 //
 //   T1  a head is handed out only if every checksum of its file holds, and model and arithmetic are this process's; a
@@ -34,7 +34,7 @@
 #include "engine/cache/prefix_index.h"
 #include "engine/engine.h"
 #include "files/file_lock.h"
-#include "reference/model/head_file.h"
+#include "reference/loader/head_file.h"
 #include "reference/model/state_tensors.h"
 
 namespace verbatim::server {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "reference/model/head_file.h"
+#include "reference/loader/head_file.h"
 #include "server/ledger/conversation_ledger.h"
 #include "server/text/user_text.h"
 

@@ -13,8 +13,8 @@
 
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
-#include "reference/model/gguf.h"
-#include "reference/model/gguf_config.h"
+#include "reference/loader/gguf.h"
+#include "reference/loader/gguf_config.h"
 
 namespace verbatim::text {
 

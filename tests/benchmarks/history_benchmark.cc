@@ -25,7 +25,7 @@
 #include "engine/base/check.h"
 #include "engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/load_model.h"
 #include "server/checkpoints.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"

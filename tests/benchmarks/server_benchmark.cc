@@ -26,7 +26,7 @@
 #include "engine/cache/budget.h"
 #include "engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/load_model.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "server/checkpoints.h"

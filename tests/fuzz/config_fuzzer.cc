@@ -1,6 +1,6 @@
 // Any text as config.json: refused, or a sound config that says the same after being written.
 #include "engine/base/check.h"
-#include "reference/model/config_json.h"
+#include "reference/loader/config_json.h"
 
 namespace verbatim::reference {
 namespace {

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "engine/base/check.h"
-#include "reference/model/checkpoint_files.h"
+#include "reference/loader/checkpoint_files.h"
 
 namespace verbatim::reference {
 namespace {

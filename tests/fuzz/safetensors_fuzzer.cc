@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "engine/base/check.h"
-#include "reference/model/safetensors.h"
+#include "reference/loader/safetensors.h"
 
 namespace verbatim::reference {
 namespace {

@@ -63,14 +63,16 @@ const std::vector<Wall>& walls() {
     static const std::vector<Wall> kWalls = {
         {std::regex("simulator/.*"), std::regex("reference/(?!model/).*"),
          "the simulator knows models by their configurations"},
+        {std::regex("reference/model/.*"), std::regex("reference/loader/.*"), "a model does not know its files"},
+        {std::regex("reference/(ops|numerics)/.*"), std::regex("reference/(loader|records)/.*"),
+         "a contract does not know files"},
         {std::regex("kernels/[^/]+"), std::regex("kernels/.+/.*"), "what is shared knows nobody who shares it"},
         {std::regex("kernels/cpu/.*"), std::regex("kernels/cuda/.*"), "the CPU's kernels do not know CUDA's"},
         {std::regex("kernels/cuda/.*"), std::regex("kernels/cpu/.*"), "CUDA's kernels do not know the CPU's"},
-        {std::regex("kernels/cuda/simt/.*"), std::regex("kernels/(?!cuda/simt/).*"),
-         "the machine does not know what runs on it"},
-        {std::regex(R"(kernels/cuda/(?!simt/|emulated_device\.).*)"),
-         std::regex("kernels/cuda/(simt/emulat|emulated_device).*"), "what runs on a GPU does not know the emulator"},
-        {std::regex("kernels/(?!cuda/simt/).*"), std::regex("boost/.*"), "fibers are the emulator's"},
+        {std::regex("kernels/simt/.*"), std::regex("kernels/(?!simt/).*"), "the machine does not know what runs on it"},
+        {std::regex(R"(kernels/cuda/(?!emulated_device\.).*)"),
+         std::regex("kernels/(simt/emulat|cuda/emulated_device).*"), "what runs on a GPU does not know the emulator"},
+        {std::regex("kernels/(?!simt/).*"), std::regex("boost/.*"), "fibers are the emulator's"},
     };
     return kWalls;
 }

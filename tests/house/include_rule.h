@@ -6,8 +6,9 @@
 //                    files/             sees engine/, as all of these do
 //                   engine/             sees no other folder: integers only; no floating point, threads or wall clock
 //
-// In kernels/, cpu/ and cuda/ see the files directly below kernels/ and not each other. Code that runs on a GPU does
-// not see the emulator: only kernels/cuda/simt/ and kernels/cuda/emulated_device.* include kernels/cuda/simt/emul*.
+// In reference/, model/ does not see loader/, and ops/ and numerics/ see neither loader/ nor records/. In kernels/,
+// cpu/ and cuda/ see the files directly below kernels/ and not each other, simt/ neither. Code that runs on a GPU does
+// not see the emulator: only kernels/simt/ and kernels/cuda/emulated_device.* include kernels/simt/emul*.
 //
 // The one file of engine/ with floating point is engine/request/sampling.h: numbers passed through to the executor.
 #pragma once

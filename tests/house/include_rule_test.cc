@@ -57,22 +57,24 @@ TEST(IncludeRule, FindsAnIncludeOfTheProgram) {
     }
 }
 
-TEST(IncludeRule, FindsAnIncludeBetweenCpuAndCuda) {
+TEST(IncludeRule, FindsAnIncludeThroughAWall) {
     const auto expect_wall = [](const std::string& path, const std::string& include, const char* why) {
         EXPECT_THAT(violations_of(path, "#include " + include + "\n"), ElementsAre(HasSubstr(why)));
     };
     expect_wall("kernels/x.h", "\"kernels/cpu/x.h\"", "knows nobody who shares it");
+    expect_wall("reference/model/x.h", "\"reference/loader/x.h\"", "does not know its files");
+    expect_wall("reference/ops/x.h", "\"reference/records/x.h\"", "does not know files");
     expect_wall("kernels/cpu/x.h", "\"kernels/cuda/cuda_ops.h\"", "do not know CUDA's");
     expect_wall("kernels/cuda/x.cc", "\"kernels/cpu/x.h\"", "do not know the CPU's");
-    expect_wall("kernels/cuda/simt/x.h", "\"kernels/cuda/cuda_ops.h\"", "the machine does not know");
-    expect_wall("kernels/cuda/x.cu", "\"kernels/cuda/simt/emulator.h\"", "does not know the emulator");
+    expect_wall("kernels/simt/x.h", "\"kernels/cuda/cuda_ops.h\"", "the machine does not know");
+    expect_wall("kernels/cuda/x.cu", "\"kernels/simt/emulator.h\"", "does not know the emulator");
     expect_wall("kernels/cuda/ops/x.h", "\"kernels/cuda/emulated_device.h\"", "does not know the emulator");
     expect_wall("kernels/cuda/x.cc", "<boost/context/fiber.hpp>", "fibers");
-    for (const char* include : {"kernels/cuda/simt/emulator.h", "kernels/cuda/cuda_ops.h", "kernels/pair.h"}) {
+    for (const char* include : {"kernels/simt/emulator.h", "kernels/cuda/cuda_ops.h", "kernels/pair.h"}) {
         EXPECT_THAT(violations_of("kernels/cuda/emulated_device.cc", fmt::format("#include \"{}\"\n", include)),
                     IsEmpty());
     }
-    EXPECT_THAT(violations_of("kernels/cuda/simt/emulator.h", "#include <boost/context/fiber.hpp>\n"), IsEmpty());
+    EXPECT_THAT(violations_of("kernels/simt/emulator.h", "#include <boost/context/fiber.hpp>\n"), IsEmpty());
 }
 
 TEST(IncludeRule, FindsAHeaderThatEngineMustNotUse) {

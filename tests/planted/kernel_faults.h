@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cuda/simt/emulator.h"
+#include "kernels/simt/emulator.h"
 #include "reference/numerics/profile.h"
 
 namespace verbatim::cuda {

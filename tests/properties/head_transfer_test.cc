@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
-#include "reference/model/head_file.h"
+#include "reference/loader/head_file.h"
 #include "tests/properties/numeric_scene.h"
 #include "tests/reference/families.h"
 #include "tests/support/scratch_folder.h"

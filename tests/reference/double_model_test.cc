@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "reference/model/golden_file.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/golden_file.h"
+#include "reference/loader/load_model.h"
 #include "reference/model/random_model.h"
 
 namespace verbatim::reference {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "reference/model/golden_check.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/golden_check.h"
+#include "reference/loader/load_model.h"
 #include "reference/reference_model.h"
 
 namespace verbatim::reference {

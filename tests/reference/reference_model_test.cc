@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "reference/model/golden_file.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/golden_file.h"
+#include "reference/loader/load_model.h"
 #include "reference/model/random_model.h"
 #include "reference/numerics/float_bits.h"
 #include "reference/ops/finite.h"

@@ -13,7 +13,7 @@
 #include "files/mapped_file.h"
 #include "files/strict_json.h"
 #include "reference/head_digest.h"
-#include "reference/model/head_file.h"
+#include "reference/loader/head_file.h"
 #include "server/heads/head_tier.h"
 #include "server/ledger/ledger_address.h"
 #include "server/text/tokenizer_json.h"

@@ -3,7 +3,7 @@
 
     tools/model/make_golden.py DIR [--out FILE] [--lengths 1,3,4,17,64,130] [--seed 1]
 
-DIR holds config.json and model.safetensors. The tensors are those that reference/model/golden_file.h describes:
+DIR holds config.json and model.safetensors. The tensors are those that reference/loader/golden_file.h describes:
 tokens.I, logits.I for every prompt, hidden.I.K for one of them, ssm.I.K and conv.I.K for two. The file's metadata say
 which releases made it. `verbatim model check DIR` compares.
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "reference/model/golden_check.h"
+#include "reference/loader/golden_check.h"
 #include "reference/model/model_config.h"
 #include "reference/model/weights.h"
 #include "reference/records/verdict.h"

@@ -11,7 +11,7 @@
 #include "engine/drafting/executor_drafter.h"
 #include "engine/drafting/ngram_drafter.h"
 #include "engine/fields.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/load_model.h"
 #include "reference/model/state_tensors.h"
 #include "tools/program/model_choice.h"
 

@@ -14,7 +14,7 @@
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/packed_weights.h"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/simt/emulator.h"
+#include "kernels/simt/emulator.h"
 #include "reference/model/weights.h"
 #include "reference/numeric_executor.h"
 #include "reference/numerics/profile.h"

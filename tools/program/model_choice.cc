@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "reference/model/config_json.h"
+#include "reference/loader/config_json.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/ops/rope.h"

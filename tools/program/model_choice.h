@@ -6,7 +6,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/base/result.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/load_model.h"
 #include "reference/model/model_config.h"
 #include "reference/model/weights.h"
 

@@ -19,7 +19,7 @@
 #include "engine/engine.h"
 #include "engine/recorder.h"
 #include "files/repository_path.h"
-#include "reference/model/gguf.h"
+#include "reference/loader/gguf.h"
 #include "server/checkpoints.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"

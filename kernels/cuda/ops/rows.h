@@ -1,7 +1,7 @@
 // kernels/cuda/ops/rows.h: owns the element-wise operations: embedding, scaling, activations, residual add, rounding.
 #pragma once
 
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/simt.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/math.h"
 

@@ -1,7 +1,7 @@
 // kernels/cuda/ops/staging.h: owns a warp's asynchronous copy of a part of a row from global to shared memory.
 #pragma once
 
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {

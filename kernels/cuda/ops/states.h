@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/simt.h"
 #include "reference/numerics/float_bits.h"
 
 namespace verbatim::cuda {

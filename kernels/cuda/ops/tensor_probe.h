@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/simt.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {

@@ -22,7 +22,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/cuda/simt/source_threads.h"
+#include "kernels/simt/source_threads.h"
 
 // Tells the process that runs the library what it is.
 extern "C" __attribute__((visibility("default"), used)) inline const int verbatim_is_cuda_source = 1;

@@ -13,9 +13,9 @@
 #include "engine/base/check.h"
 #include "files/output_file.h"
 #include "reference/forward_pass.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/load_model.h"
+#include "reference/loader/write_checkpoint.h"
 #include "reference/model/random_model.h"
-#include "reference/model/write_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::cpu {

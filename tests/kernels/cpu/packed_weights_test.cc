@@ -9,11 +9,11 @@
 #include "engine/base/check.h"
 #include "kernels/cpu/block_runs.h"
 #include "reference/forward_pass.h"
-#include "reference/model/gguf_config.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/gguf_config.h"
+#include "reference/loader/load_model.h"
+#include "reference/loader/write_checkpoint.h"
+#include "reference/loader/write_gguf.h"
 #include "reference/model/random_model.h"
-#include "reference/model/write_checkpoint.h"
-#include "reference/model/write_gguf.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::cpu {

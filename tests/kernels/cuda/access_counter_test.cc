@@ -1,5 +1,5 @@
 // What accesses would cost a GPU's memory: requests, sectors, passes over banks.
-#include "kernels/cuda/simt/access_counter.h"
+#include "kernels/simt/access_counter.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include "kernels/cuda/simt/emulator.h"
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/emulator.h"
+#include "kernels/simt/simt.h"
 
 namespace verbatim::simt {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/cuda/simt/emulator.h"
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/emulator.h"
+#include "kernels/simt/simt.h"
 #include "tests/kernels/cuda/schedules.h"
 
 namespace verbatim::simt {

@@ -1,11 +1,11 @@
 // The emulator's tensor cores: places in the fragments, sums by the integer model, and lanes that are missing.
-#include "kernels/cuda/simt/emulated_mma.h"
+#include "kernels/simt/emulated_mma.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/simt.h"
 #include "reference/numerics/tensor_sm90.h"
 #include "tests/reference/numerics/tensor_cases.h"
 #include "tests/reference/ops/op_values.h"

@@ -1,13 +1,13 @@
 // Asynchronous wgmma of a warpgroup: its bits, and the findings for missing waits.
-#include "kernels/cuda/simt/emulated_wgmma.h"
+#include "kernels/simt/emulated_wgmma.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "kernels/cuda/simt/emulator.h"
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/emulator.h"
+#include "kernels/simt/simt.h"
 #include "reference/numerics/tensor_sm90.h"
 #include "tests/kernels/cuda/schedules.h"
 #include "tests/reference/ops/op_values.h"

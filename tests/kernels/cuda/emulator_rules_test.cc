@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/simt/emulator.h"
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/emulator.h"
+#include "kernels/simt/simt.h"
 #include "tests/kernels/cuda/memory32.h"
 
 namespace verbatim::simt {

@@ -1,12 +1,12 @@
 // The emulator by itself: order of threads, barriers, warps, asynchronous copies, and what it finds.
-#include "kernels/cuda/simt/emulator.h"
+#include "kernels/simt/emulator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/simt.h"
 #include "tests/kernels/cuda/memory32.h"
 
 namespace verbatim::simt {

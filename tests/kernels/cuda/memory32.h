@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/simt/emulator.h"
-#include "kernels/cuda/simt/simt.h"
+#include "kernels/simt/emulator.h"
+#include "kernels/simt/simt.h"
 
 namespace verbatim::simt {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/simt/emulator.h"
+#include "kernels/simt/emulator.h"
 #include "tests/support/sanitized.h"
 
 namespace verbatim::cuda {

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "kernels/cuda/emulated_device.h"
-#include "kernels/cuda/simt/emulated_mma.h"
 #include "kernels/cuda/tensor_fit.h"
+#include "kernels/simt/emulated_mma.h"
 #include "tests/kernels/cuda/schedules.h"
 
 namespace verbatim::cuda {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "reference/model/config_json.h"
+#include "reference/loader/config_json.h"
 
 namespace verbatim::reference {
 namespace {

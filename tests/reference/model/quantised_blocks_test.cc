@@ -10,7 +10,7 @@
 #include <map>
 
 #include "files/mapped_file.h"
-#include "reference/model/safetensors.h"
+#include "reference/loader/safetensors.h"
 
 namespace verbatim::reference {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "engine/base/digest.h"
 #include "files/output_file.h"
-#include "reference/model/config_json.h"
-#include "reference/model/load_model.h"
+#include "reference/loader/config_json.h"
+#include "reference/loader/load_model.h"
+#include "reference/loader/write_checkpoint.h"
 #include "reference/model/presets.h"
-#include "reference/model/write_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::reference {

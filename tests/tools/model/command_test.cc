@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/reference/model/checkpoint_builder.h"
+#include "tests/reference/loader/checkpoint_builder.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/tools/program/run_program.h"
 #include "tools/model/report.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reference/model/config_json.h"
+#include "reference/loader/config_json.h"
 #include "simulator/deployment.h"
 #include "simulator/device_file.h"
 #include "simulator/kernel_tables.h"

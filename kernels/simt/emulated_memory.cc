@@ -1,0 +1,342 @@
+#include "kernels/simt/emulated_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <vector>
+
+#include "kernels/simt/knowledge.h"
+#include "kernels/simt/types.h"
+
+namespace verbatim::simt {
+namespace {
+
+int32_t warp_of(int32_t thread) { return thread / kWarpSize; }
+int32_t lane_of(int32_t thread) { return thread % kWarpSize; }
+
+constexpr size_t kFewListed = 32;  // least capacity of a cell's reader list, before superseded readers are searched for
+
+bool is_agent(const Moment& moment) { return moment.thread >= kFirstAgent; }
+
+bool knows_of_block(const Moment& before, const Now& now) {
+    if (now.knowledge == nullptr) return false;
+    const auto other = now.knowledge->others.find(before.block);
+    if (other == now.knowledge->others.end()) return false;
+    if (!is_agent(before) && before.block_epoch < other->second.block_epoch) return true;
+    return before.warp_epoch < other->second.known.at(before.thread);
+}
+
+// Whether readers share a list: those of a block, and of all resident blocks if they wait for each other.
+bool are_listed(const Moment& last, const Now& now, bool blocks_share) {
+    if (last.launch != now.launch) return false;
+    return last.block == now.block || (blocks_share && now.knowledge != nullptr && now.knowledge->is_cooperative);
+}
+
+// Whether `before` happens before `now` (M2); the most frequent case comes first.
+bool ordered_in_block(const Moment& before, const Now& now) {
+    if (!is_agent(before)) {
+        const bool in_warp = warp_of(before.thread) == warp_of(now.issuer);
+        if (in_warp && before.warp_epoch < now.seen[lane_of(before.thread)]) return true;
+    }
+    return now.knowledge != nullptr && before.warp_epoch < now.knowledge->known.at(before.thread);
+}
+[[gnu::always_inline]] inline bool ordered(const Moment& before, const Now& now, bool blocks_share) {
+    if (before.launch != now.launch) return !blocks_share || before.launch < now.unsafe_from;
+    if (before.block != now.block) return !blocks_share || knows_of_block(before, now);
+    const bool is_before = before.block_epoch < now.block_epoch || before.thread == now.issuer;
+    return (is_before && !is_agent(before)) || ordered_in_block(before, now);
+}
+
+// The clash to report when `before` is not ordered.
+Clash clash_of(const Moment& before, const Now& now, Clash between_threads) {
+    if (before.launch != now.launch) return Clash::kEarlierKernel;
+    if (!is_agent(before)) return between_threads;
+    return between_threads == Clash::kWriteAfterRead ? Clash::kStillRead : Clash::kUnderWay;
+}
+
+// The same for accesses by several lanes of now's warp.
+bool all_ordered(uint32_t lanes, uint32_t last_epoch, const Now& now) {
+    for (uint32_t others = lanes & ~(1U << lane_of(now.issuer)); others != 0; others &= others - 1) {
+        if (last_epoch >= now.seen[std::countr_zero(others)]) return false;
+    }
+    return true;
+}
+
+// The clashes of four consecutive elements from `offset` on.
+template <typename Access>
+Memory::Clashes of_four(size_t offset, size_t element_bytes, const Access& access) {
+    Memory::Clashes clashes{};
+    for (Clash& clash : clashes) {
+        clash = access(offset);
+        offset += element_bytes;
+    }
+    return clashes;
+}
+
+}  // namespace
+
+bool comes_before(const Moment& before, const Now& now) { return ordered(before, now, true); }
+
+// Whether an agent may touch what a thread of its block has written.
+bool is_fenced(const Moment& before, const Now& now) {
+    const bool by_thread = before.launch == now.launch && before.block == now.block && !is_agent(before);
+    if (!by_thread || !is_agent(now)) return true;
+    const Knowledge& knowledge = *now.knowledge;
+    return before.block_epoch < knowledge.fenced_blocks || before.warp_epoch < knowledge.fenced.at(before.thread);
+}
+
+Memory::Memory(size_t bytes, size_t cell_bytes, Life life)
+    : size_(bytes),
+      cell_bytes_(cell_bytes),
+      cell_shift_(std::has_single_bit(cell_bytes) ? std::countr_zero(cell_bytes) : -1),
+      life_(life),
+      bytes_(static_cast<std::byte*>(std::calloc(bytes, 1))),
+      pages_((bytes / cell_bytes + kPageCells) / kPageCells) {
+    if (bytes_ == nullptr) throw std::bad_alloc();
+}
+
+[[gnu::always_inline]] inline Memory::Cell& Memory::cell(size_t i) {
+    auto& page = pages_[i / kPageCells];
+    if (!page) [[unlikely]]
+        page = std::make_unique<Cell[]>(kPageCells);
+    return page.get()[i % kPageCells];
+}
+
+inline Memory::Cells Memory::cells_of(size_t offset, size_t count) const {
+    if (cell_shift_ >= 0) return {offset >> cell_shift_, ((offset + count - 1) >> cell_shift_) + 1};
+    return {offset / cell_bytes_, (offset + count - 1) / cell_bytes_ + 1};
+}
+
+bool Memory::holds(const void* address) const {
+    const auto* byte = static_cast<const std::byte*>(address);
+    return byte >= this->address() && byte < this->address() + size_;
+}
+
+void Memory::Unmap::operator()(std::byte* address) const { munmap(address, bytes); }
+
+void Memory::hide() {
+    void* const address = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED) throw std::bad_alloc();
+    hidden_ = {static_cast<std::byte*>(address), Unmap{size_}};
+}
+
+void Memory::forbid(size_t offset, size_t count) {
+    if (count == 0) return;
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) cell(i).is_forbidden = true;
+}
+
+inline bool Memory::is_written(const Cell& cell, const Moment& now) const {
+    const bool by_this_block = cell.written.launch == now.launch && cell.written.block == now.block;
+    return cell.initialised && (life_ == Life::kDevice || by_this_block);
+}
+
+// Agents see writes by threads of their launch and block only behind a fence, which covers shared memory alone.
+inline bool Memory::is_seen(const Moment& written, const Now& now) const {
+    if (!is_agent(now)) return true;
+    const bool by_thread = written.launch == now.launch && written.block == now.block && !is_agent(written);
+    return life_ == Life::kDevice && by_thread ? false : is_fenced(written, now);
+}
+
+Clash Memory::read_for_copy(size_t offset, size_t count, const Now& now) {
+    Clash clash = Clash::kNone;
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        if (!is_written(cell(i), now)) continue;
+        const Clash found = read(i * cell_bytes_, cell_bytes_, now);
+        if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
+void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count) {
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        const size_t from = source_offset + std::max(i * cell_bytes_, offset) - offset;
+        const size_t end = std::min(from + cell_bytes_, source_offset + count);
+        for (size_t k = from / source.cell_bytes_; k <= (end - 1) / source.cell_bytes_; ++k) {
+            const auto& page = source.pages_[k / kPageCells];
+            if (!page || !page[k % kPageCells].initialised) cell(i).initialised = false;
+        }
+    }
+}
+
+[[gnu::always_inline]] inline Clash Memory::read_cell(size_t i, const Now& now, bool atomic) {
+    Cell& cell = this->cell(i);
+    Clash clash = Clash::kNone;
+    if (!is_written(cell, now)) {
+        clash = Clash::kUninitialised;
+    } else if (!is_seen(cell.written, now)) {
+        clash = Clash::kNotFenced;
+    }
+    if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically)) {
+        clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
+    }
+    if (is_under_way(i, now)) clash = Clash::kUnderWay;
+    if (cell.is_forbidden) clash = Clash::kBetweenRows;
+    if (atomic) return clash;
+    if (now.knowledge == nullptr) {
+        note_read(cell, now);
+    } else {
+        note_reader(i, cell, now);
+    }
+    return clash;
+}
+
+Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
+    Clash clash = Clash::kNone;
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) {
+        const Clash found = read_cell(i, now, atomic);
+        if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
+Memory::Clashes Memory::read4(size_t offset, size_t element_bytes, const Now& now) {
+    return of_four(offset, element_bytes, [&](size_t at) { return read(at, element_bytes, now); });
+}
+
+Memory::Clashes Memory::write4(size_t offset, size_t element_bytes, const Now& now) {
+    return of_four(offset, element_bytes, [&](size_t at) { return write(at, element_bytes, now); });
+}
+
+// A reader that is ordered after all lanes that have read so far replaces them.
+inline void Memory::note_read(Cell& cell, const Now& now) {
+    Moment& last = cell.last_read;
+    const bool in_block = last.launch == now.launch && last.block == now.block;
+    const int32_t warp = warp_of(now.thread);
+    const uint32_t lane = 1U << lane_of(now.thread);
+    if (in_block && last.block_epoch == now.block_epoch && last.thread != now.thread) {
+        if (last.thread == -1 && cell.read_warp == -1) return;  // several warps: a further one adds no information
+        const bool same_warp = cell.read_warp == warp;
+        if (!same_warp || !all_ordered(cell.read_lanes, last.warp_epoch, now)) {
+            if (!same_warp) cell.read_warp = -1;
+            cell.read_lanes |= lane;
+            last.thread = -1;
+            last.warp_epoch = std::max(last.warp_epoch, now.warp_epoch);
+            return;
+        }
+    } else if (life_ == Life::kDevice && last.launch == now.launch && !in_block) {
+        last.block = -1;  // blocks are never ordered: one reader of another block suffices
+        return;
+    }
+    last = now;
+    cell.read_warp = warp;
+    cell.read_lanes = lane;
+}
+
+// A reader that is ordered after all earlier readers replaces them; otherwise it joins the list. A full list first
+// drops superseded readers and then has at least half its capacity free.
+void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
+    Moment& last = cell.last_read;
+    const bool blocks_share = life_ == Life::kDevice;
+    const bool listed = are_listed(last, now, blocks_share);
+    if (!listed && last.launch == now.launch && last.block != now.block && blocks_share) {
+        last.block = -1;
+        return;
+    }
+    const auto comes_after = [&](const Moment& reader) {
+        return (reader.block == now.block && reader.thread == now.thread) || ordered(reader, now, blocks_share);
+    };
+    const bool is_alone = !listed || last.thread == -1 || (last.thread != kListed && comes_after(last));
+    if (is_alone) {
+        last = now;
+        cell.read_warp = warp_of(now.issuer);
+        cell.read_lanes = 1U << lane_of(now.issuer);
+        return;
+    }
+    std::vector<Moment>& readers = readers_[i];
+    if (last.thread != kListed) readers.assign(1, last);
+    if (readers.size() == readers.capacity()) {
+        std::erase_if(readers, comes_after);
+        readers.reserve(std::max(kFewListed, 2 * readers.size()));
+    }
+    readers.push_back(now);
+    last = now;
+    last.thread = kListed;
+}
+
+// Whether all readers of the cell happen before `now`.
+Clash Memory::clash_with_reads(size_t i, Cell& cell, const Now& now) {
+    const bool blocks_share = life_ == Life::kDevice;
+    const Moment& last = cell.last_read;
+    if (last.thread == kListed && are_listed(last, now, blocks_share)) {
+        Clash clash = Clash::kNone;
+        for (const Moment& reader : readers_[i]) {
+            if (!ordered(reader, now, blocks_share)) clash = clash_of(reader, now, Clash::kWriteAfterRead);
+        }
+        readers_.erase(i);
+        cell.last_read = {};
+        return clash;
+    }
+    if (last.launch == now.launch && last.block == now.block && last.thread == -1) {
+        const bool in_warp =
+            cell.read_warp == warp_of(now.issuer) && all_ordered(cell.read_lanes, last.warp_epoch, now);
+        return last.block_epoch < now.block_epoch || in_warp ? Clash::kNone : Clash::kWriteAfterRead;
+    }
+    return ordered(last, now, blocks_share) ? Clash::kNone : clash_of(last, now, Clash::kWriteAfterRead);
+}
+
+Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
+    Cell& cell = this->cell(i);
+    Clash clash = clash_with_reads(i, cell, now);
+    if (!ordered(cell.written, now, life_ == Life::kDevice)) {
+        if (!(atomic && cell.written_atomically)) clash = clash_of(cell.written, now, Clash::kWriteAfterWrite);
+    } else if (is_written(cell, now) && !is_seen(cell.written, now)) {
+        clash = Clash::kNotFenced;
+    }
+    if (is_under_way(i, now)) clash = Clash::kUnderWay;
+    if (cell.is_forbidden) clash = Clash::kBetweenRows;
+    cell.written = now;
+    cell.written_atomically = atomic;
+    cell.initialised = true;
+    return clash;
+}
+
+Clash Memory::write(size_t offset, size_t count, const Now& now) {
+    Clash clash = Clash::kNone;
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) {
+        const Clash found = write_cell(i, now, false);
+        if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
+Clash Memory::begin_copy(size_t offset, size_t count, const Now& now) {
+    if (copying_.launch != now.launch || copying_.block != now.block) {
+        // If all copies of the previous block have landed, all counts are already 0.
+        if (copies_.empty() || num_copies_ != 0) copies_.assign(size_ / cell_bytes_ + 1, 0);
+        num_copies_ = 0;
+        copying_ = now;
+    }
+    const Clash clash = write(offset, count, now);
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) ++copies_[i];
+    num_copies_ += static_cast<int64_t>(cells.end - cells.begin);
+    return clash;
+}
+
+void Memory::end_copy(size_t offset, size_t count) {
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) --copies_[i];
+    num_copies_ -= static_cast<int64_t>(cells.end - cells.begin);
+}
+
+Clash Memory::update(size_t offset, size_t count, const Now& now) {
+    Clash clash = Clash::kNone;
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
+        if (!is_written(cell(i), now)) clash = Clash::kUninitialised;
+        const Clash found = write_cell(i, now, true);
+        if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
+void Memory::fill(size_t offset, size_t count) {
+    if (count == 0) return;
+    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) cell(i) = {.initialised = true};
+}
+
+}  // namespace verbatim::simt

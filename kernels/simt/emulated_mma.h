@@ -1,0 +1,44 @@
+// kernels/simt/emulated_mma.h: owns the warp-wide matrix operations, executed when all lanes have arrived.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/simt/types.h"
+
+namespace verbatim::simt {
+
+// A lane's operands of load_matrices.
+struct MatricesPart {
+    Four<uint32_t> row;
+    Four<uint32_t> received;
+};
+void complete_load_matrices(void* const (&parts)[kWarpSize]);
+
+// The sum of 16 products and an accumulator on tensor cores. It is reference::tensor_group for every emulator of the
+// process unless a test plants another function, separately for mma and for wgmma.
+using TensorSum = float (*)(const uint16_t* a, const uint16_t* b, float acc);
+struct TensorCores {
+    TensorSum of_warps;
+    TensorSum of_groups;
+};
+[[nodiscard]] const TensorCores& tensor_cores();
+class PlantedTensorCores {
+public:
+    explicit PlantedTensorCores(const TensorCores& others);
+    PlantedTensorCores(const PlantedTensorCores&) = delete;
+    PlantedTensorCores& operator=(const PlantedTensorCores&) = delete;
+    ~PlantedTensorCores();
+
+private:
+    TensorCores before_;
+};
+
+// A lane's operands of mma (simt/types.h). Each sum is tensor_cores().of_warps of a row of A and a column of B.
+struct MmaPart {
+    Four<uint32_t> a;
+    uint32_t b[2];
+    float* acc;  // [4]
+};
+void complete_mma(void* const (&parts)[kWarpSize]);
+
+}  // namespace verbatim::simt

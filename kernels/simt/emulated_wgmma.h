@@ -1,0 +1,24 @@
+// kernels/simt/emulated_wgmma.h: owns a warpgroup's multiplication, executed when all of its threads have arrived.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/simt/types.h"
+
+namespace verbatim::simt {
+
+// A thread's operands of multiply_async (simt/types.h). Each sum is tensor_cores().of_groups (simt/emulated_mma.h) of a
+// row of A and a row of the tile.
+struct GroupMmaPart {
+    Four<uint32_t> a;
+    float* sums;            // [num_columns / 2]
+    int num_columns;        // a multiple of eight
+    const std::byte* tile;  // equal in all threads; null: not at a legal address
+    int group;              // one of the tile's groups: 16 of 64 k
+    bool from_zero;
+};
+void complete_group_mma(std::span<void* const> parts);
+
+}  // namespace verbatim::simt

@@ -1,0 +1,118 @@
+// Emulator: blocks that are resident together and wait for each other, and release and acquire between blocks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/simt/emulator.h"
+
+namespace verbatim::simt {
+
+void Emulator::change_block(ParkedBlock& parked) {
+    std::swap(shared_, parked.shared);
+    std::swap(barriers_, parked.barriers);
+    std::swap(uses_clocks_, parked.has_knowledge);
+    std::swap(block_position_, parked.position);
+    std::swap(block_index_, parked.index);
+    std::swap(cursor_, parked.cursor);
+    std::swap(threads_, parked.threads);
+    std::swap(warps_, parked.warps);
+}
+
+// Runs the blocks in turns, each as far as it can, until all end. When none can continue, some thread is deadlocked.
+void Emulator::run_together(std::span<const int32_t> order, const std::function<void()>& kernel) {
+    std::vector<ParkedBlock> blocks(order.size());
+    for (size_t i = 0; i < order.size(); ++i) {
+        change_block(blocks[i]);
+        begin_block(order[i], kernel);
+        change_block(blocks[i]);
+    }
+    size_t num_over = 0;
+    while (num_over < blocks.size()) {
+        bool has_moved = false;
+        num_over = 0;
+        for (ParkedBlock& block : blocks) {
+            change_block(block);
+            has_moved |= advance();
+            num_over += is_over() ? 1 : 0;
+            change_block(block);
+        }
+        if (has_moved) continue;
+        for (ParkedBlock& block : blocks) {
+            change_block(block);
+            const bool waits = !is_over();
+            if (waits) report_deadlock();
+            change_block(block);
+            if (waits) break;
+        }
+    }
+    for (ParkedBlock& block : blocks) {
+        change_block(block);
+        end_block();
+        change_block(block);
+        end_fibers(block);
+    }
+}
+
+void Emulator::end_fibers(ParkedBlock& parked) {
+    const auto* kernel = std::exchange(kernel_, nullptr);
+    for (const auto& thread : parked.threads) thread->fiber = std::move(thread->fiber).resume();
+    kernel_ = kernel;
+}
+
+void Emulator::wait_for_value(const std::function<bool()>& is_there, Place where) {
+    if (!limits_.is_cooperative && grid_size_.x * grid_size_.y * grid_size_.z > 1) {
+        found(FindingKind::kLaunchLimit,
+              fmt::format("a block waits for another one, which need not be there: the kernel does not say "
+                          "kCooperative (line {})",
+                          where.line()));
+    }
+    if (is_there()) return;
+    running_->is_there = &is_there;
+    running_->where = where;
+    wait(EmulatedThread::State::kAtValue);
+}
+
+bool Emulator::release_values() {
+    bool released = false;
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        EmulatedThread& thread = *threads_[i];
+        if (thread.state != EmulatedThread::State::kAtValue || !(*thread.is_there)()) continue;
+        go_on(thread);
+        released = true;
+    }
+    return released;
+}
+
+void Emulator::release_at(const Memory& memory, size_t offset, int32_t value, bool replaces) {
+    publish_clock(*running_);
+    std::vector<Released>& released = released_[{&memory, offset}];
+    Released now{value, {}};
+    if (!replaces && !released.empty()) now.blocks = released.back().blocks;
+    const Knowledge& mine = running_->async.knowledge;
+    now.blocks[block_index_].join({mine.known, running_->moment.block_epoch});
+    for (const auto& [block, knowledge] : mine.others) now.blocks[block].join(knowledge);
+    released.push_back(std::move(now));
+}
+
+void Emulator::acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least) {
+    enable_clocks();
+    const std::vector<Released>& released = released_[{&memory, offset}];
+    if (released.empty()) return;
+    const auto enough =
+        std::ranges::find_if(released, [&](const Released& one) { return least.has_value() && one.value >= *least; });
+    Knowledge& mine = running_->async.knowledge;
+    for (const auto& [block, knowledge] : enough == released.end() ? released.back().blocks : enough->blocks) {
+        if (block == block_index_) {
+            mine.known.join(knowledge.known);
+        } else {
+            mine.others[block].join(knowledge);
+        }
+    }
+}
+
+}  // namespace verbatim::simt

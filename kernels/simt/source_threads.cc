@@ -1,0 +1,180 @@
+#include "kernels/simt/source_threads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "engine/base/check.h"
+#include "kernels/simt/source_memory.h"
+
+namespace verbatim::simt {
+namespace {
+
+struct SourceRange {
+    std::byte* begin = nullptr;
+    size_t num_bytes = 0;
+    Memory* memory = nullptr;
+    size_t offset = 0;  // of `begin` in the memory
+    const char* what = "";
+    size_t spare_before = 0, spare_behind = 0;  // bytes that belong to it alone, and that nothing uses
+
+    [[nodiscard]] bool is_near(const std::byte* address) const {
+        return address >= begin - spare_before && address < begin + num_bytes + spare_behind;
+    }
+};
+
+struct SourceState {
+    Emulator* emulator = nullptr;
+    bool in_launch = false;
+    size_t dynamic_bytes = 0;
+    LaunchLimits limits;
+    std::span<const std::byte> static_memory;  // of the library
+    std::vector<SourceRange> device, shared;
+
+    [[nodiscard]] const SourceRange* find(const std::byte* address) const {
+        for (const auto* ranges : {&shared, &device}) {
+            const auto found =
+                std::ranges::find_if(*ranges, [&](const SourceRange& range) { return range.is_near(address); });
+            if (found != ranges->end()) return &*found;
+        }
+        return nullptr;
+    }
+};
+SourceState source;
+const char dynamic_key = 0;  // its address is the key of dynamic shared memory
+
+cuda_source::Index index_of(Dim3 from) {
+    return {static_cast<unsigned>(from.x), static_cast<unsigned>(from.y), static_cast<unsigned>(from.z)};
+}
+Dim3 size_of(cuda_source::Index from) {
+    return {static_cast<int32_t>(from.x), static_cast<int32_t>(from.y), static_cast<int32_t>(from.z)};
+}
+
+// Null: nothing to check, or it is out of bounds, and found.
+const SourceRange* checked_range(const std::byte* address, size_t num_bytes, const char* verb) {
+    const SourceRange* const range = source.find(address);
+    if (range == nullptr) return nullptr;
+    const auto at = address - range->begin;
+    if (at >= 0 && static_cast<size_t>(at) + num_bytes <= range->num_bytes) {
+        if (reinterpret_cast<uintptr_t>(address) % num_bytes != 0) {
+            Emulator::current().found(
+                FindingKind::kMisaligned,
+                fmt::format("{} bytes at byte {} of {} bytes of {}", num_bytes, at, range->num_bytes, range->what));
+        }
+        return range;
+    }
+    Emulator::current().found(FindingKind::kOutOfBounds,
+                              fmt::format("byte {} of {} bytes of {} is {}", at, range->num_bytes, range->what, verb));
+    return nullptr;
+}
+
+void report(Clash clash, const SourceRange& range, const std::byte* address) {
+    if (clash == Clash::kNone) return;
+    Emulator::current().found(kind_of(clash), fmt::format("byte {} of {} bytes of {} {}", address - range.begin,
+                                                          range.num_bytes, range.what, text_of(clash)));
+}
+
+}  // namespace
+
+SourceDevice::SourceDevice(Emulator& emulator, const std::byte* static_begin, size_t static_bytes) {
+    CHECK(source.emulator == nullptr, "two devices at once");
+    source = {};
+    source.emulator = &emulator;
+    source.static_memory = {static_begin, static_bytes};
+}
+SourceDevice::~SourceDevice() { source = {}; }
+
+std::byte* SourceDevice::allocate(size_t num_bytes, size_t cell_bytes, size_t shift) {
+    const size_t whole = num_bytes + shift + 2 * kSpareBytes;
+    auto* const begin = static_cast<std::byte*>(source.emulator->allocate(whole, cell_bytes)) + kSpareBytes + shift;
+    Memory& memory = source.emulator->memory_of(begin);
+    source.device.push_back(
+        {begin, num_bytes, &memory, kSpareBytes + shift, "device memory", kSpareBytes, kSpareBytes});
+    return begin;
+}
+
+}  // namespace verbatim::simt
+
+namespace verbatim::cuda_source {
+
+using simt::Emulator;
+using simt::source;
+using simt::SourceRange;
+
+Index thread_index() { return simt::index_of(Emulator::current().thread().position); }
+Index block_index() { return simt::index_of(Emulator::current().block_position()); }
+Index block_size() { return simt::index_of(Emulator::current().block_size()); }
+Index grid_size() { return simt::index_of(Emulator::current().grid_size()); }
+int lane() { return Emulator::current().thread().index % simt::kWarpSize; }
+
+void access(const void* address, size_t num_bytes, bool is_write) {
+    if (!source.in_launch) return;
+    const auto* const byte = static_cast<const std::byte*>(address);
+    const SourceRange* const range = simt::checked_range(byte, num_bytes, is_write ? "written" : "read");
+    if (range == nullptr) {
+        const std::span<const std::byte> statics = source.static_memory;
+        if (is_write && byte >= statics.data() && byte < statics.data() + statics.size()) {
+            Emulator::current().found(simt::FindingKind::kOutOfBounds,
+                                      "static memory is written, which is no __shared__ array");
+        }
+        return;
+    }
+    const size_t offset = range->offset + static_cast<size_t>(byte - range->begin);
+    const simt::Now& now = Emulator::current().thread().moment;
+    simt::report(is_write ? range->memory->write(offset, num_bytes, now) : range->memory->read(offset, num_bytes, now),
+                 *range, byte);
+}
+
+void atomic_access(const void* address, size_t num_bytes) {
+    if (!source.in_launch) return;
+    const auto* const byte = static_cast<const std::byte*>(address);
+    const SourceRange* const range = simt::checked_range(byte, num_bytes, "changed");
+    if (range == nullptr) return;
+    const size_t offset = range->offset + static_cast<size_t>(byte - range->begin);
+    simt::report(range->memory->update(offset, num_bytes, Emulator::current().thread().moment), *range, byte);
+}
+
+void sync_block(Place where) { Emulator::current().sync_block(where); }
+void sync_warp(unsigned mask, Place where) { Emulator::current().sync_warp(mask, where); }
+uint64_t shuffle(unsigned mask, uint64_t value, int source_lane, Place where) {
+    return Emulator::current().shuffle(mask, value, source_lane, where);
+}
+unsigned vote(unsigned mask, bool mine, Place where) { return Emulator::current().vote(mask, mine, where); }
+
+void share(void* data, size_t num_bytes, size_t cell_bytes) {
+    auto* const begin = static_cast<std::byte*>(data);
+    for (const SourceRange& range : source.shared) {
+        if (range.begin == begin && range.num_bytes == num_bytes) return;
+    }
+    simt::Memory& memory = Emulator::current().shared(data, num_bytes, cell_bytes, Emulator::SharedKind::kStatic);
+    source.shared.push_back({begin, num_bytes, &memory, 0, "a shared array", 0, 0});
+}
+
+// With spare bytes behind it, where the block's shared memory has room for them.
+void* dynamic_shared() {
+    const auto whole = static_cast<size_t>(source.limits.large_bytes);
+    simt::Memory& memory =
+        Emulator::current().shared(&simt::dynamic_key, std::max<size_t>(whole, 1), 1, Emulator::SharedKind::kLarge);
+    const auto is_it = [&](const SourceRange& range) { return range.memory == &memory; };
+    if (std::ranges::none_of(source.shared, is_it)) {
+        source.shared.push_back({memory.bytes(), source.dynamic_bytes, &memory, 0, "dynamic shared memory", 0,
+                                 whole - source.dynamic_bytes});
+    }
+    return memory.bytes();
+}
+
+void launch(const char* name, const Config& config, const std::function<void()>& kernel) {
+    CHECK(source.emulator != nullptr, "{}: launched outside of a call of run()", name);
+    constexpr size_t kSpare = 64, kAlmostAll = size_t{200} << 10;
+    source.dynamic_bytes = config.shared_bytes;
+    source.limits.large_bytes =
+        static_cast<int64_t>(config.shared_bytes + (config.shared_bytes < kAlmostAll ? kSpare : 0));
+    source.shared.clear();
+    source.in_launch = true;
+    source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), kernel, source.limits);
+    source.in_launch = false;
+}
+
+}  // namespace verbatim::cuda_source

@@ -1,0 +1,56 @@
+// kernels/simt/source_threads.h: owns what CUDA source calls on the emulator (kernels/sandbox/cuda/source.h). The
+// source's pointers are the host's; the compiler calls access() before each read and write of memory, so that every
+// access of a kernel is checked like one through a view, whatever its pointer's type.
+//
+//   X1  an access to device or shared memory is checked for bounds, alignment, initialisation and order (E1); one to
+//       anything else (a thread's stack, constants) is not
+//   X2  an illegal access is found and then made: device memory lies between spare bytes, which nothing else uses
+//
+// No other header of the emulator is included: what this one inlines is checked like the kernel's own code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+
+namespace verbatim::cuda_source {
+
+using Place = std::source_location;
+
+struct Index {
+    constexpr Index(unsigned width = 1, unsigned height = 1, unsigned depth = 1) : x(width), y(height), z(depth) {}
+    unsigned x, y, z;
+};
+// REQUIRES of all but access(): a launch runs.
+[[nodiscard]] Index thread_index();
+[[nodiscard]] Index block_index();
+[[nodiscard]] Index block_size();
+[[nodiscard]] Index grid_size();
+[[nodiscard]] int lane();
+
+// Before a read or a write. Outside of a launch it does nothing.
+void access(const void* address, size_t num_bytes, bool is_write);
+// Before an atomic read and write.
+void atomic_access(const void* address, size_t num_bytes);
+
+void sync_block(Place where);
+void sync_warp(unsigned mask, Place where);
+[[nodiscard]] uint64_t shuffle(unsigned mask, uint64_t value, int source_lane, Place where);
+[[nodiscard]] unsigned vote(unsigned mask, bool mine, Place where);
+
+// A static array that the block shares; cells are the smallest elements that threads write separately.
+void share(void* data, size_t num_bytes, size_t cell_bytes);
+// The block's dynamic shared memory.
+[[nodiscard]] void* dynamic_shared();
+
+struct Config {
+    Config(Index grid_size, Index block, size_t bytes = 0, const void* /*stream*/ = nullptr)
+        : grid(grid_size), threads(block), shared_bytes(bytes) {}
+    Index grid, threads;
+    size_t shared_bytes;
+};
+// Runs the kernel in every thread of the grid, on the emulator of the running call.
+void launch(const char* name, const Config& config, const std::function<void()>& kernel);
+
+}  // namespace verbatim::cuda_source

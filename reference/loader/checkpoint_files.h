@@ -1,0 +1,29 @@
+// reference/loader/checkpoint_files.h: the tensors of a checkpoint folder, from one file or from shards.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "files/mapped_file.h"
+#include "reference/loader/safetensors.h"
+
+namespace verbatim::reference {
+
+// Entries point into the files.
+struct CheckpointFiles {
+    std::vector<MappedFile> files;
+    std::map<std::string, TensorEntry, std::less<>> tensors;
+};
+
+// model.safetensors, else the shards of model.safetensors.index.json. Errors: neither is there; anything
+// parse_safetensors or parse_index refuses; a shard that lacks a tensor the index places there, or has one it does not.
+Result<CheckpointFiles> open_checkpoint(const std::filesystem::path& folder);
+
+// Tensor name -> shard, from the text of model.safetensors.index.json. Shards are plain file names in the same folder:
+// a name with a separator, "..", or an ending other than .safetensors is refused.
+Result<std::map<std::string, std::string, std::less<>>> parse_index(std::string_view text, std::string_view source);
+
+}  // namespace verbatim::reference

@@ -1,0 +1,381 @@
+#include "reference/loader/head_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "files/output_file.h"
+#include "files/strict_json.h"
+#include "reference/head_digest.h"
+#include "reference/loader/safetensors.h"
+
+namespace verbatim::reference {
+namespace {
+
+constexpr std::string_view kFormat = "verbatim-head/1";
+constexpr std::string_view kPartFormat = "verbatim-head-part/1";
+constexpr std::string_view kTokens = "tokens";
+constexpr size_t kHexDigits = 32;
+constexpr std::array kKinds = {StateKind::kSsm, StateKind::kConv, StateKind::kK, StateKind::kV, StateKind::kDelta};
+const std::string kNoHeaderDigest(kHexDigits, '0');
+
+std::string digest_of(std::span<const std::byte> bytes) {
+    Digester digester;
+    digester.bytes(bytes.data(), bytes.size());
+    return digester.digest().hex();
+}
+
+std::string name_of(const StateTensor& tensor) { return fmt::format("layers.{}.{}", tensor.layer, tensor.kind.name); }
+
+TensorDtype file_dtype(StateDtype dtype) {
+    switch (dtype) {
+        case StateDtype::kFloat32: return TensorDtype::kF32;
+        case StateDtype::kBf16: return TensorDtype::kBf16;
+        case StateDtype::kInt32: return TensorDtype::kI32;
+    }
+    CHECK(false, "dtype {}", static_cast<int>(dtype));
+}
+
+std::optional<StateDtype> state_dtype(TensorDtype dtype) {
+    if (dtype == TensorDtype::kF32) return StateDtype::kFloat32;
+    if (dtype == TensorDtype::kBf16) return StateDtype::kBf16;
+    if (dtype == TensorDtype::kI32) return StateDtype::kInt32;
+    return std::nullopt;
+}
+
+// Where the digits of header_xxh3 are in the header's text.
+std::optional<size_t> find_header_digest(std::string_view text) {
+    constexpr std::string_view kKey = R"("header_xxh3":")";
+    const size_t found = text.find(kKey);
+    if (found == std::string_view::npos || found + kKey.size() + kHexDigits > text.size()) return std::nullopt;
+    return found + kKey.size();
+}
+
+std::string header_digest(std::string_view text, size_t digits) {
+    std::string with_zeros(text);
+    with_zeros.replace(digits, kHexDigits, kNoHeaderDigest);
+    return digest_of(std::as_bytes(std::span(with_zeros)));
+}
+
+// The file's own name is no part of a path.
+bool is_base_name(std::string_view name) {
+    const auto is_part = [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
+    };
+    return !name.empty() && name.size() <= 255 && std::ranges::all_of(name, is_part);
+}
+
+// "layers.LAYER.KIND" of a file that has `length` tokens.
+Result<StateTensor> state_tensor_of(const TensorEntry& entry, int64_t length, const std::string& source) {
+    const std::string_view name = entry.name;
+    const size_t dot = name.rfind('.');
+    StateTensor tensor;
+    const char* first = name.data() + std::string_view("layers.").size();
+    const auto* kind =
+        std::ranges::find(kKinds, dot == std::string_view::npos ? "" : name.substr(dot + 1), &StateKind::name);
+    const auto number = name.starts_with("layers.") && dot > std::string_view("layers.").size()
+                            ? std::from_chars(first, name.data() + dot, tensor.layer)
+                            : std::from_chars_result{first, std::errc::invalid_argument};
+    const bool is_named = number.ec == std::errc{} && number.ptr == name.data() + dot && tensor.layer >= 0;
+    if (!is_named || kind == kKinds.end() || name != fmt::format("layers.{}.{}", tensor.layer, kind->name)) {
+        return error("{}: tensor {} is no part of a head: wanted layers.LAYER.KIND", source, quote_text(name));
+    }
+    const auto dtype = state_dtype(entry.dtype);
+    if (!dtype) return error("{}: tensor {} has dtype {}", source, quote_text(name), dtype_name(entry.dtype));
+    tensor.kind = *kind;
+    tensor.dtype = *dtype;
+    tensor.shape = entry.shape;
+    if (*kind != StateKind::kK && *kind != StateKind::kV) return tensor;
+    tensor.per = StatePer::kToken;
+    if (tensor.shape.empty() || tensor.shape.front() != length) {
+        return error("{}: tensor {} has shape {}, the file has {} tokens", source, quote_text(name),
+                     shape_text(entry.shape), length);
+    }
+    tensor.shape.erase(tensor.shape.begin());
+    return tensor;
+}
+
+Status check_order(std::span<const StateTensor> tensors, const std::string& source) {
+    for (size_t i = 1; i < tensors.size(); ++i) {
+        const bool is_later = tensors[i - 1].layer < tensors[i].layer ||
+                              (tensors[i - 1].layer == tensors[i].layer && tensors[i - 1].kind != tensors[i].kind);
+        if (!is_later) return error("{}: {} is behind {}", source, name_of(tensors[i]), name_of(tensors[i - 1]));
+    }
+    return {};
+}
+
+// What the file says of a tensor's bytes; empty: nothing.
+std::string sum_of(const nlohmann::json& sums, std::string_view tensor) {
+    const auto found = sums.find(tensor);
+    return found != sums.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+Status check_sum(const std::string& tensor, std::span<const std::byte> bytes, const std::string& wanted,
+                 const std::string& source) {
+    if (digest_of(bytes) == wanted) return {};
+    return error("{}: tensor {} does not have its checksum: the file is damaged", source, tensor);
+}
+
+std::optional<Digest> digest_from_hex(std::string_view hex) {
+    Digest digest;
+    if (hex.size() != kHexDigits) return std::nullopt;
+    const auto read = [](std::string_view part, uint64_t& value) {
+        const auto end = std::from_chars(part.data(), part.data() + part.size(), value, 16);
+        return end.ec == std::errc{} && end.ptr == part.data() + part.size();
+    };
+    if (!read(hex.substr(0, 16), digest.high) || !read(hex.substr(16), digest.low)) return std::nullopt;
+    return digest;
+}
+
+// What stands in the file before the tokens.
+std::string prefix_of(const HeadInfo& info, const StateTensors& tensors, std::span<const std::byte> bytes) {
+    CHECK_EQ(static_cast<int64_t>(bytes.size()), head_num_bytes(tensors, info.own_length()));
+    std::vector<TensorLayout> layout{{std::string(kTokens), TensorDtype::kI32, {info.length()}}};
+    nlohmann::json sums{{kTokens, digest_of(std::as_bytes(std::span(info.tokens)))}};
+    size_t begin = 0;
+    for (const StateTensor& tensor : tensors) {
+        TensorLayout part{name_of(tensor), file_dtype(tensor.dtype), tensor.shape};
+        if (tensor.per == StatePer::kToken) part.shape.insert(part.shape.begin(), info.own_length());
+        const auto size = static_cast<size_t>(part_num_bytes(tensor, info.own_length()));
+        sums[part.name] = digest_of(bytes.subspan(begin, size));
+        begin += size;
+        layout.push_back(std::move(part));
+    }
+    SafetensorsMetadata metadata{{"format", std::string(info.base ? kPartFormat : kFormat)},
+                                 {"model", info.model},
+                                 {"numerics", info.numerics},
+                                 {"digest", info.digest.hex()},
+                                 {"xxh3", sums.dump()},
+                                 {"header_xxh3", kNoHeaderDigest}};
+    if (info.salt) metadata["salt"] = *info.salt;
+    if (info.base) {
+        metadata["base"] = info.base->name;
+        metadata["base_length"] = fmt::format("{}", info.base->length);
+        metadata["base_xxh3"] = info.base->header_xxh3;
+    }
+    std::string prefix = safetensors_prefix(layout, metadata);
+    const std::string_view text = std::string_view(prefix).substr(sizeof(uint64_t));
+    const auto digits = find_header_digest(text);
+    CHECK(digits.has_value(), "{}", text);
+    prefix.replace(sizeof(uint64_t) + *digits, kHexDigits, header_digest(text, *digits));
+    return prefix;
+}
+
+}  // namespace
+
+std::vector<std::byte> without_base(const StateTensors& tensors, int64_t length, int64_t base_length,
+                                    std::span<const std::byte> bytes) {
+    CHECK(base_length >= 0 && base_length <= length && std::ssize(bytes) == head_num_bytes(tensors, length),
+          "{} bytes of a head of {} tokens, {} in its base", bytes.size(), length, base_length);
+    std::vector<std::byte> own;
+    own.reserve(static_cast<size_t>(head_num_bytes(tensors, length - base_length)));
+    for (const StateTensor& tensor : tensors) {
+        const auto part = bytes.first(static_cast<size_t>(part_num_bytes(tensor, length)));
+        const int64_t before = tensor.per == StatePer::kToken ? base_length * tensor.num_bytes() : 0;
+        own.insert(own.end(), part.begin() + before, part.end());
+        bytes = bytes.subspan(part.size());
+    }
+    return own;
+}
+
+Result<std::string> write_head_file(const std::filesystem::path& path, const HeadInfo& info,
+                                    const StateTensors& tensors, std::span<const std::byte> bytes) {
+    const std::string prefix = prefix_of(info, tensors, bytes);
+    ASSIGN_OR_RETURN(files::OutputFile file, files::OutputFile::create(path));
+    RETURN_IF_ERROR(file.write(prefix));
+    RETURN_IF_ERROR(file.write(std::as_bytes(std::span(info.tokens))));
+    RETURN_IF_ERROR(file.write(bytes));
+    RETURN_IF_ERROR(file.finish());
+    return prefix.substr(sizeof(uint64_t) + *find_header_digest(std::string_view(prefix).substr(sizeof(uint64_t))),
+                         kHexDigits);
+}
+
+std::string head_file_text(const HeadInfo& info, const StateTensors& tensors, std::span<const std::byte> bytes) {
+    std::string text = prefix_of(info, tensors, bytes);
+    for (const auto part : {std::as_bytes(std::span(info.tokens)), bytes})
+        text.append(reinterpret_cast<const char*>(part.data()), part.size());
+    return text;
+}
+
+Result<HeadFile> HeadFile::open_unchecked(const std::filesystem::path& path) {
+    ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(path));
+    HeadFile file;
+    file.all_ = file.mapped_.emplace(std::move(mapped)).bytes();
+    RETURN_IF_ERROR(file.read(path.string()));
+    return file;
+}
+
+Result<HeadFile> HeadFile::parse(std::string content, const std::string& source) {
+    HeadFile file;
+    file.content_ = std::make_unique<std::string>(std::move(content));
+    file.all_ = std::as_bytes(std::span(*file.content_));
+    RETURN_IF_ERROR(file.read(source));
+    if (file.info_.base) {
+        return error("{}: a part of a head, whose beginning is in {}.head: wanted a whole one", source,
+                     file.info_.base->name);
+    }
+    RETURN_IF_ERROR(file.check_state(source));
+    return file;
+}
+
+Result<HeadFile> HeadFile::open(const std::filesystem::path& path) {
+    ASSIGN_OR_RETURN(HeadFile file, open_unchecked(path));
+    RETURN_IF_ERROR(file.check_state(path.string()));
+    if (file.info_.base) RETURN_IF_ERROR(file.add_bases(path.parent_path()));
+    return file;
+}
+
+bool HeadFile::is_of_other_format(const std::filesystem::path& path) {
+    const auto mapped = MappedFile::open(path);
+    if (!mapped) return false;
+    auto header = safetensors_header(mapped->bytes(), path.string());
+    if (!header) return false;
+    const std::string format = header->metadata["format"];
+    return !format.empty() && format != kFormat && format != kPartFormat;
+}
+
+Status HeadFile::read_base(const SafetensorsMetadata& metadata, const std::string& source) {
+    const auto value = [&](const char* key) {
+        const auto found = metadata.find(key);
+        return found == metadata.end() ? std::string() : found->second;
+    };
+    HeadBase base{.name = value("base"), .length = -1, .header_xxh3 = value("base_xxh3")};
+    const std::string length = value("base_length");
+    const auto number = std::from_chars(length.data(), length.data() + length.size(), base.length);
+    const bool is_number = number.ec == std::errc{} && number.ptr == length.data() + length.size();
+    if (!is_base_name(base.name) || !is_number || base.length < 1 || base.length > info_.length()) {
+        return error("{}: base {} of {} tokens, the head has {}", source, quote_text(base.name), quote_text(length),
+                     info_.length());
+    }
+    info_.base = std::move(base);
+    return {};
+}
+
+// Whether this part's head begins in that file.
+Status HeadFile::check_base(const HeadFile& base, const std::filesystem::path& path) const {
+    const HeadInfo& other = base.info_;
+    const bool is_same =
+        base.header_xxh3_ == info_.base->header_xxh3 && other.length() >= info_.base->length &&
+        other.model == info_.model && other.numerics == info_.numerics && std::ranges::equal(base.tensors_, tensors_) &&
+        std::equal(info_.tokens.begin(), info_.tokens.begin() + info_.base->length, other.tokens.begin());
+    if (is_same) return {};
+    return error("{}: is not the file that a part of a head begins in", path.string());
+}
+
+// Takes the tensors of the tokens before the part from the file that has them, which may be a base's base.
+Status HeadFile::add_bases(const std::filesystem::path& folder) {
+    std::vector<std::byte> whole(static_cast<size_t>(head_num_bytes(tensors_, info_.length())));
+    // Tokens [begin, end) of every tensor; of tensors per sequence all, at the end of the head alone.
+    const auto take = [&](const HeadFile& from, int64_t begin, int64_t end) {
+        const int64_t first = from.info_.length() - from.info_.own_length();
+        std::span<std::byte> to = whole;
+        std::span<const std::byte> left = from.bytes_;
+        for (const StateTensor& tensor : tensors_) {
+            const auto to_size = static_cast<size_t>(part_num_bytes(tensor, info_.length()));
+            const auto size = static_cast<size_t>(part_num_bytes(tensor, from.info_.own_length()));
+            if (tensor.per == StatePer::kToken) {
+                const auto tokens = left.subspan(static_cast<size_t>((begin - first) * tensor.num_bytes()),
+                                                 static_cast<size_t>((end - begin) * tensor.num_bytes()));
+                std::ranges::copy(tokens, to.begin() + static_cast<std::ptrdiff_t>(begin * tensor.num_bytes()));
+            } else if (&from == this) {
+                std::ranges::copy(left.first(size), to.begin());
+            }
+            to = to.subspan(to_size);
+            left = left.subspan(size);
+        }
+    };
+    int64_t end = info_.base->length;
+    take(*this, end, info_.length());
+    std::optional<HeadFile> part;  // null: this one
+    for (int i = 0; end > 0; ++i) {
+        const HeadFile& before = part ? *part : *this;
+        if (i == kMaxBases) return error("{}: more than {} bases", before.info_.base->name, kMaxBases);
+        const auto path = folder / (before.info_.base->name + ".head");
+        ASSIGN_OR_RETURN(HeadFile base, open_unchecked(path));
+        RETURN_IF_ERROR(before.check_base(base, path));
+        RETURN_IF_ERROR(base.check_state(path.string()));
+        const int64_t begin = base.info_.base ? base.info_.base->length : 0;
+        if (begin < end) {
+            take(base, begin, end);
+            end = begin;
+        }
+        part = std::move(base);
+    }
+    whole_ = std::move(whole);
+    bytes_ = whole_;
+    return {};
+}
+
+Status HeadFile::read(const std::string& source) {
+    ASSIGN_OR_RETURN(const std::vector<TensorEntry> entries, parse_safetensors(all_, source));
+    ASSIGN_OR_RETURN(SafetensorsHeader header, safetensors_header(all_, source));
+    auto& metadata = header.metadata;
+    const bool is_part = metadata["format"] == kPartFormat;
+    if (!is_part && metadata["format"] != kFormat) {
+        return error("{}: format {} is not {}: no head, or one of another version", source,
+                     quote_text(metadata["format"]), kFormat);
+    }
+    const auto digits = find_header_digest(header.text);
+    if (!digits || header.text.substr(*digits, kHexDigits) != header_digest(header.text, *digits))
+        return error("{}: the header does not have its checksum: the file is damaged", source);
+    header_xxh3_ = header.text.substr(*digits, kHexDigits);
+    ASSIGN_OR_RETURN(const nlohmann::json sums, parse_strict_json(metadata["xxh3"], source + ": xxh3"));
+    const bool has_tokens = !entries.empty() && entries.front().name == kTokens &&
+                            entries.front().dtype == TensorDtype::kI32 && entries.front().shape.size() == 1;
+    if (!has_tokens) return error("{}: does not begin with the tokens, I32 [length]", source);
+    RETURN_IF_ERROR(check_sum(entries.front().name, entries.front().bytes, sum_of(sums, kTokens), source));
+    info_.tokens.resize(static_cast<size_t>(entries.front().shape.front()));
+    if (info_.tokens.empty()) return error("{}: a head of no tokens", source);
+    std::memcpy(info_.tokens.data(), entries.front().bytes.data(), entries.front().bytes.size());
+    if (is_part) RETURN_IF_ERROR(read_base(metadata, source));
+    std::vector<StateTensor> tensors;
+    for (const TensorEntry& entry : std::span(entries).subspan(1)) {
+        ASSIGN_OR_RETURN(StateTensor tensor, state_tensor_of(entry, info_.own_length(), source));
+        tensors.push_back(std::move(tensor));
+        sums_.push_back(sum_of(sums, entry.name));
+    }
+    RETURN_IF_ERROR(check_order(tensors, source));
+    tensors_ = StateTensors(std::move(tensors));
+    const auto digest = digest_from_hex(metadata["digest"]);
+    if (!digest) return error("{}: digest {} is not 32 hexadecimal digits", source, quote_text(metadata["digest"]));
+    info_.digest = *digest;
+    info_.model = metadata["model"];
+    info_.numerics = metadata["numerics"];
+    if (metadata.contains("salt")) info_.salt = metadata["salt"];
+    bytes_ = all_.last(static_cast<size_t>(head_num_bytes(tensors_, info_.own_length())));
+    return {};
+}
+
+Status HeadFile::check_state(const std::string& source) const {
+    std::span<const std::byte> left = bytes_;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+        const StateTensor& tensor = tensors_[i];
+        const auto part = left.first(static_cast<size_t>(part_num_bytes(tensor, info_.own_length())));
+        RETURN_IF_ERROR(check_sum(name_of(tensor), part, sums_[i], source));
+        left = left.subspan(part.size());
+    }
+    CHECK(left.empty(), "{}: {} bytes behind the last tensor", source, left.size());
+    return {};
+}
+
+Status HeadFile::check_model(std::string_view model, const StateTensors& tensors) const {
+    if (info_.model != model) {
+        return error(
+            "the head was made by the model with digest {}, this is {}: other weights or another configuration",
+            info_.model, model);
+    }
+    if (!std::ranges::equal(tensors_, tensors)) return error("the head does not have this model's tensors");
+    return {};
+}
+
+Digest HeadFile::state_digest() const { return digest_of_head(tensors_, info_.length(), bytes_); }
+
+}  // namespace verbatim::reference

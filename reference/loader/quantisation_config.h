@@ -1,0 +1,33 @@
+// reference/loader/quantisation_config.h: config.json's quantization_config: how a checkpoint stores the matrices that
+// it quantises. Which of them it quantises, their tensors say.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "engine/base/result.h"
+
+namespace verbatim::reference {
+
+// quant_method.
+enum class QuantMethod : uint8_t { kCompressedTensors, kFp8, kGptq, kAwq };
+std::string_view name(QuantMethod method);  // as in the file: "compressed-tensors"
+
+struct QuantisationConfig {
+    QuantMethod method = QuantMethod::kCompressedTensors;
+    // How many rows and columns share a scale where a tensor of scales has one for each block or group; 0: all of them.
+    int32_t block_rows = 1;
+    int32_t block_columns = 0;
+    int32_t bits = 0;             // a weight, of kGptq and kAwq
+    int32_t zero_offset = 0;      // what is added to a stored zero point
+    bool of_activations = false;  // the recipe quantises activations, too; the exact profile does not
+
+    friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;
+};
+
+// `source` names the file in errors, which list every problem: an unknown method, format or key, a switch that changes
+// the weights' values, groups or blocks of several sizes, a quantised KV cache, transforms.
+Result<QuantisationConfig> parse_quantisation(const nlohmann::json& object, std::string_view source);
+
+}  // namespace verbatim::reference

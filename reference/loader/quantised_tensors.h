@@ -1,0 +1,50 @@
+// reference/loader/quantised_tensors.h: a quantised matrix of a safetensors checkpoint: its tensors, and the blocks
+// that they become (reference/model/scaled_blocks.h).
+//
+//   method              tensors in the place of NAME.weight
+//   fp8                 NAME.weight in F8_E4M3, NAME.weight_scale_inv or weight_scale
+//   compressed-tensors  NAME.weight in I8 or F8_E4M3, NAME.weight_scale; or in 4 or 8 bits NAME.weight_packed,
+//                       weight_scale, weight_shape, and weight_zero_point if it is not symmetric
+//   gptq, awq           NAME.qweight, NAME.qzeros, NAME.scales; of gptq also NAME.g_idx
+// What belongs to activations (input_scale) is left aside: they are not quantised.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "reference/loader/quantisation_config.h"
+#include "reference/loader/safetensors.h"
+#include "reference/model/weight_storage.h"
+#include "reference/model/weights.h"
+#include "reference/worker_pool.h"
+
+namespace verbatim::reference {
+
+using TensorsByName = std::map<std::string, TensorEntry, std::less<>>;
+
+// Pointers are null where the file lacks the tensor.
+struct QuantisedTensors {
+    const TensorEntry* quants = nullptr;
+    const TensorEntry* scales = nullptr;
+    const TensorEntry* zeros = nullptr;
+    const TensorEntry* shape = nullptr;
+    const TensorEntry* order = nullptr;  // g_idx: the group of each column
+    std::vector<std::string> names;      // of all that belong to the matrix, read or not
+};
+
+// Of the matrix `weight`, a name that ends in ".weight". Empty: the matrix is not quantised.
+std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config, const TensorsByName& tensors,
+                                               std::string_view weight);
+
+// The matrix [rows, cols] in blocks that `storage` owns. Errors, each with the tensor's name: a tensor is missing, or
+// its dtype or shape is not that of the matrix; columns that are no whole blocks of 32; 8 bits with zero points;
+// columns in another order than their groups.
+Result<MatrixView> to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors, std::string_view weight,
+                             int64_t rows, int64_t cols, WorkerPool& pool, WeightStorage& storage);
+
+}  // namespace verbatim::reference

@@ -1,0 +1,530 @@
+// Quantised safetensors checkpoints: each weight has the value that its format defines, and what is not as the format
+// says is an error with the tensor's name.
+#include "reference/loader/quantised_tensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <ostream>
+#include <random>
+
+#include "reference/loader/config_json.h"
+#include "reference/loader/tensor_values.h"
+#include "reference/model/checkpoint_tensors.h"
+#include "reference/model/scaled_blocks.h"
+#include "reference/numerics/bf16.h"
+#include "reference/numerics/half.h"
+#include "reference/reference_executor.h"
+#include "tests/reference/loader/checkpoint_builder.h"
+#include "tests/reference/loader/quantised_checkpoint.h"
+#include "tests/support/scratch_folder.h"
+
+namespace verbatim::reference {
+namespace {
+
+using Json = nlohmann::json;
+using tests::ScratchFolder;
+
+template <typename T>
+T element(const FileTensor& tensor, int64_t i) {
+    T value;
+    std::memcpy(&value, tensor.bytes.data() + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    return value;
+}
+
+template <typename T>
+FileTensor tensor_of(std::string name, TensorDtype dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
+    return {{std::move(name), dtype, std::move(shape)},
+            std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
+}
+
+// By the definition of e4m3, apart from NaN.
+float plain_e4m3(uint8_t bits) {
+    const int exponent = bits >> 3 & 15;
+    const int mantissa = bits & 7;
+    const double magnitude =
+        exponent == 0 ? mantissa / 8.0 * std::pow(2.0, -6) : (1 + mantissa / 8.0) * std::pow(2.0, exponent - 7);
+    return static_cast<float>((bits & 128) != 0 ? -magnitude : magnitude);
+}
+
+TEST(ScaledBlocks, ValuesOfE4m3AreThoseOfItsDefinition) {
+    for (int bits = 0; bits < 256; ++bits) {
+        if ((bits & 127) == 127)
+            EXPECT_TRUE(std::isnan(e4m3_value(static_cast<uint8_t>(bits))));
+        else
+            EXPECT_EQ(e4m3_value(static_cast<uint8_t>(bits)), plain_e4m3(static_cast<uint8_t>(bits))) << bits;
+    }
+    EXPECT_EQ(e4m3_value(0x7E), 448.0F);
+    EXPECT_EQ(e4m3_value(0x01), 0x1p-9F);
+}
+
+// A checkpoint's tensors, by name.
+class Tensors {
+public:
+    explicit Tensors(const std::filesystem::path& folder) {
+        for (FileTensor& tensor : read_tensors(read_file(folder / "model.safetensors")))
+            by_name_.emplace(tensor.layout.name, std::move(tensor));
+    }
+    [[nodiscard]] const FileTensor* find(const std::string& name) const {
+        const auto found = by_name_.find(name);
+        return found == by_name_.end() ? nullptr : &found->second;
+    }
+    // Weight k of row r of `base`.weight, by the formula of what the file has.
+    [[nodiscard]] float value(const std::string& base, int64_t r, int64_t k, int64_t cols) const {
+        const FileTensor* scale = find(base + ".weight_scale");
+        const auto bf16_scale = [&](int64_t i) { return bf16_to_float(element<uint16_t>(*scale, i)); };
+        if (const FileTensor* packed = find(base + ".weight_packed")) {
+            if (packed->layout.shape[1] * 4 == cols)
+                return bf16_scale(r) * static_cast<float>(element<uint8_t>(*packed, r * cols + k) - 128);
+            const auto word = element<uint32_t>(*packed, r * cols / 8 + k / 8);
+            const auto quant = static_cast<int32_t>(word >> (k % 8 * 4) & 15) - 8;
+            return bf16_scale(r * (cols / 128) + k / 128) * static_cast<float>(quant);
+        }
+        const FileTensor& weight = *find(base + ".weight");
+        if (weight.layout.dtype != TensorDtype::kF8E4M3) return bf16_to_float(element<uint16_t>(weight, r * cols + k));
+        const float quant = plain_e4m3(element<uint8_t>(weight, r * cols + k));
+        const FileTensor* blocks = find(base + ".weight_scale_inv");
+        return quant * (blocks != nullptr ? element<float>(*blocks, r / 128 * (cols / 128) + k / 128) : bf16_scale(r));
+    }
+
+private:
+    std::map<std::string, FileTensor> by_name_;
+};
+
+// Calls visit(name without ".weight", the matrix, its first row in the file's tensor).
+void for_each_matrix(Model& model, const std::function<void(const std::string&, const MatrixView&, int64_t)>& visit) {
+    for (const CheckpointTensor& tensor : checkpoint_tensors(model.config, model.weights)) {
+        int64_t row = 0;
+        for (const MatrixView* view : tensor.matrices) {
+            visit(tensor.name.substr(0, tensor.name.rfind(".weight")), *view, row);
+            row += view->rows;
+        }
+    }
+}
+
+class QuantisedKinds : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(QuantisedKinds, LoadedWeightsAreTheValuesThatTheFileDefines) {
+    const auto& [preset, kind] = GetParam();
+    const ScratchFolder scratch;
+    const auto folder = tests::write_quantised_preset(scratch.path(), preset, kind, 7);
+    Model model = tests::value_of(load_model(folder));
+    Model dense = tests::value_of(load_model(scratch.path() / "dense"));
+    EXPECT_TRUE(model.weights.quantised);
+    EXPECT_GT(model.report.num_quantised, 30'000);
+    std::map<std::string, const MatrixView*> sources;
+    for_each_matrix(dense, [&](const std::string& name, const MatrixView& view, int64_t first) {
+        sources[fmt::format("{}.{}", name, first)] = &view;
+    });
+    const Tensors file(folder);
+    int64_t num_quantised = 0;
+    for_each_matrix(model, [&](const std::string& name, const MatrixView& view, int64_t first) {
+        num_quantised += view.is_quantised() ? view.rows * view.cols : 0;
+        std::vector<float> values(static_cast<size_t>(view.cols));
+        std::vector<float> source(values.size());
+        for (int64_t r = 0; r < view.rows; ++r) {
+            view.read_row(r, values);
+            sources[fmt::format("{}.{}", name, first)]->read_row(r, source);
+            float greatest = 0;
+            for (const float value : source) greatest = std::max(greatest, std::abs(value));
+            for (int64_t k = 0; k < view.cols; ++k) {
+                const auto i = static_cast<size_t>(k);
+                ASSERT_EQ(std::bit_cast<uint32_t>(values[i]),
+                          std::bit_cast<uint32_t>(file.value(name, first + r, k, view.cols)))
+                    << name << " row " << r << " column " << k;
+                // No worse than four bits of a row are, which is 1 / 15 of the greatest weight.
+                ASSERT_LE(std::abs(values[i] - source[i]), greatest / 12) << name << " " << r << " " << k;
+            }
+        }
+    });
+    EXPECT_EQ(num_quantised, model.report.num_quantised);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantisedKinds,
+                         testing::Combine(testing::Values("tiny-llama", "tiny-granite"),
+                                          testing::Values("int8", "int4-g128", "fp8", "fp8-block")),
+                         [](const auto& info) {
+                             std::string name = std::get<0>(info.param) + "_" + std::get<1>(info.param);
+                             std::ranges::replace(name, '-', '_');
+                             return name;
+                         });
+
+// A matrix's integers, zero points and scales, and what they stand for.
+struct Plain {
+    int64_t rows = 0;
+    int64_t cols = 0;
+    int64_t group = 64;
+    std::vector<int32_t> quants;   // [rows, cols], from 0 to 15
+    std::vector<int32_t> zeros;    // [rows, groups]
+    std::vector<uint16_t> scales;  // [rows, groups], fp16
+
+    [[nodiscard]] int64_t groups() const { return cols / group; }
+    [[nodiscard]] float value(int64_t r, int64_t k) const {
+        const auto block = static_cast<size_t>(r * groups() + k / group);
+        return std::bit_cast<float>(widen_half(scales[block])) *
+               static_cast<float>(quants[static_cast<size_t>(r * cols + k)] - zeros[block]);
+    }
+};
+
+Plain draw_plain(const MatrixView& like, std::mt19937& random, bool symmetric) {
+    Plain plain{.rows = like.rows, .cols = like.cols};
+    for (int64_t i = 0; i < plain.rows * plain.cols; ++i) plain.quants.push_back(static_cast<int32_t>(random() % 16));
+    for (int64_t i = 0; i < plain.rows * plain.groups(); ++i) {
+        plain.zeros.push_back(symmetric ? 8 : 1 + static_cast<int32_t>(random() % 15));
+        plain.scales.push_back(static_cast<uint16_t>(0x1C00 + random() % 0x800));  // about 1/256
+    }
+    return plain;
+}
+
+// As AutoGPTQ packs: eight neighbouring columns in a word of qweight, eight neighbouring rows in one of qzeros.
+FileTensors pack_gptq(const std::string& base, const Plain& plain, int32_t stored_less) {
+    std::vector<uint32_t> words(static_cast<size_t>(plain.cols / 8 * plain.rows));
+    std::vector<uint32_t> zeros(static_cast<size_t>(plain.groups() * plain.rows / 8));
+    std::vector<uint16_t> scales(static_cast<size_t>(plain.groups() * plain.rows));
+    std::vector<int32_t> order;
+    for (int64_t r = 0; r < plain.rows; ++r) {
+        for (int64_t k = 0; k < plain.cols; ++k)
+            words[static_cast<size_t>(k / 8 * plain.rows + r)] |=
+                static_cast<uint32_t>(plain.quants[static_cast<size_t>(r * plain.cols + k)]) << (k % 8 * 4);
+        for (int64_t g = 0; g < plain.groups(); ++g) {
+            const auto block = static_cast<size_t>(r * plain.groups() + g);
+            zeros[static_cast<size_t>(g * (plain.rows / 8) + r / 8)] |=
+                static_cast<uint32_t>(plain.zeros[block] - stored_less) << (r % 8 * 4);
+            scales[static_cast<size_t>(g * plain.rows + r)] = plain.scales[block];
+        }
+    }
+    for (int64_t k = 0; k < plain.cols; ++k) order.push_back(static_cast<int32_t>(k / plain.group));
+    return {tensor_of(base + ".qweight", TensorDtype::kI32, {plain.cols / 8, plain.rows}, words),
+            tensor_of(base + ".qzeros", TensorDtype::kI32, {plain.groups(), plain.rows / 8}, zeros),
+            tensor_of(base + ".scales", TensorDtype::kF16, {plain.groups(), plain.rows}, scales),
+            tensor_of(base + ".g_idx", TensorDtype::kI32, {plain.cols}, order)};
+}
+
+// As AutoAWQ packs: eight neighbouring rows in a word, in the order 0, 2, 4, 6, 1, 3, 5, 7.
+FileTensors pack_awq(const std::string& base, const Plain& plain) {
+    constexpr std::array<int64_t, 8> kOrder = {0, 2, 4, 6, 1, 3, 5, 7};
+    std::vector<uint32_t> words(static_cast<size_t>(plain.cols * plain.rows / 8));
+    std::vector<uint32_t> zeros(static_cast<size_t>(plain.groups() * plain.rows / 8));
+    std::vector<uint16_t> scales(static_cast<size_t>(plain.groups() * plain.rows));
+    for (int64_t octet = 0; octet < plain.rows / 8; ++octet) {
+        for (int64_t place = 0; place < 8; ++place) {
+            const int64_t r = octet * 8 + kOrder[static_cast<size_t>(place)];
+            for (int64_t k = 0; k < plain.cols; ++k)
+                words[static_cast<size_t>(k * (plain.rows / 8) + octet)] |=
+                    static_cast<uint32_t>(plain.quants[static_cast<size_t>(r * plain.cols + k)]) << (place * 4);
+            for (int64_t g = 0; g < plain.groups(); ++g) {
+                const auto block = static_cast<size_t>(r * plain.groups() + g);
+                zeros[static_cast<size_t>(g * (plain.rows / 8) + octet)] |= static_cast<uint32_t>(plain.zeros[block])
+                                                                            << (place * 4);
+                scales[static_cast<size_t>(g * plain.rows + r)] = plain.scales[block];
+            }
+        }
+    }
+    return {tensor_of(base + ".qweight", TensorDtype::kI32, {plain.cols, plain.rows / 8}, words),
+            tensor_of(base + ".qzeros", TensorDtype::kI32, {plain.groups(), plain.rows / 8}, zeros),
+            tensor_of(base + ".scales", TensorDtype::kF16, {plain.groups(), plain.rows}, scales)};
+}
+
+// A llama of which one matrix is quantised, in tensors that a test makes.
+class OneMatrix : public testing::Test {
+protected:
+    static constexpr const char* kBase = "model.layers.0.self_attn.k_proj";
+
+    OneMatrix() {
+        const auto config = tests::in_whole_groups(tests::value_of(preset("tiny-llama")));
+        EXPECT_TRUE(write_random_checkpoint(config, 3, scratch_.path()).has_value());
+        Model model = tests::value_of(load_model(scratch_.path()));
+        rows_ = model.weights.layers[0].attention.k.rows;
+        cols_ = model.weights.layers[0].attention.k.cols;
+        tensors_ = read_tensors(read_file(scratch_.path() / "model.safetensors"));
+        config_ = Json::parse(read_file(scratch_.path() / "config.json"));
+    }
+
+    void replace(const FileTensors& by) {
+        std::erase_if(tensors_, [](const FileTensor& tensor) { return tensor.layout.name.starts_with(kBase); });
+        tensors_.insert(tensors_.end(), by.begin(), by.end());
+    }
+    [[nodiscard]] Result<Model> load(const Json& quantisation) {
+        config_["quantization_config"] = quantisation;
+        scratch_.write("config.json", config_.dump());
+        scratch_.write("model.safetensors", write_tensors(tensors_));
+        return load_model(scratch_.path());
+    }
+    [[nodiscard]] std::string error_of(const Json& quantisation) {
+        const auto model = load(quantisation);
+        return model.has_value() ? "loaded" : model.error().message;
+    }
+    void expect_values(const Plain& plain, const Json& quantisation, const BlockFormat& format) {
+        const Model model = tests::value_of(load(quantisation));
+        const MatrixView& view = model.weights.layers[0].attention.k;
+        ASSERT_EQ(view.format, &format);
+        std::vector<float> values(static_cast<size_t>(view.cols));
+        for (int64_t r = 0; r < view.rows; ++r) {
+            view.read_row(r, values);
+            for (int64_t k = 0; k < view.cols; ++k)
+                ASSERT_EQ(values[static_cast<size_t>(k)], plain.value(r, k)) << "row " << r << " column " << k;
+        }
+        EXPECT_EQ(ReferenceExecutor(model.config, model.weights).numerics_id(), "exact.blocks/1");
+    }
+    [[nodiscard]] Plain draw(bool symmetric) { return draw_plain({nullptr, rows_, cols_}, random_, symmetric); }
+
+    ScratchFolder scratch_;
+    FileTensors tensors_;
+    Json config_;
+    int64_t rows_ = 0;
+    int64_t cols_ = 0;
+    std::mt19937 random_{11};
+};
+
+const Json kGptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 64}, {"sym", true}, {"desc_act", false}};
+const Json kAwq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 64}, {"zero_point", true}, {"version", "gemm"}};
+
+TEST_F(OneMatrix, GptqStoresAZeroPointLessOne) {
+    const Plain plain = draw(/*symmetric=*/false);
+    replace(pack_gptq(kBase, plain, 1));
+    expect_values(plain, kGptq, kScaledInt4Zero);
+}
+
+TEST_F(OneMatrix, GptqOfVersionTwoStoresZeroPointsAsTheyAre) {
+    Json quantisation = kGptq;
+    quantisation["checkpoint_format"] = "gptq_v2";
+    const Plain plain = draw(/*symmetric=*/false);
+    replace(pack_gptq(kBase, plain, 0));
+    expect_values(plain, quantisation, kScaledInt4Zero);
+}
+
+TEST_F(OneMatrix, SymmetricGptqNeedsNoZeroPoints) {
+    const Plain plain = draw(/*symmetric=*/true);
+    replace(pack_gptq(kBase, plain, 1));
+    expect_values(plain, kGptq, kScaledInt4);
+}
+
+TEST_F(OneMatrix, AwqLiesInItsOwnOrder) {
+    const Plain plain = draw(/*symmetric=*/false);
+    replace(pack_awq(kBase, plain));
+    expect_values(plain, kAwq, kScaledInt4Zero);
+}
+
+TEST_F(OneMatrix, Fp8HasAScaleForAMatrixARowOrABlock) {
+    std::vector<uint8_t> quants(static_cast<size_t>(rows_ * cols_));
+    for (uint8_t& quant : quants) quant = static_cast<uint8_t>(random_() % 256);
+    for (uint8_t& quant : quants) quant = (quant & 127) == 127 ? 0 : quant;
+    const FileTensor weight = tensor_of(std::string(kBase) + ".weight", TensorDtype::kF8E4M3, {rows_, cols_}, quants);
+    std::vector<float> by_row(static_cast<size_t>(rows_));
+    for (float& scale : by_row) scale = static_cast<float>(1 + random_() % 1000) / 4096;
+    const Json plain = {{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}};
+    const std::string name = std::string(kBase) + ".weight_scale";
+
+    const auto expect = [&](const std::function<float(int64_t r)>& scale, const Json& quantisation) {
+        const Model model = tests::value_of(load(quantisation));
+        std::vector<float> values(static_cast<size_t>(cols_));
+        for (int64_t r = 0; r < rows_; ++r) {
+            model.weights.layers[0].attention.k.read_row(r, values);
+            for (int64_t k = 0; k < cols_; ++k)
+                ASSERT_EQ(values[static_cast<size_t>(k)],
+                          scale(r) * plain_e4m3(quants[static_cast<size_t>(r * cols_ + k)]));
+        }
+    };
+    replace({weight, tensor_of<float>(name, TensorDtype::kF32, {}, {0.25F})});
+    expect([](int64_t) { return 0.25F; }, plain);
+    replace({weight, tensor_of(name, TensorDtype::kF32, {rows_, 1}, by_row)});
+    expect([&](int64_t r) { return by_row[static_cast<size_t>(r)]; }, plain);
+    Json blocks = plain;
+    blocks["weight_block_size"] = {64, 128};
+    const int64_t num_blocks = (rows_ + 63) / 64;
+    by_row.resize(static_cast<size_t>(num_blocks));
+    replace({weight, tensor_of(name + "_inv", TensorDtype::kF32, {num_blocks, 1}, by_row)});
+    expect([&](int64_t r) { return by_row[static_cast<size_t>(r / 64)]; }, blocks);
+}
+
+// A form of the golden file that compressed-tensors made, and its quantization_config.
+struct GoldenForm {
+    const char* name;
+    Json quantisation;
+};
+
+Json one_group(const Json& weights) {
+    return {{"quant_method", "compressed-tensors"}, {"config_groups", {{"group_0", {{"weights", weights}}}}}};
+}
+
+TEST_F(OneMatrix, CompressedTensorsSaysTheSameOfEveryForm) {
+    const Json int4 = {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}, {"group_size", 64}};
+    const auto whole = [](const char* type, const char* strategy) {
+        return one_group({{"num_bits", 8}, {"type", type}, {"strategy", strategy}});
+    };
+    const std::vector<GoldenForm> forms = {
+        {"int8_tensor", whole("int", "tensor")},
+        {"int8_channel", whole("int", "channel")},
+        {"int8_packed", whole("int", "channel")},
+        {"int4_group", one_group(int4)},
+        {"int4_group_zero", one_group(int4)},
+        {"fp8_tensor", whole("float", "tensor")},
+        {"fp8_channel", whole("float", "channel")},
+        {"fp8_block", one_group({{"type", "float"}, {"strategy", "block"}, {"block_structure", {16, 64}}})},
+        {"awq", kAwq}};
+    const FileTensors golden =
+        read_tensors(read_file(VERBATIM_SOURCE_DIR "/tests/data/quantised/compressed_tensors.safetensors"));
+    for (const GoldenForm& form : forms) {
+        const std::string prefix = std::string(form.name) + ".";
+        FileTensors tensors;
+        FileTensor values;
+        for (const FileTensor& tensor : golden) {
+            if (!tensor.layout.name.starts_with(prefix)) continue;
+            const std::string part = tensor.layout.name.substr(prefix.size());
+            if (part == "values")
+                values = tensor;
+            else
+                tensors.push_back(
+                    {{std::string(kBase) + "." + part, tensor.layout.dtype, tensor.layout.shape}, tensor.bytes});
+        }
+        ASSERT_EQ(values.layout.shape, (std::vector{rows_, cols_})) << form.name;
+        replace(tensors);
+        const Model model = tests::value_of(load(form.quantisation));
+        std::vector<float> row(static_cast<size_t>(cols_));
+        for (int64_t r = 0; r < rows_; ++r) {
+            model.weights.layers[0].attention.k.read_row(r, row);
+            for (int64_t k = 0; k < cols_; ++k)
+                ASSERT_EQ(row[static_cast<size_t>(k)], element<float>(values, r * cols_ + k))
+                    << form.name << " row " << r << " column " << k;
+        }
+    }
+}
+
+// Each is one change of a right checkpoint, and names the tensor.
+TEST_F(OneMatrix, WhatIsNotAsTheFormatSaysIsAnError) {
+    const FileTensors right = pack_gptq(kBase, draw(/*symmetric=*/false), 1);
+    const auto error_with = [&](size_t i, const std::function<void(FileTensor&)>& change) {
+        FileTensors changed = right;
+        change(changed[i]);
+        replace(changed);
+        return error_of(kGptq);
+    };
+    const auto error_without = [&](std::string_view part) {
+        FileTensors others = right;
+        std::erase_if(others, [&](const FileTensor& tensor) { return tensor.layout.name.ends_with(part); });
+        replace(others);
+        return error_of(kGptq);
+    };
+    EXPECT_THAT(error_without(".qweight"), testing::HasSubstr("k_proj.weight of shape"));
+    EXPECT_THAT(error_without(".qzeros"), testing::HasSubstr("k_proj.weight: its qzeros are missing"));
+    EXPECT_THAT(error_without(".scales"), testing::HasSubstr("k_proj.weight: its scales are missing"));
+    EXPECT_THAT(error_with(0, [](FileTensor& t) { t.layout.dtype = TensorDtype::kF32; }),
+                testing::HasSubstr("k_proj.qweight: F32 of shape"));
+    EXPECT_THAT(error_with(0, [](FileTensor& t) { std::swap(t.layout.shape[0], t.layout.shape[1]); }),
+                testing::HasSubstr("k_proj.qweight: I32 of shape"));
+    EXPECT_THAT(error_with(1, [](FileTensor& t) { t.layout.shape = {t.layout.shape[0] * t.layout.shape[1]}; }),
+                testing::HasSubstr("k_proj.qzeros: I32 of shape"));
+    EXPECT_THAT(error_with(2, [](FileTensor& t) { t.layout.dtype = TensorDtype::kI16; }),
+                testing::HasSubstr("k_proj.scales: I16, wanted BF16, F16 or F32"));
+    EXPECT_THAT(error_with(2, [](FileTensor& t) { std::swap(t.layout.shape[0], t.layout.shape[1]); }),
+                testing::HasSubstr("k_proj.scales: shape"));
+    EXPECT_THAT(error_with(3, [](FileTensor& t) { t.bytes[4] = 1; }),
+                testing::HasSubstr("k_proj.g_idx: column 1 is of group 1: columns in another order"));
+    Json other_groups = kGptq;
+    other_groups["group_size"] = 32;
+    replace(right);
+    EXPECT_THAT(error_of(other_groups), testing::HasSubstr("k_proj.scales: shape"));
+    EXPECT_THAT(error_of(nullptr), testing::HasSubstr("k_proj.weight of shape"));
+    replace(right);
+    EXPECT_EQ(error_of(kGptq), "loaded");
+}
+
+TEST_F(OneMatrix, EightBitsWithZeroPointsAreRefused) {
+    const std::vector<int8_t> quants(static_cast<size_t>(rows_ * cols_), 3);
+    const std::string base = kBase;
+    const Json weights = {{"num_bits", 8}, {"type", "int"}, {"strategy", "channel"}};
+    const Json config = {{"quant_method", "compressed-tensors"},
+                         {"format", "int-quantized"},
+                         {"config_groups", {{"group_0", {{"weights", weights}}}}}};
+    const FileTensors right = {tensor_of(base + ".weight", TensorDtype::kI8, {rows_, cols_}, quants),
+                               tensor_of(base + ".weight_scale", TensorDtype::kF32, {rows_},
+                                         std::vector<float>(static_cast<size_t>(rows_), 1)),
+                               tensor_of(base + ".weight_zero_point", TensorDtype::kI8, {rows_},
+                                         std::vector<int8_t>(static_cast<size_t>(rows_), 0))};
+    replace(right);
+    EXPECT_EQ(error_of(config), "loaded");
+    FileTensors wrong = right;
+    wrong[2].bytes[5] = 1;
+    replace(wrong);
+    EXPECT_THAT(error_of(config), testing::HasSubstr("weight_zero_point: 8 bits with zero points: not supported"));
+}
+
+// Random changes of names, dtypes, shapes and bytes: an error or a model, and nothing else.
+TEST_F(OneMatrix, ChangedTensorsAreAnErrorOrAModel) {
+    const FileTensors right = pack_gptq(kBase, draw(/*symmetric=*/false), 1);
+    int num_errors = 0;
+    for (int i = 0; i < 300; ++i) {
+        FileTensors changed = right;
+        FileTensor& tensor = changed[random_() % changed.size()];
+        switch (random_() % 4) {
+            case 0: tensor.layout.name += random_() % 2 == 0 ? "x" : "\xC3\xA4"; break;
+            case 1: tensor.layout.dtype = static_cast<TensorDtype>(random_() % 15); break;
+            case 2: tensor.layout.shape[random_() % tensor.layout.shape.size()] = random_() % 300; break;
+            case 3: tensor.bytes[random_() % tensor.bytes.size()] ^= static_cast<char>(1 << random_() % 8); break;
+        }
+        replace(changed);
+        const std::string text = error_of(kGptq);
+        num_errors += text != "loaded" ? 1 : 0;
+        EXPECT_FALSE(text.empty());
+    }
+    EXPECT_GT(num_errors, 150);
+    EXPECT_LT(num_errors, 300);
+}
+
+struct BadConfig {
+    const char* name;
+    Json config;
+    const char* wanted;  // in the error
+};
+void PrintTo(const BadConfig& config, std::ostream* out) { *out << config.name; }
+class QuantisationConfigs : public testing::TestWithParam<BadConfig> {};
+
+TEST_P(QuantisationConfigs, WhatIsNotKnownIsAnError) {
+    const auto config = parse_quantisation(GetParam().config, "config.json");
+    ASSERT_FALSE(config.has_value());
+    EXPECT_THAT(config.error().message, testing::HasSubstr(GetParam().wanted));
+}
+
+Json changed(Json config, const char* key, const Json& value) {
+    config[key] = value;
+    return config;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, QuantisationConfigs,
+    testing::Values(
+        BadConfig{"no_method", Json::object(), "quant_method = (missing) is not supported"},
+        BadConfig{"bitsandbytes", {{"quant_method", "bitsandbytes"}}, "quant_method = \"bitsandbytes\" is not"},
+        BadConfig{"not_an_object", 4, "quantization_config = 4, wanted an object"},
+        BadConfig{"unknown_key", changed(kGptq, "rotation", true), "quantization_config.\"rotation\" = true"},
+        BadConfig{"bits", changed(kGptq, "bits", 3), "bits = 3, wanted 4 or 8"},
+        BadConfig{"no_group", changed(kGptq, "group_size", 0), "group_size = 0"},
+        BadConfig{"by_module", changed(kGptq, "dynamic", {{"-:.*", Json::object()}}), "dynamic"},
+        BadConfig{"gemv", changed(kAwq, "version", "gemv"), "version"},
+        BadConfig{"e5m2", {{"quant_method", "fp8"}, {"fmt", "e5m2"}}, "fmt"},
+        BadConfig{"half_a_block", {{"quant_method", "fp8"}, {"weight_block_size", {128, 0.5}}}, "0.5"},
+        BadConfig{"kv_cache", changed(one_group(Json::object()), "kv_cache_scheme", {{"num_bits", 8}}),
+                  "kv_cache_scheme"},
+        BadConfig{"transforms", changed(one_group(Json::object()), "transform_config", {{"R1", 1}}),
+                  "transform_config"},
+        BadConfig{"nvfp4", one_group({{"num_bits", 4}, {"type", "float"}}), "weights of type float in 4 bits"},
+        BadConfig{"tensor_group", one_group({{"strategy", "tensor_group"}, {"group_size", 16}}), "\"tensor_group\""},
+        BadConfig{"no_groups", {{"quant_method", "compressed-tensors"}}, "config_groups = null, wanted groups"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(QuantisationConfig, ABf16ModelIsWantedWhereWeightsAreNotRead) {
+    const ScratchFolder scratch;
+    const auto folder = tests::write_quantised_preset(scratch.path(), "tiny-llama", "int8", 1);
+    const auto config = parse_config(read_file(folder / "config.json"), "config.json");
+    ASSERT_FALSE(config.has_value());
+    EXPECT_THAT(config.error().message, testing::HasSubstr("quantization_config = compressed-tensors, wanted none"));
+}
+
+}  // namespace
+}  // namespace verbatim::reference
