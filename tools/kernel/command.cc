@@ -1,4 +1,4 @@
-// The verb `kernel`: list, new, check, invariance, race, perf, roofline.
+// The verb `kernel`: list, new, case, check, invariance, race, perf, roofline.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -16,6 +16,7 @@
 #include "kernels/sandbox/perf.h"
 #include "kernels/sandbox/session.h"
 #include "tools/kernel/report.h"
+#include "tools/kernel/show_case.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
@@ -201,6 +202,22 @@ void add_new(CLI::App& kernel, const Options& options, int& exit_code) {
     verb->callback([options, &exit_code] { exit_code = run_new(*options); });
 }
 
+void add_case(CLI::App& kernel, int& exit_code) {
+    struct CaseFlags {
+        std::string path;
+        OutputFormat format = OutputFormat::kTable;
+    };
+    auto flags = std::make_shared<CaseFlags>();
+    CLI::App* verb = kernel.add_subcommand("case", "one call with its inputs, on every kernel of its operation");
+    verb->footer(kExitCodes);
+    verb->add_option("file", flags->path, "as verbatim shrink writes it")->type_name("FILE")->required();
+    add_format_option(*verb, flags->format);
+    verb->callback([flags, &exit_code] {
+        const auto verdict = show_case(flags->path, flags->format);
+        exit_code = verdict ? exit_code_of(*verdict) : report_error(verdict.error());
+    });
+}
+
 }  // namespace
 
 void add_kernel_command(CLI::App& app, int& exit_code) {
@@ -210,6 +227,7 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
     const auto options = [] { return std::make_shared<CommandOptions>(); };
     add_list(*kernel, options(), exit_code);
     add_new(*kernel, options(), exit_code);
+    add_case(*kernel, exit_code);
     const Options check = options();
     add_effort(
         *add_verb(*kernel, "check", "hold a kernel against its contract", check, {check_verb, nullptr}, exit_code),

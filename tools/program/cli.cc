@@ -80,6 +80,13 @@ CLI::Option* add_format_option(CLI::App& command, OutputFormat& format) {
     return add_choice_option(command, "--format", format, formats, "how the result is written");
 }
 
+void add_group(CLI::App& command, const std::string& title, const std::function<void()>& add) {
+    const size_t num_before = command.get_options().size();
+    add();
+    const std::vector<CLI::Option*> options = command.get_options([](const CLI::Option*) { return true; });
+    for (size_t i = num_before; i < options.size(); ++i) options[i]->group(title);
+}
+
 CLI::Option* add_seed_option(CLI::App& command, uint64_t& seed) {
     const auto set = [&seed](const std::string& text) {
         const std::optional<uint64_t> number = whole_number<uint64_t>(text);

@@ -19,6 +19,7 @@
 #include "reference/records/verdict.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +59,9 @@ CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_
 // A flag for a number of bytes in parse_bytes's form; the value of `bytes` is the default.
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
                               const std::string& description);
+
+// Heads the flags that `add` adds to the command with `title` in --help.
+void add_group(CLI::App& command, const std::string& title, const std::function<void()>& add);
 
 // Columns as wide as their widest cell, two spaces apart, no space at a line's end. A column is aligned to the right
 // when every cell below the header starts with a digit or '-', to the left otherwise.

@@ -2,10 +2,13 @@
 #include "tools/program/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "tools/program/file_roles.h"
 
@@ -39,7 +42,35 @@ void add_commands(CLI::App& app, int& exit_code) {
 #undef VERBATIM_COMMAND
 }
 
-int parse_and_run(int argc, const char* const* argv) {
+// The arguments of forms that older releases had, as today's: `replay --from FILE --show cache` is `show FILE --cache`,
+// and `replay --case FILE` is `kernel case FILE`.
+std::vector<std::string> as_today(std::vector<std::string> arguments) {
+    if (arguments.size() < 2 || arguments[1] != "replay") return arguments;
+    const auto named = [&](const std::string& flag) {
+        return std::ranges::find_if(arguments,
+                                    [&](const std::string& one) { return one == flag || one.starts_with(flag + "="); });
+    };
+    const std::string flag = named("--from") != arguments.end() ? "--from" : "--case";
+    const auto file = named(flag);
+    if (file == arguments.end()) return arguments;
+    const std::string verb = flag == "--from" ? "show" : "kernel case";
+    fmt::print(stderr, "verbatim: `replay {} FILE` is `{} FILE` now; the old form goes with the next release\n", flag,
+               verb);
+    if (*file == flag) {
+        arguments.erase(file);
+    } else {
+        *file = file->substr(flag.size() + 1);
+    }
+    if (const auto show = std::ranges::find(arguments, "--show"); show != arguments.end()) {
+        *show = "--cache";
+        if (show + 1 != arguments.end() && *(show + 1) == "cache") arguments.erase(show + 1);
+    }
+    arguments[1] = flag == "--from" ? "show" : "case";
+    if (flag == "--case") arguments.insert(arguments.begin() + 1, "kernel");
+    return arguments;
+}
+
+int parse_and_run(const std::vector<std::string>& arguments) {
     CLI::App app(kDescription, "verbatim");
     app.footer(kFooter);
     app.set_version_flag("--version", "verbatim " VERBATIM_VERSION);
@@ -50,7 +81,9 @@ int parse_and_run(int argc, const char* const* argv) {
         if (const Status checked = check_file_roles(app); !checked) throw FileRolesError{checked.error()};
     });
     try {
-        app.parse(argc, argv);
+        std::vector<const char*> argv;
+        for (const std::string& one : arguments) argv.push_back(one.c_str());
+        app.parse(static_cast<int>(argv.size()), argv.data());
     } catch (const CLI::Success& help_or_version) {
         app.exit(help_or_version);
         return kExitOk;
@@ -73,7 +106,7 @@ int run_program(int argc, const char* const* argv) {
     // A write beyond the limit of file sizes is an error like that of a full disk, and not the end of the process.
     std::signal(SIGXFSZ, SIG_IGN);
     try {
-        exit_code = parse_and_run(argc, argv);
+        exit_code = parse_and_run(as_today({argv, argv + argc}));
     } catch (const std::bad_alloc&) {
         return report_error(Error{"out of memory: use a smaller model, trace or budget"}, kExitMachine);
     } catch (const std::system_error& failed) {  // a full disk under stdout, no more threads

@@ -19,8 +19,6 @@
 #include "tools/program/model_choice.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
-#include "tools/replay/from_record.h"
-#include "tools/replay/replay_case.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
 
@@ -39,8 +37,6 @@ struct ReplayOptions {
     std::string model = "tiny-granite";
     ReadFlags read;
     ReplayConfig replay;
-    FromRecordFlags from;
-    std::string case_file;
     CacheBytesFlags cache_bytes{.cache_bytes = uint64_t{256} << 20};
     int64_t failure_step = 0;
     std::string window;  // tokens, or "auto"; empty: the default with a drafter
@@ -51,7 +47,6 @@ struct ReplayOptions {
     CLI::Option* has_draft = nullptr;
     CLI::Option* has_failure = nullptr;
     CLI::Option* has_profile = nullptr;
-    CLI::Option* has_executor = nullptr;
     CLI::Option* has_model = nullptr;
     OutputFormat format = OutputFormat::kTable;
     bool details = false;
@@ -242,25 +237,7 @@ Status set_windows(ReplayOptions& options) {
     return set_window(options);
 }
 
-int run_from_command(const ReplayOptions& options) {
-    FromRecordFlags from = options.from;
-    from.rerun = {.executor = options.has_executor->count() > 0 ? options.replay.executor : "",
-                  .num_threads = options.replay.num_threads,
-                  .isa = options.replay.isa,
-                  .model = options.has_model->count() > 0 ? options.model : "",
-                  .allow_cut = true};
-    const Status done = replay_from_record(from);
-    return done ? kExitOk : report_error(done.error());
-}
-
-int run_case_command(const ReplayOptions& options) {
-    const auto verdict = replay_case(options.case_file, options.format);
-    return verdict ? exit_code_of(*verdict) : report_error(verdict.error());
-}
-
 int run_replay_command(ReplayOptions options) {
-    if (!options.case_file.empty()) return run_case_command(options);
-    if (!options.from.record.empty()) return run_from_command(options);
     if (const Status valid = set_policy_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = set_windows(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
@@ -284,25 +261,6 @@ int run_replay_command(ReplayOptions options) {
     return exit_code_of(*runs);
 }
 
-void add_from_options(CLI::App& verb, FromRecordFlags& from) {
-    verb.add_option("--from", from.record,
-                    "makes this record's run again, on --executor where it is given, and shows its last step")
-        ->type_name("FILE")
-        ->excludes("--trace")
-        ->excludes("--record");
-    add_count_option(verb, "--until-step", from.until_step, 0, "the last step that --from makes")
-        ->default_str("all")
-        ->needs("--from");
-    verb.add_option("--show", from.show, "with --from: names, heads, blocks and who shares them")
-        ->check(CLI::IsMember({"cache"}).description(""))
-        ->type_name("cache")
-        ->needs("--from");
-    add_output_option(verb, "--cache-graph", from.cache_graph, "with --from: the same for Graphviz")->needs("--from");
-    add_output_option(verb, "--cache-svg", from.cache_svg, "with --from: the same as a picture")->needs("--from");
-    add_output_option(verb, "--timeline", from.timeline, "with --from: the record for Perfetto or about:tracing")
-        ->needs("--from");
-}
-
 CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
     Choices<reference::Profile> profiles;
     for (const auto one : {reference::Profile::kExact, reference::Profile::kTensorSm90, reference::Profile::kFast}) {
@@ -314,24 +272,23 @@ CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
         "not given, a Hopper GPU computes in tensor.sm90");
 }
 
-void add_trace_and_model(CLI::App& verb, ReplayOptions& options) {
+void add_trace_options(CLI::App& verb, ReplayOptions& options) {
     CLI::Option* trace =
         verb.add_option("--trace", options.trace,
                         "a trace file (plain, gzip or zstd; see traces/README.md); none: the two samples in traces/");
     for (CLI::Option* flag : add_read_options(verb, options.read, "the model's own unless given")) flag->needs(trace);
-    options.has_model =
-        verb.add_option("--model", options.model, "a checkpoint's folder, or a preset with random weights by --seed")
-            ->capture_default_str();
 }
 
 void add_executor_options(CLI::App& verb, ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
+    options.has_model =
+        verb.add_option("--model", options.model, "a checkpoint's folder, or a preset with random weights by --seed")
+            ->capture_default_str();
     Choices<std::string> names;
     for (const std::string_view name : executor_names()) names.emplace_back(name, name);
-    options.has_executor =
-        add_choice_option(verb, "--executor", replay.executor, names, "who computes, with the cache");
+    add_choice_option(verb, "--executor", replay.executor, names, "what computes with the cache");
     names.emplace_back("none", "none");
-    add_choice_option(verb, "--beside", replay.beside, names, "who it is compared with");
+    add_choice_option(verb, "--beside", replay.beside, names, "what it is compared with");
     options.has_profile = add_profile_option(verb, replay.profile);
     verb.add_option("--threads", replay.num_threads, "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));
@@ -388,6 +345,11 @@ void add_window_options(CLI::App& verb, ReplayOptions& options) {
                                            "the adversary's drafts are right but for this share, by --seed")
                                ->type_name("RATE")
                                ->check(share());
+}
+
+// Ordinary requests in the fast profile among deterministic ones.
+void add_policy_options(CLI::App& verb, ReplayOptions& options) {
+    ReplayConfig& replay = options.replay;
     const Choices<Policy> policies = {{"exact", Policy::kExact}, {"verify", Policy::kVerify}, {"auto", Policy::kAuto}};
     add_choice_option(verb, "--policy", options.policy, policies,
                       "ordinary requests are computed in the fast profile, and deterministic ones beside them in their "
@@ -418,13 +380,6 @@ void add_evidence_options(CLI::App& verb, ReplayOptions& options) {
     CLI::Option* capture_out =
         add_output_option(verb, "--capture-out", replay.capture_file, "the workload's file")->needs(capture);
     capture->needs(capture_out);
-    add_from_options(verb, options.from);
-    verb.add_option("--case", options.case_file,
-                    "one operation with its inputs, as verbatim shrink writes it: tried on everything that computes it")
-        ->type_name("FILE")
-        ->excludes("--trace")
-        ->excludes("--record")
-        ->excludes("--from");
 }
 
 }  // namespace
@@ -434,11 +389,12 @@ void add_replay_command(CLI::App& app, int& exit_code) {
     options->replay.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
     CLI::App* verb =
         app.add_subcommand("replay", "run a trace with the cache and, side by side, without it; compare every bit");
-    add_trace_and_model(*verb, *options);
-    add_executor_options(*verb, *options);
-    add_cache_options(*verb, *options);
-    add_window_options(*verb, *options);
-    add_evidence_options(*verb, *options);
+    add_group(*verb, "Trace", [&] { add_trace_options(*verb, *options); });
+    add_group(*verb, "Model and executors", [&] { add_executor_options(*verb, *options); });
+    add_group(*verb, "Cache and scheduler", [&] { add_cache_options(*verb, *options); });
+    add_group(*verb, "Drafts and windows", [&] { add_window_options(*verb, *options); });
+    add_group(*verb, "Requests of two arithmetics", [&] { add_policy_options(*verb, *options); });
+    add_group(*verb, "Comparison, record, capture", [&] { add_evidence_options(*verb, *options); });
     add_seed_option(*verb, options->replay.seed);
     add_format_option(*verb, options->format);
     verb->add_flag("--details", options->details, "a table of every counter; JSON has them anyway");

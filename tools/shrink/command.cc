@@ -155,7 +155,7 @@ Status write_case(const std::string& path, files::OutputFile& file, RecordedRun&
         return {};
     }
     RETURN_IF_ERROR(file.finish_with(text));
-    fmt::print("{}: {} alone; verbatim replay --case {} tries it\n", path, one->call.operation->name, path);
+    fmt::print("{}: {} alone; verbatim kernel case {} tries it\n", path, one->call.operation->name, path);
     return {};
 }
 

@@ -1,4 +1,4 @@
-// tools/replay/cache_view.h: a snapshot of a cache: names and the heads that they list, the heads' blocks and rows, and
+// tools/show/cache_view.h: a snapshot of a cache: names and the heads that they list, the heads' blocks and rows, and
 // which of them are shared. Shown as text, as a Graphviz graph, and as a picture.
 #pragma once
 

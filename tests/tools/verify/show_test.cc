@@ -1,4 +1,4 @@
-// `verbatim replay --from`: a recorded run up to a step, and what stands there.
+// `verbatim show`: a recorded run up to a step, and what stands there.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,20 +15,20 @@ using testing::HasSubstr;
 
 std::string golden_record() { return repository_path("tests/data/records/version_1.rec"); }
 
-TEST(ReplayFrom, AStepIsShownWithItsPlanItsBatchAndTheCache) {
-    const Outcome shown = run_verbatim({"replay", "--from", golden_record(), "--until-step", "20", "--show", "cache"});
+TEST(ShowCommand, AStepIsShownWithItsPlanItsBatchAndTheCache) {
+    const Outcome shown = run_verbatim({"show", golden_record(), "--until-step", "20", "--cache"});
     ASSERT_EQ(shown.exit_code, kExitOk) << shown.err;
     EXPECT_THAT(shown.out, HasSubstr("step 20\nplan {step: 20, "));
     EXPECT_THAT(shown.out, HasSubstr("cache before step 21: "));
     EXPECT_THAT(shown.out, HasSubstr("head"));
     EXPECT_THAT(shown.out, HasSubstr("conversation"));
-    EXPECT_NE(shown.out, run_verbatim({"replay", "--from", golden_record(), "--until-step", "5"}).out);
+    EXPECT_NE(shown.out, run_verbatim({"show", golden_record(), "--until-step", "5"}).out);
 }
 
-TEST(ReplayFrom, PicturesAreWrittenAndStandAlone) {
+TEST(ShowCommand, PicturesAreWrittenAndStandAlone) {
     const tests::ScratchFolder files;
-    const Outcome shown = run_verbatim({"replay", "--from", golden_record(), "--cache-svg", files.path("c.svg"),
-                                        "--cache-graph", files.path("c.dot"), "--timeline", files.path("t.json")});
+    const Outcome shown = run_verbatim({"show", golden_record(), "--cache-svg", files.path("c.svg"), "--cache-graph",
+                                        files.path("c.dot"), "--timeline", files.path("t.json")});
     ASSERT_EQ(shown.exit_code, kExitOk) << shown.err;
     EXPECT_THAT(file_bytes(files.path("c.svg")), HasSubstr("</svg>"));
     EXPECT_THAT(file_bytes(files.path("c.dot")), HasSubstr("-> \"block "));
@@ -41,22 +41,50 @@ TEST(ReplayFrom, PicturesAreWrittenAndStandAlone) {
     }
     EXPECT_EQ(num_steps, 29);
     EXPECT_GT(num_commits, 5);
-    EXPECT_EQ(run_verbatim({"replay", "--from", golden_record(), "--timeline", "/nowhere/t.json"}).exit_code,
-              kExitMachine);
-    EXPECT_EQ(run_verbatim({"replay", "--from", "/nowhere/x.rec"}).exit_code, kExitBadInput);
+    EXPECT_EQ(run_verbatim({"show", golden_record(), "--timeline", "/nowhere/t.json"}).exit_code, kExitMachine);
+    EXPECT_EQ(run_verbatim({"show", "/nowhere/x.rec"}).exit_code, kExitBadInput);
 }
 
-TEST(ReplayFrom, TheModelAndTheExecutorAreThoseOfTheFlags) {
-    const Outcome moved = run_verbatim({"replay", "--from", golden_record(), "--model", "/nowhere"});
+TEST(ShowCommand, TheModelAndTheExecutorAreThoseOfTheFlags) {
+    const Outcome moved = run_verbatim({"show", golden_record(), "--model", "/nowhere"});
     EXPECT_EQ(moved.exit_code, kExitBadInput);
     EXPECT_THAT(moved.err, HasSubstr("/nowhere"));
-    const std::vector<std::string> plain = {"replay", "--from", golden_record(), "--until-step", "5"};
+    const std::vector<std::string> plain = {"show", golden_record(), "--until-step", "5"};
     std::vector<std::string> other = plain;
     other.insert(other.end(), {"--executor", "reference", "--threads", "1"});
     EXPECT_EQ(run_verbatim(other).out, run_verbatim(plain).out);
     std::vector<std::string> all = plain;
     all.back() = "9223372036854775807";
-    EXPECT_EQ(run_verbatim(all).out, run_verbatim({"replay", "--from", golden_record()}).out);
+    EXPECT_EQ(run_verbatim(all).out, run_verbatim({"show", golden_record()}).out);
+}
+
+// For one release.
+TEST(ShowCommand, TheFormsOfOlderReleasesAreTaken) {
+    const Outcome shown = run_verbatim({"show", golden_record(), "--until-step", "20", "--cache"});
+    for (const std::vector<std::string>& old :
+         {std::vector<std::string>{"replay", "--from", golden_record(), "--until-step", "20", "--show", "cache"},
+          {"replay", "--until-step=20", "--show", "cache", "--from=" + golden_record()}}) {
+        const Outcome taken = run_verbatim(old);
+        EXPECT_EQ(taken.out, shown.out);
+        EXPECT_THAT(taken.err, HasSubstr("is `show FILE` now"));
+    }
+    const Outcome no_case = run_verbatim({"replay", "--case", "/nowhere/x.json"});
+    EXPECT_EQ(no_case.exit_code, kExitBadInput);
+    EXPECT_THAT(no_case.err, HasSubstr("is `kernel case FILE` now"));
+    EXPECT_THAT(no_case.err, HasSubstr("/nowhere/x.json"));
+}
+
+TEST(ReplayCommand, FlagsAreListedByTheirSubject) {
+    const std::string help = run_verbatim({"replay", "--help"}).out;
+    size_t at = 0;
+    for (const char* heading : {"\nTrace:\n", "\nModel and executors:\n", "\nCache and scheduler:\n",
+                                "\nDrafts and windows:\n", "\nComparison, record, capture:\n"}) {
+        const size_t found = help.find(heading);
+        ASSERT_NE(found, std::string::npos) << heading;
+        EXPECT_GT(found, at);
+        at = found;
+    }
+    EXPECT_THAT(help, testing::Not(HasSubstr("--from")));
 }
 
 // A record that version 1 of the format wrote: it is read, and its run is still the same.

@@ -1,4 +1,4 @@
-// tools/replay/timeline.h: a record as a timeline for Perfetto and Chrome (about:tracing).
+// tools/show/timeline.h: a record as a timeline for Perfetto and Chrome (about:tracing).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-#include "tools/replay/replay_case.h"
+#include "tools/kernel/show_case.h"
 
 #include <fmt/format.h>
 
@@ -56,7 +56,7 @@ records::ComparedShare share_of(const std::vector<CaseOutcome>& outcomes) {
 
 }  // namespace
 
-Result<records::Verdict> replay_case(const std::string& path, OutputFormat format) {
+Result<records::Verdict> show_case(const std::string& path, OutputFormat format) {
     ASSIGN_OR_RETURN(const ValueCase one, read_value_case(path));
     const std::vector<CaseOutcome> outcomes = run_value_case(one);
     const bool differs =

@@ -1,4 +1,4 @@
-#include "tools/replay/timeline.h"
+#include "tools/show/timeline.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tools/replay/cache_view.h"
+#include "tools/show/cache_view.h"
 
 #include <fmt/ranges.h>
 

@@ -1,4 +1,4 @@
-// tools/replay/replay_case.h: owns `verbatim replay --case`: runs one operation with its inputs
+// tools/kernel/show_case.h: owns `verbatim kernel case`: runs one operation with its inputs
 // (kernels/sandbox/value_case.h) on every builtin kernel of it.
 #pragma once
 
@@ -11,6 +11,6 @@
 namespace verbatim::tools {
 
 // Prints each result, and the share of the kernels that support its sizes. Errors: the file.
-Result<records::Verdict> replay_case(const std::string& path, OutputFormat format);
+Result<records::Verdict> show_case(const std::string& path, OutputFormat format);
 
 }  // namespace verbatim::tools
