@@ -4,7 +4,9 @@
 Runs test programs of which some sources are faulty copies (plant.py) once without a fault (everything must pass), then
 once per fault (VERBATIM_BUG=name). A fault is caught by every assertion that fails: a test's, a CHECK of the engine
 or of an executor, or the time limit. The programs stop at a CHECK; they are started again without the tests that have
-run. Without --markdown the run stops at a fault's second assertion; --markdown finds all.
+run. The tests that docs/verification.md names for a fault run first. All others run, up to the fault's second
+assertion, only where those do not catch it, or where another fault is caught by the same assertion alone. With
+--markdown every test runs under every fault, to its end.
 Fails when a fault is not caught, or when two faults are caught by one and the same assertion only.
 
 planted_bugs.py --source DIR --program PROGRAM [--program PROGRAM ...] [--fault NAME ...] [--markdown]
@@ -67,13 +69,21 @@ def split_by_test(output):
         yield test, text, re.search(r"^\[       OK \] ", text, re.M) is not None
 
 
-def run_once(program, fault, excluded, fail_fast):
+def documented_tests(source):
+    """The tests that docs/verification.md names for each fault."""
+    with open(os.path.join(source, "docs/verification.md"), encoding="utf-8") as file:
+        rows = re.findall(r"^\| `(\w+)` \|.*\|([^|]*)\|$", file.read(), re.M)
+    return {fault: re.findall(r"`([^`]+)`", tests) for fault, tests in rows}
+
+
+def run_once(program, fault, chosen, excluded, fail_fast):
+    """`chosen`: the tests that run; none: all."""
     environment = dict(os.environ, RC_PARAMS=RANDOM_CASES)
     environment.pop("VERBATIM_BUG", None)
     environment.pop("VERBATIM_SEED", None)
     if fault:
         environment["VERBATIM_BUG"] = fault
-    tests = "-*DeathTest*" + "".join(":" + test for test in excluded)
+    tests = ":".join(chosen) + "-*DeathTest*" + "".join(":" + test for test in excluded)
     command = [program, "--gtest_color=no", f"--gtest_filter={tests}"] + ["--gtest_fail_fast"] * fail_fast
     try:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -87,12 +97,12 @@ def num_places(catches):
     return len({catch.place for catch in catches})
 
 
-def catches_of(program, fault, source, enough):
+def catches_of(program, fault, source, enough, chosen):
     """The assertions of the program that fail under the fault, and how many tests were run."""
     catches = []
     started = []
     for _ in range(RUNS_PER_PROGRAM):
-        output, code = run_once(program, fault, started, fail_fast=enough < float("inf"))
+        output, code = run_once(program, fault, chosen, started, fail_fast=enough < float("inf"))
         for test, text, passed in split_by_test(output):
             started.append(test)
             if passed:
@@ -105,12 +115,12 @@ def catches_of(program, fault, source, enough):
     return catches, len(started)
 
 
-def run_fault(arguments, fault):
+def run_fault(arguments, fault, chosen=()):
     enough = float("inf") if arguments.markdown else ENOUGH
     catches = []
     num_tests = 0
     for program in arguments.program:
-        found, started = catches_of(program, fault, arguments.source, enough)
+        found, started = catches_of(program, fault, arguments.source, enough, chosen)
         catches += found
         num_tests += started
         if num_places(catches) >= enough:
@@ -137,17 +147,39 @@ def print_table(results, deeds, markdown):
                 print(f"    {test}  {' '.join(shown[:3])}")
 
 
-def problems_of(results):
-    problems = [f"{fault}: no test catches it" for fault, catches in results.items() if not catches]
+def caught_alike(results):
+    """The faults by the assertion that alone catches them, where it is that of several."""
     alone = {}
     for fault, catches in results.items():
         places = {catch.place for catch in catches}
         if len(places) == 1:
             alone.setdefault(places.pop(), []).append(fault)
-    for place, faults in alone.items():
-        if len(faults) > 1:
-            problems.append(f"{', '.join(faults)}: caught by {place} only, all of them")
+    return {place: faults for place, faults in alone.items() if len(faults) > 1}
+
+
+def problems_of(results):
+    problems = [f"{fault}: no test catches it" for fault, catches in results.items() if not catches]
+    for place, faults in caught_alike(results).items():
+        problems.append(f"{', '.join(faults)}: caught by {place} only, all of them")
     return problems
+
+
+def run_faults(arguments, faults, documented):
+    """The catches of each fault, one fault per core at a time."""
+    def catch(fault, chosen=()):
+        return run_fault(arguments, fault, chosen)[0]
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        if arguments.markdown:
+            return dict(zip(faults, pool.map(catch, faults)))
+        known = [fault for fault in faults if documented.get(fault)]
+        results = dict(zip(known, pool.map(lambda fault: catch(fault, documented[fault]), known)))
+        undecided = {fault for alike in caught_alike(results).values() for fault in alike}
+        undecided |= {fault for fault in faults if not results.get(fault)}
+        for fault in undecided:
+            print(f"{fault}: every test runs, those of docs/verification.md do not tell")
+        results |= dict(zip(undecided, pool.map(catch, undecided)))
+    return {fault: results[fault] for fault in faults}
 
 
 def main():
@@ -166,11 +198,12 @@ def main():
         return 1
     deeds = read_deeds(arguments.source)
     faults = arguments.fault or list(deeds)
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(lambda fault: run_fault(arguments, fault)[0], faults)
-        results = dict(zip(faults, found))
+    documented = documented_tests(arguments.source)
+    results = run_faults(arguments, faults, documented)
     print_table(results, deeds, arguments.markdown)
     problems = problems_of(results)
+    unlisted = [fault for fault in deeds if fault not in documented]
+    problems += [f"{fault}: docs/verification.md does not list it (--markdown prints the rows)" for fault in unlisted]
     for problem in problems:
         print(f"error: {problem}")
     print(f"{len(faults)} planted bugs, {len(problems)} problems")
