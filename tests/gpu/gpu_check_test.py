@@ -107,6 +107,37 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual((done.returncode, "there is no GPU" in done.stderr), (4, True), done.stderr)
         self.assertEqual(self.records(), {})
 
+    def test_what_cannot_work_is_found_before_the_build(self):
+        nvcc = "#!/bin/bash\necho 'Cuda compilation tools, release 12.4, V12.4.99'\n"
+        smi = ("#!/bin/bash\n[ \"$1\" != -L ] || { echo \"$GPUS\"; exit; }\n"
+               "[ -n \"$1\" ] || echo \"| Driver Version: 1.2  CUDA Version: $CUDA |\"\n")
+        write_program(self.root + "/bin/nvcc", nvcc)
+        write_program(self.root + "/bin/nvidia-smi", smi)
+        write_program(self.root + "/bin/cmake", "#!/bin/bash\n[ \"$1\" = --version ] || echo built >&2\n"
+                                                "echo \"cmake version $CMAKE\"\n")
+        shutil.copy(SOURCE + "/CMakeLists.txt", self.root + "/CMakeLists.txt")
+        for words, wrong in (("the driver is of CUDA 11.8, nvcc of 12.4", {"CUDA": "11.8"}),
+                             ("nvidia-smi finds no GPU", {"GPUS": "No devices found"}),
+                             ("cmake is 3.16.3, and the build needs 3.24", {"CMAKE": "3.16.3"})):
+            done = self.check("bench", **{"CUDA": "12.8", "GPUS": "GPU 0: Some", "CMAKE": "3.25.1", **wrong})
+            self.assertEqual((done.returncode, "built" in done.stderr), (4, False), done.stderr)
+            self.assertIn(words, done.stderr)
+        done = self.check("bench", CUDA="12.2", GPUS="GPU 0: Some", CMAKE="3.25.1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("machine code runs, PTX does not", done.stderr)
+        os.makedirs(self.root + "/.gpu")
+        with open(self.root + "/.gpu/glibc", "w", encoding="utf-8") as file:
+            file.write("99.1\n")
+        done = self.check("bench", CUDA="12.8", GPUS="GPU 0: Some", CMAKE="3.25.1")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("the libraries of .gpu/ need 99.1", done.stderr)
+
+    def test_no_compute_sanitizer_is_a_skip(self):
+        os.remove(self.root + "/bin/compute-sanitizer")
+        done = self.check("sanitize", PATH=self.root + "/bin:/usr/bin:/bin")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("compute-sanitizer: skipped", self.records()["sanitize"])
+
     def test_a_part_that_there_is_not_builds_nothing(self):
         write_program(self.root + "/bin/cmake", "#!/bin/bash\necho built >&2\n")
         done = self.check("numerics", "lunch")
@@ -147,7 +178,8 @@ class GpuCheck(unittest.TestCase):
             write_program(self.root + "/bin/nvidia-smi", f"#!/bin/bash\necho {capability}\n")
             done = self.check("build")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(" " + wanted, done.stderr.splitlines()[0])
+            lines = [line for line in done.stderr.splitlines() if line.startswith("cmake -S")]
+            self.assertIn(" " + wanted, lines[0])
 
     def test_what_hangs_is_stopped_and_what_has_no_time_is_left_out(self):
         done = self.check("numerics", HANGS="GpuNumerics.Fma", GPU_CHECK_SECONDS="8")
