@@ -290,6 +290,170 @@ Doubles attention_bounds(const AbiArgs& abi, const Doubles&) {
     return {bounds};
 }
 
+// sigmoid(z), exp of it, and its fast forms.
+double sigmoid_of(double z) { return 1.0 / (1.0 + std::exp(-z)); }
+
+// A softplus is log(1 + exp(x)) in a fast kernel, with an absolute error where x is far below 0.
+Doubles delta_gates_bounds(const AbiArgs& abi, const Doubles& models) {
+    const verbatim_delta_gates& op = abi.delta_gates;
+    Doubles bounds = models;
+    for (int64_t r = 0; r < op.b.num_rows; ++r) {
+        for (int64_t h = 0; h < op.b.width; ++h) {
+            const auto at = static_cast<size_t>(r * op.b.width + h);
+            const double z = row_of(op.b, r)[h];
+            bounds[0][at] = std::abs(models[0][at]) * (gate_error(z) + 2 * kUnit) + saturation(z);
+            const double x = static_cast<double>(row_of(op.a, r)[h]) + op.dt_bias[h];
+            const double step = x > 20 ? x : std::log1p(std::exp(x));
+            const double rate = std::abs(static_cast<double>(op.rate[h]));
+            const double exponent = rate * (step * (gate_error(x) + (std::abs(x) + 2) * kUnit) + 4 * kUnit);
+            bounds[1][at] = std::abs(models[1][at]) * (std::expm1(exponent) + gate_error(rate * step));
+        }
+    }
+    return bounds;
+}
+
+// One column of a head's state: its values, and a bound of its error's Euclidean norm.
+struct DeltaColumn {
+    std::vector<double> state;
+    double error = 0;
+};
+
+// One token: e becomes decay (I - beta k k^T) e, whose norm is at most decay max(1, |1 - beta |k|^2|) of e's, and the
+// roundings of this token. Returns y's bound.
+double add_delta_token(const verbatim_delta_update& op, int64_t row, int64_t h, int64_t j, DeltaColumn& column) {
+    const int64_t key = h / (op.n_value_heads / op.n_key_heads) * op.key_dim;
+    const float* q = row_of(op.q, row) + key;
+    const float* k = row_of(op.k, row) + key;
+    const double decay = row_of(op.decay, row)[h];
+    const double beta = row_of(op.beta, row)[h];
+    const double v = row_of(op.v, row)[h * op.value_dim + j];
+    double u = 0, size = 0, keys = 0, queries = 0;
+    for (int64_t i = 0; i < op.key_dim; ++i) {
+        const double product = decay * column.state[static_cast<size_t>(i)] * k[i];
+        u += product;
+        size += std::abs(product);
+        keys += double{k[i]} * k[i];
+        queries += double{q[i]} * q[i];
+    }
+    const double d = beta * (v - u);
+    const double error_of_d =
+        std::abs(beta) * (gamma_of(op.key_dim + 2) * size + 2 * kUnit * (std::abs(v) + std::abs(u)));
+    double roundings = 0, output = 0;
+    for (int64_t i = 0; i < op.key_dim; ++i) {
+        double& element = column.state[static_cast<size_t>(i)];
+        const double local = gamma_of(int64_t{3}) * (std::abs(k[i] * d) + std::abs(decay * element));
+        roundings += local * local;
+        element = decay * element + k[i] * d;
+        output += std::abs(element * q[i]);
+    }
+    const double growth = std::abs(decay) * std::max(1.0, std::abs(1 - beta * keys));
+    column.error = growth * column.error + std::sqrt(keys) * error_of_d + std::sqrt(roundings);
+    return std::sqrt(queries) * column.error + gamma_of(op.key_dim + 2) * output;
+}
+
+// A column after another, so that each is advanced over all tokens.
+Doubles delta_update_bounds(const AbiArgs& abi, const Doubles& models) {
+    const verbatim_delta_update& op = abi.delta_update;
+    Doubles bounds = {std::vector<double>(models[0].size()), std::vector<double>(models[1].size())};
+    const int64_t values = op.n_value_heads * op.value_dim;
+    for (int64_t s = 0; s < op.sequences.num_sequences; ++s) {
+        for (int64_t column = 0; column < values; ++column) {
+            const int64_t h = column / op.value_dim;
+            const int64_t first = (s * op.n_value_heads + h) * op.key_dim * op.value_dim + column % op.value_dim;
+            DeltaColumn one{std::vector<double>(static_cast<size_t>(op.key_dim)), 0};
+            for (int64_t i = 0; op.states_in != nullptr && i < op.key_dim; ++i)
+                one.state[static_cast<size_t>(i)] = op.states_in[first + i * op.value_dim];
+            for (int64_t row = op.sequences.first_row[s]; row < op.sequences.first_row[s + 1]; ++row) {
+                bounds[1][static_cast<size_t>(row * values + column)] =
+                    add_delta_token(op, row, h, column % op.value_dim, one);
+            }
+            for (int64_t i = 0; i < op.key_dim; ++i)
+                bounds[0][static_cast<size_t>(first + i * op.value_dim)] = one.error;
+        }
+    }
+    return bounds;
+}
+
+// A dot product with its bound.
+struct BoundedSum {
+    double value = 0;
+    double size = 0;  // of the products without signs
+    double error = 0;
+};
+BoundedSum bounded_dot(const std::vector<double>& x, const uint16_t* weight) {
+    BoundedSum sum;
+    for (size_t i = 0; i < x.size(); ++i) {
+        const double product = x[i] * reference::bf16_to_float(weight[i]);
+        sum.value += product;
+        sum.size += std::abs(product);
+    }
+    sum.error = gamma_of(static_cast<double>(x.size()) + 2) * sum.size;
+    return sum;
+}
+
+// What an expert makes of a row before `down`, and its error: `down` rounds it to bf16, and flushes below 2^-56.
+BoundedSum inner_of(const verbatim_experts& op, const std::vector<double>& x, int64_t at) {
+    const BoundedSum up = bounded_dot(x, op.up + at);
+    BoundedSum inner;
+    if (op.kind == VERBATIM_SWIGLU) {
+        const BoundedSum gate = bounded_dot(x, op.gate + at);
+        const double silu = silu_of(gate.value);
+        constexpr double kSteepest = 1.1;  // of silu
+        const double error = kSteepest * gate.error + std::abs(silu) * gate_error(gate.value) + saturation(gate.value);
+        inner = {up.value * silu, 0, up.error * (std::abs(silu) + error) + std::abs(up.value) * error};
+    } else {
+        const double rectified = std::max(up.value, 0.0);
+        inner = {rectified * rectified, 0, (2 * rectified + up.error) * up.error};
+    }
+    inner.error += std::abs(inner.value) * (kUnitOfBf16 + 2 * kUnit) + 0x1p-56;
+    return inner;
+}
+
+Doubles experts_bounds(const AbiArgs& abi, const Doubles&) {
+    const verbatim_experts& op = abi.experts;
+    const int64_t width = op.x.width;
+    std::vector<double> bounds;
+    for (int64_t m = 0; m < op.x.num_rows; ++m) {
+        std::vector<double> x, row(static_cast<size_t>(width));
+        for (int64_t k = 0; k < width; ++k) x.push_back(reference::bf16_value(row_of(op.x, m)[k]));
+        for (int64_t i = 0; i < op.n_chosen; ++i) {
+            const int64_t matrix = static_cast<int64_t>(row_of(op.chosen, m)[i]) * op.d_ff * width;
+            const double weight = std::abs(row_of(op.chosen, m)[op.n_chosen + i]);
+            std::vector<BoundedSum> inner;
+            for (int64_t f = 0; f < op.d_ff; ++f) inner.push_back(inner_of(op, x, matrix + f * width));
+            for (int64_t j = 0; j < width; ++j) {
+                double size = 0, error = 0;
+                for (int64_t f = 0; f < op.d_ff; ++f) {
+                    const double down = std::abs(reference::bf16_to_float(op.down[matrix + j * op.d_ff + f]));
+                    const BoundedSum& one = inner[static_cast<size_t>(f)];
+                    size += down * std::abs(one.value);
+                    error += down * one.error;
+                }
+                row[static_cast<size_t>(j)] += weight * (error + gamma_of(op.d_ff + op.n_chosen + 4) * size);
+            }
+        }
+        bounds.insert(bounds.end(), row.begin(), row.end());
+    }
+    return {bounds};
+}
+
+Doubles add_routed_bounds(const AbiArgs& abi, const Doubles&) {
+    const verbatim_add_routed& op = abi.add_routed;
+    std::vector<double> bounds;
+    for (int64_t r = 0; r < op.branch.num_rows; ++r) {
+        const bool is_gated = op.gate.data != nullptr;
+        const double gate = is_gated ? row_of(op.gate, r)[0] : 0.0;
+        const double open = is_gated ? sigmoid_of(gate) : 1.0;
+        for (int64_t j = 0; j < op.branch.width; ++j) {
+            const double branch = std::abs(open * row_of(op.branch, r)[j]);
+            const double error = is_gated ? branch * (gate_error(gate) + gamma_of(int64_t{2})) : 0.0;
+            const double saturated = is_gated ? saturation(gate) * std::abs(double{row_of(op.branch, r)[j]}) : 0.0;
+            bounds.push_back(error + saturated + gamma_of(int64_t{2}) * (branch + std::abs(row_of(op.routed, r)[j])));
+        }
+    }
+    return {bounds};
+}
+
 struct Analysis {
     std::string_view operation;
     Doubles (*bounds)(const AbiArgs& abi, const Doubles& models);
@@ -307,6 +471,13 @@ constexpr Analysis kAnalyses[] = {
     {"scan", scan_bounds, "(gamma_(4T+8) + gamma_(T+8) sum of |dt A| + gamma_(d_state+4)) * the scan without signs"},
     {"attention", attention_bounds,
      "(exp(errors of the scores) - 1 + gamma_(2p+16) + 2^-9 for weights in bf16) * sum of weight * |v|"},
+    {"delta_update", delta_update_bounds,
+     "a token's roundings, gamma_(key_dim+2), carried on by |decay| max(1, |1 - beta |k|^2|), in the Euclidean norm"},
+    {"delta_gates", delta_gates_bounds,
+     "(10 + 1.5 |b|) u * |out|; (exp(|rate| ((12 + 2.5 |x|) softplus + 4) u) - 1 + ...) * |out| of x = a + dt_bias"},
+    {"experts", experts_bounds,
+     "(2^-9 for the inner values in bf16 + their gamma_(K+2) and silu + gamma_(d_ff+4)) * sum of |weight * products|"},
+    {"add_routed", add_routed_bounds, "((10 + 1.5 |gate|) u + gamma_2) * |branch| + gamma_2 * |routed|"},
 };
 
 const Analysis* analysis_of(const Operation& operation) {
