@@ -11,7 +11,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/result.h"
-#include "reference/numerics/bf16.h"
+#include "kernels/sandbox/element_values.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -59,12 +59,8 @@ float value_of(ValueClass values, Prng& prng) {
 }
 
 void fill_values(Tensor& tensor, ValueClass values, Prng& prng) {
-    if (tensor.spec.dtype == Dtype::kBf16) {
-        for (uint16_t& value : tensor.as<uint16_t>()) value = reference::round_to_bf16(value_of(values, prng));
-    } else {
-        CHECK(tensor.spec.dtype == Dtype::kF32, "{} is filled with values", tensor.spec.name);
-        for (float& value : tensor.as<float>()) value = value_of(values, prng);
-    }
+    CHECK(is_float(tensor.spec.dtype), "{} is filled with values", tensor.spec.name);
+    for (int64_t i = 0; i < num_elements(tensor); ++i) set_element(tensor, i, value_of(values, prng));
     // Small rows have one, too; of weights one would be in every row.
     const bool has_one = values == ValueClass::kNotFinite && tensor.spec.dtype == Dtype::kF32;
     if (!has_one || tensor.spec.axis == Axis::kCall || tensor.bytes.empty()) return;

@@ -283,6 +283,7 @@ Operation l2_norm() {
             .sizes = {{"rows", 1, 3, edges_up_to(9), false, true, real_rows()},
                       {"heads", 1, 2, {1, 2, 3, 8}, false, true},
                       {"dim", 1, 33, edges_up_to(257)}},
+            .scalars = {"scale"},
             .published = l2_norm_published,
             .tensors = l2_norm_tensors,
             .items = single_rows,

@@ -175,6 +175,7 @@ Operation choose() {
                       {"group_experts", 1, 12, {1, 2, 3, 7, 8, 16, 17, 63, 64, 65, 128, 129}},
                       {"chosen", 1, 3, {1, 2, 3, 6, 8, 10}},
                       {"normalize", 0, 1, {0, 1}, true}},
+            .scalars = {"sum_epsilon", "scale"},
             .go_together = choose_sizes_go_together,
             .published = choose_published,
             .tensors = choose_tensors,

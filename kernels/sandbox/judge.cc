@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/sandbox/builtin_kernels.h"
+#include "kernels/sandbox/element_values.h"
 #include "kernels/sandbox/error_bounds.h"
 #include "reference/numerics/float_bits.h"
 
@@ -27,30 +28,6 @@ Placed placed_in_host(Arguments& call) {
     return placed;
 }
 
-std::string value_text(const Tensor& tensor, int64_t i) {
-    switch (tensor.spec.dtype) {
-        case Dtype::kF32: {
-            const float value = tensor.as<float>()[i];
-            return fmt::format("{:.9g} ({:#010x})", value, bits_from_float(value));
-        }
-        case Dtype::kI32: return fmt::format("{}", tensor.as<int32_t>()[i]);
-        case Dtype::kU64: return fmt::format("{:#x}", tensor.as<uint64_t>()[i]);
-        default: return "?";
-    }
-}
-
-bool same_element(const Tensor& got, const Tensor& wanted, int64_t i) {
-    if (got.spec.dtype == Dtype::kF32) {
-        const float a = got.as<float>()[i];
-        const float b = wanted.as<float>()[i];
-        return bits_from_float(a) == bits_from_float(b) || (std::isnan(a) && std::isnan(b));
-    }
-    const int64_t size = bytes_of(got.spec.dtype);
-    return std::memcmp(got.bytes.data() + i * size, wanted.bytes.data() + i * size, static_cast<size_t>(size)) == 0;
-}
-
-int64_t num_elements(const Tensor& tensor) { return std::ssize(tensor.bytes) / bytes_of(tensor.spec.dtype); }
-
 std::string place_text(const Tensor& tensor, int64_t i) {
     const char* unit = tensor.spec.axis == Axis::kRow ? "row" : tensor.spec.axis == Axis::kItem ? "sequence" : "call";
     return fmt::format("`{}` {} {}, element {}", tensor.spec.name, unit, i / tensor.spec.width, i % tensor.spec.width);
@@ -64,23 +41,30 @@ std::string difference_of(const Tensor& got, const Tensor& wanted) {
         if (count++ == 0) first = i;
     }
     if (count == 0) return "";
-    return fmt::format("{}: {}, wanted {}; {} of {} differ", place_text(got, first), value_text(got, first),
-                       value_text(wanted, first), count, num_elements(got));
+    return fmt::format("{}: {}, wanted {}; {} of {} differ", place_text(got, first), element_text(got, first),
+                       element_text(wanted, first), count, num_elements(got));
 }
 
 // --- what else but the inputs decides
 
-// An output element that keeps whatever it held: both patterns of kernel_host.cc, word by word.
+// An output element that keeps whatever it held: both patterns of kernel_host.cc, byte by byte.
 std::string unwritten(const Arguments& one, const Arguments& other) {
+    const auto poison = [](size_t pattern, int64_t byte) {
+        return static_cast<std::byte>(kOutputPoisons[pattern] >> (byte % 4 * 8));
+    };
     for (size_t t = 0; t < one.tensors.size(); ++t) {
         const Tensor& tensor = one.tensors[t];
-        const auto words_of_element = bytes_of(tensor.spec.dtype) / 4;
-        if (tensor.spec.role != Role::kOut || words_of_element == 0) continue;
-        const auto words = tensor.as<uint32_t>();
-        const auto others = other.tensors[t].as<uint32_t>();
-        for (size_t i = 0; i < words.size(); ++i) {
-            if (words[i] != kOutputPoisons[0] || others[i] != kOutputPoisons[1]) continue;
-            return fmt::format("{} is left as it was", place_text(tensor, static_cast<int64_t>(i) / words_of_element));
+        const int64_t element = bytes_of(tensor.spec.dtype);
+        if (tensor.spec.role != Role::kOut) continue;
+        const auto is_kept = [&](int64_t byte) {
+            const int64_t in_unit = byte % tensor.unit_bytes();
+            const auto at = static_cast<size_t>(byte);
+            return tensor.bytes[at] == poison(0, in_unit) && other.tensors[t].bytes[at] == poison(1, in_unit);
+        };
+        for (int64_t i = 0; i < num_elements(tensor); ++i) {
+            int64_t kept = 0;
+            while (kept < element && is_kept(i * element + kept)) ++kept;
+            if (kept == element) return fmt::format("{} is left as it was", place_text(tensor, i));
         }
     }
     return "";
@@ -216,6 +200,51 @@ CallResult watched_call(KernelHost& host, const KernelInfo& kernel, const Argume
     return host.call(kernel, call, options);
 }
 
+// --- a contract's reference
+
+// How far element i of a tensor may be from the reference's.
+double allowed(const Tensor& wanted, const Tolerance& tolerance, int64_t i) {
+    double magnitude = std::abs(element_value(wanted, i));
+    if (tolerance.of == Tolerance::Of::kUnit) {
+        const int64_t first = i / wanted.spec.width * wanted.spec.width;
+        for (int64_t at = first; at < first + wanted.spec.width; ++at) {
+            const double value = std::abs(element_value(wanted, at));
+            if (std::isfinite(value)) magnitude = std::max(magnitude, value);
+        }
+    }
+    return tolerance.ulps * (is_float(wanted.spec.dtype) ? ulp_of(wanted.spec.dtype, magnitude) : 1.0);
+}
+
+// "" when all outputs are within the contract's tolerance.
+std::string beyond_tolerance(const Arguments& got, const Arguments& wanted, const Tolerance& tolerance) {
+    for (size_t t = 0; t < got.tensors.size(); ++t) {
+        const Tensor& mine = got.tensors[t];
+        const Tensor& right = wanted.tensors[t];
+        if (mine.spec.role == Role::kIn) continue;
+        for (int64_t i = 0; i < num_elements(mine); ++i) {
+            if (same_element(mine, right, i)) continue;
+            const double value = element_value(right, i);
+            const double error = std::abs(element_value(mine, i) - value);
+            const double most = std::isfinite(value) ? allowed(right, tolerance, i) : 0;
+            if (error <= most) continue;
+            return fmt::format("{}: {}, the reference has {}; {:.3g} is allowed, by {:g} ulps", place_text(mine, i),
+                               element_text(mine, i), element_text(right, i), most, tolerance.ulps);
+        }
+    }
+    return "";
+}
+
+Fault fault_by_contract(const KernelInfo& kernel, const Arguments& got, const Arguments& call) {
+    const Operation& operation = *call.operation;
+    const Result<Arguments> wanted = operation.definition(call);
+    if (!wanted) return {Verdict::kReferenceFails, wanted.error().message};
+    const bool has_tolerance = kernel.profile == "fast" && operation.tolerance.of != Tolerance::Of::kNothing;
+    std::string detail =
+        has_tolerance ? beyond_tolerance(got, *wanted, operation.tolerance) : first_difference(got, *wanted);
+    if (detail.empty()) return {};
+    return {has_tolerance ? Verdict::kBeyondBound : Verdict::kWrongBits, std::move(detail)};
+}
+
 bool repeats_on_schedules(const KernelInfo& kernel) { return kernel.machine == "cuda"; }
 
 }  // namespace
@@ -249,6 +278,7 @@ std::string_view name(Verdict verdict) {
         case Verdict::kVaries: return "varies";
         case Verdict::kNotTried: return "not tried";
         case Verdict::kUselessBarrier: return "useless barrier";
+        case Verdict::kReferenceFails: return "reference fails";
         case Verdict::kTakesNothing: return "takes no shape that was tried";
     }
     return "unknown";
@@ -274,6 +304,7 @@ std::string first_difference(const Arguments& got, const Arguments& wanted) {
 }
 
 Fault fault_of(const KernelInfo& kernel, const Arguments& got, const Arguments& call) {
+    if (call.operation->definition != nullptr) return fault_by_contract(kernel, got, call);
     // What has no model has one right answer: a token, a digest.
     const bool has_bound = kernel.profile == "fast" && call.operation->doubles != nullptr;
     std::string detail =
@@ -342,7 +373,7 @@ Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& ope
     if (const Fault fault = fault_of(kernel, first.after, call); fault.verdict != Verdict::kPass) {
         return failed(fault.verdict, fault.detail);
     }
-    if (check.options.watches_tasks && kernel.machine == "cpu") {
+    if (check.options.watches_tasks && kernel.machine == "cpu" && kernel.python == nullptr) {
         if (const CallResult watched = watched_call(host, kernel, call, check.options); watched.end != CallEnd::kDone) {
             return ended(watched);
         }

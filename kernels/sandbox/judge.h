@@ -42,6 +42,7 @@ enum class Verdict : uint8_t {
     kVaries,          // of `kernel invariance`
     kNotTried,        // likewise: the kernel refused every variation of a property
     kUselessBarrier,  // of `kernel race --mutate`
+    kReferenceFails,  // of a contract: it crashes, hangs or returns an error
     kTakesNothing,    // the kernel takes the shape of no case
 };
 std::string_view name(Verdict verdict);
@@ -63,7 +64,7 @@ struct CheckCase {
     CallOptions options;
 };
 
-// The call with the outputs of the definition. REQUIRES: the operation has one in this profile.
+// The call with the outputs of the definition. REQUIRES: the operation is built in, and has one in this profile.
 Arguments defined(const Arguments& call, std::string_view profile);
 
 // "" when all outputs have the same bits, NaN like NaN.

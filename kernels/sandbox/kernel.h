@@ -12,12 +12,12 @@
 //   K4  inputs must not change, outputs must be written completely; outputs and workspace start with undefined content
 //   K5  bits must not depend on num_threads (CUDA: multiprocessors), on the order of tasks, nor on block_threads
 //   K6  structs grow only at their end, and new operations are added after the existing ones; VERBATIM_KERNEL_ABI grows
-//       with them, and a kernel with an earlier ABI is accepted unchanged. 2: from delta_update on
+//       with them, and a kernel with an earlier ABI is accepted unchanged. 2: from delta_update on; 3: verbatim_call
 #pragma once
 
 #include <stdint.h>
 
-#define VERBATIM_KERNEL_ABI 2
+#define VERBATIM_KERNEL_ABI 3
 
 #ifdef __cplusplus
 #define VERBATIM_EXPORT extern "C" __attribute__((visibility("default")))
@@ -207,6 +207,22 @@ struct verbatim_add_routed {
     struct verbatim_floats branch;        // [num_rows, width], in place
 };
 
+// A call of an operation that is described by a contract (kernels/sandbox/contract.h, `--contract FILE`): sizes,
+// parameters and operands in the contract's order. Unit u of an operand (a row, a sequence, or the call) begins at
+// element u * stride.
+enum { VERBATIM_MAX_SIZES = 8, VERBATIM_MAX_PARAMETERS = 4, VERBATIM_MAX_OPERANDS = 15 };
+struct verbatim_operand {
+    void* data;                        // null: its width is 0
+    int64_t num_units, width, stride;  // elements
+};
+struct verbatim_call {
+    int64_t sizes[VERBATIM_MAX_SIZES];
+    float parameters[VERBATIM_MAX_PARAMETERS];
+    struct verbatim_operand operands[VERBATIM_MAX_OPERANDS];
+    int64_t num_rows;
+    struct verbatim_sequences sequences;  // of a contract of rows: first_row is null
+};
+
 // The arguments of the kernel's operation.
 union verbatim_args {
     const struct verbatim_matmul* matmul;
@@ -226,6 +242,7 @@ union verbatim_args {
     const struct verbatim_choose* choose;
     const struct verbatim_experts* experts;
     const struct verbatim_add_routed* add_routed;
+    const struct verbatim_call* call;
 };
 
 struct verbatim_run {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "kernels/sandbox/kernel_host.h"
+#include "kernels/sandbox/python_function.h"
 #include "kernels/sandbox/task_watch.h"
 #include "kernels/simt/access_counter.h"
 
@@ -50,9 +51,11 @@ inline constexpr size_t kMaxTimes = 1 << 14;
 struct Board {
     // The question.
     Question question;
-    int32_t operation;  // of operations()
-    int32_t kernel;     // of the library; -1: builtin
+    const Operation* operation;  // it was there before the process was started
+    int32_t kernel;              // of the library; -1: builtin
     const verbatim_kernel* builtin;
+    const PythonFunction* python;  // null: none
+    int memory_fd;                 // of this memory
     Placed placed;
     std::array<BoardTensor, kMaxTensors> tensors;
     int64_t num_tensors;

@@ -1,6 +1,7 @@
 // The process that runs kernels (kernels/sandbox/kernel_host.h).
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
 #include <linux/filter.h>
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <latch>
 #include <memory>
@@ -31,8 +33,10 @@
 #include "kernels/machine.h"
 #include "kernels/median.h"
 #include "kernels/sandbox/device_tensors.h"
+#include "kernels/sandbox/guarded_block.h"
 #include "kernels/sandbox/kernel.h"
 #include "kernels/sandbox/kernel_board.h"
+#include "kernels/sandbox/python_server.h"
 #include "kernels/sandbox/task_watch.h"
 #include "kernels/simt/source_memory.h"
 #include "reference/worker_pool.h"
@@ -134,41 +138,6 @@ void limit_memory(uint64_t bytes) {
     signal(SIGXFSZ, SIG_DFL);  // beyond it the kernel ends
 }
 
-// Memory of the kernel's own (workspace, packed weights) between known bytes and a page that cannot be touched.
-class GuardedBlock {
-public:
-    GuardedBlock(int64_t num_bytes, uint8_t fill) : num_bytes_(num_bytes) {
-        const int64_t rounded = (num_bytes + 63) / 64 * 64;
-        area_bytes_ = (rounded + kBefore + kPage - 1) / kPage * kPage;
-        void* const area = mmap(nullptr, static_cast<size_t>(area_bytes_ + kPage), PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        CHECK(area != MAP_FAILED, "no memory for the {} bytes that the kernel asks for", num_bytes);
-        area_ = static_cast<std::byte*>(area);
-        mprotect(area_ + area_bytes_, kPage, PROT_NONE);
-        std::memset(area_, kKnown, static_cast<size_t>(area_bytes_));
-        data_ = area_ + area_bytes_ - rounded;
-        std::memset(data_, fill, static_cast<size_t>(num_bytes));
-    }
-    ~GuardedBlock() { munmap(area_, static_cast<size_t>(area_bytes_ + kPage)); }
-    GuardedBlock(const GuardedBlock&) = delete;
-    GuardedBlock& operator=(const GuardedBlock&) = delete;
-
-    [[nodiscard]] std::byte* data() const { return data_; }
-    [[nodiscard]] BoardTensor as_tensor() const { return {data_, num_bytes_, 1, Role::kInOut, -1, 0, 0}; }
-    [[nodiscard]] WatchedRange pages() const { return {area_, static_cast<size_t>(area_bytes_)}; }
-    [[nodiscard]] bool intact() const {
-        const auto known = [](std::byte byte) { return byte == static_cast<std::byte>(kKnown); };
-        return std::all_of(area_, data_, known) && std::all_of(data_ + num_bytes_, area_ + area_bytes_, known);
-    }
-
-private:
-    static constexpr int64_t kBefore = 64;
-    static constexpr int kKnown = 0xA5;
-    int64_t num_bytes_ = 0, area_bytes_ = 0;
-    std::byte* area_ = nullptr;
-    std::byte* data_ = nullptr;
-};
-
 // verbatim_run::parallel, in the order that the options ask for.
 class Tasks {
 public:
@@ -234,6 +203,7 @@ public:
         board_.clash.reset();
         if (board_.question == Question::kDescribe) return describe();
         protect();
+        if (board_.python != nullptr) return call_python();
         const verbatim_kernel* kernel = board_.kernel < 0 ? board_.builtin : at_(board_.kernel);
         std::string_view(kernel->machine) == "cuda" ? call_on_emulator(kernel) : call_on_cpu(kernel);
         look_for_processes();
@@ -271,7 +241,7 @@ private:
     // A copy of this process that comes back from the kernel has nothing to say here.
     void look_for_processes() {
         if (getpid() != pid_) _exit(0);
-        if (waitpid(-1, nullptr, WNOHANG) < 0) return;  // there has been none
+        if (python_.has_process() || waitpid(-1, nullptr, WNOHANG) < 0) return;  // there has been none
         finish(CallEnd::kFailed, "run() starts a process");
     }
 
@@ -351,7 +321,7 @@ private:
 
     void call_on_cpu(const verbatim_kernel* kernel) {
         AbiArgs abi;
-        const verbatim_args args = operations()[board_.operation].bind(board_.placed, abi);
+        const verbatim_args args = board_.operation->bind(board_.placed, abi);
         if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
             return finish(CallEnd::kUnsupported, "");
         }
@@ -363,10 +333,19 @@ private:
         if (kernel->pack != nullptr) kernel->pack(kernel, args, packed.data());
         const verbatim_run run = run_of(args, workspace.data(), kernel->pack != nullptr ? packed.data() : nullptr);
         if (board_.options.watches_tasks) return watch_tasks(kernel, run, workspace);
-        const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
+        const int32_t code = timed_or_once([&] { return kernel->run(kernel, &run); });
         if (!workspace.intact()) return finish(CallEnd::kOutside, "writes outside of its workspace");
         if (!packed.intact()) return finish(CallEnd::kOutside, "writes outside of its packed weights");
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
+    }
+
+    void call_python() {
+        const auto call = [this]() -> int32_t {
+            const CallResult result = python_.call(*board_.python, board_);
+            finish(result.end, result.detail);
+            return result.end == CallEnd::kDone ? 0 : 1;
+        };
+        timed_or_once(call);
     }
 
     // The second call counts: static variables have their first values by then.
@@ -420,7 +399,7 @@ private:
         if (kernel->pack == nullptr) return nullptr;
         AbiArgs abi;
         std::vector<std::byte> host(std::max<size_t>(num_bytes, 1));
-        kernel->pack(kernel, operations()[board_.operation].bind(board_.placed, abi), host.data());
+        kernel->pack(kernel, board_.operation->bind(board_.placed, abi), host.data());
         void* const packed = tensors.allocate(num_bytes, 1);
         simt::Memory& memory = emulator.memory_of(packed);
         const auto before = static_cast<size_t>(static_cast<std::byte*>(packed) - memory.address());
@@ -442,7 +421,7 @@ private:
         const bool hides = is_of_file && !is_cuda_source_;
         DeviceTensors tensors(board_, emulator, placed, hides, source ? &*source : nullptr);
         AbiArgs abi;
-        const verbatim_args args = operations()[board_.operation].bind(placed, abi);
+        const verbatim_args args = board_.operation->bind(placed, abi);
         if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
             return finish(CallEnd::kUnsupported, "");
         }
@@ -459,7 +438,7 @@ private:
         run.device = &emulator;
         if (board_.options.count_accesses) emulator.count_accesses();
         if (board_.options.notes_ordering) emulator.note_ordering(board_.options.left_out);
-        const int32_t code = board_.question == Question::kTime ? time(kernel, run) : kernel->run(kernel, &run);
+        const int32_t code = timed_or_once([&] { return kernel->run(kernel, &run); });
         tensors.bring_back();
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
         board_.counts = emulator.access_counts();
@@ -523,7 +502,10 @@ private:
         for (size_t i = 0; i < before.size(); ++i) std::ranges::copy(before[i], board_.tensors[i].data);
     }
 
-    int32_t time(const verbatim_kernel* kernel, const verbatim_run& run) {
+    int32_t timed_or_once(const std::function<int32_t()>& call) {
+        return board_.question == Question::kTime ? time(call) : call();
+    }
+    int32_t time(const std::function<int32_t()>& call) {
         using Clock = std::chrono::steady_clock;
         const int warmups = board_.timing.cold ? 1 : 3;
         const auto before = changed_in_place();
@@ -540,7 +522,7 @@ private:
             put_back(before);
             if (board_.timing.cold) std::ranges::fill(elsewhere_, static_cast<std::byte>(i));
             const auto call_begin = Clock::now();
-            if (const int32_t code = kernel->run(kernel, &run); code != 0) return code;
+            if (const int32_t code = call(); code != 0) return code;
             if (i >= 0) board_.times_s[board_.num_times++] = since(call_begin);
             if (since(begin) > board_.timing.max_seconds && i >= 0) break;
             const bool is_time_to_look = i % 16 == 15;
@@ -555,6 +537,7 @@ private:
     pid_t pid_ = getpid();
     BoardText<2048> why_{};
     Tasks tasks_;
+    PythonServer python_;
     std::vector<std::byte> elsewhere_;  // what fills the caches before a cold call; kept, for it is large
     WatchedRange static_memory_;
     bool is_cuda_source_ = false;
@@ -569,6 +552,8 @@ void run_kernel_child(Board& board, const std::string& library, const HostLimits
     the_board = &board;
     board.library_base = 0;
     board.library_begin = board.library_end = nullptr;
+    // A process that the kernel starts does not keep them open.
+    for (const int pipe : {pipes.questions, pipes.answers}) fcntl(pipe, F_SETFD, FD_CLOEXEC);
     catch_signals();
     limit_memory(limits.memory_bytes);
     KernelChild child(board, library);

@@ -226,14 +226,20 @@ private:
 class KernelHost::Impl {
 public:
     Impl(std::string library, HostLimits limits) : library_(std::move(library)), limits_(limits) {
+        // Python maps it by its descriptor.
+        memory_fd_ = memfd_create("tensors", MFD_CLOEXEC);
+        CHECK(memory_fd_ >= 0 && ftruncate(memory_fd_, static_cast<off_t>(kSharedBytes)) == 0, "no memory: {}",
+              std::strerror(errno));
         void* const shared =
-            mmap(nullptr, kSharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            mmap(nullptr, kSharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memory_fd_, 0);
         CHECK(shared != MAP_FAILED, "no addresses for {} bytes", kSharedBytes);
         board_ = static_cast<Board*>(shared);
+        board_->memory_fd = memory_fd_;
     }
     ~Impl() {
         stop();
         munmap(board_, kSharedBytes);
+        close(memory_fd_);
     }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
@@ -257,9 +263,10 @@ public:
                     double seconds) {
         const Layout layout(*board_, arguments, options);
         board_->question = question;
-        board_->operation = static_cast<int32_t>(arguments.operation - operations().data());
+        board_->operation = arguments.operation;
         board_->kernel = kernel.index;
         board_->builtin = kernel.builtin;
+        board_->python = kernel.python;
         board_->options = options;
         if (auto ended = ask(seconds)) {
             if (board_->fault_signal != 0 && ended->end == CallEnd::kCrash) tell_fault(layout, arguments, *ended);
@@ -489,6 +496,7 @@ private:
     std::string library_;
     HostLimits limits_;
     Board* board_ = nullptr;
+    int memory_fd_ = -1;
     pid_t child_ = 0;
     BoardPipes pipes_;
     int errors_ = -1;

@@ -36,8 +36,8 @@ enum class Placing : uint8_t {
 // The order in which verbatim_run::parallel runs its tasks.
 enum class TaskOrder : uint8_t { kForward, kReverse, kShuffled, kThreads };
 
-// The contents of an output before the call, word by word: a NaN, or 123.5.
-inline constexpr uint32_t kOutputPoisons[] = {0xFFD5A5D5U, 0x42F6E9D5U};
+// The contents of an output before the call, word by word: a NaN, or 123.5. They differ in every byte.
+inline constexpr uint32_t kOutputPoisons[] = {0xFFD5A5D5U, 0x42F6E93CU};
 
 struct CallOptions {
     Placing placing = Placing::kAligned;
@@ -79,11 +79,14 @@ struct CallResult {
     Arguments after;                            // the call with its outputs
 };
 
-// A kernel of a library, or a builtin one.
+struct PythonFunction;
+
+// A kernel of a library, a builtin one, or a function in Python.
 struct KernelInfo {
     std::string name, operation, profile, machine;
     int32_t index = -1;                        // in the library
     const verbatim_kernel* builtin = nullptr;  // instead
+    const PythonFunction* python = nullptr;    // instead (kernels/sandbox/python_function.h)
 };
 
 struct HostLimits {

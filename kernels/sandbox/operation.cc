@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <utility>
 
@@ -12,7 +13,11 @@ namespace verbatim::sandbox {
 
 int64_t bytes_of(Dtype dtype) {
     switch (dtype) {
-        case Dtype::kBf16: return 2;
+        case Dtype::kF8E4m3:
+        case Dtype::kF8E5m2:
+        case Dtype::kI8: return 1;
+        case Dtype::kBf16:
+        case Dtype::kF16: return 2;
         case Dtype::kF32:
         case Dtype::kI32:
         case Dtype::kU32: return 4;
@@ -52,9 +57,30 @@ std::span<const Operation> operations() {
     return kOperations;
 }
 
+namespace {
+
+// The last one of a name counts; the others may still be referred to.
+std::deque<Operation>& added_operations() {
+    static std::deque<Operation> added;
+    return added;
+}
+
+}  // namespace
+
 const Operation* find_operation(std::string_view name) {
-    const auto found = std::ranges::find_if(operations(), [&](const Operation& op) { return op.name == name; });
-    return found == operations().end() ? nullptr : &*found;
+    const auto is_it = [&](const Operation& operation) { return operation.name == name; };
+    const auto found = std::ranges::find_if(operations(), is_it);
+    if (found != operations().end()) return &*found;
+    const auto& added = added_operations();
+    const auto last = std::find_if(added.rbegin(), added.rend(), is_it);
+    return last == added.rend() ? nullptr : &*last;
+}
+
+Result<const Operation*> add_operation(Operation operation) {
+    const auto is_it = [&](const Operation& known) { return std::string_view(known.name) == operation.name; };
+    if (std::ranges::any_of(operations(), is_it))
+        return error("{:?} is a built-in operation: a contract needs another name", operation.name);
+    return &added_operations().emplace_back(std::move(operation));
 }
 
 bool go_together(const Operation& operation, const Sizes& sizes) {

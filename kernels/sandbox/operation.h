@@ -4,12 +4,14 @@
 //   O1  a call is a batch of items (rows, sequences); rows of an item are consecutive
 //   O2  a tensor has one unit per call, per item or per row: a call of some items, or of some rows of an item, can be
 //       made from another call's tensors without knowledge of the operation
-//   O3  the definition's bits are those of the reference kernel (kernels/sandbox/builtin_kernels.h)
+//   O3  the definition's bits are those of the reference kernel (kernels/sandbox/builtin_kernels.h), or of a contract's
+//       reference function (kernels/sandbox/contract_operation.h)
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,7 +30,7 @@ inline constexpr size_t kMaxTensors = 16;
 using Sizes = std::array<int64_t, kMaxSizes>;
 using Scalars = std::array<float, kMaxScalars>;
 
-enum class Dtype : uint8_t { kF32, kBf16, kI32, kU32, kI64, kU64 };
+enum class Dtype : uint8_t { kF32, kBf16, kI32, kU32, kI64, kU64, kF16, kF8E4m3, kF8E5m2, kI8 };
 int64_t bytes_of(Dtype dtype);
 enum class Role : uint8_t { kIn, kOut, kInOut };
 enum class Axis : uint8_t { kCall, kItem, kRow };
@@ -125,6 +127,14 @@ union AbiArgs {
     verbatim_choose choose;
     verbatim_experts experts;
     verbatim_add_routed add_routed;
+    verbatim_call call;
+};
+
+// How far a kernel of the fast profile may be from a contract's reference.
+struct Tolerance {
+    enum class Of : uint8_t { kNothing, kElement, kUnit };
+    Of of = Of::kNothing;  // ulps of the element, or of the greatest one of its unit
+    double ulps = 0;
 };
 
 struct Operation {
@@ -133,31 +143,38 @@ struct Operation {
     bool takes_not_finite = true;
     bool sums_exactly = false;  // sums of small integers are exact, so their order is invisible
     std::vector<SizeSpec> sizes;
-    bool (*go_together)(const Sizes& sizes) = nullptr;  // null: all combinations of sizes are valid
-    std::vector<Sizes> (*published)() = nullptr;        // shapes of published models
-    std::vector<TensorSpec> (*tensors)(const Sizes& sizes) = nullptr;
-    std::vector<int64_t> (*items)(const Sizes& sizes, Prng& prng) = nullptr;  // rows of each
-    void (*finish)(Arguments& arguments, Prng& prng) = nullptr;               // kOwn tensors, scalars
+    std::vector<std::string> scalars;                     // names of Arguments::scalars
+    std::function<bool(const Sizes& sizes)> go_together;  // null: all combinations of sizes are valid
+    std::function<std::vector<Sizes>()> published;        // shapes of published models
+    std::function<std::vector<TensorSpec>(const Sizes& sizes)> tensors;
+    std::function<std::vector<int64_t>(const Sizes& sizes, Prng& prng)> items;  // rows of each
+    std::function<void(Arguments& arguments, Prng& prng)> finish;               // kOwn tensors, scalars
     // For a call with all its values: makes memory inaccessible that must not be read. Null: all may be read.
-    void (*settle)(Arguments& arguments) = nullptr;
+    std::function<void(Arguments& arguments)> settle;
     // The same call with other bounds of its batch (the longest context, the table's length, the widest prefix): the
     // least ones that the call allows, and larger ones. Null: a launch is given no such bounds.
-    std::vector<Arguments> (*bounded_otherwise)(const Arguments& arguments) = nullptr;
+    std::function<std::vector<Arguments>(const Arguments& arguments)> bounded_otherwise;
     // The same call with its pages elsewhere, in other block sizes; null: it has no pages.
-    std::vector<Arguments> (*paged_otherwise)(const Arguments& arguments) = nullptr;
+    std::function<std::vector<Arguments>(const Arguments& arguments)> paged_otherwise;
     // Whether the contract allows the values; null: it allows all.
-    Status (*admits)(const Arguments& arguments) = nullptr;
+    std::function<Status(const Arguments& arguments)> admits;
     // The C struct, in `abi`. Tensors are numbered as tensors() lists them.
-    verbatim_args (*bind)(const Placed& placed, AbiArgs& abi) = nullptr;
-    Work (*work)(const Arguments& arguments) = nullptr;
+    std::function<verbatim_args(const Placed& placed, AbiArgs& abi)> bind;
+    std::function<Work(const Arguments& arguments)> work;
     // The outputs of a contiguous call in binary64, one vector for each output of binary32; null: exact alone.
-    std::vector<std::vector<double>> (*doubles)(const AbiArgs& abi) = nullptr;
+    std::function<std::vector<std::vector<double>>(const AbiArgs& abi)> doubles;
+    // The call with the outputs of a contract's reference. Null: the operation is built in.
+    std::function<Result<Arguments>(const Arguments& arguments)> definition;
+    Tolerance tolerance = {};  // of the fast profile, where there is a definition
 };
 
 // By the names of kernels/sandbox/kernel.h, in its order.
 std::span<const Operation> operations();
-// Null: no operation of this name.
+// Null: no operation of this name, built in or added.
 const Operation* find_operation(std::string_view name);
+// Adds a contract's operation, which lives until the program ends and replaces an added one of its name. Error: a
+// built-in one has the name.
+Result<const Operation*> add_operation(Operation operation);
 // Whether the operation has a call of these sizes, each of which is valid.
 bool go_together(const Operation& operation, const Sizes& sizes);
 // "rows 3, n 65, k 257"

@@ -100,8 +100,9 @@ public:
           session_(session),
           limits_(limits),
           timer_(options, operation, num_shapes),
-          builtin_host_("", {static_cast<double>(options.seconds), options.memory_bytes}),
-          builtin_(best_builtin(builtin_infos(operation))) {}
+          builtin_host_("", {static_cast<double>(options.seconds), options.memory_bytes}) {
+        if (operation.definition == nullptr) builtin_ = best_builtin(builtin_infos(operation));
+    }
 
     // Error: of the built-in kernel.
     Result<KernelReport> report_of(const KernelInfo& kernel, const std::vector<KernelCase>& cases) {
@@ -138,21 +139,24 @@ private:
     static bool has_no_outputs(Verdict verdict) {
         return verdict == Verdict::kCrash || verdict == Verdict::kHang || verdict == Verdict::kFails;
     }
+    Status add_builtin(const KernelCase& one, bool cold, Timed& timed) {
+        const auto failure = timer_.add(builtin_host_, *builtin_, one, cold, timed);
+        if (!failure) return {};
+        return error("{} {}: {}: {} (`verbatim kernel check` says more)", operation_.name, builtin_->name,
+                     name(failure->verdict), failure->detail);
+    }
     // Whether the kernel's calls end well.
     Result<bool> add_row(const KernelInfo& kernel, const KernelCase& one, bool cold, bool is_wrong,
                          KernelReport& report) {
         Timed ours, theirs;
         for (int turn = 0; turn < kTurns; ++turn) {
-            if (const auto failure = timer_.add(builtin_host_, builtin_, one, cold, ours)) {
-                return error("{} {}: {}: {} (`verbatim kernel check` says more)", operation_.name, builtin_.name,
-                             name(failure->verdict), failure->detail);
-            }
+            if (builtin_) RETURN_IF_ERROR(add_builtin(one, cold, ours));
             const auto failure = timer_.add(session_.host(), kernel, one, cold, theirs);
             if (failure && !report.first_failure) report.first_failure = failure;
             if (failure) return false;
         }
         PerfRow row = row_of_times(operation_, one, theirs, cold, limits_);
-        row.builtin_median_s = ours.at(0.5);
+        if (builtin_) row.builtin_median_s = ours.at(0.5);
         if (!row.right && !report.first_failure) report.first_failure = timer_.failure_of(theirs.fault, one);
         row.right = row.right && !is_wrong;
         report.perf.push_back(std::move(row));
@@ -164,7 +168,7 @@ private:
     const MachineLimits& limits_;
     Timer timer_;
     KernelHost builtin_host_;
-    KernelInfo builtin_;
+    std::optional<KernelInfo> builtin_;  // of a contract: none
 };
 
 Status measure(const KernelOptions& options, const Operation& operation, const std::vector<KernelCase>& cases,
@@ -198,10 +202,11 @@ Result<KernelReports> measured_of(const char* verb, const KernelOptions& options
         const MachineLimits& limits = measured.limits;
         const std::string dpbf16 =
             limits.dpbf16_flops > 0 ? fmt::format(", vdpbf16 {:.1f} GFLOP/s", limits.dpbf16_flops * 1e-9) : "";
+        const std::string builtin =
+            operation.definition == nullptr ? best_builtin(builtin_infos(operation)).name : "none";
         measured.heading = {fmt::format("machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s{}; built-in: {}",
                                         options.threads, options.threads == 1 ? "" : "s",
-                                        limits.stream_bytes_per_s * 1e-9, limits.fma_flops * 1e-9, dpbf16,
-                                        best_builtin(builtin_infos(operation)).name)};
+                                        limits.stream_bytes_per_s * 1e-9, limits.fma_flops * 1e-9, dpbf16, builtin)};
     }
     return measured;
 }

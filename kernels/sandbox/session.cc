@@ -77,6 +77,12 @@ Result<std::vector<CheckCase>> cases_of(const KernelOptions& options, const Oper
 // What a pass does not say by itself: the classes of values, and how far from the model a result may be.
 void add_terms(const KernelOptions& options, const Operation& operation, KernelReport& report) {
     if (!options.values.empty()) report.notes.push_back("values: " + options.values + " alone (--values)");
+    if (report.profile == "fast" && operation.tolerance.of != Tolerance::Of::kNothing) {
+        report.notes.push_back(fmt::format("bound: {:g} ulps of the reference's {}", operation.tolerance.ulps,
+                                           operation.tolerance.of == Tolerance::Of::kElement
+                                               ? "element"
+                                               : "greatest element of a row, sequence or call"));
+    }
     if (report.profile != "fast" || operation.doubles == nullptr) return;
     const std::string analysis = bound_text(operation);
     report.notes.push_back(
@@ -162,7 +168,17 @@ const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos) {
 Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& options, const Operation& operation) {
     auto session = std::make_unique<KernelSession>();
     const HostLimits limits{static_cast<double>(options.seconds), options.memory_bytes};
+    if (!options.python.empty()) {
+        ASSIGN_OR_RETURN(PythonFunction function, python_function(options.python, options.arrays));
+        session->python_ = std::make_unique<PythonFunction>(std::move(function));
+        session->host_ = std::make_unique<KernelHost>("", limits);
+        session->kernels_ = {session->python_->info(session->python_->socket.empty() ? options.python : "function",
+                                                    operation.name, options.profile)};
+        return session;
+    }
     if (options.file.empty()) {
+        if (operation.definition != nullptr)
+            return error("{} is of a contract, and has no built-in kernel: give --file or --python", operation.name);
         session->host_ = std::make_unique<KernelHost>("", limits);
         session->kernels_ = builtin_infos(operation);
         return session;
@@ -184,7 +200,7 @@ Status KernelSession::choose(const KernelOptions& options, const Operation& oper
     if (options.kernel == "all") return {};
     const bool is_default = options.kernel.empty() || (!options.file.empty() && options.kernel == kOursForCuda);
     if (is_default) {
-        kernels_ = {options.file.empty() ? best_builtin(kernels_) : kernels_.front()};
+        kernels_ = {options.file.empty() && python_ == nullptr ? best_builtin(kernels_) : kernels_.front()};
         return {};
     }
     const auto found = std::ranges::find(kernels_, options.kernel, &KernelInfo::name);

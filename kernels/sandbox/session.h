@@ -9,6 +9,7 @@
 #include "engine/base/result.h"
 #include "kernels/sandbox/compile_kernel.h"
 #include "kernels/sandbox/kernel_report.h"
+#include "kernels/sandbox/python_function.h"
 
 namespace verbatim::sandbox {
 
@@ -18,8 +19,12 @@ inline constexpr const char* kOursForCuda = "cuda-emulated";
 struct KernelOptions {
     std::string verb;  // "check", "invariance", ...
     std::string op;
-    std::string file;    // "": the builtin kernels
-    std::string kernel;  // "": the first, or the best builtin; "all"
+    std::string file;              // "": the builtin kernels
+    std::string contract;          // of --contract; "": a built-in operation
+    std::string python;            // of --python; "": none
+    std::string arrays = "numpy";  // that its function takes
+    std::string profile = "fast";  // that it promises
+    std::string kernel;            // "": the first, or the best builtin; "all"
     std::string machine = "cpu";
     std::string out;
     std::string case_file, case_out;
@@ -40,7 +45,8 @@ struct KernelOptions {
 // The compiled and loaded file, or the builtin kernels, and the selected ones.
 class KernelSession {
 public:
-    // Errors: the file (compile_kernel), a library without usable exports, a sanitizer among the flags where none runs.
+    // Errors: the file (compile_kernel), a library without usable exports, a sanitizer among the flags where none runs,
+    // neither a file nor a function for an operation without built-in kernels.
     static Result<std::unique_ptr<KernelSession>> open(const KernelOptions& options, const Operation& operation);
     // Selects the kernels of --kernel, and reads the shapes of --shape and the constants of the file. Errors, of the
     // flags: no kernel has this name (it lists the names), or what read_shape says.
@@ -60,6 +66,7 @@ public:
 private:
     ScratchFolder folder_;
     CompiledKernel compiled_;
+    std::unique_ptr<PythonFunction> python_;  // null: none
     std::unique_ptr<KernelHost> host_;
     std::vector<KernelInfo> kernels_;  // all until choose()
     GivenSizes given_;                 // none until choose()
@@ -74,7 +81,8 @@ std::string workload_note(const Workload& workload, const WorkloadCases& cases);
 // Where in the file a failure's code is: "my_op.cu:41: ", or nothing.
 std::string line_of(const KernelSession& session, const KernelOptions& options, const std::vector<uint64_t>& where);
 
-// Builtin kernels of an operation for a host. The best is the CPU executor's choice.
+// Builtin kernels of an operation for a host; a contract's operation has none. The best is the CPU executor's choice.
+// best_builtin() REQUIRES: there are some.
 std::vector<KernelInfo> builtin_infos(const Operation& operation);
 const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos);
 

@@ -16,6 +16,7 @@
 #include "files/strict_json.h"
 #include "kernels/sandbox/builtin_kernels.h"
 #include "kernels/sandbox/case_json.h"
+#include "kernels/sandbox/element_values.h"
 #include "kernels/sandbox/session.h"
 #include "reference/records/locate.h"
 
@@ -39,30 +40,16 @@ uint64_t element_bits(const Tensor& tensor, int64_t i) {
     return bits;
 }
 
-const char* dtype_text(Dtype dtype) {
-    switch (dtype) {
-        case Dtype::kF32: return "f32";
-        case Dtype::kBf16: return "bf16";
-        case Dtype::kI32: return "i32";
-        case Dtype::kU32: return "u32";
-        case Dtype::kI64: return "i64";
-        case Dtype::kU64: return "u64";
-    }
-    return "?";
-}
-
-int64_t count_of(const Tensor& tensor) { return std::ssize(tensor.bytes) / bytes_of(tensor.spec.dtype); }
-
 ValueJson tensor_json(const Tensor& tensor) {
     constexpr char kDigits[] = "0123456789abcdef";
     const int64_t digits = 2 * bytes_of(tensor.spec.dtype);
     std::string bits;
     bits.reserve(tensor.bytes.size() * 2);
-    for (int64_t i = 0; i < count_of(tensor); ++i) {
+    for (int64_t i = 0; i < num_elements(tensor); ++i) {
         const uint64_t element = element_bits(tensor, i);
         for (int64_t digit = digits; digit-- > 0;) bits += kDigits[element >> 4 * digit & 15];
     }
-    return {{"dtype", dtype_text(tensor.spec.dtype)},
+    return {{"dtype", name(tensor.spec.dtype)},
             {"shape", {tensor.num_units, tensor.spec.width}},
             {"bits", std::move(bits)}};
 }
@@ -166,8 +153,8 @@ private:
         const auto found = all.find(tensor.spec.name);
         if (found == all.end() || !found->is_object()) return error("{}: {} is missing", path_, name);
         const std::string dtype = found->value("dtype", "");
-        if (dtype != dtype_text(tensor.spec.dtype))
-            return error("{}: {}.dtype is {:?}, wanted {:?}", path_, name, dtype, dtype_text(tensor.spec.dtype));
+        if (dtype != sandbox::name(tensor.spec.dtype))
+            return error("{}: {}.dtype is {:?}, wanted {:?}", path_, name, dtype, sandbox::name(tensor.spec.dtype));
         return read_bits(found->value("bits", ValueJson()), name, tensor);
     }
 
@@ -175,10 +162,10 @@ private:
         const auto digits = static_cast<size_t>(2 * bytes_of(tensor.spec.dtype));
         if (!json.is_string() || json.get_ref<const std::string&>().size() != tensor.bytes.size() * 2) {
             return error("{}: {} is no text of {} hexadecimal digits: {} elements of {}", path_, name,
-                         tensor.bytes.size() * 2, count_of(tensor), digits);
+                         tensor.bytes.size() * 2, num_elements(tensor), digits);
         }
         const auto& text = json.get_ref<const std::string&>();
-        for (size_t i = 0; i < static_cast<size_t>(count_of(tensor)); ++i) {
+        for (size_t i = 0; i < static_cast<size_t>(num_elements(tensor)); ++i) {
             uint64_t bits = 0;
             for (size_t digit = 0; digit < digits; ++digit) {
                 const int value = digit_of(text[i * digits + digit]);
@@ -246,33 +233,14 @@ private:
 
 // --- comparing
 
-std::string element_text(const Tensor& tensor, int64_t i) {
-    const uint64_t bits = element_bits(tensor, i);
-    switch (tensor.spec.dtype) {
-        case Dtype::kF32:
-            return fmt::format("{:.9g} ({:#010x})", std::bit_cast<float>(static_cast<uint32_t>(bits)), bits);
-        case Dtype::kI32: return fmt::format("{}", static_cast<int32_t>(bits));
-        case Dtype::kI64: return fmt::format("{}", static_cast<int64_t>(bits));
-        default: return fmt::format("{:#x}", bits);
-    }
-}
-
-bool equal_at(const Tensor& got, const Tensor& wanted, int64_t i) {
-    const uint64_t a = element_bits(got, i);
-    const uint64_t b = element_bits(wanted, i);
-    if (a == b || got.spec.dtype != Dtype::kF32) return a == b;
-    const auto number = [](uint64_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)); };
-    return std::isnan(number(a)) && std::isnan(number(b));
-}
-
 std::optional<ElementDifference> difference_between(const Arguments& got, const Arguments& wanted) {
     for (size_t t = 0; t < got.tensors.size(); ++t) {
         const Tensor& mine = got.tensors[t];
         const Tensor& right = wanted.tensors[t];
         if (mine.spec.role == Role::kIn) continue;
         ElementDifference found;
-        for (int64_t i = count_of(mine); i-- > 0;) {
-            if (equal_at(mine, right, i)) continue;
+        for (int64_t i = num_elements(mine); i-- > 0;) {
+            if (same_element(mine, right, i)) continue;
             ++found.num_different;
             found.index = i / mine.spec.width;
             found.element = i % mine.spec.width;
@@ -285,7 +253,7 @@ std::optional<ElementDifference> difference_between(const Arguments& got, const 
         found.wanted = element_text(right, first);
         if (mine.spec.dtype == Dtype::kF32)
             found.ulps = records::ulps_between(mine.as<float>()[first], right.as<float>()[first]);
-        found.num_elements = count_of(mine);
+        found.num_elements = num_elements(mine);
         return found;
     }
     return std::nullopt;

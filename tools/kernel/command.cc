@@ -13,6 +13,7 @@
 
 #include "files/output_file.h"
 #include "files/repository_path.h"
+#include "kernels/sandbox/contract_file.h"
 #include "kernels/sandbox/perf.h"
 #include "kernels/sandbox/session.h"
 #include "tools/kernel/report.h"
@@ -39,6 +40,18 @@ using Options = std::shared_ptr<CommandOptions>;
 
 void print_text(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
+// Reports what is wrong with a contract, and returns null.
+const Operation* contract_of(const KernelOptions& options) {
+    const HostLimits limits{static_cast<double>(options.seconds), options.memory_bytes};
+    const auto loaded = load_contract(options.contract, {}, limits);
+    if (!loaded) report_error(loaded.error());
+    if (!loaded || options.op.empty() || options.op == (*loaded)->name) return loaded ? *loaded : nullptr;
+    report_error(
+        Error{fmt::format("{}: is the contract of {}, not of {}", options.contract, (*loaded)->name, options.op)},
+        kExitBadUsage);
+    return nullptr;
+}
+
 // Null, and the error is reported.
 const Operation* operation_of(const KernelOptions& options) {
     const Operation* operation = find_operation(options.op);
@@ -50,26 +63,61 @@ const Operation* operation_of(const KernelOptions& options) {
     return nullptr;
 }
 
-int run_list(const CommandOptions& options) {
-    const Operation* operation = options.op.empty() ? nullptr : operation_of(options);
-    if (operation == nullptr && !options.op.empty()) return kExitBadUsage;
+int run_list(CommandOptions options) {
+    const Operation* operation = nullptr;
+    if (is_contract_file(options.op)) {
+        options.contract = std::exchange(options.op, "");
+        operation = contract_of(options);
+        if (operation == nullptr) return kExitBadInput;
+    } else if (!options.op.empty()) {
+        operation = operation_of(options);
+        if (operation == nullptr) return kExitBadUsage;
+    }
     print_text(list_text(options.format, operation));
     return kExitOk;
 }
 
-int run_new(const KernelOptions& options) {
-    if (operation_of(options) == nullptr) return kExitBadUsage;
-    const std::string source = repository_path(
-        fmt::format("kernels/sandbox/naive/{}.{}", options.op, options.machine == "cuda" ? "cu" : "cc"));
-    std::ifstream file(source, std::ios::binary);
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (text.empty()) {
-        return report_error(Error{fmt::format("{}: cannot be read, and it is what a new kernel begins with", source)});
-    }
-    auto out = files::OutputFile::create(options.out, {.replaces = false});
+int write_new(const std::string& path, const Result<std::string>& text) {
+    if (!text) return report_error(text.error());
+    auto out = files::OutputFile::create(path, {.replaces = false});
     if (!out) return report_error(out.error());
-    const Status written = out->finish_with(text);
+    const Status written = out->finish_with(*text);
     return written ? kExitOk : report_error(written.error());
+}
+
+Result<std::string> repository_text(const std::string& path) {
+    const std::string source = repository_path("kernels/sandbox/naive/" + path);
+    std::ifstream file(source, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (text.empty()) return error("{}: cannot be read, and it is what a new kernel begins with", source);
+    return text;
+}
+
+// An example of a contract, if there is no such file yet; and a first kernel for it, if one is asked for.
+int run_new_contract(const KernelOptions& options) {
+    if (!is_contract_file(options.contract))
+        return report_error(Error{fmt::format("--contract {}: a contract is a .h or .py file", options.contract)},
+                            kExitBadUsage);
+    const bool is_there = std::filesystem::exists(options.contract);
+    if (is_there && options.out.empty())
+        return report_error(
+            Error{fmt::format("{}: is there already: --out FILE writes a first kernel for it", options.contract)});
+    if (!is_there) {
+        const bool is_python = options.contract.ends_with(".py");
+        const int code = write_new(options.contract, repository_text(is_python ? "contract.py" : "contract.h"));
+        if (code != kExitOk || options.out.empty()) return code;
+    }
+    const Operation* operation = contract_of(options);
+    if (operation == nullptr) return kExitBadInput;
+    return write_new(options.out, first_kernel(options.contract, *operation, options.machine));
+}
+
+int run_new(const KernelOptions& options) {
+    if (!options.contract.empty()) return run_new_contract(options);
+    if (options.out.empty()) return report_error(Error{"--out is missing: the file to write"}, kExitBadUsage);
+    if (operation_of(options) == nullptr) return kExitBadUsage;
+    return write_new(options.out,
+                     repository_text(fmt::format("{}.{}", options.op, options.machine == "cuda" ? "cu" : "cc")));
 }
 
 struct Verb {
@@ -88,8 +136,8 @@ Status draw(KernelReports& reports, const std::string& path, files::OutputFile& 
 }
 
 int run_verb(const CommandOptions& options, const Verb& verb) {
-    const Operation* operation = operation_of(options);
-    if (operation == nullptr) return kExitBadUsage;
+    const Operation* operation = options.contract.empty() ? operation_of(options) : contract_of(options);
+    if (operation == nullptr) return options.contract.empty() ? kExitBadUsage : kExitBadInput;
     auto case_out = files::OutputFile::create(options.case_out);
     if (!case_out) return report_error(case_out.error());
     auto plot = files::OutputFile::create(options.plot);
@@ -118,10 +166,9 @@ int run_verb(const CommandOptions& options, const Verb& verb) {
 
 // --- flags
 
-void add_op(CLI::App& verb, const Options& options) {
-    verb.add_option("op", options->op, "the operation, as `verbatim kernel list` names it")
-        ->required()
-        ->type_name("OP");
+void add_op(CLI::App& verb, const Options& options, const char* contract) {
+    verb.add_option("op", options->op, "the operation, as `verbatim kernel list` names it")->type_name("OP");
+    verb.add_option("--contract", options->contract, contract)->type_name("FILE");
 }
 void add_format(CLI::App& verb, const Options& options) {
     const Choices<KernelFormat> formats = {
@@ -131,9 +178,16 @@ void add_format(CLI::App& verb, const Options& options) {
 // What all verbs that run a kernel have.
 void add_subject(CLI::App& verb, const Options& options) {
     verb.footer(kExitCodes);
-    add_op(verb, options);
+    add_op(verb, options, "the operation is yours: its contract, a .h or .py file");
     verb.add_option("--file", options->file, "your kernel: .c, .cc, .cpp, .cu (for the emulator) or .so")
         ->type_name("FILE");
+    verb.add_option("--python", options->python, "your kernel: a Python function, as module:function")
+        ->type_name("TARGET")
+        ->excludes("--file");
+    const Choices<std::string> arrays = {{"numpy", "numpy"}, {"torch", "torch"}};
+    add_choice_option(verb, "--arrays", options->arrays, arrays, "what the function takes: views of the tensors");
+    const Choices<std::string> profiles = {{"exact", "exact"}, {"fast", "fast"}};
+    add_choice_option(verb, "--profile", options->profile, profiles, "what the function promises: bits or a bound");
     verb.add_option("--kernel", options->kernel,
                     "a kernel's name, in the file or of ours; `all`: every one. By default the file's first, or our "
                     "best on this processor")
@@ -186,7 +240,8 @@ CLI::App* add_verb(CLI::App& kernel, const char* name, const char* description, 
 void add_list(CLI::App& kernel, const Options& options, int& exit_code) {
     CLI::App* verb = kernel.add_subcommand("list", "operations, their contracts, and who implements them");
     verb->footer(kExitCodes);
-    verb->add_option("--contract", options->op, "of one operation alone")->type_name("OP");
+    verb->add_option("--contract", options->op, "of one operation alone, or of a contract of yours (FILE.h, FILE.py)")
+        ->type_name("OP");
     const Choices<KernelFormat> formats = {{"table", KernelFormat::kTable}, {"json", KernelFormat::kJson}};
     add_choice_option(*verb, "--format", options->format, formats, "how the list is written");
     verb->callback([options, &exit_code] { exit_code = run_list(*options); });
@@ -195,10 +250,10 @@ void add_list(CLI::App& kernel, const Options& options, int& exit_code) {
 void add_new(CLI::App& kernel, const Options& options, int& exit_code) {
     CLI::App* verb = kernel.add_subcommand("new", "write a kernel that compiles, is right, and is slow");
     verb->footer(kExitCodes);
-    add_op(*verb, options);
+    add_op(*verb, options, "write an example of a contract of your own, and with --out a kernel for it");
     const Choices<std::string> machines = {{"cpu", "cpu"}, {"cuda", "cuda"}};
     add_choice_option(*verb, "--for", options->machine, machines, "the machine");
-    add_output_option(*verb, "--out", options->out, "the file to write; it must not be there yet")->required();
+    add_output_option(*verb, "--out", options->out, "the file to write; it must not be there yet");
     verb->callback([options, &exit_code] { exit_code = run_new(*options); });
 }
 

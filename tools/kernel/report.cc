@@ -334,7 +334,7 @@ std::string contract_text(const Operation& operation) {
     for (const Implementation& one : implementations(operation)) {
         names.push_back(one.profile == "exact" ? one.name : fmt::format("{} ({})", one.name, one.profile));
     }
-    return text + fmt::format("  kernels: {}\n", fmt::join(names, ", "));
+    return text + fmt::format("  kernels: {}\n", names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 }  // namespace
