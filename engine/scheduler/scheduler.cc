@@ -1,6 +1,8 @@
 #include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <iterator>
+#include <ranges>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -315,16 +317,18 @@ void Scheduler::plan_slot(const Sequence& sequence, SlotUse& use, StepPlan& plan
     use.admission = num_admissions_++;
 }
 
-// Plans name slots in order of admission (P1). Draft paths start whenever their requests need them.
+// Plans name slots in order of their admission (P1): a draft path starts whenever its request needs one, and a sequence
+// that had to wait for positions to score or for its mask starts behind younger ones.
 void Scheduler::order_by_admission(StepPlan& plan) {
     CHECK_EQ(scheduled_.size(), plan.sequences.size());
-    if (std::ranges::none_of(scheduled_, &Scheduled::is_draft)) return;
     const auto admission = [&](size_t i) {
         const Scheduled& share = scheduled_[i];
         return share.is_draft ? share.sequence->draft_path->admission : share.sequence->admission;
     };
-    std::vector<size_t> order(scheduled_.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    const auto indices = std::views::iota(size_t{0}, scheduled_.size());
+    if (std::ranges::is_sorted(indices, {}, admission)) return;
+    std::vector<size_t> order;
+    std::ranges::copy(indices, std::back_inserter(order));
     std::ranges::sort(order, {}, admission);
     std::vector<Scheduled> scheduled;
     std::vector<ScheduledSequence> sequences;

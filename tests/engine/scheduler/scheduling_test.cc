@@ -42,6 +42,27 @@ TEST(Scheduling, AStepNeverExceedsItsTokenBudgetAndServesTheOldestFirst) {
     scene.expect_home();
 }
 
+// The first request scores all positions that a step may score, so that the second one starts a step after the third.
+TEST(Scheduling, ARequestThatStartsBehindYoungerOnesIsNamedBehindThem) {
+    EngineScene scene({.num_blocks = 200, .step_tokens = 2048});
+    ChatRequest first = scene.history("a", iota_tokens(100, kMaxScoredPositions + 40), 2);
+    ChatRequest second = scene.history("b", iota_tokens(500, 30), 2);
+    first.scored_from = second.scored_from = 0;
+    scene.submit(first);
+    const RequestId late = scene.submit(second);
+    const RequestId young = scene.submit(scene.history("c", iota_tokens(700, 9), 4));
+    scene.step();
+    ASSERT_EQ(scene.log.plans.back().new_sequences.size(), 2u);
+    EXPECT_EQ(scene.log.plans.back().new_sequences.back().request, young);
+    scene.step();
+    ASSERT_EQ(scene.log.plans.back().new_sequences.size(), 1u);
+    EXPECT_EQ(scene.log.plans.back().new_sequences.back().request, late);
+    scene.run();
+    EXPECT_EQ(scene.streamed(late), scene.expected(iota_tokens(500, 30), 2));
+    EXPECT_EQ(scene.streamed(young), scene.expected(iota_tokens(700, 9), 4));
+    scene.expect_home();
+}
+
 TEST(Scheduling, ABatchGivesEachRequestItsOutputAlone) {
     EngineScene scene;
     std::vector<RequestId> ids;
