@@ -168,7 +168,7 @@ Result<CacheOnlyRun> run_cache_only(const SimulateConfig& config, const ModelSha
     const ModelShape model = deployed_shape(config, given);
     CacheOnlyRun run{.trace = trace_name, .model = model.name};
     run.config = config;
-    ASSIGN_OR_RETURN(run.memory, plan_memory(config, model, device));
+    ASSIGN_OR_RETURN(run.memory, plan_deployment(config, given, device));
     const bool has_blocks = trace.blocks.block_tokens > 0;
     if (config.cache_mode == CacheMode::kAttention && has_blocks) {
         run_blocks(config, model, trace.blocks, run);

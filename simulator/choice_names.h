@@ -33,11 +33,12 @@ inline Choices<CacheMode> timed_cache_mode_choices() {
 inline std::string name_of(CacheMode mode) { return name_among(cache_mode_choices(), mode); }
 
 inline Choices<WeightFormat> weight_format_choices() {
-    return {{"bf16", WeightFormat::kBf16},
-            {"fp8", WeightFormat::kFp8},
-            {"int8", WeightFormat::kInt8},
-            {"int4", WeightFormat::kInt4}};
+    return {{"bf16", WeightFormat::kBf16}, {"fp8", WeightFormat::kFp8},     {"int8", WeightFormat::kInt8},
+            {"int4", WeightFormat::kInt4}, {"mxfp4", WeightFormat::kMxfp4}, {"nvfp4", WeightFormat::kNvfp4}};
 }
+
+// Of SimulateConfig::kv_value_bytes.
+inline Choices<int32_t> kv_dtype_choices() { return {{"bf16", 2}, {"fp8", 1}}; }
 
 inline std::string name_of(WeightFormat format) { return name_among(weight_format_choices(), format); }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/base/check.h"
+#include "simulator/sharding.h"
 
 namespace verbatim {
 namespace {
@@ -15,17 +16,10 @@ double bytes_of(WeightFormat format) {
         case WeightFormat::kFp8: return 1 + 4.0 / (128 * 128);
         case WeightFormat::kInt8: return 1;
         case WeightFormat::kInt4: return 0.5 + 2.0 / 128;
+        case WeightFormat::kMxfp4: return 0.5 + 1.0 / 32;
+        case WeightFormat::kNvfp4: return 0.5 + 1.0 / 16;
     }
     CHECK(false, "weight format {}", static_cast<int>(format));
-}
-
-int64_t linear_parameters(const ModelShape& model) {
-    int64_t parameters = 0;
-    for (const MatmulShape& matmul : model.matmuls)
-        if (!matmul.on_logits) parameters += matmul.n * matmul.k * matmul.count;
-    for (const ExpertsShape& experts : model.experts)
-        parameters += experts.parameters() * experts.n_experts * experts.count;
-    return parameters;
 }
 
 }  // namespace
@@ -45,6 +39,18 @@ ModelShape with_weight_format(ModelShape model, WeightFormat format) {
     const double saved = parameters * (model.weight_value_bytes - bytes_of(format));
     model.weight_bytes -= std::llround(saved);
     model.weight_value_bytes = bytes_of(format);
+    return model;
+}
+
+ModelShape with_kv_values(ModelShape model, int32_t value_bytes) {
+    CHECK(value_bytes == 1 || value_bytes == 2, "KV of {} bytes a value", value_bytes);
+    if (value_bytes == 2) return model;
+    model.kv_bytes_per_token = 0;
+    for (KvShape& kv : model.kvs) {
+        kv.bytes_per_token = kv.bytes_per_token / 2 * value_bytes;
+        model.kv_bytes_per_token += kv.bytes_per_token * kv.count;
+    }
+    for (AttentionShape& attention : model.attentions) attention.kv_value_bytes = value_bytes;
     return model;
 }
 

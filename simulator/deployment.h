@@ -13,13 +13,19 @@ namespace verbatim {
 // How the matrices of linear layers and experts are stored. Embedding, head and vectors stay bf16.
 enum class WeightFormat : uint8_t {
     kBf16,
-    kFp8,   // one byte; a scale for each 128 x 128 weights
-    kInt8,  // one byte; a scale for each row
-    kInt4,  // half a byte; a bf16 scale for each 128 weights of a row
+    kFp8,    // one byte; a scale for each 128 x 128 weights
+    kInt8,   // one byte; a scale for each row
+    kInt4,   // half a byte; a bf16 scale for each 128 weights of a row
+    kMxfp4,  // half a byte; a scale byte for each 32 weights (OCP Microscaling Formats 1.0)
+    kNvfp4,  // half a byte; an FP8 scale for each 16 weights (NVIDIA Blackwell)
 };
 
 // Matrices of this format: bytes in memory, and bytes that every matmul reads. Weights alone are quantised: products
 // run at the peak of bf16.
 [[nodiscard]] ModelShape with_weight_format(ModelShape model, WeightFormat format);
+
+// K and V of `value_bytes` (2 or 1) per element: bytes per token, and bytes that attention reads. One scale per layer:
+// no bytes.
+[[nodiscard]] ModelShape with_kv_values(ModelShape model, int32_t value_bytes);
 
 }  // namespace verbatim

@@ -26,6 +26,11 @@ struct Device {
     // A kernel that is known by its roofline alone takes between this many times the roofline's time.
     double roofline_fast = 1;
     double roofline_slow = 1;
+    // Between GPUs, per GPU and direction; 0: unknown. A node's GPUs are linked, nodes by the network.
+    double link_bytes_per_s = 0;
+    double link_latency_ns = 0;  // of a message between two GPUs
+    double network_bytes_per_s = 0;
+    int32_t node_gpus = 1;
     double power_w = 0;           // of the board; 0: unknown
     int64_t workspace_bytes = 0;  // not available for weights and caches, with steps of kWorkspaceTokens at most
     std::string tables;           // measured kernels: path prefix of the tables, relative to the device file; "": none

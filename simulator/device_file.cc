@@ -129,6 +129,10 @@ Result<Device> parse_device(std::string_view text, const std::string& path) {
         device.sequence_overhead_ns = fields.number("sequence_overhead_ns", 0, 1e12);
     if (fields.has("roofline_fast")) device.roofline_fast = fields.number("roofline_fast", 0.01, 1);
     if (fields.has("roofline_slow")) device.roofline_slow = fields.number("roofline_slow", 1, 100);
+    if (fields.has("link_bytes_per_s")) device.link_bytes_per_s = fields.number("link_bytes_per_s", 1, kMost);
+    if (fields.has("link_latency_ns")) device.link_latency_ns = fields.number("link_latency_ns", 0, 1e9);
+    if (fields.has("network_bytes_per_s")) device.network_bytes_per_s = fields.number("network_bytes_per_s", 1, kMost);
+    if (fields.has("node_gpus")) device.node_gpus = static_cast<int32_t>(fields.number("node_gpus", 1, 1024));
     if (fields.has("power_w")) device.power_w = fields.number("power_w", 1, 1e5);
     device.workspace_bytes = static_cast<int64_t>(fields.number("workspace_bytes", 0, kMost));
     if (fields.has("tables")) device.tables = fields.text("tables");

@@ -174,6 +174,9 @@ Result<TableTimes> TableTimes::read(const std::string& prefix, const Device& dev
     RETURN_IF_ERROR(tables.read_attention(prefix + "_generation_attention.csv.gz", "step", tables.decodes_));
     const std::string convs = prefix + "_mamba2.csv.gz";
     if (std::error_code ignored; std::filesystem::exists(convs, ignored)) RETURN_IF_ERROR(tables.read_convs(convs));
+    const std::string reduces = prefix + "_allreduce.csv.gz";
+    if (std::error_code ignored; std::filesystem::exists(reduces, ignored))
+        RETURN_IF_ERROR(tables.read_all_reduces(reduces));
     return tables;
 }
 
@@ -246,6 +249,24 @@ Status TableTimes::read_convs(const std::string& path) {
     return {};
 }
 
+Status TableTimes::read_all_reduces(const std::string& path) {
+    ASSIGN_OR_RETURN(const auto rows, read_columns(path, {"num_gpus", "bytes", "latency_ms"}));
+    std::map<int32_t, Points> points;
+    for (size_t i = 0; i < rows.size(); ++i)
+        add_point(points[static_cast<int32_t>(rows[i][0])], {rows[i][1], 0, 0}, rows[i][2] * kNsPerMs);
+    for (const auto& [num_gpus, measured] : points) {
+        RETURN_IF_ERROR(check_grid(path, measured));
+        all_reduces_.emplace(num_gpus, GridTable(measured));
+    }
+    return {};
+}
+
+KernelPrice TableTimes::all_reduce(int32_t num_gpus, double bytes) const {
+    const auto table = all_reduces_.find(num_gpus);
+    return table == all_reduces_.end() ? roofline_.all_reduce(num_gpus, bytes)
+                                       : price_of(table->second.estimate({bytes, 0, 0}));
+}
+
 KernelPrice TableTimes::matmul(int64_t m, int64_t n, int64_t k) const {
     return price_of(matmuls_->estimate({real(m), real(n), real(k)}));
 }
@@ -257,7 +278,8 @@ auto TableTimes::choose(const std::map<Heads, LazyTable>& tables, const Attentio
                           std::abs(heads.n_heads - shape.n_heads));
     };
     const auto exact = tables.find({shape.head_dim, shape.n_kv_heads, shape.n_heads});
-    if (exact != tables.end()) return {&exact->second.table(), shape, true};
+    const AttentionShape measured{shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.count};
+    if (exact != tables.end()) return {&exact->second.table(), measured, shape.kv_value_bytes == 2};
     const auto best = std::ranges::min_element(
         tables, [&](const auto& a, const auto& b) { return distance(a.first) < distance(b.first); });
     CHECK(best != tables.end());
@@ -293,6 +315,7 @@ KernelPrice TableTimes::price(const Chosen& chosen, const GridPoint& point) cons
 }
 
 KernelPrice TableTimes::context_attention(const AttentionShape& shape, std::span<const Chunk> chunks) const {
+    if (shape.is_latent()) return roofline_.context_attention(shape, chunks);
     double among_new = 0;
     double with_past = 0;
     double positions = 0;
@@ -314,6 +337,7 @@ KernelPrice TableTimes::context_attention(const AttentionShape& shape, std::span
 }
 
 KernelPrice TableTimes::decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const {
+    if (shape.is_latent()) return roofline_.decode_attention(shape, batch);
     const Chosen& chosen = decode_table(shape);
     KernelPrice reading = price(chosen, {batch.context / batch.longest, batch.longest, 0});
     const KernelPrice starting = price(chosen, {real(batch.num_sequences), 1, 0});

@@ -55,6 +55,7 @@ public:
                                                 std::span<const Chunk> chunks) const override;
     [[nodiscard]] KernelPrice decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const override;
     [[nodiscard]] KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
+    [[nodiscard]] KernelPrice all_reduce(int32_t num_gpus, double bytes) const override;
 
     [[nodiscard]] std::vector<LeaveOutError> leave_out_errors() const;
 
@@ -98,17 +99,19 @@ private:
     Status read_matmuls(const std::string& path);
     Status read_attention(const std::string& path, const char* varying, HeadTables& tables);
     Status read_convs(const std::string& path);
+    Status read_all_reduces(const std::string& path);
     [[nodiscard]] static Chosen choose(const std::map<Heads, LazyTable>& tables, const AttentionShape& shape);
     [[nodiscard]] const Chosen& context_table(const AttentionShape& shape) const;
     [[nodiscard]] const Chosen& decode_table(const AttentionShape& shape) const;
     [[nodiscard]] KernelPrice price(const Chosen& chosen, const GridPoint& point) const;
 
     RooflineTimes roofline_;
-    std::optional<GridTable> matmuls_;        // m, n, k
-    HeadTables contexts_;                     // batch, visible pairs
-    HeadTables decodes_;                      // batch, context
-    std::optional<GridTable> conv_prefills_;  // channels, tokens
-    std::optional<GridTable> conv_decodes_;   // channels, sequences
+    std::optional<GridTable> matmuls_;          // m, n, k
+    HeadTables contexts_;                       // batch, visible pairs
+    HeadTables decodes_;                        // batch, context
+    std::optional<GridTable> conv_prefills_;    // channels, tokens
+    std::optional<GridTable> conv_decodes_;     // channels, sequences
+    std::map<int32_t, GridTable> all_reduces_;  // by GPUs: bytes
 };
 
 }  // namespace verbatim

@@ -9,11 +9,9 @@ namespace {
 
 constexpr double kNsPerSecond = 1e9;
 
-// Per position: K and V. Per query row: itself and the result. Per head, query row and visible position: a product with
-// K and one with V.
-double kv_bytes(const AttentionShape& shape) { return 2.0 * shape.n_kv_heads * shape.head_dim * kBf16Bytes; }
+// Per position: K and V. Per query row: itself and the result.
+double kv_bytes(const AttentionShape& shape) { return real(shape.position_values() * shape.kv_value_bytes); }
 double row_bytes(const AttentionShape& shape) { return 2.0 * shape.n_heads * shape.head_dim * kBf16Bytes; }
-double pair_operations(const AttentionShape& shape) { return 4.0 * shape.head_dim * shape.n_heads; }
 
 }  // namespace
 
@@ -41,20 +39,35 @@ KernelPrice RooflineTimes::context_attention(const AttentionShape& shape, std::s
         bytes += kv_bytes(shape) * real(chunk.past + chunk.num_new) + row_bytes(shape) * real(chunk.num_new);
         pairs += chunk.pairs_with_past() + chunk.pairs_among_new();
     }
-    return kernel(bytes, pair_operations(shape) * pairs);
+    return kernel(bytes, shape.context_pair_operations() * pairs);
 }
 
 KernelPrice RooflineTimes::decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const {
     return kernel(kv_bytes(shape) * batch.context + row_bytes(shape) * real(batch.num_sequences),
-                  pair_operations(shape) * (batch.context + batch.window_pairs));
+                  shape.decode_pair_operations() * (batch.context + batch.window_pairs));
 }
 
 double RooflineTimes::pair_ns(const AttentionShape& shape) const {
-    return kernel(0, pair_operations(shape)).ns - device_.kernel_ns;
+    return kernel(0, shape.context_pair_operations()).ns - device_.kernel_ns;
 }
 
 double RooflineTimes::position_ns(const AttentionShape& shape) const {
-    return kernel(kv_bytes(shape), pair_operations(shape)).ns - device_.kernel_ns;
+    return kernel(kv_bytes(shape), shape.decode_pair_operations()).ns - device_.kernel_ns;
+}
+
+// 2 (N - 1) messages of bytes / N follow each other.
+KernelPrice RooflineTimes::all_reduce(int32_t num_gpus, double bytes) const {
+    const double messages = 2.0 * (num_gpus - 1);
+    return {messages * message_ns(bytes / num_gpus), PriceSource::kRoofline};
+}
+
+KernelPrice RooflineTimes::all_gather(int32_t num_gpus, double bytes) const {
+    return {(num_gpus - 1.0) * message_ns(bytes / num_gpus), PriceSource::kRoofline};
+}
+
+double RooflineTimes::message_ns(double bytes) const {
+    CHECK(device_.link_bytes_per_s > 0, "device {} has no link", device_.name);
+    return bytes / device_.link_bytes_per_s * kNsPerSecond + device_.link_latency_ns;
 }
 
 KernelPrice RooflineTimes::conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const {

@@ -75,10 +75,16 @@ public:
     [[nodiscard]] virtual KernelPrice decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const = 0;
     // The causal convolution over `num_tokens` >= `num_sequences` tokens of so many sequences.
     [[nodiscard]] virtual KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const = 0;
+    // The sum of vectors of `bytes` on each of `num_gpus` >= 2 GPUs. REQUIRES: the device has a link.
+    [[nodiscard]] virtual KernelPrice all_reduce(int32_t num_gpus, double bytes) const = 0;
 };
 
 // Roofline times of all kernels:
 //   max(bytes / (bandwidth * its efficiency), operations / (peak * its efficiency)) + kernel_ns
+// Of collectives, those of a ring of N GPUs (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters
+// of workstations, J. Parallel Distrib. Comput. 69, 2009; as NCCL's):
+//   all-reduce  2 (N - 1) (bytes / N / link + its latency)
+//   all-gather  (N - 1) (bytes / N / link + its latency), where `bytes` are those of the whole
 // Bytes: a matmul's matrix and activations; K and V of all positions, q and the result; a conv's window in and out.
 // Operations: 2 m n k; 4 head_dim per head, query and visible position.
 class RooflineTimes final : public KernelTimes {
@@ -94,9 +100,12 @@ public:
     [[nodiscard]] double pair_ns(const AttentionShape& shape) const;
     [[nodiscard]] double position_ns(const AttentionShape& shape) const;
     [[nodiscard]] double kernel_ns() const { return device_.kernel_ns; }
+    [[nodiscard]] KernelPrice all_reduce(int32_t num_gpus, double bytes) const override;
+    [[nodiscard]] KernelPrice all_gather(int32_t num_gpus, double bytes) const;
     [[nodiscard]] KernelPrice conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const override;
 
 private:
+    [[nodiscard]] double message_ns(double bytes) const;  // over a link
     Device device_;
 };
 

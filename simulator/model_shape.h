@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,21 +15,57 @@
 
 namespace verbatim {
 
+// How tensor parallelism divides a matrix (Shoeybi et al., Megatron-LM, arXiv 1909.08053).
+enum class Split : uint8_t {
+    kColumns,  // n: each GPU computes a part of the output
+    kRows,     // k: each GPU has a part of the input; an all-reduce adds the results
+    kWhole,    // every GPU has all of it
+};
+
 // [m, k] x [k, n]; m is the number of tokens in the step.
 struct MatmulShape {
     int64_t n = 0;
     int64_t k = 0;
     int32_t count = 1;       // per step
     bool on_logits = false;  // m is the number of sequences that draw a token
+    Split split = Split::kColumns;
+    // Of n, the columns of KV heads or groups, which are replicated where there are more GPUs than groups.
+    int64_t grouped_n = 0;
+    int32_t n_groups = 1;
     friend bool operator==(const MatmulShape&, const MatmulShape&) = default;
+};
+
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): one latent row per position, of all heads. Decodes
+// multiply the row itself (the absorbed form), prompts its heads' K and V.
+struct LatentShape {
+    int32_t row = 0;           // values per position in the cache; 0: no latent attention
+    int32_t decode_dims = 0;   // per head and visible position: of the product with K, and of that with V
+    int32_t context_dims = 0;  // likewise
+    friend bool operator==(const LatentShape&, const LatentShape&) = default;
 };
 
 struct AttentionShape {
     int32_t n_heads = 0;
     int32_t n_kv_heads = 0;
     int32_t head_dim = 0;
-    int32_t count = 1;  // layers
+    int32_t count = 1;           // layers
+    int32_t window = 0;          // positions that a token sees, itself included; 0: all
+    int32_t kv_value_bytes = 2;  // of K and V in the cache
+    LatentShape latent = {};     // n_kv_heads is 1 and head_dim the width of a latent row
     friend bool operator==(const AttentionShape&, const AttentionShape&) = default;
+
+    [[nodiscard]] bool is_latent() const { return latent.row > 0; }
+    // Of K and V, per position.
+    [[nodiscard]] int64_t position_values() const {
+        return is_latent() ? latent.row : int64_t{2} * n_kv_heads * head_dim;
+    }
+    // Per query row and visible position: a product with K and one with V.
+    [[nodiscard]] double decode_pair_operations() const {
+        return 2.0 * n_heads * (is_latent() ? latent.decode_dims : 2 * head_dim);
+    }
+    [[nodiscard]] double context_pair_operations() const {
+        return 2.0 * n_heads * (is_latent() ? latent.context_dims : 2 * head_dim);
+    }
 };
 
 // A causal convolution of each channel over time.
@@ -86,9 +123,11 @@ struct ExpertsShape {
 
 // Elements of a layer's state tensors per sequence.
 struct StateShape {
-    int64_t recurrent = 0;  // the state of a scan or delta net: binary32 by default
-    int64_t window = 0;     // a convolution's last inputs
-    int32_t count = 1;      // layers
+    int64_t recurrent = 0;       // the state of a scan or delta net: binary32 by default
+    int64_t window = 0;          // a convolution's last inputs
+    int32_t count = 1;           // layers
+    int64_t grouped_window = 0;  // of `window`, the channels of groups or key heads
+    int32_t n_groups = 1;
     friend bool operator==(const StateShape&, const StateShape&) = default;
 };
 
@@ -96,6 +135,7 @@ struct StateShape {
 struct KvShape {
     int64_t bytes_per_token = 0;
     int32_t count = 1;  // layers
+    int32_t n_kv_heads = 1;
     friend bool operator==(const KvShape&, const KvShape&) = default;
 };
 
@@ -104,7 +144,26 @@ struct ElementwiseShape {
     int64_t bytes_per_token = 0;
     int32_t count = 1;
     bool on_logits = false;
+    bool is_split = false;  // each GPU has a part of the row: heads, groups or columns of an MLP
     friend bool operator==(const ElementwiseShape&, const ElementwiseShape&) = default;
+};
+
+// What the GPUs of a tensor-parallel group exchange.
+struct CollectiveShape {
+    int64_t bytes_per_token = 0;
+    int32_t count = 1;
+    bool on_logits = false;  // an all-gather of the logits' parts; else an all-reduce
+    friend bool operator==(const CollectiveShape&, const CollectiveShape&) = default;
+};
+
+// The GPUs of one replica: tensor · pipeline.
+struct Parallelism {
+    int32_t tensor = 1;    // GPUs that share every layer
+    int32_t experts = 1;   // of these, groups with whole experts each; inside a group every expert is divided
+    int32_t pipeline = 1;  // stages of layers
+    friend bool operator==(const Parallelism&, const Parallelism&) = default;
+
+    [[nodiscard]] int32_t num_gpus() const { return tensor * pipeline; }
 };
 
 struct ModelShape {
@@ -118,6 +177,10 @@ struct ModelShape {
     double weight_value_bytes = 2;           // of a linear layer's matrix, scales included; the head's is bf16
     int64_t state_value_bytes = 4;           // of a recurrent state's elements; windows are binary32
     int64_t activation_bytes_per_token = 0;  // alive at once, at most
+    int32_t num_layers = 0;
+    int64_t embedding_parameters = 0;  // 0: the head is the embedding
+    int64_t hidden_bytes = 0;          // of a token's residual row
+    Parallelism parallelism;           // that the fields below are divided by: simulator/sharding.h
     std::vector<MatmulShape> matmuls;
     std::vector<AttentionShape> attentions;
     std::vector<MambaShape> mambas;
@@ -126,11 +189,31 @@ struct ModelShape {
     std::vector<StateShape> states;  // in the order of the model's state tensors
     std::vector<KvShape> kvs;        // likewise
     std::vector<ElementwiseShape> elementwise;
+    std::vector<CollectiveShape> collectives;  // with a tensor-parallel group
     friend bool operator==(const ModelShape&, const ModelShape&) = default;
 };
 
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): ranks, and dimensions of each head.
+struct LatentConfig {
+    int32_t q_rank = 0;  // 0: q is one matmul
+    int32_t kv_rank = 0;
+    int32_t content_dim = 0;  // of q and k, without position
+    int32_t rotary_dim = 0;   // of q, and of the k that all heads share
+    int32_t value_dim = 0;
+};
+
+// What models have that reference::ModelConfig does not: models that are planned for, and not run.
+struct ShapeExtras {
+    std::vector<int32_t> windows;        // per layer, of its attention; 0: none; empty: none at all
+    std::optional<LatentConfig> latent;  // of all layers' attention, instead of the config's KV heads
+    int64_t num_parameters = 0;          // beyond those of the config: biases, sinks, norms
+};
+
 // A model's config as the cost model sees it. No weights are read.
-ModelShape shape_of(const std::string& name, const reference::ModelConfig& config);
+ModelShape shape_of(const std::string& name, const reference::ModelConfig& config, const ShapeExtras& extras = {});
+
+// Of a token, alive at once: what a step's workspace grows by.
+[[nodiscard]] int64_t activation_bytes(const ModelShape& shape);
 
 // Operations per token of everything but attention, and per token and position before it of attention.
 struct ModelFlops {

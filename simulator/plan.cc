@@ -22,13 +22,18 @@ SimulateConfig config_of(const PlanConfig& config, const PlanCandidate& candidat
     simulate.step_tokens = candidate.step_tokens;
     simulate.max_num_sequences = candidate.max_num_sequences;
     simulate.weights = candidate.weights;
+    simulate.kv_value_bytes = candidate.kv_value_bytes;
+    simulate.parallelism = candidate.parallelism;
     simulate.num_replicas = num_replicas;
     simulate.bounds_rooflines = false;
     return simulate;
 }
 
 Trial trial_of(const PlanConfig& config, const SimulateRun& run, double rate_scale) {
-    Trial trial{.num_replicas = run.config.num_replicas, .rate_scale = rate_scale, .keeps = true};
+    Trial trial{.num_replicas = run.config.num_replicas,
+                .num_gpus = run.config.num_replicas * run.config.parallelism.num_gpus(),
+                .rate_scale = rate_scale,
+                .keeps = true};
     const std::vector<RowTimes>& rows = run.result.driver.times;
     for (const Objective& objective : config.objectives) {
         trial.measured.push_back(measure(objective, rows));
@@ -114,7 +119,7 @@ Result<CandidatePlan> plan_candidate(const PlanConfig& config, const ModelShape&
                                      const Device& device, const traces::Trace& trace) {
     CandidatePlan plan{.candidate = candidate};
     const SimulateConfig simulate = config_of(config, candidate, 1);
-    if (const auto memory = plan_memory(simulate, deployed_shape(simulate, model), device); !memory) {
+    if (const auto memory = plan_deployment(simulate, model, device); !memory) {
         plan.problem = memory.error().message;
         return plan;
     }
@@ -129,8 +134,7 @@ Result<CandidatePlan> plan_candidate(const PlanConfig& config, const ModelShape&
 
 // L2; less is better.
 auto rank(const PlanConfig& config, const CandidatePlan& plan, size_t place) {
-    const double first =
-        config.rates ? -plan.best->requests_per_s() / plan.best->num_replicas : plan.best->num_replicas;
+    const double first = config.rates ? -plan.best->requests_per_s() / plan.best->num_gpus : plan.best->num_gpus;
     const double tokens = static_cast<double>(plan.best->output_tokens) / std::max(plan.best->duration_s, 1e-9);
     return std::tuple(first, -tokens, place);
 }

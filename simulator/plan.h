@@ -29,6 +29,8 @@ struct PlanCandidate {
     int32_t step_tokens = 0;
     int32_t max_num_sequences = 0;
     WeightFormat weights = WeightFormat::kBf16;
+    int32_t kv_value_bytes = 2;
+    Parallelism parallelism;
     friend bool operator==(const PlanCandidate&, const PlanCandidate&) = default;
 };
 
@@ -43,13 +45,14 @@ struct PlanConfig {
     int32_t max_replicas = 64;
     std::optional<RateRange> rates;        // ask for the highest rate on max_replicas; none: for the fewest GPUs
     double rate_scale = 1;                 // of the trace, when the fewest GPUs are asked for
-    std::optional<double> price_per_hour;  // of a GPU, in dollars
+    std::optional<double> price_per_hour;  // of one GPU, in dollars
     int32_t num_threads = 1;               // candidates at a time
 };
 
 // A candidate at a number of replicas and a rate.
 struct Trial {
     int32_t num_replicas = 0;
+    int32_t num_gpus = 0;  // of all replicas
     double rate_scale = 1;
     std::vector<Measured> measured;  // per objective
     bool keeps = false;

@@ -122,6 +122,7 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
         reasons[name(static_cast<NotReused>(i))] = run.result.stats.not_reused[i];
     }
     details["not_reused_tokens"] = std::move(reasons);
+    details["gpus"] = run.config.num_replicas * run.config.parallelism.num_gpus();
     details["recomputed_tokens"] = run.result.stats.recomputed_tokens;
     add_tier_counts(details, run.config, run.result.restores, run.result.tiers);
     if (slo.any()) {

@@ -16,6 +16,7 @@
 #include "simulator/deployment.h"
 #include "simulator/kernel_tables.h"
 #include "simulator/model_shape.h"
+#include "simulator/sharding.h"
 #include "simulator/step_table.h"
 #include "simulator/value_rule.h"
 
@@ -189,6 +190,11 @@ Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, cons
     }
     if (model.weight_value_bytes != 2)
         return error("--weights: the steps of --device {} were timed with bf16 weights: leave it out", device.name);
+    if (config.kv_value_bytes != 2)
+        return error("--kv-dtype: the steps of --device {} were timed with bf16 KV: leave it out", device.name);
+    if (config.parallelism != Parallelism{})
+        return error("--tp, --ep and --pp: the steps of --device {} were timed on one device: leave them out",
+                     device.name);
     if (device.steps.model == model.name)
         return std::make_unique<StepTableCost>(device.steps, ExpertReads(model, device, chance));
     return error("--device {}: its steps are those of {}, got --model {}: calibrate it for that model", device.name,
@@ -196,7 +202,14 @@ Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, cons
 }
 
 ModelShape deployed_shape(const SimulateConfig& config, ModelShape model) {
-    return with_weight_format(with_state_values(std::move(model), config.state_value_bytes), config.weights);
+    model = with_state_values(std::move(model), config.state_value_bytes);
+    model = with_kv_values(with_weight_format(std::move(model), config.weights), config.kv_value_bytes);
+    return sharded(std::move(model), config.parallelism);
+}
+
+Result<MemoryPlan> plan_deployment(const SimulateConfig& config, const ModelShape& model, const Device& device) {
+    RETURN_IF_ERROR(check_parallelism(model, device, config.parallelism));
+    return plan_memory(config, deployed_shape(config, model), device);
 }
 
 namespace {
@@ -260,7 +273,7 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
         run.device.step_overhead_ns = static_cast<double>(*config.step_overhead_ns);
         run.device.sequence_overhead_ns = 0;
     }
-    ASSIGN_OR_RETURN(run.memory, plan_memory(config, run.model, run.device));
+    ASSIGN_OR_RETURN(run.memory, plan_deployment(config, model, run.device));
     const SimulationConfig simulation = simulation_of(run);
     run.max_model_len = simulation.engine.max_model_len;
     ASSIGN_OR_RETURN(ReplicatedResult all, priced_run(run, simulation, trace, 1, progress));

@@ -62,13 +62,15 @@ struct SimulateConfig {
     std::optional<int64_t> step_overhead_ns;
     int64_t state_value_bytes = 4;  // of recurrent states
     WeightFormat weights = WeightFormat::kBf16;
+    int32_t kv_value_bytes = 2;  // of K and V
+    Parallelism parallelism;     // of each replica
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;
     int32_t max_window = 1;               // positions that draw in one step: the last known token's and drafts'
     double draft_acceptance = 0.7;        // of drafts that all before are right, the share that is
     double expert_skew = 0;               // experts are chosen as their rank to the power of minus this
-    int32_t num_replicas = 1;             // each on a separate device
+    int32_t num_replicas = 1;             // each on separate devices
     bool routes_by_conversation = false;  // else in turns
     uint64_t seed = 0;
     std::vector<TierConfig> tiers;  // memory behind the device's, for evicted heads
@@ -129,8 +131,10 @@ struct CacheUnits {
 };
 Result<CacheUnits> cache_units(const SimulateConfig& config, const ModelShape& model);
 
-// The model with the states that the configuration asks for.
+// One GPU's part of the model, in the number formats that the configuration asks for.
 ModelShape deployed_shape(const SimulateConfig& config, ModelShape model);
+// What deployed_shape() and then plan_memory() give. Errors: those of check_parallelism() and plan_memory().
+Result<MemoryPlan> plan_deployment(const SimulateConfig& config, const ModelShape& model, const Device& device);
 
 // Weights and workspace come off `memory_bytes`; the rest is one budget, or is split between the pools. Error: nothing
 // is left.

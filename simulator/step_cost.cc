@@ -13,6 +13,47 @@ namespace {
 constexpr double kScanOperations = 5;   // decay, input, output
 constexpr double kDeltaOperations = 7;  // decay, the value at the key, the written value, output
 
+// A micro-batch of `work`, one of `count`: its share of the sequences, and of every chunk's tokens. A share of a chunk
+// is behind half of the others.
+StepWork micro_batch(const StepWork& work, int64_t count) {
+    const auto share = [count](int64_t value) { return (value + count - 1) / count; };
+    StepWork part;
+    for (const Chunk& chunk : work.chunks) {
+        const int64_t num_new = share(chunk.num_new);
+        part.chunks.push_back({num_new, chunk.past + (chunk.num_new - num_new) / 2});
+        part.num_tokens += num_new;
+    }
+    part.num_decodes = share(work.num_decodes);
+    part.num_drafts = share(work.num_drafts);
+    part.decode_context = share(work.decode_context);
+    part.longest_decode = work.longest_decode;
+    part.window_pairs = share(work.window_pairs);
+    part.num_tokens += part.num_decodes + part.num_drafts;
+    part.num_logit_rows = share(work.num_logit_rows);
+    part.num_state_writes = share(work.num_state_writes);
+    part.num_copied_slots = share(work.num_copied_slots);
+    part.step = work.step;
+    return part;
+}
+
+// Appends pieces of at most `window` tokens. Token i of a piece sees min(past, window - 1 - i) positions before it.
+void add_windowed(const Chunk& chunk, int64_t window, std::vector<Chunk>& pieces) {
+    for (int64_t begin = 0; begin < chunk.num_new; begin += window) {
+        const int64_t num_new = std::min(window, chunk.num_new - begin);
+        const int64_t past = chunk.past + begin;
+        const int64_t all_see = std::clamp(window - past, int64_t{0}, num_new);  // tokens that see the whole past
+        const int64_t others = num_new - all_see;
+        const int64_t seen = all_see * past + others * (window - 1 - all_see) - others * (others - 1) / 2;
+        pieces.push_back({num_new, seen / num_new});
+    }
+}
+
+DecodeBatch windowed(DecodeBatch batch, int64_t window) {
+    batch.longest = std::min(batch.longest, real(window));
+    batch.context = std::min(batch.context, real(batch.num_sequences * window));
+    return batch;
+}
+
 }  // namespace
 
 void StepWork::clear() {
@@ -57,6 +98,20 @@ Price StepCost::price(const StepWork& work) {
     if (work.num_tokens == 0) return price;
     price.add(
         {device_.step_overhead_ns + device_.sequence_overhead_ns * real(work.num_sequences()), PriceSource::kAssumed});
+    const int32_t num_stages = model_.parallelism.pipeline;
+    if (num_stages == 1) {
+        add_layers(work, price);
+        return price;
+    }
+    const int64_t chunk_tokens = work.num_tokens - work.num_decodes - work.num_drafts;
+    const StepWork part = micro_batch(work, std::min<int64_t>(num_stages, work.num_decodes + chunk_tokens));
+    add_layers(part, price);
+    price.add({num_stages * stage_message_ns(part.num_tokens), PriceSource::kRoofline});
+    return price;
+}
+
+// Of all stages together.
+void StepCost::add_layers(const StepWork& work, Price& price) {
     price.add(by_tokens(work.num_tokens));
     price.add(by_logit_rows(work.num_logit_rows));
     add_attention(work, price);
@@ -66,7 +121,26 @@ Price StepCost::price(const StepWork& work) {
     if (work.num_copied_slots > 0) {
         price.add(roofline_.kernel(2 * real(work.num_copied_slots) * real(model_.kv_bytes_per_token), 0));
     }
-    return price;
+}
+
+// Within a node over a link, else over the network: each GPU of a stage sends its part of the rows.
+double StepCost::stage_message_ns(int64_t num_tokens) const {
+    constexpr double kNsPerSecond = 1e9;
+    const bool in_node = model_.parallelism.num_gpus() <= device_.node_gpus;
+    const double bytes = real(num_tokens * model_.hidden_bytes) / model_.parallelism.tensor;
+    return bytes / (in_node ? device_.link_bytes_per_s : device_.network_bytes_per_s) * kNsPerSecond +
+           device_.link_latency_ns;
+}
+
+void StepCost::add_collectives(int64_t num_rows, bool on_logits, Price& price) const {
+    const int32_t num_gpus = model_.parallelism.tensor;
+    if (num_gpus == 1) return;
+    for (const CollectiveShape& shape : model_.collectives) {
+        if (shape.on_logits != on_logits) continue;
+        const double bytes = real(num_rows * shape.bytes_per_token);
+        price.add(on_logits ? roofline_.all_gather(num_gpus, bytes) : kernels_.all_reduce(num_gpus, bytes),
+                  shape.count);
+    }
 }
 
 // Kernels whose price depends only on the number of rows are priced once per number.
@@ -103,11 +177,20 @@ Price StepCost::dense(int64_t num_rows, bool on_logits) const {
         if (shape.on_logits != on_logits) continue;
         price.add(roofline_.kernel(real(num_rows) * real(shape.bytes_per_token), 0), shape.count);
     }
+    add_collectives(num_rows, on_logits, price);
     return price;
 }
 
 void StepCost::add_attention(const StepWork& work, Price& price) const {
     for (const AttentionShape& shape : model_.attentions) {
+        if (shape.window > 0) {
+            std::vector<Chunk> pieces;
+            for (const Chunk& chunk : work.chunks) add_windowed(chunk, shape.window, pieces);
+            if (!pieces.empty()) price.add(kernels_.context_attention(shape, pieces), shape.count);
+            if (work.num_decodes > 0)
+                price.add(kernels_.decode_attention(shape, windowed(work.decodes(), shape.window)), shape.count);
+            continue;
+        }
         if (!work.chunks.empty()) price.add(kernels_.context_attention(shape, work.chunks), shape.count);
         if (work.num_decodes > 0) price.add(kernels_.decode_attention(shape, work.decodes()), shape.count);
     }
@@ -177,7 +260,11 @@ KernelPrice StepCost::grouped_matmul(int64_t num_experts, int64_t num_rows, int6
 
 void StepCost::add_experts(const StepWork& work, Price& price) {
     experts_.visit(work.step, work.num_tokens, [&](const ExpertsShape& shape, int64_t distinct) {
-        const int64_t num_rows = work.num_tokens * shape.n_chosen;
+        const auto on_one_gpu = [groups = model_.parallelism.experts](int64_t count) {
+            return (count + groups - 1) / groups;
+        };
+        const int64_t num_rows = on_one_gpu(work.num_tokens * shape.n_chosen);
+        distinct = on_one_gpu(distinct);
         price.add(grouped_matmul(distinct, num_rows, int64_t{shape.num_up} * shape.d_ff, shape.row_width));
         price.add(grouped_matmul(distinct, num_rows, shape.row_width, shape.d_ff));
     });

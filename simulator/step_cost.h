@@ -9,7 +9,12 @@
 //     choose (simulator/expert_draws.h) once each, and multiply every token by those that it chose
 //   - a snapshot of a state and a copied tail cost bytes over bandwidth
 //   - the host's time is added, per step and per sequence in it; nothing overlaps
-// One GPU: no sharding, no communication.
+//   - a tensor-parallel group: all-reduces and the all-gather of the logits follow the kernels of one GPU's shard
+//   - a pipeline of S stages: the step is a round of m = min(S, decodes + tokens of chunks) micro-batches, each 1/m of
+//     the step's work. A round takes S times a stage's time with one of them and its message to the next stage: no
+//     bubble stays where micro-batches of successive rounds follow each other (vLLM's batch queue)
+//   - attention with a sliding window: a decode reads the window's positions; a chunk is pieces of at most the window's
+//     length, each behind as many positions as its tokens see of earlier ones in the mean
 #pragma once
 
 #include <cstddef>
@@ -94,6 +99,9 @@ private:
     const Price& by_tokens(int64_t num_tokens);
     const Price& by_logit_rows(int64_t num_rows);
     [[nodiscard]] Price dense(int64_t num_rows, bool on_logits) const;
+    void add_collectives(int64_t num_rows, bool on_logits, Price& price) const;
+    void add_layers(const StepWork& work, Price& price);
+    [[nodiscard]] double stage_message_ns(int64_t num_tokens) const;
     // With the matrix in the model's weight format.
     [[nodiscard]] KernelPrice linear(const MatmulShape& shape, int64_t num_rows) const;
     void add_attention(const StepWork& work, Price& price) const;

@@ -123,6 +123,8 @@ SimulateConfig config_of(const Sweep& sweep, const SweepPoint& point) {
     config.eviction = choice_by_name(eviction_choices(), point.eviction);
     config.admission = *admission_order_by_name(point.admission);
     if (point.weights) config.weights = *choice_by_name(weight_format_choices(), *point.weights);
+    if (point.kv_dtype) config.kv_value_bytes = *choice_by_name(kv_dtype_choices(), *point.kv_dtype);
+    config.parallelism = {point.tp.value_or(1), point.ep.value_or(1), point.pp.value_or(1)};
     if (point.route) config.routes_by_conversation = *choice_by_name(route_choices(), *point.route);
     config.num_replicas = point.replicas.value_or(config.num_replicas);
     config.step_tokens = point.step_tokens.value_or(config.step_tokens);
@@ -194,8 +196,7 @@ private:
             const int64_t number = numbers_[i];
             const SweepPoint& point = sweep_.points[static_cast<size_t>(number)];
             const SimulateConfig config = config_of(sweep_, point);
-            const auto memory =
-                plan_memory(config, deployed_shape(config, model_of(sweep_, point)), device_of(sweep_, point));
+            const auto memory = plan_deployment(config, model_of(sweep_, point), device_of(sweep_, point));
             auto result = memory ? result_of(sweep_, point, config, traces_.at(key_of(read_options_of(sweep_, point))))
                                  : Result<ordered_json>(ordered_json(nullptr));
             const std::lock_guard lock(mutex_);
@@ -274,6 +275,10 @@ ordered_json json_of(const SweepPoint& point) {
     add("model", point.model);
     add("device", point.device);
     add("weights", point.weights);
+    add("kv_dtype", point.kv_dtype);
+    add("tp", point.tp);
+    add("ep", point.ep);
+    add("pp", point.pp);
     add("replicas", point.replicas);
     add("route", point.route);
     add("step_tokens", point.step_tokens);

@@ -39,7 +39,11 @@ struct SweepPoint {
     // Where the sweep varies it; else the sweep's model and device, and its configuration's value.
     std::optional<std::string> model;
     std::optional<std::string> device;
-    std::optional<std::string> weights;  // a name of weight_format_choices()
+    std::optional<std::string> weights;   // a name of weight_format_choices()
+    std::optional<std::string> kv_dtype;  // a name of kv_dtype_choices()
+    std::optional<int32_t> tp;
+    std::optional<int32_t> ep;
+    std::optional<int32_t> pp;
     std::optional<int32_t> replicas;
     std::optional<std::string> route;  // a name of route_choices()
     std::optional<int32_t> step_tokens;

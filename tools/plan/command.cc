@@ -30,6 +30,10 @@ struct PlanOptions {
     std::string model = "granite-4.0-h-micro";
     std::vector<std::string> devices = {"h100_sxm"};
     std::vector<std::string> weights = {"bf16"};
+    std::vector<std::string> kv_dtypes = {"bf16"};
+    std::vector<int32_t> tensors = {1};
+    std::vector<int32_t> experts = {1};
+    std::vector<int32_t> stages = {1};
     std::vector<int32_t> chunks = {8192};
     std::vector<int32_t> sequences = {256};
     std::string slo;
@@ -69,16 +73,30 @@ Status take_flags(PlanOptions& options) {
     return validate(config.simulate);
 }
 
-std::vector<PlanCandidate> candidates_of(const PlanOptions& options) {
-    std::vector<PlanCandidate> candidates;
-    for (const std::string& device : options.devices) {
-        for (const std::string& weights : options.weights) {
-            const WeightFormat format = *choice_by_name(weight_format_choices(), weights);
-            for (const int32_t chunk : options.chunks)
-                for (const int32_t sequences : options.sequences)
-                    candidates.push_back({device, chunk, sequences, format});
-        }
+// Every candidate with every value, the values fastest.
+template <typename Value, typename Set>
+void vary(std::vector<PlanCandidate>& candidates, const std::vector<Value>& values, const Set& set) {
+    std::vector<PlanCandidate> varied;
+    for (const PlanCandidate& candidate : candidates) {
+        for (const Value& value : values) set(varied.emplace_back(candidate), value);
     }
+    candidates = std::move(varied);
+}
+
+std::vector<PlanCandidate> candidates_of(const PlanOptions& options) {
+    std::vector<PlanCandidate> candidates(1);
+    vary(candidates, options.devices, [](PlanCandidate& one, const std::string& name) { one.device = name; });
+    vary(candidates, options.weights, [](PlanCandidate& one, const std::string& name) {
+        one.weights = *choice_by_name(weight_format_choices(), name);
+    });
+    vary(candidates, options.kv_dtypes, [](PlanCandidate& one, const std::string& name) {
+        one.kv_value_bytes = *choice_by_name(kv_dtype_choices(), name);
+    });
+    vary(candidates, options.tensors, [](PlanCandidate& one, int32_t count) { one.parallelism.tensor = count; });
+    vary(candidates, options.experts, [](PlanCandidate& one, int32_t count) { one.parallelism.experts = count; });
+    vary(candidates, options.stages, [](PlanCandidate& one, int32_t count) { one.parallelism.pipeline = count; });
+    vary(candidates, options.chunks, [](PlanCandidate& one, int32_t count) { one.step_tokens = count; });
+    vary(candidates, options.sequences, [](PlanCandidate& one, int32_t count) { one.max_num_sequences = count; });
     return candidates;
 }
 
@@ -93,8 +111,7 @@ Result<traces::Trace> read_rows(const PlanOptions& options, const ModelShape& mo
 }
 
 Result<Plan> plan_of(const PlanOptions& options) {
-    ASSIGN_OR_RETURN(const auto config, choose_config(options.model));
-    const ModelShape model = shape_of(options.model, config);
+    ASSIGN_OR_RETURN(const ModelShape model, choose_shape(options.model));
     if (options.read.context && *options.read.context > model.max_positions)
         return error("--context: got {}, but the model has {} positions", *options.read.context, model.max_positions);
     std::map<std::string, Device> devices;
@@ -127,6 +144,16 @@ void add_candidates(CLI::App& verb, PlanOptions& options) {
         ->delimiter(',')
         ->check(CLI::IsMember(names_of(weight_format_choices())))
         ->capture_default_str();
+    verb.add_option("--kv-dtype", options.kv_dtypes, "of K and V, such as bf16,fp8")
+        ->delimiter(',')
+        ->check(CLI::IsMember(names_of(kv_dtype_choices())))
+        ->capture_default_str();
+    const auto counts = [&](const char* flag, std::vector<int32_t>& values, const char* description) {
+        verb.add_option(flag, values, description)->delimiter(',')->check(CLI::Range(1, 1024))->capture_default_str();
+    };
+    counts("--tp", options.tensors, "GPUs of a replica that share every layer, such as 1,2,4,8");
+    counts("--ep", options.experts, "groups of these with whole experts each, such as 1,8");
+    counts("--pp", options.stages, "pipeline stages of a replica, such as 1,2");
     verb.add_option("--chunk,--step-tokens", options.chunks, "tokens computed in a step, at most: such as 2048,8192")
         ->delimiter(',')
         ->check(CLI::Range(1, 1 << 20))
@@ -159,7 +186,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
     add_candidates(*verb, *options);
     verb->add_option("--slo", options->slo, "objectives of the whole trace, such as p99:ttft=2s,p99:tpot=50ms")
         ->required();
-    verb->add_option("--max-replicas", options->config.max_replicas, "at most so many, one GPU each")
+    verb->add_option("--max-replicas", options->config.max_replicas, "at most so many, of --tp times --pp GPUs each")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
     add_trace_options(*verb, *options);

@@ -21,9 +21,24 @@ std::string show_time(int64_t ns) {
 
 std::string show_value(const Measured& measured) { return measured.has_value ? show_time(measured.value_ns) : "-"; }
 
+std::string kv_name(const PlanCandidate& candidate) { return name_among(kv_dtype_choices(), candidate.kv_value_bytes); }
+
+// "tp 4 ep 4"; nothing for one GPU.
+std::string split_name(const Parallelism& parallelism) {
+    std::string text;
+    for (const auto& [name, count] : {std::pair{"tp", parallelism.tensor}, std::pair{"ep", parallelism.experts},
+                                      std::pair{"pp", parallelism.pipeline}}) {
+        if (count > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " ", name, count);
+    }
+    return text;
+}
+
 std::string label_of(const PlanCandidate& candidate) {
-    return fmt::format("{}, {} weights, {} tokens a step, {} sequences", candidate.device, name_of(candidate.weights),
-                       candidate.step_tokens, candidate.max_num_sequences);
+    const std::string kv = candidate.kv_value_bytes == 2 ? "" : fmt::format(" {} KV,", kv_name(candidate));
+    const std::string split = split_name(candidate.parallelism);
+    return fmt::format("{}, {} weights,{}{} {} tokens a step, {} sequences", candidate.device,
+                       name_of(candidate.weights), kv, split.empty() ? "" : " " + split + ",", candidate.step_tokens,
+                       candidate.max_num_sequences);
 }
 
 // Of these objectives the first one that is not kept.
@@ -67,7 +82,7 @@ struct Costs {
 
 Costs costs_of(const Plan& plan, const PlanCandidate& candidate, const Trial& trial) {
     Costs costs;
-    const double gpu_seconds = trial.num_replicas * trial.duration_s;
+    const double gpu_seconds = trial.num_gpus * trial.duration_s;
     const auto tokens = static_cast<double>(trial.output_tokens);
     if (tokens == 0) return costs;
     if (plan.config.price_per_hour)
@@ -79,7 +94,7 @@ Costs costs_of(const Plan& plan, const PlanCandidate& candidate, const Trial& tr
 
 ordered_json trial_json(const Plan& plan, const PlanCandidate& candidate, const Trial& trial) {
     ordered_json json = {{"replicas", trial.num_replicas},
-                         {"gpus", trial.num_replicas},
+                         {"gpus", trial.num_gpus},
                          {"rate_scale", trial.rate_scale},
                          {"keeps", trial.keeps}};
     for (size_t i = 0; i < trial.measured.size(); ++i) {
@@ -104,6 +119,10 @@ ordered_json trial_json(const Plan& plan, const PlanCandidate& candidate, const 
 ordered_json candidate_json(const Plan& plan, const CandidatePlan& candidate) {
     ordered_json json = {{"device", candidate.candidate.device},
                          {"weights", name_of(candidate.candidate.weights)},
+                         {"kv_dtype", kv_name(candidate.candidate)},
+                         {"tp", candidate.candidate.parallelism.tensor},
+                         {"ep", candidate.candidate.parallelism.experts},
+                         {"pp", candidate.candidate.parallelism.pipeline},
                          {"step_tokens", candidate.candidate.step_tokens},
                          {"max_sequences", candidate.candidate.max_num_sequences},
                          {"trials", candidate.num_trials}};
@@ -120,11 +139,14 @@ ordered_json candidate_json(const Plan& plan, const CandidatePlan& candidate) {
 void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::string>>& rows) {
     const CandidatePlan& candidate = plan.candidates[place];
     const Trial& trial = *candidate.best;
+    const std::string split = split_name(candidate.candidate.parallelism);
     std::vector<std::string> cells = {candidate.candidate.device,
                                       name_of(candidate.candidate.weights),
+                                      kv_name(candidate.candidate),
+                                      split.empty() ? "one GPU" : split,
                                       fmt::format("{}", candidate.candidate.step_tokens),
                                       fmt::format("{}", candidate.candidate.max_num_sequences),
-                                      fmt::format("{}", trial.num_replicas),
+                                      fmt::format("{}", trial.num_gpus),
                                       fmt::format("{:.3g}", trial.rate_scale)};
     for (const Measured& measured : trial.measured) cells.push_back(show_value(measured));
     const auto per_s = [&](int64_t count) { return static_cast<double>(count) / std::max(trial.duration_s, 1e-9); };
@@ -143,8 +165,8 @@ void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::str
 }
 
 std::string chosen_table(const Plan& plan) {
-    std::vector<std::vector<std::string>> rows = {{"device"},    {"weights"}, {"tokens a step"},
-                                                  {"sequences"}, {"GPUs"},    {"rate"}};
+    std::vector<std::vector<std::string>> rows = {{"device"},        {"weights"},   {"KV"},   {"a replica"},
+                                                  {"tokens a step"}, {"sequences"}, {"GPUs"}, {"rate"}};
     for (const Objective& objective : plan.config.objectives)
         rows.push_back({fmt::format("{}, at most {}", name(objective), show_time(objective.limit_ns))});
     for (const char* label : {"requests per second", "tokens per second", "prompt tokens reused", "rejected (too long)",
@@ -167,7 +189,7 @@ std::string headline(const Plan& plan) {
     for (const Objective& objective : plan.config.objectives)
         objectives += fmt::format(", {} <= {}", name(objective), show_time(objective.limit_ns));
     const std::string question = plan.config.rates
-                                     ? fmt::format("the highest rate on {} GPU{}", plan.config.max_replicas,
+                                     ? fmt::format("the highest rate on {} replica{}", plan.config.max_replicas,
                                                    plan.config.max_replicas == 1 ? "" : "s")
                                      : std::string("the fewest GPUs");
     std::string answer = "none of what was asked";
@@ -175,7 +197,7 @@ std::string headline(const Plan& plan) {
         const Trial& best = *plan.candidates[*plan.answer].best;
         answer = plan.config.rates ? fmt::format("{:.3g} times the trace's, {:.3g} requests per second",
                                                  best.rate_scale, best.requests_per_s())
-                                   : fmt::format("{}", best.num_replicas);
+                                   : fmt::format("{}", best.num_gpus);
     }
     return fmt::format("{}: {}{}\n\n{}: {}\n", plan.trace, plan.model, objectives, question, answer);
 }

@@ -10,6 +10,7 @@
 #include "reference/model/random_model.h"
 #include "reference/ops/rope.h"
 #include "reference/walk.h"
+#include "simulator/shape_config.h"
 
 namespace verbatim::tools {
 namespace {
@@ -71,8 +72,13 @@ Result<Digest> model_digest(const Model& model) {
     return digester.digest();
 }
 
-Result<reference::ModelConfig> choose_config(const std::string& name) {
-    if (is_preset(name)) return reference::preset(name);
+namespace {
+
+struct ConfigText {
+    std::string path;
+    std::string text;
+};
+Result<ConfigText> read_config_text(const std::string& name) {
     std::filesystem::path path = name;
     std::error_code ignored;
     if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
@@ -83,7 +89,24 @@ Result<reference::ModelConfig> choose_config(const std::string& name) {
     }
     std::ostringstream text;
     text << file.rdbuf();
-    return reference::parse_config(text.str(), path.string());
+    return ConfigText{path.string(), text.str()};
+}
+
+}  // namespace
+
+Result<reference::ModelConfig> choose_config(const std::string& name) {
+    if (is_preset(name)) return reference::preset(name);
+    ASSIGN_OR_RETURN(const ConfigText config, read_config_text(name));
+    return reference::parse_config(config.text, config.path);
+}
+
+Result<ModelShape> choose_shape(const std::string& name) {
+    if (!is_preset(name)) {
+        ASSIGN_OR_RETURN(const ConfigText config, read_config_text(name));
+        if (is_shape_config(config.text)) return parse_shape(name, config.text, config.path);
+    }
+    ASSIGN_OR_RETURN(const reference::ModelConfig config, choose_config(name));
+    return shape_of(name, config);
 }
 
 }  // namespace verbatim::tools

@@ -9,6 +9,7 @@
 #include "reference/loader/load_model.h"
 #include "reference/model/model_config.h"
 #include "reference/model/weights.h"
+#include "simulator/model_shape.h"
 
 namespace verbatim::tools {
 
@@ -18,6 +19,8 @@ Result<reference::Model> choose_model(const std::string& name_or_folder, uint64_
                                       const reference::LoadOptions& options = {});
 // Its configuration alone: of a preset, a checkpoint's folder or its config.json.
 Result<reference::ModelConfig> choose_config(const std::string& name);
+// The shapes of either, or of a model that its config.json alone describes (simulator/shape_config.h).
+Result<ModelShape> choose_shape(const std::string& name);
 bool is_preset(const std::string& name_or_folder);
 
 // The digest of all inputs of the arithmetic: config, weights, rotary tables (their first 4096 positions). Errors: a

@@ -60,7 +60,7 @@ std::string hit_rate_table(const Metrics& whole, const Metrics& steady) {
 
 std::string memory_table(const SimulateRun& run) {
     const MemoryPlan& memory = run.memory;
-    Table table({"memory", "bytes", "most used"});
+    Table table({run.config.parallelism.num_gpus() == 1 ? "memory" : "memory of one GPU", "bytes", "most used"});
     table.add_row({fmt::format("weights, {}", name_of(run.config.weights)), format_bytes(memory.weights_bytes), ""});
     table.add_row({"workspace", format_bytes(memory.workspace_bytes), ""});
     table.add_row({fmt::format("KV, {} blocks of {} tokens", memory.pools.num_blocks, memory.pools.block_size),
@@ -118,9 +118,12 @@ const char* name(RowOutcome outcome) {
 std::string simulate_table(const SimulateRun& run, const Slo& slo) {
     const Metrics whole = metrics_of(run.result.driver.times, run.memory.pools.block_size, slo);
     const Metrics steady = metrics_of(steady_rows(run), run.memory.pools.block_size, slo);
+    const int32_t num_gpus = run.config.parallelism.num_gpus();
+    const std::string devices = num_gpus == 1 ? "one" : fmt::format("{}", num_gpus);
     std::string text = fmt::format(
         "{}: {} on {} {}\n\n", run.trace, run.model.name,
-        run.replicas.empty() ? "one" : fmt::format("{} replicas, each on one", run.replicas.size()), run.device.name);
+        run.replicas.empty() ? devices : fmt::format("{} replicas, each on {}", run.replicas.size(), devices),
+        run.device.name);
     text += counts_table(run, whole, slo) + "\n";
     text += tiers_table(run.config, run.result.restores, run.result.tiers);
     text += times_table("whole run", whole) + "\n";

@@ -31,6 +31,10 @@ struct SweepOptions {
     std::vector<std::string> models = {"granite-4.0-h-micro"};
     std::vector<std::string> devices = {"h100_sxm"};
     std::vector<std::string> weights;
+    std::vector<std::string> kv_dtypes;
+    std::vector<std::string> tensors;
+    std::vector<std::string> experts;
+    std::vector<std::string> stages;
     std::vector<std::string> replicas;
     std::vector<std::string> routes;
     std::vector<std::string> step_tokens;
@@ -126,6 +130,7 @@ Status check_names(const char* flag, const std::vector<std::string>& names, cons
 Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
     ASSIGN_OR_RETURN(std::vector<SweepPoint> points, cache_points(options));
     RETURN_IF_ERROR(check_names("--weights", options.weights, weight_format_choices()));
+    RETURN_IF_ERROR(check_names("--kv-dtype", options.kv_dtypes, kv_dtype_choices()));
     RETURN_IF_ERROR(check_names("--route", options.routes, route_choices()));
     for (const std::string& admission : options.admissions) {
         if (!admission_order_by_name(admission)) return error("--admission: there is no order \"{}\"", admission);
@@ -147,6 +152,10 @@ Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
     if (options.models.size() > 1) vary(points, options.models, &SweepPoint::model);
     if (options.devices.size() > 1) vary(points, options.devices, &SweepPoint::device);
     vary(points, options.weights, &SweepPoint::weights);
+    vary(points, options.kv_dtypes, &SweepPoint::kv_dtype);
+    RETURN_IF_ERROR(vary_counts(points, "--tp", options.tensors, &SweepPoint::tp));
+    RETURN_IF_ERROR(vary_counts(points, "--ep", options.experts, &SweepPoint::ep));
+    RETURN_IF_ERROR(vary_counts(points, "--pp", options.stages, &SweepPoint::pp));
     RETURN_IF_ERROR(vary_counts(points, "--replicas", options.replicas, &SweepPoint::replicas));
     vary(points, options.routes, &SweepPoint::route);
     RETURN_IF_ERROR(vary_counts(points, "--step-tokens", options.step_tokens, &SweepPoint::step_tokens));
@@ -172,8 +181,7 @@ Result<Sweep> sweep_of(const SweepOptions& options) {
     sweep.read = options.read.read;
     sweep.read.seed = options.config.seed;
     for (const std::string& name : options.models) {
-        ASSIGN_OR_RETURN(const auto config, choose_config(name));
-        sweep.models[name] = shape_of(name, config);
+        ASSIGN_OR_RETURN(sweep.models[name], choose_shape(name));
     }
     sweep.model = sweep.models.at(options.models.front());
     sweep.read.over_context = options.read.over_context();
@@ -250,7 +258,11 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     list("--model", options->models, "presets, or checkpoints' folders")->capture_default_str();
     list("--device", options->devices, "device files or their names")->capture_default_str();
     list("--weights", options->weights, "as in verbatim simulate, such as bf16,fp8");
-    list("--replicas", options->replicas, "each on a separate device, such as 1,2,4");
+    list("--kv-dtype", options->kv_dtypes, "as in verbatim simulate, such as bf16,fp8");
+    list("--tp", options->tensors, "GPUs that share every layer, such as 1,2,4,8");
+    list("--ep", options->experts, "as in verbatim simulate, such as 1,8");
+    list("--pp", options->stages, "pipeline stages, such as 1,2");
+    list("--replicas", options->replicas, "each on separate devices, such as 1,2,4");
     list("--route", options->routes, "of several replicas: round-robin,conversation");
     list("--step-tokens", options->step_tokens, "tokens computed in a step, at most, such as 2048,8192");
     list("--max-sequences", options->max_sequences, "requests that run at once, at most, such as 64,256");

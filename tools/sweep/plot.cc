@@ -135,7 +135,8 @@ public:
         const ordered_json& tpot = result.at("tpot_s").at("p95");
         if (!tpot.is_number()) return;
         const double tokens = result.at("throughput_tokens_per_s");
-        per_gpu_.emplace_back(tpot, tokens / point.value("replicas", 1.0));
+        per_gpu_.emplace_back(
+            tpot, tokens / (point.value("replicas", 1.0) * point.value("tp", 1.0) * point.value("pp", 1.0)));
     }
     // The Pareto front: the points that no other one exceeds in throughput per GPU at the same or a shorter time.
     void add_front() {
