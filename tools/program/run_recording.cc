@@ -37,6 +37,9 @@ void add_record_options(CLI::App& verb, RecordFlags& flags) {
         "of what --record holds digests: of nothing; of logits and committed states; of every layer, too; "
         "of every operation, too")
         ->needs("--record");
+    verb.add_flag("--record-times", flags.times,
+                  "the record has each step's wall-clock time, too: for verbatim simulate --from")
+        ->needs("--record");
 }
 
 void describe_here(records::RunDescription& run) {
@@ -60,13 +63,15 @@ Result<std::unique_ptr<RunRecording>> RunRecording::start(const RecordFlags& fla
     writer->on_failure([then](const Error& failure) {
         std::fputs(fmt::format("verbatim: error: --record: {}: {}\n", failure.message, then).c_str(), stderr);
     });
-    return std::unique_ptr<RunRecording>(new RunRecording(flags.digests, std::move(writer)));
+    return std::unique_ptr<RunRecording>(new RunRecording(flags, std::move(writer)));
 }
 
 Executor& RunRecording::watch(Executor& executor, reference::NumericExecutor& numeric) {
     look_away();
-    if (level_ == records::DigestLevel::kNone) return executor;
-    digesting_ = std::make_unique<records::DigestingExecutor>(executor, numeric, level_);
+    if (has_times_) timed_ = std::make_unique<TimedExecutor>(executor, clock_);
+    Executor& used = timed_ ? *timed_ : executor;
+    if (level_ == records::DigestLevel::kNone) return used;
+    digesting_ = std::make_unique<records::DigestingExecutor>(used, numeric, level_);
     recorder_.take_digests_of(digesting_.get());
     return *digesting_;
 }
@@ -81,6 +86,7 @@ Status RunRecording::finish(const std::string& failure) {
 void RunRecording::look_away() {
     recorder_.take_digests_of(nullptr);
     digesting_.reset();
+    timed_.reset();
 }
 
 }  // namespace verbatim::tools

@@ -7,12 +7,14 @@
 #include "engine/base/result.h"
 #include "engine/executor.h"
 #include "engine/recorder.h"
+#include "engine/timed_executor.h"
 #include "files/output_file.h"
 #include "reference/numeric_executor.h"
 #include "reference/records/format.h"
 #include "reference/records/record_file.h"
 #include "reference/records/run_recorder.h"
 #include "reference/records/step_digests.h"
+#include "tools/program/steady_clock.h"
 
 namespace CLI {
 class App;
@@ -23,6 +25,7 @@ namespace verbatim::tools {
 struct RecordFlags {
     std::string path;  // empty: nothing is recorded
     records::DigestLevel digests = records::DigestLevel::kLayers;
+    bool times = false;  // each step's wall-clock time, without that of its digests
 };
 void add_record_options(CLI::App& verb, RecordFlags& flags);
 
@@ -38,7 +41,7 @@ public:
                                                        records::RunDescription run, const std::string& then);
 
     [[nodiscard]] Recorder& recorder() { return recorder_; }
-    // Wraps `executor`, with `numeric` in it, to record its digests. Borrows both, until look_away() or the end of its
+    // Wraps `executor`, with `numeric` in it, to record its steps' times, if the flags say so, and digests. Borrows both, until look_away() or the end of its
     // life.
     [[nodiscard]] Executor& watch(Executor& executor, reference::NumericExecutor& numeric);
     // Releases the executor that watch() returned.
@@ -52,12 +55,18 @@ public:
     [[nodiscard]] bool failed() const { return writer_->failed(); }
 
 private:
-    RunRecording(records::DigestLevel level, std::unique_ptr<records::RecordWriter> writer)
-        : level_(level), writer_(std::move(writer)), recorder_(level, *writer_) {}
+    RunRecording(const RecordFlags& flags, std::unique_ptr<records::RecordWriter> writer)
+        : level_(flags.digests),
+          has_times_(flags.times),
+          writer_(std::move(writer)),
+          recorder_(flags.digests, *writer_) {}
 
     records::DigestLevel level_;
+    bool has_times_;
+    SteadyClock clock_;
     std::unique_ptr<records::RecordWriter> writer_;
     records::RunRecorder recorder_;
+    std::unique_ptr<TimedExecutor> timed_;
     std::unique_ptr<records::DigestingExecutor> digesting_;
     bool finished_ = false;
 };

@@ -22,6 +22,7 @@
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/program/tier_options.h"
+#include "tools/simulate/from_record.h"
 #include "tools/simulate/page.h"
 #include "tools/simulate/perfetto.h"
 #include "tools/simulate/report.h"
@@ -52,6 +53,8 @@ struct SimulateOptions {
     CLI::Option* has_state_bytes = nullptr;
     CLI::Option* has_max_tokens = nullptr;
     CLI::Option* has_step_overhead = nullptr;
+    std::string record;
+    StepTimesFrom times = StepTimesFrom::kRecord;
     bool cache_only = false;
     bool check_tables = false;
     OutputFormat format = OutputFormat::kTable;
@@ -79,9 +82,8 @@ struct Inputs {
 };
 Result<Inputs> read_inputs(const SimulateOptions& options) {
     Inputs inputs;
-    ASSIGN_OR_RETURN(const auto config, choose_config(options.model));
     ASSIGN_OR_RETURN(inputs.device, read_device(options.device));
-    inputs.model = shape_of(options.model, config);
+    ASSIGN_OR_RETURN(inputs.model, choose_shape(options.model));
     ASSIGN_OR_RETURN(inputs.trace, read_for(options, inputs.model));
     inputs.trace_name = options.trace.substr(options.trace.find_last_of('/') + 1);
     return inputs;
@@ -171,8 +173,21 @@ Result<SimulateRun> simulate_with_progress(const SimulateOptions& options, const
                         [&](int64_t rows_over) { bar.update(static_cast<uint64_t>(rows_over)); });
 }
 
+int run_record_command(const SimulateOptions& options) {
+    if (const Status valid = validate(options.config); !valid) return report_error(valid.error(), kExitBadUsage);
+    const auto report = simulate_record(options.record, options.times, options.config, options.device);
+    if (!report) return report_error(report.error());
+    if (options.format == OutputFormat::kJson) {
+        fmt::print("{}\n", json_text(from_record_json(*report)));
+    } else {
+        fmt::print("{}", from_record_table(*report));
+    }
+    return report->first_difference.empty() ? kExitOk : kExitDifference;
+}
+
 int run_simulate_command(SimulateOptions options) {
     if (options.check_tables) return run_check_tables(options);
+    if (!options.record.empty()) return run_record_command(options);
     if (options.trace.empty()) return report_error(Error{"--trace is required"}, kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     Slo slo;
@@ -221,6 +236,8 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
                       "of recurrent states: bytes in memory and in every step");
     add_choice_option(verb, "--weights", config.weights, weight_format_choices(),
                       "of linear layers, which alone are quantised: bytes in memory and in every step");
+    add_choice_option(verb, "--kv-dtype", config.kv_value_bytes, kv_dtype_choices(),
+                      "of K and V: bytes in memory and in attention");
     add_choice_option(verb, "--evict", config.eviction, eviction_choices(), "which heads go first")
         ->default_str("value with prefix, else lru");
     options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
@@ -270,6 +287,16 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
         ->check(CLI::Range(0.0, 8.0))
         ->check(finite_number())
         ->capture_default_str();
+    verb.add_option("--tp", config.parallelism.tensor, "GPUs of a replica that share every layer")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    verb.add_option("--ep", config.parallelism.experts,
+                    "groups of these GPUs with whole experts each; in a group every expert is divided")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    verb.add_option("--pp", config.parallelism.pipeline, "pipeline stages of a replica, each of --tp GPUs")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
     verb.add_option("--replicas", config.num_replicas,
                     "so many engines, each with a device and caches of its own; a conversation and what forks from it "
                     "stay on one")
@@ -289,6 +316,14 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     CLI::App* verb = app.add_subcommand(
         "simulate", "what hit rate, latency and throughput a trace would see, by the engine's own decisions");
     verb->add_option("--trace", options->trace, "a trace file (plain, gzip or zstd; see traces/README.md)");
+    CLI::Option* record =
+        verb->add_option("--from", options->record,
+                         "instead of a trace, a recorded run (--record): its calls, compared with its decisions");
+    record->excludes(verb->get_option("--trace"));
+    add_choice_option(*verb, "--times", options->times,
+                      Choices<StepTimesFrom>{{"recorded", StepTimesFrom::kRecord}, {"model", StepTimesFrom::kModel}},
+                      "of --from: the recorded steps' times, or the prices of --device, with their errors by request")
+        ->needs(record);
     verb->add_option("--model", options->model,
                      "a preset, or a checkpoint's folder: its config.json is read, no weights")
         ->capture_default_str();
