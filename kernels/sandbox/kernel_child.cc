@@ -436,6 +436,7 @@ private:
         }
         verbatim_run run = run_of(args, workspace, packed);
         run.device = &emulator;
+        emulator.watch_findings([this](const simt::Finding& finding) { tell_finding(finding); });
         if (board_.options.count_accesses) emulator.count_accesses();
         if (board_.options.notes_ordering) emulator.note_ordering(board_.options.left_out);
         const int32_t code = timed_or_once([&] { return kernel->run(kernel, &run); });
@@ -443,7 +444,7 @@ private:
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
         board_.counts = emulator.access_counts();
         if (board_.options.notes_ordering) tell_places(emulator.ordering().met());
-        tell_findings(emulator);
+        if (board_.num_findings > 0) finish(CallEnd::kFinding, board_.findings[0].text);
         for (const std::string& note : emulator.notes()) {
             if (board_.num_notes < std::ssize(board_.notes)) board_.notes[board_.num_notes++].set(note);
         }
@@ -475,15 +476,12 @@ private:
         return places;
     }
 
-    void tell_findings(const simt::Emulator& emulator) {
-        for (const simt::Finding& finding : emulator.findings()) {
-            if (board_.num_findings == kBoardFindings) break;
-            const auto at = static_cast<size_t>(board_.num_findings++);
-            board_.finding_kinds[at] = finding.kind;
-            board_.findings[at].set(finding.text);
-            board_.frames[at] = places_in_library(finding.frames);
-        }
-        if (board_.num_findings > 0) finish(CallEnd::kFinding, board_.findings[0].text);
+    void tell_finding(const simt::Finding& finding) {
+        if (board_.num_findings == kBoardFindings) return;
+        const auto at = static_cast<size_t>(board_.num_findings++);
+        board_.finding_kinds[at] = finding.kind;
+        board_.findings[at].set(finding.text);
+        board_.frames[at] = places_in_library(finding.frames);
     }
 
     // --- timing
@@ -507,10 +505,11 @@ private:
     }
     int32_t time(const std::function<int32_t()>& call) {
         using Clock = std::chrono::steady_clock;
-        const int warmups = board_.timing.cold ? 1 : 3;
         const auto before = changed_in_place();
         const auto caches = static_cast<size_t>(2 * last_level_cache_bytes());
         const size_t other = board_.timing.cold_bytes > 0 ? board_.timing.cold_bytes : caches;
+        // A cold call needs none but the first, whose other data are new.
+        const int warmups = !board_.timing.cold ? 3 : elsewhere_.size() == other ? 0 : 1;
         if (board_.timing.cold) elsewhere_.resize(other);
         const auto begin = Clock::now();
         const auto since = [](Clock::time_point from) {

@@ -269,6 +269,12 @@ public:
         board_->python = kernel.python;
         board_->options = options;
         if (auto ended = ask(seconds)) {
+            // A finding says why: an access that is misaligned ends the process as it ends a GPU's kernel.
+            if (ended->end == CallEnd::kCrash && board_->num_findings > 0) {
+                CallResult found{.end = CallEnd::kFinding, .detail = board_->findings[0].get(), .after = arguments};
+                take_findings(found);
+                return found;
+            }
             if (board_->fault_signal != 0 && ended->end == CallEnd::kCrash) tell_fault(layout, arguments, *ended);
             ended->after = arguments;
             return *std::move(ended);
@@ -327,6 +333,7 @@ private:
     std::optional<CallResult> ask(double seconds) {
         if (child_ <= 0) start();
         board_->fault_signal = 0;
+        board_->num_findings = 0;
         board_->fault_places = {};
         board_->child_memory = {};
         board_->device = {};

@@ -13,11 +13,16 @@ constexpr size_t kSectorBytes = 32;
 constexpr size_t kBankBytes = 4;
 constexpr size_t kBanks = 32;
 
+struct Passes {
+    int64_t needed = 0;
+    int64_t least = 0;  // without bank conflicts
+};
+
 // A warp's wide accesses are split into groups of lanes that request 128 bytes together.
-int64_t passes_of(const std::vector<AccessCounter::Access>& lanes) {
+Passes passes_of(const std::vector<AccessCounter::Access>& lanes) {
     const size_t words = std::max<size_t>(lanes[0].num_bytes / kBankBytes, 1);
     const size_t lanes_of_part = std::max<size_t>(kBanks / words, 1);
-    int64_t passes = 0;
+    Passes passes;
     for (size_t part = 0; part < size_t{kWarpSize}; part += lanes_of_part) {
         std::array<std::set<std::pair<const void*, size_t>>, kBanks> wanted;
         bool is_there = false;
@@ -31,7 +36,8 @@ int64_t passes_of(const std::vector<AccessCounter::Access>& lanes) {
         }
         size_t most = is_there ? 1 : 0;
         for (const auto& of_bank : wanted) most = std::max(most, of_bank.size());
-        passes += static_cast<int64_t>(most);
+        passes.needed += static_cast<int64_t>(most);
+        passes.least += int64_t{is_there};
     }
     return passes;
 }
@@ -79,6 +85,7 @@ AccessCounts AccessCounter::counts() const {
         add(all.stores, counts.stores);
         all.shared_requests += counts.shared_requests;
         all.shared_passes += counts.shared_passes;
+        all.shared_least_passes += counts.shared_least_passes;
     }
     return all;
 }
@@ -111,7 +118,9 @@ void AccessCounter::count(const std::vector<Access>& lanes) {
     const Access& first = lanes[0];
     if (!first.is_shared) return add_request(first.is_store ? counts_->stores : counts_->loads, lanes);
     ++counts_->shared_requests;
-    counts_->shared_passes += passes_of(lanes);
+    const Passes passes = passes_of(lanes);
+    counts_->shared_passes += passes.needed;
+    counts_->shared_least_passes += passes.least;
 }
 
 }  // namespace verbatim::simt

@@ -31,7 +31,8 @@ struct AccessCounts {
     };
     Device loads, stores;
     int64_t shared_requests = 0;
-    int64_t shared_passes = 0;  // equal to the requests when there are no bank conflicts
+    int64_t shared_passes = 0;
+    int64_t shared_least_passes = 0;  // without bank conflicts: 4 for the 32 accesses of 16 bytes of a warp, 1 of 4
 };
 
 class AccessCounter {

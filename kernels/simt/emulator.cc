@@ -509,6 +509,7 @@ void Emulator::note(std::string what) {
 
 void Emulator::found_in_launch(FindingKind kind, const std::string& what) {
     findings_.push_back({kind, fmt::format("{}: {}: {}", kernel_name_, name(kind), what), {}});
+    if (watch_finding_) watch_finding_(findings_.back());
 }
 
 void Emulator::found(FindingKind kind, const std::string& what) {
@@ -519,6 +520,7 @@ void Emulator::found(FindingKind kind, const std::string& what) {
                                      block_position_.y, block_position_.z, running_->position.x, running_->position.y,
                                      name(kind), what),
                          keeps_frames_ && in_thread_ ? frames_here() : std::vector<const void*>()});
+    if (watch_finding_) watch_finding_(findings_.back());
 }
 
 }  // namespace verbatim::simt

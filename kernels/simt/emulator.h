@@ -190,6 +190,8 @@ public:
     }
     // Called before a launch's first block (true) and after its last (false).
     void watch_launches(std::function<void(bool begins)> watch) { watch_launch_ = std::move(watch); }
+    // Called with each finding as it is made: what comes after it may end the process.
+    void watch_findings(std::function<void(const Finding& finding)> watch) { watch_finding_ = std::move(watch); }
     // Records ordering places from now on, and skips the place with this id (0: none).
     void note_ordering(uint64_t left_out) { ordering_.emplace(left_out); }
     [[nodiscard]] const OrderingPlaces& ordering() const { return *ordering_; }  // REQUIRES: note_ordering()
@@ -333,6 +335,7 @@ private:
     std::unique_ptr<AccessCounter> counter_;  // null: not counting
     std::optional<OrderingPlaces> ordering_;  // empty: not recording
     std::function<void(bool)> watch_launch_;  // empty: not watched
+    std::function<void(const Finding&)> watch_finding_;
 
     std::string kernel_name_;
     uint32_t launch_ = 0;

@@ -82,7 +82,10 @@ Json emulated_json(const EmulatedRow& row) {
             {"barriers", row.counts.num_barriers},
             {"loads", of_device(row.counts.loads)},
             {"stores", of_device(row.counts.stores)},
-            {"shared", {{"requests", row.counts.shared_requests}, {"passes", row.counts.shared_passes}}},
+            {"shared",
+             {{"requests", row.counts.shared_requests},
+              {"passes", row.counts.shared_passes},
+              {"least_passes", row.counts.shared_least_passes}}},
             {"moved_bytes", row.moved_bytes()},
             {"contract_bytes", row.work.bytes},
             {"right", row.right}};
@@ -194,8 +197,9 @@ std::string emulated_text(const EmulatedRow& row) {
     return fmt::format("  {}{}\n    {} launches, {} blocks, {} threads, {} barriers\n{}{}", row.shape,
                        row.right ? "" : "  WRONG OUTPUTS", counts.num_launches, counts.num_blocks, counts.num_threads,
                        counts.num_barriers, of_device("loads", counts.loads), of_device("stores", counts.stores)) +
-           fmt::format("    shared memory: {} requests, {:.2f} passes each (1: no bank conflicts)\n",
-                       counts.shared_requests, static_cast<double>(counts.shared_passes) / shared) +
+           fmt::format("    shared memory: {} requests, {:.2f} passes each ({:.2f}: no bank conflicts)\n",
+                       counts.shared_requests, static_cast<double>(counts.shared_passes) / shared,
+                       static_cast<double>(counts.shared_least_passes) / shared) +
            fmt::format("    moved: {} bytes, {:.2f} of the contract's {:.0f}\n", row.moved_bytes(),
                        static_cast<double>(row.moved_bytes()) / row.work.bytes, row.work.bytes);
 }

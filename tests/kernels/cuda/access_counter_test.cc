@@ -201,6 +201,7 @@ TEST(AccessCounter, CountsDoNotDependOnTheThreadOrder) {
         EXPECT_EQ(counts.stores.num_sectors, 8 * 4);
         EXPECT_EQ(counts.shared_requests, 2 * 8);
         EXPECT_EQ(counts.shared_passes, 4 * 2 * 8);
+        EXPECT_EQ(counts.shared_least_passes, 2 * 8);
     }
     EXPECT_EQ(counts_of(Schedule::kForward, 1, 1).shared_passes, 2 * 8);
 }

@@ -85,6 +85,7 @@ TEST(HopperMatmul, AndTheNaiveKernelHaveTheSameBits) {
     // Weights come in whole sectors, once for all rows; no bank is asked twice for them.
     const simt::AccessCounts counts = emulator.access_counts("hopper_matmul");
     EXPECT_EQ(counts.shared_passes, 4 * counts.shared_requests);
+    EXPECT_EQ(counts.shared_least_passes, counts.shared_passes);
 }
 
 // Whichever blocks a device runs side by side: what they read fits L2. Each block of outputs and rows is there once.
