@@ -53,7 +53,11 @@ float value_of(ValueClass values, Prng& prng) {
         case ValueClass::kHuge: return std::ldexp(value, static_cast<int>(prng.below(50)));
         case ValueClass::kSubnormal:
             return prng.below(3) == 0 ? value : std::ldexp(value, -127 - static_cast<int>(prng.below(20)));
-        case ValueClass::kNotFinite: return prng.below(40) == 0 ? not_finite(prng) : value;
+        case ValueClass::kNotFinite: {
+            // Zeros, too: a kernel that skips them loses the NaN that they are multiplied with.
+            const uint64_t kind = prng.below(40);
+            return kind == 0 ? not_finite(prng) : kind < 3 ? 0.0F : value;
+        }
     }
     CHECK(false, "class {}", static_cast<int>(values));
 }

@@ -22,7 +22,7 @@ enum class ValueClass : uint8_t {
     kTiny,        // down to 2^-60
     kHuge,        // up to 2^50
     kSubnormal,   // some below 2^-126
-    kNotFinite,   // some NaN and infinities
+    kNotFinite,   // some NaN and infinities, and some zeros
 };
 inline constexpr ValueClass kValueClasses[] = {ValueClass::kNormal,   ValueClass::kIntegers, ValueClass::kCancelling,
                                                ValueClass::kTiny,     ValueClass::kHuge,     ValueClass::kSubnormal,

@@ -127,15 +127,18 @@ std::vector<double> bounds_by_ulps(const std::vector<double>& model, const Tenso
     return std::vector<double>(model.size(), std::max(kFastUlps * ulp, kFastTimesExact * of_exact));
 }
 
-// Where binary32 overflows in the definition or the model leaves its range, every value will do; but what is finite in
-// neither stays so.
+// Where binary32 overflows in the definition or the model leaves its range, or where a sum of this size may overflow on
+// the way, every value will do; but what is finite in neither stays so.
 WorstError worst_error(const Tensor& tensor, const std::vector<double>& model, const Tensor& definition,
                        const std::vector<double>& bounds) {
     const auto values = tensor.as<float>();
     const auto defined = definition.as<float>();
     WorstError worst;
     for (size_t i = 0; i < model.size(); ++i) {
-        const bool counts = std::isfinite(model[i]) && std::abs(model[i]) < 0x1p+127 && std::isfinite(defined[i]);
+        constexpr double kBoundOfOverflow = 0x1p+105;  // of a sum whose products without signs reach 2^127
+        const bool may_overflow = !std::isfinite(values[i]) && bounds[i] >= kBoundOfOverflow;
+        const bool counts =
+            !may_overflow && std::isfinite(model[i]) && std::abs(model[i]) < 0x1p+127 && std::isfinite(defined[i]);
         double error = 0;
         if (counts) {
             error = std::isfinite(values[i]) ? std::abs(values[i] - model[i]) : INFINITY;

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""The corpus: faulty kernels get exactly their verdicts, good ones pass.
+
+    corpus.py VERBATIM SOURCE_DIR [--part good|faulty] [--seeds N] [--only WORD] [--table]
+
+The kernels of one file are compiled together. --seeds N checks the good ones with N seeds each, as libraries, and is
+for a run by hand: 200 take an hour. --table prints what is found, by kind, verb and time.
+"""
+
+import argparse
+import collections
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+HEAD = re.compile(r"kernel (\w+) of ([\w.]+), (\w+), (\w+): (.+)")
+EXPORT = "VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t index)"
+
+
+class Kernel(collections.namedtuple("Kernel", "name base profile verb says kind changes")):
+    """One kernel of a corpus file."""
+
+    def operation(self):
+        return self.base.partition(".")[0]
+
+
+
+def read(path):
+    """The kernels of a corpus file, in order."""
+    kernels, kind = [], ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        head = HEAD.fullmatch(line)
+        if head:
+            name, base, profile, verb, says = head.groups()
+            kernels.append(Kernel(name, base, profile, verb, says, kind, []))
+        elif line.startswith("# "):
+            kind = line[2:]
+        elif line[:2] == "- ":
+            kernels[-1].changes.append([line[2:], ""])
+        elif line[:2] == "-|":
+            kernels[-1].changes[-1][0] += "\n" + line[2:]
+        elif line[:2] == "+ ":
+            kernels[-1].changes[-1][1] = line[2:]
+        elif line[:2] == "+|":
+            kernels[-1].changes[-1][1] += "\n" + line[2:]
+        elif line and line != "#":
+            raise ValueError(f"{path}:{number}: {line!r}")
+    return kernels
+
+
+def together(source, base, kernels):
+    """One file with all kernels of a naive one, each in a namespace."""
+    naive = (source / "kernels/sandbox/naive" / base).read_text(encoding="utf-8")
+    includes = "\n".join(line for line in naive.splitlines() if line.startswith("#include"))
+    text = [includes]
+    for number, kernel in enumerate(kernels):
+        body = "\n".join(line for line in naive.splitlines() if not line.startswith("#include"))
+        changes = kernel.changes + [['.name = "naive"', f'.name = "{kernel.name}"'],
+                                    ['.profile = "exact"', f'.profile = "{kernel.profile}"'],
+                                    [EXPORT, "const verbatim_kernel* at(int32_t index)"]]
+        for old, new in changes:
+            if body.count(old) != 1:
+                raise ValueError(f"{kernel.name} of {base}: {old!r} is there {body.count(old)} times")
+            body = body.replace(old, new)
+        text.append(f"namespace k{number} {{\n{body}\n}}")
+    table = ", ".join(f"k{number}::at" for number in range(len(kernels)))
+    text.append(f"{EXPORT} {{\n    static const verbatim_kernel* (*const all[])(int32_t) = {{{table}}};\n"
+                f"    return index < {len(kernels)} ? all[index](0) : nullptr;\n}}\n")
+    return "\n".join(text)
+
+
+def compiled(source, folder, base, kernels):
+    """The file of these kernels, and a library of it, without the edges that a source's constants are."""
+    file, library = folder / f"corpus_{base}", folder / f"corpus_{base}.so"
+    file.write_text(together(source, base, kernels), encoding="utf-8")
+    subprocess.run(["g++", "-std=c++20", "-O2", "-g", "-march=native", "-ffp-contract=off", "-fPIC", "-shared",
+                    f"-I{source}", "-x", "c++", file, "-o", library], check=True)
+    return file, library
+
+
+def ask(program, verb, operation, file, *more):
+    """A report for each kernel of the file that is asked for; the seconds of one."""
+    begin = time.monotonic()
+    done = subprocess.run([program, "kernel", verb, operation, "--file", file, "--effort", "short", "--format", "json",
+                           "--time-limit", "60", *more], capture_output=True, text=True, check=False)
+    try:
+        reports = json.loads(done.stdout)
+    except ValueError:
+        raise RuntimeError(f"{file}: {done.stderr}") from None
+    reports = reports if isinstance(reports, list) else [reports]
+    return {report["kernel"]: report for report in reports}, (time.monotonic() - begin) / len(reports)
+
+
+def said(verb, report):
+    """What a report says of its kernel."""
+    if verb == "invariance" and report["invariant"] and report["verdict"] in ("varies", "pass"):
+        return ",".join(name for name, holds in report["invariant"].items() if not holds) or "pass"
+    return report["verdict"]
+
+
+def by_base(kernels):
+    groups = collections.defaultdict(list)
+    for kernel in kernels:
+        groups[kernel.base].append(kernel)
+    return groups
+
+
+def is_cheap(kernel):
+    """Of a good kernel: whether `invariance` is part of the short run."""
+    return kernel.profile == "exact" and kernel.base.endswith(".cc") and kernel.operation() != "attention"
+
+
+def check(program, source, folder, kernels, rows):
+    """Differences; adds (kernel, verb, seconds) to rows."""
+    wrong = []
+    for base, group in by_base(kernels).items():
+        file, library = compiled(source, folder, base, group)
+        are_good = group[0].says == "pass"
+        reports, seconds = ask(program, "check", group[0].operation(), library if are_good else file, "--kernel", "all")
+        for kernel in group:
+            # What depends on its company keeps the bound.
+            wanted = kernel.says if kernel.verb == "check" else "pass"
+            wrong += difference(kernel, "check", reports[kernel.name], wanted)
+            if kernel.verb == "check":
+                rows.append((kernel, "check", seconds))
+            else:
+                report, once = ask(program, "invariance", kernel.operation(), library, "--kernel", kernel.name)
+                wrong += difference(kernel, "invariance", report[kernel.name], kernel.says)
+                rows.append((kernel, "invariance", once))
+            if are_good and is_cheap(kernel):
+                report, _ = ask(program, "invariance", kernel.operation(), library, "--kernel", kernel.name)
+                wrong += difference(kernel, "invariance", report[kernel.name], "pass")
+        print(f"{base}: {len(group)} kernels, {len(wrong)} not as they should be so far", flush=True)
+    return wrong
+
+
+def difference(kernel, verb, report, wanted):
+    says = said(verb, report)
+    if says == wanted:
+        return []
+    failure = report["first_failure"] or {}
+    text = (f"{kernel.base} {kernel.name}: {verb} says {says!r}, wanted {wanted!r}: {failure.get('detail', '')} "
+            f"{failure.get('sizes', '')}")
+    print(text, flush=True)
+    return [text]
+
+
+def many_seeds(program, source, folder, kernels, seeds):
+    """False alarms of the good ones."""
+    wrong, count = [], 0
+    for base, group in by_base(kernels).items():
+        _, library = compiled(source, folder, base, group)
+        for seed in range(1, seeds + 1):
+            for name, report in ask(program, "check", group[0].operation(), library, "--kernel", "all",
+                                    "--seed", str(seed))[0].items():
+                count += 1
+                if report["verdict"] != "pass":
+                    wrong.append(name)
+                    print(f"{base} {name}, seed {seed}: {report['verdict']}: {report['first_failure']}", flush=True)
+        print(f"{base}: {len(group)} kernels, {seeds} seeds, {len(wrong)} false alarms so far", flush=True)
+    print(f"{count} checks of good kernels, {len(wrong)} false alarms")
+    return wrong
+
+
+def print_table(rows):
+    kinds = collections.defaultdict(list)
+    for kernel, verb, seconds in rows:
+        kinds[kernel.kind].append((kernel, verb, seconds))
+    print("| kind | kernels | verb | verdicts | seconds each |\n|---|---|---|---|---|")
+    for kind, found in kinds.items():
+        says = sorted({kernel.says for kernel, _, _ in found})
+        times = [seconds for _, _, seconds in found]
+        print(f"| {kind} | {len(found)} | {', '.join(sorted({verb for _, verb, _ in found}))} | {', '.join(says)} | "
+              f"{min(times):.1f} ... {max(times):.1f} |")
+
+
+def main():
+    flags = argparse.ArgumentParser()
+    flags.add_argument("program")
+    flags.add_argument("source", type=pathlib.Path)
+    flags.add_argument("--part", choices=["good", "faulty"])
+    flags.add_argument("--seeds", type=int, default=0)
+    flags.add_argument("--only", default="")
+    flags.add_argument("--table", action="store_true")
+    given = flags.parse_args()
+    here = given.source / "tests/kernel_corpus"
+    rows = []
+    good, faulty = ([kernel for kernel in read(here / name) if given.only in f"{kernel.base} {kernel.name}"]
+                    for name in ("good.txt", "faulty.txt"))
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        if given.seeds:
+            wrong = many_seeds(given.program, given.source, folder, good, given.seeds)
+        else:
+            wrong = [] if given.part == "faulty" else check(given.program, given.source, folder, good, rows)
+            wrong += [] if given.part == "good" else check(given.program, given.source, folder, faulty, rows)
+    if given.table:
+        print_table(rows)
+    print(f"{len(good)} good kernels, {len(faulty)} faulty ones, {len(wrong)} not as they should be")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
