@@ -41,8 +41,8 @@ public:
                                                        records::RunDescription run, const std::string& then);
 
     [[nodiscard]] Recorder& recorder() { return recorder_; }
-    // Wraps `executor`, with `numeric` in it, to record its digests, and its steps' times where the flags say so. Borrows
-    // both, until look_away() or the end of its life.
+    // Wraps `executor`, with `numeric` in it, to record its digests, and its steps' times where the flags say so.
+    // Borrows both, until look_away() or the end of its life.
     [[nodiscard]] Executor& watch(Executor& executor, reference::NumericExecutor& numeric);
     // Releases the executor that watch() returned.
     void look_away();

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "reference/loader/config_json.h"
@@ -9,6 +10,8 @@
 #include "simulator/device_file.h"
 #include "simulator/kernel_tables.h"
 #include "simulator/model_shape.h"
+#include "simulator/shape_config.h"
+#include "simulator/sharding.h"
 #include "simulator/step_cost.h"
 #include "tools/program/model_choice.h"
 
@@ -67,6 +70,15 @@ double steady_step_ns(StepCost& cost, int64_t batch, const PublishedRun& run) {
     return with_fewer + (prompts - fewer) * (step_ns(cost, batch, context, chunks) - with_fewer);
 }
 
+// Output tokens per second of the steady state, on one replica.
+double saturated_tokens_per_s(StepCost& cost, const ModelShape& model, const Device& device, int64_t prompt,
+                              int64_t answer) {
+    const auto room =
+        0.95 * real(device.memory_bytes - model.weight_bytes - device.workspace_bytes) / real(model.kv_bytes_per_token);
+    const auto batch = static_cast<int64_t>(std::min(2048.0, room / real(prompt + answer)));
+    return real(batch) / steady_step_ns(cost, batch, {prompt, answer, 0, 0}) * 1e9;
+}
+
 // Published over simulated step time, minus 1: how much too high the simulated throughput is.
 std::vector<double> throughput_errors(const char* device_name, double PublishedRun::*published) {
     const Device device = *read_device(device_name);
@@ -76,12 +88,9 @@ std::vector<double> throughput_errors(const char* device_name, double PublishedR
     const auto tables = TableTimes::read(device.tables, device);
     EXPECT_TRUE(tables.has_value());
     StepCost cost(model, device, *tables);
-    const auto room =
-        0.95 * real(device.memory_bytes - model.weight_bytes - device.workspace_bytes) / real(model.kv_bytes_per_token);
     std::vector<double> errors;
     for (const PublishedRun& run : kPublished) {
-        const auto batch = static_cast<int64_t>(std::min(2048.0, room / real(run.prompt + run.answer)));
-        const double tokens_per_s = real(batch) / steady_step_ns(cost, batch, run) * 1e9;
+        const double tokens_per_s = saturated_tokens_per_s(cost, model, device, run.prompt, run.answer);
         errors.push_back(tokens_per_s / (run.*published) - 1);
         fmt::print("{} {}/{}: {:.0f} tokens per second, published {:.0f}: {:+.1f} %\n", device_name, run.prompt,
                    run.answer, tokens_per_s, run.*published, 100 * errors.back());
@@ -98,6 +107,146 @@ TEST(PublishedRuns, SaturatedThroughputIsNearWhatWasMeasured) {
     double sum = 0;
     for (const double error : errors) sum += std::abs(error);
     EXPECT_LT(sum / static_cast<double>(errors.size()), 0.055);
+}
+
+constexpr const char* kLlama33With70B = R"({"model_type": "mistral", "hidden_size": 8192, "intermediate_size": 28672,
+    "num_attention_heads": 64, "num_hidden_layers": 80, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 131072})";
+constexpr const char* kLlama31With405B = R"({"model_type": "mistral", "hidden_size": 16384, "intermediate_size": 53248,
+    "num_attention_heads": 128, "num_hidden_layers": 126, "num_key_value_heads": 8, "vocab_size": 128256,
+    "max_position_embeddings": 131072})";
+constexpr const char* kLlama31With8BShapes = R"({"model_type": "mistral", "hidden_size": 4096,
+    "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "vocab_size": 128256, "max_position_embeddings": 131072})";
+constexpr const char* kQwen3With235B = R"({"model_type": "qwen3_moe", "hidden_size": 4096, "num_hidden_layers": 94,
+    "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128, "moe_intermediate_size": 1536,
+    "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936, "max_position_embeddings": 40960})";
+constexpr const char* kQwen3With30B = R"({"model_type": "qwen3_moe", "hidden_size": 2048, "num_hidden_layers": 48,
+    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "moe_intermediate_size": 768,
+    "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936, "max_position_embeddings": 40960})";
+
+struct Lengths {
+    int64_t prompt;
+    int64_t answer;
+};
+constexpr std::array<Lengths, 10> kLengths = {{{128, 128},
+                                               {128, 2048},
+                                               {128, 4096},
+                                               {500, 2000},
+                                               {1000, 1000},
+                                               {1000, 2000},
+                                               {2048, 128},
+                                               {2048, 2048},
+                                               {5000, 500},
+                                               {20000, 2000}}};
+// 0: the table has no figure.
+struct QuantisedRuns {
+    const char* what;
+    const char* config;
+    const char* device;
+    Parallelism parallelism;
+    WeightFormat weights;
+    std::array<double, 10> published;
+};
+// TensorRT-LLM 1.0, docs/source/performance/perf-overview.md at 00f37686: FP8 and FP4 weights and activations.
+const QuantisedRuns kQuantised[] = {
+    {"Llama-3.1-8B FP8",
+     kLlama31With8BShapes,
+     "h200_sxm",
+     {},
+     WeightFormat::kFp8,
+     {27911, 26221, 18027, 20770, 17744, 16828, 3538, 12194, 3902, 1804}},
+    {"Llama-3.1-8B FP8",
+     kLlama31With8BShapes,
+     "h100_sxm",
+     {},
+     WeightFormat::kFp8,
+     {28312, 22714, 14325, 17660, 15220, 13899, 3450, 9305, 3459, 1351}},
+    {"Llama-3.3-70B FP8",
+     kLlama33With70B,
+     "h200_sxm",
+     {},
+     WeightFormat::kFp8,
+     {3803, 4336, 2872, 3666, 2909, 2994, 442, 2003, 566, 283}},
+    {"Llama-3.3-70B FP8",
+     kLlama33With70B,
+     "h100_sxm",
+     {.tensor = 2},
+     WeightFormat::kFp8,
+     {6378, 6651, 4199, 5222, 4205, 4146, 762, 3082, 898, 437}},
+    {"Llama-3.3-70B FP4",
+     kLlama33With70B,
+     "b200_sxm",
+     {},
+     WeightFormat::kNvfp4,
+     {11147, 9922, 6831, 7762, 7007, 6271, 1339, 4783, 1459, 665}},
+    {"Llama-3.1-405B FP8",
+     kLlama31With405B,
+     "h200_sxm",
+     {.tensor = 8},
+     WeightFormat::kFp8,
+     {3814, 5348, 4741, 4724, 3330, 3722, 456, 2948, 650, 505}},
+    {"Llama-3.1-405B FP8",
+     kLlama31With405B,
+     "h100_sxm",
+     {.tensor = 8},
+     WeightFormat::kFp8,
+     {3627, 4340, 3116, 3994, 2919, 2895, 453, 2296, 610, 345}},
+    {"Llama-3.1-405B FP4",
+     kLlama31With405B,
+     "b200_sxm",
+     {.tensor = 4},
+     WeightFormat::kNvfp4,
+     {6281, 8020, 6345, 6244, 5209, 4933, 749, 4212, 1048, 672}},
+    {"Qwen3-235B-A22B FP8",
+     kQwen3With235B,
+     "h200_sxm",
+     {.tensor = 8, .experts = 8},
+     WeightFormat::kFp8,
+     {30429, 42821, 26852, 28026, 23789, 22061, 3331, 16672, 3623, 1876}},
+    {"Qwen3-235B-A22B FP8",
+     kQwen3With235B,
+     "h100_sxm",
+     {.tensor = 8, .experts = 8},
+     WeightFormat::kFp8,
+     {0, 19658, 12447, 18351, 14898, 15136, 0, 9924, 3225, 0}},
+    {"Qwen3-235B-A22B FP4",
+     kQwen3With235B,
+     "b200_sxm",
+     {.tensor = 8, .experts = 8},
+     WeightFormat::kNvfp4,
+     {63362, 66057, 39496, 57117, 42391, 34105, 7329, 26854, 8190, 4453}},
+    {"Qwen3-30B-A3B FP4",
+     kQwen3With30B,
+     "b200_sxm",
+     {},
+     WeightFormat::kNvfp4,
+     {39827, 37844, 24953, 27817, 25828, 22051, 6251, 17554, 6142, 2944}},
+};
+
+// Weights alone are quantised in the model, and no kernel of FP8 or FP4 is in the tables: docs/published-runs.md.
+TEST(PublishedRuns, QuantisedRunsAreWithinTheRangeOfThePage) {
+    for (const QuantisedRuns& runs : kQuantised) {
+        const Device device = *read_device(runs.device);
+        const auto parsed = parse_shape(runs.what, runs.config, "config.json");
+        ASSERT_TRUE(parsed.has_value()) << parsed.error().message;
+        const ModelShape model =
+            sharded(with_kv_values(with_weight_format(*parsed, runs.weights), 1), runs.parallelism);
+        const auto tables = TableTimes::read(device.tables, device);
+        ASSERT_TRUE(tables.has_value());
+        StepCost cost(model, device, *tables);
+        for (size_t i = 0; i < kLengths.size(); ++i) {
+            if (runs.published[i] == 0) continue;
+            const double tokens_per_s =
+                saturated_tokens_per_s(cost, model, device, kLengths[i].prompt, kLengths[i].answer);
+            const double ratio = tokens_per_s / runs.published[i];
+            fmt::print("| {} | {} x {} | {} / {} | {:.0f} | {:.0f} | {:+.1f} % |\n", runs.what,
+                       runs.parallelism.num_gpus(), runs.device, kLengths[i].prompt, kLengths[i].answer,
+                       runs.published[i], tokens_per_s, 100 * (ratio - 1));
+            EXPECT_GT(ratio, 0.3);
+            EXPECT_LT(ratio, 1.2);
+        }
+    }
 }
 
 TEST(Deployment, StatesOfBinary32AreThoseOfTheModelAndOfBf16HalfOfTheRecurrentPart) {
