@@ -123,6 +123,7 @@ Status check_sanitizers(const KernelOptions& options) {
     const std::string how = options.file.ends_with(".cu")
                                 ? "a .cu file runs on the emulator, which checks its accesses itself"
                             : options.file.ends_with(".so") ? "a library is compiled already: give its source"
+                            : options.file.empty()          ? "sanitizers are for a file of yours (--file)"
                             : options.verb != "check"       ? "sanitizers are for `kernel check`"
                                                             : "";
     if (how.empty()) return {};
@@ -168,7 +169,9 @@ const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos) {
 Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& options, const Operation& operation) {
     auto session = std::make_unique<KernelSession>();
     const HostLimits limits{static_cast<double>(options.seconds), options.memory_bytes};
+    RETURN_IF_ERROR(check_sanitizers(options));
     if (!options.python.empty()) {
+        if (options.verb == "race") return error("--python: `race` is for CUDA's threads: give a .cu file");
         ASSIGN_OR_RETURN(PythonFunction function, python_function(options.python, options.arrays));
         session->python_ = std::make_unique<PythonFunction>(std::move(function));
         session->host_ = std::make_unique<KernelHost>("", limits);
@@ -183,7 +186,6 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
         session->kernels_ = builtin_infos(operation);
         return session;
     }
-    RETURN_IF_ERROR(check_sanitizers(options));
     ASSIGN_OR_RETURN(session->compiled_,
                      compile_kernel(options.file, without_sanitizers(options.flags), session->folder_));
     session->host_ = std::make_unique<KernelHost>(session->compiled_.library, limits);

@@ -83,6 +83,12 @@ class OfTheCommand(unittest.TestCase):
         code, _, err = command("check", "rms_norm", "--python", "kernels")
         self.assertEqual(code, 3, err)
         self.assertIn("wanted module:function", err)
+        code, _, err = command("race", "rms_norm", "--python", "kernels:rms_norm")
+        self.assertEqual(code, 3, err)
+        self.assertIn("`race` is for CUDA's threads", err)
+        code, _, err = command("check", "rms_norm", "--python", "kernels:rms_norm", "--flag", "-fsanitize=thread")
+        self.assertEqual(code, 3, err)
+        self.assertIn("sanitizers are for a file of yours", err)
 
 
 class OfAContract(unittest.TestCase):
