@@ -27,6 +27,12 @@ public:
     // null.
     explicit PackedMatrix(reference::MatrixView blocks, const std::byte* runs = nullptr)
         : num_outputs_(blocks.rows), num_k_(blocks.cols), blocks_(blocks), runs_(runs) {}
+    // The same for the profile exact.int8: `int8` is of kernels/cpu/int8_panels.h.
+    [[nodiscard]] static PackedMatrix in_int8(reference::MatrixView blocks, const std::byte* int8) {
+        PackedMatrix matrix(blocks);
+        matrix.int8_blocks_ = int8;
+        return matrix;
+    }
     // For the fast profile: int8 times a scale per output; `scales`: [num_panels · 64].
     PackedMatrix(int64_t num_outputs, int64_t num_k, const Int8Pair* pairs, const float* scales)
         : num_outputs_(num_outputs), num_k_(num_k), int8_pairs_(pairs), scales_(scales) {}
@@ -41,6 +47,7 @@ public:
     [[nodiscard]] bool is_quantised() const { return blocks_.is_quantised(); }
     [[nodiscard]] const reference::MatrixView& blocks() const { return blocks_; }
     [[nodiscard]] const std::byte* runs() const { return runs_; }
+    [[nodiscard]] const std::byte* int8_blocks() const { return int8_blocks_; }
     [[nodiscard]] bool is_int8() const { return int8_pairs_ != nullptr; }
     [[nodiscard]] const Int8Pair* int8_panel(int64_t i) const { return int8_pairs_ + i * panel_pairs(); }
     [[nodiscard]] const float* scales(int64_t panel) const { return scales_ + panel * kPanelOutputs; }
@@ -57,6 +64,7 @@ private:
     const float* scales_ = nullptr;
     reference::MatrixView blocks_ = {};
     const std::byte* runs_ = nullptr;
+    const std::byte* int8_blocks_ = nullptr;
 };
 
 // Panel `panel` of the weights, [num_pairs(K), 64].

@@ -31,7 +31,8 @@ ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& we
       decay_rates_(config.layers.size()),
       rope_tables_(config.layers.size()) {
     CHECK(profile != Profile::kFast, "the reference has no fast profile");
-    CHECK(profile == Profile::kExact || !weights.quantised, "weights in blocks have no {} profile", name(profile));
+    CHECK(takes_blocks(profile) || !weights.quantised, "weights in blocks have no {} profile", name(profile));
+    CHECK(profile != Profile::kExactInt8 || weights.quantised, "exact.int8 is of weights in blocks");
     CHECK_EQ(weights.layers.size(), config.layers.size());
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const LayerWeights& layer = weights.layers[i];

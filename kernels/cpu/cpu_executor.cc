@@ -10,9 +10,13 @@ using reference::ModelConfig;
 
 namespace {
 
+WeightFormat format_of(const CpuExecutorConfig& cpu) {
+    return cpu.profile == Profile::kExactInt8 ? WeightFormat::kInt8Blocks : cpu.weights;
+}
+
 PackedWeights pack(const ModelConfig& config, const reference::ModelWeights& weights, const CpuExecutorConfig& cpu) {
     reference::WorkerPool pool(cpu.num_threads);
-    return {config, weights, pool, cpu.weights};
+    return {config, weights, pool, format_of(cpu)};
 }
 
 }  // namespace
@@ -41,11 +45,12 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
       backend_(model_, weights_, choice_, {kv_, states_, log_, &arena_}, pool_),
       ordinary_profile_(cpu.ordinary_profile),
       max_joined_rows_(cpu.max_joined_rows) {
-    CHECK(weights_.format() == cpu.weights, "weights packed in another format than the executor's");
+    CHECK(weights_.format() == format_of(cpu), "weights packed in another format than the executor's");
     CHECK(profile() == Profile::kFast || cpu.weights == WeightFormat::kBf16, "the {} profile has bf16 weights",
           name(profile()));
-    CHECK(!weights.quantised || (profile() == Profile::kExact && !ordinary_profile_),
-          "weights in blocks are computed in the exact profile alone");
+    CHECK(!weights.quantised || (takes_blocks(profile()) && !ordinary_profile_),
+          "weights in blocks are computed in exact or exact.int8, all requests alike");
+    CHECK(profile() != Profile::kExactInt8 || weights.quantised, "exact.int8 is of weights in blocks");
     if (!ordinary_profile_) return;
     ordinary_choice_ = matmul_choice(cpu.isa, *ordinary_profile_);
     ordinary_backend_.emplace(model_, weights_, ordinary_choice_, CpuMemory{kv_, states_, log_, &arena_}, pool_);

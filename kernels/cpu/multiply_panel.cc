@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/block_runs.h"
 #include "kernels/cpu/block_tile.h"
+#include "kernels/cpu/int8_panels.h"
 
 namespace verbatim::cpu {
 
@@ -71,9 +72,39 @@ void multiply_blocks(const CpuOps& ops, const PackedMatrix& matrix, const float*
     store_totals(out, nullptr, bias, y.width, y);
 }
 
+// reference/ops/int8_matmul.h
+void multiply_int8(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
+                   int64_t panel, reference::FloatRows y) {
+    const Int8Layout& layout = *find_int8_layout(*matrix.blocks().format);
+    alignas(64) float out[kMatmulRows * kPanelOutputs];
+    ops.int8_panel({.rows = x.int8,
+                    .num_rows = x.num_rows,
+                    .layout = layout,
+                    .panel = matrix.int8_blocks() + panel * layout.panel_bytes(matrix.num_k()),
+                    .num_k = matrix.num_k(),
+                    .out = out});
+    store_totals(out, nullptr, bias, y.width, y);
+}
+
+void quantise_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t r,
+                  float* floats) {
+    const Int8RowPlaces places{x.width};
+    std::byte* row = reinterpret_cast<std::byte*>(floats) + r * places.stride();
+    ops.quantise({.x = x.row(r),
+                  .count = x.width,
+                  .multiplier = multiplier,
+                  .block = form == RowForm::kInt8Of32 ? reference::kSmallInt8Block : reference::kLargeInt8Block,
+                  .quants = reinterpret_cast<int8_t*>(row),
+                  .scales = reinterpret_cast<float*>(row + places.scales()),
+                  .sums = reinterpret_cast<int32_t*>(row + places.sums())});
+}
+
 }  // namespace
 
 RowForm row_form(const MatmulLoop& loop, const PackedMatrix& matrix, int64_t num_rows) {
+    if (matrix.int8_blocks() != nullptr)
+        return matrix.blocks().format->num_weights == reference::kSmallInt8Block ? RowForm::kInt8Of32
+                                                                                 : RowForm::kInt8Of256;
     if (matrix.is_quantised()) return RowForm::kFloats;
     const RowForm one_by_one = loop.ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
     return reads_int8(*loop.ops, matrix, num_rows) ? one_by_one : loop.form();
@@ -87,6 +118,8 @@ RoundedRows rounded_in(RowForm form, float* floats, Pair* pairs, int64_t num_row
         case RowForm::kPairBands: rows.pair_bands = pairs; break;
         case RowForm::kWideBands:
         case RowForm::kNarrowBands: rows.bands = floats; break;
+        case RowForm::kInt8Of32:
+        case RowForm::kInt8Of256: rows.int8 = reinterpret_cast<const std::byte*>(floats); break;
     }
     return rows;
 }
@@ -107,6 +140,7 @@ void round_band(const RowOps& ops, RowForm form, reference::ConstFloatRows x, fl
 
 void round_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t r, float* floats,
                Pair* pairs) {
+    if (holds_int8(form)) return quantise_row(ops, form, x, multiplier, r, floats);
     const int64_t begin = r * num_pairs(x.width);
     holds_pairs(form) ? ops.round_to_pairs(x.row(r), x.width, multiplier, pairs + begin)
                       : ops.round_to_floats(x.row(r), x.width, multiplier, floats + 2 * begin);
@@ -130,6 +164,8 @@ void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const fl
     const int64_t first = panel * kPanelOutputs;
     const int64_t count = matrix.outputs_in(panel);
     const float* panel_bias = bias != nullptr ? bias + first : nullptr;
+    if (matrix.int8_blocks() != nullptr)
+        return multiply_int8(ops, matrix, panel_bias, x, panel, y.columns(first, count));
     if (matrix.is_quantised()) return multiply_blocks(ops, matrix, panel_bias, x, panel, y.columns(first, count));
     if (count == kPanelOutputs && !matrix.is_int8()) {
         loop.run({.rows = x,

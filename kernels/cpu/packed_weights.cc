@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/cpu/block_runs.h"
+#include "kernels/cpu/int8_panels.h"
 #include "kernels/cpu/ops/conv1d.h"
 #include "kernels/cpu/ops/router.h"
 #include "reference/forward_pass.h"
@@ -21,10 +22,22 @@ namespace {
 
 int64_t num_scales_of(MatrixView weight) { return (weight.rows + kPanelOutputs - 1) / kPanelOutputs * kPanelOutputs; }
 
+// Of a matrix in blocks, repacked; 0: it stays where it is.
+int64_t repacked_bytes(const MatrixView& weight, WeightFormat format) {
+    const int64_t int8 = format == WeightFormat::kInt8Blocks ? int8_bytes_of(weight) : 0;
+    return int8 > 0 ? int8 : run_bytes_of(weight);
+}
+
+// A view of the matrix, repacked at `memory`.
+PackedMatrix repacked(const MatrixView& weight, WeightFormat format, const std::byte* memory) {
+    if (format == WeightFormat::kInt8Blocks && int8_bytes_of(weight) > 0) return PackedMatrix::in_int8(weight, memory);
+    return PackedMatrix(weight, run_bytes_of(weight) > 0 ? memory : nullptr);
+}
+
 // Releases the matrix's pages if it lies in a mapped file and was packed.
-void release(const ModelWeights& weights, MatrixId id) {
+void release(const ModelWeights& weights, MatrixId id, WeightFormat format) {
     const MatrixView weight = linear_of(weights, id).weight;
-    if (!weight.is_quantised() || run_bytes_of(weight) > 0) weights.storage->release(weight.bytes());
+    if (!weight.is_quantised() || repacked_bytes(weight, format) > 0) weights.storage->release(weight.bytes());
 }
 
 // Pairs of a matrix: none in blocks.
@@ -49,11 +62,12 @@ int64_t PackedWeights::num_pairs_of(const ModelConfig& config, const ModelWeight
 }
 
 PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, reference::WorkerPool& pool,
-                             WeightFormat format) {
-    CHECK(format == WeightFormat::kBf16 || !weights.quantised, "weights in blocks are not rounded to int8");
+                             WeightFormat format)
+    : format_(format) {
+    CHECK(format != WeightFormat::kInt8 || !weights.quantised, "weights in blocks are not rounded to int8");
     const std::vector<MatrixId> ids = reference::matrices_of(config);
     const int64_t num_pairs = num_pairs_of(config, weights);
-    if (format == WeightFormat::kBf16) pairs_.ensure(num_pairs);
+    if (format != WeightFormat::kInt8) pairs_.ensure(num_pairs);
     if (format == WeightFormat::kInt8) {
         int8_pairs_.ensure(num_pairs);
         int64_t num_scales = 0;
@@ -61,12 +75,12 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
         scales_.ensure(num_scales);
     }
     int64_t run_bytes = 0;
-    for (const MatrixId id : ids) run_bytes += run_bytes_of(linear_of(weights, id).weight);
+    for (const MatrixId id : ids) run_bytes += repacked_bytes(linear_of(weights, id).weight, format);
     runs_.ensure(run_bytes);
     lay_out(config, weights);
     for (const MatrixId id : ids) {
         pack(linear_of(weights, id).weight, matrix(id), pool);
-        release(weights, id);
+        release(weights, id, format);
     }
 }
 
@@ -75,7 +89,7 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
     CHECK(!weights.quantised, "weights in blocks are not kept packed");
     CHECK_EQ(pairs_.size(), num_pairs_of(config, weights));
     lay_out(config, weights);
-    for (const MatrixId id : reference::matrices_of(config)) release(weights, id);
+    for (const MatrixId id : reference::matrices_of(config)) release(weights, id, WeightFormat::kBf16);
 }
 
 // Assigns every matrix its part of the arrays, and copies the small tensors.
@@ -89,14 +103,14 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
         const MatrixView weight = linear_of(weights, id).weight;
         if (id.expert == 0) place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         if (weight.is_quantised())
-            matrices_.emplace_back(weight, run_bytes_of(weight) > 0 ? runs_.data() + first_run_byte : nullptr);
-        else if (format() == WeightFormat::kBf16)
+            matrices_.push_back(repacked(weight, format_, runs_.data() + first_run_byte));
+        else if (format_ != WeightFormat::kInt8)
             matrices_.emplace_back(weight.rows, weight.cols, pairs_.data() + first_pair);
         else
             matrices_.emplace_back(weight.rows, weight.cols, int8_pairs_.data() + first_pair,
                                    scales_.data() + first_scale);
         first_pair += cpu::num_pairs_of(weight);
-        first_run_byte += run_bytes_of(weight);
+        first_run_byte += repacked_bytes(weight, format_);
         first_scale += num_scales_of(weight);
     }
     routers_.resize(config.layers.size());
@@ -119,9 +133,12 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
 }
 
 void PackedWeights::pack(MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool) {
-    if (matrix.is_quantised() && matrix.runs() == nullptr) return;
+    if (matrix.is_quantised() && matrix.runs() == nullptr && matrix.int8_blocks() == nullptr) return;
     pool.for_each(matrix.num_panels(), [&](int64_t i) {
-        if (matrix.is_quantised())
+        if (matrix.int8_blocks() != nullptr)
+            pack_int8(weight, i,
+                      writable(runs_, matrix.int8_blocks()) + i * int8_bytes_of(weight) / matrix.num_panels());
+        else if (matrix.is_quantised())
             pack_runs(weight, i, writable(runs_, matrix.runs()) + i * run_bytes_of(weight) / matrix.num_panels());
         else if (matrix.is_int8())
             pack_panel_int8(weight, i, writable(int8_pairs_, matrix.int8_panel(i)),

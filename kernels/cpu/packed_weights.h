@@ -1,7 +1,8 @@
 // kernels/cpu/packed_weights.h: owns a model's weights in the CPU kernels' layout, packed once at load.
 //
 //   P1  in bf16 matrix(id) holds exactly linear_of(weights, id).weight, packed (kernels/packed_matrix.h); weights in
-//       blocks lie in runs (kernels/cpu/block_runs.h) or, of types that have none, stay where they are
+//       blocks lie in runs (kernels/cpu/block_runs.h; for exact.int8 in the panels of kernels/cpu/int8_panels.h) or,
+//       of types that have neither, stay where they are
 //   P2  threads divide the packing; a packed matrix's pages in the mapped checkpoint are released, so a checkpoint is
 //       resident once, before and after
 #pragma once
@@ -21,7 +22,8 @@ namespace verbatim::cpu {
 
 enum class WeightFormat : uint8_t {
     kBf16,
-    kInt8,  // fast profile: half the bytes, and a scale per output
+    kInt8,        // fast profile: half the bytes, and a scale per output
+    kInt8Blocks,  // exact.int8: as kBf16, but weights in blocks of integers are in kernels/cpu/int8_panels.h's panels
 };
 
 class PackedWeights {
@@ -35,9 +37,7 @@ public:
 
     [[nodiscard]] static int64_t num_pairs_of(const reference::ModelConfig& config,
                                               const reference::ModelWeights& weights);
-    [[nodiscard]] WeightFormat format() const {
-        return int8_pairs_.size() > 0 ? WeightFormat::kInt8 : WeightFormat::kBf16;
-    }
+    [[nodiscard]] WeightFormat format() const { return format_; }
     // kBf16: all matrices, in the order of matrices_of.
     [[nodiscard]] std::span<const Pair> pairs() const { return {pairs_.data(), static_cast<size_t>(pairs_.size())}; }
 
@@ -56,6 +56,7 @@ private:
     void lay_out(const reference::ModelConfig& config, const reference::ModelWeights& weights);
     void pack(reference::MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool);
 
+    WeightFormat format_ = WeightFormat::kBf16;
     // [layer][matrix], index in matrices_ of expert 0's
     std::vector<std::array<int32_t, reference::kNumMatrices>> place_;
     std::vector<int32_t> expert_stride_;            // by layer: matrices per expert, which are consecutive
@@ -66,7 +67,7 @@ private:
     AlignedArray<Pair> pairs_;           // kBf16
     AlignedArray<Int8Pair> int8_pairs_;  // kInt8
     AlignedArray<float> scales_;         // kInt8
-    AlignedArray<std::byte> runs_;       // of all matrices in blocks whose type has runs
+    AlignedArray<std::byte> runs_;       // of all matrices in blocks whose type has runs; kInt8Blocks: or int8 panels
 };
 
 }  // namespace verbatim::cpu

@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "reference/model/block_bytes.h"
+#include "reference/numerics/half.h"
 
 namespace verbatim::reference {
 namespace {
@@ -199,20 +200,6 @@ void dequantise_iq4_xs(const std::byte* block, float* out) {
 
 // --- ggml's reference quantisers (quantize_row_*_ref)
 
-// binary32 to fp16, to nearest even.
-uint16_t narrow_to_half(float value) {
-    const auto bits = std::bit_cast<uint32_t>(value);
-    const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
-    const float magnitude = std::abs(value);
-    if (std::isnan(value)) return sign | 0x7E00;
-    if (magnitude >= 65520.0F) return sign | 0x7C00;
-    // Below the least normal half the unit is 2^-24: adding 0.5 rounds to it.
-    if (magnitude < 0x1p-14F)
-        return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(magnitude + 0.5F) & 0xFFFFu));
-    const uint32_t normal = (bits & 0x7FFF'FFFFu) - (112u << 23);
-    return static_cast<uint16_t>(sign | (normal + 0xFFFu + (normal >> 13 & 1u)) >> 13);
-}
-
 // Towards zero; NaN becomes `least`.
 int32_t to_int(float value, int32_t least, int32_t greatest) {
     if (value >= static_cast<float>(greatest)) return greatest;
@@ -220,7 +207,7 @@ int32_t to_int(float value, int32_t least, int32_t greatest) {
 }
 
 void put_half(std::byte* block, float value) {
-    const uint16_t half = narrow_to_half(value);
+    const uint16_t half = round_to_half(value);
     std::memcpy(block, &half, sizeof(half));
 }
 

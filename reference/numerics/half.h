@@ -17,4 +17,20 @@ VERBATIM_HOST_DEVICE constexpr uint32_t widen_half(uint16_t half) {
     return sign | bits_from_float(static_cast<float>(mantissa) * 0x1p-24f);
 }
 
+VERBATIM_HOST_DEVICE constexpr float half_to_float(uint16_t half) { return float_from_bits(widen_half(half)); }
+
+// binary32 to nearest even; overflow becomes infinity, NaN a quiet NaN of its sign.
+VERBATIM_HOST_DEVICE constexpr uint16_t round_to_half(float x) {
+    const uint32_t bits = bits_from_float(x);
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t magnitude = bits & 0x7FFF'FFFFu;
+    if (magnitude > 0x7F80'0000u) return static_cast<uint16_t>(sign | 0x7E00u);
+    if (magnitude >= bits_from_float(65520.0F)) return static_cast<uint16_t>(sign | 0x7C00u);
+    // Below the least normal half the unit is 2^-24: adding 0.5 rounds to it.
+    if (magnitude < bits_from_float(0x1p-14F))
+        return static_cast<uint16_t>(sign | (bits_from_float(float_from_bits(magnitude) + 0.5F) & 0xFFFFu));
+    const uint32_t normal = magnitude - (112u << 23);
+    return static_cast<uint16_t>(sign | (normal + 0xFFFu + (normal >> 13 & 1u)) >> 13);
+}
+
 }  // namespace verbatim::reference

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "reference/ops/int8_matmul.h"
 #include "reference/ops/matmul.h"
 
 namespace verbatim::reference {
@@ -72,7 +73,11 @@ void linear(const LinearArgs& args) {
                        .profile = args.profile,
                        .out = args.out});
     }
-    CHECK(args.profile == Profile::kExact, "weights in blocks have no {} profile", name(args.profile));
+    CHECK(takes_blocks(args.profile), "weights in blocks have no {} profile", name(args.profile));
+    if (args.profile == Profile::kExactInt8 && find_integer_format(*args.weight.format) != nullptr) {
+        return int8_matmul(
+            {.x = args.x, .weight = args.weight, .bias = bias, .in_multiplier = args.in_multiplier, .out = args.out});
+    }
     quantised_matmul(
         {.x = args.x, .weight = args.weight, .bias = bias, .in_multiplier = args.in_multiplier, .out = args.out});
 }

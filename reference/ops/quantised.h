@@ -35,7 +35,8 @@ struct QuantisedEmbeddingArgs {
 void check(const QuantisedEmbeddingArgs& args);
 void quantised_embedding(const QuantisedEmbeddingArgs& args);
 
-// The matmul of a weight of either kind: this file's or reference/ops/matmul.h's. REQUIRES: kExact for blocks.
+// The matmul of a weight of any kind in a profile: this file's, reference/ops/int8_matmul.h's in kExactInt8 for types
+// with integers, or reference/ops/matmul.h's. REQUIRES: takes_blocks(profile) for blocks.
 struct LinearArgs {
     ConstFloatRows x;
     MatrixView weight;

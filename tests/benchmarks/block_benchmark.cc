@@ -1,5 +1,6 @@
 // tests/benchmarks/block_benchmark.cc: products with weights in blocks and in bf16, on one thread, for the instruction
-// sets of this processor. Panel after panel of a matrix that no cache holds; items are weights.
+// sets of this processor, in exact and in exact.int8 ("Q8_0.int8"). Panel after panel of a matrix that no cache holds;
+// items are weights.
 //
 //   block_benchmark --benchmark_filter='/avx512/rows:1$' --benchmark_repetitions=9
 #include <benchmark/benchmark.h>
@@ -11,6 +12,7 @@
 #include "engine/base/prng.h"
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/block_runs.h"
+#include "kernels/cpu/int8_panels.h"
 #include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/packed_matrix.h"
@@ -27,7 +29,7 @@ using reference::MatrixView;
 
 // A matrix in one type; its memory is all that is multiplied.
 struct Weights {
-    explicit Weights(const BlockFormat* format) {
+    Weights(const BlockFormat* format, bool in_int8) {
         Prng prng(1);
         if (format == nullptr) {
             pairs.ensure(PackedMatrix::num_pairs_of(kOutputs, kColumns));
@@ -38,6 +40,13 @@ struct Weights {
         blocks.resize(static_cast<size_t>(kOutputs * format->row_bytes(kColumns)));
         for (std::byte& byte : blocks) byte = static_cast<std::byte>(prng.below(64));
         const MatrixView view{nullptr, kOutputs, kColumns, format, blocks.data()};
+        if (in_int8) {
+            runs.ensure(int8_bytes_of(view));
+            matrix = PackedMatrix::in_int8(view, runs.data());
+            for (int64_t i = 0; i < matrix.num_panels(); ++i)
+                pack_int8(view, i, runs.data() + i * runs.size() / matrix.num_panels());
+            return;
+        }
         runs.ensure(run_bytes_of(view));
         matrix = PackedMatrix(view, runs.size() > 0 ? runs.data() : nullptr);
         if (runs.size() == 0) return;
@@ -51,19 +60,24 @@ struct Weights {
 };
 
 // Of one type at a time: benchmarks are registered type by type.
-const Weights& weights_of(const BlockFormat* format) {
+const Weights& weights_of(const BlockFormat* format, bool in_int8) {
     static std::unique_ptr<Weights> weights;
-    static const BlockFormat* held = nullptr;
-    if (!weights || held != format) {
+    static std::pair<const BlockFormat*, bool> held;
+    if (!weights || held != std::pair(format, in_int8)) {
         weights.reset();
-        weights = std::make_unique<Weights>(format);
-        held = format;
+        weights = std::make_unique<Weights>(format, in_int8);
+        held = {format, in_int8};
     }
     return *weights;
 }
 
-void multiply(benchmark::State& state, const BlockFormat* format, Isa isa, int64_t num_rows) {
-    const PackedMatrix& matrix = weights_of(format).matrix;
+struct Multiplied {
+    const BlockFormat* format = nullptr;  // null: bf16
+    bool in_int8 = false;                 // in the profile exact.int8
+};
+
+void multiply(benchmark::State& state, const Multiplied& what, Isa isa, int64_t num_rows) {
+    const PackedMatrix& matrix = weights_of(what.format, what.in_int8).matrix;
     const MatmulChoice choice = matmul_choice(isa);
     const MatmulLoop& loop = choice.of_rows(num_rows);
     const std::vector<float> x(static_cast<size_t>(num_rows * kColumns), 0.3F);
@@ -83,13 +97,25 @@ void multiply(benchmark::State& state, const BlockFormat* format, Isa isa, int64
 
 // What the start does once: panels of the type's runs.
 void repack(benchmark::State& state, const BlockFormat* format) {
-    const PackedMatrix& matrix = weights_of(format).matrix;
+    const PackedMatrix& matrix = weights_of(format, false).matrix;
     AlignedArray<std::byte> panel(run_bytes_of(matrix.blocks()) / matrix.num_panels());
     for (auto _ : state) {
         for (int64_t i = 0; i < matrix.num_panels(); ++i) pack_runs(matrix.blocks(), i, panel.data());
         benchmark::ClobberMemory();
     }
     state.SetItemsProcessed(state.iterations() * kOutputs * kColumns);
+}
+
+void add_products(const Multiplied& what) {
+    for (const Isa isa : supported_isas()) {
+        for (const int64_t rows : {1, 2, 4, 8, 16, 32, 120}) {
+            const std::string name = fmt::format("{}{}/{}/rows:{}", what.format != nullptr ? what.format->name : "bf16",
+                                                 what.in_int8 ? ".int8" : "", isa_name(isa), rows);
+            benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+                multiply(state, what, isa, rows);
+            })->Unit(benchmark::kMillisecond);
+        }
+    }
 }
 
 void add_all() {
@@ -101,15 +127,8 @@ void add_all() {
         if (format != nullptr && find_run_layout(*format) != nullptr)
             benchmark::RegisterBenchmark(fmt::format("{}/repack", format->name).c_str(), repack, format)
                 ->Unit(benchmark::kMillisecond);
-        for (const Isa isa : supported_isas()) {
-            for (const int64_t rows : {1, 4, 16, 32, 120}) {
-                const std::string name =
-                    fmt::format("{}/{}/rows:{}", format != nullptr ? format->name : "bf16", isa_name(isa), rows);
-                benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-                    multiply(state, format, isa, rows);
-                })->Unit(benchmark::kMillisecond);
-            }
-        }
+        add_products({format, false});
+        if (format != nullptr && find_int8_layout(*format) != nullptr) add_products({format, true});
     }
 }
 

@@ -34,12 +34,18 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
     return config;
 }
 
+reference::Profile profile_of(Machine machine) {
+    return machine == Machine::kCpuInt8 ? reference::Profile::kExactInt8 : reference::Profile::kExact;
+}
+
 // `device` is set for a machine that has one.
 std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::Model& model,
                                               const SceneOptions& options, int32_t num_threads,
                                               simt::Emulator& emulator, std::unique_ptr<cuda::Device>& device) {
-    if (machine == Machine::kCpu) {
-        return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, cpu_config(options, num_threads));
+    if (machine != Machine::kEmulatedCuda) {
+        cpu::CpuExecutorConfig config = cpu_config(options, num_threads);
+        config.profile = profile_of(machine);
+        return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
     }
     device = cuda::make_emulated_device(emulator);
     PooledExecutorConfig config{options.pools(), options.max_state_lag_tokens + options.max_window - 1,
@@ -105,12 +111,18 @@ reference::Model with_ties(reference::Model model) {
     return model;
 }
 
+std::optional<QuantisedMatrices> quantised_in(Machine machine, reference::Model& model) {
+    if (machine != Machine::kCpuInt8) return std::nullopt;
+    return QuantisedMatrices(model, {"Q8_0", "Q4_0"});
+}
+
 }  // namespace
 
 NumericParts::NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options,
                            int32_t num_threads, Machine machine)
     : model(with_ties(reference::make_random_model(config, seed))),
-      reference(model.config, model.weights),
+      quantised(quantised_in(machine, model)),
+      reference(model.config, model.weights, profile_of(machine)),
       pools(pools_of(options, model.config)),
       emulator(simt::Schedule::kRandom, seed),
       computing(make_executor(machine, model, pools, num_threads, emulator, device)),

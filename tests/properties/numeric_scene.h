@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "kernels/cuda/emulated_device.h"
 #include "reference/model/random_model.h"
 #include "reference/reference_model.h"
+#include "tests/reference/quantised_model.h"
 #include "tests/support/delayed_executor.h"
 #include "tests/support/engine_scene.h"
 
@@ -43,13 +45,15 @@ private:
 };
 
 // The executor. With options.verify_tokens the CPU runs ordinary sequences in the fast profile, in a separate batch.
-enum class Machine : uint8_t { kCpu, kEmulatedCuda };
+// kCpuInt8: the profile exact.int8, the model's matrices in Q8_0 and Q4_0 in turn.
+enum class Machine : uint8_t { kCpu, kCpuInt8, kEmulatedCuda };
 
 // The objects that the engine borrows, made before it.
 struct NumericParts {
     NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options, int32_t num_threads,
                  Machine machine);
     reference::Model model;
+    std::optional<QuantisedMatrices> quantised;  // of kCpuInt8
     reference::ReferenceModel reference;
     SceneOptions pools;  // without those that the model does not need
     simt::Emulator emulator;

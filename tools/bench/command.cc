@@ -143,7 +143,7 @@ void add_model_options(CLI::App& verb, BenchOptions& options) {
     CLI::Option_group* model = verb.add_option_group("model", "what runs");
     CLI::Option* preset =
         model->add_option("--preset", options.preset, "an architecture with random weights by --seed");
-    model->add_option("--model", options.folder, "a checkpoint's folder");
+    model->add_option("--model", options.folder, "a checkpoint's folder, or a GGUF file");
     model->require_option(1);
     verb.add_option("--layers", options.bench.num_layers, "of the preset's layers, the first; else all of them")
         ->check(CLI::Range(1, 100'000))

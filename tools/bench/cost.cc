@@ -36,7 +36,7 @@ bool has_bias(const ModelConfig& config, const OpCall& matmul) {
 // What each call of a step costs.
 class StepPrices {
 public:
-    StepPrices(const ModelConfig& config, const WalkBatch& batch, int32_t bytes_per_weight,
+    StepPrices(const ModelConfig& config, const WalkBatch& batch, double bytes_per_weight,
                std::span<const int64_t> distinct_experts, std::vector<OpCost>& ops)
         : config_(config),
           batch_(batch),
@@ -170,7 +170,7 @@ private:
 
     const ModelConfig& config_;
     const WalkBatch& batch_;
-    int32_t bytes_per_weight_;
+    double bytes_per_weight_;
     std::span<const int64_t> distinct_experts_;  // by layer with experts
     size_t next_layer_ = 0;                      // of those
     std::vector<OpCost>& ops_;

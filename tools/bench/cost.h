@@ -2,7 +2,7 @@
 // calls of its forward pass.
 //
 // Counted are, per operation of reference/walk.h:
-//   matmul      bytes: the matrix in bf16, once a step, and the bias; operations: 2 · N · K per row
+//   matmul      bytes: the matrix in bf16 or as quantised, once a step, and the bias; operations: 2 · N · K per row
 //   attention   bytes: K and V (bf16) of all positions up to a sequence's last, once a step, and those written;
 //               operations: 4 · head_dim per query head and visible position, and 4 for its share of the softmax
 //   conv        bytes: weights, bias, the window read (if there was one) and written; operations: 2 · d_conv per
@@ -46,7 +46,7 @@ struct OpCost {
 // scale of four bytes per output.
 class WalkCost {
 public:
-    explicit WalkCost(int32_t bytes_per_weight = 2) : bytes_per_weight_(bytes_per_weight) {}
+    explicit WalkCost(double bytes_per_weight = 2) : bytes_per_weight_(bytes_per_weight) {}
 
     // Adds a step over these parts of sequences; `num_logit_rows` of them need logits. Each part is [first_position,
     // first_position + num_rows) of a sequence. `distinct_experts` by layer with experts, in ascending order; empty:
@@ -61,7 +61,7 @@ public:
     [[nodiscard]] const std::vector<OpCost>& ops() const { return ops_; }
 
 private:
-    int32_t bytes_per_weight_;
+    double bytes_per_weight_;
     std::vector<OpCost> ops_;
 };
 

@@ -17,6 +17,7 @@ namespace verbatim::tools {
 // The executor that computes a profile's rows.
 struct BenchSubject {
     const BenchProfile& profile;
+    double bytes_per_weight;
     PooledExecutor& executor;
     BenchSequences& sequences;
 
@@ -27,7 +28,7 @@ struct BenchSubject {
         row.batch = batch;
         row.context = context;
         row.num_tokens = num_tokens;
-        row.cost = WalkCost(profile.bytes_per_weight());
+        row.cost = WalkCost(bytes_per_weight);
         return row;
     }
     // Runs the step that `sequences` have prepared; returns its time in seconds. Its cost is added to `cost` unless

@@ -28,6 +28,7 @@ using reference::ModelGeometry;
 constexpr int32_t kProbeRounds = 5;
 constexpr std::array kProfiles = {
     BenchProfile{"exact", cpu::Profile::kExact, cpu::WeightFormat::kBf16},
+    BenchProfile{"exact.int8", cpu::Profile::kExactInt8, cpu::WeightFormat::kBf16},
     BenchProfile{"fast", cpu::Profile::kFast, cpu::WeightFormat::kBf16},
     BenchProfile{"fast_int8", cpu::Profile::kFast, cpu::WeightFormat::kInt8},
 };
@@ -117,8 +118,8 @@ Status stretch_positions(const BenchConfig& config, ModelConfig& model) {
 }
 
 // Compares a prompt with the uncached reference: as long as plain loops compute in a few seconds, in two chunks.
-void check_with_reference(const Model& model, reference::NumericExecutor& executor, BenchSequences& sequences,
-                          BenchReport& report) {
+void check_with_reference(const Model& model, const BenchProfile& profile, reference::NumericExecutor& executor,
+                          BenchSequences& sequences, BenchReport& report) {
     constexpr int64_t kOperations = 6'000'000'000;
     const int64_t count = std::clamp<int64_t>(kOperations / (2 * report.geometry.num_parameters), 2, 16);
     sequences.divide({.num_slots = 1, .tokens_per_slot = 16});
@@ -128,21 +129,42 @@ void check_with_reference(const Model& model, reference::NumericExecutor& execut
     sequences.step();
     sequences.compute(0, count - count / 2, true);
     sequences.step();
-    reference::ReferenceModel reference_model(model.config, model.weights);
+    reference::ReferenceModel reference_model(model.config, model.weights, profile.profile);
     reference::ReferenceSequence reference(reference_model);
     reference.append(tokens.to_vector(), reference::LogitRows::kLast);
     const auto logits = reference.logits();
     Digester digester;
     digester.add_all(std::span<const float>(logits.row(0), static_cast<size_t>(logits.width)));
     report.reference_tokens = count;
-    report.reference_wrong =
+    report.reference_wrong |=
         digester.digest() != sequences.logits_digest(0) || executor.config().vocab_size != logits.width;
+}
+
+// The mean over all matrices.
+double bytes_of_weights(const Model& model, const BenchProfile& profile) {
+    const auto quantised = static_cast<double>(model.report.num_quantised);
+    const auto all = static_cast<double>(reference::geometry(model.config).num_parameters);
+    if (!model.weights.quantised) return profile.bytes_per_weight();
+    return (static_cast<double>(model.report.quantised_bytes) + (all - quantised) * 2) / all;
+}
+
+// Quantised weights are computed in the exact profiles, and exact.int8 computes them alone.
+Status takes_weights(const BenchConfig& config, const Model& model) {
+    for (const BenchProfile* profile : profiles_of(config)) {
+        const bool fits =
+            model.weights.quantised ? takes_blocks(profile->profile) : profile->profile != cpu::Profile::kExactInt8;
+        if (!fits)
+            return error("--profile {}: {} has {}quantised weights", profile->name, config.model,
+                         model.weights.quantised ? "" : "no ");
+    }
+    return {};
 }
 
 // What computes in one profile.
 struct ProfileRun {
     ProfileRun(const BenchConfig& config, const BenchProfile& of, const Model& model, cpu::CpuExecutorConfig pools)
         : profile(of),
+          bytes_per_weight(bytes_of_weights(model, of)),
           executor(model.config, model.weights, with_profile(pools, of)),
           sequences(executor, config.seed) {}
     static cpu::CpuExecutorConfig with_profile(cpu::CpuExecutorConfig pools, const BenchProfile& of) {
@@ -151,6 +173,7 @@ struct ProfileRun {
         return pools;
     }
     const BenchProfile& profile;
+    double bytes_per_weight;
     cpu::CpuExecutor executor;
     BenchSequences sequences;
 };
@@ -169,7 +192,8 @@ void run_rows(const BenchConfig& config, std::span<const std::unique_ptr<Profile
         }
     };
     std::vector<BenchSubject> subjects;
-    for (const auto& run : runs) subjects.push_back({run->profile, run->executor, run->sequences});
+    for (const auto& run : runs)
+        subjects.push_back({run->profile, run->bytes_per_weight, run->executor, run->sequences});
     if (config.phases.prefill || config.phases.decode) {
         for (const int64_t context : config.contexts) {
             for (const int64_t batch : config.batches) add(bench_throughput(config, subjects, probe, batch, context));
@@ -223,6 +247,7 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
         ASSIGN_OR_RETURN(report.rows, bench_load(config, pools));
     }
     ASSIGN_OR_RETURN(Model model, make_model(config));
+    RETURN_IF_ERROR(takes_weights(config, model));
     report.geometry = reference::geometry(model.config);
     RETURN_IF_ERROR(stretch_positions(config, model.config));
     ASSIGN_OR_RETURN(const cpu::CpuExecutorConfig pools, executor_config(config, report.geometry));
@@ -230,7 +255,7 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
     for (const BenchProfile* profile : profiles_of(config)) {
         ProfileRun& run = *runs.emplace_back(std::make_unique<ProfileRun>(config, *profile, model, pools));
         report.isa = cpu::isa_name(run.executor.isa());
-        if (profile->is_exact()) check_with_reference(model, run.executor, run.sequences, report);
+        if (profile->is_exact()) check_with_reference(model, *profile, run.executor, run.sequences, report);
     }
     run_rows(config, runs, report);
     return report;

@@ -35,13 +35,14 @@ struct BenchPhases {
     bool load = false;    // from a checkpoint's file to a ready executor
 };
 
-// "exact", "fast" (bf16 weights), "fast_int8".
+// "exact", "exact.int8" (of quantised weights), "fast" (bf16 weights), "fast_int8".
 struct BenchProfile {
     std::string_view name;
     cpu::Profile profile = cpu::Profile::kExact;
     cpu::WeightFormat weights = cpu::WeightFormat::kBf16;
 
-    [[nodiscard]] bool is_exact() const { return profile == cpu::Profile::kExact; }
+    [[nodiscard]] bool is_exact() const { return profile != cpu::Profile::kFast; }  // promises bits
+    // Of matrices that are bf16.
     [[nodiscard]] int32_t bytes_per_weight() const { return weights == cpu::WeightFormat::kInt8 ? 1 : 2; }
 };
 std::span<const BenchProfile> bench_profiles();

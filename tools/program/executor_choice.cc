@@ -43,14 +43,17 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOption
     return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
 }
 
-// Weights in blocks have kernels on the CPU, in the exact profile.
+// Weights in blocks have kernels on the CPU, in exact and exact.int8; the latter is of such weights alone.
 Status takes_weights(const std::string& name, const ExecutorOptions& options, const reference::Model& model) {
+    if (!model.weights.quantised && options.profile == Profile::kExactInt8)
+        return error("--profile exact.int8: the model has no quantised weights, which it computes with");
     if (!model.weights.quantised) return {};
     constexpr std::string_view kWhy = "the model has quantised weights";
     if (name != "cpu" && name != "reference")
         return error("--executor {}: {}, which cpu and reference take", name, kWhy);
-    if (options.profile != Profile::kExact)
-        return error("--profile {}: {}, which are computed in exact alone", reference::name(options.profile), kWhy);
+    if (!takes_blocks(options.profile))
+        return error("--profile {}: {}, which are computed in exact or exact.int8", reference::name(options.profile),
+                     kWhy);
     if (options.ordinary_profile) return error("--policy: {}, which have one arithmetic for all requests", kWhy);
     if (options.weights != cpu::WeightFormat::kBf16) return error("--weights int8: {} already", kWhy);
     if (!options.packed_file.empty()) return error("--packed: {}, which are used where they lie in the file", kWhy);
@@ -58,7 +61,8 @@ Status takes_weights(const std::string& name, const ExecutorOptions& options, co
 }
 
 std::vector<Profile> profiles_of(const std::string& name) {
-    if (name == "reference") return {Profile::kExact, Profile::kTensorSm90};
+    if (name == "reference") return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8};
+    if (name == "cpu") return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kFast};
     return {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
 }
 

@@ -30,6 +30,6 @@ struct Verification {
                                               bool follow_tokens);
 
 // The schedules of `verify --all-schedules`.
-[[nodiscard]] std::vector<records::Schedule> all_schedules(reference::Profile profile);
+[[nodiscard]] std::vector<records::Schedule> all_schedules(reference::Profile profile, bool quantised = false);
 
 }  // namespace verbatim::tools

@@ -263,13 +263,14 @@ int run_replay_command(ReplayOptions options) {
 
 CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
     Choices<reference::Profile> profiles;
-    for (const auto one : {reference::Profile::kExact, reference::Profile::kTensorSm90, reference::Profile::kFast}) {
+    using reference::Profile;
+    for (const Profile one : {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kFast}) {
         profiles.emplace_back(reference::name(one), one);
     }
     return add_choice_option(
         verb, "--profile", profile, profiles,
         "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact; "
-        "not given, a Hopper GPU computes in tensor.sm90");
+        "exact.int8 is of quantised weights; not given, a Hopper GPU computes in tensor.sm90");
 }
 
 void add_trace_options(CLI::App& verb, ReplayOptions& options) {

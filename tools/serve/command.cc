@@ -61,6 +61,7 @@ struct ServeOptions {
     std::optional<text::ReasoningFormat> reasoning_format;
     std::string grammar_python;  // empty: default_grammar_python()
     std::string executor = "cpu";
+    reference::Profile profile = reference::Profile::kExact;
     std::string host = "127.0.0.1";
     int64_t port = 8000;
     int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
@@ -328,7 +329,8 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     const ExecutorOptions chosen = {.pools = loaded.config.cache.pools,
                                     .budget = pool_budget(loaded.config.cache),
                                     .max_log_tokens = loaded.config.scheduler.max_log_tokens(),
-                                    .num_threads = static_cast<int32_t>(options.threads)};
+                                    .num_threads = static_cast<int32_t>(options.threads),
+                                    .profile = options.profile};
     ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
     loaded.store = std::make_unique<TokenStore>(vocab_size);
     RETURN_IF_ERROR(start_recording(options, loaded));
@@ -507,6 +509,11 @@ void add_serve_command(CLI::App& app, int& exit_code) {
     add_count_option(*verb, "--port", options->port, 0, "0: any that is free; it is printed");
     verb->add_option("--executor", options->executor, "who computes: cpu, reference, cuda, cuda-emulated")
         ->capture_default_str();
+    Choices<reference::Profile> profiles;
+    for (const auto one : {reference::Profile::kExact, reference::Profile::kExactInt8})
+        profiles.emplace_back(reference::name(one), one);
+    add_choice_option(*verb, "--profile", options->profile, profiles,
+                      "the arithmetic; exact.int8 is of a GGUF file's quantised weights, with activations in int8");
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
     add_cache_bytes_options(*verb, options->cache_bytes);
     add_count_option(*verb, "--max-requests", options->max_requests, 1, "requests that run at a time");

@@ -38,8 +38,9 @@ int run_verify_command(const VerifyOptions& options) {
     auto junit = files::OutputFile::create(options.junit);
     if (!junit) return report_error(junit.error());
     std::vector<Verification> verifications;
-    for (const records::Schedule& schedule :
-         options.all_schedules ? all_schedules((*run)->profile) : std::vector<records::Schedule>{*under}) {
+    for (const records::Schedule& schedule : options.all_schedules
+                                                 ? all_schedules((*run)->profile, (*run)->model.weights.quantised)
+                                                 : std::vector<records::Schedule>{*under}) {
         auto verification = verify_run(**run, schedule, options.follow_tokens);
         if (!verification) return report_error(verification.error());
         verifications.push_back(*std::move(verification));

@@ -3,6 +3,7 @@
 
 #if defined(__x86_64__)
 
+#include "kernels/cpu/ops/int8_panel.h"
 #include "kernels/cpu/ops/loops_before.h"
 
 // clang-format off
@@ -27,6 +28,7 @@ const CpuOps kAvx2Ops{.isa = Isa::kAvx2,
                       .run_panel = run_panel_of<Avx2>,
                       .run_rows = 6,
                       .run_tile = run_tile_of<Avx2>,
+                      .int8_panel = int8_panel_avx2,
                       .attend_tile = attend_tile_of<Avx2>,
                       .merge_run = merge_run,
                       .scan = scan_of<Avx2>,

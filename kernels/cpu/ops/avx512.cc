@@ -3,6 +3,7 @@
 
 #if defined(__x86_64__)
 
+#include "kernels/cpu/ops/int8_panel.h"
 #include "kernels/cpu/ops/loops_before.h"
 
 // clang-format off
@@ -26,6 +27,7 @@ const CpuOps kAvx512Ops{.isa = Isa::kAvx512,
                         .run_panel = run_panel_of<Avx512>,
                         .run_rows = 24,
                         .run_tile = run_tile_of<Avx512>,
+                        .int8_panel = int8_panel_avx512,
                         .attend_tile = attend_tile_of<Avx512>,
                         .merge_run = merge_run,
                         .scan = scan_of<Avx512>,

@@ -171,6 +171,18 @@ const MatmulChoice& choice_in(std::optional<Isa> isa) {
     return choice_of_all<profile>();
 }
 
+// The instruction sets whose int8 products are the fastest of this processor's: the widest.
+std::span<const Isa> int8_isas() {
+    const std::span<const Isa> isas = supported_isas();
+    const auto first =
+        std::ranges::find_if(isas, [&](Isa isa) { return cpu_ops(isa).int8_panel == cpu_ops(isas.back()).int8_panel; });
+    return isas.subspan(static_cast<size_t>(first - isas.begin()));
+}
+const MatmulChoice& int8_choice() {
+    static const MatmulChoice choice = raced_choice(int8_isas(), Profile::kExactInt8, race_winner);
+    return choice;
+}
+
 // A table per instruction set, made when the first one is requested.
 const CpuOps& tensor_ops(Isa isa) {
     static const std::vector<CpuOps> tables = [] {
@@ -232,8 +244,9 @@ MatmulChoice raced_choice(std::span<const Isa> isas, Profile profile, const Matm
 MatmulChoice matmul_choice(std::optional<Isa> isa, Profile profile) {
     CHECK(!isa || std::ranges::count(supported_isas(), *isa) > 0, "{} is not supported here", isa_name(*isa));
     if (profile == Profile::kFast) return choice_in<Profile::kFast>(isa);
+    if (profile == Profile::kExactInt8 && !isa) return int8_choice();
     const MatmulChoice& exact = choice_in<Profile::kExact>(isa);
-    if (profile == Profile::kExact) return exact;
+    if (profile != Profile::kTensorSm90) return exact;
     // All loops are equal in this profile: the exact winner decides which table does the rest.
     const auto in_profile = [&](const MatmulLoop& loop) { return MatmulLoop{&cpu_ops(loop.ops->isa, profile)}; };
     return {in_profile(exact.one), in_profile(exact.few), in_profile(exact.many)};

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cpu/ops/int8_layout.h"
 #include "kernels/cpu/ops/row_ops.h"
 #include "kernels/cpu/ops/run_layout.h"
 #include "kernels/packed_matrix.h"
@@ -33,13 +34,15 @@ Isa best_isa();  // the set that wins matmul_choice's race for many rows
 
 // Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. All forms contain the same
 // values; a loop reads one form.
-enum class RowForm : uint8_t { kFloats, kPairs, kWideBands, kNarrowBands, kPairBands };
+// kInt8Of32 and kInt8Of256 are of exact.int8: not rounded to bf16, but quantised in blocks of 32 or 256.
+enum class RowForm : uint8_t { kFloats, kPairs, kWideBands, kNarrowBands, kPairBands, kInt8Of32, kInt8Of256 };
 constexpr std::optional<BandShape> bands_of(RowForm form) {
     if (form == RowForm::kWideBands) return kWideBands;
     if (form == RowForm::kNarrowBands) return kNarrowBands;
     if (form == RowForm::kPairBands) return kPairBands;
     return std::nullopt;
 }
+constexpr bool holds_int8(RowForm form) { return form == RowForm::kInt8Of32 || form == RowForm::kInt8Of256; }
 constexpr bool holds_pairs(RowForm form) { return form == RowForm::kPairs || form == RowForm::kPairBands; }
 
 struct RoundedRows {
@@ -47,6 +50,7 @@ struct RoundedRows {
     const Pair* pairs = nullptr;       // [num_rows, num_pairs]
     const float* bands = nullptr;      // one after another: [2 · num_pairs, the band's width]
     const Pair* pair_bands = nullptr;  // likewise: [num_pairs, the band's width]
+    const std::byte* int8 = nullptr;   // [num_rows] of Int8RowPlaces
     int64_t num_rows = 0;
     int64_t num_pairs = 0;
 
@@ -56,6 +60,7 @@ struct RoundedRows {
                 .pairs = pairs != nullptr ? pairs + first * num_pairs : nullptr,
                 .bands = bands != nullptr ? bands + first * 2 * num_pairs : nullptr,
                 .pair_bands = pair_bands != nullptr ? pair_bands + first * num_pairs : nullptr,
+                .int8 = int8 != nullptr ? int8 + first * Int8RowPlaces{2 * num_pairs}.stride() : nullptr,
                 .num_rows = count,
                 .num_pairs = num_pairs};
     }
@@ -196,6 +201,7 @@ struct CpuOps {
     void (*run_panel)(const RunPanelArgs& args) = nullptr;
     int64_t run_rows = 0;  // up to so many, run_panel is faster than run_tile and float_chunk (docs/models.md)
     void (*run_tile)(const RunTileArgs& args) = nullptr;
+    void (*int8_panel)(const Int8PanelArgs& args) = nullptr;  // of exact.int8
     void (*attend_tile)(const AttendTileArgs& args) = nullptr;
     // Merges a run of tiles into the runs before it, left to right.
     void (*merge_run)(const SoftmaxRow& run, int64_t head_dim, SoftmaxRow& total) = nullptr;

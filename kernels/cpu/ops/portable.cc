@@ -5,6 +5,8 @@
 
 #include "reference/numerics/host_device.h"
 
+#include "kernels/cpu/ops/int8_panel.h"
+
 #define VERBATIM_LOOP VERBATIM_CLONES
 #include "kernels/cpu/ops/exact_math.h"
 #include "kernels/cpu/ops/row_loops.h"
@@ -288,6 +290,7 @@ const CpuOps kPortableOps{.isa = Isa::kPortable,
                           .panel = panel_portable,
                           .float_chunk = float_chunk_portable,
                           .run_tile = run_tile_portable,
+                          .int8_panel = int8_panel_portable,
                           .attend_tile = attend_tile_portable,
                           .merge_run = merge_run,
                           .scan = scan_portable,

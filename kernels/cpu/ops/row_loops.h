@@ -8,6 +8,7 @@
 #include "kernels/cpu/ops/row_ops.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
+#include "reference/numerics/half.h"
 #include "reference/numerics/math.h"
 
 namespace verbatim::cpu {
@@ -82,6 +83,57 @@ inline void round_interleaved(const RoundBandArgs& args, Element* out, const Rou
 VERBATIM_LOOP void round_to_band(const RoundBandArgs& args) {
     if (args.pairs != nullptr) return round_interleaved<1>(args, args.pairs, round_to_pairs);
     round_interleaved<2>(args, args.out, round_to_floats);
+}
+
+// The magnitude's bits order as the magnitudes do, NaN last.
+inline int32_t greatest_magnitude(const float* x, int64_t count) {
+    int32_t greatest = 0;
+    for (int64_t k = 0; k < count; ++k) {
+        const auto magnitude = static_cast<int32_t>(reference::bits_from_float(x[k]) & 0x7FFFFFFFU);
+        greatest = magnitude > greatest ? magnitude : greatest;
+    }
+    return greatest;
+}
+
+// The scale of a block of activations, and what they are multiplied by; 0: all are 0.
+inline float int8_scale(float greatest, int64_t block, float& factor) {
+    factor = 0.0F;
+    if (!reference::is_finite(greatest)) return reference::float_from_bits(reference::kQuietNanBits);
+    if (block == reference::kLargeInt8Block) {
+        if (greatest < reference::kLeastInt8Magnitude) return 0.0F;
+        factor = 127.0F / greatest;
+        return 1.0F / factor;
+    }
+    const float exact = greatest / 127.0F;
+    const float scale = reference::half_to_float(reference::round_to_half(exact));
+    if (scale != 0.0F) factor = 1.0F / exact;
+    return scale;
+}
+
+// Adding 1.5 · 2^23 rounds to an integer, to nearest even, in the low bits.
+VERBATIM_LOOP void quantise_row(const QuantiseRowArgs& args) {
+    constexpr float kMagic = 0x1.8p23F;
+    constexpr int64_t kSum = 16;
+    float values[reference::kLargeInt8Block];
+    int32_t integers[reference::kLargeInt8Block];
+    for (int64_t first = 0; first < args.count; first += args.block) {
+        for (int64_t k = 0; k < args.block; ++k) values[k] = args.x[first + k] * args.multiplier;
+        float factor;
+        args.scales[first / args.block] =
+            int8_scale(reference::float_from_bits(static_cast<uint32_t>(greatest_magnitude(values, args.block))),
+                       args.block, factor);
+        if (factor == 0.0F) std::memset(values, 0, sizeof(values));  // also of NaN and infinity
+        for (int64_t k = 0; k < args.block; ++k) {
+            const uint32_t bits = reference::bits_from_float(values[k] * factor + kMagic);
+            integers[k] = static_cast<int32_t>(bits - reference::bits_from_float(kMagic));
+        }
+        for (int64_t k = 0; k < args.block; ++k) args.quants[first + k] = static_cast<int8_t>(integers[k]);
+        for (int64_t j = 0; j < args.block / kSum; ++j) {
+            int32_t sum = 0;
+            for (int64_t k = 0; k < kSum; ++k) sum += integers[j * kSum + k];
+            args.sums[first / kSum + j] = sum;
+        }
+    }
 }
 
 VERBATIM_LOOP void widen_int8(const Int8Pair* __restrict in, int64_t count, Pair* __restrict out) {
@@ -259,6 +311,7 @@ VERBATIM_LOOP int32_t arg_max(const float* x, int64_t count) {
 constexpr RowOps kRowOps{.round_to_floats = round_to_floats,
                          .round_to_pairs = round_to_pairs,
                          .round_to_band = round_to_band,
+                         .quantise = quantise_row,
                          .widen_int8 = widen_int8,
                          .rms_norm = rms_norm,
                          .silu_gate = silu_gate,

@@ -103,12 +103,24 @@ struct DeltaGateArgs {
     float* decay = nullptr;  // [n_heads], from a
 };
 
+// One row of activations in int8: reference/ops/int8_matmul.h, in the places of kernels/cpu/ops/int8_layout.h.
+struct QuantiseRowArgs {
+    const float* x = nullptr;  // [count]
+    int64_t count = 0;         // whole blocks
+    float multiplier = 1.0F;
+    int64_t block = 0;         // 32 or 256
+    int8_t* quants = nullptr;  // [count]
+    float* scales = nullptr;   // [count / block]
+    int32_t* sums = nullptr;   // [count / 16]
+};
+
 struct RowOps {
     // out[k] = bf16(x[k] · multiplier), padded with +0 to whole pairs: as binary32, [2 · num_pairs(count)], or as
     // pairs, [num_pairs(count)].                                                             reference/ops/matmul.h
     void (*round_to_floats)(const float* x, int64_t count, float multiplier, float* out) = nullptr;
     void (*round_to_pairs)(const float* x, int64_t count, float multiplier, Pair* out) = nullptr;
     void (*round_to_band)(const RoundBandArgs& args) = nullptr;
+    void (*quantise)(const QuantiseRowArgs& args) = nullptr;
     // Fast profile: weights as pairs: out[i] = both bytes of in[i] as bf16.
     void (*widen_int8)(const Int8Pair* in, int64_t count, Pair* out) = nullptr;
     // x and out may be the same.                                                           reference/ops/rms_norm.h

@@ -26,21 +26,27 @@ constexpr CpuExecutorConfig kBlocksExecutor{.pools = {.block_size = 16, .num_blo
 struct QuantisedCase {
     const char* preset;
     std::vector<std::string_view> formats = {"Q8_0", "Q4_0"};
+    reference::Profile profile = reference::Profile::kExact;
 };
 
 class QuantisedCpu : public testing::TestWithParam<QuantisedCase> {
 protected:
     QuantisedCpu()
         : model_(tests::in_whole_blocks(*reference::preset(GetParam().preset)), 43),
-          quantised_(model_.model, GetParam().formats) {}
+          quantised_(model_.model, GetParam().formats),
+          reference_(model_.model.config, model_.model.weights, GetParam().profile) {
+        config_.profile = GetParam().profile;
+    }
     SceneModel model_;
     QuantisedMatrices quantised_;
+    reference::ReferenceModel reference_;
+    CpuExecutorConfig config_ = kBlocksExecutor;
 };
 
 TEST_P(QuantisedCpu, AgreesWithTheReferenceInEveryOperation) {
     ASSERT_TRUE(model_.model.weights.quantised);
-    CpuExecutor cpu(model_.model.config, model_.model.weights, kBlocksExecutor);
-    reference::ReferenceExecutor reference(model_.model.config, model_.model.weights);
+    CpuExecutor cpu(model_.model.config, model_.model.weights, config_);
+    reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1, GetParam().profile);
     reference::LockstepExecutor lockstep(cpu, reference);
     tests::PlanBuilder plans(model_.model.config.vocab_size);
     const int32_t row = model_.has_state ? 0 : -1;
@@ -63,7 +69,7 @@ TEST_P(QuantisedCpu, AgreesWithTheReferenceInEveryOperation) {
 }
 
 TEST_P(QuantisedCpu, ARowDoesNotDependOnItsBatch) {
-    CpuExecutor cpu(model_.model.config, model_.model.weights, kBlocksExecutor);
+    CpuExecutor cpu(model_.model.config, model_.model.weights, config_);
     tests::Scene scene(model_, cpu, 16);
     scene.next();
     const std::vector<int64_t> lengths = {1, 30, 7, 17};
@@ -77,20 +83,22 @@ TEST_P(QuantisedCpu, ARowDoesNotDependOnItsBatch) {
     }
     scene.step();
     for (int32_t i = 0; i < 4; ++i) {
-        const auto wanted = uncached(model_.reference, model_.tokens(lengths[i], static_cast<uint64_t>(i)));
+        const auto wanted = uncached(reference_, model_.tokens(lengths[i], static_cast<uint64_t>(i)));
         EXPECT_EQ(first_different_bit(cpu.logits(SequenceSlot{i}, 0), wanted.logits), -1) << i;
     }
 }
 
 TEST_P(QuantisedCpu, HeadsHaveAnArithmeticOfTheirOwn) {
-    const CpuExecutor cpu(model_.model.config, model_.model.weights, kBlocksExecutor);
-    const reference::ReferenceExecutor reference(model_.model.config, model_.model.weights);
-    EXPECT_EQ(cpu.numerics_id(), "exact.blocks/1");
-    EXPECT_EQ(reference.numerics_id(), "exact.blocks/1");
+    const CpuExecutor cpu(model_.model.config, model_.model.weights, config_);
+    const reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1, GetParam().profile);
+    const bool in_int8 = GetParam().profile == reference::Profile::kExactInt8;
+    EXPECT_EQ(cpu.numerics_id(), in_int8 ? "exact.int8/1" : "exact.blocks/1");
+    EXPECT_EQ(reference.numerics_id(), cpu.numerics_id());
     const SceneModel plain(*reference::preset(GetParam().preset), 43);
     EXPECT_EQ(CpuExecutor(plain.model.config, plain.model.weights, kBlocksExecutor).numerics_id(), "exact/1");
 }
 
+constexpr reference::Profile kInt8 = reference::Profile::kExactInt8;
 const std::vector<std::string_view> kScaledFormats = {"FP8_E4M3", "INT4_ZERO", "INT8", "INT4"};
 
 INSTANTIATE_TEST_SUITE_P(Families, QuantisedCpu,
@@ -99,9 +107,16 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantisedCpu,
                                          QuantisedCase{"tiny-nemotron-h"}, QuantisedCase{"tiny-qwen3.5-moe"},
                                          QuantisedCase{"tiny-granite", kScaledFormats},
                                          QuantisedCase{"tiny-llama", kScaledFormats},
-                                         QuantisedCase{"tiny-qwen3.5", kScaledFormats}),
+                                         QuantisedCase{"tiny-qwen3.5", kScaledFormats},
+                                         QuantisedCase{"tiny-granite", {"Q8_0", "Q4_0", "FP8_E4M3"}, kInt8},
+                                         QuantisedCase{"tiny-granite-moe", {"Q4_0", "Q8_0"}, kInt8},
+                                         QuantisedCase{"tiny-llama", {"Q8_0", "Q4_0"}, kInt8},
+                                         QuantisedCase{"tiny-mamba2", {"Q4_0", "Q8_0"}, kInt8},
+                                         QuantisedCase{"tiny-nemotron-h", {"Q8_0", "Q4_0"}, kInt8},
+                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0"}, kInt8}),
                          [](const auto& info) {
-                             std::string name = fmt::format("{}_{}", info.param.preset, info.param.formats.front());
+                             std::string name = fmt::format("{}_{}_{}", info.param.preset, info.param.formats.front(),
+                                                            reference::name(info.param.profile));
                              std::ranges::replace_if(
                                  name, [](char c) { return c == '-' || c == '.'; }, '_');
                              return name;

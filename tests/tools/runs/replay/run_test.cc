@@ -205,7 +205,8 @@ TEST(ReplayCommand, FastAgainstExactReportsTheFirstDifference) {
 TEST(ReplayCommand, AProfileThatAnExecutorLacksIsRefused) {
     const Outcome reference = run_replay({"--profile", "fast", "--executor", "reference"});
     EXPECT_EQ(reference.exit_code, kExitBadUsage);
-    EXPECT_THAT(reference.err, HasSubstr("--profile fast: the executor reference computes in exact, tensor.sm90 only"));
+    EXPECT_THAT(reference.err, HasSubstr("--profile fast: the executor reference computes in exact, "
+                                         "tensor.sm90, exact.int8 only"));
     EXPECT_EQ(run_replay({"--profile", "exactly"}).exit_code, kExitBadUsage);
 }
 

@@ -1,0 +1,35 @@
+// tests/support/random_blocks.h: blocks of quantised weights for tests.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "reference/model/scaled_blocks.h"
+
+namespace verbatim::tests {
+
+// Random bytes under scales of ordinary size.
+inline std::vector<std::byte> random_blocks(const reference::BlockFormat& format, int64_t rows, int64_t cols,
+                                            std::mt19937_64& random) {
+    std::vector<std::byte> blocks(static_cast<size_t>(rows * format.row_bytes(cols)));
+    for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
+    std::vector<float> values(static_cast<size_t>(format.num_weights));
+    for (size_t at = 0; at < blocks.size(); at += static_cast<size_t>(format.num_bytes)) {
+        // Bytes below 64 make scales below 2.
+        const auto is_ordinary = [&] {
+            format.dequantise(&blocks[at], values.data());
+            return std::ranges::all_of(values, [](float value) { return std::abs(value) < 1e4F; });
+        };
+        const bool has_zero = format.name == reference::kScaledInt4Zero.name;
+        if (has_zero) blocks[at + sizeof(float)] &= std::byte{15};  // a zero point
+        while (!is_ordinary())
+            for (int32_t i = 0; i < format.num_bytes; ++i)
+                blocks[at + static_cast<size_t>(i)] = static_cast<std::byte>(random() & 0x3F);
+    }
+    return blocks;
+}
+
+}  // namespace verbatim::tests
