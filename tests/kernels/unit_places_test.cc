@@ -134,7 +134,7 @@ struct Written {
 // and memory in use stays within what was reserved.
 TEST(UnitPlacesProperties, WhatFitsTheBudgetHasAPlaceAndKeepsItsContent) {
     RandomCases cases = RandomCases::from_environment(200);
-    cases.count = std::max<uint64_t>(cases.count, 200);  // so many empty a slab by moving
+    cases.count = std::max<uint64_t>(cases.count, 200);  // of the usual ones so many empty a slab by moving
     int64_t num_moved = 0;
     for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
         SCOPED_TRACE(seed);
@@ -195,7 +195,7 @@ TEST(UnitPlacesProperties, WhatFitsTheBudgetHasAPlaceAndKeepsItsContent) {
         }
         num_moved += places.use().moved;
     }
-    EXPECT_GT(num_moved, 0) << "slabs were emptied";
+    if (cases.is_usual()) EXPECT_GT(num_moved, 0) << "slabs were emptied";
 }
 
 }  // namespace

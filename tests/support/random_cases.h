@@ -13,8 +13,12 @@
 namespace verbatim::tests {
 
 struct RandomCases {
-    uint64_t seed = 20251121;  // of the first case; case i has seed + i
+    static constexpr uint64_t kUsualSeed = 20251121;
+    uint64_t seed = kUsualSeed;  // of the first case; case i has seed + i
     uint64_t count = 0;
+
+    // Whether they are those of every run: the ones that are known to reach something rare.
+    [[nodiscard]] bool is_usual() const { return seed == kUsualSeed; }
 
     // VERBATIM_SEED: that one case. RC_PARAMS="seed=N max_success=M", as RapidCheck reads it: M percent of the usual
     // number, from N on.
