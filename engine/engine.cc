@@ -243,6 +243,8 @@ const StepPlan& Engine::plan_step() {
     ++stats_.steps;
     drafting_.propose();
     scheduler_.schedule(next_step_++, plan_);
+    if (const auto awaiting = scheduler_.take_awaiting())
+        recorder_.on_call({.kind = CallKind::kAwaitHead, .step = plan_.step, .id = *awaiting});
     CHECK_EQ(plan_.sequences.size(), scheduler_.scheduled().size());
     CHECK(!lacks_masks(), "{} masks of the step before are missing", num_late_masks_);
     for (const Scheduled& share : scheduler_.scheduled()) num_late_masks_ += share.sequence->is_late ? 1 : 0;
@@ -384,9 +386,11 @@ void Engine::fail_step() {
 
 // --- access
 
-bool Engine::idle() const {
-    const bool fenced = cache_.kv().pool().num_fenced() > 0 || cache_.state().pool().num_fenced() > 0;
-    return sequences_.empty() && scheduler_.idle() && publication_.empty() && !fenced;
+bool Engine::idle() const { return sequences_.empty() && scheduler_.idle() && !has_unfinished_memory(); }
+
+// Steps are needed to publish it, or to free it.
+bool Engine::has_unfinished_memory() const {
+    return !publication_.empty() || cache_.kv().pool().num_fenced() > 0 || cache_.state().pool().num_fenced() > 0;
 }
 
 std::vector<EngineEvent> Engine::take_events() {

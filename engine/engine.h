@@ -63,6 +63,8 @@ struct HeadImport {
     std::string numerics_id;           // what made all of it
     Digest digest;                     // Executor::head_digest; Digest{}: the caller has checked the bytes
     std::span<const std::byte> bytes;  // Executor::head_bytes; borrowed during the call
+    // KV of the tokens before it is not in `bytes`: memory has it, or the head is refused. REQUIRES: 0, or no digest.
+    int64_t first_token = 0;
 };
 
 // A head's content, for another engine.
@@ -146,14 +148,26 @@ public:
     // Publishes a head that was computed elsewhere. It shares the blocks of its first tokens with a head that has them;
     // other heads are evicted if room is short. The tokens that follow have the same bits as if this engine had
     // computed the head. Errors, after which nothing has changed: other arithmetic than this engine's, more tokens than
-    // max_model_len, bytes that do not have the digest; and, with heads evicted perhaps, no room, or the executor's
-    // error. Of equal heads a name keeps one: this one may be gone again. REQUIRES: no step is open.
+    // max_model_len, bytes that do not have the digest, KV that is neither in the bytes nor in memory; and, with heads
+    // evicted perhaps, no room, or the executor's error. Of equal heads a name keeps one: this one may be gone again. REQUIRES: no step is open.
     Result<HeadId> import_head(const HeadImport& head);
     // Empty: the head is gone, or the executor does not hold its bytes. REQUIRES: no step is open.
     [[nodiscard]] std::optional<HeadCopy> export_head(HeadId head);
     // Called with every head that is evicted, before its memory is used again; it may read the head's bytes
     // (copy_of()), and makes no other call of the engine.
     void on_evict(std::function<void(const Head&)> listener) { evict_listener_ = std::move(listener); }
+    // Asked for each request that is about to attach (AttachListener): what it lets wait is as if await_head() had been
+    // called before the step.
+    void on_attach(AttachListener listener) { scheduler_.on_attach(std::move(listener)); }
+    // The waiting request is not admitted, and none behind it, before stop_awaiting(): whether its head came or not. It
+    // does nothing once the request runs or is over. REQUIRES: no step is open.
+    void await_head(RequestId request) { set_awaiting(request, true); }
+    void stop_awaiting(RequestId request) { set_awaiting(request, false); }
+    // Nothing can be done before a head comes: a step would be empty.
+    [[nodiscard]] bool waits_for_head() const { return scheduler_.waits_for_head() && !has_unfinished_memory(); }
+    // Whether a head of the waiting request's tokens fits in beside what runs, and the request beside it. False where
+    // it does not wait.
+    [[nodiscard]] bool has_room_for_head(RequestId request) const;
     // As export_head(), at any time.
     [[nodiscard]] std::optional<HeadCopy> copy_of(const Head& head);
 
@@ -190,6 +204,8 @@ private:
     bool take_token(Sequence& sequence, TokenId token);
     [[nodiscard]] std::optional<FinishReason> finished(const Sequence& sequence) const;
     void emit_tokens(Sequence& sequence, std::optional<FinishReason> reason);
+    void set_awaiting(RequestId request, bool awaits);
+    [[nodiscard]] bool has_unfinished_memory() const;
     void complete_plan();
     void publish_ready();
     void end(Sequence& sequence, FinishedEvent finished);

@@ -19,6 +19,12 @@ Status Engine::check(const HeadImport& head) const {
         return error("a head of '{}' has {} tokens, wanted 1 to {} (max_model_len)", head.key.conversation_id,
                      head.tokens.size(), config_.max_model_len);
     }
+    CHECK(head.first_token == 0 || head.digest == Digest{}, "the digest of bytes from token {} on", head.first_token);
+    const int64_t num_resident = cache_.resident_prefix(head.key.salt, head.tokens, head.numerics_id).length;
+    if (head.first_token > num_resident) {
+        return error("a head of '{}' without the KV of its first {} tokens: memory has {} of them",
+                     head.key.conversation_id, head.first_token, num_resident);
+    }
     return executor_->check_head(head.tokens.size(), head.bytes, head.digest);
 }
 
@@ -39,6 +45,8 @@ Result<HeadId> Engine::import_head(const HeadImport& head) {
     freed_.clear();
     cache_.take_freed(freed_);
     executor_->take_freed(freed_);
+    CHECK(head.first_token <= int64_t{memory->num_resident_blocks} * config_.cache.pools.block_size,
+          "{} blocks are resident, tokens from {} on have come", memory->num_resident_blocks, head.first_token);
     const std::vector<BlockRun> runs = cache_.kv().runs(memory->blocks);
     const HeadImage image{.length = head.tokens.size(),
                           .blocks = runs,
@@ -64,6 +72,24 @@ Result<HeadId> Engine::import_head(const HeadImport& head) {
     ++stats_.imported_heads;
     event(EventKind::kPublish, RequestId{-1}, head.tokens.size(), id, digest);
     return id;
+}
+
+// --- heads that requests wait for
+
+void Engine::set_awaiting(RequestId request, bool awaits) {
+    CHECK(!step_open_, "step {} is open", next_step_ - 1);
+    Call told = call(awaits ? CallKind::kAwaitHead : CallKind::kStopAwaiting);
+    told.id = request;
+    recorder_.on_call(told);
+    const auto found = sequences_.find(request);
+    if (found == sequences_.end() || found->second->status != SequenceStatus::kWaiting) return;
+    scheduler_.set_awaiting(*found->second, awaits);
+}
+
+bool Engine::has_room_for_head(RequestId request) const {
+    const Sequence* sequence = find(request);
+    return sequence != nullptr && sequence->status == SequenceStatus::kWaiting &&
+           scheduler_.has_room_for_head(*sequence);
 }
 
 std::optional<HeadCopy> Engine::export_head(HeadId id) {

@@ -22,6 +22,8 @@ const char* name(CallKind kind) {
         case CallKind::kUnload: return "unload";
         case CallKind::kImportHead: return "import_head";
         case CallKind::kAllow: return "allow";
+        case CallKind::kAwaitHead: return "await_head";
+        case CallKind::kStopAwaiting: return "stop_awaiting";
         case CallKind::kCount: break;
     }
     CHECK(false, "call {}", static_cast<int>(kind));
@@ -45,6 +47,8 @@ RequestId make_call(const Call& call, Engine& engine) {
         }
         case CallKind::kUnload: engine.unload(call.key); break;
         case CallKind::kEndTurn: engine.end_turn(call.id); break;
+        case CallKind::kAwaitHead: engine.await_head(call.id); break;
+        case CallKind::kStopAwaiting: engine.stop_awaiting(call.id); break;
         case CallKind::kAllow:
             for (const TokenMask& mask : call.request.masks) engine.allow(call.id, mask);
             break;
@@ -81,6 +85,8 @@ public:
     Result<RerunEnd> run() {
         for (int64_t steps = 0; steps != options_.max_steps; ++steps) {
             RETURN_IF_ERROR(make_due(false));
+            if (!parted() && next() == nullptr && engine_.waits_for_head())
+                end_.parted = fmt::format("step {}: a head is awaited, and none comes", engine_.next_step());
             if (parted() || engine_.idle()) break;
             RETURN_IF_ERROR(take_step());
             if (!parted() && next() == nullptr && engine_.scheduler().waits_for_masks())

@@ -37,6 +37,8 @@ enum class CallKind : uint8_t {
     kUnload,           // a conversation that the caller restores before it names it again
     kImportHead,       // of one message; `to` says what made it. Its bytes are those that its tokens give
     kAllow,            // of one mask, in request.masks
+    kAwaitHead,        // the waiting request is not admitted until kStopAwaiting
+    kStopAwaiting,
     kCount,
 };
 [[nodiscard]] const char* name(CallKind kind);
@@ -46,7 +48,8 @@ struct Call {
     CallKind kind = CallKind::kSubmit;
     int64_t step = 0;           // the next one to be planned
     bool in_open_step = false;  // between a step's plan and its result
-    RequestId id{-1};           // kSubmit: what it became, -1 where nothing runs; kAbort, kEndTurn, kAllow
+    RequestId id{-1};           // kSubmit: what it became, -1 where nothing runs; kAbort, kEndTurn, kAllow,
+                                // kAwaitHead, kStopAwaiting
     ChatRequest request;  // kSubmit, with the seed that it is drawn with; of kRestore the messages; of kAllow the mask
     ConversationKey key;  // of a name: kFork (from), kRewind, kRemove, kRevoke, kRestore, kUnload,
                           // kImportHead

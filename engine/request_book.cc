@@ -117,6 +117,8 @@ void RequestBook::on_call(const Call& call) {
         case CallKind::kEndTurn:
         case CallKind::kFailStep:
         case CallKind::kReplaceExecutor:
+        case CallKind::kAwaitHead:
+        case CallKind::kStopAwaiting:
         case CallKind::kImportHead: return;  // turns end by events; a head's bytes are those of its tokens
         case CallKind::kCount: break;
     }

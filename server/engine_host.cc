@@ -32,7 +32,13 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
       executor_(std::move(executor)) {
     if (config_.grammars.vocabulary != nullptr) grammars_.emplace(config_.grammars);
     takes_late_masks_ = takes_late_masks();
-    if (config_.tier != nullptr) tier_.emplace(engine_, *config_.tier, config_.restores);
+    if (config_.tier != nullptr) {
+        const auto wake = [this] {
+            { const std::lock_guard lock(mutex_); }
+            changed_.notify_all();
+        };
+        tier_.emplace(engine_, *config_.tier, config_.restores, wake);
+    }
     begin_drafting();
     show();  // /metrics may be read before the first request
     thread_ = std::thread([this] { run(); });
@@ -50,6 +56,7 @@ EngineHost::~EngineHost() {
     ledger_->close();
     if (takes_late_masks_) (void)executor_.executor->complete_masks_with(nullptr);
     for (const Command& command : commands_) give_up(command, "the server ends");
+    for (const auto& [ticket, wait] : head_waits_) give_up(wait.command, "the server ends");
     for (const auto& [ticket, commands] : followers_) {
         for (const Command& command : commands) give_up(command, "the server ends");
     }
@@ -151,14 +158,21 @@ void EngineHost::run() {
         bool stopping = false;
         {
             std::unique_lock lock(mutex_);
-            changed_.wait(lock, [&] {
-                return !commands_.empty() || stopping_ || unloads_ || !engine_.idle() ||
-                       (tier_ && tier_->has_committed());
-            });
+            const auto has_work = [&] {
+                return !commands_.empty() || stopping_ || unloads_ || !heads_.empty() ||
+                       (!engine_.idle() && !waits_for_head()) || (tier_ && tier_->has_committed());
+            };
+            // A head that takes too long is not waited for.
+            constexpr std::chrono::milliseconds kLook(20);
+            if (head_waits_.empty() && !waits_for_head())
+                changed_.wait(lock, has_work);
+            else
+                changed_.wait_for(lock, kLook, has_work);
             commands.swap(commands_);
             unloads_ = false;
             stopping = stopping_;
         }
+        take_in_heads();
         for (Command& command : commands) carry_out(std::move(command));
         ledger_->unload_from(engine_);
         if (stopping) {
@@ -168,6 +182,7 @@ void EngineHost::run() {
             if (tier_) tier_->keep_all();
             return;
         }
+        if (tier_) tier_->bring();
         supply_masks();
         if (const Status stepped = step(); !stepped) recover(stepped.error().message);
         if (tier_) tier_->keep_next();
@@ -244,7 +259,11 @@ void EngineHost::begin(Command command) {
     }
     for (const ConversationKey& key : keys) ledger_->restore_into(engine_, key);
     if (command.request) return submit_now(std::move(command));
+    const ConversationKey& key = command.call->key;
+    const Ledger::Conversation* before = tier_ ? engine_.ledger().find(key) : nullptr;
+    const TokenSeq committed = before == nullptr ? TokenSeq() : before->committed;
     server::carry_out(*command.call, engine_, *ledger_, std::move(command.done));
+    if (before != nullptr && engine_.ledger().find(key) == nullptr) tier_->forget(key.salt, committed);
 }
 
 // The command comes again when the conversation is in memory and the store has kept it, or cannot.
@@ -307,10 +326,11 @@ void EngineHost::submit_now(Command command) {
         return end_one(num_prompt_tokens);
     }
     if (tier_ && !command.found && !chat.scored_from) {
-        const auto found = tier_->worth_restoring(chat, executor_.executor->numerics_id());
+        const auto found = tier_->worth_restoring(chat);
         if (found) return wait_for_tier(std::move(command), *found);
     }
-    if (command.head) tier_->import(*command.head, *command.found, chat, executor_.executor->numerics_id());
+    if (command.is_late) chat.num_unrestored = command.found->length;
+    if (command.head) tier_->import(*command.head, *command.found, chat);
     const auto accepted = engine_.submit(std::move(chat));
     if (!accepted) {
         if (accepted.error().reason == RefusalReason::kBusy && request.id_is_hint && request.conversation_id) {
@@ -348,21 +368,6 @@ void EngineHost::read_answer(Live& live) const {
     if (live.stop.empty() && !live.form.ends_with_call) return;
     CHECK(config_.tokenizer != nullptr, "a stop text needs a tokenizer");
     live.reader.emplace(*config_.tokenizer, live.stop, live.form, live.min_tokens);
-}
-
-// The command comes again when the head is read, or cannot be.
-void EngineHost::wait_for_tier(Command command, const HeadTier::Found& found) {
-    waiting_[command.ticket] = false;
-    const auto waiting = std::make_shared<Command>(std::move(command));
-    waiting->found = found;
-    tier_->tier().load(found.id, [this, waiting](HeadTier::FilePtr file) {
-        waiting->head = std::move(file);
-        {
-            const std::lock_guard lock(mutex_);
-            commands_.push_back(std::move(*waiting));
-        }
-        changed_.notify_all();
-    });
 }
 
 // A client knows answers by their ids, and no requests of the engine.

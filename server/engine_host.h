@@ -12,17 +12,20 @@
 //   O6  anonymous conversations are kept while their states can be found by tokens, within limits
 //   O7  a request that shares the prompt of the one before it starts when that prompt is computed, or never will be
 //   O8  with a tier, a request whose prompt begins with a head of the tier waits while the head is read, if that is
-//       expected to be quicker than computing; the engine goes on meanwhile
+//       expected to be quicker than computing, and no longer than computing would take; the engine goes on meanwhile.
+//       The tier is asked when the request comes and when it is about to attach (TierLink)
 //   O9  masks of grammars are computed in a child process, while a step computes what the next tokens are sampled from.
 //       A grammar that has not answered yet, or was slow once, has its masks before a step: the engine does not wait
 //       for them longer than for half of a step, or a few milliseconds, while it has other requests, and a request
 //       without its mask is not in the step
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -183,7 +186,13 @@ private:
         std::vector<PinPtr> pins{};              // of the conversations that it names
         std::optional<Ticket> behind{};          // starts when this one's prompt is computed
         std::optional<HeadTier::Found> found{};  // a head of the tier that was read for it
-        HeadTier::FilePtr head{};                // null: it was gone, or damaged
+        HeadTier::FilePtr head{};                // null: it was gone, or damaged, or is_late
+        bool is_late = false;                    // the head was not waited for any longer
+    };
+    // A request that is not submitted before its head is read.
+    struct HeadWait {
+        Command command;
+        std::chrono::steady_clock::time_point since;
     };
     struct Live {
         Ticket ticket{};
@@ -250,7 +259,10 @@ private:
     [[nodiscard]] bool is_computing_prompt(Ticket ticket) const;
     void start_followers(Ticket ticket);
     void wait_for_ledger(Command command, const ConversationKey& key);
+    // engine_host_tier.cc
     void wait_for_tier(Command command, const HeadTier::Found& found);
+    void take_in_heads();
+    [[nodiscard]] bool waits_for_head() const;
     void give_up(const Command& command, const std::string& problem);
     void abort_now(Ticket ticket);
     void end_aborted(const Command& command);
@@ -286,6 +298,7 @@ private:
     bool stopping_ = false;
     bool unloads_ = false;  // conversations may have become ready to unload
     std::string failure_;
+    std::vector<std::pair<Ticket, HeadTier::FilePtr>> heads_;  // that were read for head_waits_
     HostView view_;
 
     // Used on the engine's thread only.
@@ -298,10 +311,11 @@ private:
     std::unordered_map<Ticket, std::vector<Command>> followers_;  // by the request whose prompt they share
     std::unique_ptr<Drafter> drafter_;                            // the engine has it; null: none
     std::optional<TierLink> tier_;                                // none: there is no tier
-    std::optional<text::GrammarProcess> grammars_;                // sequences by request; none: nothing ends answers
-    bool takes_late_masks_ = false;                               // the executor, of the grammars' process
-    std::vector<text::NextMask> held_masks_;                      // that came in a step that does not need them
-    int64_t step_ns_ = 0;                                         // of the last step, without waits for masks
+    std::map<Ticket, HeadWait> head_waits_;
+    std::optional<text::GrammarProcess> grammars_;  // sequences by request; none: nothing ends answers
+    bool takes_late_masks_ = false;                 // the executor, of the grammars' process
+    std::vector<text::NextMask> held_masks_;        // that came in a step that does not need them
+    int64_t step_ns_ = 0;                           // of the last step, without waits for masks
     int64_t num_masks_ = 0;
     int64_t mask_wait_ns_ = 0;
     struct Unnamed {

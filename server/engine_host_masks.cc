@@ -123,7 +123,9 @@ void EngineHost::supply(const text::NextMask& next) {
 // Whether a step would do anything.
 bool EngineHost::has_step() const {
     const Scheduler& scheduler = engine_.scheduler();
-    return !engine_.idle() && !(scheduler.waits_for_masks() && scheduler.waiting().empty());
+    const auto awaits_head = [](const auto& waiting) { return waiting.second->awaits_head; };
+    const bool none_comes_in = scheduler.waiting().empty() || std::ranges::any_of(scheduler.waiting(), awaits_head);
+    return !engine_.idle() && !engine_.waits_for_head() && !(scheduler.waits_for_masks() && none_comes_in);
 }
 
 }  // namespace verbatim::server

@@ -58,6 +58,7 @@ Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_
         send_due();
         send_while_running();
         report_idle_clients();
+        if (config_.hooks != nullptr) config_.hooks->before_step();
         const Result<bool> stepped = engine_.step();
         if (!stepped) {
             RETURN_IF_ERROR(recover_from(stepped.error(), recover));
@@ -251,7 +252,10 @@ void TraceDriver::apply_name_event(RowIndex index) {
     const ConversationKey key = requests_.key(row.conversation);
     OrRefusal<int64_t> done = 0;
     if (row.event == TraceEvent::kDelete) {
+        const Ledger::Conversation* conversation = engine_.ledger().find(key);
+        const TokenSeq committed = conversation == nullptr ? TokenSeq() : conversation->committed;
         done = engine_.remove(key);
+        if (done && config_.hooks != nullptr) config_.hooks->deleted(key.salt, committed);
     } else if (const auto num_turns = turn_count_at(row.from)) {
         const ConversationKey origin = requests_.key(trace_.row(row.from).conversation);
         done = row.event == TraceEvent::kFork ? engine_.fork(origin, key.conversation_id, num_turns)

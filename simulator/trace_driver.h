@@ -44,6 +44,8 @@ public:
     virtual ~DriverHooks() = default;
     virtual void prepare(traces::RowIndex row, ChatRequest& request) = 0;  // before it is submitted
     virtual void accepted(traces::RowIndex row, RequestId request) = 0;
+    virtual void before_step() {}  // requests may be about to attach
+    virtual void deleted(const CacheSalt& /*salt*/, const TokenSeq& /*committed*/) {}  // a conversation is gone
     virtual void stepped(int64_t now_ns) = 0;  // a step has ended, or several that were merged
     // When a head that is read for the request is in memory; `now_ns` or earlier: the request waits for none.
     [[nodiscard]] virtual int64_t ready_ns(traces::RowIndex /*row*/, ChatRequest& /*request*/, int64_t now_ns) {

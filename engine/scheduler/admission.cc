@@ -112,7 +112,7 @@ Scheduler::Candidate Scheduler::next_to_admit() {
     }
 }
 
-bool Scheduler::admit(Candidate next, int32_t budget) {
+auto Scheduler::admit(Candidate next, int32_t budget) -> Admission {
     Sequence& sequence = *next.sequence;
     LookupResult& found = next.found;
     CHECK(sequence.status == SequenceStatus::kWaiting && sequence.slot == kNoSlot && budget > 0,
@@ -120,12 +120,20 @@ bool Scheduler::admit(Candidate next, int32_t budget) {
     CHECK(config_.admission != AdmissionOrder::kArrival || running_.empty() || running_.back()->id < sequence.id,
           "request {} is admitted after request {}", index(sequence.id), index(running_.back()->id));
     // Evicting for a sequence that cannot come in anyway would empty the cache for nothing.
-    if (!running_.empty() && !reachable(sequence, found)) return false;
-    if (leaves_memory_to_heads(sequence, found)) return false;
-    if (!make_room_for(sequence, found, budget)) return false;
+    if (!running_.empty() && !reachable(sequence, found, {})) return Admission::kNoRoom;
+    if (leaves_memory_to_heads(sequence, found)) return Admission::kNoRoom;
+    if (awaits_head(sequence, found)) return Admission::kAwaitsHead;
+    if (!make_room_for(sequence, found, budget)) return Admission::kNoRoom;
     auto memory = cache_.attach(found.head, found.length);
-    if (!memory) return false;  // what was freed is fenced
-    sequence.memory = std::move(*memory);
+    if (!memory) return Admission::kNoRoom;  // what was freed is fenced
+    attach(sequence, found, *std::move(memory));
+    return Admission::kAdmitted;
+}
+
+void Scheduler::attach(Sequence& sequence, LookupResult& found, SequenceMemory memory) {
+    CHECK(sequence.memory.blocks.num_blocks == 0 && sequence.memory.state == kNoState && !sequence.awaits_head,
+          "request {} attaches with row {}", index(sequence.id), index(sequence.memory.state));
+    sequence.memory = std::move(memory);
     const std::string& numerics_id = numerics_id_of(sequence);
     const bool own = found.head == kNoHead || cache_.find(found.head)->numerics_id == numerics_id;
     sequence.numerics_id = own ? numerics_id : kMixedNumericsId;
@@ -147,7 +155,49 @@ bool Scheduler::admit(Candidate next, int32_t budget) {
     sequence.num_sent_blocks = 0;
     sequence.first_step = -1;
     CHECK_LE(running_.size(), static_cast<size_t>(config_.max_num_sequences));
-    return true;
+}
+
+// D7. Heads go while a request waits, so what lies elsewhere is asked for when its turn has come.
+bool Scheduler::awaits_head(Sequence& sequence, LookupResult& found) {
+    CHECK(sequence.status == SequenceStatus::kWaiting && !newly_awaiting_, "request {} of status {}",
+          index(sequence.id), static_cast<int>(sequence.status));
+    if (sequence.awaits_head) return true;
+    if (!attach_listener_) return false;
+    const HeadElsewhere elsewhere = attach_listener_(sequence, found.length);
+    if (elsewhere.is_awaited) {
+        set_awaiting(sequence, true);
+        newly_awaiting_ = sequence.id;
+        return true;
+    }
+    if (elsewhere.num_unrestored != sequence.request.num_unrestored) {
+        sequence.request.num_unrestored = elsewhere.num_unrestored;
+        found = look_up(sequence);
+    }
+    return false;
+}
+
+// What has come meanwhile is spared for it.
+void Scheduler::set_awaiting(Sequence& sequence, bool awaits) {
+    CHECK(sequence.status == SequenceStatus::kWaiting, "request {} of status {} waits for a head", index(sequence.id),
+          static_cast<int>(sequence.status));
+    sequence.awaits_head = awaits;
+    if (!awaits) expect(sequence, look_up(sequence));
+}
+
+bool Scheduler::waits_for_head() const {
+    if (!running_.empty() || waiting_.empty() || !ended_slots_.empty()) return false;
+    const Sequence& oldest = *waiting_.begin()->second;
+    if (by_tokens_left_.empty() || step_ + 1 - oldest.arrival_step >= config_.max_wait_steps) return oldest.awaits_head;
+    return waiting_.at(by_tokens_left_.begin()->second)->awaits_head;
+}
+
+// The head's row, beside the request's own, and a copy of its tail: until the first step.
+bool Scheduler::has_room_for_head(const Sequence& sequence) const {
+    CHECK(sequence.status == SequenceStatus::kWaiting, "request {} of status {}", index(sequence.id),
+          static_cast<int>(sequence.status));
+    Extra extra{.num_blocks = 1, .num_rows = 1 + static_cast<int32_t>(publication_.pendings().size())};
+    for (const Sequence* running : running_) extra.num_rows += running->memory.pinned != kNoHead ? 1 : 0;
+    return reachable(sequence, look_up(sequence), extra);
 }
 
 // Of all of the sequence's tokens, without the blocks that running sequences hold already.
@@ -160,13 +210,15 @@ int32_t Scheduler::blocks_to_activate(const Sequence& sequence, const LookupResu
 
 // Whether evicting every head leaves blocks for all of the sequence's tokens in addition to those that running
 // sequences hold or will ask for.
-bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found) const {
+bool Scheduler::reachable(const Sequence& sequence, const LookupResult& found, const Extra& extra) const {
     const KvGroup& kv = cache_.kv();
-    int64_t needed = blocks_to_activate(sequence, found);
+    int64_t needed = blocks_to_activate(sequence, found) + extra.num_blocks;
     for (const Sequence* running : running_) {
         needed += kv.blocks_missing(running->memory.blocks, running->num_tokens());
     }
-    const auto num_rows = static_cast<int32_t>(running_.size()) + 1;
+    const auto num_rows = static_cast<int32_t>(running_.size()) + 1 + extra.num_rows;
+    if (cache_.state().enabled() && extra.num_rows > 0 && num_rows > cache_.state().pool().num_affordable())
+        return false;
     return needed <= cache_.num_affordable_blocks(num_rows) - kv.num_active_blocks();
 }
 

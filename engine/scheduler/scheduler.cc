@@ -74,7 +74,9 @@ void Scheduler::schedule(int64_t step, StepPlan& plan) {
     for (size_t i = 0; i < running_.size(); ++i) schedule_sequence(*running_[i], budget, plan);
     while (!waiting_.empty() && budget > 0 && !allocation_failed_ &&
            static_cast<int32_t>(running_.size()) < config_.max_num_sequences) {
-        if (!admit(next_to_admit(), budget)) {
+        const Admission admission = admit(next_to_admit(), budget);
+        if (admission == Admission::kAwaitsHead) break;
+        if (admission == Admission::kNoRoom) {
             ++stats_.steps_without_room;
             allocation_failed_ = true;
             (void)end_youngest_draft_path();

@@ -17,11 +17,13 @@
 //   D5  a head that a waiting request will attach to is not evicted to admit another request while any sequence runs
 //   D6  under one budget of bytes, a request that is admitted by evicting heads waits while those that run would hold
 //       more with it than their share (RunningShare). The next request in order waits for it: no other takes it
+//   D7  a request whose head is awaited (AttachListener) is not admitted, and none behind it in order
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -93,6 +95,15 @@ struct SchedulerParts {
     Recorder& recorder;
 };
 
+// What lies outside of memory of a request's tokens.
+struct HeadElsewhere {
+    bool is_awaited = false;     // a longer head comes, and the request waits for it
+    int64_t num_unrestored = 0;  // or so many tokens are in one that takes longer to come than they take to compute
+};
+// Asked for each request that would be admitted now, before room is made for it: it would attach to a head of so many
+// tokens. It makes no call of the engine.
+using AttachListener = std::function<HeadElsewhere(const Sequence& sequence, int64_t length)>;
+
 class Scheduler {
 public:
     Scheduler(const SchedulerConfig& config, const SchedulerParts& parts, NumericsIds numerics_ids);
@@ -106,6 +117,15 @@ public:
     void has_decoded(Sequence& sequence, int64_t last_step) const;
     // A finished sequence computes nothing more, and keeps its slot until it is removed.
     void retire(Sequence& sequence);
+    void on_attach(AttachListener listener) { attach_listener_ = std::move(listener); }
+    // The request of the last schedule() that its listener lets wait, once.
+    [[nodiscard]] std::optional<RequestId> take_awaiting() { return std::exchange(newly_awaiting_, std::nullopt); }
+    // Whether the waiting request waits for a head (D7).
+    void set_awaiting(Sequence& sequence, bool awaits);
+    // Nothing runs, and the next request in order waits for a head.
+    [[nodiscard]] bool waits_for_head() const;
+    // Whether memory can hold a head that the waiting request then attaches to, in addition to what runs.
+    [[nodiscard]] bool has_room_for_head(const Sequence& sequence) const;
     // The executor has forgotten every slot: none of them needs an end. REQUIRES: no sequence has one.
     void forget_slots();
     // Takes the sequence out of every list and ends its slot; its memory is the caller's to release before.
@@ -146,7 +166,10 @@ private:
         LookupResult found;  // now
     };
     [[nodiscard]] Candidate next_to_admit();
-    [[nodiscard]] bool admit(Candidate next, int32_t budget);
+    enum class Admission : uint8_t { kAdmitted, kNoRoom, kAwaitsHead };
+    [[nodiscard]] Admission admit(Candidate next, int32_t budget);
+    [[nodiscard]] bool awaits_head(Sequence& sequence, LookupResult& found);
+    void attach(Sequence& sequence, LookupResult& found, SequenceMemory memory);
     [[nodiscard]] const std::string& numerics_id_of(const Sequence& sequence) const;
     [[nodiscard]] LookupQuery query_of(const Sequence& sequence) const;
     [[nodiscard]] LookupResult look_up(const Sequence& sequence) const;
@@ -154,7 +177,12 @@ private:
     void expect(Sequence& sequence, const LookupResult& found);
     void leave_waiting(Sequence& sequence);
     [[nodiscard]] int32_t blocks_to_activate(const Sequence& sequence, const LookupResult& found) const;
-    [[nodiscard]] bool reachable(const Sequence& sequence, const LookupResult& found) const;
+    // Beyond what one request needs.
+    struct Extra {
+        int32_t num_blocks = 0;
+        int32_t num_rows = 0;
+    };
+    [[nodiscard]] bool reachable(const Sequence& sequence, const LookupResult& found, const Extra& extra) const;
     [[nodiscard]] bool leaves_memory_to_heads(const Sequence& sequence, const LookupResult& found) const;
     void note_computed_again(const Sequence& sequence, const LookupResult& found);
     [[nodiscard]] bool make_room_for(const Sequence& sequence, LookupResult& found, int32_t budget);
@@ -192,13 +220,15 @@ private:
     std::vector<SequenceSlot> free_slots_;
     int32_t num_slots_ = 0;
     RunningShare running_share_;
-    int32_t deferred_blocks_ = 0;            // to sequences of this step that got less than they asked for
-    bool allocation_failed_ = false;         // a sequence was preempted, deferred or not admitted in this step
-    bool allocation_failed_before_ = false;  // in the step before
-    int32_t verify_budget_ = 0;              // tokens of this step that may yet verify
-    int32_t score_budget_ = 0;               // positions of this step that may yet be scored
-    int64_t num_admissions_ = 0;             // of slots
-    int64_t num_admitted_ = 0;               // sequences, each as often as it came in
+    AttachListener attach_listener_;           // none: memory is all there is
+    std::optional<RequestId> newly_awaiting_;  // in the last schedule()
+    int32_t deferred_blocks_ = 0;              // to sequences of this step that got less than they asked for
+    bool allocation_failed_ = false;           // a sequence was preempted, deferred or not admitted in this step
+    bool allocation_failed_before_ = false;    // in the step before
+    int32_t verify_budget_ = 0;                // tokens of this step that may yet verify
+    int32_t score_budget_ = 0;                 // positions of this step that may yet be scored
+    int64_t num_admissions_ = 0;               // of slots
+    int64_t num_admitted_ = 0;                 // sequences, each as often as it came in
     int64_t step_ = 0;
 };
 

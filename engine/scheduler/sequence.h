@@ -43,6 +43,8 @@ struct Sequence : SlotUse {
     HeadId expected_head = kNoHead;   // while it waits: what it would attach to
     int64_t num_tokens_left = 0;  // the same: to compute, when it was looked up last (AdmissionOrder::kFewestTokens)
 
+    bool awaits_head = false;  // the same: it is not admitted until the head comes, or does not
+
     int64_t first_scored = 0;  // the first position whose logits the request wants yet; scored_end(): none
 
     bool started = false;          // the executor knows the slot

@@ -10,6 +10,8 @@
 //   salt         of the cache that it is from; absent where that has none
 //   xxh3         of each tensor's bytes: {"tokens": "...", "layers.0.conv": "...", ...}, 128 bits
 //   header_xxh3  of the header's text, with zeros for this value's digits
+//   chunk_tokens, chunk_xxh3   of each tensor per token the checksums of so many tokens each, so that a part of the
+//                head can be read and checked; absent in files that are read whole
 // A *part* has the tensors per token only from base_length on; those before are in another file of its folder, its
 // base, which may be a part, too. Its tokens, states and digest are those of the whole head. More metadata of a part:
 //   base         the base's name without ".head"
@@ -17,7 +19,9 @@
 //   base_xxh3    the base's header_xxh3: no other file takes its place
 //   F1  the bytes behind "tokens" are Executor::head_bytes(), of a part without what is in the base
 //   F2  every byte of the file enters a checksum: a changed bit, a missing end and an added one are errors; of a part
-//       also in its bases
+//       also in what it takes from its bases
+//   F3  only bytes that were read and checked are given out; of a head whose first tokens' KV the reader has, their KV
+//       is not read, as far as whole chunks are not
 #pragma once
 
 #include <cstddef>
@@ -31,7 +35,8 @@
 #include "engine/base/digest.h"
 #include "engine/base/ids.h"
 #include "engine/base/result.h"
-#include "files/mapped_file.h"
+#include "files/regular_file.h"
+#include "files/reserved_bytes.h"
 #include "reference/loader/safetensors.h"
 #include "reference/model/state_tensors.h"
 
@@ -66,20 +71,26 @@ struct HeadInfo {
 Result<std::string> write_head_file(const std::filesystem::path& path, const HeadInfo& info,
                                     const StateTensors& tensors, std::span<const std::byte> bytes);
 
-// The same file in memory.
-[[nodiscard]] std::string head_file_text(const HeadInfo& info, const StateTensors& tensors,
-                                         std::span<const std::byte> bytes);
+// What stands in that file before the tokens (info.tokens) and the bytes.
+[[nodiscard]] std::string head_file_prefix(const HeadInfo& info, const StateTensors& tensors,
+                                           std::span<const std::byte> bytes);
+
+inline constexpr int64_t kHeadChunkTokens = 256;  // whose KV has one checksum
 
 class HeadFile {
 public:
     static constexpr int kMaxBases = 64;  // of one head, one behind the other
 
-    // Maps the file and checks the header and the tokens; of a part bytes() are those of the file. Errors: the
-    // system's; it is no head's file, or is damaged.
-    static Result<HeadFile> open_unchecked(const std::filesystem::path& path);
-    // The whole head, with the bytes of the state checked. Errors also of its bases, which are in the same folder.
-    static Result<HeadFile> open(const std::filesystem::path& path);
-    // Of a file's content. `source` names it in errors. Error: a part.
+    // Reads and checks the header and the tokens. Errors: the system's; it is no head's file, or is damaged.
+    static Result<HeadFile> open_unchecked(const std::filesystem::path& path) {
+        return open_unchecked(path, path.string());
+    }
+    // The whole head, with the bytes of the state read and checked, but for KV of tokens before `first_token`: bytes()
+    // does not have that. Errors also of its bases, which are in the same folder.
+    static Result<HeadFile> open(const std::filesystem::path& path, int64_t first_token = 0);
+    // A whole head. `source` names it in errors. Error: a part.
+    static Result<HeadFile> open_whole(const std::filesystem::path& path, const std::string& source);
+    // The same of a file's content.
     static Result<HeadFile> parse(std::string content, const std::string& source);
     // Whether a file that cannot be opened is a safetensors file of a format that is none of this program's.
     [[nodiscard]] static bool is_of_other_format(const std::filesystem::path& path);
@@ -87,30 +98,55 @@ public:
     [[nodiscard]] const HeadInfo& info() const { return info_; }
     [[nodiscard]] const StateTensors& tensors() const { return tensors_; }
     [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }  // Executor::head_bytes()
+    // Tokens before it have no KV in bytes().
+    [[nodiscard]] int64_t first_token() const { return first_token_; }
     [[nodiscard]] int64_t file_bytes() const { return static_cast<int64_t>(all_.size()); }
+    // Of this file and its bases.
+    [[nodiscard]] int64_t num_read_bytes() const { return num_read_bytes_; }
     // Whether a model with this digest and these tensors can go on from it. Errors: what differs.
     [[nodiscard]] Status check_model(std::string_view model, const StateTensors& tensors) const;
     [[nodiscard]] const std::string& header_xxh3() const { return header_xxh3_; }
-    // The digest of the state, computed from the bytes. REQUIRES: a whole head.
+    // The digest of the state, computed from the bytes. REQUIRES: a whole head, all of it read.
     [[nodiscard]] Digest state_digest() const;
 
 private:
+    // Of a tensor in the file.
+    struct Place {
+        int64_t offset = 0;  // bytes, in the file
+        std::string xxh3;
+        int64_t chunk_tokens = 0;         // of a tensor per token
+        std::vector<std::string> chunks;  // of these the checksums
+    };
     HeadFile() = default;
-    Status read(const std::string& source);
-    Status check_state(const std::string& source) const;
+    static Result<HeadFile> open_unchecked(const std::filesystem::path& path, const std::string& source);
+    Status take_whole();
+    Status read_header();
+    Status parse(const std::string& source);
+    Status read_tokens(const TensorEntry& entry, const std::string& wanted, const std::string& source);
+    Status read_chunk_sums(const SafetensorsMetadata& metadata, const std::string& source);
     Status read_base(const SafetensorsMetadata& metadata, const std::string& source);
     Status check_base(const HeadFile& base, const std::filesystem::path& path) const;
-    Status add_bases(const std::filesystem::path& folder);
+    Status add_bases(const std::filesystem::path& folder, std::span<std::byte> whole);
+    Status fill(int64_t offset, std::span<std::byte> to);
+    Status fill_checked(size_t tensor, int64_t begin, std::span<std::byte> to, const std::string& wanted);
+    Status take_states(std::span<std::byte> whole);
+    Status take_tokens(int64_t begin, int64_t end, int64_t length, std::span<std::byte> whole);
+    Status take_chunks(size_t tensor, int64_t begin, int64_t end, std::span<std::byte> to);
 
-    std::optional<MappedFile> mapped_;      // none: content_
+    std::string source_;
+    std::optional<RegularFile> file_;       // none: content_, or all is read
     std::unique_ptr<std::string> content_;  // where it lies does not change
-    std::span<const std::byte> all_;
-    std::vector<std::byte> whole_;   // of a part with its bases
-    std::vector<std::string> sums_;  // of tensors_
+    ReservedBytes own_;                     // as in the file: what has been read of it
+    std::span<std::byte> all_;              // of own_ or content_
+    ReservedBytes whole_;                   // of a part with its bases
+    std::vector<Place> places_;             // of tensors_
+    std::vector<std::byte> chunk_;          // of which a part is taken
+    int64_t first_token_ = 0;
+    int64_t num_read_bytes_ = 0;
     std::string header_xxh3_;
     HeadInfo info_;
     StateTensors tensors_;
-    std::span<const std::byte> bytes_;
+    std::span<std::byte> bytes_;
 };
 
 }  // namespace verbatim::reference

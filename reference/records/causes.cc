@@ -10,8 +10,10 @@
 namespace verbatim::records {
 namespace {
 
-bool is_executors(const Call& call) {
-    return call.kind == CallKind::kFailStep || call.kind == CallKind::kReplaceExecutor;
+// Calls that no client makes: of the executor, and when a request's head is awaited.
+bool is_of_machine(const Call& call) {
+    return call.kind == CallKind::kFailStep || call.kind == CallKind::kReplaceExecutor ||
+           call.kind == CallKind::kAwaitHead || call.kind == CallKind::kStopAwaiting;
 }
 
 bool runs_nothing(const Call& call) { return call.kind == CallKind::kSubmit && call.id == RequestId{-1}; }
@@ -41,7 +43,7 @@ Causes only_calls(const Record& record) {
             if (found != submitted.end()) add_masks(*call, causes.calls[found->second].call);
             continue;
         }
-        if (call == nullptr || is_executors(*call) || runs_nothing(*call)) continue;
+        if (call == nullptr || is_of_machine(*call) || runs_nothing(*call)) continue;
         if (call->kind == CallKind::kSubmit) submitted[call->id] = causes.calls.size();
         causes.calls.push_back(cause_of(*call));
     }
@@ -68,6 +70,8 @@ public:
                 return;
             case CallKind::kFailStep:  // events say which turns it ended
             case CallKind::kReplaceExecutor:
+            case CallKind::kAwaitHead:
+            case CallKind::kStopAwaiting:
             case CallKind::kCount: return;
         }
     }

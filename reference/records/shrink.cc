@@ -18,7 +18,8 @@ const ConversationKey& conversation_of(const Call& call) {
 // Others are about a request, or the executor's.
 bool names_conversation(const Call& call) {
     return call.kind != CallKind::kAbort && call.kind != CallKind::kEndTurn && call.kind != CallKind::kFailStep &&
-           call.kind != CallKind::kReplaceExecutor;
+           call.kind != CallKind::kReplaceExecutor && call.kind != CallKind::kAwaitHead &&
+           call.kind != CallKind::kStopAwaiting;
 }
 
 // What a run is made of.

@@ -1,6 +1,9 @@
 #include "server/heads/head_tier.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -28,6 +31,30 @@ Error machine_error(const std::filesystem::path& path, const std::error_code& wh
     return {fmt::format("{}: {}", path.string(), why.message()), ErrorKind::kMachine};
 }
 
+// The calling thread runs when no other one wants the processor.
+void yield_to_others() {
+    constexpr int kLeast = 19;
+    static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLeast));
+}
+
+// The head files of a folder and when they were written, oldest first.
+using TimedPath = std::pair<std::filesystem::file_time_type, std::filesystem::path>;
+Result<std::vector<TimedPath>> head_files(const std::filesystem::path& folder, bool removes_unfinished) {
+    std::error_code failed;
+    std::vector<TimedPath> paths;
+    for (std::filesystem::directory_iterator entry(folder, failed), end; !failed && entry != end;
+         entry.increment(failed)) {
+        const std::filesystem::path& path = entry->path();
+        std::error_code gone;
+        // Of a process that is gone.
+        if (removes_unfinished && path.extension() == ".partial") std::filesystem::remove(path, gone);
+        if (path.extension() == kSuffix) paths.emplace_back(entry->last_write_time(gone), path);
+    }
+    if (failed) return tl::unexpected(machine_error(folder, failed));
+    std::ranges::sort(paths);
+    return paths;
+}
+
 }  // namespace
 
 Result<std::string> HeadFolder::write(const std::filesystem::path& path, const HeadInfo& info,
@@ -35,7 +62,9 @@ Result<std::string> HeadFolder::write(const std::filesystem::path& path, const H
     return reference::write_head_file(path, info, tensors, bytes);
 }
 
-Result<HeadFile> HeadFolder::read(const std::filesystem::path& path) { return HeadFile::open(path); }
+Result<HeadFile> HeadFolder::read(const std::filesystem::path& path, int64_t first_token) {
+    return HeadFile::open(path, first_token);
+}
 
 void HeadFolder::remove(const std::filesystem::path& path) {
     std::error_code ignored;
@@ -52,13 +81,21 @@ HeadTier::HeadTier(HeadTierConfig config)
 
 Result<std::unique_ptr<HeadTier>> HeadTier::open(HeadTierConfig config) {
     std::unique_ptr<HeadTier> tier(new HeadTier(std::move(config)));
+    const HeadTierConfig& wanted = tier->config_;
     std::error_code failed;
-    std::filesystem::create_directories(tier->config_.folder, failed);
-    if (failed) return tl::unexpected(machine_error(tier->config_.folder, failed));
-    ASSIGN_OR_RETURN(files::FileLock lock, files::FileLock::acquire(tier->config_.folder / "lock"));
-    tier->lock_.emplace(std::move(lock));
+    if (!wanted.read_only) {
+        std::filesystem::create_directories(wanted.folder, failed);
+        if (failed) return tl::unexpected(machine_error(wanted.folder, failed));
+        ASSIGN_OR_RETURN(files::FileLock lock, files::FileLock::acquire(wanted.folder / "lock"));
+        tier->lock_.emplace(std::move(lock));
+    }
     RETURN_IF_ERROR(tier->read_folder());
-    tier->thread_ = std::thread([raw = tier.get()] { raw->run(); });
+    tier->reader_ = std::thread([raw = tier.get()] { raw->run(raw->reads_); });
+    if (wanted.read_only) return tier;
+    tier->writer_ = std::thread([raw = tier.get()] {
+        yield_to_others();
+        raw->run(raw->writes_);
+    });
     return tier;
 }
 
@@ -68,7 +105,8 @@ HeadTier::~HeadTier() {
         stopping_ = true;
     }
     changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
+    for (std::thread* thread : {&reader_, &writer_})
+        if (thread->joinable()) thread->join();
 }
 
 // --- files that are there
@@ -77,9 +115,11 @@ HeadTier::~HeadTier() {
 auto HeadTier::read_header(const std::filesystem::path& path) -> std::optional<FileHeader> {
     const auto file = HeadFile::open_unchecked(path);
     if (!file) {
-        if (HeadFile::is_of_other_format(path)) return std::nullopt;
-        ++counts_.damaged;
         std::error_code ignored;
+        if (HeadFile::is_of_other_format(path) || !std::filesystem::exists(path, ignored)) return std::nullopt;
+        const std::lock_guard lock(mutex_);
+        ++counts_.damaged;
+        if (config_.read_only) return std::nullopt;
         std::filesystem::remove(path, ignored);
         return std::nullopt;
     }
@@ -94,11 +134,13 @@ auto HeadTier::read_header(const std::filesystem::path& path) -> std::optional<F
 // False: its base is not there yet.
 bool HeadTier::add_found(const FileHeader& found) {
     const std::string name = found.path.stem().string();
+    if (by_name_.contains(name)) return true;
     HeadId base = kNoHead;
     if (found.info.base) {
         const auto known = by_name_.find(found.info.base->name);
         const auto sum = header_xxh3_.find(found.info.base->name);
-        if (known == by_name_.end() || sum->second != found.info.base->header_xxh3) return false;
+        const bool is_there = known != by_name_.end() && sum != header_xxh3_.end();
+        if (!is_there || sum->second != found.info.base->header_xxh3) return false;
         base = known->second;
     }
     File& file = add(CacheSalt{found.info.salt}, found.info.tokens, name, found.bytes);
@@ -107,32 +149,91 @@ bool HeadTier::add_found(const FileHeader& found) {
     return true;
 }
 
+// As many of left_ as have their bases.
+void HeadTier::add_left() {
+    for (size_t before = left_.size() + 1; left_.size() < before;) {
+        before = left_.size();
+        std::erase_if(left_, [&](const FileHeader& found) { return add_found(found); });
+    }
+}
+
 // Oldest first, so that the order of use survives a restart. Parts without their bases are of no use.
 Status HeadTier::read_folder() {
-    std::error_code failed;
-    std::vector<std::pair<std::filesystem::file_time_type, std::filesystem::path>> paths;
-    for (std::filesystem::directory_iterator entry(config_.folder, failed), end; !failed && entry != end;
-         entry.increment(failed)) {
-        const std::filesystem::path& path = entry->path();
-        if (path.extension() == ".partial") std::filesystem::remove(path, failed);  // of a process that is gone
-        if (path.extension() == kSuffix) paths.emplace_back(entry->last_write_time(failed), path);
-    }
-    if (failed) return tl::unexpected(machine_error(config_.folder, failed));
-    std::ranges::sort(paths);
-    std::vector<FileHeader> left;
+    std::error_code ignored;
+    seen_at_ = std::filesystem::last_write_time(config_.folder, ignored);
+    ASSIGN_OR_RETURN(const auto paths, head_files(config_.folder, !config_.read_only));
     for (const auto& [time, path] : paths) {
-        if (auto header = read_header(path)) left.push_back(*std::move(header));
+        if (config_.read_only) seen_[path.stem().string()] = time;
+        if (auto header = read_header(path)) left_.push_back(*std::move(header));
     }
-    for (size_t before = left.size() + 1; left.size() < before;) {
-        before = left.size();
-        std::erase_if(left, [&](const FileHeader& found) { return add_found(found); });
+    add_left();
+    if (!config_.read_only) {
+        for (const FileHeader& orphan : std::exchange(left_, {})) std::filesystem::remove(orphan.path, ignored);
+        static_cast<void>(make_room(0, kNoHead));
     }
-    for (const FileHeader& orphan : left) std::filesystem::remove(orphan.path, failed);
-    static_cast<void>(make_room(0, kNoHead));
     counts_.num_files = static_cast<int64_t>(files_.size());
     counts_.num_bytes = num_bytes_;
     return {};
 }
+
+// --- a folder that another process writes to
+
+// What came and went since the last look. The reader's.
+void HeadTier::scan() {
+    std::error_code failed;
+    const auto changed_at = std::filesystem::last_write_time(config_.folder, failed);
+    if (failed) return;  // what is there is found again when the folder is
+    // Within a tick of its last change a folder may change again and keep its time.
+    constexpr auto kTick = std::chrono::milliseconds(20);
+    const bool is_settled =
+        changed_at == seen_at_ && std::filesystem::file_time_type::clock::now() - changed_at > kTick;
+    if (is_settled) return;
+    const auto paths = head_files(config_.folder, false);
+    if (!paths) return;
+    seen_at_ = changed_at;
+    std::vector<FileHeader> come;
+    std::unordered_map<std::string, std::filesystem::file_time_type> there;
+    for (const auto& [time, path] : *paths) {
+        const std::string name = path.stem().string();
+        there[name] = time;
+        const auto before = seen_.find(name);
+        if (before != seen_.end() && before->second == time) continue;
+        if (auto header = read_header(path)) come.push_back(*std::move(header));
+    }
+    std::vector<std::string> gone;  // or another one now
+    for (const auto& [name, time] : seen_) {
+        const auto now = there.find(name);
+        if (now == there.end() || now->second != time) gone.push_back(name);
+    }
+    seen_ = std::move(there);
+    const std::lock_guard lock(mutex_);
+    std::ranges::move(come, std::back_inserter(scanned_));
+    std::ranges::move(gone, std::back_inserter(vanished_));
+}
+
+void HeadTier::take_scanned() {
+    CHECK(config_.read_only, "{} is this process's", config_.folder.string());
+    std::vector<std::string> gone;
+    std::vector<FileHeader> come;
+    {
+        const std::lock_guard lock(mutex_);
+        come.swap(scanned_);
+        gone.swap(vanished_);
+        scans_ = true;
+    }
+    changed_.notify_all();
+    for (const std::string& name : gone) {
+        std::erase_if(left_, [&](const FileHeader& found) { return found.path.stem().string() == name; });
+        if (const auto known = by_name_.find(name); known != by_name_.end()) drop(known->second);
+    }
+    std::ranges::move(come, std::back_inserter(left_));
+    add_left();
+    const std::lock_guard lock(mutex_);
+    counts_.num_files = static_cast<int64_t>(files_.size());
+    counts_.num_bytes = num_bytes_;
+}
+
+// --- files
 
 std::string HeadTier::name_of(const CacheSalt& salt, const TokenSeq& tokens) const {
     Digester digester;
@@ -204,8 +305,9 @@ void HeadTier::drop(HeadId id) {
     Job job;
     job.path = path_of(file);
     job.removes = true;
+    if (config_.read_only) header_xxh3_.erase(file.name);
     files_.erase(found);
-    enqueue(std::move(job));
+    if (!config_.read_only) enqueue(std::move(job));
 }
 
 void HeadTier::drop_failed() {
@@ -236,28 +338,37 @@ bool HeadTier::make_room(int64_t bytes, HeadId except) {
 
 auto HeadTier::find(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length) -> std::optional<Found> {
     drop_failed();
+    if (config_.read_only) take_scanned();
     const Head* head =
         index_.longest_prefix({.salt = salt, .tokens = tokens, .numerics_id = &config_.numerics}, max_length);
     if (head == nullptr) return std::nullopt;
-    return Found{head->id, head->length(), reference::head_num_bytes(config_.tensors, head->length())};
+    return Found{.id = head->id, .length = head->length()};
 }
 
-void HeadTier::load(HeadId id, std::function<void(FilePtr)> loaded) {
-    const auto found = files_.find(id);
-    if (found == files_.end()) return loaded(nullptr);
-    File& file = *found->second;
+int64_t HeadTier::num_read_bytes(const Found& found) const {
+    CHECK(found.first_token >= 0 && found.first_token <= found.length, "{} of {} tokens", found.first_token,
+          found.length);
+    return reference::head_num_bytes(config_.tensors, found.length - found.first_token);
+}
+
+void HeadTier::load(const Found& found, std::function<void(FilePtr)> loaded) {
+    const auto known = files_.find(found.id);
+    if (known == files_.end()) return loaded(nullptr);
+    File& file = *known->second;
     use(file);
     Job job;
     job.path = path_of(file);
     job.loaded = std::move(loaded);
-    job.id = id;
+    job.id = found.id;
+    job.first_token = found.first_token;
+    job.tokens = file.head.tokens.to_vector();
     for (HeadId base = file.base; base != kNoHead; base = files_.at(base)->base)
         job.bases.emplace_back(base, path_of(*files_.at(base)));
     enqueue(std::move(job));
 }
 
 bool HeadTier::wants(const CacheSalt& salt, const TokenSeq& tokens, const std::string& numerics) {
-    if (numerics != config_.numerics || tokens.size() < config_.min_tokens) return false;
+    if (config_.read_only || numerics != config_.numerics || tokens.size() < config_.min_tokens) return false;
     drop_failed();
     if (const auto known = by_name_.find(name_of(salt, tokens)); known != by_name_.end()) {
         use(*files_.at(known->second));
@@ -273,7 +384,7 @@ bool HeadTier::wants(const CacheSalt& salt, const TokenSeq& tokens, const std::s
 
 void HeadTier::put(const CacheSalt& salt, HeadCopy head) {
     const std::string name = name_of(salt, head.tokens);
-    if (by_name_.contains(name)) return;
+    if (config_.read_only || by_name_.contains(name)) return;
     const Beginning beginning = base_for(salt, head.tokens);
     const int64_t length = head.tokens.size();
     if (beginning.length > 0) {
@@ -300,11 +411,21 @@ void HeadTier::put(const CacheSalt& salt, HeadCopy head) {
     enqueue(std::move(job));
 }
 
-void HeadTier::note_restored(const Found& found) {
+void HeadTier::note_restored(const Found& found, const HeadFile& file) {
     const std::lock_guard lock(mutex_);
     ++counts_.restored;
-    counts_.restored_bytes += found.bytes;
+    counts_.restored_bytes += std::ssize(file.bytes());
     counts_.restored_tokens += found.length;
+}
+
+void HeadTier::note_not_kept() {
+    const std::lock_guard lock(mutex_);
+    ++counts_.not_kept;
+}
+
+void HeadTier::note_no_room() {
+    const std::lock_guard lock(mutex_);
+    ++counts_.no_room;
 }
 
 void HeadTier::note_not_worth() {
@@ -314,9 +435,9 @@ void HeadTier::note_not_worth() {
 
 int64_t HeadTier::expected_read_ns(int64_t num_bytes) const {
     const std::lock_guard lock(mutex_);
-    if (counts_.restored_bytes < kMiB) return num_bytes / kMiB * kAssumedNsPerMiB;
+    if (counts_.read_bytes < kMiB) return num_bytes / kMiB * kAssumedNsPerMiB;
     return static_cast<int64_t>(static_cast<double>(num_bytes) * static_cast<double>(counts_.read_ns) /
-                                static_cast<double>(counts_.restored_bytes));
+                                static_cast<double>(counts_.read_bytes));
 }
 
 HeadTierCounts HeadTier::counts() const {
@@ -324,7 +445,13 @@ HeadTierCounts HeadTier::counts() const {
     return counts_;
 }
 
-// --- the thread
+// --- the threads
+
+// A base waits no longer than the parts that begin in it.
+bool HeadTier::is_waiting_to_be_written(HeadId id) const {
+    return (writes_.is_busy && writes_.at_work == id) ||
+           std::ranges::find(writes_.jobs, id, &Job::id) != writes_.jobs.end();
+}
 
 void HeadTier::enqueue(Job job) {
     {
@@ -332,33 +459,39 @@ void HeadTier::enqueue(Job job) {
         waiting_bytes_ += static_cast<int64_t>(job.bytes.size());
         counts_.num_files = static_cast<int64_t>(files_.size());
         counts_.num_bytes = num_bytes_;
-        // A request waits for what is read, which may not be written yet.
-        const bool is_written = std::ranges::find(jobs_, job.id, &Job::id) == jobs_.end();
-        if (job.loaded && is_written)
-            jobs_.push_front(std::move(job));
-        else
-            jobs_.push_back(std::move(job));
+        const bool reads = job.loaded && !is_waiting_to_be_written(job.id);
+        (reads ? reads_ : writes_).jobs.push_back(std::move(job));
     }
     changed_.notify_all();
 }
 
 void HeadTier::wait_until_written() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return jobs_.empty() && !is_busy_; });
+    const auto is_done = [](const Queue& queue) { return queue.jobs.empty() && !queue.is_busy; };
+    changed_.wait(lock, [&] { return is_done(reads_) && is_done(writes_) && !scans_; });
 }
 
-void HeadTier::run() {
+// False: the tier ends, and nothing is left to do.
+bool HeadTier::take_job(Queue& queue, std::unique_lock<std::mutex>& lock, Job& job) {
+    changed_.wait(lock, [&] { return !queue.jobs.empty() || stopping_ || (scans_ && &queue == &reads_); });
+    if (queue.jobs.empty()) return !stopping_;
+    job = std::move(queue.jobs.front());
+    queue.jobs.pop_front();
+    queue.at_work = job.id;
+    return true;
+}
+
+void HeadTier::run(Queue& queue) {
     std::unique_lock lock(mutex_);
-    while (true) {
-        changed_.wait(lock, [&] { return !jobs_.empty() || stopping_; });
-        if (jobs_.empty()) return;
-        Job job = std::move(jobs_.front());
-        jobs_.pop_front();
-        is_busy_ = true;
+    for (Job job; take_job(queue, lock, job); job = {}) {
+        queue.is_busy = true;
+        const bool scans = &queue == &reads_ && scans_;
         lock.unlock();
-        carry_out(job);
+        if (!job.path.empty()) carry_out(job);
+        if (scans) scan();
         lock.lock();
-        is_busy_ = false;
+        queue.is_busy = false;
+        if (scans) scans_ = false;
         waiting_bytes_ -= static_cast<int64_t>(job.bytes.size());
         changed_.notify_all();
     }
@@ -374,19 +507,26 @@ void HeadTier::carry_out(Job& job) {
 // A part that cannot be read goes, and so do those of its bases that cannot.
 void HeadTier::read(Job& job) {
     const auto begin = steady_clock::now();
-    auto file = calls_.read(job.path);
+    auto file = calls_.read(job.path, job.first_token);
+    // Another file may have taken its place.
+    if (file && (file->info().tokens != job.tokens || file->info().numerics != config_.numerics ||
+                 !file->check_model(config_.model, config_.tensors)))
+        file = error("{}: is not the head that was here", job.path.string());
     const int64_t took_ns = std::chrono::nanoseconds(steady_clock::now() - begin).count();
     std::vector<HeadId> failed;
+    std::error_code ignored;
+    const bool is_damaged = !file && std::filesystem::exists(job.path, ignored);
     if (!file) {
         failed.push_back(job.id);
         for (const auto& [base, path] : job.bases) {
-            if (!calls_.read(path)) failed.push_back(base);
+            if (!calls_.read(path, 0)) failed.push_back(base);
         }
     }
     {
         const std::lock_guard lock(mutex_);
         counts_.read_ns += took_ns;
-        counts_.damaged += file ? 0 : 1;
+        counts_.read_bytes += file ? file->num_read_bytes() : 0;
+        counts_.damaged += is_damaged ? 1 : 0;
         failed_.insert(failed_.end(), failed.begin(), failed.end());
     }
     job.loaded(file ? std::make_shared<const HeadFile>(*std::move(file)) : nullptr);

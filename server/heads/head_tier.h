@@ -5,9 +5,10 @@
 //       damaged file is deleted, counted, and its tokens are computed again
 //   T2  the files of this model and arithmetic take max_bytes at most; the least recently used go first, and never one
 //       that others begin in
-//   T3  one process writes to the folder: it holds a lock on DIR/lock
-//   T4  callers neither read nor write a file: a thread does. At most max_waiting_bytes wait to be written; a head
-//       beyond that is not written, and is counted
+//   T3  one process writes to the folder: it holds a lock on DIR/lock. Others may read it: they take no lock, write and
+//       delete nothing, and see files that come and go
+//   T4  callers neither read nor write a file: one thread reads, another one writes, when the machine has nothing else
+//       to do. At most max_waiting_bytes wait to be written; a head beyond that is not written, and is counted
 //   T5  a file appears complete under its name or not at all; its name is a digest of salt, arithmetic and tokens
 //   T6  tensors of tokens that a head has in common with another one are stored once: the later file is a part, and
 //       the other one its base. A part goes with its base
@@ -46,7 +47,7 @@ public:
     // The file's header_xxh3.
     virtual Result<std::string> write(const std::filesystem::path& path, const reference::HeadInfo& info,
                                       const reference::StateTensors& tensors, std::span<const std::byte> bytes);
-    virtual Result<reference::HeadFile> read(const std::filesystem::path& path);
+    virtual Result<reference::HeadFile> read(const std::filesystem::path& path, int64_t first_token);
     virtual void remove(const std::filesystem::path& path);  // if it can be removed
 };
 
@@ -55,6 +56,7 @@ struct HeadTierConfig {
     int64_t max_bytes = int64_t{10} << 30;
     int64_t max_waiting_bytes = int64_t{256} << 20;
     int64_t min_tokens = 32;  // shorter heads are not written
+    bool read_only = false;   // another process writes to the folder, or none
     std::string model;        // digest of configuration and weights
     std::string numerics;     // id of the heads that are kept
     reference::StateTensors tensors;
@@ -69,11 +71,14 @@ struct HeadTierCounts {
     int64_t written = 0;
     int64_t written_bytes = 0;
     int64_t not_written = 0;  // too much was waiting, or the folder failed
+    int64_t not_kept = 0;     // reading them is expected to take longer than computing them
     int64_t restored = 0;
-    int64_t restored_bytes = 0;
+    int64_t restored_bytes = 0;  // of these heads, read or resident
     int64_t restored_tokens = 0;
-    int64_t read_ns = 0;    // reading and checking restored files
-    int64_t not_worth = 0;  // a head was there, and computing was expected to be quicker
+    int64_t read_bytes = 0;  // of files, for heads that were restored or not
+    int64_t read_ns = 0;     // reading and checking them
+    int64_t not_worth = 0;   // a head was there, and computing was expected to be quicker
+    int64_t no_room = 0;     // a head was read, and what ran left no room
     int64_t damaged = 0;
     std::string problem;  // of the last write that failed; empty: writing works
 };
@@ -92,19 +97,27 @@ public:
     struct Found {
         HeadId id = kNoHead;  // of this tier
         int64_t length = 0;   // tokens
-        int64_t bytes = 0;    // that are read for it
+        // Of the caller: tokens whose KV it has, and need not be read; tokens that are not computed then.
+        int64_t first_token = 0;
+        int64_t num_saved = 0;
     };
     // The longest head with at most `max_length` tokens, all of them the first ones of `tokens`.
     [[nodiscard]] std::optional<Found> find(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length);
     using FilePtr = std::shared_ptr<const reference::HeadFile>;
-    // Reads and checks the file; `loaded` is called on the tier's thread, with null where it is gone or damaged.
-    void load(HeadId id, std::function<void(FilePtr)> loaded);
+    // Bytes of the state and of the KV from found.first_token on.
+    [[nodiscard]] int64_t num_read_bytes(const Found& found) const;
+    // Reads and checks the file; `loaded` is called on a thread of the tier, with null where it is gone or damaged.
+    void load(const Found& found, std::function<void(FilePtr)> loaded);
     // Whether put() of this head would write it.
     [[nodiscard]] bool wants(const CacheSalt& salt, const TokenSeq& tokens, const std::string& numerics);
     void put(const CacheSalt& salt, HeadCopy head);
+    // The head is found no more, nor are those that begin in its file. The files go, unless read_only.
+    void forget(HeadId id) { drop(id); }
 
-    void note_restored(const Found& found);
+    void note_restored(const Found& found, const reference::HeadFile& file);
     void note_not_worth();
+    void note_not_kept();
+    void note_no_room();
     // Nanoseconds that reading and checking so many bytes is expected to take, from what was read before.
     [[nodiscard]] int64_t expected_read_ns(int64_t num_bytes) const;
     [[nodiscard]] HeadTierCounts counts() const;
@@ -129,7 +142,15 @@ private:
         std::function<void(FilePtr)> loaded;                          // to be read
         std::vector<std::pair<HeadId, std::filesystem::path>> bases;  // of what is read
         HeadId id = kNoHead;
+        int64_t first_token = 0;      // of what is read
+        std::vector<TokenId> tokens;  // that are in it
         bool removes = false;
+    };
+    // One thread's.
+    struct Queue {
+        std::deque<Job> jobs;
+        HeadId at_work = kNoHead;  // of the job that is carried out
+        bool is_busy = false;
     };
     // A file's header when the folder is opened.
     struct FileHeader {
@@ -142,6 +163,7 @@ private:
     Status read_folder();
     [[nodiscard]] std::optional<FileHeader> read_header(const std::filesystem::path& path);
     bool add_found(const FileHeader& found);
+    void add_left();
     File& add(const CacheSalt& salt, std::span<const TokenId> tokens, std::string name, int64_t bytes);
     void set_base(File& file, HeadId base, int64_t length);
     struct Beginning {
@@ -153,10 +175,15 @@ private:
     void use(File& file);
     void drop(HeadId id);
     void drop_failed();
+    // Of a folder that another process writes to.
+    void take_scanned();
+    void scan();
     // False: what must stay leaves no room.
     bool make_room(int64_t bytes, HeadId except);
     void enqueue(Job job);
-    void run();
+    [[nodiscard]] bool is_waiting_to_be_written(HeadId id) const;
+    void run(Queue& queue);
+    bool take_job(Queue& queue, std::unique_lock<std::mutex>& lock, Job& job);
     void carry_out(Job& job);
     void read(Job& job);
     void write(Job& job);
@@ -177,15 +204,23 @@ private:
 
     mutable std::mutex mutex_;  // guards the following
     std::condition_variable changed_;
-    std::deque<Job> jobs_;
+    Queue reads_;
+    Queue writes_;  // and removals, and reads of what waits to be written
     int64_t waiting_bytes_ = 0;
-    bool is_busy_ = false;
     bool stopping_ = false;
+    bool scans_ = false;                 // the folder is to be looked at again
+    std::vector<FileHeader> scanned_;    // files that have come
+    std::vector<std::string> vanished_;  // names of files that have gone
     HeadTierCounts counts_;
     std::vector<HeadId> failed_;  // whose files could not be written or read: to be dropped
 
-    std::unordered_map<std::string, std::string> header_xxh3_;  // by name; of files that are there. The thread's
-    std::thread thread_;
+    std::vector<FileHeader> left_;                              // parts whose bases have not come yet
+    std::unordered_map<std::string, std::string> header_xxh3_;  // by name; of files that are there. The writer's
+    // Names and times of the files in the folder. The reader's.
+    std::unordered_map<std::string, std::filesystem::file_time_type> seen_;
+    std::filesystem::file_time_type seen_at_{};  // the folder's, when it was looked at. The same
+    std::thread reader_;
+    std::thread writer_;  // none with read_only
 };
 
 }  // namespace verbatim::server

@@ -28,11 +28,19 @@ Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKe
                                .tokens = engine.token_store().store(file.info().tokens),
                                .numerics_id = file.info().numerics,
                                .digest = {},
-                               .bytes = file.bytes()});
+                               .bytes = file.bytes(),
+                               .first_token = file.first_token()});
 }
 
-TierLink::TierLink(Engine& engine, HeadTier& tier, RestorePolicy policy) : engine_(engine), tier_(tier), rule_(policy) {
+TierLink::TierLink(Engine& engine, HeadTier& tier, RestorePolicy policy, std::function<void()> wake)
+    : engine_(engine), tier_(tier), rule_(policy), wake_(std::move(wake)) {
     engine_.on_evict([this](const Head& head) { keep(head); });
+    engine_.on_attach([this](const Sequence& sequence, int64_t length) { return ask(sequence, length); });
+}
+
+TierLink::~TierLink() {
+    engine_.on_evict(nullptr);
+    engine_.on_attach(nullptr);
 }
 
 void TierLink::note_step(const StepPlan& plan, int64_t took_ns) {
@@ -42,29 +50,172 @@ void TierLink::note_step(const StepPlan& plan, int64_t took_ns) {
     rule_.note_step(tokens, took_ns);
 }
 
-int64_t TierLink::num_held(const ChatRequest& request, const TokenSeq& prompt, const std::string& numerics) const {
-    return engine_.cache().lookup({.key = request.conversation, .tokens = prompt, .numerics_id = numerics}).length;
+// --- what is read
+
+int64_t TierLink::num_held(const ConversationKey& key, const TokenSeq& prompt) const {
+    return engine_.cache().lookup({.key = key, .tokens = prompt, .numerics_id = numerics()}).length;
 }
 
-std::optional<HeadTier::Found> TierLink::worth_restoring(ChatRequest& request, const std::string& numerics) {
+// Of a head's tokens, in full blocks.
+int64_t TierLink::num_resident(const CacheSalt& salt, const TokenSeq& head) const {
+    return engine_.cache().resident_prefix(salt, head, numerics()).length;
+}
+
+auto TierLink::longer_head(const CacheSalt& salt, const TokenSeq& tokens, int64_t num_held) -> Worth {
+    CHECK_GE(num_held, 0);
+    if (rule_.policy() == RestorePolicy::kNever || tokens.empty()) return {};
+    auto found = tier_.find(salt, tokens, tokens.size() - 1);
+    if (!found || found->length <= num_held) return {};
+    found->first_token = num_resident(salt, tokens.slice(0, found->length));
+    found->num_saved = found->length - num_held;
+    if (rule_.pays(found->num_saved, tier_.expected_read_ns(tier_.num_read_bytes(*found)))) return {found, 0};
+    return {std::nullopt, found->length};
+}
+
+std::optional<HeadTier::Found> TierLink::worth_restoring(ChatRequest& request) {
+    if (!request.use_cache) return std::nullopt;
     const TokenSeq prompt = prompt_of(request);
-    if (rule_.policy() == RestorePolicy::kNever || !request.use_cache || prompt.empty()) return std::nullopt;
-    const auto found = tier_.find(request.conversation.salt, prompt, prompt.size() - 1);
-    if (!found) return std::nullopt;
-    const int64_t saved = found->length - num_held(request, prompt, numerics);
-    if (saved <= 0) return std::nullopt;
-    if (rule_.pays(saved, tier_.expected_read_ns(found->bytes))) return found;
-    tier_.note_not_worth();
-    request.num_unrestored = found->length;
-    return std::nullopt;
+    const Worth worth = longer_head(request.conversation.salt, prompt, num_held(request.conversation, prompt));
+    if (worth.num_unrestored > 0) tier_.note_not_worth();
+    request.num_unrestored = worth.num_unrestored;
+    return worth.found;
 }
 
-void TierLink::import(const reference::HeadFile& file, const HeadTier::Found& found, const ChatRequest& request,
-                      const std::string& numerics) {
-    CHECK_EQ(file.info().length(), found.length);
-    if (num_held(request, prompt_of(request), numerics) >= found.length) return;
-    if (import_file(file, request.conversation, engine_)) tier_.note_restored(found);
+bool TierLink::has_lost(const HeadTier::Found& found, steady_clock::time_point since) const {
+    return !rule_.pays(found.num_saved, ns_since(since));
 }
+
+void TierLink::import(const reference::HeadFile& file, const HeadTier::Found& found, const ChatRequest& request) {
+    import(file, found, request.conversation, prompt_of(request));
+}
+
+bool TierLink::import(const reference::HeadFile& file, const HeadTier::Found& found, const ConversationKey& key,
+                      const TokenSeq& prompt) {
+    CHECK_EQ(file.info().length(), found.length);
+    if (num_held(key, prompt) >= found.length) return true;
+    if (!import_file(file, key, engine_)) return false;
+    tier_.note_restored(found, file);
+    return true;
+}
+
+// --- what requests wait for that are about to attach
+
+HeadElsewhere TierLink::ask(const Sequence& sequence, int64_t length) {
+    CHECK(!awaited_.contains(sequence.id), "request {} waits for a head", index(sequence.id));
+    if (!sequence.request.use_cache || sequence.is_scored()) return {};
+    Tries& tries = tries_[sequence.id];
+    if (tries.num_reads >= kMaxReads || awaited_.size() >= kMaxAwaited) return {.num_unrestored = tries.num_unrestored};
+    const Worth worth = longer_head(sequence.request.conversation.salt, sequence.known, length);
+    if (worth.found) {
+        ++tries.num_reads;
+        awaited_[sequence.id] = {.found = *worth.found, .since = steady_clock::now(), .is_here = false, .file = {}};
+        load(sequence.id, *worth.found);
+        return {.is_awaited = true};
+    }
+    const bool is_new =
+        worth.num_unrestored != tries.num_unrestored && worth.num_unrestored != sequence.request.num_unrestored;
+    if (is_new && worth.num_unrestored > 0) tier_.note_not_worth();
+    tries.num_unrestored = worth.num_unrestored;
+    return {.num_unrestored = worth.num_unrestored};
+}
+
+void TierLink::load(RequestId request, const HeadTier::Found& found) {
+    {
+        const std::lock_guard lock(inbox_->mutex);
+        ++inbox_->num_reads;
+    }
+    tier_.load(found, [request, inbox = inbox_, wake = wake_](HeadTier::FilePtr file) {
+        {
+            const std::lock_guard lock(inbox->mutex);
+            --inbox->num_reads;
+            inbox->files.emplace_back(request, std::move(file));
+        }
+        inbox->changed.notify_all();
+        if (wake) wake();
+    });
+}
+
+void TierLink::wait_for_heads() {
+    std::unique_lock lock(inbox_->mutex);
+    inbox_->changed.wait(lock, [&] { return inbox_->num_reads == 0; });
+}
+
+bool TierLink::has_arrived() const {
+    const std::lock_guard lock(inbox_->mutex);
+    return !inbox_->files.empty();
+}
+
+void TierLink::take_in_files() {
+    std::vector<std::pair<RequestId, HeadTier::FilePtr>> files;
+    {
+        const std::lock_guard lock(inbox_->mutex);
+        files.swap(inbox_->files);
+    }
+    for (auto& [request, file] : files) {
+        const auto awaited = awaited_.find(request);
+        if (awaited == awaited_.end()) continue;  // it waits no more
+        awaited->second.is_here = true;
+        awaited->second.file = std::move(file);
+    }
+}
+
+void TierLink::bring() {
+    if (awaited_.empty()) return forget_tries();
+    take_in_files();
+    for (auto next = awaited_.begin(); next != awaited_.end();) {
+        const auto awaited = next++;
+        if (engine_.find(awaited->first) == nullptr) {
+            awaited_.erase(awaited);
+        } else if (settle(awaited->first, awaited->second)) {
+            engine_.stop_awaiting(awaited->first);
+            awaited_.erase(awaited);
+        }
+    }
+}
+
+// Where there is no room while nothing runs, there never is.
+bool TierLink::settle(RequestId request, Awaited& awaited) {
+    const Sequence& sequence = *engine_.find(request);
+    const ConversationKey& key = sequence.request.conversation;
+    CHECK(sequence.awaits_head, "request {} is not awaiting a head", index(request));
+    Tries& tries = tries_[request];
+    if (!awaited.is_here) {
+        if (!has_lost(awaited.found, awaited.since)) return false;
+        tries = {.num_reads = kMaxReads, .num_unrestored = awaited.found.length};
+        tier_.note_not_worth();
+        return true;
+    }
+    if (awaited.file == nullptr) return true;
+    const bool is_alone = engine_.scheduler().running().empty();
+    if (!is_alone && !engine_.has_room_for_head(request)) return false;
+    const int64_t num_here = num_resident(key.salt, sequence.known.slice(0, awaited.found.length));
+    if (num_here < awaited.file->first_token()) {  // what was resident has gone
+        if (tries.num_reads++ >= kMaxReads) return true;
+        awaited.found.first_token = num_here;
+        awaited.is_here = false;
+        awaited.file.reset();
+        load(request, awaited.found);
+        return false;
+    }
+    if (import(*awaited.file, awaited.found, key, sequence.known)) return true;
+    tries.num_reads = is_alone ? kMaxReads : tries.num_reads + 1;
+    if (tries.num_reads < kMaxReads) return false;
+    tier_.note_no_room();
+    return true;
+}
+
+// Of requests that are over.
+void TierLink::forget_tries() {
+    constexpr size_t kMany = 256;
+    if (tries_.size() > kMany) std::erase_if(tries_, [&](const auto& of) { return engine_.find(of.first) == nullptr; });
+}
+
+void TierLink::forget(const CacheSalt& salt, const TokenSeq& committed) {
+    if (committed.empty()) return;
+    while (const auto found = tier_.find(salt, committed, committed.size())) tier_.forget(found->id);
+}
+
+// --- what is written
 
 // A suffix goes on from the turn's head; a client that sends the text again, from the newest prompt's.
 void TierLink::note_committed(const ConversationKey& key) {
@@ -97,6 +248,10 @@ void TierLink::keep_first() {
 
 void TierLink::keep(const Head& head) {
     if (!tier_.wants(head.salt, head.tokens, head.numerics_id)) return;
+    const HeadTier::Found kept{.id = head.id, .length = head.length()};
+    const bool is_of_use = rule_.policy() != RestorePolicy::kAuto ||
+                           rule_.pays(head.length(), tier_.expected_read_ns(tier_.num_read_bytes(kept)));
+    if (!is_of_use) return tier_.note_not_kept();
     const auto begin = steady_clock::now();
     if (auto copy = engine_.copy_of(head)) tier_.put(head.salt, *std::move(copy));
     keeping_ns_ += ns_since(begin);

@@ -1,14 +1,29 @@
 // server/heads/tier_link.h: connects an engine with its tier: which heads are written, and which are read for a
 // request. For the engine's thread.
 //
+//   L0  with RestorePolicy::kAuto a head is written only if reading it is expected to be quicker than computing it
 //   L1  while requests run, copying heads for the tier takes one part in kKeepingShare of the time that steps take
 //   L2  a head is read only if memory has less of the prompt, and, with RestorePolicy::kAuto, if reading it is expected
 //       to be quicker than computing what it saves
+//   L3  the tier is asked when a request comes, and again when it is about to attach (Engine::on_attach): what memory
+//       had may have been evicted meanwhile. A head comes in when there is room for it beside what runs
+//   L4  a request waits for at most kMaxReads heads, and with kAuto no longer than computing would take: none waits for
+//       ever
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "engine/engine.h"
 #include "engine/restore_rule.h"
@@ -25,23 +40,40 @@ Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKe
 class TierLink {
 public:
     static constexpr int64_t kKeepingShare = 33;
+    static constexpr int32_t kMaxReads = 16;  // for one request
+    static constexpr size_t kMaxAwaited = 4;  // heads that are read or wait for room at the same time
 
-    // Borrows both; the engine tells it of evicted heads until the end.
-    TierLink(Engine& engine, HeadTier& tier, RestorePolicy policy);
+    // Borrows both; the engine tells it of evicted heads, and asks it for others, until the end. `wake` is called on
+    // the tier's thread when a head has come.
+    TierLink(Engine& engine, HeadTier& tier, RestorePolicy policy, std::function<void()> wake = {});
     TierLink(const TierLink&) = delete;
     TierLink& operator=(const TierLink&) = delete;
-    ~TierLink() { engine_.on_evict(nullptr); }
+    ~TierLink();
 
     [[nodiscard]] HeadTier& tier() { return tier_; }
     // A step took so long.
     void note_step(const StepPlan& plan, int64_t took_ns);
-    // The head to read for a request; none: it is submitted as it is. `numerics`: of deterministic requests. Notes in
-    // the request what computing is expected to be quicker for.
-    [[nodiscard]] std::optional<HeadTier::Found> worth_restoring(ChatRequest& request, const std::string& numerics);
+    // The head to read for a request before it is submitted; none: it is submitted as it is. Notes in the request what
+    // computing is expected to be quicker for.
+    [[nodiscard]] std::optional<HeadTier::Found> worth_restoring(ChatRequest& request);
+    // Whether waiting for the head has taken longer than computing what it saves.
+    [[nodiscard]] bool has_lost(const HeadTier::Found& found, std::chrono::steady_clock::time_point since) const;
     // What was read for the request, unless memory has come to have it meanwhile. If there is no room for it, the
     // request computes.
-    void import(const reference::HeadFile& file, const HeadTier::Found& found, const ChatRequest& request,
-                const std::string& numerics);
+    void import(const reference::HeadFile& file, const HeadTier::Found& found, const ChatRequest& request);
+
+    // Between steps: imports the heads that have come for requests that are about to attach, and lets those go on that
+    // none comes for.
+    void bring();
+    // Whether bring() has something to do.
+    [[nodiscard]] bool has_arrived() const;
+    // Until every head that a request waits for is read.
+    void wait_for_heads();
+
+    // A conversation with these committed tokens was deleted: no head of its beginnings is found, and the files go. Those
+    // of other conversations that begin in them go, too.
+    void forget(const CacheSalt& salt, const TokenSeq& committed);
+
     // A turn was committed: its heads are to be written.
     void note_committed(const ConversationKey& key);
     [[nodiscard]] bool has_committed() const { return !committed_.empty(); }
@@ -51,15 +83,52 @@ public:
     void keep_all();
 
 private:
+    // A head that a request waits for.
+    struct Awaited {
+        HeadTier::Found found;
+        std::chrono::steady_clock::time_point since;
+        bool is_here = false;
+        HeadTier::FilePtr file;  // null: it was gone, or damaged
+    };
+    // What the tier's thread has read.
+    struct Inbox {
+        std::mutex mutex;
+        std::condition_variable changed;
+        std::vector<std::pair<RequestId, HeadTier::FilePtr>> files;
+        int32_t num_reads = 0;  // that are not in `files`
+    };
+    // Of a request that is not over.
+    struct Tries {
+        int32_t num_reads = 0;
+        int64_t num_unrestored = 0;  // was counted as not worth it
+    };
+    [[nodiscard]] const std::string& numerics() const { return engine_.scheduler().numerics_ids().front(); }
     // Tokens of the prompt that memory has.
-    [[nodiscard]] int64_t num_held(const ChatRequest& request, const TokenSeq& prompt,
-                                   const std::string& numerics) const;
+    [[nodiscard]] int64_t num_held(const ConversationKey& key, const TokenSeq& prompt) const;
+    [[nodiscard]] int64_t num_resident(const CacheSalt& salt, const TokenSeq& head) const;
+    struct Worth {
+        std::optional<HeadTier::Found> found;
+        int64_t num_unrestored = 0;
+    };
+    [[nodiscard]] Worth longer_head(const CacheSalt& salt, const TokenSeq& tokens, int64_t num_held);
+    HeadElsewhere ask(const Sequence& sequence, int64_t length);
+    void load(RequestId request, const HeadTier::Found& found);
+    void take_in_files();
+    // False: it waits on.
+    bool settle(RequestId request, Awaited& awaited);
+    bool import(const reference::HeadFile& file, const HeadTier::Found& found, const ConversationKey& key,
+                const TokenSeq& prompt);
+    void forget_tries();
     void keep(const Head& head);
     void keep_first();
 
     Engine& engine_;
     HeadTier& tier_;
     RestoreRule rule_;
+    std::function<void()> wake_;
+    std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+    std::map<RequestId, Awaited> awaited_;
+    std::unordered_map<RequestId, Tries> tries_;
     std::deque<HeadId> committed_;  // that may not be in the tier yet, oldest first
     int64_t keeping_ns_ = 0;        // spent on copying heads
     int64_t stepping_ns_ = 0;       // spent on steps

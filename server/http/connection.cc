@@ -146,6 +146,31 @@ asio::awaitable<bool> Connection::read_body(uint64_t max_bytes) {
     co_return co_await refuse(wrong);
 }
 
+asio::awaitable<bool> Connection::read_body_to(SpooledBody& file, uint64_t max_bytes) {
+    const uint64_t length = parser_->content_length().value_or(0);
+    if (length > max_bytes) {
+        const std::optional<ApiError> too_long = read_refusal(http::error::body_limit, max_bytes);
+        co_return co_await refuse(too_long);
+    }
+    parser_->body_limit(max_bytes);
+    parser_->eager(true);
+    error_code problem = co_await tell_to_go_on();
+    constexpr size_t kPiece = size_t{64} << 10;
+    buffer_.reserve(kPiece);
+    Status kept;
+    while (!problem && kept && !parser_->is_done()) {
+        co_await http::async_read_some(stream_, buffer_, *parser_, asio::redirect_error(use_awaitable, problem));
+        kept = file.add(parser_->get().body());
+        parser_->get().body().clear();
+    }
+    release_body();
+    buffer_.shrink_to_fit();
+    if (!problem && kept) co_return true;
+    std::optional<ApiError> wrong = read_refusal(problem, max_bytes);
+    if (!kept) wrong = ApiError{507, kept.error().message, "", "no_space"};
+    co_return co_await refuse(wrong);
+}
+
 // What has come of the body is counted. False: it is too much.
 bool Connection::hold_body() {
     const uint64_t size = parser_->get().body().size();
@@ -208,6 +233,20 @@ asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> he
     has_begun_ = true;
     is_chunked_ = head.chunked();
     co_await http::async_write_header(stream_, serializer, asio::redirect_error(use_awaitable, problem));
+    co_return !problem;
+}
+
+// A client that takes nothing for a while is gone.
+asio::awaitable<bool> Connection::write_bytes(std::span<const std::byte> bytes) {
+    constexpr size_t kPiece = size_t{256} << 10;
+    error_code problem;
+    while (!problem && !bytes.empty()) {
+        const auto piece = bytes.first(std::min(kPiece, bytes.size()));
+        stream_.expires_after(seconds(config_.write_seconds));
+        co_await asio::async_write(stream_, asio::buffer(piece.data(), piece.size()),
+                                   asio::redirect_error(use_awaitable, problem));
+        bytes = bytes.subspan(piece.size());
+    }
     co_return !problem;
 }
 

@@ -10,14 +10,17 @@
 #include <boost/beast/http.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "server/http/api.h"
 #include "server/http/http_config.h"
+#include "server/http/spooled_body.h"
 
 namespace verbatim::server {
 
@@ -46,6 +49,8 @@ public:
     [[nodiscard]] bool awaits_body() const { return !parser_->is_done(); }
     // False when the body was incomplete, or was refused: longer than max_bytes, or beyond the limit of all bodies.
     asio::awaitable<bool> read_body(uint64_t max_bytes);
+    // The same into a file, as it comes. `max_bytes` alone limits it; a file that cannot be written refuses it, too.
+    asio::awaitable<bool> read_body_to(SpooledBody& file, uint64_t max_bytes);
     // Frees the body's text.
     void release_body();
     // Refuses a request without reading its body: sends the response, then closes.
@@ -53,6 +58,8 @@ public:
     // False when the client does not accept the response.
     asio::awaitable<bool> write(Response response);
     asio::awaitable<bool> write_head(http::response<http::empty_body> head);
+    // More of a body whose head has its length. False: the client is gone.
+    asio::awaitable<bool> write_bytes(std::span<const std::byte> bytes);
     // Sends as much as possible at once and returns the rest; empty: all was sent, or the client is gone (is_lost()).
     [[nodiscard]] std::string send_chunk(std::string_view bytes);
     asio::awaitable<bool> write_rest(const std::string& bytes);

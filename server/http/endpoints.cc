@@ -432,16 +432,20 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     }
     using Written = ApiResult<std::string>;
     if (parsed->kind == Kind::kImportHead) {
-        std::function<ApiResult<HeadPtr>()> reading = [this, &call] { return read_head(call.request.body()); };
+        if (!call.file) {
+            const ApiError empty{400, "no body: wanted a head's file", "", "invalid_head"};
+            co_return co_await refuse(call, empty);
+        }
+        std::function<ApiResult<HeadPtr>()> reading = [this, &call] { return read_head(call.file->path()); };
         ApiResult<HeadPtr> read = co_await on_thread(json_thread_, std::move(reading));
         if (!read) co_return co_await refuse(call, read.error());
         parsed->head = *std::move(read);
     }
     const ApiResult<ConversationReply> reply = co_await ask_host(*std::move(parsed));
     if (!reply) co_return co_await refuse(call, reply.error());
+    if (reply->head) co_return co_await say_head(call, *reply->head);
     // It may have many turns.
     std::function<Written()> writing = [this, &reply]() -> Written {
-        if (reply->head) return write_head(*reply->head);
         if (!reply->view) return written_answer(reply->json);
         Json shown = reply->json;
         add_content(*reply->view, *service_->tokenizer, shown);
@@ -449,7 +453,7 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     };
     Written body = co_await on_thread(json_thread_, std::move(writing));
     if (!body) co_return co_await refuse(call, body.error());
-    co_return co_await say_text(call, is_export ? kHeadType : kJsonType, *std::move(body));
+    co_return co_await say_text(call, kJsonType, *std::move(body));
 }
 
 asio::awaitable<ApiResult<ConversationReply>> Endpoints::ask_host(ConversationCall asked) {
@@ -493,21 +497,53 @@ asio::awaitable<bool> Endpoints::response(const Call& call) {
 }
 
 // Errors: it is damaged, or another model's.
-auto Endpoints::read_head(const std::string& body) const -> ApiResult<HeadPtr> {
-    auto file = reference::HeadFile::parse(body, "the body");
-    if (!file) return tl::unexpected(ApiError{400, file.error().message, "", "invalid_head"});
+auto Endpoints::read_head(const std::filesystem::path& path) const -> ApiResult<HeadPtr> {
+    const auto invalid = [](const std::string& why) { return tl::unexpected(ApiError{400, why, "", "invalid_head"}); };
+    auto file = reference::HeadFile::open_whole(path, "the body");
+    if (!file) return invalid(file.error().message);
     const Status same = file->check_model(service_->heads->model, service_->heads->tensors);
     if (!same) return tl::unexpected(ApiError{409, same.error().message, "", "head_refused"});
     const auto has_id = [&](TokenId token) { return token >= 0 && token < service_->vocab_size; };
-    if (!std::ranges::all_of(file->info().tokens, has_id))
-        return tl::unexpected(ApiError{400, "the body: a token outside the vocabulary", "", "invalid_head"});
+    if (!std::ranges::all_of(file->info().tokens, has_id)) return invalid("the body: a token outside the vocabulary");
     return std::make_shared<const reference::HeadFile>(*std::move(file));
 }
 
-std::string Endpoints::write_head(const HeadCopy& head) const {
-    return reference::head_file_text(
-        {service_->heads->model, head.numerics_id, head.digest, std::nullopt, head.tokens.to_vector()},
-        service_->heads->tensors, head.bytes);
+asio::awaitable<bool> Endpoints::read_file(Call& call) {
+    CHECK(service_.has_value(), "{} before the model is there", call.path);
+    const HeadIdentity limits = service_->heads.value_or(HeadIdentity{});
+    auto file = SpooledBody::create(limits.spool.empty() ? std::filesystem::temp_directory_path() : limits.spool);
+    if (!file) {
+        Response response = refused(call, {507, file.error().message, "", "no_space"});
+        sign(call, response);
+        co_await call.connection->refuse_unread(std::move(response));
+        co_return false;
+    }
+    call.file.emplace(*std::move(file));
+    co_return co_await call.connection->read_body_to(*call.file, limits.max_bytes);
+}
+
+// Its bytes are in memory once.
+asio::awaitable<bool> Endpoints::say_head(const Call& call, const HeadCopy& head) {
+    const reference::HeadInfo info{service_->heads->model, head.numerics_id,        head.digest,
+                                   std::nullopt,           head.tokens.to_vector(), {}};
+    std::function<ApiResult<std::string>()> writing = [&]() -> ApiResult<std::string> {
+        return reference::head_file_prefix(info, service_->heads->tensors, head.bytes);
+    };
+    const ApiResult<std::string> prefix = co_await on_thread(json_thread_, std::move(writing));
+    if (!prefix) co_return co_await refuse(call, prefix.error());
+    const std::array<std::span<const std::byte>, 3> parts = {std::as_bytes(std::span(*prefix)),
+                                                             std::as_bytes(std::span(info.tokens)), head.bytes};
+    http::response<http::empty_body> begin(http::status::ok, call.request.version());
+    begin.set(http::field::content_type, kHeadType);
+    begin.set("X-Request-Id", call.request_id);
+    begin.keep_alive(call.request.keep_alive() && !draining_);
+    begin.content_length(prefix->size() + info.tokens.size() * sizeof(TokenId) + head.bytes.size());
+    ++metrics_.responses[begin.result_int()];
+    bool goes_on = co_await call.connection->write_head(std::move(begin));
+    if (call.request.method() == http::verb::head) co_return goes_on;
+    for (const std::span<const std::byte> part : parts)
+        goes_on = goes_on && co_await call.connection->write_bytes(part);
+    co_return goes_on;
 }
 
 }  // namespace verbatim::server

@@ -190,8 +190,11 @@ asio::awaitable<bool> HttpServer::State::serve_one(const ConnectionPtr& connecti
             co_await connection->refuse_unread(*std::move(refused));
             co_return false;
         }
-        const uint64_t max_put = is_put ? config_.max_bytes_under_way : kMaxIdleBody;
-        const bool is_whole = co_await connection->read_body(is_post ? config_.max_body_bytes : max_put);
+        bool is_whole = false;
+        if (is_put)
+            is_whole = co_await endpoints_.read_file(call);
+        else
+            is_whole = co_await connection->read_body(is_post ? config_.max_body_bytes : kMaxIdleBody);
         if (!is_whole) co_return false;
     }
     co_return co_await answer(connection, std::move(call));

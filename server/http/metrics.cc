@@ -29,6 +29,9 @@ public:
     void counter(const std::string& name, const char* help, int64_t value) {
         one(name + "_total", "counter", help, static_cast<double>(value));
     }
+    void seconds(const std::string& name, const char* help, int64_t ns) {
+        one(name + "_total", "counter", help, static_cast<double>(ns) * 1e-9);
+    }
     void begin(const std::string& name, const char* type, const char* help) { text_ += head(name, type, help); }
     void sample(const std::string& name, const std::string& label, const std::string& value, int64_t count) {
         text_ += fmt::format("{}{{{},{}=\"{}\"}} {}\n", name, labels_, label, escaped(value), count);
@@ -95,11 +98,17 @@ void tier_files(Page& page, const HeadTierCounts& tier) {
     page.counter("verbatim:tier_written_bytes", "Bytes of these.", tier.written_bytes);
     page.counter("verbatim:tier_not_written", "Heads that were not: too many were waiting, or the folder failed.",
                  tier.not_written);
+    page.counter("verbatim:tier_not_kept", "Heads that are expected to take longer to read than to compute.",
+                 tier.not_kept);
     page.counter("verbatim:tier_restores", "Heads that requests got from the tier.", tier.restored);
     page.counter("verbatim:tier_restored_bytes", "Bytes of these.", tier.restored_bytes);
     page.counter("verbatim:tier_restored_tokens", "Tokens of these.", tier.restored_tokens);
+    page.counter("verbatim:tier_read_bytes", "Bytes that were read from files: what memory has of a head is not.",
+                 tier.read_bytes);
+    page.seconds("verbatim:tier_read_seconds", "Time that reading and checking these took.", tier.read_ns);
     page.counter("verbatim:tier_not_worth", "Heads that were there while computing was expected to be quicker.",
                  tier.not_worth);
+    page.counter("verbatim:tier_no_room", "Heads that were read while what ran left no room for them.", tier.no_room);
     page.counter("verbatim:tier_damaged", "Files that were damaged; their tokens are computed again.", tier.damaged);
 }
 

@@ -26,6 +26,8 @@ namespace verbatim::server {
 struct HeadIdentity {
     std::string model;  // digest of configuration and weights
     reference::StateTensors tensors;
+    std::filesystem::path spool = {};          // the folder in which heads lie while they come; empty: the system's
+    uint64_t max_bytes = uint64_t{512} << 20;  // of a head that comes
 };
 
 // Everything is borrowed, and outlives the endpoints.

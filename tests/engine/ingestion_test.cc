@@ -240,7 +240,7 @@ TEST(Ingestion, AnInputThatIsNoneIsRefusedWhenItIsRead) {
     bytes[0] = static_cast<std::byte>(CallKind::kCount);
     const auto read = read_fields<Call>(bytes, store);
     ASSERT_FALSE(read);
-    EXPECT_EQ(read.error().message, "byte 1, kind: 13 is none of its values");
+    EXPECT_EQ(read.error().message, "byte 1, kind: 15 is none of its values");
 }
 
 }  // namespace

@@ -260,7 +260,7 @@ private:
     Status make_engine();
     Executor& watched_executor();
     Result<ChosenDrafter> make_drafter();
-    Result<std::unique_ptr<TieredRequests>> open_tier(traces::RequestMaker& requests);
+    Result<std::unique_ptr<TieredRequests>> open_tier();
     void begin_report();
     void measure_pools();
     Status recover(const Error& failure);
@@ -391,7 +391,7 @@ Result<ReplayRun> SingleRun::end_report() {
     return std::move(run_);
 }
 
-Result<std::unique_ptr<TieredRequests>> SingleRun::open_tier(traces::RequestMaker& requests) {
+Result<std::unique_ptr<TieredRequests>> SingleRun::open_tier() {
     return TieredRequests::open({.folder = config_.tier,
                                  .max_bytes = config_.tier_bytes,
                                  .max_waiting_bytes = config_.tier_bytes,
@@ -400,14 +400,14 @@ Result<std::unique_ptr<TieredRequests>> SingleRun::open_tier(traces::RequestMake
                                  .numerics = executors_->executor().numerics_id(),
                                  .tensors = executors_->primary().tensors(),
                                  .vocab_size = model_.config.vocab_size},
-                                *engine_, requests);
+                                *engine_);
 }
 
 Result<ReplayRun> SingleRun::run() {
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(replayed_.trace, store_));
     std::unique_ptr<TieredRequests> tiered;
     if (!config_.tier.empty()) {
-        ASSIGN_OR_RETURN(tiered, open_tier(requests));
+        ASSIGN_OR_RETURN(tiered, open_tier());
     }
     TraceDriver driver({.step_ns = config_.step_ns, .hooks = tiered.get()}, replayed_.trace, requests, *engine_,
                        store_);

@@ -74,6 +74,7 @@ struct ServeOptions {
     uint64_t ledger_bytes = uint64_t{64} << 20;
     std::string tier;  // empty: none
     uint64_t tier_bytes = uint64_t{10} << 30;
+    bool tier_is_read_only = false;
     RestorePolicy restores = RestorePolicy::kAuto;
     bool has_head_transfer = false;
     int64_t step_tokens = 512;
@@ -295,6 +296,7 @@ Status open_tier(const ServeOptions& options, LoadedModel& loaded) {
     const reference::NumericExecutor& executor = *loaded.executor.executor;
     ASSIGN_OR_RETURN(loaded.tier, HeadTier::open({.folder = options.tier,
                                                   .max_bytes = static_cast<int64_t>(options.tier_bytes),
+                                                  .read_only = options.tier_is_read_only,
                                                   .model = loaded.digest.hex(),
                                                   .numerics = executor.numerics_id(),
                                                   .tensors = executor.tensors(),
@@ -384,7 +386,9 @@ Service service_of(const ServeOptions& options, LoadedModel& loaded) {
             .grammars = loaded.first_masks ? &*loaded.first_masks : nullptr,
             .now = seconds_now,
             .heads = options.has_head_transfer
-                         ? std::optional(HeadIdentity{loaded.digest.hex(), loaded.executor.executor->tensors()})
+                         ? std::optional(HeadIdentity{.model = loaded.digest.hex(),
+                                                      .tensors = loaded.executor.executor->tensors(),
+                                                      .spool = options.tier_is_read_only ? "" : options.tier})
                          : std::nullopt,
             .record = std::move(record)};
 }
@@ -408,8 +412,10 @@ std::string forms_line(const Service& service) {
 }
 
 std::string tier_line(const ServeOptions& options, const HeadTierCounts& tier) {
-    const std::string damaged = tier.damaged == 0 ? "" : fmt::format("; {} damaged files are deleted", tier.damaged);
-    return fmt::format("{} heads ({} bytes) in the tier {}{}", tier.num_files, tier.num_bytes, options.tier, damaged);
+    const char* then = options.tier_is_read_only ? "are not used" : "are deleted";
+    const std::string damaged = tier.damaged == 0 ? "" : fmt::format("; {} damaged files {}", tier.damaged, then);
+    return fmt::format("{} heads ({} bytes) in the tier {}{}{}", tier.num_files, tier.num_bytes, options.tier,
+                       options.tier_is_read_only ? ", which is only read" : "", damaged);
 }
 
 // It listens before the model is there: alive, and not ready.
@@ -533,10 +539,14 @@ void add_serve_command(CLI::App& app, int& exit_code) {
         "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
     add_bytes_option(*verb, "--ledger-memory", options->ledger_bytes,
                      "for loaded conversations of the ledger; others are read when a request names them");
-    verb->add_option("--tier", options->tier,
-                     "a folder for heads that memory lets go of, and that outlive the process; without it none");
+    auto* tier =
+        verb->add_option("--tier", options->tier,
+                         "a folder for heads that memory lets go of, and that outlive the process; without it none");
     add_bytes_option(*verb, "--tier-bytes", options->tier_bytes,
                      "of the tier's files; the least recently used go first");
+    verb->add_flag("--tier-read-only", options->tier_is_read_only,
+                   "heads of the tier are found and nothing is written: another server writes to the folder")
+        ->needs(tier);
     const Choices<RestorePolicy> restores = {
         {"auto", RestorePolicy::kAuto}, {"always", RestorePolicy::kAlways}, {"never", RestorePolicy::kNever}};
     add_choice_option(*verb, "--restore", options->restores, restores,

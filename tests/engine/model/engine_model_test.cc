@@ -65,6 +65,7 @@ TEST(EngineModel, EveryRandomWorldGetsWhatTheModelSays) {
                                 coverage.row_moves,
                                 coverage.unwritten_rows,
                                 coverage.overtakings,
+                                coverage.awaited_heads,
                                 coverage.due}) {
         EXPECT_GT(count, 0);
     }

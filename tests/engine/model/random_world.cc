@@ -22,15 +22,17 @@ enum Operation : uint8_t {
     kReplace,
     kUnload,
     kImport,
+    kStopAwaiting,
     kNumOperations
 };
-constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3, 2, 6, 4};
+constexpr std::array<uint64_t, kNumOperations> kGreatestWeight = {12, 30, 8, 4, 4, 3, 2, 6, 4, 12};
 
 }  // namespace
 
 RandomWorld::RandomWorld(uint64_t seed)
     : config_(WorldConfig::draw(seed)),
       prng_(seed ^ 0x776f726c64u),
+      elsewhere_(seed ^ 0x656c7365u),
       store_(config_.executor.vocab_size),
       book_(config_.engine.token_template, store_),
       cast_(config_, store_),
@@ -39,6 +41,8 @@ RandomWorld::RandomWorld(uint64_t seed)
     for (const uint64_t greatest : kGreatestWeight) weights_.push_back(prng_.below(greatest + 1));
     weights_[kSubmit] += 4;
     weights_[kStep] += 3;
+    if (elsewhere_.below(2) == 0)
+        engine_.on_attach([this](const Sequence& sequence, int64_t) { return ask_elsewhere(sequence); });
     system_prompt_ = draw_tokens(20);
     cast_.draft_for(engine_);
 }
@@ -67,6 +71,7 @@ void RandomWorld::operate() {
         case kReplace: return replace_executor();
         case kUnload: return unload();
         case kImport: return import_head();
+        case kStopAwaiting: return stop_awaiting();
         default: {
             const ConversationKey key = draw_key();
             load(key);
@@ -339,6 +344,21 @@ void RandomWorld::check_deleted() {
     }
 }
 
+// A head is said to come: it does, as any other one may (import_head), or does not.
+HeadElsewhere RandomWorld::ask_elsewhere(const Sequence& sequence) {
+    MUST(!awaiting_.contains(sequence.id), "request {} waits for a head and would attach", index(sequence.id));
+    if (going_home_ || elsewhere_.below(4) != 0) return {};
+    awaiting_.insert(sequence.id);
+    ++coverage_.awaited_heads;
+    return {.is_awaited = true};
+}
+
+void RandomWorld::stop_awaiting() {
+    if (open_plan_ != nullptr || awaiting_.empty()) return;
+    engine_.stop_awaiting(*awaiting_.begin());  // it may be over
+    awaiting_.erase(awaiting_.begin());
+}
+
 // D2: in order of arrival the oldest are served first; in another order verify() says which runs before which.
 void RandomWorld::check_order() {
     if (config_.engine.scheduler.admission != AdmissionOrder::kArrival) return;
@@ -485,6 +505,7 @@ int64_t RandomWorld::step_limit() const {
 void RandomWorld::come_home() {
     going_home_ = true;
     if (open_plan_ != nullptr) finish_step();
+    while (!awaiting_.empty()) stop_awaiting();
     check();
     if (chance(3)) {
         while (!model_.running().empty()) {
@@ -538,6 +559,7 @@ RandomWorld::Coverage RandomWorld::coverage() const {
 }
 
 void RandomWorld::Coverage::add(const Coverage& other) {
+    awaited_heads += other.awaited_heads;
     stats.repeats += other.stats.repeats;
     stats.steps += other.stats.steps;
     stats.attaches += other.stats.attaches;

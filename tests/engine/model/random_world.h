@@ -43,6 +43,7 @@ public:
         int64_t row_moves = 0;
         int64_t unwritten_rows = 0;  // steps that deferred a state write
         int64_t overtakings = 0;     // a request was admitted before an older waiting one
+        int64_t awaited_heads = 0;   // requests that waited for one from elsewhere
         int64_t due = 0;             // a request was admitted, and the oldest had waited for max_wait_steps
         int64_t reruns = 0;
         std::map<FinishReason, int64_t> finished;
@@ -76,6 +77,8 @@ private:
     void rename();
     void unload();
     void import_head();
+    HeadElsewhere ask_elsewhere(const Sequence& sequence);
+    void stop_awaiting();
     [[nodiscard]] Result<MadeHead> make_head(const Call& call, TokenStore& store) const;
     void load(const ConversationKey& key);
     void expect_same(const std::optional<RefusalReason>& wanted, const OrRefusal<int64_t>& got, const char* what);
@@ -100,6 +103,7 @@ private:
 
     WorldConfig config_;
     Prng prng_;
+    Prng elsewhere_;
     TokenStore store_;
     RequestBook book_;
     WorldCast cast_;
@@ -125,6 +129,7 @@ private:
     StepResult result_;
     std::optional<Status> executed_;  // the open plan's result
     bool going_home_ = false;
+    std::set<RequestId> awaiting_;  // in the order in which they came
 };
 
 }  // namespace verbatim::tests

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "engine/base/check.h"
@@ -161,16 +163,25 @@ TEST_F(HeadParts, AreReadAsTheWholeHead) {
     EXPECT_EQ(HeadFile::open_unchecked(path("c"))->bytes().size(), static_cast<size_t>(head_num_bytes(kTensors, 3)));
 }
 
-TEST_F(HeadParts, AChangedBitInAnyFileOfTheChainIsAnError) {
+// What is not taken of a base, its states among them, may be anything.
+TEST_F(HeadParts, AChangedBitInAnyFileOfTheChainIsNeverUsed) {
+    const std::vector<std::byte> wanted = bytes_of(6);
     for (const std::string changed : {"b", "c", "d"}) {
         const std::string content = content_of(path(changed));
+        size_t num_refused = 0;
         for (size_t at = 0; at < content.size(); ++at) {
             std::string other = content;
             other[at] = static_cast<char>(other[at] ^ (1 << at % 8));
             put(path(changed), other);
-            ASSERT_FALSE(HeadFile::open(path("d"))) << changed << ", byte " << at << " of " << content.size();
+            const auto file = HeadFile::open(path("d"));
+            num_refused += file ? 0 : 1;
+            ASSERT_TRUE(!file || std::ranges::equal(file->bytes(), wanted)) << changed << ", byte " << at;
         }
-        for (size_t size = 0; size < content.size(); ++size) {
+        // Unread are states, and KV of the second file's three tokens, which the third one has not begun with.
+        const auto num_unread =
+            static_cast<size_t>(kTensors.num_bytes(StatePer::kSequence) + 3 * kTensors.num_bytes(StatePer::kToken));
+        EXPECT_GE(num_refused, content.size() - num_unread);
+        for (size_t size = 0; size < content.size(); size += 7) {
             put(path(changed), content.substr(0, size));
             ASSERT_FALSE(HeadFile::open(path("d"))) << changed << ", " << size << " of " << content.size();
         }
@@ -222,6 +233,137 @@ TEST_F(HeadParts, AChainThatIsTooLongIsAnError) {
     const auto file = HeadFile::open(path(last));
     ASSERT_FALSE(file);
     EXPECT_THAT(file.error().message, HasSubstr("more than 64 bases"));
+}
+
+// --- a head of which a part is read
+
+// 600 tokens in a file, and 900 in one that begins in it with 500: three chunks, and two.
+class HeadChunks : public HeadParts {
+protected:
+    HeadChunks() {
+        for (int i = 0; i < 900; ++i) text_.push_back(i % 50);
+        std::mt19937 random(3);
+        for (std::byte& byte : all_) byte = std::byte{static_cast<uint8_t>(random())};
+        sum_ = write_long("long", 600, {});
+        write_long("longer", 900, HeadBase{"long", 500, sum_});
+    }
+    [[nodiscard]] std::vector<std::byte> long_bytes(int64_t length) const {
+        std::vector<std::byte> bytes;
+        std::span<const std::byte> left = all_;
+        for (const StateTensor& tensor : kTensors) {
+            const auto whole = left.first(static_cast<size_t>(part_num_bytes(tensor, 900)));
+            const auto part = whole.first(static_cast<size_t>(part_num_bytes(tensor, length)));
+            bytes.insert(bytes.end(), part.begin(), part.end());
+            left = left.subspan(whole.size());
+        }
+        return bytes;
+    }
+    std::string write_long(const std::string& name, int64_t length, std::optional<HeadBase> base) {
+        const std::vector<std::byte> bytes = long_bytes(length);
+        const HeadInfo info{.model = info_.model,
+                            .numerics = "exact/1",
+                            .digest = digest_of_head(kTensors, length, bytes),
+                            .salt = {},
+                            .tokens = {text_.begin(), text_.begin() + length},
+                            .base = base};
+        const auto own = without_base(kTensors, length, base ? base->length : 0, bytes);
+        const auto written = write_head_file(path(name), info, kTensors, own);
+        CHECK(written.has_value(), "{}", written.error().message);
+        return *written;
+    }
+    // All but KV of the tokens before `first`.
+    void expect_from(const HeadFile& file, int64_t length, int64_t first) const {
+        const std::vector<std::byte> wanted = long_bytes(length);
+        size_t at = 0;
+        ASSERT_EQ(file.bytes().size(), wanted.size());
+        for (const StateTensor& tensor : kTensors) {
+            const auto size = static_cast<size_t>(part_num_bytes(tensor, length));
+            const size_t holes = tensor.per == StatePer::kToken ? static_cast<size_t>(first * tensor.num_bytes()) : 0;
+            EXPECT_TRUE(std::ranges::equal(file.bytes().subspan(at + holes, size - holes),
+                                           std::span(wanted).subspan(at + holes, size - holes)))
+                << tensor.layer << " from " << first;
+            at += size;
+        }
+    }
+
+    std::vector<TokenId> text_;
+    std::vector<std::byte> all_ = std::vector<std::byte>(static_cast<size_t>(head_num_bytes(kTensors, 900)));
+    std::string sum_;
+};
+
+TEST_F(HeadChunks, AreReadFromATokenOn) {
+    const auto read_bytes = [&](const std::string& name, int64_t length, int64_t first) {
+        const auto file = HeadFile::open(path(name), first);
+        EXPECT_TRUE(file) << file.error().message;
+        EXPECT_EQ(file->first_token(), std::min(first, length));
+        expect_from(*file, length, std::min(first, length));
+        return file->num_read_bytes();
+    };
+    const int64_t token = kTensors.num_bytes(StatePer::kToken);
+    const int64_t whole = read_bytes("long", 600, 0);
+    EXPECT_EQ(whole, static_cast<int64_t>(std::filesystem::file_size(path("long"))));
+    EXPECT_EQ(read_bytes("long", 600, 255), whole);
+    EXPECT_EQ(read_bytes("long", 600, 256), whole - 256 * token);
+    EXPECT_EQ(read_bytes("long", 600, 599), whole - 512 * token);
+    EXPECT_EQ(read_bytes("long", 600, 1000), whole - 600 * token);
+    const int64_t part = static_cast<int64_t>(std::filesystem::file_size(path("longer")));
+    const int64_t states = kTensors.num_bytes(StatePer::kSequence);
+    // 500 tokens of the base, in two chunks, without its states.
+    EXPECT_EQ(read_bytes("longer", 900, 0), part + whole - states - 88 * token);
+    EXPECT_EQ(read_bytes("longer", 900, 256), part + whole - states - (256 + 88) * token);
+    EXPECT_EQ(read_bytes("longer", 900, 500), part);
+    EXPECT_EQ(read_bytes("longer", 900, 756), part - 256 * token);
+}
+
+TEST_F(HeadChunks, ABaseThatIsNotNeededIsNotOpened) {
+    std::filesystem::remove(path("long"));
+    EXPECT_FALSE(HeadFile::open(path("longer"), 499));
+    const auto file = HeadFile::open(path("longer"), 500);
+    ASSERT_TRUE(file) << file.error().message;
+    expect_from(*file, 900, 500);
+}
+
+TEST_F(HeadChunks, AChangedBitIsAnErrorWhereItIsRead) {
+    std::string content = content_of(path("long"));
+    const size_t last = content.size() - 1;  // of the last token's value
+    content[last] ^= 1;
+    put(path("long"), content);
+    EXPECT_FALSE(HeadFile::open(path("long"), 0));
+    EXPECT_FALSE(HeadFile::open(path("long"), 599));
+    EXPECT_TRUE(HeadFile::open(path("long"), 600));
+    EXPECT_TRUE(HeadFile::open(path("longer"), 0)) << "of the base 500 tokens are taken";
+}
+
+// Files of earlier versions have a checksum for each tensor.
+TEST_F(HeadChunks, AFileWithoutThemIsReadWhole) {
+    const std::string content = content_of(path("long"));
+    uint64_t size = 0;
+    std::memcpy(&size, content.data(), sizeof size);
+    nlohmann::json header = nlohmann::json::parse(content.substr(8, size));
+    auto& metadata = header["__metadata__"];
+    metadata.erase("chunk_tokens");
+    metadata.erase("chunk_xxh3");
+    metadata["header_xxh3"] = std::string(32, '0');
+    std::string text = header.dump();
+    text.append((8 - text.size() % 8) % 8, ' ');
+    Digester digester;
+    digester.bytes(text.data(), text.size());
+    const size_t digits = text.find(R"("header_xxh3":")") + 15;
+    text.replace(digits, 32, digester.digest().hex());
+    size = text.size();
+    std::string old = std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
+    uint64_t before = 0;
+    std::memcpy(&before, content.data(), sizeof before);
+    old += content.substr(8 + before);
+    put(path("old"), old);
+    for (const int64_t first : {0, 300, 600}) {
+        const auto file = HeadFile::open(path("old"), first);
+        ASSERT_TRUE(file) << file.error().message;
+        expect_from(*file, 600, first);
+    }
+    old.back() ^= 1;
+    put(path("old"), old);
+    EXPECT_FALSE(HeadFile::open(path("old"), 0));
 }
 
 TEST_F(HeadFiles, AMissingFileIsAnError) { EXPECT_FALSE(HeadFile::open(folder_.path() / "none.head")); }

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <future>
+#include <map>
 
 #include "tests/support/scratch_folder.h"
 
@@ -46,9 +47,9 @@ protected:
         const auto size = static_cast<size_t>(kStateBytes + tokens.size() * kTokenBytes);
         return {std::move(tokens), "exact/1", Digest{1, fill}, std::vector(size, std::byte{fill})};
     }
-    static HeadTier::FilePtr load(HeadTier& tier, HeadId id) {
+    static HeadTier::FilePtr load(HeadTier& tier, const HeadTier::Found& found) {
         std::promise<HeadTier::FilePtr> loaded;
-        tier.load(id, [&](HeadTier::FilePtr file) { loaded.set_value(std::move(file)); });
+        tier.load(found, [&](HeadTier::FilePtr file) { loaded.set_value(std::move(file)); });
         return loaded.get_future().get();
     }
     // The only head's file.
@@ -90,7 +91,7 @@ TEST_F(HeadTiers, GiveBackTheLongestHeadThatAPromptBeginsWith) {
     const auto found = tier->find(kNone, tokens(0, 20), 19);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->length, 9);
-    const auto file = load(*tier, found->id);
+    const auto file = load(*tier, *found);
     ASSERT_TRUE(file);
     EXPECT_EQ(file->info().tokens, tokens(0, 9).to_vector());
     EXPECT_EQ(file->bytes()[0], std::byte{2});
@@ -109,7 +110,7 @@ TEST_F(HeadTiers, OutliveTheProcess) {
     ASSERT_EQ(tier->find(kNone, tokens(0, 20), 19)->length, 5);
     ASSERT_EQ(tier->find(CacheSalt{"salt"}, tokens(0, 20), 19)->length, 7);
     EXPECT_FALSE(tier->find(CacheSalt{"other"}, tokens(0, 20), 19));
-    EXPECT_EQ(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id)->bytes()[0], std::byte{1});
+    EXPECT_EQ(load(*tier, *tier->find(kNone, tokens(0, 20), 19))->bytes()[0], std::byte{1});
 }
 
 TEST_F(HeadTiers, HaveOneProcessAtATimeThatIsNamed) {
@@ -125,7 +126,7 @@ TEST_F(HeadTiers, KeepTheMostRecentlyUsedWithinTheirBytes) {
     const auto tier = open(small);
     for (TokenId first : {0, 100, 200}) tier->put(kNone, head(tokens(first, 5), 1));
     tier->wait_until_written();
-    ASSERT_TRUE(load(*tier, tier->find(kNone, tokens(0, 6), 5)->id));  // used
+    ASSERT_TRUE(load(*tier, *tier->find(kNone, tokens(0, 6), 5)));  // used
     tier->put(kNone, head(tokens(300, 5), 1));
     tier->wait_until_written();
     EXPECT_TRUE(tier->find(kNone, tokens(0, 6), 5));
@@ -140,7 +141,7 @@ TEST_F(HeadTiers, ADamagedFileIsNeverUsedAndLeaves) {
     tier->put(kNone, head(tokens(0, 5), 1));
     tier->wait_until_written();
     change(file(), static_cast<int64_t>(std::filesystem::file_size(file())) - 3);
-    EXPECT_FALSE(load(*tier, tier->find(kNone, tokens(0, 6), 5)->id));
+    EXPECT_FALSE(load(*tier, *tier->find(kNone, tokens(0, 6), 5)));
     EXPECT_EQ(tier->counts().damaged, 1);
     EXPECT_FALSE(tier->find(kNone, tokens(0, 6), 5));
     tier->wait_until_written();
@@ -176,18 +177,18 @@ TEST_F(HeadTiers, StoreWhatHeadsHaveInCommonOnce) {
     tier->put(kNone, head(tokens(0, 7), 3));
     tier->put(CacheSalt{"salt"}, head(tokens(0, 9), 4));
     tier->wait_until_written();
-    const auto file = load(*tier, tier->find(kNone, tokens(0, 20), 19)->id);
+    const auto file = load(*tier, *tier->find(kNone, tokens(0, 20), 19));
     ASSERT_TRUE(file);
     EXPECT_EQ(file->info().length(), 9);
     EXPECT_EQ(file->bytes()[0], std::byte{2});
     EXPECT_EQ(kv_of(file, 4), std::byte{1});
     EXPECT_EQ(kv_of(file, 5), std::byte{2});
-    const auto shorter = load(*tier, tier->find(kNone, tokens(0, 8), 7)->id);
+    const auto shorter = load(*tier, *tier->find(kNone, tokens(0, 8), 7));
     ASSERT_TRUE(shorter);
     EXPECT_EQ(shorter->bytes()[0], std::byte{3});
     EXPECT_EQ(kv_of(shorter, 4), std::byte{1});
     EXPECT_EQ(kv_of(shorter, 6), std::byte{2});
-    const auto salted = load(*tier, tier->find(CacheSalt{"salt"}, tokens(0, 20), 19)->id);
+    const auto salted = load(*tier, *tier->find(CacheSalt{"salt"}, tokens(0, 20), 19));
     EXPECT_EQ(kv_of(salted, 0), std::byte{4});
     // States of four heads; of the first three the KV of nine tokens.
     const int64_t state_and_kv = 4 * kStateBytes + (9 + 9) * kTokenBytes;
@@ -202,13 +203,13 @@ TEST_F(HeadTiers, PartsOutliveTheProcess) {
     const auto tier = open(config());
     EXPECT_EQ(tier->counts().num_files, 3);
     for (const int64_t length : {5, 9, 12}) {
-        const auto file = load(*tier, tier->find(kNone, tokens(0, 20), length)->id);
+        const auto file = load(*tier, *tier->find(kNone, tokens(0, 20), length));
         ASSERT_TRUE(file) << length;
         EXPECT_EQ(file->info().length(), length);
     }
     tier->put(kNone, head(tokens(0, 15), 2));
     tier->wait_until_written();
-    ASSERT_TRUE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+    ASSERT_TRUE(load(*tier, *tier->find(kNone, tokens(0, 20), 19)));
     EXPECT_EQ(tier->counts().damaged, 0);
 }
 
@@ -231,7 +232,7 @@ TEST_F(HeadTiers, ADamagedBaseTakesItsPartsAlong) {
     const auto tier = open(config());
     const auto base = put_base_and_parts(*tier);
     change(base, static_cast<int64_t>(std::filesystem::file_size(base)) - 3);
-    EXPECT_FALSE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+    EXPECT_FALSE(load(*tier, *tier->find(kNone, tokens(0, 20), 19)));
     EXPECT_EQ(tier->counts().damaged, 1);
     EXPECT_FALSE(tier->find(kNone, tokens(0, 20), 19));
     EXPECT_TRUE(tier->find(kNone, tokens(500, 9), 8));
@@ -239,7 +240,7 @@ TEST_F(HeadTiers, ADamagedBaseTakesItsPartsAlong) {
     EXPECT_EQ(tier->counts().num_files, 1);
     tier->put(kNone, head(tokens(0, 12), 2));
     tier->wait_until_written();
-    EXPECT_TRUE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+    EXPECT_TRUE(load(*tier, *tier->find(kNone, tokens(0, 20), 19)));
 }
 
 TEST_F(HeadTiers, ADamagedPartLeavesItsBase) {
@@ -253,9 +254,9 @@ TEST_F(HeadTiers, ADamagedPartLeavesItsBase) {
         if (entry.path().extension() == ".head" && entry.path() != base)
             change(entry.path(), static_cast<int64_t>(std::filesystem::file_size(entry.path())) - 3);
     }
-    EXPECT_FALSE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+    EXPECT_FALSE(load(*tier, *tier->find(kNone, tokens(0, 20), 19)));
     EXPECT_EQ(tier->find(kNone, tokens(0, 20), 19)->length, 5);
-    EXPECT_TRUE(load(*tier, tier->find(kNone, tokens(0, 20), 19)->id));
+    EXPECT_TRUE(load(*tier, *tier->find(kNone, tokens(0, 20), 19)));
 }
 
 // A base is used with its parts, and goes after them.
@@ -270,7 +271,7 @@ TEST_F(HeadTiers, WhatOthersBeginInGoesLast) {
     tier->put(kNone, head(tokens(200, 5), 1));
     EXPECT_FALSE(tier->find(kNone, tokens(100, 6), 5));
     ASSERT_EQ(tier->find(kNone, tokens(0, 9), 8)->length, 8);
-    EXPECT_TRUE(load(*tier, tier->find(kNone, tokens(0, 9), 8)->id));
+    EXPECT_TRUE(load(*tier, *tier->find(kNone, tokens(0, 9), 8)));
     tier->put(kNone, head(tokens(300, 5), 1));
     EXPECT_FALSE(tier->find(kNone, tokens(200, 6), 5));
     tier->put(kNone, head(tokens(400, 5), 1));
@@ -289,7 +290,7 @@ TEST_F(HeadTiers, AfterManyPartsAHeadIsWrittenWhole) {
         num_whole += reference::HeadFile::open_unchecked(entry.path())->info().base ? 0 : 1;
     }
     EXPECT_EQ(num_whole, 3);
-    const auto file = load(*tier, tier->find(kNone, tokens(0, 50), 49)->id);
+    const auto file = load(*tier, *tier->find(kNone, tokens(0, 50), 49));
     ASSERT_TRUE(file);
     EXPECT_EQ(file->info().length(), 41);
 }
@@ -341,6 +342,147 @@ TEST_F(HeadTiers, WantNoMoreThanMayWait) {
     EXPECT_EQ(tier->counts().not_written, 1);
     EXPECT_FALSE(tier->wants(kNone, tokens(0, 1), "exact/1"));  // too short
     EXPECT_FALSE(tier->wants(kNone, tokens(0, 2), "fast/1"));
+}
+
+TEST_F(HeadTiers, AFileUnderAnotherNameIsNotUsed) {
+    const auto tier = open(config());
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    const auto first = file();
+    tier->put(kNone, head(tokens(500, 9), 1));
+    tier->wait_until_written();
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "tier")) {
+        if (entry.path().extension() == ".head" && entry.path() != first)
+            std::filesystem::copy_file(entry.path(), first, std::filesystem::copy_options::overwrite_existing);
+    }
+    EXPECT_FALSE(load(*tier, *tier->find(kNone, tokens(0, 6), 5)));
+    EXPECT_EQ(tier->counts().damaged, 1);
+    EXPECT_TRUE(load(*tier, *tier->find(kNone, tokens(500, 10), 9)));
+}
+
+// --- what memory has is not read
+
+TEST_F(HeadTiers, ReadOnlyTheTokensThatAreNotResident) {
+    const auto tier = open(config());
+    tier->put(kNone, head(tokens(0, 700), 1));
+    tier->wait_until_written();
+    auto found = tier->find(kNone, tokens(0, 701), 700);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(tier->num_read_bytes(*found), kStateBytes + 700 * kTokenBytes);
+    ASSERT_TRUE(load(*tier, *found));
+    const int64_t whole = tier->counts().read_bytes;
+    EXPECT_EQ(whole, static_cast<int64_t>(std::filesystem::file_size(file())));
+    found->first_token = 600;
+    EXPECT_EQ(tier->num_read_bytes(*found), kStateBytes + 100 * kTokenBytes);
+    const auto part = load(*tier, *found);
+    ASSERT_TRUE(part);
+    EXPECT_EQ(part->first_token(), 600);
+    EXPECT_EQ(tier->counts().read_bytes - whole, whole - 512 * kTokenBytes);  // whole chunks of 256
+}
+
+// --- a folder of another process
+
+class ReadOnlyTiers : public HeadTiers {
+protected:
+    [[nodiscard]] HeadTierConfig reader() const {
+        HeadTierConfig reader = config();
+        reader.read_only = true;
+        reader.max_bytes = 0;
+        return reader;
+    }
+    [[nodiscard]] std::map<std::string, std::string> contents() const {
+        std::map<std::string, std::string> contents;
+        for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "tier")) {
+            std::ifstream in(entry.path(), std::ios::binary);
+            contents[entry.path().filename()] = {std::istreambuf_iterator<char>(in), {}};
+        }
+        return contents;
+    }
+    // What it looks for is looked at, and found the next time.
+    static std::optional<HeadTier::Found> find_now(HeadTier& tier, const TokenSeq& tokens) {
+        static_cast<void>(tier.find({}, tokens, tokens.size()));
+        tier.wait_until_written();
+        return tier.find({}, tokens, tokens.size());
+    }
+};
+
+TEST_F(ReadOnlyTiers, FindWhatTheWriterHasAndLeaveTheFolderAlone) {
+    const auto writer = open(config());
+    put_base_and_parts(*writer);
+    std::ofstream(folder_.path() / "tier" / "x.head.partial") << "half";
+    std::ofstream(folder_.path() / "tier" / "y.head") << "damaged";
+    const auto before = contents();
+    {
+        const auto tier = open(reader());
+        ASSERT_TRUE(tier);
+        EXPECT_EQ(tier->counts().num_files, 4);
+        EXPECT_EQ(tier->counts().damaged, 1);
+        const auto found = tier->find(kNone, tokens(0, 20), 19);
+        ASSERT_TRUE(found);
+        EXPECT_EQ(found->length, 12);
+        ASSERT_TRUE(load(*tier, *found));
+        EXPECT_FALSE(tier->wants(kNone, tokens(700, 20), "exact/1"));
+        tier->put(kNone, head(tokens(700, 20), 1));
+        tier->wait_until_written();
+    }
+    EXPECT_EQ(contents(), before);
+    const auto second = HeadTier::open(config());
+    ASSERT_FALSE(second) << "the writer has its lock";
+    writer->put(kNone, head(tokens(700, 20), 1));
+    writer->wait_until_written();
+    EXPECT_EQ(writer->counts().written, 5);
+}
+
+TEST_F(ReadOnlyTiers, SeeFilesThatComeAndGo) {
+    HeadTierConfig small = config();
+    small.max_bytes = 500;
+    const auto writer = open(small);
+    const auto tier = open(reader());
+    EXPECT_FALSE(find_now(*tier, tokens(0, 6)));
+    writer->put(kNone, head(tokens(0, 5), 1));
+    writer->wait_until_written();
+    const auto found = find_now(*tier, tokens(0, 6));
+    ASSERT_TRUE(found);
+    ASSERT_TRUE(load(*tier, *found));
+    for (const TokenId first : {100, 200}) writer->put(kNone, head(tokens(first, 5), 1));  // two have room
+    writer->wait_until_written();
+    EXPECT_FALSE(find_now(*tier, tokens(0, 6)));
+    EXPECT_TRUE(find_now(*tier, tokens(200, 6)));
+    EXPECT_EQ(tier->counts().num_files, 2);
+    EXPECT_EQ(tier->counts().damaged, 0);
+}
+
+TEST_F(ReadOnlyTiers, AFileThatVanishesIsComputedAgain) {
+    const auto writer = open(config());
+    const auto base = put_base_and_parts(*writer);
+    const auto tier = open(reader());
+    const auto found = tier->find(kNone, tokens(0, 20), 19);
+    ASSERT_TRUE(found);
+    std::filesystem::remove(base);
+    EXPECT_FALSE(load(*tier, *found));
+    EXPECT_FALSE(tier->find(kNone, tokens(0, 20), 19)) << "neither the base nor what begins in it";
+    EXPECT_TRUE(tier->find(kNone, tokens(500, 9), 8));
+}
+
+TEST_F(ReadOnlyTiers, ADamagedFileStaysAndIsReadOnce) {
+    {
+        const auto writer = open(config());
+        writer->put(kNone, head(tokens(0, 5), 1));
+    }
+    change(file(), static_cast<int64_t>(std::filesystem::file_size(file())) - 3);
+    const auto tier = open(reader());
+    const auto found = tier->find(kNone, tokens(0, 6), 5);
+    ASSERT_TRUE(found);
+    EXPECT_FALSE(load(*tier, *found));
+    EXPECT_EQ(tier->counts().damaged, 1);
+    EXPECT_FALSE(find_now(*tier, tokens(0, 6)));
+    EXPECT_FALSE(file().empty());
+}
+
+TEST_F(ReadOnlyTiers, AFolderThatIsNotThereIsAnError) {
+    const auto tier = HeadTier::open(reader());
+    ASSERT_FALSE(tier);
+    EXPECT_THAT(tier.error().message, testing::HasSubstr("tier"));
 }
 
 TEST_F(HeadTiers, AnUnfinishedFileOfADeadProcessLeaves) {

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "server/heads/head_tier.h"
+#include "tests/server/heads/failing_folder.h"
 #include "tests/server/http/http_scene.h"
 #include "tests/support/scratch_folder.h"
 
@@ -15,56 +18,8 @@ namespace verbatim::tests {
 namespace {
 
 using nlohmann::json;
-using reference::StateDtype;
-using reference::StateKind;
-using reference::StatePer;
 using server::HeadTier;
 using testing::HasSubstr;
-
-// What HashExecutor::head_bytes() gives.
-const reference::StateTensors kCells({{0, StateKind::kSsm, StatePer::kSequence, StateDtype::kFloat32, {6}},
-                                      {1, StateKind::kK, StatePer::kToken, StateDtype::kBf16, {1, 12}}});
-
-// The k-th call fails, and only that one; reads may be held back.
-class FailingFolder final : public server::HeadFolder {
-public:
-    Result<std::string> write(const std::filesystem::path& path, const reference::HeadInfo& info,
-                              const reference::StateTensors& tensors, std::span<const std::byte> bytes) override {
-        if (fails()) return error("{}: no space left on the device", path.string());
-        return HeadFolder::write(path, info, tensors, bytes);
-    }
-    Result<reference::HeadFile> read(const std::filesystem::path& path) override {
-        {
-            std::unique_lock lock(mutex_);
-            is_reading_ = true;
-            changed_.notify_all();
-            changed_.wait(lock, [&] { return !holds_reads_; });
-        }
-        if (fails()) return error("{}: input/output error", path.string());
-        return HeadFolder::read(path);
-    }
-    void remove(const std::filesystem::path& path) override {
-        if (!fails()) HeadFolder::remove(path);
-    }
-    void hold_reads(bool holds) {
-        const std::lock_guard lock(mutex_);
-        holds_reads_ = holds;
-        changed_.notify_all();
-    }
-    void wait_for_read() {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return is_reading_; });
-    }
-    std::atomic<int> failing_call = -1;
-    std::atomic<int> num_calls = 0;
-
-private:
-    bool fails() { return num_calls++ == failing_call; }
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    bool holds_reads_ = false;
-    bool is_reading_ = false;
-};
 
 class HttpTier : public testing::Test {
 protected:
@@ -82,6 +37,7 @@ protected:
     static HttpSceneConfig with(HeadTier& tier) {
         HttpSceneConfig config;
         config.host.tier = &tier;
+        config.host.restores = server::RestorePolicy::kAlways;  // whatever time reading takes
         return config;
     }
     static int64_t cached_of(const HttpAnswer& answer) {
@@ -273,6 +229,85 @@ TEST_F(HttpTier, ARequestThatIsGivenUpWhileItsHeadIsReadEndsOnce) {
     EXPECT_EQ(scene.host().num_requests(), 0);
 }
 
+TEST_F(HttpTier, ADeletedConversationLeavesNoFile) {
+    const auto tier = open();
+    HttpScene scene(with(*tier));
+    EXPECT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);
+    scene.wait_until_idle();
+    // Under another salt: else its files would begin in those of c, and go with them.
+    json other = hello({{"conversation_id", "d"}, {"cache_salt", "x"}});
+    other["messages"] = json::array({user("something else")});
+    EXPECT_EQ(scene.chat(other).status, 200);
+    scene.wait_until_idle();
+    const auto kept = [&](int64_t num_files) {
+        for (int i = 0; i < 1000 && tier->counts().num_files != num_files; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        return tier->counts().num_files;
+    };
+    ASSERT_EQ(kept(4), 4) << "of each the head of the turn and of the prompt";
+    std::string gone = get("/v1/conversations/c");
+    EXPECT_EQ(scene.ask("DELETE" + gone.substr(3)).status, 200);
+    EXPECT_EQ(kept(2), 2);
+    EXPECT_EQ(cached_of(scene.chat(hello())), 0);
+}
+
+// A server beside the one that writes.
+TEST_F(HttpTier, ASecondServerReadsTheFolderAndLeavesItAlone) {
+    const auto writer = open();
+    HttpScene first(with(*writer));
+    const json second = next_turn(first.chat(hello()));
+    first.wait_until_idle();
+    for (int i = 0; i < 1000 && writer->counts().written < 2; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    const auto count_files = [&] {
+        const std::filesystem::directory_iterator files(folder_.path() / "tier");
+        return std::distance(begin(files), end(files));
+    };
+    const auto num_files = count_files();
+    auto reader = HeadTier::open({.folder = folder_.path() / "tier",
+                                  .min_tokens = 2,
+                                  .read_only = true,
+                                  .model = "model",
+                                  .numerics = "hash/1",
+                                  .tensors = kCells,
+                                  .vocab_size = 2048});
+    ASSERT_TRUE(reader) << reader.error().message;
+    HttpScene scene(with(**reader));
+    const HttpAnswer answer = scene.chat(second);
+    EXPECT_GT(cached_of(answer), 0);
+    scene.wait_until_idle();
+    EXPECT_EQ((*reader)->counts().restored, 1);
+    EXPECT_EQ((*reader)->counts().written, 0);
+    EXPECT_EQ(count_files(), num_files);
+    EXPECT_EQ(first.chat(second).json()["choices"], answer.json()["choices"]);
+}
+
+// The disk does not answer: the request is computed, when that would have taken less time.
+TEST_F(HttpTier, AHeadThatDoesNotComeLosesToComputing) {
+    json second;
+    {
+        const auto tier = open();
+        HttpScene scene(with(*tier));
+        second = next_turn(scene.chat(hello()));
+    }
+    FailingFolder folder;
+    folder.hold_reads(true);
+    const auto tier = open(&folder);
+    HttpSceneConfig config = with(*tier);
+    config.host.restores = server::RestorePolicy::kAuto;
+    HttpScene scene(std::move(config));
+    json other = hello();
+    other["messages"] = json::array({user("something else, so that a step shows what computing takes")});
+    EXPECT_EQ(scene.chat(other).status, 200);
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.chat(second).status, 200);
+    scene.wait_until_idle();
+    EXPECT_EQ(tier->counts().restored, 0);
+    EXPECT_GE(tier->counts().not_worth, 1);
+    EXPECT_GT(scene.engine().stats().not_reused[static_cast<size_t>(NotReused::kSlowToRestore)], 0);
+    folder.hold_reads(false);
+}
+
 // --- heads over HTTP
 
 class HttpHeads : public HttpTier {
@@ -290,6 +325,12 @@ protected:
     static void talk(HttpScene& scene) {
         EXPECT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);
         scene.wait_until_idle();
+    }
+    // Whatever bytes are in it.
+    static std::string whole_answer(HttpScene& scene, const std::string& path) {
+        HttpClient client(scene.port());
+        client.send(get(path));
+        return client.read_until("there is no such mark in any answer");
     }
     static std::string code_of(const HttpAnswer& answer) { return answer.json()["error"].value("code", ""); }
 };
@@ -357,6 +398,72 @@ TEST_F(HttpHeads, WrongHeadsAreRefusedByName) {
     const HttpAnswer arithmetic = third.ask(put(path, head));
     EXPECT_EQ(arithmetic.status, 409);
     EXPECT_THAT(arithmetic.body, HasSubstr("made by hash/1: this engine computes by hash/2"));
+}
+
+// Bodies may have 10 000 bytes together in memory; a head has more, and is in a file meanwhile.
+TEST_F(HttpHeads, AHeadThatIsLongerThanBodiesInMemoryMayBeComesIn) {
+    HttpScene first(transfers());
+    std::string text;
+    for (int i = 0; i < 600; ++i) text += "word " + std::to_string(i) + " ";
+    json body = hello({{"conversation_id", "c"}});
+    body["messages"] = json::array({user(text)});
+    const HttpAnswer said = first.chat(body);
+    ASSERT_EQ(said.status, 200) << said.body;
+    ASSERT_GT(said.json()["usage"]["prompt_tokens"].get<int64_t>(), 1200);
+    first.wait_until_idle();
+    const std::string head = whole_answer(first, "/v1/conversations/c/head");
+    const size_t begin = head.find("\r\n\r\n") + 4;
+    const std::string file = head.substr(begin);
+    ASSERT_GT(file.size(), 30000u);
+    EXPECT_THAT(head.substr(0, begin), HasSubstr("Content-Length: " + std::to_string(file.size())));
+
+    HttpSceneConfig narrow = transfers();
+    narrow.http.free_body_bytes = 1000;
+    narrow.http.max_bytes_under_way = 10'000;
+    narrow.heads->spool = folder_.path();
+    HttpScene other(std::move(narrow));
+    const HttpAnswer taken = other.ask(put("/v1/conversations/c/head", file));
+    EXPECT_EQ(taken.status, 200) << taken.body;
+    EXPECT_TRUE(whole_answer(other, "/v1/conversations/c/head").ends_with(file));
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(HttpHeads, NoBodyLeavesAFileBehind) {
+    HttpSceneConfig config = transfers();
+    config.heads->spool = folder_.path();
+    config.heads->max_bytes = 5000;
+    HttpScene scene(std::move(config));
+    const std::string path = "/v1/conversations/d/head";
+    EXPECT_EQ(code_of(scene.ask(put(path, std::string(4000, 'x')))), "invalid_head");
+    EXPECT_EQ(code_of(scene.ask(put(path, std::string(200, '\xff')))), "invalid_head");
+    EXPECT_EQ(scene.ask(put(path, std::string(6000, 'x'))).status, 413);
+    {
+        HttpClient client(scene.port());
+        const std::string whole = put(path, std::string(4000, 'x'));
+        client.send(whole.substr(0, whole.size() - 2000));
+        client.hang_up();
+    }
+    {
+        // Of chunks, whose length is known when they are over.
+        HttpClient client(scene.port());
+        client.send("PUT " + path + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for (int i = 0; i < 8; ++i) client.send("400\r\n" + std::string(1024, 'x') + "\r\n");
+        EXPECT_EQ(client.read_answer().status, 413);
+    }
+    EXPECT_EQ(scene.chat(hello()).status, 200);
+    for (int i = 0; i < 1000 && !std::filesystem::is_empty(folder_.path()); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(HttpHeads, WithoutAFolderForItAHeadIsRefused) {
+    HttpSceneConfig config = transfers();
+    config.heads->spool = folder_.path() / "none";
+    HttpScene scene(std::move(config));
+    const HttpAnswer answer = scene.ask(put("/v1/conversations/d/head", std::string(4000, 'x')));
+    EXPECT_EQ(answer.status, 507);
+    EXPECT_EQ(code_of(answer), "no_space");
+    EXPECT_EQ(scene.chat(hello()).status, 200);
 }
 
 }  // namespace

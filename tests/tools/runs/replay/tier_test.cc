@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/scratch_folder.h"
+#include "tests/tools/program/run_program.h"
 #include "tests/tools/replay/arguments.h"
 
 namespace verbatim::tools {
@@ -47,6 +48,60 @@ TEST(ReplayTier, WhatWasEvictedIsReadAgainWithTheSameBits) {
         EXPECT_EQ(tiered["identical"], true) << model;
         EXPECT_EQ(tiered["digest"], again["digest"]) << model;
     }
+}
+
+// The sample scenario in a tenth of the memory that it holds at most: several requests run at once, and what they wait
+// for is evicted meanwhile.
+TEST(ReplayTier, ATenthOfTheMemoryAndATierLoseTwoPercentAtMost) {
+    const tests::ScratchFolder files;
+    const auto reused = [&](const std::string& budget, const std::string& tier) {
+        std::vector<std::string> arguments = {"--trace",  scenario(), "--lookup",      "prefix", "--evict",  "value",
+                                              "--beside", "none",     "--cache-bytes", budget,   "--format", "json"};
+        if (!tier.empty()) arguments.insert(arguments.end(), {"--tier", files.path(tier)});
+        const Outcome outcome = run_replay(arguments);
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        return json::parse(outcome.out, nullptr, false)["reused_tokens"].get<int64_t>();
+    };
+    const int64_t all = reused("4360000", "");
+    const int64_t tenth = reused("436000", "");
+    EXPECT_LT(tenth, all / 2);
+    EXPECT_GE(reused("436000", "tier"), all * 98 / 100);
+}
+
+// What one of them has written the other one reads: the bits are those of the uncached reference.
+TEST(ReplayTier, HeadsOfTheCpuContinueOnAnEmulatedDeviceAndBack) {
+    const tests::ScratchFolder files;
+    std::string text = "# verbatim-trace 1\nevent,conversation,arrival_ns,tokens,max_tokens\n";
+    for (int i = 0; i < 8; ++i)
+        text += fmt::format("history,c{},{},{}:0+24,1\n", i, i * int64_t{1'000'000'000}, 100 + i % 4);
+    const std::string trace = files.write("rounds.csv", text);
+    for (const auto& [first, second] : {std::pair{"cpu", "cuda-emulated"}, {"cuda-emulated", "cpu"}}) {
+        const auto replay = [&, folder = files.path(first)](const char* executor) {
+            const Outcome outcome =
+                run_replay({"--trace", trace, "--executor", executor, "--lookup", "prefix", "--evict", "value",
+                            "--cache-bytes", "120KiB", "--tier", folder, "--format", "json"});
+            EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+            return json::parse(outcome.out, nullptr, false);
+        };
+        const json writes = replay(first);
+        EXPECT_GE(writes["written_heads"].get<int64_t>(), 4) << first;
+        const json reads = replay(second);
+        EXPECT_GE(reads["restored_heads"].get<int64_t>(), 4) << second;
+        EXPECT_EQ(reads["identical"], true) << second;
+        EXPECT_GT(reads["reused_tokens"], writes["reused_tokens"]) << second;
+    }
+}
+
+// A record has what requests waited for: the same calls give the same plans.
+TEST(ReplayTier, ARecordOfARunWithATierIsVerified) {
+    const tests::ScratchFolder files;
+    const Outcome outcome =
+        run_replay({"--trace", scenario(), "--lookup", "prefix", "--evict", "value", "--cache-bytes", "436000",
+                    "--tier", files.path("tier"), "--record", files.path("run.rec"), "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    EXPECT_GT(json::parse(outcome.out, nullptr, false)["restored_heads"].get<int64_t>(), 10);
+    const Outcome verified = run_verbatim({"verify", files.path("run.rec")});
+    EXPECT_EQ(verified.exit_code, kExitOk) << verified.out << verified.err;
 }
 
 TEST(ReplayTier, AFolderThatCannotBeMadeIsNamed) {

@@ -1,0 +1,51 @@
+// Requests that wait for a head of the tier.
+#include <utility>
+
+#include "engine/base/check.h"
+#include "server/engine_host.h"
+
+namespace verbatim::server {
+
+// The command comes again when the head is read, or cannot be, or has lost to computing.
+void EngineHost::wait_for_tier(Command command, const HeadTier::Found& found) {
+    const Ticket ticket = command.ticket;
+    waiting_[ticket] = false;
+    command.found = found;
+    head_waits_[ticket] = {std::move(command), std::chrono::steady_clock::now()};
+    tier_->tier().load(found, [this, ticket](HeadTier::FilePtr file) {
+        {
+            const std::lock_guard lock(mutex_);
+            heads_.emplace_back(ticket, std::move(file));
+        }
+        changed_.notify_all();
+    });
+}
+
+void EngineHost::take_in_heads() {
+    std::vector<std::pair<Ticket, HeadTier::FilePtr>> heads;
+    {
+        const std::lock_guard lock(mutex_);
+        heads.swap(heads_);
+    }
+    for (auto& [ticket, file] : heads) {
+        auto wait = head_waits_.extract(ticket);
+        if (wait.empty()) continue;  // it was not waited for
+        wait.mapped().command.head = std::move(file);
+        carry_out(std::move(wait.mapped().command));
+    }
+    for (auto next = head_waits_.begin(); next != head_waits_.end();) {
+        const auto wait = next++;
+        const HeadTier::Found& found = *wait->second.command.found;
+        const bool is_aborted = waiting_.at(wait->first);
+        if (!is_aborted && !tier_->has_lost(found, wait->second.since)) continue;
+        auto late = head_waits_.extract(wait);
+        late.mapped().command.is_late = true;
+        if (!is_aborted) tier_->tier().note_not_worth();
+        carry_out(std::move(late.mapped().command));
+    }
+}
+
+// And nothing else can be done.
+bool EngineHost::waits_for_head() const { return tier_ && engine_.waits_for_head() && !tier_->has_arrived(); }
+
+}  // namespace verbatim::server

@@ -1,0 +1,60 @@
+// tests/server/heads/failing_folder.h: a tier's folder of which calls fail or are held back, for heads of the hash
+// executor.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+
+#include "server/heads/head_tier.h"
+
+namespace verbatim::tests {
+
+// What HashExecutor::head_bytes() gives.
+inline const reference::StateTensors kCells(
+    {{0, reference::StateKind::kSsm, reference::StatePer::kSequence, reference::StateDtype::kFloat32, {6}},
+     {1, reference::StateKind::kK, reference::StatePer::kToken, reference::StateDtype::kBf16, {1, 12}}});
+
+// The k-th call fails, and only that one; reads may be held back.
+class FailingFolder final : public server::HeadFolder {
+public:
+    Result<std::string> write(const std::filesystem::path& path, const reference::HeadInfo& info,
+                              const reference::StateTensors& tensors, std::span<const std::byte> bytes) override {
+        if (fails()) return error("{}: no space left on the device", path.string());
+        return HeadFolder::write(path, info, tensors, bytes);
+    }
+    Result<reference::HeadFile> read(const std::filesystem::path& path, int64_t first_token) override {
+        {
+            std::unique_lock lock(mutex_);
+            is_reading_ = true;
+            changed_.notify_all();
+            changed_.wait(lock, [&] { return !holds_reads_; });
+        }
+        if (fails()) return error("{}: input/output error", path.string());
+        return HeadFolder::read(path, first_token);
+    }
+    void remove(const std::filesystem::path& path) override {
+        if (!fails()) HeadFolder::remove(path);
+    }
+    void hold_reads(bool holds) {
+        const std::lock_guard lock(mutex_);
+        holds_reads_ = holds;
+        changed_.notify_all();
+    }
+    void wait_for_read() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return is_reading_; });
+    }
+    std::atomic<int> failing_call = -1;
+    std::atomic<int> num_calls = 0;
+
+private:
+    bool fails() { return num_calls++ == failing_call; }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool holds_reads_ = false;
+    bool is_reading_ = false;
+};
+
+}  // namespace verbatim::tests
