@@ -149,7 +149,7 @@ public:
     // other heads are evicted if room is short. The tokens that follow have the same bits as if this engine had
     // computed the head. Errors, after which nothing has changed: other arithmetic than this engine's, more tokens than
     // max_model_len, bytes that do not have the digest, KV that is neither in the bytes nor in memory; and, with heads
-    // evicted perhaps, no room, or the executor's error. Of equal heads a name keeps one: this one may be gone again. REQUIRES: no step is open.
+    // evicted perhaps, no room, or the executor's error. Of equal heads a name keeps one. REQUIRES: no step is open.
     Result<HeadId> import_head(const HeadImport& head);
     // Empty: the head is gone, or the executor does not hold its bytes. REQUIRES: no step is open.
     [[nodiscard]] std::optional<HeadCopy> export_head(HeadId head);
