@@ -165,7 +165,7 @@ public:
     void stop_awaiting(RequestId request) { set_awaiting(request, false); }
     // Nothing can be done before a head comes: a step would be empty.
     [[nodiscard]] bool waits_for_head() const { return scheduler_.waits_for_head() && !has_unfinished_memory(); }
-    // Whether a head of the waiting request's tokens fits in beside what runs, and the request beside it. False where
+    // Whether a head of the waiting request's tokens fits in with what runs, and the request as well. False where
     // it does not wait.
     [[nodiscard]] bool has_room_for_head(RequestId request) const;
     // As export_head(), at any time.

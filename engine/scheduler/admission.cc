@@ -191,7 +191,7 @@ bool Scheduler::waits_for_head() const {
     return waiting_.at(by_tokens_left_.begin()->second)->awaits_head;
 }
 
-// The head's row, beside the request's own, and a copy of its tail: until the first step.
+// The head's row, in addition to the request's own, and a copy of its tail: until the first step.
 bool Scheduler::has_room_for_head(const Sequence& sequence) const {
     CHECK(sequence.status == SequenceStatus::kWaiting, "request {} of status {}", index(sequence.id),
           static_cast<int>(sequence.status));

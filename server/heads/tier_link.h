@@ -6,7 +6,7 @@
 //   L2  a head is read only if memory has less of the prompt, and, with RestorePolicy::kAuto, if reading it is expected
 //       to be quicker than computing what it saves
 //   L3  the tier is asked when a request comes, and again when it is about to attach (Engine::on_attach): what memory
-//       had may have been evicted meanwhile. A head comes in when there is room for it beside what runs
+//       had may have been evicted meanwhile. A head comes in when there is room for it with what runs
 //   L4  a request waits for at most kMaxReads heads, and with kAuto no longer than computing would take: none waits for
 //       ever
 #pragma once
@@ -70,7 +70,7 @@ public:
     // Until every head that a request waits for is read.
     void wait_for_heads();
 
-    // A conversation with these committed tokens was deleted: no head of its beginnings is found, and the files go. Those
+    // A conversation of these committed tokens was deleted: no head of its beginnings is found; the files go. Those
     // of other conversations that begin in them go, too.
     void forget(const CacheSalt& salt, const TokenSeq& committed);
 

@@ -251,7 +251,7 @@ TEST_F(HttpTier, ADeletedConversationLeavesNoFile) {
     EXPECT_EQ(cached_of(scene.chat(hello())), 0);
 }
 
-// A server beside the one that writes.
+// A server in addition to the one that writes.
 TEST_F(HttpTier, ASecondServerReadsTheFolderAndLeavesItAlone) {
     const auto writer = open();
     HttpScene first(with(*writer));
