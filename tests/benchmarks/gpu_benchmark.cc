@@ -14,10 +14,10 @@
 #include "engine/base/result.h"
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/gpu_device.h"
+#include "reference/loader/model_choice.h"
 #include "tests/benchmarks/device_copy.h"
 #include "tests/benchmarks/gpu_decode.h"
 #include "tests/benchmarks/gpu_operations.h"
-#include "tools/program/model_choice.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -59,7 +59,8 @@ uint64_t fresh_seed() {
 
 Status decode(Device& device, const std::string& model_name, const DecodeConfig& config) {
     const auto num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
-    ASSIGN_OR_RETURN(const reference::Model model, tools::choose_model(model_name, 1, {.num_threads = num_threads}));
+    ASSIGN_OR_RETURN(const reference::Model model,
+                     reference::choose_model(model_name, 1, {.num_threads = num_threads}));
     for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
         if (!device.computes_in(profile)) continue;
         RETURN_IF_ERROR(measure_decode(device, model, model_name, profile, config));

@@ -7,6 +7,7 @@
 
 #include "files/json_text.h"
 #include "files/output_file.h"
+#include "kernels/executors/drafter_choice.h"
 #include "reference/model/presets.h"
 #include "tools/bench/dvr.h"
 #include "tools/bench/report.h"
@@ -14,13 +15,14 @@
 #include "tools/bench/run.h"
 #include "tools/bench/speculate.h"
 #include "tools/program/cli.h"
-#include "tools/program/drafter_choice.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/number_check.h"
 #include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 struct BenchOptions {

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "kernels/executors/drafter_choice.h"
 #include "kernels/median.h"
+#include "reference/loader/model_choice.h"
 #include "tools/program/cli.h"
-#include "tools/program/drafter_choice.h"
-#include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 constexpr int64_t kLeastRequests = 50;  // so that two in a hundred are at least one request
@@ -42,7 +44,7 @@ bool DvrReport::wrong() const { return std::ranges::any_of(rows, &DvrRow::wrong)
 
 Result<DvrReport> run_dvr(const BenchConfig& config, const DvrConfig& dvr) {
     ASSIGN_OR_RETURN(const reference::Model model,
-                     choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
+                     reference::choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
     DvrReport report{.config = config, .dvr = dvr, .rows = dvr_rows(dvr)};
     report.load.batch = static_cast<int32_t>(config.batches.front());
     report.load.num_requests = std::max<int64_t>(kLeastRequests, 3 * report.load.batch);

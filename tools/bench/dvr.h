@@ -1,5 +1,5 @@
 // tools/bench/dvr.h: `verbatim bench --dvr`: how deterministic requests slow down ordinary ones in the same batch, by
-// policy (tools/program/policy.h), share and window.
+// policy (kernels/executors/policy.h), share and window.
 //
 //   Y1  every run of a round serves the same requests: deterministic answers that differ from those of policy exact are
 //       wrong
@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "kernels/executors/policy.h"
 #include "tools/bench/run.h"
-#include "tools/program/policy.h"
 
 namespace verbatim::tools {
 
 struct DvrConfig {
     std::vector<int64_t> percents = {2, 10, 50, 100};  // of deterministic requests; 0 is always measured too
-    std::vector<Policy> policies = {Policy::kExact, Policy::kVerify};
+    std::vector<executors::Policy> policies = {executors::Policy::kExact, executors::Policy::kVerify};
     std::vector<int64_t> windows = {8, 32};  // rows, of policy verify
     double mismatch_rate = 0;                // of its drafts, in addition to real mismatches of the fast profile
     double verify_share = 0.25;
@@ -29,7 +29,7 @@ struct DvrConfig {
 
 struct DvrRow {
     int32_t percent = 0;
-    Policy policy = Policy::kExact;
+    executors::Policy policy = executors::Policy::kExact;
     int32_t window = 1;
     std::vector<double> tokens_per_s;  // by round, as are the next two
     std::vector<double> kept;          // throughput, relative to the run without deterministic requests
@@ -50,7 +50,7 @@ double expected_tokens_per_window(double mismatch_rate, int32_t window);
 struct DvrReport {
     BenchConfig config;
     DvrConfig dvr;
-    PolicyLoad load;
+    executors::PolicyLoad load;
     std::string isa;
     std::vector<DvrRow> rows;
     [[nodiscard]] bool wrong() const;

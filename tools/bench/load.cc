@@ -12,11 +12,11 @@
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/packed_file.h"
 #include "reference/loader/load_model.h"
+#include "reference/loader/model_choice.h"
 #include "reference/loader/write_checkpoint.h"
 #include "reference/model/presets.h"
 #include "reference/worker_pool.h"
 #include "tools/program/cli.h"
-#include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
 namespace {
@@ -175,8 +175,8 @@ Status keep_packed(const LoadSource& source, int32_t num_threads) {
 Result<std::vector<BenchRow>> bench_load(const BenchConfig& config, const cpu::CpuExecutorConfig& pools) {
     ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::create(config.scratch));
     LoadSource source;
-    source.checkpoint = is_preset(config.model) ? scratch.path() / "checkpoint" : fs::path(config.model);
-    if (is_preset(config.model)) RETURN_IF_ERROR(write_preset(config, source.checkpoint));
+    source.checkpoint = reference::is_preset(config.model) ? scratch.path() / "checkpoint" : fs::path(config.model);
+    if (reference::is_preset(config.model)) RETURN_IF_ERROR(write_preset(config, source.checkpoint));
     ASSIGN_OR_RETURN(source.weights, weight_files(source.checkpoint));
     LoadSource kept = source;
     kept.packed = scratch.path() / "packed";

@@ -8,9 +8,9 @@
 
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/median.h"
+#include "reference/loader/model_choice.h"
 #include "tools/bench/sequences.h"
 #include "tools/program/cli.h"
-#include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
 namespace {
@@ -123,7 +123,7 @@ int64_t RowLagReport::best(int64_t batch) const {
 
 Result<RowLagReport> run_row_lag(const BenchConfig& config, std::vector<int64_t> lags) {
     ASSIGN_OR_RETURN(const reference::Model model,
-                     choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
+                     reference::choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
     if (reference::geometry(model.config).state_bytes_per_row == 0) {
         return error("bench --row-lag: {} has no Mamba layers, and no state rows", config.model);
     }

@@ -7,6 +7,7 @@
 #include "engine/base/check.h"
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/median.h"
+#include "reference/loader/model_choice.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/reference_model.h"
@@ -16,7 +17,6 @@
 #include "tools/bench/throughput.h"
 #include "tools/bench/turns.h"
 #include "tools/program/cli.h"
-#include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
 namespace {
@@ -97,7 +97,8 @@ Result<cpu::CpuExecutorConfig> executor_config(const BenchConfig& config, const 
 }
 
 Result<Model> make_model(const BenchConfig& config) {
-    if (!is_preset(config.model)) return choose_model(config.model, config.seed, {.num_threads = config.num_threads});
+    if (!reference::is_preset(config.model))
+        return reference::choose_model(config.model, config.seed, {.num_threads = config.num_threads});
     ASSIGN_OR_RETURN(const ModelConfig shapes, bench_shapes(config));
     return reference::make_random_model(shapes, config.seed);
 }
@@ -106,7 +107,7 @@ Result<Model> make_model(const BenchConfig& config) {
 Status stretch_positions(const BenchConfig& config, ModelConfig& model) {
     const int64_t longest = longest_sequence(config);
     if (longest <= model.max_position_embeddings) return {};
-    if (!is_preset(config.model)) {
+    if (!reference::is_preset(config.model)) {
         return error(
             "{} has {} positions, the longest sequence asked for takes {}: ask for smaller --contexts, --heads or "
             "--behind",
@@ -237,7 +238,7 @@ Result<ModelConfig> bench_shapes(const BenchConfig& config) {
 Result<BenchReport> run_bench(const BenchConfig& config) {
     BenchReport report;
     report.config = config;
-    if (is_preset(config.model)) {  // before the weights are made: reports impossible options at once
+    if (reference::is_preset(config.model)) {  // before the weights are made: reports impossible options at once
         ASSIGN_OR_RETURN(const ModelConfig shapes, bench_shapes(config));
         RETURN_IF_ERROR(executor_config(config, reference::geometry(shapes)));
     }

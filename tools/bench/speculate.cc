@@ -12,16 +12,18 @@
 
 #include "engine/engine.h"
 #include "kernels/cpu/cpu_executor.h"
+#include "kernels/executors/drafter_choice.h"
+#include "kernels/executors/executor_choice.h"
 #include "kernels/median.h"
+#include "kernels/steady_clock.h"
+#include "reference/loader/model_choice.h"
 #include "tools/program/cli.h"
-#include "tools/program/drafter_choice.h"
-#include "tools/program/executor_choice.h"
-#include "tools/program/model_choice.h"
-#include "tools/program/steady_clock.h"
 #include "traces/read.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 constexpr int64_t kPacedWindow = 16;  // the longest one
@@ -169,7 +171,7 @@ Status SpeculateRun::start() {
     std::vector<Recorder*> told{&log_};
     if (!config_.record.path.empty()) {
         ASSIGN_OR_RETURN(files::OutputFile file, RunRecording::create_file(config_.record));
-        ASSIGN_OR_RETURN(const Digest weights, model_digest(model_));
+        ASSIGN_OR_RETURN(const Digest weights, reference::model_digest(model_));
         ASSIGN_OR_RETURN(recording_,
                          RunRecording::start(config_.record, std::move(file),
                                              {.model = config_.model,
@@ -319,7 +321,7 @@ Result<std::vector<ChatRequest>> requests_of(const std::string& path, const refe
 Result<SpeculateReport> run_speculate(const BenchConfig& config, const SpeculateConfig& speculate) {
     SpeculateReport report{.config = config, .trace = speculate.trace, .isa = {}, .rows = {}};
     ASSIGN_OR_RETURN(const reference::Model model,
-                     choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
+                     reference::choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
     TokenStore store(model.config.vocab_size);
     std::vector<ChatRequest> requests;
     if (!speculate.trace.empty()) {

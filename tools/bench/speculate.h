@@ -16,7 +16,7 @@
 namespace verbatim::tools {
 
 struct SpeculateConfig {
-    std::vector<std::string> drafts = {"ngram", "int8", "fast"};  // tools/program/drafter_choice.h
+    std::vector<std::string> drafts = {"ngram", "int8", "fast"};  // kernels/executors/drafter_choice.h
     std::vector<double> mismatch_rates = {0, 0.2};                // of an adversary, in addition to `drafts`
     std::vector<int64_t> windows = {2, 4, 8};                     // 0 is always measured: paced windows
     int64_t output_tokens = 64;                                   // of a request

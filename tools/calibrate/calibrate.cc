@@ -7,14 +7,16 @@
 
 #include "engine/engine.h"
 #include "engine/timed_executor.h"
+#include "kernels/executors/executor_choice.h"
 #include "kernels/machine.h"
 #include "kernels/median.h"
+#include "reference/loader/model_choice.h"
 #include "tools/program/cli.h"
-#include "tools/program/executor_choice.h"
-#include "tools/program/model_choice.h"
 #include "tools/program/time_source.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 constexpr int32_t kBlockSize = 16;
@@ -143,7 +145,7 @@ std::vector<TimedStep> medians_of(const std::vector<std::vector<TimedStep>>& rou
 }  // namespace
 
 Result<Calibration> calibrate(const CalibrateConfig& config) {
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(config.model, config.seed));
+    ASSIGN_OR_RETURN(const reference::Model model, reference::choose_model(config.model, config.seed));
     if (config.max_context > model.config.max_position_embeddings)
         return error("--max-context {}: {} has {} positions", config.max_context, config.model,
                      model.config.max_position_embeddings);

@@ -4,13 +4,15 @@
 
 #include "files/json_text.h"
 #include "files/output_file.h"
+#include "kernels/executors/executor_choice.h"
 #include "tools/calibrate/calibrate.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
-#include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 struct CalibrateOptions {

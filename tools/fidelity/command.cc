@@ -4,14 +4,16 @@
 #include <memory>
 
 #include "files/json_text.h"
+#include "kernels/executors/executor_choice.h"
 #include "simulator/device_file.h"
 #include "tools/fidelity/fidelity.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
-#include "tools/program/executor_choice.h"
 #include "tools/program/number_check.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 struct FidelityOptions {

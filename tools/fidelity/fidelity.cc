@@ -6,18 +6,20 @@
 
 #include "engine/engine.h"
 #include "engine/timed_executor.h"
+#include "kernels/executors/executor_choice.h"
+#include "kernels/steady_clock.h"
+#include "reference/loader/model_choice.h"
 #include "simulator/cost_executor.h"
 #include "simulator/metrics.h"
 #include "simulator/model_shape.h"
 #include "simulator/step_table.h"
 #include "simulator/trace_driver.h"
-#include "tools/program/executor_choice.h"
-#include "tools/program/model_choice.h"
-#include "tools/program/steady_clock.h"
 #include "tools/program/work_clock.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 constexpr int32_t kBlockSize = 16;
@@ -125,7 +127,7 @@ Result<Fidelity> measure_fidelity(const FidelityConfig& config, const Device& de
         return error("--device {}: has no steps of {}: make one with `verbatim calibrate --model {}`", device.name,
                      config.model, config.model);
     }
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(config.model, config.seed));
+    ASSIGN_OR_RETURN(const reference::Model model, reference::choose_model(config.model, config.seed));
     if (config.max_context > model.config.max_position_embeddings)
         return error("--context {}: {} has {} positions", config.max_context, config.model,
                      model.config.max_position_embeddings);

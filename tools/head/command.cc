@@ -12,16 +12,18 @@
 #include "files/json_text.h"
 #include "files/mapped_file.h"
 #include "files/strict_json.h"
+#include "kernels/executors/executor_choice.h"
 #include "reference/head_digest.h"
 #include "reference/loader/head_file.h"
+#include "reference/loader/model_choice.h"
 #include "server/heads/head_tier.h"
 #include "server/ledger/ledger_address.h"
 #include "server/text/tokenizer_json.h"
 #include "tools/program/cli.h"
-#include "tools/program/executor_choice.h"
-#include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 using reference::HeadFile;
@@ -164,8 +166,8 @@ Status check_tokens(const std::vector<TokenId>& tokens, int32_t vocab_size, cons
 }
 
 Status export_head(const HeadOptions& options) {
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.seed));
-    ASSIGN_OR_RETURN(const Digest digest, model_digest(model));
+    ASSIGN_OR_RETURN(const reference::Model model, reference::choose_model(options.model, options.seed));
+    ASSIGN_OR_RETURN(const Digest digest, reference::model_digest(model));
     const int32_t vocab_size = model.config.vocab_size;
     const bool is_file = !options.tokens_file.empty();
     ASSIGN_OR_RETURN(const std::vector<TokenId> tokens,
@@ -197,8 +199,8 @@ Status export_head(const HeadOptions& options) {
 
 Status import_head(const HeadOptions& options) {
     ASSIGN_OR_RETURN(const HeadFile file, HeadFile::open(options.file));
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(options.model, options.seed));
-    ASSIGN_OR_RETURN(const Digest digest, model_digest(model));
+    ASSIGN_OR_RETURN(const reference::Model model, reference::choose_model(options.model, options.seed));
+    ASSIGN_OR_RETURN(const Digest digest, reference::model_digest(model));
     const reference::StateTensors tensors = reference::state_tensors(model.config);
     RETURN_IF_ERROR(file.check_model(digest.hex(), tensors));
     RETURN_IF_ERROR(check_tokens(file.info().tokens, model.config.vocab_size, options.file));

@@ -5,10 +5,12 @@
 #include <cmath>
 
 #include "engine/cache/budget.h"
+#include "kernels/executors/executor_choice.h"
 #include "tools/program/cli.h"
-#include "tools/program/executor_choice.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 std::optional<int64_t> given(const CLI::Option* option, uint64_t bytes) {
@@ -51,7 +53,7 @@ Status fit_into_memory(const CacheConfig& cache) {
     const double pools = static_cast<double>(cache.kv_block_bytes) * cache.pools.num_blocks +
                          static_cast<double>(cache.state_row_bytes) * cache.pools.num_state_rows;
     const double bytes = cache.budget_bytes > 0 ? std::min(pools, static_cast<double>(cache.budget_bytes)) : pools;
-    return fit_into_memory(bytes);
+    return executors::fit_into_memory(bytes);
 }
 
 }  // namespace verbatim::tools

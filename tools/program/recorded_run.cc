@@ -7,16 +7,18 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/executors/executor_choice.h"
+#include "reference/loader/model_choice.h"
 #include "reference/records/record_file.h"
 #include "simulator/choice_names.h"
 #include "simulator/eviction_policies.h"
 #include "tools/program/cache_memory.h"
 #include "tools/program/cli.h"
-#include "tools/program/executor_choice.h"
 #include "tools/program/isa_option.h"
-#include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 using reference::Profile;
@@ -122,7 +124,7 @@ Result<records::Record> open_record(const std::string& path, bool allow_cut) {
 }
 
 Result<reference::Model> recorded_model(const records::RunDescription& run, const std::string& instead) {
-    auto model = choose_model(instead.empty() ? run.model : instead, run.model_seed);
+    auto model = reference::choose_model(instead.empty() ? run.model : instead, run.model_seed);
     if (!model && instead.empty()) {
         return error("the record's model '{}' is not here: --model says where it is ({})", run.model,
                      model.error().message);
@@ -146,7 +148,7 @@ Result<std::unique_ptr<RecordedRun>> open_recorded_run(const std::string& path, 
     ASSIGN_OR_RETURN(run->model, recorded_model(recorded, flags.model));
     records::RunDescription here = recorded;
     here.model = flags.model.empty() ? recorded.model : flags.model;
-    ASSIGN_OR_RETURN(here.model_digest, model_digest(run->model));
+    ASSIGN_OR_RETURN(here.model_digest, reference::model_digest(run->model));
     here.numerics = here.ordinary_numerics =
         std::string(reference::numerics_id(run->profile, run->model.weights.quantised));
     // Of two arithmetics the deterministic requests' is what must be here.

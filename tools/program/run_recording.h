@@ -9,12 +9,12 @@
 #include "engine/recorder.h"
 #include "engine/timed_executor.h"
 #include "files/output_file.h"
+#include "kernels/steady_clock.h"
 #include "reference/numeric_executor.h"
 #include "reference/records/format.h"
 #include "reference/records/record_file.h"
 #include "reference/records/run_recorder.h"
 #include "reference/records/step_digests.h"
-#include "tools/program/steady_clock.h"
 
 namespace CLI {
 class App;

@@ -6,7 +6,7 @@
 
 #include "engine/base/choices.h"
 #include "engine/clock.h"
-#include "tools/program/steady_clock.h"
+#include "kernels/steady_clock.h"
 #include "tools/program/work_clock.h"
 
 namespace verbatim::tools {

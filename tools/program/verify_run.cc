@@ -2,10 +2,10 @@
 
 #include <utility>
 
+#include "kernels/executors/executor_choice.h"
+#include "kernels/steady_clock.h"
 #include "reference/records/locate.h"
 #include "tools/program/cli.h"
-#include "tools/program/executor_choice.h"
-#include "tools/program/steady_clock.h"
 
 namespace verbatim::tools {
 

@@ -7,22 +7,24 @@
 #include "files/json_text.h"
 #include "files/repository_path.h"
 #include "kernels/cpu/packed_file.h"
+#include "kernels/executors/drafter_choice.h"
+#include "kernels/executors/executor_choice.h"
 #include "kernels/sandbox/capture.h"
+#include "reference/loader/model_choice.h"
 #include "reference/model/presets.h"
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
-#include "tools/program/drafter_choice.h"
-#include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
-#include "tools/program/model_choice.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 
 using namespace sandbox;
 
@@ -70,7 +72,7 @@ Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& mod
                               const ReadFlags& flags) {
     reference::LoadOptions load{.num_threads = config.num_threads};
     ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(config.packed_file));
-    ASSIGN_OR_RETURN(const reference::Model model, choose_model(model_name, config.seed, load));
+    ASSIGN_OR_RETURN(const reference::Model model, reference::choose_model(model_name, config.seed, load));
     if (model.weights.quantised && !config.capture.empty())
         return error("--capture: the model has quantised weights, which the sandbox's operations do not take");
     ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
@@ -135,7 +137,7 @@ Status check_profile(const ReplayConfig& replay) {
 
 Status check_packed_file(const ReplayOptions& options) {
     if (options.replay.packed_file.empty()) return {};
-    if (is_preset(options.model))
+    if (reference::is_preset(options.model))
         return error(
             "--packed: keeps a checkpoint's weights, but --model {} is a preset: make it a checkpoint first "
             "(verbatim model init)",

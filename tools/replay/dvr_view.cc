@@ -5,6 +5,8 @@
 #include <algorithm>
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 constexpr int64_t kShownBlocks = 4;  // the last ones

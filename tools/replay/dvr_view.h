@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/recorder.h"
-#include "tools/program/slot_requests.h"
+#include "kernels/executors/slot_requests.h"
 
 namespace verbatim::tools {
 
@@ -37,7 +37,7 @@ private:
 
     int32_t block_size_;
     StepPlan plan_;
-    SlotRequests slots_;
+    executors::SlotRequests slots_;
     std::map<RequestId, Story> stories_;
     std::map<RequestId, int64_t> resident_;  // verified positions
 };

@@ -9,22 +9,24 @@
 #include "engine/fields.h"
 #include "engine/request_book.h"
 #include "files/output_file.h"
+#include "kernels/executors/drafter_choice.h"
+#include "kernels/executors/executor_choice.h"
+#include "kernels/executors/failing_executor.h"
+#include "kernels/executors/mismatching_executor.h"
 #include "kernels/sandbox/capture.h"
+#include "reference/loader/model_choice.h"
 #include "reference/lockstep_executor.h"
 #include "simulator/model_shape.h"
 #include "simulator/value_rule.h"
 #include "tools/program/cli.h"
-#include "tools/program/drafter_choice.h"
-#include "tools/program/executor_choice.h"
-#include "tools/program/failing_executor.h"
-#include "tools/program/mismatching_executor.h"
-#include "tools/program/model_choice.h"
 #include "tools/program/recorded_run.h"
 #include "tools/replay/dvr_view.h"
 #include "tools/replay/tiered_requests.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 
 using namespace sandbox;
 
@@ -298,7 +300,7 @@ Status SingleRun::make_executors() {
 
 Status SingleRun::make_engine() {
     ASSIGN_OR_RETURN(policy_, policy_by_name(config_.eviction, model_.config));
-    ASSIGN_OR_RETURN(weights_, model_digest(model_));
+    ASSIGN_OR_RETURN(weights_, reference::model_digest(model_));
     ASSIGN_OR_RETURN(recording_,
                      start_recording(config_, std::move(replayed_.record_file), settings_, executors_->executor(),
                                      model_, weights_, replayed_.model_name, replayed_.trace_name));

@@ -9,10 +9,10 @@
 #include "engine/cache/cache.h"
 #include "engine/scheduler/scheduler.h"
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "kernels/executors/policy.h"
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
 #include "tools/program/cache_memory.h"
-#include "tools/program/policy.h"
 #include "tools/program/run_recording.h"
 #include "tools/replay/report.h"
 #include "traces/trace.h"
@@ -41,12 +41,12 @@ struct ReplayConfig {
     reference::Profile profile = reference::Profile::kExact;
     bool all_counters = false;   // a counter that stays zero is a failure
     bool logits_only = false;    // operations' results are not compared, so executors run as they do without observers
-    std::string draft = "none";  // the drafter (tools/program/drafter_choice.h)
+    std::string draft = "none";  // the drafter (kernels/executors/drafter_choice.h)
     int32_t max_window = 1;      // positions sampled in one step: the last known token's and drafts'
     bool paced_windows = false;  // window lengths follow the recent acceptance
     int32_t max_state_lag_tokens = 0;         // tokens that a decoding request's state row may lag
     std::optional<int32_t> mismatch_ppm;      // of the drafts of "adversary", or of policy verify
-    std::optional<Policy> policy;             // ordinary requests are computed in fast; none: one profile for all
+    std::optional<executors::Policy> policy;  // ordinary requests are computed in fast; none: one profile for all
     double verify_share = 0.25;               // maximum share of a step's tokens for verification
     bool show_dvr = false;                    // keep a picture of one request's windows
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there and is replaced by a fresh one

@@ -19,7 +19,10 @@
 #include "engine/engine.h"
 #include "engine/recorder.h"
 #include "files/repository_path.h"
+#include "kernels/executors/drafter_choice.h"
+#include "kernels/executors/executor_choice.h"
 #include "reference/loader/gguf.h"
+#include "reference/loader/model_choice.h"
 #include "server/checkpoints.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
@@ -37,13 +40,12 @@
 #include "tools/program/cache_memory.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
-#include "tools/program/drafter_choice.h"
-#include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
-#include "tools/program/model_choice.h"
 #include "tools/program/run_recording.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 using namespace verbatim::server;
@@ -318,9 +320,9 @@ void prepare_grammars(const ServeOptions& options, int32_t vocab_size, LoadedMod
 // Into its place for good: the host's thread holds pointers to it.
 Status load(const ServeOptions& options, LoadedModel& loaded) {
     ASSIGN_OR_RETURN(loaded.text, load_text(options.model, options.chat_template));
-    ASSIGN_OR_RETURN(reference::Model model, choose_model(options.model, options.seed));
+    ASSIGN_OR_RETURN(reference::Model model, reference::choose_model(options.model, options.seed));
     loaded.model = std::make_unique<reference::Model>(std::move(model));
-    ASSIGN_OR_RETURN(loaded.digest, model_digest(*loaded.model));
+    ASSIGN_OR_RETURN(loaded.digest, reference::model_digest(*loaded.model));
     const int32_t vocab_size = loaded.model->config.vocab_size;
     if (loaded.text.tokenizer->num_ids() > vocab_size)
         return error("{}: the tokenizer has {} tokens, the model {}", options.model, loaded.text.tokenizer->num_ids(),

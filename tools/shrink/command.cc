@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "files/output_file.h"
+#include "kernels/executors/executor_choice.h"
 #include "kernels/sandbox/operation_case.h"
 #include "reference/records/asked_tokens.h"
 #include "reference/records/comparison.h"
@@ -17,7 +18,6 @@
 #include "reference/records/shrink.h"
 #include "reference/reference_executor.h"
 #include "tools/program/cli.h"
-#include "tools/program/executor_choice.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/recorded_run.h"
 #include "tools/program/run_recording.h"

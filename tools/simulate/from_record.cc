@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "reference/loader/model_choice.h"
 #include "reference/records/rerun.h"
 #include "reference/records/run_again.h"
 #include "reference/records/run_recorder.h"
@@ -13,8 +14,8 @@
 #include "simulator/device_file.h"
 #include "simulator/sharding.h"
 #include "tools/program/cli.h"
-#include "tools/program/model_choice.h"
 #include "tools/program/recorded_run.h"
+#include "tools/program/shape_choice.h"
 
 namespace verbatim::tools {
 namespace {
@@ -152,7 +153,7 @@ Result<PricedModel> price_model(const std::string& model, const SimulateConfig& 
 // Makes the record's run again.
 Result<Record> repeat(const Record& record, CostExecutor& executor) {
     ASSIGN_OR_RETURN(const EngineConfig config, records::config_under(record.run, {}));
-    ASSIGN_OR_RETURN(const auto model, choose_config(record.run.model));
+    ASSIGN_OR_RETURN(const auto model, reference::choose_config(record.run.model));
     ASSIGN_OR_RETURN(const auto policy, policy_by_name(record.run.eviction, model));
     Record made;
     made.run = record.run;

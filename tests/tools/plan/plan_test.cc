@@ -9,11 +9,11 @@
 #include <regex>
 
 #include "engine/base/prng.h"
+#include "reference/loader/model_choice.h"
 #include "simulator/device_file.h"
 #include "simulator/model_shape.h"
 #include "simulator/plan_search.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/program/model_choice.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {
@@ -124,7 +124,7 @@ struct Inputs {
 
 Inputs small_inputs() {
     Inputs inputs;
-    inputs.model = shape_of("granite-4.0-h-micro", *choose_config("granite-4.0-h-micro"));
+    inputs.model = shape_of("granite-4.0-h-micro", *reference::choose_config("granite-4.0-h-micro"));
     inputs.device = *read_device("h100_sxm");
     inputs.trace = traces::read_trace(kPlannedTrace, {.limit = 150})->trace;
     return inputs;

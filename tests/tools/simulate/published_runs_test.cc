@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "reference/loader/config_json.h"
+#include "reference/loader/model_choice.h"
 #include "simulator/deployment.h"
 #include "simulator/device_file.h"
 #include "simulator/kernel_tables.h"
@@ -13,7 +14,6 @@
 #include "simulator/shape_config.h"
 #include "simulator/sharding.h"
 #include "simulator/step_cost.h"
-#include "tools/program/model_choice.h"
 
 namespace verbatim::tools {
 namespace {
@@ -252,7 +252,7 @@ TEST(PublishedRuns, QuantisedRunsAreWithinTheRangeOfThePage) {
 TEST(Deployment, StatesOfBinary32AreThoseOfTheModelAndOfBf16HalfOfTheRecurrentPart) {
     for (const char* name : {"granite-4.0-h-micro", "qwen3.5-4b", "nemotron-3-nano-30b", "llama-3.2-1b"}) {
         SCOPED_TRACE(name);
-        const ModelShape shape = shape_of(name, *choose_config(name));
+        const ModelShape shape = shape_of(name, *reference::choose_config(name));
         EXPECT_EQ(with_state_values(shape, 4), shape);
         int64_t recurrent = 0;
         for (const StateShape& state : shape.states) recurrent += state.recurrent * state.count;

@@ -9,16 +9,18 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine.h"
+#include "kernels/executors/executor_choice.h"
 #include "kernels/sandbox/capture.h"
 #include "kernels/sandbox/judge.h"
+#include "reference/loader/model_choice.h"
 #include "simulator/trace_driver.h"
 #include "tests/tools/replay/arguments.h"
-#include "tools/program/executor_choice.h"
-#include "tools/program/model_choice.h"
 #include "traces/read.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 
 using namespace sandbox;
 
@@ -102,7 +104,7 @@ struct CapturedRun {
     std::map<int64_t, std::vector<TokenId>> tokens;
 };
 CapturedRun captured_run(const std::string& operation, const std::string& model_name) {
-    const reference::Model model = *choose_model(model_name, 3, {});
+    const reference::Model model = *reference::choose_model(model_name, 3, {});
     const PoolSizes pools{.block_size = 16, .num_blocks = 400, .num_state_rows = 60};
     EngineConfig config;
     config.cache.pools = pools;

@@ -11,11 +11,11 @@
 #include "files/repository_path.h"
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
+#include "reference/loader/model_choice.h"
 #include "simulator/trace_driver.h"
 #include "tests/support/sanitized.h"
 #include "tests/tools/program/run_program.h"
 #include "tools/program/cli.h"
-#include "tools/program/model_choice.h"
 #include "traces/read.h"
 #include "traces/requests.h"
 
@@ -51,7 +51,7 @@ struct Emulated {
 class TraceRun {
 public:
     explicit TraceRun(const cuda::EmulatedDeviceConfig& failure)
-        : model_(*choose_model("tiny-granite", 3)),
+        : model_(*reference::choose_model("tiny-granite", 3)),
           executor_(std::make_unique<Emulated>(model_, failure)),
           store_(model_.config.vocab_size),
           engine_(config(), executor_->executor, policy_, store_, recorder_) {

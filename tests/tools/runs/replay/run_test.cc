@@ -7,16 +7,18 @@
 
 #include "files/repository_path.h"
 #include "kernels/cpu/packed_file.h"
+#include "kernels/executors/executor_choice.h"
+#include "reference/loader/model_choice.h"
 #include "tests/support/sanitized.h"
 #include "tests/tools/replay/arguments.h"
-#include "tools/program/executor_choice.h"
 #include "tools/program/isa_option.h"
-#include "tools/program/model_choice.h"
 #include "tools/replay/report.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 using nlohmann::json;
@@ -124,8 +126,8 @@ TEST_F(PackedReplay, KeptWeightsGiveTheSameRun) {
 }
 
 TEST_F(PackedReplay, WeightsOfAnotherModelUnderThisNameAreADifference) {
-    const auto model_here = choose_model(model, 0);
-    auto other = choose_model("tiny-granite", 9);
+    const auto model_here = reference::choose_model(model, 0);
+    auto other = reference::choose_model("tiny-granite", 9);
     ASSERT_TRUE(model_here && other);
     other->source = model_here->source;
     reference::WorkerPool pool(1);
@@ -310,7 +312,7 @@ TEST(ReplayReport, AnExecutorFailureThatWasNotInjectedIsAProblem) {
 }
 
 TEST(ReplayReport, AScenarioWhoseCounterStaysZeroFails) {
-    auto model = choose_model("tiny-granite", 1);
+    auto model = reference::choose_model("tiny-granite", 1);
     ASSERT_TRUE(model);
     const auto trace = traces::read_trace(scenario(), {.limit = 4});
     ASSERT_TRUE(trace) << trace.error().message;
@@ -322,15 +324,17 @@ TEST(ReplayReport, AScenarioWhoseCounterStaysZeroFails) {
 }
 
 TEST(ModelChoice, TheDigestSeesTheSeed) {
-    EXPECT_EQ(*model_digest(*choose_model("tiny-llama", 1)), *model_digest(*choose_model("tiny-llama", 1)));
-    EXPECT_NE(*model_digest(*choose_model("tiny-llama", 1)), *model_digest(*choose_model("tiny-llama", 2)));
+    EXPECT_EQ(*reference::model_digest(*reference::choose_model("tiny-llama", 1)),
+              *reference::model_digest(*reference::choose_model("tiny-llama", 1)));
+    EXPECT_NE(*reference::model_digest(*reference::choose_model("tiny-llama", 1)),
+              *reference::model_digest(*reference::choose_model("tiny-llama", 2)));
 }
 
 // A digest without the config would call models of different arithmetic the same.
 TEST(ModelChoice, AConfigThatCannotBeWrittenHasNoDigest) {
-    auto model = choose_model("tiny-llama", 1);
+    auto model = reference::choose_model("tiny-llama", 1);
     model->config.layers[0].attention->o_bias = true;
-    const auto digest = model_digest(*model);
+    const auto digest = reference::model_digest(*model);
     ASSERT_FALSE(digest);
     EXPECT_THAT(digest.error().message, HasSubstr("the model's config has no digest"));
 }

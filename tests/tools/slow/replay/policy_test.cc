@@ -4,14 +4,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/executors/policy.h"
+#include "reference/loader/model_choice.h"
 #include "reference/model/presets.h"
 #include "tests/tools/replay/arguments.h"
 #include "tools/bench/dvr.h"
 #include "tools/program/cli.h"
-#include "tools/program/model_choice.h"
-#include "tools/program/policy.h"
 
 namespace verbatim::tools {
+
+using namespace executors;
 namespace {
 
 using nlohmann::json;
@@ -128,7 +130,7 @@ TEST(ReplayPolicy, WhatMakesNoSenseIsRefused) {
 TEST(BenchDvr, TokensPerWindowFollowTheFormula) {
     EXPECT_DOUBLE_EQ(expected_tokens_per_window(0, 8), 8);
     EXPECT_NEAR(expected_tokens_per_window(0.1, 8), 5.695, 0.001);
-    const auto model = choose_model("tiny-granite", 0, {});
+    const auto model = reference::choose_model("tiny-granite", 0, {});
     ASSERT_TRUE(model.has_value());
     const PolicyLoad load{.num_requests = 8, .batch = 8, .prompt_tokens = 8, .output_tokens = 400};
     PolicyRunner runner(*model, {}, load, 32, 1);

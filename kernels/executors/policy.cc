@@ -1,14 +1,14 @@
-#include "tools/program/policy.h"
+#include "kernels/executors/policy.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "engine/timed_executor.h"
-#include "tools/program/mismatching_executor.h"
-#include "tools/program/steady_clock.h"
+#include "kernels/executors/mismatching_executor.h"
+#include "kernels/steady_clock.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 namespace {
 
 constexpr int32_t kLoadBlockSize = 16;
@@ -200,4 +200,4 @@ Result<PolicyChoice> choose_policy(const reference::Model& model, const cpu::Cpu
                                     name(policy), load.num_requests, verify_of_exact)};
 }
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

@@ -1,4 +1,4 @@
-// tools/program/policy.h: the policies for batches of deterministic requests and ordinary ones in the fast profile
+// kernels/executors/policy.h: the policies for batches of deterministic requests and ordinary ones in the fast profile
 // (docs/windows.md): how deterministic requests get their bits, and the measured cost.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include "kernels/cpu/cpu_executor.h"
 #include "reference/model/weights.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 
 enum class Policy : uint8_t {
     kExact,   // computed in their profile throughout
@@ -78,4 +78,4 @@ struct PolicyChoice {
 Result<PolicyChoice> choose_policy(const reference::Model& model, const cpu::CpuExecutorConfig& cpu, int32_t max_window,
                                    double verify_share, uint64_t seed);
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

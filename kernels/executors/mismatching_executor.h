@@ -1,4 +1,4 @@
-// tools/program/mismatching_executor.h: fault injection: an executor whose draft paths (engine/scheduler/draft_path.h)
+// kernels/executors/mismatching_executor.h: fault injection: an executor whose draft paths (engine/scheduler/draft_path.h)
 // sample wrong tokens at a known rate, to measure the cost of mismatches.
 #pragma once
 
@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "engine/executor.h"
-#include "tools/program/slot_requests.h"
+#include "kernels/executors/slot_requests.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 
 class MismatchingExecutor final : public WrappingExecutor {
 public:
@@ -27,4 +27,4 @@ private:
     SlotRequests slots_;
 };
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

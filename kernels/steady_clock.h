@@ -1,11 +1,11 @@
-// tools/program/steady_clock.h: the machine's monotonic clock.
+// kernels/steady_clock.h: the machine's monotonic clock.
 #pragma once
 
 #include <chrono>
 
 #include "engine/clock.h"
 
-namespace verbatim::tools {
+namespace verbatim {
 
 class SteadyClock final : public verbatim::Clock {
 public:
@@ -15,4 +15,4 @@ public:
     }
 };
 
-}  // namespace verbatim::tools
+}  // namespace verbatim

@@ -1,4 +1,4 @@
-#include "tools/program/drafter_choice.h"
+#include "kernels/executors/drafter_choice.h"
 
 #include <algorithm>
 #include <array>
@@ -12,10 +12,10 @@
 #include "engine/drafting/ngram_drafter.h"
 #include "engine/fields.h"
 #include "reference/loader/load_model.h"
+#include "reference/loader/model_choice.h"
 #include "reference/model/state_tensors.h"
-#include "tools/program/model_choice.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 namespace {
 
 constexpr std::array<std::string_view, 5> kDrafterNames = {"none", "ngram", "adversary", "int8", "fast"};
@@ -120,7 +120,7 @@ Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const referenc
     } else {
         const std::string folder = options.name.substr(kModelPrefix.size());
         ASSIGN_OR_RETURN(reference::Model small,
-                         choose_model(folder, options.seed, {.num_threads = options.num_threads}));
+                         reference::choose_model(folder, options.seed, {.num_threads = options.num_threads}));
         chosen.model = std::make_unique<reference::Model>(std::move(small));
         if (chosen.model->config.vocab_size != model.config.vocab_size) {
             return error("--draft {}: it has {} tokens, the model that it drafts for has {}: they need one vocabulary",
@@ -132,4 +132,4 @@ Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const referenc
     return chosen;
 }
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

@@ -1,4 +1,4 @@
-// tools/program/drafter_choice.h: drafters by the names of --draft.
+// kernels/executors/drafter_choice.h: drafters by the names of --draft.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 #include "engine/drafting/adversary_drafter.h"
 #include "engine/drafting/drafter.h"
 #include "engine/engine.h"
+#include "kernels/executors/executor_choice.h"
 #include "reference/model/weights.h"
-#include "tools/program/executor_choice.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 
 // The answers of a run, as drafts for another run of the same requests.
 class OutputLog final : public Recorder {
@@ -80,4 +80,4 @@ struct ChosenDrafter {
 // Borrows model and engine. Errors: a model that is missing, or has another vocabulary.
 Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const reference::Model& model, const Engine& engine);
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

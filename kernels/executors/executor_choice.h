@@ -1,4 +1,4 @@
-// tools/program/executor_choice.h: executors by the names of --executor and --beside, in the profile of --profile.
+// kernels/executors/executor_choice.h: executors by the names of --executor and --beside, in the profile of --profile.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@
 #include "reference/numeric_executor.h"
 #include "reference/numerics/profile.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 
 // "cpu", "reference", "cuda", "cuda-emulated".
 std::span<const std::string_view> executor_names();
@@ -74,4 +74,4 @@ Status has_two_arithmetics(const std::string& name);
 Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOptions& options,
                                        const reference::Model& model);
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

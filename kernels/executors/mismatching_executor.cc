@@ -1,9 +1,9 @@
-#include "tools/program/mismatching_executor.h"
+#include "kernels/executors/mismatching_executor.h"
 
 #include "engine/base/check.h"
 #include "engine/base/prng.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 
 constexpr uint64_t kMillion = 1'000'000;
 
@@ -32,4 +32,4 @@ bool MismatchingExecutor::errs(RequestId request, int64_t position) const {
     return prng.below(kMillion) < static_cast<uint64_t>(ppm_);
 }
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

@@ -1,4 +1,4 @@
-#include "tools/program/executor_choice.h"
+#include "kernels/executors/executor_choice.h"
 
 #include <unistd.h>
 
@@ -18,7 +18,7 @@
 #include "kernels/cuda/gpu_device.h"
 #endif
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 namespace {
 
 using reference::Profile;
@@ -172,4 +172,4 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOp
     return chosen;
 }
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

@@ -1,4 +1,4 @@
-#include "tools/program/model_choice.h"
+#include "reference/loader/model_choice.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -10,12 +10,9 @@
 #include "reference/model/random_model.h"
 #include "reference/ops/rope.h"
 #include "reference/walk.h"
-#include "simulator/shape_config.h"
 
-namespace verbatim::tools {
+namespace verbatim::reference {
 namespace {
-
-using namespace reference;
 
 void add(Digester& digester, const Linear& linear) {
     digester.add(linear.weight.rows);
@@ -72,12 +69,6 @@ Result<Digest> model_digest(const Model& model) {
     return digester.digest();
 }
 
-namespace {
-
-struct ConfigText {
-    std::string path;
-    std::string text;
-};
 Result<ConfigText> read_config_text(const std::string& name) {
     std::filesystem::path path = name;
     std::error_code ignored;
@@ -85,28 +76,17 @@ Result<ConfigText> read_config_text(const std::string& name) {
     std::ifstream file(path, std::ios::binary);
     if (!std::filesystem::is_regular_file(path, ignored) || !file) {
         return error("--model {}: neither a checkpoint's folder with a config.json nor a preset ({})", name,
-                     fmt::join(reference::preset_names(), ", "));
+                     fmt::join(preset_names(), ", "));
     }
     std::ostringstream text;
     text << file.rdbuf();
     return ConfigText{path.string(), text.str()};
 }
 
-}  // namespace
-
-Result<reference::ModelConfig> choose_config(const std::string& name) {
-    if (is_preset(name)) return reference::preset(name);
+Result<ModelConfig> choose_config(const std::string& name) {
+    if (is_preset(name)) return preset(name);
     ASSIGN_OR_RETURN(const ConfigText config, read_config_text(name));
-    return reference::parse_config(config.text, config.path);
+    return parse_config(config.text, config.path);
 }
 
-Result<ModelShape> choose_shape(const std::string& name) {
-    if (!is_preset(name)) {
-        ASSIGN_OR_RETURN(const ConfigText config, read_config_text(name));
-        if (is_shape_config(config.text)) return parse_shape(name, config.text, config.path);
-    }
-    ASSIGN_OR_RETURN(const reference::ModelConfig config, choose_config(name));
-    return shape_of(name, config);
-}
-
-}  // namespace verbatim::tools
+}  // namespace verbatim::reference

@@ -1,4 +1,4 @@
-// tools/program/slot_requests.h: maps the slots in a run's plans to requests.
+// kernels/executors/slot_requests.h: maps the slots in a run's plans to requests.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 #include "engine/step_plan.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 
 class SlotRequests {
 public:
@@ -30,4 +30,4 @@ private:
     std::map<SequenceSlot, Slot> slots_;
 };
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors

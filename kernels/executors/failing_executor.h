@@ -1,4 +1,4 @@
-// tools/program/failing_executor.h: fault injection: an executor's results until a given step, then errors; shows that
+// kernels/executors/failing_executor.h: fault injection: an executor's results until a given step, then errors; shows that
 // no work is lost with an executor.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include "engine/base/result.h"
 #include "engine/executor.h"
 
-namespace verbatim::tools {
+namespace verbatim::executors {
 
 class FailingExecutor final : public WrappingExecutor {
 public:
@@ -23,4 +23,4 @@ private:
     int64_t fail_at_;
 };
 
-}  // namespace verbatim::tools
+}  // namespace verbatim::executors
