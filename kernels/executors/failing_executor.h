@@ -1,5 +1,5 @@
-// kernels/executors/failing_executor.h: fault injection: an executor's results until a given step, then errors; shows that
-// no work is lost with an executor.
+// kernels/executors/failing_executor.h: fault injection: an executor's results until a given step, then errors; shows
+// that no work is lost with an executor.
 #pragma once
 
 #include <string>

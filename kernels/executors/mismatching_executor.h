@@ -1,5 +1,5 @@
-// kernels/executors/mismatching_executor.h: fault injection: an executor whose draft paths (engine/scheduler/draft_path.h)
-// sample wrong tokens at a known rate, to measure the cost of mismatches.
+// kernels/executors/mismatching_executor.h: fault injection: an executor whose draft paths
+// (engine/scheduler/draft_path.h) sample wrong tokens at a known rate, to measure the cost of mismatches.
 #pragma once
 
 #include <cstdint>

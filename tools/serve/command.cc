@@ -42,10 +42,12 @@
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/run_recording.h"
+#include "tools/serve/flags.h"
 
 namespace verbatim::tools {
 
 using namespace executors;
+
 namespace {
 
 using namespace verbatim::server;
@@ -54,42 +56,6 @@ constexpr const char* kServeExitCodes =
     "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong; 4 the port is "
     "taken,\n"
     "or the machine is in the way.";
-
-struct ServeOptions {
-    std::string model = repository_path("server/models/tiny-python");
-    std::vector<std::string> names;
-    std::string chat_template;
-    std::optional<text::ToolFormat> tool_format;  // none: the chat template says it
-    std::optional<text::ReasoningFormat> reasoning_format;
-    std::string grammar_python;  // empty: default_grammar_python()
-    std::string executor = "cpu";
-    reference::Profile profile = reference::Profile::kExact;
-    std::string host = "127.0.0.1";
-    int64_t port = 8000;
-    int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
-    int64_t max_requests = 256;
-    int64_t max_queue_requests = 4096;
-    int64_t max_queue_tokens = int64_t{16} << 20;
-    std::vector<std::string> cors_origins;
-    std::string api_key_file;
-    std::string ledger;
-    uint64_t ledger_bytes = uint64_t{64} << 20;
-    std::string tier;  // empty: none
-    uint64_t tier_bytes = uint64_t{10} << 30;
-    bool tier_is_read_only = false;
-    RestorePolicy restores = RestorePolicy::kAuto;
-    bool has_head_transfer = false;
-    int64_t step_tokens = 512;
-    int64_t block_size = 16;
-    CacheBytesFlags cache_bytes{.cache_bytes = uint64_t{512} << 20};
-    LookupMode lookup = LookupMode::kPrefix;
-    AdmissionOrder admission = AdmissionOrder::kArrival;
-    int32_t max_wait_steps = SchedulerConfig().max_wait_steps;  // of kFewestTokens
-    std::string draft = "none";
-    std::string window;  // of the drafter; empty: the default
-    uint64_t seed = 0;
-    RecordFlags record;
-};
 
 // Without a drafter a step samples one position of a request.
 Result<WindowChoice> windows_of(const ServeOptions& options) {
@@ -478,99 +444,13 @@ int run_serve(const ServeOptions& options) {
     return served ? kExitOk : report_error(served.error());
 }
 
-template <typename Formats, typename Format>
-Choices<std::optional<Format>> format_choices(const Formats& formats, Format) {
-    Choices<std::optional<Format>> choices = {{"auto", std::nullopt}};
-    for (const auto& [name, format] : formats) choices.emplace_back(name, format);
-    return choices;
-}
-
-void add_form_options(CLI::App& verb, ServeOptions& options) {
-    add_choice_option(verb, "--tool-parser", options.tool_format,
-                      format_choices(text::kToolFormats, text::ToolFormat::kNone),
-                      "how the model writes calls of tools; auto: as its chat template says");
-    add_choice_option(verb, "--reasoning-parser", options.reasoning_format,
-                      format_choices(text::kReasoningFormats, text::ReasoningFormat::kNone),
-                      "how the model writes reasoning; auto: as its chat template says");
-}
-
 }  // namespace
 
 void add_serve_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<ServeOptions>();
     CLI::App* verb = app.add_subcommand("serve", "answer OpenAI's clients over HTTP");
     verb->footer(kServeExitCodes);
-    verb->add_option("--model", options->model, "a checkpoint's folder, or a GGUF file")->capture_default_str();
-    verb->add_option(
-            "--name", options->names,
-            "what clients call the model, repeatable: the first one is in answers, `any` takes whatever a client "
-            "says; without it the folder's name")
-        ->expected(1)
-        ->take_all();
-    verb->add_option("--chat-template", options->chat_template,
-                     "a Jinja file in the place of the folder's chat template");
-    add_form_options(*verb, *options);
-    verb->add_option("--grammar-python", options->grammar_python,
-                     "a Python interpreter with the library llguidance, for structured output; without it the one in "
-                     "build/python, else /usr/bin/python3");
-    verb->add_option("--host", options->host, "the address to listen on")->capture_default_str();
-    add_count_option(*verb, "--port", options->port, 0, "0: any that is free; it is printed");
-    verb->add_option("--executor", options->executor, "who computes: cpu, reference, cuda, cuda-emulated")
-        ->capture_default_str();
-    Choices<reference::Profile> profiles;
-    for (const auto one : {reference::Profile::kExact, reference::Profile::kExactInt8})
-        profiles.emplace_back(reference::name(one), one);
-    add_choice_option(*verb, "--profile", options->profile, profiles,
-                      "the arithmetic; exact.int8 is of a GGUF file's quantised weights, with activations in int8");
-    add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
-    add_cache_bytes_options(*verb, options->cache_bytes);
-    add_count_option(*verb, "--max-requests", options->max_requests, 1, "requests that run at a time");
-    add_count_option(*verb, "--max-queue-requests", options->max_queue_requests, 0,
-                     "requests that wait beside them; more are refused with 429");
-    add_count_option(*verb, "--max-queue-tokens", options->max_queue_tokens, 1,
-                     "tokens of the prompts that wait; where none waits, one may be longer");
-    verb->add_option("--cors-origin", options->cors_origins,
-                     "an origin whose pages may ask from a browser (https://host:port), repeatable; * for all")
-        ->expected(1)
-        ->take_all();
-    verb->add_option("--api-key-file", options->api_key_file,
-                     "lines `TENANT KEY`: who may ask; without it anybody who reaches the port");
-    verb->add_option(
-        "--ledger", options->ledger,
-        "where conversations are kept: a file, sqlite:///FILE, postgresql://HOST/DATABASE, or none; without "
-        "it NAME-TOKENIZER.ledger in $XDG_STATE_HOME/verbatim or ~/.local/state/verbatim");
-    add_bytes_option(*verb, "--ledger-memory", options->ledger_bytes,
-                     "for loaded conversations of the ledger; others are read when a request names them");
-    auto* tier =
-        verb->add_option("--tier", options->tier,
-                         "a folder for heads that memory lets go of, and that outlive the process; without it none");
-    add_bytes_option(*verb, "--tier-bytes", options->tier_bytes,
-                     "of the tier's files; the least recently used go first");
-    verb->add_flag("--tier-read-only", options->tier_is_read_only,
-                   "heads of the tier are found and nothing is written: another server writes to the folder")
-        ->needs(tier);
-    const Choices<RestorePolicy> restores = {
-        {"auto", RestorePolicy::kAuto}, {"always", RestorePolicy::kAlways}, {"never", RestorePolicy::kNever}};
-    add_choice_option(*verb, "--restore", options->restores, restores,
-                      "read a head of the tier if that is expected to be quicker than computing, always or never");
-    verb->add_flag("--head-transfer", options->has_head_transfer,
-                   "give out and take in heads over HTTP (/v1/conversations/ID/head): for clients that are trusted");
-    add_count_option(*verb, "--step-tokens", options->step_tokens, 1, "token budget of a step");
-    add_count_option(*verb, "--block-size", options->block_size, 1, "tokens of a KV block");
-    const Choices<LookupMode> lookups = {{"prefix", LookupMode::kPrefix}, {"conversation", LookupMode::kConversation}};
-    add_choice_option(*verb, "--lookup", options->lookup, lookups,
-                      "find states by the conversation's name, or also by the tokens under the salt");
-    add_admission_options(*verb, options->admission, options->max_wait_steps);
-    const Choices<std::string> drafters = {{"none", "none"}, {"ngram", "ngram"}};
-    add_choice_option(*verb, "--draft", options->draft, drafters,
-                      "what guesses tokens that a window then verifies: n-grams of the request's own tokens");
-    verb->add_option("--window", options->window,
-                     "with --draft: positions that draw in one step: the last known token's and drafts'; auto follows "
-                     "what was accepted so far")
-        ->type_name("2..128|auto")
-        ->default_str(std::to_string(WindowChoice().max_window));
-    add_seed_option(*verb, options->seed);
-    add_record_options(*verb, options->record);
+    add_serve_flags(*verb, *options);
     verb->callback([options, &exit_code] { exit_code = run_serve(*options); });
 }
 
