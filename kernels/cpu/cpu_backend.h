@@ -188,7 +188,9 @@ private:
     // cpu_experts.cc
     void list_entries(const reference::MoeConfig& moe);
     RoundedRows round_part(const ExpertPart& part, const PackedMatrix& matrix, reference::ConstFloatRows x);
+    [[nodiscard]] RowForm form_of(const ExpertPart& part, const PackedMatrix& matrix) const;
     void multiply_parts(int32_t layer, reference::ConstFloatRows x, std::span<const ExpertProduct> products);
+    void multiply_parts_alike(int32_t layer, reference::ConstFloatRows x, std::span<const ExpertProduct> products);
     void combine(const reference::MoeConfig& moe, reference::ConstFloatRows results, reference::FloatRows out);
     // cpu_recurrence.cc
     void list_snapshots(int32_t layer, reference::StateKind kind);

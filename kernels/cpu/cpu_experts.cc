@@ -74,16 +74,37 @@ void CpuBackend::list_entries(const MoeConfig& moe) {
 RoundedRows CpuBackend::round_part(const ExpertPart& part, const PackedMatrix& matrix, ConstFloatRows x) {
     const ConstFloatRows rows = x.rows(part.first_entry, part.num_rows);
     const int64_t pairs = num_pairs(x.width);
-    const RowForm form = row_form(choice_.of_rows(part.num_rows), matrix, part.num_rows);
+    const RowForm form = form_of(part, matrix);
     // A part's last band may be wider than the part.
     const int64_t first_row = part.first_entry + (&part - experts_.parts.data()) * kMaxBandRows;
     return cpu::round_rows(row_ops(), form, rows, 1.0F, experts_.rounded_floats.data() + first_row * 2 * pairs,
                            experts_.rounded_pairs.data() + first_row * pairs);
 }
 
+// The form in which a part's rows are read by the loop that multiplies them by the matrix.
+RowForm CpuBackend::form_of(const ExpertPart& part, const PackedMatrix& matrix) const {
+    return row_form(choice_.of_rows(part.num_rows), matrix, part.num_rows);
+}
+
 // Multiplies every part's rows of x by its expert's matrices, which have one shape; the results are rows in entry
-// order.
+// order. Matrices of several formats read the rows in several forms (a file may quantise gate and up differently).
 void CpuBackend::multiply_parts(int32_t layer, ConstFloatRows x, std::span<const ExpertProduct> products) {
+    const auto reads_alike = [&](const ExpertProduct& a, const ExpertProduct& b) {
+        return std::ranges::all_of(experts_.parts, [&](const ExpertPart& part) {
+            return form_of(part, weights_.matrix({layer, a.matrix, part.expert})) ==
+                   form_of(part, weights_.matrix({layer, b.matrix, part.expert}));
+        });
+    };
+    while (!products.empty()) {
+        size_t num_alike = 1;
+        while (num_alike < products.size() && reads_alike(products[0], products[num_alike])) ++num_alike;
+        multiply_parts_alike(layer, x, products.first(num_alike));
+        products = products.subspan(num_alike);
+    }
+}
+
+// The products read the rows in one form.
+void CpuBackend::multiply_parts_alike(int32_t layer, ConstFloatRows x, std::span<const ExpertProduct> products) {
     const auto num_parts = static_cast<int64_t>(experts_.parts.size());
     const auto num_products = static_cast<int64_t>(products.size());
     const auto matrix_of = [&](int64_t part, int64_t product) -> const PackedMatrix& {

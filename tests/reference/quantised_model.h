@@ -16,8 +16,8 @@
 namespace verbatim::tests {
 
 // A small config with rows that are whole blocks of 32.
-inline reference::ModelConfig in_whole_blocks(reference::ModelConfig config) {
-    config.hidden_size = 64;
+inline reference::ModelConfig in_whole_blocks(reference::ModelConfig config, int32_t hidden_size = 64) {
+    config.hidden_size = hidden_size;
     for (reference::LayerConfig& layer : config.layers) {
         if (layer.mlp) layer.mlp->d_ff = 96;
         if (layer.moe) layer.moe->d_ff = 32;
@@ -46,16 +46,28 @@ inline void draw_scaled_blocks(const reference::BlockFormat& format, float scale
     }
 }
 
-// Owns the blocks. Matrices whose rows are not whole blocks stay bf16; experts' gate and up change together.
+// A row of blocks of Q4_K with scales and minima near 1e-4 times an integer, and any quants.
+inline void draw_q4_k_blocks(std::mt19937& random, std::span<std::byte> blocks) {
+    constexpr size_t kBlockBytes = 144;
+    constexpr uint16_t kScales[2] = {0x068E, 0x068E};  // 1e-4 in fp16
+    for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
+    for (size_t at = 0; at < blocks.size(); at += kBlockBytes) std::memcpy(&blocks[at], kScales, sizeof(kScales));
+}
+
+// Owns the blocks. Matrices whose rows are not whole blocks stay bf16.
 class QuantisedMatrices {
 public:
-    // Formats in turn, matrix after matrix.
-    QuantisedMatrices(reference::Model& model, std::vector<std::string_view> formats) {
+    // Formats in turn, tensor after tensor, or matrix after matrix: then an expert's gate and up differ. "BF16" leaves a
+    // matrix as it is.
+    QuantisedMatrices(reference::Model& model, const std::vector<std::string_view>& formats, bool by_matrix = false) {
         size_t next = 0;
         for (const reference::CheckpointTensor& tensor : reference::checkpoint_tensors(model.config, model.weights)) {
-            for (reference::MatrixView* view : tensor.matrices)
-                quantise(*view, format_named(formats[next % formats.size()]), model.weights);
-            next += tensor.matrices.empty() ? 0 : 1;
+            for (reference::MatrixView* view : tensor.matrices) {
+                const std::string_view name = formats[next % formats.size()];
+                if (name != "BF16") quantise(*view, format_named(name), model.weights);
+                next += by_matrix ? 1 : 0;
+            }
+            next += by_matrix || tensor.matrices.empty() ? 0 : 1;
         }
         if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
     }
@@ -72,6 +84,8 @@ private:
             const std::span<std::byte> to(&blocks[static_cast<size_t>(r) * size], size);
             if (format.quantise != nullptr)
                 reference::quantise(format, row, to);
+            else if (format.name == "Q4_K")
+                draw_q4_k_blocks(random_, to);
             else
                 draw_scaled_blocks(format, &format == &reference::kScaledFp8 ? 1e-3F : 2e-3F, random_, to);
         }

@@ -61,9 +61,10 @@ std::vector<std::string> as_today(std::vector<std::string> arguments) {
     } else {
         *file = file->substr(flag.size() + 1);
     }
-    if (const auto show = std::ranges::find(arguments, "--show"); show != arguments.end()) {
+    if (const auto show = named("--show"); show != arguments.end()) {
+        const bool is_two = *show == "--show";
         *show = "--cache";
-        if (show + 1 != arguments.end() && *(show + 1) == "cache") arguments.erase(show + 1);
+        if (is_two && show + 1 != arguments.end() && *(show + 1) == "cache") arguments.erase(show + 1);
     }
     arguments[1] = flag == "--from" ? "show" : "case";
     if (flag == "--case") arguments.insert(arguments.begin() + 1, "kernel");

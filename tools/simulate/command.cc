@@ -1,6 +1,7 @@
 // `verbatim simulate`: a trace, a model, a device and a memory budget: what hit rate, latency and throughput, and where
 // the memory goes. The engine's own scheduler and cache decide; durations are modelled (docs/simulator.md).
 #include <CLI/CLI.hpp>
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -173,7 +174,26 @@ Result<SimulateRun> simulate_with_progress(const SimulateOptions& options, const
                         [&](int64_t rows_over) { bar.update(static_cast<uint64_t>(rows_over)); });
 }
 
-int run_record_command(const SimulateOptions& options) {
+// The flags that --from takes: those of a price, since the rest is the record's.
+constexpr std::array kFlagsOfFrom = {"--from",        "--times",       "--device", "--cost",  "--step-overhead",
+                                     "--expert-skew", "--tp",          "--ep",     "--pp",    "--weights",
+                                     "--kv-dtype",    "--state-dtype", "--seed",   "--format"};
+
+// The first other flag that is given; empty: none.
+std::string flag_without_record(const CLI::App& verb) {
+    for (const CLI::Option* option : verb.get_options()) {
+        if (option->count() > 0 && std::ranges::count(kFlagsOfFrom, option->get_name()) == 0) return option->get_name();
+    }
+    return "";
+}
+
+int run_record_command(SimulateOptions& options, const CLI::App& verb) {
+    if (const std::string other = flag_without_record(verb); !other.empty()) {
+        return report_error(
+            Error{fmt::format("{}: of a trace's simulation; a run that is repeated (--from) has its own", other)},
+            kExitBadUsage);
+    }
+    take_given_flags(options);
     if (const Status valid = validate(options.config); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto report = simulate_record(options.record, options.times, options.config, options.device);
     if (!report) return report_error(report.error());
@@ -185,9 +205,9 @@ int run_record_command(const SimulateOptions& options) {
     return report->first_difference.empty() ? kExitOk : kExitDifference;
 }
 
-int run_simulate_command(SimulateOptions options) {
+int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
     if (options.check_tables) return run_check_tables(options);
-    if (!options.record.empty()) return run_record_command(options);
+    if (!options.record.empty()) return run_record_command(options, verb);
     if (options.trace.empty()) return report_error(Error{"--trace is required"}, kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
     Slo slo;
@@ -353,7 +373,7 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
         ->excludes(cache_only);
     add_seed_option(*verb, options->config.seed);
     add_format_option(*verb, options->format);
-    verb->callback([options, &exit_code] { exit_code = run_simulate_command(*options); });
+    verb->callback([options, verb, &exit_code] { exit_code = run_simulate_command(*options, *verb); });
 }
 
 }  // namespace verbatim::tools

@@ -125,10 +125,16 @@ double seconds_of(const std::vector<const StepRecord*>& steps) {
     return seconds;
 }
 
+// A cost model has one arithmetic, makes no heads from elsewhere, and does not fail.
 Status check_repeatable(const Record& record, const std::string& path) {
-    const bool drafts_itself = record.run.engine.scheduler.verify_tokens > 0;
-    if (drafts_itself)
-        return error("{}: it decoded in other arithmetic than it verified in: a cost model has one", path);
+    if (record.run.engine.scheduler.verify_tokens > 0 || !record.run.policy.empty())
+        return error("{}: a run in two arithmetics (--policy): a cost model has one", path);
+    for (const Call& call : records::calls_of(record)) {
+        if (call.kind == CallKind::kImportHead || call.kind == CallKind::kReplaceExecutor ||
+            call.kind == CallKind::kFailStep)
+            return error("{}: before step {} it has the call {}, which a cost model cannot repeat", path, call.step,
+                         name(call.kind));
+    }
     return {};
 }
 
@@ -143,6 +149,10 @@ Result<PricedModel> price_model(const std::string& model, const SimulateConfig& 
     PricedModel priced;
     ASSIGN_OR_RETURN(priced.device, read_device(device));
     ASSIGN_OR_RETURN(const ModelShape shape, choose_shape(model));
+    if (config.step_overhead_ns) {
+        priced.device.step_overhead_ns = static_cast<double>(*config.step_overhead_ns);
+        priced.device.sequence_overhead_ns = 0;
+    }
     RETURN_IF_ERROR(check_parallelism(shape, priced.device, config.parallelism));
     priced.model = deployed_shape(config, shape);
     ASSIGN_OR_RETURN(priced.kernels, kernel_times(config.cost, priced.device));
@@ -183,9 +193,11 @@ void compare_runs(const Record& recorded, const Record& simulated, FromRecordRep
             report.first_difference = difference_at(*wanted[i], *got[i]);
         }
     }
-    if (report.first_difference.empty() && wanted.size() != got.size()) {
+    const auto failure_of = [](const Record& record) { return record.end ? record.end->failure : ""; };
+    const std::string failure = failure_of(simulated);
+    if (report.first_difference.empty() && (wanted.size() != got.size() || failure != failure_of(recorded))) {
         report.first_difference = fmt::format("{} steps were recorded, {} simulated", wanted.size(), got.size());
-        if (simulated.end && !simulated.end->failure.empty()) report.first_difference += ": " + simulated.end->failure;
+        if (!failure.empty()) report.first_difference += ": " + failure;
     }
     report.num_calls = std::ssize(records::calls_of(recorded));
     report.recorded_s = seconds_of(wanted);

@@ -41,7 +41,7 @@ struct FromRecordReport {
     RequestErrors e2e;   // and to the last one
 };
 
-// Errors: the record or its model; a record without step times; steps that a cost model cannot repeat.
+// Errors: the record or its model; a run that a cost model cannot repeat (two arithmetics, imported heads, failures).
 [[nodiscard]] Result<FromRecordReport> simulate_record(const std::string& path, StepTimesFrom times,
                                                        const SimulateConfig& config, const std::string& device);
 // What compare_runs() finds: of two records of the same calls.

@@ -27,13 +27,15 @@ struct QuantisedCase {
     const char* preset;
     std::vector<std::string_view> formats = {"Q8_0", "Q4_0"};
     reference::Profile profile = reference::Profile::kExact;
+    bool by_matrix = false;  // an expert's gate and up have formats of their own
+    int32_t hidden_size = 64;
 };
 
 class QuantisedCpu : public testing::TestWithParam<QuantisedCase> {
 protected:
     QuantisedCpu()
-        : model_(tests::in_whole_blocks(*reference::preset(GetParam().preset)), 43),
-          quantised_(model_.model, GetParam().formats),
+        : model_(tests::in_whole_blocks(*reference::preset(GetParam().preset), GetParam().hidden_size), 43),
+          quantised_(model_.model, GetParam().formats, GetParam().by_matrix),
           reference_(model_.model.config, model_.model.weights, GetParam().profile) {
         config_.profile = GetParam().profile;
     }
@@ -98,6 +100,7 @@ TEST_P(QuantisedCpu, HeadsHaveAnArithmeticOfTheirOwn) {
     EXPECT_EQ(CpuExecutor(plain.model.config, plain.model.weights, kBlocksExecutor).numerics_id(), "exact/1");
 }
 
+constexpr reference::Profile kExact = reference::Profile::kExact;
 constexpr reference::Profile kInt8 = reference::Profile::kExactInt8;
 const std::vector<std::string_view> kScaledFormats = {"FP8_E4M3", "INT4_ZERO", "INT8", "INT4"};
 
@@ -113,7 +116,11 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantisedCpu,
                                          QuantisedCase{"tiny-llama", {"Q8_0", "Q4_0"}, kInt8},
                                          QuantisedCase{"tiny-mamba2", {"Q4_0", "Q8_0"}, kInt8},
                                          QuantisedCase{"tiny-nemotron-h", {"Q8_0", "Q4_0"}, kInt8},
-                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0"}, kInt8}),
+                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0"}, kInt8},
+                                         QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kExact, true},
+                                         QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kInt8, true},
+                                         QuantisedCase{"tiny-granite-moe", {"Q5_0", "Q4_K"}, kInt8, true, 256},
+                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q4_K", "Q8_0"}, kInt8, true, 256}),
                          [](const auto& info) {
                              std::string name = fmt::format("{}_{}_{}", info.param.preset, info.param.formats.front(),
                                                             reference::name(info.param.profile));

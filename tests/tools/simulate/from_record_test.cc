@@ -55,6 +55,35 @@ TEST(SimulateRecord, ARunWithDraftsIsRepeatedWithItsDrafts) {
     EXPECT_EQ(report["equal_plans"], report["steps"]);
 }
 
+TEST(SimulateRecord, WhatACostModelCannotRepeatIsAnError) {
+    const tests::ScratchFolder files;
+    record_scenario(files.path("two.rec"), {"--policy", "exact"});
+    const Outcome two = run_verbatim({"simulate", "--from", files.path("two.rec")});
+    EXPECT_EQ(two.exit_code, kExitBadInput);
+    EXPECT_THAT(two.err, HasSubstr("two arithmetics"));
+    record_scenario(files.path("failed.rec"), {"--fail-executor-at", "9"});
+    const Outcome failed = run_verbatim({"simulate", "--from", files.path("failed.rec")});
+    EXPECT_EQ(failed.exit_code, kExitBadInput);
+    EXPECT_THAT(failed.err, HasSubstr("which a cost model cannot repeat"));
+}
+
+TEST(SimulateRecord, FlagsThatItDoesNotTakeAreRefused) {
+    const tests::ScratchFolder files;
+    record_scenario(files.path("a.rec"), {"--record-times"});
+    for (const std::vector<std::string>& flag :
+         {std::vector<std::string>{"--requests-csv", files.path("r.csv")}, {"--slo", "ttft=2s"}, {"--memory", "1GB"}}) {
+        std::vector<std::string> arguments = {"simulate", "--from", files.path("a.rec")};
+        arguments.insert(arguments.end(), flag.begin(), flag.end());
+        const Outcome refused = run_verbatim(arguments);
+        EXPECT_EQ(refused.exit_code, kExitBadUsage) << flag.front();
+        EXPECT_THAT(refused.err, HasSubstr(flag.front()));
+    }
+    const std::vector<std::string> priced = {"--from", files.path("a.rec"), "--times", "model"};
+    std::vector<std::string> slower = priced;
+    slower.insert(slower.end(), {"--step-overhead", "500000"});
+    EXPECT_GT(simulated(slower)["simulated_s"].get<double>(), 10 * simulated(priced)["simulated_s"].get<double>());
+}
+
 TEST(SimulateRecord, AModelsTimesHaveErrorsByRequest) {
     const tests::ScratchFolder files;
     record_scenario(files.path("a.rec"), {"--record-times"});

@@ -63,7 +63,7 @@ TEST(ShowCommand, TheFormsOfOlderReleasesAreTaken) {
     const Outcome shown = run_verbatim({"show", golden_record(), "--until-step", "20", "--cache"});
     for (const std::vector<std::string>& old :
          {std::vector<std::string>{"replay", "--from", golden_record(), "--until-step", "20", "--show", "cache"},
-          {"replay", "--until-step=20", "--show", "cache", "--from=" + golden_record()}}) {
+          {"replay", "--until-step=20", "--show=cache", "--from=" + golden_record()}}) {
         const Outcome taken = run_verbatim(old);
         EXPECT_EQ(taken.out, shown.out);
         EXPECT_THAT(taken.err, HasSubstr("is `show FILE` now"));
