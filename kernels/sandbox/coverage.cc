@@ -5,6 +5,7 @@ namespace {
 
 constexpr std::string_view kOneRounding =
     "no sum: every element is rounded by itself, in one order, and fast kernels fuse it into its neighbours";
+constexpr std::string_view kBlocks = "weights in blocks: the sandbox's matmul has bf16 weights";
 constexpr std::string_view kBytes = "no arithmetic: bytes move from one place to another";
 constexpr std::string_view kQuestion = "no numbers come of it: it asks whether there is a NaN or an infinity";
 
@@ -32,6 +33,7 @@ constexpr Coverage kCoverage[] = {
     {"gated_norm", "gated_norm", ""},
     {"gather_entries", "", "no sum: rows are copied to where their expert's are"},
     {"head_norm", "rms_norm", ""},
+    {"int8_matmul", "", kBlocks},
     {"l2_norm", "l2_norm", ""},
     {"linear", "matmul", ""},
     {"list_entries", "", "no sum: the rows of each expert are counted and listed"},
@@ -44,8 +46,9 @@ constexpr Coverage kCoverage[] = {
     {"norm", "rms_norm", ""},
     {"output_gate", "", kOneRounding},
     {"penalised", "sampling", ""},
+    {"quantise_row", "", "int8_matmul's first step: the scales and integers of a row are in its contract"},
     {"quantised_embedding", "", kOneRounding},
-    {"quantised_matmul", "", "weights in blocks: the sandbox's matmul has bf16 weights"},
+    {"quantised_matmul", "", kBlocks},
     {"relu_squared", "activation", ""},
     {"rms_norm", "rms_norm", ""},
     {"rope", "rope", ""},

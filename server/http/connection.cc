@@ -55,9 +55,10 @@ void set_options(tcp::socket& socket, const HttpConfig& config) {
 
 }  // namespace
 
-Connection::Connection(tcp::socket socket, const HttpConfig& config, uint64_t& num_body_bytes)
+Connection::Connection(tcp::socket socket, const HttpConfig& config, BodyBytes bytes)
     : config_(config),
-      num_body_bytes_(num_body_bytes),
+      num_body_bytes_(bytes.in_memory),
+      num_file_bytes_(bytes.in_files),
       stream_(std::move(socket)),
       watch_timer_(stream_.get_executor()) {
     set_options(stream_.socket(), config_);
@@ -158,15 +159,19 @@ asio::awaitable<bool> Connection::read_body_to(SpooledBody& file, uint64_t max_b
     constexpr size_t kPiece = size_t{64} << 10;
     buffer_.reserve(kPiece);
     Status kept;
-    while (!problem && kept && !parser_->is_done()) {
+    bool has_room = true;
+    while (!problem && kept && has_room && !parser_->is_done()) {
         co_await http::async_read_some(stream_, buffer_, *parser_, asio::redirect_error(use_awaitable, problem));
-        kept = file.add(parser_->get().body());
-        parser_->get().body().clear();
+        std::string& piece = parser_->get().body();
+        has_room = hold_in_file(piece.size());
+        if (has_room) kept = file.add(piece);
+        piece.clear();
     }
-    release_body();
     buffer_.shrink_to_fit();
-    if (!problem && kept) co_return true;
+    if (!problem && kept && has_room) co_return true;
+    release_body();
     std::optional<ApiError> wrong = read_refusal(problem, max_bytes);
+    if (!has_room) wrong = ApiError{503, "too many bytes of heads are under way: try again", "", "overloaded"};
     if (!kept) wrong = ApiError{507, kept.error().message, "", "no_space"};
     co_return co_await refuse(wrong);
 }
@@ -180,10 +185,19 @@ bool Connection::hold_body() {
     return num_body_bytes_ <= config_.max_bytes_under_way;
 }
 
+// The next piece is counted. False: it is too much.
+bool Connection::hold_in_file(uint64_t size) {
+    num_in_file_ += size;
+    num_file_bytes_ += size;
+    return num_file_bytes_ <= config_.max_file_bytes_under_way;
+}
+
 void Connection::release_body() {
     if (parser_) std::string().swap(parser_->get().body());
     CHECK(num_body_bytes_ >= num_held_, "{} of {} bytes", num_held_, num_body_bytes_);
     num_body_bytes_ -= std::exchange(num_held_, 0);
+    CHECK(num_file_bytes_ >= num_in_file_, "{} of {} bytes", num_in_file_, num_file_bytes_);
+    num_file_bytes_ -= std::exchange(num_in_file_, 0);
 }
 
 // A connection that is closed with bytes unread takes back what was written last. So a client that is being refused

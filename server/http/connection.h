@@ -30,10 +30,16 @@ namespace http = boost::beast::http;
 using Request = http::request<http::string_body>;
 using Response = http::response<http::string_body>;
 
+// What all connections hold of bodies, in memory and in files.
+struct BodyBytes {
+    uint64_t& in_memory;
+    uint64_t& in_files;
+};
+
 class Connection {
 public:
     // Borrows the config, and the count of the bytes in the bodies of all connections.
-    Connection(asio::ip::tcp::socket socket, const HttpConfig& config, uint64_t& num_body_bytes);
+    Connection(asio::ip::tcp::socket socket, const HttpConfig& config, BodyBytes bytes);
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
     ~Connection() { release_body(); }
@@ -102,10 +108,13 @@ private:
     asio::awaitable<bool> refuse(const std::optional<ApiError>& error);
     asio::awaitable<boost::system::error_code> tell_to_go_on();
     [[nodiscard]] bool hold_body();
+    [[nodiscard]] bool hold_in_file(uint64_t size);
 
     const HttpConfig& config_;
     uint64_t& num_body_bytes_;
-    uint64_t num_held_ = 0;  // of num_body_bytes, held by this connection
+    uint64_t& num_file_bytes_;
+    uint64_t num_held_ = 0;     // of num_body_bytes, held by this connection
+    uint64_t num_in_file_ = 0;  // of num_file_bytes
     std::optional<http::request_parser<http::string_body>> parser_;
     beast::tcp_stream stream_;
     beast::flat_buffer buffer_;

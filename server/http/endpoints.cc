@@ -173,8 +173,18 @@ Call Endpoints::begin_call(ConnectionPtr connection) {
     return call;
 }
 
+namespace {
+
+ApiError heads_are_off() {
+    return {403, "heads are not given out and taken in here: serve --head-transfer", "", "head_transfer"};
+}
+
+}  // namespace
+
 std::optional<Response> Endpoints::refusal_without_body(const Call& call) {
-    const std::optional<ApiError> error = refusal(call);
+    std::optional<ApiError> error = refusal(call);
+    const bool is_head = call.request.method() == http::verb::put;  // no other body is put
+    if (!error && is_head && !service_->heads) error = heads_are_off();
     if (!error) return std::nullopt;
     Response response = refused(call, *error);
     sign(call, response);
@@ -426,9 +436,7 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
     using Kind = ConversationCall::Kind;
     const bool is_export = parsed->kind == Kind::kExportHead;
     if ((is_export || parsed->kind == Kind::kImportHead) && !service_->heads) {
-        const ApiError off{403, "heads are not given out and taken in here: serve --head-transfer", "",
-                           "head_transfer"};
-        co_return co_await refuse(call, off);
+        co_return co_await refuse(call, heads_are_off());
     }
     using Written = ApiResult<std::string>;
     if (parsed->kind == Kind::kImportHead) {

@@ -13,7 +13,8 @@ struct HttpConfig {
     uint16_t port = 8000;  // 0: any free port
     uint32_t max_header_bytes = 64 * 1024;
     uint64_t max_body_bytes = uint64_t{32} << 20;
-    uint64_t max_bytes_under_way = uint64_t{512} << 20;  // of all bodies longer than free_body_bytes
+    uint64_t max_bytes_under_way = uint64_t{512} << 20;     // of all bodies longer than free_body_bytes
+    uint64_t max_file_bytes_under_way = uint64_t{2} << 30;  // of all bodies that files hold: of heads
     uint64_t free_body_bytes = uint64_t{64} << 10;
     size_t max_connections = 4096;
     size_t max_unread_tokens = 8192;  // of one answer; a slower client is disconnected

@@ -159,7 +159,9 @@ asio::awaitable<void> HttpServer::State::accept_connections() {
 
 void HttpServer::State::take_in(tcp::socket socket) {
     if (connections_.size() >= config_.max_connections) return;  // it is closed
-    auto connection = std::make_shared<Connection>(std::move(socket), config_, endpoints_.metrics().num_body_bytes);
+    HttpMetrics& metrics = endpoints_.metrics();
+    auto connection = std::make_shared<Connection>(std::move(socket), config_,
+                                                   BodyBytes{metrics.num_body_bytes, metrics.num_file_bytes});
     connections_.insert(connection);
     endpoints_.metrics().num_connections = static_cast<int64_t>(connections_.size());
     asio::co_spawn(*loop_, serve(connection), [this, connection](const std::exception_ptr&) {

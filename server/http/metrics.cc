@@ -191,6 +191,8 @@ std::string metrics_text(const HttpMetrics& http, const HostView& host, const st
         page.gauge("verbatim:record_bytes", "Bytes of the record.", static_cast<double>(record->num_bytes));
     }
     page.gauge("verbatim:connections", "Clients' connections.", static_cast<double>(http.num_connections));
+    page.gauge("verbatim:body_file_bytes", "Bytes of bodies that files hold.",
+               static_cast<double>(http.num_file_bytes));
     page.gauge("verbatim:body_bytes", "Bytes of long bodies that are held.", static_cast<double>(http.num_body_bytes));
     page.counter("verbatim:clients_gone", "Clients that left before their answer was whole.", http.num_clients_gone);
     page.begin("verbatim:http_responses_total", "counter", "Answers by status.");

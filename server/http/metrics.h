@@ -42,6 +42,7 @@ struct HttpMetrics {
     int64_t num_connections = 0;              // now
     size_t num_prepared = 0;                  // requests being parsed or tokenized now
     uint64_t num_body_bytes = 0;              // held now, of long bodies
+    uint64_t num_file_bytes = 0;              // held now, of bodies in files
 };
 
 // Seconds of one choice.

@@ -45,7 +45,8 @@ void converse_in_int8(NumericScene& scene, uint64_t seed) {
 }
 
 TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
-    const RandomCases cases = RandomCases::from_environment(24);
+    constexpr uint64_t kUsualCases = 24;
+    const RandomCases cases = RandomCases::from_environment(kUsualCases);
     EngineStats sum;
     for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
         Prng prng(seed);
@@ -60,6 +61,7 @@ TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
         sum.accepted_tokens += scene.engine.stats().accepted_tokens;
         sum.rolled_back_tokens += scene.engine.stats().rolled_back_tokens;
     }
+    if (cases.count < kUsualCases) return;  // so many reach all of it
     EXPECT_GT(sum.reused_tokens, 0);
     EXPECT_GT(sum.accepted_tokens, 0);
     EXPECT_GT(sum.rolled_back_tokens, 0);

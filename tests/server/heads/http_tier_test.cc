@@ -369,6 +369,11 @@ TEST_F(HttpHeads, AreOffUnlessAskedFor) {
         EXPECT_EQ(refused.status, 403);
         EXPECT_EQ(code_of(refused), "head_transfer");
     }
+    // Before the body.
+    HttpClient client(scene.port());
+    const std::string large = put("/v1/conversations/c/head", std::string(100'000, 'x'));
+    client.send(large.substr(0, large.size() - 90'000));
+    EXPECT_EQ(client.read_answer().status, 403);
 }
 
 TEST_F(HttpHeads, WrongHeadsAreRefusedByName) {
@@ -454,6 +459,29 @@ TEST_F(HttpHeads, NoBodyLeavesAFileBehind) {
     for (int i = 0; i < 1000 && !std::filesystem::is_empty(folder_.path()); ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+// 96 KB of heads may be under way: one of 60 KB and no second one, until the first is answered.
+TEST_F(HttpHeads, BodiesInFilesHaveABound) {
+    HttpSceneConfig config = transfers();
+    config.heads->spool = folder_.path();
+    config.http.max_file_bytes_under_way = 96 << 10;
+    HttpScene scene(std::move(config));
+    const std::string whole = put("/v1/conversations/d/head", std::string(60 << 10, 'x'));
+    HttpClient first(scene.port());
+    first.send(whole.substr(0, whole.size() - 10));
+    const auto held = [&] {
+        const std::string page = scene.ask(get("/metrics")).body;
+        const std::string name = "\nverbatim:body_file_bytes{model_name=\"tiny-python\"} ";
+        return page.find(name) != std::string::npos ? std::stod(page.substr(page.find(name) + name.size())) : -1;
+    };
+    for (int i = 0; i < 1000 && held() < 50e3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_GT(held(), 50e3);
+    EXPECT_EQ(code_of(scene.ask(whole)), "overloaded");
+    first.send(whole.substr(whole.size() - 10));
+    EXPECT_EQ(first.read_answer().status, 400);
+    EXPECT_EQ(code_of(scene.ask(whole)), "invalid_head");
+    EXPECT_EQ(held(), 0);
 }
 
 TEST_F(HttpHeads, WithoutAFolderForItAHeadIsRefused) {
