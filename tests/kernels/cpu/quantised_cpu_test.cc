@@ -86,7 +86,10 @@ TEST_P(QuantisedCpu, ARowDoesNotDependOnItsBatch) {
     scene.step();
     for (int32_t i = 0; i < 4; ++i) {
         const auto wanted = uncached(reference_, model_.tokens(lengths[i], static_cast<uint64_t>(i)));
-        EXPECT_EQ(first_different_bit(cpu.logits(SequenceSlot{i}, 0), wanted.logits), -1) << i;
+        const auto got = cpu.logits(SequenceSlot{i}, 0);
+        const int64_t different = first_different_bit(got, wanted.logits);
+        EXPECT_EQ(different, -1) << i << ": logit " << different << " is " << got[different] << ", uncached "
+                                 << wanted.logits[different];
     }
 }
 
@@ -119,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantisedCpu,
                                          QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0"}, kInt8},
                                          QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kExact, true},
                                          QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kInt8, true},
-                                         QuantisedCase{"tiny-granite-moe", {"Q5_0", "Q4_K"}, kInt8, true, 256},
+                                         QuantisedCase{"tiny-granite-moe", {"Q8_0", "Q4_K"}, kInt8, true, 256},
                                          QuantisedCase{"tiny-qwen3.5-moe", {"Q4_K", "Q8_0"}, kInt8, true, 256}),
                          [](const auto& info) {
                              std::string name = fmt::format("{}_{}_{}", info.param.preset, info.param.formats.front(),

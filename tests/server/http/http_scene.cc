@@ -147,7 +147,7 @@ std::string HttpClient::read_until(const std::string& mark) const {
 }
 
 HttpAnswer HttpClient::read_answer() const {
-    const std::string all = read_until(std::string(1, '\x01'));
+    const std::string all = read_until("there is no such mark in any answer");  // bodies may have any bytes
     HttpAnswer answer;
     const size_t end = all.find("\r\n\r\n");
     if (end == std::string::npos) return answer;
