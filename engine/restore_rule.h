@@ -18,6 +18,9 @@ class RestoreRule {
 public:
     // A sequence with fewer new tokens in a step does not say what a token of a prompt takes.
     static constexpr int64_t kChunkTokens = 16;
+    // A read that takes longer than so many times what was expected, and this, is not waited for.
+    static constexpr int64_t kLateTimes = 4;
+    static constexpr int64_t kLateNs = 30'000'000'000;
 
     // A step's tokens.
     struct StepTokens {
@@ -45,6 +48,12 @@ public:
         CHECK_GT(saved, 0);
         if (policy_ != RestorePolicy::kAuto) return policy_ == RestorePolicy::kAlways;
         return computed_tokens_ == 0 || read_ns / saved <= compute_ns_ / computed_tokens_;
+    }
+    // Whether a read is given up that was expected to take `expected_ns`, after so long: whatever is known of computing,
+    // none is waited for without end. REQUIRES: saved > 0.
+    [[nodiscard]] bool has_lost(int64_t saved, int64_t expected_ns, int64_t waited_ns) const {
+        CHECK(expected_ns >= 0 && waited_ns >= 0, "{} ns of {} ns", waited_ns, expected_ns);
+        return !pays(saved, waited_ns) || (waited_ns - kLateNs) / kLateTimes > expected_ns;
     }
     [[nodiscard]] RestorePolicy policy() const { return policy_; }
 

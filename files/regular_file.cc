@@ -1,6 +1,7 @@
 #include "files/regular_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,9 +20,12 @@ namespace fs = std::filesystem;
 
 int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
 
-// Error: what the system said last.
+// Error: what the system said last. Of the machine, unless the path names no file.
 tl::unexpected<Error> system_error(const fs::path& path, std::string_view problem) {
-    return error("{}: {}: {}", path.string(), problem, std::strerror(errno));
+    const int code = errno;
+    const bool is_of_path = code == ENOENT || code == ENOTDIR || code == ELOOP || code == ENAMETOOLONG;
+    return tl::unexpected(Error{fmt::format("{}: {}: {}", path.string(), problem, std::strerror(code)),
+                                is_of_path ? ErrorKind::kInput : ErrorKind::kMachine});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "files/reserved_bytes.h"
 
+#include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -12,7 +13,10 @@ Result<ReservedBytes> ReservedBytes::make(size_t num_bytes) {
     if (num_bytes == 0) return ReservedBytes();
     void* address =
         ::mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (address == MAP_FAILED) return error("{} bytes cannot be reserved: {}", num_bytes, std::strerror(errno));
+    if (address == MAP_FAILED) {
+        return tl::unexpected(Error{fmt::format("{} bytes cannot be reserved: {}", num_bytes, std::strerror(errno)),
+                                    ErrorKind::kMachine});
+    }
     return ReservedBytes({static_cast<std::byte*>(address), num_bytes});
 }
 

@@ -193,6 +193,7 @@ private:
     struct HeadWait {
         Command command;
         std::chrono::steady_clock::time_point since;
+        HeadTier::ReadingPtr reading;
     };
     struct Live {
         Ticket ticket{};

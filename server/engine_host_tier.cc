@@ -11,14 +11,16 @@ void EngineHost::wait_for_tier(Command command, const HeadTier::Found& found) {
     const Ticket ticket = command.ticket;
     waiting_[ticket] = false;
     command.found = found;
-    head_waits_[ticket] = {std::move(command), std::chrono::steady_clock::now()};
-    tier_->tier().load(found, [this, ticket](HeadTier::FilePtr file) {
+    const auto reading = std::make_shared<const HeadTier::Reading>();
+    head_waits_[ticket] = {std::move(command), std::chrono::steady_clock::now(), reading};
+    const auto loaded = [this, ticket](HeadTier::FilePtr file) {
         {
             const std::lock_guard lock(mutex_);
             heads_.emplace_back(ticket, std::move(file));
         }
         changed_.notify_all();
-    });
+    };
+    tier_->tier().load(found, loaded, reading);
 }
 
 void EngineHost::take_in_heads() {

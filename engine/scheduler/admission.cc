@@ -157,23 +157,17 @@ void Scheduler::attach(Sequence& sequence, LookupResult& found, SequenceMemory m
     CHECK_LE(running_.size(), static_cast<size_t>(config_.max_num_sequences));
 }
 
-// D7. Heads go while a request waits, so what lies elsewhere is asked for when its turn has come.
+// D7. Heads go while a request waits, so what lies elsewhere is asked for when its turn has come. A record has what the
+// request came with, and what it awaits: nothing else that the listener says decides.
 bool Scheduler::awaits_head(Sequence& sequence, LookupResult& found) {
     CHECK(sequence.status == SequenceStatus::kWaiting && !newly_awaiting_, "request {} of status {}",
           index(sequence.id), static_cast<int>(sequence.status));
     if (sequence.awaits_head) return true;
     if (!attach_listener_) return false;
-    const HeadElsewhere elsewhere = attach_listener_(sequence, found.length);
-    if (elsewhere.is_awaited) {
-        set_awaiting(sequence, true);
-        newly_awaiting_ = sequence.id;
-        return true;
-    }
-    if (elsewhere.num_unrestored != sequence.request.num_unrestored) {
-        sequence.request.num_unrestored = elsewhere.num_unrestored;
-        found = look_up(sequence);
-    }
-    return false;
+    if (!attach_listener_(sequence, found.length).is_awaited) return false;
+    set_awaiting(sequence, true);
+    newly_awaiting_ = sequence.id;
+    return true;
 }
 
 // What has come meanwhile is spared for it.

@@ -31,6 +31,9 @@ Error machine_error(const std::filesystem::path& path, const std::error_code& wh
     return {fmt::format("{}: {}", path.string(), why.message()), ErrorKind::kMachine};
 }
 
+// Whether the file itself is wrong. If not, the machine may read it later.
+bool is_damage(const Error& error) { return error.kind != ErrorKind::kMachine; }
+
 // The calling thread runs when no other one wants the processor.
 void yield_to_others() {
     constexpr int kLeast = 19;
@@ -116,6 +119,10 @@ auto HeadTier::read_header(const std::filesystem::path& path) -> std::optional<F
     const auto file = HeadFile::open_unchecked(path);
     if (!file) {
         std::error_code ignored;
+        if (!is_damage(file.error())) {
+            has_unread_ = true;
+            return std::nullopt;
+        }
         if (HeadFile::is_of_other_format(path) || !std::filesystem::exists(path, ignored)) return std::nullopt;
         const std::lock_guard lock(mutex_);
         ++counts_.damaged;
@@ -157,7 +164,8 @@ void HeadTier::add_left() {
     }
 }
 
-// Oldest first, so that the order of use survives a restart. Parts without their bases are of no use.
+// Oldest first, so that the order of use survives a restart. Parts without their bases are of no use; where a base may
+// be in a file that could not be read, they stay for the next process.
 Status HeadTier::read_folder() {
     std::error_code ignored;
     seen_at_ = std::filesystem::last_write_time(config_.folder, ignored);
@@ -168,7 +176,8 @@ Status HeadTier::read_folder() {
     }
     add_left();
     if (!config_.read_only) {
-        for (const FileHeader& orphan : std::exchange(left_, {})) std::filesystem::remove(orphan.path, ignored);
+        for (const FileHeader& orphan : std::exchange(left_, {}))
+            if (!has_unread_) std::filesystem::remove(orphan.path, ignored);
         static_cast<void>(make_room(0, kNoHead));
     }
     counts_.num_files = static_cast<int64_t>(files_.size());
@@ -351,7 +360,7 @@ int64_t HeadTier::num_read_bytes(const Found& found) const {
     return reference::head_num_bytes(config_.tensors, found.length - found.first_token);
 }
 
-void HeadTier::load(const Found& found, std::function<void(FilePtr)> loaded) {
+void HeadTier::load(const Found& found, std::function<void(FilePtr)> loaded, const ReadingPtr& reading) {
     const auto known = files_.find(found.id);
     if (known == files_.end()) return loaded(nullptr);
     File& file = *known->second;
@@ -359,6 +368,7 @@ void HeadTier::load(const Found& found, std::function<void(FilePtr)> loaded) {
     Job job;
     job.path = path_of(file);
     job.loaded = std::move(loaded);
+    if (reading) job.reading = reading;
     job.id = found.id;
     job.first_token = found.first_token;
     job.tokens = file.head.tokens.to_vector();
@@ -498,13 +508,13 @@ void HeadTier::run(Queue& queue) {
 }
 
 void HeadTier::carry_out(Job& job) {
+    if (job.reading && job.reading->expired()) return job.loaded(nullptr);
     if (job.loaded) return read(job);
     if (!job.removes) return write(job);
     header_xxh3_.erase(job.path.stem().string());
     calls_.remove(job.path);
 }
 
-// A part that cannot be read goes, and so do those of its bases that cannot.
 void HeadTier::read(Job& job) {
     const auto begin = steady_clock::now();
     auto file = calls_.read(job.path, job.first_token);
@@ -513,23 +523,31 @@ void HeadTier::read(Job& job) {
                  !file->check_model(config_.model, config_.tensors)))
         file = error("{}: is not the head that was here", job.path.string());
     const int64_t took_ns = std::chrono::nanoseconds(steady_clock::now() - begin).count();
-    std::vector<HeadId> failed;
-    std::error_code ignored;
-    const bool is_damaged = !file && std::filesystem::exists(job.path, ignored);
-    if (!file) {
-        failed.push_back(job.id);
-        for (const auto& [base, path] : job.bases) {
-            if (!calls_.read(path, 0)) failed.push_back(base);
-        }
-    }
     {
         const std::lock_guard lock(mutex_);
         counts_.read_ns += took_ns;
         counts_.read_bytes += file ? file->num_read_bytes() : 0;
-        counts_.damaged += is_damaged ? 1 : 0;
-        failed_.insert(failed_.end(), failed.begin(), failed.end());
     }
-    job.loaded(file ? std::make_shared<const HeadFile>(*std::move(file)) : nullptr);
+    if (!file) return fail(job, is_damage(file.error()));
+    job.loaded(std::make_shared<const HeadFile>(*std::move(file)));
+}
+
+// A part that is damaged or gone leaves, and so do those of its bases that are. The request does not wait for them.
+void HeadTier::fail(const Job& job, bool is_damaged) {
+    if (is_damaged) {
+        std::error_code ignored;
+        const bool is_there = std::filesystem::exists(job.path, ignored);
+        const std::lock_guard lock(mutex_);
+        counts_.damaged += is_there ? 1 : 0;
+        failed_.push_back(job.id);
+    }
+    job.loaded(nullptr);
+    if (!is_damaged) return;
+    for (const auto& [base, path] : job.bases) {
+        const auto file = calls_.read(path, 0);
+        const std::lock_guard lock(mutex_);
+        if (!file && is_damage(file.error())) failed_.push_back(base);
+    }
 }
 
 void HeadTier::write(Job& job) {

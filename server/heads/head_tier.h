@@ -2,7 +2,7 @@
 // those that are to outlive the process.
 //
 //   T1  a head is handed out only if every checksum of its file holds, and model and arithmetic are this process's; a
-//       damaged file is deleted, counted, and its tokens are computed again
+//       damaged file is deleted, counted, and its tokens are computed again. One that the machine cannot read now stays
 //   T2  the files of this model and arithmetic take max_bytes at most; the least recently used go first, and never one
 //       that others begin in
 //   T3  one process writes to the folder: it holds a lock on DIR/lock. Others may read it: they take no lock, write and
@@ -14,6 +14,7 @@
 //       the other one its base. A part goes with its base
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -106,8 +107,12 @@ public:
     using FilePtr = std::shared_ptr<const reference::HeadFile>;
     // Bytes of the state and of the KV from found.first_token on.
     [[nodiscard]] int64_t num_read_bytes(const Found& found) const;
-    // Reads and checks the file; `loaded` is called on a thread of the tier, with null where it is gone or damaged.
-    void load(const Found& found, std::function<void(FilePtr)> loaded);
+    // Whoever holds one wants what is read.
+    struct Reading {};
+    using ReadingPtr = std::shared_ptr<const Reading>;
+    // Reads and checks the file; `loaded` is called on a thread of the tier, with null where it is gone or damaged, or
+    // cannot be read now. Once the caller has let go of `reading`, it need not be read; null: it is.
+    void load(const Found& found, std::function<void(FilePtr)> loaded, const ReadingPtr& reading = nullptr);
     // Whether put() of this head would write it.
     [[nodiscard]] bool wants(const CacheSalt& salt, const TokenSeq& tokens, const std::string& numerics);
     void put(const CacheSalt& salt, HeadCopy head);
@@ -142,8 +147,9 @@ private:
         std::function<void(FilePtr)> loaded;                          // to be read
         std::vector<std::pair<HeadId, std::filesystem::path>> bases;  // of what is read
         HeadId id = kNoHead;
-        int64_t first_token = 0;      // of what is read
-        std::vector<TokenId> tokens;  // that are in it
+        std::optional<std::weak_ptr<const Reading>> reading;  // none: what is read is wanted
+        int64_t first_token = 0;                              // of what is read
+        std::vector<TokenId> tokens;                          // that are in it
         bool removes = false;
     };
     // One thread's.
@@ -186,6 +192,7 @@ private:
     bool take_job(Queue& queue, std::unique_lock<std::mutex>& lock, Job& job);
     void carry_out(Job& job);
     void read(Job& job);
+    void fail(const Job& job, bool is_damaged);
     void write(Job& job);
     Result<std::string> write_file(Job& job);
     [[nodiscard]] std::string name_of(const CacheSalt& salt, const TokenSeq& tokens) const;
@@ -215,6 +222,7 @@ private:
     std::vector<HeadId> failed_;  // whose files could not be written or read: to be dropped
 
     std::vector<FileHeader> left_;                              // parts whose bases have not come yet
+    std::atomic<bool> has_unread_ = false;                      // a header could not be read: whose it is, is not known
     std::unordered_map<std::string, std::string> header_xxh3_;  // by name; of files that are there. The writer's
     // Names and times of the files in the folder. The reader's.
     std::unordered_map<std::string, std::filesystem::file_time_type> seen_;

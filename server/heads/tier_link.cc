@@ -82,7 +82,7 @@ std::optional<HeadTier::Found> TierLink::worth_restoring(ChatRequest& request) {
 }
 
 bool TierLink::has_lost(const HeadTier::Found& found, steady_clock::time_point since) const {
-    return !rule_.pays(found.num_saved, ns_since(since));
+    return rule_.has_lost(found.num_saved, tier_.expected_read_ns(tier_.num_read_bytes(found)), ns_since(since));
 }
 
 void TierLink::import(const reference::HeadFile& file, const HeadTier::Found& found, const ChatRequest& request) {
@@ -104,27 +104,30 @@ HeadElsewhere TierLink::ask(const Sequence& sequence, int64_t length) {
     CHECK(!awaited_.contains(sequence.id), "request {} waits for a head", index(sequence.id));
     if (!sequence.request.use_cache || sequence.is_scored()) return {};
     Tries& tries = tries_[sequence.id];
-    if (tries.num_reads >= kMaxReads || awaited_.size() >= kMaxAwaited) return {.num_unrestored = tries.num_unrestored};
+    if (tries.num_reads >= kMaxReads || awaited_.size() >= kMaxAwaited) return {};
+    const int64_t num_lost = sequence.request.num_unrestored;  // when it came
     const Worth worth = longer_head(sequence.request.conversation.salt, sequence.known, length);
     if (worth.found) {
+        if (worth.found->length <= num_lost || worth.found->id == tries.failed) return {};
         ++tries.num_reads;
-        awaited_[sequence.id] = {.found = *worth.found, .since = steady_clock::now(), .is_here = false, .file = {}};
-        load(sequence.id, *worth.found);
+        Awaited& awaited = awaited_[sequence.id];
+        awaited = {.found = *worth.found, .since = steady_clock::now()};
+        load(sequence.id, awaited);
         return {.is_awaited = true};
     }
-    const bool is_new =
-        worth.num_unrestored != tries.num_unrestored && worth.num_unrestored != sequence.request.num_unrestored;
+    const bool is_new = worth.num_unrestored != tries.num_unrestored && worth.num_unrestored != num_lost;
     if (is_new && worth.num_unrestored > 0) tier_.note_not_worth();
     tries.num_unrestored = worth.num_unrestored;
-    return {.num_unrestored = worth.num_unrestored};
+    return {};
 }
 
-void TierLink::load(RequestId request, const HeadTier::Found& found) {
+void TierLink::load(RequestId request, Awaited& awaited) {
+    awaited.reading = std::make_shared<HeadTier::Reading>();
     {
         const std::lock_guard lock(inbox_->mutex);
         ++inbox_->num_reads;
     }
-    tier_.load(found, [request, inbox = inbox_, wake = wake_](HeadTier::FilePtr file) {
+    const auto loaded = [request, inbox = inbox_, wake = wake_](HeadTier::FilePtr file) {
         {
             const std::lock_guard lock(inbox->mutex);
             --inbox->num_reads;
@@ -132,7 +135,8 @@ void TierLink::load(RequestId request, const HeadTier::Found& found) {
         }
         inbox->changed.notify_all();
         if (wake) wake();
-    });
+    };
+    tier_.load(awaited.found, loaded, awaited.reading);
 }
 
 void TierLink::wait_for_heads() {
@@ -160,8 +164,8 @@ void TierLink::take_in_files() {
 }
 
 void TierLink::bring() {
+    take_in_files();  // what comes too late is let go of
     if (awaited_.empty()) return forget_tries();
-    take_in_files();
     for (auto next = awaited_.begin(); next != awaited_.end();) {
         const auto awaited = next++;
         if (engine_.find(awaited->first) == nullptr) {
@@ -181,25 +185,34 @@ bool TierLink::settle(RequestId request, Awaited& awaited) {
     Tries& tries = tries_[request];
     if (!awaited.is_here) {
         if (!has_lost(awaited.found, awaited.since)) return false;
-        tries = {.num_reads = kMaxReads, .num_unrestored = awaited.found.length};
+        tries = {.num_reads = kMaxReads, .num_unrestored = awaited.found.length, .failed = kNoHead};
         tier_.note_not_worth();
         return true;
     }
-    if (awaited.file == nullptr) return true;
+    if (awaited.file == nullptr) {
+        tries.failed = awaited.found.id;
+        return true;
+    }
     const bool is_alone = engine_.scheduler().running().empty();
-    if (!is_alone && !engine_.has_room_for_head(request)) return false;
+    // Room comes for sure: only what computing is quicker than is not waited for.
+    const bool may_wait = !is_alone && rule_.pays(awaited.found.num_saved, ns_since(awaited.since));
+    if (!is_alone && !engine_.has_room_for_head(request)) return !may_wait && give_up(tries);
     const int64_t num_here = num_resident(key.salt, sequence.known.slice(0, awaited.found.length));
     if (num_here < awaited.file->first_token()) {  // what was resident has gone
         if (tries.num_reads++ >= kMaxReads) return true;
         awaited.found.first_token = num_here;
         awaited.is_here = false;
         awaited.file.reset();
-        load(request, awaited.found);
+        load(request, awaited);
         return false;
     }
     if (import(*awaited.file, awaited.found, key, sequence.known)) return true;
-    tries.num_reads = is_alone ? kMaxReads : tries.num_reads + 1;
-    if (tries.num_reads < kMaxReads) return false;
+    return (!may_wait || ++tries.num_reads >= kMaxReads) && give_up(tries);
+}
+
+// There is no room for what was read. True.
+bool TierLink::give_up(Tries& tries) {
+    tries.num_reads = kMaxReads;
     tier_.note_no_room();
     return true;
 }

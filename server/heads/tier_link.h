@@ -7,8 +7,8 @@
 //       to be quicker than computing what it saves
 //   L3  the tier is asked when a request comes, and again when it is about to attach (Engine::on_attach): what memory
 //       had may have been evicted meanwhile. A head comes in when there is room for it with what runs
-//   L4  a request waits for at most kMaxReads heads, and with kAuto no longer than computing would take: none waits for
-//       ever
+//   L4  a request waits for at most kMaxReads heads, and with kAuto no longer than computing would take; for reading, no
+//       longer than RestoreRule::kLateTimes says: none waits for ever, nor a second time for a head that has lost
 #pragma once
 
 #include <chrono>
@@ -56,7 +56,7 @@ public:
     // The head to read for a request before it is submitted; none: it is submitted as it is. Notes in the request what
     // computing is expected to be quicker for.
     [[nodiscard]] std::optional<HeadTier::Found> worth_restoring(ChatRequest& request);
-    // Whether waiting for the head has taken longer than computing what it saves.
+    // Whether waiting for the head has taken longer than computing what it saves, or than any read may.
     [[nodiscard]] bool has_lost(const HeadTier::Found& found, std::chrono::steady_clock::time_point since) const;
     // What was read for the request, unless memory has come to have it meanwhile. If there is no room for it, the
     // request computes.
@@ -88,7 +88,8 @@ private:
         HeadTier::Found found;
         std::chrono::steady_clock::time_point since;
         bool is_here = false;
-        HeadTier::FilePtr file;  // null: it was gone, or damaged
+        HeadTier::FilePtr file = nullptr;  // null: it was gone, damaged, or could not be read
+        HeadTier::ReadingPtr reading = nullptr;
     };
     // What the tier's thread has read.
     struct Inbox {
@@ -101,6 +102,7 @@ private:
     struct Tries {
         int32_t num_reads = 0;
         int64_t num_unrestored = 0;  // was counted as not worth it
+        HeadId failed = kNoHead;     // of the tier: did not come
     };
     [[nodiscard]] const std::string& numerics() const { return engine_.scheduler().numerics_ids().front(); }
     // Tokens of the prompt that memory has.
@@ -112,10 +114,11 @@ private:
     };
     [[nodiscard]] Worth longer_head(const CacheSalt& salt, const TokenSeq& tokens, int64_t num_held);
     HeadElsewhere ask(const Sequence& sequence, int64_t length);
-    void load(RequestId request, const HeadTier::Found& found);
+    void load(RequestId request, Awaited& awaited);
     void take_in_files();
     // False: it waits on.
     bool settle(RequestId request, Awaited& awaited);
+    bool give_up(Tries& tries);
     bool import(const reference::HeadFile& file, const HeadTier::Found& found, const ConversationKey& key,
                 const TokenSeq& prompt);
     void forget_tries();

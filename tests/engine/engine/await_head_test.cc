@@ -103,10 +103,13 @@ TEST_F(AwaitHead, AnAbortedRequestHoldsNoOtherUp) {
     scene_.expect_home();
 }
 
-TEST_F(AwaitHead, WhatTakesLongerToComeThanToComputeIsTheReason) {
+// A record has the request: the same calls have the same reasons.
+TEST_F(AwaitHead, WhatTookLongerToComeThanToComputeWhenTheRequestCameIsTheReason) {
     num_unrestored_ = 9;
-    scene_.complete(scene_.history("a", iota_tokens(100, 14)));
-    EXPECT_EQ(scene_.not_reused(NotReused::kSlowToRestore), 9);
+    ChatRequest request = scene_.history("a", iota_tokens(100, 14));
+    request.num_unrestored = 5;
+    scene_.complete(std::move(request));
+    EXPECT_EQ(scene_.not_reused(NotReused::kSlowToRestore), 5);
     EXPECT_EQ(scene_.engine.stats().computed_prompt_tokens, 14);
 }
 

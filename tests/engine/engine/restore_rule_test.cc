@@ -45,5 +45,19 @@ TEST(RestoreRule, AlwaysAndNeverAreWhatTheySay) {
     EXPECT_FALSE(never.pays(1'000'000, 1));
 }
 
+TEST(RestoreRule, NoReadIsWaitedForWithoutEnd) {
+    constexpr int64_t kExpectedNs = 1'000'000;
+    constexpr int64_t kLongest = RestoreRule::kLateTimes * kExpectedNs + RestoreRule::kLateNs;
+    for (const RestorePolicy policy : {RestorePolicy::kAuto, RestorePolicy::kAlways}) {
+        const RestoreRule rule(policy);  // nothing is known of computing
+        EXPECT_FALSE(rule.has_lost(10, kExpectedNs, kLongest));
+        EXPECT_TRUE(rule.has_lost(10, kExpectedNs, kLongest + RestoreRule::kLateTimes));
+    }
+    RestoreRule rule(RestorePolicy::kAuto);
+    rule.note_step(step_of(100, 0), 50'000);  // 500 ns a token
+    EXPECT_FALSE(rule.has_lost(10, kExpectedNs, 5'000));
+    EXPECT_TRUE(rule.has_lost(10, kExpectedNs, 5'010));
+}
+
 }  // namespace
 }  // namespace verbatim

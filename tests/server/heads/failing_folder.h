@@ -31,7 +31,8 @@ public:
             changed_.notify_all();
             changed_.wait(lock, [&] { return !holds_reads_; });
         }
-        if (fails()) return error("{}: input/output error", path.string());
+        ++num_reads;
+        if (fails()) return tl::unexpected(Error{path.string() + ": cannot be read", read_problem});
         return HeadFolder::read(path, first_token);
     }
     void remove(const std::filesystem::path& path) override {
@@ -48,6 +49,8 @@ public:
     }
     std::atomic<int> failing_call = -1;
     std::atomic<int> num_calls = 0;
+    std::atomic<int> num_reads = 0;
+    ErrorKind read_problem = ErrorKind::kInput;  // of a read that fails: the file is damaged
 
 private:
     bool fails() { return num_calls++ == failing_call; }

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <future>
@@ -148,6 +150,95 @@ TEST_F(HeadTiers, ADamagedFileIsNeverUsedAndLeaves) {
     EXPECT_TRUE(file().empty());
 }
 
+// No file can be opened: the process has as many open as it may.
+TEST_F(HeadTiers, WhatTheMachineCannotReadStaysAndIsReadLater) {
+    const auto tier = open(config());
+    put_base_and_parts(*tier);
+    const auto found = tier->find(kNone, tokens(0, 20), 19);
+    ASSERT_TRUE(found);
+    rlimit usual = {};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = usual.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    const HeadTier::FilePtr unread = load(*tier, *found);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+    EXPECT_FALSE(unread);
+    EXPECT_EQ(tier->counts().damaged, 0);
+    const auto again = tier->find(kNone, tokens(0, 20), 19);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->length, 12);
+    EXPECT_TRUE(load(*tier, *again));
+    tier->wait_until_written();
+    EXPECT_EQ(tier->counts().num_files, 4);
+}
+
+// A socket takes the place of the base: the system opens it for nobody.
+TEST_F(HeadTiers, AtOpenWhatTheMachineCannotReadStaysWithItsParts) {
+    std::filesystem::path base;
+    {
+        const auto tier = open(config());
+        base = put_base_and_parts(*tier);
+    }
+    const auto aside = folder_.path() / "aside";
+    std::filesystem::rename(base, aside);
+    ASSERT_EQ(::mknod(base.c_str(), S_IFSOCK | 0600, 0), 0);
+    {
+        const auto tier = open(config());
+        EXPECT_EQ(tier->counts().damaged, 0);
+        EXPECT_EQ(tier->counts().num_files, 1) << "the parts' beginning is not known";
+    }
+    ASSERT_TRUE(std::filesystem::exists(base));
+    std::filesystem::rename(aside, base);
+    const auto tier = open(config());
+    EXPECT_EQ(tier->counts().num_files, 4);
+    EXPECT_TRUE(load(*tier, *tier->find(kNone, tokens(0, 20), 19)));
+}
+
+// The request does not wait until the bases of a damaged part are read.
+TEST_F(HeadTiers, AFailedReadAnswersBeforeItsBasesAreChecked) {
+    class Bases final : public HeadFolder {
+    public:
+        Result<reference::HeadFile> read(const std::filesystem::path& path, int64_t first_token) override {
+            if (num_reads++ > 0) answered.get_future().wait();
+            return HeadFolder::read(path, first_token);
+        }
+        std::promise<void> answered;
+        int num_reads = 0;
+    } folder;
+    HeadTierConfig watched = config();
+    watched.calls = &folder;
+    const auto tier = open(watched);
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    const auto base = file();
+    tier->put(kNone, head(tokens(0, 9), 1));
+    tier->wait_until_written();
+    change(base, static_cast<int64_t>(std::filesystem::file_size(base)) - 3);
+    EXPECT_FALSE(load(*tier, *tier->find(kNone, tokens(0, 20), 19)));
+    folder.answered.set_value();
+    tier->wait_until_written();
+    EXPECT_EQ(folder.num_reads, 2);
+    EXPECT_FALSE(tier->find(kNone, tokens(0, 20), 19)) << "the base is damaged, too";
+}
+
+TEST_F(HeadTiers, WhatIsWantedNoMoreIsNotRead) {
+    const auto tier = open(config());
+    tier->put(kNone, head(tokens(0, 5), 1));
+    tier->wait_until_written();
+    std::promise<HeadTier::FilePtr> loaded;
+    auto reading = std::make_shared<const HeadTier::Reading>();
+    std::promise<void> may_go_on;
+    const auto found = *tier->find(kNone, tokens(0, 6), 5);
+    tier->load(found, [&](const HeadTier::FilePtr&) { may_go_on.get_future().wait(); });  // the thread is busy
+    tier->load(
+        found, [&](HeadTier::FilePtr file) { loaded.set_value(std::move(file)); }, reading);
+    reading.reset();
+    may_go_on.set_value();
+    EXPECT_FALSE(loaded.get_future().get());
+    EXPECT_EQ(tier->counts().damaged, 0);
+    EXPECT_TRUE(load(*tier, *tier->find(kNone, tokens(0, 6), 5)));
+}
+
 TEST_F(HeadTiers, AtOpenDamagedHeadersLeaveAndOtherModelsStay) {
     open(config())->put(kNone, head(tokens(0, 5), 1));
     HeadTierConfig other = config();
@@ -234,6 +325,7 @@ TEST_F(HeadTiers, ADamagedBaseTakesItsPartsAlong) {
     change(base, static_cast<int64_t>(std::filesystem::file_size(base)) - 3);
     EXPECT_FALSE(load(*tier, *tier->find(kNone, tokens(0, 20), 19)));
     EXPECT_EQ(tier->counts().damaged, 1);
+    tier->wait_until_written();  // the base is looked at behind the answer
     EXPECT_FALSE(tier->find(kNone, tokens(0, 20), 19));
     EXPECT_TRUE(tier->find(kNone, tokens(500, 9), 8));
     tier->wait_until_written();
@@ -460,6 +552,7 @@ TEST_F(ReadOnlyTiers, AFileThatVanishesIsComputedAgain) {
     ASSERT_TRUE(found);
     std::filesystem::remove(base);
     EXPECT_FALSE(load(*tier, *found));
+    tier->wait_until_written();
     EXPECT_FALSE(tier->find(kNone, tokens(0, 20), 19)) << "neither the base nor what begins in it";
     EXPECT_TRUE(tier->find(kNone, tokens(500, 9), 8));
 }

@@ -40,6 +40,21 @@ protected:
         CHECK(opened.has_value(), "{}", opened.error().message);
         return *std::move(opened);
     }
+    // The tier comes to have the head of that prompt.
+    static void keep(HeadTier& tier, const std::vector<TokenId>& prompt) {
+        EngineScene first(little_memory());
+        TierLink link(first.engine, tier, RestorePolicy::kAlways);
+        first.complete(first.history("kept", prompt, 1));
+        link.note_committed(first.key("kept"));
+        link.keep_all();
+        tier.wait_until_written();
+    }
+    // Computing takes a nanosecond a token.
+    static void note_quick_step(TierLink& link) {
+        StepPlan plan;
+        plan.sequences.push_back({.num_new_tokens = 1000});
+        link.note_step(plan, 1000);
+    }
     static void step(EngineScene& scene, TierLink& link) {
         link.tier().wait_until_written();
         link.wait_for_heads();
@@ -210,15 +225,112 @@ TEST_F(TierLinks, NoRequestWaitsLongerThanComputingTakes) {
     const auto tier = open("tier");
     EngineScene scene(little_memory());
     TierLink link(scene.engine, *tier, RestorePolicy::kAuto);
-    StepPlan plan;
-    plan.sequences.push_back({.num_new_tokens = 1000});
-    link.note_step(plan, 1000);  // a nanosecond for a token
+    note_quick_step(link);
     const HeadTier::Found found{.id = HeadId{0}, .length = 500, .num_saved = 500};
     const auto long_ago = std::chrono::steady_clock::now() - std::chrono::seconds(1);
     EXPECT_TRUE(link.has_lost(found, long_ago));
     TierLink patient(scene.engine, *tier, RestorePolicy::kAlways);
-    patient.note_step(plan, 1000);
+    note_quick_step(patient);
     EXPECT_FALSE(patient.has_lost(found, long_ago));
+    TierLink unknowing(scene.engine, *tier, RestorePolicy::kAuto);
+    EXPECT_FALSE(unknowing.has_lost(found, long_ago));
+    const auto hours_ago = std::chrono::steady_clock::now() - std::chrono::hours(2);
+    EXPECT_TRUE(patient.has_lost(found, hours_ago)) << "no read is waited for without end";
+    EXPECT_TRUE(unknowing.has_lost(found, hours_ago));
+}
+
+TEST_F(TierLinks, NoneWaitsAgainForAHeadThatLostWhenItCame) {
+    const auto tier = open("tier");
+    const std::vector<TokenId> prompt = iota_tokens(100, 16);
+    keep(*tier, iota_tokens(100, 12));
+    EngineScene scene(little_memory());
+    TierLink link(scene.engine, *tier, RestorePolicy::kAlways);
+    ChatRequest request = scene.history("a", prompt, 2);
+    const auto found = link.worth_restoring(request);
+    ASSERT_TRUE(found);
+    request.num_unrestored = found->length;  // it took too long
+    const RequestId late = scene.submit(std::move(request));
+    scene.step();
+    EXPECT_FALSE(scene.engine.scheduler().running().empty());
+    run(scene, link);
+    EXPECT_EQ(scene.finished(late).num_reused_tokens, 0);
+    EXPECT_EQ(tier->counts().read_bytes, 0);
+    EXPECT_EQ(scene.streamed(late), scene.expected(prompt, 2));
+    scene.expect_home();
+}
+
+// Two others have two of three rows; beside the request's own a head needs a fourth.
+TEST_F(TierLinks, WithAutoNoneWaitsForRoomLongerThanComputingTakes) {
+    for (const RestorePolicy policy : {RestorePolicy::kAuto, RestorePolicy::kAlways}) {
+        const bool waits = policy == RestorePolicy::kAlways;
+        const auto tier = open(waits ? "always" : "auto");
+        keep(*tier, iota_tokens(100, 12));
+        SceneOptions options = little_memory();
+        options.num_state_rows = 3;
+        EngineScene scene(options);
+        TierLink link(scene.engine, *tier, policy);
+        note_quick_step(link);
+        const RequestId first = scene.submit(scene.history("b", iota_tokens(500, 6), 12));
+        const RequestId second = scene.submit(scene.history("c", iota_tokens(700, 5), 12));
+        scene.step();
+        const RequestId next = scene.submit(scene.history("a", iota_tokens(100, 16), 1));
+        for (int i = 0; i < 3; ++i) step(scene, link);
+        EXPECT_FALSE(scene.is_finished(first) || scene.is_finished(second));
+        EXPECT_EQ(scene.engine.scheduler().waiting().contains(next), waits);
+        EXPECT_EQ(tier->counts().no_room, waits ? 0 : 1);
+        run(scene, link);
+        EXPECT_EQ(scene.finished(next).num_reused_tokens, waits ? 12 : 0);
+        EXPECT_EQ(scene.streamed(next), scene.expected(iota_tokens(100, 16), 1));
+        scene.expect_home();
+    }
+}
+
+// One head is being read for a request that is over, another one would be.
+TEST_F(TierLinks, WhatNoRequestWaitsForIsLetGoOf) {
+    FailingFolder folder;
+    const auto tier = open("tier", &folder);
+    keep(*tier, iota_tokens(100, 12));
+    keep(*tier, iota_tokens(300, 12));
+    EngineScene scene(little_memory());
+    TierLink link(scene.engine, *tier, RestorePolicy::kAlways);
+    folder.hold_reads(true);
+    for (const TokenId first : {100, 300}) {
+        const RequestId request = scene.submit(scene.history("a", iota_tokens(first, 16), 1));
+        scene.step();
+        EXPECT_TRUE(scene.engine.waits_for_head());
+        folder.wait_for_read();
+        scene.abort(request);
+        link.bring();
+    }
+    folder.hold_reads(false);
+    link.wait_for_heads();
+    EXPECT_TRUE(link.has_arrived());
+    link.bring();
+    EXPECT_FALSE(link.has_arrived()) << "they would stay in memory";
+    EXPECT_EQ(folder.num_reads, 1) << "the second one was wanted no more";
+    scene.run();
+    scene.expect_home();
+}
+
+// A file that cannot be read now stays, and is not asked for again at once.
+TEST_F(TierLinks, AMachineThatCannotReadLosesNoHead) {
+    FailingFolder folder;
+    folder.read_problem = ErrorKind::kMachine;
+    const auto tier = open("tier", &folder);
+    keep(*tier, iota_tokens(100, 12));
+    EngineScene scene(little_memory());
+    TierLink link(scene.engine, *tier, RestorePolicy::kAlways);
+    folder.failing_call = folder.num_calls.load();
+    const RequestId first = scene.submit(scene.history("a", iota_tokens(100, 16), 1));
+    run(scene, link);
+    EXPECT_EQ(scene.finished(first).num_reused_tokens, 0);
+    EXPECT_EQ(folder.num_reads, 1);
+    EXPECT_EQ(tier->counts().damaged, 0);
+    EngineScene later(little_memory());
+    TierLink second(later.engine, *tier, RestorePolicy::kAlways);
+    const RequestId next = later.submit(later.history("a", iota_tokens(100, 16), 1));
+    run(later, second);
+    EXPECT_EQ(later.finished(next).num_reused_tokens, 12);
 }
 
 }  // namespace
