@@ -57,8 +57,8 @@ inline void draw_q4_k_blocks(std::mt19937& random, std::span<std::byte> blocks) 
 // Owns the blocks. Matrices whose rows are not whole blocks stay bf16.
 class QuantisedMatrices {
 public:
-    // Formats in turn, tensor after tensor, or matrix after matrix: then an expert's gate and up differ. "BF16" leaves a
-    // matrix as it is.
+    // Formats in turn, tensor after tensor, or matrix after matrix: then an expert's gate and up differ. "BF16" leaves
+    // a matrix as it is.
     QuantisedMatrices(reference::Model& model, const std::vector<std::string_view>& formats, bool by_matrix = false) {
         size_t next = 0;
         for (const reference::CheckpointTensor& tensor : reference::checkpoint_tensors(model.config, model.weights)) {
