@@ -49,8 +49,8 @@ public:
         if (policy_ != RestorePolicy::kAuto) return policy_ == RestorePolicy::kAlways;
         return computed_tokens_ == 0 || read_ns / saved <= compute_ns_ / computed_tokens_;
     }
-    // Whether a read is given up that was expected to take `expected_ns`, after so long: whatever is known of computing,
-    // none is waited for without end. REQUIRES: saved > 0.
+    // Whether a read is given up that was expected to take `expected_ns`, after so long: whatever is known of
+    // computing, none is waited for without end. REQUIRES: saved > 0.
     [[nodiscard]] bool has_lost(int64_t saved, int64_t expected_ns, int64_t waited_ns) const {
         CHECK(expected_ns >= 0 && waited_ns >= 0, "{} ns of {} ns", waited_ns, expected_ns);
         return !pays(saved, waited_ns) || (waited_ns - kLateNs) / kLateTimes > expected_ns;

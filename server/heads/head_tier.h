@@ -107,7 +107,7 @@ public:
     using FilePtr = std::shared_ptr<const reference::HeadFile>;
     // Bytes of the state and of the KV from found.first_token on.
     [[nodiscard]] int64_t num_read_bytes(const Found& found) const;
-    // Whoever holds one wants what is read.
+    // Held for as long as the file is wanted.
     struct Reading {};
     using ReadingPtr = std::shared_ptr<const Reading>;
     // Reads and checks the file; `loaded` is called on a thread of the tier, with null where it is gone or damaged, or

@@ -7,8 +7,8 @@
 //       to be quicker than computing what it saves
 //   L3  the tier is asked when a request comes, and again when it is about to attach (Engine::on_attach): what memory
 //       had may have been evicted meanwhile. A head comes in when there is room for it with what runs
-//   L4  a request waits for at most kMaxReads heads, and with kAuto no longer than computing would take; for reading, no
-//       longer than RestoreRule::kLateTimes says: none waits for ever, nor a second time for a head that has lost
+//   L4  a request waits for at most kMaxReads heads, and with kAuto no longer than computing would take; for reading,
+//       no longer than RestoreRule::kLateTimes says: none waits for ever, nor a second time for a head that has lost
 #pragma once
 
 #include <chrono>

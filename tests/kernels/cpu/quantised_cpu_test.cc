@@ -27,7 +27,7 @@ struct QuantisedCase {
     const char* preset;
     std::vector<std::string_view> formats = {"Q8_0", "Q4_0"};
     reference::Profile profile = reference::Profile::kExact;
-    bool by_matrix = false;  // an expert's gate and up have formats of their own
+    bool by_matrix = false;  // an expert's gate and up have different formats
     int32_t hidden_size = 64;
 };
 

@@ -172,7 +172,7 @@ TEST_F(HeadTiers, WhatTheMachineCannotReadStaysAndIsReadLater) {
     EXPECT_EQ(tier->counts().num_files, 4);
 }
 
-// A socket takes the place of the base: the system opens it for nobody.
+// A socket takes the place of the base: the system opens none.
 TEST_F(HeadTiers, AtOpenWhatTheMachineCannotReadStaysWithItsParts) {
     std::filesystem::path base;
     {

@@ -259,7 +259,7 @@ TEST_F(TierLinks, NoneWaitsAgainForAHeadThatLostWhenItCame) {
     scene.expect_home();
 }
 
-// Two others have two of three rows; beside the request's own a head needs a fourth.
+// Two others have two of three rows, and the request takes one: a head needs a fourth.
 TEST_F(TierLinks, WithAutoNoneWaitsForRoomLongerThanComputingTakes) {
     for (const RestorePolicy policy : {RestorePolicy::kAuto, RestorePolicy::kAlways}) {
         const bool waits = policy == RestorePolicy::kAlways;
