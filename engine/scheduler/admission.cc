@@ -163,8 +163,7 @@ bool Scheduler::awaits_head(Sequence& sequence, LookupResult& found) {
     CHECK(sequence.status == SequenceStatus::kWaiting && !newly_awaiting_, "request {} of status {}",
           index(sequence.id), static_cast<int>(sequence.status));
     if (sequence.awaits_head) return true;
-    if (!attach_listener_) return false;
-    if (!attach_listener_(sequence, found.length).is_awaited) return false;
+    if (!attach_listener_ || !attach_listener_(sequence, found.length)) return false;
     set_awaiting(sequence, true);
     newly_awaiting_ = sequence.id;
     return true;

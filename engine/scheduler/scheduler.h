@@ -95,14 +95,9 @@ struct SchedulerParts {
     Recorder& recorder;
 };
 
-// What lies outside of memory of a request's tokens.
-struct HeadElsewhere {
-    bool is_awaited = false;     // a longer head comes, and the request waits for it
-    int64_t num_unrestored = 0;  // or so many tokens are in one that takes longer to come than they take to compute
-};
-// Asked for each request that would be admitted now, before room is made for it: it would attach to a head of so many
-// tokens. It makes no call of the engine.
-using AttachListener = std::function<HeadElsewhere(const Sequence& sequence, int64_t length)>;
+// Asked for each request that would be admitted now, before room is made for it: it would attach to a head of `length`
+// tokens. True: a longer head comes from elsewhere, and the request waits for it. It makes no call of the engine.
+using AttachListener = std::function<bool(const Sequence& sequence, int64_t length)>;
 
 class Scheduler {
 public:

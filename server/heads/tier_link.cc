@@ -100,25 +100,25 @@ bool TierLink::import(const reference::HeadFile& file, const HeadTier::Found& fo
 
 // --- what requests wait for that are about to attach
 
-HeadElsewhere TierLink::ask(const Sequence& sequence, int64_t length) {
+bool TierLink::ask(const Sequence& sequence, int64_t length) {
     CHECK(!awaited_.contains(sequence.id), "request {} waits for a head", index(sequence.id));
-    if (!sequence.request.use_cache || sequence.is_scored()) return {};
+    if (!sequence.request.use_cache || sequence.is_scored()) return false;
     Tries& tries = tries_[sequence.id];
-    if (tries.num_reads >= kMaxReads || awaited_.size() >= kMaxAwaited) return {};
+    if (tries.num_reads >= kMaxReads || awaited_.size() >= kMaxAwaited) return false;
     const int64_t num_lost = sequence.request.num_unrestored;  // when it came
     const Worth worth = longer_head(sequence.request.conversation.salt, sequence.known, length);
     if (worth.found) {
-        if (worth.found->length <= num_lost || worth.found->id == tries.failed) return {};
+        if (worth.found->length <= num_lost || worth.found->id == tries.failed) return false;
         ++tries.num_reads;
         Awaited& awaited = awaited_[sequence.id];
         awaited = {.found = *worth.found, .since = steady_clock::now()};
         load(sequence.id, awaited);
-        return {.is_awaited = true};
+        return true;
     }
     const bool is_new = worth.num_unrestored != tries.num_unrestored && worth.num_unrestored != num_lost;
     if (is_new && worth.num_unrestored > 0) tier_.note_not_worth();
     tries.num_unrestored = worth.num_unrestored;
-    return {};
+    return false;
 }
 
 void TierLink::load(RequestId request, Awaited& awaited) {

@@ -113,7 +113,7 @@ private:
         int64_t num_unrestored = 0;
     };
     [[nodiscard]] Worth longer_head(const CacheSalt& salt, const TokenSeq& tokens, int64_t num_held);
-    HeadElsewhere ask(const Sequence& sequence, int64_t length);
+    bool ask(const Sequence& sequence, int64_t length);
     void load(RequestId request, Awaited& awaited);
     void take_in_files();
     // False: it waits on.

@@ -34,7 +34,7 @@ protected:
     explicit AwaitHead(const SceneOptions& options = {}) : scene_(options) {
         scene_.engine.on_attach([this](const Sequence& sequence, int64_t length) {
             asked_.emplace_back(sequence.id, length);
-            return HeadElsewhere{.is_awaited = waits_for_ == sequence.id, .num_unrestored = num_unrestored_};
+            return waits_for_ == sequence.id;
         });
     }
     bool import(const MadeElsewhere& head, int64_t first_token = 0) {
@@ -51,7 +51,6 @@ protected:
     EngineScene scene_;
     std::vector<std::pair<RequestId, int64_t>> asked_;
     std::optional<RequestId> waits_for_;
-    int64_t num_unrestored_ = 0;
 };
 
 TEST_F(AwaitHead, TheRequestAttachesToTheHeadThatCame) {
@@ -105,7 +104,6 @@ TEST_F(AwaitHead, AnAbortedRequestHoldsNoOtherUp) {
 
 // A record has the request: the same calls have the same reasons.
 TEST_F(AwaitHead, WhatTookLongerToComeThanToComputeWhenTheRequestCameIsTheReason) {
-    num_unrestored_ = 9;
     ChatRequest request = scene_.history("a", iota_tokens(100, 14));
     request.num_unrestored = 5;
     scene_.complete(std::move(request));

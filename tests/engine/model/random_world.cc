@@ -345,12 +345,12 @@ void RandomWorld::check_deleted() {
 }
 
 // A head is said to come: it does, as any other one may (import_head), or does not.
-HeadElsewhere RandomWorld::ask_elsewhere(const Sequence& sequence) {
+bool RandomWorld::ask_elsewhere(const Sequence& sequence) {
     MUST(!awaiting_.contains(sequence.id), "request {} waits for a head and would attach", index(sequence.id));
-    if (going_home_ || elsewhere_.below(4) != 0) return {};
+    if (going_home_ || elsewhere_.below(4) != 0) return false;
     awaiting_.insert(sequence.id);
     ++coverage_.awaited_heads;
-    return {.is_awaited = true};
+    return true;
 }
 
 void RandomWorld::stop_awaiting() {

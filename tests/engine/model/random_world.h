@@ -77,7 +77,7 @@ private:
     void rename();
     void unload();
     void import_head();
-    HeadElsewhere ask_elsewhere(const Sequence& sequence);
+    bool ask_elsewhere(const Sequence& sequence);
     void stop_awaiting();
     [[nodiscard]] Result<MadeHead> make_head(const Call& call, TokenStore& store) const;
     void load(const ConversationKey& key);
