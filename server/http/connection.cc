@@ -121,18 +121,21 @@ asio::awaitable<error_code> Connection::tell_to_go_on() {
     co_return problem;
 }
 
-asio::awaitable<bool> Connection::read_body(uint64_t max_bytes) {
-    const uint64_t length = parser_->content_length().value_or(0);
-    if (length > max_bytes) {
-        const std::optional<ApiError> too_long = read_refusal(http::error::body_limit, max_bytes);
-        co_return co_await refuse(too_long);
-    }
+// None: the body is read next, as it comes.
+std::optional<ApiError> Connection::limit_body(uint64_t max_bytes) {
+    if (parser_->content_length().value_or(0) > max_bytes) return read_refusal(http::error::body_limit, max_bytes);
     parser_->body_limit(max_bytes);
     parser_->eager(true);
+    return std::nullopt;
+}
+
+asio::awaitable<bool> Connection::read_body(uint64_t max_bytes) {
+    const std::optional<ApiError> too_long = limit_body(max_bytes);
+    if (too_long) co_return co_await refuse(too_long);
     error_code problem = co_await tell_to_go_on();
     // A long body is read in pieces of the buffer's size, which is small between requests.
     constexpr size_t kLongBody = size_t{64} << 10;
-    const bool is_long = !problem && length > kLongBody;
+    const bool is_long = !problem && parser_->content_length().value_or(0) > kLongBody;
     if (is_long) buffer_.reserve(kLongBody);
     bool has_room = true;
     while (!problem && has_room && !parser_->is_done()) {
@@ -148,13 +151,8 @@ asio::awaitable<bool> Connection::read_body(uint64_t max_bytes) {
 }
 
 asio::awaitable<bool> Connection::read_body_to(SpooledBody& file, uint64_t max_bytes) {
-    const uint64_t length = parser_->content_length().value_or(0);
-    if (length > max_bytes) {
-        const std::optional<ApiError> too_long = read_refusal(http::error::body_limit, max_bytes);
-        co_return co_await refuse(too_long);
-    }
-    parser_->body_limit(max_bytes);
-    parser_->eager(true);
+    const std::optional<ApiError> too_long = limit_body(max_bytes);
+    if (too_long) co_return co_await refuse(too_long);
     error_code problem = co_await tell_to_go_on();
     constexpr size_t kPiece = size_t{64} << 10;
     buffer_.reserve(kPiece);

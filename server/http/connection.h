@@ -38,7 +38,7 @@ struct BodyBytes {
 
 class Connection {
 public:
-    // Borrows the config, and the count of the bytes in the bodies of all connections.
+    // Borrows the config, and the counts of what all connections hold of bodies.
     Connection(asio::ip::tcp::socket socket, const HttpConfig& config, BodyBytes bytes);
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
@@ -55,7 +55,8 @@ public:
     [[nodiscard]] bool awaits_body() const { return !parser_->is_done(); }
     // False when the body was incomplete, or was refused: longer than max_bytes, or beyond the limit of all bodies.
     asio::awaitable<bool> read_body(uint64_t max_bytes);
-    // The same into a file, as it comes. `max_bytes` alone limits it; a file that cannot be written refuses it, too.
+    // The same into a file, as it comes: HttpConfig::max_file_bytes_under_way limits bodies in files, and a file that
+    // cannot be written refuses it, too.
     asio::awaitable<bool> read_body_to(SpooledBody& file, uint64_t max_bytes);
     // Frees the body's text.
     void release_body();
@@ -107,6 +108,7 @@ private:
     [[nodiscard]] std::optional<ApiError> read_refusal(boost::system::error_code problem, uint64_t max_bytes) const;
     asio::awaitable<bool> refuse(const std::optional<ApiError>& error);
     asio::awaitable<boost::system::error_code> tell_to_go_on();
+    [[nodiscard]] std::optional<ApiError> limit_body(uint64_t max_bytes);
     [[nodiscard]] bool hold_body();
     [[nodiscard]] bool hold_in_file(uint64_t size);
 
