@@ -11,8 +11,6 @@
 namespace verbatim::server {
 namespace {
 
-using std::chrono::steady_clock;
-
 // The conversations that a command names.
 std::vector<ConversationKey> keys_of(const std::optional<HostRequest>& request,
                                      const std::optional<ConversationCall>& call) {
@@ -41,7 +39,7 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
     }
     begin_drafting();
     show();  // /metrics may be read before the first request
-    thread_ = std::thread([this] { run(); });
+    thread_ = Thread([this] { run(); });
 }
 
 EngineHost::~EngineHost() {
@@ -194,7 +192,7 @@ void EngineHost::run() {
 // Between its result and its application a step shows the logits that it drew from.
 Status EngineHost::step() {
     if (!has_step()) return {};
-    const auto begin = steady_clock::now();
+    const auto begin = steady_now();
     const int64_t waited_ns = mask_wait_ns_;
     const StepPlan& plan = engine_.plan_step();
     show();  // what it has taken in waits no more
@@ -207,7 +205,7 @@ Status EngineHost::step() {
     memory_ = executor_.executor->memory_use();
     keep_log_probs(plan);
     engine_.apply(result_);
-    step_ns_ = std::chrono::nanoseconds(steady_clock::now() - begin).count() - (mask_wait_ns_ - waited_ns);
+    step_ns_ = std::chrono::nanoseconds(steady_now() - begin).count() - (mask_wait_ns_ - waited_ns);
     if (tier_) tier_->note_step(plan, step_ns_);
     return {};
 }

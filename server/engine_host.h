@@ -21,7 +21,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -31,7 +30,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -51,6 +49,7 @@
 #include "server/text/answer_form.h"
 #include "server/text/grammar_process.h"
 #include "server/text/tokenizer.h"
+#include "server/threads.h"
 #include "server/turn_details.h"
 
 namespace verbatim::server {
@@ -288,8 +287,8 @@ private:
     ConversationLedger* ledger_;
     const bool shows_logits_;
 
-    mutable std::mutex mutex_;  // guards the following
-    std::condition_variable changed_;
+    mutable Mutex mutex_;  // guards the following
+    Signal changed_;
     std::vector<Command> commands_;
     size_t num_requests_ = 0;
     int64_t num_prompt_tokens_ = 0;
@@ -329,7 +328,7 @@ private:
     int64_t num_replaced_executors_ = 0;
     int64_t num_retried_turns_ = 0;
 
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace verbatim::server

@@ -8,8 +8,6 @@
 namespace verbatim::server {
 namespace {
 
-using std::chrono::steady_clock;
-
 constexpr int64_t kLeastWaitMs = 5;  // for masks, in front of a step that has other requests
 constexpr int64_t kIdleWaitMs = 20;  // in front of none: between two looks at what clients want
 constexpr int64_t kSlowMs = 50;      // in a step: a mask that takes longer is awaited before the next steps
@@ -68,16 +66,16 @@ void EngineHost::supply_masks() {
     const bool are_awaited =
         !takes_late_masks_ || !grammars_->is_quick() || std::ranges::any_of(engine_.scheduler().running(), waits);
     if (!are_awaited) return;
-    const auto begin = steady_clock::now();
+    const auto begin = steady_now();
     const int64_t wait_ms = has_step() ? std::max(kLeastWaitMs, step_ns_ / 2'000'000) : kIdleWaitMs;
     for (const text::NextMask& next : grammars_->collect(wait_ms)) supply(next);
-    mask_wait_ns_ += std::chrono::nanoseconds(steady_clock::now() - begin).count();
+    mask_wait_ns_ += std::chrono::nanoseconds(steady_now() - begin).count();
 }
 
 // In the open step, when nothing but sampling is left of it.
 void EngineHost::complete_masks() {
-    const auto begin = steady_clock::now();
-    const auto ns_since_begin = [&] { return std::chrono::nanoseconds(steady_clock::now() - begin).count(); };
+    const auto begin = steady_now();
+    const auto ns_since_begin = [&] { return std::chrono::nanoseconds(steady_now() - begin).count(); };
     std::vector<RequestId> refused;
     while (engine_.lacks_masks()) {
         CHECK(grammars_->num_owed() > 0, "a step lacks masks, and none comes");

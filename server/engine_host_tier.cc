@@ -12,7 +12,7 @@ void EngineHost::wait_for_tier(Command command, const HeadTier::Found& found) {
     waiting_[ticket] = false;
     command.found = found;
     const auto reading = std::make_shared<const HeadTier::Reading>();
-    head_waits_[ticket] = {std::move(command), std::chrono::steady_clock::now(), reading};
+    head_waits_[ticket] = {std::move(command), steady_now(), reading};
     const auto loaded = [this, ticket](HeadTier::FilePtr file) {
         {
             const std::lock_guard lock(mutex_);

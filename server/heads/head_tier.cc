@@ -1,9 +1,6 @@
 #include "server/heads/head_tier.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,7 +15,6 @@ namespace {
 
 using reference::HeadFile;
 using reference::HeadInfo;
-using std::chrono::steady_clock;
 
 constexpr std::string_view kSuffix = ".head";
 // Before anything was read: a slow disk's rate.
@@ -33,12 +29,6 @@ Error machine_error(const std::filesystem::path& path, const std::error_code& wh
 
 // Whether the file itself is wrong. If not, the machine may read it later.
 bool is_damage(const Error& error) { return error.kind != ErrorKind::kMachine; }
-
-// The calling thread runs when no other one wants the processor.
-void yield_to_others() {
-    constexpr int kLeast = 19;
-    static_cast<void>(::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kLeast));
-}
 
 // The head files of a folder and when they were written, oldest first.
 using TimedPath = std::pair<std::filesystem::file_time_type, std::filesystem::path>;
@@ -93,10 +83,10 @@ Result<std::unique_ptr<HeadTier>> HeadTier::open(HeadTierConfig config) {
         tier->lock_.emplace(std::move(lock));
     }
     RETURN_IF_ERROR(tier->read_folder());
-    tier->reader_ = std::thread([raw = tier.get()] { raw->run(raw->reads_); });
+    tier->reader_ = Thread([raw = tier.get()] { raw->run(raw->reads_); });
     if (wanted.read_only) return tier;
-    tier->writer_ = std::thread([raw = tier.get()] {
-        yield_to_others();
+    tier->writer_ = Thread([raw = tier.get()] {
+        yield_to_other_threads();
         raw->run(raw->writes_);
     });
     return tier;
@@ -108,7 +98,7 @@ HeadTier::~HeadTier() {
         stopping_ = true;
     }
     changed_.notify_all();
-    for (std::thread* thread : {&reader_, &writer_})
+    for (Thread* thread : {&reader_, &writer_})
         if (thread->joinable()) thread->join();
 }
 
@@ -482,7 +472,7 @@ void HeadTier::wait_until_written() {
 }
 
 // False: the tier ends, and nothing is left to do.
-bool HeadTier::take_job(Queue& queue, std::unique_lock<std::mutex>& lock, Job& job) {
+bool HeadTier::take_job(Queue& queue, std::unique_lock<Mutex>& lock, Job& job) {
     changed_.wait(lock, [&] { return !queue.jobs.empty() || stopping_ || (scans_ && &queue == &reads_); });
     if (queue.jobs.empty()) return !stopping_;
     job = std::move(queue.jobs.front());
@@ -516,13 +506,13 @@ void HeadTier::carry_out(Job& job) {
 }
 
 void HeadTier::read(Job& job) {
-    const auto begin = steady_clock::now();
+    const auto begin = steady_now();
     auto file = calls_.read(job.path, job.first_token);
     // Another file may have taken its place.
     if (file && (file->info().tokens != job.tokens || file->info().numerics != config_.numerics ||
                  !file->check_model(config_.model, config_.tensors)))
         file = error("{}: is not the head that was here", job.path.string());
-    const int64_t took_ns = std::chrono::nanoseconds(steady_clock::now() - begin).count();
+    const int64_t took_ns = std::chrono::nanoseconds(steady_now() - begin).count();
     {
         const std::lock_guard lock(mutex_);
         counts_.read_ns += took_ns;

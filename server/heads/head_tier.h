@@ -15,7 +15,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -26,7 +25,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -38,6 +36,7 @@
 #include "files/file_lock.h"
 #include "reference/loader/head_file.h"
 #include "reference/model/state_tensors.h"
+#include "server/threads.h"
 
 namespace verbatim::server {
 
@@ -189,7 +188,7 @@ private:
     void enqueue(Job job);
     [[nodiscard]] bool is_waiting_to_be_written(HeadId id) const;
     void run(Queue& queue);
-    bool take_job(Queue& queue, std::unique_lock<std::mutex>& lock, Job& job);
+    bool take_job(Queue& queue, std::unique_lock<Mutex>& lock, Job& job);
     void carry_out(Job& job);
     void read(Job& job);
     void fail(const Job& job, bool is_damaged);
@@ -209,8 +208,8 @@ private:
     int64_t num_bytes_ = 0;
     int64_t next_id_ = 0;
 
-    mutable std::mutex mutex_;  // guards the following
-    std::condition_variable changed_;
+    mutable Mutex mutex_;  // guards the following
+    Signal changed_;
     Queue reads_;
     Queue writes_;  // and removals, and reads of what waits to be written
     int64_t waiting_bytes_ = 0;
@@ -227,8 +226,8 @@ private:
     // Names and times of the files in the folder. The reader's.
     std::unordered_map<std::string, std::filesystem::file_time_type> seen_;
     std::filesystem::file_time_type seen_at_{};  // the folder's, when it was looked at. The same
-    std::thread reader_;
-    std::thread writer_;  // none with read_only
+    Thread reader_;
+    Thread writer_;  // none with read_only
 };
 
 }  // namespace verbatim::server

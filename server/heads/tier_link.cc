@@ -11,9 +11,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-int64_t ns_since(steady_clock::time_point begin) {
-    return std::chrono::nanoseconds(steady_clock::now() - begin).count();
-}
+int64_t ns_since(steady_clock::time_point begin) { return std::chrono::nanoseconds(steady_now() - begin).count(); }
 
 TokenSeq prompt_of(const ChatRequest& request) {
     TokenSeq tokens;
@@ -111,7 +109,7 @@ bool TierLink::ask(const Sequence& sequence, int64_t length) {
         if (worth.found->length <= num_lost || worth.found->id == tries.failed) return false;
         ++tries.num_reads;
         Awaited& awaited = awaited_[sequence.id];
-        awaited = {.found = *worth.found, .since = steady_clock::now()};
+        awaited = {.found = *worth.found, .since = steady_now()};
         load(sequence.id, awaited);
         return true;
     }
@@ -265,7 +263,7 @@ void TierLink::keep(const Head& head) {
     const bool is_of_use = rule_.policy() != RestorePolicy::kAuto ||
                            rule_.pays(head.length(), tier_.expected_read_ns(tier_.num_read_bytes(kept)));
     if (!is_of_use) return tier_.note_not_kept();
-    const auto begin = steady_clock::now();
+    const auto begin = steady_now();
     if (auto copy = engine_.copy_of(head)) tier_.put(head.salt, *std::move(copy));
     keeping_ns_ += ns_since(begin);
 }

@@ -12,7 +12,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -28,6 +27,7 @@
 #include "engine/engine.h"
 #include "engine/restore_rule.h"
 #include "server/heads/head_tier.h"
+#include "server/threads.h"
 
 namespace verbatim::server {
 
@@ -93,8 +93,8 @@ private:
     };
     // What the tier's thread has read.
     struct Inbox {
-        std::mutex mutex;
-        std::condition_variable changed;
+        Mutex mutex;
+        Signal changed;
         std::vector<std::pair<RequestId, HeadTier::FilePtr>> files;
         int32_t num_reads = 0;  // that are not in `files`
     };

@@ -25,6 +25,7 @@
 #include "server/ledger/ledger_writer.h"
 #include "server/ledger/loaded_conversations.h"
 #include "server/ledger/rows.h"
+#include "server/threads.h"
 
 namespace verbatim::server {
 
@@ -167,7 +168,7 @@ private:
     std::unique_ptr<LedgerStore> store_;
     const LedgerWriterConfig config_;
     const LedgerMemory memory_;
-    mutable std::mutex mutex_;  // of these
+    mutable Mutex mutex_;  // of these
     LoadedConversations loaded_;
     std::deque<std::pair<ConversationKey, std::string>> deleted_in_order_;  // without a store; oldest first
     KeptCounts at_once_;  // of what needs no store: the start, --ledger none

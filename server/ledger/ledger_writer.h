@@ -9,16 +9,15 @@
 //       changes cannot be written
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "server/ledger/ledger_store.h"
+#include "server/threads.h"
 
 namespace verbatim::server {
 
@@ -82,8 +81,8 @@ private:
     LedgerStore& store_;
     const LedgerWriterConfig config_;
 
-    mutable std::mutex mutex_;  // of these
-    std::condition_variable changed_;
+    mutable Mutex mutex_;  // of these
+    Signal changed_;
     std::vector<Entry> waiting_;
     std::deque<Reading> readings_;
     std::string problem_;
@@ -92,7 +91,7 @@ private:
     bool closing_ = false;
 
     std::vector<Entry> batch_;  // of the writer's thread: the changes being written
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace verbatim::server
