@@ -58,6 +58,8 @@ KernelModel::KernelModel(const reference::ModelConfig& config, const reference::
       rotary_of_layer_(config.layers.size(), SIZE_MAX) {
     CHECK_EQ(weights.layers.size(), config.layers.size());
     final_norm_ = norm_factors(weights.final_norm);
+    input_embedding_norm_ = norm_factors(weights.input.embedding_norm);
+    input_hidden_norm_ = norm_factors(weights.input.hidden_norm);
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const reference::LayerWeights& layer = weights.layers[i];
         for (const float a_log : config.layers[i].delta ? layer.delta.a_log : layer.mamba.a_log) {

@@ -44,9 +44,14 @@ public:
     [[nodiscard]] std::span<const float> decay_rates(int32_t layer) const { return decay_rates_[layer]; }
     // Norm weights as factors: with norm_plus_one the stored value plus 1.
     [[nodiscard]] std::span<const float> norm(int32_t layer, reference::Norm norm) const {
-        return norm == reference::Norm::kFinal ? final_norm_
-               : norm == reference::Norm::kMlp ? norms_[layer].mlp
-                                               : norms_[layer].mixer;
+        switch (norm) {
+            case reference::Norm::kMixer: return norms_[layer].mixer;
+            case reference::Norm::kMlp: return norms_[layer].mlp;
+            case reference::Norm::kFinal: return final_norm_;
+            case reference::Norm::kInputEmbedding: return input_embedding_norm_;
+            case reference::Norm::kInputHidden: return input_hidden_norm_;
+        }
+        return {};
     }
     [[nodiscard]] std::span<const float> q_norm(int32_t layer) const { return norms_[layer].q; }
     [[nodiscard]] std::span<const float> k_norm(int32_t layer) const { return norms_[layer].k; }
@@ -66,7 +71,7 @@ private:
     std::vector<std::vector<float>> decay_rates_;  // [layer]
     std::vector<std::vector<float>> plus_one_;     // storage of spans below that differ from the stored weights
     std::vector<LayerNorms> norms_;                // [layer]
-    std::span<const float> final_norm_;
+    std::span<const float> final_norm_, input_embedding_norm_, input_hidden_norm_;
     std::vector<RotaryTable> rotary_;
     std::vector<size_t> rotary_of_layer_;  // index in rotary_
 };

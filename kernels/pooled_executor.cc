@@ -18,9 +18,22 @@ using reference::WalkSequence;
 
 // --- the backend
 
-void PooledWalk::set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer) {
-    sequences_ = sequences;
-    observer_ = observer;
+void PooledWalk::set_step(const reference::ModelConfig& config, const PooledStep& step) {
+    const auto given = [](const auto* function) { return function != nullptr && *function ? function : nullptr; };
+    sequences_ = step.sequences;
+    observer_ = given(step.observer);
+    hidden_rows_ = given(step.hidden_rows);
+    hidden_ = given(step.hidden);
+    last_layer_ = static_cast<int32_t>(config.layers.size()) - 1;
+    CHECK_EQ(config.reads_hidden, hidden_ != nullptr);
+}
+
+void PooledWalk::read_hidden(reference::FloatRows rows) const {
+    CHECK(hidden_ != nullptr, "{} hidden rows are handed in by nothing", rows.num_rows);
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+        const WalkSequence& part = batch_.sequences[i];
+        (*hidden_)(sequences_[i].slot, part.first_position, rows.rows(part.first_row, part.num_rows));
+    }
 }
 
 void PooledWalk::begin(const reference::WalkBatch& batch) {
@@ -42,22 +55,33 @@ int64_t PooledWalk::num_rows(Buffer buffer) const {
 }
 
 void PooledWalk::observe(const reference::WalkPoint& point) {
-    if (observer_ == nullptr || !*observer_) return;
+    if (hidden_rows_ != nullptr && point.op == reference::WalkOp::kLayer && point.layer == last_layer_)
+        show_rows(point, *hidden_rows_);
+    if (observer_ == nullptr) return;
+    if (point.buffer == Buffer::kHead || point.buffer == Buffer::kLogits)
+        show_logit_rows(point, *observer_);
+    else
+        show_rows(point, *observer_);
+}
+
+void PooledWalk::show_rows(const reference::WalkPoint& point, const reference::StepObserver& observer) {
     const ConstFloatRows all = host_rows(point.buffer).columns(point.columns.first, point.columns.count);
-    if (point.buffer == Buffer::kHead || point.buffer == Buffer::kLogits) {
-        int64_t count = 0;
-        for (int64_t first = 0; first < batch_.num_logit_rows(); first += count) {  // those of one sequence at a time
-            const int32_t row = batch_.logit_rows[first];
-            const size_t sequence = sequence_of_row_[row];
-            count = std::ranges::count_if(batch_.logit_rows.subspan(first),
-                                          [&](int32_t other) { return sequence_of_row_[other] == sequence; });
-            (*observer_)({sequences_[sequence].slot, positions_[row], point, all.rows(first, count)});
-        }
-        return;
-    }
     for (size_t i = 0; i < sequences_.size(); ++i) {
         const WalkSequence& part = batch_.sequences[i];
-        (*observer_)({sequences_[i].slot, part.first_position, point, all.rows(part.first_row, part.num_rows)});
+        observer({sequences_[i].slot, part.first_position, point, all.rows(part.first_row, part.num_rows)});
+    }
+}
+
+// Those of one sequence at a time.
+void PooledWalk::show_logit_rows(const reference::WalkPoint& point, const reference::StepObserver& observer) {
+    const ConstFloatRows all = host_rows(point.buffer).columns(point.columns.first, point.columns.count);
+    int64_t count = 0;
+    for (int64_t first = 0; first < batch_.num_logit_rows(); first += count) {
+        const int32_t row = batch_.logit_rows[first];
+        const size_t sequence = sequence_of_row_[row];
+        count = std::ranges::count_if(batch_.logit_rows.subspan(first),
+                                      [&](int32_t other) { return sequence_of_row_[other] == sequence; });
+        observer({sequences_[sequence].slot, positions_[row], point, all.rows(first, count)});
     }
 }
 
@@ -198,7 +222,9 @@ void PooledExecutor::compute(const StepPlan& plan) {
                   share.moves,
                   std::exchange(copies, {}),
                   share.draws,
-                  &observer()});
+                  &observer(),
+                  &hidden_rows_,
+                  &hidden_});
     }
 }
 

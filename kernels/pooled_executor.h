@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/pool_sizes.h"
@@ -57,8 +58,13 @@ struct PooledStep {
     // One per logit row, without the logits; of a scored row a greedy one, whose token is not read.
     std::span<const reference::SamplingArgs> draws;
     const reference::StepObserver* observer = nullptr;
+    // Of the last layer's rows alone, where something is to be computed from them.
+    const reference::StepObserver* hidden_rows = nullptr;
+    const reference::HiddenReader* hidden = nullptr;  // of ModelConfig::reads_hidden
 
-    [[nodiscard]] bool is_observed() const { return observer != nullptr && *observer; }
+    [[nodiscard]] bool is_observed() const {
+        return (observer != nullptr && *observer) || (hidden_rows != nullptr && *hidden_rows);
+    }
 };
 
 // Computes a pooled executor's steps; owns the bytes of blocks and state rows.
@@ -100,13 +106,15 @@ public:
 // A backend that computes by reference::walk: the machine-independent part of a batch with pools.
 class PooledWalk : public PooledBackend, public reference::WalkBackend {
 public:
-    // For the next walk: one entry per WalkSequence. `observer` may be null.
-    void set_sequences(std::span<const PooledSequence> sequences, const reference::StepObserver* observer);
+    // The step of the next walk: one sequence per WalkSequence.
+    void set_step(const reference::ModelConfig& config, const PooledStep& step);
     void begin(const reference::WalkBatch& batch) override;
     void observe(const reference::WalkPoint& point) final;
 
 protected:
     [[nodiscard]] const reference::WalkBatch& batch() const { return batch_; }
+    // REQUIRES: a model of ModelConfig::reads_hidden.
+    void read_hidden(reference::FloatRows rows) const;
     [[nodiscard]] std::span<const PooledSequence> sequences() const { return sequences_; }
     [[nodiscard]] std::span<const int64_t> positions() const { return positions_; }             // [num_rows]
     [[nodiscard]] std::span<const size_t> sequence_of_row() const { return sequence_of_row_; }  // [num_rows]
@@ -115,10 +123,16 @@ protected:
     virtual reference::ConstFloatRows host_rows(reference::Buffer buffer) = 0;
 
 private:
+    void show_rows(const reference::WalkPoint& point, const reference::StepObserver& observer);
+    void show_logit_rows(const reference::WalkPoint& point, const reference::StepObserver& observer);
+
     // State of the walk in progress.
     reference::WalkBatch batch_;
     std::span<const PooledSequence> sequences_;
-    const reference::StepObserver* observer_ = nullptr;
+    const reference::StepObserver* observer_ = nullptr;     // null: there is none
+    const reference::StepObserver* hidden_rows_ = nullptr;  // null: there is none
+    const reference::HiddenReader* hidden_ = nullptr;
+    int32_t last_layer_ = -1;
     std::vector<int64_t> positions_;
     std::vector<size_t> sequence_of_row_;
 };
@@ -133,6 +147,12 @@ public:
     void take_freed(const FreedUnits& freed) final;
     [[nodiscard]] MemoryUse memory_use() const final { return places_.use(); }
     [[nodiscard]] const UnitPlaces& places() const { return places_; }
+
+    // Passes every row of the last layer, before the final norm, during the steps that follow; null: no more. On a
+    // device steps read their rows back for it.
+    void show_hidden_rows_to(reference::StepObserver observer) { hidden_rows_ = std::move(observer); }
+    // Sets what fills the rows of a model of ModelConfig::reads_hidden.
+    void read_hidden_from(reference::HiddenReader reader) { hidden_ = std::move(reader); }
 
 protected:
     // What a block and a row take in the backend's memory.
@@ -203,6 +223,8 @@ private:
     std::vector<StateWrite> placed_writes_;
     std::vector<BlockCopy> placed_copies_;
 
+    reference::StepObserver hidden_rows_;
+    reference::HiddenReader hidden_;
     std::vector<Slot> slots_;
     std::array<Share, static_cast<size_t>(Arithmetic::kCount)> shares_;  // in the step in progress
 };

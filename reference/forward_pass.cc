@@ -15,12 +15,22 @@ public:
     std::vector<OpCall> build() {
         add({.op = WalkOp::kEmbed, .multiplier = static_cast<float>(config_.embedding_multiplier)}, Buffer::kResidual,
             config_.hidden_size);
+        if (config_.reads_hidden) input();
         for (size_t i = 0; i < config_.layers.size(); ++i) layer(static_cast<int32_t>(i), config_.layers[i]);
         head();
         return std::move(calls_);
     }
 
 private:
+    void input() {
+        norm(0, Norm::kInputEmbedding);
+        project(0, Matrix::kInputEmbedding, 1.0, Buffer::kBranch, config_.hidden_size);
+        add({WalkOp::kHidden, 0}, Buffer::kResidual, config_.hidden_size);
+        norm(0, Norm::kInputHidden);
+        project(0, Matrix::kInputHidden, 1.0, Buffer::kResidual, config_.hidden_size);
+        add_branch(0, 1.0);
+    }
+
     void layer(int32_t i, const LayerConfig& layer) {
         if (layer.has_mixer()) norm(i, Norm::kMixer);
         if (layer.mamba) mamba(i, *layer.mamba);
@@ -208,6 +218,7 @@ void call(const ModelConfig& config, const OpCall& op, WalkBackend& backend) {
         case WalkOp::kActivation: return backend.activation(op.layer, *layer().mlp);
         case WalkOp::kAddBranch: return backend.add_branch(op.multiplier, op.second);
         case WalkOp::kLayer: return;
+        case WalkOp::kHidden: return backend.hidden();
         case WalkOp::kLogits:
             if (op.multiplier != 1 || op.second != 1) backend.scale_logits(op.multiplier, op.second);
             return;

@@ -3,6 +3,14 @@
 //
 //   embed                   tokens -> residual
 //
+//   a model that reads hidden rows (ModelConfig::reads_hidden):
+//     norm (input embedding)  residual -> normed
+//     matmul (input embedding) normed -> branch
+//     hidden                rows that are handed in -> residual
+//     norm (input hidden)   residual -> normed
+//     matmul (input hidden) normed -> residual
+//     add_branch            branch -> residual
+//
 //   per layer with mixers:
 //     norm (mixer)          residual -> normed
 //     Mamba:

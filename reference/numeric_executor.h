@@ -40,6 +40,9 @@ struct Observation {
 // sequence's rows in several pieces, each a whole walk over ascending positions.
 using StepObserver = std::function<void(const Observation& observation)>;
 
+// Fills the rows that a model of ModelConfig::reads_hidden takes in for positions first_position ... of a sequence.
+using HiddenReader = std::function<void(SequenceSlot slot, int64_t first_position, FloatRows rows)>;
+
 // Whole elements of a head's tensor, in the order of reference/head_digest.h. Valid during the call.
 struct HeadPiece {
     const StateTensor& tensor;  // of tensors()
@@ -74,6 +77,8 @@ public:
     // the comparison's runs first.
     enum class ObservedFor : uint8_t { kComparison, kRecord };
     void set_observer(StepObserver observer, ObservedFor purpose = ObservedFor::kComparison);
+    // The token that the executor would draw with these arguments. REQUIRES: what reference/ops/sampling.h does.
+    [[nodiscard]] TokenId token_of(const SamplingArgs& args) { return draw_token(args); }
     [[nodiscard]] const ModelConfig& config() const { return config_; }
     [[nodiscard]] const StateTensors& tensors() const { return tensors_; }
     [[nodiscard]] const SlotTables& tables() const { return tables_; }

@@ -17,14 +17,14 @@ constexpr std::array<std::string_view, kNumBuffers> kBufferNames = {
     "gate",       "up",     "branch",      "head", "logits", "router", "chosen", "latent",
     "latent_sum", "routed", "shared_gate", "z",    "b",      "a",      "q_gate"};
 constexpr std::array<std::string_view, kNumMatrices> kMatrixNames = {
-    "in_proj",    "out_proj",    "q",       "k",           "v",         "o",           "gate",
-    "up",         "down",        "lm_head", "expert_gate", "expert_up", "expert_down", "latent_in",
-    "latent_out", "shared_gate", "z",       "b",           "a"};
+    "in_proj", "out_proj",        "q",           "k",           "v",         "o",          "gate",        "up", "down",
+    "lm_head", "expert_gate",     "expert_up",   "expert_down", "latent_in", "latent_out", "shared_gate", "z",  "b",
+    "a",       "input_embedding", "input_hidden"};
 constexpr std::array<std::string_view, kNumWalkOps + 3> kWalkOpNames = {
-    "embed",     "norm",        "matmul",     "scale",       "conv",        "scan",       "gated_norm",
-    "rope",      "attention",   "activation", "add_branch",  "layer",       "final_norm", "logits",
-    "route",     "choose",      "experts",    "add_routed",  "delta_gates", "l2_norm",    "delta_update",
-    "head_norm", "output_gate", "store_kv",   "check_state", "check_logits"};
+    "embed",     "norm",        "matmul",     "scale",      "conv",        "scan",        "gated_norm",
+    "rope",      "attention",   "activation", "add_branch", "layer",       "final_norm",  "logits",
+    "route",     "choose",      "experts",    "add_routed", "delta_gates", "l2_norm",     "delta_update",
+    "head_norm", "output_gate", "hidden",     "store_kv",   "check_state", "check_logits"};
 
 int64_t mamba_width(const MambaConfig& mamba, Buffer buffer) {
     switch (buffer) {
@@ -109,6 +109,7 @@ void WalkBackend::delta_update(int32_t layer, const DeltaConfig&) { not_there("d
 void WalkBackend::delta_norm(int32_t layer, const DeltaConfig&, float) { not_there("delta_norm", layer); }
 void WalkBackend::head_norm(int32_t layer, const AttentionConfig&, float) { not_there("head_norm", layer); }
 void WalkBackend::output_gate(int32_t layer, const AttentionConfig&) { not_there("output_gate", layer); }
+void WalkBackend::hidden() { not_there("hidden rows", 0); }
 
 std::string_view buffer_name(Buffer buffer) { return kBufferNames[static_cast<size_t>(buffer)]; }
 std::string_view matrix_name(Matrix matrix) { return kMatrixNames[static_cast<size_t>(matrix)]; }
@@ -148,6 +149,8 @@ Linear linear_of(const ModelWeights& weights, MatrixId id) {
         case Matrix::kOutProj:
             return layer.delta.out_proj.empty() ? Linear{layer.mamba.out_proj, layer.mamba.out_bias}
                                                 : Linear{layer.delta.out_proj, {}};
+        case Matrix::kInputEmbedding: return {weights.input.embedding, {}};
+        case Matrix::kInputHidden: return {weights.input.hidden, {}};
         case Matrix::kZ: return {layer.delta.z, {}};
         case Matrix::kB: return {layer.delta.b, {}};
         case Matrix::kA: return {layer.delta.a, {}};
@@ -171,6 +174,8 @@ Linear linear_of(const ModelWeights& weights, MatrixId id) {
 
 VectorView norm_of(const ModelWeights& weights, int32_t layer, Norm norm) {
     if (norm == Norm::kFinal) return weights.final_norm;
+    if (norm == Norm::kInputEmbedding) return weights.input.embedding_norm;
+    if (norm == Norm::kInputHidden) return weights.input.hidden_norm;
     const LayerWeights& of = weights.layers.at(static_cast<size_t>(layer));
     return norm == Norm::kMixer ? of.mixer_norm : of.mlp_norm;
 }

@@ -76,8 +76,10 @@ enum class Matrix : uint8_t {
     kZ,
     kB,
     kA,
+    kInputEmbedding,
+    kInputHidden,
 };
-inline constexpr int kNumMatrices = 19;
+inline constexpr int kNumMatrices = 21;
 std::string_view matrix_name(Matrix matrix);
 
 // One matmul's weights. kLmHead: layer = number of layers.
@@ -92,8 +94,8 @@ struct Linear {
     VectorView bias;    // [N] or empty
 };
 Linear linear_of(const ModelWeights& weights, MatrixId id);
-enum class Norm : uint8_t { kMixer, kMlp, kFinal };
-// kFinal: layer = number of layers.
+enum class Norm : uint8_t { kMixer, kMlp, kFinal, kInputEmbedding, kInputHidden };
+// kFinal: layer = number of layers. Of the input: layer 0.
 VectorView norm_of(const ModelWeights& weights, int32_t layer, Norm norm);
 
 // A part of kProjected's columns.
@@ -157,13 +159,14 @@ enum class WalkOp : uint8_t {
     kDeltaUpdate,
     kHeadNorm,
     kOutputGate,
+    kHidden,
     // These write no buffer.
     kStoreKv,
     kCheckState,
     kCheckLogits,
 };
 // Operations that write a buffer.
-inline constexpr int kNumWalkOps = static_cast<int>(WalkOp::kOutputGate) + 1;
+inline constexpr int kNumWalkOps = static_cast<int>(WalkOp::kHidden) + 1;
 std::string_view walk_op_name(WalkOp op);
 
 struct WalkPoint {
@@ -194,8 +197,9 @@ public:
     virtual void attention(int32_t layer, const AttentionConfig& attention, float scale) = 0;  // kQ, KV -> kMixed
     virtual void activation(int32_t layer, const MlpConfig& mlp) = 0;                          // kGate, kUp -> kUp
     virtual void add_branch(float branch_multiplier, float residual_multiplier) = 0;           // kBranch -> kResidual
-    virtual void scale_logits(float multiplier, float divisor) = 0;                            // kLogits in place
-    virtual void check_logits() = 0;                                                           // N8
+    virtual void hidden();  // rows that are handed in -> kResidual; for ModelConfig::reads_hidden alone
+    virtual void scale_logits(float multiplier, float divisor) = 0;  // kLogits in place
+    virtual void check_logits() = 0;                                 // N8
 
     // A backend without these refuses models with experts beforehand.
     virtual void route(int32_t layer, const MoeConfig& moe);   // kNormed -> kRouter

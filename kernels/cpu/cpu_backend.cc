@@ -60,7 +60,7 @@ void CpuBackend::run(const PooledStep& step) {
     for (const BlockCopy& copy : step.copies) kv_.copy(copy);
     if (!step.moves.empty()) move_rows(step.moves);
     if (step.sequences.empty()) return;
-    set_sequences(step.sequences, step.observer);
+    set_step(config(), step);
     reference::walk(config(), model_.pass(), step.batch, *this);
 }
 
@@ -138,6 +138,8 @@ void CpuBackend::embed(float multiplier) {
         row_ops().embed(table.row(batch().tokens[r]).data(), multiplier, out.width, out.row(r));
     });
 }
+
+void CpuBackend::hidden() { read_hidden(fresh(Buffer::kResidual, config().hidden_size)); }
 
 void CpuBackend::norm(int32_t layer, reference::Norm norm, float eps) {
     const float* weight = model_.norm(layer, norm).data();

@@ -137,6 +137,7 @@ public:
     void attention(int32_t layer, const reference::AttentionConfig& attention, float scale) override;
     void activation(int32_t layer, const reference::MlpConfig& mlp) override;
     void add_branch(float branch_multiplier, float residual_multiplier) override;
+    void hidden() override;
     void scale_logits(float multiplier, float divisor) override;
     void check_logits() override;
     void route(int32_t layer, const reference::MoeConfig& moe) override;

@@ -280,7 +280,7 @@ void CudaBackend::copy_tails(int64_t num_copies) {
 }
 
 void CudaBackend::walk(const PooledStep& step) {
-    set_sequences(step.sequences, step.observer);
+    set_step(config(), step);
     is_few_rows_ = !step.is_observed() && step.batch.num_rows() <= matvec_rows(profile_);
     takes_norms_ = is_few_rows_ && step.batch.num_rows() <= kMatvecNormRows;
     reference::walk(config(), model_.pass(), step.batch, *this);

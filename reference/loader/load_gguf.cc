@@ -149,6 +149,7 @@ Status fill_weights(const GgufFile& file, std::string_view source, const LoadOpt
 Result<Model> load_gguf(const std::filesystem::path& path, const LoadOptions& options) {
     const std::string source = path.string();
     ASSIGN_OR_RETURN(GgufFile file, open_gguf(path));
+    if (options.mtp) return error("{}: a layer that predicts more tokens is not read from GGUF files", source);
     Model model;
     ASSIGN_OR_RETURN(model.config, gguf_config(file, source));
     RETURN_IF_ERROR(fill_weights(file, source, options, model));

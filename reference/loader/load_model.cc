@@ -11,6 +11,7 @@
 #include "reference/loader/quantised_tensors.h"
 #include "reference/loader/tensor_values.h"
 #include "reference/model/checkpoint_tensors.h"
+#include "reference/model/mtp_layer.h"
 #include "reference/model/weight_storage.h"
 #include "reference/worker_pool.h"
 
@@ -27,6 +28,8 @@ Status check_entry(const CheckpointTensor& wanted, const TensorEntry& got, std::
     return {};
 }
 
+bool is_mtp(std::string_view name) { return name.starts_with("mtp."); }
+
 bool has_other_modalities(Architecture architecture) {
     return architecture == Architecture::kQwen35 || architecture == Architecture::kQwen35Moe;
 }
@@ -37,14 +40,14 @@ bool is_qwen(Architecture architecture) {
 // Whether the tensor belongs to a part of a published checkpoint that is not the language model: images, and
 // multi-token prediction heads.
 bool is_of_other_part(Architecture architecture, std::string_view name) {
-    if (name.starts_with("mtp.")) return is_qwen(architecture) || architecture == Architecture::kNemotronH;
+    if (is_mtp(name)) return is_qwen(architecture) || architecture == Architecture::kNemotronH;
     return has_other_modalities(architecture) && name.starts_with("model.visual.");
 }
 
-// How the language model's experts are filed, where a family has two ways.
-ExpertFiling expert_filing(Architecture architecture, const CheckpointFiles& files) {
+// How the model's experts are filed, where a family has two ways.
+ExpertFiling expert_filing(const ModelConfig& config, const CheckpointFiles& files) {
     for (const auto& [name, entry] : files.tensors) {
-        if (is_of_other_part(architecture, name)) continue;
+        if (!config.reads_hidden && is_of_other_part(config.architecture, name)) continue;
         if (name.ends_with(".mlp.experts.gate_up_proj")) return ExpertFiling::kTogether;
         if (name.find(".mlp.experts.0.gate_proj.") != std::string::npos) return ExpertFiling::kOneByOne;
     }
@@ -147,10 +150,12 @@ Result<std::vector<Filling>> find_fillings(const std::vector<CheckpointTensor>& 
         fillings.push_back(std::move(filling));
     }
     for (const auto& [name, got] : extra) {
-        if (is_of_other_part(model.config.architecture, name))
-            ++model.report.num_skipped;
-        else
+        if (model.config.reads_hidden || !is_of_other_part(model.config.architecture, name)) {
             RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
+        } else {
+            ++model.report.num_skipped;
+            model.report.num_skipped_mtp += is_mtp(name) ? 1 : 0;
+        }
     }
     return fillings;
 }
@@ -158,6 +163,7 @@ Result<std::vector<Filling>> find_fillings(const std::vector<CheckpointTensor>& 
 Status fill_quantised(const Filling& filling, const QuantisationConfig& config, std::string_view folder,
                       WorkerPool& pool, Model& model) {
     const CheckpointTensor& wanted = *filling.wanted;
+    if (wanted.by_columns) return error("{}: {} is quantised, wanted bf16, fp16 or fp32", folder, wanted.name);
     const int64_t cols = wanted.shape.back();
     const int64_t rows = wanted.num_elements() / cols;
     const auto blocks = to_blocks(config, *filling.quantised, wanted.name, rows, cols, pool, *model.weights.storage);
@@ -172,7 +178,7 @@ Status fill_quantised(const Filling& filling, const QuantisationConfig& config, 
 // Reads the quantised tensors, and leaves their pages of the files: blocks are in other memory.
 Status fill_weights(CheckpointFiles& files, const std::optional<QuantisationConfig>& quantisation,
                     std::string_view folder, const LoadOptions& options, Model& model) {
-    const ExpertFiling filing = expert_filing(model.config.architecture, files);
+    const ExpertFiling filing = expert_filing(model.config, files);
     const std::vector<CheckpointTensor> tensors = checkpoint_tensors(model.config, model.weights, filing);
     ASSIGN_OR_RETURN(const std::vector<Filling> fillings, find_fillings(tensors, quantisation, files, folder, model));
     const bool known_canonical = options.known_canonical == model.source;
@@ -199,6 +205,30 @@ Status fill_weights(CheckpointFiles& files, const std::optional<QuantisationConf
     return check_experts(model.weights, folder);
 }
 
+// The tensors of multi-token prediction, without which `files` is left.
+TensorsByName take_mtp(CheckpointFiles& files) {
+    TensorsByName taken;
+    for (auto next = files.tensors.lower_bound("mtp."); next != files.tensors.end() && is_mtp(next->first);)
+        taken.insert(files.tensors.extract(next++));
+    return taken;
+}
+
+// `files` has its tensors alone.
+Status fill_mtp(CheckpointFiles& files, const std::optional<QuantisationConfig>& quantisation, std::string_view folder,
+                const LoadOptions& options, Model& model) {
+    if (!is_qwen(model.config.architecture) || files.tensors.empty())
+        return error("{}: has no tensors mtp.* of Qwen3.5 or Qwen3-Next: there is no layer that predicts more tokens",
+                     folder);
+    model.mtp = std::make_unique<Model>();
+    const auto config = mtp_config(model.config);
+    if (!config) return error("{}: {}", folder, config.error().message);
+    model.mtp->config = *config;
+    model.mtp->source = model.source;
+    RETURN_IF_ERROR(fill_weights(files, quantisation, folder, options, *model.mtp));
+    share_embedding(model);
+    return {};
+}
+
 }  // namespace
 
 Result<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
@@ -214,8 +244,13 @@ Result<Model> load_model(const std::filesystem::path& path, const LoadOptions& o
     ASSIGN_OR_RETURN(CheckpointFiles files, open_checkpoint(folder));
     model.source = source_digest(text, files);
     name_as_published(model.config.architecture, files);
+    TensorsByName mtp = options.mtp ? take_mtp(files) : TensorsByName();
     RETURN_IF_ERROR(fill_weights(files, config.quantisation, folder.string(), options, model));
     if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
+    if (options.mtp) {
+        files.tensors = std::move(mtp);
+        RETURN_IF_ERROR(fill_mtp(files, config.quantisation, folder.string(), options, model));
+    }
     model.report.num_files = static_cast<int64_t>(files.files.size());
     for (MappedFile& file : files.files) model.weights.storage->keep(std::move(file));
     return model;

@@ -24,6 +24,7 @@ struct LoadOptions {
     // The source digest of a checkpoint that an earlier load found canonical (Model::canonical). If this checkpoint has
     // the same digest, the values are not checked, and no page is read before its first use.
     std::optional<Digest> known_canonical = {};
+    bool mtp = false;  // Model::mtp, too. Error: the checkpoint has none, or one that is not supported
 };
 
 // Maps the weights; canonical bf16 matrices are read in place, all other values are converted once.

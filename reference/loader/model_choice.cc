@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "reference/loader/config_json.h"
+#include "reference/model/mtp_layer.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/ops/rope.h"
@@ -48,7 +49,12 @@ bool is_preset(const std::string& name_or_folder) { return std::ranges::count(pr
 Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed, const LoadOptions& options) {
     if (is_preset(name_or_folder)) {
         ASSIGN_OR_RETURN(const ModelConfig config, preset(name_or_folder));
-        return make_random_model(config, seed);
+        Model model = make_random_model(config, seed);
+        if (options.mtp) {
+            if (Status added = add_random_mtp(model, seed); !added)
+                return error("--model {}: {}", name_or_folder, added.error().message);
+        }
+        return model;
     }
     std::error_code ignored;
     if (std::filesystem::exists(name_or_folder, ignored)) return load_model(name_or_folder, options);

@@ -88,6 +88,7 @@ public:
 
     std::vector<CheckpointTensor> list() {
         weights_.layers.resize(config_.layers.size());
+        if (config_.reads_hidden) return list_mtp();
         place_ = names_.root;
         matrix(names_.embedding, weights_.embedding, config_.vocab_size, hidden_);
         for (size_t i = 0; i < config_.layers.size(); ++i) layer(i);
@@ -99,6 +100,20 @@ public:
     }
 
 private:
+    // Its embedding and head are those of the model that it predicts for.
+    std::vector<CheckpointTensor> list_mtp() {
+        place_ = names_.root = "mtp.";
+        vector("pre_fc_norm_embedding", ".weight", norm_role_, weights_.input.embedding_norm, {hidden_});
+        vector("pre_fc_norm_hidden", ".weight", norm_role_, weights_.input.hidden_norm, {hidden_});
+        matrix("fc", weights_.input.embedding, hidden_, 2 * hidden_);
+        tensors_.back().matrices.push_back(&weights_.input.hidden);
+        tensors_.back().by_columns = true;
+        for (size_t i = 0; i < config_.layers.size(); ++i) layer(i);
+        place_ = names_.root;
+        vector("norm", ".weight", norm_role_, weights_.final_norm, {hidden_});
+        return std::move(tensors_);
+    }
+
     void layer(size_t index) {
         const LayerConfig& layer = config_.layers[index];
         LayerWeights& weights = weights_.layers[index];
@@ -324,9 +339,28 @@ void gather_rows(const CheckpointTensor& tensor, const MatrixView& all, WeightSt
     }
 }
 
+// Equal shares of the columns. False: the blocks of a format reach over the bounds of the shares.
+bool gather_columns(const CheckpointTensor& tensor, const MatrixView& all, WeightStorage& storage) {
+    const auto num_parts = static_cast<int64_t>(tensor.matrices.size());
+    MatrixView part = all;
+    part.cols = all.cols / num_parts;
+    const auto num_bytes = static_cast<size_t>(part.row_bytes());
+    if (part.row_bytes() * num_parts != all.row_bytes()) return false;
+    for (int64_t i = 0; i < num_parts; ++i) {
+        std::byte* to = allocate_rows(part, all.rows, *tensor.matrices[i], storage);
+        for (int64_t r = 0; r < all.rows; ++r, to += num_bytes)
+            std::ranges::copy(all.slice_rows(r, 1).bytes().subspan(i * num_bytes, num_bytes), to);
+    }
+    return true;
+}
+
 }  // namespace
 
 void split_rows(const CheckpointTensor& tensor, const MatrixView& all, WeightStorage& storage) {
+    if (tensor.by_columns) {
+        CHECK(gather_columns(tensor, all, storage), "{}: blocks over the middle of its rows", tensor.name);
+        return;
+    }
     if (!tensor.parts.empty()) return gather_rows(tensor, all, storage);
     const int64_t rows = all.rows / static_cast<int64_t>(tensor.matrices.size());
     for (size_t i = 0; i < tensor.matrices.size(); ++i)

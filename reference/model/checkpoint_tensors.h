@@ -34,6 +34,7 @@ struct CheckpointTensor {
     };
     std::vector<Part> parts = {};
     int64_t n_groups = 1;
+    bool by_columns = false;  // `matrices` get equal shares of its columns instead of its rows
 
     [[nodiscard]] int64_t num_elements() const;
 };

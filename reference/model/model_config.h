@@ -218,6 +218,9 @@ struct ModelConfig {
     double logits_multiplier = 1.0;       // logits = lm_head(x) · logits_multiplier (Falcon-H1's lm_head_multiplier)
     double logits_divisor = 1.0;          //          ... / logits_divisor (Granite's logits_scaling)
     bool tie_word_embeddings = false;     // the head is the embedding matrix
+    // A multi-token prediction layer: a row of the first layer's input is
+    //     input.embedding · norm(embedding's row) + input.hidden · norm(a hidden row that is handed in)
+    bool reads_hidden = false;
     std::vector<LayerConfig> layers;
     friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

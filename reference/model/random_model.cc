@@ -278,7 +278,7 @@ Model make_random_model(const ModelConfig& config, uint64_t seed) {
         ++model.report.num_tensors;
         model.report.num_parameters += count;
     }
-    if (config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
+    if (config.tie_word_embeddings && !config.reads_hidden) model.weights.lm_head = model.weights.embedding;
     return model;
 }
 

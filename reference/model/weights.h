@@ -113,6 +113,13 @@ struct LayerWeights {
     DeltaWeights delta;
 };
 
+// Of ModelConfig::reads_hidden: the two halves of one matrix of the checkpoint, [hidden, 2 · hidden].
+struct InputWeights {
+    MatrixView embedding;                    // [hidden, hidden]
+    MatrixView hidden;                       // [hidden, hidden]
+    VectorView embedding_norm, hidden_norm;  // [hidden]
+};
+
 class WeightStorage;  // mapped files and owned buffers (reference/model/weight_storage.h)
 
 struct ModelWeights {
@@ -125,6 +132,7 @@ struct ModelWeights {
     MatrixView lm_head;     // [vocab, hidden]; the embedding itself when tied
     VectorView final_norm;  // [hidden]
     std::vector<LayerWeights> layers;
+    InputWeights input;      // empty views without reads_hidden
     bool quantised = false;  // some matrix is in blocks
     std::unique_ptr<WeightStorage> storage;
 };
@@ -133,7 +141,8 @@ struct ModelWeights {
 struct LoadReport {
     int64_t num_files = 0;
     int64_t num_tensors = 0;
-    int64_t num_skipped = 0;  // tensors of parts that are not computed, such as multi-token prediction heads
+    int64_t num_skipped = 0;      // tensors of parts that are not computed: multi-token prediction, other modalities
+    int64_t num_skipped_mtp = 0;  // of these: multi-token prediction
     int64_t num_parameters = 0;
     int64_t num_quantised = 0;         // matrix elements in blocks, which are used as they are
     int64_t quantised_bytes = 0;       // of these
@@ -155,6 +164,9 @@ struct Model {
     // loaded from files.
     std::optional<Digest> source;
     bool canonical = false;  // every matrix in its file satisfies W2
+    // The checkpoint's multi-token prediction layer as a model that reads hidden rows (LoadOptions::mtp); null: none.
+    // Its embedding and head are this model's.
+    std::unique_ptr<Model> mtp = {};
 };
 
 }  // namespace verbatim::reference

@@ -77,7 +77,7 @@ public:
         if (work.matrix == Matrix::kLmHead) {
             for (int32_t row = 0; row < work.num_rows; ++row) logit_rows.push_back(row);
         }
-        backend_.set_sequences({&part, 1}, nullptr);
+        backend_.set_step(model_.config(), {.sequences = {&part, 1}});
         backend_.begin({tokens, {&sequence, 1}, logit_rows});
         bool done = false;
         for (const OpCall& op : model_.pass()) {

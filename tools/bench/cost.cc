@@ -95,6 +95,7 @@ public:
             }
             case WalkOp::kOutputGate:
                 return add(call.op, 0, 5 * static_cast<double>(layer.attention->q_rows()) * num_rows());
+            case WalkOp::kHidden: return add(call.op, 0, 0);
             case WalkOp::kLayer:
             case WalkOp::kCheckState:
             case WalkOp::kCheckLogits: return;

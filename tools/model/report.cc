@@ -92,6 +92,7 @@ Json load_json(const LoadReport& load) {
     return {{"files", load.num_files},
             {"tensors", load.num_tensors},
             {"skipped_tensors", load.num_skipped},
+            {"skipped_mtp_tensors", load.num_skipped_mtp},
             {"quantised_values", load.num_quantised},
             {"quantised_bytes", load.quantised_bytes},
             {"float16_values", load.num_float16},
@@ -105,7 +106,11 @@ Json load_json(const LoadReport& load) {
 
 void add_load_rows(const LoadReport& load, Table& table) {
     table.add_row({"files, tensors", fmt::format("{}, {}", load.num_files, load.num_tensors)});
-    if (load.num_skipped > 0) table.add_row({"tensors skipped", fmt::to_string(load.num_skipped)});
+    if (load.num_skipped_mtp > 0)
+        table.add_row({"tensors of multi-token prediction (--draft mtp)", fmt::to_string(load.num_skipped_mtp)});
+    if (load.num_skipped > load.num_skipped_mtp)
+        table.add_row(
+            {"tensors of other modalities, left aside", fmt::to_string(load.num_skipped - load.num_skipped_mtp)});
     if (load.num_quantised > 0)
         table.add_row({"matrix values in blocks, their bytes",
                        fmt::format("{}, {}", load.num_quantised, with_unit(load.quantised_bytes))});

@@ -40,7 +40,7 @@ std::vector<float> logits_of(const Model& model, const MatmulChoice& choice, int
     std::vector<int32_t> logit_rows(num_rows);
     std::iota(logit_rows.begin(), logit_rows.end(), 0);
     const WalkSequence part{0, num_rows, 0};
-    backend.set_sequences({&sequence, 1}, nullptr);
+    backend.set_step(model.config, {.sequences = {&sequence, 1}});
     walk(model.config, forward_pass(model.config), {tokens, {&part, 1}, logit_rows}, backend);
 
     std::vector<float> all;
