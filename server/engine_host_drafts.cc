@@ -18,6 +18,7 @@ public:
         const std::span<DraftJob> plain = jobs.first(jobs.size() - others.size());
         if (!plain.empty()) inner_.draft(plain);
     }
+    void step_begins() override { inner_.step_begins(); }
     void ended(RequestId request) override { inner_.ended(request); }
 
 private:

@@ -25,6 +25,8 @@ struct DraftJob {
 class Drafter {
 public:
     virtual ~Drafter() = default;
+    // Before every step, whether it drafts or not.
+    virtual void step_begins() {}
     // For all requests of a step at once. Tokens must lie in the vocabulary. May leave the jobs in another order.
     virtual void draft(std::span<DraftJob> jobs) = 0;
     // The request gets no more drafts.

@@ -34,6 +34,7 @@ int32_t Drafting::max_drafts(Sequence& sequence, int64_t least_acceptance) const
 
 void Drafting::propose() {
     if (!enabled()) return;
+    drafter_->step_begins();
     jobs_.clear();
     sequences_.clear();
     const int64_t least = least_acceptance(prices_, static_cast<int32_t>(scheduler_.running().size()));

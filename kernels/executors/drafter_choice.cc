@@ -11,6 +11,7 @@
 #include "engine/drafting/executor_drafter.h"
 #include "engine/drafting/ngram_drafter.h"
 #include "engine/fields.h"
+#include "kernels/executors/mtp_drafter.h"
 #include "reference/loader/load_model.h"
 #include "reference/loader/model_choice.h"
 #include "reference/model/state_tensors.h"
@@ -18,7 +19,7 @@
 namespace verbatim::executors {
 namespace {
 
-constexpr std::array<std::string_view, 5> kDrafterNames = {"none", "ngram", "adversary", "int8", "fast"};
+constexpr std::array<std::string_view, 6> kDrafterNames = {"none", "ngram", "adversary", "mtp", "int8", "fast"};
 constexpr std::string_view kModelPrefix = "model:";
 constexpr int32_t kBlockSize = 16;
 
@@ -36,6 +37,38 @@ struct RightTokens {
         return (*found->second)[position];
     }
 };
+
+// As many drafts as one drafter computes, and the tokens of another one, which costs nothing: for measurements.
+class ReplacedGuesses final : public Drafter {
+public:
+    ReplacedGuesses(Drafter& computing, std::unique_ptr<Drafter> guessing)
+        : computing_(computing), guessing_(std::move(guessing)) {}
+    void step_begins() override { computing_.step_begins(); }
+    void draft(std::span<DraftJob> jobs) override {
+        computing_.draft(jobs);
+        for (DraftJob& job : jobs) {
+            if (job.drafts.empty()) continue;
+            DraftJob other = job;
+            other.max_drafts = static_cast<int32_t>(job.drafts.size());
+            other.drafts.clear();
+            guessing_->draft({&other, 1});
+            job.drafts = std::move(other.drafts);
+        }
+    }
+    void ended(RequestId request) override {
+        computing_.ended(request);
+        guessing_->ended(request);
+    }
+
+private:
+    Drafter& computing_;  // borrowed
+    std::unique_ptr<Drafter> guessing_;
+};
+
+std::unique_ptr<Drafter> adversary(const DraftOptions& options, const reference::Model& model, const Engine& engine) {
+    const auto right = RightTokens{engine, *options.right};
+    return std::make_unique<AdversaryDrafter>(right, model.config.vocab_size, options.seed, options.mismatch_ppm);
+}
 
 Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, const reference::Model& model,
                                                   ExecutorOptions executor, ChosenExecutor& chosen,
@@ -57,7 +90,36 @@ Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, c
                                              *chosen.executor, engine.token_store());
 }
 
+// Its layer in int8, or in a quantised checkpoint's own blocks. There is room for as many ended requests as running
+// ones.
+Result<std::unique_ptr<Drafter>> mtp_drafter(const DraftOptions& options, const reference::Model& model,
+                                             ChosenExecutor& chosen, const Engine& engine) {
+    auto* computing = dynamic_cast<PooledExecutor*>(options.executor);
+    if (computing == nullptr) return error("--draft mtp: this executor shows no hidden rows; cpu and cuda do");
+    if (!model.mtp) return error("--draft mtp: the model was loaded without its layer that predicts more tokens");
+    const UnitBytes unit = unit_bytes(reference::geometry(model.mtp->config), kBlockSize);
+    ASSIGN_OR_RETURN(const PoolSizes pools, share_budget({.total_bytes = options.memory_bytes}, unit));
+    const bool in_blocks = model.mtp->weights.quantised;
+    ASSIGN_OR_RETURN(chosen,
+                     choose_executor("cpu",
+                                     {.pools = pools,
+                                      .num_threads = options.num_threads,
+                                      .profile = in_blocks ? reference::Profile::kExact : reference::Profile::kFast,
+                                      .weights = in_blocks ? cpu::WeightFormat::kBf16 : cpu::WeightFormat::kInt8},
+                                     *model.mtp));
+    auto drafter =
+        std::make_unique<MtpDrafter>(MtpDrafterConfig{.pools = pools, .max_num_slots = 2 * options.max_num_sequences},
+                                     model, dynamic_cast<PooledExecutor&>(*chosen.executor), engine);
+    drafter->listen_to(computing);
+    return drafter;
+}
+
 }  // namespace
+
+void ChosenDrafter::listen_to(reference::NumericExecutor* executor_of_model) {
+    if (auto* mtp = dynamic_cast<MtpDrafter*>(computing ? computing.get() : drafter.get()))
+        mtp->listen_to(dynamic_cast<PooledExecutor*>(executor_of_model));
+}
 
 // An equal request gets the equal answer: known tokens are not added twice.
 void OutputLog::on_token(RequestId request, TokenId token) {
@@ -80,7 +142,7 @@ const std::vector<TokenId>* OutputLog::answer_to(const Sequence& sequence) const
 }
 
 bool drafts_by_model(const std::string& name) {
-    return name == "int8" || name == "fast" || name.starts_with(kModelPrefix);
+    return name == "int8" || name == "fast" || drafts_by_mtp(name) || name.starts_with(kModelPrefix);
 }
 
 Status check_drafter_name(const std::string& name) {
@@ -110,9 +172,13 @@ Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const referenc
     if (options.name == "ngram") {
         chosen.drafter = std::make_unique<NgramDrafter>();
     } else if (options.name == "adversary") {
-        const auto right = RightTokens{engine, *options.right};
-        chosen.drafter =
-            std::make_unique<AdversaryDrafter>(right, model.config.vocab_size, options.seed, options.mismatch_ppm);
+        chosen.drafter = adversary(options, model, engine);
+    } else if (drafts_by_mtp(options.name)) {
+        ASSIGN_OR_RETURN(chosen.drafter, mtp_drafter(options, model, chosen.executor, engine));
+        if (options.mismatch_ppm) {
+            chosen.computing = std::move(chosen.drafter);
+            chosen.drafter = std::make_unique<ReplacedGuesses>(*chosen.computing, adversary(options, model, engine));
+        }
     } else if (options.name == "int8" || options.name == "fast") {
         executor.profile = reference::Profile::kFast;
         executor.weights = options.name == "int8" ? cpu::WeightFormat::kInt8 : cpu::WeightFormat::kBf16;

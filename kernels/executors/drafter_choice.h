@@ -44,7 +44,7 @@ private:
 // Whether the drafter needs separate memory.
 bool drafts_by_model(const std::string& name);
 
-// Whether --draft accepts the name: none, ngram, adversary, int8, fast or model:DIR.
+// Whether --draft accepts the name: none, ngram, adversary, mtp, int8, fast or model:DIR.
 Status check_drafter_name(const std::string& name);
 
 // The most positions that a step samples of a request, and whether fewer follow from what was accepted.
@@ -61,23 +61,33 @@ constexpr int32_t ppm_of(double rate) { return static_cast<int32_t>(rate * 1e6 +
 
 struct DraftOptions {
     std::string name = "none";
-    int32_t max_window = 1;               // scheduler.max_window
-    int32_t max_num_sequences = 1;        // that draft concurrently
-    int64_t memory_bytes = 0;             // for a drafter with a model: its KV and states
-    std::optional<int32_t> mismatch_ppm;  // of "adversary"
-    const OutputLog* right = nullptr;     // of "adversary"; borrowed
+    int32_t max_window = 1;         // scheduler.max_window
+    int32_t max_num_sequences = 1;  // that draft concurrently
+    int64_t memory_bytes = 0;       // for a drafter with a model: its KV and states
+    // Of "adversary"; of "mtp": the layer computes, and an adversary's tokens take the place of its guesses.
+    std::optional<int32_t> mismatch_ppm;
+    const OutputLog* right = nullptr;                // of "adversary"; borrowed
+    reference::NumericExecutor* executor = nullptr;  // of "mtp": that computes the model; borrowed
     int32_t num_threads = 1;
     uint64_t seed = 0;
 };
 
+// Whether the drafter wants the model's own layer for it (reference::LoadOptions::mtp).
+inline bool drafts_by_mtp(const std::string& name) { return name == "mtp"; }
+
 // A drafter with the objects that it borrows. Null: no drafting.
 struct ChosenDrafter {
+    // The executor of the model is another one from now on; null: none. Only "mtp" cares.
+    void listen_to(reference::NumericExecutor* executor_of_model);
+
     std::unique_ptr<reference::Model> model;
     ChosenExecutor executor;
+    std::unique_ptr<Drafter> computing;  // that `drafter` replaces the guesses of; null: none
     std::unique_ptr<Drafter> drafter;
 };
 
-// Borrows model and engine. Errors: a model that is missing, or has another vocabulary.
+// Borrows model and engine. Errors: a model that is missing, or has another vocabulary; of "mtp" a model without that
+// layer, or an executor that shows no hidden rows.
 Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const reference::Model& model, const Engine& engine);
 
 }  // namespace verbatim::executors

@@ -233,7 +233,9 @@ void add_speculate_options(CLI::App& verb, BenchOptions& options) {
         const Status known = check_drafter_name(name);
         return known ? std::string() : known.error().message;
     };
-    verb.add_option("--drafts", speculate.drafts, "who drafts: ngram, int8, fast, model:DIR")
+    verb.add_option("--drafts", speculate.drafts,
+                    "who drafts: ngram, int8, fast, mtp, model:DIR; with mtp each of --mismatch is also measured with "
+                    "the layer's cost")
         ->delimiter(',')
         ->check(is_drafter)
         ->capture_default_str()

@@ -37,11 +37,16 @@ struct Contender {
     [[nodiscard]] int64_t max_window() const { return window == 0 ? kPacedWindow : window; }
 };
 
+bool has_mtp(const SpeculateConfig& config) { return std::ranges::any_of(config.drafts, drafts_by_mtp); }
+
 std::vector<Contender> contenders(const SpeculateConfig& config) {
     std::vector<Contender> all{{}};
     for (const int64_t window : config.windows) {
         for (const std::string& draft : config.drafts) all.push_back({draft, -1, window});
-        for (const double rate : config.mismatch_rates) all.push_back({"adversary", rate, window});
+        for (const double rate : config.mismatch_rates) {
+            all.push_back({"adversary", rate, window});
+            if (has_mtp(config)) all.push_back({"mtp", rate, window});
+        }
     }
     return all;
 }
@@ -94,7 +99,7 @@ private:
         for (int64_t round = 0; round <= config_.repeats; ++round) {  // the first one is not timed
             for (size_t i = 0; i < all.size(); ++i) {
                 submit(round, i);
-                ASSIGN_OR_RETURN(const Timed timed, decode(all[i], drafters[i].drafter.get()));
+                ASSIGN_OR_RETURN(const Timed timed, decode(all[i], &drafters[i]));
                 if (i == 0) plain_ = timed;
                 rows[i].wrong |= timed.answers != plain_.answers;
                 if (round == 0) continue;
@@ -146,7 +151,7 @@ private:
         return engine;
     }
     Result<RowPrice> measure_price();
-    Result<Timed> decode(const Contender& contender, Drafter* drafter);
+    Result<Timed> decode(const Contender& contender, ChosenDrafter* drafter);
     [[nodiscard]] Result<ChosenDrafter> drafter_of(const Contender& contender);
     void submit(int64_t round, size_t contender);
 
@@ -204,14 +209,14 @@ Result<RowPrice> SpeculateRun::measure_price() {
     const Contender wrong{
         .draft = "adversary", .mismatch_rate = 1, .window = std::min<int64_t>(4, longest_window(speculate_))};
     if (wrong.window < 2) return RowPrice{};
-    ASSIGN_OR_RETURN(const ChosenDrafter drafter, drafter_of(wrong));
+    ASSIGN_OR_RETURN(ChosenDrafter drafter, drafter_of(wrong));
     double plain_s = std::numeric_limits<double>::max();
     double window_s = plain_s;
     for (int64_t round = config_.repeats + 1; round <= config_.repeats + kRounds; ++round) {
         submit(round, 0);
         ASSIGN_OR_RETURN(const Timed plain, decode({}, nullptr));
         submit(round, 1);
-        ASSIGN_OR_RETURN(const Timed window, decode(wrong, drafter.drafter.get()));
+        ASSIGN_OR_RETURN(const Timed window, decode(wrong, &drafter));
         plain_s = std::min(plain_s, plain.seconds / static_cast<double>(std::max<int64_t>(1, plain.timed_steps)));
         window_s = std::min(window_s, window.seconds / static_cast<double>(std::max<int64_t>(1, window.timed_steps)));
     }
@@ -230,8 +235,11 @@ Result<ChosenDrafter> SpeculateRun::drafter_of(const Contender& contender) {
                          .seed = config_.seed};
     const reference::ModelGeometry shape = reference::geometry(model_.config);
     options.memory_bytes = 4 * batch_ * (tokens_each() * shape.kv_bytes_per_token + shape.state_bytes_per_row);
-    if (contender.draft == "adversary") options.mismatch_ppm = ppm_of(contender.mismatch_rate);
-    return choose_drafter(options, model_, *engine_);
+    if (contender.mismatch_rate >= 0) options.mismatch_ppm = ppm_of(contender.mismatch_rate);
+    options.executor = &executor_;
+    ASSIGN_OR_RETURN(ChosenDrafter chosen, choose_drafter(options, model_, *engine_));
+    chosen.listen_to(nullptr);
+    return chosen;
 }
 
 // The prompts of the round, in separate conversations.
@@ -253,7 +261,9 @@ void SpeculateRun::submit(int64_t round, size_t contender) {
     }
 }
 
-Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Drafter* drafter) {
+Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, ChosenDrafter* chosen) {
+    if (chosen != nullptr) chosen->listen_to(&executor_);
+    Drafter* drafter = chosen != nullptr ? chosen->drafter.get() : nullptr;
     engine_->draft_with(drafter, static_cast<int32_t>(contender.max_window()), contender.window == 0, {row_price_});
     const EngineStats before = engine_->stats();
     SteadyClock clock;
@@ -276,6 +286,7 @@ Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Dra
             timed.num_tokens += timing ? 1 : 0;
         }
     }
+    if (chosen != nullptr) chosen->listen_to(nullptr);
     const EngineStats& after = engine_->stats();
     timed.steps = after.steps - before.steps;
     timed.windows = after.windows - before.windows;
@@ -285,7 +296,8 @@ Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, Dra
 }
 
 std::string name_of(const SpeculateRow& row) {
-    return row.mismatch_rate < 0 ? row.draft : fmt::format("wrong {:g}", row.mismatch_rate);
+    if (row.mismatch_rate < 0) return row.draft;
+    return fmt::format("{}wrong {:g}", drafts_by_mtp(row.draft) ? "mtp, " : "", row.mismatch_rate);
 }
 
 }  // namespace
@@ -321,7 +333,8 @@ Result<std::vector<ChatRequest>> requests_of(const std::string& path, const refe
 Result<SpeculateReport> run_speculate(const BenchConfig& config, const SpeculateConfig& speculate) {
     SpeculateReport report{.config = config, .trace = speculate.trace, .isa = {}, .rows = {}};
     ASSIGN_OR_RETURN(const reference::Model model,
-                     reference::choose_model(config.model, config.seed, {.num_threads = config.num_threads}));
+                     reference::choose_model(config.model, config.seed,
+                                             {.num_threads = config.num_threads, .mtp = has_mtp(speculate)}));
     TokenStore store(model.config.vocab_size);
     std::vector<ChatRequest> requests;
     if (!speculate.trace.empty()) {

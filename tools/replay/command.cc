@@ -70,7 +70,7 @@ Result<traces::ReadOptions> read_options_for(const ReadFlags& flags, const refer
 
 Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& model_name, const std::string& path,
                               const ReadFlags& flags) {
-    reference::LoadOptions load{.num_threads = config.num_threads};
+    reference::LoadOptions load{.num_threads = config.num_threads, .mtp = drafts_by_mtp(config.draft)};
     ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(config.packed_file));
     ASSIGN_OR_RETURN(const reference::Model model, reference::choose_model(model_name, config.seed, load));
     if (model.weights.quantised && !config.capture.empty())

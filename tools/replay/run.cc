@@ -326,6 +326,7 @@ Result<ChosenDrafter> SingleRun::make_drafter() {
                            .memory_bytes = drafter_bytes(config_),
                            .mismatch_ppm = config_.mismatch_ppm,
                            .right = replayed_.right,
+                           .executor = &executors_->primary(),
                            .num_threads = config_.num_threads,
                            .seed = config_.seed},
                           model_, *engine_);

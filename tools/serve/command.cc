@@ -64,11 +64,21 @@ Result<WindowChoice> windows_of(const ServeOptions& options) {
     return error("--window {}: nothing drafts; --draft ngram does", options.window);
 }
 
+// A drafter with a model uses a fixed part of the same bytes.
+int64_t drafter_bytes(const ServeOptions& options) {
+    return drafts_by_model(options.draft) ? options.cache_bytes.chosen().total_bytes / 4 : 0;
+}
+CacheBytes cache_bytes_of(const ServeOptions& options) {
+    CacheBytes bytes = options.cache_bytes.chosen();
+    bytes.total_bytes -= drafter_bytes(options);
+    return bytes;
+}
+
 // Reports nothing.
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
     EngineConfig engine;
     ASSIGN_OR_RETURN(engine.cache,
-                     cache_within(options.cache_bytes.chosen(), model, static_cast<int32_t>(options.block_size)));
+                     cache_within(cache_bytes_of(options), model, static_cast<int32_t>(options.block_size)));
     set_value_rule(engine.cache, shape_of("", model));
     if (options.executor != "cuda") RETURN_IF_ERROR(fit_into_memory(engine.cache));
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
@@ -228,6 +238,7 @@ Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
 
 Result<HostExecutor> replace_executor(const std::string& name, const ExecutorOptions& chosen, LoadedModel& loaded) {
     if (loaded.recording) loaded.recording->look_away();
+    loaded.drafter.listen_to(nullptr);
     loaded.executor.executor.reset();  // its memory first
     auto fresh = choose_executor(name, chosen, *loaded.model);
     if (!fresh) {
@@ -236,6 +247,7 @@ Result<HostExecutor> replace_executor(const std::string& name, const ExecutorOpt
         return tl::unexpected(fresh.error());
     }
     loaded.executor = *std::move(fresh);
+    loaded.drafter.listen_to(loaded.executor.executor.get());
     return host_executor(loaded);
 }
 
@@ -286,7 +298,8 @@ void prepare_grammars(const ServeOptions& options, int32_t vocab_size, LoadedMod
 // Into its place for good: the host's thread holds pointers to it.
 Status load(const ServeOptions& options, LoadedModel& loaded) {
     ASSIGN_OR_RETURN(loaded.text, load_text(options.model, options.chat_template));
-    ASSIGN_OR_RETURN(reference::Model model, reference::choose_model(options.model, options.seed));
+    ASSIGN_OR_RETURN(reference::Model model,
+                     reference::choose_model(options.model, options.seed, {.mtp = drafts_by_mtp(options.draft)}));
     loaded.model = std::make_unique<reference::Model>(std::move(model));
     ASSIGN_OR_RETURN(loaded.digest, reference::model_digest(*loaded.model));
     const int32_t vocab_size = loaded.model->config.vocab_size;
@@ -309,7 +322,13 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
         std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store, *loaded.recorders);
     RETURN_IF_ERROR(open_ledger(options, loaded));
     RETURN_IF_ERROR(open_tier(options, loaded));
-    ASSIGN_OR_RETURN(loaded.drafter, choose_drafter({.name = options.draft}, *loaded.model, *loaded.engine));
+    ASSIGN_OR_RETURN(loaded.drafter, choose_drafter({.name = options.draft,
+                                                     .max_window = loaded.config.scheduler.max_window,
+                                                     .max_num_sequences = loaded.config.scheduler.max_num_sequences,
+                                                     .memory_bytes = drafter_bytes(options),
+                                                     .executor = loaded.executor.executor.get(),
+                                                     .num_threads = static_cast<int32_t>(options.threads)},
+                                                    *loaded.model, *loaded.engine));
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
                              .max_queue_requests = static_cast<size_t>(options.max_queue_requests),
                              .max_queue_tokens = options.max_queue_tokens,

@@ -110,9 +110,11 @@ void add_cache_options(CLI::App& verb, ServeOptions& options) {
 }
 
 void add_window_options(CLI::App& verb, ServeOptions& options) {
-    const Choices<std::string> drafters = {{"none", "none"}, {"ngram", "ngram"}};
-    add_choice_option(verb, "--draft", options.draft, drafters,
-                      "what guesses tokens that a window then verifies: n-grams of the request's own tokens");
+    const Choices<std::string> drafters = {{"none", "none"}, {"ngram", "ngram"}, {"mtp", "mtp"}};
+    add_choice_option(
+        verb, "--draft", options.draft, drafters,
+        "what guesses tokens that a window then verifies: n-grams of the request's own tokens, or the model's "
+        "own layer for it (Qwen3.5, Qwen3-Next), whose KV takes a quarter of --cache-bytes");
     verb.add_option("--window", options.window,
                     "with --draft: positions that draw in one step: the last known token's and drafts'; auto follows "
                     "what was accepted so far")
