@@ -8,10 +8,14 @@
 namespace verbatim::server {
 namespace {
 
-struct Finalize {
-    void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
+// A statement is done with when its rows are read, and may be run again.
+struct Reset {
+    void operator()(sqlite3_stmt* statement) const {
+        sqlite3_reset(statement);
+        sqlite3_clear_bindings(statement);
+    }
 };
-using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
+using RunningStatement = std::unique_ptr<sqlite3_stmt, Reset>;
 
 void bind(sqlite3_stmt* statement, std::span<const SqlValue> values) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -39,6 +43,7 @@ SqlValue value_of(sqlite3_stmt* statement, int column) {
 }  // namespace
 
 void SqliteDatabase::Close::operator()(sqlite3* database) const { sqlite3_close(database); }
+void SqliteDatabase::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
 SqliteDatabase::SqliteDatabase(std::string file) : file_(std::move(file)) {}
 SqliteDatabase::~SqliteDatabase() = default;
@@ -55,6 +60,7 @@ tl::unexpected<Error> SqliteDatabase::last_error() const {
 
 // One writer: the file stays locked until this process ends, however it ends. What was committed is on the disk.
 Status SqliteDatabase::connect() {
+    statements_.clear();
     database_.reset();
     const auto folder = std::filesystem::path(file_).parent_path();
     if (std::error_code problem; !folder.empty() && !std::filesystem::is_directory(folder, problem))
@@ -101,10 +107,18 @@ Result<int64_t> SqliteDatabase::run(const std::string& sql, std::span<const SqlV
     return int64_t{sqlite3_changes64(database_.get())};
 }
 
-Result<std::vector<SqlRow>> SqliteDatabase::rows(const std::string& sql, std::span<const SqlValue> values) {
+Result<sqlite3_stmt*> SqliteDatabase::prepare(const std::string& sql) {
+    Statement& kept = statements_[sql];
+    if (kept) return kept.get();
     sqlite3_stmt* prepared = nullptr;
     if (sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &prepared, nullptr) != SQLITE_OK) return last_error();
-    const Statement statement(prepared);
+    kept.reset(prepared);
+    return prepared;
+}
+
+Result<std::vector<SqlRow>> SqliteDatabase::rows(const std::string& sql, std::span<const SqlValue> values) {
+    ASSIGN_OR_RETURN(sqlite3_stmt* const prepared, prepare(sql));
+    const RunningStatement running(prepared);
     bind(prepared, values);
     std::vector<SqlRow> found;
     int code = SQLITE_ROW;

@@ -4,10 +4,12 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "server/ledger/sql_database.h"
 
 struct sqlite3;
+struct sqlite3_stmt;
 
 namespace verbatim::server {
 
@@ -27,12 +29,18 @@ private:
     struct Close {
         void operator()(sqlite3* database) const;
     };
+    struct Finalize {
+        void operator()(sqlite3_stmt* statement) const;
+    };
+    using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
     [[nodiscard]] tl::unexpected<Error> last_error() const;
+    Result<sqlite3_stmt*> prepare(const std::string& sql);
     Status take_lock();
     Status check_owner();
 
     std::string file_;
     std::unique_ptr<sqlite3, Close> database_;
+    std::unordered_map<std::string, Statement> statements_;  // of database_, by their text: the ledger has few of them
 };
 
 }  // namespace verbatim::server

@@ -105,10 +105,15 @@ WorldCast::WorldCast(const WorldConfig& config, TokenStore& store)
     fresh_executor();
 }
 
-void WorldCast::draft_for(Engine& engine) {
-    if (config_.drafter == WorldDrafter::kNgram) engine.draft_with(&ngram_);
-    if (config_.drafter == WorldDrafter::kAdversary) engine.draft_with(&adversary_);
-    if (config_.drafter == WorldDrafter::kExecutor) engine.draft_with(&executor_drafter_);
+Drafter* WorldCast::drafter() {
+    switch (config_.drafter) {
+        case WorldDrafter::kNgram: return &ngram_;
+        case WorldDrafter::kAdversary: return &adversary_;
+        case WorldDrafter::kExecutor: return &executor_drafter_;
+        case WorldDrafter::kNone:
+        case WorldDrafter::kDraftPath: return nullptr;
+    }
+    return nullptr;
 }
 
 HashExecutor& WorldCast::fresh_executor() {

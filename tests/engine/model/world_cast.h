@@ -44,7 +44,8 @@ struct WorldConfig {
 class WorldCast {
 public:
     WorldCast(const WorldConfig& config, TokenStore& store);
-    void draft_for(Engine& engine);
+    [[nodiscard]] Drafter* drafter();  // null: none
+    void draft_for(Engine& engine) { engine.draft_with(drafter()); }
 
     [[nodiscard]] HashExecutor& executor() { return *executors_.back(); }  // the current one
     [[nodiscard]] const HashExecutor& oracle() const { return *executors_.front(); }

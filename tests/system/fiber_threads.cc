@@ -1,0 +1,131 @@
+#include "tests/system/fiber_threads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tests/support/must.h"
+
+namespace verbatim::tests {
+namespace {
+
+constexpr size_t kStackBytes = size_t{512} << 10;
+constexpr int64_t kSwitchNs = 1000;
+
+}  // namespace
+
+FiberThreads::FiberThreads(uint64_t seed) : prng_(seed ^ 0x666962657273u), switch_one_in_(1 + prng_.below(12)) {
+    CHECK(current() == nullptr, "two schedulers at a time");
+    running_ = fibers_.emplace_back(std::make_unique<Fiber>()).get();
+    install(this);
+}
+
+FiberThreads::~FiberThreads() {
+    install(nullptr);
+    for (size_t i = 1; i < fibers_.size(); ++i) CHECK(fibers_[i]->is_over, "thread {} has not ended", i);
+}
+
+int64_t FiberThreads::start(std::function<void()> body) {
+    Fiber& fiber = *fibers_.emplace_back(std::make_unique<Fiber>());
+    fiber.body = std::move(body);
+    fiber.context = boost::context::fiber(std::allocator_arg, boost::context::fixedsize_stack(kStackBytes),
+                                          [this, &fiber](boost::context::fiber&& dispatcher) {
+                                              dispatcher_ = std::move(dispatcher);
+                                              try {
+                                                  fiber.body();
+                                              } catch (...) {
+                                                  thrown_ = std::current_exception();
+                                              }
+                                              fiber.is_over = true;
+                                              notify(&fiber);
+                                              return std::move(dispatcher_);
+                                          });
+    return static_cast<int64_t>(fibers_.size()) - 1;
+}
+
+void FiberThreads::join(int64_t thread) {
+    const Fiber& fiber = *fibers_.at(static_cast<size_t>(thread));
+    while (!fiber.is_over) wait(&fiber, kNever);
+}
+
+void FiberThreads::may_switch() {
+    if (prng_.below(switch_one_in_) == 0) leave();
+}
+
+void FiberThreads::wait(const void* address, int64_t until_ns) {
+    running_->address = address;
+    running_->until_ns = until_ns;
+    leave();
+}
+
+void FiberThreads::notify(const void* address) {
+    for (const auto& fiber : fibers_) {
+        if (fiber->address == address) fiber->address = nullptr;
+    }
+}
+
+void FiberThreads::run_until_all_wait(int64_t patience_ns) {
+    const int64_t until_ns = now_ns_ + patience_ns;
+    // The first thread waits for nothing, until the time when no other one can go on before.
+    while (now_ns_ < until_ns) {
+        const bool others_run =
+            std::any_of(fibers_.begin() + 1, fibers_.end(), [](const auto& fiber) { return fiber->can_run(); });
+        if (!others_run && next_limit_ns() >= until_ns) return;
+        wait(this, std::min(until_ns, now_ns_ + kSwitchNs));
+    }
+}
+
+// The running thread lets others go on, and itself when it can.
+void FiberThreads::leave() {
+    ++num_switches_;
+    now_ns_ += kSwitchNs;
+    if (running_ == fibers_.front().get()) return dispatch();
+    dispatcher_ = std::move(dispatcher_).resume();
+}
+
+// On the first thread's stack, until it is the one to go on.
+void FiberThreads::dispatch() {
+    Fiber* first = fibers_.front().get();
+    std::vector<Fiber*> ready;
+    while (true) {
+        wake_at(now_ns_);
+        ready.clear();
+        for (const auto& fiber : fibers_) {
+            if (fiber->can_run()) ready.push_back(fiber.get());
+        }
+        if (ready.empty()) {
+            const int64_t next_ns = next_limit_ns();
+            MUST(next_ns != kNever, "all threads wait");
+            now_ns_ = std::max(now_ns_, next_ns);
+            continue;
+        }
+        Fiber* next = ready[prng_.below(ready.size())];
+        if (next == first) break;
+        run(*next);
+        if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
+    }
+    running_ = first;
+}
+
+void FiberThreads::run(Fiber& fiber) {
+    running_ = &fiber;
+    fiber.context = std::move(fiber.context).resume();
+    running_ = fibers_.front().get();
+}
+
+void FiberThreads::wake_at(int64_t time_ns) {
+    for (const auto& fiber : fibers_) {
+        if (fiber->until_ns > time_ns) continue;
+        fiber->address = nullptr;
+        fiber->until_ns = kNever;
+    }
+}
+
+int64_t FiberThreads::next_limit_ns() const {
+    int64_t limit_ns = kNever;
+    for (const auto& fiber : fibers_) {
+        if (!fiber->is_over && fiber->address != nullptr) limit_ns = std::min(limit_ns, fiber->until_ns);
+    }
+    return limit_ns;
+}
+
+}  // namespace verbatim::tests

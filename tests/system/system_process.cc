@@ -1,0 +1,166 @@
+#include "tests/system/system_process.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <utility>
+
+#include "server/ledger/sql_ledger_store.h"
+#include "server/ledger/sqlite_database.h"
+#include "tests/server/heads/failing_folder.h"
+#include "tests/server/ledger/wrapping_database.h"
+#include "tests/support/must.h"
+
+namespace verbatim::tests {
+namespace {
+
+using server::HeadFolder;
+
+const server::LedgerIdentity kIdentity{.tokenizer = "a simulation's", .vocab_size = 64};
+
+// SQLite on the machine's disk, with faults.
+class FaultyDatabase final : public WrappingDatabase {
+public:
+    explicit FaultyDatabase(Faults& faults)
+        : WrappingDatabase(std::make_unique<server::SqliteDatabase>("ledger")), faults_(faults) {}
+    Result<int64_t> run(const std::string& sql, std::span<const server::SqlValue> values) override {
+        return with_faults([&] { return inner().run(sql, values); });
+    }
+    Result<std::vector<server::SqlRow>> rows(const std::string& sql,
+                                             std::span<const server::SqlValue> values) override {
+        return with_faults([&] { return inner().rows(sql, values); });
+    }
+
+private:
+    // What was done may be lost with its answer, as a commit's is.
+    template <class Call>
+    auto with_faults(const Call& call) -> decltype(call()) {
+        const Faults::When fault = faults_.next();
+        if (fault != Faults::When::kBefore) {
+            auto done = call();
+            if (fault == Faults::When::kNever) return done;
+        }
+        return tl::unexpected(Error{"the connection is lost", ErrorKind::kMachine});
+    }
+    Faults& faults_;
+};
+
+class FaultyFolder final : public HeadFolder {
+public:
+    explicit FaultyFolder(SystemMachine& machine) : machine_(machine) {}
+    Result<std::string> write(const std::filesystem::path& path, const reference::HeadInfo& info,
+                              const reference::StateTensors& tensors, std::span<const std::byte> bytes) override {
+        if (fails()) return problem();
+        return HeadFolder::write(path, info, tensors, bytes);
+    }
+    Result<reference::HeadFile> read(const std::filesystem::path& path, int64_t first_token) override {
+        if (fails()) return problem();
+        return HeadFolder::read(path, first_token);
+    }
+    void remove(const std::filesystem::path& path) override {
+        if (!fails()) HeadFolder::remove(path);
+    }
+
+private:
+    [[nodiscard]] bool fails() const {
+        return machine_.is_killed || machine_.folder_faults.next() != Faults::When::kNever;
+    }
+    static tl::unexpected<Error> problem() {
+        return tl::unexpected(Error{"the disk does not answer", ErrorKind::kMachine});
+    }
+    SystemMachine& machine_;
+};
+
+}  // namespace
+
+SystemConfig SystemConfig::draw(uint64_t seed) {
+    SystemConfig config{.world = WorldConfig::draw(seed), .ledger_memory = {}};
+    Prng prng(seed ^ 0x73797374656du);
+    // A host's requests are deterministic: a path that drafts by another arithmetic has none of them.
+    if (config.world.drafter == WorldDrafter::kDraftPath) config.world.drafter = WorldDrafter::kNgram;
+    config.world.engine.scheduler.verify_tokens = 0;
+    config.world.executor.wrong_draft_one_in = 0;
+    config.world.executor.ordinary_numerics_id.clear();
+    const CacheConfig& cache = config.world.engine.cache;
+    config.has_tier = cache.has_kv && cache.has_state && prng.below(2) == 0;
+    config.restores = prng.below(3) == 0 ? server::RestorePolicy::kAuto : server::RestorePolicy::kAlways;
+    config.tier_bytes = prng.below(2) == 0 ? int64_t{20'000} : int64_t{10'000'000};
+    if (prng.below(2) == 0) config.ledger_memory.max_bytes = static_cast<int64_t>(prng.below(6000));
+    return config;
+}
+
+Faults::When Faults::next() {
+    if (num_left_ == 0) return When::kNever;
+    --num_left_;
+    ++num_failed_;
+    return prng_.below(2) == 0 ? When::kBefore : When::kAfter;
+}
+
+bool SystemMachine::damage_a_head(Prng& prng) const {
+    std::vector<std::filesystem::path> heads;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+        if (entry.path().extension() == ".head") heads.push_back(entry.path());
+    }
+    if (heads.empty()) return false;
+    std::ranges::sort(heads);
+    const auto& path = heads[prng.below(heads.size())];
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+    const auto place = static_cast<int64_t>(prng.below(static_cast<uint64_t>(size)));
+    if (prng.below(2) == 0) {
+        std::filesystem::resize_file(path, static_cast<uintmax_t>(place));
+        return true;
+    }
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekg(place);
+    const int byte = file.get() ^ (1 << prng.below(8));
+    file.seekp(place);
+    file.put(static_cast<char>(byte));
+    return true;
+}
+
+Status SystemProcess::FailingExecutor::execute(const StepPlan& plan, StepResult& result) {
+    if (std::exchange(fails_next, false)) return error("the device is gone");
+    return inner().execute(plan, result);
+}
+
+SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine)
+    : store_(config.world.executor.vocab_size),
+      cast_(config.world, store_),
+      executor_(cast_.executor()),
+      engine_(std::make_unique<Engine>(config.world.engine, executor_, policy_, store_, recorder_)),
+      ledger_(std::make_unique<server::ConversationLedger>(
+          std::make_unique<server::SqlLedgerStore>(std::make_unique<FaultyDatabase>(machine.store_faults)),
+          server::LedgerWriterConfig{.tries = 2}, config.ledger_memory)) {
+    const Status opened = ledger_->open(kIdentity);
+    MUST(opened.has_value(), "{}", opened.error().message);
+    if (config.has_tier) {
+        calls_ = std::make_unique<FaultyFolder>(machine);
+        auto tier = server::HeadTier::open({.folder = machine.folder.path(),
+                                            .max_bytes = config.tier_bytes,
+                                            .min_tokens = 2,
+                                            .model = "model",
+                                            .numerics = "hash/1",
+                                            .tensors = kCells,
+                                            .vocab_size = config.world.executor.vocab_size,
+                                            .calls = calls_.get()});
+        MUST(tier.has_value(), "{}", tier.error().message);
+        tier_ = *std::move(tier);
+    }
+    const auto replacement = [this]() -> Result<server::HostExecutor> {
+        replacements_.push_back(std::make_unique<FailingExecutor>(cast_.fresh_executor()));
+        return server::HostExecutor{replacements_.back().get(), {}};
+    };
+    host_ = std::make_unique<server::EngineHost>(
+        *engine_, server::HostExecutor{&executor_, {}},
+        server::EngineHostConfig{.max_requests = static_cast<size_t>(config.world.engine.scheduler.max_num_sequences),
+                                 .max_queue_requests = 64,
+                                 .replacement = replacement,
+                                 .ledger = ledger_.get(),
+                                 .tier = tier_.get(),
+                                 .restores = config.restores,
+                                 .drafter = cast_.drafter()});
+}
+
+SystemProcess::~SystemProcess() { host_.reset(); }
+
+}  // namespace verbatim::tests

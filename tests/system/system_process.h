@@ -1,0 +1,95 @@
+// tests/system/system_process.h: the server's process in a simulated world, and what outlives it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/prng.h"
+#include "server/engine_host.h"
+#include "server/ledger/ledger_store.h"
+#include "tests/engine/model/world_cast.h"
+#include "tests/server/ledger/power_cut_disk.h"
+#include "tests/support/null_executor.h"
+#include "tests/support/scratch_folder.h"
+
+namespace verbatim::tests {
+
+struct SystemConfig {
+    WorldConfig world;
+    bool has_tier = false;
+    server::RestorePolicy restores = server::RestorePolicy::kAlways;
+    int64_t tier_bytes = 0;
+    server::LedgerMemory ledger_memory;
+    static SystemConfig draw(uint64_t seed);
+};
+
+// Fails calls on purpose, before or after they have done their work.
+class Faults {
+public:
+    explicit Faults(uint64_t seed) : prng_(seed) {}
+    enum class When : uint8_t { kNever, kBefore, kAfter };
+    void fail_next(int64_t count) { num_left_ = count; }
+    void end() { num_left_ = 0; }
+    [[nodiscard]] When next();
+    [[nodiscard]] int64_t num_failed() const { return num_failed_; }
+
+private:
+    Prng prng_;
+    int64_t num_left_ = 0;
+    int64_t num_failed_ = 0;
+};
+
+// What a process leaves behind.
+struct SystemMachine {
+    explicit SystemMachine(uint64_t seed) : disk(seed), store_faults(seed), folder_faults(seed + 1) {}
+    PowerCutDisk disk;     // the ledger's
+    ScratchFolder folder;  // the tier's
+    Faults store_faults;
+    Faults folder_faults;
+    bool is_killed = false;  // nothing is written to the tier's folder any more
+    // As a machine without power may: one of the tier's files loses its end or has a wrong byte. False: there is none.
+    bool damage_a_head(Prng& prng) const;
+};
+
+// From its start to its end.
+class SystemProcess {
+public:
+    SystemProcess(const SystemConfig& config, SystemMachine& machine);
+    SystemProcess(const SystemProcess&) = delete;
+    SystemProcess& operator=(const SystemProcess&) = delete;
+    ~SystemProcess();
+
+    [[nodiscard]] server::EngineHost& host() { return *host_; }
+    [[nodiscard]] Engine& engine() { return *engine_; }
+    [[nodiscard]] const WorldCast& cast() const { return cast_; }
+    [[nodiscard]] TokenStore& store() { return store_; }
+    void fail_next_step() { (replacements_.empty() ? executor_ : *replacements_.back()).fails_next = true; }
+
+private:
+    // Another executor's steps; one may fail.
+    class FailingExecutor final : public WrappingExecutor {
+    public:
+        explicit FailingExecutor(Executor& inner) : WrappingExecutor(inner) {}
+        Status execute(const StepPlan& plan, StepResult& result) override;
+        bool fails_next = false;
+    };
+    TokenStore store_;
+    WorldCast cast_;
+    FailingExecutor executor_;
+    std::vector<std::unique_ptr<FailingExecutor>> replacements_;
+    LruEviction policy_;
+    NullRecorder recorder_;
+    std::unique_ptr<Engine> engine_;
+    std::unique_ptr<server::ConversationLedger> ledger_;
+    std::unique_ptr<server::HeadFolder> calls_;
+    std::unique_ptr<server::HeadTier> tier_;
+    std::unique_ptr<server::EngineHost> host_;
+};
+
+}  // namespace verbatim::tests

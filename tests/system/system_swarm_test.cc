@@ -1,0 +1,94 @@
+// The whole server in random worlds (system_world.h). A failing scene is shrunk and printed; kScenes has some that did.
+//
+// VERBATIM_SCENE="17: turn 3fa2 kill 9" runs one scene; RC_PARAMS="seed=n max_success=m" chooses 4 m worlds from n on.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "tests/support/random_cases.h"
+#include "tests/system/system_world.h"
+
+namespace verbatim::tests {
+namespace {
+
+constexpr int kEvents = 60;
+
+// Empty, or what went wrong.
+std::string run_scene(const SystemScene& scene, SystemMarks& marks) {
+    try {
+        SystemWorld world(scene);
+        world.run();
+        for (size_t i = 0; i < marks.size(); ++i) marks[i] += world.marks()[i];
+    } catch (const std::exception& violation) {
+        return violation.what();
+    }
+    return {};
+}
+
+std::string run_and_shrink(const SystemScene& scene, SystemMarks& marks) {
+    const std::string problem = run_scene(scene, marks);
+    if (problem.empty()) return {};
+    const char* parameters = std::getenv("RC_PARAMS");  // as RapidCheck reads them
+    if (parameters != nullptr && std::string_view(parameters).find("noshrink=1") != std::string_view::npos)
+        return fmt::format("{}\n  again with: VERBATIM_SCENE=\"{}\"", problem, scene.text());
+    SystemMarks unused{};
+    const SystemScene least =
+        shrunk(scene, [&](const SystemScene& smaller) { return !run_scene(smaller, unused).empty(); });
+    return fmt::format("{}\n  shrunk: {}\n  again with: VERBATIM_SCENE=\"{}\"", problem, run_scene(least, unused),
+                       least.text());
+}
+
+TEST(SystemSwarm, EveryRandomWorldKeepsWhatItAnswered) {
+    SystemMarks marks{};
+    if (const char* text = std::getenv("VERBATIM_SCENE")) {
+        ASSERT_EQ(run_scene(SystemScene::parse(text), marks), "");
+        return;
+    }
+    const RandomCases cases = RandomCases::from_environment(400);
+    for (uint64_t i = 0; i < cases.count; ++i)
+        ASSERT_EQ(run_and_shrink(SystemScene::draw(cases.seed + i, kEvents), marks), "");
+    for (size_t i = 0; i < marks.size(); ++i) fmt::print("{} {}\n", name(static_cast<SystemMark>(i)), marks[i]);
+    if (cases.count < 400 || !cases.is_usual()) return;  // too few to say that everything happens
+    for (size_t i = 0; i < marks.size(); ++i) EXPECT_GT(marks[i], 0) << name(static_cast<SystemMark>(i));
+}
+
+// What a fault's scene was shrunk to (tests/planted/faults/server).
+constexpr std::array kScenes = {
+    "20251128: turn 9289 kill 34aa",            // an answered turn that the store does not have
+    "20251122: turn c4e0 run 2d08 retry 9eed",  // a turn that is sent again
+    "20251123: turn 34e8",                      // a request that waits for its conversation
+};
+
+TEST(SystemSwarm, ScenesThatFaultsLedToPass) {
+    SystemMarks marks{};
+    for (const char* text : kScenes) EXPECT_EQ(run_scene(SystemScene::parse(text), marks), "") << text;
+}
+
+TEST(SystemSwarm, AScenesTextIsTheScene) {
+    const SystemScene scene = SystemScene::draw(17, kEvents);
+    EXPECT_EQ(SystemScene::parse(scene.text()), scene);
+    EXPECT_ANY_THROW(static_cast<void>(SystemScene::parse("17: sing 3")));
+    EXPECT_ANY_THROW(static_cast<void>(SystemScene::parse("turn 3")));
+}
+
+uint64_t trail_of(const SystemScene& scene) {
+    SystemWorld world(scene);
+    world.run();
+    return world.trail();
+}
+
+TEST(SystemSwarm, AWorldIsAFunctionOfItsScene) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+        const SystemScene scene = SystemScene::draw(seed, kEvents);
+        const uint64_t trail = trail_of(scene);
+        EXPECT_EQ(trail_of(scene), trail) << seed;
+    }
+}
+
+}  // namespace
+}  // namespace verbatim::tests
