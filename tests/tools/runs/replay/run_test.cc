@@ -89,13 +89,15 @@ TEST(ReplayCommand, WindowsThatCannotBeAreRefused) {
     };
     EXPECT_THAT(error_of({"--draft", "guess"}), HasSubstr("got no drafter's name; there are none, ngram"));
     EXPECT_THAT(error_of({"--window", "4"}), HasSubstr("nobody drafts"));
-    EXPECT_THAT(error_of({"--draft", "mtp", "--model", "tiny-bamba"}), HasSubstr("no layer that predicts more tokens"));
     EXPECT_THAT(error_of({"--draft", "ngram", "--window", "1"}), HasSubstr("a number from 2 to 128"));
     EXPECT_THAT(error_of({"--draft", "ngram", "--window", "4x"}), HasSubstr("a number from 2 to 128"));
     EXPECT_THAT(error_of({"--draft", "int8", "--inject-mismatch", "0.1"}), HasSubstr("are its own"));
     for (const std::string rate : {"nan", "1.5", "-0.1", "0x1p-1"}) {
         EXPECT_THAT(error_of({"--inject-mismatch", rate}), HasSubstr("wanted a share")) << rate;
     }
+    const Outcome without = run_replay({"--trace", scenario(), "--draft", "mtp", "--model", "tiny-bamba"});
+    EXPECT_EQ(without.exit_code, kExitBadInput);
+    EXPECT_THAT(without.err, HasSubstr("no layer that predicts more tokens"));
     const Outcome other = run_replay({"--trace", scenario(), "--draft", "model:mamba2-130m"});
     EXPECT_EQ(other.exit_code, kExitBadInput);
     EXPECT_THAT(other.err, HasSubstr("they need one vocabulary"));
