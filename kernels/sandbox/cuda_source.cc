@@ -10,6 +10,8 @@
 #include <sstream>
 #include <vector>
 
+#include "kernels/sandbox/inline_ptx.h"
+
 namespace verbatim::sandbox {
 namespace {
 
@@ -19,13 +21,11 @@ struct NotTaken {
     const char* why;
 };
 constexpr NotTaken kNotTaken[] = {
-    {R"(\basm\b|\b__asm__\b)", "inline PTX is not taken: write it with simt.h's operations"},
     {R"(\bwmma\b|\bnvcuda\b)", "wmma is not taken: simt.h has mma and multiply_async"},
     {R"(\b__cluster_dims__\b)", "clusters are not taken"},
     {R"(\b__managed__\b)", "__managed__ variables are not taken"},
-    {R"(\b__device__\s+(static\s+|volatile\s+|unsigned\s+)*[A-Za-z_][\w:<>]*\s+\w+\s*(\[[^\]]*\]\s*)*(=|;))",
-     "__device__ variables are not taken: pass a pointer"},
-    {R"(\bcuda(Malloc|Free|Memcpy|Memset|DeviceSynchronize|StreamSynchronize|LaunchKernel)\w*\b)",
+    {R"(\bextern\s+__device__)", "variables of other files are not taken"},
+    {R"(\bcuda(Malloc|Free|Memcpy(?!ToSymbol|FromSymbol)|Memset|DeviceSynchronize|StreamSynchronize|LaunchKernel)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
     {R"(\b__(activemask|nanosleep|match_any_sync|match_all_sync|reduce_\w+_sync|syncthreads_\w+)\b)",
      "this warp or block function is not taken"},
@@ -33,10 +33,6 @@ constexpr NotTaken kNotTaken[] = {
 };
 constexpr const char* kNotIncluded[] = {"torch/",   "ATen/",   "c10/",  "cuda/",      "cute/",
                                         "cutlass/", "thrust/", "mma.h", "cuda_fp8.h", "curand"};
-
-size_t line_of(std::string_view text, size_t at) {
-    return static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n')) + 1;
-}
 
 const std::regex& pattern_of(const NotTaken& one) {
     static const std::vector<std::regex> kPatterns = [] {
@@ -97,14 +93,9 @@ size_t begin_of_callee(const std::string& code, size_t end) {
     return at;
 }
 
-struct Change {
-    size_t begin, end;
-    std::string text;
-};
-
 // "kernel<T><<<grid, block>>>" -> a launcher.
-Result<std::vector<Change>> launches_of(const std::string& path, std::string_view text, const std::string& code) {
-    std::vector<Change> changes;
+Result<std::vector<SourceChange>> launches_of(const std::string& path, std::string_view text, const std::string& code) {
+    std::vector<SourceChange> changes;
     for (size_t at = code.find("<<<"); at != std::string::npos; at = code.find("<<<", at + 3)) {
         const size_t end = code.find(">>>", at);
         const size_t begin = begin_of_callee(code, at);
@@ -132,7 +123,7 @@ std::vector<std::string> declared(const std::string& declaration) {
         if (c == '>' || c == ')' || c == ']' || c == '}') --depth;
         if (c != ',' || depth != 0) continue;
         std::string part = declaration.substr(begin, i - begin);
-        part = part.substr(0, part.find('['));
+        part = part.substr(0, std::min(part.find('='), part.find('[')));
         while (!part.empty() && !is_name(part.back())) part.pop_back();
         size_t first = part.size();
         while (first > 0 && is_name(part[first - 1])) --first;
@@ -160,8 +151,16 @@ std::optional<std::string> dynamic_array(const std::string& declaration) {
                        found.str(4));
 }
 
-Result<std::vector<Change>> shared_of(const std::string& path, std::string_view text, const std::string& code) {
-    std::vector<Change> changes;
+// "alignas(128) float a[4]": C++ has the alignment first.
+std::string shared_array_of(const std::string& declaration) {
+    static const std::regex kAligned(R"(^(\s*)(alignas\s*\([^)]*\))([\s\S]*)$)");
+    std::smatch found;
+    if (!std::regex_match(declaration, found, kAligned)) return "static" + declaration + ";";
+    return found.str(2) + " static" + found.str(1) + found.str(3) + ";";
+}
+
+Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string_view text, const std::string& code) {
+    std::vector<SourceChange> changes;
     constexpr std::string_view kShared = "__shared__";
     for (size_t at = code.find(kShared); at != std::string::npos; at = code.find(kShared, at + 1)) {
         const size_t end = code.find(';', at);
@@ -182,10 +181,43 @@ Result<std::vector<Change>> shared_of(const std::string& path, std::string_view 
             changes.push_back({begin, end + 1, *array + lines});
             continue;
         }
-        std::string after = "static" + declaration + ";";
+        std::string after = shared_array_of(declaration);
         for (const std::string& name : declared(declaration))
             after += fmt::format(" ::verbatim::cuda_source::shared_array({});", name);
         changes.push_back({begin, end + 1, after});
+    }
+    return changes;
+}
+
+// "__device__ float sums[32];" -> a static array that is told to the emulator. What has a parenthesis before its end is
+// a function.
+std::vector<SourceChange> variables_of(std::string_view text, const std::string& code) {
+    std::vector<SourceChange> changes;
+    constexpr std::string_view kDevice = "__device__";
+    for (size_t at = code.find(kDevice); at != std::string::npos; at = code.find(kDevice, at + 1)) {
+        const size_t first = at + kDevice.size();
+        const size_t end = code.find_first_of(";({=", first);
+        const bool is_variable = end != std::string::npos && (code[end] == ';' || code[end] == '=');
+        const std::string type = code.substr(first, std::min(end, code.size()) - first);
+        // A lambda's, a constant's and an operator's are none.
+        constexpr const char* kOthers[] = {"__constant__", "constexpr", "operator", "__host__", "__global__", "]"};
+        const auto has = [&](const char* word) {
+            const size_t found = type.find(word);
+            return found != std::string::npos && (word[0] != ']' || type.find('[') > found);
+        };
+        if (!is_variable || std::ranges::any_of(kOthers, has)) continue;
+        const size_t last = code.find(';', end);
+        if (last == std::string::npos) continue;
+        const std::string before = code.substr(0, at);
+        const size_t word = before.find_last_not_of(" \n\t");
+        const bool is_static = word != std::string::npos && word >= 5 && before.substr(word - 5, 6) == "static";
+        std::string after = (is_static ? "" : "static ") + std::string(text.substr(first, last - first)) + ";";
+        for (const std::string& name : declared(code.substr(first, last - first))) {
+            after += fmt::format(
+                " [[maybe_unused]] static const bool verbatim_told_{0} = ::verbatim::cuda_source::told_variable({0});",
+                name);
+        }
+        changes.push_back({at, last + 1, after});
     }
     return changes;
 }
@@ -220,13 +252,15 @@ bool is_cuda_source(std::string_view text) { return code_of(text).find("__global
 Result<std::string> translate_cuda(const std::string& path, std::string_view text) {
     const std::string code = code_of(text);
     RETURN_IF_ERROR(refuse_what_is_not_taken(path, text, code));
-    ASSIGN_OR_RETURN(std::vector<Change> changes, launches_of(path, text, code));
-    ASSIGN_OR_RETURN(std::vector<Change> shared, shared_of(path, text, code));
-    std::ranges::move(shared, std::back_inserter(changes));
-    std::ranges::sort(changes, {}, &Change::begin);
+    ASSIGN_OR_RETURN(std::vector<SourceChange> changes, launches_of(path, text, code));
+    ASSIGN_OR_RETURN(std::vector<SourceChange> shared, shared_of(path, text, code));
+    ASSIGN_OR_RETURN(std::vector<SourceChange> ptx, inline_ptx_of(path, text, code));
+    std::vector<SourceChange> variables = variables_of(text, code);
+    for (auto* more : {&shared, &ptx, &variables}) std::ranges::move(*more, std::back_inserter(changes));
+    std::ranges::sort(changes, {}, &SourceChange::begin);
     std::string out = fmt::format("#line 1 \"{}\"\n", path);
     size_t done = 0;
-    for (const Change& change : changes) {
+    for (const SourceChange& change : changes) {
         out += text.substr(done, change.begin - done);
         out += change.text;
         done = change.end;

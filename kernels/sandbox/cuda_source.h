@@ -4,6 +4,8 @@
 //   kernel<T, 8><<<grid, block, bytes, stream>>>(...)     a launcher, called with the arguments
 //   __shared__ float sums[32];                            a static array, which the block shares
 //   extern __shared__ float sums[];                       a pointer to the launch's dynamic shared memory
+//   __device__ int counter;                               a static variable that the emulator knows
+//   asm volatile("..." : "=r"(x) : "r"(y));               a call that runs the PTX (kernels/sandbox/inline_ptx.h)
 #pragma once
 
 #include <string>
@@ -16,8 +18,8 @@ namespace verbatim::sandbox {
 // Whether the text has __global__ functions, in code.
 bool is_cuda_source(std::string_view text);
 
-// The translated text. Errors name the file and the line, and what is not taken: inline PTX, __device__ variables,
-// textures, clusters, calls of CUDA's runtime and libraries that source.h does not have.
+// The translated text. Errors name the file and the line, and what is not taken: PTX instructions beyond
+// kernels/simt/ptx_instructions.cc, textures, clusters, calls of CUDA's runtime and libraries that source.h does not have.
 Result<std::string> translate_cuda(const std::string& path, std::string_view text);
 
 }  // namespace verbatim::sandbox

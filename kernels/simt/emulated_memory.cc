@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <new>
 #include <vector>
 
@@ -75,6 +76,16 @@ Memory::Clashes of_four(size_t offset, size_t element_bytes, const Access& acces
     return clashes;
 }
 
+// Shared memory begins at a multiple of 1024 bytes, as a block's does.
+std::byte* zeros(size_t bytes, Memory::Life life) {
+    if (life == Memory::Life::kDevice) return static_cast<std::byte*>(std::calloc(bytes, 1));
+    constexpr size_t kAlignment = 1024;
+    const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    void* const aligned = std::aligned_alloc(kAlignment, std::max(whole, kAlignment));
+    if (aligned != nullptr) std::memset(aligned, 0, bytes);
+    return static_cast<std::byte*>(aligned);
+}
+
 }  // namespace
 
 bool comes_before(const Moment& before, const Now& now) { return ordered(before, now, true); }
@@ -92,7 +103,7 @@ Memory::Memory(size_t bytes, size_t cell_bytes, Life life)
       cell_bytes_(cell_bytes),
       cell_shift_(std::has_single_bit(cell_bytes) ? std::countr_zero(cell_bytes) : -1),
       life_(life),
-      bytes_(static_cast<std::byte*>(std::calloc(bytes, 1))),
+      bytes_(zeros(bytes, life)),
       pages_((bytes / cell_bytes + kPageCells) / kPageCells) {
     if (bytes_ == nullptr) throw std::bad_alloc();
 }

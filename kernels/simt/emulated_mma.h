@@ -13,6 +13,8 @@ struct MatricesPart {
     Four<uint32_t> received;
 };
 void complete_load_matrices(void* const (&parts)[kWarpSize]);
+// Each 8 x 8 matrix of 16-bit elements transposed (ldmatrix.trans).
+void complete_load_transposed(void* const (&parts)[kWarpSize]);
 
 // The sum of 16 products and an accumulator on tensor cores. It is reference::tensor_group for every emulator of the
 // process unless a test plants another function, separately for mma and for wgmma.
@@ -40,5 +42,18 @@ struct MmaPart {
     float* acc;  // [4]
 };
 void complete_mma(void* const (&parts)[kWarpSize]);
+// The same for binary16: each sum is reference::tensor_group_f16.
+void complete_mma_f16(void* const (&parts)[kWarpSize]);
+
+// A lane's operands of an integer mma (m16n8k32: a word is four k, with the lowest in the lowest byte; m16n8k16 has
+// half of the words). Sums wrap around, or saturate.
+struct IntegerMmaPart {
+    Four<uint32_t> a;
+    uint32_t b[2];
+    int32_t* acc;  // [4]
+    bool a_is_signed, b_is_signed, saturates;
+};
+void complete_mma_int8(void* const (&parts)[kWarpSize]);
+void complete_mma_int8_k16(void* const (&parts)[kWarpSize]);
 
 }  // namespace verbatim::simt

@@ -226,7 +226,9 @@ public:
     EmulatedBarrier& barrier(const void* key, int32_t i);
     void barrier_init(EmulatedBarrier& barrier, int32_t arrivals, Place where);
     void barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, Place where);
-    void barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where);
+    // Whether a thread may wait for a phase again: in simt.h's words it may not, in PTX it may.
+    enum class WaitAgain : uint8_t { kFound, kAllowed };
+    void barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where, WaitAgain again = WaitAgain::kFound);
     // The agent that copies for the barrier's phase on behalf of the running thread.
     Now copying(EmulatedBarrier& barrier, Place where);
     void copy_until(EmulatedBarrier& barrier, int64_t num_bytes, std::function<void()> copy);

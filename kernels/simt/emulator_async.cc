@@ -129,14 +129,14 @@ void Emulator::barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, 
 }
 
 // Phase n is complete when the parity of the current phase differs from n's; the phase before phase 0 has parity 1.
-void Emulator::barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where) {
+void Emulator::barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where, WaitAgain again) {
     if (is_skipped("wait", where)) return;
     enable_clocks();
     if (!is_usable(barrier, where)) return;
     const int64_t runs = barrier.phase;
     const int64_t wanted = (runs & 1) == int64_t{parity & 1} ? runs : runs - 1;
     const auto [last, is_first] = running_->async.phases.try_emplace(&barrier, wanted);
-    if (!is_first && last->second >= wanted) {
+    if (again == WaitAgain::kFound && !is_first && last->second >= wanted) {
         found(FindingKind::kBarrierUse, fmt::format("phase {} of a barrier is waited for again, by parity {} ({})",
                                                     wanted, parity, text_of(where)));
     }

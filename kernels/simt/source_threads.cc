@@ -8,41 +8,11 @@
 
 #include "engine/base/check.h"
 #include "kernels/simt/source_memory.h"
+#include "kernels/simt/source_state.h"
 
 namespace verbatim::simt {
 namespace {
 
-struct SourceRange {
-    std::byte* begin = nullptr;
-    size_t num_bytes = 0;
-    Memory* memory = nullptr;
-    size_t offset = 0;  // of `begin` in the memory
-    const char* what = "";
-    size_t spare_before = 0, spare_behind = 0;  // bytes that belong to it alone, and that nothing uses
-
-    [[nodiscard]] bool is_near(const std::byte* address) const {
-        return address >= begin - spare_before && address < begin + num_bytes + spare_behind;
-    }
-};
-
-struct SourceState {
-    Emulator* emulator = nullptr;
-    bool in_launch = false;
-    size_t dynamic_bytes = 0;
-    LaunchLimits limits;
-    std::span<const std::byte> static_memory;  // of the library
-    std::vector<SourceRange> device, shared;
-
-    [[nodiscard]] const SourceRange* find(const std::byte* address) const {
-        for (const auto* ranges : {&shared, &device}) {
-            const auto found =
-                std::ranges::find_if(*ranges, [&](const SourceRange& range) { return range.is_near(address); });
-            if (found != ranges->end()) return &*found;
-        }
-        return nullptr;
-    }
-};
-SourceState source;
 const char dynamic_key = 0;  // its address is the key of dynamic shared memory
 
 cuda_source::Index index_of(Dim3 from) {
@@ -52,13 +22,44 @@ Dim3 size_of(cuda_source::Index from) {
     return {static_cast<int32_t>(from.x), static_cast<int32_t>(from.y), static_cast<int32_t>(from.z)};
 }
 
-// Null: nothing to check, or it is out of bounds, and found.
-const SourceRange* checked_range(const std::byte* address, size_t num_bytes, const char* verb) {
+// What `__device__` variables of the loaded library there are: they are told before any call.
+struct DeviceVariable {
+    std::byte* begin;
+    size_t num_bytes, cell_bytes;
+};
+std::vector<DeviceVariable>& device_variables() {
+    static std::vector<DeviceVariable> variables;
+    return variables;
+}
+
+}  // namespace
+
+SourceState source;
+
+const SourceRange* SourceState::find(const std::byte* address) const {
+    for (const auto* ranges : {&shared, &device}) {
+        const auto found =
+            std::ranges::find_if(*ranges, [&](const SourceRange& range) { return range.is_near(address); });
+        if (found != ranges->end()) return &*found;
+    }
+    return nullptr;
+}
+
+void SourceState::add_shared(SourceRange range) {
+    // Far enough from the range before that an access a little beyond it is named as its.
+    constexpr uint32_t kBetween = 64 << 10, kAlignment = 1024;
+    const auto misalignment = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(range.begin) % kAlignment);
+    range.window = (window_end + kBetween + kAlignment - 1) / kAlignment * kAlignment + misalignment;
+    window_end = range.window + static_cast<uint32_t>(range.num_bytes);
+    shared.push_back(range);
+}
+
+const SourceRange* checked_range(const std::byte* address, size_t num_bytes, size_t alignment, const char* verb) {
     const SourceRange* const range = source.find(address);
     if (range == nullptr) return nullptr;
     const auto at = address - range->begin;
     if (at >= 0 && static_cast<size_t>(at) + num_bytes <= range->num_bytes) {
-        if (reinterpret_cast<uintptr_t>(address) % num_bytes != 0) {
+        if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
             Emulator::current().found(
                 FindingKind::kMisaligned,
                 fmt::format("{} bytes at byte {} of {} bytes of {}", num_bytes, at, range->num_bytes, range->what));
@@ -76,13 +77,17 @@ void report(Clash clash, const SourceRange& range, const std::byte* address) {
                                                           range.num_bytes, range.what, text_of(clash)));
 }
 
-}  // namespace
-
 SourceDevice::SourceDevice(Emulator& emulator, const std::byte* static_begin, size_t static_bytes) {
     CHECK(source.emulator == nullptr, "two devices at once");
     source = {};
     source.emulator = &emulator;
     source.static_memory = {static_begin, static_bytes};
+    for (const DeviceVariable& one : device_variables()) {
+        if (one.begin < static_begin || one.begin >= static_begin + static_bytes) continue;  // another library's
+        Memory& memory = emulator.memory_of(emulator.allocate(one.num_bytes, one.cell_bytes));
+        memory.fill(0, one.num_bytes);  // a program's variables begin as zeros
+        source.device.push_back({one.begin, one.num_bytes, &memory, 0, "a __device__ variable", 0, 0});
+    }
 }
 SourceDevice::~SourceDevice() { source = {}; }
 
@@ -112,7 +117,7 @@ int lane() { return Emulator::current().thread().index % simt::kWarpSize; }
 void access(const void* address, size_t num_bytes, bool is_write) {
     if (!source.in_launch) return;
     const auto* const byte = static_cast<const std::byte*>(address);
-    const SourceRange* const range = simt::checked_range(byte, num_bytes, is_write ? "written" : "read");
+    const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, is_write ? "written" : "read");
     if (range == nullptr) {
         const std::span<const std::byte> statics = source.static_memory;
         if (is_write && byte >= statics.data() && byte < statics.data() + statics.size()) {
@@ -121,7 +126,7 @@ void access(const void* address, size_t num_bytes, bool is_write) {
         }
         return;
     }
-    const size_t offset = range->offset + static_cast<size_t>(byte - range->begin);
+    const size_t offset = range->offset_of(byte);
     const simt::Now& now = Emulator::current().thread().moment;
     simt::report(is_write ? range->memory->write(offset, num_bytes, now) : range->memory->read(offset, num_bytes, now),
                  *range, byte);
@@ -130,10 +135,15 @@ void access(const void* address, size_t num_bytes, bool is_write) {
 void atomic_access(const void* address, size_t num_bytes) {
     if (!source.in_launch) return;
     const auto* const byte = static_cast<const std::byte*>(address);
-    const SourceRange* const range = simt::checked_range(byte, num_bytes, "changed");
+    const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, "changed");
     if (range == nullptr) return;
-    const size_t offset = range->offset + static_cast<size_t>(byte - range->begin);
+    const size_t offset = range->offset_of(byte);
     simt::report(range->memory->update(offset, num_bytes, Emulator::current().thread().moment), *range, byte);
+}
+
+bool device_variable(void* data, size_t num_bytes, size_t cell_bytes) {
+    simt::device_variables().push_back({static_cast<std::byte*>(data), num_bytes, cell_bytes});
+    return true;
 }
 
 void sync_block(Place where) { Emulator::current().sync_block(where); }
@@ -149,7 +159,7 @@ void share(void* data, size_t num_bytes, size_t cell_bytes) {
         if (range.begin == begin && range.num_bytes == num_bytes) return;
     }
     simt::Memory& memory = Emulator::current().shared(data, num_bytes, cell_bytes, Emulator::SharedKind::kStatic);
-    source.shared.push_back({begin, num_bytes, &memory, 0, "a shared array", 0, 0});
+    source.add_shared({begin, num_bytes, &memory, 0, "a shared array", 0, 0});
 }
 
 // With spare bytes behind it, where the block's shared memory has room for them.
@@ -159,7 +169,7 @@ void* dynamic_shared() {
         Emulator::current().shared(&simt::dynamic_key, std::max<size_t>(whole, 1), 1, Emulator::SharedKind::kLarge);
     const auto is_it = [&](const SourceRange& range) { return range.memory == &memory; };
     if (std::ranges::none_of(source.shared, is_it)) {
-        source.shared.push_back({memory.bytes(), source.dynamic_bytes, &memory, 0, "dynamic shared memory", 0,
+        source.add_shared({memory.bytes(), source.dynamic_bytes, &memory, 0, "dynamic shared memory", 0,
                                  whole - source.dynamic_bytes});
     }
     return memory.bytes();
@@ -172,6 +182,7 @@ void launch(const char* name, const Config& config, const std::function<void()>&
     source.limits.large_bytes =
         static_cast<int64_t>(config.shared_bytes + (config.shared_bytes < kAlmostAll ? kSpare : 0));
     source.shared.clear();
+    source.window_end = 0;
     source.in_launch = true;
     source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), kernel, source.limits);
     source.in_launch = false;

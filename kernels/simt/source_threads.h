@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <source_location>
+#include <string_view>
 
 namespace verbatim::cuda_source {
 
@@ -43,6 +44,22 @@ void sync_warp(unsigned mask, Place where);
 void share(void* data, size_t num_bytes, size_t cell_bytes);
 // The block's dynamic shared memory.
 [[nodiscard]] void* dynamic_shared();
+
+// A `__device__` variable: device memory that all calls share. Called when the library is loaded.
+bool device_variable(void* data, size_t num_bytes, size_t cell_bytes);
+
+// PTX's address of shared memory (__cvta_generic_to_shared), and back.
+[[nodiscard]] uint32_t shared_address(const void* pointer);
+[[nodiscard]] void* shared_pointer(uint32_t address);
+// laneid, tid.x, ctaid.x, ...
+[[nodiscard]] uint64_t special_register(std::string_view name);
+// Runs the PTX of an `asm` (kernels/simt/ptx_program.h) with its operands, which it changes. Named operands: names is
+// null, or has one for each, "" for none.
+void run_ptx(Place where, const char* text, const char* const* names, uint64_t* operands, size_t num_operands);
+// A copy of 4, 8 or 16 bytes that lands when its group is waited for; all but `read` bytes are zeros.
+void copy_async(void* to, const void* from, size_t count, size_t read);
+void commit_async();
+void wait_async(size_t num_pending, Place where);
 
 struct Config {
     Config(Index grid_size, Index block, size_t bytes = 0, const void* /*stream*/ = nullptr)

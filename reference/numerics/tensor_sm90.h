@@ -95,14 +95,10 @@ VERBATIM_HOST_DEVICE inline uint32_t tensor_special(const uint16_t* a, const uin
     return positive ? 0x7F800000U : negative ? 0xFF800000U : 0U;
 }
 
-// acc + Σ a[i] · b[i], 16 bf16 pairs.
-VERBATIM_HOST_DEVICE inline float tensor_group(const uint16_t* a, const uint16_t* b, float acc) {
-    if (const uint32_t special = tensor_special(a, b, acc); special != 0) return float_from_bits(special);
-    TensorTerm terms[kTensorGroup + 1];
-    terms[kTensorGroup] = tensor_accumulator(acc);
+// Rules 2 and 3.
+VERBATIM_HOST_DEVICE inline float tensor_total(const TensorTerm (&terms)[kTensorGroup + 1]) {
     int32_t largest = INT32_MIN;
     for (int i = 0; i <= kTensorGroup; ++i) {
-        if (i < kTensorGroup) terms[i] = tensor_product(a[i], b[i]);
         if (terms[i].significand != 0 && terms[i].exponent > largest) largest = terms[i].exponent;
     }
     int64_t sum = 0;
@@ -113,6 +109,15 @@ VERBATIM_HOST_DEVICE inline float tensor_group(const uint16_t* a, const uint16_t
         sum += term.negative ? -cut : cut;
     }
     return tensor_round(sum, largest);
+}
+
+// acc + Σ a[i] · b[i], 16 bf16 pairs.
+VERBATIM_HOST_DEVICE inline float tensor_group(const uint16_t* a, const uint16_t* b, float acc) {
+    if (const uint32_t special = tensor_special(a, b, acc); special != 0) return float_from_bits(special);
+    TensorTerm terms[kTensorGroup + 1];
+    for (int i = 0; i < kTensorGroup; ++i) terms[i] = tensor_product(a[i], b[i]);
+    terms[kTensorGroup] = tensor_accumulator(acc);
+    return tensor_total(terms);
 }
 
 // The dot product of n bf16 pairs, in the order above.

@@ -3,6 +3,8 @@
 // math functions are the host's, correctly rounded or within an ulp, and no GPU's own approximation.
 //
 //   launches `kernel<<<grid, block, bytes, stream>>>(...)`, __shared__ arrays, static and extern, __constant__ ones
+//   __device__ variables; cudaMemcpyToSymbol and FromSymbol
+//   inline PTX (docs/kernel-sandbox.md lists the instructions); __cvta_generic_to_shared; __pipeline_memcpy_async
 //   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, __syncwarp, __threadfence
 //   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __popc, __ffs, __clz
 //   __ldg and its like; atomicAdd, Max, Min, Exch, CAS; float2/3/4, int2/4, uint2/4 and make_*
@@ -53,6 +55,11 @@ extern "C" __attribute__((visibility("hidden"), used)) VERBATIM_UNCHECKED inline
     void* p, unsigned long bytes) {
     for (unsigned long i = 0; i < bytes; ++i) ::verbatim::cuda_source::access(static_cast<char*>(p) + i, 1, true);
 }
+// Of a static variable's guard, which no GPU has.
+extern "C" __attribute__((visibility("hidden"), used)) VERBATIM_UNCHECKED inline unsigned char __tsan_atomic8_load(
+    const volatile void* p, int) {
+    return *static_cast<const volatile unsigned char*>(p);
+}
 extern "C" __attribute__((visibility("hidden"), used)) inline void __tsan_init() {}
 extern "C" __attribute__((visibility("hidden"), used)) inline void __tsan_vptr_update(void**, void*) {}
 extern "C" __attribute__((visibility("hidden"), used)) inline void __tsan_vptr_read(void**) {}
@@ -73,13 +80,35 @@ using uint = unsigned;
 using uint3 = verbatim::cuda_source::Index;
 using dim3 = verbatim::cuda_source::Index;
 using cudaStream_t = const void*;
-enum cudaError_t { cudaSuccess = 0 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
     return cudaSuccess;
 }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+// Of __constant__ and __device__ variables, by the host.
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+template <typename T>
+VERBATIM_UNCHECKED cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, size_t bytes, size_t offset = 0,
+                                                  cudaMemcpyKind = cudaMemcpyHostToDevice) {
+    if (offset + bytes > sizeof(T)) return cudaErrorInvalidValue;
+    auto* const to = reinterpret_cast<char*>(const_cast<std::remove_const_t<T>*>(&symbol));
+    __builtin_memcpy(to + offset, from, bytes);
+    return cudaSuccess;
+}
+template <typename T>
+cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, size_t bytes, size_t offset, cudaMemcpyKind kind,
+                                    cudaStream_t = nullptr) {
+    return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
+}
+template <typename T>
+VERBATIM_UNCHECKED cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
+                                                    cudaMemcpyKind = cudaMemcpyDeviceToHost) {
+    if (offset + bytes > sizeof(T)) return cudaErrorInvalidValue;
+    __builtin_memcpy(to, reinterpret_cast<const char*>(&symbol) + offset, bytes);
+    return cudaSuccess;
+}
 
 #define threadIdx (::verbatim::cuda_source::thread_index())
 #define blockIdx (::verbatim::cuda_source::block_index())
@@ -120,6 +149,74 @@ VERBATIM_UNCHECKED T shuffled(unsigned mask, T value, int source, Place where) {
     bits = shuffle(mask, bits, source, where);
     std::memcpy(&value, &bits, sizeof(T));
     return value;
+}
+
+// --- __device__ variables
+
+template <typename T>
+bool told_variable(T& variable) {
+    using Element = std::remove_all_extents_t<T>;
+    return device_variable(const_cast<std::remove_const_t<T>*>(&variable), sizeof(T),
+                           std::min<size_t>(sizeof(Element), 4));
+}
+
+// --- inline PTX
+
+// An operand has the size that its constraint says, as nvcc asks.
+template <char kKind, typename T>
+constexpr void check_operand() {
+    static_assert(sizeof(T) == (kKind == 'h' ? 2 : kKind == 'l' || kKind == 'd' ? 8 : 4) || kKind == 'n',
+                  "an operand of asm has not the size of its constraint");
+}
+template <typename T>
+VERBATIM_UNCHECKED uint64_t ptx_bits_of(const T& value) {
+    uint64_t bits = 0;
+    __builtin_memcpy(&bits, &value, sizeof(T));
+    return bits;
+}
+struct PtxIn {
+    uint64_t bits;
+    [[nodiscard]] uint64_t get() const { return bits; }
+    void put(uint64_t) const {}
+};
+template <char kKind, typename T>
+PtxIn ptx_in(T value) {
+    check_operand<kKind, T>();
+    return {ptx_bits_of(value)};
+}
+template <typename T, bool kIsRead>
+struct PtxOut {
+    T& place;
+    [[nodiscard]] uint64_t get() const {
+        if constexpr (kIsRead) return ptx_bits_of(T(place));
+        return 0;
+    }
+    void put(uint64_t bits) const { place = of(bits); }
+    VERBATIM_UNCHECKED static T of(uint64_t bits) {
+        T value;
+        __builtin_memcpy(&value, &bits, sizeof(T));
+        return value;
+    }
+};
+template <char kKind, typename T>
+PtxOut<T, false> ptx_out(T& place) {
+    check_operand<kKind, T>();
+    return {place};
+}
+template <char kKind, typename T>
+PtxOut<T, true> ptx_both(T& place) {
+    check_operand<kKind, T>();
+    return {place};
+}
+struct PtxNames {
+    const char* all[64];
+};
+template <typename... Operands>
+void inline_ptx(Place where, const char* text, const char* const* names, Operands... operands) {
+    uint64_t values[sizeof...(Operands) + 1] = {operands.get()...};
+    run_ptx(where, text, names, values, sizeof...(Operands));
+    [[maybe_unused]] size_t i = 0;
+    (operands.put(values[i++]), ...);
 }
 
 }  // namespace verbatim::cuda_source
@@ -179,6 +276,18 @@ template <typename T>
 T __ldcg(const T* p) {
     return *p;
 }
+
+inline size_t __cvta_generic_to_shared(const void* pointer) { return verbatim::cuda_source::shared_address(pointer); }
+inline void* __cvta_shared_to_generic(size_t address) {
+    return verbatim::cuda_source::shared_pointer(static_cast<uint32_t>(address));
+}
+
+// Of <cuda_pipeline.h>.
+inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros = 0) {
+    verbatim::cuda_source::copy_async(to, from, bytes, bytes - zeros);
+}
+inline void __pipeline_commit() { verbatim::cuda_source::commit_async(); }
+inline void __pipeline_wait_prior(size_t pending, VERBATIM_WHERE) { verbatim::cuda_source::wait_async(pending, where); }
 
 // An atomic operation is checked as a whole, and not again as a read and a write.
 template <typename T, typename Change>

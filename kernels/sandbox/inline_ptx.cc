@@ -1,0 +1,206 @@
+#include "kernels/sandbox/inline_ptx.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "kernels/simt/ptx_program.h"
+
+namespace verbatim::sandbox {
+namespace {
+
+constexpr const char* kSee = "docs/kernel-sandbox.md lists the PTX that is taken";
+
+bool is_blank_or_continued(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0 || c == '\\'; }
+
+struct Part {
+    size_t begin, end;
+};
+
+// What lies between `begin` and `end`, cut at the separators outside of brackets.
+std::vector<Part> parts_of(const std::string& code, size_t begin, size_t end, char separator) {
+    std::vector<Part> parts;
+    int depth = 0;
+    bool in_literal = false;
+    for (size_t i = begin; i <= end; ++i) {
+        const char c = i < end ? code[i] : separator;
+        if (c == '"' && i < end) in_literal = !in_literal;
+        if (in_literal) continue;
+        if (c == '(' || c == '[' || c == '{') ++depth;
+        if (c == ')' || c == ']' || c == '}') --depth;
+        if (c != separator || (depth != 0 && i < end)) continue;
+        parts.push_back({begin, i});
+        begin = i + 1;
+    }
+    return parts;
+}
+
+// The place behind the bracket that closes the one at `open`; npos if none does.
+size_t behind_bracket(const std::string& code, size_t open) {
+    int depth = 0;
+    for (size_t i = open; i < code.size(); ++i) {
+        depth += (code[i] == '(' ? 1 : 0) - (code[i] == ')' ? 1 : 0);
+        if (depth == 0) return i + 1;
+    }
+    return std::string::npos;
+}
+
+// The text of string literals, and where each of its characters is in the source.
+struct Literals {
+    std::string text;
+    std::vector<size_t> places;
+    std::string source;  // the literals as they stand
+
+    void add(char c, size_t place) {
+        text += c;
+        places.push_back(place);
+    }
+    [[nodiscard]] size_t place(size_t at) const { return places.empty() ? 0 : places[std::min(at, places.size() - 1)]; }
+};
+
+class Asm {
+public:
+    Asm(const std::string& path, std::string_view text, const std::string& code, size_t at)
+        : path_(path), text_(text), code_(code), at_(at) {}
+
+    Result<SourceChange> change() {
+        size_t open = at_;
+        while (open < code_.size() && code_[open] != '(' && code_[open] != ';' && code_[open] != '{') ++open;
+        const size_t end = open < code_.size() && code_[open] == '(' ? behind_bracket(code_, open) : std::string::npos;
+        if (end == std::string::npos) return refuse(at_, "`asm` is written asm volatile(\"...\" : outputs : inputs)");
+        const std::vector<Part> sections = parts_of(code_, open + 1, end - 1, ':');
+        RETURN_IF_ERROR(read_literals(sections[0]));
+        for (size_t i = 1; i < std::min<size_t>(sections.size(), 3); ++i) RETURN_IF_ERROR(read_operands(sections[i]));
+        simt::PtxProgram program;
+        simt::PtxProblem problem;
+        if (!simt::read_ptx(literals_.text, names_, program, problem)) {
+            return refuse(literals_.place(problem.at),
+                          fmt::format("{} in inline PTX is not taken: {}", problem.what, kSee));
+        }
+        return SourceChange{at_, end, call(end)};
+    }
+
+private:
+    tl::unexpected<Error> refuse(size_t at, const std::string& what) const {
+        return error("{}:{}: {}", path_, line_of(text_, at), what);
+    }
+
+    Status read_literals(const Part& part) {
+        for (size_t i = part.begin; i < part.end;) {
+            if (is_blank_or_continued(code_[i])) {
+                ++i;
+                continue;
+            }
+            if (code_[i] != '"') return refuse(i, "the PTX of `asm` is not taken but as string literals, with no macro between");
+            const size_t begin = i++;
+            for (; i < part.end && text_[i] != '"'; ++i) {
+                if (text_[i] != '\\') {
+                    literals_.add(text_[i], i);
+                    continue;
+                }
+                ++i;
+                const char c = text_[i];
+                literals_.add(c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c, i);
+            }
+            literals_.source += std::string(text_.substr(begin, ++i - begin)) + " ";
+        }
+        return {};
+    }
+
+    // [name] "constraint" (expression), ...
+    Status read_operands(const Part& section) {
+        for (const Part& part : parts_of(code_, section.begin, section.end, ',')) {
+            size_t at = part.begin;
+            const auto skip = [&] {
+                while (at < part.end && is_blank_or_continued(code_[at])) ++at;
+            };
+            skip();
+            if (at == part.end) continue;
+            std::string name;
+            if (code_[at] == '[') {
+                const size_t close = code_.find(']', at);
+                name = code_.substr(at + 1, close - at - 1);
+                at = close + 1;
+                skip();
+            }
+            const size_t close = at < part.end && code_[at] == '"' ? text_.find('"', at + 1) : std::string::npos;
+            if (close == std::string::npos || close >= part.end) return refuse(at, "an operand of `asm` has a constraint");
+            const std::string constraint(text_.substr(at + 1, close - at - 1));
+            at = close + 1;
+            skip();
+            if (at == part.end || code_[at] != '(') return refuse(at, "an operand of `asm` has an expression");
+            const char kind = constraint.empty() ? ' ' : constraint.back();
+            const bool is_output = constraint[0] == '=' || constraint[0] == '+';
+            if (std::string_view("rlhfdn").find(kind) == std::string_view::npos || constraint.size() != (is_output ? 2U : 1U))
+                return refuse(at, fmt::format("`{}`: this constraint of `asm` is not taken", constraint));
+            names_.push_back(name);
+            const char* const how = constraint[0] == '=' ? "ptx_out" : constraint[0] == '+' ? "ptx_both" : "ptx_in";
+            operands_ += fmt::format(", ::verbatim::cuda_source::{}<'{}'>{}", how, kind, in_one_line(at, part.end));
+        }
+        return {};
+    }
+
+    // Without the ends of lines, and the backslashes before them in a macro.
+    [[nodiscard]] std::string in_one_line(size_t begin, size_t end) const {
+        std::string line;
+        for (size_t i = begin; i < end; ++i) {
+            const bool is_continued = text_[i] == '\\' && i + 1 < end && text_[i + 1] == '\n';
+            line += text_[i] == '\n' || is_continued ? ' ' : text_[i];
+        }
+        return line;
+    }
+
+    // The call, with the ends of lines behind it: no line moves.
+    [[nodiscard]] std::string call(size_t end) const {
+        std::string lines;
+        for (size_t i = at_; i < end; ++i) {
+            if (text_[i] == '\n') lines += i > 0 && text_[i - 1] == '\\' ? " \\\n" : "\n";
+        }
+        const bool has_names = std::ranges::any_of(names_, [](const std::string& name) { return !name.empty(); });
+        std::string names = "nullptr";
+        if (has_names) {
+            names = "::verbatim::cuda_source::PtxNames{{";
+            for (const std::string& name : names_) names += fmt::format("\"{}\", ", name);
+            names += "}}.all";
+        }
+        return fmt::format("::verbatim::cuda_source::inline_ptx(::verbatim::cuda_source::Place::current(), {}, {}{}){}",
+                           literals_.source.empty() ? "\"\"" : literals_.source, names, operands_, lines);
+    }
+
+    const std::string& path_;
+    std::string_view text_;
+    const std::string& code_;
+    size_t at_;
+    Literals literals_;
+    std::vector<std::string> names_;
+    std::string operands_;
+};
+
+bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+}  // namespace
+
+size_t line_of(std::string_view text, size_t at) {
+    return static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n')) + 1;
+}
+
+Result<std::vector<SourceChange>> inline_ptx_of(const std::string& path, std::string_view text,
+                                                const std::string& code) {
+    std::vector<SourceChange> changes;
+    size_t done = 0;
+    for (size_t i = 0; i < code.size(); ++i) {
+        if (!is_letter(code[i])) continue;
+        const size_t begin = i;
+        while (i < code.size() && is_letter(code[i])) ++i;
+        const std::string_view word = std::string_view(code).substr(begin, i - begin);
+        if (begin < done || (word != "asm" && word != "__asm" && word != "__asm__")) continue;
+        ASSIGN_OR_RETURN(SourceChange change, Asm(path, text, code, begin).change());
+        done = change.end;
+        changes.push_back(std::move(change));
+    }
+    return changes;
+}
+
+}  // namespace verbatim::sandbox

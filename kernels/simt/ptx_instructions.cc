@@ -1,0 +1,431 @@
+// The PTX instructions that inline PTX may have, each with what it does in a thread of the emulator.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <regex>
+#include <utility>
+
+#include "kernels/simt/emulated_mma.h"
+#include "kernels/simt/emulator.h"
+#include "kernels/simt/ptx_program.h"
+#include "kernels/simt/ptx_values.h"
+#include "kernels/simt/source_state.h"
+
+namespace verbatim::simt {
+namespace {
+
+using Instruction = const PtxInstruction&;
+using Words = const std::vector<std::string>&;
+
+uint64_t value_of(const PtxThread& thread, Instruction one, size_t i) {
+    return i < one.operands.size() ? thread.value(one.operands[i]) : 0;
+}
+bool has(Instruction one, const char* word) { return one.words[0].find(word) != std::string::npos; }
+int lane_of_thread() { return Emulator::current().thread().index % kWarpSize; }
+
+// The host's address of an operand: of shared memory if the opcode says so, else generic.
+std::byte* place_of(const PtxThread& thread, Instruction one, size_t i, bool is_shared) {
+    const uint64_t address = value_of(thread, one, i);
+    return is_shared ? from_window(static_cast<uint32_t>(address)) : reinterpret_cast<std::byte*>(address);
+}
+
+// --- matrices
+
+void load_matrices_ptx(PtxThread& thread, Instruction one) {
+    const int count = one.words[1][0] - '0';
+    MatricesPart part{};
+    if (lane_of_thread() < 8 * count) {
+        const std::byte* const row = place_of(thread, one, 1, true);
+        cuda_source::access(row, 16, false);
+        if (row != nullptr && source.find(row) != nullptr) std::memcpy(part.row.values, row, 16);
+    }
+    Emulator::current().together(has(one, ".trans") ? complete_load_transposed : complete_load_matrices, &part,
+                                 thread.where);
+    const auto& to = one.operands[0];
+    for (int i = 0; i < count; ++i)
+        thread.set(to.elements.empty() ? to : to.elements[static_cast<size_t>(i)], part.received.values[i]);
+}
+
+// The elements' values, zeros behind them.
+template <typename T, size_t kCount>
+std::array<T, kCount> words_of(const PtxThread& thread, const PtxOperand& from) {
+    std::array<T, kCount> values{};
+    if (from.elements.empty()) values[0] = std::bit_cast<T>(static_cast<uint32_t>(thread.value(from)));
+    for (size_t i = 0; i < std::min(kCount, from.elements.size()); ++i)
+        values[i] = std::bit_cast<T>(static_cast<uint32_t>(thread.value(from.elements[i])));
+    return values;
+}
+
+template <typename T>
+void set_sums(PtxThread& thread, const PtxOperand& to, const std::array<T, 4>& sums) {
+    for (size_t i = 0; i < std::min<size_t>(4, to.elements.size()); ++i)
+        thread.set(to.elements[i], std::bit_cast<uint32_t>(sums[i]));
+}
+
+// m16n8k16 and m16n8k8: the latter's upper half of k is zeros, which take no part.
+void mma_floats(PtxThread& thread, Instruction one) {
+    const auto a = words_of<uint32_t, 4>(thread, one.operands[1]);
+    const auto b = words_of<uint32_t, 2>(thread, one.operands[2]);
+    auto sums = words_of<float, 4>(thread, one.operands[3]);
+    MmaPart part{{{a[0], a[1], a[2], a[3]}}, {b[0], b[1]}, sums.data()};
+    Emulator::current().together(one.words[2] == "f16" ? complete_mma_f16 : complete_mma, &part, thread.where);
+    set_sums(thread, one.operands[0], sums);
+}
+
+void mma_integers(PtxThread& thread, Instruction one) {
+    const auto a = words_of<uint32_t, 4>(thread, one.operands[1]);
+    const auto b = words_of<uint32_t, 2>(thread, one.operands[2]);
+    auto sums = words_of<int32_t, 4>(thread, one.operands[3]);
+    IntegerMmaPart part{{{a[0], a[1], a[2], a[3]}}, {b[0], b[1]},         sums.data(), one.words[3] == "s8",
+                        one.words[4] == "s8",       has(one, ".satfinite")};
+    Emulator::current().together(one.words[1] == "32" ? complete_mma_int8 : complete_mma_int8_k16, &part, thread.where);
+    set_sums(thread, one.operands[0], sums);
+}
+
+// --- asynchronous copies
+
+void copy_async_ptx(PtxThread& thread, Instruction one) {
+    const auto count = static_cast<size_t>(static_cast<uint32_t>(value_of(thread, one, 2)));
+    const bool has_size = one.operands.size() > (has(one, "cache_hint") ? 4U : 3U);
+    const size_t read = has_size ? static_cast<uint32_t>(value_of(thread, one, 3)) : count;
+    if (has(one, ".cg") && count != 16) {
+        return Emulator::current().found(FindingKind::kMisaligned,
+                                         fmt::format("cp.async.cg copies 16 bytes, not {}", count));
+    }
+    source_copy(place_of(thread, one, 0, true), place_of(thread, one, 1, false), count, std::min(read, count));
+}
+void commit_group(PtxThread&, Instruction) { cuda_source::commit_async(); }
+void wait_group(PtxThread& thread, Instruction one) {
+    cuda_source::wait_async(static_cast<uint32_t>(value_of(thread, one, 0)), thread.where);
+}
+void wait_all(PtxThread& thread, Instruction) {
+    cuda_source::commit_async();
+    cuda_source::wait_async(0, thread.where);
+}
+void bulk_copy_ptx(PtxThread& thread, Instruction one) {
+    source_bulk_copy(place_of(thread, one, 0, true), place_of(thread, one, 1, false),
+                     static_cast<uint32_t>(value_of(thread, one, 2)), place_of(thread, one, 3, true), thread.where);
+}
+void bulk_store_ptx(PtxThread& thread, Instruction one) {
+    source_bulk_store(place_of(thread, one, 0, false), place_of(thread, one, 1, true),
+                      static_cast<uint32_t>(value_of(thread, one, 2)));
+}
+void bulk_commit(PtxThread&, Instruction) { Emulator::current().commit_stores(); }
+void bulk_wait(PtxThread& thread, Instruction one) {
+    Emulator::current().wait_stores(static_cast<uint32_t>(value_of(thread, one, 0)), thread.where);
+}
+void fence_async_ptx(PtxThread&, Instruction) { Emulator::current().fence_async(); }
+
+// --- barriers
+
+EmulatedBarrier* barrier_of(const PtxThread& thread, Instruction one, size_t i) {
+    return source_barrier(place_of(thread, one, i, has(one, ".shared")));
+}
+void barrier_init(PtxThread& thread, Instruction one) {
+    if (EmulatedBarrier* const barrier = barrier_of(thread, one, 0)) {
+        const auto count = static_cast<int32_t>(value_of(thread, one, 1));
+        if (count < 1) return Emulator::current().found(FindingKind::kBarrierUse, "a barrier of no arrivals");
+        Emulator::current().barrier_init(*barrier, count, thread.where);
+    }
+}
+// The state that an arrival returns is the parity of its phase.
+void barrier_arrive(PtxThread& thread, Instruction one) {
+    EmulatedBarrier* const barrier = barrier_of(thread, one, 1);
+    if (barrier == nullptr) return;
+    const bool expects = has(one, ".expect_tx");
+    const auto number = static_cast<uint32_t>(value_of(thread, one, 2));
+    thread.set(one.operands[0], barrier->phase & 1U);
+    const uint32_t arrivals = expects || one.operands.size() < 3 ? 1 : number;
+    for (uint32_t i = 0; i < arrivals; ++i)
+        Emulator::current().barrier_arrive(*barrier, expects ? number : 0, thread.where);
+}
+void barrier_expect(PtxThread& thread, Instruction one) {
+    if (EmulatedBarrier* const barrier = barrier_of(thread, one, 0))
+        barrier->expected_bytes += static_cast<uint32_t>(value_of(thread, one, 1));
+}
+// Both wait here until the phase is over, so that a loop around them ends.
+void barrier_wait(PtxThread& thread, Instruction one) {
+    if (EmulatedBarrier* const barrier = barrier_of(thread, one, 1)) {
+        Emulator::current().barrier_wait(*barrier, value_of(thread, one, 2) & 1U, thread.where,
+                                         Emulator::WaitAgain::kAllowed);
+    }
+    thread.set(one.operands[0], 1);
+}
+void block_barrier(PtxThread& thread, Instruction one) {
+    Emulator& emulator = Emulator::current();
+    const auto number = static_cast<int32_t>(value_of(thread, one, 0));
+    const Dim3 block = emulator.block_size();
+    const int32_t all = block.x * block.y * block.z;
+    const int32_t threads = one.operands.size() > 1 ? static_cast<int32_t>(value_of(thread, one, 1)) : all;
+    if (number == 0 && threads == all) return emulator.sync_block(thread.where);
+    if (number < 1 || number > 15 || threads < 1 || threads % kWarpSize != 0) {
+        return emulator.found(FindingKind::kBarrierUse,
+                              fmt::format("bar.sync {} for {} threads: named barriers are 1 to 15, for whole warps",
+                                          number, threads));
+    }
+    emulator.named_barrier(number, threads, thread.where);
+}
+void warp_barrier(PtxThread& thread, Instruction one) {
+    Emulator::current().sync_warp(static_cast<uint32_t>(value_of(thread, one, 0)), thread.where);
+}
+void nothing(PtxThread&, Instruction) {}
+
+// --- memory
+
+void load(PtxThread& thread, Instruction one) {
+    const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
+    const auto count = static_cast<size_t>(one.words[2].empty() ? 1 : one.words[2][2] - '0');
+    const std::byte* const from = place_of(thread, one, 1, has(one, ".shared"));
+    cuda_source::access(from, bytes * count, false);
+    for (size_t i = 0; i < count; ++i) {
+        uint64_t bits = 0;
+        if (from != nullptr) std::memcpy(&bits, from + i * bytes, bytes);
+        if (one.words[3][0] == 's') bits = ptx_cut(static_cast<uint64_t>(ptx_signed(bits, 8 * bytes)), 64);
+        thread.set(one.operands[0].elements.empty() ? one.operands[0] : one.operands[0].elements[i], bits);
+    }
+}
+void store(PtxThread& thread, Instruction one) {
+    const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
+    const auto count = static_cast<size_t>(one.words[2].empty() ? 1 : one.words[2][2] - '0');
+    std::byte* const to = place_of(thread, one, 0, has(one, ".shared"));
+    cuda_source::access(to, bytes * count, true);
+    for (size_t i = 0; i < count && to != nullptr; ++i) {
+        const uint64_t bits =
+            thread.value(one.operands[1].elements.empty() ? one.operands[1] : one.operands[1].elements[i]);
+        std::memcpy(to + i * bytes, &bits, bytes);
+    }
+}
+void to_shared_address(PtxThread& thread, Instruction one) {
+    thread.set(one.operands[0], window_address(place_of(thread, one, 1, false)));
+}
+void copy_value(PtxThread& thread, Instruction one) { thread.set(one.operands[0], value_of(thread, one, 1)); }
+
+// --- values
+
+// Also between a register and a vector of its parts.
+void move(PtxThread& thread, Instruction one) {
+    const int bits = ptx_bits(one.words[1]);
+    const PtxOperand &to = one.operands[0], &from = one.operands[1];
+    const auto part = static_cast<int>(bits / std::max<size_t>(1, std::max(to.elements.size(), from.elements.size())));
+    uint64_t whole = 0;
+    for (size_t i = 0; i < from.elements.size(); ++i)
+        whole |= ptx_cut(thread.value(from.elements[i]), part) << (static_cast<int>(i) * part);
+    if (from.elements.empty()) whole = thread.value(from);
+    for (size_t i = 0; i < to.elements.size(); ++i)
+        thread.set(to.elements[i], ptx_cut(whole >> (static_cast<int>(i) * part), part));
+    if (to.elements.empty()) thread.set(to, ptx_cut(whole, bits));
+}
+
+bool compared(const std::string& how, const std::string& type, uint64_t a, uint64_t b) {
+    const auto decide = [&](auto x, auto y) {
+        return how == "eq"   ? x == y
+               : how == "ne" ? x != y
+               : how == "lt" ? x < y
+               : how == "le" ? x <= y
+               : how == "gt" ? x > y
+                             : x >= y;
+    };
+    const int bits = ptx_bits(type);
+    if (type == "f32") return decide(ptx_float(a), ptx_float(b));
+    return type[0] == 's' ? decide(ptx_signed(a, bits), ptx_signed(b, bits)) : decide(ptx_cut(a, bits), ptx_cut(b, bits));
+}
+void set_predicate(PtxThread& thread, Instruction one) {
+    thread.set(one.operands[0],
+               compared(one.words[1], one.words[2], value_of(thread, one, 1), value_of(thread, one, 2)) ? 1 : 0);
+}
+void select(PtxThread& thread, Instruction one) {
+    thread.set(one.operands[0], value_of(thread, one, value_of(thread, one, 3) != 0 ? 1 : 2));
+}
+
+int64_t of_integers(const std::string& what, int64_t a, int64_t b, int bits, bool is_signed) {
+    const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+    if (what == "add") return static_cast<int64_t>(x + y);
+    if (what == "sub") return static_cast<int64_t>(x - y);
+    if (what == "mul" || what == "mad") return static_cast<int64_t>(x * y);
+    if (what == "and") return a & b;
+    if (what == "or") return a | b;
+    if (what == "xor") return a ^ b;
+    if (what == "min") return std::min(a, b);
+    if (what == "max") return std::max(a, b);
+    if (what == "not") return ~a;
+    if (what == "neg") return static_cast<int64_t>(0 - x);
+    const auto by = static_cast<int64_t>(std::min<uint64_t>(ptx_cut(y, 32), 64));
+    if (what == "shl") return by >= bits ? 0 : static_cast<int64_t>(x << by);
+    if (is_signed) return by >= bits ? (a < 0 ? -1 : 0) : a >> by;
+    return by >= bits ? 0 : static_cast<int64_t>(x >> by);
+}
+void integers(PtxThread& thread, Instruction one) {
+    const std::string& type = one.words[2];
+    const int bits = ptx_bits(type);
+    const bool is_signed = type[0] == 's';
+    const auto take = [&](size_t i) {
+        const uint64_t got = value_of(thread, one, i);
+        return is_signed ? ptx_signed(got, bits) : static_cast<int64_t>(ptx_cut(got, bits));
+    };
+    int64_t result = of_integers(one.words[1], take(1), take(2), bits, is_signed);
+    if (one.words[1] == "mad") result = static_cast<int64_t>(static_cast<uint64_t>(result) + static_cast<uint64_t>(take(3)));
+    thread.set(one.operands[0], ptx_cut(static_cast<uint64_t>(result), bits));
+}
+
+float of_floats(const std::string& what, float a, float b, float c) {
+    if (what == "add") return a + b;
+    if (what == "sub") return a - b;
+    if (what == "mul") return a * b;
+    if (what == "fma") return std::fma(a, b, c);
+    if (what == "min") return std::fmin(a, b);
+    if (what == "max") return std::fmax(a, b);
+    if (what == "neg") return -a;
+    if (what == "abs") return std::fabs(a);
+    if (what == "ex2") return std::exp2(a);
+    if (what == "lg2") return std::log2(a);
+    if (what == "rcp") return 1.0F / a;
+    if (what == "sqrt") return std::sqrt(a);
+    if (what == "rsqrt") return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a)));
+    if (what == "tanh") return std::tanh(a);
+    if (what == "div") return a / b;
+    return what == "sin" ? std::sin(a) : std::cos(a);
+}
+// "f32", "f16", "bf16", and pairs of 16 bits.
+void floats(PtxThread& thread, Instruction one) {
+    const std::string& type = one.words[2];
+    const bool is_pair = type.ends_with("x2");
+    const std::string element = type.substr(0, type.find('x'));
+    const int bits = ptx_bits(type);
+    uint64_t result = 0;
+    for (int half = 0; half < (is_pair ? 2 : 1); ++half) {
+        const auto take = [&](size_t i) { return ptx_to_float(element, value_of(thread, one, i) >> (16 * half)); };
+        const float of_half = of_floats(one.words[1], take(1), take(2), take(3));
+        result |= ptx_cut(ptx_from_float(element, of_half), bits) << (16 * half);
+    }
+    thread.set(one.operands[0], result);
+}
+
+// "cvt.rn.bf16x2.f32 d, upper, lower"
+void convert_pair(PtxThread& thread, Instruction one) {
+    const std::string element = one.words[1].substr(0, one.words[1].find('x'));
+    const uint64_t upper = ptx_from_float(element, ptx_float(value_of(thread, one, 1)));
+    thread.set(one.operands[0], upper << 16 | ptx_from_float(element, ptx_float(value_of(thread, one, 2))));
+}
+void convert_floats(PtxThread& thread, Instruction one) {
+    thread.set(one.operands[0],
+               ptx_from_float(one.words[1], ptx_to_float(one.words[2], value_of(thread, one, 1))));
+}
+void convert_integers(PtxThread& thread, Instruction one) {
+    const std::string &to = one.words[1], &from = one.words[2];
+    const uint64_t bits = value_of(thread, one, 1);
+    const uint64_t wide = from[0] == 's' ? static_cast<uint64_t>(ptx_signed(bits, ptx_bits(from)))
+                                         : ptx_cut(bits, ptx_bits(from));
+    thread.set(one.operands[0], ptx_cut(wide, ptx_bits(to)));
+}
+void from_integer(PtxThread& thread, Instruction one) {
+    const uint64_t bits = value_of(thread, one, 1);
+    const bool is_signed = one.words[1][0] == 's';
+    const int size = ptx_bits(one.words[1]);
+    thread.set(one.operands[0], ptx_of(is_signed ? static_cast<float>(ptx_signed(bits, size))
+                                                 : static_cast<float>(ptx_cut(bits, size))));
+}
+
+void any_logic(PtxThread& thread, Instruction one) {
+    const auto a = static_cast<uint32_t>(value_of(thread, one, 1)), b = static_cast<uint32_t>(value_of(thread, one, 2)),
+               c = static_cast<uint32_t>(value_of(thread, one, 3));
+    const auto table = static_cast<uint32_t>(value_of(thread, one, 4));
+    uint32_t result = 0;
+    for (uint32_t i = 0; i < 8; ++i) {
+        if ((table >> i & 1U) == 0) continue;
+        result |= ((i & 4U) != 0 ? a : ~a) & ((i & 2U) != 0 ? b : ~b) & ((i & 1U) != 0 ? c : ~c);
+    }
+    thread.set(one.operands[0], result);
+}
+void permute(PtxThread& thread, Instruction one) {
+    const uint64_t bytes = ptx_cut(value_of(thread, one, 1), 32) | ptx_cut(value_of(thread, one, 2), 32) << 32;
+    const uint64_t chosen = value_of(thread, one, 3);
+    uint64_t result = 0;
+    for (int i = 0; i < 4; ++i) {
+        const uint64_t nibble = chosen >> (4 * i) & 15U;
+        const uint64_t byte = bytes >> (8 * (nibble & 7U)) & 0xFFU;
+        result |= ((nibble & 8U) != 0 ? ((byte & 0x80U) != 0 ? 0xFFU : 0U) : byte) << (8 * i);
+    }
+    thread.set(one.operands[0], result);
+}
+
+// --- which opcodes
+
+struct Taken {
+    const char* pattern;
+    PtxFunction run;
+    size_t least_operands;
+};
+#define SHARED R"((?:\.shared(?:::cta)?))"
+constexpr Taken kTaken[] = {
+    {R"(ldmatrix\.sync\.aligned\.m8n8\.x([124])(?:\.trans)?)" SHARED R"(\.b16)", load_matrices_ptx, 2},
+    {R"(mma\.sync\.aligned\.m16n8k(16|8)\.row\.col\.f32\.(bf16|f16)\.\2\.f32)", mma_floats, 4},
+    {R"(mma\.sync\.aligned\.m16n8k(32|16)\.row\.col(\.satfinite)?\.s32\.([su]8)\.([su]8)\.s32)", mma_integers, 4},
+    {R"(cp\.async\.c[ag])" SHARED R"(\.global(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?)", copy_async_ptx, 3},
+    {R"(cp\.async\.commit_group)", commit_group, 0},
+    {R"(cp\.async\.wait_group)", wait_group, 1},
+    {R"(cp\.async\.wait_all)", wait_all, 0},
+    {R"(cp\.async\.bulk\.shared::(?:cluster|cta)\.global\.mbarrier::complete_tx::bytes(?:\.L2::cache_hint)?)",
+     bulk_copy_ptx, 4},
+    {R"(cp\.async\.bulk\.global\.shared::cta\.bulk_group(?:\.L2::cache_hint)?)", bulk_store_ptx, 3},
+    {R"(cp\.async\.bulk\.commit_group)", bulk_commit, 0},
+    {R"(cp\.async\.bulk\.wait_group(?:\.read)?)", bulk_wait, 1},
+    {R"(fence\.proxy\.async(?:\.shared::cta|\.global)?|fence\.mbarrier_init\.release\.cluster)", fence_async_ptx, 0},
+    {R"(mbarrier\.init)" SHARED R"(?\.b64)", barrier_init, 2},
+    {R"(mbarrier\.inval)" SHARED R"(?\.b64)", nothing, 1},
+    {R"(mbarrier\.arrive(?:\.expect_tx)?(?:\.release)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_arrive, 2},
+    {R"(mbarrier\.expect_tx(?:\.relaxed)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_expect, 2},
+    {R"(mbarrier\.(?:try|test)_wait(?:\.parity)?(?:\.acquire)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_wait, 3},
+    {R"((?:bar|barrier)\.sync(?:\.aligned)?)", block_barrier, 1},
+    {R"(bar\.warp\.sync)", warp_barrier, 1},
+    {R"(membar\.(?:cta|gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:cta|gpu|sys)|griddepcontrol\.launch_dependents)", nothing, 0},
+    {R"(prefetch(?:u)?\.(?:global\.)?L[12]|setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32)", nothing, 1},
+    {R"(ld(?:\.weak)?(\.global|\.shared(?:::cta)?|))"
+     R"((?:\.ca|\.cg|\.cs|\.nc|\.lu)?(?:\.L1::\w+)?(?:\.L2::\w+)?(\.v[24])?\.([busf](?:8|16|32|64)))",
+     load, 2},
+    {R"(st(?:\.weak)?(\.global|\.shared(?:::cta)?|))"
+     R"((?:\.wb|\.cg|\.cs|\.wt)?(?:\.L1::\w+)?(?:\.L2::\w+)?(\.v[24])?\.([busf](?:8|16|32|64)))",
+     store, 2},
+    {R"(cvta\.to)" SHARED R"(\.u(?:32|64))", to_shared_address, 2},
+    {R"(cvta\.to\.global\.u64)", copy_value, 2},
+    {R"(mov\.([busf](?:16|32|64)))", move, 2},
+    {R"(setp\.(eq|ne|lt|le|gt|ge)\.([bus](?:16|32|64)|f32))", set_predicate, 3},
+    {R"(selp\.[busf](?:16|32|64))", select, 4},
+    {R"((add|sub|and|or|xor|min|max|shl|shr)\.([bus](?:16|32|64)))", integers, 3},
+    {R"((not|neg)\.([bus](?:16|32|64)))", integers, 2},
+    {R"((mul)\.lo\.([us](?:16|32|64)))", integers, 3},
+    {R"((mad)\.lo\.([us](?:16|32|64)))", integers, 4},
+    {R"((add|sub|mul|min|max|div)(?:\.rn)?(?:\.ftz)?\.(f32|f16|bf16|f16x2|bf16x2))", floats, 3},
+    {R"((fma)\.rn(?:\.ftz)?\.(f32|f16|bf16|f16x2|bf16x2))", floats, 4},
+    {R"((ex2|lg2|rcp|sqrt|rsqrt|tanh|sin|cos)(?:\.approx|\.rn)(?:\.ftz)?\.(f32|f16|bf16|f16x2|bf16x2))", floats, 2},
+    {R"((neg|abs)(?:\.ftz)?\.(f32|f16|bf16|f16x2|bf16x2))", floats, 2},
+    {R"(cvt\.rn\.(bf16x2|f16x2)\.f32)", convert_pair, 3},
+    {R"(cvt(?:\.rn)?\.(f32|f16|bf16)\.(f32|f16|bf16))", convert_floats, 2},
+    {R"(cvt\.([us](?:8|16|32|64))\.([us](?:8|16|32|64)))", convert_integers, 2},
+    {R"(cvt\.rn\.f32\.([us](?:8|16|32)))", from_integer, 2},
+    {R"(lop3\.b32)", any_logic, 5},
+    {R"(prmt\.b32)", permute, 4},
+};
+#undef SHARED
+
+}  // namespace
+
+PtxOpcode find_ptx(const std::string& opcode) {
+    static const std::vector<std::regex> kPatterns = [] {
+        std::vector<std::regex> patterns;
+        for (const Taken& one : kTaken) patterns.emplace_back(one.pattern);
+        return patterns;
+    }();
+    std::smatch found;
+    for (size_t i = 0; i < kPatterns.size(); ++i) {
+        if (!std::regex_match(opcode, found, kPatterns[i])) continue;
+        PtxOpcode known{kTaken[i].run, kTaken[i].least_operands, {}};
+        for (const auto& part : found) known.words.push_back(part.str());
+        return known;
+    }
+    return {};
+}
+
+}  // namespace verbatim::simt

@@ -1,0 +1,73 @@
+// kernels/simt/ptx_program.h: owns inline PTX as CUDA source writes it in `asm`: the text becomes a program of the
+// instructions that are taken (kernels/simt/ptx_program.cc lists them), which a thread of the emulator runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/simt/source_threads.h"
+
+namespace verbatim::simt {
+
+struct PtxOperand {
+    enum class Kind : uint8_t { kRegister, kImmediate, kVector, kAddress, kSpecial, kSink };
+    Kind kind = Kind::kSink;
+    int32_t index = -1;     // kRegister; kAddress: the register, or -1
+    int64_t immediate = 0;  // kImmediate, kAddress
+    std::string name;       // kSpecial: laneid, tid.x, ...
+    std::vector<PtxOperand> elements;
+};
+
+class PtxThread;
+struct PtxInstruction;
+using PtxFunction = void (*)(PtxThread& thread, const PtxInstruction& instruction);
+struct PtxInstruction {
+    size_t at = 0;  // in the text
+    int32_t guard = -1;
+    bool guard_wants = true;
+    std::vector<std::string> words;  // the whole opcode, and what its pattern captures
+    std::vector<PtxOperand> operands;
+    PtxFunction run = nullptr;  // null: a branch
+    std::string label;
+    size_t target = 0;
+};
+
+// The first registers are asm's operands.
+inline constexpr size_t kPtxRegisters = 64;
+struct PtxProgram {
+    std::vector<PtxInstruction> instructions;
+    size_t num_registers = 0;
+};
+// Why a text is not taken, and where in it.
+struct PtxProblem {
+    size_t at = 0;
+    std::string what;
+};
+// True: the program. Operands that have a name ("%[name]") are given with it, others with "".
+[[nodiscard]] bool read_ptx(std::string_view text, const std::vector<std::string>& operands, PtxProgram& program,
+                            PtxProblem& problem);
+
+// The opcode's function and what the opcode's pattern captures; null if it is not taken.
+struct PtxOpcode {
+    PtxFunction run = nullptr;
+    size_t least_operands = 0;
+    std::vector<std::string> words;
+};
+[[nodiscard]] PtxOpcode find_ptx(const std::string& opcode);
+
+// A thread that runs a program.
+class PtxThread {
+public:
+    explicit PtxThread(cuda_source::Place asm_place) : where(asm_place) {}
+    void run(const PtxProgram& program);
+    [[nodiscard]] uint64_t value(const PtxOperand& operand) const;
+    void set(const PtxOperand& operand, uint64_t value);
+
+    cuda_source::Place where;
+    uint64_t registers[kPtxRegisters] = {};
+};
+
+}  // namespace verbatim::simt

@@ -1,0 +1,64 @@
+// kernels/simt/source_state.h: owns what the emulator knows of running CUDA source (kernels/simt/source_threads.h):
+// where its device and shared memory is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/simt/emulator.h"
+#include "kernels/simt/source_threads.h"
+
+namespace verbatim::simt {
+
+struct SourceRange {
+    std::byte* begin = nullptr;
+    size_t num_bytes = 0;
+    Memory* memory = nullptr;
+    size_t offset = 0;  // of `begin` in the memory
+    const char* what = "";
+    size_t spare_before = 0, spare_behind = 0;  // bytes that belong to it alone, and that nothing uses
+    uint32_t window = 0;                        // shared memory: PTX's address of `begin`
+
+    [[nodiscard]] bool is_near(const std::byte* address) const {
+        return address >= begin - spare_before && address < begin + num_bytes + spare_behind;
+    }
+    // The memory's offset of an address in the range.
+    [[nodiscard]] size_t offset_of(const std::byte* address) const {
+        return offset + static_cast<size_t>(address - begin);
+    }
+};
+
+struct SourceState {
+    Emulator* emulator = nullptr;
+    bool in_launch = false;
+    size_t dynamic_bytes = 0;
+    LaunchLimits limits;
+    std::span<const std::byte> static_memory;  // of the library
+    std::vector<SourceRange> device, shared;
+    uint32_t window_end = 0;  // of the shared ranges so far
+
+    [[nodiscard]] const SourceRange* find(const std::byte* address) const;
+    // Gives the range an address for PTX, which is as aligned as the host's.
+    void add_shared(SourceRange range);
+};
+extern SourceState source;
+
+// The range of an access; null: nothing to check, or it is out of bounds, and found. So is what is misaligned.
+[[nodiscard]] const SourceRange* checked_range(const std::byte* address, size_t num_bytes, size_t alignment,
+                                               const char* verb);
+void report(Clash clash, const SourceRange& range, const std::byte* address);
+
+// PTX's address of shared memory, and back; null: it is of no shared array, and found.
+[[nodiscard]] uint32_t window_address(const std::byte* address);
+[[nodiscard]] std::byte* from_window(uint32_t address);
+
+// cp.async: `read` bytes, and zeros up to `count`. Both addresses are multiples of `count`.
+void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read);
+void source_bulk_copy(std::byte* to, const std::byte* from, size_t count, std::byte* barrier, cuda_source::Place where);
+void source_bulk_store(std::byte* to, const std::byte* from, size_t count);
+// The barrier at an address of shared memory; null: it is none, and found.
+[[nodiscard]] EmulatedBarrier* source_barrier(std::byte* address);
+
+}  // namespace verbatim::simt
