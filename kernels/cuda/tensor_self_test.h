@@ -1,6 +1,7 @@
 // kernels/cuda/tensor_self_test.h: owns the test that grants tensor.sm90: a device multiplies tiles in each way that
 // its matmuls use (mma by warps, wgmma by warpgroups), and every sum must equal the integer model's
-// (reference/numerics/tensor_sm90.h). A device name or a compute capability is no proof.
+// (reference/numerics/tensor_sm90.h), with either rule for zero factors. A device name or a compute capability is no
+// proof.
 #pragma once
 
 #include <cstdint>

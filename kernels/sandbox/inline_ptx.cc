@@ -75,7 +75,7 @@ public:
         for (size_t i = 1; i < std::min<size_t>(sections.size(), 3); ++i) RETURN_IF_ERROR(read_operands(sections[i]));
         simt::PtxProgram program;
         simt::PtxProblem problem;
-        if (!simt::read_ptx(literals_.text, names_, program, problem)) {
+        if (!simt::read_ptx(literals_.text, num_operands_, program, problem)) {
             return refuse(literals_.place(problem.at),
                           fmt::format("{} in inline PTX is not taken: {}", problem.what, kSee));
         }
@@ -93,7 +93,8 @@ private:
                 ++i;
                 continue;
             }
-            if (code_[i] != '"') return refuse(i, "the PTX of `asm` is not taken but as string literals, with no macro between");
+            if (code_[i] != '"')
+                return refuse(i, "the PTX of `asm` is not taken but as string literals, with no macro between");
             const size_t begin = i++;
             for (; i < part.end && text_[i] != '"'; ++i) {
                 if (text_[i] != '\\') {
@@ -109,7 +110,7 @@ private:
         return {};
     }
 
-    // [name] "constraint" (expression), ...
+    // "constraint" (expression), ...
     Status read_operands(const Part& section) {
         for (const Part& part : parts_of(code_, section.begin, section.end, ',')) {
             size_t at = part.begin;
@@ -118,24 +119,20 @@ private:
             };
             skip();
             if (at == part.end) continue;
-            std::string name;
-            if (code_[at] == '[') {
-                const size_t close = code_.find(']', at);
-                name = code_.substr(at + 1, close - at - 1);
-                at = close + 1;
-                skip();
-            }
+            if (code_[at] == '[') return refuse(at, "nvcc takes no `asm` with named operands");
             const size_t close = at < part.end && code_[at] == '"' ? text_.find('"', at + 1) : std::string::npos;
-            if (close == std::string::npos || close >= part.end) return refuse(at, "an operand of `asm` has a constraint");
+            if (close == std::string::npos || close >= part.end)
+                return refuse(at, "an operand of `asm` has a constraint");
             const std::string constraint(text_.substr(at + 1, close - at - 1));
             at = close + 1;
             skip();
             if (at == part.end || code_[at] != '(') return refuse(at, "an operand of `asm` has an expression");
             const char kind = constraint.empty() ? ' ' : constraint.back();
             const bool is_output = constraint[0] == '=' || constraint[0] == '+';
-            if (std::string_view("rlhfdn").find(kind) == std::string_view::npos || constraint.size() != (is_output ? 2U : 1U))
+            if (std::string_view("rlhfdn").find(kind) == std::string_view::npos ||
+                constraint.size() != (is_output ? 2U : 1U))
                 return refuse(at, fmt::format("`{}`: this constraint of `asm` is not taken", constraint));
-            names_.push_back(name);
+            ++num_operands_;
             const char* const how = constraint[0] == '=' ? "ptx_out" : constraint[0] == '+' ? "ptx_both" : "ptx_in";
             operands_ += fmt::format(", ::verbatim::cuda_source::{}<'{}'>{}", how, kind, in_one_line(at, part.end));
         }
@@ -158,15 +155,8 @@ private:
         for (size_t i = at_; i < end; ++i) {
             if (text_[i] == '\n') lines += i > 0 && text_[i - 1] == '\\' ? " \\\n" : "\n";
         }
-        const bool has_names = std::ranges::any_of(names_, [](const std::string& name) { return !name.empty(); });
-        std::string names = "nullptr";
-        if (has_names) {
-            names = "::verbatim::cuda_source::PtxNames{{";
-            for (const std::string& name : names_) names += fmt::format("\"{}\", ", name);
-            names += "}}.all";
-        }
-        return fmt::format("::verbatim::cuda_source::inline_ptx(::verbatim::cuda_source::Place::current(), {}, {}{}){}",
-                           literals_.source.empty() ? "\"\"" : literals_.source, names, operands_, lines);
+        return fmt::format("::verbatim::cuda_source::inline_ptx(::verbatim::cuda_source::Place::current(), {}{}){}",
+                           literals_.source.empty() ? "\"\"" : literals_.source, operands_, lines);
     }
 
     const std::string& path_;
@@ -174,7 +164,7 @@ private:
     const std::string& code_;
     size_t at_;
     Literals literals_;
-    std::vector<std::string> names_;
+    size_t num_operands_ = 0;
     std::string operands_;
 };
 

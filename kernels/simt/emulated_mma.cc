@@ -80,8 +80,7 @@ void multiply_integers(void* const (&parts)[kWarpSize]) {
         const auto& part = *static_cast<const IntegerMmaPart*>(parts[lane]);
         for (int i = 0; i < 4; ++i) {
             int64_t sum = part.acc[i];
-            for (int k = 0; k < kDepth; ++k)
-                sum += int64_t{a[lane / 4 + i / 2 * 8][k]} * b[lane % 4 * 2 + i % 2][k];
+            for (int k = 0; k < kDepth; ++k) sum += int64_t{a[lane / 4 + i / 2 * 8][k]} * b[lane % 4 * 2 + i % 2][k];
             if (part.saturates) sum = std::clamp<int64_t>(sum, INT32_MIN, INT32_MAX);
             part.acc[i] = static_cast<int32_t>(static_cast<uint32_t>(sum));
         }

@@ -62,6 +62,7 @@ const char* name(FindingKind kind) {
         case FindingKind::kMissingFence: return "missing fence";
         case FindingKind::kBarrierUse: return "barrier misused";
         case FindingKind::kLaunchLimit: return "launch limit";
+        case FindingKind::kOnHost: return "on the host";
     }
     return "unknown";
 }
@@ -509,6 +510,12 @@ void Emulator::note(std::string what) {
 
 void Emulator::found_in_launch(FindingKind kind, const std::string& what) {
     findings_.push_back({kind, fmt::format("{}: {}: {}", kernel_name_, name(kind), what), {}});
+    if (watch_finding_) watch_finding_(findings_.back());
+}
+
+void Emulator::found_on_host(const std::string& what) {
+    if (++num_found_[{"", FindingKind::kOnHost}] > 1) return;
+    findings_.push_back({FindingKind::kOnHost, what, keeps_frames_ ? frames_here() : std::vector<const void*>()});
     if (watch_finding_) watch_finding_(findings_.back());
 }
 

@@ -61,6 +61,7 @@ enum class FindingKind : uint8_t {
     kMissingFence,  // missing proxy fence between threads' writes and agents, or missing register fence
     kBarrierUse,    // wrong number of arrivals or bytes, or wrong phase
     kLaunchLimit,
+    kOnHost,  // device memory is accessed by code of the host
 };
 [[nodiscard]] const char* name(FindingKind kind);
 // The kind of finding for a clash, and its message about the element.
@@ -219,6 +220,8 @@ public:
     void commit_copies();
     void wait_copies(size_t num_pending, Place where);
     void found(FindingKind kind, const std::string& what);
+    // By code of the host, which no launch runs.
+    void found_on_host(const std::string& what);
     // The running thread reaches a barrier or a wait at this place. True: skip it.
     bool is_skipped(const char* what, Place where) { return ordering_ && ordering_->meets(what, where); }
 

@@ -79,8 +79,8 @@ void mma_integers(PtxThread& thread, Instruction one) {
     const auto a = words_of<uint32_t, 4>(thread, one.operands[1]);
     const auto b = words_of<uint32_t, 2>(thread, one.operands[2]);
     auto sums = words_of<int32_t, 4>(thread, one.operands[3]);
-    IntegerMmaPart part{{{a[0], a[1], a[2], a[3]}}, {b[0], b[1]},         sums.data(), one.words[3] == "s8",
-                        one.words[4] == "s8",       has(one, ".satfinite")};
+    IntegerMmaPart part{{{a[0], a[1], a[2], a[3]}}, {b[0], b[1]},         sums.data(),
+                        one.words[3] == "s8",       one.words[4] == "s8", has(one, ".satfinite")};
     Emulator::current().together(one.words[1] == "32" ? complete_mma_int8 : complete_mma_int8_k16, &part, thread.where);
     set_sums(thread, one.operands[0], sums);
 }
@@ -162,9 +162,9 @@ void block_barrier(PtxThread& thread, Instruction one) {
     const int32_t threads = one.operands.size() > 1 ? static_cast<int32_t>(value_of(thread, one, 1)) : all;
     if (number == 0 && threads == all) return emulator.sync_block(thread.where);
     if (number < 1 || number > 15 || threads < 1 || threads % kWarpSize != 0) {
-        return emulator.found(FindingKind::kBarrierUse,
-                              fmt::format("bar.sync {} for {} threads: named barriers are 1 to 15, for whole warps",
-                                          number, threads));
+        return emulator.found(
+            FindingKind::kBarrierUse,
+            fmt::format("bar.sync {} for {} threads: named barriers are 1 to 15, for whole warps", number, threads));
     }
     emulator.named_barrier(number, threads, thread.where);
 }
@@ -230,7 +230,8 @@ bool compared(const std::string& how, const std::string& type, uint64_t a, uint6
     };
     const int bits = ptx_bits(type);
     if (type == "f32") return decide(ptx_float(a), ptx_float(b));
-    return type[0] == 's' ? decide(ptx_signed(a, bits), ptx_signed(b, bits)) : decide(ptx_cut(a, bits), ptx_cut(b, bits));
+    return type[0] == 's' ? decide(ptx_signed(a, bits), ptx_signed(b, bits))
+                          : decide(ptx_cut(a, bits), ptx_cut(b, bits));
 }
 void set_predicate(PtxThread& thread, Instruction one) {
     thread.set(one.operands[0],
@@ -266,7 +267,8 @@ void integers(PtxThread& thread, Instruction one) {
         return is_signed ? ptx_signed(got, bits) : static_cast<int64_t>(ptx_cut(got, bits));
     };
     int64_t result = of_integers(one.words[1], take(1), take(2), bits, is_signed);
-    if (one.words[1] == "mad") result = static_cast<int64_t>(static_cast<uint64_t>(result) + static_cast<uint64_t>(take(3)));
+    if (one.words[1] == "mad")
+        result = static_cast<int64_t>(static_cast<uint64_t>(result) + static_cast<uint64_t>(take(3)));
     thread.set(one.operands[0], ptx_cut(static_cast<uint64_t>(result), bits));
 }
 
@@ -310,14 +312,13 @@ void convert_pair(PtxThread& thread, Instruction one) {
     thread.set(one.operands[0], upper << 16 | ptx_from_float(element, ptx_float(value_of(thread, one, 2))));
 }
 void convert_floats(PtxThread& thread, Instruction one) {
-    thread.set(one.operands[0],
-               ptx_from_float(one.words[1], ptx_to_float(one.words[2], value_of(thread, one, 1))));
+    thread.set(one.operands[0], ptx_from_float(one.words[1], ptx_to_float(one.words[2], value_of(thread, one, 1))));
 }
 void convert_integers(PtxThread& thread, Instruction one) {
     const std::string &to = one.words[1], &from = one.words[2];
     const uint64_t bits = value_of(thread, one, 1);
-    const uint64_t wide = from[0] == 's' ? static_cast<uint64_t>(ptx_signed(bits, ptx_bits(from)))
-                                         : ptx_cut(bits, ptx_bits(from));
+    const uint64_t wide =
+        from[0] == 's' ? static_cast<uint64_t>(ptx_signed(bits, ptx_bits(from))) : ptx_cut(bits, ptx_bits(from));
     thread.set(one.operands[0], ptx_cut(wide, ptx_bits(to)));
 }
 void from_integer(PtxThread& thread, Instruction one) {
@@ -380,7 +381,8 @@ constexpr Taken kTaken[] = {
     {R"(mbarrier\.(?:try|test)_wait(?:\.parity)?(?:\.acquire)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_wait, 3},
     {R"((?:bar|barrier)\.sync(?:\.aligned)?)", block_barrier, 1},
     {R"(bar\.warp\.sync)", warp_barrier, 1},
-    {R"(membar\.(?:cta|gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:cta|gpu|sys)|griddepcontrol\.launch_dependents)", nothing, 0},
+    {R"(membar\.(?:cta|gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:cta|gpu|sys)|griddepcontrol\.launch_dependents)", nothing,
+     0},
     {R"(prefetch(?:u)?\.(?:global\.)?L[12]|setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32)", nothing, 1},
     {R"(ld(?:\.weak)?(\.global|\.shared(?:::cta)?|))"
      R"((?:\.ca|\.cg|\.cs|\.nc|\.lu)?(?:\.L1::\w+)?(?:\.L2::\w+)?(\.v[24])?\.([busf](?:8|16|32|64)))",

@@ -29,9 +29,9 @@ std::string without_comments(std::string_view text) {
 
 class Reader {
 public:
-    Reader(std::string_view text, const std::vector<std::string>& operands, PtxProgram& program, PtxProblem& problem)
-        : text_(without_comments(text)), names_(operands), program_(program), problem_(problem) {
-        program_.num_registers = operands.size();
+    Reader(std::string_view text, size_t num_operands, PtxProgram& program, PtxProblem& problem)
+        : text_(without_comments(text)), num_operands_(num_operands), program_(program), problem_(problem) {
+        program_.num_registers = num_operands;
     }
 
     bool read() {
@@ -104,7 +104,8 @@ private:
     bool guard(PtxInstruction& one) {
         one.guard_wants = !take('!');
         const auto predicate = operand();
-        if (!predicate || predicate->kind != PtxOperand::Kind::kRegister) return fail(one.at, "a predicate is expected");
+        if (!predicate || predicate->kind != PtxOperand::Kind::kRegister)
+            return fail(one.at, "a predicate is expected");
         one.guard = predicate->index;
         return true;
     }
@@ -184,20 +185,14 @@ private:
         if (!take(']')) return std::nullopt;
         return place;
     }
-    // "%0", "%[name]", "%%laneid"
+    // "%0", "%%laneid"
     std::optional<PtxOperand> numbered() {
         const size_t begin = at_++;
-        if (take('[')) {
-            const std::string name = word();
-            const auto found = std::ranges::find(names_, name);
-            if (found == names_.end() || !take(']')) return no_operand(begin, "[" + name + "]");
-            return PtxOperand{.kind = PtxOperand::Kind::kRegister, .index = static_cast<int32_t>(found - names_.begin())};
-        }
         if (at_ < text_.size() && text_[at_] == '%') ++at_;
         const std::string name = word();
         if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) == 0) return special(begin, name);
         const int64_t index = std::atoll(name.c_str());
-        if (index >= std::ssize(names_)) return no_operand(begin, name);
+        if (index >= static_cast<int64_t>(num_operands_)) return no_operand(begin, name);
         return PtxOperand{.kind = PtxOperand::Kind::kRegister, .index = static_cast<int32_t>(index)};
     }
     std::optional<PtxOperand> no_operand(size_t at, const std::string& name) {
@@ -207,10 +202,10 @@ private:
     std::optional<PtxOperand> special(size_t at, std::string name) {
         if (const auto local = locals_.find(name); local != locals_.end())
             return PtxOperand{.kind = PtxOperand::Kind::kRegister, .index = local->second};
-        if (take('.')) name += "." + word();
-        constexpr std::string_view kKnown[] = {"laneid",  "tid.x",   "tid.y",    "tid.z",    "ntid.x",  "ntid.y",
-                                               "ntid.z",  "ctaid.x", "ctaid.y",  "ctaid.z",  "nctaid.x", "nctaid.y",
-                                               "nctaid.z"};
+        if (take('.')) name.append(1, '.').append(word());
+        constexpr std::string_view kKnown[] = {"laneid",   "tid.x",    "tid.y",   "tid.z",   "ntid.x",
+                                               "ntid.y",   "ntid.z",   "ctaid.x", "ctaid.y", "ctaid.z",
+                                               "nctaid.x", "nctaid.y", "nctaid.z"};
         if (std::ranges::find(kKnown, name) != std::end(kKnown))
             return PtxOperand{.kind = PtxOperand::Kind::kSpecial, .name = std::move(name)};
         (void)fail(at, fmt::format("`%{}`", name));
@@ -247,7 +242,7 @@ private:
     }
 
     std::string text_;
-    const std::vector<std::string>& names_;
+    size_t num_operands_;
     PtxProgram& program_;
     PtxProblem& problem_;
     size_t at_ = 0;
@@ -257,9 +252,8 @@ private:
 
 }  // namespace
 
-bool read_ptx(std::string_view text, const std::vector<std::string>& operands, PtxProgram& program,
-              PtxProblem& problem) {
-    return Reader(text, operands, program, problem).read();
+bool read_ptx(std::string_view text, size_t num_operands, PtxProgram& program, PtxProblem& problem) {
+    return Reader(text, num_operands, program, problem).read();
 }
 
 uint64_t PtxThread::value(const PtxOperand& operand) const {

@@ -46,9 +46,8 @@ struct PtxProblem {
     size_t at = 0;
     std::string what;
 };
-// True: the program. Operands that have a name ("%[name]") are given with it, others with "".
-[[nodiscard]] bool read_ptx(std::string_view text, const std::vector<std::string>& operands, PtxProgram& program,
-                            PtxProblem& problem);
+// Whether the text is taken, for an asm of so many operands; else the problem.
+[[nodiscard]] bool read_ptx(std::string_view text, size_t num_operands, PtxProgram& program, PtxProblem& problem);
 
 // The opcode's function and what the opcode's pattern captures; null if it is not taken.
 struct PtxOpcode {

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <string_view>
 
-
 namespace verbatim::simt {
 
 inline int64_t ptx_signed(uint64_t bits, int num_bits) {
-    return num_bits == 64 ? static_cast<int64_t>(bits) : static_cast<int64_t>(bits << (64 - num_bits)) >> (64 - num_bits);
+    return num_bits == 64 ? static_cast<int64_t>(bits)
+                          : static_cast<int64_t>(bits << (64 - num_bits)) >> (64 - num_bits);
 }
 inline uint64_t ptx_cut(uint64_t bits, int num_bits) { return num_bits == 64 ? bits : bits & ((1ULL << num_bits) - 1); }
 // "u32", "b16x2", "s8": 32, 16, 8.
@@ -24,7 +24,9 @@ inline int ptx_bits(std::string_view type) {
 }
 inline float ptx_float(uint64_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits)); }
 inline uint64_t ptx_of(float value) { return std::bit_cast<uint32_t>(value); }
-inline float ptx_half(uint64_t bits) { return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits))); }
+inline float ptx_half(uint64_t bits) {
+    return static_cast<float>(std::bit_cast<_Float16>(static_cast<uint16_t>(bits)));
+}
 inline uint64_t ptx_of_half(float value) { return std::bit_cast<uint16_t>(static_cast<_Float16>(value)); }
 inline float ptx_bf16(uint64_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 // As __float2bfloat16: nothing below 2^-56 is dropped.

@@ -7,8 +7,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "engine/base/check.h"
 #include "kernels/simt/ptx_program.h"
@@ -71,7 +69,8 @@ void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read
         return misuse(FindingKind::kOutOfBounds, "cp.async's destination is in no shared array");
     if (read > 0 && !is_multiple(from, count))
         misuse(FindingKind::kMisaligned, fmt::format("cp.async copies {} bytes from an address that is no multiple of "
-                                                     "them", count));
+                                                     "them",
+                                                     count));
     const SourceRange* const origin = read > 0 ? both_checked(from, read, 1, "copied", "source") : nullptr;
     const bool is_readable = origin != nullptr;
     const SourceRange copied_from = is_readable ? *origin : SourceRange{};
@@ -92,7 +91,8 @@ void source_bulk_copy(std::byte* to, const std::byte* from, size_t count, std::b
     EmulatedBarrier* const counted = source_barrier(barrier);
     if (to == nullptr || counted == nullptr || count == 0) return;
     if (count % 16 != 0)
-        return misuse(FindingKind::kMisaligned, fmt::format("a bulk copy of {} bytes: a multiple of 16 is taken", count));
+        return misuse(FindingKind::kMisaligned,
+                      fmt::format("a bulk copy of {} bytes: a multiple of 16 is taken", count));
     const SourceRange* const place = both_checked(to, count, 16, "copied to", "destination");
     const SourceRange* const origin = both_checked(from, count, 16, "copied", "source");
     if (place == nullptr || origin == nullptr) return;
@@ -107,7 +107,8 @@ void source_bulk_copy(std::byte* to, const std::byte* from, size_t count, std::b
 void source_bulk_store(std::byte* to, const std::byte* from, size_t count) {
     if (from == nullptr || count == 0) return;
     if (count % 16 != 0)
-        return misuse(FindingKind::kMisaligned, fmt::format("a bulk copy of {} bytes: a multiple of 16 is taken", count));
+        return misuse(FindingKind::kMisaligned,
+                      fmt::format("a bulk copy of {} bytes: a multiple of 16 is taken", count));
     const SourceRange* const origin = both_checked(from, count, 16, "copied", "source");
     const SourceRange* const place = both_checked(to, count, 16, "copied to", "destination");
     if (place == nullptr || origin == nullptr) return;
@@ -142,18 +143,14 @@ uint64_t special_register(std::string_view name) {
     return name.back() == 'x' ? from.x : name.back() == 'y' ? from.y : from.z;
 }
 
-void run_ptx(Place where, const char* text, const char* const* names, uint64_t* operands, size_t num_operands) {
+void run_ptx(Place where, const char* text, uint64_t* operands, size_t num_operands) {
     CHECK(simt::source.in_launch, "an asm runs outside of a launch: {}", text);
     // Each text once: it was taken when the file was translated.
     static std::unordered_map<std::string, simt::PtxProgram> programs;
-    std::string key = text;
-    for (size_t i = 0; i < num_operands && names != nullptr; ++i) key.append(" ").append(names[i]);
-    const auto [found, is_new] = programs.try_emplace(std::move(key));
+    const auto [found, is_new] = programs.try_emplace(text);
     if (is_new) {
-        std::vector<std::string> operand_names(num_operands);
-        for (size_t i = 0; i < num_operands && names != nullptr; ++i) operand_names[i] = names[i];
         simt::PtxProblem problem;
-        CHECK(simt::read_ptx(text, operand_names, found->second, problem), "{}: {}", problem.what, text);
+        CHECK(simt::read_ptx(text, num_operands, found->second, problem), "{}: {}", problem.what, text);
     }
     simt::PtxThread thread(where);
     std::copy_n(operands, num_operands, thread.registers);

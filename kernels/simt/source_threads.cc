@@ -22,6 +22,16 @@ Dim3 size_of(cuda_source::Index from) {
     return {static_cast<int32_t>(from.x), static_cast<int32_t>(from.y), static_cast<int32_t>(from.z)};
 }
 
+// An access of run() itself, outside of a launch.
+void look_at_host(const std::byte* address, bool is_write) {
+    if (source.emulator == nullptr) return;
+    const SourceRange* const range = source.find(address);
+    if (range == nullptr || address < range->begin || address >= range->begin + range->num_bytes) return;
+    source.emulator->found_on_host(
+        fmt::format("byte {} of {} bytes of {} is {} by run() on the host: a GPU's host crashes there",
+                    address - range->begin, range->num_bytes, range->what, is_write ? "written" : "read"));
+}
+
 // What `__device__` variables of the loaded library there are: they are told before any call.
 struct DeviceVariable {
     std::byte* begin;
@@ -115,8 +125,8 @@ Index grid_size() { return simt::index_of(Emulator::current().grid_size()); }
 int lane() { return Emulator::current().thread().index % simt::kWarpSize; }
 
 void access(const void* address, size_t num_bytes, bool is_write) {
-    if (!source.in_launch) return;
     const auto* const byte = static_cast<const std::byte*>(address);
+    if (!source.in_launch) return simt::look_at_host(byte, is_write);
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, is_write ? "written" : "read");
     if (range == nullptr) {
         const std::span<const std::byte> statics = source.static_memory;
@@ -170,7 +180,7 @@ void* dynamic_shared() {
     const auto is_it = [&](const SourceRange& range) { return range.memory == &memory; };
     if (std::ranges::none_of(source.shared, is_it)) {
         source.add_shared({memory.bytes(), source.dynamic_bytes, &memory, 0, "dynamic shared memory", 0,
-                                 whole - source.dynamic_bytes});
+                           whole - source.dynamic_bytes});
     }
     return memory.bytes();
 }
@@ -186,6 +196,7 @@ void launch(const char* name, const Config& config, const std::function<void()>&
     source.in_launch = true;
     source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), kernel, source.limits);
     source.in_launch = false;
+    source.shared.clear();
 }
 
 }  // namespace verbatim::cuda_source

@@ -30,7 +30,7 @@ struct Index {
 [[nodiscard]] Index grid_size();
 [[nodiscard]] int lane();
 
-// Before a read or a write. Outside of a launch it does nothing.
+// Before a read or a write. Outside of a launch none of device memory is legal.
 void access(const void* address, size_t num_bytes, bool is_write);
 // Before an atomic read and write.
 void atomic_access(const void* address, size_t num_bytes);
@@ -53,9 +53,8 @@ bool device_variable(void* data, size_t num_bytes, size_t cell_bytes);
 [[nodiscard]] void* shared_pointer(uint32_t address);
 // laneid, tid.x, ctaid.x, ...
 [[nodiscard]] uint64_t special_register(std::string_view name);
-// Runs the PTX of an `asm` (kernels/simt/ptx_program.h) with its operands, which it changes. Named operands: names is
-// null, or has one for each, "" for none.
-void run_ptx(Place where, const char* text, const char* const* names, uint64_t* operands, size_t num_operands);
+// Runs the PTX of an `asm` (kernels/simt/ptx_program.h) with its operands, which it changes.
+void run_ptx(Place where, const char* text, uint64_t* operands, size_t num_operands);
 // A copy of 4, 8 or 16 bytes that lands when its group is waited for; all but `read` bytes are zeros.
 void copy_async(void* to, const void* from, size_t count, size_t read);
 void commit_async();

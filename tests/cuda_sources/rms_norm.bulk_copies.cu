@@ -25,7 +25,8 @@ __device__ __forceinline__ void mbarrier_init(uint64_t* bar, int count) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(smem_u32(bar)), "r"(count));
 }
 __device__ __forceinline__ void mbarrier_expect_tx(uint64_t* bar, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(smem_u32(bar)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(smem_u32(bar)), "r"(bytes)
+                 : "memory");
 }
 __device__ __forceinline__ void mbarrier_arrive(uint64_t* bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(smem_u32(bar)) : "memory");
@@ -44,10 +45,10 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* bar, uint32_t parity) {
         : "memory");
 }
 __device__ __forceinline__ void bulk_load(void* smem, const void* gmem, int bytes, uint64_t* bar) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(smem_u32(smem)),
-        "l"(gmem), "r"(bytes), "r"(smem_u32(bar))
-        : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
+                     smem_u32(smem)),
+                 "l"(gmem), "r"(bytes), "r"(smem_u32(bar))
+                 : "memory");
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -106,8 +107,7 @@ int32_t run(const verbatim_kernel*, const verbatim_run* run) {
     const verbatim_rms_norm& op = *run->args.rms_norm;
     const int num_rows = int(op.x.num_rows);
     // Bulk copies want multiples of 16 bytes.
-    const bool bulk =
-        op.x.width % 4 == 0 && op.x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(op.x.data) % 16 == 0;
+    const bool bulk = op.x.width % 4 == 0 && op.x.stride % 4 == 0 && reinterpret_cast<uintptr_t>(op.x.data) % 16 == 0;
     norm_kernel<<<(num_rows + kRowsOfBlock - 1) / kRowsOfBlock, kThreads>>>(
         op.out.data, op.x.data, op.weight, op.out.stride, op.x.stride, op.eps, num_rows, int(op.x.width), bulk);
     return 0;

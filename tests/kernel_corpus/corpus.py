@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 
-HEAD = re.compile(r"kernel (\w+) of ([\w.]+), (\w+), (\w+): (.+)")
+HEAD = re.compile(r"kernel (\w+) of ([\w.]+), ([\w.]+), (\w+): (.+)")
+PROFILE = re.compile(r'\.profile = "[\w.]+"')
 EXPORT = "VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t index)"
 
 
@@ -52,15 +53,21 @@ def read(path):
     return kernels
 
 
+def is_cuda_source(base):
+    """Whether it is CUDA as its authors write it: tests/cuda_sources has those of two dots."""
+    return base.count(".") == 2
+
+
 def together(source, base, kernels):
-    """One file with all kernels of a naive one, each in a namespace."""
-    naive = (source / "kernels/sandbox/naive" / base).read_text(encoding="utf-8")
+    """One file with all kernels of a naive one or of a CUDA source, each in a namespace."""
+    folder = "tests/cuda_sources" if is_cuda_source(base) else "kernels/sandbox/naive"
+    naive = (source / folder / base).read_text(encoding="utf-8")
     includes = "\n".join(line for line in naive.splitlines() if line.startswith("#include"))
     text = [includes]
     for number, kernel in enumerate(kernels):
         body = "\n".join(line for line in naive.splitlines() if not line.startswith("#include"))
         changes = kernel.changes + [['.name = "naive"', f'.name = "{kernel.name}"'],
-                                    ['.profile = "exact"', f'.profile = "{kernel.profile}"'],
+                                    [PROFILE.search(body).group(), f'.profile = "{kernel.profile}"'],
                                     [EXPORT, "const verbatim_kernel* at(int32_t index)"]]
         for old, new in changes:
             if body.count(old) != 1:
@@ -77,6 +84,8 @@ def compiled(source, folder, base, kernels):
     """The file of these kernels, and a library of it, without the edges that a source's constants are."""
     file, library = folder / f"corpus_{base}", folder / f"corpus_{base}.so"
     file.write_text(together(source, base, kernels), encoding="utf-8")
+    if is_cuda_source(base):
+        return file, file  # the command translates it
     subprocess.run(["g++", "-std=c++20", "-O2", "-g", "-march=native", "-ffp-contract=off", "-fPIC", "-shared",
                     f"-I{source}", "-x", "c++", file, "-o", library], check=True)
     return file, library

@@ -165,7 +165,10 @@ bool told_variable(T& variable) {
 // An operand has the size that its constraint says, as nvcc asks.
 template <char kKind, typename T>
 constexpr void check_operand() {
-    static_assert(sizeof(T) == (kKind == 'h' ? 2 : kKind == 'l' || kKind == 'd' ? 8 : 4) || kKind == 'n',
+    static_assert(sizeof(T) == (kKind == 'h'                   ? 2
+                                : kKind == 'l' || kKind == 'd' ? 8
+                                                               : 4) ||
+                      kKind == 'n',
                   "an operand of asm has not the size of its constraint");
 }
 template <typename T>
@@ -208,13 +211,10 @@ PtxOut<T, true> ptx_both(T& place) {
     check_operand<kKind, T>();
     return {place};
 }
-struct PtxNames {
-    const char* all[64];
-};
 template <typename... Operands>
-void inline_ptx(Place where, const char* text, const char* const* names, Operands... operands) {
+void inline_ptx(Place where, const char* text, Operands... operands) {
     uint64_t values[sizeof...(Operands) + 1] = {operands.get()...};
-    run_ptx(where, text, names, values, sizeof...(Operands));
+    run_ptx(where, text, values, sizeof...(Operands));
     [[maybe_unused]] size_t i = 0;
     (operands.put(values[i++]), ...);
 }

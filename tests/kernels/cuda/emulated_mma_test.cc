@@ -4,8 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
 
+#include "engine/base/prng.h"
 #include "kernels/simt/simt.h"
+#include "reference/numerics/bf16.h"
+#include "reference/numerics/tensor_f16.h"
 #include "reference/numerics/tensor_sm90.h"
 #include "tests/reference/numerics/tensor_cases.h"
 #include "tests/reference/ops/op_values.h"
@@ -127,6 +133,40 @@ struct LoadMatrices {
         for (int j = 0; j < 4; ++j) out[4 * thread_x() + j] = words.values[j];
     }
 };
+
+// Values of both formats: eight bits of significand, a small exponent, zeros and what is not finite.
+TEST(EmulatedMma, GroupsOfBinary16AreThoseOfBf16WhereTheirValuesAreTheSame) {
+    Prng prng(7);
+    const auto draw = [&](bool is_odd) {
+        const uint64_t kind = prng.below(is_odd ? 8 : 40);
+        if (kind == 0) return 0.0F;
+        if (is_odd && kind == 1) return std::numeric_limits<float>::infinity();
+        if (is_odd && kind == 2) return std::numeric_limits<float>::quiet_NaN();
+        const auto significand = static_cast<float>(128 + prng.below(128));
+        return std::ldexp(prng.below(2) == 0 ? significand : -significand, static_cast<int>(prng.below(15)) - 14);
+    };
+    for (int i = 0; i < 2000; ++i) {
+        uint16_t a[2][16], b[2][16];
+        for (int k = 0; k < 16; ++k) {
+            const float x = draw(i % 5 == 0), y = draw(i % 5 == 0);
+            a[0][k] = reference::round_to_bf16(x);
+            b[0][k] = reference::round_to_bf16(y);
+            a[1][k] = std::bit_cast<uint16_t>(static_cast<_Float16>(x));
+            b[1][k] = std::bit_cast<uint16_t>(static_cast<_Float16>(y));
+        }
+        const float acc = draw(false) * 1.0009765625F;
+        const float wanted = reference::tensor_group(a[0], b[0], acc);
+        const float got = reference::tensor_group_f16(a[1], b[1], acc);
+        EXPECT_EQ(std::bit_cast<uint32_t>(got), std::bit_cast<uint32_t>(wanted)) << i;
+    }
+}
+
+// A significand of eleven bits takes part with all of them; a subnormal is 2^-24.
+TEST(EmulatedMma, GroupsOfBinary16KeepElevenBits) {
+    uint16_t a[16] = {0x3C01, 0x0001}, b[16] = {0x3C01, 0x3C00};  // 1 + 2^-10 twice; 2^-24 and 1
+    EXPECT_EQ(reference::tensor_group_f16(a, b, -1.0F),
+              std::ldexp(1.0F, -9) + std::ldexp(1.0F, -20) + std::ldexp(1.0F, -24));
+}
 
 TEST(EmulatedMma, LoadedMatricesAreFragments) {
     std::vector<uint32_t> numbers(128);

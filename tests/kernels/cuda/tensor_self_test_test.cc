@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/tensor_fit.h"
@@ -114,10 +115,24 @@ TEST(TensorSelfTest, RefusesADeviceThatDiffersInOneRule) {
     EXPECT_NE(refusal(&planted<TensorModel{.fraction_bits = 26}>).find("2304: 26 fraction bits"), std::string::npos);
     EXPECT_NE(refusal(&planted<TensorModel{.rounding = TensorRounding::kNearest}>).find("rounded to nearest"),
               std::string::npos);
-    EXPECT_NE(refusal(&planted<TensorModel{.zeros = TensorZeros::kHaveTheLeastExponent}>)
-                  .find("zeros have the least exponent"),
-              std::string::npos);
+    constexpr TensorModel kTwoRules{.fraction_bits = 26, .zeros = TensorZeros::kHaveTheLeastExponent};
+    EXPECT_NE(refusal(&planted<kTwoRules>).find("zeros have the least exponent"), std::string::npos);
     EXPECT_NE(refusal(&saturating), "");
+}
+
+// Published models disagree about it.
+TEST(TensorSelfTest, GrantsEitherRuleForZeroFactorsAndRecordsTheOther) {
+    constexpr TensorModel kOther{.zeros = TensorZeros::kHaveTheLeastExponent};
+    const simt::TensorSum other = &planted<kOther>;
+    EXPECT_EQ(refusal(other), "");
+    for (const auto& [sum, is_told] : {std::pair(other, true), std::pair(simt::tensor_cores().of_warps, false)}) {
+        const simt::PlantedTensorCores others({sum, sum});
+        simt::Emulator emulator;
+        const auto device = make_emulated_device(emulator, {.num_self_test_tiles = kEmulatedSelfTestTiles});
+        EXPECT_EQ(device->description().find("by mma.sync: zero factors have the exponent -126") != std::string::npos,
+                  is_told)
+            << device->description();
+    }
 }
 
 TEST(TensorSelfTest, IsTheSameInEveryOrderOfThreads) {

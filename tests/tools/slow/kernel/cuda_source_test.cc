@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -42,10 +43,14 @@ INSTANTIATE_TEST_SUITE_P(Kernels, CudaSources,
                          testing::Values(Source{"rms_norm_kernel.cu", "rms_norm"},
                                          Source{"fused_add_rms_norm_kernel.cu", "rms_norm"},
                                          Source{"activation_kernels.cu", "activation"},
-                                         Source{"pos_encoding_kernels.cu", "rope"}, Source{"features.cu", "rms_norm"}),
+                                         Source{"pos_encoding_kernels.cu", "rope"}, Source{"features.cu", "rms_norm"},
+                                         Source{"ptx.cu", "rms_norm"}, Source{"matmul.tensor_cores.cu", "matmul"},
+                                         Source{"rms_norm.bulk_copies.cu", "rms_norm"}),
                          [](const auto& source) {
                              std::string name = source.param.file;
-                             return name.substr(0, name.find('.'));
+                             name = name.substr(0, name.rfind('.'));
+                             std::ranges::replace(name, '.', '_');
+                             return name;
                          });
 
 // One change to a correct kernel, and what is found at which kind of line.
@@ -95,6 +100,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "static float s_variance;", "out of bounds", "mine.cu:[0-9]+: .*which is no __shared__ array"},
         Planted{"TooLittleSharedMemory", "fused_add_rms_norm_kernel.cu", "rms_norm", "32 * sizeof(float), stream",
                 "2 * sizeof(float), stream", "out of bounds", "mine.cu:[0-9]+: .*dynamic shared memory"},
+        // The rest of what asynchronous copies and matrices get wrong is in tests/kernel_corpus.
+        Planted{"NoWaitGroup", "matmul.tensor_cores.cu", "matmul", "cp_async_wait<1>();\n        __sync", "__sync",
+                "not awaited", "mine.cu:27: .*a shared array is touched while a copy to it is under way"},
+        Planted{"MisalignedRow", "matmul.tensor_cores.cu", "matmul", "kk + lane / 16 * 8]", "kk + lane / 16 * 8 + 4]",
+                "misaligned", "mine.cu:27: .*16 bytes at byte [0-9]+ of"},
+        Planted{"HostReadsDevice", "matmul.tensor_cores.cu", "matmul", "const int k = int(op.x.width)",
+                "const int k = int(op.x.width + (op.x.data[0] > 1e30f))", "bypasses the emulator",
+                "mine.cu:[0-9]+: byte 0 of [0-9]+ bytes of device memory is read by run.. on the host"},
+        Planted{"VariableOfAllBlocks", "ptx.cu", "rms_norm", "const float scale = ",
+                "rows_done = 1; const float scale = ", "race", "mine.cu:[0-9]+: .*of a __device__ variable is"},
         Planted{"TooManyThreads", "pos_encoding_kernels.cu", "rope", "dim3 block(std::min<int64_t>(",
                 "dim3 block(2048 + std::min<int64_t>(", "launch limit", "CUDA takes 1 to 1024"}),
     [](const auto& planted) { return std::string(planted.param.what); });
@@ -109,10 +124,24 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
         const auto translated = sandbox::translate_cuda("my.cu", "__global__ void f() {}\n" + line + "\n");
         return translated ? "" : translated.error().message;
     };
-    EXPECT_THAT(why("void g() { asm volatile(\"bar.sync 0;\"); }"), HasSubstr("my.cu:2: `asm`: inline PTX"));
+    EXPECT_EQ(why("void g() { asm volatile(\"bar.sync 0;\"); }"), "");
+    EXPECT_THAT(why("void g() { asm volatile(\"{\\n\"\n\"wgmma.fence.sync.aligned;\"); }"),
+                HasSubstr("my.cu:3: `wgmma.fence.sync.aligned` in inline PTX is not taken"));
+    EXPECT_THAT(why("void g() { asm(\"mov.u32 %0, %1;\" : \"=r\"(x)); }"),
+                HasSubstr("my.cu:2: `%1`: the asm has no such operand"));
+    EXPECT_THAT(why("void g() { asm(\"mov.u64 %0, %%globaltimer;\" : \"=l\"(x)); }"), HasSubstr("`%globaltimer`"));
+    EXPECT_THAT(why("void g() { asm(\"bra L;\"); }"), HasSubstr("my.cu:2: `L` is no label of this asm"));
+    EXPECT_THAT(why("void g() { asm(\"mov.u32 %0, 1\" : \"=r\"(x)); }"), HasSubstr("does not end with a semicolon"));
+    EXPECT_THAT(why("void g() { asm(\"mov.u32 %0;\" : \"=r\"(x)); }"), HasSubstr("`mov.u32` has 2 operands or more"));
+    EXPECT_THAT(why("void g() { asm(\"\" : [x] \"=r\"(x)); }"), HasSubstr("my.cu:2: nvcc takes no `asm` with named"));
+    EXPECT_THAT(why("void g() { asm(\"\" : \"=m\"(x)); }"), HasSubstr("my.cu:2: `=m`: this constraint"));
+    EXPECT_THAT(why("void g() { asm(\"bar.sync \" NAME \";\"); }"), HasSubstr("my.cu:2: the PTX of `asm`"));
+    EXPECT_THAT(why("void g() { asm(\"bar.sync 0;\" }"), HasSubstr("my.cu:2: `asm` is written"));
     EXPECT_THAT(why("#include <torch/all.h>"), HasSubstr("my.cu:2: <torch/all.h> is not taken"));
     EXPECT_THAT(why("void g() { cudaMalloc(&p, 4); }"), HasSubstr("my.cu:2: `cudaMalloc`"));
-    EXPECT_THAT(why("__device__ int counter = 0;"), HasSubstr("my.cu:2: `__device__ int counter =`"));
+    EXPECT_EQ(why("__device__ int counter = 0;"), "");
+    EXPECT_EQ(why("void g() { cudaMemcpyToSymbol(p, q, 4); }"), "");
+    EXPECT_THAT(why("extern __device__ int counter;"), HasSubstr("my.cu:2: `extern __device__`"));
     EXPECT_THAT(why("void g() { f<<<1, 32; }"), HasSubstr("my.cu:2: a launch is written"));
     EXPECT_THAT(why("void g() { extern __shared__ float one; }"), HasSubstr("my.cu:2: dynamic shared memory"));
     for (const char* line : {"// asm volatile(\"\");", "const char* text = \"cudaMalloc\";", "/* __device__ int x; */",
@@ -120,11 +149,25 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
         EXPECT_EQ(why(line), "") << line;
     }
     const tests::ScratchFolder scratch;
-    const std::string file = scratch.write("my.cu", "__global__ void f() { asm(\"\"); }\n");
+    const std::string file = scratch.write("my.cu", "__global__ void f() { asm(\"clusterlaunch;\"); }\n");
     const Outcome outcome = run_source("check", "rope", file);
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
-    EXPECT_THAT(outcome.err, HasSubstr("my.cu:1: `asm`"));
+    EXPECT_THAT(outcome.err, HasSubstr("my.cu:1: `clusterlaunch` in inline PTX is not taken"));
     EXPECT_THAT(outcome.err, testing::Not(HasSubstr("g++")));
+}
+
+TEST(CudaSource, PtxAndVariablesAreTranslatedInPlace) {
+    const auto translated = sandbox::translate_cuda(
+        "my.cu",
+        "__global__ void f() {}\n__device__ int a = 1, b[2];\n__device__ int g(int x);\n#define WAIT(n) \\\n    asm "
+        "volatile( \\\n        \"cp.async.wait_group %0;\" :: \"n\"(n))\nint last;\n");
+    ASSERT_TRUE(translated.has_value()) << translated.error().message;
+    EXPECT_THAT(*translated, HasSubstr("static  int a = 1, b[2]; [[maybe_unused]] static const bool verbatim_told_a = "
+                                       "::verbatim::cuda_source::told_variable(a); [[maybe_unused]] static const bool "
+                                       "verbatim_told_b = ::verbatim::cuda_source::told_variable(b);\n"));
+    EXPECT_THAT(*translated, HasSubstr("__device__ int g(int x);"));
+    EXPECT_THAT(*translated, HasSubstr("#define WAIT(n) \\\n    ::verbatim::cuda_source::inline_ptx("));
+    EXPECT_THAT(*translated, HasSubstr("ptx_in<'n'>(n)) \\\n\nint last;"));
 }
 
 TEST(CudaSource, TranslationMovesNoLineAndKeepsTheRest) {

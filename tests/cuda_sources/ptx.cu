@@ -1,0 +1,192 @@
+// Inline PTX as authors write it, asserted by the kernel itself, and __device__ variables, before a plain RMSNorm.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_pipeline.h>
+
+#include <cassert>
+#include <cstring>
+
+#include "kernels/sandbox/kernel.h"
+
+#define LDMATRIX_X2_T(R0, R1, addr)                                                \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n" \
+                 : "=r"(R0), "=r"(R1)                                              \
+                 : "r"(addr))
+
+__device__ unsigned long long rows_done = 0, unused_counter;
+__device__ float factors[2][4];
+__constant__ float divisor;
+
+__device__ uint32_t pack(int low, int high) { return uint32_t(low) | uint32_t(high) << 16; }
+
+__device__ void check_values() {
+    uint32_t lane, low, high, word, chosen;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    assert(lane == threadIdx.x % 32);
+    asm volatile("{\n"
+                 "  .reg .b16 lo, hi;\n"
+                 "  mov.b32 {lo, hi}, %2;  // the halves\n"
+                 "  cvt.u32.u16 %0, lo;\n"
+                 "  cvt.u32.u16 %1, hi;\n"
+                 "}\n"
+                 : "=r"(low), "=r"(high)
+                 : "r"(0x12345678));
+    assert(low == 0x5678 && high == 0x1234);
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(1.0f), "f"(-2.0f));
+    assert(word == 0xC0003F80);
+    asm("{ .reg .pred p; setp.lt.s32 p, %1, %2; selp.b32 %0, 7, 9, p; }" : "=r"(chosen) : "r"(-1), "r"(1));
+    assert(chosen == 7);
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(word) : "r"(0xF0F0), "r"(0xFF00), "r"(0x000F));
+    assert(word == ((0xF0F0 & 0xFF00) | 0x000F));
+    asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(word) : "r"(0x33221100), "r"(0x77665544));
+    assert(word == 0x55441100);
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(3.0f));
+    assert(power == 8.0f);
+    int64_t wide = 5;
+    asm("add.s64 %0, %0, %1;" : "+l"(wide) : "l"(int64_t(-7)));
+    assert(wide == -2);
+    asm volatile("" ::: "memory");
+}
+
+// Matrix m's element at (row, col) is 1000m + 10 row + col.
+__device__ void check_ldmatrix(uint16_t* shared) {
+    for (int i = threadIdx.x; i < 256; i += 64) shared[i] = i / 64 * 1000 + i % 64 / 8 * 10 + i % 8;
+    __syncthreads();
+    const uint32_t base = __cvta_generic_to_shared(shared);
+    const int lane = threadIdx.x % 32, row = lane / 4, col = lane % 4 * 2;
+    uint32_t r0, r1, r2, r3;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared::cta.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
+                 : "r"(base + lane * 16));
+    assert(r0 == pack(10 * row + col, 10 * row + col + 1));
+    assert(r3 == pack(3000 + 10 * row + col, 3000 + 10 * row + col + 1));
+    LDMATRIX_X2_T(r0, r1, base + lane % 16 * 16);
+    assert(r0 == pack(10 * col + row, 10 * (col + 1) + row));
+    assert(r1 == pack(1000 + 10 * col + row, 1000 + 10 * (col + 1) + row));
+    asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r0) : "r"(base + lane % 8 * 16 + 128));
+    assert(r0 == pack(1000 + 10 * row + col, 1000 + 10 * row + col + 1));
+    __syncthreads();
+}
+
+// A(row, k) = row - k, B(k, col) = k + 2 col: exact in every format here.
+__device__ int product(int row, int col, int depth) {
+    int sum = 0;
+    for (int k = 0; k < depth; ++k) sum += (row - k) * (k + 2 * col);
+    return sum;
+}
+template <typename T>
+__device__ uint32_t pair(int low, int high) {
+    const T values[2] = {T(float(low)), T(float(high))};
+    uint32_t word;
+    memcpy(&word, values, 4);
+    return word;
+}
+__device__ uint32_t bytes(int first, int step) {
+    uint32_t word = 0;
+    for (int i = 0; i < 4; ++i) word |= uint32_t(uint8_t(first + i * step)) << (8 * i);
+    return word;
+}
+
+__device__ void check_mma() {
+    const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4 * 2;
+    float d[4], zero = 0.0f;
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};\n"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(pair<half>(g - c, g - c - 1)), "r"(pair<half>(g + 8 - c, g + 7 - c)),
+          "r"(pair<half>(g - c - 8, g - c - 9)), "r"(pair<half>(g - c, g - c - 1)),
+          "r"(pair<half>(c + 2 * g, c + 1 + 2 * g)), "r"(pair<half>(c + 8 + 2 * g, c + 9 + 2 * g)), "f"(zero));
+    for (int i = 0; i < 4; ++i) assert(d[i] == float(product(g + i / 2 * 8, c + i % 2, 16)));
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};\n"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(pair<nv_bfloat16>(g - c, g - c - 1)), "r"(pair<nv_bfloat16>(g + 8 - c, g + 7 - c)),
+                   "r"(pair<nv_bfloat16>(c + 2 * g, c + 1 + 2 * g)), "f"(zero));
+    for (int i = 0; i < 4; ++i) assert(d[i] == float(product(g + i / 2 * 8, c + i % 2, 8)));
+    int s[4] = {1, 1, 1, 1};
+    const int k = lane % 4 * 4;
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+        : "+r"(s[0]), "+r"(s[1]), "+r"(s[2]), "+r"(s[3])
+        : "r"(bytes(g - k, -1)), "r"(bytes(g + 8 - k, -1)), "r"(bytes(g - k - 16, -1)), "r"(bytes(g - k - 8, -1)),
+          "r"(bytes(k + 2 * g, 1)), "r"(bytes(k + 16 + 2 * g, 1)));
+    for (int i = 0; i < 4; ++i) assert(s[i] == 1 + product(g + i / 2 * 8, c + i % 2, 32));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+                 : "=r"(s[0]), "=r"(s[1]), "=r"(s[2]), "=r"(s[3])
+                 : "r"(bytes(1, 0)), "r"(bytes(-1, 0)), "r"(bytes(100, 0)), "r"(0x7fffff00));
+    assert(s[0] == 0x7fffffff && s[2] == 0x7fffff00 - 1600);
+}
+
+__device__ void check_copies(float* shared, const float* x) {
+    const uint32_t to = __cvta_generic_to_shared(shared + threadIdx.x);
+    asm volatile(
+        "{\n"
+        "  .reg .pred p;\n"
+        "  setp.ne.b32 p, %0, 0;\n"
+        "  @p cp.async.ca.shared.global [%1], [%2], 4;\n"
+        "  @!p cp.async.ca.shared.global [%1], [%2], 4, 0;\n"
+        "}\n" ::"r"(int(threadIdx.x % 2)),
+        "r"(to), "l"(x));
+    asm volatile("cp.async.wait_all;");
+    __pipeline_memcpy_async(shared + 64 + threadIdx.x, x, 4);
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    asm volatile("bar.sync 1, 64;");
+    assert(shared[63 - threadIdx.x] == (threadIdx.x % 2 ? 0.0f : x[0]));
+    assert(shared[64 + 63 - threadIdx.x] == x[0]);
+    float4 four;
+    asm volatile("st.shared.v2.f32 [%0+512], {%1, %2};" ::"r"(to + threadIdx.x * 4), "f"(1.0f), "f"(2.0f));
+    asm volatile("bar.warp.sync 0xffffffff;");
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+                 : "r"(uint32_t(__cvta_generic_to_shared(shared)) + 512 + threadIdx.x / 2 * 16));
+    assert(four.x == 1.0f && four.y == 2.0f && four.w == 2.0f);
+    __syncthreads();
+}
+
+__global__ void norm_kernel(float* out, const float* x, const float* weight, int64_t out_stride, int64_t stride,
+                            float eps, int width) {
+    __shared__ alignas(16) float shared[256];
+    __shared__ alignas(16) uint16_t matrices[256];
+    __shared__ float partials[64];
+    if (blockIdx.x == 0) {
+        check_values();
+        check_ldmatrix(matrices);
+        check_mma();
+        check_copies(shared, x);
+    }
+    if (threadIdx.x == 0) atomicAdd(&rows_done, 1ull);
+    float sum = 0.0f;
+    for (int i = threadIdx.x; i < width; i += 64) sum += x[blockIdx.x * stride + i] * x[blockIdx.x * stride + i];
+    partials[threadIdx.x] = sum;
+    __syncthreads();
+    for (int half_size = 32; half_size > 0; half_size /= 2) {
+        if (threadIdx.x < half_size) partials[threadIdx.x] += partials[threadIdx.x + half_size];
+        __syncthreads();
+    }
+    const float scale = 1.0f / sqrtf(partials[0] / divisor + eps) * factors[1][2];
+    for (int i = threadIdx.x; i < width; i += 64) {
+        out[blockIdx.x * out_stride + i] = x[blockIdx.x * stride + i] * scale * weight[i];
+    }
+}
+
+static int32_t run(const verbatim_kernel*, const verbatim_run* run) {
+    const verbatim_rms_norm& op = *run->args.rms_norm;
+    const float width = float(op.x.width), one = 1.0f;
+    cudaMemcpyToSymbol(divisor, &width, sizeof(width));
+    if (cudaMemcpyToSymbol(factors, &one, sizeof(one), 6 * sizeof(float)) != cudaSuccess) return 1;
+    if (cudaMemcpyToSymbol(factors, &one, sizeof(one), 8 * sizeof(float)) == cudaSuccess) return 2;
+    const unsigned long long none = 0;
+    cudaMemcpyToSymbol(rows_done, &none, sizeof(none));
+    norm_kernel<<<op.x.num_rows, 64>>>(op.out.data, op.x.data, op.weight, op.out.stride, op.x.stride, op.eps,
+                                       int(op.x.width));
+    unsigned long long done = 0;
+    cudaMemcpyFromSymbol(&done, rows_done, sizeof(done));
+    return done == static_cast<unsigned long long>(op.x.num_rows) ? 0 : 3;
+}
+
+VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t index) {
+    static const verbatim_kernel kernel = {
+        VERBATIM_KERNEL_ABI, "ptx", "rms_norm", "fast", "cuda", nullptr, nullptr, nullptr, nullptr, nullptr, run};
+    return index == 0 ? &kernel : nullptr;
+}
