@@ -25,7 +25,7 @@ constexpr NotTaken kNotTaken[] = {
     {R"(\b__cluster_dims__\b)", "clusters are not taken"},
     {R"(\b__managed__\b)", "__managed__ variables are not taken"},
     {R"(\bextern\s+__device__)", "variables of other files are not taken"},
-    {R"(\bcuda(Malloc|Free|Memcpy(?!ToSymbol|FromSymbol)|Memset|DeviceSynchronize|StreamSynchronize|LaunchKernel)\w*\b)",
+    {R"(\bcuda(Malloc|Free|Memcpy(?!ToSymbol|FromSymbol)|Memset|(Device|Stream)Synchronize|LaunchKernel)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
     {R"(\b__(activemask|nanosleep|match_any_sync|match_all_sync|reduce_\w+_sync|syncthreads_\w+)\b)",
      "this warp or block function is not taken"},
@@ -189,7 +189,7 @@ Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string
     return changes;
 }
 
-// "__device__ float sums[32];" -> a static array that is told to the emulator. What has a parenthesis before its end is
+// "__device__ float sums[32];" -> a static array that the emulator knows. What has a parenthesis before its end is
 // a function.
 std::vector<SourceChange> variables_of(std::string_view text, const std::string& code) {
     std::vector<SourceChange> changes;

@@ -32,7 +32,7 @@ void look_at_host(const std::byte* address, bool is_write) {
                     address - range->begin, range->num_bytes, range->what, is_write ? "written" : "read"));
 }
 
-// What `__device__` variables of the loaded library there are: they are told before any call.
+// The `__device__` variables of the loaded libraries.
 struct DeviceVariable {
     std::byte* begin;
     size_t num_bytes, cell_bytes;

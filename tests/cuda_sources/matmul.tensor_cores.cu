@@ -1,5 +1,5 @@
-// A matmul on tensor cores as GEMM libraries for Ampere have it: tiles of bf16 in shared memory, two stages of cp.async,
-// ldmatrix and mma.sync. Accumulators start again every 512 elements of K, so that it has tensor.sm90's bits.
+// A matmul on tensor cores as GEMM libraries for Ampere have it: tiles of bf16 in shared memory, two stages of
+// cp.async, ldmatrix and mma.sync. Accumulators start again every 512 elements of K, so that it has tensor.sm90's bits.
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 

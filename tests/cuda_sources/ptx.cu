@@ -111,7 +111,8 @@ __device__ void check_mma() {
         : "r"(bytes(g - k, -1)), "r"(bytes(g + 8 - k, -1)), "r"(bytes(g - k - 16, -1)), "r"(bytes(g - k - 8, -1)),
           "r"(bytes(k + 2 * g, 1)), "r"(bytes(k + 16 + 2 * g, 1)));
     for (int i = 0; i < 4; ++i) assert(s[i] == 1 + product(g + i / 2 * 8, c + i % 2, 32));
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+                 "{%7,%7,%7,%7};"
                  : "=r"(s[0]), "=r"(s[1]), "=r"(s[2]), "=r"(s[3])
                  : "r"(bytes(1, 0)), "r"(bytes(-1, 0)), "r"(bytes(100, 0)), "r"(0x7fffff00));
     assert(s[0] == 0x7fffffff && s[2] == 0x7fffff00 - 1600);
