@@ -8,10 +8,8 @@
 
 #include "kernels/sandbox/kernel.h"
 
-#define LDMATRIX_X2_T(R0, R1, addr)                                                \
-    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n" \
-                 : "=r"(R0), "=r"(R1)                                              \
-                 : "r"(addr))
+#define LDMATRIX_X2_T(R0, R1, addr) \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n" : "=r"(R0), "=r"(R1) : "r"(addr))
 
 __device__ unsigned long long rows_done = 0, unused_counter;
 __device__ float factors[2][4];
@@ -23,14 +21,15 @@ __device__ void check_values() {
     uint32_t lane, low, high, word, chosen;
     asm("mov.u32 %0, %%laneid;" : "=r"(lane));
     assert(lane == threadIdx.x % 32);
-    asm volatile("{\n"
-                 "  .reg .b16 lo, hi;\n"
-                 "  mov.b32 {lo, hi}, %2;  // the halves\n"
-                 "  cvt.u32.u16 %0, lo;\n"
-                 "  cvt.u32.u16 %1, hi;\n"
-                 "}\n"
-                 : "=r"(low), "=r"(high)
-                 : "r"(0x12345678));
+    asm volatile(
+        "{\n"
+        "  .reg .b16 lo, hi;\n"
+        "  mov.b32 {lo, hi}, %2;  // the halves\n"
+        "  cvt.u32.u16 %0, lo;\n"
+        "  cvt.u32.u16 %1, hi;\n"
+        "}\n"
+        : "=r"(low), "=r"(high)
+        : "r"(0x12345678));
     assert(low == 0x5678 && high == 0x1234);
     asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(word) : "f"(1.0f), "f"(-2.0f));
     assert(word == 0xC0003F80);
@@ -111,10 +110,11 @@ __device__ void check_mma() {
         : "r"(bytes(g - k, -1)), "r"(bytes(g + 8 - k, -1)), "r"(bytes(g - k - 16, -1)), "r"(bytes(g - k - 8, -1)),
           "r"(bytes(k + 2 * g, 1)), "r"(bytes(k + 16 + 2 * g, 1)));
     for (int i = 0; i < 4; ++i) assert(s[i] == 1 + product(g + i / 2 * 8, c + i % 2, 32));
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-                 "{%7,%7,%7,%7};"
-                 : "=r"(s[0]), "=r"(s[1]), "=r"(s[2]), "=r"(s[3])
-                 : "r"(bytes(1, 0)), "r"(bytes(-1, 0)), "r"(bytes(100, 0)), "r"(0x7fffff00));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.satfinite.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%7,%7,%7,%7};"
+        : "=r"(s[0]), "=r"(s[1]), "=r"(s[2]), "=r"(s[3])
+        : "r"(bytes(1, 0)), "r"(bytes(-1, 0)), "r"(bytes(100, 0)), "r"(0x7fffff00));
     assert(s[0] == 0x7fffffff && s[2] == 0x7fffff00 - 1600);
 }
 
