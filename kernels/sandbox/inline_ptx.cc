@@ -76,8 +76,7 @@ public:
         simt::PtxProgram program;
         simt::PtxProblem problem;
         if (!simt::read_ptx(literals_.text, num_operands_, program, problem)) {
-            return refuse(literals_.place(problem.at),
-                          fmt::format("{} in inline PTX is not taken: {}", problem.what, kSee));
+            return refuse(literals_.place(problem.at), fmt::format("{}: {}", problem.what, kSee));
         }
         return SourceChange{at_, end, call(end)};
     }

@@ -90,7 +90,7 @@ private:
             one.label = word();
         } else {
             PtxOpcode known = find_ptx(opcode);
-            if (known.run == nullptr) return fail(opcode_at, fmt::format("`{}`", opcode));
+            if (known.run == nullptr) return fail(opcode_at, fmt::format("`{}` in inline PTX is not taken", opcode));
             one.run = known.run;
             one.words = std::move(known.words);
             if (!operands_of(one)) return false;
@@ -208,7 +208,7 @@ private:
                                                "nctaid.x", "nctaid.y", "nctaid.z"};
         if (std::ranges::find(kKnown, name) != std::end(kKnown))
             return PtxOperand{.kind = PtxOperand::Kind::kSpecial, .name = std::move(name)};
-        (void)fail(at, fmt::format("`%{}`", name));
+        (void)fail(at, fmt::format("`%{}` in inline PTX is not taken", name));
         return std::nullopt;
     }
     std::optional<PtxOperand> named(const std::string& name) {
