@@ -42,8 +42,14 @@ inline Choices<int32_t> kv_dtype_choices() { return {{"bf16", 2}, {"fp8", 1}}; }
 
 inline std::string name_of(WeightFormat format) { return name_among(weight_format_choices(), format); }
 
-// Of SimulateConfig::routes_by_conversation.
-inline Choices<bool> route_choices() { return {{"round-robin", false}, {"conversation", true}}; }
+inline Choices<Route> route_choices() {
+    return {{"round-robin", Route::kRoundRobin},
+            {"conversation", Route::kConversation},
+            {"least-loaded", Route::kLeastLoaded},
+            {"prefix-aware", Route::kPrefixAware},
+            {"prefix-aware-dynamo", Route::kPrefixAwareDynamo},
+            {"trace", Route::kTrace}};
+}
 
 inline Choices<EvictionChoice> eviction_choices() {
     return {{"value", EvictionChoice::kValue},

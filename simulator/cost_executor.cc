@@ -10,8 +10,6 @@
 namespace verbatim {
 namespace {
 
-uint64_t seed_of(RequestId request) { return static_cast<uint64_t>(index(request)) * 0x9e3779b97f4a7c15u; }
-
 // Any token except kStopToken.
 TokenId any_token(uint64_t seed, int32_t vocab_size) {
     return 1 + static_cast<TokenId>(Prng(seed).below(static_cast<uint64_t>(vocab_size) - 1));
@@ -19,8 +17,13 @@ TokenId any_token(uint64_t seed, int32_t vocab_size) {
 
 }  // namespace
 
-CostExecutor::CostExecutor(CostModel* cost, int32_t vocab_size) : cost_(cost), vocab_size_(vocab_size) {
+CostExecutor::CostExecutor(CostModel* cost, int32_t vocab_size, uint64_t engine)
+    : cost_(cost), vocab_size_(vocab_size), engine_(engine) {
     CHECK_GT(vocab_size, 1);
+}
+
+uint64_t CostExecutor::seed_of(RequestId request) const {
+    return static_cast<uint64_t>(index(request)) * 0x9e3779b97f4a7c15u + (engine_ << 40u);
 }
 
 void CostExecutor::expect_answer(RequestId request, int64_t num_tokens) {

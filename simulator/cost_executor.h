@@ -3,7 +3,8 @@
 //
 //   X1  a turn draws exactly its planned number of tokens: the last one is `kStopToken`, no other is. The scheduler
 //       learns the length only from the stop token
-//   X2  tokens depend on (request, position in the answer) alone: different answers have different text
+//   X2  tokens depend on (engine's number, request, position in the answer) alone: different answers have different
+//       text
 //   X3  a step without sequences takes no time, every other step at least a nanosecond
 //   X4  a window's drafts are accepted up to the first one that differs from the drawn token
 #pragma once
@@ -24,8 +25,9 @@ class CostExecutor final : public Executor {
 public:
     static constexpr TokenId kStopToken = 0;
 
-    // Borrows `cost`; null: nothing takes any time. REQUIRES: vocab_size > 1.
-    CostExecutor(CostModel* cost, int32_t vocab_size);
+    // Borrows `cost`; null: nothing takes any time. `engine`: the number of its engine among several. REQUIRES:
+    // vocab_size > 1.
+    CostExecutor(CostModel* cost, int32_t vocab_size, uint64_t engine = 0);
 
     // Sets the length of the request's answer. REQUIRES: called before the request starts; num_tokens >= 0.
     void expect_answer(RequestId request, int64_t num_tokens);
@@ -69,6 +71,7 @@ private:
     void start(const SequenceStart& start);
     [[nodiscard]] const Answer& answer_to(RequestId request) const;
     [[nodiscard]] TokenId token_of(RequestId request, const Answer& answer, int64_t place) const;
+    [[nodiscard]] uint64_t seed_of(RequestId request) const;
     [[nodiscard]] TokenId draw(Slot& slot) const;
     void draw(Slot& slot, std::span<TokenId> tokens) const;
     void draw_window(const StepPlan& plan, const ScheduledSequence& sequence, StepResult& result);
@@ -78,6 +81,7 @@ private:
 
     CostModel* cost_;
     int32_t vocab_size_;
+    uint64_t engine_;
     std::vector<Slot> slots_;
     std::unordered_map<RequestId, Answer> planned_;  // node addresses are stable
     std::span<const int64_t> recorded_ns_;

@@ -22,6 +22,14 @@ double bytes_of(WeightFormat format) {
     CHECK(false, "weight format {}", static_cast<int>(format));
 }
 
+ProductFormat product_format_of(WeightFormat format) {
+    switch (format) {
+        case WeightFormat::kFp8: return ProductFormat::kFp8;
+        case WeightFormat::kNvfp4: return ProductFormat::kFp4;
+        default: return ProductFormat::kBf16;
+    }
+}
+
 }  // namespace
 
 ModelShape with_state_values(ModelShape model, int64_t value_bytes) {
@@ -39,6 +47,7 @@ ModelShape with_weight_format(ModelShape model, WeightFormat format) {
     const double saved = parameters * (model.weight_value_bytes - bytes_of(format));
     model.weight_bytes -= std::llround(saved);
     model.weight_value_bytes = bytes_of(format);
+    model.products = product_format_of(format);
     return model;
 }
 

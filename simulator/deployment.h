@@ -20,8 +20,10 @@ enum class WeightFormat : uint8_t {
     kNvfp4,  // half a byte; an FP8 scale for each 16 weights (NVIDIA Blackwell)
 };
 
-// Matrices of this format: bytes in memory, and bytes that every matmul reads. Weights alone are quantised: products
-// run at the peak of bf16.
+// Matrices of this format: bytes in memory, and bytes that every matmul reads. With fp8 and nvfp4 activations have the
+// format too, and products run at the device's peak for it, where it has one (FP8 since Hopper, FP4 since Blackwell: as
+// TensorRT-LLM's and vLLM's W8A8 and NVFP4 kernels). Elsewhere, and with the other formats, weights alone are quantised
+// (as by Marlin's kernels): products run at the peak of bf16.
 [[nodiscard]] ModelShape with_weight_format(ModelShape model, WeightFormat format);
 
 // K and V of `value_bytes` (2 or 1) per element: bytes per token, and bytes that attention reads. One scale per layer:

@@ -17,9 +17,11 @@ struct Device {
     std::string name;
     int64_t memory_bytes = 0;
     double memory_bytes_per_s = 0;
-    double bf16_flops = 0;            // operations per second; a fused multiply-add counts as two
+    double bf16_flops = 0;  // operations per second; a fused multiply-add counts as two
+    double fp8_flops = 0;   // likewise; 0: it has no such units
+    double fp4_flops = 0;
     double memory_efficiency = 1;     // share of memory_bytes_per_s that kernels achieve
-    double flops_efficiency = 1;      // share of bf16_flops that kernels achieve
+    double flops_efficiency = 1;      // share of the peak that kernels achieve, in every format
     double kernel_ns = 0;             // fixed time per kernel
     double step_overhead_ns = 0;      // host time per step: scheduling, launching, sampling
     double sequence_overhead_ns = 0;  // and per sequence in it: block tables, detokenizing, streaming

@@ -121,6 +121,8 @@ Result<Device> parse_device(std::string_view text, const std::string& path) {
     device.memory_bytes = static_cast<int64_t>(fields.number("memory_bytes", 1, kMost));
     device.memory_bytes_per_s = fields.number("memory_bytes_per_s", 1, kMost);
     device.bf16_flops = fields.number("bf16_flops", 1, kMost);
+    if (fields.has("fp8_flops")) device.fp8_flops = fields.number("fp8_flops", 1, kMost);
+    if (fields.has("fp4_flops")) device.fp4_flops = fields.number("fp4_flops", 1, kMost);
     device.memory_efficiency = fields.number("memory_efficiency", 0.01, 1);
     device.flops_efficiency = fields.number("flops_efficiency", 0.01, 1);
     device.kernel_ns = fields.number("kernel_ns", 0, 1e9);

@@ -22,9 +22,18 @@ const char* name(PriceSource source) {
     return kNames[static_cast<size_t>(source)];
 }
 
-KernelPrice RooflineTimes::kernel(double bytes, double operations) const {
+double RooflineTimes::peak_flops(ProductFormat format) const {
+    switch (format) {
+        case ProductFormat::kBf16: return device_.bf16_flops;
+        case ProductFormat::kFp8: return device_.fp8_flops;
+        case ProductFormat::kFp4: return device_.fp4_flops;
+    }
+    CHECK(false, "format {}", static_cast<int>(format));
+}
+
+KernelPrice RooflineTimes::kernel(double bytes, double operations, ProductFormat format) const {
     const double memory_s = bytes / (device_.memory_bytes_per_s * device_.memory_efficiency);
-    const double compute_s = operations / (device_.bf16_flops * device_.flops_efficiency);
+    const double compute_s = operations / (peak_flops(format) * device_.flops_efficiency);
     return {std::max(memory_s, compute_s) * kNsPerSecond + device_.kernel_ns, PriceSource::kRoofline};
 }
 

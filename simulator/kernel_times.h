@@ -91,7 +91,10 @@ class RooflineTimes final : public KernelTimes {
 public:
     explicit RooflineTimes(const Device& device) : device_(device) {}
 
-    [[nodiscard]] KernelPrice kernel(double bytes, double operations) const;
+    [[nodiscard]] KernelPrice kernel(double bytes, double operations,
+                                     ProductFormat format = ProductFormat::kBf16) const;
+    // Whether the device multiplies in the format.
+    [[nodiscard]] bool has(ProductFormat format) const { return peak_flops(format) > 0; }
     [[nodiscard]] KernelPrice matmul(int64_t m, int64_t n, int64_t k) const override;
     [[nodiscard]] KernelPrice context_attention(const AttentionShape& shape,
                                                 std::span<const Chunk> chunks) const override;
@@ -106,6 +109,7 @@ public:
 
 private:
     [[nodiscard]] double message_ns(double bytes) const;  // over a link
+    [[nodiscard]] double peak_flops(ProductFormat format) const;
     Device device_;
 };
 

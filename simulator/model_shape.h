@@ -166,17 +166,21 @@ struct Parallelism {
     [[nodiscard]] int32_t num_gpus() const { return tensor * pipeline; }
 };
 
+// In what format matrices are multiplied; weights of fewer bytes may be widened to bf16 first.
+enum class ProductFormat : uint8_t { kBf16, kFp8, kFp4 };
+
 struct ModelShape {
     std::string name;
     int32_t vocab_size = 0;
     int64_t max_positions = 0;
     int64_t num_parameters = 0;
     int64_t weight_bytes = 0;
-    int64_t kv_bytes_per_token = 0;          // all layers
-    int64_t state_bytes_per_row = 0;         // all layers
-    double weight_value_bytes = 2;           // of a linear layer's matrix, scales included; the head's is bf16
-    int64_t state_value_bytes = 4;           // of a recurrent state's elements; windows are binary32
-    int64_t activation_bytes_per_token = 0;  // alive at once, at most
+    int64_t kv_bytes_per_token = 0;                 // all layers
+    int64_t state_bytes_per_row = 0;                // all layers
+    double weight_value_bytes = 2;                  // of a linear layer's matrix, scales included; the head's is bf16
+    ProductFormat products = ProductFormat::kBf16;  // of linear layers and experts, where the device has it
+    int64_t state_value_bytes = 4;                  // of a recurrent state's elements; windows are binary32
+    int64_t activation_bytes_per_token = 0;         // alive at once, at most
     int32_t num_layers = 0;
     int64_t embedding_parameters = 0;  // 0: the head is the embedding
     int64_t hidden_bytes = 0;          // of a token's residual row

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <thread>
 #include <tuple>
@@ -55,18 +56,51 @@ Trial trial_of(const PlanConfig& config, const SimulateRun& run, double rate_sca
     return trial;
 }
 
+// Trials that a candidate takes, about: doubling and bisection.
+int32_t usual_trials(const PlanConfig& config) {
+    if (config.rates)
+        return 2 + static_cast<int32_t>(
+                       std::log2(1 + std::log(config.rates->high / config.rates->low) / std::log(kRateStep)));
+    return 2 + 2 * static_cast<int32_t>(std::log2(config.max_replicas));
+}
+
+// What all candidates have done, for PlanConfig::progress.
+class PlanProgress {
+public:
+    PlanProgress(const PlanConfig& config, size_t num_candidates)
+        : config_(config), total_(static_cast<double>(usual_trials(config)) * static_cast<double>(num_candidates)) {}
+    // A trial of a candidate that had `before`.
+    void trial(int32_t before) {
+        if (before < usual_trials(config_)) add(1);
+    }
+    void candidate(int32_t num_trials) { add(std::max(0, usual_trials(config_) - num_trials)); }
+
+private:
+    void add(int32_t num_trials) {
+        if (!config_.progress) return;
+        const std::lock_guard lock(mutex_);
+        done_ += num_trials;
+        config_.progress(done_ / total_);
+    }
+    const PlanConfig& config_;
+    double total_;
+    std::mutex mutex_;
+    double done_ = 0;
+};
+
 // The trials of one candidate, each made once.
 class Trials {
 public:
     Trials(const PlanConfig& config, const ModelShape& model, const PlanCandidate& candidate, const Device& device,
-           const traces::Trace& trace)
-        : config_(config), model_(model), candidate_(candidate), device_(device), trace_(trace) {}
+           const traces::Trace& trace, PlanProgress& progress)
+        : config_(config), model_(model), candidate_(candidate), device_(device), trace_(trace), progress_(progress) {}
 
     Result<const Trial*> at(int32_t num_replicas, double rate_scale) {
         const std::pair key(num_replicas, rate_scale);
         const auto known = made_.find(key);
         if (known != made_.end()) return &known->second;
         ASSIGN_OR_RETURN(Trial trial, try_plan(config_, model_, candidate_, device_, num_replicas, rate_scale, trace_));
+        progress_.trial(count());
         return &made_.emplace(key, std::move(trial)).first->second;
     }
     [[nodiscard]] const Trial* find(int32_t num_replicas, double rate_scale) const {
@@ -86,6 +120,7 @@ private:
     const PlanCandidate& candidate_;
     const Device& device_;
     const traces::Trace& trace_;
+    PlanProgress& progress_;
     std::map<std::pair<int32_t, double>, Trial> made_;
 };
 
@@ -116,16 +151,18 @@ Status find_highest(const PlanConfig& config, Trials& trials, CandidatePlan& pla
 }
 
 Result<CandidatePlan> plan_candidate(const PlanConfig& config, const ModelShape& model, const PlanCandidate& candidate,
-                                     const Device& device, const traces::Trace& trace) {
+                                     const Device& device, const traces::Trace& trace, PlanProgress& progress) {
     CandidatePlan plan{.candidate = candidate};
     const SimulateConfig simulate = config_of(config, candidate, 1);
     if (const auto memory = plan_deployment(simulate, model, device); !memory) {
         plan.problem = memory.error().message;
+        progress.candidate(0);
         return plan;
     }
-    Trials trials(config, model, candidate, device, trace);
+    Trials trials(config, model, candidate, device, trace, progress);
     RETURN_IF_ERROR(config.rates ? find_highest(config, trials, plan) : find_fewest(config, trials, plan));
     plan.num_trials = trials.count();
+    progress.candidate(plan.num_trials);
     if (!plan.best || plan.worse) {
         ASSIGN_OR_RETURN(plan.alone, try_plan(config, model, candidate, device, 1, 1, spread_out(trace)));
     }
@@ -178,9 +215,10 @@ Result<Plan> make_plan(const PlanConfig& config, const ModelShape& model, const 
     Plan plan{.trace = trace_name, .model = model.name, .config = config, .devices = devices};
     std::vector<std::optional<Result<CandidatePlan>>> found(candidates.size());
     std::atomic<size_t> next = 0;
+    PlanProgress progress(config, candidates.size());
     const auto work = [&] {
         for (size_t i = next++; i < candidates.size(); i = next++)
-            found[i] = plan_candidate(config, model, candidates[i], devices.at(candidates[i].device), trace);
+            found[i] = plan_candidate(config, model, candidates[i], devices.at(candidates[i].device), trace, progress);
     };
     {
         std::vector<std::jthread> threads;

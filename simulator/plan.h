@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,6 +48,9 @@ struct PlanConfig {
     double rate_scale = 1;                 // of the trace, when the fewest GPUs are asked for
     std::optional<double> price_per_hour;  // of one GPU, in dollars
     int32_t num_threads = 1;               // candidates at a time
+    // Called with the share of the work that is done, by one thread at a time; a candidate's number of trials is not
+    // known before, so that its end may come early.
+    std::function<void(double share)> progress;
 };
 
 // A candidate at a number of replicas and a rate.

@@ -68,9 +68,11 @@ void add_driver(DriverReport& sum, DriverReport more, const std::vector<size_t>&
     }
     sum.virtual_ns = std::max(sum.virtual_ns, more.virtual_ns);
     sum.peak_running = std::max(sum.peak_running, more.peak_running);
-    for (size_t i = 0; i < rows.size(); ++i) sum.times[rows[i]] = more.times[i];
+    for (size_t i = 0; i < rows.size() && !more.times.empty(); ++i) sum.times[rows[i]] = more.times[i];
     for (std::string& what : more.unexpected) sum.unexpected.push_back(std::move(what));
 }
+
+}  // namespace
 
 void add_result(SimulationResult& sum, SimulationResult more, const std::vector<size_t>& rows) {
     sum.requests += more.requests;
@@ -85,7 +87,12 @@ void add_result(SimulationResult& sum, SimulationResult more, const std::vector<
     sum.peak_state_rows = std::max(sum.peak_state_rows, more.peak_state_rows);
 }
 
-}  // namespace
+std::vector<size_t> first_rows_of_groups(const Trace& trace) {
+    RowGroups groups(trace);
+    std::vector<size_t> first;
+    for (size_t i = 0; i < trace.rows.size(); ++i) first.push_back(groups.first_of(i));
+    return first;
+}
 
 int32_t route_in_turns(const RowGroup& group, int32_t num_replicas) {
     return static_cast<int32_t>(group.number % num_replicas);
@@ -139,7 +146,7 @@ Result<ReplicatedResult> simulate_replicas(const SimulationConfig& given, const 
                                                              if (progress) progress(over + rows_over);
                                                          }));
         result.replicas.push_back(
-            {std::ssize(rows), part.driver.served, part.stats.steps, part.driver.virtual_ns, part.digest});
+            {std::ssize(rows), part.driver.served, part.stats.steps, part.driver.virtual_ns, part.digest, 0, {}});
         decisions.add(part.decisions);
         digests.add(part.digest);
         const bool alone = num_replicas == 1;

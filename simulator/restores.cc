@@ -71,8 +71,9 @@ void Restores::take(std::vector<RowTimes>& times, RestoreCounts& restores, std::
     tiers_.verify();
     counts_.not_worth = tiers_.num_not_worth();
     for (size_t row = 0; row < times.size(); ++row) {
-        times[row].restored_tokens = std::min(restored_tokens_[row], times[row].reused_tokens);
-        counts_.restored_tokens += times[row].restored_tokens;
+        const int64_t restored = std::min(restored_tokens_[row], times[row].reused_tokens);
+        times[row].restored_tokens += restored;
+        counts_.restored_tokens += restored;
     }
     restores = counts_;
     tiers = tiers_.counts();

@@ -101,7 +101,7 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
     details["model"] = run.model.name;
     details["device"] = run.device.name;
     details["block_tokens"] = run.memory.pools.block_size;
-    details["gpus_per_replica"] = 1;
+    details["gpus_per_replica"] = run.config.parallelism.num_gpus();
     if (!run.model.experts.empty()) details["expert_skew"] = run.config.expert_skew;
     if (run.config.admission != AdmissionOrder::kArrival) {
         details["admission"] = name(run.config.admission);
@@ -122,7 +122,14 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
         reasons[name(static_cast<NotReused>(i))] = run.result.stats.not_reused[i];
     }
     details["not_reused_tokens"] = std::move(reasons);
-    details["gpus"] = run.config.num_replicas * run.config.parallelism.num_gpus();
+    details["gpus"] = most_gpus(run.config);
+    details["gpu_s"] = run.gpu_s;
+    if (run.config.apart) {
+        details["transfers"] = {{"heads", run.transfers.heads},
+                                {"bytes", run.transfers.bytes},
+                                {"wait_s", static_cast<double>(run.transfers.wait_ns) * 1e-9},
+                                {"without_room", run.transfers.without_room}};
+    }
     details["recomputed_tokens"] = run.result.stats.recomputed_tokens;
     add_tier_counts(details, run.config, run.result.restores, run.result.tiers);
     if (slo.any()) {
@@ -156,11 +163,14 @@ ordered_json simulate_json(const SimulateRun& run, const Slo& slo) {
     json["digest"] = run.result.digest.hex();
     json["details"] = details_json(run, slo, whole);
     for (const ReplicaSummary& replica : run.replicas) {
-        json["replicas"].push_back({{"rows", replica.rows},
-                                    {"served", replica.served},
-                                    {"steps", replica.steps},
-                                    {"virtual_s", static_cast<double>(replica.virtual_ns) * 1e-9},
-                                    {"digest", replica.digest.hex()}});
+        ordered_json& one =
+            json["replicas"].emplace_back(ordered_json{{"rows", replica.rows},
+                                                       {"served", replica.served},
+                                                       {"steps", replica.steps},
+                                                       {"virtual_s", static_cast<double>(replica.virtual_ns) * 1e-9},
+                                                       {"digest", replica.digest.hex()}});
+        if (run.config.autoscale) one["begin_s"] = static_cast<double>(replica.begin_ns) * 1e-9;
+        if (run.config.apart) one["computes"] = replica.role == EngineRole::kPrompts ? "prompts" : "answers";
     }
     return json;
 }

@@ -47,7 +47,36 @@ bool shares_budget(const SimulateConfig& config) {
     return rival_of(config.cache_mode).has_value() || eviction_of(config) == EvictionChoice::kValue;
 }
 
+int32_t most_gpus(const SimulateConfig& config) {
+    int32_t num_replicas = config.num_replicas;
+    if (config.apart) num_replicas = config.apart->num_prefill + config.apart->num_decode;
+    if (config.autoscale) num_replicas = config.autoscale->most;
+    return num_replicas * config.parallelism.num_gpus();
+}
+
+namespace {
+
+Status validate_cluster(const SimulateConfig& config) {
+    if (!config.apart && !config.autoscale) return {};
+    const char* flag = config.apart ? "--prefill-replicas" : "--autoscale";
+    if (config.apart && config.autoscale) return error("--prefill-replicas and --autoscale: leave one out");
+    if (config.num_replicas > 1) return error("--replicas and {}: leave one out", flag);
+    if (config.route == Route::kTrace) return error("--route trace: of a fixed number of replicas, got {}", flag);
+    const bool has_heads = config.cache_mode == CacheMode::kPrefix || config.cache_mode == CacheMode::kExact;
+    if (config.apart && !has_heads) {
+        return error(
+            "{}: a prompt goes to another replica as a head, and --cache-mode {} has none: wanted prefix or exact",
+            flag, name_of(config.cache_mode));
+    }
+    if (config.apart && !config.tiers.empty())
+        return error("{}: is simulated without memory behind the device's: leave --host-memory and --disk out", flag);
+    return {};
+}
+
+}  // namespace
+
 Status validate(const SimulateConfig& config) {
+    RETURN_IF_ERROR(validate_cluster(config));
     const bool is_rival = rival_of(config.cache_mode).has_value();
     if (is_rival && config.eviction)
         return error("--evict: --cache-mode {} has a policy of its own: leave --evict out", name_of(config.cache_mode));
@@ -235,15 +264,35 @@ Result<ReplicatedResult> priced_run(const SimulateRun& run, const SimulationConf
     ASSIGN_OR_RETURN(const auto prices, cost_model(config, run.model, run.device, *kernels));
     ScaledRooflines cost(*prices, roofline_factor);
     const auto policy = [&] { return make_eviction_policy(eviction_of(config), worth_of(run.model)); };
+    if (config.apart || config.autoscale || (config.num_replicas > 1 && is_per_request(config.route))) {
+        const ClusterConfig cluster{.route = config.route,
+                                    .num_replicas = config.num_replicas,
+                                    .apart = config.apart,
+                                    .autoscale = config.autoscale,
+                                    .block_bytes = run.memory.block_bytes,
+                                    .row_bytes = run.memory.row_bytes};
+        return simulate_cluster(cluster, simulation, trace, cost, run.model.vocab_size, policy, progress);
+    }
     if (config.num_replicas == 1) {
         const auto one = policy();
         ReplicatedResult alone;
         ASSIGN_OR_RETURN(alone.whole, simulate(simulation, trace, cost, run.model.vocab_size, *one, progress));
         return alone;
     }
-    const Router router = config.routes_by_conversation ? route_by_conversation : route_in_turns;
+    const Router router = config.route == Route::kConversation ? route_by_conversation : route_in_turns;
     return simulate_replicas(simulation, trace, cost, run.model.vocab_size, policy, config.num_replicas, router,
                              progress);
+}
+
+// Replicas that do not come and go are there for the whole run.
+double gpu_seconds(const SimulateRun& run) {
+    double ns = static_cast<double>(run.config.num_replicas) * static_cast<double>(run.result.driver.virtual_ns);
+    if (run.config.apart || run.config.autoscale) {
+        ns = 0;
+        for (const ReplicaSummary& replica : run.replicas)
+            ns += static_cast<double>(replica.virtual_ns - replica.begin_ns);
+    }
+    return ns * 1e-9 * run.config.parallelism.num_gpus();
 }
 
 bool needs_bounds(const SimulateRun& run) {
@@ -280,6 +329,8 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     run.result = std::move(all.whole);
     run.replicas = std::move(all.replicas);
     run.replica_of_row = std::move(all.replica_of_row);
+    run.transfers = all.transfers;
+    run.gpu_s = gpu_seconds(run);
     if (needs_bounds(run)) {
         ASSIGN_OR_RETURN(run.bounds, bounds_of(run, simulation, trace));
     }

@@ -11,6 +11,7 @@
 #include "engine/base/result.h"
 #include "engine/pool_sizes.h"
 #include "engine/scheduler/scheduler.h"
+#include "simulator/cluster.h"
 #include "simulator/deployment.h"
 #include "simulator/device.h"
 #include "simulator/eviction_policies.h"
@@ -67,11 +68,13 @@ struct SimulateConfig {
     int32_t block_size = 16;
     int32_t step_tokens = 8192;
     int32_t max_num_sequences = 256;
-    int32_t max_window = 1;               // positions that draw in one step: the last known token's and drafts'
-    double draft_acceptance = 0.7;        // of drafts that all before are right, the share that is
-    double expert_skew = 0;               // experts are chosen as their rank to the power of minus this
-    int32_t num_replicas = 1;             // each on separate devices
-    bool routes_by_conversation = false;  // else in turns
+    int32_t max_window = 1;         // positions that draw in one step: the last known token's and drafts'
+    double draft_acceptance = 0.7;  // of drafts that all before are right, the share that is
+    double expert_skew = 0;         // experts are chosen as their rank to the power of minus this
+    int32_t num_replicas = 1;       // each on separate devices
+    Route route = Route::kRoundRobin;
+    std::optional<PrefillApart> apart;         // replicas of prompts and of answers, instead of num_replicas
+    std::optional<AutoscaleConfig> autoscale;  // so many replicas as a rule wants, instead of num_replicas
     uint64_t seed = 0;
     std::vector<TierConfig> tiers;  // memory behind the device's, for evicted heads
     TierEviction tier_eviction = TierEviction::kValue;
@@ -83,6 +86,8 @@ struct SimulateConfig {
 
 [[nodiscard]] EvictionChoice eviction_of(const SimulateConfig& config);
 [[nodiscard]] bool shares_budget(const SimulateConfig& config);  // blocks and rows in one budget
+// GPUs at once, at most.
+[[nodiscard]] int32_t most_gpus(const SimulateConfig& config);
 // Error: flags that exclude each other.
 [[nodiscard]] Status validate(const SimulateConfig& config);
 
@@ -119,6 +124,8 @@ struct SimulateRun {
     std::optional<RooflineBounds> bounds;
     std::vector<ReplicaSummary> replicas;  // of several
     std::vector<int32_t> replica_of_row;   // of several
+    TransferCounts transfers;
+    double gpu_s = 0;  // of all GPUs, from when each is there until it goes
     double wall_s = 0;
     int64_t peak_rss_bytes = 0;
 };

@@ -253,9 +253,12 @@ void StepCost::add_delta(const StepWork& work, Price& price) {
 
 // `num_rows` rows, each times the matrix [k, n] of one of `num_experts` experts.
 KernelPrice StepCost::grouped_matmul(int64_t num_experts, int64_t num_rows, int64_t n, int64_t k) const {
-    return roofline_.kernel(
-        model_.weight_value_bytes * real(num_experts) * real(n) * real(k) + kBf16Bytes * real(num_rows) * real(n + k),
-        2 * real(num_rows) * real(n) * real(k));
+    const bool is_native = roofline_.has(model_.products);
+    const double input_bytes =
+        is_native && model_.products != ProductFormat::kBf16 ? model_.weight_value_bytes : kBf16Bytes;
+    return roofline_.kernel(model_.weight_value_bytes * real(num_experts) * real(n) * real(k) +
+                                real(num_rows) * (kBf16Bytes * real(n) + input_bytes * real(k)),
+                            2 * real(num_rows) * real(n) * real(k), is_native ? model_.products : ProductFormat::kBf16);
 }
 
 void StepCost::add_experts(const StepWork& work, Price& price) {

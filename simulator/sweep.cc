@@ -125,7 +125,7 @@ SimulateConfig config_of(const Sweep& sweep, const SweepPoint& point) {
     if (point.weights) config.weights = *choice_by_name(weight_format_choices(), *point.weights);
     if (point.kv_dtype) config.kv_value_bytes = *choice_by_name(kv_dtype_choices(), *point.kv_dtype);
     config.parallelism = {point.tp.value_or(1), point.ep.value_or(1), point.pp.value_or(1)};
-    if (point.route) config.routes_by_conversation = *choice_by_name(route_choices(), *point.route);
+    if (point.route) config.route = *choice_by_name(route_choices(), *point.route);
     config.num_replicas = point.replicas.value_or(config.num_replicas);
     config.step_tokens = point.step_tokens.value_or(config.step_tokens);
     config.max_num_sequences = point.max_sequences.value_or(config.max_num_sequences);

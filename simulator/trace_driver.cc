@@ -37,63 +37,159 @@ TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace,
     : config_(config),
       trace_(trace),
       requests_(requests),
-      engine_(engine),
       store_(store),
+      place_of_row_(trace.rows.size()),
       waiting_(trace.rows.size()),
       request_of_(trace.rows.size()),
+      is_routed_(trace.rows.size()),
       is_sent_(trace.rows.size()),
+      is_moved_(trace.rows.size()),
       is_over_(trace.rows.size()),
       lost_a_row_(trace.conversations.size()) {
     CHECK_GE(config.step_ns, 0);
+    add_engine(engine, config.hooks);
+}
+
+TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests,
+                         TokenStore& store, Dispatcher& dispatcher)
+    : config_(config),
+      trace_(trace),
+      requests_(requests),
+      store_(store),
+      dispatcher_(&dispatcher),
+      place_of_row_(trace.rows.size()),
+      waiting_(trace.rows.size()),
+      request_of_(trace.rows.size()),
+      is_routed_(trace.rows.size()),
+      is_sent_(trace.rows.size()),
+      is_moved_(trace.rows.size()),
+      is_over_(trace.rows.size()),
+      lost_a_row_(trace.conversations.size()) {
+    CHECK_GE(config.step_ns, 0);
+    CHECK(config.hooks == nullptr, "each of several engines has hooks of its own");
+}
+
+EngineNumber TraceDriver::add_engine(Engine& engine, DriverHooks* hooks) {
+    Place& place = places_.emplace_back();
+    place.engine = &engine;
+    place.hooks = hooks;
+    return places_.size() - 1;
+}
+
+void TraceDriver::take_engine(EngineNumber number) {
+    CHECK(is_free(number), "engine {} has something to do", number);
+    places_.at(number).engine = nullptr;
+}
+
+bool TraceDriver::is_free(EngineNumber number) const {
+    const Place& place = places_.at(number);
+    return place.engine != nullptr && !place.in_step() && num_rows_at(number) == 0 && place.engine->idle();
+}
+
+int64_t TraceDriver::num_rows_at(EngineNumber number) const {
+    const Place& place = places_.at(number);
+    return static_cast<int64_t>(place.due.size() + place.reading.size() + place.running.size());
+}
+
+int64_t TraceDriver::busy_ns(EngineNumber number) const {
+    const Place& place = places_.at(number);
+    return place.busy_ns + (place.in_step() ? now_ns_ - place.step_begins_ns : 0);
+}
+
+bool TraceDriver::is_busy() const {
+    return num_over_ < report_.rows || std::ranges::any_of(places_, [](const Place& place) {
+               return place.in_step() || (place.engine != nullptr && !place.engine->idle());
+           });
 }
 
 Result<DriverReport> TraceDriver::run(const std::function<void(int64_t)>& after_step, const Recover& recover) {
+    CHECK(!recover || dispatcher_ == nullptr, "one engine alone is replaced");
     report_.rows = static_cast<int64_t>(trace_.rows.size());
     report_.times.resize(trace_.rows.size());
     RETURN_IF_ERROR(check_times());
     plan_rows();
     recovers_ = static_cast<bool>(recover);
-    while (num_over_ < report_.rows || !engine_.idle()) {
+    while (is_busy()) {
+        end_steps(after_step);
+        if (dispatcher_ != nullptr && dispatcher_->next_event_ns() <= now_ns_) dispatcher_->at_event(now_ns_);
         submit_read();
         send_due();
         send_while_running();
-        report_idle_clients();
-        if (config_.hooks != nullptr) config_.hooks->before_step();
-        const Result<bool> stepped = engine_.step();
-        if (!stepped) {
-            RETURN_IF_ERROR(recover_from(stepped.error(), recover));
-        } else if (*stepped) {
-            now_ns_ += config_.step_ns > 0 ? config_.step_ns : engine_.elapsed_ns();
-            report_.peak_running =
-                std::max(report_.peak_running, static_cast<int64_t>(engine_.scheduler().scheduled().size()));
-            read_events();
-            leave();
-            send_while_running();
-            if (config_.hooks != nullptr) config_.hooks->stepped(now_ns_);
-            if (config_.verify_every_step) engine_.verify();
-            if (after_step) after_step(num_over_);
-        } else if (!due_.empty() || !reading_.empty()) {
-            now_ns_ = std::max(now_ns_, next_arrival_ns());
-        } else if (num_over_ < report_.rows) {
-            const auto stuck = std::ranges::find(is_over_, 0) - is_over_.begin();
-            return error("{}: can never start: the row it should run concurrently with is over",
-                         describe(RowIndex(stuck)));
-        }
+        ASSIGN_OR_RETURN(const bool failed, begin_steps(recover));
+        if (!failed) RETURN_IF_ERROR(advance());
     }
     report_.virtual_ns = now_ns_;
     return report_;
 }
 
-Status TraceDriver::recover_from(const Error& error, const Recover& recover) {
+void TraceDriver::end_steps(const std::function<void(int64_t)>& after_step) {
+    for (Place& place : places_) {
+        if (place.in_step() && place.step_ends_ns <= now_ns_) end_step(place, after_step);
+    }
+}
+
+void TraceDriver::end_step(Place& place, const std::function<void(int64_t)>& after_step) {
+    place.busy_ns += place.step_ends_ns - place.step_begins_ns;
+    place.step_ends_ns = -1;
+    report_.peak_running =
+        std::max(report_.peak_running, static_cast<int64_t>(place.engine->scheduler().scheduled().size()));
+    read_events(place);
+    leave(place);
+    send_while_running();
+    if (place.hooks != nullptr) place.hooks->stepped(now_ns_);
+    if (config_.verify_every_step) place.engine->verify();
+    if (after_step) after_step(num_over_);
+}
+
+// True after a failure that was recovered from.
+Result<bool> TraceDriver::begin_steps(const Recover& recover) {
+    for (Place& place : places_) {
+        if (place.in_step() || place.engine == nullptr || place.engine->idle()) continue;
+        report_idle_clients(place);
+        if (place.hooks != nullptr) place.hooks->before_step();
+        const Result<bool> stepped = place.engine->step();
+        if (!stepped) {
+            RETURN_IF_ERROR(recover_from(place, stepped.error(), recover));
+            return true;
+        }
+        if (!*stepped) continue;
+        place.step_begins_ns = now_ns_;
+        place.step_ends_ns = now_ns_ + (config_.step_ns > 0 ? config_.step_ns : place.engine->elapsed_ns());
+    }
+    return false;
+}
+
+// To the next event. A single engine's rows that come during a step wait for its end in any case.
+Status TraceDriver::advance() {
+    constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+    int64_t next_ns = kNever;
+    bool any_step = false;
+    for (const Place& place : places_) {
+        any_step |= place.in_step();
+        next_ns = std::min(next_ns, place.in_step() ? place.step_ends_ns : next_arrival_ns(place));
+    }
+    if (!due_.empty() && (dispatcher_ != nullptr || !any_step)) next_ns = std::min(next_ns, due_.top().time_ns);
+    if (next_ns == kNever) {
+        if (!is_busy()) return {};
+        const auto stuck = std::ranges::find(is_over_, 0) - is_over_.begin();
+        CHECK(stuck < std::ssize(is_over_), "an engine has work after the last row, and does none");
+        return error("{}: can never start: the row it should run concurrently with is over", describe(RowIndex(stuck)));
+    }
+    if (dispatcher_ != nullptr) next_ns = std::min(next_ns, dispatcher_->next_event_ns());
+    now_ns_ = std::max(now_ns_, next_ns);
+    return {};
+}
+
+Status TraceDriver::recover_from(Place& place, const Error& error, const Recover& recover) {
     if (!recover || num_over_ == num_over_at_failure_) return tl::unexpected(error);
     num_over_at_failure_ = num_over_;
-    read_events();
+    read_events(place);
     RETURN_IF_ERROR(recover(error));
-    for (FailedTurn& turn : engine_.take_failed_turns()) {
+    for (FailedTurn& turn : place.engine->take_failed_turns()) {
         ++report_.resent;
-        submit(failed_.at(turn.request), std::move(turn.again));
+        submit(place.failed.at(turn.request), std::move(turn.again));
     }
-    failed_.clear();
+    place.failed.clear();
     return {};
 }
 
@@ -139,12 +235,39 @@ bool TraceDriver::waits(const Row& row) const {
 
 // --- sending
 
-void TraceDriver::send_due() {
+// Every row that is due gets its place.
+void TraceDriver::route_due() {
     while (!due_.empty() && due_.top().time_ns <= now_ns_) {
-        const auto [time_ns, row] = due_.top();
+        const Due due = due_.top();
         due_.pop();
-        if (times(row).due_ns < 0) times(row).due_ns = time_ns;
-        send(row);
+        if (times(due.row).due_ns < 0) times(due.row).due_ns = due.time_ns;
+        const size_t row = at(due.row);
+        if (dispatcher_ != nullptr && is_routed_[row] == 0) {
+            const RowIndex from = trace_.rows[row].from;
+            const bool reads = dispatcher_->reads_prompts() && traces::is_request(trace_.rows[row].event) &&
+                               (from == kNoRow || is_sent_[at(from)] != 0);
+            if (reads) made_.emplace(due.row, requests_.make(due.row));
+            place_of_row_[row] = dispatcher_->choose(due.row, reads ? &requests_.prompt(due.row) : nullptr, now_ns_);
+            CHECK(place_of(due.row).engine != nullptr, "row {} is sent to an engine that left", row);
+        }
+        is_routed_[row] = 1;
+        place_of(due.row).due.insert(due);
+    }
+}
+
+// What is sent can be over at once, and others due.
+void TraceDriver::send_due() {
+    route_due();
+    for (bool sends = true; sends;) {
+        sends = false;
+        for (Place& place : places_) {
+            while (!place.in_step() && !place.due.empty()) {
+                sends = true;
+                const RowIndex row = place.due.extract(place.due.begin()).value().row;
+                send(row);
+                route_due();
+            }
+        }
     }
 }
 
@@ -153,9 +276,12 @@ void TraceDriver::send_while_running() {
         const RowIndex first = trace_.row(row).wait_for;
         const bool never_runs = is_over_[at(first)] != 0 && lost_a_row(first);
         const auto beside = request_of_[at(first)];
-        const Sequence* sequence = beside ? engine_.find(*beside) : nullptr;
+        const Place& place = place_of(first);
+        if (place.in_step()) return false;
+        const Sequence* sequence = beside ? place.engine->find(*beside) : nullptr;
         if (!never_runs && (sequence == nullptr || sequence->num_computed_tokens == 0)) return false;
         times(row).wanted_ns = times(row).due_ns = now_ns_;
+        place_of_row_[at(row)] = place_of_row_[at(first)];
         send(row);
         return true;
     });
@@ -169,7 +295,7 @@ void TraceDriver::send(RowIndex row) {
     }
     is_sent_[at(row)] = 1;
     if (traces::is_request(trace_.row(row).event)) {
-        submit(row, requests_.make(row));
+        submit(row, request_of(row));
     } else {
         apply_name_event(row);
     }
@@ -178,46 +304,66 @@ void TraceDriver::send(RowIndex row) {
     held_.erase(first, last);
 }
 
-int64_t TraceDriver::next_arrival_ns() const {
+ChatRequest TraceDriver::request_of(RowIndex row) {
+    auto made = made_.extract(row);
+    ChatRequest request = made.empty() ? requests_.make(row) : std::move(made.mapped());
+    const RowIndex from = trace_.row(row).from;
+    const bool regenerates = request.input == InputKind::kRegenerate && from != kNoRow;
+    if (regenerates && place_of_row_[at(row)] != place_of_row_[at(from)]) {
+        request.input = InputKind::kHistory;  // this engine has no turn to answer again
+        request.messages = {{requests_.prompt(row), /*checkpoint=*/false}};
+    }
+    return request;
+}
+
+int64_t TraceDriver::next_arrival_ns(const Place& place) const {
     int64_t next_ns = std::numeric_limits<int64_t>::max();
-    if (!due_.empty()) next_ns = due_.top().time_ns;
-    if (!reading_.empty()) next_ns = std::min(next_ns, reading_.begin()->first.time_ns);
+    if (!place.due.empty()) next_ns = place.due.begin()->time_ns;
+    if (!place.reading.empty()) next_ns = std::min(next_ns, place.reading.begin()->first.time_ns);
     return next_ns;
 }
 
 void TraceDriver::submit_read() {
-    while (!reading_.empty() && reading_.begin()->first.time_ns <= now_ns_) {
-        auto read = reading_.extract(reading_.begin());
-        config_.hooks->head_read(read.key().row, read.mapped());
-        submit_now(read.key().row, std::move(read.mapped()));
+    for (Place& place : places_) {
+        while (!place.in_step() && !place.reading.empty() && place.reading.begin()->first.time_ns <= now_ns_) {
+            auto read = place.reading.extract(place.reading.begin());
+            place.hooks->head_read(read.key().row, read.mapped());
+            submit_now(place, read.key().row, std::move(read.mapped()));
+        }
     }
 }
 
 void TraceDriver::submit(RowIndex row, ChatRequest request) {
-    if (config_.hooks != nullptr) {
-        config_.hooks->prepare(row, request);
-        const int64_t ready_ns = config_.hooks->ready_ns(row, request, now_ns_);
+    Place& place = place_of(row);
+    if (place.hooks != nullptr) {
+        std::optional<ChatRequest> then;
+        const bool for_another = dispatcher_ != nullptr && dispatcher_->computes_prompts(place_of_row_[at(row)]);
+        if (for_another && request.max_tokens != 0) then = request;
+        place.hooks->prepare(row, request);
+        if (then) made_.emplace(row, *std::move(then));
+        const int64_t ready_ns = place.hooks->ready_ns(row, request, now_ns_);
         if (ready_ns > now_ns_) {
-            reading_.emplace(Due{ready_ns, row}, std::move(request));
+            place.reading.emplace(Due{ready_ns, row}, std::move(request));
             return;
         }
     }
-    submit_now(row, std::move(request));
+    submit_now(place, row, std::move(request));
 }
 
-void TraceDriver::submit_now(RowIndex row, ChatRequest request) {
+void TraceDriver::submit_now(Place& place, RowIndex row, ChatRequest request) {
     std::optional<ChatRequest> again;
     if (config_.busy == Busy::kUncached) again = request;
-    auto accepted = engine_.submit(std::move(request));
+    auto accepted = place.engine->submit(std::move(request));
     const bool busy = !accepted && config_.busy != Busy::kWait && accepted.error().reason == RefusalReason::kBusy &&
                       trace_.row(row).expect != Expect::kBusy;
     if (busy) {
         ++report_.busy;
         lost_a_row_[static_cast<size_t>(index(trace_.row(row).conversation))] = 1;
         if (config_.busy == Busy::kRefuse) return over(row, RowOutcome::kBusy);
-        accepted = submit_uncached(row, *std::move(again));
+        accepted = submit_uncached(place, row, *std::move(again));
     }
     if (!accepted) {
+        made_.erase(row);
         over(row, refused(row, accepted.error()));
         return;
     }
@@ -228,38 +374,42 @@ void TraceDriver::submit_now(RowIndex row, ChatRequest request) {
         over(row, RowOutcome::kRecorded);
         return;
     }
-    ++report_.turns;
+    if (is_moved_[at(row)] == 0) ++report_.turns;
     request_of_[at(row)] = accepted->request;
-    running_.emplace(accepted->request, Running{row, busy, {}});
-    if (trace_.row(row).abort_after >= 0) leaving_.push_back(accepted->request);
-    times(row).prompt_tokens = engine_.find(accepted->request)->num_prompt_tokens();
-    if (config_.hooks != nullptr) config_.hooks->accepted(row, accepted->request);
+    Running& running = place.running[accepted->request] = {.row = row, .apart = busy, .text = {}, .then = {}};
+    if (auto then = made_.extract(row); !then.empty()) running.then = std::move(then.mapped());
+    if (!waiting_[at(row)].empty()) ++place.num_awaited;
+    if (trace_.row(row).abort_after >= 0) place.leaving.push_back(accepted->request);
+    times(row).prompt_tokens = place.engine->find(accepted->request)->num_prompt_tokens();
+    if (place.hooks != nullptr) place.hooks->accepted(row, accepted->request);
 }
 
 // Submits the whole prompt under a unique name.
-OrRefusal<Accepted> TraceDriver::submit_uncached(RowIndex row, ChatRequest request) {
+OrRefusal<Accepted> TraceDriver::submit_uncached(Place& place, RowIndex row, ChatRequest request) {
     request.conversation.conversation_id += fmt::format("/row{}", index(row));
     request.input = InputKind::kHistory;
     request.messages = {{requests_.prompt(row), /*checkpoint=*/false}};
     request.turn_id.reset();
     request.parent.reset();
     request.use_cache = false;
-    return engine_.submit(std::move(request));
+    return place.engine->submit(std::move(request));
 }
 
 void TraceDriver::apply_name_event(RowIndex index) {
     const Row& row = trace_.row(index);
     const ConversationKey key = requests_.key(row.conversation);
+    Place& place = place_of(index);
+    Engine& engine = *place.engine;
     OrRefusal<int64_t> done = 0;
     if (row.event == TraceEvent::kDelete) {
-        const Ledger::Conversation* conversation = engine_.ledger().find(key);
+        const Ledger::Conversation* conversation = engine.ledger().find(key);
         const TokenSeq committed = conversation == nullptr ? TokenSeq() : conversation->committed;
-        done = engine_.remove(key);
-        if (done && config_.hooks != nullptr) config_.hooks->deleted(key.salt, committed);
+        done = engine.remove(key);
+        if (done && place.hooks != nullptr) place.hooks->deleted(key.salt, committed);
     } else if (const auto num_turns = turn_count_at(row.from)) {
         const ConversationKey origin = requests_.key(trace_.row(row.from).conversation);
-        done = row.event == TraceEvent::kFork ? engine_.fork(origin, key.conversation_id, num_turns)
-                                              : engine_.rewind(key, *num_turns);
+        done = row.event == TraceEvent::kFork ? engine.fork(origin, key.conversation_id, num_turns)
+                                              : engine.rewind(key, *num_turns);
     } else {
         done = tl::unexpected(Refusal{.reason = RefusalReason::kNoSuchTurn,
                                       .problem = fmt::format(": {}: committed nothing to go to", describe(row.from))});
@@ -270,72 +420,95 @@ void TraceDriver::apply_name_event(RowIndex index) {
 }
 
 // The number of turns in the conversation of `row` when it committed; empty if no turn of it is left.
-std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) const {
+std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) {
     const Version version = requests_.version(row);
-    const auto* conversation = engine_.ledger().find(requests_.key(trace_.row(row).conversation));
+    const auto* conversation = place_of(row).engine->ledger().find(requests_.key(trace_.row(row).conversation));
     if (version == kNoVersion || conversation == nullptr) return std::nullopt;
     const auto turn = std::ranges::find(conversation->turns, version, &Turn::version);
     if (turn == conversation->turns.end()) return std::nullopt;
     return static_cast<size_t>(turn - conversation->turns.begin()) + 1;
 }
 
-// --- reading
+// Steps that begin within this time may be merged at the place: no other engine ends a step before that brings a row.
+int64_t TraceDriver::others_bring_no_row_for_ns(const Place& place) const {
+    int64_t until_ns = std::numeric_limits<int64_t>::max();
+    if (!held_.empty() || !while_running_.empty()) return 1;
+    for (EngineNumber i = 0; i < places_.size(); ++i) {
+        const Place& other = places_[i];
+        const bool brings_rows = other.num_awaited > 0 || (dispatcher_->computes_prompts(i) && !other.running.empty());
+        if (&other == &place || !brings_rows) continue;
+        until_ns = std::min(until_ns, other.in_step() ? other.step_ends_ns - now_ns_ : 1);
+    }
+    return until_ns;
+}
 
 // A step gives a client at most one token. The step after which a client leaves is excluded.
-void TraceDriver::report_idle_clients() const {
-    if (config_.hooks == nullptr) return;
+void TraceDriver::report_idle_clients(const Place& place) const {
+    if (place.hooks == nullptr) return;
     int64_t num_steps = std::numeric_limits<int64_t>::max();
-    for (const RequestId request : leaving_) {
-        const Running& running = running_.at(request);
+    for (const RequestId request : place.leaving) {
+        const Running& running = place.running.at(request);
         num_steps =
             std::min(num_steps, trace_.row(running.row).abort_after - static_cast<int64_t>(running.text.size()) - 1);
     }
-    const bool any_arrives = !due_.empty() || !reading_.empty();
-    config_.hooks->clients_idle_until(num_steps, any_arrives ? next_arrival_ns() - now_ns_ : next_arrival_ns());
+    int64_t arrival_ns = next_arrival_ns(place);
+    if (!due_.empty()) arrival_ns = std::min(arrival_ns, due_.top().time_ns);
+    const bool any_arrives = arrival_ns < std::numeric_limits<int64_t>::max();
+    int64_t until_ns = any_arrives ? arrival_ns - now_ns_ : arrival_ns;
+    if (dispatcher_ != nullptr) until_ns = std::min(until_ns, others_bring_no_row_for_ns(place));
+    place.hooks->clients_idle_until(num_steps, until_ns);
 }
 
 // Clients that have seen enough leave. One that leaves before the first token waits until its prefill has begun.
-void TraceDriver::leave() {
+void TraceDriver::leave(Place& place) {
     std::vector<RequestId> leaving;
-    std::erase_if(leaving_, [&](RequestId request) {
-        const auto found = running_.find(request);
-        if (found == running_.end()) return true;
+    std::erase_if(place.leaving, [&](RequestId request) {
+        const auto found = place.running.find(request);
+        if (found == place.running.end()) return true;
         const int64_t after = trace_.row(found->second.row).abort_after;
         if (static_cast<int64_t>(found->second.text.size()) < after) return false;
-        const Sequence* sequence = engine_.find(request);
+        const Sequence* sequence = place.engine->find(request);
         if (sequence == nullptr || sequence->num_computed_tokens == 0) return false;
         leaving.push_back(request);
         return true;
     });
     std::ranges::sort(leaving);
-    for (const RequestId request : leaving) CHECK(engine_.abort(request));
-    if (!leaving.empty()) read_events();
+    for (const RequestId request : leaving) CHECK(place.engine->abort(request));
+    if (!leaving.empty()) read_events(place);
 }
 
-void TraceDriver::read_events() {
-    for (const EngineEvent& event : engine_.take_events()) {
+void TraceDriver::read_events(Place& place) {
+    for (const EngineEvent& event : place.engine->take_events()) {
         if (const auto* one = std::get_if<TokenEvent>(&event)) {
-            received(one->request, {&one->token, 1});
+            received(place, one->request, {&one->token, 1});
         } else if (const auto* several = std::get_if<TokensEvent>(&event)) {
-            received(several->request, engine_.tokens_of(*several));
+            received(place, several->request, place.engine->tokens_of(*several));
         } else {
-            ended(std::get<FinishedEvent>(event));
+            ended(place, std::get<FinishedEvent>(event));
         }
     }
 }
 
-void TraceDriver::received(RequestId request, std::span<const TokenId> tokens) {
-    Running& running = running_.at(request);
-    if (running.text.empty()) times(running.row).first_token_ns = now_ns_;
+void TraceDriver::received(Place& place, RequestId request, std::span<const TokenId> tokens) {
+    Running& running = place.running.at(request);
+    if (running.text.empty()) {
+        times(running.row).first_token_ns = now_ns_;
+        if (dispatcher_ != nullptr) dispatcher_->first_token(running.row);
+    }
     running.text.insert(running.text.end(), tokens.begin(), tokens.end());
 }
 
-void TraceDriver::ended(const FinishedEvent& event) {
-    const Running& running = running_.at(event.request);
+void TraceDriver::ended(Place& place, const FinishedEvent& event) {
+    auto node = place.running.extract(event.request);
+    CHECK(!node.empty(), "request {} ends and does not run", index(event.request));
+    Running& running = node.mapped();
     const RowIndex row = running.row;
     const bool sent_again = recovers_ && event.reason == FinishReason::kExecutorFailed;
-    times(row).reused_tokens = event.num_reused_tokens;
+    if (!waiting_[at(row)].empty()) --place.num_awaited;
+    request_of_[at(row)].reset();
+    if (is_moved_[at(row)] == 0) times(row).reused_tokens = event.num_reused_tokens;
     times(row).output_tokens = event.num_output_tokens;
+    if (event.committed && running.then) return move_on(place, row, *std::move(running.then));
     RowOutcome outcome = RowOutcome::kServed;
     if (event.committed) {
         ++report_.served;
@@ -346,15 +519,26 @@ void TraceDriver::ended(const FinishedEvent& event) {
         outcome = RowOutcome::kAborted;
         expect(row, Expect::kServed, "left");
     } else if (sent_again) {
-        failed_.emplace(event.request, row);
+        place.failed.emplace(event.request, row);
     } else {
         outcome = RowOutcome::kFailed;
         report_.unexpected.push_back(fmt::format("{}: the turn ended as {} at step {}, layer {}", describe(row),
                                                  verbatim::name(event.reason), event.step, event.fault_layer));
     }
-    running_.erase(event.request);
-    request_of_[at(row)].reset();
     if (!sent_again) over(row, outcome);
+}
+
+// The prompt is computed: its head goes to another engine, which generates the answer.
+void TraceDriver::move_on(Place& from, RowIndex row, ChatRequest request) {
+    const EngineNumber number = place_of_row_[at(row)];
+    CHECK(&from == &places_[number], "row {} is at another engine", index(row));
+    const Dispatcher::Move move = dispatcher_->move(row, number, now_ns_);
+    CHECK(move.ready_ns >= now_ns_, "row {} moves into the past", index(row));
+    is_moved_[at(row)] = 1;
+    place_of_row_[at(row)] = move.to;
+    Place& to = places_.at(move.to);
+    to.hooks->prepare(row, request);
+    to.reading.emplace(Due{move.ready_ns, row}, std::move(request));
 }
 
 void TraceDriver::over(RowIndex row, RowOutcome outcome) {
@@ -362,6 +546,7 @@ void TraceDriver::over(RowIndex row, RowOutcome outcome) {
     ++num_over_;
     times(row).end_ns = now_ns_;
     times(row).outcome = outcome;
+    if (dispatcher_ != nullptr) dispatcher_->over(row, now_ns_);
     for (const RowIndex next : waiting_[at(row)]) {
         const Row& waiting = trace_.row(next);
         const int64_t think_ns = waiting.start == Start::kAfterAnswer ? waiting.think_ns : 0;

@@ -1,9 +1,11 @@
-// simulator/trace_driver.h: owns the clients of a trace: it sends the rows to an engine on a virtual clock, reads the
-// answers, leaves early where the trace says so, and checks that every row gets the result that the trace expects.
+// simulator/trace_driver.h: owns the clients of a trace: it sends the rows to one engine or several on a virtual clock,
+// reads the answers, leaves early where the trace says so, and checks that every row gets the result that the trace
+// expects.
 //
-// The clock is virtual, in nanoseconds: it advances by the time of each step and jumps when the engine is idle. So a
-// run depends only on the trace, the configuration and the steps' times. Simultaneous events have this order: the step
-// ends and its results are delivered, in plan order; clients leave; due rows are sent; the next step is planned.
+// The clock is virtual, in nanoseconds: it advances to the next step's end or arrival. So a run depends only on the
+// trace, the configuration and the steps' times. Simultaneous events have this order: steps end and their results are
+// delivered, by engine and in plan order; clients leave; the dispatcher's event; due rows are sent; the next steps are
+// planned.
 //   V1  a row is sent when it is due, its wait_for row is over, and the row that it takes from or goes back to was
 //       sent: a client does not send its next turn before it has the answer (Busy lists the alternatives)
 //   V2  rows due at the same time are sent in order of (time, row); a row that becomes due during a step is sent at its
@@ -13,19 +15,25 @@
 //   V5  a row whose turn ended because the executor failed is sent again, with the seed that it was drawn with
 //   V6  a request that waits for a head to be read is submitted at the end of the step in which it is read
 //   V7  per row: due <= first token <= end, and no time is before that of the row it waits for
+//   V8  of several engines each has separate steps. A row gets its engine when it is due (Dispatcher), and a row that
+//       becomes due during a step of that engine is sent at this step's end
+//   V9  merged steps of an engine end before any other engine's step can bring it a row
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <queue>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/engine.h"
+#include "simulator/dispatcher.h"
 #include "traces/requests.h"
 #include "traces/trace.h"
 
@@ -107,6 +115,22 @@ public:
     // Borrows all arguments for its lifetime.
     TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests, Engine& engine,
                 TokenStore& store);
+    // For engines that are added, each with separate hooks. REQUIRES: no config.hooks; no failure recovery.
+    TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests,
+                TokenStore& store, Dispatcher& dispatcher);
+
+    // Numbers are given in order, from 0 on. Both are borrowed until take_engine() or the driver's end.
+    EngineNumber add_engine(Engine& engine, DriverHooks* hooks);
+    // The engine leaves. REQUIRES: is_free(number).
+    void take_engine(EngineNumber number);
+    // No row of it is on its way, and it has nothing to do.
+    [[nodiscard]] bool is_free(EngineNumber number) const;
+    // Rows that have been sent to the engine or wait for the end of its step, and are not over there.
+    [[nodiscard]] int64_t num_rows_at(EngineNumber number) const;
+    // Of all rows, so far.
+    [[nodiscard]] std::vector<RowTimes>& row_times() { return report_.times; }
+    // Virtual time that the engine has spent in steps until now.
+    [[nodiscard]] int64_t busy_ns(EngineNumber number) const;
 
     // Runs the trace to its end. `after_step(finished rows)` is called after every step. Errors: the executor's, if
     // recovery fails or the fresh executor fails before any row is over; or a trace that cannot run.
@@ -123,32 +147,59 @@ private:
         RowIndex row{};
         bool apart = false;  // as a separate conversation (Busy::kUncached)
         std::vector<TokenId> text;
+        std::optional<ChatRequest> then;  // for another engine, when this one has computed the prompt
+    };
+
+    // Where rows are, and what they wait for, at one engine.
+    struct Place {
+        Engine* engine = nullptr;  // null: it has left
+        DriverHooks* hooks = nullptr;
+        int64_t step_begins_ns = 0;
+        int64_t step_ends_ns = -1;           // -1: no step runs
+        int64_t busy_ns = 0;                 // in steps that have ended
+        int64_t num_awaited = 0;             // of the rows that run, those that others wait for
+        std::set<Due> due;                   // rows that came during the step
+        std::map<Due, ChatRequest> reading;  // that wait for a head
+        std::unordered_map<RequestId, Running> running;
+        std::vector<RequestId> leaving;                  // running rows whose client will leave early
+        std::unordered_map<RequestId, RowIndex> failed;  // to be sent again
+        [[nodiscard]] bool in_step() const { return step_ends_ns >= 0; }
     };
 
     [[nodiscard]] Status check_times() const;
     void plan_rows();
+    [[nodiscard]] bool is_busy() const;
+    [[nodiscard]] Place& place_of(RowIndex row) { return places_[place_of_row_[static_cast<size_t>(index(row))]]; }
+    void end_steps(const std::function<void(int64_t)>& after_step);
+    void end_step(Place& place, const std::function<void(int64_t)>& after_step);
+    Result<bool> begin_steps(const Recover& recover);
+    [[nodiscard]] Status advance();
+    void route_due();
     void send_due();
     void send_while_running();
     void send(RowIndex row);
+    [[nodiscard]] ChatRequest request_of(RowIndex row);
     void submit(RowIndex row, ChatRequest request);
-    void submit_now(RowIndex row, ChatRequest request);
+    void submit_now(Place& place, RowIndex row, ChatRequest request);
     void submit_read();
-    [[nodiscard]] int64_t next_arrival_ns() const;  // of a due row or a request whose head is read
-    [[nodiscard]] OrRefusal<Accepted> submit_uncached(RowIndex row, ChatRequest request);
+    [[nodiscard]] int64_t next_arrival_ns(const Place& place) const;  // of a due row, or one whose head is read
+    [[nodiscard]] OrRefusal<Accepted> submit_uncached(Place& place, RowIndex row, ChatRequest request);
     [[nodiscard]] bool waits(const traces::Row& row) const;
-    Status recover_from(const Error& error, const Recover& recover);
+    Status recover_from(Place& place, const Error& error, const Recover& recover);
     void apply_name_event(RowIndex row);
-    void report_idle_clients() const;
-    void leave();
-    void read_events();
-    void received(RequestId request, std::span<const TokenId> tokens);
-    void ended(const FinishedEvent& event);
+    [[nodiscard]] int64_t others_bring_no_row_for_ns(const Place& place) const;
+    void report_idle_clients(const Place& place) const;
+    void leave(Place& place);
+    void read_events(Place& place);
+    void received(Place& place, RequestId request, std::span<const TokenId> tokens);
+    void ended(Place& place, const FinishedEvent& event);
+    void move_on(Place& from, RowIndex row, ChatRequest request);
     void over(RowIndex row, RowOutcome outcome);
     RowOutcome refused(RowIndex row, const Refusal& refusal);
     void reject(RowIndex row);
     [[nodiscard]] bool lost_a_row(RowIndex row) const;  // for the conversation of `row`
     void expect(RowIndex row, traces::Expect got, const std::string& what);
-    [[nodiscard]] std::optional<size_t> turn_count_at(RowIndex row) const;
+    [[nodiscard]] std::optional<size_t> turn_count_at(RowIndex row);
     [[nodiscard]] std::string describe(RowIndex row) const;
 
     [[nodiscard]] RowTimes& times(RowIndex row) { return report_.times[static_cast<size_t>(index(row))]; }
@@ -156,25 +207,26 @@ private:
     DriverConfig config_;
     const traces::Trace& trace_;
     traces::RequestMaker& requests_;
-    Engine& engine_;
     TokenStore& store_;
+    Dispatcher* dispatcher_ = nullptr;  // null: one engine has all rows
     DriverReport report_;
     int64_t now_ns_ = 0;
     int64_t num_over_ = 0;
     bool recovers_ = false;
     int64_t num_over_at_failure_ = -1;  // at the last failure
+    std::deque<Place> places_;          // by EngineNumber
+    std::vector<EngineNumber> place_of_row_;
     std::priority_queue<Due, std::vector<Due>, std::greater<>> due_;
-    std::map<Due, ChatRequest> reading_;                // that wait for a head
     std::vector<std::vector<RowIndex>> waiting_;        // per row: rows that wait for its end
     std::vector<RowIndex> while_running_;               // rows to send while another runs, in order
     std::vector<std::optional<RequestId>> request_of_;  // per row, while it runs
     std::multimap<RowIndex, RowIndex> held_;            // due rows, by the row that must be sent first
+    std::unordered_map<RowIndex, ChatRequest> made_;    // for the dispatcher, before they are sent
+    std::vector<uint8_t> is_routed_;                    // per row
     std::vector<uint8_t> is_sent_;                      // per row
+    std::vector<uint8_t> is_moved_;                     // per row: another engine has computed its prompt
     std::vector<uint8_t> is_over_;                      // per row
     std::vector<uint8_t> lost_a_row_;                   // per conversation: one of its rows was rejected
-    std::unordered_map<RequestId, Running> running_;
-    std::vector<RequestId> leaving_;                  // running rows whose client will leave early
-    std::unordered_map<RequestId, RowIndex> failed_;  // to be sent again
 };
 
 }  // namespace verbatim

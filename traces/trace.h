@@ -102,6 +102,7 @@ struct Row {
     uint32_t name = 0;           // Trace::names: the name by which other rows refer to this one; 0: none
     uint32_t turn = 0;           // Trace::names: its turn_id; 0: none
     int32_t session = -1;        // the recorded session (an agent and its sub-agents); -1: none
+    int32_t replica = -1;        // that serves it, where the trace says so (verbatim simulate --route trace); -1: any
     Event event = Event::kHistory;
     Take take = Take::kTokens;
     Start start = Start::kArrival;

@@ -44,6 +44,7 @@ enum Column : size_t {
     kParent,
     kAbortAfter,
     kExpect,
+    kReplica,  // written where a row names one
     kNumColumns
 };
 inline constexpr std::array<const char*, kNumColumns> kColumnNames = {"row",
@@ -74,7 +75,8 @@ inline constexpr std::array<const char*, kNumColumns> kColumnNames = {"row",
                                                                       "turn",
                                                                       "parent",
                                                                       "abort_after",
-                                                                      "expect"};
+                                                                      "expect",
+                                                                      "replica"};
 
 // Index in the list = the enum's value; the first entry is the meaning of an empty field.
 inline constexpr std::array<std::string_view, 6> kEvents = {"history", "suffix", "regenerate",

@@ -140,6 +140,7 @@ private:
         row.name = builder_.add_name(columns_.field(kRow));
         row.turn = builder_.add_name(columns_.field(kTurn));
         ASSIGN_OR_RETURN(row.session, columns_.number<int32_t>(kSession, 0, 0x7fffffff, -1));
+        ASSIGN_OR_RETURN(row.replica, columns_.number<int32_t>(kReplica, 0, 0x7fffffff, -1));
         return {};
     }
 

@@ -1,13 +1,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "files/gzip.h"
 #include "traces/verbatim_csv.h"
 #include "traces/verbatim_csv_format.h"
 
@@ -18,11 +20,17 @@ using namespace csv_format;
 
 class RowWriter {
 public:
-    explicit RowWriter(const Trace& trace) : trace_(trace) {}
+    explicit RowWriter(const Trace& trace) : trace_(trace) {
+        if (std::ranges::all_of(trace.rows, [](const Row& row) { return row.replica < 0; })) num_columns_ = kReplica;
+    }
+
+    [[nodiscard]] std::string header() const {
+        return fmt::format("{}\n", fmt::join(std::span(kColumnNames).first(num_columns_), ","));
+    }
 
     std::string_view line(const Row& row) {
         line_.clear();
-        for (size_t column = 0; column < kNumColumns; ++column) {
+        for (size_t column = 0; column < num_columns_; ++column) {
             if (column > 0) line_ += ',';
             write(static_cast<Column>(column), row);
         }
@@ -54,6 +62,7 @@ private:
             case kConversation: return put(trace_.names[trace_.conversation_of(row).name]);
             case kSalt: return put_salt(trace_.conversation_of(row).salt);
             case kSession: return put_unless(row.session, -1);
+            case kReplica: return put_unless(row.replica, -1);
             case kArrival: return put(row.arrival_ns);
             case kStart: return row.start == Start::kArrival ? void() : put(kStarts[static_cast<size_t>(row.start)]);
             case kWaitFor: return put_row(row.wait_for);
@@ -141,24 +150,9 @@ private:
     }
 
     const Trace& trace_;
+    size_t num_columns_ = kNumColumns;
     std::string line_;
 };
-
-Result<std::string> gzipped(std::string_view text) {
-    z_stream stream{};
-    if (deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY) != Z_OK)
-        return error("gzip: no memory");
-    std::string bytes(deflateBound(&stream, text.size()), '\0');
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-    stream.avail_in = static_cast<uInt>(text.size());
-    stream.next_out = reinterpret_cast<Bytef*>(bytes.data());
-    stream.avail_out = static_cast<uInt>(bytes.size());
-    const int code = deflate(&stream, Z_FINISH);
-    bytes.resize(stream.total_out);
-    deflateEnd(&stream);
-    if (code != Z_STREAM_END) return error("gzip: more than 4 GiB of text: write it plain or as .zst");
-    return bytes;
-}
 
 Result<std::string> zstd_compressed(std::string_view text) {
     std::string bytes(ZSTD_compressBound(text.size()), '\0');
@@ -171,15 +165,15 @@ Result<std::string> zstd_compressed(std::string_view text) {
 }  // namespace
 
 void write_verbatim_csv(const Trace& trace, std::ostream& out) {
-    out << kFirstLine << '\n' << fmt::format("{}\n", fmt::join(kColumnNames, ","));
     RowWriter writer(trace);
+    out << kFirstLine << '\n' << writer.header();
     for (const Row& row : trace.rows) out << writer.line(row);
 }
 
 Result<std::string> verbatim_csv_bytes(const Trace& trace, std::string_view name) {
     std::ostringstream text;
     write_verbatim_csv(trace, text);
-    if (name.ends_with(".gz")) return gzipped(text.view());
+    if (name.ends_with(".gz")) return files::gzipped(text.view());
     if (name.ends_with(".zst")) return zstd_compressed(text.view());
     return std::move(text).str();
 }

@@ -136,6 +136,53 @@ TEST(StepCost, WeightsOfFewerBytesAreReadSooner) {
     EXPECT_DOUBLE_EQ(price(WeightFormat::kBf16, 10'000), price(WeightFormat::kInt4, 10'000));
 }
 
+// FP8 and FP4 multiply at the device's own peaks, where it has them; weights of the other formats are widened first.
+TEST(StepCost, ProductsRunAtThePeakOfTheirFormat) {
+    Device device = plain_device();
+    device.memory_bytes_per_s = 1e13;
+    device.fp8_flops = 2e15;
+    device.fp4_flops = 4e15;
+    ModelShape model;
+    model.matmuls = {{.n = 4000, .k = 4000}};
+    const auto price = [&](WeightFormat format, int64_t rows, const Device& on) {
+        const RooflineTimes times(on);
+        StepCost cost(with_weight_format(model, format), on, times);
+        StepWork work;
+        work.chunks = {{rows, 0}};
+        work.num_tokens = rows;
+        return cost.price(work).total_ns();
+    };
+    const double wide_ns = 2.0 * 1e5 * 4000 * 4000 / 1e6;  // 2 m n k at 1000 TFLOP/s
+    EXPECT_DOUBLE_EQ(price(WeightFormat::kBf16, 100'000, device), wide_ns);
+    EXPECT_DOUBLE_EQ(price(WeightFormat::kFp8, 100'000, device), wide_ns / 2);
+    EXPECT_DOUBLE_EQ(price(WeightFormat::kNvfp4, 100'000, device), wide_ns / 4);
+    for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4, WeightFormat::kMxfp4})
+        EXPECT_DOUBLE_EQ(price(format, 100'000, device), wide_ns);
+    for (const WeightFormat format : {WeightFormat::kFp8, WeightFormat::kNvfp4})
+        EXPECT_DOUBLE_EQ(price(format, 100'000, plain_device()), wide_ns) << "a device without such units";
+    // One row at 10 TB/s, and at 1 TB/s: the matrix and the input of one byte and a scale, the output of two.
+    const double byte = 1 + 4.0 / 16384;
+    EXPECT_NEAR(price(WeightFormat::kFp8, 1, device), (byte * 4000 * 4001 + 2.0 * 4000) / 1e4, 1e-3);
+    EXPECT_NEAR(price(WeightFormat::kFp8, 1, plain_device()), (byte * 4000 * 4000 + 2.0 * 8000) / 1e3, 1e-3);
+}
+
+// Experts of FP4: two grouped matmuls of 2 m n k operations at its peak.
+TEST(StepCost, ExpertsMultiplyAtThePeakOfTheirFormat) {
+    Device device = plain_device();
+    device.memory_bytes_per_s = 1e14;
+    device.fp4_flops = 4e15;
+    const RooflineTimes times(device);
+    ModelShape model;
+    model.experts = {{.n_experts = 4, .n_chosen = 4, .row_width = 2048, .d_ff = 1024, .num_up = 2}};
+    StepWork work;
+    work.chunks = {{100'000, 0}};
+    work.num_tokens = 100'000;
+    const double wide_ns = 2.0 * 4e5 * 3 * 1024 * 2048 / 1e6;
+    EXPECT_DOUBLE_EQ(StepCost(model, device, times).price(work).total_ns(), wide_ns);
+    EXPECT_DOUBLE_EQ(StepCost(with_weight_format(model, WeightFormat::kNvfp4), device, times).price(work).total_ns(),
+                     wide_ns / 4);
+}
+
 TEST(StepCost, ExpertsOfFewerBytesAreReadSooner) {
     const Device device = plain_device();
     const RooflineTimes times(device);

@@ -125,7 +125,14 @@ Result<Plan> plan_of(const PlanOptions& options) {
 
 int run_plan_command(PlanOptions options) {
     if (const Status valid = take_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
+    static constexpr uint64_t kWhole = 1000;
+    std::optional<ProgressBar> bar;  // before the trace is read there is none
+    options.config.progress = [&bar](double share) {
+        if (!bar) bar.emplace("plan", kWhole);
+        bar->update(static_cast<uint64_t>(share * kWhole));
+    };
     const auto plan = plan_of(options);
+    bar.reset();
     if (!plan) return report_error(plan.error());
     if (options.format == OutputFormat::kJson) {
         fmt::print("{}\n", json_text(plan_json(*plan)));
@@ -198,8 +205,9 @@ void add_plan_command(CLI::App& app, int& exit_code) {
                               ->default_str("90 % of it");
     add_choice_option(*verb, "--cache-mode", options->config.simulate.cache_mode, timed_cache_mode_choices(),
                       "as in verbatim simulate");
-    add_choice_option(*verb, "--route", options->config.simulate.routes_by_conversation,
-                      Choices<bool>{{"round-robin", false}, {"conversation", true}}, "as in verbatim simulate");
+    Choices<Route> routes = route_choices();  // a trace's replicas are of a fixed number
+    std::erase_if(routes, [](const auto& choice) { return choice.second == Route::kTrace; });
+    add_choice_option(*verb, "--route", options->config.simulate.route, routes, "as in verbatim simulate");
     add_tier_options(*verb, options->tiers);
     verb->add_option("--threads", options->config.num_threads,
                      "configurations at a time; the result does not depend on it")

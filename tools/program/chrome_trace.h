@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,9 @@ public:
     void counter(std::string_view name, int64_t at_ns, const nlohmann::ordered_json& values);
     void mark(int64_t track, std::string_view name, int64_t at_ns, const nlohmann::ordered_json& args);
     [[nodiscard]] std::string json() const { return text_ + "\n]}\n"; }
+    // The whole is what is taken, and then what json() gives.
+    [[nodiscard]] std::string take() { return std::exchange(text_, {}); }
+    [[nodiscard]] size_t size() const { return text_.size(); }
 
 private:
     std::string text_;

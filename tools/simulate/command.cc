@@ -23,6 +23,7 @@
 #include "tools/program/read_options.h"
 #include "tools/program/shape_choice.h"
 #include "tools/program/tier_options.h"
+#include "tools/simulate/cluster_options.h"
 #include "tools/simulate/from_record.h"
 #include "tools/simulate/page.h"
 #include "tools/simulate/perfetto.h"
@@ -43,6 +44,7 @@ struct SimulateOptions {
     std::string page_file;
     ReadFlags read;
     TierFlags tiers;
+    ClusterFlags cluster;
     SimulateConfig config;
     uint64_t memory_bytes = 0;
     uint64_t kv_bytes = 0;
@@ -101,7 +103,7 @@ int run_cache_only_command(const SimulateOptions& options, const Inputs& inputs)
     return kExitOk;
 }
 
-void take_given_flags(SimulateOptions& options) {
+Status take_given_flags(SimulateOptions& options) {
     SimulateConfig& config = options.config;
     const auto given = [](const CLI::Option* option) { return option->count() > 0; };
     if (given(options.has_memory)) config.memory_bytes = static_cast<int64_t>(options.memory_bytes);
@@ -110,8 +112,10 @@ void take_given_flags(SimulateOptions& options) {
     if (given(options.has_max_tokens)) config.max_tokens = options.max_tokens;
     if (given(options.has_step_overhead)) config.step_overhead_ns = options.step_overhead_us * 1000;
     options.tiers.set(config);
+    RETURN_IF_ERROR(options.cluster.set(config));
     config.max_context = options.read.context;
     config.record_steps = !(options.steps_file + options.perfetto_file + options.page_file).empty();
+    return validate(config);
 }
 
 // What is written in addition to the report.
@@ -133,10 +137,13 @@ Result<SimulateFiles> create_files(const SimulateOptions& options, const Device&
     return files;
 }
 
-Status write_files(SimulateFiles& files, const SimulateRun& run, const traces::Trace& trace, const Slo& slo) {
+Status write_files(const SimulateOptions& options, SimulateFiles& files, const SimulateRun& run,
+                   const traces::Trace& trace, const Slo& slo) {
     if (files.requests.is_wanted()) RETURN_IF_ERROR(files.requests.finish_with(requests_csv(run, trace)));
     if (files.steps.is_wanted()) RETURN_IF_ERROR(files.steps.finish_with(steps_csv(run)));
-    if (files.perfetto.is_wanted()) RETURN_IF_ERROR(files.perfetto.finish_with(perfetto_json(run)));
+    if (files.perfetto.is_wanted()) {
+        RETURN_IF_ERROR(write_perfetto(run, options.perfetto_file.ends_with(".gz"), files.perfetto));
+    }
     if (files.page.is_wanted()) RETURN_IF_ERROR(files.page.finish_with(simulate_page(run, slo)));
     return {};
 }
@@ -193,8 +200,7 @@ int run_record_command(SimulateOptions& options, const CLI::App& verb) {
             Error{fmt::format("{}: of a trace's simulation; a run that is repeated (--from) has its own", other)},
             kExitBadUsage);
     }
-    take_given_flags(options);
-    if (const Status valid = validate(options.config); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = take_given_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto report = simulate_record(options.record, options.times, options.config, options.device);
     if (!report) return report_error(report.error());
     if (options.format == OutputFormat::kJson) {
@@ -216,12 +222,12 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
         if (!parsed) return report_error(parsed.error(), kExitBadUsage);
         slo = *parsed;
     }
-    take_given_flags(options);
-    if (const Status valid = validate(options.config); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = take_given_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const auto problem = choose_cache_only(options)) return report_error(Error{*problem}, kExitBadUsage);
-    if (options.config.num_replicas > 1 && (options.config.record_steps || options.cache_only)) {
-        return report_error(Error{"--replicas: --steps-csv, --perfetto, --html and --cache-only show one replica"},
-                            kExitBadUsage);
+    if (has_several_engines(options.config) && (options.config.record_steps || options.cache_only)) {
+        return report_error(
+            Error{"--replicas and the like: --steps-csv, --perfetto, --html and --cache-only show one replica"},
+            kExitBadUsage);
     }
     if (options.config.head_bound && options.config.cache_mode != CacheMode::kExact) {
         return report_error(Error{"--head-bound: the bound is of --cache-mode exact alone; choose that mode"},
@@ -234,7 +240,7 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
     if (!outputs) return report_error(outputs.error());
     const auto run = simulate_with_progress(options, *inputs);
     if (!run) return report_error(run.error());
-    if (const Status written = write_files(*outputs, *run, inputs->trace.trace, slo); !written)
+    if (const Status written = write_files(options, *outputs, *run, inputs->trace.trace, slo); !written)
         return report_error(written.error());
     if (options.format == OutputFormat::kJson) {
         fmt::print("{}\n", json_text(simulate_json(*run, slo)));
@@ -317,13 +323,13 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     verb.add_option("--pp", config.parallelism.pipeline, "pipeline stages of a replica, each of --tp GPUs")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
-    verb.add_option("--replicas", config.num_replicas,
-                    "so many engines, each with a device and caches of its own; a conversation and what forks from it "
-                    "stay on one")
+    verb.add_option("--replicas", config.num_replicas, "so many engines, each with a device and caches of its own")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
-    add_choice_option(verb, "--route", config.routes_by_conversation, route_choices(),
-                      "conversations to replicas: in turns as they arrive, or by a digest of their names");
+    add_choice_option(verb, "--route", config.route, route_choices(),
+                      "whole conversations in turns or by a digest of their names; each request to the replica with "
+                      "the fewest, by llm-d's or Dynamo's scores, or to the one that the trace names");
+    add_cluster_options(verb, options.cluster);
     add_choice_option(verb, "--busy", config.busy,
                       Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},
                       "a turn whose conversation still runs waits, is refused, or runs apart without reuse");
@@ -367,7 +373,8 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     add_output_option(*verb, "--requests-csv", options->requests_file, "write one line per request")
         ->excludes(cache_only);
     add_output_option(*verb, "--steps-csv", options->steps_file, "write one line per step")->excludes(cache_only);
-    add_output_option(*verb, "--perfetto", options->perfetto_file, "write the steps as a trace for Perfetto or Chrome")
+    add_output_option(*verb, "--perfetto", options->perfetto_file,
+                      "write the steps as a trace for Perfetto or Chrome; NAME.gz is compressed")
         ->excludes(cache_only);
     add_output_option(*verb, "--html", options->page_file, "write one page with tables and pictures")
         ->excludes(cache_only);

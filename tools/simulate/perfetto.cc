@@ -1,10 +1,22 @@
 #include "tools/simulate/perfetto.h"
 
+#include "files/gzip.h"
 #include "tools/program/chrome_trace.h"
 
 namespace verbatim::tools {
+namespace {
 
-std::string perfetto_json(const SimulateRun& run) {
+constexpr size_t kPieceBytes = size_t{4} << 20u;
+
+Status write_piece(const std::string& text, bool compressed, files::OutputFile& file) {
+    if (!compressed) return file.write(text);
+    ASSIGN_OR_RETURN(const std::string bytes, files::gzipped(text));
+    return file.write(bytes);
+}
+
+}  // namespace
+
+Status write_perfetto(const SimulateRun& run, bool compressed, files::OutputFile& file) {
     ChromeTrace trace(run.model.name + " on " + run.device.name);
     for (const StepSample& step : run.result.steps) {
         const int64_t begin_ns = step.end_ns - step.elapsed_ns;
@@ -14,8 +26,10 @@ std::string perfetto_json(const SimulateRun& run) {
         trace.counter("memory, bytes", begin_ns,
                       {{"KV", step.used_blocks * run.memory.block_bytes},
                        {"states", step.used_state_rows * run.memory.row_bytes}});
+        if (trace.size() >= kPieceBytes) RETURN_IF_ERROR(write_piece(trace.take(), compressed, file));
     }
-    return trace.json();
+    RETURN_IF_ERROR(write_piece(trace.json(), compressed, file));
+    return file.finish();
 }
 
 }  // namespace verbatim::tools

@@ -9,6 +9,7 @@
 #include "simulator/run_figures.h"
 #include "tools/program/cli.h"
 #include "tools/program/tier_options.h"
+#include "tools/simulate/cluster_options.h"
 #include "traces/verbatim_csv_format.h"
 
 namespace verbatim::tools {
@@ -98,6 +99,7 @@ std::string counts_table(const SimulateRun& run, const Metrics& whole, const Slo
         add("requests within the SLO", fmt::format("{}", whole.requests_in_slo));
         add("goodput, requests per second", fmt::format("{:.3f}", per_second(run, whole.requests_in_slo)));
     }
+    if (has_several_engines(run.config)) add("GPU seconds", fmt::format("{:.1f}", run.gpu_s));
     add("digest", run.result.digest.hex());
     return table.to_string();
 }
@@ -120,11 +122,14 @@ std::string simulate_table(const SimulateRun& run, const Slo& slo) {
     const Metrics steady = metrics_of(steady_rows(run), run.memory.pools.block_size, slo);
     const int32_t num_gpus = run.config.parallelism.num_gpus();
     const std::string devices = num_gpus == 1 ? "one" : fmt::format("{}", num_gpus);
+    const auto& scale = run.config.autoscale;
+    const std::string replicas =
+        scale ? fmt::format("{} to {}", scale->least, scale->most) : fmt::format("{}", run.replicas.size());
     std::string text = fmt::format(
         "{}: {} on {} {}\n\n", run.trace, run.model.name,
-        run.replicas.empty() ? devices : fmt::format("{} replicas, each on {}", run.replicas.size(), devices),
-        run.device.name);
+        run.replicas.empty() ? devices : fmt::format("{} replicas, each on {}", replicas, devices), run.device.name);
     text += counts_table(run, whole, slo) + "\n";
+    text += cluster_table(run);
     text += tiers_table(run.config, run.result.restores, run.result.tiers);
     text += times_table("whole run", whole) + "\n";
     text += times_table("steady state", steady) + "\n";

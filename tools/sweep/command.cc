@@ -263,7 +263,7 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     list("--ep", options->experts, "as in verbatim simulate, such as 1,8");
     list("--pp", options->stages, "pipeline stages, such as 1,2");
     list("--replicas", options->replicas, "each on separate devices, such as 1,2,4");
-    list("--route", options->routes, "of several replicas: round-robin,conversation");
+    list("--route", options->routes, "of several replicas: such as round-robin,least-loaded,prefix-aware");
     list("--step-tokens", options->step_tokens, "tokens computed in a step, at most, such as 2048,8192");
     list("--max-sequences", options->max_sequences, "requests that run at once, at most, such as 64,256");
     list("--memory", options->memories, "bytes of the device, such as 40GB,60GB");
