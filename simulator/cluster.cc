@@ -25,8 +25,9 @@ size_t at(RowIndex row) { return static_cast<size_t>(index(row)); }
 
 // Whether the row needs what an earlier row of its conversation left at a replica (C3).
 bool needs_its_replica(const Row& row) {
-    const bool has_whole_prompt = row.event == traces::Event::kHistory || row.event == traces::Event::kRegenerate;
-    return !has_whole_prompt || row.has_parent || row.turn != 0 || row.start == traces::Start::kWhileRunning ||
+    const bool can_move = row.event == traces::Event::kHistory || row.event == traces::Event::kRegenerate ||
+                          row.event == traces::Event::kFork;
+    return !can_move || row.has_parent || row.turn != 0 || row.start == traces::Start::kWhileRunning ||
            row.expect != traces::Expect::kServed;
 }
 

@@ -5,7 +5,7 @@
 //   C1  with a fixed number of replicas and a route of whole conversations every row has the times that
 //       simulate_replicas() gives
 //   C2  the same trace and configuration give the same result, byte for byte
-//   C3  rows that need what a conversation's earlier row left at its replica (suffixes, forks, retries, ...) go to the
+//   C3  rows that need what an earlier row of their conversation left at its replica (suffixes, rewinds, ...) go to the
 //       replica of the group's first row, whatever the route. A prompt that is answered again is sent whole elsewhere
 //   C4  a replica that goes takes no more requests, and is there until its last one is over
 //

@@ -17,7 +17,6 @@ using traces::Row;
 using traces::Start;
 
 constexpr int64_t kMaxTimeNs = int64_t{1} << 62;  // 146 years
-
 size_t at(traces::RowIndex row) { return static_cast<size_t>(index(row)); }
 
 const char* name(Expect expect) {
@@ -233,8 +232,6 @@ bool TraceDriver::waits(const Row& row) const {
     return !traces::is_request(before.event) || before.conversation != row.conversation;
 }
 
-// --- sending
-
 // Every row that is due gets its place.
 void TraceDriver::route_due() {
     while (!due_.empty() && due_.top().time_ns <= now_ns_) {
@@ -401,6 +398,10 @@ void TraceDriver::apply_name_event(RowIndex index) {
     Place& place = place_of(index);
     Engine& engine = *place.engine;
     OrRefusal<int64_t> done = 0;
+    // A replica without the turn has nothing to fork: the requests that follow have their whole history.
+    const bool elsewhere = dispatcher_ != nullptr && row.event == TraceEvent::kFork &&
+                           (&place_of(row.from) != &place || !turn_count_at(row.from));
+    if (elsewhere) return over(index, RowOutcome::kDone);
     if (row.event == TraceEvent::kDelete) {
         const Ledger::Conversation* conversation = engine.ledger().find(key);
         const TokenSeq committed = conversation == nullptr ? TokenSeq() : conversation->committed;

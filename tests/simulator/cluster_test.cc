@@ -123,7 +123,7 @@ TEST(Cluster, RoutesOfWholeConversationsGiveWhatSeparateReplicasGive) {
 
 // Steps are merged for speed alone, and a run depends on nothing else.
 TEST(Cluster, MergedStepsChangeNothing) {
-    const traces::Trace trace = mooncake_trace(300, 4);
+    const traces::Trace trace = mooncake_trace(700, 4);  // with forks, and prompts that are answered again
     SimulationConfig merged = replica_config(LookupMode::kPrefix);
     SimulationConfig single = merged;
     single.merge_equal_steps = false;
@@ -146,10 +146,11 @@ TEST(Cluster, MergedStepsChangeNothing) {
         EXPECT_EQ(fast.whole.digest, slow.whole.digest);
         EXPECT_EQ(fast.transfers, slow.transfers);
         EXPECT_LT(fast.whole.num_plans, slow.whole.num_plans);
-        EXPECT_EQ(fast.whole.driver.served, 300);
-        EXPECT_EQ(fast.whole.requests, 300);
+        EXPECT_EQ(fast.whole.driver.served, fast.whole.requests);
+        EXPECT_THAT(fast.whole.driver.unexpected, IsEmpty());
         for (size_t i = 0; i < fast.whole.driver.times.size(); ++i) {
             const RowTimes& times = fast.whole.driver.times[i];
+            if (times.first_token_ns < 0) continue;  // a fork
             EXPECT_TRUE(times.due_ns <= times.first_token_ns && times.first_token_ns <= times.end_ns) << i;
         }
     }
