@@ -330,6 +330,11 @@ private:
         replica.summary.steps = replica.result.stats.steps;
         replica.summary.digest = replica.result.decisions;
         transfers_.without_room += replica.simulated->num_without_room();
+        if (replica.summary.role == EngineRole::kAnswers) {  // prompts count where they were computed
+            EngineStats& stats = replica.result.stats;
+            stats.reused_tokens = stats.reusable_tokens = stats.computed_prompt_tokens = 0;
+            stats.not_reused.fill(0);
+        }
         replica.simulated.reset();
     }
 

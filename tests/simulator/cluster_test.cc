@@ -256,6 +256,8 @@ TEST(Cluster, PromptsApartTakeTheTimesThatFollowByHand) {
     EXPECT_EQ(result.transfers.without_room, 0);
     EXPECT_EQ(result.whole.driver.served, 3);
     EXPECT_EQ(result.whole.driver.turns, 3);
+    EXPECT_EQ(result.whole.stats.reused_tokens, 100);
+    EXPECT_EQ(result.whole.stats.computed_prompt_tokens, 100 + 50 + 30);
     ASSERT_EQ(result.replicas.size(), 2u);
     EXPECT_EQ(result.replicas[0].role, EngineRole::kPrompts);
     EXPECT_EQ(result.replicas[1].served, 3);

@@ -224,7 +224,7 @@ const QuantisedRuns kQuantised[] = {
      {39827, 37844, 24953, 27817, 25828, 22051, 6251, 17554, 6142, 2944}},
 };
 
-// Weights alone are quantised in the model, and no kernel of FP8 or FP4 is in the tables: docs/published-runs.md.
+// No kernel of FP8 or FP4 is in the tables: docs/published-runs.md.
 TEST(PublishedRuns, QuantisedRunsAreWithinTheRangeOfThePage) {
     for (const QuantisedRuns& runs : kQuantised) {
         const Device device = *read_device(runs.device);
@@ -243,8 +243,8 @@ TEST(PublishedRuns, QuantisedRunsAreWithinTheRangeOfThePage) {
             fmt::print("| {} | {} x {} | {} / {} | {:.0f} | {:.0f} | {:+.1f} % |\n", runs.what,
                        runs.parallelism.num_gpus(), runs.device, kLengths[i].prompt, kLengths[i].answer,
                        runs.published[i], tokens_per_s, 100 * (ratio - 1));
-            EXPECT_GT(ratio, 0.3);
-            EXPECT_LT(ratio, 1.2);
+            EXPECT_GT(ratio, 0.35);
+            EXPECT_LT(ratio, 1.75);
         }
     }
 }
