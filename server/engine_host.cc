@@ -11,6 +11,10 @@
 namespace verbatim::server {
 namespace {
 
+std::optional<HeadTierCounts> counts_of(const HeadTier* tier) {
+    return tier == nullptr ? std::nullopt : std::optional(tier->counts());
+}
+
 // The conversations that a command names.
 std::vector<ConversationKey> keys_of(const std::optional<HostRequest>& request,
                                      const std::optional<ConversationCall>& call) {
@@ -30,12 +34,12 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
       executor_(std::move(executor)) {
     if (config_.grammars.vocabulary != nullptr) grammars_.emplace(config_.grammars);
     takes_late_masks_ = takes_late_masks();
-    if (config_.tier != nullptr) {
+    if (config_.tier != nullptr || config_.host_tier != nullptr) {
         const auto wake = [this] {
             { const std::lock_guard lock(mutex_); }
             changed_.notify_all();
         };
-        tier_.emplace(engine_, *config_.tier, config_.restores, wake);
+        tier_.emplace(engine_, TierLink::Stores{config_.host_tier, config_.tier}, config_.restores, wake);
     }
     begin_drafting();
     show();  // /metrics may be read before the first request
@@ -50,7 +54,7 @@ EngineHost::~EngineHost() {
     changed_.notify_all();
     thread_.join();
     engine_.draft_with(nullptr);
-    if (tier_) tier_->tier().wait_until_written();  // and until no request waits for it
+    if (tier_) tier_->wait_until_written();  // and until no request waits for it
     ledger_->close();
     if (takes_late_masks_) (void)executor_.executor->complete_masks_with(nullptr);
     for (const Command& command : commands_) give_up(command, "the server ends");
@@ -158,7 +162,8 @@ void EngineHost::run() {
             std::unique_lock lock(mutex_);
             const auto has_work = [&] {
                 return !commands_.empty() || stopping_ || unloads_ || !heads_.empty() ||
-                       (!engine_.idle() && !waits_for_head()) || (tier_ && tier_->has_committed());
+                       (!engine_.idle() && !waits_for_head()) ||
+                       (tier_ && (tier_->has_committed() || tier_->has_arrived()));
             };
             // A head that takes too long is not waited for.
             constexpr std::chrono::milliseconds kLook(20);
@@ -257,11 +262,7 @@ void EngineHost::begin(Command command) {
     }
     for (const ConversationKey& key : keys) ledger_->restore_into(engine_, key);
     if (command.request) return submit_now(std::move(command));
-    const ConversationKey& key = command.call->key;
-    const Ledger::Conversation* before = tier_ ? engine_.ledger().find(key) : nullptr;
-    const TokenSeq committed = before == nullptr ? TokenSeq() : before->committed;
-    server::carry_out(*command.call, engine_, *ledger_, std::move(command.done));
-    if (before != nullptr && engine_.ledger().find(key) == nullptr) tier_->forget(key.salt, committed);
+    carry_out_call(std::move(command));
 }
 
 // The command comes again when the conversation is in memory and the store has kept it, or cannot.
@@ -323,12 +324,14 @@ void EngineHost::submit_now(Command command) {
         command.sink(*std::move(refused));
         return end_one(num_prompt_tokens);
     }
+    TokenSeq prompt;
+    for (const Message& message : chat.messages) prompt.append(message.tokens);
     if (tier_ && !command.found && !chat.scored_from) {
-        const auto found = tier_->worth_restoring(chat);
+        const auto found = tier_->worth_restoring(chat, prompt);
         if (found) return wait_for_tier(std::move(command), *found);
     }
     if (command.is_late) chat.num_unrestored = command.found->length;
-    if (command.head) tier_->import(*command.head, *command.found, chat);
+    if (command.head) tier_->import(*command.head, *command.found, chat.conversation, prompt);
     const auto accepted = engine_.submit(std::move(chat));
     if (!accepted) {
         if (accepted.error().reason == RefusalReason::kBusy && request.id_is_hint && request.conversation_id) {
@@ -562,7 +565,8 @@ void EngineHost::show() {
                         .num_retried_turns = num_retried_turns_,
                         .num_masks = num_masks_,
                         .mask_wait_ns = mask_wait_ns_,
-                        .tier = tier_ ? std::optional(tier_->tier().counts()) : std::nullopt};
+                        .tier = counts_of(config_.tier),
+                        .host_tier = counts_of(config_.host_tier)};
     const std::lock_guard lock(mutex_);
     view_ = view;
 }

@@ -107,6 +107,7 @@ struct EngineHostConfig {
     ConversationLedger* ledger = nullptr;  // open, and loaded into the engine; null: conversations in memory
     // Of the executor's deterministic arithmetic; borrowed. Null: heads end with their memory.
     HeadTier* tier = nullptr;
+    HeadTier* host_tier = nullptr;  // before it: in host memory; the same
     RestorePolicy restores = RestorePolicy::kAuto;
     const text::Tokenizer* tokenizer = nullptr;  // for stop texts; borrowed, as is the ledger
     Drafter* drafter = nullptr;                  // of windows as the engine's scheduler has them; borrowed; null: none
@@ -135,9 +136,10 @@ struct HostView {
     bool knows_reusable = false;  // the engine remembers prompts: EngineStats::reusable_tokens counts
     int64_t num_replaced_executors = 0;
     int64_t num_retried_turns = 0;
-    int64_t num_masks = 0;               // computed for grammars
-    int64_t mask_wait_ns = 0;            // that the engine waited for them
-    std::optional<HeadTierCounts> tier;  // none: there is no tier
+    int64_t num_masks = 0;                    // computed for grammars
+    int64_t mask_wait_ns = 0;                 // that the engine waited for them
+    std::optional<HeadTierCounts> tier;       // none: there is no tier
+    std::optional<HeadTierCounts> host_tier;  // the same
 };
 
 class EngineHost {
@@ -181,12 +183,12 @@ private:
         Sink sink{};
         std::optional<ConversationCall> call{};
         std::function<void(ConversationReply)> done{};
-        std::string problem{};                   // the error of the ledger that it waited for
-        std::vector<PinPtr> pins{};              // of the conversations that it names
-        std::optional<Ticket> behind{};          // starts when this one's prompt is computed
-        std::optional<HeadTier::Found> found{};  // a head of the tier that was read for it
-        HeadTier::FilePtr head{};                // null: it was gone, or damaged, or is_late
-        bool is_late = false;                    // the head was not waited for any longer
+        std::string problem{};             // the error of the ledger that it waited for
+        std::vector<PinPtr> pins{};        // of the conversations that it names
+        std::optional<Ticket> behind{};    // starts when this one's prompt is computed
+        std::optional<FoundHead> found{};  // a head of the tier that was read for it
+        HeadTier::FilePtr head{};          // null: it was gone, or damaged, or is_late
+        bool is_late = false;              // the head was not waited for any longer
     };
     // A request that is not submitted before its head is read.
     struct HeadWait {
@@ -260,8 +262,9 @@ private:
     void start_followers(Ticket ticket);
     void wait_for_ledger(Command command, const ConversationKey& key);
     // engine_host_tier.cc
-    void wait_for_tier(Command command, const HeadTier::Found& found);
+    void wait_for_tier(Command command, const FoundHead& found);
     void take_in_heads();
+    void carry_out_call(Command command);
     [[nodiscard]] bool waits_for_head() const;
     void give_up(const Command& command, const std::string& problem);
     void abort_now(Ticket ticket);

@@ -1,4 +1,4 @@
-// Requests that wait for a head of the tier.
+// Requests that wait for a head of the tier, and what calls on conversations change in it.
 #include <utility>
 
 #include "engine/base/check.h"
@@ -7,7 +7,7 @@
 namespace verbatim::server {
 
 // The command comes again when the head is read, or cannot be, or has lost to computing.
-void EngineHost::wait_for_tier(Command command, const HeadTier::Found& found) {
+void EngineHost::wait_for_tier(Command command, const FoundHead& found) {
     const Ticket ticket = command.ticket;
     waiting_[ticket] = false;
     command.found = found;
@@ -20,7 +20,7 @@ void EngineHost::wait_for_tier(Command command, const HeadTier::Found& found) {
         }
         changed_.notify_all();
     };
-    tier_->tier().load(found, loaded, reading);
+    tier_->load(found, loaded, reading);
 }
 
 void EngineHost::take_in_heads() {
@@ -37,14 +37,32 @@ void EngineHost::take_in_heads() {
     }
     for (auto next = head_waits_.begin(); next != head_waits_.end();) {
         const auto wait = next++;
-        const HeadTier::Found& found = *wait->second.command.found;
+        const FoundHead& found = *wait->second.command.found;
         const bool is_aborted = waiting_.at(wait->first);
         if (!is_aborted && !tier_->has_lost(found, wait->second.since)) continue;
         auto late = head_waits_.extract(wait);
         late.mapped().command.is_late = true;
-        if (!is_aborted) tier_->tier().note_not_worth();
+        if (!is_aborted) tier_->note_not_worth();
         carry_out(std::move(late.mapped().command));
     }
+}
+
+// The conversations of the call are ready.
+void EngineHost::carry_out_call(Command command) {
+    using Kind = ConversationCall::Kind;
+    const ConversationCall call = *command.call;
+    const ConversationKey fork{call.key.salt, call.to};
+    const Ledger::Conversation* before = engine_.ledger().find(call.key);
+    const TokenSeq committed = before == nullptr ? TokenSeq() : before->committed;
+    // One that has never committed may have heads, too.
+    const bool removes = call.kind == Kind::kRemove || (call.kind == Kind::kRemoveResponse && before != nullptr);
+    const bool forks = call.kind == Kind::kFork && engine_.ledger().find(fork) == nullptr;
+    server::carry_out(call, engine_, *ledger_, std::move(command.done));
+    if (!tier_) return;
+    const bool is_gone = removes && engine_.ledger().find(call.key) == nullptr && ledger_->problem().empty();
+    if (is_gone) tier_->forget(call.key, committed);
+    const Ledger::Conversation* made = forks ? engine_.ledger().find(fork) : nullptr;
+    if (made != nullptr) tier_->note_forked(call.key, fork, made->committed);
 }
 
 // And nothing else can be done.

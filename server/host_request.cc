@@ -29,9 +29,8 @@ std::vector<Message> message_parts(const HostRequest& request, TokenStore& store
 ChatRequest chat_request(const HostRequest& request, Ticket ticket, TokenStore& store) {
     ChatRequest chat;
     chat.conversation.salt = request.salt;
-    // Clients' names have no such character (server/http/api.h A2).
     chat.conversation.conversation_id =
-        request.conversation_id.value_or(fmt::format("\x1frequest {}", static_cast<int64_t>(ticket)));
+        request.conversation_id.value_or(fmt::format("{}request {}", kUnnamedMark, static_cast<int64_t>(ticket)));
     chat.input = InputKind::kHistory;
     chat.messages = message_parts(request, store);
     chat.max_tokens = request.max_tokens;

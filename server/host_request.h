@@ -17,6 +17,13 @@ namespace verbatim::server {
 
 enum class Ticket : int64_t {};
 
+// What begins the ids of conversations that clients have not named: clients' ids have no such character
+// (server/http/api.h A2).
+inline constexpr char kUnnamedMark = '\x1f';
+[[nodiscard]] inline bool is_unnamed(const ConversationKey& key) {
+    return key.conversation_id.starts_with(kUnnamedMark);
+}
+
 // A request in token ids, before the engine's thread creates sequences of it.
 struct HostRequest {
     std::optional<std::string> conversation_id;  // none: the conversation is deleted when the request ends

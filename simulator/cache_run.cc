@@ -47,7 +47,6 @@ public:
             cache_.complete_step(step_++);
         }
         tiers_.verify();
-        result_.restores.not_worth = tiers_.num_not_worth();
         result_.tiers = tiers_.counts();
         return std::move(result_);
     }
@@ -120,21 +119,24 @@ void CacheRun::restore(const LookupQuery& query, LookupResult& found, RowTimes& 
     if (!tiers_.any()) return;
     tiers_.tick();
     const CacheSalt& salt = query.key.salt;
-    int64_t num_unrestored = 0;
-    const auto read = tiers_.read(
-        {salt, query.tokens, kNumericsId, found.length, cache_.resident_prefix(salt, query.tokens, kNumericsId).length},
-        0, num_unrestored);
-    if (!read) return;
-    CHECK(read->tokens.size() > found.length && read->tokens.size() <= query.max_length(), "{} tokens for {}",
-          read->tokens.size(), query.tokens.size());
-    auto pending = cache_.make_pending(salt, read->tokens, kNumericsId);
+    std::vector<FoundHead> heads = tiers_.find(salt, query.tokens, kNumericsId, query.max_length());
+    const int64_t num_resident = cache_.resident_prefix(salt, query.tokens, kNumericsId).length;
+    for (FoundHead& head : heads) head.first_token = std::min(num_resident, head.length);
+    const HeadChoice choice = tiers_.choose(std::move(heads), found.length);
+    result_.restores.not_worth += choice.num_unrestored > 0 ? 1 : 0;
+    if (!choice.found) return;
+    const TokenSeq tokens = tiers_.tokens_of(*choice.found);
+    CHECK(tokens.size() > found.length && tokens.size() <= query.max_length(), "{} tokens for {}", tokens.size(),
+          query.tokens.size());
+    static_cast<void>(tiers_.read(*choice.found, 0));
+    auto pending = cache_.make_pending(salt, tokens, kNumericsId);
     if (!pending) {
         ++result_.restores.no_room;
         return;
     }
     ++result_.restores.restores;
-    times.restored_tokens = read->tokens.size() - found.length;
-    const HeadKind kind = cache_.kind_of_import(query.key, read->tokens.size());
+    times.restored_tokens = tokens.size() - found.length;
+    const HeadKind kind = cache_.kind_of_import(query.key, tokens.size());
     cache_.publish({query.key, kind, kNumericsId, *std::move(pending)}, {});
     found = cache_.lookup(query);
 }

@@ -1,6 +1,7 @@
 #include "simulator/restores.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -17,59 +18,96 @@ const std::string& numerics_id(const Engine& engine) { return engine.scheduler()
 
 Restores::Restores(const TiersConfig& config, Engine& engine, traces::RequestMaker& requests, size_t num_rows)
     : engine_(engine), requests_(requests), tiers_(config, /*is_timed=*/true), restored_tokens_(num_rows) {
-    if (tiers_.any()) engine.on_evict([this](const Head& head) { tiers_.keep(head, now_ns_); });
+    if (!tiers_.any()) return;
+    engine.on_evict([this](const Head& head) { tiers_.keep(head, now_ns_); });
+    waits_.emplace(engine, *this, config.restore, [this] { return now_ns_; });
 }
 
-int64_t Restores::num_held(const ChatRequest& request, const TokenSeq& prompt) const {
-    const LookupQuery query{.key = request.conversation, .tokens = prompt, .numerics_id = numerics_id(engine_)};
-    return engine_.cache().lookup(query).length;
+std::vector<FoundHead> Restores::find(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length) {
+    return tiers_.find(salt, tokens, numerics_id(engine_), max_length);
 }
+
+int64_t Restores::expected_read_ns(const FoundHead& found) const { return tiers_.expected_read_ns(found, now_ns_); }
+
+auto Restores::read(const FoundHead& found) -> Read {
+    TokenSeq tokens = tiers_.tokens_of(found);
+    return {std::move(tokens), found.num_saved, tiers_.read(found, now_ns_)};
+}
+
+bool Restores::import(const Read& read, const ConversationKey& key, traces::RowIndex row) {
+    const auto imported = engine_.import_head(
+        {.key = key, .tokens = read.tokens, .numerics_id = numerics_id(engine_), .digest = {}, .bytes = {}});
+    if (!imported) return false;
+    ++counts_.restores;
+    restored_tokens_[at(row)] = read.num_saved;
+    return true;
+}
+
+// --- requests that come
 
 int64_t Restores::begin(traces::RowIndex row, ChatRequest& request, int64_t now_ns) {
-    now_ns_ = now_ns;
-    if (!tiers_.any() || !request.use_cache) return now_ns;
+    now_ns_ = std::max(now_ns_, now_ns);
+    if (!waits_ || !request.use_cache) return now_ns;
     tiers_.tick();
-    const TokenSeq prompt = requests_.prompt(row);
-    if (prompt.empty()) return now_ns;
-    const CacheSalt& salt = request.conversation.salt;
-    const std::string& numerics = numerics_id(engine_);
-    const Tiers::Prompt wanted{salt, prompt, numerics, num_held(request, prompt),
-                               engine_.cache().resident_prefix(salt, prompt, numerics).length};
-    auto read = tiers_.read(wanted, now_ns, request.num_unrestored);
-    if (!read) return now_ns;
-    CHECK_GT(read->end_ns, now_ns);
-    const int64_t end_ns = read->end_ns;
-    reads_[row] = *std::move(read);
+    const auto found = waits_->worth_restoring(request, requests_.prompt(row));
+    if (!found) return now_ns;
+    const int64_t end_ns = (reads_[row] = read(*found)).end_ns;
+    if (end_ns <= now_ns) finish(row, request);
     return end_ns;
 }
 
 void Restores::finish(traces::RowIndex row, const ChatRequest& request) {
-    auto read = reads_.extract(row);
-    CHECK(!read.empty(), "row {} waits for no head", index(row));
-    const Tiers::Read& head = read.mapped();
-    now_ns_ = std::max(now_ns_, head.end_ns);
-    const int64_t length = head.tokens.size();
-    if (num_held(request, requests_.prompt(row)) >= length) return;
-    const auto imported = engine_.import_head({.key = request.conversation,
-                                               .tokens = head.tokens,
-                                               .numerics_id = numerics_id(engine_),
-                                               .digest = {},
-                                               .bytes = {}});
-    ++(imported ? counts_.restores : counts_.no_room);
-    if (imported) restored_tokens_[at(row)] = length - head.num_held;
+    const auto of_row = reads_.extract(row);
+    CHECK(!of_row.empty(), "row {} waits for no head", index(row));
+    const Read& read = of_row.mapped();
+    now_ns_ = std::max(now_ns_, read.end_ns);
+    if (waits_->num_held(request.conversation, requests_.prompt(row)) >= read.tokens.size()) return;
+    if (!import(read, request.conversation, row)) ++counts_.no_room;
+}
+
+void Restores::note_accepted(traces::RowIndex row, RequestId request) {
+    if (waits_) rows_[request] = row;
+}
+
+// --- requests that are about to attach
+
+void Restores::begin_read(RequestId request, const FoundHead& found) { awaited_[request] = read(found); }
+
+bool Restores::import(RequestId request, const FoundHead& found) {
+    const Read& read = awaited_.at(request);
+    CHECK_EQ(read.tokens.size(), found.length);
+    return import(read, engine_.find(request)->request.conversation, rows_.at(request));
+}
+
+void Restores::bring(int64_t now_ns) {
+    now_ns_ = std::max(now_ns_, now_ns);
+    if (!waits_) return;
+    for (auto next = awaited_.begin(); next != awaited_.end();) {
+        const auto read = next++;
+        if (read->second.is_over || read->second.end_ns > now_ns_) continue;
+        read->second.is_over = true;
+        waits_->note_read(read->first, /*is_whole=*/true);
+    }
+    waits_->bring();
+}
+
+int64_t Restores::next_read_ns() const {
+    int64_t next_ns = std::numeric_limits<int64_t>::max();
+    for (const auto& [request, read] : awaited_)
+        if (!read.is_over) next_ns = std::min(next_ns, read.end_ns);
+    return next_ns;
 }
 
 void Restores::note_step(const StepWork& work, int64_t took_ns, int64_t now_ns) {
-    now_ns_ = now_ns;
+    now_ns_ = std::max(now_ns_, now_ns);
     RestoreRule::StepTokens tokens;
     for (const StepWork::Chunk& chunk : work.chunks) tokens.add(chunk.num_new);
     tokens.all = work.num_tokens;
-    tiers_.note_step(tokens, took_ns);
+    if (waits_) waits_->note_step(tokens, took_ns);
 }
 
 void Restores::take(std::vector<RowTimes>& times, RestoreCounts& restores, std::vector<TierCounts>& tiers) {
     tiers_.verify();
-    counts_.not_worth = tiers_.num_not_worth();
     for (size_t row = 0; row < times.size(); ++row) {
         const int64_t restored = std::min(restored_tokens_[row], times[row].reused_tokens);
         times[row].restored_tokens += restored;

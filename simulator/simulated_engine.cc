@@ -63,6 +63,7 @@ public:
         request.stop_strings.clear();
     }
     void accepted(RowIndex row, RequestId request) override {
+        restores_.note_accepted(row, request);
         const RecordedRun* recorded = shared_.config.recorded;
         if (recorded != nullptr)
             return executor_.expect_answer(request, recorded->answers.at(static_cast<size_t>(index(row))));
@@ -81,6 +82,8 @@ public:
         if (role_ != EngineRole::kAnswers) return restores_.finish(row, request);
         receive(request, shared_.requests.prompt(row));
     }
+    void before_step(int64_t now_ns) override { restores_.bring(now_ns); }
+    [[nodiscard]] int64_t next_head_ns() const override { return restores_.next_read_ns(); }
     void stepped(int64_t now_ns) override {
         restores_.note_step(executor_.last_work(), engine_.elapsed_ns(), now_ns);
         peak_blocks = std::max(peak_blocks, engine_.cache().kv().pool().num_used());

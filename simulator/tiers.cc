@@ -34,31 +34,32 @@ void Tiers::tick() {
     for (const auto& tier : tiers_) tier->tick();
 }
 
-auto Tiers::read(const Prompt& prompt, int64_t now_ns, int64_t& num_unrestored) -> std::optional<Read> {
-    num_unrestored = 0;
-    if (rule_.policy() == RestorePolicy::kNever || prompt.tokens.empty()) return std::nullopt;
-    struct Candidate {
-        Tier* tier = nullptr;
-        const Head* head = nullptr;
-    };
-    std::vector<Candidate> candidates;
-    for (const auto& tier : tiers_) {
-        const Head* head = tier->find(prompt.salt, prompt.tokens, prompt.numerics_id, prompt.tokens.size() - 1);
-        if (head != nullptr && head->length() > prompt.num_held) candidates.push_back({tier.get(), head});
+std::vector<FoundHead> Tiers::find(const CacheSalt& salt, const TokenSeq& tokens, const std::string& numerics_id,
+                                   int64_t max_length) const {
+    std::vector<FoundHead> heads;
+    for (size_t i = 0; i < tiers_.size(); ++i) {
+        const Head* head = tiers_[i]->find(salt, tokens, numerics_id, max_length);
+        if (head != nullptr)
+            heads.push_back({.id = head->id, .length = head->length(), .tier = static_cast<int32_t>(i)});
     }
-    std::ranges::stable_sort(candidates, std::greater{}, [](const Candidate& of) { return of.head->length(); });
-    for (const auto& [tier, head] : candidates) {
-        const int64_t bytes = tier->read_bytes(head->length(), std::min(prompt.num_resident, head->length()));
-        const int64_t read_ns = tier->read_end_ns(head->id, bytes, now_ns) - now_ns;
-        CHECK(bytes >= 0 && read_ns >= 0, "{} bytes in {} ns", bytes, read_ns);
-        if (rule_.pays(head->length() - prompt.num_held, read_ns))
-            return Read{head->tokens, prompt.num_held, tier->read(head->id, bytes, now_ns)};
-    }
-    if (!candidates.empty()) {
-        ++num_not_worth_;
-        num_unrestored = candidates.front().head->length();
-    }
-    return std::nullopt;
+    return heads;
+}
+
+int64_t Tiers::expected_read_ns(const FoundHead& found, int64_t now_ns) const {
+    const Tier& tier = *tiers_.at(found.tier);
+    return tier.read_end_ns(found.id, tier.read_bytes(found.length, found.first_token), now_ns) - now_ns;
+}
+
+int64_t Tiers::read(const FoundHead& found, int64_t now_ns) {
+    Tier& tier = *tiers_.at(found.tier);
+    return tier.read(found.id, tier.read_bytes(found.length, found.first_token), now_ns);
+}
+
+const TokenSeq& Tiers::tokens_of(const FoundHead& found) const { return tiers_.at(found.tier)->tokens_of(found.id); }
+
+HeadChoice Tiers::choose(std::vector<FoundHead> heads, int64_t num_held) const {
+    return choose_head(rule_, std::move(heads), num_held,
+                       [&](const FoundHead& head) { return expected_read_ns(head, 0); });
 }
 
 std::vector<TierCounts> Tiers::counts() const {

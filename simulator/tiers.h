@@ -2,8 +2,7 @@
 // request waits for.
 //
 // A head that memory evicts goes to the first tier; what goes from a tier goes to the next one. A head that is read
-// stays where it was. A request reads the longest head that its prompt begins with, if memory has less of the prompt
-// and RestoreRule expects that to be quicker than computing; of tiers that have it the first one.
+// stays where it was. Which head is read for a request is decided by choose_head(), as in a server.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/head_waits.h"
 #include "engine/restore_rule.h"
 #include "simulator/tier.h"
 
@@ -49,35 +49,23 @@ public:
     void keep(const Head& head, int64_t now_ns);
     // A request comes.
     void tick();
-    // A step of the engine took so long.
-    void note_step(const RestoreRule::StepTokens& tokens, int64_t took_ns) { rule_.note_step(tokens, took_ns); }
-
-    // A prompt, and what memory has of it.
-    struct Prompt {
-        const CacheSalt& salt;
-        const TokenSeq& tokens;
-        const std::string& numerics_id;
-        int64_t num_held = 0;      // tokens of the head that it would attach to
-        int64_t num_resident = 0;  // tokens whose KV is there
-    };
-    // A head that is read.
-    struct Read {
-        TokenSeq tokens;
-        int64_t num_held = 0;
-        int64_t end_ns = 0;  // when it is in memory
-    };
-    // Begins to read a head for the prompt. Empty: none is worth it; `num_unrestored` then says how many tokens a head
-    // has that is not read (ChatRequest::num_unrestored).
-    [[nodiscard]] std::optional<Read> read(const Prompt& prompt, int64_t now_ns, int64_t& num_unrestored);
+    // Of each tier the longest head with at most `max_length` tokens, all of them the first ones of `tokens`.
+    [[nodiscard]] std::vector<FoundHead> find(const CacheSalt& salt, const TokenSeq& tokens,
+                                              const std::string& numerics_id, int64_t max_length) const;
+    // Until it would be in memory, if it is read from now on.
+    [[nodiscard]] int64_t expected_read_ns(const FoundHead& found, int64_t now_ns) const;
+    // Reads it: when it is in memory.
+    int64_t read(const FoundHead& found, int64_t now_ns);
+    [[nodiscard]] const TokenSeq& tokens_of(const FoundHead& found) const;
+    // Of runs without time: which of the heads is read.
+    [[nodiscard]] HeadChoice choose(std::vector<FoundHead> heads, int64_t num_held) const;
 
     [[nodiscard]] std::vector<TierCounts> counts() const;
-    [[nodiscard]] int64_t num_not_worth() const { return num_not_worth_; }
     void verify();
 
 private:
     std::vector<std::unique_ptr<Tier>> tiers_;
-    RestoreRule rule_;
-    int64_t num_not_worth_ = 0;
+    RestoreRule rule_;  // of runs without time
 };
 
 }  // namespace verbatim

@@ -17,6 +17,7 @@ using traces::Row;
 using traces::Start;
 
 constexpr int64_t kMaxTimeNs = int64_t{1} << 62;  // 146 years
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 size_t at(traces::RowIndex row) { return static_cast<size_t>(index(row)); }
 
 const char* name(Expect expect) {
@@ -144,8 +145,10 @@ void TraceDriver::end_step(Place& place, const std::function<void(int64_t)>& aft
 Result<bool> TraceDriver::begin_steps(const Recover& recover) {
     for (Place& place : places_) {
         if (place.in_step() || place.engine == nullptr || place.engine->idle()) continue;
+        if (place.hooks != nullptr) place.hooks->before_step(now_ns_);
+        // Nothing runs, and the next request in order waits for a head: the clock jumps to when it is read.
+        if (place.engine->waits_for_head() && next_head_ns(place) != kNever) continue;
         report_idle_clients(place);
-        if (place.hooks != nullptr) place.hooks->before_step();
         const Result<bool> stepped = place.engine->step();
         if (!stepped) {
             RETURN_IF_ERROR(recover_from(place, stepped.error(), recover));
@@ -160,12 +163,12 @@ Result<bool> TraceDriver::begin_steps(const Recover& recover) {
 
 // To the next event. A single engine's rows that come during a step wait for its end in any case.
 Status TraceDriver::advance() {
-    constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
     int64_t next_ns = kNever;
     bool any_step = false;
     for (const Place& place : places_) {
         any_step |= place.in_step();
-        next_ns = std::min(next_ns, place.in_step() ? place.step_ends_ns : next_arrival_ns(place));
+        const int64_t comes_ns = std::min(next_arrival_ns(place), next_head_ns(place));
+        next_ns = std::min(next_ns, place.in_step() ? place.step_ends_ns : comes_ns);
     }
     if (!due_.empty() && (dispatcher_ != nullptr || !any_step)) next_ns = std::min(next_ns, due_.top().time_ns);
     if (next_ns == kNever) {
@@ -314,10 +317,15 @@ ChatRequest TraceDriver::request_of(RowIndex row) {
 }
 
 int64_t TraceDriver::next_arrival_ns(const Place& place) const {
-    int64_t next_ns = std::numeric_limits<int64_t>::max();
+    int64_t next_ns = kNever;
     if (!place.due.empty()) next_ns = place.due.begin()->time_ns;
     if (!place.reading.empty()) next_ns = std::min(next_ns, place.reading.begin()->first.time_ns);
     return next_ns;
+}
+
+int64_t TraceDriver::next_head_ns(const Place& place) const {
+    const int64_t read_ns = place.hooks == nullptr ? kNever : place.hooks->next_head_ns();
+    return read_ns > now_ns_ ? read_ns : kNever;
 }
 
 void TraceDriver::submit_read() {
@@ -406,11 +414,13 @@ void TraceDriver::apply_name_event(RowIndex index) {
         const Ledger::Conversation* conversation = engine.ledger().find(key);
         const TokenSeq committed = conversation == nullptr ? TokenSeq() : conversation->committed;
         done = engine.remove(key);
-        if (done && place.hooks != nullptr) place.hooks->deleted(key.salt, committed);
+        if (done && place.hooks != nullptr) place.hooks->deleted(key, committed);
     } else if (const auto num_turns = turn_count_at(row.from)) {
         const ConversationKey origin = requests_.key(trace_.row(row.from).conversation);
-        done = row.event == TraceEvent::kFork ? engine.fork(origin, key.conversation_id, num_turns)
-                                              : engine.rewind(key, *num_turns);
+        const bool forks = row.event == TraceEvent::kFork;
+        done = forks ? engine.fork(origin, key.conversation_id, num_turns) : engine.rewind(key, *num_turns);
+        if (done && forks && place.hooks != nullptr)
+            place.hooks->forked(origin, key, engine.ledger().find(key)->committed);
     } else {
         done = tl::unexpected(Refusal{.reason = RefusalReason::kNoSuchTurn,
                                       .problem = fmt::format(": {}: committed nothing to go to", describe(row.from))});
@@ -432,7 +442,7 @@ std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) {
 
 // Steps that begin within this time may be merged at the place: no other engine ends a step before that brings a row.
 int64_t TraceDriver::others_bring_no_row_for_ns(const Place& place) const {
-    int64_t until_ns = std::numeric_limits<int64_t>::max();
+    int64_t until_ns = kNever;
     if (!held_.empty() || !while_running_.empty()) return 1;
     for (EngineNumber i = 0; i < places_.size(); ++i) {
         const Place& other = places_[i];
@@ -446,15 +456,15 @@ int64_t TraceDriver::others_bring_no_row_for_ns(const Place& place) const {
 // A step gives a client at most one token. The step after which a client leaves is excluded.
 void TraceDriver::report_idle_clients(const Place& place) const {
     if (place.hooks == nullptr) return;
-    int64_t num_steps = std::numeric_limits<int64_t>::max();
+    int64_t num_steps = kNever;
     for (const RequestId request : place.leaving) {
         const Running& running = place.running.at(request);
         num_steps =
             std::min(num_steps, trace_.row(running.row).abort_after - static_cast<int64_t>(running.text.size()) - 1);
     }
-    int64_t arrival_ns = next_arrival_ns(place);
+    int64_t arrival_ns = std::min(next_arrival_ns(place), next_head_ns(place));
     if (!due_.empty()) arrival_ns = std::min(arrival_ns, due_.top().time_ns);
-    const bool any_arrives = arrival_ns < std::numeric_limits<int64_t>::max();
+    const bool any_arrives = arrival_ns < kNever;
     int64_t until_ns = any_arrives ? arrival_ns - now_ns_ : arrival_ns;
     if (dispatcher_ != nullptr) until_ns = std::min(until_ns, others_bring_no_row_for_ns(place));
     place.hooks->clients_idle_until(num_steps, until_ns);

@@ -14,6 +14,7 @@
 //   V4  after a row was rejected for its length, the rest of its conversation has no expectations
 //   V5  a row whose turn ended because the executor failed is sent again, with the seed that it was drawn with
 //   V6  a request that waits for a head to be read is submitted at the end of the step in which it is read
+//       One that is about to attach waits in the engine (D7): until its head is read the clock jumps if nothing runs
 //   V7  per row: due <= first token <= end, and no time is before that of the row it waits for
 //   V8  of several engines each has separate steps. A row gets its engine when it is due (Dispatcher), and a row that
 //       becomes due during a step of that engine is sent at this step's end
@@ -23,6 +24,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <queue>
@@ -52,8 +54,14 @@ public:
     virtual ~DriverHooks() = default;
     virtual void prepare(traces::RowIndex row, ChatRequest& request) = 0;  // before it is submitted
     virtual void accepted(traces::RowIndex row, RequestId request) = 0;
-    virtual void before_step() {}  // requests may be about to attach
-    virtual void deleted(const CacheSalt& /*salt*/, const TokenSeq& /*committed*/) {}  // a conversation is gone
+    virtual void before_step(int64_t /*now_ns*/) {}  // requests may be about to attach
+    // When the next head is in memory that a request waits for which is about to attach; the largest number: none is
+    // read, or it is not known.
+    [[nodiscard]] virtual int64_t next_head_ns() const { return std::numeric_limits<int64_t>::max(); }
+    // A conversation of these committed tokens is gone; was made from another one.
+    virtual void deleted(const ConversationKey& /*key*/, const TokenSeq& /*committed*/) {}
+    virtual void forked(const ConversationKey& /*from*/, const ConversationKey& /*to*/, const TokenSeq& /*committed*/) {
+    }
     virtual void stepped(int64_t now_ns) = 0;  // a step has ended, or several that were merged
     // When a head that is read for the request is in memory; `now_ns` or earlier: the request waits for none.
     [[nodiscard]] virtual int64_t ready_ns(traces::RowIndex /*row*/, ChatRequest& /*request*/, int64_t now_ns) {
@@ -183,6 +191,8 @@ private:
     void submit_now(Place& place, RowIndex row, ChatRequest request);
     void submit_read();
     [[nodiscard]] int64_t next_arrival_ns(const Place& place) const;  // of a due row, or one whose head is read
+    // Of a request in the engine that waits for it. The largest number: none will come.
+    [[nodiscard]] int64_t next_head_ns(const Place& place) const;
     [[nodiscard]] OrRefusal<Accepted> submit_uncached(Place& place, RowIndex row, ChatRequest request);
     [[nodiscard]] bool waits(const traces::Row& row) const;
     Status recover_from(Place& place, const Error& error, const Recover& recover);

@@ -30,6 +30,12 @@ Error machine_error(const std::filesystem::path& path, const std::error_code& wh
 // Whether the file itself is wrong. If not, the machine may read it later.
 bool is_damage(const Error& error) { return error.kind != ErrorKind::kMachine; }
 
+// Of a file that was a part: its base may have gone while it was read.
+bool is_whole(const std::filesystem::path& path) {
+    const auto file = HeadFile::open_unchecked(path);
+    return file && !file->info().base;
+}
+
 // The head files of a folder and when they were written, oldest first.
 using TimedPath = std::pair<std::filesystem::file_time_type, std::filesystem::path>;
 Result<std::vector<TimedPath>> head_files(const std::filesystem::path& folder, bool removes_unfinished) {
@@ -86,7 +92,7 @@ Result<std::unique_ptr<HeadTier>> HeadTier::open(HeadTierConfig config) {
     tier->reader_ = Thread([raw = tier.get()] { raw->run(raw->reads_); });
     if (wanted.read_only) return tier;
     tier->writer_ = Thread([raw = tier.get()] {
-        yield_to_other_threads();
+        if (raw->config_.yields) yield_to_other_threads();
         raw->run(raw->writes_);
     });
     return tier;
@@ -166,6 +172,7 @@ Status HeadTier::read_folder() {
     }
     add_left();
     if (!config_.read_only) {
+        RETURN_IF_ERROR(read_owners());
         for (const FileHeader& orphan : std::exchange(left_, {}))
             if (!has_unread_) std::filesystem::remove(orphan.path, ignored);
         static_cast<void>(make_room(0, kNoHead));
@@ -304,6 +311,7 @@ void HeadTier::drop(HeadId id) {
     Job job;
     job.path = path_of(file);
     job.removes = true;
+    job.owners = owners_.erase(file.name);
     if (config_.read_only) header_xxh3_.erase(file.name);
     files_.erase(found);
     if (!config_.read_only) enqueue(std::move(job));
@@ -327,6 +335,7 @@ bool HeadTier::make_room(int64_t bytes, HeadId except) {
             ++oldest;
             continue;
         }
+        give_on(*files_.at(id));
         drop(id);
         oldest = by_use_.begin();
     }
@@ -382,7 +391,7 @@ bool HeadTier::wants(const CacheSalt& salt, const TokenSeq& tokens, const std::s
     return has_room;
 }
 
-void HeadTier::put(const CacheSalt& salt, HeadCopy head) {
+void HeadTier::put(const CacheSalt& salt, HeadCopy head, std::span<const std::string> owners) {
     const std::string name = name_of(salt, head.tokens);
     if (config_.read_only || by_name_.contains(name)) return;
     const Beginning beginning = base_for(salt, head.tokens);
@@ -408,6 +417,7 @@ void HeadTier::put(const CacheSalt& salt, HeadCopy head) {
     }
     job.bytes = std::move(head.bytes);
     job.id = file.head.id;
+    job.owners = add_owners(name, owners);
     enqueue(std::move(job));
 }
 
@@ -500,14 +510,24 @@ void HeadTier::run(Queue& queue) {
 void HeadTier::carry_out(Job& job) {
     if (job.reading && job.reading->expired()) return job.loaded(nullptr);
     if (job.loaded) return read(job);
-    if (!job.removes) return write(job);
-    header_xxh3_.erase(job.path.stem().string());
-    calls_.remove(job.path);
+    if (job.makes_whole) return make_whole(job);
+    if (job.take) {
+        auto file = calls_.read(job.path, 0);
+        return job.take(job.id, file ? std::make_shared<const HeadFile>(*std::move(file)) : nullptr);
+    }
+    if (job.info) return write(job);
+    if (job.removes) {
+        header_xxh3_.erase(job.path.stem().string());
+        calls_.remove(job.path);
+    }
+    static_cast<void>(append_owners(job.owners));  // what is not there has none
 }
 
 void HeadTier::read(Job& job) {
     const auto begin = steady_now();
     auto file = calls_.read(job.path, job.first_token);
+    if (!file && is_damage(file.error()) && !job.bases.empty() && is_whole(job.path))
+        file = calls_.read(job.path, job.first_token);
     // Another file may have taken its place.
     if (file && (file->info().tokens != job.tokens || file->info().numerics != config_.numerics ||
                  !file->check_model(config_.model, config_.tensors)))
@@ -554,8 +574,9 @@ void HeadTier::write(Job& job) {
     }
 }
 
-// The written file's header_xxh3.
+// The written file's header_xxh3. A file whose owners cannot be noted is not written: a delete would leave it.
 Result<std::string> HeadTier::write_file(Job& job) {
+    RETURN_IF_ERROR(append_owners(job.owners));
     if (job.info->base) {
         const auto base = header_xxh3_.find(job.info->base->name);
         if (base == header_xxh3_.end())

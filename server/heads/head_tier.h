@@ -7,11 +7,14 @@
 //       that others begin in
 //   T3  one process writes to the folder: it holds a lock on DIR/lock. Others may read it: they take no lock, write and
 //       delete nothing, and see files that come and go
-//   T4  callers neither read nor write a file: one thread reads, another one writes, when the machine has nothing else
-//       to do. At most max_waiting_bytes wait to be written; a head beyond that is not written, and is counted
+//   T4  callers neither read nor write a file: one thread reads, another one writes, with `yields` when the machine
+//       has nothing else to do. At most max_waiting_bytes wait to be written; a head beyond that is not written, and
+//       is counted
 //   T5  a file appears complete under its name or not at all; its name is a digest of salt, arithmetic and tokens
 //   T6  tensors of tokens that a head has in common with another one are stored once: the later file is a part, and
 //       the other one its base. A part goes with its base
+//   T7  a conversation that is deleted takes along the files that belong to it alone (HeadOwners), and those of its
+//       committed tokens that belong to none. Parts of others that begin in them are written whole before
 #pragma once
 
 #include <atomic>
@@ -25,7 +28,9 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -33,9 +38,11 @@
 #include "engine/cache/head.h"
 #include "engine/cache/prefix_index.h"
 #include "engine/engine.h"
+#include "engine/head_waits.h"
 #include "files/file_lock.h"
 #include "reference/loader/head_file.h"
 #include "reference/model/state_tensors.h"
+#include "server/heads/head_owners.h"
 #include "server/threads.h"
 
 namespace verbatim::server {
@@ -48,7 +55,8 @@ public:
     virtual Result<std::string> write(const std::filesystem::path& path, const reference::HeadInfo& info,
                                       const reference::StateTensors& tensors, std::span<const std::byte> bytes);
     virtual Result<reference::HeadFile> read(const std::filesystem::path& path, int64_t first_token);
-    virtual void remove(const std::filesystem::path& path);  // if it can be removed
+    virtual void remove(const std::filesystem::path& path);                            // if it can be removed
+    virtual Status append(const std::filesystem::path& path, std::string_view lines);  // made if it is not there
 };
 
 struct HeadTierConfig {
@@ -57,6 +65,7 @@ struct HeadTierConfig {
     int64_t max_waiting_bytes = int64_t{256} << 20;
     int64_t min_tokens = 32;  // shorter heads are not written
     bool read_only = false;   // another process writes to the folder, or none
+    bool yields = true;       // files are written when the machine has nothing else to do
     std::string model;        // digest of configuration and weights
     std::string numerics;     // id of the heads that are kept
     reference::StateTensors tensors;
@@ -94,13 +103,7 @@ public:
     HeadTier& operator=(const HeadTier&) = delete;
     ~HeadTier();  // writes what waits
 
-    struct Found {
-        HeadId id = kNoHead;  // of this tier
-        int64_t length = 0;   // tokens
-        // Of the caller: tokens whose KV it has, and need not be read; tokens that are not computed then.
-        int64_t first_token = 0;
-        int64_t num_saved = 0;
-    };
+    using Found = FoundHead;
     // The longest head with at most `max_length` tokens, all of them the first ones of `tokens`.
     [[nodiscard]] std::optional<Found> find(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length);
     using FilePtr = std::shared_ptr<const reference::HeadFile>;
@@ -114,9 +117,23 @@ public:
     void load(const Found& found, std::function<void(FilePtr)> loaded, const ReadingPtr& reading = nullptr);
     // Whether put() of this head would write it.
     [[nodiscard]] bool wants(const CacheSalt& salt, const TokenSeq& tokens, const std::string& numerics);
-    void put(const CacheSalt& salt, HeadCopy head);
-    // The head is found no more, nor are those that begin in its file. The files go, unless read_only.
-    void forget(HeadId id) { drop(id); }
+    // The head belongs to these conversations (T7), which are named as in HeadOwners.
+    void put(const CacheSalt& salt, HeadCopy head, std::span<const std::string> owners = {});
+    // So does the head of these tokens, if it is here.
+    void own(const CacheSalt& salt, const TokenSeq& tokens, std::span<const std::string> owners);
+    // The heads of the first conversation that `committed` begins with belong to the other one, too.
+    void share(const ConversationKey& from, const ConversationKey& to, const TokenSeq& committed);
+    // The conversation of these committed tokens was deleted (T7). With read_only the heads are found no more, nor are
+    // those that begin in their files.
+    void forget(const ConversationKey& key, const TokenSeq& committed);
+
+    // Where heads go that leave for want of room: `wants` is asked on the callers' thread; `take` gets the head on the
+    // writer's, and null where it cannot be read.
+    struct Overflow {
+        std::function<bool(const Head& head, const std::vector<std::string>& owners)> wants;
+        std::function<void(HeadId id, FilePtr head)> take;
+    };
+    void on_overflow(Overflow overflow);
 
     void note_restored(const Found& found, const reference::HeadFile& file);
     void note_not_worth();
@@ -150,6 +167,9 @@ private:
         int64_t first_token = 0;                              // of what is read
         std::vector<TokenId> tokens;                          // that are in it
         bool removes = false;
+        bool makes_whole = false;
+        std::function<void(HeadId, FilePtr)> take;  // of what leaves for want of room
+        std::string owners;                         // lines of HeadOwners
     };
     // One thread's.
     struct Queue {
@@ -180,6 +200,14 @@ private:
     void use(File& file);
     void drop(HeadId id);
     void drop_failed();
+    // head_tier_owners.cc
+    Status read_owners();
+    std::string add_owners(const std::string& name, std::span<const std::string> owners);
+    Status append_owners(const std::string& lines);
+    [[nodiscard]] std::vector<HeadId> without_owner(const CacheSalt& salt, const TokenSeq& committed);
+    void make_parts_whole(HeadId id, const std::unordered_set<HeadId>& going);
+    void make_whole(Job& job);
+    void give_on(const File& file);
     // Of a folder that another process writes to.
     void take_scanned();
     void scan();
@@ -205,6 +233,8 @@ private:
     std::unordered_map<HeadId, std::unique_ptr<File>> files_;
     std::unordered_map<std::string, HeadId> by_name_;
     std::list<HeadId> by_use_;  // least recently used first
+    HeadOwners owners_;         // none with read_only
+    Overflow overflow_;         // none: heads that go for want of room are gone
     int64_t num_bytes_ = 0;
     int64_t next_id_ = 0;
 
@@ -223,6 +253,7 @@ private:
     std::vector<FileHeader> left_;                              // parts whose bases have not come yet
     std::atomic<bool> has_unread_ = false;                      // a header could not be read: whose it is, is not known
     std::unordered_map<std::string, std::string> header_xxh3_;  // by name; of files that are there. The writer's
+    bool has_torn_line_ = false;                                // in the owners' file. The writer's
     // Names and times of the files in the folder. The reader's.
     std::unordered_map<std::string, std::filesystem::file_time_type> seen_;
     std::filesystem::file_time_type seen_at_{};  // the folder's, when it was looked at. The same

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/cache/name.h"
+#include "server/host_request.h"
 
 namespace verbatim::server {
 namespace {
@@ -13,10 +15,15 @@ using std::chrono::steady_clock;
 
 int64_t ns_since(steady_clock::time_point begin) { return std::chrono::nanoseconds(steady_now() - begin).count(); }
 
-TokenSeq prompt_of(const ChatRequest& request) {
-    TokenSeq tokens;
-    for (const Message& message : request.messages) tokens.append(message.tokens);
-    return tokens;
+int64_t now_ns() { return ns_since(steady_clock::time_point()); }
+
+// The conversations that the head belongs, or belonged, to.
+std::vector<std::string> owners_of(const Head& head) {
+    std::vector<std::string> owners;
+    for (const auto* names : {&head.names, &head.former_names})
+        for (const Name* name : *names)
+            if (!is_unnamed(name->key)) owners.push_back(HeadOwners::owner_of(name->key));
+    return owners;
 }
 
 }  // namespace
@@ -30,97 +37,78 @@ Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKe
                                .first_token = file.first_token()});
 }
 
-TierLink::TierLink(Engine& engine, HeadTier& tier, RestorePolicy policy, std::function<void()> wake)
-    : engine_(engine), tier_(tier), rule_(policy), wake_(std::move(wake)) {
-    engine_.on_evict([this](const Head& head) { keep(head); });
-    engine_.on_attach([this](const Sequence& sequence, int64_t length) { return ask(sequence, length); });
+TierLink::TierLink(Engine& engine, Stores stores, RestorePolicy policy, std::function<void()> wake)
+    : engine_(engine),
+      host_(stores.host),
+      folder_(stores.folder),
+      waits_(engine, *this, policy, now_ns),
+      wake_(std::move(wake)) {
+    for (HeadTier* store : {host_, folder_})
+        if (store != nullptr) stores_.push_back(store);
+    CHECK(!stores_.empty(), "no place for heads of {}", engine.scheduler().numerics_ids().front());
+    engine_.on_evict([this](const Head& head) { keep(head, *stores_.front()); });
+    if (host_ != nullptr && folder_ != nullptr) spill_to(*folder_);
 }
 
 TierLink::~TierLink() {
     engine_.on_evict(nullptr);
-    engine_.on_attach(nullptr);
+    if (host_ != nullptr) host_->on_overflow({});
 }
 
 void TierLink::note_step(const StepPlan& plan, int64_t took_ns) {
     RestoreRule::StepTokens tokens;
     for (const ScheduledSequence& sequence : plan.sequences) tokens.add(sequence.num_new_tokens);
     stepping_ns_ += took_ns;
-    rule_.note_step(tokens, took_ns);
+    waits_.note_step(tokens, took_ns);
 }
 
 // --- what is read
 
-int64_t TierLink::num_held(const ConversationKey& key, const TokenSeq& prompt) const {
-    return engine_.cache().lookup({.key = key, .tokens = prompt, .numerics_id = numerics()}).length;
+std::vector<FoundHead> TierLink::find(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_length) {
+    std::vector<FoundHead> heads;
+    for (size_t i = 0; i < stores_.size(); ++i) {
+        auto found = stores_[i]->find(salt, tokens, max_length);
+        if (!found) continue;
+        found->tier = static_cast<int32_t>(i);
+        heads.push_back(*found);
+    }
+    return heads;
 }
 
-// Of a head's tokens, in full blocks.
-int64_t TierLink::num_resident(const CacheSalt& salt, const TokenSeq& head) const {
-    return engine_.cache().resident_prefix(salt, head, numerics()).length;
+int64_t TierLink::expected_read_ns(const FoundHead& found) const {
+    return store_of(found).expected_read_ns(store_of(found).num_read_bytes(found));
 }
 
-auto TierLink::longer_head(const CacheSalt& salt, const TokenSeq& tokens, int64_t num_held) -> Worth {
-    CHECK_GE(num_held, 0);
-    if (rule_.policy() == RestorePolicy::kNever || tokens.empty()) return {};
-    auto found = tier_.find(salt, tokens, tokens.size() - 1);
-    if (!found || found->length <= num_held) return {};
-    found->first_token = num_resident(salt, tokens.slice(0, found->length));
-    found->num_saved = found->length - num_held;
-    if (rule_.pays(found->num_saved, tier_.expected_read_ns(tier_.num_read_bytes(*found)))) return {found, 0};
-    return {std::nullopt, found->length};
+std::optional<FoundHead> TierLink::worth_restoring(ChatRequest& request, const TokenSeq& prompt) {
+    return waits_.worth_restoring(request, prompt);
 }
 
-std::optional<HeadTier::Found> TierLink::worth_restoring(ChatRequest& request) {
-    if (!request.use_cache) return std::nullopt;
-    const TokenSeq prompt = prompt_of(request);
-    const Worth worth = longer_head(request.conversation.salt, prompt, num_held(request.conversation, prompt));
-    if (worth.num_unrestored > 0) tier_.note_not_worth();
-    request.num_unrestored = worth.num_unrestored;
-    return worth.found;
+void TierLink::load(const FoundHead& found, std::function<void(HeadTier::FilePtr)> loaded,
+                    const HeadTier::ReadingPtr& reading) {
+    store_of(found).load(found, std::move(loaded), reading);
 }
 
-bool TierLink::has_lost(const HeadTier::Found& found, steady_clock::time_point since) const {
-    return rule_.has_lost(found.num_saved, tier_.expected_read_ns(tier_.num_read_bytes(found)), ns_since(since));
+bool TierLink::has_lost(const FoundHead& found, steady_clock::time_point since) const {
+    return waits_.has_lost(found, ns_since(since));
 }
 
-void TierLink::import(const reference::HeadFile& file, const HeadTier::Found& found, const ChatRequest& request) {
-    import(file, found, request.conversation, prompt_of(request));
-}
-
-bool TierLink::import(const reference::HeadFile& file, const HeadTier::Found& found, const ConversationKey& key,
+void TierLink::import(const reference::HeadFile& file, const FoundHead& found, const ConversationKey& key,
                       const TokenSeq& prompt) {
+    if (waits_.num_held(key, prompt) < found.length) import(file, found, key);
+}
+
+bool TierLink::import(const reference::HeadFile& file, const FoundHead& found, const ConversationKey& key) {
     CHECK_EQ(file.info().length(), found.length);
-    if (num_held(key, prompt) >= found.length) return true;
     if (!import_file(file, key, engine_)) return false;
-    tier_.note_restored(found, file);
+    store_of(found).note_restored(found, file);
     return true;
 }
 
 // --- what requests wait for that are about to attach
 
-bool TierLink::ask(const Sequence& sequence, int64_t length) {
-    CHECK(!awaited_.contains(sequence.id), "request {} waits for a head", index(sequence.id));
-    if (!sequence.request.use_cache || sequence.is_scored()) return false;
-    Tries& tries = tries_[sequence.id];
-    if (tries.num_reads >= kMaxReads || awaited_.size() >= kMaxAwaited) return false;
-    const int64_t num_lost = sequence.request.num_unrestored;  // when it came
-    const Worth worth = longer_head(sequence.request.conversation.salt, sequence.known, length);
-    if (worth.found) {
-        if (worth.found->length <= num_lost || worth.found->id == tries.failed) return false;
-        ++tries.num_reads;
-        Awaited& awaited = awaited_[sequence.id];
-        awaited = {.found = *worth.found, .since = steady_now()};
-        load(sequence.id, awaited);
-        return true;
-    }
-    const bool is_new = worth.num_unrestored != tries.num_unrestored && worth.num_unrestored != num_lost;
-    if (is_new && worth.num_unrestored > 0) tier_.note_not_worth();
-    tries.num_unrestored = worth.num_unrestored;
-    return false;
-}
-
-void TierLink::load(RequestId request, Awaited& awaited) {
-    awaited.reading = std::make_shared<HeadTier::Reading>();
+void TierLink::begin_read(RequestId request, const FoundHead& found) {
+    const auto reading = std::make_shared<HeadTier::Reading>();
+    reads_[request] = {.file = nullptr, .reading = reading};
     {
         const std::lock_guard lock(inbox_->mutex);
         ++inbox_->num_reads;
@@ -134,7 +122,11 @@ void TierLink::load(RequestId request, Awaited& awaited) {
         inbox->changed.notify_all();
         if (wake) wake();
     };
-    tier_.load(awaited.found, loaded, awaited.reading);
+    load(found, loaded, reading);
+}
+
+bool TierLink::import(RequestId request, const FoundHead& found) {
+    return import(*reads_.at(request).file, found, engine_.find(request)->request.conversation);
 }
 
 void TierLink::wait_for_heads() {
@@ -142,9 +134,13 @@ void TierLink::wait_for_heads() {
     inbox_->changed.wait(lock, [&] { return inbox_->num_reads == 0; });
 }
 
+void TierLink::wait_until_written() {
+    for (HeadTier* store : stores_) store->wait_until_written();
+}
+
 bool TierLink::has_arrived() const {
     const std::lock_guard lock(inbox_->mutex);
-    return !inbox_->files.empty();
+    return !inbox_->files.empty() || !inbox_->spilled.empty();
 }
 
 void TierLink::take_in_files() {
@@ -154,76 +150,37 @@ void TierLink::take_in_files() {
         files.swap(inbox_->files);
     }
     for (auto& [request, file] : files) {
-        const auto awaited = awaited_.find(request);
-        if (awaited == awaited_.end()) continue;  // it waits no more
-        awaited->second.is_here = true;
-        awaited->second.file = std::move(file);
+        const auto read = reads_.find(request);
+        if (read == reads_.end()) continue;  // it waits no more
+        const bool is_whole = file != nullptr;
+        read->second.file = std::move(file);
+        waits_.note_read(request, is_whole);
     }
 }
 
 void TierLink::bring() {
+    take_in_spills();
     take_in_files();  // what comes too late is let go of
-    if (awaited_.empty()) return forget_tries();
-    for (auto next = awaited_.begin(); next != awaited_.end();) {
-        const auto awaited = next++;
-        if (engine_.find(awaited->first) == nullptr) {
-            awaited_.erase(awaited);
-        } else if (settle(awaited->first, awaited->second)) {
-            engine_.stop_awaiting(awaited->first);
-            awaited_.erase(awaited);
-        }
-    }
+    waits_.bring();
 }
 
-// Where there is no room while nothing runs, there never is.
-bool TierLink::settle(RequestId request, Awaited& awaited) {
-    const Sequence& sequence = *engine_.find(request);
-    const ConversationKey& key = sequence.request.conversation;
-    CHECK(sequence.awaits_head, "request {} is not awaiting a head", index(request));
-    Tries& tries = tries_[request];
-    if (!awaited.is_here) {
-        if (!has_lost(awaited.found, awaited.since)) return false;
-        tries = {.num_reads = kMaxReads, .num_unrestored = awaited.found.length, .failed = kNoHead};
-        tier_.note_not_worth();
-        return true;
+void TierLink::forget(const ConversationKey& key, const TokenSeq& committed) {
+    const std::string owner = HeadOwners::owner_of(key);
+    for (auto next = spills_.begin(); next != spills_.end();) {
+        const auto spill = next++;
+        Spill& head = spill->second;
+        const bool is_beginning = head.salt == key.salt && head.tokens.size() <= committed.size() &&
+                                  committed.slice(0, head.tokens.size()) == head.tokens;
+        const bool was_owned = std::erase(head.owners, owner) > 0;
+        if (!head.owners.empty() || !(was_owned || is_beginning)) continue;
+        spilling_bytes_ -= head.bytes;
+        spills_.erase(spill);
     }
-    if (awaited.file == nullptr) {
-        tries.failed = awaited.found.id;
-        return true;
-    }
-    const bool is_alone = engine_.scheduler().running().empty();
-    // Room comes for sure: only what computing is quicker than is not waited for.
-    const bool may_wait = !is_alone && rule_.pays(awaited.found.num_saved, ns_since(awaited.since));
-    if (!is_alone && !engine_.has_room_for_head(request)) return !may_wait && give_up(tries);
-    const int64_t num_here = num_resident(key.salt, sequence.known.slice(0, awaited.found.length));
-    if (num_here < awaited.file->first_token()) {  // what was resident has gone
-        if (tries.num_reads++ >= kMaxReads) return true;
-        awaited.found.first_token = num_here;
-        awaited.is_here = false;
-        awaited.file.reset();
-        load(request, awaited);
-        return false;
-    }
-    if (import(*awaited.file, awaited.found, key, sequence.known)) return true;
-    return (!may_wait || ++tries.num_reads >= kMaxReads) && give_up(tries);
+    for (HeadTier* store : stores_) store->forget(key, committed);
 }
 
-// There is no room for what was read. True.
-bool TierLink::give_up(Tries& tries) {
-    tries.num_reads = kMaxReads;
-    tier_.note_no_room();
-    return true;
-}
-
-// Of requests that are over.
-void TierLink::forget_tries() {
-    constexpr size_t kMany = 256;
-    if (tries_.size() > kMany) std::erase_if(tries_, [&](const auto& of) { return engine_.find(of.first) == nullptr; });
-}
-
-void TierLink::forget(const CacheSalt& salt, const TokenSeq& committed) {
-    if (committed.empty()) return;
-    while (const auto found = tier_.find(salt, committed, committed.size())) tier_.forget(found->id);
+void TierLink::note_forked(const ConversationKey& from, const ConversationKey& to, const TokenSeq& committed) {
+    for (HeadTier* store : stores_) store->share(from, to, committed);
 }
 
 // --- what is written
@@ -231,7 +188,7 @@ void TierLink::forget(const CacheSalt& salt, const TokenSeq& committed) {
 // A suffix goes on from the turn's head; a client that sends the text again, from the newest prompt's.
 void TierLink::note_committed(const ConversationKey& key) {
     const Name* name = engine_.cache().find(key);
-    if (name == nullptr) return;
+    if (name == nullptr || folder_ == nullptr) return;
     for (const HeadKind kind : {HeadKind::kPrompt, HeadKind::kTurn}) {
         const auto newest = std::find_if(name->heads.rbegin(), name->heads.rend(),
                                          [&](const NamedHead& listed) { return listed.kind == kind; });
@@ -246,26 +203,72 @@ void TierLink::keep_next() {
 
 void TierLink::keep_all() {
     while (has_committed()) {
-        tier_.wait_until_written();
+        wait_until_written();
         keep_first();
     }
+    wait_until_written();
+    take_in_spills();
 }
 
 void TierLink::keep_first() {
     const Head* head = engine_.cache().find(committed_.front());
     committed_.pop_front();
-    if (head != nullptr) keep(*head);
+    if (head != nullptr) keep(*head, *folder_);
 }
 
-void TierLink::keep(const Head& head) {
-    if (!tier_.wants(head.salt, head.tokens, head.numerics_id)) return;
-    const HeadTier::Found kept{.id = head.id, .length = head.length()};
-    const bool is_of_use = rule_.policy() != RestorePolicy::kAuto ||
-                           rule_.pays(head.length(), tier_.expected_read_ns(tier_.num_read_bytes(kept)));
-    if (!is_of_use) return tier_.note_not_kept();
+void TierLink::keep(const Head& head, HeadTier& store) {
+    const std::vector<std::string> owners = owners_of(head);
+    store.own(head.salt, head.tokens, owners);
+    if (!store.wants(head.salt, head.tokens, head.numerics_id)) return;
+    const FoundHead kept{.id = head.id, .length = head.length()};
+    const bool is_of_use = waits_.rule().policy() != RestorePolicy::kAuto ||
+                           waits_.rule().pays(head.length(), store.expected_read_ns(store.num_read_bytes(kept)));
+    if (!is_of_use) return store.note_not_kept();
     const auto begin = steady_now();
-    if (auto copy = engine_.copy_of(head)) tier_.put(head.salt, *std::move(copy));
+    if (auto copy = engine_.copy_of(head)) store.put(head.salt, *std::move(copy), owners);
     keeping_ns_ += ns_since(begin);
+}
+
+// --- from host memory to the folder
+
+void TierLink::spill_to(HeadTier& folder) {
+    const auto wants = [this, &folder](const Head& head, const std::vector<std::string>& owners) {
+        folder.own(head.salt, head.tokens, owners);
+        const int64_t bytes = folder.num_read_bytes({.id = head.id, .length = head.length()});
+        const bool has_room = spilling_bytes_ + bytes <= kMaxSpillingBytes;
+        if (!has_room || !folder.wants(head.salt, head.tokens, head.numerics_id)) return false;
+        spilling_bytes_ += bytes;
+        spills_[head.id] = {head.salt, head.tokens, owners, bytes};
+        return true;
+    };
+    const auto take = [inbox = inbox_, wake = wake_](HeadId id, HeadTier::FilePtr file) {
+        {
+            const std::lock_guard lock(inbox->mutex);
+            inbox->spilled.emplace_back(id, std::move(file));
+        }
+        if (wake) wake();
+    };
+    host_->on_overflow({wants, take});
+}
+
+void TierLink::take_in_spills() {
+    std::vector<std::pair<HeadId, HeadTier::FilePtr>> spilled;
+    {
+        const std::lock_guard lock(inbox_->mutex);
+        spilled.swap(inbox_->spilled);
+    }
+    for (const auto& [id, file] : spilled) {
+        const auto spill = spills_.extract(id);
+        if (spill.empty()) continue;  // it was deleted meanwhile
+        const Spill& head = spill.mapped();
+        spilling_bytes_ -= head.bytes;
+        if (file == nullptr || !folder_->wants(head.salt, head.tokens, file->info().numerics)) continue;
+        const std::vector<std::byte> bytes(file->bytes().begin(), file->bytes().end());
+        folder_->put(
+            head.salt,
+            {engine_.token_store().store(file->info().tokens), file->info().numerics, file->info().digest, bytes},
+            head.owners);
+    }
 }
 
 }  // namespace verbatim::server

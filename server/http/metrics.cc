@@ -90,26 +90,29 @@ void tokens(Page& page, const HostView& host) {
     page.counter("verbatim:recomputed_tokens", "Tokens computed again after a preemption.", stats.recomputed_tokens);
 }
 
-// The tier of files behind memory.
-void tier_files(Page& page, const HeadTierCounts& tier) {
-    page.gauge("verbatim:tier_heads", "Heads in the tier's folder.", static_cast<double>(tier.num_files));
-    page.gauge("verbatim:tier_bytes", "Bytes of the tier's files.", static_cast<double>(tier.num_bytes));
-    page.counter("verbatim:tier_writes", "Heads that were written to the tier.", tier.written);
-    page.counter("verbatim:tier_written_bytes", "Bytes of these.", tier.written_bytes);
-    page.counter("verbatim:tier_not_written", "Heads that were not: too many were waiting, or the folder failed.",
-                 tier.not_written);
-    page.counter("verbatim:tier_not_kept", "Heads that are expected to take longer to read than to compute.",
-                 tier.not_kept);
-    page.counter("verbatim:tier_restores", "Heads that requests got from the tier.", tier.restored);
-    page.counter("verbatim:tier_restored_bytes", "Bytes of these.", tier.restored_bytes);
-    page.counter("verbatim:tier_restored_tokens", "Tokens of these.", tier.restored_tokens);
-    page.counter("verbatim:tier_read_bytes", "Bytes that were read from files: what memory has of a head is not.",
-                 tier.read_bytes);
-    page.seconds("verbatim:tier_read_seconds", "Time that reading and checking these took.", tier.read_ns);
-    page.counter("verbatim:tier_not_worth", "Heads that were there while computing was expected to be quicker.",
-                 tier.not_worth);
-    page.counter("verbatim:tier_no_room", "Heads that were read while what ran left no room for them.", tier.no_room);
-    page.counter("verbatim:tier_damaged", "Files that were damaged; their tokens are computed again.", tier.damaged);
+// Heads behind memory: `name` is "tier" of files, or "host_tier" of those in host memory.
+void tier_files(Page& page, const std::string& name, const HeadTierCounts& tier) {
+    const auto gauge = [&](const char* what, const char* help, int64_t value) {
+        page.gauge(fmt::format("verbatim:{}_{}", name, what), help, static_cast<double>(value));
+    };
+    const auto counter = [&](const char* what, const char* help, int64_t value) {
+        page.counter(fmt::format("verbatim:{}_{}", name, what), help, value);
+    };
+    gauge("heads", "Heads in the tier.", tier.num_files);
+    gauge("bytes", "Bytes of the tier's files.", tier.num_bytes);
+    counter("writes", "Heads that were written to the tier.", tier.written);
+    counter("written_bytes", "Bytes of these.", tier.written_bytes);
+    counter("not_written", "Heads that were not: too many were waiting, or the folder failed.", tier.not_written);
+    counter("not_kept", "Heads that are expected to take longer to read than to compute.", tier.not_kept);
+    counter("restores", "Heads that requests got from the tier.", tier.restored);
+    counter("restored_bytes", "Bytes of these.", tier.restored_bytes);
+    counter("restored_tokens", "Tokens of these.", tier.restored_tokens);
+    counter("read_bytes", "Bytes that were read from files: what memory has of a head is not.", tier.read_bytes);
+    page.seconds(fmt::format("verbatim:{}_read_seconds", name), "Time that reading and checking these took.",
+                 tier.read_ns);
+    counter("not_worth", "Heads that were there while computing was expected to be quicker.", tier.not_worth);
+    counter("no_room", "Heads that were read while what ran left no room for them.", tier.no_room);
+    counter("damaged", "Files that were damaged; their tokens are computed again.", tier.damaged);
 }
 
 void memory(Page& page, const HostView& host) {
@@ -147,7 +150,8 @@ void memory(Page& page, const HostView& host) {
     page.counter("verbatim:aborts", "Turns that were aborted.", host.stats.aborts);
     page.counter("verbatim:steps", "Steps of the engine.", host.stats.steps);
     page.counter("verbatim:replaced_executors", "Executors that failed.", host.num_replaced_executors);
-    if (host.tier) tier_files(page, *host.tier);
+    if (host.tier) tier_files(page, "tier", *host.tier);
+    if (host.host_tier) tier_files(page, "host_tier", *host.host_tier);
     page.counter("verbatim:grammar_masks", "Masks that were computed for answers of a form.", host.num_masks);
     page.counter("verbatim:retried_turns", "Turns that were tried again on a fresh executor.", host.num_retried_turns);
 }

@@ -53,6 +53,7 @@ struct ReplayOptions {
     OutputFormat format = OutputFormat::kTable;
     bool details = false;
     uint64_t tier_bytes = uint64_t{10} << 30;
+    uint64_t host_bytes = 0;
 };
 
 // What the reader is to do to rows that are too long for `model`. Rejecting them is left to the engine, which counts
@@ -124,6 +125,7 @@ Result<std::vector<ReplayRun>> replay_samples(const ReplayOptions& options) {
 Result<std::vector<ReplayRun>> replay(ReplayOptions options) {
     options.replay.cache_bytes = options.cache_bytes.chosen();
     options.replay.tier_bytes = static_cast<int64_t>(options.tier_bytes);
+    options.replay.host_bytes = static_cast<int64_t>(options.host_bytes);
     if (options.has_failure->count() > 0) options.replay.fail_executor_at = options.failure_step;
     if (options.trace.empty()) return replay_samples(options);
     ASSIGN_OR_RETURN(auto run, replay_file(options.replay, options.model, options.trace, options.read));
@@ -316,6 +318,8 @@ void add_cache_options(CLI::App& verb, ReplayOptions& options) {
         ->type_name("DIR");
     add_bytes_option(verb, "--tier-bytes", options.tier_bytes, "of the tier's files; the least recently used go first")
         ->needs("--tier");
+    add_bytes_option(verb, "--host-bytes", options.host_bytes,
+                     "of host memory for heads that a device's memory evicts, before the tier");
     const Choices<LookupMode> lookups = {{"conversation", LookupMode::kConversation}, {"prefix", LookupMode::kPrefix}};
     add_choice_option(verb, "--lookup", replay.lookup, lookups,
                       "find heads by conversation id, or also by prefix in the salt");

@@ -75,6 +75,8 @@ const std::vector<Counter>& counters() {
         {"evictions", "evictions", [](const ReplayRun& r) { return r.stats.evictions; }},
         {"restored_heads", "heads restored", [](const ReplayRun& r) { return r.restored_heads; }, Counter::kNever,
          false, true},
+        {"host_restored_heads", "of these from host memory", [](const ReplayRun& r) { return r.host_restored_heads; },
+         Counter::kNever, false, true},
         {"restored_tokens", "tokens of restored heads", [](const ReplayRun& r) { return r.restored_tokens; },
          Counter::kNever, false, true},
         {"written_heads", "heads written", [](const ReplayRun& r) { return r.written_heads; }, Counter::kNever, false,

@@ -53,6 +53,7 @@ struct ReplayRun {
     Digest digest;                                    // of plans, tokens and cache events
     bool has_tier = false;                            // files behind the cache
     int64_t restored_heads = 0;                       // of it
+    int64_t host_restored_heads = 0;                  // of these, from host memory
     int64_t restored_tokens = 0;                      // of these heads
     int64_t written_heads = 0;                        // to it
     std::string dvr_picture;                          // of one request, if requested

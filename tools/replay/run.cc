@@ -395,21 +395,22 @@ Result<ReplayRun> SingleRun::end_report() {
 }
 
 Result<std::unique_ptr<TieredRequests>> SingleRun::open_tier() {
-    return TieredRequests::open({.folder = config_.tier,
-                                 .max_bytes = config_.tier_bytes,
-                                 .max_waiting_bytes = config_.tier_bytes,
-                                 .min_tokens = 1,
-                                 .model = weights_.hex(),
-                                 .numerics = executors_->executor().numerics_id(),
-                                 .tensors = executors_->primary().tensors(),
-                                 .vocab_size = model_.config.vocab_size},
-                                *engine_);
+    const server::HeadTierConfig config = {.folder = config_.tier,
+                                           .max_bytes = config_.tier_bytes,
+                                           .max_waiting_bytes = config_.tier_bytes,
+                                           .min_tokens = 1,
+                                           .model = weights_.hex(),
+                                           .numerics = executors_->executor().numerics_id(),
+                                           .tensors = executors_->primary().tensors(),
+                                           .vocab_size = model_.config.vocab_size};
+    ASSIGN_OR_RETURN(HostTier host, HostTier::open(config_.host_bytes, config_.executor, config));
+    return TieredRequests::open(std::move(host), config, *engine_);
 }
 
 Result<ReplayRun> SingleRun::run() {
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(replayed_.trace, store_));
     std::unique_ptr<TieredRequests> tiered;
-    if (!config_.tier.empty()) {
+    if (!config_.tier.empty() || config_.host_bytes > 0) {
         ASSIGN_OR_RETURN(tiered, open_tier());
     }
     TraceDriver driver({.step_ns = config_.step_ns, .hooks = tiered.get()}, replayed_.trace, requests, *engine_,
@@ -425,7 +426,8 @@ Result<ReplayRun> SingleRun::run() {
     if (tiered) {
         const server::HeadTierCounts counts = tiered->counts();
         run_.has_tier = true;
-        run_.restored_heads = counts.restored;
+        run_.host_restored_heads = tiered->host_counts().restored;
+        run_.restored_heads = counts.restored + run_.host_restored_heads;
         run_.restored_tokens = counts.restored_tokens;
         run_.written_heads = counts.written;
     }

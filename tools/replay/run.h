@@ -52,6 +52,7 @@ struct ReplayConfig {
     std::optional<int64_t> fail_executor_at;  // step: the executor fails there and is replaced by a fresh one
     std::string tier;                         // folder of heads behind the cache; empty: none
     int64_t tier_bytes = int64_t{10} << 30;
+    int64_t host_bytes = 0;  // of host memory before it; 0: none
     RecordFlags record;
     std::string capture;       // the operation whose calls are captured; empty: none
     std::string capture_file;  // the output file

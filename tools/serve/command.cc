@@ -41,6 +41,7 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
+#include "tools/program/host_tier.h"
 #include "tools/program/run_recording.h"
 #include "tools/serve/flags.h"
 
@@ -200,6 +201,7 @@ struct LoadedModel {
     std::unique_ptr<Engine> engine;
     std::unique_ptr<ConversationLedger> ledger;
     std::unique_ptr<HeadTier> tier;  // null: none
+    HostTier host_tier;
     ChosenDrafter drafter;
     std::unique_ptr<EngineHost> host;
 };
@@ -271,16 +273,19 @@ Status open_ledger(const ServeOptions& options, LoadedModel& loaded) {
     return {};
 }
 
-Status open_tier(const ServeOptions& options, LoadedModel& loaded) {
-    if (options.tier.empty()) return {};
+Status open_tiers(const ServeOptions& options, LoadedModel& loaded) {
     const reference::NumericExecutor& executor = *loaded.executor.executor;
-    ASSIGN_OR_RETURN(loaded.tier, HeadTier::open({.folder = options.tier,
-                                                  .max_bytes = static_cast<int64_t>(options.tier_bytes),
-                                                  .read_only = options.tier_is_read_only,
-                                                  .model = loaded.digest.hex(),
-                                                  .numerics = executor.numerics_id(),
-                                                  .tensors = executor.tensors(),
-                                                  .vocab_size = loaded.model->config.vocab_size}));
+    server::HeadTierConfig config = {.model = loaded.digest.hex(),
+                                     .numerics = executor.numerics_id(),
+                                     .tensors = executor.tensors(),
+                                     .vocab_size = loaded.model->config.vocab_size};
+    ASSIGN_OR_RETURN(loaded.host_tier,
+                     HostTier::open(static_cast<int64_t>(options.host_bytes), options.executor, config));
+    if (options.tier.empty()) return {};
+    config.folder = options.tier;
+    config.max_bytes = static_cast<int64_t>(options.tier_bytes);
+    config.read_only = options.tier_is_read_only;
+    ASSIGN_OR_RETURN(loaded.tier, HeadTier::open(std::move(config)));
     return {};
 }
 
@@ -321,7 +326,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     loaded.engine =
         std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store, *loaded.recorders);
     RETURN_IF_ERROR(open_ledger(options, loaded));
-    RETURN_IF_ERROR(open_tier(options, loaded));
+    RETURN_IF_ERROR(open_tiers(options, loaded));
     ASSIGN_OR_RETURN(loaded.drafter, choose_drafter({.name = options.draft,
                                                      .max_window = loaded.config.scheduler.max_window,
                                                      .max_num_sequences = loaded.config.scheduler.max_num_sequences,
@@ -334,6 +339,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                              .max_queue_tokens = options.max_queue_tokens,
                              .ledger = loaded.ledger.get(),
                              .tier = loaded.tier.get(),
+                             .host_tier = loaded.host_tier.tier.get(),
                              .restores = options.restores,
                              .tokenizer = loaded.text.tokenizer.get(),
                              .drafter = loaded.drafter.drafter.get(),

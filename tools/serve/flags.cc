@@ -91,6 +91,8 @@ void add_conversation_options(CLI::App& verb, ServeOptions& options) {
     verb.add_flag("--tier-read-only", options.tier_is_read_only,
                   "heads of the tier are found and nothing is written: another server writes to the folder")
         ->needs(tier);
+    add_bytes_option(verb, "--host-bytes", options.host_bytes,
+                     "of host memory for heads that a device's memory lets go of, before the tier");
     const Choices<RestorePolicy> restores = {
         {"auto", RestorePolicy::kAuto}, {"always", RestorePolicy::kAlways}, {"never", RestorePolicy::kNever}};
     add_choice_option(verb, "--restore", options.restores, restores,

@@ -44,6 +44,7 @@ struct ServeOptions {
     std::string tier;  // empty: none
     uint64_t tier_bytes = uint64_t{10} << 30;
     bool tier_is_read_only = false;
+    uint64_t host_bytes = 0;  // before the tier; 0: none
     RestorePolicy restores = RestorePolicy::kAuto;
     bool has_head_transfer = false;
     int64_t step_tokens = 512;

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "server/heads/head_tier.h"
 
@@ -38,6 +40,10 @@ public:
     void remove(const std::filesystem::path& path) override {
         if (!fails()) HeadFolder::remove(path);
     }
+    Status append(const std::filesystem::path& path, std::string_view lines) override {
+        if (fails()) return error("{}: no space left on the device", path.string());
+        return HeadFolder::append(path, lines);
+    }
     void hold_reads(bool holds) {
         const std::lock_guard lock(mutex_);
         holds_reads_ = holds;
@@ -47,13 +53,17 @@ public:
         std::unique_lock lock(mutex_);
         changed_.wait(lock, [&] { return is_reading_; });
     }
+    std::chrono::nanoseconds latency{0};  // of each call
     std::atomic<int> failing_call = -1;
     std::atomic<int> num_calls = 0;
     std::atomic<int> num_reads = 0;
     ErrorKind read_problem = ErrorKind::kInput;  // of a read that fails: the file is damaged
 
 private:
-    bool fails() { return num_calls++ == failing_call; }
+    bool fails() {
+        std::this_thread::sleep_for(latency);
+        return num_calls++ == failing_call;
+    }
     std::mutex mutex_;
     std::condition_variable changed_;
     bool holds_reads_ = false;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -51,6 +52,16 @@ protected:
             {{"role", "assistant"}, {"content", answer.json()["choices"][0]["message"]["content"]}});
         body["messages"].push_back(user("and more"));
         return body;
+    }
+
+    // Or until no machine, however slow, would take so long.
+    static void wait_until(const std::function<bool()>& holds) {
+        constexpr int kMaxLooks = 60'000;
+        for (int i = 0; i < kMaxLooks && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    [[nodiscard]] int64_t count_heads() const {
+        const std::filesystem::directory_iterator files(folder_.path() / "tier");
+        return std::ranges::count_if(files, [](const auto& file) { return file.path().extension() == ".head"; });
     }
 
     ScratchFolder folder_;
@@ -234,21 +245,60 @@ TEST_F(HttpTier, ADeletedConversationLeavesNoFile) {
     HttpScene scene(with(*tier));
     EXPECT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);
     scene.wait_until_idle();
-    // Under another salt: else its files would begin in those of c, and go with them.
-    json other = hello({{"conversation_id", "d"}, {"cache_salt", "x"}});
+    json other = hello({{"conversation_id", "d"}});  // begins with the same tokens, as every text does
     other["messages"] = json::array({user("something else")});
     EXPECT_EQ(scene.chat(other).status, 200);
     scene.wait_until_idle();
-    const auto kept = [&](int64_t num_files) {
-        for (int i = 0; i < 1000 && tier->counts().num_files != num_files; ++i)
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        return tier->counts().num_files;
+    const auto num_kept = [&](int64_t num_files) {
+        wait_until([&] { return tier->counts().num_files == num_files; });
+        tier->wait_until_written();
+        return count_heads();
     };
-    ASSERT_EQ(kept(4), 4) << "of each the head of the turn and of the prompt";
+    ASSERT_EQ(num_kept(4), 4) << "of each the head of the turn and of the prompt";
     std::string gone = get("/v1/conversations/c");
     EXPECT_EQ(scene.ask("DELETE" + gone.substr(3)).status, 200);
-    EXPECT_EQ(kept(2), 2);
-    EXPECT_EQ(cached_of(scene.chat(hello())), 0);
+    EXPECT_EQ(num_kept(2), 2);
+    EXPECT_EQ(tier->counts().damaged, 0);
+}
+
+// Of the branches that an edit, a rewind and an abandoned fork have left, too; what a fork goes on from stays.
+TEST_F(HttpTier, DeletesTheBranchesOfAConversationAndSparesItsForks) {
+    json next = hello({{"conversation_id", "d"}});
+    {
+        const auto tier = open();
+        HttpScene scene(with(*tier));
+        const auto say = [&](const std::string& id, const std::string& text) {
+            json body = hello({{"conversation_id", id}});
+            body["messages"].push_back(user(text));
+            const HttpAnswer answer = scene.chat(body);
+            EXPECT_EQ(answer.status, 200) << answer.body;
+            scene.wait_until_idle();
+            return answer.json()["choices"][0]["message"]["content"];
+        };
+        for (const char* text : {"a first text", "an edited text", "the last text"}) {
+            const json said = say("c", text);
+            next["messages"] = hello()["messages"];
+            next["messages"].push_back(user(text));
+            next["messages"].push_back({{"role", "assistant"}, {"content", said}});
+            next["messages"].push_back(user("and more"));
+        }
+        say("e", "of another conversation");
+        EXPECT_EQ(scene.ask(post("/v1/conversations/c/fork", R"({"to": "d"})")).status, 200);
+    }
+    EXPECT_EQ(count_heads(), 8);
+    const auto tier = open();
+    HttpScene scene(with(*tier));
+    EXPECT_EQ(scene.ask("DELETE" + get("/v1/conversations/c").substr(3)).status, 404) << "no ledger has it";
+    wait_until([&] { return count_heads() == 4; });
+    tier->wait_until_written();
+    EXPECT_EQ(count_heads(), 4) << "two of d, two of e";
+    EXPECT_GT(cached_of(scene.chat(next)), 0) << "d goes on from the last text";
+    EXPECT_EQ(tier->counts().damaged, 0);
+    scene.wait_until_idle();
+    for (const std::string id : {"d", "e"})
+        EXPECT_EQ(scene.ask("DELETE" + get("/v1/conversations/" + id).substr(3)).status, id == "d" ? 200 : 404);
+    wait_until([&] { return count_heads() == 0; });
+    EXPECT_EQ(count_heads(), 0);
 }
 
 // A server in addition to the one that writes.
@@ -257,8 +307,7 @@ TEST_F(HttpTier, ASecondServerReadsTheFolderAndLeavesItAlone) {
     HttpScene first(with(*writer));
     const json second = next_turn(first.chat(hello()));
     first.wait_until_idle();
-    for (int i = 0; i < 1000 && writer->counts().written < 2; ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    wait_until([&] { return writer->counts().written == 2; });
     const auto count_files = [&] {
         const std::filesystem::directory_iterator files(folder_.path() / "tier");
         return std::distance(begin(files), end(files));
@@ -308,190 +357,38 @@ TEST_F(HttpTier, AHeadThatDoesNotComeLosesToComputing) {
     folder.hold_reads(false);
 }
 
-// --- heads over HTTP
-
-class HttpHeads : public HttpTier {
-protected:
-    static HttpSceneConfig transfers(const std::string& model = "model") {
-        HttpSceneConfig config;
-        config.heads = server::HeadIdentity{model, kCells};
-        return config;
-    }
-    static std::string put(const std::string& path, const std::string& body) {
-        std::string request = post(path, body);
-        return request.replace(0, 4, "PUT");
-    }
-    // The first turn of conversation c.
-    static void talk(HttpScene& scene) {
-        EXPECT_EQ(scene.chat(hello({{"conversation_id", "c"}})).status, 200);
-        scene.wait_until_idle();
-    }
-    // Whatever bytes are in it.
-    static std::string whole_answer(HttpScene& scene, const std::string& path) {
-        HttpClient client(scene.port());
-        client.send(get(path));
-        return client.read_until("there is no such mark in any answer");
-    }
-    static std::string code_of(const HttpAnswer& answer) { return answer.json()["error"].value("code", ""); }
-};
-
-TEST_F(HttpHeads, AConversationGoesOnInAnotherServer) {
-    HttpScene first(transfers());
-    talk(first);
-    const HttpAnswer head = first.ask(get("/v1/conversations/c/head"));
-    ASSERT_EQ(head.status, 200) << head.body;
-    EXPECT_THAT(head.head, HasSubstr("application/octet-stream"));
-    const auto file = reference::HeadFile::parse(head.body, "the answer");
-    ASSERT_TRUE(file) << file.error().message;
-
-    HttpScene other(transfers());
-    const HttpAnswer taken = other.ask(put("/v1/conversations/c/head", head.body));
-    ASSERT_EQ(taken.status, 200) << taken.body;
-    EXPECT_EQ(taken.json()["num_tokens"], file->info().length());
-    EXPECT_EQ(taken.json()["numerics"], "hash/1");
-    std::vector<TokenId> prompt = file->info().tokens;
-    prompt.push_back(7);
-    const json body = {{"prompt", prompt}, {"conversation_id", "c"}, {"max_tokens", 6}, {"seed", 5}};
-    const HttpAnswer here = other.complete(body);
-    EXPECT_EQ(cached_of(here), file->info().length());
-    other.wait_until_idle();
-    json cold = body;
-    cold["use_cache"] = false;
-    cold.erase("conversation_id");
-    EXPECT_EQ(here.json()["choices"][0]["text"], other.complete(cold).json()["choices"][0]["text"]);
-}
-
-TEST_F(HttpHeads, AreOffUnlessAskedFor) {
-    HttpScene scene;
-    talk(scene);
-    for (const std::string& request : {get("/v1/conversations/c/head"), put("/v1/conversations/c/head", "x")}) {
-        const HttpAnswer refused = scene.ask(request);
-        EXPECT_EQ(refused.status, 403);
-        EXPECT_EQ(code_of(refused), "head_transfer");
-    }
-    // Before the body.
-    HttpClient client(scene.port());
-    const std::string large = put("/v1/conversations/c/head", std::string(100'000, 'x'));
-    client.send(large.substr(0, large.size() - 90'000));
-    EXPECT_EQ(client.read_answer().status, 403);
-}
-
-TEST_F(HttpHeads, WrongHeadsAreRefusedByName) {
-    HttpScene scene(transfers());
-    talk(scene);
-    const std::string head = scene.ask(get("/v1/conversations/c/head")).body;
-    std::string damaged = head;
-    damaged.back() ^= 1;
-    const std::string path = "/v1/conversations/d/head";
-    EXPECT_EQ(code_of(scene.ask(put(path, damaged))), "invalid_head");
-    EXPECT_EQ(code_of(scene.ask(put(path, "{}"))), "invalid_head");
-    EXPECT_EQ(code_of(scene.ask(put(path, ""))), "invalid_head");
-    EXPECT_EQ(scene.ask(get("/v1/conversations/unknown/head")).status, 404);
-    EXPECT_EQ(scene.ask(post(path, head)).status, 405);
-    scene.wait_until_idle();
-    EXPECT_EQ(scene.engine().stats().imported_heads, 0);
-
-    HttpScene other(transfers("another model"));
-    const HttpAnswer refused = other.ask(put(path, head));
-    EXPECT_EQ(refused.status, 409);
-    EXPECT_EQ(code_of(refused), "head_refused");
-    EXPECT_THAT(refused.body, HasSubstr("other weights or another configuration"));
-
-    HttpSceneConfig faster = transfers();
-    faster.executor.numerics_id = "hash/2";
-    HttpScene third(std::move(faster));
-    const HttpAnswer arithmetic = third.ask(put(path, head));
-    EXPECT_EQ(arithmetic.status, 409);
-    EXPECT_THAT(arithmetic.body, HasSubstr("made by hash/1: this engine computes by hash/2"));
-}
-
-// Bodies may have 10 000 bytes together in memory; a head has more, and is in a file meanwhile.
-TEST_F(HttpHeads, AHeadThatIsLongerThanBodiesInMemoryMayBeComesIn) {
-    HttpScene first(transfers());
-    std::string text;
-    for (int i = 0; i < 600; ++i) text += "word " + std::to_string(i) + " ";
-    json body = hello({{"conversation_id", "c"}});
-    body["messages"] = json::array({user(text)});
-    const HttpAnswer said = first.chat(body);
-    ASSERT_EQ(said.status, 200) << said.body;
-    ASSERT_GT(said.json()["usage"]["prompt_tokens"].get<int64_t>(), 1200);
-    first.wait_until_idle();
-    const std::string head = whole_answer(first, "/v1/conversations/c/head");
-    const size_t begin = head.find("\r\n\r\n") + 4;
-    const std::string file = head.substr(begin);
-    ASSERT_GT(file.size(), 30000u);
-    EXPECT_THAT(head.substr(0, begin), HasSubstr("Content-Length: " + std::to_string(file.size())));
-
-    HttpSceneConfig narrow = transfers();
-    narrow.http.free_body_bytes = 1000;
-    narrow.http.max_bytes_under_way = 10'000;
-    narrow.heads->spool = folder_.path();
-    HttpScene other(std::move(narrow));
-    const HttpAnswer taken = other.ask(put("/v1/conversations/c/head", file));
-    EXPECT_EQ(taken.status, 200) << taken.body;
-    EXPECT_TRUE(whole_answer(other, "/v1/conversations/c/head").ends_with(file));
-    EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
-}
-
-TEST_F(HttpHeads, NoBodyLeavesAFileBehind) {
-    HttpSceneConfig config = transfers();
-    config.heads->spool = folder_.path();
-    config.heads->max_bytes = 5000;
-    HttpScene scene(std::move(config));
-    const std::string path = "/v1/conversations/d/head";
-    EXPECT_EQ(code_of(scene.ask(put(path, std::string(4000, 'x')))), "invalid_head");
-    EXPECT_EQ(code_of(scene.ask(put(path, std::string(200, '\xff')))), "invalid_head");
-    EXPECT_EQ(scene.ask(put(path, std::string(6000, 'x'))).status, 413);
-    {
-        HttpClient client(scene.port());
-        const std::string whole = put(path, std::string(4000, 'x'));
-        client.send(whole.substr(0, whole.size() - 2000));
-        client.hang_up();
-    }
-    {
-        // Of chunks, whose length is known when they are over.
-        HttpClient client(scene.port());
-        client.send("PUT " + path + " HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
-        for (int i = 0; i < 8; ++i) client.send("400\r\n" + std::string(1024, 'x') + "\r\n");
-        EXPECT_EQ(client.read_answer().status, 413);
-    }
-    EXPECT_EQ(scene.chat(hello()).status, 200);
-    for (int i = 0; i < 1000 && !std::filesystem::is_empty(folder_.path()); ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
-}
-
-// 96 KB of heads may be under way: one of 60 KB and no second one, until the first is answered.
-TEST_F(HttpHeads, BodiesInFilesHaveABound) {
-    HttpSceneConfig config = transfers();
-    config.heads->spool = folder_.path();
-    config.http.max_file_bytes_under_way = 96 << 10;
-    HttpScene scene(std::move(config));
-    const std::string whole = put("/v1/conversations/d/head", std::string(60 << 10, 'x'));
-    HttpClient first(scene.port());
-    first.send(whole.substr(0, whole.size() - 10));
-    const auto held = [&] {
-        const std::string page = scene.ask(get("/metrics")).body;
-        const std::string name = "\nverbatim:body_file_bytes{model_name=\"tiny-python\"} ";
-        return page.find(name) != std::string::npos ? std::stod(page.substr(page.find(name) + name.size())) : -1;
+// Every call of the folder takes its time, and many requests come at once: answers are those of a server without one.
+TEST_F(HttpTier, ASlowDiskUnderLoadChangesNoAnswer) {
+    const auto answers = [&](HttpSceneConfig config) {
+        config.executor.pools = {.num_blocks = 512, .num_state_rows = 6};
+        HttpScene scene(std::move(config));
+        std::vector<std::string> texts(24);
+        for (int round = 0; round < 2; ++round) {
+            std::vector<std::unique_ptr<HttpClient>> clients;
+            for (int i = 0; i < 12; ++i) {
+                json body = hello();
+                body["messages"] = json::array({user("question " + std::to_string(i))});
+                clients.push_back(std::make_unique<HttpClient>(scene.port()));
+                clients.back()->send(post("/v1/chat/completions", body.dump()));
+            }
+            for (int i = 0; i < 12; ++i) {
+                const HttpAnswer answer = clients[i]->read_answer();
+                EXPECT_EQ(answer.status, 200) << answer.body;
+                texts[12 * round + i] = answer.json()["choices"][0]["message"]["content"];
+            }
+            scene.wait_until_idle();
+        }
+        return texts;
     };
-    for (int i = 0; i < 1000 && held() < 50e3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    ASSERT_GT(held(), 50e3);
-    EXPECT_EQ(code_of(scene.ask(whole)), "overloaded");
-    first.send(whole.substr(whole.size() - 10));
-    EXPECT_EQ(first.read_answer().status, 400);
-    EXPECT_EQ(code_of(scene.ask(whole)), "invalid_head");
-    EXPECT_EQ(held(), 0);
-}
-
-TEST_F(HttpHeads, WithoutAFolderForItAHeadIsRefused) {
-    HttpSceneConfig config = transfers();
-    config.heads->spool = folder_.path() / "none";
-    HttpScene scene(std::move(config));
-    const HttpAnswer answer = scene.ask(put("/v1/conversations/d/head", std::string(4000, 'x')));
-    EXPECT_EQ(answer.status, 507);
-    EXPECT_EQ(code_of(answer), "no_space");
-    EXPECT_EQ(scene.chat(hello()).status, 200);
+    const std::vector<std::string> wanted = answers({});
+    FailingFolder folder;
+    folder.latency = std::chrono::milliseconds(2);
+    const auto tier = open(&folder);
+    EXPECT_EQ(answers(with(*tier)), wanted);
+    tier->wait_until_written();
+    EXPECT_GT(tier->counts().written, 0);
+    EXPECT_GT(tier->counts().restored, 0);
+    EXPECT_EQ(tier->counts().damaged, 0);
 }
 
 }  // namespace

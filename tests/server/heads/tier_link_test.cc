@@ -29,8 +29,10 @@ SceneOptions little_memory() {
 
 class TierLinks : public testing::Test {
 protected:
-    std::unique_ptr<HeadTier> open(const std::string& name, server::HeadFolder* calls = nullptr) {
+    std::unique_ptr<HeadTier> open(const std::string& name, server::HeadFolder* calls = nullptr,
+                                   int64_t max_bytes = int64_t{1} << 30) {
         auto opened = HeadTier::open({.folder = folder_.path() / name,
+                                      .max_bytes = max_bytes,
                                       .min_tokens = 2,
                                       .model = "model",
                                       .numerics = "hash/1",
@@ -56,7 +58,7 @@ protected:
         link.note_step(plan, 1000);
     }
     static void step(EngineScene& scene, TierLink& link) {
-        link.tier().wait_until_written();
+        link.wait_until_written();
         link.wait_for_heads();
         link.bring();
         scene.step();
@@ -68,9 +70,10 @@ protected:
         }
     }
     // Prompts of four families, many at once: every answer is that of a server without memory. Returns reused tokens.
-    static int64_t run_many(uint64_t seed, HeadTier& tier) {
+    static int64_t run_many(uint64_t seed, HeadTier& tier) { return run_many(seed, {nullptr, &tier}); }
+    static int64_t run_many(uint64_t seed, TierLink::Stores stores) {
         EngineScene scene(little_memory());
-        TierLink link(scene.engine, tier, RestorePolicy::kAlways);
+        TierLink link(scene.engine, stores, RestorePolicy::kAlways);
         std::mt19937_64 random(seed);
         std::map<RequestId, std::vector<TokenId>> prompts;
         for (int i = 0; i < 40; ++i) {
@@ -184,6 +187,54 @@ TEST_F(TierLinks, WithATierLittleMemoryReusesWhatMuchMemoryDoes) {
     EXPECT_GT(with, without * 5 / 4) << with << " and " << without;
 }
 
+// Host memory for two or three heads, and a folder behind it for what goes from there.
+TEST_F(TierLinks, WhatLeavesHostMemoryComesFromTheFolder) {
+    constexpr int64_t kHostBytes = 2500;
+    int64_t num_from_host = 0;
+    int64_t num_from_folder = 0;
+    for (uint64_t seed = 0; seed < 4; ++seed) {
+        const auto folder = open("folder" + std::to_string(seed));
+        auto host = HeadTier::open({.folder = folder_.path() / ("host" + std::to_string(seed)),
+                                    .max_bytes = kHostBytes,
+                                    .min_tokens = 2,
+                                    .yields = false,
+                                    .model = "model",
+                                    .numerics = "hash/1",
+                                    .tensors = kCells,
+                                    .vocab_size = 2048});
+        ASSERT_TRUE(host);
+        const int64_t with_both = run_many(seed, {host->get(), folder.get()});
+        (*host)->wait_until_written();
+        num_from_host += (*host)->counts().restored;
+        num_from_folder += folder->counts().restored;
+        EXPECT_LE((*host)->counts().num_bytes, kHostBytes);
+        EXPECT_GE(with_both, run_many(seed, {nullptr, open("alone" + std::to_string(seed)).get()}) * 9 / 10);
+    }
+    EXPECT_GT(num_from_host, 0);
+    EXPECT_GT(num_from_folder, 0);
+}
+
+// The file is read from host memory, and the conversation is deleted before it comes to the folder.
+TEST_F(TierLinks, ADeletedHeadDoesNotComeToTheFolder) {
+    FailingFolder calls;
+    const auto folder = open("folder");
+    const auto host = open("host", &calls, 2000);
+    EngineScene scene(little_memory());
+    TierLink link(scene.engine, TierLink::Stores{host.get(), folder.get()}, RestorePolicy::kAlways);
+    calls.hold_reads(true);
+    for (int i = 0; i < 8; ++i) {
+        const std::string id = std::to_string(i);
+        scene.complete(scene.history(id, iota_tokens(100 * i, 20), 1));
+    }
+    calls.wait_for_read();
+    for (int i = 0; i < 8; ++i) link.forget(scene.key(std::to_string(i)), {});
+    calls.hold_reads(false);
+    link.keep_all();
+    folder->wait_until_written();
+    EXPECT_EQ(folder->counts().num_files, 0);
+    EXPECT_EQ(host->counts().num_files, 0);
+}
+
 // Every answer is right, nothing is stuck, all memory comes home.
 TEST_F(TierLinks, AnswersAreRightWhicheverCallFails) {
     int num_calls = 1;
@@ -246,7 +297,7 @@ TEST_F(TierLinks, NoneWaitsAgainForAHeadThatLostWhenItCame) {
     EngineScene scene(little_memory());
     TierLink link(scene.engine, *tier, RestorePolicy::kAlways);
     ChatRequest request = scene.history("a", prompt, 2);
-    const auto found = link.worth_restoring(request);
+    const auto found = link.worth_restoring(request, scene.store.store(prompt));
     ASSERT_TRUE(found);
     request.num_unrestored = found->length;  // it took too long
     const RequestId late = scene.submit(std::move(request));

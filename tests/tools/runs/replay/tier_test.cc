@@ -92,6 +92,43 @@ TEST(ReplayTier, HeadsOfTheCpuContinueOnAnEmulatedDeviceAndBack) {
     }
 }
 
+// Between the memory of a device and a folder: the bits are those of the uncached reference.
+TEST(ReplayTier, HeadsThatADeviceEvictedComeBackFromHostMemory) {
+    const tests::ScratchFolder files;
+    std::string text = "# verbatim-trace 1\nevent,conversation,arrival_ns,tokens,max_tokens\n";
+    for (int i = 0; i < 16; ++i)
+        text += fmt::format("history,c{},{},{}:0+24,1\n", i, i * int64_t{1'000'000'000}, 100 + i % 8);
+    const std::string trace = files.write("rounds.csv", text);
+    const auto replay = [&](const char* host_bytes, const std::string& folder) {
+        std::vector<std::string> arguments = {"--trace",  trace,      "--executor",   "cuda-emulated", "--cache-bytes",
+                                              "120KiB",   "--lookup", "prefix",       "--evict",       "value",
+                                              "--format", "json",     "--host-bytes", host_bytes};
+        if (!folder.empty()) arguments.insert(arguments.end(), {"--tier", files.path(folder)});
+        const Outcome outcome = run_replay(arguments);
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        return json::parse(outcome.out, nullptr, false);
+    };
+    const json host = replay("10MiB", "");
+    EXPECT_GE(host["host_restored_heads"].get<int64_t>(), 6);
+    EXPECT_EQ(host["restored_heads"], host["host_restored_heads"]);
+    EXPECT_EQ(host["reused_tokens"], 8 * 23);
+    EXPECT_EQ(host["identical"], true);
+    EXPECT_EQ(host["digest"], replay("10MiB", "")["digest"]);
+    // Host memory holds a few of them; the others come from the folder.
+    const json both = replay("60kB", "tier");
+    EXPECT_GT(both["written_heads"].get<int64_t>(), 0);
+    EXPECT_GT(both["restored_heads"], both["host_restored_heads"]);
+    EXPECT_EQ(both["reused_tokens"], 8 * 23);
+    EXPECT_EQ(both["identical"], true);
+    EXPECT_LT(replay("60kB", "")["reused_tokens"].get<int64_t>(), 8 * 23);
+}
+
+TEST(ReplayTier, MemoryOfACpuIsHostMemory) {
+    const Outcome outcome = run_replay({"--trace", scenario(), "--host-bytes", "10MB"});
+    EXPECT_NE(outcome.exit_code, kExitOk);
+    EXPECT_NE(outcome.err.find("--cache-bytes"), std::string::npos) << outcome.err;
+}
+
 // A record has what requests waited for: the same calls give the same plans.
 TEST(ReplayTier, ARecordOfARunWithATierIsVerified) {
     const tests::ScratchFolder files;

@@ -1,0 +1,119 @@
+// Which heads requests wait for, with tiers that give what the test says.
+#include "engine/head_waits.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/engine_scene.h"
+
+namespace verbatim::tests {
+namespace {
+
+using testing::ElementsAre;
+
+// Always has another head of this length, and notes what is read.
+class ScriptedTiers final : public HeadSource {
+public:
+    [[nodiscard]] std::vector<FoundHead> find(const CacheSalt&, const TokenSeq&, int64_t) override {
+        if (length == 0) return {};
+        return {{.id = HeadId{next_id_++}, .length = length}};
+    }
+    [[nodiscard]] int64_t expected_read_ns(const FoundHead&) const override { return 1000; }
+    void begin_read(RequestId request, const FoundHead&) override {
+        ++num_reads;
+        reading.insert(request);
+    }
+    [[nodiscard]] bool import(RequestId, const FoundHead&) override { return false; }
+    void let_go(RequestId request) override { reading.erase(request); }
+    void note_not_worth() override { ++num_not_worth; }
+    void note_no_room() override { ++num_no_room; }
+
+    int64_t length = 8;
+    int64_t num_reads = 0;
+    int64_t num_not_worth = 0;
+    int64_t num_no_room = 0;
+    std::set<RequestId> reading;
+
+private:
+    int64_t next_id_ = 0;
+};
+
+class HeadsThatAreWaitedFor : public testing::Test {
+protected:
+    // Every read ends before the next step.
+    void step(HeadWaits& waits, bool is_whole) {
+        for (const RequestId request : std::set(tiers_.reading)) waits.note_read(request, is_whole);
+        waits.bring();
+        scene_.step();
+    }
+
+    EngineScene scene_;
+    ScriptedTiers tiers_;
+    int64_t now_ns_ = 0;
+};
+
+TEST_F(HeadsThatAreWaitedFor, AreSixteenForARequestAtMost) {
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
+    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
+    for (int i = 0; i < 100 && !scene_.is_finished(request); ++i) step(waits, /*is_whole=*/false);
+    EXPECT_TRUE(scene_.is_finished(request));
+    EXPECT_EQ(tiers_.num_reads, HeadWaits::kMaxReads);
+    EXPECT_EQ(HeadWaits::kMaxReads, 16);
+    EXPECT_TRUE(tiers_.reading.empty());
+    scene_.run();
+    scene_.expect_home();
+}
+
+// A head that does not fit while nothing runs never does.
+TEST_F(HeadsThatAreWaitedFor, AreGivenUpWhereThereIsNoRoom) {
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
+    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
+    for (int i = 0; i < 100 && !scene_.is_finished(request); ++i) step(waits, /*is_whole=*/true);
+    EXPECT_TRUE(scene_.is_finished(request));
+    EXPECT_EQ(tiers_.num_reads, 1);
+    EXPECT_EQ(tiers_.num_no_room, 1);
+    scene_.run();
+    scene_.expect_home();
+}
+
+TEST_F(HeadsThatAreWaitedFor, LoseWhenTheyTakeLongerThanComputing) {
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAuto, [this] { return now_ns_; });
+    waits.note_step({.of_chunks = 1000, .all = 1000}, 1'000'000);  // a microsecond a token, and eight are saved
+    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
+    scene_.step();
+    EXPECT_TRUE(scene_.engine.waits_for_head());
+    now_ns_ = 7000;
+    waits.bring();
+    EXPECT_TRUE(scene_.engine.waits_for_head());
+    now_ns_ = 9000;
+    waits.bring();
+    EXPECT_FALSE(scene_.engine.waits_for_head());
+    EXPECT_EQ(tiers_.num_not_worth, 1);
+    scene_.run();
+    EXPECT_TRUE(scene_.is_finished(request));
+    EXPECT_EQ(tiers_.num_reads, 1) << "none is waited for again";
+    scene_.expect_home();
+}
+
+TEST(HeadChoice, IsTheLongestThatPaysAndOfEqualOnesThatOfTheFirstTier) {
+    RestoreRule rule(RestorePolicy::kAuto);
+    rule.note_step({.of_chunks = 1000, .all = 1000}, 1'000'000);
+    const auto chosen = [&](int64_t num_held, std::map<int32_t, int64_t> read_ns) {
+        const std::vector<FoundHead> heads = {{.id = HeadId{7}, .length = 40, .tier = 0},
+                                              {.id = HeadId{8}, .length = 90, .tier = 1},
+                                              {.id = HeadId{9}, .length = 40, .tier = 2}};
+        return choose_head(rule, heads, num_held, [&](const FoundHead& head) { return read_ns[head.tier]; });
+    };
+    EXPECT_EQ(chosen(10, {{0, 1}, {1, 1}, {2, 1}}).found->tier, 1);
+    EXPECT_EQ(chosen(10, {{0, 1}, {1, 1}, {2, 1}}).found->num_saved, 80);
+    EXPECT_EQ(chosen(10, {{0, 1}, {1, 1'000'000}, {2, 1}}).found->tier, 0);
+    EXPECT_EQ(chosen(10, {{0, 1'000'000}, {1, 1'000'000}, {2, 1}}).found->tier, 2);
+    EXPECT_EQ(chosen(10, {{0, 1'000'000}, {1, 1'000'000}, {2, 1'000'000}}).num_unrestored, 90);
+    EXPECT_FALSE(chosen(90, {{0, 1}, {1, 1}, {2, 1}}).found) << "memory has as much";
+    EXPECT_EQ(chosen(90, {{0, 1}, {1, 1}, {2, 1}}).num_unrestored, 0);
+}
+
+}  // namespace
+}  // namespace verbatim::tests
