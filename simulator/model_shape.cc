@@ -54,10 +54,28 @@ void add_mamba(ModelShape& shape, int64_t hidden, const MambaConfig& mamba) {
     add_split_elementwise(shape, 3 * kBytes * mamba.d_inner());  // y, z in, gated norm out
 }
 
-void add_attention(ModelShape& shape, int64_t hidden, const AttentionConfig& attention, int32_t window) {
-    count(shape.matmuls, MatmulShape{.n = attention.q_proj_rows() + 2 * attention.kv_rows(),
+// A gated convolution of each channel over `d_conv` inputs (LFM2, arXiv 2511.23404): one matmul gives the two gates and
+// the input. As a scan without a state: its conv, and the gates read and written.
+void add_short_conv(ModelShape& shape, int64_t hidden, int32_t d_conv) {
+    add_matmul(shape, 3 * hidden, hidden, Split::kColumns);
+    add_matmul(shape, hidden, hidden, Split::kRows);
+    add_all_reduce(shape, hidden);
+    count(shape.mambas,
+          MambaShape{.n_heads = static_cast<int32_t>(hidden), .head_dim = 1, .d_state = 0, .d_conv = d_conv});
+    const StateShape window{.window = hidden * (d_conv - 1)};
+    constexpr int64_t kWindowValueBytes = 4;
+    count(shape.states, window);
+    shape.state_bytes_per_row += kWindowValueBytes * window.window;
+    shape.num_parameters += 4 * hidden * hidden + hidden * d_conv + hidden;  // and the norm before it
+    shape.weight_bytes = shape.num_parameters * kBytes;
+}
+
+void add_attention(ModelShape& shape, int64_t hidden, const AttentionConfig& attention, int32_t window,
+                   bool key_is_value) {
+    const int64_t kv_rows = (key_is_value ? 1 : 2) * attention.kv_rows();
+    count(shape.matmuls, MatmulShape{.n = attention.q_proj_rows() + kv_rows,
                                      .k = hidden,
-                                     .grouped_n = 2 * attention.kv_rows(),
+                                     .grouped_n = kv_rows,
                                      .n_groups = attention.n_kv_heads});
     add_matmul(shape, hidden, attention.q_rows(), Split::kRows);
     add_all_reduce(shape, hidden);
@@ -232,10 +250,13 @@ ModelShape shape_of(const std::string& name, const ModelConfig& config, const Sh
     if (extras.latent) replace_attentions(shape, config, *extras.latent);
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const LayerConfig& layer = config.layers[i];
-        if (layer.has_mixer()) add_elementwise(shape, norm);
+        const int32_t short_conv = extras.short_convs.empty() ? 0 : extras.short_convs[i];
+        if (layer.has_mixer() || short_conv > 0) add_elementwise(shape, norm);
+        if (short_conv > 0) add_short_conv(shape, hidden, short_conv);
         if (layer.mamba) add_mamba(shape, hidden, *layer.mamba);
         if (layer.attention && !extras.latent)
-            add_attention(shape, hidden, *layer.attention, extras.windows.empty() ? 0 : extras.windows[i]);
+            add_attention(shape, hidden, *layer.attention, extras.windows.empty() ? 0 : extras.windows[i],
+                          !extras.key_is_value.empty() && extras.key_is_value[i] != 0);
         if (layer.delta) add_delta(shape, hidden, *layer.delta);
         if (layer.has_feed_forward()) add_elementwise(shape, norm);
         if (layer.moe) add_moe(shape, hidden, *layer.moe);

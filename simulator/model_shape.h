@@ -210,6 +210,8 @@ struct LatentConfig {
 struct ShapeExtras {
     std::vector<int32_t> windows;        // per layer, of its attention; 0: none; empty: none at all
     std::optional<LatentConfig> latent;  // of all layers' attention, instead of the config's KV heads
+    std::vector<uint8_t> key_is_value;   // per layer: one projection gives both (Gemma 4); empty: none
+    std::vector<int32_t> short_convs;    // per layer: inputs of its gated convolution (LFM2); 0: none; empty: none
     int64_t num_parameters = 0;          // beyond those of the config: biases, sinks, norms
 };
 

@@ -37,11 +37,11 @@ public:
         return object_[key].is_boolean() && object_[key].get<bool>();
     }
     [[nodiscard]] bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
-    // Per layer: whether layer_types says "sliding_attention"; empty: no such list.
-    std::vector<bool> sliding(int32_t num_layers) {
+    // Per layer: whether layer_types says this; empty: no such list.
+    std::vector<bool> layers_of(const char* wanted, int32_t num_layers) {
         std::vector<bool> listed;
         if (!has("layer_types")) return listed;
-        for (const json& type : object_["layer_types"]) listed.push_back(type == "sliding_attention");
+        for (const json& type : object_["layer_types"]) listed.push_back(type == wanted);
         if (std::ssize(listed) != num_layers) {
             problems_.push_back(
                 fmt::format("layer_types has {} names, num_hidden_layers = {}", listed.size(), num_layers));
@@ -150,7 +150,7 @@ void read_gpt_oss(ShapeFields& fields, Parts& parts) {
         parts.extras.num_parameters += layer.attention->n_heads + moe.n_experts * (1 + of_an_expert);
     }
     const auto num_layers = static_cast<int32_t>(parts.config.layers.size());
-    std::vector<bool> sliding = fields.sliding(num_layers);
+    std::vector<bool> sliding = fields.layers_of("sliding_attention", num_layers);
     for (int32_t i = std::ssize(sliding); i < num_layers; ++i) sliding.push_back(i % 2 == 0);
     slide(fields, parts, sliding);
 }
@@ -162,9 +162,62 @@ void read_gemma3(ShapeFields& fields, Parts& parts) {
     const auto num_layers = static_cast<int32_t>(parts.config.layers.size());
     parts.extras.num_parameters += int64_t{2} * parts.config.hidden_size * num_layers;
     const int32_t pattern = std::max(1, fields.size_or("sliding_window_pattern", 6));
-    std::vector<bool> sliding = fields.sliding(num_layers);
+    std::vector<bool> sliding = fields.layers_of("sliding_attention", num_layers);
     for (int32_t i = std::ssize(sliding); i < num_layers; ++i) sliding.push_back((i + 1) % pattern != 0);
     slide(fields, parts, sliding);
+}
+
+// Layers that see all positions have wider heads, fewer KV heads, and V is K where the config says so. Four norms a
+// layer and a scale; with experts next to the MLP three more norms, and scales of experts and of the router's input.
+void read_gemma4(ShapeFields& fields, Parts& parts) {
+    norm_heads(parts.config);
+    set_dense(parts.config, fields);
+    for (const char* key : {"hidden_size_per_layer_input", "num_kv_shared_layers"}) {
+        if (fields.size_or(key, 0) != 0)
+            fields.problem(fmt::format("{} is not 0: only models without it are known", key));
+    }
+    const auto num_layers = static_cast<int32_t>(parts.config.layers.size());
+    const int64_t hidden = parts.config.hidden_size;
+    std::vector<bool> sliding = fields.layers_of("sliding_attention", num_layers);
+    for (int32_t i = std::ssize(sliding); i < num_layers; ++i) sliding.push_back((i + 1) % 6 != 0);
+    slide(fields, parts, sliding);
+    const bool key_is_value = fields.flag_or("attention_k_eq_v", false);
+    for (size_t i = 0; i < parts.config.layers.size(); ++i) {
+        AttentionConfig& attention = *parts.config.layers[i].attention;
+        parts.extras.key_is_value.push_back(key_is_value && !sliding[i] ? 1 : 0);
+        parts.extras.num_parameters += 2 * hidden + 1;
+        if (sliding[i]) continue;
+        attention.head_dim = fields.size_or("global_head_dim", attention.head_dim);
+        attention.n_kv_heads = fields.size_or("num_global_key_value_heads", attention.n_kv_heads);
+        if (key_is_value) parts.extras.num_parameters -= hidden * attention.kv_rows();
+    }
+    if (!fields.flag_or("enable_moe_block", false)) return;
+    MoeConfig moe{.router = RouterKind::kSoftmaxAll};
+    moe.n_experts = fields.size("num_experts");
+    moe.n_chosen = fields.size("top_k_experts");
+    moe.d_ff = fields.size("moe_intermediate_size");
+    set_experts(parts, moe);
+    parts.extras.num_parameters += num_layers * (4 * hidden + moe.n_experts);
+}
+
+// Gated short convolutions, and attention where layer_types says so. The MLP's width is two thirds of the config's,
+// rounded up to a multiple, unless block_auto_adjust_ff_dim is false.
+void read_lfm2(ShapeFields& fields, Parts& parts) {
+    norm_heads(parts.config);
+    const auto num_layers = static_cast<int32_t>(parts.config.layers.size());
+    int32_t d_ff = fields.has("block_ff_dim") ? fields.size("block_ff_dim") : fields.size("intermediate_size");
+    if (fields.flag_or("block_auto_adjust_ff_dim", true)) {
+        const int32_t multiple = std::max(1, fields.size_or("block_multiple_of", 256));
+        d_ff = (2 * d_ff / 3 + multiple - 1) / multiple * multiple;
+    }
+    const std::vector<bool> attends = fields.layers_of("full_attention", num_layers);
+    if (attends.empty()) return fields.problem("layer_types is missing");
+    const int32_t d_conv = fields.size("conv_L_cache");
+    for (size_t i = 0; i < parts.config.layers.size(); ++i) {
+        parts.config.layers[i].mlp = MlpConfig{.d_ff = d_ff};
+        if (!attends[i]) parts.config.layers[i].attention.reset();
+        parts.extras.short_convs.push_back(attends[i] ? 0 : d_conv);
+    }
 }
 
 void read_deepseek_v3(ShapeFields& fields, Parts& parts) {
@@ -198,7 +251,8 @@ constexpr std::array kFamilies = {
     Family{"qwen2", read_qwen2, false},         Family{"qwen3", read_qwen3, false},
     Family{"qwen3_moe", read_qwen3_moe, false}, Family{"mistral", read_mistral, false},
     Family{"mixtral", read_mixtral, false},     Family{"gpt_oss", read_gpt_oss, false},
-    Family{"gemma3_text", read_gemma3, true},   Family{"deepseek_v3", read_deepseek_v3, false}};
+    Family{"gemma3_text", read_gemma3, true},   Family{"deepseek_v3", read_deepseek_v3, false},
+    Family{"gemma4_text", read_gemma4, true},   Family{"lfm2", read_lfm2, true}};
 
 const Family* family_of(const json& object) {
     if (!object.is_object() || !object.contains("model_type")) return nullptr;
@@ -209,7 +263,8 @@ const Family* family_of(const json& object) {
 
 // A model of several parts, one of them of text.
 const json& text_part(const json& object) {
-    const bool is_gemma = object.is_object() && object.contains("model_type") && object["model_type"] == "gemma3";
+    const bool is_gemma = object.is_object() && object.contains("model_type") &&
+                          (object["model_type"] == "gemma3" || object["model_type"] == "gemma4");
     return is_gemma && object.contains("text_config") ? object["text_config"] : object;
 }
 

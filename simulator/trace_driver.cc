@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "traces/verbatim_csv_format.h"
 
 namespace verbatim {
 namespace {
@@ -20,24 +22,17 @@ constexpr int64_t kMaxTimeNs = int64_t{1} << 62;  // 146 years
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 size_t at(traces::RowIndex row) { return static_cast<size_t>(index(row)); }
 
-const char* name(Expect expect) {
-    switch (expect) {
-        case Expect::kServed: return "served";
-        case Expect::kBusy: return "busy";
-        case Expect::kRefused: return "refused";
-        case Expect::kRecorded: return "recorded";
-    }
-    CHECK(false, "expectation {}", static_cast<int>(expect));
-}
+std::string_view name(Expect expect) { return traces::csv_format::kExpects.at(static_cast<size_t>(expect)); }
 
 }  // namespace
 
 TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests,
-                         Engine& engine, TokenStore& store)
+                         TokenStore& store, Dispatcher* dispatcher)
     : config_(config),
       trace_(trace),
       requests_(requests),
       store_(store),
+      dispatcher_(dispatcher),
       place_of_row_(trace.rows.size()),
       waiting_(trace.rows.size()),
       request_of_(trace.rows.size()),
@@ -47,25 +42,17 @@ TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace,
       is_over_(trace.rows.size()),
       lost_a_row_(trace.conversations.size()) {
     CHECK_GE(config.step_ns, 0);
+}
+
+TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests,
+                         Engine& engine, TokenStore& store)
+    : TraceDriver(config, trace, requests, store, nullptr) {
     add_engine(engine, config.hooks);
 }
 
 TraceDriver::TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests,
                          TokenStore& store, Dispatcher& dispatcher)
-    : config_(config),
-      trace_(trace),
-      requests_(requests),
-      store_(store),
-      dispatcher_(&dispatcher),
-      place_of_row_(trace.rows.size()),
-      waiting_(trace.rows.size()),
-      request_of_(trace.rows.size()),
-      is_routed_(trace.rows.size()),
-      is_sent_(trace.rows.size()),
-      is_moved_(trace.rows.size()),
-      is_over_(trace.rows.size()),
-      lost_a_row_(trace.conversations.size()) {
-    CHECK_GE(config.step_ns, 0);
+    : TraceDriver(config, trace, requests, store, &dispatcher) {
     CHECK(config.hooks == nullptr, "each of several engines has hooks of its own");
 }
 
@@ -464,8 +451,7 @@ void TraceDriver::report_idle_clients(const Place& place) const {
     }
     int64_t arrival_ns = std::min(next_arrival_ns(place), next_head_ns(place));
     if (!due_.empty()) arrival_ns = std::min(arrival_ns, due_.top().time_ns);
-    const bool any_arrives = arrival_ns < kNever;
-    int64_t until_ns = any_arrives ? arrival_ns - now_ns_ : arrival_ns;
+    int64_t until_ns = arrival_ns < kNever ? arrival_ns - now_ns_ : kNever;
     if (dispatcher_ != nullptr) until_ns = std::min(until_ns, others_bring_no_row_for_ns(place));
     place.hooks->clients_idle_until(num_steps, until_ns);
 }

@@ -145,6 +145,9 @@ public:
     Result<DriverReport> run(const std::function<void(int64_t)>& after_step = {}, const Recover& recover = {});
 
 private:
+    // `dispatcher`: null where one engine has all rows.
+    TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests,
+                TokenStore& store, Dispatcher* dispatcher);
     using RowIndex = traces::RowIndex;
     struct Due {
         int64_t time_ns;

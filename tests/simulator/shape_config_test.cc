@@ -54,6 +54,65 @@ TEST(ShapeConfig, ParametersAreThoseOfThePublishedCheckpoints) {
     EXPECT_EQ(shape(kGemma3With27B).num_parameters, 27'009'346'304);
 }
 
+constexpr const char* kGemma4With31B = R"({"model_type": "gemma4", "text_config": {"model_type": "gemma4_text",
+    "attention_k_eq_v": true, "enable_moe_block": false, "global_head_dim": 512, "head_dim": 256, "hidden_size": 5376,
+    "hidden_size_per_layer_input": 0, "intermediate_size": 21504, "max_position_embeddings": 262144,
+    "num_attention_heads": 32, "num_experts": null, "num_global_key_value_heads": 4, "num_hidden_layers": 60,
+    "num_key_value_heads": 16, "num_kv_shared_layers": 0, "sliding_window": 1024, "tie_word_embeddings": true,
+    "vocab_size": 262144}})";
+constexpr const char* kLfm25With1B = R"({"model_type": "lfm2", "hidden_size": 2048, "num_hidden_layers": 16,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "block_ff_dim": 12288, "block_multiple_of": 256,
+    "block_auto_adjust_ff_dim": true, "conv_L_cache": 3, "vocab_size": 65536, "max_position_embeddings": 128000,
+    "layer_types": ["conv", "conv", "full_attention", "conv", "conv", "full_attention", "conv", "conv",
+                    "full_attention", "conv", "full_attention", "conv", "full_attention", "conv", "full_attention",
+                    "conv"]})";
+
+// Their cards say 30.7 and 25.2 billion; the arithmetic is of the matrices, and the norms are few.
+TEST(ShapeConfig, Gemma4HasWiderHeadsWhereAllPositionsAreSeen) {
+    const ModelShape dense = shape(kGemma4With31B);
+    const int64_t mlps = int64_t{60} * 3 * 5376 * 21504;
+    const int64_t local = int64_t{50} * 5376 * 256 * (32 + 2 * 16 + 32);
+    const int64_t global = int64_t{10} * 5376 * 512 * (32 + 4 + 32);
+    const int64_t matrices = mlps + local + global + int64_t{262144} * 5376;
+    EXPECT_NEAR(static_cast<double>(dense.num_parameters), 30.7e9, 0.05e9);
+    EXPECT_GT(dense.num_parameters, matrices);
+    EXPECT_LT(dense.num_parameters, matrices + 2'000'000);
+    ASSERT_EQ(dense.attentions.size(), 2u);
+    EXPECT_EQ(dense.attentions[0],
+              (AttentionShape{.n_heads = 32, .n_kv_heads = 16, .head_dim = 256, .count = 50, .window = 1024}));
+    EXPECT_EQ(dense.attentions[1], (AttentionShape{.n_heads = 32, .n_kv_heads = 4, .head_dim = 512, .count = 10}));
+    EXPECT_EQ(dense.kv_bytes_per_token, 2 * 2 * (50 * 16 * 256 + 10 * 4 * 512)) << "K with positions is not V";
+    const ModelShape experts = shape(R"({"model_type": "gemma4_text", "attention_k_eq_v": true,
+        "enable_moe_block": true, "global_head_dim": 512, "head_dim": 256, "hidden_size": 2816,
+        "intermediate_size": 2112, "max_position_embeddings": 262144, "num_attention_heads": 16, "num_experts": 128,
+        "top_k_experts": 8, "moe_intermediate_size": 704, "num_global_key_value_heads": 2, "num_hidden_layers": 30,
+        "num_key_value_heads": 8, "sliding_window": 1024, "vocab_size": 262144})");
+    EXPECT_NEAR(static_cast<double>(experts.num_parameters), 25.2e9, 0.05e9);
+    ASSERT_EQ(experts.experts.size(), 1u);
+    EXPECT_EQ(experts.experts[0].n_chosen, 8);
+    const auto small = parse_shape("e2b", R"({"model_type": "gemma4_text", "hidden_size": 1536, "num_hidden_layers": 35,
+        "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256, "intermediate_size": 6144,
+        "hidden_size_per_layer_input": 256, "sliding_window": 512, "vocab_size": 262144,
+        "max_position_embeddings": 131072})",
+                                   "config.json");
+    ASSERT_FALSE(small.has_value());
+    EXPECT_THAT(small.error().message, HasSubstr("hidden_size_per_layer_input is not 0"));
+}
+
+TEST(ShapeConfig, Lfm2HasShortConvolutionsWithTwoInputsOfState) {
+    const ModelShape model = shape(kLfm25With1B);
+    EXPECT_EQ(model.num_parameters, 1'170'340'608) << "as published";
+    EXPECT_EQ(model.state_bytes_per_row, 10 * 2 * 2048 * 4);
+    EXPECT_EQ(model.kv_bytes_per_token, 6 * 2 * 8 * 64 * 2);
+    ASSERT_EQ(model.mambas.size(), 1u);
+    EXPECT_EQ(model.mambas[0].conv(), (ConvShape{2048, 3}));
+    EXPECT_EQ(model.mambas[0].count, 10);
+    EXPECT_EQ(model.mambas[0].scan_elements(), 0);
+    const ModelShape half = sharded(model, {.tensor = 2});
+    EXPECT_EQ(half.state_bytes_per_row, model.state_bytes_per_row / 2);
+    EXPECT_EQ(half.mambas[0].conv().channels, 1024);
+}
+
 TEST(ShapeConfig, LatentAttentionKeepsOneRowPerPositionAndIsReplicated) {
     const ModelShape model = shape(kDeepSeekV3);
     EXPECT_EQ(model.kv_bytes_per_token, 61 * (512 + 64) * 2);

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 
 #include "engine/base/prng.h"
 #include "reference/loader/model_choice.h"
@@ -196,6 +197,14 @@ Outcome run_plan(std::vector<std::string> more) {
     return run_verbatim(arguments);
 }
 
+// Of the same rows, as JSON.
+Outcome simulate_planned(std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"simulate", "--trace",     kPlannedTrace, "--limit",
+                                          "150",      "--no-bounds", "--format",    "json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_verbatim(arguments);
+}
+
 TEST(PlanCommand, SaysHowManyGpusWhatBindsAndWhatTheyCost) {
     const std::vector<std::string> flags = {
         "--slo", "p90:ttft=20s,p99:e2e=1000s", "--rate-scale", "20", "--price", "3.6", "--chunk", "2048,8192"};
@@ -262,6 +271,29 @@ TEST(PlanCommand, WeightsOfFewerBytesAreCandidates) {
     EXPECT_EQ(plan["answer"]["weights"], "int4");
     EXPECT_THAT(run_plan(flags).out, HasSubstr("h100_sxm, bf16 weights, 8192 tokens a step"));
     EXPECT_EQ(run_plan({"--slo", "p90:ttft=100s", "--weights", "q4_k"}).exit_code, kExitBadUsage);
+}
+
+// Each candidate has the times of verbatim simulate with its flags.
+TEST(PlanCommand, DeploymentsAreCandidatesWithTheTimesOfTheirSimulations) {
+    const Outcome outcome =
+        run_plan({"--slo", "p99:ttft=100s", "--device", "b200_sxm", "--tp", "1,2", "--kv-dtype", "bf16,fp8",
+                  "--weights", "fp8,nvfp4", "--route", "prefix-aware", "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json plan = json::parse(outcome.out);
+    ASSERT_EQ(plan["candidates"].size(), 8u);
+    std::set<double> times;
+    for (const json& candidate : plan["candidates"]) {
+        ASSERT_FALSE(candidate["best"].is_null()) << candidate;
+        EXPECT_EQ(candidate["best"]["gpus"], candidate["tp"]);
+        const Outcome simulated = simulate_planned({"--device", "b200_sxm", "--tp", candidate["tp"].dump(),
+                                                    "--kv-dtype", candidate["kv_dtype"].get<std::string>(), "--weights",
+                                                    candidate["weights"].get<std::string>()});
+        ASSERT_EQ(simulated.exit_code, kExitOk) << simulated.err;
+        EXPECT_EQ(candidate["best"]["values_s"]["p99:ttft"], json::parse(simulated.out)["ttft_s"]["p99"]) << candidate;
+        times.insert(candidate["best"]["values_s"]["p99:ttft"].get<double>());
+    }
+    EXPECT_EQ(times.size(), 8u);
+    EXPECT_EQ(run_plan({"--slo", "p99:ttft=2s", "--route", "trace"}).exit_code, kExitBadUsage);
 }
 
 TEST(PlanCommand, WhatDoesNotFitIsSaidAndTheRestIsPlanned) {

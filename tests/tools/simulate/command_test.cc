@@ -12,6 +12,7 @@
 #include "simulator/device_file.h"
 #include "simulator/metrics.h"
 #include "tests/tools/program/run_program.h"
+#include "traces/text_input.h"
 
 namespace verbatim::tools {
 namespace {
@@ -205,6 +206,15 @@ TEST(SimulateCommand, WritesALineForEveryRequestAndStep) {
     EXPECT_LE(std::ranges::count(steps, '\n'), 1 + result["details"]["steps"].get<int64_t>());
 }
 
+// Of a file that may be compressed.
+std::string lines_of(const std::string& path) {
+    auto input = traces::TextInput::open(path);
+    EXPECT_TRUE(input.has_value()) << input.error().message;
+    std::string text;
+    for (auto line = input->next_line(); line && *line; line = input->next_line()) text += std::string(**line) + "\n";
+    return text;
+}
+
 TEST(SimulateCommand, WritesATraceOfStepsAndAPage) {
     const tests::ScratchFolder files;
     simulate({"--perfetto", files.path("p.json"), "--html", files.path("p.html"), "--steps-csv", files.path("s.csv")});
@@ -219,6 +229,9 @@ TEST(SimulateCommand, WritesATraceOfStepsAndAPage) {
         end = event["ts"].get<double>() + event["dur"].get<double>();
     }
     EXPECT_EQ(num_slices, std::ranges::count(steps, '\n') - 1);
+    simulate({"--perfetto", files.path("p.json.gz")});
+    EXPECT_EQ(json::parse(lines_of(files.path("p.json.gz"))), trace);
+    EXPECT_LT(file_bytes(files.path("p.json.gz")).size(), file_bytes(files.path("p.json")).size() / 4);
     const std::string page = file_bytes(files.path("p.html"));
     for (const char* text : {"latency by percentile", "memory in use by group", "waiting", "preemptions so far",
                              "new_tokens", "time to first token", "</html>"}) {

@@ -291,6 +291,54 @@ TEST(SweepCommand, PointsOfEveryDimensionEqualTheirSimulations) {
     EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("replicas 2"));
 }
 
+// The rest of what deployments have: GPUs of a replica, formats, routes.
+TEST(SweepCommand, PointsOfDeploymentsEqualTheirSimulations) {
+    const tests::ScratchFolder files;
+    const std::vector<std::string> common = {
+        "--trace",  VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz",
+        "--limit",  "60",
+        "--model",  "qwen3.5-35b-a3b",
+        "--device", "b200_sxm"};
+    std::vector<std::string> flags = {
+        "sweep",    "--memory",      "100GB",       "--replicas", "2",
+        "--tp",     "1,2",           "--ep",        "1,2",        "--kv-dtype",
+        "bf16,fp8", "--weights",     "nvfp4,mxfp4", "--route",    "least-loaded,prefix-aware,prefix-aware-dynamo",
+        "--to",     files.path("to")};
+    flags.insert(flags.end(), common.begin(), common.end());
+    const Outcome swept = run_verbatim(flags);
+    ASSERT_EQ(swept.exit_code, kExitOk) << swept.err;
+    const nlohmann::json points = points_of(files.path("to"));
+    ASSERT_EQ(points.size(), 48u);
+    std::set<std::string> times;
+    for (size_t i = 0; i < points.size(); ++i) {
+        const nlohmann::json& point = points[i]["point"];
+        if (point["ep"] > point["tp"]) {
+            EXPECT_THAT(points[i]["problem"].get<std::string>(), HasSubstr("--ep"));
+            continue;
+        }
+        if (i % 5 != 0) continue;
+        std::vector<std::string> one = {"simulate", "--format", "json", "--memory", "100GB"};
+        for (const auto& [flag, key] : {std::pair{"--replicas", "replicas"},
+                                        {"--tp", "tp"},
+                                        {"--ep", "ep"},
+                                        {"--kv-dtype", "kv_dtype"},
+                                        {"--weights", "weights"},
+                                        {"--route", "route"}}) {
+            one.emplace_back(flag);
+            one.push_back(point[key].is_string() ? point[key].get<std::string>() : point[key].dump());
+        }
+        one.insert(one.end(), common.begin(), common.end());
+        const Outcome simulated = run_verbatim(one);
+        ASSERT_EQ(simulated.exit_code, kExitOk) << simulated.err;
+        const auto want = nlohmann::json::parse(simulated.out);
+        for (const char* key : {"hit_rate", "ttft_s", "tpot_s", "digest", "memory"})
+            EXPECT_EQ(points[i]["result"][key], want[key]) << key << " of " << point;
+        EXPECT_EQ(want["details"]["gpus"], 2 * point["tp"].get<int>());
+        times.insert(want["ttft_s"].dump());
+    }
+    EXPECT_GT(times.size(), 4u) << "what a point names changes its result";
+}
+
 TEST(SweepCommand, ShardsCountFromZeroOrFromOne) {
     const tests::ScratchFolder files;
     const std::vector<std::string> shards = {"0/3", "1/3", "2/3", "3/3"};
