@@ -15,7 +15,8 @@ HeadChoice choose_head(const RestoreRule& rule, std::vector<FoundHead> heads, in
     std::ranges::stable_sort(heads, std::greater{}, &FoundHead::length);
     for (FoundHead& head : heads) {
         head.num_saved = head.length - num_held;
-        if (rule.pays(head.num_saved, read_ns(head))) return {head, 0};
+        head.read_ns = read_ns(head);
+        if (rule.pays(head.num_saved, head.read_ns)) return {head, 0};
     }
     return {std::nullopt, heads.front().length};
 }
@@ -59,7 +60,7 @@ std::optional<FoundHead> HeadWaits::worth_restoring(ChatRequest& request, const 
 }
 
 bool HeadWaits::has_lost(const FoundHead& found, int64_t waited_ns) const {
-    return rule_.has_lost(found.num_saved, tiers_.expected_read_ns(found), waited_ns);
+    return rule_.has_lost(found.num_saved, found.read_ns, waited_ns);
 }
 
 // --- what requests wait for that are about to attach
@@ -146,7 +147,9 @@ bool HeadWaits::settle(RequestId request, Awaited& awaited) {
         if (tries.num_reads++ >= kMaxReads) return true;
         awaited.found.first_token = num_here;
         read(request, awaited);
-        return false;
+        if (!awaited.is_here) return false;
+        tries.failed = awaited.found;  // it has gone
+        return true;
     }
     if (num_held(key, sequence.known) >= awaited.found.length || tiers_.import(request, awaited.found)) return true;
     return (!may_wait || ++tries.num_reads >= kMaxReads) && give_up(tries);

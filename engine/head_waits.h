@@ -28,6 +28,7 @@ struct FoundHead {
     int64_t length = 0;       // tokens
     int64_t first_token = 0;  // memory has the KV of those before
     int64_t num_saved = 0;    // tokens that are not computed then
+    int64_t read_ns = 0;      // that reading it was expected to take when it was chosen
     int32_t tier = 0;         // 0: the first one
 };
 
@@ -56,7 +57,7 @@ struct HeadChoice {
     std::optional<FoundHead> found;
     int64_t num_unrestored = 0;  // tokens of the longest one, if none is worth it (ChatRequest::num_unrestored)
 };
-// The longest one that is worth it; of equal ones that of the first tier. num_saved of each is set.
+// The longest one that is worth it; of equal ones that of the first tier. Its num_saved and read_ns are set.
 [[nodiscard]] HeadChoice choose_head(const RestoreRule& rule, std::vector<FoundHead> heads, int64_t num_held,
                                      const std::function<int64_t(const FoundHead&)>& read_ns);
 

@@ -71,7 +71,11 @@ void Restores::note_accepted(traces::RowIndex row, RequestId request) {
 
 // --- requests that are about to attach
 
-void Restores::begin_read(RequestId request, const FoundHead& found) { awaited_[request] = read(found); }
+// A head may go from its tier before it is read once more, from an earlier token on.
+void Restores::begin_read(RequestId request, const FoundHead& found) {
+    if (!tiers_.has(found)) return waits_->note_read(request, /*is_whole=*/false);
+    awaited_[request] = read(found);
+}
 
 bool Restores::import(RequestId request, const FoundHead& found) {
     const Read& read = awaited_.at(request);

@@ -66,6 +66,7 @@ public:
     // The longest head with at most `max_length` tokens, all of them the first ones of `tokens`. Null: there is none.
     [[nodiscard]] const Head* find(const CacheSalt& salt, const TokenSeq& tokens, const std::string& numerics_id,
                                    int64_t max_length) const;
+    [[nodiscard]] bool has(HeadId head) const { return heads_.find(head) != nullptr; }
     [[nodiscard]] const TokenSeq& tokens_of(HeadId head) const { return heads_.find(head)->head.tokens; }
     // Of a head's state, and KV of what is behind its first `num_resident` tokens in full blocks.
     [[nodiscard]] int64_t read_bytes(int64_t length, int64_t num_resident) const;

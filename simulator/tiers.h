@@ -56,7 +56,8 @@ public:
     [[nodiscard]] int64_t expected_read_ns(const FoundHead& found, int64_t now_ns) const;
     // Reads it: when it is in memory.
     int64_t read(const FoundHead& found, int64_t now_ns);
-    [[nodiscard]] const TokenSeq& tokens_of(const FoundHead& found) const;
+    [[nodiscard]] bool has(const FoundHead& found) const { return tiers_.at(found.tier)->has(found.id); }
+    [[nodiscard]] const TokenSeq& tokens_of(const FoundHead& found) const;  // REQUIRES: has(found)
     // Of runs without time: which of the heads is read.
     [[nodiscard]] HeadChoice choose(std::vector<FoundHead> heads, int64_t num_held) const;
 

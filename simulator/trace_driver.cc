@@ -65,7 +65,9 @@ EngineNumber TraceDriver::add_engine(Engine& engine, DriverHooks* hooks) {
 
 void TraceDriver::take_engine(EngineNumber number) {
     CHECK(is_free(number), "engine {} has something to do", number);
-    places_.at(number).engine = nullptr;
+    Place& place = places_.at(number);
+    place.engine = nullptr;
+    place.hooks = nullptr;
 }
 
 bool TraceDriver::is_free(EngineNumber number) const {

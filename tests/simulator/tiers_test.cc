@@ -198,6 +198,40 @@ TEST(Tiers, ARequestWaitsForTheHeadThatIsReadForIt) {
     EXPECT_EQ(result.stats.imported_heads, 1);
 }
 
+// A tier with room for about one head, slow reads, and requests that come while others are read.
+TEST(Tiers, AHeadMayLeaveItsTierWhileARequestWaitsForIt) {
+    int64_t num_restores = 0;
+    for (uint64_t seed = 0; seed < 60; ++seed) {
+        const auto trace = traces::generate({.seed = seed,
+                                             .conversations = 12,
+                                             .rate = 100,
+                                             .first_tokens = {60, 0.5},
+                                             .output_tokens = {10, 0.5},
+                                             .system_prompt_tokens = 50});
+        SimulationConfig config;
+        config.engine.cache.has_state = false;
+        config.engine.cache.lookup = LookupMode::kPrefix;
+        config.engine.cache.pools.num_blocks = 40;
+        config.tiers = tiers_config({{.name = "host",
+                                      .bytes = 6000 + 1000 * static_cast<int64_t>(seed % 8),
+                                      .bytes_per_us = 1,
+                                      .latency_ns = 1000 * kUs}});
+        config.tiers.restore = seed % 2 == 0 ? RestorePolicy::kAlways : RestorePolicy::kAuto;
+        config.tiers.cache = config.engine.cache;
+        config.tiers.cache.kv_block_bytes = 1000;
+        Device device;
+        device.step_overhead_ns = 1e6;
+        const RooflineTimes kernels(device);
+        StepCost cost({.matmuls = {{.n = 1000, .k = 1000}}}, device, kernels);
+        LruEviction policy;
+        const auto result = simulate(config, trace, cost, 50'000, policy);
+        ASSERT_TRUE(result.has_value()) << result.error().message;
+        EXPECT_EQ(result->driver.served + result->driver.rejected, result->driver.rows) << seed;
+        num_restores += result->restores.restores;
+    }
+    EXPECT_GT(num_restores, 10);
+}
+
 TEST(Tiers, WhatTakesLongerThanComputingIsComputed) {
     const SimulationResult result = simulate_three(tiers_config({kSlowTier}, RestorePolicy::kAuto));
     EXPECT_EQ(result.restores.restores, 0);
