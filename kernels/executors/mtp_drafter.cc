@@ -45,6 +45,8 @@ void MtpDrafter::listen_to(PooledExecutor* executor) {
     if (computing_ != nullptr) computing_->show_hidden_rows_to(nullptr);
     computing_ = executor;
     if (computing_ == nullptr) return;
+    // What the one before showed last may be of a step that failed.
+    for (int32_t at = 0; at < static_cast<int32_t>(slots_.size()); ++at) give_up(at);
     CHECK_EQ(computing_->config().hidden_size, model_.config.hidden_size);
     computing_->show_hidden_rows_to([this](const Observation& seen) { see(seen); });
 }
@@ -102,13 +104,14 @@ bool MtpDrafter::learn_tokens(Slot& slot) const {
     return true;
 }
 
-// The ended request's slot that has most rows of these tokens before the position; -1: none has any.
-int32_t MtpDrafter::continued_slot(std::span<const TokenId> prompt, int64_t first_position) const {
+// The ended request's slot of the salt that has most rows of these tokens before the position; -1: none has any.
+int32_t MtpDrafter::continued_slot(const CacheSalt& salt, std::span<const TokenId> prompt,
+                                   int64_t first_position) const {
     int32_t best = -1;
     int64_t most = 0;
     for (int32_t i = 0; i < static_cast<int32_t>(slots_.size()); ++i) {
         const Slot& slot = slots_[i];
-        if (slot.request != kNoRequest || slot.positions.empty()) continue;
+        if (slot.request != kNoRequest || slot.positions.empty() || slot.salt != salt) continue;
         const int64_t common = std::ranges::mismatch(slot.known, prompt).in1 - slot.known.begin();
         const auto end = std::ranges::lower_bound(slot.positions, std::min(common - 1, first_position));
         // Fewer than half of them would be worth less than what another request may go on with.
@@ -165,7 +168,8 @@ int32_t MtpDrafter::slot_for(RequestId request, int64_t first_position) {
     const Sequence* sequence = engine_.find(request);
     if (sequence == nullptr) return -1;
     std::vector<TokenId> prompt = sequence->turn.prompt.to_vector();
-    int32_t at = continued_slot(prompt, first_position);
+    const ChatRequest& asked = sequence->request;
+    int32_t at = asked.use_cache ? continued_slot(asked.conversation.salt, prompt, first_position) : -1;
     if (at >= 0)
         go_on(slots_[at], prompt, first_position);
     else
@@ -173,6 +177,8 @@ int32_t MtpDrafter::slot_for(RequestId request, int64_t first_position) {
     if (at < 0) return -1;
     Slot& slot = slots_[at];
     slot.request = request;
+    slot.salt = asked.conversation.salt;
+    slot.uses_cache = asked.use_cache;
     slot.num_prompt = static_cast<int64_t>(prompt.size());
     slot.known = std::move(prompt);
     slot.num_known = -1;
@@ -190,10 +196,17 @@ void MtpDrafter::give_up(int32_t at) {
     slot = Slot{};
 }
 
+// All but twice of what may wait.
+void MtpDrafter::give_memory_back(std::vector<float>& rows) const {
+    const auto most = static_cast<size_t>(2 * kMostWaiting * model_.config.hidden_size);
+    if (rows.capacity() > most && rows.capacity() > 2 * rows.size()) rows.shrink_to_fit();
+}
+
 // Those of positions below `end`.
 void MtpDrafter::keep_waiting(Slot& slot, int64_t end) const {
     const int64_t kept = std::clamp<int64_t>(end - slot.first_waiting, 0, num_waiting(slot));
     slot.waiting.resize(static_cast<size_t>(kept * model_.config.hidden_size));
+    give_memory_back(slot.waiting);
 }
 
 // Its KV stays, for a request that continues its tokens.
@@ -203,7 +216,7 @@ void MtpDrafter::ended(RequestId request) {
     const int32_t at = found->second;
     Slot& slot = slots_[at];
     static_cast<void>(learn_tokens(slot));
-    if (slot.positions.empty()) return give_up(at);
+    if (slot.positions.empty() || !slot.uses_cache) return give_up(at);
     keep_waiting(slot, std::ssize(slot.known) - 1);
     slot_of_.erase(found);
     slot.request = kNoRequest;
@@ -213,6 +226,9 @@ void MtpDrafter::ended(RequestId request) {
 bool MtpDrafter::make_room(int32_t at, int64_t num_tokens) {
     const auto wanted = static_cast<size_t>((num_tokens + config_.pools.block_size - 1) / config_.pools.block_size);
     const auto missing = [&] { return static_cast<int64_t>(wanted) - std::ssize(slots_[at].blocks); };
+    auto num_available = std::ssize(free_blocks_);
+    for (const Slot& slot : slots_) num_available += slot.last_used == round_ ? 0 : std::ssize(slot.blocks);
+    if (missing() > num_available) return false;  // nothing is given up for it
     while (missing() > std::ssize(free_blocks_)) {
         const int32_t oldest = oldest_slot(true);
         if (oldest < 0) return false;
@@ -275,6 +291,7 @@ int64_t MtpDrafter::rows_to_take(Slot& slot, int64_t end) const {
     const int64_t known = std::clamp<int64_t>(next - slot.first_waiting, 0, num_waiting(slot));
     slot.waiting.erase(slot.waiting.begin(), slot.waiting.begin() + known * model_.config.hidden_size);
     slot.first_waiting += known;
+    give_memory_back(slot.waiting);
     return std::clamp<int64_t>(end - slot.first_waiting, 0, num_waiting(slot));
 }
 

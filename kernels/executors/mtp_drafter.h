@@ -7,11 +7,12 @@
 // window starts, and the model's take their place.
 //
 // Only positions that were computed here have hidden rows: after an attach the layer has none of the attached ones. An
-// ended request's KV is kept while there is room, and a request that continues its tokens goes on with it; otherwise
-// the layer begins at the attach point and sees nothing before it. Its rows are numbered without gaps.
+// ended request's KV is kept while there is room, and a request of the same salt that continues its tokens goes on with
+// it; otherwise the layer begins at the attach point and sees nothing before it. Its rows are numbered without gaps.
 //   M1  rows of the model's positions ascend; each was made from tokens that the request has
 //   M2  a request without memory gets no drafts; memory is taken from the slot that was used longest ago
-//   M3  what waits is at most kMostWaiting rows and those of one step, for each slot
+//   M3  what waits is at most kMostWaiting rows and those of one step, for each slot; so is what it takes
+//   M4  a guess depends on the tokens of requests of its salt alone, and on none that does without the cache
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,9 @@ private:
     static constexpr int64_t kMostWaiting = 64;  // rows, before they are taken in without a draft
 
     struct Slot {
-        RequestId request{-1};       // -1: none, or it has ended
+        RequestId request{-1};  // -1: none, or it has ended
+        CacheSalt salt;
+        bool uses_cache = true;
         std::vector<TokenId> known;  // of the request: its prompt and output
         int64_t num_prompt = 0;
         std::vector<float> waiting;      // [num_waiting, hidden], of consecutive positions
@@ -85,13 +88,15 @@ private:
     void see(const reference::Observation& observation);
     void keep_own_row(const reference::Observation& observation);
     [[nodiscard]] int32_t slot_for(RequestId request, int64_t first_position);
-    [[nodiscard]] int32_t continued_slot(std::span<const TokenId> prompt, int64_t first_position) const;
+    [[nodiscard]] int32_t continued_slot(const CacheSalt& salt, std::span<const TokenId> prompt,
+                                         int64_t first_position) const;
     void go_on(Slot& slot, std::span<const TokenId> prompt, int64_t first_position);
     [[nodiscard]] int32_t free_slot();
     [[nodiscard]] int32_t oldest_slot(bool with_blocks) const;
     [[nodiscard]] int64_t num_waiting(const Slot& slot) const;
     [[nodiscard]] bool learn_tokens(Slot& slot) const;
     void keep_waiting(Slot& slot, int64_t end) const;
+    void give_memory_back(std::vector<float>& rows) const;
     void give_up(int32_t slot);
     void free_all();
     [[nodiscard]] bool make_room(int32_t slot, int64_t num_tokens);

@@ -174,6 +174,29 @@ RC_GTEST_PROP(MtpProperties, GuessesDependOnTheRequestsTokensAlone, ()) {
     crowd.finish();
 }
 
+// What one tenant has computed is not seen in another one's windows, nor what ran without the cache in any. The rows of
+// the first turn are gone when the second one comes; those of an equal request are there.
+TEST(MtpProperties, RowsStayWithinTheirSaltAndTheCache) {
+    const auto num_continued = [](const std::optional<std::string>& salt_of_equal, bool equal_uses_cache) {
+        MtpScene scene(3, mtp_options(4), 200, /*max_num_slots=*/2);
+        const std::vector<TokenId> prompt = scene.scene.text(3, 20);
+        static_cast<void>(scene.scene.complete(scene.scene.history("a", prompt, 8)));
+        for (const uint64_t other : {5, 6})
+            static_cast<void>(
+                scene.scene.complete(scene.scene.history(fmt::format("{}", other), scene.scene.text(other, 20), 8)));
+        ChatRequest equal = scene.scene.history("equal", prompt, 8);
+        equal.conversation.salt = CacheSalt{salt_of_equal};
+        equal.use_cache = equal_uses_cache;
+        static_cast<void>(scene.scene.complete(equal));
+        const FinishedEvent second = scene.scene.complete(scene.scene.suffix("a", scene.scene.text(4, 5), 8));
+        EXPECT_GT(second.num_reused_tokens, 20);
+        return scene.mtp->num_continued();
+    };
+    EXPECT_EQ(num_continued(std::nullopt, true), 1);
+    EXPECT_EQ(num_continued("x", true), 0);
+    EXPECT_EQ(num_continued(std::nullopt, false), 0);
+}
+
 // A second turn that attaches to the first one's head goes on with the layer's rows: it guesses what it guesses where
 // the whole prompt is computed again.
 TEST(MtpProperties, AContinuedTurnGuessesAsIfNothingWereAttached) {

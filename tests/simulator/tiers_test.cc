@@ -226,7 +226,8 @@ TEST(Tiers, AHeadMayLeaveItsTierWhileARequestWaitsForIt) {
         LruEviction policy;
         const auto result = simulate(config, trace, cost, 50'000, policy);
         ASSERT_TRUE(result.has_value()) << result.error().message;
-        EXPECT_EQ(result->driver.served + result->driver.rejected, result->driver.rows) << seed;
+        EXPECT_GT(result->driver.served, 10) << seed;
+        for (const RowTimes& times : result->driver.times) EXPECT_NE(times.outcome, RowOutcome::kNotOver) << seed;
         num_restores += result->restores.restores;
     }
     EXPECT_GT(num_restores, 10);

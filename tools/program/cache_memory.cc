@@ -49,11 +49,12 @@ PoolBudget pool_budget(const CacheConfig& cache) {
     return {cache.budget_bytes, cache.kv_block_bytes, cache.state_row_bytes};
 }
 
-Status fit_into_memory(const CacheConfig& cache) {
+Status fit_into_memory(const std::string& executor, const CacheConfig& cache, int64_t drafter_bytes) {
+    if (executor == "cuda") return executors::fit_into_memory(static_cast<double>(drafter_bytes));
     const double pools = static_cast<double>(cache.kv_block_bytes) * cache.pools.num_blocks +
                          static_cast<double>(cache.state_row_bytes) * cache.pools.num_state_rows;
     const double bytes = cache.budget_bytes > 0 ? std::min(pools, static_cast<double>(cache.budget_bytes)) : pools;
-    return executors::fit_into_memory(bytes);
+    return executors::fit_into_memory(bytes + static_cast<double>(drafter_bytes));
 }
 
 }  // namespace verbatim::tools

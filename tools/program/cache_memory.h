@@ -41,7 +41,8 @@ Result<CacheConfig> cache_within(const CacheBytes& bytes, const reference::Model
 // What executors share between both kinds.
 [[nodiscard]] PoolBudget pool_budget(const CacheConfig& cache);
 
-// Whether the bytes that the cache may hold have room in this machine's memory, if nothing else had. Error: kMachine.
-Status fit_into_memory(const CacheConfig& cache);
+// Whether the bytes that the cache of this executor may hold, where they are not a device's, and a drafter's have room
+// in this machine's memory, if nothing else had. Error: kMachine.
+Status fit_into_memory(const std::string& executor, const CacheConfig& cache, int64_t drafter_bytes);
 
 }  // namespace verbatim::tools

@@ -334,10 +334,11 @@ void add_window_options(CLI::App& verb, ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
     options.has_draft =
         verb.add_option("--draft", replay.draft,
-                        "who guesses tokens that a window then verifies: n-grams of the request's own tokens; the same "
-                        "weights in int8 or the fast profile; another model; an adversary that knows the answers of a "
+                        "who guesses tokens that a window then verifies: n-grams of the request's own tokens; the "
+                        "model's own layer for it (Qwen3.5, Qwen3-Next); the same weights in int8 or the fast profile; "
+                        "another model; an adversary that knows the answers of a "
                         "run before and errs; the samples are drafted by the adversary")
-            ->type_name("none|ngram|int8|fast|model:DIR|adversary")
+            ->type_name("none|ngram|mtp|int8|fast|model:DIR|adversary")
             ->capture_default_str();
     verb.add_option("--window", options.window,
                     "positions that draw in one step: the last known token's and drafts'; auto follows what was "

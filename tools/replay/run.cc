@@ -64,7 +64,7 @@ Result<EngineConfig> engine_config(const ReplayConfig& config, const ModelConfig
     engine.seed = config.seed;
     engine.digest_heads = true;
     RETURN_IF_ERROR(validate(engine));
-    if (config.executor != "cuda") RETURN_IF_ERROR(fit_into_memory(engine.cache));
+    RETURN_IF_ERROR(fit_into_memory(config.executor, engine.cache, drafter_bytes(config)));
     return engine;
 }
 
@@ -371,10 +371,12 @@ Status SingleRun::recover(const Error& failure) {
     executors_->report(run_);
     if (recording_) recording_->look_away();
     capture_.look_away();
+    drafter_.listen_to(nullptr);
     if (const Status made = make_executors(); !made) {
         RETURN_IF_ERROR(end_record(made.error().message));
         return made;
     }
+    drafter_.listen_to(&executors_->primary());
     engine_->replace_executor(watched_executor());
     return {};
 }

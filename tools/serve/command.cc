@@ -62,7 +62,7 @@ constexpr const char* kServeExitCodes =
 Result<WindowChoice> windows_of(const ServeOptions& options) {
     if (options.draft != "none") return window_of(options.window);
     if (options.window.empty()) return WindowChoice{.max_window = 1};
-    return error("--window {}: nothing drafts; --draft ngram does", options.window);
+    return error("--window {}: nothing drafts; --draft ngram or mtp does", options.window);
 }
 
 // A drafter with a model uses a fixed part of the same bytes.
@@ -81,7 +81,7 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
     ASSIGN_OR_RETURN(engine.cache,
                      cache_within(cache_bytes_of(options), model, static_cast<int32_t>(options.block_size)));
     set_value_rule(engine.cache, shape_of("", model));
-    if (options.executor != "cuda") RETURN_IF_ERROR(fit_into_memory(engine.cache));
+    RETURN_IF_ERROR(fit_into_memory(options.executor, engine.cache, drafter_bytes(options)));
     engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.scheduler.admission = options.admission;

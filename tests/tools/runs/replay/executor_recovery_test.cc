@@ -135,6 +135,26 @@ TEST(ExecutorRecovery, AfterADeviceErrorEveryAnswerIsThatOfAnUndisturbedRun) {
     EXPECT_EQ(run.committed(), undisturbed.committed());
 }
 
+// The layer hears of the hidden rows of the fresh executor.
+TEST(ExecutorRecovery, ADrafterOfHiddenRowsFollowsTheFreshExecutor) {
+    std::vector<std::string> arguments = {"replay",
+                                          "--trace",
+                                          repository_path("traces/scenario.csv"),
+                                          "--model",
+                                          "tiny-qwen3.5",
+                                          "--draft",
+                                          "mtp",
+                                          "--window",
+                                          "4",
+                                          "--details",
+                                          "--fail-executor-at",
+                                          "9"};
+    const Outcome ran = run_verbatim(arguments);
+    EXPECT_EQ(ran.exit_code, kExitOk) << ran.err << ran.out;
+    EXPECT_THAT(ran.out, ::testing::ContainsRegex("executors replaced +1\n"));
+    EXPECT_THAT(ran.out, ::testing::ContainsRegex("first difference +identical\n"));
+}
+
 TEST(ExecutorRecovery, ReplayContinuesWithAFreshExecutorOnRequest) {
     const std::vector<std::string> arguments = {
         "replay",    "--trace",           repository_path("traces/scenario.csv"), "--model", "tiny-llama",
