@@ -204,14 +204,15 @@ TEST(Tiers, AHeadMayLeaveItsTierWhileARequestWaitsForIt) {
     for (uint64_t seed = 0; seed < 60; ++seed) {
         const auto trace = traces::generate({.seed = seed,
                                              .conversations = 12,
-                                             .rate = 100,
+                                             .rate = 2000,
                                              .first_tokens = {60, 0.5},
                                              .output_tokens = {10, 0.5},
                                              .system_prompt_tokens = 50});
         SimulationConfig config;
+        config.engine.scheduler.max_num_sequences = 3;
         config.engine.cache.has_state = false;
         config.engine.cache.lookup = LookupMode::kPrefix;
-        config.engine.cache.pools.num_blocks = 40;
+        config.engine.cache.pools.num_blocks = 24;
         config.tiers = tiers_config({{.name = "host",
                                       .bytes = 6000 + 1000 * static_cast<int64_t>(seed % 8),
                                       .bytes_per_us = 1,

@@ -20,9 +20,13 @@ public:
         if (length == 0) return {};
         return {{.id = HeadId{next_id_++}, .length = length}};
     }
-    [[nodiscard]] int64_t expected_read_ns(const FoundHead&) const override { return 1000; }
-    void begin_read(RequestId request, const FoundHead&) override {
+    [[nodiscard]] int64_t expected_read_ns(const FoundHead& found) const override {
+        EXPECT_FALSE(gone.contains(found.id)) << "it is asked for a head that it does not have any more";
+        return 1000;
+    }
+    void begin_read(RequestId request, const FoundHead& found) override {
         ++num_reads;
+        if (loses_heads) gone.insert(found.id);
         reading.insert(request);
     }
     [[nodiscard]] bool import(RequestId, const FoundHead&) override { return false; }
@@ -35,6 +39,8 @@ public:
     int64_t num_not_worth = 0;
     int64_t num_no_room = 0;
     std::set<RequestId> reading;
+    bool loses_heads = false;  // while they are read
+    std::set<HeadId> gone;
 
 private:
     int64_t next_id_ = 0;
@@ -75,6 +81,24 @@ TEST_F(HeadsThatAreWaitedFor, AreGivenUpWhereThereIsNoRoom) {
     EXPECT_EQ(tiers_.num_reads, 1);
     EXPECT_EQ(tiers_.num_no_room, 1);
     scene_.run();
+    scene_.expect_home();
+}
+
+TEST_F(HeadsThatAreWaitedFor, MayLeaveTheirTierMeanwhile) {
+    tiers_.loses_heads = true;
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAuto, [this] { return now_ns_; });
+    waits.note_step({.of_chunks = 1000, .all = 1000}, 1'000'000);
+    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
+    scene_.step();
+    EXPECT_EQ(tiers_.gone.size(), 1u);
+    now_ns_ = 100;
+    waits.bring();
+    EXPECT_TRUE(scene_.engine.waits_for_head());
+    now_ns_ = 1'000'000;
+    waits.bring();
+    EXPECT_FALSE(scene_.engine.waits_for_head());
+    scene_.run();
+    EXPECT_TRUE(scene_.is_finished(request));
     scene_.expect_home();
 }
 
