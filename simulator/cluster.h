@@ -12,8 +12,7 @@
 // Apart: the prompt is computed by one of P replicas as a request without an answer. Then the head of all of it but its
 // last token goes to one of D replicas: the KV blocks that are not there, and the state, after the sender's transfers
 // before it:  end = max(now, end of the sender's last one) + latency + bytes / rate. The receiver computes the prompt's
-// last token and the answer. So do vLLM's and Dynamo's disaggregated prefill, where the decoding worker has the blocks
-// and samples the first token.
+// last token and the answer. A receiver without room for the head computes the whole prompt again.
 #pragma once
 
 #include <cstdint>

@@ -75,16 +75,6 @@ bool TraceDriver::is_free(EngineNumber number) const {
     return place.engine != nullptr && !place.in_step() && num_rows_at(number) == 0 && place.engine->idle();
 }
 
-int64_t TraceDriver::num_rows_at(EngineNumber number) const {
-    const Place& place = places_.at(number);
-    return static_cast<int64_t>(place.due.size() + place.reading.size() + place.running.size());
-}
-
-int64_t TraceDriver::busy_ns(EngineNumber number) const {
-    const Place& place = places_.at(number);
-    return place.busy_ns + (place.in_step() ? now_ns_ - place.step_begins_ns : 0);
-}
-
 bool TraceDriver::is_busy() const {
     return num_over_ < report_.rows || std::ranges::any_of(places_, [](const Place& place) {
                return place.in_step() || (place.engine != nullptr && !place.engine->idle());
@@ -429,15 +419,25 @@ std::optional<size_t> TraceDriver::turn_count_at(RowIndex row) {
     return static_cast<size_t>(turn - conversation->turns.begin()) + 1;
 }
 
+// A row that is over brings those that wait for it, and a computed prompt goes to another engine. Rows that run can be
+// over at the step's end, rows that came during the step after it, rows that wait for a head when it is there.
+int64_t TraceDriver::brings_no_row_for_ns(EngineNumber number) const {
+    const Place& place = places_[number];
+    const bool moves_rows = dispatcher_->computes_prompts(number);
+    const auto brings = [&](const Due& due) { return moves_rows || !waiting_[at(due.row)].empty(); };
+    const int64_t step_ns = place.in_step() ? place.step_ends_ns - now_ns_ : 1;
+    const bool any_runs = place.num_awaited > 0 || (moves_rows && !place.running.empty());
+    if (any_runs || std::ranges::any_of(place.due, brings)) return step_ns;
+    const auto read = std::ranges::find_if(place.reading, [&](const auto& of_row) { return brings(of_row.first); });
+    return read == place.reading.end() ? kNever : std::max(step_ns, read->first.time_ns - now_ns_);
+}
+
 // Steps that begin within this time may be merged at the place: no other engine ends a step before that brings a row.
 int64_t TraceDriver::others_bring_no_row_for_ns(const Place& place) const {
     int64_t until_ns = kNever;
     if (!held_.empty() || !while_running_.empty()) return 1;
     for (EngineNumber i = 0; i < places_.size(); ++i) {
-        const Place& other = places_[i];
-        const bool brings_rows = other.num_awaited > 0 || (dispatcher_->computes_prompts(i) && !other.running.empty());
-        if (&other == &place || !brings_rows) continue;
-        until_ns = std::min(until_ns, other.in_step() ? other.step_ends_ns - now_ns_ : 1);
+        if (&places_[i] != &place) until_ns = std::min(until_ns, brings_no_row_for_ns(i));
     }
     return until_ns;
 }

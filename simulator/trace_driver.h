@@ -134,11 +134,17 @@ public:
     // No row of it is on its way, and it has nothing to do.
     [[nodiscard]] bool is_free(EngineNumber number) const;
     // Rows that have been sent to the engine or wait for the end of its step, and are not over there.
-    [[nodiscard]] int64_t num_rows_at(EngineNumber number) const;
+    [[nodiscard]] int64_t num_rows_at(EngineNumber number) const {
+        const Place& place = places_.at(number);
+        return static_cast<int64_t>(place.due.size() + place.reading.size() + place.running.size());
+    }
     // Of all rows, so far.
     [[nodiscard]] std::vector<RowTimes>& row_times() { return report_.times; }
     // Virtual time that the engine has spent in steps until now.
-    [[nodiscard]] int64_t busy_ns(EngineNumber number) const;
+    [[nodiscard]] int64_t busy_ns(EngineNumber number) const {
+        const Place& place = places_.at(number);
+        return place.busy_ns + (place.in_step() ? now_ns_ - place.step_begins_ns : 0);
+    }
 
     // Runs the trace to its end. `after_step(finished rows)` is called after every step. Errors: the executor's, if
     // recovery fails or the fresh executor fails before any row is over; or a trace that cannot run.
@@ -200,6 +206,7 @@ private:
     [[nodiscard]] bool waits(const traces::Row& row) const;
     Status recover_from(Place& place, const Error& error, const Recover& recover);
     void apply_name_event(RowIndex row);
+    [[nodiscard]] int64_t brings_no_row_for_ns(EngineNumber number) const;
     [[nodiscard]] int64_t others_bring_no_row_for_ns(const Place& place) const;
     void report_idle_clients(const Place& place) const;
     void leave(Place& place);

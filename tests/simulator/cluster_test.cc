@@ -156,6 +156,22 @@ TEST(Cluster, MergedStepsChangeNothing) {
     }
 }
 
+// A long decode at replica 0, and a row that replica 1 brings to it in the midst: `a` comes to replica 1 during a step,
+// and its answer's end brings `b`.
+TEST(Cluster, ARowThatWaitsBehindAStepOfAnotherReplicaIsAwaited) {
+    Rows rows;
+    rows.add("long", 0, 16, 2000, 0);
+    rows.add("prompt", 0, 3000, 4, 1);  // 61 ms
+    const RowIndex a = rows.add("a", 1 * kMs, 16, 10, 1);
+    rows.follow(a, "a", 1 * kMs, 16, 5, 0);
+    const traces::Trace trace = rows.finish();
+    const ReplicatedResult result =
+        simulated({.route = Route::kTrace, .num_replicas = 2}, replica_config(), trace, PlainCost(1e6, 2e4));
+    const std::vector<RowTimes>& times = result.whole.driver.times;
+    EXPECT_EQ(times[3].due_ns, times[2].end_ns);
+    EXPECT_LT(times[3].first_token_ns - times[3].due_ns, 5 * kMs);
+}
+
 // A step is 1 ms. The long answer keeps replica 0, so that the next two requests go to replica 1, then to 0 again.
 TEST(Cluster, LeastLoadedTakesTheReplicaWithTheFewestRequests) {
     Rows rows;
