@@ -19,6 +19,7 @@ Status append_to_file(const std::filesystem::path& path, std::string_view text) 
         else if (errno != EINTR)
             why = errno;
     }
+    if (why == 0 && ::fdatasync(descriptor) != 0) why = errno;
     if (descriptor >= 0) ::close(descriptor);
     if (why == 0) return {};
     const std::string problem = std::error_code(why, std::generic_category()).message();

@@ -10,7 +10,8 @@ namespace verbatim::files {
 
 class FileLock {
 public:
-    // Makes the file if it is not there. Errors (kMachine): the system's; another process, which is named, holds it.
+    // Makes the file if it is not there. Errors (kMachine): the system's; another process, which is named, holds it;
+    // the path is a link, or no file.
     static Result<FileLock> acquire(const std::filesystem::path& path);
     FileLock(FileLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
     FileLock& operator=(FileLock&&) = delete;

@@ -172,9 +172,9 @@ Status HeadTier::read_folder() {
     }
     add_left();
     if (!config_.read_only) {
-        RETURN_IF_ERROR(read_owners());
         for (const FileHeader& orphan : std::exchange(left_, {}))
             if (!has_unread_) std::filesystem::remove(orphan.path, ignored);
+        if (config_.notes_owners) RETURN_IF_ERROR(read_owners());
         static_cast<void>(make_room(0, kNoHead));
     }
     counts_.num_files = static_cast<int64_t>(files_.size());
@@ -267,8 +267,8 @@ auto HeadTier::add(const CacheSalt& salt, std::span<const TokenId> tokens, std::
     return *(files_[file->head.id] = std::move(file));
 }
 
-std::filesystem::path HeadTier::path_of(const File& file) const {
-    return config_.folder / (file.name + std::string(kSuffix));
+std::filesystem::path HeadTier::path_of(const std::string& name) const {
+    return config_.folder / (name + std::string(kSuffix));
 }
 
 void HeadTier::set_base(File& file, HeadId base, int64_t length) {
@@ -309,7 +309,7 @@ void HeadTier::drop(HeadId id) {
     by_use_.erase(file.place);
     num_bytes_ -= file.bytes;
     Job job;
-    job.path = path_of(file);
+    job.path = path_of(file.name);
     job.removes = true;
     job.owners = owners_.erase(file.name);
     if (config_.read_only) header_xxh3_.erase(file.name);
@@ -365,14 +365,14 @@ void HeadTier::load(const Found& found, std::function<void(FilePtr)> loaded, con
     File& file = *known->second;
     use(file);
     Job job;
-    job.path = path_of(file);
+    job.path = path_of(file.name);
     job.loaded = std::move(loaded);
     if (reading) job.reading = reading;
     job.id = found.id;
     job.first_token = found.first_token;
     job.tokens = file.head.tokens.to_vector();
     for (HeadId base = file.base; base != kNoHead; base = files_.at(base)->base)
-        job.bases.emplace_back(base, path_of(*files_.at(base)));
+        job.bases.emplace_back(base, path_of(files_.at(base)->name));
     enqueue(std::move(job));
 }
 
@@ -386,7 +386,8 @@ bool HeadTier::wants(const CacheSalt& salt, const TokenSeq& tokens, const std::s
     const int64_t own_length = tokens.size() - base_for(salt, tokens).length;
     const int64_t bytes = reference::head_num_bytes(config_.tensors, own_length);
     const std::lock_guard lock(mutex_);
-    const bool has_room = waiting_bytes_ + bytes <= config_.max_waiting_bytes && bytes <= config_.max_bytes;
+    const bool may_wait = waiting_bytes_ == 0 || waiting_bytes_ + bytes <= config_.max_waiting_bytes;
+    const bool has_room = may_wait && bytes <= config_.max_bytes;
     counts_.not_written += has_room ? 0 : 1;
     return has_room;
 }
@@ -409,7 +410,7 @@ void HeadTier::put(const CacheSalt& salt, HeadCopy head, std::span<const std::st
     std::vector<TokenId> tokens = head.tokens.to_vector();
     File& file = add(salt, tokens, name, bytes);
     Job job;
-    job.path = path_of(file);
+    job.path = path_of(file.name);
     job.info = HeadInfo{config_.model, config_.numerics, head.digest, salt.value, std::move(tokens), {}};
     if (beginning.length > 0) {
         set_base(file, beginning.base, beginning.length);
@@ -516,11 +517,8 @@ void HeadTier::carry_out(Job& job) {
         return job.take(job.id, file ? std::make_shared<const HeadFile>(*std::move(file)) : nullptr);
     }
     if (job.info) return write(job);
-    if (job.removes) {
-        header_xxh3_.erase(job.path.stem().string());
-        calls_.remove(job.path);
-    }
-    static_cast<void>(append_owners(job.owners));  // what is not there has none
+    if (job.removes) return remove(job);
+    note_owners(job.owners);
 }
 
 void HeadTier::read(Job& job) {

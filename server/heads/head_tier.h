@@ -8,13 +8,14 @@
 //   T3  one process writes to the folder: it holds a lock on DIR/lock. Others may read it: they take no lock, write and
 //       delete nothing, and see files that come and go
 //   T4  callers neither read nor write a file: one thread reads, another one writes, with `yields` when the machine
-//       has nothing else to do. At most max_waiting_bytes wait to be written; a head beyond that is not written, and
-//       is counted
+//       has nothing else to do. At most max_waiting_bytes, or one head, wait to be written; a head beyond that is
+//       not written, and is counted
 //   T5  a file appears complete under its name or not at all; its name is a digest of salt, arithmetic and tokens
 //   T6  tensors of tokens that a head has in common with another one are stored once: the later file is a part, and
 //       the other one its base. A part goes with its base
 //   T7  a conversation that is deleted takes along the files that belong to it alone (HeadOwners), and those of its
-//       committed tokens that belong to none. Parts of others that begin in them are written whole before
+//       committed tokens that belong to none. Parts of others that begin in them are written whole before. A file has
+//       its owners until it is removed: after a kill, deleting again finds it
 #pragma once
 
 #include <atomic>
@@ -63,11 +64,12 @@ struct HeadTierConfig {
     std::filesystem::path folder;  // made if it is not there
     int64_t max_bytes = int64_t{10} << 30;
     int64_t max_waiting_bytes = int64_t{256} << 20;
-    int64_t min_tokens = 32;  // shorter heads are not written
-    bool read_only = false;   // another process writes to the folder, or none
-    bool yields = true;       // files are written when the machine has nothing else to do
-    std::string model;        // digest of configuration and weights
-    std::string numerics;     // id of the heads that are kept
+    int64_t min_tokens = 32;   // shorter heads are not written
+    bool read_only = false;    // another process writes to the folder, or none
+    bool notes_owners = true;  // who files belong to outlives the process
+    bool yields = true;        // files are written when the machine has nothing else to do
+    std::string model;         // digest of configuration and weights
+    std::string numerics;      // id of the heads that are kept
     reference::StateTensors tensors;
     int32_t vocab_size = 0;
     HeadFolder* calls = nullptr;  // borrowed; null: the system's
@@ -196,7 +198,7 @@ private:
         int64_t length = 0;  // tokens
     };
     [[nodiscard]] Beginning base_for(const CacheSalt& salt, const TokenSeq& tokens) const;
-    [[nodiscard]] std::filesystem::path path_of(const File& file) const;
+    [[nodiscard]] std::filesystem::path path_of(const std::string& name) const;
     void use(File& file);
     void drop(HeadId id);
     void drop_failed();
@@ -204,6 +206,9 @@ private:
     Status read_owners();
     std::string add_owners(const std::string& name, std::span<const std::string> owners);
     Status append_owners(const std::string& lines);
+    void compact_owners();
+    void note_owners(const std::string& lines);
+    void remove(const Job& job);
     [[nodiscard]] std::vector<HeadId> without_owner(const CacheSalt& salt, const TokenSeq& committed);
     void make_parts_whole(HeadId id, const std::unordered_set<HeadId>& going);
     void make_whole(Job& job);
@@ -253,7 +258,11 @@ private:
     std::vector<FileHeader> left_;                              // parts whose bases have not come yet
     std::atomic<bool> has_unread_ = false;                      // a header could not be read: whose it is, is not known
     std::unordered_map<std::string, std::string> header_xxh3_;  // by name; of files that are there. The writer's
-    bool has_torn_line_ = false;                                // in the owners' file. The writer's
+    // Of the owners' file. The writer's.
+    bool has_torn_line_ = false;
+    std::string pending_owners_;  // lines that could not be appended
+    size_t appended_bytes_ = 0;   // since it had the fewest lines
+    size_t fewest_bytes_ = 0;     // it had then
     // Names and times of the files in the folder. The reader's.
     std::unordered_map<std::string, std::filesystem::file_time_type> seen_;
     std::filesystem::file_time_type seen_at_{};  // the folder's, when it was looked at. The same

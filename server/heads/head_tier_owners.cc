@@ -13,6 +13,13 @@ namespace verbatim::server {
 namespace {
 
 constexpr const char* kOwnersFile = "owners";
+constexpr size_t kMaxOwnersBytes = size_t{1} << 30;
+constexpr size_t kMaxChangeBytes = size_t{1} << 20;
+
+bool is_gone(const std::filesystem::path& path) {
+    std::error_code failed;
+    return !std::filesystem::exists(path, failed) && !failed;
+}
 
 }  // namespace
 
@@ -20,20 +27,19 @@ Status HeadFolder::append(const std::filesystem::path& path, std::string_view li
     return files::append_to_file(path, lines);
 }
 
-// What the folder's files belong to, in as few lines as say it. A file that could not be read may be read later.
+// What the folder's files belong to, in as few lines as say it, if there is room for them. Files of other models have
+// owners, too, and those that could not be read may be read later.
 Status HeadTier::read_owners() {
     const std::filesystem::path path = config_.folder / kOwnersFile;
-    std::error_code failed;
-    if (!std::filesystem::exists(path, failed) && !failed) return {};
-    constexpr size_t kMaxBytes = size_t{1} << 30;
-    ASSIGN_OR_RETURN(const std::string lines, read_text_file(path, kMaxBytes));
+    if (is_gone(path)) return {};
+    ASSIGN_OR_RETURN(const std::string lines, read_text_file(path, kMaxOwnersBytes));
     owners_ = HeadOwners::parse(lines);
-    if (!has_unread_) {
-        for (const std::string& name : owners_.names())
-            if (!by_name_.contains(name)) static_cast<void>(owners_.erase(name));
-    }
+    for (const std::string& name : owners_.names())
+        if (!by_name_.contains(name) && is_gone(path_of(name))) static_cast<void>(owners_.erase(name));
     const std::string fewest = owners_.lines();
-    return fewest == lines ? Status() : files::write_file(path, fewest);
+    fewest_bytes_ = fewest.size();
+    if (fewest != lines && !files::write_file(path, fewest)) has_torn_line_ = !lines.empty() && lines.back() != '\n';
+    return {};
 }
 
 // The lines that say so.
@@ -43,12 +49,44 @@ std::string HeadTier::add_owners(const std::string& name, std::span<const std::s
     return lines;
 }
 
-// The writer's.
+// The writer's. What could not be appended before comes first: the same lines twice change nothing.
 Status HeadTier::append_owners(const std::string& lines) {
-    if (lines.empty()) return {};
-    const Status appended = calls_.append(config_.folder / kOwnersFile, has_torn_line_ ? "\n" + lines : lines);
+    if (!config_.notes_owners) return {};
+    pending_owners_ += lines;
+    if (pending_owners_.empty()) return {};
+    const Status appended =
+        calls_.append(config_.folder / kOwnersFile, has_torn_line_ ? "\n" + pending_owners_ : pending_owners_);
     has_torn_line_ = !appended;
-    return appended;
+    if (!appended) return appended;
+    appended_bytes_ += std::exchange(pending_owners_, {}).size();
+    if (appended_bytes_ > 2 * fewest_bytes_ + kMaxChangeBytes) compact_owners();
+    return {};
+}
+
+// The writer's. Nothing of conversations that are gone stays in the file. If that fails, it is tried again later.
+void HeadTier::compact_owners() {
+    appended_bytes_ = 0;
+    const std::filesystem::path path = config_.folder / kOwnersFile;
+    const auto lines = read_text_file(path, kMaxOwnersBytes);
+    if (!lines) return;
+    const std::string fewest = HeadOwners::parse(*lines).lines();
+    if (files::write_file(path, fewest)) fewest_bytes_ = fewest.size();
+}
+
+// The writer's.
+void HeadTier::note_owners(const std::string& lines) {
+    const Status noted = append_owners(lines);
+    if (noted) return;
+    const std::lock_guard lock(mutex_);
+    ++counts_.not_written;
+    counts_.problem = noted.error().message;
+}
+
+// The writer's. A file that is still there has its owners still: a later process finds it when they are deleted.
+void HeadTier::remove(const Job& job) {
+    header_xxh3_.erase(job.path.stem().string());
+    calls_.remove(job.path);
+    note_owners(is_gone(job.path) ? job.owners : "");
 }
 
 void HeadTier::own(const CacheSalt& salt, const TokenSeq& tokens, std::span<const std::string> owners) {
@@ -96,9 +134,12 @@ void HeadTier::forget(const ConversationKey& key, const TokenSeq& committed) {
     std::unordered_set<HeadId> going;
     const std::string owner = HeadOwners::owner_of(key);
     for (const std::string& name : owners_.names_of(owner)) {
-        job.owners += owners_.remove(name, owner);
         const auto known = by_name_.find(name);
-        if (known != by_name_.end() && !owners_.has_any(name)) going.insert(known->second);
+        if (known == by_name_.end()) continue;  // another model's
+        if (owners_.owners_of(name).size() == 1)
+            going.insert(known->second);  // it has its owner until it is removed
+        else
+            job.owners += owners_.remove(name, owner);
     }
     if (!job.owners.empty()) enqueue(std::move(job));
     for (const HeadId id : without_owner(key.salt, committed)) going.insert(id);
@@ -126,7 +167,7 @@ void HeadTier::make_parts_whole(HeadId id, const std::unordered_set<HeadId>& goi
         file.bytes += added;
         num_bytes_ += added;
         Job job;
-        job.path = path_of(file);
+        job.path = path_of(file.name);
         job.id = part;
         job.makes_whole = true;
         enqueue(std::move(job));
@@ -162,7 +203,7 @@ void HeadTier::on_overflow(Overflow overflow) {
 void HeadTier::give_on(const File& file) {
     if (!overflow_.wants || !overflow_.wants(file.head, owners_.owners_of(file.name))) return;
     Job job;
-    job.path = path_of(file);
+    job.path = path_of(file.name);
     job.id = file.head.id;
     job.take = overflow_.take;
     enqueue(std::move(job));

@@ -27,15 +27,21 @@ void remove_both(const std::filesystem::path& folder) {
     std::filesystem::remove(lock_of(folder), ignored);
 }
 
-// Of processes that are dead: their locks are free.
+// Anybody can make entries there, links to this user's files among them.
+bool is_of_this_user(const std::filesystem::path& path) {
+    struct stat about {};
+    return ::lstat(path.c_str(), &about) == 0 && about.st_uid == ::geteuid();
+}
+
+// Of this user's processes that are dead: their locks are free.
 void collect(const std::filesystem::path& parent) {
     std::error_code failed;
     std::vector<std::filesystem::path> folders;
     for (std::filesystem::directory_iterator entry(parent, failed), end; !failed && entry != end;
          entry.increment(failed)) {
         const std::filesystem::path& path = entry->path();
-        if (path.extension() == kLock && path.filename().string().starts_with(kPrefix))
-            folders.push_back(parent / path.stem());
+        const bool is_lock = path.extension() == kLock && path.filename().string().starts_with(kPrefix);
+        if (is_lock && is_of_this_user(path)) folders.push_back(parent / path.stem());
     }
     for (const std::filesystem::path& folder : folders)
         if (files::FileLock::acquire(lock_of(folder))) remove_both(folder);

@@ -1,7 +1,8 @@
 // server/heads/memory_folder.h: owns a folder in host memory that goes with its process.
 //
 //   M1  the folder is this process's and its user's alone
-//   M2  folders of processes that were killed are removed when the next one is made
+//   M2  folders of processes that were killed are removed when the user's next one is made. Links and entries of other
+//       users stay
 #pragma once
 
 #include <cstdint>

@@ -26,6 +26,10 @@ std::vector<std::string> owners_of(const Head& head) {
     return owners;
 }
 
+bool is_beginning_of(const TokenSeq& tokens, const TokenSeq& beginning) {
+    return beginning.size() <= tokens.size() && tokens.slice(0, beginning.size()) == beginning;
+}
+
 }  // namespace
 
 Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKey& key, Engine& engine) {
@@ -159,7 +163,7 @@ void TierLink::take_in_files() {
 }
 
 void TierLink::bring() {
-    take_in_spills();
+    static_cast<void>(take_in_spill());
     take_in_files();  // what comes too late is let go of
     waits_.bring();
 }
@@ -169,8 +173,7 @@ void TierLink::forget(const ConversationKey& key, const TokenSeq& committed) {
     for (auto next = spills_.begin(); next != spills_.end();) {
         const auto spill = next++;
         Spill& head = spill->second;
-        const bool is_beginning = head.salt == key.salt && head.tokens.size() <= committed.size() &&
-                                  committed.slice(0, head.tokens.size()) == head.tokens;
+        const bool is_beginning = head.salt == key.salt && is_beginning_of(committed, head.tokens);
         const bool was_owned = std::erase(head.owners, owner) > 0;
         if (!head.owners.empty() || !(was_owned || is_beginning)) continue;
         spilling_bytes_ -= head.bytes;
@@ -180,6 +183,10 @@ void TierLink::forget(const ConversationKey& key, const TokenSeq& committed) {
 }
 
 void TierLink::note_forked(const ConversationKey& from, const ConversationKey& to, const TokenSeq& committed) {
+    const std::string owner = HeadOwners::owner_of(from);
+    for (auto& [id, head] : spills_)
+        if (std::ranges::find(head.owners, owner) != head.owners.end() && is_beginning_of(committed, head.tokens))
+            head.owners.push_back(HeadOwners::owner_of(to));
     for (HeadTier* store : stores_) store->share(from, to, committed);
 }
 
@@ -207,7 +214,8 @@ void TierLink::keep_all() {
         keep_first();
     }
     wait_until_written();
-    take_in_spills();
+    while (take_in_spill()) {
+    }
 }
 
 void TierLink::keep_first() {
@@ -216,14 +224,17 @@ void TierLink::keep_first() {
     if (head != nullptr) keep(*head, *folder_);
 }
 
+bool TierLink::pays(const Head& head, const HeadTier& store) const {
+    const FoundHead kept{.id = head.id, .length = head.length()};
+    return waits_.rule().policy() != RestorePolicy::kAuto ||
+           waits_.rule().pays(head.length(), store.expected_read_ns(store.num_read_bytes(kept)));
+}
+
 void TierLink::keep(const Head& head, HeadTier& store) {
     const std::vector<std::string> owners = owners_of(head);
     store.own(head.salt, head.tokens, owners);
     if (!store.wants(head.salt, head.tokens, head.numerics_id)) return;
-    const FoundHead kept{.id = head.id, .length = head.length()};
-    const bool is_of_use = waits_.rule().policy() != RestorePolicy::kAuto ||
-                           waits_.rule().pays(head.length(), store.expected_read_ns(store.num_read_bytes(kept)));
-    if (!is_of_use) return store.note_not_kept();
+    if (!pays(head, store)) return store.note_not_kept();
     const auto begin = steady_now();
     if (auto copy = engine_.copy_of(head)) store.put(head.salt, *std::move(copy), owners);
     keeping_ns_ += ns_since(begin);
@@ -235,8 +246,12 @@ void TierLink::spill_to(HeadTier& folder) {
     const auto wants = [this, &folder](const Head& head, const std::vector<std::string>& owners) {
         folder.own(head.salt, head.tokens, owners);
         const int64_t bytes = folder.num_read_bytes({.id = head.id, .length = head.length()});
-        const bool has_room = spilling_bytes_ + bytes <= kMaxSpillingBytes;
+        const bool has_room = spilling_bytes_ == 0 || spilling_bytes_ + bytes <= kMaxSpillingBytes;
         if (!has_room || !folder.wants(head.salt, head.tokens, head.numerics_id)) return false;
+        if (!pays(head, folder)) {
+            folder.note_not_kept();
+            return false;
+        }
         spilling_bytes_ += bytes;
         spills_[head.id] = {head.salt, head.tokens, owners, bytes};
         return true;
@@ -251,24 +266,30 @@ void TierLink::spill_to(HeadTier& folder) {
     host_->on_overflow({wants, take});
 }
 
-void TierLink::take_in_spills() {
-    std::vector<std::pair<HeadId, HeadTier::FilePtr>> spilled;
+// False: none has come.
+bool TierLink::take_in_spill() {
+    std::pair<HeadId, HeadTier::FilePtr> spilled;
     {
         const std::lock_guard lock(inbox_->mutex);
-        spilled.swap(inbox_->spilled);
+        if (inbox_->spilled.empty()) return false;
+        spilled = std::move(inbox_->spilled.front());
+        inbox_->spilled.pop_front();
     }
-    for (const auto& [id, file] : spilled) {
-        const auto spill = spills_.extract(id);
-        if (spill.empty()) continue;  // it was deleted meanwhile
-        const Spill& head = spill.mapped();
-        spilling_bytes_ -= head.bytes;
-        if (file == nullptr || !folder_->wants(head.salt, head.tokens, file->info().numerics)) continue;
-        const std::vector<std::byte> bytes(file->bytes().begin(), file->bytes().end());
-        folder_->put(
-            head.salt,
-            {engine_.token_store().store(file->info().tokens), file->info().numerics, file->info().digest, bytes},
-            head.owners);
-    }
+    const auto& [id, file] = spilled;
+    const auto spill = spills_.extract(id);
+    if (spill.empty()) return true;  // it was deleted meanwhile
+    spilling_bytes_ -= spill.mapped().bytes;
+    const auto begin = steady_now();
+    if (file != nullptr) put_in_folder(spill.mapped(), *file);
+    keeping_ns_ += ns_since(begin);
+    return true;
+}
+
+void TierLink::put_in_folder(const Spill& head, const reference::HeadFile& file) {
+    const reference::HeadInfo& info = file.info();
+    if (!folder_->wants(head.salt, head.tokens, info.numerics)) return;
+    const std::vector<std::byte> bytes(file.bytes().begin(), file.bytes().end());
+    folder_->put(head.salt, {engine_.token_store().store(info.tokens), info.numerics, info.digest, bytes}, head.owners);
 }
 
 }  // namespace verbatim::server

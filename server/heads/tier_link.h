@@ -2,7 +2,8 @@
 // request. For the engine's thread.
 //
 //   L0  with RestorePolicy::kAuto a head is written only if reading it is expected to be quicker than computing it
-//   L1  while requests run, copying heads for the tier takes one part in kKeepingShare of the time that steps take
+//   L1  while requests run, copying heads for the tier takes one part in kKeepingShare of the time that steps take; of
+//       those that go from host memory to the folder one a step
 //   L2  which head is read, and for how long a request waits for it, is decided by HeadWaits
 //   L3  with a store in host memory evicted heads go there, and what goes from there for room to the folder; a head
 //       that both have is read from host memory. Heads of committed turns go to the folder: they outlive the process
@@ -37,7 +38,7 @@ Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKe
 class TierLink final : private HeadSource {
 public:
     static constexpr int64_t kKeepingShare = 33;
-    static constexpr int64_t kMaxSpillingBytes = int64_t{256} << 20;  // on their way from host memory to the folder
+    static constexpr int64_t kMaxSpillingBytes = int64_t{256} << 20;  // or one head, from host memory to the folder
 
     // Where heads are kept: at least one of them.
     struct Stores {
@@ -110,7 +111,7 @@ private:
         Mutex mutex;
         Signal changed;
         std::vector<std::pair<RequestId, HeadTier::FilePtr>> files;
-        std::vector<std::pair<HeadId, HeadTier::FilePtr>> spilled;
+        std::deque<std::pair<HeadId, HeadTier::FilePtr>> spilled;
         int32_t num_reads = 0;  // that are not in `files`
     };
     [[nodiscard]] std::vector<FoundHead> find(const CacheSalt& salt, const TokenSeq& tokens,
@@ -125,7 +126,9 @@ private:
     bool import(const reference::HeadFile& file, const FoundHead& found, const ConversationKey& key);
     void take_in_files();
     void spill_to(HeadTier& folder);
-    void take_in_spills();
+    bool take_in_spill();
+    void put_in_folder(const Spill& head, const reference::HeadFile& file);
+    [[nodiscard]] bool pays(const Head& head, const HeadTier& store) const;
     void keep(const Head& head, HeadTier& store);
     void keep_first();
 

@@ -17,6 +17,7 @@ Result<HostTier> HostTier::open(int64_t num_bytes, const std::string& executor, 
     config.max_bytes = num_bytes;
     config.max_waiting_bytes = std::min(config.max_waiting_bytes, num_bytes);
     config.read_only = false;
+    config.notes_owners = false;  // the folder goes with the process
     config.yields = false;
     ASSIGN_OR_RETURN(host.tier, server::HeadTier::open(std::move(config)));
     return host;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -38,7 +39,7 @@ public:
         return HeadFolder::read(path, first_token);
     }
     void remove(const std::filesystem::path& path) override {
-        if (!fails()) HeadFolder::remove(path);
+        if (!fails() && !keeps_files) HeadFolder::remove(path);
     }
     Status append(const std::filesystem::path& path, std::string_view lines) override {
         if (fails()) return error("{}: no space left on the device", path.string());
@@ -56,6 +57,7 @@ public:
     std::chrono::nanoseconds latency{0};  // of each call
     std::atomic<int> failing_call = -1;
     std::atomic<int> num_calls = 0;
+    std::atomic<bool> keeps_files = false;  // none is removed
     std::atomic<int> num_reads = 0;
     ErrorKind read_problem = ErrorKind::kInput;  // of a read that fails: the file is damaged
 
@@ -68,6 +70,17 @@ private:
     std::condition_variable changed_;
     bool holds_reads_ = false;
     bool is_reading_ = false;
+};
+
+// Writes wait until they may go.
+struct HeldWrites final : server::HeadFolder {
+    Result<std::string> write(const std::filesystem::path& path, const reference::HeadInfo& info,
+                              const reference::StateTensors& tensors, std::span<const std::byte> bytes) override {
+        may_go.wait();
+        return HeadFolder::write(path, info, tensors, bytes);
+    }
+    std::promise<void> go;
+    std::shared_future<void> may_go = go.get_future().share();
 };
 
 }  // namespace verbatim::tests

@@ -1,6 +1,7 @@
 // Which files of a tier go with a conversation, and which stay.
 #include "server/heads/head_owners.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <future>
 #include <random>
 
+#include "files/mapped_file.h"
 #include "server/heads/head_tier.h"
 #include "tests/server/heads/failing_folder.h"
 #include "tests/support/scratch_folder.h"
@@ -60,15 +62,19 @@ protected:
         int64_t length = 0;
         friend auto operator<=>(const Text&, const Text&) = default;
     };
-    void open() {
+    [[nodiscard]] server::HeadTierConfig config() {
+        return {.folder = folder_.path() / "tier",
+                .min_tokens = 2,
+                .model = "model",
+                .numerics = "hash/1",
+                .tensors = kCells,
+                .vocab_size = 2048,
+                .calls = &calls_};
+    }
+    void open() { open(config()); }
+    void open(const server::HeadTierConfig& config) {
         tier_.reset();
-        auto opened = HeadTier::open({.folder = folder_.path() / "tier",
-                                      .min_tokens = 2,
-                                      .model = "model",
-                                      .numerics = "hash/1",
-                                      .tensors = kCells,
-                                      .vocab_size = 2048,
-                                      .calls = &calls_});
+        auto opened = HeadTier::open(config);
         ASSERT_TRUE(opened) << opened.error().message;
         tier_ = *std::move(opened);
     }
@@ -92,12 +98,15 @@ protected:
         tier_->own({}, tokens(text), owners);
         if (tier_->wants({}, tokens(text), "hash/1")) tier_->put({}, head(text), owners);
     }
-    // The files are these, and each of them gives its head.
-    void expect_heads(const std::set<Text>& texts) {
+    [[nodiscard]] std::string owners_file() const { return read_text_file(owners_path_, 1 << 30).value_or(""); }
+    [[nodiscard]] int64_t num_files() {
         tier_->wait_until_written();
         const std::filesystem::directory_iterator files(folder_.path() / "tier");
-        const auto is_head = [](const auto& file) { return file.path().extension() == ".head"; };
-        EXPECT_EQ(std::ranges::count_if(files, is_head), std::ssize(texts));
+        return std::ranges::count_if(files, [](const auto& file) { return file.path().extension() == ".head"; });
+    }
+    // The files are these, and each of them gives its head.
+    void expect_heads(const std::set<Text>& texts) {
+        EXPECT_EQ(num_files(), std::ssize(texts));
         for (const Text& text : texts) {
             const auto found = tier_->find({}, tokens(text), text.length);
             ASSERT_TRUE(found && found->length == text.length) << text.kind << ' ' << text.length;
@@ -111,6 +120,7 @@ protected:
     }
 
     ScratchFolder folder_;
+    std::filesystem::path owners_path_ = folder_.path() / "tier" / "owners";
     FailingFolder calls_;
     TokenStore store_{2048};
     std::unique_ptr<HeadTier> tier_;
@@ -136,7 +146,7 @@ TEST_F(OwnedHeads, WhatCannotBeWrittenWholeGoesWithItsBase) {
         put({0, 10}, {key(0)});
         put({0, 12}, {key(1)});
         tier_->wait_until_written();
-        calls_.failing_call = calls_.num_calls + 1 + failing;  // behind the line of the owner that goes
+        calls_.failing_call = calls_.num_calls + failing;
         tier_->forget(key(0), tokens({0, 10}));
         tier_->wait_until_written();
         EXPECT_FALSE(tier_->find({}, tokens({0, 20}), 19));
@@ -153,6 +163,96 @@ TEST_F(OwnedHeads, AHeadWhoseOwnerCannotBeNotedIsNotWritten) {
     EXPECT_EQ(tier_->counts().not_written, 1);
     EXPECT_FALSE(tier_->find({}, tokens({0, 20}), 19));
     expect_heads({});
+}
+
+TEST_F(OwnedHeads, OfAnotherModelKeepTheirOwners) {
+    open();
+    put({0, 10}, {key(0)});
+    server::HeadTierConfig other = config();
+    other.model = "other";
+    open(other);
+    put({0, 10}, {key(0)});
+    EXPECT_EQ(num_files(), 2);
+    tier_->forget(key(0), tokens({0, 10}));
+    EXPECT_EQ(num_files(), 1) << "the other model's";
+    open();
+    expect_heads({{0, 10}});
+    tier_->forget(key(0), {});
+    EXPECT_EQ(num_files(), 0);
+}
+
+TEST_F(OwnedHeads, WhatCannotBeRemovedIsDeletedByALaterProcess) {
+    open();
+    put({0, 10}, {key(0)});
+    put({0, 12}, {key(0), key(1)});
+    tier_->wait_until_written();
+    calls_.keeps_files = true;  // as if the process was killed before
+    tier_->forget(key(0), tokens({0, 10}));
+    open();
+    calls_.keeps_files = false;
+    EXPECT_EQ(num_files(), 2);
+    tier_->forget(key(0), {});
+    expect_heads({{0, 12}});
+}
+
+TEST_F(OwnedHeads, AFullDiskDoesNotKeepTheFolderFromBeingOpened) {
+    open();
+    put({0, 10}, {key(0)});
+    tier_.reset();
+    std::ofstream(owners_path_, std::ios::app) << "+torn";
+    std::filesystem::create_directories(owners_path_.string() + ".partial/x");  // nothing can be written there
+    open();
+    EXPECT_THAT(owners_file(), testing::EndsWith("+torn"));
+    put({1, 10}, {key(1)});
+    open();
+    tier_->forget(key(1), {});
+    expect_heads({{0, 10}});
+    tier_->forget(key(0), {});
+    expect_heads({});
+}
+
+TEST_F(OwnedHeads, AnOwnerThatCouldNotBeNotedIsNotedLater) {
+    open();
+    put({0, 10}, {key(0)});
+    tier_->wait_until_written();
+    calls_.failing_call = calls_.num_calls.load();
+    put({0, 10}, {key(1)});
+    tier_->wait_until_written();
+    EXPECT_EQ(tier_->counts().not_written, 1);
+    EXPECT_NE(tier_->counts().problem, "");
+    put({1, 10}, {key(2)});
+    open();
+    tier_->forget(key(0), {});
+    expect_heads({{0, 10}, {1, 10}});
+}
+
+TEST_F(OwnedHeads, OfConversationsThatAreGoneLeaveTheFile) {
+    constexpr int kOwners = 9000;
+    server::HeadTierConfig narrow = config();
+    narrow.max_bytes = 400;  // one head
+    open(narrow);
+    for (int kind = 0; kind < 6; ++kind) {
+        std::vector<std::string> owners;
+        for (int i = 0; i < kOwners; ++i) owners.push_back(fmt::format("{:032x}", kind * kOwners + i));
+        tier_->put({}, head({kind, 10}), owners);
+    }
+    EXPECT_EQ(num_files(), 1);
+    EXPECT_LT(owners_file().size(), 1'000'000);
+    EXPECT_THAT(owners_file(), testing::Not(testing::HasSubstr(fmt::format(" {:032x}", 7))));
+    open(narrow);
+    expect_heads({{5, 10}});
+    EXPECT_THAT(owners_file(), testing::HasSubstr(fmt::format(" {:032x}", 5 * kOwners)));
+}
+
+TEST_F(OwnedHeads, AreNotNotedWhereNothingOutlivesTheProcess) {
+    server::HeadTierConfig passing = config();
+    passing.notes_owners = false;
+    open(passing);
+    put({0, 10}, {key(0)});
+    put({1, 10}, {key(1)});
+    tier_->forget(key(0), {});
+    expect_heads({{1, 10}});
+    EXPECT_FALSE(std::filesystem::exists(owners_path_));
 }
 
 TEST_F(OwnedHeads, WhatBelongsToNoneGoesWithAConversationThatBeginsWithIt) {

@@ -9,6 +9,7 @@
 #include <future>
 #include <map>
 
+#include "tests/server/heads/failing_folder.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::server {
@@ -425,13 +426,20 @@ TEST_F(HeadTiers, WhatCannotBeWrittenIsCountedAndNotFound) {
     EXPECT_TRUE(tier->find(kNone, tokens(0, 6), 5));
 }
 
+// But a large head alone.
 TEST_F(HeadTiers, WantNoMoreThanMayWait) {
+    tests::HeldWrites held;
     HeadTierConfig narrow = config();
     narrow.max_waiting_bytes = 150;
+    narrow.calls = &held;
     const auto tier = open(narrow);
-    EXPECT_TRUE(tier->wants(kNone, tokens(0, 2), "exact/1"));
+    EXPECT_TRUE(tier->wants(kNone, tokens(0, 5), "exact/1"));
+    tier->put(kNone, head(tokens(500, 2), 1));
     EXPECT_FALSE(tier->wants(kNone, tokens(0, 5), "exact/1"));
     EXPECT_EQ(tier->counts().not_written, 1);
+    held.go.set_value();
+    tier->wait_until_written();
+    EXPECT_TRUE(tier->wants(kNone, tokens(0, 5), "exact/1"));
     EXPECT_FALSE(tier->wants(kNone, tokens(0, 1), "exact/1"));  // too short
     EXPECT_FALSE(tier->wants(kNone, tokens(0, 2), "fast/1"));
 }

@@ -1,5 +1,6 @@
 #include "server/heads/memory_folder.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 
 #include <fstream>
 
+#include "files/mapped_file.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::server {
@@ -51,6 +53,23 @@ TEST(MemoryFolder, OfAKilledProcessIsCollectedAndThatOfALivingOneIsNot) {
     EXPECT_EQ(count_in(parent.path()), 2);
     const auto next = MemoryFolder::make(1, parent.path());
     EXPECT_TRUE(std::filesystem::exists(living->path()));
+}
+
+TEST(MemoryFolder, LinksAndEntriesOfOtherUsersStay) {
+    const tests::ScratchFolder parent;
+    const auto text_of = [](const std::filesystem::path& path) { return read_text_file(path, 100).value_or("none"); };
+    const std::filesystem::path theirs = parent.path() / "text";
+    std::ofstream(theirs) << "text";
+    std::filesystem::create_symlink(theirs, parent.path() / "verbatim-heads-1-0.lock");
+    const std::filesystem::path own_lock = parent.path() / fmt::format("verbatim-heads-{}-0.lock", ::getpid());
+    std::filesystem::create_symlink(theirs, own_lock);
+    const std::filesystem::path other_lock = parent.path() / "verbatim-heads-2-0.lock";
+    std::ofstream(other_lock) << "2";
+    const bool is_root = ::chown(other_lock.c_str(), 1, 1) == 0;
+    ASSERT_TRUE(MemoryFolder::make(1, parent.path()));
+    EXPECT_EQ(text_of(theirs), "text");
+    EXPECT_TRUE(std::filesystem::is_symlink(own_lock));
+    EXPECT_EQ(std::filesystem::exists(other_lock), is_root) << "this user's is collected";
 }
 
 TEST(MemoryFolder, WithoutRoomOrPlaceItIsAnErrorThatSaysSo) {

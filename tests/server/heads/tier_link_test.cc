@@ -235,6 +235,58 @@ TEST_F(TierLinks, ADeletedHeadDoesNotComeToTheFolder) {
     EXPECT_EQ(host->counts().num_files, 0);
 }
 
+// It is forked and deleted while its file is read from host memory. One head a step comes to the folder.
+TEST_F(TierLinks, AForkKeepsWhatIsOnItsWayToTheFolder) {
+    FailingFolder calls;
+    const auto folder = open("folder");
+    const auto host = open("host", &calls, 2000);
+    EngineScene scene(little_memory());
+    TierLink link(scene.engine, TierLink::Stores{host.get(), folder.get()}, RestorePolicy::kAlways);
+    calls.hold_reads(true);
+    for (int i = 0; i < 8; ++i) scene.complete(scene.history(std::to_string(i), iota_tokens(100 * i, 20), 1));
+    calls.wait_for_read();
+    const auto committed = [&](int i) { return scene.engine.token_store().store(scene.committed(std::to_string(i))); };
+    const auto fork = [&](int i) { return scene.key("fork" + std::to_string(i)); };
+    for (int i = 0; i < 8; ++i) {
+        link.note_forked(scene.key(std::to_string(i)), fork(i), committed(i));
+        link.forget(scene.key(std::to_string(i)), committed(i));
+    }
+    calls.hold_reads(false);
+    host->wait_until_written();
+    int64_t num_steps = 0;
+    while (link.has_arrived()) {
+        const int64_t before = folder->counts().num_files;
+        link.bring();
+        EXPECT_LE(folder->counts().num_files, before + 1);
+        ++num_steps;
+    }
+    EXPECT_GT(num_steps, 1);
+    EXPECT_GT(folder->counts().num_files, 1);
+    for (int i = 0; i < 8; ++i) link.forget(fork(i), committed(i));
+    folder->wait_until_written();
+    EXPECT_EQ(folder->counts().num_files, 0);
+}
+
+TEST_F(TierLinks, WhatReadingWouldNotBeQuickerForDoesNotComeToTheFolder) {
+    for (const bool is_auto : {true, false}) {
+        const auto folder = open(is_auto ? "auto" : "always");
+        const auto host = open(is_auto ? "host auto" : "host", nullptr, 2'000'000);  // for one head
+        EngineScene scene(little_memory());
+        TierLink link(scene.engine, TierLink::Stores{host.get(), folder.get()},
+                      is_auto ? RestorePolicy::kAuto : RestorePolicy::kAlways);
+        note_quick_step(link);
+        for (const TokenId token : {1, 2}) {
+            const int64_t length = 50'000;  // more than a MiB
+            HeadCopy head{scene.engine.token_store().store(std::vector(length, token)), "hash/1", {}, {}};
+            head.bytes.resize(24 + 24 * length);
+            host->put({}, std::move(head));
+        }
+        link.keep_all();
+        EXPECT_EQ(folder->counts().num_files, is_auto ? 0 : 1);
+        EXPECT_EQ(folder->counts().not_kept, is_auto ? 1 : 0);
+    }
+}
+
 // Every answer is right, nothing is stuck, all memory comes home.
 TEST_F(TierLinks, AnswersAreRightWhicheverCallFails) {
     int num_calls = 1;
