@@ -8,7 +8,8 @@
 
 namespace verbatim::files {
 
-// Makes the file if it is not there, and waits until the text is on the disk. Errors (kMachine): the system's; a beginning of `text` may be in the file then.
+// Makes the file if it is not there, and waits until the text is on the disk. Errors (kMachine): the system's; a
+// beginning of `text` may be in the file then.
 Status append_to_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace verbatim::files

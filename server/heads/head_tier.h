@@ -66,7 +66,7 @@ struct HeadTierConfig {
     int64_t max_waiting_bytes = int64_t{256} << 20;
     int64_t min_tokens = 32;   // shorter heads are not written
     bool read_only = false;    // another process writes to the folder, or none
-    bool notes_owners = true;  // who files belong to outlives the process
+    bool notes_owners = true;  // which conversations files belong to outlives the process
     bool yields = true;        // files are written when the machine has nothing else to do
     std::string model;         // digest of configuration and weights
     std::string numerics;      // id of the heads that are kept

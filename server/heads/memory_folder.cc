@@ -27,7 +27,7 @@ void remove_both(const std::filesystem::path& folder) {
     std::filesystem::remove(lock_of(folder), ignored);
 }
 
-// Anybody can make entries there, links to this user's files among them.
+// Other users can make entries there, links to this user's files among them.
 bool is_of_this_user(const std::filesystem::path& path) {
     struct stat about {};
     return ::lstat(path.c_str(), &about) == 0 && about.st_uid == ::geteuid();
