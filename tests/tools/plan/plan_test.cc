@@ -289,7 +289,9 @@ TEST(PlanCommand, DeploymentsAreCandidatesWithTheTimesOfTheirSimulations) {
                                                     "--kv-dtype", candidate["kv_dtype"].get<std::string>(), "--weights",
                                                     candidate["weights"].get<std::string>()});
         ASSERT_EQ(simulated.exit_code, kExitOk) << simulated.err;
-        EXPECT_EQ(candidate["best"]["values_s"]["p99:ttft"], json::parse(simulated.out)["ttft_s"]["p99"]) << candidate;
+        EXPECT_DOUBLE_EQ(candidate["best"]["values_s"]["p99:ttft"].get<double>(),
+                         json::parse(simulated.out)["ttft_s"]["p99"].get<double>())
+            << candidate;
         times.insert(candidate["best"]["values_s"]["p99:ttft"].get<double>());
     }
     EXPECT_EQ(times.size(), 8u);
