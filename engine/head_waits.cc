@@ -8,7 +8,7 @@
 namespace verbatim {
 
 HeadChoice choose_head(const RestoreRule& rule, std::vector<FoundHead> heads, int64_t num_held,
-                       const std::function<int64_t(const FoundHead&)>& read_ns) {
+                       const std::function<int64_t(FoundHead&)>& read_ns) {
     CHECK_GE(num_held, 0);
     std::erase_if(heads, [&](const FoundHead& head) { return head.length <= num_held; });
     if (rule.policy() == RestorePolicy::kNever || heads.empty()) return {};
@@ -40,13 +40,11 @@ int64_t HeadWaits::num_resident(const CacheSalt& salt, const TokenSeq& head) con
 HeadChoice HeadWaits::longer_head(const CacheSalt& salt, const TokenSeq& tokens, int64_t num_held) {
     CHECK(num_held >= 0 && num_held <= tokens.size(), "{} of {} tokens", num_held, tokens.size());
     if (rule_.policy() == RestorePolicy::kNever || tokens.empty()) return {};
-    std::vector<FoundHead> heads = tiers_.find(salt, tokens, tokens.size() - 1);
-    std::erase_if(heads, [&](const FoundHead& head) { return head.length <= num_held; });
-    for (const FoundHead& head : heads)
+    return choose_head(rule_, tiers_.find(salt, tokens, tokens.size() - 1), num_held, [&](FoundHead& head) {
         CHECK(head.length < tokens.size(), "a head of {} tokens for {}", head.length, tokens.size());
-    for (FoundHead& head : heads) head.first_token = num_resident(salt, tokens.slice(0, head.length));
-    return choose_head(rule_, std::move(heads), num_held,
-                       [&](const FoundHead& head) { return tiers_.expected_read_ns(head); });
+        head.first_token = num_resident(salt, tokens.slice(0, head.length));
+        return tiers_.expected_read_ns(head);
+    });
 }
 
 std::optional<FoundHead> HeadWaits::worth_restoring(ChatRequest& request, const TokenSeq& prompt) {
@@ -147,9 +145,7 @@ bool HeadWaits::settle(RequestId request, Awaited& awaited) {
         if (tries.num_reads++ >= kMaxReads) return true;
         awaited.found.first_token = num_here;
         read(request, awaited);
-        if (!awaited.is_here) return false;
-        tries.failed = awaited.found;  // it has gone
-        return true;
+        return awaited.is_here && settle(request, awaited);  // it is here at once where it has gone
     }
     if (num_held(key, sequence.known) >= awaited.found.length || tiers_.import(request, awaited.found)) return true;
     return (!may_wait || ++tries.num_reads >= kMaxReads) && give_up(tries);

@@ -57,9 +57,10 @@ struct HeadChoice {
     std::optional<FoundHead> found;
     int64_t num_unrestored = 0;  // tokens of the longest one, if none is worth it (ChatRequest::num_unrestored)
 };
-// The longest one that is worth it; of equal ones that of the first tier. Its num_saved and read_ns are set.
+// The longest one that is worth it; of equal ones that of the first tier. Its num_saved and read_ns are set. `read_ns`
+// may complete a head whose price it tells.
 [[nodiscard]] HeadChoice choose_head(const RestoreRule& rule, std::vector<FoundHead> heads, int64_t num_held,
-                                     const std::function<int64_t(const FoundHead&)>& read_ns);
+                                     const std::function<int64_t(FoundHead&)>& read_ns);
 
 class HeadWaits {
 public:

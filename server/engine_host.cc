@@ -15,6 +15,12 @@ std::optional<HeadTierCounts> counts_of(const HeadTier* tier) {
     return tier == nullptr ? std::nullopt : std::optional(tier->counts());
 }
 
+TokenSeq prompt_of(const ChatRequest& request) {
+    TokenSeq prompt;
+    for (const Message& message : request.messages) prompt.append(message.tokens);
+    return prompt;
+}
+
 // The conversations that a command names.
 std::vector<ConversationKey> keys_of(const std::optional<HostRequest>& request,
                                      const std::optional<ConversationCall>& call) {
@@ -324,8 +330,7 @@ void EngineHost::submit_now(Command command) {
         command.sink(*std::move(refused));
         return end_one(num_prompt_tokens);
     }
-    TokenSeq prompt;
-    for (const Message& message : chat.messages) prompt.append(message.tokens);
+    const TokenSeq prompt = tier_ ? prompt_of(chat) : TokenSeq();
     if (tier_ && !command.found && !chat.scored_from) {
         const auto found = tier_->worth_restoring(chat, prompt);
         if (found) return wait_for_tier(std::move(command), *found);

@@ -389,8 +389,7 @@ Result<ReplicatedResult> simulate_cluster(const ClusterConfig& cluster, const Si
     ASSIGN_OR_RETURN(auto requests, traces::RequestMaker::create(trace, store));
     Cluster replicas(cluster, {config, settings, trace, requests, cost, store}, groups, policy);
     ASSIGN_OR_RETURN(ReplicatedResult result, replicas.run(progress));
-    result.whole.requests =
-        std::ranges::count_if(trace.rows, [](const Row& row) { return traces::is_request(row.event); });
+    result.whole.requests = traces::num_requests(trace);
     result.whole.digest = digest_of(result.whole);
     return result;
 }

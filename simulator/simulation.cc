@@ -1,6 +1,5 @@
 #include "simulator/simulation.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "simulator/simulated_engine.h"
@@ -21,8 +20,7 @@ Result<SimulationResult> simulate(const SimulationConfig& config, const traces::
     ASSIGN_OR_RETURN(DriverReport report, driver.run(progress));
     SimulationResult result = simulated.take_result(report.times);
     result.driver = std::move(report);
-    result.requests =
-        std::ranges::count_if(trace.rows, [](const traces::Row& row) { return traces::is_request(row.event); });
+    result.requests = traces::num_requests(trace);
     result.digest = digest_of(result);
     return result;
 }

@@ -13,6 +13,7 @@
 //   R6  names are valid_name()s; row names are unique; only retries of one turn share a turn id
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -136,6 +137,9 @@ struct Trace {
 [[nodiscard]] bool valid_name(std::string_view name);
 
 [[nodiscard]] inline bool is_request(Event event) { return event <= Event::kRegenerate; }
+[[nodiscard]] inline int64_t num_requests(const Trace& trace) {
+    return std::ranges::count_if(trace.rows, [](const Row& row) { return is_request(row.event); });
+}
 
 // How a history relates to its predecessor, by the rules of traces/README.md.
 enum class Relation : uint8_t {

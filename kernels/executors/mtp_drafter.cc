@@ -231,7 +231,7 @@ bool MtpDrafter::make_room(int32_t at, int64_t num_tokens) {
     if (missing() > num_available) return false;  // nothing is given up for it
     while (missing() > std::ssize(free_blocks_)) {
         const int32_t oldest = oldest_slot(true);
-        if (oldest < 0) return false;
+        CHECK_GE(oldest, 0);
         give_up(oldest);
     }
     auto& blocks = slots_[at].blocks;

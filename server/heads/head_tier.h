@@ -204,6 +204,7 @@ private:
     void drop_failed();
     // head_tier_owners.cc
     Status read_owners();
+    void enqueue_owners(std::string lines);
     std::string add_owners(const std::string& name, std::span<const std::string> owners);
     Status append_owners(const std::string& lines);
     void compact_owners();

@@ -89,29 +89,31 @@ void HeadTier::remove(const Job& job) {
     note_owners(is_gone(job.path) ? job.owners : "");
 }
 
+// The writer appends them, behind what waits.
+void HeadTier::enqueue_owners(std::string lines) {
+    if (lines.empty()) return;
+    Job job;
+    job.path = config_.folder / kOwnersFile;
+    job.owners = std::move(lines);
+    enqueue(std::move(job));
+}
+
 void HeadTier::own(const CacheSalt& salt, const TokenSeq& tokens, std::span<const std::string> owners) {
     if (config_.read_only) return;
     const std::string name = name_of(salt, tokens);
-    if (!by_name_.contains(name)) return;
-    Job job;
-    job.path = config_.folder / kOwnersFile;
-    job.owners = add_owners(name, owners);
-    if (!job.owners.empty()) enqueue(std::move(job));
+    if (by_name_.contains(name)) enqueue_owners(add_owners(name, owners));
 }
 
 void HeadTier::share(const ConversationKey& from, const ConversationKey& to, const TokenSeq& committed) {
     if (config_.read_only) return;
-    Job job;
-    job.path = config_.folder / kOwnersFile;
+    std::string lines;
     const std::string owner = HeadOwners::owner_of(to);
     for (const std::string& name : owners_.names_of(HeadOwners::owner_of(from))) {
         const auto known = by_name_.find(name);
         if (known == by_name_.end()) continue;
-        const TokenSeq& tokens = files_.at(known->second)->head.tokens;
-        const bool is_beginning = tokens.size() <= committed.size() && committed.slice(0, tokens.size()) == tokens;
-        if (is_beginning) job.owners += add_owners(name, {&owner, 1});
+        if (committed.starts_with(files_.at(known->second)->head.tokens)) lines += add_owners(name, {&owner, 1});
     }
-    if (!job.owners.empty()) enqueue(std::move(job));
+    enqueue_owners(std::move(lines));
 }
 
 // The files that hold beginnings of these tokens and belong to no conversation.
@@ -129,8 +131,7 @@ std::vector<HeadId> HeadTier::without_owner(const CacheSalt& salt, const TokenSe
 void HeadTier::forget(const ConversationKey& key, const TokenSeq& committed) {
     drop_failed();
     if (config_.read_only) take_scanned();
-    Job job;
-    job.path = config_.folder / kOwnersFile;
+    std::string lines;
     std::unordered_set<HeadId> going;
     const std::string owner = HeadOwners::owner_of(key);
     for (const std::string& name : owners_.names_of(owner)) {
@@ -139,9 +140,9 @@ void HeadTier::forget(const ConversationKey& key, const TokenSeq& committed) {
         if (owners_.owners_of(name).size() == 1)
             going.insert(known->second);  // it has its owner until it is removed
         else
-            job.owners += owners_.remove(name, owner);
+            lines += owners_.remove(name, owner);
     }
-    if (!job.owners.empty()) enqueue(std::move(job));
+    enqueue_owners(std::move(lines));
     for (const HeadId id : without_owner(key.salt, committed)) going.insert(id);
     if (!config_.read_only)
         for (const HeadId id : going) make_parts_whole(id, going);

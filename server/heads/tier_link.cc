@@ -26,10 +26,6 @@ std::vector<std::string> owners_of(const Head& head) {
     return owners;
 }
 
-bool is_beginning_of(const TokenSeq& tokens, const TokenSeq& beginning) {
-    return beginning.size() <= tokens.size() && tokens.slice(0, beginning.size()) == beginning;
-}
-
 }  // namespace
 
 Result<HeadId> import_file(const reference::HeadFile& file, const ConversationKey& key, Engine& engine) {
@@ -173,7 +169,7 @@ void TierLink::forget(const ConversationKey& key, const TokenSeq& committed) {
     for (auto next = spills_.begin(); next != spills_.end();) {
         const auto spill = next++;
         Spill& head = spill->second;
-        const bool is_beginning = head.salt == key.salt && is_beginning_of(committed, head.tokens);
+        const bool is_beginning = head.salt == key.salt && committed.starts_with(head.tokens);
         const bool was_owned = std::erase(head.owners, owner) > 0;
         if (!head.owners.empty() || !(was_owned || is_beginning)) continue;
         spilling_bytes_ -= head.bytes;
@@ -185,7 +181,7 @@ void TierLink::forget(const ConversationKey& key, const TokenSeq& committed) {
 void TierLink::note_forked(const ConversationKey& from, const ConversationKey& to, const TokenSeq& committed) {
     const std::string owner = HeadOwners::owner_of(from);
     for (auto& [id, head] : spills_)
-        if (std::ranges::find(head.owners, owner) != head.owners.end() && is_beginning_of(committed, head.tokens))
+        if (std::ranges::find(head.owners, owner) != head.owners.end() && committed.starts_with(head.tokens))
             head.owners.push_back(HeadOwners::owner_of(to));
     for (HeadTier* store : stores_) store->share(from, to, committed);
 }

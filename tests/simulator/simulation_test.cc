@@ -11,6 +11,7 @@
 #include "engine/timed_executor.h"
 #include "simulator/eviction_policies.h"
 #include "tests/support/hash_executor.h"
+#include "tests/support/run_scribe.h"
 #include "tests/support/trace_run.h"
 #include "traces/builder.h"
 
@@ -452,46 +453,6 @@ TEST(EqualSteps, ReportedStepsAreThoseOfTheRunStepByStep) {
 }
 
 // --- decision identity
-
-// As if times were measured: every step takes some milliseconds, which are written down. It is asked before and after.
-class ScribeClock final : public Clock {
-public:
-    explicit ScribeClock(RecordedRun& record) : record_(record) {}
-    int64_t now_ns() override {
-        if (++num_asked_ % 2 == 1) return now_ns_;
-        record_.elapsed_ns.push_back(static_cast<int64_t>(prng_.below(40)) * kMs + 1);
-        return now_ns_ += record_.elapsed_ns.back();
-    }
-
-private:
-    RecordedRun& record_;
-    Prng prng_{3};
-    int64_t num_asked_ = 0;
-    int64_t now_ns_ = 0;
-};
-
-// Answers by request, which are accepted in the order of rows that are reported.
-class AnswerRecorder final : public Recorder, public DriverHooks {
-public:
-    explicit AnswerRecorder(RecordedRun& record) : record_(record) {}
-    void on_plan(const StepPlan& plan) override { digest.on_plan(plan); }
-    void on_event(const verbatim::Event& event) override { digest.on_event(event); }
-    void on_token(RequestId request, TokenId token) override {
-        digest.on_token(request, token);
-        record_.answers.at(rows_.at(request)).push_back(token);
-    }
-    void prepare(RowIndex, ChatRequest&) override {}
-    void accepted(RowIndex row, RequestId request) override {
-        rows_[request] = static_cast<size_t>(index(row));
-        record_.answers.at(static_cast<size_t>(index(row))).clear();
-    }
-    void stepped(int64_t) override {}
-    DigestRecorder digest;
-
-private:
-    RecordedRun& record_;
-    std::map<RequestId, size_t> rows_;
-};
 
 EngineConfig pressed_engine() {
     EngineConfig config;

@@ -154,12 +154,14 @@ traces::Trace three_prompts() {
     return builder.finish();
 }
 
-// A step takes a millisecond. Memory has 7 blocks of 16 tokens: the prompts' heads do not fit at the same time.
-SimulationResult simulate_three(const TiersConfig& tiers) {
+// Of a model whose step takes a millisecond. Memory has so many blocks of 16 tokens.
+SimulationResult simulate_in(int32_t num_blocks, const TiersConfig& tiers, const traces::Trace& trace,
+                             int32_t max_num_sequences = 256) {
     SimulationConfig config;
+    config.engine.scheduler.max_num_sequences = max_num_sequences;
     config.engine.cache.has_state = false;
     config.engine.cache.lookup = LookupMode::kPrefix;
-    config.engine.cache.pools.num_blocks = 7;
+    config.engine.cache.pools.num_blocks = num_blocks;
     config.tiers = tiers;
     config.tiers.cache = config.engine.cache;
     config.tiers.cache.kv_block_bytes = 1000;
@@ -170,10 +172,16 @@ SimulationResult simulate_three(const TiersConfig& tiers) {
     const RooflineTimes kernels(device);
     StepCost cost({.matmuls = {{.n = 1000, .k = 1000}}}, device, kernels);
     LruEviction policy;
-    auto result = simulate(config, three_prompts(), cost, 1000, policy);
+    auto result = simulate(config, trace, cost, 50'000, policy);
     EXPECT_TRUE(result.has_value()) << result.error().message;
-    EXPECT_EQ(result->driver.served, 3);
     return *std::move(result);
+}
+
+// The prompts' heads do not fit at the same time.
+SimulationResult simulate_three(const TiersConfig& tiers) {
+    SimulationResult result = simulate_in(7, tiers, three_prompts());
+    EXPECT_EQ(result.driver.served, 3);
+    return result;
 }
 
 // Four blocks: 4000 us and 1000 us, against a step of 1000 us.
@@ -199,7 +207,7 @@ TEST(Tiers, ARequestWaitsForTheHeadThatIsReadForIt) {
 }
 
 // A tier with room for about one head, slow reads, and requests that come while others are read.
-TEST(Tiers, AHeadMayLeaveItsTierWhileARequestWaitsForIt) {
+TEST(Tiers, ATierForOneHeadLeavesNoRequestWaiting) {
     int64_t num_restores = 0;
     for (uint64_t seed = 0; seed < 60; ++seed) {
         const auto trace = traces::generate({.seed = seed,
@@ -208,28 +216,15 @@ TEST(Tiers, AHeadMayLeaveItsTierWhileARequestWaitsForIt) {
                                              .first_tokens = {60, 0.5},
                                              .output_tokens = {10, 0.5},
                                              .system_prompt_tokens = 50});
-        SimulationConfig config;
-        config.engine.scheduler.max_num_sequences = 3;
-        config.engine.cache.has_state = false;
-        config.engine.cache.lookup = LookupMode::kPrefix;
-        config.engine.cache.pools.num_blocks = 24;
-        config.tiers = tiers_config({{.name = "host",
-                                      .bytes = 6000 + 1000 * static_cast<int64_t>(seed % 8),
-                                      .bytes_per_us = 1,
-                                      .latency_ns = 1000 * kUs}});
-        config.tiers.restore = seed % 2 == 0 ? RestorePolicy::kAlways : RestorePolicy::kAuto;
-        config.tiers.cache = config.engine.cache;
-        config.tiers.cache.kv_block_bytes = 1000;
-        Device device;
-        device.step_overhead_ns = 1e6;
-        const RooflineTimes kernels(device);
-        StepCost cost({.matmuls = {{.n = 1000, .k = 1000}}}, device, kernels);
-        LruEviction policy;
-        const auto result = simulate(config, trace, cost, 50'000, policy);
-        ASSERT_TRUE(result.has_value()) << result.error().message;
-        EXPECT_GT(result->driver.served, 10) << seed;
-        for (const RowTimes& times : result->driver.times) EXPECT_NE(times.outcome, RowOutcome::kNotOver) << seed;
-        num_restores += result->restores.restores;
+        const TierConfig tier{.name = "host",
+                              .bytes = 6000 + 1000 * static_cast<int64_t>(seed % 8),
+                              .bytes_per_us = 1,
+                              .latency_ns = 1000 * kUs};
+        const RestorePolicy restore = seed % 2 == 0 ? RestorePolicy::kAlways : RestorePolicy::kAuto;
+        const SimulationResult result = simulate_in(24, tiers_config({tier}, restore), trace, 3);
+        EXPECT_GT(result.driver.served, 10) << seed;
+        for (const RowTimes& times : result.driver.times) EXPECT_NE(times.outcome, RowOutcome::kNotOver) << seed;
+        num_restores += result.restores.restores;
     }
     EXPECT_GT(num_restores, 10);
 }

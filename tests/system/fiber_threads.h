@@ -31,8 +31,9 @@ public:
     void notify(const void* address) override;
     [[nodiscard]] int64_t now_ns() override { return now_ns_; }
 
-    // For the thread that made this: the others go on until each of them waits, without a limit or for longer than
-    // `patience_ns` from now on.
+    // For the thread that made this: the others go on for so long, or until each of them waits, without a limit or for
+    // longer than `patience_ns` from now on.
+    void run_for(int64_t duration_ns) { wait(this, now_ns_ + duration_ns); }
     void run_until_all_wait(int64_t patience_ns);
     [[nodiscard]] int64_t num_switches() const { return num_switches_; }
 

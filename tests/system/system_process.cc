@@ -161,6 +161,4 @@ SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine)
                                  .drafter = cast_.drafter()});
 }
 
-SystemProcess::~SystemProcess() { host_.reset(); }
-
 }  // namespace verbatim::tests

@@ -63,12 +63,10 @@ public:
     SystemProcess(const SystemConfig& config, SystemMachine& machine);
     SystemProcess(const SystemProcess&) = delete;
     SystemProcess& operator=(const SystemProcess&) = delete;
-    ~SystemProcess();
 
     [[nodiscard]] server::EngineHost& host() { return *host_; }
     [[nodiscard]] Engine& engine() { return *engine_; }
     [[nodiscard]] const WorldCast& cast() const { return cast_; }
-    [[nodiscard]] TokenStore& store() { return store_; }
     void fail_next_step() { (replacements_.empty() ? executor_ : *replacements_.back()).fails_next = true; }
 
 private:

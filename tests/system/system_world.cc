@@ -78,8 +78,7 @@ void SystemWorld::act(const SystemEvent& event) {
         case SystemAct::kRewind: return rewind();
         case SystemAct::kRemove: return remove();
         case SystemAct::kLook: return look();
-        case SystemAct::kRun:
-            return threads_->wait(this, threads_->now_ns() + static_cast<int64_t>(prng_.below(40)) * kMicrosecond);
+        case SystemAct::kRun: return threads_->run_for(static_cast<int64_t>(prng_.below(40)) * kMicrosecond);
         case SystemAct::kSettle: return settle();
         case SystemAct::kFailLedger: return machine_->store_faults.fail_next(1 + static_cast<int64_t>(prng_.below(12)));
         case SystemAct::kFailStep: return process_->fail_next_step();
@@ -140,7 +139,7 @@ void SystemWorld::kill() {
     mark(SystemMark::kKilled);
     if (chance(2)) {
         machine_->disk.cut_after(static_cast<int64_t>(prng_.below(30)));
-        threads_->wait(this, threads_->now_ns() + static_cast<int64_t>(prng_.below(200)) * kMicrosecond);
+        threads_->run_for(static_cast<int64_t>(prng_.below(200)) * kMicrosecond);
     }
     machine_->disk.cut_after(0);
     machine_->is_killed = is_dead_ = true;
@@ -195,6 +194,7 @@ void SystemWorld::come_home() {
     }
     is_ending_ = true;
     end_process();
+    leave_trail(static_cast<uint64_t>(threads_->num_switches()));
 }
 
 void SystemWorld::leave_trail(uint64_t value) { trail_ = Prng(trail_ ^ value).next(); }

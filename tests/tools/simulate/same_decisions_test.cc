@@ -1,10 +1,6 @@
 // A server's engine with a folder of heads behind it, and its simulation with a tier: one chain of decisions.
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "engine/base/prng.h"
-#include "engine/recorder.h"
 #include "engine/timed_executor.h"
 #include "server/heads/tier_link.h"
 #include "simulator/eviction_policies.h"
@@ -12,6 +8,7 @@
 #include "simulator/trace_driver.h"
 #include "tests/server/heads/failing_folder.h"
 #include "tests/support/hash_executor.h"
+#include "tests/support/run_scribe.h"
 #include "tests/support/scratch_folder.h"
 #include "traces/generate.h"
 #include "traces/read.h"
@@ -34,38 +31,10 @@ EngineConfig pressed_engine() {
     return config;
 }
 
-// Every step takes some milliseconds, which are written down.
-class StepClock final : public Clock {
+// Lets requests wait for heads of the tier as a server does: in no time.
+class TieredRun final : public AnswerRecorder {
 public:
-    explicit StepClock(RecordedRun& run) : run_(run) {}
-    int64_t now_ns() override {
-        if (++num_asked_ % 2 == 1) return now_ns_;
-        run_.elapsed_ns.push_back(static_cast<int64_t>(prng_.below(40)) * 1'000'000 + 1);
-        return now_ns_ += run_.elapsed_ns.back();
-    }
-
-private:
-    RecordedRun& run_;
-    Prng prng_{3};
-    int64_t num_asked_ = 0;
-    int64_t now_ns_ = 0;
-};
-
-// Digests the run, and lets requests wait for heads of the tier as a server does: in no time.
-class TieredRun final : public Recorder, public DriverHooks {
-public:
-    explicit TieredRun(RecordedRun& run) : run_(run) {}
-    void on_plan(const StepPlan& plan) override { digest.on_plan(plan); }
-    void on_event(const verbatim::Event& event) override { digest.on_event(event); }
-    void on_token(RequestId request, TokenId token) override {
-        digest.on_token(request, token);
-        run_.answers.at(rows_.at(request)).push_back(token);
-    }
-    void prepare(RowIndex, ChatRequest&) override {}
-    void accepted(RowIndex row, RequestId request) override {
-        rows_[request] = static_cast<size_t>(index(row));
-        run_.answers.at(static_cast<size_t>(index(row))).clear();
-    }
+    using AnswerRecorder::AnswerRecorder;
     int64_t ready_ns(RowIndex row, ChatRequest& request, int64_t now_ns) override {
         const TokenSeq prompt = requests->prompt(row);
         if (const auto found = link->worth_restoring(request, prompt)) {
@@ -83,15 +52,9 @@ public:
         link->wait_for_heads();
         link->bring();
     }
-    void stepped(int64_t) override {}
 
-    DigestRecorder digest;
     TierLink* link = nullptr;
     traces::RequestMaker* requests = nullptr;
-
-private:
-    RecordedRun& run_;
-    std::map<RequestId, size_t> rows_;
 };
 
 struct Recording {
@@ -107,7 +70,7 @@ Recording record(const traces::Trace& trace, HeadTier& tier) {
     recording.run.answers.resize(trace.rows.size());
     TokenStore store(1000);
     HashExecutor hash({.pools = kPools, .numerics_id = "cost/1"});
-    StepClock clock(recording.run);
+    ScribeClock clock(recording.run);
     TimedExecutor timed(hash, clock);
     TieredRun hooks(recording.run);
     LruEviction policy;

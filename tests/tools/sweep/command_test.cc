@@ -74,6 +74,20 @@ nlohmann::json points_of(const std::string& path) {
     return points;
 }
 
+// What `verbatim simulate` gives for the point's values of these flags (flag, key of the point).
+nlohmann::json simulated(const std::vector<std::string>& common, const char* memory, const nlohmann::json& point,
+                         const std::vector<std::pair<const char*, const char*>>& flags) {
+    std::vector<std::string> arguments = {"simulate", "--format", "json", "--memory", memory};
+    for (const auto& [flag, key] : flags) {
+        arguments.emplace_back(flag);
+        arguments.push_back(point[key].is_string() ? point[key].get<std::string>() : point[key].dump());
+    }
+    arguments.insert(arguments.end(), common.begin(), common.end());
+    const Outcome outcome = run_verbatim(arguments);
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    return nlohmann::json::parse(outcome.out, nullptr, /*allow_exceptions=*/false);
+}
+
 // Points that no other one exceeds in throughput at the same or a shorter time per token.
 int64_t size_of_front(const nlohmann::json& points) {
     return std::ranges::count_if(points, [&](const nlohmann::json& point) {
@@ -263,21 +277,14 @@ TEST(SweepCommand, PointsOfEveryDimensionEqualTheirSimulations) {
     std::set<std::string> digests;
     for (size_t i = 0; i < points.size(); i += 5) {
         const nlohmann::json& point = points[i]["point"];
-        std::vector<std::string> one = {"simulate", "--format", "json", "--memory", "60GB"};
-        for (const auto& [flag, key] : {std::pair{"--model", "model"},
-                                        {"--device", "device"},
-                                        {"--weights", "weights"},
-                                        {"--replicas", "replicas"},
-                                        {"--route", "route"},
-                                        {"--step-tokens", "step_tokens"},
-                                        {"--max-sequences", "max_sequences"}}) {
-            one.emplace_back(flag);
-            one.push_back(point[key].is_string() ? point[key].get<std::string>() : point[key].dump());
-        }
-        one.insert(one.end(), common.begin(), common.end());
-        const Outcome simulated = run_verbatim(one);
-        ASSERT_EQ(simulated.exit_code, kExitOk) << simulated.err;
-        const auto want = nlohmann::json::parse(simulated.out);
+        const auto want = simulated(common, "60GB", point,
+                                    {{"--model", "model"},
+                                     {"--device", "device"},
+                                     {"--weights", "weights"},
+                                     {"--replicas", "replicas"},
+                                     {"--route", "route"},
+                                     {"--step-tokens", "step_tokens"},
+                                     {"--max-sequences", "max_sequences"}});
         const nlohmann::json& got = points[i]["result"];
         for (const char* key :
              {"requests", "hit_rate", "ttft_s", "tpot_s", "throughput_tokens_per_s", "digest", "memory"})
@@ -317,20 +324,13 @@ TEST(SweepCommand, PointsOfDeploymentsEqualTheirSimulations) {
             continue;
         }
         if (i % 5 != 0) continue;
-        std::vector<std::string> one = {"simulate", "--format", "json", "--memory", "100GB"};
-        for (const auto& [flag, key] : {std::pair{"--replicas", "replicas"},
-                                        {"--tp", "tp"},
-                                        {"--ep", "ep"},
-                                        {"--kv-dtype", "kv_dtype"},
-                                        {"--weights", "weights"},
-                                        {"--route", "route"}}) {
-            one.emplace_back(flag);
-            one.push_back(point[key].is_string() ? point[key].get<std::string>() : point[key].dump());
-        }
-        one.insert(one.end(), common.begin(), common.end());
-        const Outcome simulated = run_verbatim(one);
-        ASSERT_EQ(simulated.exit_code, kExitOk) << simulated.err;
-        const auto want = nlohmann::json::parse(simulated.out);
+        const auto want = simulated(common, "100GB", point,
+                                    {{"--replicas", "replicas"},
+                                     {"--tp", "tp"},
+                                     {"--ep", "ep"},
+                                     {"--kv-dtype", "kv_dtype"},
+                                     {"--weights", "weights"},
+                                     {"--route", "route"}});
         for (const char* key : {"hit_rate", "ttft_s", "tpot_s", "digest", "memory"})
             EXPECT_EQ(points[i]["result"][key], want[key]) << key << " of " << point;
         EXPECT_EQ(want["details"]["gpus"], 2 * point["tp"].get<int>());
