@@ -33,6 +33,7 @@ constexpr Coverage kCoverage[] = {
     {"gated_norm", "gated_norm", ""},
     {"gather_entries", "", "no sum: rows are copied to where their expert's are"},
     {"head_norm", "rms_norm", ""},
+    {"hidden", "", kBytes},
     {"int8_matmul", "", kBlocks},
     {"l2_norm", "l2_norm", ""},
     {"linear", "matmul", ""},
