@@ -53,14 +53,9 @@ private:
 };
 
 Status check_rows(const ClusterConfig& cluster, const Trace& trace, const Groups& groups) {
+    if (cluster.route == Route::kTrace) RETURN_IF_ERROR(check_named_replicas(trace, cluster.num_replicas));
     const bool moves = cluster.apart.has_value() || cluster.autoscale.has_value();
     for (size_t i = 0; i < trace.rows.size(); ++i) {
-        const Row& row = trace.rows[i];
-        const bool in_range = row.replica >= 0 && row.replica < cluster.num_replicas;
-        if (cluster.route == Route::kTrace && !in_range) {
-            return error("--route trace: row {} of the trace has replica {}, wanted 0 ... {}", i,
-                         row.replica < 0 ? "none" : std::to_string(row.replica), cluster.num_replicas - 1);
-        }
         if (moves && groups.stays(RowIndex(i))) {
             return error(
                 "{}: row {} of the trace, or one that is related to it, needs what its conversation left at its "
@@ -375,6 +370,16 @@ private:
 };
 
 }  // namespace
+
+Status check_named_replicas(const Trace& trace, int32_t num_replicas) {
+    for (size_t i = 0; i < trace.rows.size(); ++i) {
+        const int32_t replica = trace.rows[i].replica;
+        if (replica >= 0 && replica < num_replicas) continue;
+        return error("--route trace: row {} of the trace has replica {}, wanted 0 ... {}", i,
+                     replica < 0 ? "none" : std::to_string(replica), num_replicas - 1);
+    }
+    return {};
+}
 
 Result<ReplicatedResult> simulate_cluster(const ClusterConfig& cluster, const SimulationConfig& config,
                                           const Trace& trace, CostModel& cost, int32_t vocab_size,

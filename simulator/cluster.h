@@ -49,6 +49,9 @@ struct ClusterConfig {
     int64_t row_bytes = 0;
 };
 
+// Error: a row that names no replica, or one that is not there.
+Status check_named_replicas(const traces::Trace& trace, int32_t num_replicas);
+
 // `policy` creates each replica's policy. Errors: those of simulate(); a row without a replica, with Route::kTrace;
 // rows of C3 with prefill apart or with autoscaling. REQUIRES: no recorded run, no recording of steps.
 Result<ReplicatedResult> simulate_cluster(const ClusterConfig& cluster, const SimulationConfig& config,

@@ -122,7 +122,9 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
         reasons[name(static_cast<NotReused>(i))] = run.result.stats.not_reused[i];
     }
     details["not_reused_tokens"] = std::move(reasons);
-    details["gpus"] = most_gpus(run.config);
+    details["gpus"] = run.peak_gpus;
+    details["gpus_mean"] = duration_s(run) > 0 ? run.gpu_s / duration_s(run) : 0;
+    if (run.config.autoscale) details["gpus_bound"] = most_gpus(run.config);
     details["gpu_s"] = run.gpu_s;
     if (run.config.apart) {
         details["transfers"] = {{"heads", run.transfers.heads},

@@ -57,11 +57,24 @@ int32_t most_gpus(const SimulateConfig& config) {
 namespace {
 
 Status validate_cluster(const SimulateConfig& config) {
+    const bool is_per_request_of_several = config.num_replicas > 1 && is_per_request(config.route);
+    if (config.busy != Busy::kWait && (config.apart || config.autoscale || is_per_request_of_several)) {
+        return error(
+            "--busy: a replica refuses a turn while it runs the one before, and here they can be at different "
+            "replicas: "
+            "wanted wait");
+    }
     if (!config.apart && !config.autoscale) return {};
     const char* flag = config.apart ? "--prefill-replicas" : "--autoscale";
     if (config.apart && config.autoscale) return error("--prefill-replicas and --autoscale: leave one out");
     if (config.num_replicas > 1) return error("--replicas and {}: leave one out", flag);
     if (config.route == Route::kTrace) return error("--route trace: of a fixed number of replicas, got {}", flag);
+    if (config.autoscale && !is_per_request(config.route)) {
+        return error(
+            "{}: with --route round-robin and conversation a conversation stays where it began, and a replica that "
+            "comes later gets none of them: wanted least-loaded or prefix-aware",
+            flag);
+    }
     const bool has_heads = config.cache_mode == CacheMode::kPrefix || config.cache_mode == CacheMode::kExact;
     if (config.apart && !has_heads) {
         return error(
@@ -274,6 +287,7 @@ Result<ReplicatedResult> priced_run(const SimulateRun& run, const SimulationConf
         return simulate_cluster(cluster, simulation, trace, cost, run.model.vocab_size, policy, progress);
     }
     if (config.num_replicas == 1) {
+        if (config.route == Route::kTrace) RETURN_IF_ERROR(check_named_replicas(trace, 1));
         const auto one = policy();
         ReplicatedResult alone;
         ASSIGN_OR_RETURN(alone.whole, simulate(simulation, trace, cost, run.model.vocab_size, *one, progress));
@@ -293,6 +307,17 @@ double gpu_seconds(const SimulateRun& run) {
             ns += static_cast<double>(replica.virtual_ns - replica.begin_ns);
     }
     return ns * 1e-9 * run.config.parallelism.num_gpus();
+}
+
+// A replica that begins finds those that have begun before and are still there.
+int32_t most_replicas_at_once(const std::vector<ReplicaSummary>& replicas) {
+    std::ptrdiff_t most = 0;
+    for (const ReplicaSummary& begins : replicas) {
+        most = std::max(most, std::ranges::count_if(replicas, [&](const ReplicaSummary& other) {
+                            return other.begin_ns <= begins.begin_ns && begins.begin_ns < other.virtual_ns;
+                        }));
+    }
+    return static_cast<int32_t>(most);
 }
 
 bool needs_bounds(const SimulateRun& run) {
@@ -331,6 +356,8 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     run.replica_of_row = std::move(all.replica_of_row);
     run.transfers = all.transfers;
     run.gpu_s = gpu_seconds(run);
+    run.peak_gpus = most_gpus(config);
+    if (config.autoscale) run.peak_gpus = most_replicas_at_once(run.replicas) * config.parallelism.num_gpus();
     if (needs_bounds(run)) {
         ASSIGN_OR_RETURN(run.bounds, bounds_of(run, simulation, trace));
     }

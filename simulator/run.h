@@ -125,7 +125,8 @@ struct SimulateRun {
     std::vector<ReplicaSummary> replicas;  // of several
     std::vector<int32_t> replica_of_row;   // of several
     TransferCounts transfers;
-    double gpu_s = 0;  // of all GPUs, from when each is there until it goes
+    double gpu_s = 0;       // of all GPUs, from when each is there until it goes
+    int32_t peak_gpus = 0;  // at once
     double wall_s = 0;
     int64_t peak_rss_bytes = 0;
 };

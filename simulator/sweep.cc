@@ -104,7 +104,7 @@ ordered_json line_of(int64_t number, const SweepPoint& point, ordered_json resul
     return {{"number", number}, {"point", json_of(point)}, {"result", std::move(result)}};
 }
 
-ordered_json line_without_room(int64_t number, const SweepPoint& point, const std::string& problem) {
+ordered_json line_of_problem(int64_t number, const SweepPoint& point, const std::string& problem) {
     return {{"number", number}, {"point", json_of(point)}, {"problem", problem}};
 }
 
@@ -196,21 +196,24 @@ private:
             const int64_t number = numbers_[i];
             const SweepPoint& point = sweep_.points[static_cast<size_t>(number)];
             const SimulateConfig config = config_of(sweep_, point);
-            const auto memory = plan_deployment(config, model_of(sweep_, point), device_of(sweep_, point));
-            auto result = memory ? result_of(sweep_, point, config, traces_.at(key_of(read_options_of(sweep_, point))))
-                                 : Result<ordered_json>(ordered_json(nullptr));
+            const auto result = result_at(point, config);
             const std::lock_guard lock(mutex_);
-            if (!result) {
+            if (!result && result.error().kind != ErrorKind::kInput) {
                 return fail({fmt::format("point {}: {}", json_text(json_of(point), -1), result.error().message),
                              result.error().kind});
             }
-            const ordered_json line = memory ? line_of(number, point, *std::move(result))
-                                             : line_without_room(number, point, memory.error().message);
+            const ordered_json line =
+                result ? line_of(number, point, *result) : line_of_problem(number, point, result.error().message);
             if (const Status written = log_.append(json_text(line, -1)); !written) return fail(written.error());
             results_.lines[number] = line;
             ++num_done_;
             if (progress_) progress_(num_done_, numbers_.size());
         }
+    }
+    Result<ordered_json> result_at(const SweepPoint& point, const SimulateConfig& config) const {
+        RETURN_IF_ERROR(validate(config));
+        RETURN_IF_ERROR(plan_deployment(config, model_of(sweep_, point), device_of(sweep_, point)));
+        return result_of(sweep_, point, config, traces_.at(key_of(read_options_of(sweep_, point))));
     }
     void fail(Error why) {
         failed_ = std::move(why);

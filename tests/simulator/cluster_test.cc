@@ -4,10 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "simulator/eviction_policies.h"
@@ -170,6 +172,123 @@ TEST(Cluster, ARowThatWaitsBehindAStepOfAnotherReplicaIsAwaited) {
     const std::vector<RowTimes>& times = result.whole.driver.times;
     EXPECT_EQ(times[3].due_ns, times[2].end_ns);
     EXPECT_LT(times[3].first_token_ns - times[3].due_ns, 5 * kMs);
+}
+
+// Of the whole range, whatever the size of the case.
+int any_in(int begin, int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(begin, end)); }
+
+// Rows that come close together and follow each other, at any replica.
+traces::Trace any_rows(int32_t num_replicas) {
+    struct Made {
+        RowIndex row;
+        std::string conversation;
+        bool is_followed = false;
+    };
+    Rows rows;
+    std::vector<Made> made;
+    const int num_rows = any_in(3, 40);
+    int64_t arrival_ns = 0;
+    for (int i = 0; i < num_rows; ++i) {
+        arrival_ns += *rc::gen::element(0, 0, 1, 10) * kMs + any_in(0, 1000) * kUs;
+        const int32_t own_tokens = *rc::gen::element(5, 100, 4000);
+        const int64_t answer_tokens = *rc::gen::element(1, 5, 1000);
+        const int32_t replica = any_in(0, num_replicas);
+        std::string name = fmt::format("c{}", i);
+        if (made.empty() || any_in(0, 3) > 0) {
+            made.push_back({rows.add(name, arrival_ns, own_tokens, answer_tokens, replica), name});
+            continue;
+        }
+        Made& from = made[static_cast<size_t>(any_in(0, static_cast<int>(made.size())))];
+        if (!std::exchange(from.is_followed, true)) name = from.conversation;
+        const RowIndex row = rows.follow(from.row, name, arrival_ns, own_tokens, answer_tokens, replica);
+        made.push_back({row, name});
+    }
+    return rows.finish();
+}
+
+ClusterConfig any_cluster(int32_t num_replicas) {
+    const Route route =
+        *rc::gen::element(Route::kLeastLoaded, Route::kPrefixAware, Route::kPrefixAwareDynamo, Route::kTrace);
+    ClusterConfig cluster{.route = route, .num_replicas = num_replicas, .block_bytes = 65536, .row_bytes = 1 << 20};
+    const int kind = any_in(0, 4);
+    if (route == Route::kTrace || kind < 2) return cluster;
+    if (kind == 2) {
+        cluster.apart = PrefillApart{.num_prefill = any_in(1, 3),
+                                     .num_decode = any_in(1, 3),
+                                     .bytes_per_us = *rc::gen::element(50, 1000, 50'000)};
+    } else {
+        cluster.autoscale = AutoscaleConfig{.least = 1,
+                                            .most = num_replicas,
+                                            .target = 2,
+                                            .startup_ns = 20 * kMs,
+                                            .cooldown_ns = 100 * kMs,
+                                            .interval_ns = 10 * kMs};
+    }
+    return cluster;
+}
+
+// Heads leave the small memory, and are read again: rows wait for them.
+void add_host_memory(SimulationConfig& config) {
+    config.engine.cache.pools.num_state_rows = 3;
+    config.tiers.tiers = {{.name = "host", .bytes = int64_t{1} << 30, .bytes_per_us = 1000, .latency_ns = 5 * kMs}};
+    config.tiers.restore = *rc::gen::element(RestorePolicy::kAlways, RestorePolicy::kAuto);
+    config.tiers.eviction = TierEviction::kLru;
+    config.tiers.cache = config.engine.cache;
+    config.tiers.cache.kv_block_bytes = 65536;
+    config.tiers.cache.state_row_bytes = 1 << 20;
+}
+
+SimulationConfig any_replica(bool may_have_host_memory) {
+    SimulationConfig config = replica_config(LookupMode::kPrefix);
+    config.engine.cache.pools.num_blocks = *rc::gen::element(20'000, 2000, 300);  // less than some rows need
+    config.engine.cache.pools.num_state_rows = *rc::gen::element(60, 3);
+    if (may_have_host_memory && *rc::gen::arbitrary<bool>()) add_host_memory(config);
+    return config;
+}
+
+struct AnyRun {
+    traces::Trace trace;
+    ClusterConfig cluster;
+    SimulationConfig replica;
+};
+AnyRun any_run() {
+    const int32_t num_replicas = any_in(1, 4);
+    AnyRun run{.trace = any_rows(num_replicas), .cluster = any_cluster(num_replicas), .replica = {}};
+    run.replica = any_replica(!run.cluster.apart);
+    return run;
+}
+
+RC_GTEST_PROP(ClusterProperties, MergedStepsChangeNoTime, ()) {
+    const AnyRun run = any_run();
+    SimulationConfig single = run.replica;
+    single.merge_equal_steps = false;
+    const ReplicatedResult fast = simulated(run.cluster, run.replica, run.trace, PlainCost(1e6, 2e4));
+    const ReplicatedResult slow = simulated(run.cluster, single, run.trace, PlainCost(1e6, 2e4));
+    RC_ASSERT(fast.replica_of_row == slow.replica_of_row);
+    RC_ASSERT(fast.whole.driver.times == slow.whole.driver.times);
+    RC_ASSERT(fast.whole.digest == slow.whole.digest);
+    RC_ASSERT(fast.transfers == slow.transfers);
+}
+
+// A step computes a token at least, but for those after which requests that wait are looked at again: a few for each
+// row. What is computed again after a preemption is far less than all of it ten times.
+RC_GTEST_PROP(ClusterProperties, RunsEndWithinAFewStepsForEachToken, ()) {
+    const AnyRun run = any_run();
+    int64_t most_steps = 0;
+    int64_t most_ns = 0;
+    for (const Row& row : run.trace.rows) {
+        const int64_t num_tokens = row.prompt_tokens + row.max_tokens;
+        most_steps += 10 * (row.max_tokens + 50);
+        most_ns = std::max(most_ns, row.arrival_ns) + 1000 * kMs + 10 * num_tokens * 20 * kUs;
+    }
+    most_ns += most_steps * kMs;
+    int64_t num_steps = 0;
+    PlainCost cost(1e6, 2e4);
+    const auto result = simulate_cluster(run.cluster, run.replica, run.trace, cost, 1000, lru,
+                                         [&](int64_t) { RC_ASSERT(++num_steps <= most_steps); });
+    RC_ASSERT(result.has_value());
+    RC_ASSERT(result->whole.driver.virtual_ns <= most_ns);
+    for (const RowTimes& times : result->whole.driver.times) RC_ASSERT(times.outcome != RowOutcome::kNotOver);
 }
 
 // A step is 1 ms. The long answer keeps replica 0, so that the next two requests go to replica 1, then to 0 again.

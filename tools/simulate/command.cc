@@ -56,6 +56,7 @@ struct SimulateOptions {
     CLI::Option* has_state_bytes = nullptr;
     CLI::Option* has_max_tokens = nullptr;
     CLI::Option* has_step_overhead = nullptr;
+    CLI::Option* has_route = nullptr;
     std::string record;
     StepTimesFrom times = StepTimesFrom::kRecord;
     bool cache_only = false;
@@ -113,6 +114,7 @@ Status take_given_flags(SimulateOptions& options) {
     if (given(options.has_step_overhead)) config.step_overhead_ns = options.step_overhead_us * 1000;
     options.tiers.set(config);
     RETURN_IF_ERROR(options.cluster.set(config));
+    if (config.autoscale && !given(options.has_route)) config.route = Route::kLeastLoaded;
     config.max_context = options.read.context;
     config.record_steps = !(options.steps_file + options.perfetto_file + options.page_file).empty();
     return validate(config);
@@ -229,6 +231,10 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
             Error{"--replicas and the like: --steps-csv, --perfetto, --html and --cache-only show one replica"},
             kExitBadUsage);
     }
+    if (options.cache_only && options.has_route->count() > 0) {
+        return report_error(Error{"--route: runs without timing, as with --cache-only, are of one replica"},
+                            kExitBadUsage);
+    }
     if (options.config.head_bound && options.config.cache_mode != CacheMode::kExact) {
         return report_error(Error{"--head-bound: the bound is of --cache-mode exact alone; choose that mode"},
                             kExitBadUsage);
@@ -326,9 +332,10 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     verb.add_option("--replicas", config.num_replicas, "so many engines, each with a device and caches of its own")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
-    add_choice_option(verb, "--route", config.route, route_choices(),
-                      "whole conversations in turns or by a digest of their names; each request to the replica with "
-                      "the fewest, by llm-d's or Dynamo's scores, or to the one that the trace names");
+    options.has_route = add_choice_option(
+        verb, "--route", config.route, route_choices(),
+        "whole conversations in turns or by a digest of their names; each request to the replica with "
+        "the fewest, by llm-d's or Dynamo's scores, or to the one that the trace names");
     add_cluster_options(verb, options.cluster);
     add_choice_option(verb, "--busy", config.busy,
                       Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},

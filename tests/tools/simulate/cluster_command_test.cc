@@ -39,7 +39,11 @@ TEST(SimulateCommand, PromptsApartAndReplicasThatComeAndGo) {
     EXPECT_GT(slow["ttft_s"]["mean"], apart["ttft_s"]["mean"]);
     const json scaled = simulate_cluster_run({"--autoscale", "1..3", "--scale-on", "requests=2", "--scale-startup",
                                               "5s", "--scale-interval", "5s", "--scale-cooldown", "20s"});
-    EXPECT_EQ(scaled["details"]["gpus"], 3);
+    EXPECT_EQ(scaled["details"]["gpus_bound"], 3);
+    EXPECT_GT(scaled["details"]["gpus"], 1);
+    EXPECT_LE(scaled["details"]["gpus"], 3);
+    EXPECT_LT(scaled["details"]["gpus_mean"], scaled["details"]["gpus"]);
+    EXPECT_GT(scaled["replicas"][1]["rows"], 0);
     EXPECT_GT(scaled["replicas"].size(), 1u);
     double gpu_s = 0;
     for (const json& one : scaled["replicas"]) gpu_s += one["virtual_s"].get<double>() - one["begin_s"].get<double>();
@@ -55,6 +59,12 @@ TEST(SimulateCommand, PromptsApartAndReplicasThatComeAndGo) {
              {{"--autoscale", "2"}, "wanted MIN..MAX"},
              {{"--autoscale", "1..2", "--scale-on", "queue=2"}, "--scale-on: got"},
              {{"--autoscale", "1..2", "--scale-startup", "soon"}, "--scale-startup: got"},
+             {{"--autoscale", "1..2", "--route", "round-robin"}, "a conversation stays where it began"},
+             {{"--autoscale", "1..2", "--busy", "refuse"}, "--busy:"},
+             {{"--prefill-replicas", "1", "--decode-replicas", "1", "--busy", "uncached"}, "--busy:"},
+             {{"--replicas", "2", "--route", "least-loaded", "--busy", "refuse"}, "--busy:"},
+             {{"--cache-only", "--route", "conversation"}, "--route: runs without timing"},
+             {{"--route", "trace"}, "row 0 of the trace has replica none"},
              {{"--replicas", "2", "--route", "trace"}, "row 0 of the trace has replica none"}}) {
         std::vector<std::string> all = {"simulate", "--trace", kClusterTrace, "--limit", "20"};
         all.insert(all.end(), flags.begin(), flags.end());
