@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/transpose.h"
 #include "reference/numerics/bf16.h"
 
 namespace verbatim {
@@ -11,37 +12,12 @@ namespace {
 
 constexpr int64_t kBlockPairs = 16;  // per output: a cache line
 constexpr int64_t kBlockLanes = 16;  // per pair: a cache line, and few enough rows that all are prefetched
-constexpr int64_t kTile = 4;         // side of a tile that is transposed in registers
-
-using Tile = Pair __attribute__((vector_size(kTile * sizeof(Pair))));
-
-Tile load_tile(const void* from) {
-    Tile tile;
-    std::memcpy(&tile, from, sizeof(tile));
-    return tile;
-}
-
-// Transposes a tile: pairs [0, 4) of four outputs, `stride` elements apart, become lanes [0, 4) of four panel rows.
-void transpose_tile(const uint16_t* rows, int64_t stride, Pair* out) {
-    const Tile a = load_tile(rows);
-    const Tile b = load_tile(rows + stride);
-    const Tile c = load_tile(rows + 2 * stride);
-    const Tile d = load_tile(rows + 3 * stride);
-    const Tile ab_low = __builtin_shuffle(a, b, Tile{0, 4, 1, 5});
-    const Tile cd_low = __builtin_shuffle(c, d, Tile{0, 4, 1, 5});
-    const Tile ab_high = __builtin_shuffle(a, b, Tile{2, 6, 3, 7});
-    const Tile cd_high = __builtin_shuffle(c, d, Tile{2, 6, 3, 7});
-    const Tile columns[kTile] = {
-        __builtin_shuffle(ab_low, cd_low, Tile{0, 1, 4, 5}), __builtin_shuffle(ab_low, cd_low, Tile{2, 3, 6, 7}),
-        __builtin_shuffle(ab_high, cd_high, Tile{0, 1, 4, 5}), __builtin_shuffle(ab_high, cd_high, Tile{2, 3, 6, 7})};
-    for (int64_t j = 0; j < kTile; ++j) std::memcpy(out + j * kPanelOutputs, &columns[j], sizeof(Tile));
-}
 
 // Packs pairs [0, kBlockPairs) of kBlockLanes rows; all pairs are whole.
 void pack_block(const uint16_t* rows, int64_t stride, Pair* out) {
-    for (int64_t j = 0; j < kBlockPairs; j += kTile) {
-        for (int64_t lane = 0; lane < kBlockLanes; lane += kTile) {
-            transpose_tile(rows + lane * stride + 2 * j, stride, out + j * kPanelOutputs + lane);
+    for (int64_t j = 0; j < kBlockPairs; j += kSquareSide) {
+        for (int64_t lane = 0; lane < kBlockLanes; lane += kSquareSide) {
+            transpose_square(rows + lane * stride + 2 * j, stride, out + j * kPanelOutputs + lane, kPanelOutputs);
         }
     }
 }

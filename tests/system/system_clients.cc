@@ -64,7 +64,7 @@ SystemWorld::Sent SystemWorld::draw_turn(const ConversationKey& key) {
 
 void SystemWorld::expect(Sent& sent) const {
     TokenStore store(config_.world.executor.vocab_size);
-    ConversationModel model(config_.world.engine, oracle_, config_.world.executor.fault_token);
+    ConversationModel model(config_.world.engine, next_token_, config_.world.executor.fault_token);
     const ChatRequest chat = server::chat_request(sent.request, server::Ticket{0}, store);
     ConversationModel::Answer answer = model.answer(chat);
     sent.refusal = answer.refusal;

@@ -7,7 +7,6 @@
 
 #include "server/ledger/sql_ledger_store.h"
 #include "server/ledger/sqlite_database.h"
-#include "tests/server/heads/failing_folder.h"
 #include "tests/server/ledger/wrapping_database.h"
 #include "tests/support/must.h"
 
@@ -15,8 +14,6 @@ namespace verbatim::tests {
 namespace {
 
 using server::HeadFolder;
-
-const server::LedgerIdentity kIdentity{.tokenizer = "a simulation's", .vocab_size = 64};
 
 // SQLite on the machine's disk, with faults.
 class FaultyDatabase final : public WrappingDatabase {
@@ -73,22 +70,6 @@ private:
 
 }  // namespace
 
-SystemConfig SystemConfig::draw(uint64_t seed) {
-    SystemConfig config{.world = WorldConfig::draw(seed), .ledger_memory = {}};
-    Prng prng(seed ^ 0x73797374656du);
-    // A host's requests are deterministic: a path that drafts by another arithmetic has none of them.
-    if (config.world.drafter == WorldDrafter::kDraftPath) config.world.drafter = WorldDrafter::kNgram;
-    config.world.engine.scheduler.verify_tokens = 0;
-    config.world.executor.wrong_draft_one_in = 0;
-    config.world.executor.ordinary_numerics_id.clear();
-    const CacheConfig& cache = config.world.engine.cache;
-    config.has_tier = cache.has_kv && cache.has_state && prng.below(2) == 0;
-    config.restores = prng.below(3) == 0 ? server::RestorePolicy::kAuto : server::RestorePolicy::kAlways;
-    config.tier_bytes = prng.below(2) == 0 ? int64_t{20'000} : int64_t{10'000'000};
-    if (prng.below(2) == 0) config.ledger_memory.max_bytes = static_cast<int64_t>(prng.below(6000));
-    return config;
-}
-
 Faults::When Faults::next() {
     if (num_left_ == 0) return When::kNever;
     --num_left_;
@@ -125,13 +106,14 @@ Status SystemProcess::FailingExecutor::execute(const StepPlan& plan, StepResult&
 
 SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine)
     : store_(config.world.executor.vocab_size),
-      cast_(config.world, store_),
-      executor_(cast_.executor()),
+      cast_(make_cast(config, store_)),
+      executor_(cast_->executor()),
       engine_(std::make_unique<Engine>(config.world.engine, executor_, policy_, store_, recorder_)),
       ledger_(std::make_unique<server::ConversationLedger>(
           std::make_unique<server::SqlLedgerStore>(std::make_unique<FaultyDatabase>(machine.store_faults)),
           server::LedgerWriterConfig{.tries = 2}, config.ledger_memory)) {
-    const Status opened = ledger_->open(kIdentity);
+    const Status opened =
+        ledger_->open({.tokenizer = "a simulation's", .vocab_size = config.world.executor.vocab_size});
     MUST(opened.has_value(), "{}", opened.error().message);
     if (config.has_tier) {
         calls_ = std::make_unique<FaultyFolder>(machine);
@@ -139,15 +121,15 @@ SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine)
                                             .max_bytes = config.tier_bytes,
                                             .min_tokens = 2,
                                             .model = "model",
-                                            .numerics = "hash/1",
-                                            .tensors = kCells,
+                                            .numerics = executor_.numerics_id(),
+                                            .tensors = cast_->tensors(),
                                             .vocab_size = config.world.executor.vocab_size,
                                             .calls = calls_.get()});
         MUST(tier.has_value(), "{}", tier.error().message);
         tier_ = *std::move(tier);
     }
     const auto replacement = [this]() -> Result<server::HostExecutor> {
-        replacements_.push_back(std::make_unique<FailingExecutor>(cast_.fresh_executor()));
+        replacements_.push_back(std::make_unique<FailingExecutor>(cast_->fresh_executor()));
         return server::HostExecutor{replacements_.back().get(), {}};
     };
     host_ = std::make_unique<server::EngineHost>(
@@ -158,7 +140,7 @@ SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine)
                                  .ledger = ledger_.get(),
                                  .tier = tier_.get(),
                                  .restores = config.restores,
-                                 .drafter = cast_.drafter()});
+                                 .drafter = cast_->drafter()});
 }
 
 }  // namespace verbatim::tests

@@ -13,21 +13,12 @@
 #include "engine/base/prng.h"
 #include "server/engine_host.h"
 #include "server/ledger/ledger_store.h"
-#include "tests/engine/model/world_cast.h"
 #include "tests/server/ledger/power_cut_disk.h"
 #include "tests/support/null_executor.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/system/system_cast.h"
 
 namespace verbatim::tests {
-
-struct SystemConfig {
-    WorldConfig world;
-    bool has_tier = false;
-    server::RestorePolicy restores = server::RestorePolicy::kAlways;
-    int64_t tier_bytes = 0;
-    server::LedgerMemory ledger_memory;
-    static SystemConfig draw(uint64_t seed);
-};
 
 // Fails calls on purpose, before or after they have done their work.
 class Faults {
@@ -66,7 +57,7 @@ public:
 
     [[nodiscard]] server::EngineHost& host() { return *host_; }
     [[nodiscard]] Engine& engine() { return *engine_; }
-    [[nodiscard]] const WorldCast& cast() const { return cast_; }
+    [[nodiscard]] const SystemCast& cast() const { return *cast_; }
     void fail_next_step() { (replacements_.empty() ? executor_ : *replacements_.back()).fails_next = true; }
 
 private:
@@ -78,7 +69,7 @@ private:
         bool fails_next = false;
     };
     TokenStore store_;
-    WorldCast cast_;
+    std::unique_ptr<SystemCast> cast_;
     FailingExecutor executor_;
     std::vector<std::unique_ptr<FailingExecutor>> replacements_;
     LruEviction policy_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <sstream>
+#include <string_view>
 
 #include "engine/base/prng.h"
 #include "tests/support/must.h"
@@ -12,6 +13,7 @@
 namespace verbatim::tests {
 namespace {
 
+constexpr std::string_view kNumeric = "numeric ";
 constexpr auto kNumActs = static_cast<size_t>(SystemAct::kCount);
 constexpr std::array<const char*, kNumActs> kNames = {
     "turn", "retry", "lie",    "anonymous",   "leave",     "fork",        "rewind", "remove",
@@ -23,7 +25,7 @@ constexpr std::array<uint64_t, kNumActs> kGreatestWeight = {20, 8, 3, 8, 5, 3, 3
 
 const char* name(SystemAct act) { return kNames.at(static_cast<size_t>(act)); }
 
-SystemScene SystemScene::draw(uint64_t seed, int num_events) {
+SystemScene SystemScene::draw(uint64_t seed, int num_events, bool is_numeric) {
     Prng prng(seed ^ 0x7363656e65u);
     std::array<uint64_t, kNumActs> weights{};
     uint64_t total = 0;
@@ -33,7 +35,7 @@ SystemScene SystemScene::draw(uint64_t seed, int num_events) {
             weights[act] += 4;
         total += weights[act];
     }
-    SystemScene scene{.seed = seed, .events = {}};
+    SystemScene scene{.seed = seed, .is_numeric = is_numeric, .events = {}};
     for (int i = 0; i < num_events; ++i) {
         uint64_t drawn = prng.below(total);
         size_t act = 0;
@@ -44,14 +46,15 @@ SystemScene SystemScene::draw(uint64_t seed, int num_events) {
 }
 
 std::string SystemScene::text() const {
-    std::string text = fmt::format("{}:", seed);
+    std::string text = fmt::format("{}{}:", is_numeric ? kNumeric : "", seed);
     for (const SystemEvent& event : events) text += fmt::format(" {} {:x}", name(event.act), event.chance);
     return text;
 }
 
 SystemScene SystemScene::parse(const std::string& text) {
-    std::istringstream words(text);
     SystemScene scene;
+    scene.is_numeric = text.starts_with(kNumeric);
+    std::istringstream words(scene.is_numeric ? text.substr(kNumeric.size()) : text);
     char colon = 0;
     words >> scene.seed >> colon;
     MUST(words && colon == ':', "a scene begins with its seed and a colon: {}", text);

@@ -36,11 +36,12 @@ struct SystemEvent {
 };
 
 struct SystemScene {
-    uint64_t seed = 0;  // of the configuration, and of the threads' order
+    uint64_t seed = 0;        // of the configuration, and of the threads' order
+    bool is_numeric = false;  // a model computes (system_cast.h)
     std::vector<SystemEvent> events;
 
-    static SystemScene draw(uint64_t seed, int num_events);
-    // "17: turn 3fa2 run 1 kill 9"
+    static SystemScene draw(uint64_t seed, int num_events, bool is_numeric = false);
+    // "17: turn 3fa2 run 1 kill 9"; of a numeric world "numeric 17: ..."
     [[nodiscard]] std::string text() const;
     static SystemScene parse(const std::string& text);  // throws where it is none
     friend bool operator==(const SystemScene&, const SystemScene&) = default;

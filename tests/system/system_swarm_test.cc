@@ -43,19 +43,27 @@ std::string run_and_shrink(const SystemScene& scene, SystemMarks& marks) {
                        least.text());
 }
 
-TEST(SystemSwarm, EveryRandomWorldKeepsWhatItAnswered) {
+// `usual_count` worlds, which reach every mark.
+void run_worlds(uint64_t usual_count, bool is_numeric) {
     SystemMarks marks{};
+    const RandomCases cases = RandomCases::from_environment(usual_count);
+    for (uint64_t i = 0; i < cases.count; ++i)
+        ASSERT_EQ(run_and_shrink(SystemScene::draw(cases.seed + i, kEvents, is_numeric), marks), "");
+    for (size_t i = 0; i < marks.size(); ++i) fmt::print("{} {}\n", name(static_cast<SystemMark>(i)), marks[i]);
+    if (cases.count < usual_count || !cases.is_usual()) return;  // too few to say that everything happens
+    for (size_t i = 0; i < marks.size(); ++i) EXPECT_GT(marks[i], 0) << name(static_cast<SystemMark>(i));
+}
+
+TEST(SystemSwarm, EveryRandomWorldKeepsWhatItAnswered) {
     if (const char* text = std::getenv("VERBATIM_SCENE")) {
+        SystemMarks marks{};
         ASSERT_EQ(run_scene(SystemScene::parse(text), marks), "");
         return;
     }
-    const RandomCases cases = RandomCases::from_environment(400);
-    for (uint64_t i = 0; i < cases.count; ++i)
-        ASSERT_EQ(run_and_shrink(SystemScene::draw(cases.seed + i, kEvents), marks), "");
-    for (size_t i = 0; i < marks.size(); ++i) fmt::print("{} {}\n", name(static_cast<SystemMark>(i)), marks[i]);
-    if (cases.count < 400 || !cases.is_usual()) return;  // too few to say that everything happens
-    for (size_t i = 0; i < marks.size(); ++i) EXPECT_GT(marks[i], 0) << name(static_cast<SystemMark>(i));
+    run_worlds(400, false);
 }
+
+TEST(SystemSwarm, EveryNumericWorldKeepsItsBits) { run_worlds(100, true); }
 
 // What a fault's scene was shrunk to (tests/planted/faults/server).
 constexpr std::array kScenes = {
@@ -72,6 +80,9 @@ TEST(SystemSwarm, ScenesThatFaultsLedToPass) {
 TEST(SystemSwarm, AScenesTextIsTheScene) {
     const SystemScene scene = SystemScene::draw(17, kEvents);
     EXPECT_EQ(SystemScene::parse(scene.text()), scene);
+    const SystemScene numeric = SystemScene::draw(17, kEvents, true);
+    EXPECT_NE(numeric, scene);
+    EXPECT_EQ(SystemScene::parse(numeric.text()), numeric);
     EXPECT_ANY_THROW(static_cast<void>(SystemScene::parse("17: sing 3")));
     EXPECT_ANY_THROW(static_cast<void>(SystemScene::parse("turn 3")));
 }

@@ -27,11 +27,11 @@ const char* name(SystemMark mark) { return kMarks.at(static_cast<size_t>(mark));
 
 SystemWorld::SystemWorld(const SystemScene& scene)
     : scene_(scene),
-      config_(SystemConfig::draw(scene.seed)),
+      config_(SystemConfig::draw(scene.seed, scene.is_numeric)),
       prng_(scene.seed ^ 0x636c69656e7473u),
       threads_(std::make_unique<FiberThreads>(scene.seed)),
       machine_(std::make_unique<SystemMachine>(scene.seed)),
-      oracle_(config_.world.executor) {
+      next_token_(make_next_token(config_)) {
     start();
 }
 

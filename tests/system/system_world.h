@@ -8,7 +8,7 @@
 //       (known_conversations.h)
 //   W3  a turn id is answered once: the same request gets the recorded answer, another one a refusal
 //   W4  every accepted request gets one end; when faults are over, all of them end
-//   W5  the engine's invariants hold, and the executor reads nothing that it has not written (HashExecutor)
+//   W5  the engine's invariants hold, and the hash executor reads nothing that it has not written
 #pragma once
 
 #include <array>
@@ -154,7 +154,7 @@ private:
     std::unique_ptr<FiberThreads> threads_;
     std::unique_ptr<SystemMachine> machine_;
     std::unique_ptr<SystemProcess> process_;
-    HashExecutor oracle_;
+    const ConversationModel::NextToken next_token_;
     KnownConversations known_;
     std::map<int64_t, Live> live_;
     std::map<int64_t, ConversationKey> calls_;  // under way

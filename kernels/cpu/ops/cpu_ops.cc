@@ -6,6 +6,7 @@
 #include <vector>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -75,6 +76,12 @@ std::vector<Isa> find_isas() {
 }
 
 #if defined(__x86_64__)
+// __builtin_cpu_supports() of clang does not know it.
+bool has_clflushopt() {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ebx & bit_CLFLUSHOPT) != 0;
+}
+
 __attribute__((target("clflushopt"))) void flush_lines(void* memory, int64_t num_bytes) {
     for (int64_t i = 0; i < num_bytes; i += 64) _mm_clflushopt(static_cast<std::byte*>(memory) + i);
     _mm_sfence();
@@ -127,7 +134,7 @@ private:
     // Flushes the panels, so that the next turn reads them from memory for any cache size.
     void flush_caches() {
 #if defined(__x86_64__)
-        if (!__builtin_cpu_supports("clflushopt")) return;
+        if (!has_clflushopt()) return;
         flush_lines(panels_.data(), panels_.size() * int64_t{sizeof(Pair)});
 #endif
     }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/ops/row_ops.h"
+#include "kernels/transpose.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/half.h"
@@ -29,33 +30,14 @@ VERBATIM_LOOP void round_to_pairs(const float* __restrict x, int64_t count, floa
     if (count % 2 == 1) out[count / 2] = upper_bits(x[count - 1] * multiplier) >> 16;
 }
 
-// Transposes columns [0, kSide) of kSide rows to rows of the band.
-constexpr int64_t kSide = 4;  // side of a tile that is transposed in registers
-template <typename Element>
-inline void transpose_to_band(const Element* rows, int64_t stride, int64_t width, Element* out) {
-    using Four = uint32_t __attribute__((vector_size(16)));  // only moved, never computed with
-    static_assert(sizeof(Four) == kSide * sizeof(Element));
-    Four row[kSide], column[kSide];
-    for (int64_t r = 0; r < kSide; ++r) std::memcpy(&row[r], rows + r * stride, sizeof(Four));
-    const Four ab_low = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
-    const Four cd_low = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
-    const Four ab_high = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
-    const Four cd_high = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
-    column[0] = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-    column[1] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-    column[2] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-    column[3] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
-    for (int64_t k = 0; k < kSide; ++k) std::memcpy(out + k * width, &column[k], sizeof(Four));
-}
-
 // rows [.., stride] to out [count, width].
 template <typename Element>
 inline void interleave(const Element* rows, int64_t stride, int64_t count, int64_t width, Element* out) {
-    const int64_t square_rows = width / kSide * kSide;
-    const int64_t square_columns = count / kSide * kSide;
-    for (int64_t k = 0; k < square_columns; k += kSide) {
-        for (int64_t r = 0; r < square_rows; r += kSide) {
-            transpose_to_band(rows + r * stride + k, stride, width, out + k * width + r);
+    const int64_t square_rows = width / kSquareSide * kSquareSide;
+    const int64_t square_columns = count / kSquareSide * kSquareSide;
+    for (int64_t k = 0; k < square_columns; k += kSquareSide) {
+        for (int64_t r = 0; r < square_rows; r += kSquareSide) {
+            transpose_square(rows + r * stride + k, stride, out + k * width + r, width);
         }
     }
     for (int64_t k = 0; k < count; ++k) {

@@ -123,8 +123,7 @@ void ConversationModel::draw(ModelRequest& turn, const ChatRequest& request, Sam
             turn.reason = FinishReason::kNonFinite;
             return;
         }
-        const TokenId token =
-            forced.empty() ? executor_.expected_token(all, sampling, arithmetic) : forced[static_cast<size_t>(i)];
+        const TokenId token = forced.empty() ? next_token_(all, sampling, arithmetic) : forced[static_cast<size_t>(i)];
         // Sent again after a failure, and the conversation has moved on meanwhile: another prompt, another answer.
         const auto place = static_cast<size_t>(i);
         if (place < request.known_output.size() && request.known_output[place] != token) {

@@ -4,14 +4,16 @@
 // an answer is sampled from all of its tokens when the request comes.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
-#include "tests/support/hash_executor.h"
 
 namespace verbatim::tests {
 
@@ -55,8 +57,10 @@ struct ModelRequest {
 
 class ConversationModel {
 public:
-    ConversationModel(const EngineConfig& config, const HashExecutor& executor, TokenId fault_token)
-        : config_(config), executor_(executor), fault_token_(fault_token) {}
+    // The token that is sampled behind others, without cache, memory, batches and steps.
+    using NextToken = std::function<TokenId(std::span<const TokenId>, const SamplingParams&, Arithmetic)>;
+    ConversationModel(const EngineConfig& config, NextToken next_token, TokenId fault_token)
+        : config_(config), next_token_(std::move(next_token)), fault_token_(fault_token) {}
 
     // The expected result of a submission: a refusal, a recorded turn, or (neither) a running turn.
     struct Answer {
@@ -95,7 +99,7 @@ private:
     void commit(const ModelRequest& turn, const FinishedEvent& event);
 
     EngineConfig config_;
-    const HashExecutor& executor_;
+    NextToken next_token_;
     TokenId fault_token_;
     std::map<ConversationKey, ModelConversation> conversations_;
     std::map<ConversationKey, RequestId> leases_;

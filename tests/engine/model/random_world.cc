@@ -37,7 +37,7 @@ RandomWorld::RandomWorld(uint64_t seed)
       book_(config_.engine.token_template, store_),
       cast_(config_, store_),
       engine_(config_.engine, cast_.executor(), policy_, store_, *this),
-      model_(config_.engine, cast_.oracle(), config_.executor.fault_token) {
+      model_(config_.engine, cast_.next_token(), config_.executor.fault_token) {
     for (const uint64_t greatest : kGreatestWeight) weights_.push_back(prng_.below(greatest + 1));
     weights_[kSubmit] += 4;
     weights_[kStep] += 3;

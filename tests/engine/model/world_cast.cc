@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "tests/engine/model/conversation_model.h"
 #include "tests/support/must.h"
 
 namespace verbatim::tests {
@@ -118,6 +117,12 @@ Drafter* WorldCast::drafter() {
 
 HashExecutor& WorldCast::fresh_executor() {
     return *executors_.emplace_back(std::make_unique<HashExecutor>(config_.executor));
+}
+
+ConversationModel::NextToken WorldCast::next_token() const {
+    return [this](std::span<const TokenId> tokens, const SamplingParams& sampling, Arithmetic arithmetic) {
+        return oracle().expected_token(tokens, sampling, arithmetic);
+    };
 }
 
 int64_t WorldCast::num_computed_tokens() const {

@@ -14,6 +14,7 @@
 #include "engine/drafting/executor_drafter.h"
 #include "engine/drafting/ngram_drafter.h"
 #include "engine/engine.h"
+#include "tests/engine/model/conversation_model.h"
 #include "tests/support/hash_executor.h"
 
 namespace verbatim::tests {
@@ -49,6 +50,7 @@ public:
 
     [[nodiscard]] HashExecutor& executor() { return *executors_.back(); }  // the current one
     [[nodiscard]] const HashExecutor& oracle() const { return *executors_.front(); }
+    [[nodiscard]] ConversationModel::NextToken next_token() const;
     HashExecutor& fresh_executor();
     [[nodiscard]] int64_t num_computed_tokens() const;  // by all executors so far
     void check() const;                                 // that no executor recorded a violation
