@@ -49,6 +49,11 @@ public:
     [[nodiscard]] tl::unexpected<Error> wrong(std::string_view wanted);
     // The same for the last value read, which began at `column`.
     [[nodiscard]] tl::unexpected<Error> wrong_at(size_t column, std::string_view wanted) const;
+    // Whether the next value is a string.
+    bool is_string_next() {
+        skip_space();
+        return next_is('"');
+    }
     // The column of the next value.
     size_t mark() {
         skip_space();

@@ -1,4 +1,6 @@
 // Logs with lengths only: the Azure LLM inference traces (2023, 2024) and BurstGPT, both CSV. See traces/README.md.
+#include "traces/lengths.h"
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -6,7 +8,6 @@
 #include <unordered_map>
 
 #include "traces/csv_columns.h"
-#include "traces/recording.h"
 #include "traces/strict.h"
 
 namespace verbatim::traces {
@@ -78,37 +79,27 @@ std::optional<int64_t> parse_seconds(std::string_view text) {
     return *whole * kNsPerSecond + *digits(padded);
 }
 
-// Records requests; the first one is at time 0.
-class LengthsRecorder {
-public:
-    LengthsRecorder(Recording& recording, Format format) : recording_(recording) {
-        recording.format = format;
-        recording.block_tokens = kBlockTokens;
-    }
-    void add(int64_t time_ns, int64_t prompt_tokens, int64_t output_tokens) {
-        if (recording_.requests.empty()) start_ns_ = time_ns;
-        RecordedRequest request;
-        request.source_row = static_cast<int64_t>(recording_.requests.size());
-        request.time_ns = time_ns - start_ns_;
-        request.prompt_tokens = prompt_tokens;
-        request.output_tokens = output_tokens;
-        recording_.requests.push_back(request);
-    }
-    // Whether `time_ns` is not before the requests added so far.
-    [[nodiscard]] bool in_order(int64_t time_ns) const {
-        return recording_.requests.empty() || time_ns - start_ns_ >= recording_.requests.back().time_ns;
-    }
-
-private:
-    Recording& recording_;
-    int64_t start_ns_ = 0;
-};
-
 bool wants_more(const Recording& recording, const ReadOptions& options) {
     return options.limit == 0 || static_cast<int64_t>(recording.requests.size()) < options.limit;
 }
 
-// Strands of sessions come first, in order of their first requests; then one strand of all requests without a session.
+}  // namespace
+
+LengthsRecorder::LengthsRecorder(Recording& recording, Format format) : recording_(recording) {
+    recording.format = format;
+    recording.block_tokens = kBlockTokens;
+}
+
+void LengthsRecorder::add(int64_t time_ns, int64_t prompt_tokens, int64_t output_tokens) {
+    if (recording_.requests.empty()) start_ns_ = time_ns;
+    RecordedRequest request;
+    request.source_row = static_cast<int64_t>(recording_.requests.size());
+    request.time_ns = time_ns - start_ns_;
+    request.prompt_tokens = prompt_tokens;
+    request.output_tokens = output_tokens;
+    recording_.requests.push_back(request);
+}
+
 void group_by_session(Recording& recording, const std::vector<int64_t>& sessions) {
     std::vector<size_t> order(sessions.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -133,8 +124,6 @@ void group_by_session(Recording& recording, const std::vector<int64_t>& sessions
         recording.strands.back().has_ids = true;  // true without any ids: no request has a common prefix
     }
 }
-
-}  // namespace
 
 template <size_t N>
 using QuotedColumns = CsvColumns<N, io::double_quote_escape<',', '"'>>;

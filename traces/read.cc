@@ -26,6 +26,9 @@ Result<Format> recognise(const TextInput& input) {
     const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
     if (line.starts_with("# verbatim-trace")) return Format::kVerbatim;
     if (line.starts_with('{')) {
+        if (line.find("\"resourceSpans\"") != std::string_view::npos) return Format::kOtel;
+        if (line.find("\"passages_ids\"") != std::string_view::npos) return Format::kRagPulse;
+        if (line.find("\"input_lens\"") != std::string_view::npos) return Format::kVllmBench;
         if (line.find("\"requests\"") != std::string_view::npos) return Format::kAgentic;
         if (line.find("\"chat_id\"") != std::string_view::npos) return Format::kBailian;
         if (line.find("\"hash_ids\"") != std::string_view::npos) return Format::kMooncake;
@@ -46,6 +49,9 @@ Result<Recording> read_recording(TextInput input, Format format, const ReadOptio
         case Format::kMooncake:
         case Format::kBailian: return read_hash_id_log(std::move(input), format, options);
         case Format::kAzure: return read_azure(std::move(input), options);
+        case Format::kVllmBench: return read_vllm_bench(std::move(input), options);
+        case Format::kOtel: return read_otel(std::move(input), options);
+        case Format::kRagPulse: return read_ragpulse(std::move(input), options);
         case Format::kVerbatim: CHECK(false, "a trace of ours is no recording"); break;
         case Format::kBurstGpt: break;
     }

@@ -13,10 +13,20 @@
 
 namespace verbatim::traces {
 
-enum class Format : uint8_t { kVerbatim, kAgentic, kMooncake, kAzure, kBurstGpt, kBailian };
+enum class Format : uint8_t {
+    kVerbatim,
+    kAgentic,
+    kMooncake,
+    kAzure,
+    kBurstGpt,
+    kBailian,
+    kVllmBench,
+    kOtel,
+    kRagPulse
+};
 // By Format.
-inline constexpr std::array<const char*, 6> kFormatNames = {"verbatim", "agentic",  "mooncake",
-                                                            "azure",    "burstgpt", "bailian"};
+inline constexpr std::array<const char*, 9> kFormatNames = {"verbatim", "agentic",    "mooncake", "azure",   "burstgpt",
+                                                            "bailian",  "vllm-bench", "otel",     "ragpulse"};
 [[nodiscard]] const char* name(Format format);
 [[nodiscard]] std::optional<Format> format_by_name(std::string_view name);
 

@@ -70,6 +70,9 @@ Result<Recording> read_agentic(TextInput input, const ReadOptions& options);
 Result<Recording> read_hash_id_log(TextInput input, Format format, const ReadOptions& options);
 Result<Recording> read_azure(TextInput input, const ReadOptions& options);
 Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options);
+Result<Recording> read_vllm_bench(TextInput input, const ReadOptions& options);
+Result<Recording> read_ragpulse(TextInput input, const ReadOptions& options);
+Result<Recording> read_otel(TextInput input, const ReadOptions& options);
 
 // The recording's blocks as a block-aligned cache sees them: separate per strand except for shared text, partial blocks
 // by their id.

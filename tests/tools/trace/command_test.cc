@@ -28,6 +28,16 @@ const std::string kBurstGpt =
     "5,s1,1.5,GPT-4,100,20,120,Conversation log\n6.25,,0.5,ChatGPT,50,0,50,API log\n"
     "7,s1,2,GPT-4,130,20,150,Conversation log\n";
 
+const std::string kVllmBench = R"({"input_lens": [10, 20], "output_lens": [5, 0], "start_times": [1.5, 1.25]})"
+                               "\n";
+const std::string kRagPulse =
+    R"({"timestamp": "27", "input_length": 3861, "output_length": 7, "hash_ids": {"passages_ids": [6123, 7239]}})"
+    "\n";
+const std::string kOtel =
+    R"({"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": "a", "startTimeUnixNano": "17", "attributes": [)"
+    R"({"key": "gen_ai.usage.input_tokens", "value": {"intValue": "4"}}]}]}]}]})"
+    "\n";
+
 std::string uncompressed(const std::string& path) {
     gzFile file = gzopen(path.c_str(), "rb");
     std::string bytes;
@@ -55,7 +65,10 @@ std::vector<std::pair<std::string, std::string>> traces_of_every_format() {
             {"agentic", uncompressed(data(kSlice))},
             {"mooncake", first_lines(uncompressed(data(kMooncake)), 300)},
             {"azure", first_lines(uncompressed(data(kAzure)), 300)},
-            {"burstgpt", kBurstGpt}};
+            {"burstgpt", kBurstGpt},
+            {"vllm-bench", kVllmBench},
+            {"otel", kOtel},
+            {"ragpulse", kRagPulse}};
 }
 
 // convert, reading FROM and writing TO; the bytes that were written.
