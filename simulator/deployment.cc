@@ -42,6 +42,18 @@ ModelShape with_state_values(ModelShape model, int64_t value_bytes) {
     return model;
 }
 
+FormatError format_error(WeightFormat format) {
+    switch (format) {
+        case WeightFormat::kBf16: return {};
+        case WeightFormat::kFp8:
+        case WeightFormat::kInt8: return {.fast = 0.7, .slow = 1.22};
+        case WeightFormat::kInt4:
+        case WeightFormat::kMxfp4:
+        case WeightFormat::kNvfp4: return {.fast = 0.48, .slow = 1.27};
+    }
+    CHECK(false, "weight format {}", static_cast<int>(format));
+}
+
 ModelShape with_weight_format(ModelShape model, WeightFormat format) {
     const auto parameters = static_cast<double>(linear_parameters(model));
     const double saved = parameters * (model.weight_value_bytes - bytes_of(format));

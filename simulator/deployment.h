@@ -20,6 +20,15 @@ enum class WeightFormat : uint8_t {
     kNvfp4,  // half a byte; an FP8 scale for each 16 weights (NVIDIA Blackwell)
 };
 
+// How much faster and slower kernels were than their prices: the tenth and the ninetieth percentile of simulated over
+// published throughput, of FP8 runs and of FP4 runs (docs/published-runs.md). Other formats of 8 and of 4 bits have
+// those of FP8 and FP4: no run of theirs was found.
+struct FormatError {
+    double fast = 1;
+    double slow = 1;
+};
+[[nodiscard]] FormatError format_error(WeightFormat format);
+
 // Matrices of this format: bytes in memory, and bytes that every matmul reads. With fp8 and nvfp4 activations have the
 // format too, and products run at the device's peak for it, where it has one (FP8 since Hopper, FP4 since Blackwell: as
 // TensorRT-LLM's and vLLM's W8A8 and NVFP4 kernels). Elsewhere, and with the other formats, weights alone are quantised

@@ -51,7 +51,10 @@ ordered_json bounds_json(const SimulateRun& run, const Slo& slo) {
     if (!run.bounds) return nullptr;
     const BoundedFigures figures(run, slo);
     const auto pair = [](const Bounds& bounds) { return ordered_json{bounds.low, bounds.high}; };
-    ordered_json json = {{"roofline_factors", {run.device.roofline_fast, run.device.roofline_slow}}};
+    const KernelFactors& fast = run.bounds->fast_factors;
+    const KernelFactors& slow = run.bounds->slow_factors;
+    ordered_json json = {{"roofline_factors", {fast.rooflines, slow.rooflines}}};
+    if (run.config.weights != WeightFormat::kBf16) json["other_factors"] = {fast.others, slow.others};
     for (const auto& [key, times] : {std::pair{"ttft_s", &Metrics::ttft}, std::pair{"tpot_s", &Metrics::tpot}}) {
         for (const auto& [name, value] : kDistributionValues) json[key][name] = pair(figures.of(times, value));
     }

@@ -268,14 +268,14 @@ SimulationConfig simulation_of(const SimulateRun& run) {
     return simulation;
 }
 
-// One run, where kernels with a roofline alone take `roofline_factor` times as long. Kernel tables are not
-// thread-safe: each run reads separate ones.
+// One run, where kernels take so many times as long. Kernel tables are not thread-safe: each run reads separate ones.
 Result<ReplicatedResult> priced_run(const SimulateRun& run, const SimulationConfig& simulation,
-                                    const traces::Trace& trace, double roofline_factor, const Progress& progress) {
+                                    const traces::Trace& trace, const KernelFactors& factors,
+                                    const Progress& progress) {
     const SimulateConfig& config = run.config;
     ASSIGN_OR_RETURN(const auto kernels, kernel_times(config.cost, run.device));
     ASSIGN_OR_RETURN(const auto prices, cost_model(config, run.model, run.device, *kernels));
-    ScaledRooflines cost(*prices, roofline_factor);
+    ScaledKernels cost(*prices, factors);
     const auto policy = [&] { return make_eviction_policy(eviction_of(config), worth_of(run.model)); };
     if (config.apart || config.autoscale || (config.num_replicas > 1 && is_per_request(config.route))) {
         const ClusterConfig cluster{.route = config.route,
@@ -321,7 +321,9 @@ int32_t most_replicas_at_once(const std::vector<ReplicaSummary>& replicas) {
 }
 
 bool needs_bounds(const SimulateRun& run) {
-    if (!run.config.bounds_rooflines || run.device.roofline_fast == run.device.roofline_slow) return false;
+    if (!run.config.bounds_rooflines) return false;
+    if (run.config.weights != WeightFormat::kBf16) return true;
+    if (run.device.roofline_fast == run.device.roofline_slow) return false;
     const double total = run.result.price.total_ns();
     const double rooflines = run.result.price.ns[static_cast<size_t>(PriceSource::kRoofline)];
     return total > 0 && rooflines >= kLeastBoundedShare * total;
@@ -330,11 +332,14 @@ bool needs_bounds(const SimulateRun& run) {
 // Both bounds at once, on two threads.
 Result<RooflineBounds> bounds_of(const SimulateRun& run, SimulationConfig simulation, const traces::Trace& trace) {
     simulation.record_steps = false;
-    const auto bound = [&](double factor) { return priced_run(run, simulation, trace, factor, {}); };
-    auto fast = std::async(std::launch::async, bound, run.device.roofline_fast);
-    ASSIGN_OR_RETURN(ReplicatedResult slow, bound(run.device.roofline_slow));
+    const FormatError error = format_error(run.config.weights);
+    const KernelFactors fast_factors{std::min(run.device.roofline_fast, error.fast), error.fast};
+    const KernelFactors slow_factors{std::max(run.device.roofline_slow, error.slow), error.slow};
+    const auto bound = [&](const KernelFactors& factors) { return priced_run(run, simulation, trace, factors, {}); };
+    auto fast = std::async(std::launch::async, bound, fast_factors);
+    ASSIGN_OR_RETURN(ReplicatedResult slow, bound(slow_factors));
     ASSIGN_OR_RETURN(ReplicatedResult quick, fast.get());
-    return RooflineBounds{std::move(quick.whole), std::move(slow.whole)};
+    return RooflineBounds{std::move(quick.whole), std::move(slow.whole), fast_factors, slow_factors};
 }
 
 }  // namespace
@@ -350,7 +355,7 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     ASSIGN_OR_RETURN(run.memory, plan_deployment(config, model, run.device));
     const SimulationConfig simulation = simulation_of(run);
     run.max_model_len = simulation.engine.max_model_len;
-    ASSIGN_OR_RETURN(ReplicatedResult all, priced_run(run, simulation, trace, 1, progress));
+    ASSIGN_OR_RETURN(ReplicatedResult all, priced_run(run, simulation, trace, KernelFactors{}, progress));
     run.result = std::move(all.whole);
     run.replicas = std::move(all.replicas);
     run.replica_of_row = std::move(all.replica_of_row);

@@ -104,11 +104,14 @@ struct MemoryPlan {
     int64_t row_bytes = 0;
 };
 
-// What follows from prices that are known by a roofline alone: the run with all of these kernels as fast, and as slow,
-// as the device file says that they may be.
+// What follows from what is not known of prices: the run with all kernels that have a roofline alone as fast, and as
+// slow, as the device file says that they may be; and with weights of fewer bytes all kernels as published runs say
+// (format_error).
 struct RooflineBounds {
     SimulationResult fast;
     SimulationResult slow;
+    KernelFactors fast_factors;
+    KernelFactors slow_factors;
 };
 // Rooflines of a smaller share of the steps' time are not bounded.
 inline constexpr double kLeastBoundedShare = 0.02;

@@ -61,20 +61,28 @@ public:
     [[nodiscard]] virtual Price price(const StepWork& work) = 0;
 };
 
-// Another model's prices, where those that are known by the roofline alone take `factor` times as long.
-class ScaledRooflines final : public CostModel {
+// How many times as long kernels take: those that are known by the roofline alone, and all others.
+struct KernelFactors {
+    double rooflines = 1;
+    double others = 1;
+};
+// Another model's prices times these factors; the host's time as it is.
+class ScaledKernels final : public CostModel {
 public:
     // Borrows `inner`.
-    ScaledRooflines(CostModel& inner, double factor) : inner_(inner), factor_(factor) {}
+    ScaledKernels(CostModel& inner, const KernelFactors& factors) : inner_(inner), factors_(factors) {}
     [[nodiscard]] Price price(const StepWork& work) override {
         Price price = inner_.price(work);
-        price.ns[static_cast<size_t>(PriceSource::kRoofline)] *= factor_;
+        for (size_t i = 0; i < price.ns.size(); ++i) {
+            if (const auto source = static_cast<PriceSource>(i); source != PriceSource::kAssumed)
+                price.ns[i] *= source == PriceSource::kRoofline ? factors_.rooflines : factors_.others;
+        }
         return price;
     }
 
 private:
     CostModel& inner_;
-    double factor_;
+    KernelFactors factors_;
 };
 
 class StepCost final : public CostModel {

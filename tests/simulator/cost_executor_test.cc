@@ -197,13 +197,15 @@ TEST(StepCost, ExpertsOfFewerBytesAreReadSooner) {
     EXPECT_NEAR(wide - narrow, 4.0 * 3 * 256 * 512 / 1e3, 1e-6 * wide);
 }
 
-TEST(StepCost, ScaledRooflinesLeaveOtherPricesAlone) {
+TEST(StepCost, ScaledKernelsLeaveTheHostAlone) {
     class OneOfEach final : public CostModel {
     public:
         Price price(const StepWork&) override { return {.ns = {1, 2, 3, 4, 5}}; }
     } inner;
-    ScaledRooflines slow(inner, 2.5);
-    EXPECT_EQ(slow.price({}).ns, (std::array<double, kNumPriceSources>{1, 2, 3, 10, 5}));
+    ScaledKernels slow_rooflines(inner, {.rooflines = 2.5});
+    EXPECT_EQ(slow_rooflines.price({}).ns, (std::array<double, kNumPriceSources>{1, 2, 3, 10, 5}));
+    ScaledKernels slow(inner, {.rooflines = 2.5, .others = 2});
+    EXPECT_EQ(slow.price({}).ns, (std::array<double, kNumPriceSources>{2, 4, 6, 10, 5}));
 }
 
 TEST(StepCost, MoreWorkNeverCostsLess) {

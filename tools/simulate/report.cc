@@ -20,8 +20,12 @@ using nlohmann::ordered_json;
 std::string bounds_table(const SimulateRun& run, const Slo& slo) {
     if (!run.bounds) return "";
     const BoundedFigures figures(run, slo);
-    Table table(
-        {fmt::format("rooflines x {} ... {}", run.device.roofline_fast, run.device.roofline_slow), "low", "high"});
+    const KernelFactors& fast = run.bounds->fast_factors;
+    const KernelFactors& slow = run.bounds->slow_factors;
+    std::string factors = fmt::format("rooflines x {} ... {}", fast.rooflines, slow.rooflines);
+    if (run.config.weights != WeightFormat::kBf16)
+        factors += fmt::format(", other kernels x {} ... {}", fast.others, slow.others);
+    Table table({factors, "low", "high"});
     const auto add = [&](const std::string& label, const Bounds& bounds, int digits) {
         table.add_row({label, fmt::format("{:.{}f}", bounds.low, digits), fmt::format("{:.{}f}", bounds.high, digits)});
     };

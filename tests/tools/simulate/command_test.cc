@@ -169,6 +169,7 @@ TEST(SimulateCommand, RooflinesAloneGiveAnIntervalOfEveryFigure) {
     }
     EXPECT_LE(bounds["throughput_tokens_per_s"][0].get<double>(), result["throughput_tokens_per_s"].get<double>());
     EXPECT_THAT(run_verbatim(simulate_arguments()).out, HasSubstr("rooflines x 0.88 ... 2.08"));
+    EXPECT_FALSE(bounds.contains("other_factors"));
     const json without = simulate({"--no-bounds"});
     EXPECT_TRUE(without["bounds"].is_null());
     EXPECT_EQ(without["digest"], result["digest"]);

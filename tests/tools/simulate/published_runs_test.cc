@@ -1,9 +1,14 @@
 // Prices compared with runs that others published: docs/measurements/simulator.md, "Against published runs".
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "reference/loader/config_json.h"
 #include "reference/loader/model_choice.h"
@@ -14,6 +19,7 @@
 #include "simulator/shape_config.h"
 #include "simulator/sharding.h"
 #include "simulator/step_cost.h"
+#include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {
 namespace {
@@ -226,6 +232,7 @@ const QuantisedRuns kQuantised[] = {
 
 // No kernel of FP8 or FP4 is in the tables: docs/published-runs.md.
 TEST(PublishedRuns, QuantisedRunsAreWithinTheRangeOfThePage) {
+    std::map<WeightFormat, std::vector<double>> ratios;
     for (const QuantisedRuns& runs : kQuantised) {
         const Device device = *read_device(runs.device);
         const auto parsed = parse_shape(runs.what, runs.config, "config.json");
@@ -245,8 +252,37 @@ TEST(PublishedRuns, QuantisedRunsAreWithinTheRangeOfThePage) {
                        runs.published[i], tokens_per_s, 100 * (ratio - 1));
             EXPECT_GT(ratio, 0.35);
             EXPECT_LT(ratio, 1.75);
+            ratios[runs.weights].push_back(ratio);
         }
     }
+    for (auto& [format, sorted] : ratios) {
+        std::ranges::sort(sorted);
+        const auto percentile = [&](double share) {
+            return sorted.at(static_cast<size_t>(std::ceil(share * static_cast<double>(sorted.size()))) - 1);
+        };
+        EXPECT_NEAR(format_error(format).fast, percentile(0.1), 0.006) << "the bounds are those of these runs";
+        EXPECT_NEAR(format_error(format).slow, percentile(0.9), 0.006);
+    }
+}
+
+// No kernel of FP8 or FP4 is in the tables: what published runs were off by is in the interval.
+TEST(PublishedRuns, TheirErrorsAreTheIntervalOfWeightsOfFewerBytes) {
+    const auto simulated = [](const char* weights, const char* format) {
+        return run_verbatim({"simulate", "--trace",
+                             VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz", "--limit", "100",
+                             "--weights", weights, "--format", format})
+            .out;
+    };
+    const auto fp8 = nlohmann::json::parse(simulated("fp8", "json"));
+    EXPECT_EQ(fp8["bounds"]["roofline_factors"], nlohmann::json({0.7, 2.08}));
+    EXPECT_EQ(fp8["bounds"]["other_factors"], nlohmann::json({0.7, 1.22}));
+    const auto int4 = nlohmann::json::parse(simulated("int4", "json"));
+    EXPECT_EQ(int4["bounds"]["other_factors"], nlohmann::json({0.48, 1.27}));
+    const double mean = fp8["tpot_s"]["mean"];
+    EXPECT_LT(fp8["bounds"]["tpot_s"]["mean"][0].get<double>(), 0.95 * mean);
+    EXPECT_GT(fp8["bounds"]["tpot_s"]["mean"][1].get<double>(), 1.05 * mean);
+    EXPECT_THAT(simulated("fp8", "table"),
+                ::testing::HasSubstr("rooflines x 0.7 ... 2.08, other kernels x 0.7 ... 1.22"));
 }
 
 TEST(Deployment, StatesOfBinary32AreThoseOfTheModelAndOfBf16HalfOfTheRecurrentPart) {
