@@ -144,6 +144,16 @@ TEST(ModelShape, ADeltaNetsPageIsPaddedAsItsEngineSays) {
     EXPECT_NEAR(page / (2'097'152 + 49'152) - 1, 0.0076, 0.00005);
 }
 
+// Of the language models, as the GGUF files that are published of them count (n_params of llama.cpp).
+TEST(ModelShape, ParametersAreThoseOfThePublishedFiles) {
+    for (const auto& [name, num_parameters] :
+         {std::pair{"qwen3.5-4b", 4'205'751'296}, std::pair{"qwen3.5-9b", 8'953'803'264},
+          std::pair{"qwen3.5-27b", 26'895'998'464}, std::pair{"qwen3.5-35b-a3b", 34'660'610'688},
+          std::pair{"nemotron-3-nano-30b", 31'577'940'288}}) {
+        EXPECT_EQ(geometry(*reference::preset(name)).num_parameters, num_parameters) << name;
+    }
+}
+
 TEST(ModelShape, WeightsAndOperationsAreThoseOfTheConfigs) {
     for (const char* name :
          {"nemotron-3-nano-30b", "granite-4.0-h-small", "tiny-nemotron-moe", "qwen3.5-9b", "granite-4.0-h-micro",
