@@ -40,9 +40,13 @@ Trial trial_of(const PlanConfig& config, const SimulateRun& run, double rate_sca
         trial.measured.push_back(measure(objective, rows));
         trial.keeps &= trial.measured.back().keeps(objective);
     }
-    const Metrics metrics = metrics_of(rows, run.memory.pools.block_size, {});
+    const Metrics metrics = metrics_of(rows, run.memory.pools.block_size, slo_of(config.objectives));
     trial.answered = metrics.requests;
     trial.hit_rate = metrics.hit_rate.token;
+    trial.ttft = metrics.ttft;
+    trial.tpot = metrics.tpot;
+    trial.e2e = metrics.e2e;
+    trial.within_limits = metrics.requests_in_slo;
     trial.rejected = run.result.driver.rejected;
     trial.duration_s = static_cast<double>(run.result.driver.virtual_ns) * 1e-9;
     trial.preemptions = run.result.stats.preemptions;
@@ -113,6 +117,11 @@ public:
         return next == made_.end() ? nullptr : &next->second;
     }
     [[nodiscard]] int32_t count() const { return static_cast<int32_t>(made_.size()); }
+    [[nodiscard]] std::vector<Trial> all() const {
+        std::vector<Trial> trials;
+        for (const auto& [key, trial] : made_) trials.push_back(trial);
+        return trials;
+    }
 
 private:
     const PlanConfig& config_;
@@ -161,8 +170,8 @@ Result<CandidatePlan> plan_candidate(const PlanConfig& config, const ModelShape&
     }
     Trials trials(config, model, candidate, device, trace, progress);
     RETURN_IF_ERROR(config.rates ? find_highest(config, trials, plan) : find_fewest(config, trials, plan));
-    plan.num_trials = trials.count();
-    progress.candidate(plan.num_trials);
+    plan.tried = trials.all();
+    progress.candidate(plan.num_trials());
     if (!plan.best || plan.worse) {
         ASSIGN_OR_RETURN(plan.alone, try_plan(config, model, candidate, device, 1, 1, spread_out(trace)));
     }

@@ -17,6 +17,7 @@
 #include "engine/base/result.h"
 #include "simulator/deployment.h"
 #include "simulator/device.h"
+#include "simulator/metrics.h"
 #include "simulator/model_shape.h"
 #include "simulator/plan_objectives.h"
 #include "simulator/run.h"
@@ -67,8 +68,15 @@ struct Trial {
     double duration_s = 0;
     double hit_rate = 0;  // by token
     int64_t preemptions = 0;
+    Distribution ttft;
+    Distribution tpot;
+    Distribution e2e;
+    int64_t within_limits = 0;  // answered requests that are within the limit of every latency (slo_of)
     [[nodiscard]] double requests_per_s() const {
         return duration_s > 0 ? static_cast<double>(answered) / duration_s : 0;
+    }
+    [[nodiscard]] double goodput_per_s() const {
+        return duration_s > 0 ? static_cast<double>(within_limits) / duration_s : 0;
     }
 };
 
@@ -79,7 +87,8 @@ struct CandidatePlan {
     std::optional<Trial> best;   // L1; empty: none of what was asked keeps the objectives
     std::optional<Trial> worse;  // the neighbour that does not keep them; with no `best`, the largest or slowest asked
     std::optional<Trial> alone;  // every request alone on one replica: what no number of replicas improves
-    int32_t num_trials = 0;
+    std::vector<Trial> tried;    // all but `alone`, by replicas, then by rate
+    [[nodiscard]] int32_t num_trials() const { return static_cast<int32_t>(tried.size()); }
 };
 
 struct Plan {

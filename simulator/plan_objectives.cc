@@ -75,6 +75,17 @@ Result<std::vector<Objective>> parse_objectives(std::string_view text) {
     return objectives;
 }
 
+Slo slo_of(const std::vector<Objective>& objectives) {
+    Slo slo;
+    for (const Objective& objective : objectives) {
+        std::optional<int64_t>& limit_ns = objective.latency == Latency::kTtft   ? slo.ttft_ns
+                                           : objective.latency == Latency::kTpot ? slo.tpot_ns
+                                                                                 : slo.e2e_ns;
+        limit_ns = std::max(limit_ns.value_or(0), objective.limit_ns);
+    }
+    return slo;
+}
+
 Measured measure(const Objective& objective, std::span<const RowTimes> rows) {
     std::vector<std::pair<int64_t, size_t>> values;
     double sum = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "simulator/metrics.h"
 #include "simulator/trace_driver.h"
 
 namespace verbatim {
@@ -27,6 +28,9 @@ struct Objective {
 // "p99:ttft=2s,p50:tpot=20ms,mean:e2e=30s": latencies as in verbatim simulate --slo. Error: another form, a percentile
 // out of range, the same objective twice, none.
 Result<std::vector<Objective>> parse_objectives(std::string_view text);
+
+// What one request is held against: of several objectives of a latency the longest limit.
+[[nodiscard]] Slo slo_of(const std::vector<Objective>& objectives);
 
 struct Measured {
     bool has_value = false;  // some request has such a latency; without one the objective is met

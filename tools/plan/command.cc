@@ -8,10 +8,12 @@
 #include <thread>
 
 #include "files/json_text.h"
+#include "files/output_file.h"
 #include "simulator/choice_names.h"
 #include "simulator/device_file.h"
 #include "simulator/model_shape.h"
 #include "simulator/plan.h"
+#include "tools/plan/page.h"
 #include "tools/plan/report.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
@@ -45,6 +47,7 @@ struct PlanOptions {
     ReadFlags read;
     TierFlags tiers;
     PlanConfig config;
+    std::string page_file;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -125,6 +128,8 @@ Result<Plan> plan_of(const PlanOptions& options) {
 
 int run_plan_command(PlanOptions options) {
     if (const Status valid = take_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
+    auto page = files::OutputFile::create(options.page_file);
+    if (!page) return report_error(page.error());
     static constexpr uint64_t kWhole = 1000;
     std::optional<ProgressBar> bar;  // before the trace is read there is none
     options.config.progress = [&bar](double share) {
@@ -134,6 +139,9 @@ int run_plan_command(PlanOptions options) {
     const auto plan = plan_of(options);
     bar.reset();
     if (!plan) return report_error(plan.error());
+    if (page->is_wanted()) {
+        if (const Status written = page->finish_with(plan_page(*plan)); !written) return report_error(written.error());
+    }
     if (options.format == OutputFormat::kJson) {
         fmt::print("{}\n", json_text(plan_json(*plan)));
     } else {
@@ -214,6 +222,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
         ->check(CLI::Range(1, 1024));
     add_seed_option(*verb, options->config.simulate.seed);
     add_format_option(*verb, options->format);
+    verb->add_option("--html", options->page_file, "a page with pictures, which needs no network");
     verb->callback([options, &exit_code] { exit_code = run_plan_command(*options); });
 }
 

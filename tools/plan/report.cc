@@ -33,14 +33,6 @@ std::string split_name(const Parallelism& parallelism) {
     return text;
 }
 
-std::string label_of(const PlanCandidate& candidate) {
-    const std::string kv = candidate.kv_value_bytes == 2 ? "" : fmt::format(" {} KV,", kv_name(candidate));
-    const std::string split = split_name(candidate.parallelism);
-    return fmt::format("{}, {} weights,{}{} {} tokens a step, {} sequences", candidate.device,
-                       name_of(candidate.weights), kv, split.empty() ? "" : " " + split + ",", candidate.step_tokens,
-                       candidate.max_num_sequences);
-}
-
 // Of these objectives the first one that is not kept.
 std::optional<size_t> first_broken(const Plan& plan, const Trial& trial) {
     for (size_t i = 0; i < trial.measured.size(); ++i) {
@@ -75,23 +67,6 @@ std::string nothing_does(const Plan& plan, const CandidatePlan& candidate) {
                        show_value(candidate.alone->measured[*broken]), wanted(plan.config.objectives[*broken]));
 }
 
-struct Costs {
-    std::optional<double> dollars_per_million_tokens;  // of answers
-    std::optional<double> joules_per_token;            // of answers, at the boards' whole power
-};
-
-Costs costs_of(const Plan& plan, const PlanCandidate& candidate, const Trial& trial) {
-    Costs costs;
-    const double gpu_seconds = trial.num_gpus * trial.duration_s;
-    const auto tokens = static_cast<double>(trial.output_tokens);
-    if (tokens == 0) return costs;
-    if (plan.config.price_per_hour)
-        costs.dollars_per_million_tokens = *plan.config.price_per_hour * gpu_seconds / 3600 / tokens * 1e6;
-    const double power_w = plan.devices.at(candidate.device).power_w;
-    if (power_w > 0) costs.joules_per_token = power_w * gpu_seconds / tokens;
-    return costs;
-}
-
 ordered_json trial_json(const Plan& plan, const PlanCandidate& candidate, const Trial& trial) {
     ordered_json json = {{"replicas", trial.num_replicas},
                          {"gpus", trial.num_gpus},
@@ -107,6 +82,11 @@ ordered_json trial_json(const Plan& plan, const PlanCandidate& candidate, const 
     json["requests_per_s"] = trial.requests_per_s();
     json["output_tokens_per_s"] =
         trial.duration_s > 0 ? static_cast<double>(trial.output_tokens) / trial.duration_s : 0;
+    json["goodput"] = {{"requests", trial.within_limits}, {"requests_per_s", trial.goodput_per_s()}};
+    for (const auto& [key, times] :
+         {std::pair{"ttft_s", &trial.ttft}, std::pair{"tpot_s", &trial.tpot}, std::pair{"e2e_s", &trial.e2e}}) {
+        if (times->count > 0) json[key] = {{"p50", times->p50}, {"p99", times->p99}};
+    }
     json["hit_rate"] = trial.hit_rate;
     json["preemptions"] = trial.preemptions;
     const Costs costs = costs_of(plan, candidate, trial);
@@ -125,13 +105,15 @@ ordered_json candidate_json(const Plan& plan, const CandidatePlan& candidate) {
                          {"pp", candidate.candidate.parallelism.pipeline},
                          {"step_tokens", candidate.candidate.step_tokens},
                          {"max_sequences", candidate.candidate.max_num_sequences},
-                         {"trials", candidate.num_trials}};
+                         {"trials", candidate.num_trials()}};
     const auto trial = [&](const std::optional<Trial>& one) {
         return one ? trial_json(plan, candidate.candidate, *one) : ordered_json(nullptr);
     };
     json["best"] = trial(candidate.best);
     json["worse"] = trial(candidate.worse);
     json["alone"] = trial(candidate.alone);
+    json["tried"] = ordered_json::array();
+    for (const Trial& one : candidate.tried) json["tried"].push_back(trial_json(plan, candidate.candidate, one));
     json["explanation"] = explanation(plan, candidate);
     return json;
 }
@@ -151,6 +133,7 @@ void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::str
     for (const Measured& measured : trial.measured) cells.push_back(show_value(measured));
     const auto per_s = [&](int64_t count) { return static_cast<double>(count) / std::max(trial.duration_s, 1e-9); };
     cells.push_back(fmt::format("{:.3f}", trial.requests_per_s()));
+    cells.push_back(fmt::format("{:.3f}", trial.goodput_per_s()));
     cells.push_back(fmt::format("{:.1f}", per_s(trial.output_tokens)));
     cells.push_back(fmt::format("{:.2f} %", 100 * trial.hit_rate));
     cells.push_back(fmt::format("{}", trial.rejected));
@@ -169,8 +152,9 @@ std::string chosen_table(const Plan& plan) {
                                                   {"tokens a step"}, {"sequences"}, {"GPUs"}, {"rate"}};
     for (const Objective& objective : plan.config.objectives)
         rows.push_back({fmt::format("{}, at most {}", name(objective), show_time(objective.limit_ns))});
-    for (const char* label : {"requests per second", "tokens per second", "prompt tokens reused", "rejected (too long)",
-                              "per million tokens of answers", "per token of answers, at full power"}) {
+    for (const char* label :
+         {"requests per second", "of these within all limits", "tokens per second", "prompt tokens reused",
+          "rejected (too long)", "per million tokens of answers", "per token of answers, at full power"}) {
         rows.push_back({label});
     }
     std::vector<std::string> header = {"", "answer"};
@@ -203,6 +187,38 @@ std::string headline(const Plan& plan) {
 }
 
 }  // namespace
+
+Costs costs_of(const Plan& plan, const PlanCandidate& candidate, const Trial& trial) {
+    Costs costs;
+    const double gpu_seconds = trial.num_gpus * trial.duration_s;
+    const auto tokens = static_cast<double>(trial.output_tokens);
+    if (tokens == 0) return costs;
+    if (plan.config.price_per_hour)
+        costs.dollars_per_million_tokens = *plan.config.price_per_hour * gpu_seconds / 3600 / tokens * 1e6;
+    const double power_w = plan.devices.at(candidate.device).power_w;
+    if (power_w > 0) costs.joules_per_token = power_w * gpu_seconds / tokens;
+    return costs;
+}
+
+std::string label_of(const PlanCandidate& candidate) {
+    const std::string kv = candidate.kv_value_bytes == 2 ? "" : fmt::format(" {} KV,", kv_name(candidate));
+    const std::string split = split_name(candidate.parallelism);
+    return fmt::format("{}, {} weights,{}{} {} tokens a step, {} sequences", candidate.device,
+                       name_of(candidate.weights), kv, split.empty() ? "" : " " + split + ",", candidate.step_tokens,
+                       candidate.max_num_sequences);
+}
+
+std::string question(const Plan& plan) {
+    std::string objectives;
+    for (const Objective& objective : plan.config.objectives) {
+        objectives += fmt::format("{}{} of at most {}", objectives.empty() ? "" : " and ", name(objective),
+                                  show_time(objective.limit_ns));
+    }
+    if (!plan.config.rates)
+        return fmt::format("How many GPUs does {} need with {}, for {}?", plan.trace, plan.model, objectives);
+    return fmt::format("At how many times its rate do {} replica{} of {} serve {}, for {}?", plan.config.max_replicas,
+                       plan.config.max_replicas == 1 ? "" : "s", plan.model, plan.trace, objectives);
+}
 
 std::string explanation(const Plan& plan, const CandidatePlan& candidate) {
     if (!candidate.problem.empty()) return candidate.problem;

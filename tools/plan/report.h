@@ -2,12 +2,23 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "simulator/plan.h"
 
 namespace verbatim::tools {
 
+// Dollars and joules for tokens of answers; none where nothing says them.
+struct Costs {
+    std::optional<double> dollars_per_million_tokens;
+    std::optional<double> joules_per_token;  // at the boards' whole power
+};
+[[nodiscard]] Costs costs_of(const Plan& plan, const PlanCandidate& candidate, const Trial& trial);
+// "h100_sxm, bf16 weights, 8192 tokens a step, 256 sequences".
+[[nodiscard]] std::string label_of(const PlanCandidate& candidate);
+// What was asked, as a sentence.
+[[nodiscard]] std::string question(const Plan& plan);
 // Why the candidate needs what it needs, in a sentence: what binds, or why nothing that was asked does.
 [[nodiscard]] std::string explanation(const Plan& plan, const CandidatePlan& candidate);
 [[nodiscard]] std::string plan_table(const Plan& plan);

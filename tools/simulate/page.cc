@@ -1,10 +1,13 @@
 #include "tools/simulate/page.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "simulator/metrics.h"
+#include "tools/program/chart.h"
 #include "tools/program/cli.h"
 #include "tools/program/svg.h"
 #include "tools/program/xml.h"
@@ -14,122 +17,101 @@ namespace verbatim::tools {
 namespace {
 
 constexpr int kWidth = 760;
-constexpr int kHeight = 260;
-constexpr int kLeft = 90;
-constexpr int kRight = 740;
-constexpr int kTop = 40;
-constexpr int kBottom = 220;
 constexpr size_t kBins = 400;
 
-struct Line {
-    std::string label;
-    const char* color;
-    std::vector<double> values;  // one per bin
-};
-
-double largest(const std::vector<Line>& lines) {
-    double most = 0;
-    for (const Line& line : lines) {
-        for (const double value : line.values) most = std::max(most, value);
-    }
-    return most > 0 ? most : 1;
+std::string lines_chart(std::string title, ChartAxis x, ChartAxis y, std::vector<ChartLine> lines,
+                        std::vector<ChartLimit> limits = {}) {
+    Chart chart{std::move(title), std::move(x), std::move(y), std::move(lines), std::move(limits)};
+    std::erase_if(chart.lines, [](const ChartLine& line) { return line.points.empty(); });
+    if (chart.lines.empty()) return "";
+    chart.y.is_log = chart.y.label == "time" && needs_log(chart);
+    return chart_svg(chart);
 }
 
-std::string polyline(const Line& line, double most) {
-    std::string points;
-    for (size_t i = 0; i < line.values.size(); ++i) {
-        const double x =
-            kLeft + (kRight - kLeft) * static_cast<double>(i) / static_cast<double>(line.values.size() - 1);
-        const double y = kBottom - (kBottom - kTop) * line.values[i] / most;
-        points += fmt::format("{:.1f},{:.1f} ", x, y);
-    }
-    return fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" points=\"{}\"/>\n", line.color,
-                       points);
-}
-
-// Lines over a common axis; `show` writes a value of the y axis, `end` stands at the right end of the x axis.
-std::string chart(const std::string& title, const std::vector<Line>& lines, const std::string& end,
-                  const std::function<std::string(double)>& show) {
-    const double most = largest(lines);
-    std::string svg = svg_begin(kWidth, kHeight);
-    svg += svg_text(kLeft, 20, title, "font-weight=\"bold\"");
-    for (const double share : {0.0, 0.5, 1.0}) {
-        const int y = kBottom - static_cast<int>((kBottom - kTop) * share);
-        svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"#ddd\"/>\n", kLeft, kRight, y, y);
-        svg += svg_text(kLeft - 6, y + 4, show(most * share), "text-anchor=\"end\"");
-    }
-    for (const Line& line : lines) svg += polyline(line, most);
-    int x = kLeft;
-    for (const Line& line : lines) {
-        svg += svg_text(x, kBottom + 32, line.label, fmt::format("fill=\"{}\"", line.color));
-        x += 40 + 8 * static_cast<int>(line.label.size());
-    }
-    svg += svg_text(kLeft, kBottom + 14, "0");
-    svg += svg_text(kRight, kBottom + 14, end, "text-anchor=\"end\"");
-    return svg + "</svg>\n";
-}
-
-std::string number(double value) { return fmt::format("{:.4g}", value); }
-
-// The value at every bin's percentile of sorted times, in seconds.
-Line percentile_line(const char* label, const char* color, std::vector<int64_t> times_ns) {
+// The time at every percentile that bins show, in seconds.
+ChartLine percentile_line(const char* name, size_t color, std::vector<int64_t> times_ns) {
     std::ranges::sort(times_ns);
-    Line line{label, color, {}};
+    ChartLine line{.name = name, .color = color, .style = LineStyle::kSolid, .points = {}};
     for (size_t i = 0; i < kBins && !times_ns.empty(); ++i) {
-        line.values.push_back(static_cast<double>(times_ns[i * (times_ns.size() - 1) / (kBins - 1)]) / 1e9);
+        const double share = static_cast<double>(i) / (kBins - 1);
+        line.points.emplace_back(100 * share,
+                                 static_cast<double>(times_ns[i * (times_ns.size() - 1) / (kBins - 1)]) / 1e9);
     }
-    if (line.values.empty()) line.values = {0, 0};
     return line;
 }
 
-std::string latency_chart(const SimulateRun& run) {
+std::string latency_chart(const SimulateRun& run, const Slo& slo) {
     std::vector<int64_t> first;
+    std::vector<int64_t> between;
     std::vector<int64_t> end;
     for (const RowTimes& row : run.result.driver.times) {
         if (const auto ttft = ttft_ns(row)) first.push_back(*ttft);
+        if (const auto tpot = tpot_ns(row)) between.push_back(*tpot);
         if (is_answered(row)) end.push_back(row.end_ns - row.due_ns);
     }
-    return chart("latency by percentile, s",
-                 {percentile_line("time to first token", "#0a6", std::move(first)),
-                  percentile_line("end to end", "#06c", std::move(end))},
-                 "100 %", number);
+    std::vector<ChartLine> lines = {percentile_line("time to first token", 0, std::move(first)),
+                                    percentile_line("time per token", 1, std::move(between)),
+                                    percentile_line("end to end", 2, std::move(end))};
+    std::vector<ChartLimit> limits;
+    for (const auto& [name, limit] :
+         {std::pair{"ttft", slo.ttft_ns}, std::pair{"tpot", slo.tpot_ns}, std::pair{"e2e", slo.e2e_ns}}) {
+        if (!limit) continue;
+        const double limit_s = static_cast<double>(*limit) / 1e9;
+        limits.push_back({fmt::format("{}: at most {}", name, show_seconds(limit_s)), limit_s});
+    }
+    return lines_chart("latency by percentile", {"requests, %", show_number}, {"time", show_seconds}, std::move(lines),
+                       std::move(limits));
 }
 
 // The largest value of every bin of virtual time; a bin without a step keeps what was before.
-Line over_time(const SimulateRun& run, const char* label, const char* color,
-               const std::function<double(const StepSample&)>& value) {
-    Line line{label, color, std::vector<double>(kBins, -1)};
+ChartLine over_time(const SimulateRun& run, const char* name, size_t color,
+                    const std::function<double(const StepSample&)>& value) {
+    std::vector<double> values(kBins, -1);
     const auto whole = static_cast<double>(std::max<int64_t>(1, run.result.driver.virtual_ns));
     for (const StepSample& step : run.result.steps) {
         const auto bin = static_cast<size_t>(static_cast<double>(step.end_ns) / whole * (kBins - 1));
-        double& most = line.values[std::min(bin, kBins - 1)];
+        double& most = values[std::min(bin, kBins - 1)];
         most = std::max(most, value(step));
     }
+    ChartLine line{.name = name, .color = color, .style = LineStyle::kSolid, .points = {}};
     double before = 0;
-    for (double& most : line.values) before = most = most < 0 ? before : most;
+    for (size_t i = 0; i < kBins; ++i) {
+        before = values[i] < 0 ? before : values[i];
+        line.points.emplace_back(whole / 1e9 * static_cast<double>(i) / (kBins - 1), before);
+    }
     return line;
 }
 
 std::string time_charts(const SimulateRun& run) {
-    const std::string end = fmt::format("{:.0f} s", static_cast<double>(run.result.driver.virtual_ns) / 1e9);
+    const ChartAxis time{"virtual time", show_seconds};
     const auto bytes = [](double value) { return format_bytes(static_cast<uint64_t>(value)); };
     const MemoryPlan& memory = run.memory;
-    return chart(
-               "memory in use by group",
-               {over_time(run, "KV", "#06c",
+    return lines_chart(
+               "memory in use by group", time, {"bytes", bytes},
+               {over_time(run, "KV", 0,
                           [&](const StepSample& s) { return static_cast<double>(s.used_blocks * memory.block_bytes); }),
                 over_time(
-                    run, "states", "#c60",
-                    [&](const StepSample& s) { return static_cast<double>(s.used_state_rows * memory.row_bytes); })},
-               end, bytes) +
-           chart("requests: the most at a time",
-                 {over_time(run, "running", "#0a6", [](const StepSample& s) { return s.num_sequences; }),
-                  over_time(run, "waiting", "#c33", [](const StepSample& s) { return s.num_waiting; })},
-                 end, number) +
-           chart("preemptions so far",
-                 {over_time(run, "preemptions", "#c33",
-                            [](const StepSample& s) { return static_cast<double>(s.preemptions); })},
-                 end, number);
+                    run, "states", 1,
+                    [&](const StepSample& s) { return static_cast<double>(s.used_state_rows * memory.row_bytes); })}) +
+           lines_chart("requests: the most at a time", time, {"requests", show_number},
+                       {over_time(run, "running", 2, [](const StepSample& s) { return s.num_sequences; }),
+                        over_time(run, "waiting", 3, [](const StepSample& s) { return s.num_waiting; })}) +
+           lines_chart("preemptions so far", time, {"preemptions", show_number},
+                       {over_time(run, "preemptions", 3,
+                                  [](const StepSample& s) { return static_cast<double>(s.preemptions); })});
+}
+
+// GPUs and goodput first.
+std::string run_figures(const SimulateRun& run, const Slo& slo) {
+    const Metrics whole = metrics_of(run.result.driver.times, run.memory.pools.block_size, slo);
+    const double seconds = static_cast<double>(run.result.driver.virtual_ns) / 1e9;
+    std::vector<std::pair<std::string, std::string>> figures = {{"GPUs", fmt::format("{}", run.peak_gpus)}};
+    const auto per_s = [&](int64_t count) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; };
+    if (slo.any()) figures.emplace_back("goodput, requests per second", show_number(per_s(whole.requests_in_slo)));
+    figures.emplace_back("answered, requests per second", show_number(per_s(whole.requests)));
+    if (whole.ttft.count > 0) figures.emplace_back("time to first token, p99", show_seconds(whole.ttft.p99));
+    if (whole.tpot.count > 0) figures.emplace_back("time per token, p99", show_seconds(whole.tpot.p99));
+    return page_figures(figures);
 }
 
 // Prompt tokens: reused, or why not.
@@ -159,12 +141,9 @@ std::string reuse_bars(const SimulateRun& run) {
 }  // namespace
 
 std::string simulate_page(const SimulateRun& run, const Slo& slo) {
-    std::string page = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>";
-    page += xml_escaped(fmt::format("{}: {} on {}", run.trace, run.model.name, run.device.name));
-    page +=
-        "</title><style>body{font-family:sans-serif;margin:2em}svg{display:block;margin:1em 0}</style></head><body>\n";
-    page += "<h1>" + xml_escaped(run.trace) + "</h1>\n";
-    page += latency_chart(run) + reuse_bars(run) + time_charts(run);
+    std::string page =
+        page_begin(fmt::format("How does {} serve {} on {}?", run.model.name, run.trace, run.device.name));
+    page += run_figures(run, slo) + latency_chart(run, slo) + reuse_bars(run) + time_charts(run);
     page += "<pre>" + xml_escaped(simulate_table(run, slo)) + "</pre>\n</body></html>\n";
     return page;
 }

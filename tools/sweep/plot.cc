@@ -3,187 +3,255 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "simulator/sweep.h"
-#include "tools/program/cli.h"
-#include "tools/program/svg.h"
+#include "tools/program/chart.h"
+#include "tools/program/xml.h"
 
 namespace verbatim::tools {
 namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int kWidth = 760;
-constexpr int kLeft = 90;
-constexpr int kRight = 740;
-constexpr int kTop = 40;
-constexpr int kBottom = 220;
-constexpr int kLegendLine = 18;
-constexpr std::array kColors = {"#06c", "#c60", "#0a6", "#c33", "#80c", "#088", "#a80", "#555"};
-
-// A line's points by x, by the line's name.
-using Lines = std::map<std::string, std::map<double, double>>;
-using Show = std::function<std::string(double)>;
-
-struct Chart {
-    std::string title;
-    Lines lines;
-    Show show_x;
-    Show show_y;
-};
-
-struct Range {
-    double least = 0;
-    double most = 1;
-    [[nodiscard]] double share(double x) const { return most > least ? (x - least) / (most - least) : 0.5; }
-};
-
-Range x_range(const Lines& lines) {
-    Range range{lines.begin()->second.begin()->first, lines.begin()->second.begin()->first};
-    for (const auto& [name, points] : lines) {
-        range.least = std::min(range.least, points.begin()->first);
-        range.most = std::max(range.most, points.rbegin()->first);
-    }
-    return range;
-}
-
-double largest_y(const Lines& lines) {
-    double most = 0;
-    for (const auto& [name, points] : lines) {
-        for (const auto& [x, y] : points) most = std::max(most, y);
-    }
-    return most > 0 ? most : 1;
-}
-
-std::string line_svg(const std::map<double, double>& points, const Range& range, double most, const char* color) {
-    std::string path;
-    std::string dots;
-    for (const auto& [x, y] : points) {
-        const double px = kLeft + (kRight - kLeft) * range.share(x);
-        const double py = kBottom - (kBottom - kTop) * y / most;
-        path += fmt::format("{:.1f},{:.1f} ", px, py);
-        dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", px, py, color);
-    }
-    return fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" points=\"{}\"/>\n", color, path) +
-           dots;
-}
-
-std::string chart_svg(const Chart& chart) {
-    const Range range = x_range(chart.lines);
-    const double most = largest_y(chart.lines);
-    std::string svg = svg_begin(kWidth, kBottom + 40 + kLegendLine * static_cast<int>(chart.lines.size()));
-    svg += svg_text(kLeft, 20, chart.title, "font-weight=\"bold\"");
-    for (const double share : {0.0, 0.5, 1.0}) {
-        const int y = kBottom - static_cast<int>((kBottom - kTop) * share);
-        svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"#ddd\"/>\n", kLeft, kRight, y, y);
-        svg += svg_text(kLeft - 6, y + 4, chart.show_y(most * share), "text-anchor=\"end\"");
-    }
-    svg += svg_text(kLeft, kBottom + 16, chart.show_x(range.least));
-    svg += svg_text(kRight, kBottom + 16, chart.show_x(range.most), "text-anchor=\"end\"");
-    int y = kBottom + 36;
-    size_t color = 0;
-    for (const auto& [name, points] : chart.lines) {
-        const char* const of_line = kColors[color++ % kColors.size()];
-        svg += line_svg(points, range, most, of_line);
-        svg += svg_text(kLeft, y, name, fmt::format("fill=\"{}\"", of_line));
-        y += kLegendLine;
-    }
-    return svg + "</svg>\n";
-}
-
 std::string show_bytes(double bytes) { return fmt::format("{:.4g} GB", bytes / 1e9); }
 std::string show_share(double share) { return fmt::format("{:.1f} %", 100 * share); }
-std::string show_seconds(double seconds) { return fmt::format("{:.3g} s", seconds); }
 std::string show_rate(double rate) { return fmt::format("x {:.4g}", rate); }
-std::string show_number(double number) { return fmt::format("{:.4g}", number); }
 
-// Keys of a point whose values need no name: the pictures' axes and what every point has.
-const std::set<std::string> kCommonKeys = {"memory_bytes", "cache_mode", "evict", "rate_scale", "admission"};
+const std::set<std::string> kNamedDimensions = {"cache_mode", "evict"};  // in every name, without their key
+const std::set<std::string> kAxes = {"memory_bytes", "rate_scale"};      // in titles
+const std::set<std::string> kCounts = {"replicas", "tp", "ep", "pp", "step_tokens", "max_sequences"};
 
 std::string text_of_value(const ordered_json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// By title; a line has one point at least.
-class Charts {
+// Which dimensions have several values among the points.
+std::set<std::string> varied_keys(const SweepResults& results) {
+    std::map<std::string, std::set<std::string>> values;
+    for (const auto& [number, line] : results.lines) {
+        for (const auto& [key, value] : line.at("point").items()) values[key].insert(value.dump());
+    }
+    std::set<std::string> varied;
+    for (const auto& [key, different] : values) {
+        const auto has_key = [&](const auto& line) { return line.second.at("point").contains(key); };
+        if (different.size() > 1 || !std::ranges::all_of(results.lines, has_key)) varied.insert(key);
+    }
+    return varied;
+}
+
+double num_gpus(const ordered_json& point) {
+    return point.value("replicas", 1.0) * point.value("tp", 1.0) * point.value("pp", 1.0);
+}
+
+// Requests a second within the objectives; none: there are no objectives, or no times.
+std::optional<double> goodput(const ordered_json& result) {
+    if (!result.contains("details") || !result["details"].contains("goodput")) return std::nullopt;
+    return result["details"]["goodput"].at("requests_per_s").get<double>();
+}
+
+std::optional<double> percentile(const ordered_json& result, const char* latency, const char* name) {
+    if (!result.contains(latency) || !result[latency].is_object()) return std::nullopt;
+    const ordered_json& value = result[latency].at(name);
+    return value.is_number() ? std::optional(value.get<double>()) : std::nullopt;
+}
+
+// The pictures of a sweep, by title, and the best of its points.
+class SweepPictures {
 public:
+    SweepPictures(std::set<std::string> varied, std::vector<ChartLimit> ttft, std::vector<ChartLimit> tpot)
+        : varied_(std::move(varied)), ttft_limits_(std::move(ttft)), tpot_limits_(std::move(tpot)) {}
+
     void add(const ordered_json& line) {
         if (line.contains("problem")) return;
         const ordered_json& point = line.at("point");
         const ordered_json& result = line.at("result");
         const auto memory = point.at("memory_bytes").get<double>();
         const auto rate = point.at("rate_scale").get<double>();
-        std::string name =
-            fmt::format("{}, {}", point.at("cache_mode").get<std::string>(), point.at("evict").get<std::string>());
-        for (const auto& [key, value] : point.items()) {
-            if (key == "admission") name += ", " + value.get<std::string>();
-            if (!kCommonKeys.contains(key)) name += fmt::format(", {} {}", key, text_of_value(value));
+        const std::string at_rate = "arrivals " + show_rate(rate);
+        const bool varies_count =
+            std::ranges::any_of(kCounts, [&](const std::string& key) { return varied_.contains(key); });
+        const bool has_other_axis = result.contains("ttft_s") && (varies_count || varied_.contains("rate_scale"));
+        if (varied_.contains("memory_bytes") || !has_other_axis)
+            add_point({"hit rate over memory, " + at_rate, "hit rate, by token", show_share, {}},
+                      {"memory of the device", show_bytes}, name_without(point, "memory_bytes"), "", memory,
+                      result.at("hit_rate").at("token"));
+        if (varied_.contains("rate_scale") || !varies_count)
+            add_over(result, "arrivals, " + show_bytes(memory), {"arrivals, of the trace's", show_rate},
+                     name_without(point, "rate_scale"), rate);
+        for (const std::string& key : kCounts) {
+            if (!varied_.contains(key)) continue;
+            add_over(result, fmt::format("{}, {}, {}", key, show_bytes(memory), at_rate), {key, show_number},
+                     name_without(point, key), point.at(key));
         }
-        at("hit rate over memory, arrivals " + show_rate(rate), show_bytes, show_share).lines[name][memory] =
-            result.at("hit_rate").at("token");
-        at("time to first token, p95, over arrivals, " + show_bytes(memory), show_rate, show_seconds)
-            .lines[name][rate] = result.at("ttft_s").at("p95");
-        at("tokens per second over arrivals, " + show_bytes(memory), show_rate, show_number).lines[name][rate] =
-            result.at("throughput_tokens_per_s");
-        const ordered_json& tpot = result.at("tpot_s").at("p95");
-        if (!tpot.is_number()) return;
+        const auto tpot = percentile(result, "tpot_s", "p95");
+        if (!tpot) return;
         const double tokens = result.at("throughput_tokens_per_s");
-        per_gpu_.emplace_back(
-            tpot, tokens / (point.value("replicas", 1.0) * point.value("tp", 1.0) * point.value("pp", 1.0)));
+        const std::string name = name_without(point, "");
+        per_gpu_.push_back({*tpot, tokens / num_gpus(point), name});
+        const auto good = goodput(result);
+        const double worth = good.value_or(tokens) / num_gpus(point);
+        if (best_ && worth <= best_->worth) return;
+        best_ = {worth, num_gpus(point), good, tokens, fmt::format("{}, {}, {}", name, show_bytes(memory), at_rate)};
     }
     // The Pareto front: the points that no other one exceeds in throughput per GPU at the same or a shorter time.
     void add_front() {
-        std::ranges::sort(per_gpu_);
+        if (per_gpu_.empty()) return;
+        std::ranges::sort(per_gpu_, {}, [](const OfGpu& of) { return std::pair(of.tpot_s, -of.tokens_per_s); });
+        ChartLine all{.name = "all points", .color = 7, .style = LineStyle::kDotsOnly, .points = {}};
+        ChartLine front{.name = "front", .color = 0, .style = LineStyle::kSolid, .points = {}};
         double most = 0;
-        for (const auto& [tpot, tokens] : per_gpu_) {
-            if (tokens <= most) continue;
-            most = tokens;
-            at("tokens per second and GPU over time per token, p95", show_seconds, show_number).lines["front"][tpot] =
-                tokens;
+        for (const auto& [tpot, tokens, name] : per_gpu_) {
+            const bool is_best = tokens > most;
+            (is_best ? front : all).points.emplace_back(tpot, tokens);
+            most = std::max(most, tokens);
         }
+        Chart chart{.title = "tokens per second and GPU over time per token, p95",
+                    .x = {"time per token, p95", show_seconds},
+                    .y = {"tokens per second and GPU", show_number},
+                    .lines = {front, all},
+                    .limits = {}};
+        charts_.insert(charts_.begin(), std::move(chart));
     }
-    [[nodiscard]] const std::vector<Chart>& all() const { return charts_; }
+    [[nodiscard]] std::string svgs() {
+        std::string text;
+        for (Chart& chart : charts_) {
+            for (ChartLine& line : chart.lines) {
+                if (line.style != LineStyle::kDotsOnly) std::ranges::sort(line.points);
+            }
+            std::erase_if(chart.lines, [](const ChartLine& line) { return line.points.empty(); });
+            const bool is_time = chart.y.label.starts_with("time");
+            chart.y.is_log = is_time && needs_log(chart);
+            text += chart_svg(chart);
+        }
+        return text;
+    }
+    // GPUs and goodput, or throughput, of the point with the most of it per GPU.
+    [[nodiscard]] std::string figures() const {
+        if (!best_) return "";
+        std::vector<std::pair<std::string, std::string>> shown = {{"GPUs", show_number(best_->gpus)}};
+        if (best_->goodput) shown.emplace_back("goodput, requests per second", show_number(*best_->goodput));
+        shown.emplace_back("tokens per second", show_number(best_->tokens));
+        return page_figures(shown) + fmt::format("<p>The most {} per GPU: {}</p>\n",
+                                                 best_->goodput ? "goodput" : "tokens per second",
+                                                 xml_escaped(best_->name));
+    }
 
 private:
-    Chart& at(const std::string& title, Show show_x, Show show_y) {
-        const auto found = std::ranges::find(charts_, title, &Chart::title);
-        if (found != charts_.end()) return *found;
-        return charts_.emplace_back(Chart{title, {}, std::move(show_x), std::move(show_y)});
+    struct Kind {
+        std::string title;
+        std::string y_label;
+        std::function<std::string(double)> show;
+        std::vector<ChartLimit> limits;
+    };
+    struct OfGpu {
+        double tpot_s;
+        double tokens_per_s;
+        std::string name;
+    };
+    struct Best {
+        double worth;
+        double gpus;
+        std::optional<double> goodput;
+        double tokens;
+        std::string name;
+    };
+
+    // The point's values of what distinguishes it from others; that of `axis` apart.
+    [[nodiscard]] std::string name_without(const ordered_json& point, const std::string& axis) const {
+        std::string name =
+            fmt::format("{}, {}", text_of_value(point.at("cache_mode")), text_of_value(point.at("evict")));
+        for (const auto& [key, value] : point.items()) {
+            if (key == axis || kAxes.contains(key) || kNamedDimensions.contains(key) || !varied_.contains(key))
+                continue;
+            name +=
+                key == "admission" ? ", " + text_of_value(value) : fmt::format(", {} {}", key, text_of_value(value));
+        }
+        return name;
     }
+    void add_over(const ordered_json& result, const std::string& over, const ChartAxis& x, const std::string& name,
+                  double at) {
+        for (const char* of : {"p99", "p50"}) {
+            if (const auto ttft = percentile(result, "ttft_s", of))
+                add_point({"time to first token over " + over, "time to first token", show_seconds, ttft_limits_}, x,
+                          name, of, at, *ttft);
+            if (const auto tpot = percentile(result, "tpot_s", of))
+                add_point({"time per token over " + over, "time per token", show_seconds, tpot_limits_}, x, name, of,
+                          at, *tpot);
+        }
+        if (const auto good = goodput(result))
+            add_point({"goodput over " + over, "requests per second within the objectives", show_number, {}}, x, name,
+                      "", at, *good);
+        if (result.contains("throughput_tokens_per_s") && result["throughput_tokens_per_s"].is_number())
+            add_point({"tokens per second over " + over, "tokens per second", show_number, {}}, x, name, "", at,
+                      result["throughput_tokens_per_s"]);
+    }
+    // Lines of one name have one color; P50 is dashed.
+    void add_point(const Kind& kind, const ChartAxis& x_axis, const std::string& name, const std::string& of, double x,
+                   double y) {
+        auto chart = std::ranges::find(charts_, kind.title, &Chart::title);
+        if (chart == charts_.end()) {
+            charts_.push_back({kind.title, x_axis, {kind.y_label, kind.show}, {}, kind.limits});
+            chart = std::prev(charts_.end());
+        }
+        const std::string whole = of.empty() ? name : fmt::format("{}, {}", name, of);
+        auto line = std::ranges::find(chart->lines, whole, &ChartLine::name);
+        if (line == chart->lines.end()) {
+            const size_t color = colors_.try_emplace(name, colors_.size()).first->second;
+            chart->lines.push_back({whole, color, of == "p50" ? LineStyle::kDashed : LineStyle::kSolid, {}});
+            line = std::prev(chart->lines.end());
+        }
+        line->points.emplace_back(x, y);
+    }
+
+    std::set<std::string> varied_;
+    std::vector<ChartLimit> ttft_limits_;
+    std::vector<ChartLimit> tpot_limits_;
     std::vector<Chart> charts_;
-    std::vector<std::pair<double, double>> per_gpu_;  // time per token, s; tokens per second and GPU
+    std::map<std::string, size_t> colors_;
+    std::vector<OfGpu> per_gpu_;
+    std::optional<Best> best_;
 };
+
+// The objective that the sweep's requests were counted by: [ttft, tpot, e2e], ns or null.
+std::vector<ChartLimit> limits_of(const ordered_json& sweep, size_t place, const char* name) {
+    if (!sweep.contains("slo_ns") || sweep["slo_ns"].size() <= place || !sweep["slo_ns"][place].is_number()) return {};
+    const double limit_s = sweep["slo_ns"][place].get<double>() * 1e-9;
+    return {{fmt::format("{}: at most {}", name, show_seconds(limit_s)), limit_s}};
+}
 
 }  // namespace
 
 Result<std::string> sweep_page(const std::string& path) {
     ASSIGN_OR_RETURN(const SweepResults results, read_sweep(path));
     if (results.lines.empty()) return error("{}: has no points yet", path);
-    Charts charts;
-    try {
-        for (const auto& [number, line] : results.lines) charts.add(line);
-        charts.add_front();
-    } catch (const ordered_json::exception& problem) {
-        return error("{}: a point is not one of a sweep: {}", path, problem.what());
-    }
     const ordered_json& sweep = results.header.at("sweep");
-    std::string page =
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>sweep</title>"
-        "<style>body{font-family:sans-serif;margin:2em}svg{display:block;margin:1em 0}</style></head><body>\n";
     const auto text_of = [&](const char* key) {
         return sweep.contains(key) && sweep[key].is_string() ? sweep[key].get<std::string>() : std::string("?");
     };
-    const std::string what = fmt::format("{}: {} on {}, {} of {} points", text_of("trace"), text_of("model"),
-                                         text_of("device"), results.lines.size(), sweep["points"].size());
-    page += svg_begin(kWidth, 40) + svg_text(10, 26, what, "font-size=\"16\"") + "</svg>\n";
-    for (const Chart& chart : charts.all()) page += chart_svg(chart);
+    const auto size_of_page = [&] { return fmt::format("{} of {}", results.lines.size(), sweep["points"].size()); };
+    std::string page;
+    try {
+        const std::set<std::string> varied = varied_keys(results);
+        std::string what;
+        for (const char* key : {"model", "device"}) {
+            if (!varied.contains(key)) what += (what.empty() ? "" : ", ") + text_of(key);
+        }
+        if (!what.empty()) what = " (" + what + ")";
+        page = page_begin(fmt::format("Which deployment serves {}{} best?", text_of("trace"), what));
+        SweepPictures pictures(varied, limits_of(sweep, 0, "ttft"), limits_of(sweep, 1, "tpot"));
+        for (const auto& [number, line] : results.lines) pictures.add(line);
+        pictures.add_front();
+        page += pictures.figures() + fmt::format("<p>{} points.</p>\n", size_of_page()) + pictures.svgs();
+    } catch (const ordered_json::exception& problem) {
+        return error("{}: a point is not one of a sweep: {}", path, problem.what());
+    }
     return page + "</body></html>\n";
 }
 

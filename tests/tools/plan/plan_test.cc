@@ -14,6 +14,7 @@
 #include "simulator/device_file.h"
 #include "simulator/model_shape.h"
 #include "simulator/plan_search.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/tools/program/run_program.h"
 #include "traces/read.h"
 
@@ -241,6 +242,65 @@ TEST(PlanCommand, SaysWhatNoNumberOfReplicasImproves) {
         outcome.out, std::regex("no number of replicas does: one prompt of [0-9]+ tokens.* alone takes .* s "
                                 "\\(p100:ttft, wanted 50 ms\\)")))
         << outcome.out;
+}
+
+TEST(Objectives, ARequestIsHeldAgainstTheLongestLimitOfEachLatency) {
+    const Slo slo = slo_of({{Latency::kTtft, 50, 100}, {Latency::kTtft, 99, 2000}, {Latency::kTpot, 0, 50}});
+    EXPECT_EQ(slo.ttft_ns, 2000);
+    EXPECT_EQ(slo.tpot_ns, 50);
+    EXPECT_FALSE(slo.e2e_ns.has_value());
+}
+
+// Every trial is there, with the goodput of the same simulation.
+TEST(PlanCommand, TellsWhatItTried) {
+    const Outcome outcome =
+        run_plan({"--slo", "p50:ttft=2s,p90:ttft=10s,p99:tpot=40ms", "--max-replicas", "8", "--format", "json"});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const json answer = json::parse(outcome.out)["answer"];
+    ASSERT_EQ(answer["tried"].size(), answer["trials"]);
+    int before = 0;
+    for (const json& trial : answer["tried"]) {
+        EXPECT_GT(trial["replicas"], before);
+        before = trial["replicas"];
+        const Outcome simulated =
+            simulate_planned({"--slo", "ttft=10s,tpot=40ms", "--replicas", trial["replicas"].dump()});
+        ASSERT_EQ(simulated.exit_code, kExitOk) << simulated.err;
+        const json whole = json::parse(simulated.out);
+        const json& goodput = whole["details"]["goodput"];
+        EXPECT_EQ(trial["goodput"]["requests"], goodput["requests"]);
+        EXPECT_NEAR(trial["goodput"]["requests_per_s"].get<double>(), goodput["requests_per_s"].get<double>(), 1e-9);
+        EXPECT_EQ(trial["ttft_s"]["p99"], whole["ttft_s"]["p99"]);
+        EXPECT_EQ(trial["tpot_s"]["p50"], whole["tpot_s"]["p50"]);
+    }
+}
+
+TEST(PlanCommand, APageAnswersTheQuestion) {
+    const tests::ScratchFolder files;
+    const auto page_of = [&](std::vector<std::string> flags, int exit_code) {
+        flags.insert(flags.end(), {"--html", files.path("page.html")});
+        const Outcome outcome = run_plan(flags);
+        EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+        return file_bytes(files.path("page.html"));
+    };
+    const std::string page = page_of({"--slo", "p90:ttft=10s,p99:tpot=1s", "--chunk", "2048,8192"}, kExitOk);
+    for (const char* text :
+         {"<h1>How many GPUs does mooncake_conversation_trace.jsonl.gz need with granite-4.0-h-micro, for p90:ttft of "
+          "at most 10 s and p99:tpot of at most 1 s?</h1>",
+          "<dt>GPUs</dt>", "goodput over GPUs", "time to first token over GPUs", "time per token over GPUs",
+          "answer, p90</text>", "answer, p50</text>", "runner-up, p99</text>", "p90:ttft: at most 10 s</text>",
+          "class=\"limit\"", "one replica is enough", "of these within all limits"}) {
+        EXPECT_THAT(page, HasSubstr(text));
+    }
+    EXPECT_THAT(page, ::testing::Not(HasSubstr("src="))) << "needs no network";
+    EXPECT_THAT(page, ::testing::Not(HasSubstr("nan")));
+    const std::string none = page_of({"--slo", "p100:ttft=50ms", "--max-replicas", "4"}, kExitDifference);
+    EXPECT_THAT(none, HasSubstr("<dd>none of what was asked</dd>"));
+    EXPECT_THAT(none, HasSubstr("no number of replicas does"));
+    EXPECT_THAT(none, HasSubstr("time to first token over GPUs"));
+    const std::string rates =
+        page_of({"--slo", "p90:ttft=10s", "--rate-scale", "1..64", "--max-replicas", "2"}, kExitOk);
+    EXPECT_THAT(rates, HasSubstr("<h1>At how many times its rate do 2 replicas of granite-4.0-h-micro serve"));
+    EXPECT_THAT(rates, HasSubstr("time to first token over times the trace's rate"));
 }
 
 TEST(PlanCommand, FindsTheHighestRate) {

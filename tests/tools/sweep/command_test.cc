@@ -101,15 +101,24 @@ int64_t size_of_front(const nlohmann::json& points) {
     });
 }
 
+// Of the line with this name.
+size_t dots_of(const std::string& page, const std::string& name) {
+    size_t num_dots = 0;
+    const std::string title = "<title>" + name + ": ";
+    for (size_t at = page.find(title); at != std::string::npos; at = page.find(title, at + 1)) ++num_dots;
+    return num_dots;
+}
+
 TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
     const tests::ScratchFolder files;
     ASSERT_EQ(sweep(files.path("points")).exit_code, kExitOk);
     const Outcome plotted = run_verbatim({"sweep", "plot", files.path("points"), "--to", files.path("page")});
     ASSERT_EQ(plotted.exit_code, kExitOk) << plotted.err;
     const std::string page = file_bytes(files.path("page"));
-    for (const char* title :
-         {"hit rate over memory, arrivals x 1", "hit rate over memory, arrivals x 4",
-          "time to first token, p95, over arrivals, 20 GB", "tokens per second over arrivals, 60 GB"}) {
+    for (const char* title : {"hit rate over memory, arrivals x 1", "hit rate over memory, arrivals x 4",
+                              "time to first token over arrivals, 20 GB", "time per token over arrivals, 20 GB",
+                              "tokens per second over arrivals, 60 GB", "Which deployment serves ", "<dt>GPUs</dt>",
+                              "exact, lru, p99</text>", "exact, lru, p50</text>"}) {
         EXPECT_THAT(page, HasSubstr(title));
     }
     EXPECT_THAT(page, HasSubstr("exact, lru"));
@@ -120,7 +129,8 @@ TEST(SweepCommand, APageShowsEveryModeAtEveryRateAndCapacity) {
     const int64_t front = size_of_front(points_of(files.path("points")));
     EXPECT_GT(front, 1);
     EXPECT_LT(front, 8);
-    EXPECT_EQ(num_dots, 3u * 8 + static_cast<size_t>(front)) << "three pictures have a dot for every point";
+    EXPECT_EQ(num_dots, 7u * 8) << "P50 and P99 of two times, hit rate, throughput, the front and those behind it";
+    EXPECT_EQ(dots_of(page, "front"), static_cast<size_t>(front));
     const Outcome none = run_verbatim({"sweep", "plot", files.write("junk", "{}\n"), "--to", files.path("none")});
     EXPECT_EQ(none.exit_code, kExitBadInput);
     EXPECT_THAT(none.err, HasSubstr("wanted the header of a sweep"));
@@ -296,6 +306,9 @@ TEST(SweepCommand, PointsOfEveryDimensionEqualTheirSimulations) {
     ASSERT_EQ(run_verbatim({"sweep", "plot", files.path("to"), "--to", files.path("page")}).exit_code, kExitOk);
     EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("tokens per second and GPU over time per token, p95"));
     EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("replicas 2"));
+    EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("goodput over "));
+    EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("ttft: at most "));
+    EXPECT_THAT(file_bytes(files.path("page")), HasSubstr("time to first token over replicas"));
 }
 
 // The rest of what deployments have: GPUs of a replica, formats, routes.
