@@ -194,7 +194,7 @@ traces::Trace any_rows(int32_t num_replicas) {
         const int64_t answer_tokens = *rc::gen::element(1, 5, 1000);
         const int32_t replica = any_in(0, num_replicas);
         std::string name = fmt::format("c{}", i);
-        if (made.empty() || any_in(0, 3) > 0) {
+        if (made.empty() || any_in(0, 2) > 0) {
             made.push_back({rows.add(name, arrival_ns, own_tokens, answer_tokens, replica), name});
             continue;
         }
@@ -207,8 +207,8 @@ traces::Trace any_rows(int32_t num_replicas) {
 }
 
 ClusterConfig any_cluster(int32_t num_replicas) {
-    const Route route =
-        *rc::gen::element(Route::kLeastLoaded, Route::kPrefixAware, Route::kPrefixAwareDynamo, Route::kTrace);
+    const Route route = *rc::gen::element(Route::kLeastLoaded, Route::kPrefixAware, Route::kPrefixAwareDynamo,
+                                          Route::kTrace, Route::kTrace);
     ClusterConfig cluster{.route = route, .num_replicas = num_replicas, .block_bytes = 65536, .row_bytes = 1 << 20};
     const int kind = any_in(0, 4);
     if (route == Route::kTrace || kind < 2) return cluster;
