@@ -43,6 +43,16 @@ const std::regex& pattern_of(const NotTaken& one) {
     return kPatterns[static_cast<size_t>(&one - kNotTaken)];
 }
 
+// R"delimiter( ... )delimiter": its quotation mark is at `i`.
+bool is_raw_literal(std::string_view text, size_t i) {
+    if (text[i] != '"' || i == 0 || text[i - 1] != 'R') return false;
+    size_t begin = i - 1;
+    while (begin > 0 && (std::isalnum(static_cast<unsigned char>(text[begin - 1])) != 0 || text[begin - 1] == '_'))
+        --begin;
+    const std::string_view prefix = text.substr(begin, i - begin);
+    return prefix == "R" || prefix == "LR" || prefix == "uR" || prefix == "UR" || prefix == "u8R";
+}
+
 // The text with spaces instead of comments and of the contents of literals: every place stays where it is.
 std::string code_of(std::string_view text) {
     std::string code(text);
@@ -61,6 +71,12 @@ std::string code_of(std::string_view text) {
             i = blank(i, std::min(text.find('\n', i), text.size()));
         } else if (text.substr(i).starts_with("/*")) {
             i = blank(i, behind("*/", i + 2));
+        } else if (is_raw_literal(text, i)) {
+            const size_t open = std::min(text.find('(', i), text.size());
+            const std::string close = fmt::format("){}\"", text.substr(i + 1, open - i - 1));
+            const size_t end = behind(close, open);
+            blank(i + 1, end - 1);
+            i = end;
         } else if (text[i] == '"' || (text[i] == '\'' && (i == 0 || std::isalnum(text[i - 1]) == 0))) {
             size_t end = i + 1;
             while (end < text.size() && text[end] != text[i] && text[end] != '\n') end += text[end] == '\\' ? 2 : 1;
@@ -151,12 +167,21 @@ std::optional<std::string> dynamic_array(const std::string& declaration) {
                        found.str(4));
 }
 
+// The place behind "__align__(16)" or "alignas(16)", if one begins here, and else here.
+size_t behind_alignment(const std::string& code, size_t at) {
+    const size_t word = std::min(code.find_first_not_of(" \n\t", at), code.size());
+    if (code.compare(word, 9, "__align__") != 0 && code.compare(word, 7, "alignas") != 0) return at;
+    const size_t close = code.find(')', word);
+    return close == std::string::npos ? at : close + 1;
+}
+
 // "alignas(128) float a[4]": C++ has the alignment first.
-std::string shared_array_of(const std::string& declaration) {
-    static const std::regex kAligned(R"(^(\s*)(alignas\s*\([^)]*\))([\s\S]*)$)");
-    std::smatch found;
-    if (!std::regex_match(declaration, found, kAligned)) return "static" + declaration + ";";
-    return found.str(2) + " static" + found.str(1) + found.str(3) + ";";
+std::string static_array_of(const std::string& declaration) {
+    const size_t end = behind_alignment(declaration, 0);
+    const size_t word = std::min(declaration.find_first_not_of(" \n\t"), declaration.size());
+    if (end == 0 || declaration.compare(word, 7, "alignas") != 0) return "static" + declaration + ";";
+    return declaration.substr(word, end - word) + " static" + declaration.substr(0, word) + declaration.substr(end) +
+           ";";
 }
 
 Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string_view text, const std::string& code) {
@@ -167,6 +192,9 @@ Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string
         const size_t before = code.find_last_not_of(" \n\t", at - 1);
         const bool is_extern = before != std::string::npos && before >= 5 && code.substr(before - 5, 6) == "extern";
         if (end == std::string::npos) return error("{}:{}: a declaration without an end", path, line_of(text, at));
+        constexpr size_t kLongest = 4096;  // longer than a pattern is matched against
+        if (end - at > kLongest)
+            return error("{}:{}: a declaration has at most {} characters", path, line_of(text, at), kLongest);
         const size_t begin = is_extern ? before - 5 : at;
         const std::string declaration(text.substr(at + kShared.size(), end - at - kShared.size()));
         const std::string lines(static_cast<size_t>(std::count(code.begin() + static_cast<int64_t>(begin),
@@ -181,7 +209,7 @@ Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string
             changes.push_back({begin, end + 1, *array + lines});
             continue;
         }
-        std::string after = shared_array_of(declaration);
+        std::string after = static_array_of(declaration);
         for (const std::string& name : declared(declaration))
             after += fmt::format(" ::verbatim::cuda_source::shared_array({});", name);
         changes.push_back({begin, end + 1, after});
@@ -196,7 +224,7 @@ std::vector<SourceChange> variables_of(std::string_view text, const std::string&
     constexpr std::string_view kDevice = "__device__";
     for (size_t at = code.find(kDevice); at != std::string::npos; at = code.find(kDevice, at + 1)) {
         const size_t first = at + kDevice.size();
-        const size_t end = code.find_first_of(";({=", first);
+        const size_t end = code.find_first_of(";({=", behind_alignment(code, first));
         const bool is_variable = end != std::string::npos && (code[end] == ';' || code[end] == '=');
         const std::string type = code.substr(first, std::min(end, code.size()) - first);
         // A lambda's, a constant's and an operator's are none.
@@ -211,7 +239,8 @@ std::vector<SourceChange> variables_of(std::string_view text, const std::string&
         const std::string before = code.substr(0, at);
         const size_t word = before.find_last_not_of(" \n\t");
         const bool is_static = word != std::string::npos && word >= 5 && before.substr(word - 5, 6) == "static";
-        std::string after = (is_static ? "" : "static ") + std::string(text.substr(first, last - first)) + ";";
+        const std::string declaration(text.substr(first, last - first));
+        std::string after = is_static ? declaration + ";" : static_array_of(declaration);
         for (const std::string& name : declared(code.substr(first, last - first))) {
             after += fmt::format(
                 " [[maybe_unused]] static const bool verbatim_told_{0} = ::verbatim::cuda_source::told_variable({0});",
@@ -230,6 +259,8 @@ Status refuse_what_is_not_taken(const std::string& path, std::string_view text, 
         const auto refuse = [&](const std::string& why) {
             return error("{}:{}: {} (kernels/sandbox/cuda/source.h lists what is taken)", path, number, why);
         };
+        constexpr size_t kLongest = 4096;  // longer than a pattern is matched against
+        if (line.size() > kLongest) return refuse(fmt::format("a line has at most {} characters", kLongest));
         std::smatch found;
         if (std::regex_search(whole, found, kInclude) && line.find('#') != std::string::npos) {
             const std::string header = found.str(1);

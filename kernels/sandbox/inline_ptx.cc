@@ -27,7 +27,7 @@ std::vector<Part> parts_of(const std::string& code, size_t begin, size_t end, ch
     for (size_t i = begin; i <= end; ++i) {
         const char c = i < end ? code[i] : separator;
         if (c == '"' && i < end) in_literal = !in_literal;
-        if (in_literal) continue;
+        if (in_literal && i < end) continue;
         if (c == '(' || c == '[' || c == '{') ++depth;
         if (c == ')' || c == ']' || c == '}') --depth;
         if (c != separator || (depth != 0 && i < end)) continue;
@@ -102,6 +102,8 @@ private:
                 }
                 ++i;
                 const char c = text_[i];
+                if (std::string_view("ntr\\\"'?\n").find(c) == std::string_view::npos)
+                    return refuse(i, fmt::format("`\\{}` in the PTX of `asm` is not taken", c));
                 literals_.add(c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c, i);
             }
             literals_.source += std::string(text_.substr(begin, ++i - begin)) + " ";

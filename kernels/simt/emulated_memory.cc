@@ -229,7 +229,7 @@ inline void Memory::note_read(Cell& cell, const Now& now) {
             return;
         }
     } else if (life_ == Life::kDevice && last.launch == now.launch && !in_block) {
-        last.block = -1;  // blocks are never ordered: one reader of another block suffices
+        last.block = -1;  // the blocks are not ordered: one reader of another block suffices
         return;
     }
     last = now;
@@ -243,7 +243,8 @@ void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     Moment& last = cell.last_read;
     const bool blocks_share = life_ == Life::kDevice;
     const bool listed = are_listed(last, now, blocks_share);
-    if (!listed && last.launch == now.launch && last.block != now.block && blocks_share) {
+    const bool is_elsewhere = last.launch == now.launch && last.block != now.block && blocks_share;
+    if (!listed && is_elsewhere && !ordered(last, now, blocks_share)) {
         last.block = -1;
         return;
     }

@@ -109,6 +109,7 @@ struct EmulatedBarrier {
 struct ThreadAsync {
     Knowledge knowledge;
     std::map<const EmulatedBarrier*, int64_t> phases;  // per barrier, the last phase waited for
+    std::map<const EmulatedBarrier*, int64_t> asked;   // ... and the last one said not to be over
     // Multiplications; groups are numbered from 1.
     uint32_t num_fences = 0;
     uint32_t groups = 0;  // committed
@@ -117,6 +118,7 @@ struct ThreadAsync {
     std::vector<std::vector<std::function<void()>>> store_groups;
     std::vector<std::function<void()>> open_stores;
     uint32_t stores_done = 0;  // groups
+    bool has_fenced = false;   // no write to device memory since the last fence for all blocks
 };
 
 // A thread of the running block.
@@ -228,7 +230,12 @@ public:
     // Agents: asynchronous operations (simt/emulator_async.cc). `where`: the requesting call.
     EmulatedBarrier& barrier(const void* key, int32_t i);
     void barrier_init(EmulatedBarrier& barrier, int32_t arrivals, Place where);
+    void barrier_invalidate(EmulatedBarrier& barrier, Place where);  // it may be initialised again
+    // Before a write to memory: found, if an initialised barrier that has its address as its key is there.
+    void overwrite(const std::byte* address, size_t num_bytes);
     void barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, Place where);
+    // Whether the phase is not over, and the running thread asks for the first time.
+    bool is_not_yet(const EmulatedBarrier& barrier, uint32_t parity);
     // Whether a thread may wait for a phase again: in simt.h's words it may not, in PTX it may.
     enum class WaitAgain : uint8_t { kFound, kAllowed };
     void barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place where, WaitAgain again = WaitAgain::kFound);
@@ -255,6 +262,12 @@ public:
     // more. `replaces`: clocks of earlier values are dropped.
     void release_at(const Memory& memory, size_t offset, int32_t value, bool replaces);
     void acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least = {});
+    // __threadfence, which makes the thread's next atomic operations release until it writes otherwise; every one
+    // acquires. Both to all blocks.
+    void fence_device() { running_->async.has_fenced = true; }
+    void write_unfenced() { running_->async.has_fenced = false; }
+    void acquire_atomic(const Memory& memory, size_t offset);
+    void release_atomic(const Memory& memory, size_t offset);
     // Waits until is_there() holds; a thread of another block may make it true.
     void wait_for_value(const std::function<bool()>& is_there, Place where);
 

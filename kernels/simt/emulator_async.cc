@@ -101,6 +101,31 @@ void Emulator::barrier_init(EmulatedBarrier& barrier, int32_t arrivals, Place wh
     barrier.initialised = running_->moment;
 }
 
+void Emulator::barrier_invalidate(EmulatedBarrier& barrier, Place where) {
+    if (!is_usable(barrier, where)) return;
+    barrier.wanted = barrier.arrivals = 0;
+    barrier.expected_bytes = barrier.copied_bytes = 0;
+    barrier.arriving = {};
+    // Its first phase has parity 0 again; later than all phases before for who knows them.
+    barrier.phase += barrier.phase & 1;
+}
+
+void Emulator::overwrite(const std::byte* address, size_t num_bytes) {
+    constexpr size_t kBytes = 8;  // of a barrier
+    for (auto at = barriers_.lower_bound({address - (kBytes - 1), 0});
+         at != barriers_.end() && at->first.first < address + num_bytes; ++at) {
+        if (at->second.wanted == 0) continue;
+        found(FindingKind::kBarrierUse, "an initialised barrier is written over: mbarrier.inval ends its use");
+    }
+}
+
+bool Emulator::is_not_yet(const EmulatedBarrier& barrier, uint32_t parity) {
+    const int64_t runs = barrier.phase;
+    if (barrier.wanted == 0 || (runs & 1) != int64_t{parity & 1}) return false;
+    const auto [asked, is_first] = running_->async.asked.try_emplace(&barrier, runs);
+    return is_first || std::exchange(asked->second, runs) != runs;
+}
+
 bool Emulator::is_usable(const EmulatedBarrier& barrier, Place where) {
     if (barrier.wanted == 0) {
         found(FindingKind::kUninitialised,

@@ -99,6 +99,17 @@ void Emulator::release_at(const Memory& memory, size_t offset, int32_t value, bo
     released.push_back(std::move(now));
 }
 
+void Emulator::acquire_atomic(const Memory& memory, size_t offset) {
+    if (!released_.empty()) acquire_at(memory, offset);
+}
+
+void Emulator::release_atomic(const Memory& memory, size_t offset) {
+    if (!running_->async.has_fenced) return;
+    release_at(memory, offset, 0, false);
+    std::vector<Released>& released = released_[{&memory, offset}];
+    released.erase(released.begin(), released.end() - 1);  // the last one has what those before had
+}
+
 void Emulator::acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least) {
     enable_clocks();
     const std::vector<Released>& released = released_[{&memory, offset}];

@@ -26,20 +26,25 @@ uint64_t value_of(const PtxThread& thread, Instruction one, size_t i) {
 bool has(Instruction one, const char* word) { return one.words[0].find(word) != std::string::npos; }
 int lane_of_thread() { return Emulator::current().thread().index % kWarpSize; }
 
-// The host's address of an operand: of shared memory if the opcode says so, else generic.
-std::byte* place_of(const PtxThread& thread, Instruction one, size_t i, bool is_shared) {
+// The host's address of an operand: of shared memory if the opcode says so, else generic. Null: so many bytes of shared
+// memory are not in one array, and found.
+std::byte* place_of(const PtxThread& thread, Instruction one, size_t i, bool is_shared, size_t num_bytes) {
     const uint64_t address = value_of(thread, one, i);
-    return is_shared ? from_window(static_cast<uint32_t>(address)) : reinterpret_cast<std::byte*>(address);
+    return is_shared ? from_window(static_cast<uint32_t>(address), num_bytes) : reinterpret_cast<std::byte*>(address);
 }
 
 // --- matrices
 
+size_t matrices_of(const std::vector<std::string>& words) {
+    return static_cast<size_t>((words[1].empty() ? words[2] : words[1])[0] - '0');
+}
+
 void load_matrices_ptx(PtxThread& thread, Instruction one) {
-    const int count = one.words[1][0] - '0';
+    const int count = static_cast<int>(matrices_of(one.words));
     MatricesPart part{};
     if (lane_of_thread() < 8 * count) {
-        const std::byte* const row = place_of(thread, one, 1, true);
-        cuda_source::access(row, 16, false);
+        const std::byte* const row = place_of(thread, one, 1, true, 16);
+        if (row != nullptr) cuda_source::access(row, 16, false);
         if (row != nullptr && source.find(row) != nullptr) std::memcpy(part.row.values, row, 16);
     }
     Emulator::current().together(has(one, ".trans") ? complete_load_transposed : complete_load_matrices, &part,
@@ -90,12 +95,19 @@ void mma_integers(PtxThread& thread, Instruction one) {
 void copy_async_ptx(PtxThread& thread, Instruction one) {
     const auto count = static_cast<size_t>(static_cast<uint32_t>(value_of(thread, one, 2)));
     const bool has_size = one.operands.size() > (has(one, "cache_hint") ? 4U : 3U);
-    const size_t read = has_size ? static_cast<uint32_t>(value_of(thread, one, 3)) : count;
+    const uint64_t size = has_size ? value_of(thread, one, 3) : count;
+    const bool is_ignored = has_size && one.operands[3].is_predicate;
+    const size_t read = is_ignored ? (size != 0 ? 0 : count) : static_cast<uint32_t>(size);
+    if (read > count) {
+        Emulator::current().found(FindingKind::kOutOfBounds,
+                                  fmt::format("cp.async of {} bytes has a source of {}: it is undefined", count, read));
+    }
     if (has(one, ".cg") && count != 16) {
         return Emulator::current().found(FindingKind::kMisaligned,
                                          fmt::format("cp.async.cg copies 16 bytes, not {}", count));
     }
-    source_copy(place_of(thread, one, 0, true), place_of(thread, one, 1, false), count, std::min(read, count));
+    source_copy(place_of(thread, one, 0, true, count), place_of(thread, one, 1, false, count), count,
+                std::min(read, count));
 }
 void commit_group(PtxThread&, Instruction) { cuda_source::commit_async(); }
 void wait_group(PtxThread& thread, Instruction one) {
@@ -106,12 +118,13 @@ void wait_all(PtxThread& thread, Instruction) {
     cuda_source::wait_async(0, thread.where);
 }
 void bulk_copy_ptx(PtxThread& thread, Instruction one) {
-    source_bulk_copy(place_of(thread, one, 0, true), place_of(thread, one, 1, false),
-                     static_cast<uint32_t>(value_of(thread, one, 2)), place_of(thread, one, 3, true), thread.where);
+    const auto count = static_cast<uint32_t>(value_of(thread, one, 2));
+    source_bulk_copy(place_of(thread, one, 0, true, count), place_of(thread, one, 1, false, count), count,
+                     place_of(thread, one, 3, true, 8), thread.where);
 }
 void bulk_store_ptx(PtxThread& thread, Instruction one) {
-    source_bulk_store(place_of(thread, one, 0, false), place_of(thread, one, 1, true),
-                      static_cast<uint32_t>(value_of(thread, one, 2)));
+    const auto count = static_cast<uint32_t>(value_of(thread, one, 2));
+    source_bulk_store(place_of(thread, one, 0, false, count), place_of(thread, one, 1, true, count), count);
 }
 void bulk_commit(PtxThread&, Instruction) { Emulator::current().commit_stores(); }
 void bulk_wait(PtxThread& thread, Instruction one) {
@@ -122,7 +135,7 @@ void fence_async_ptx(PtxThread&, Instruction) { Emulator::current().fence_async(
 // --- barriers
 
 EmulatedBarrier* barrier_of(const PtxThread& thread, Instruction one, size_t i) {
-    return source_barrier(place_of(thread, one, i, has(one, ".shared")));
+    return source_barrier(place_of(thread, one, i, has(one, ".shared"), 8));
 }
 void barrier_init(PtxThread& thread, Instruction one) {
     if (EmulatedBarrier* const barrier = barrier_of(thread, one, 0)) {
@@ -130,6 +143,10 @@ void barrier_init(PtxThread& thread, Instruction one) {
         if (count < 1) return Emulator::current().found(FindingKind::kBarrierUse, "a barrier of no arrivals");
         Emulator::current().barrier_init(*barrier, count, thread.where);
     }
+}
+void barrier_invalidate(PtxThread& thread, Instruction one) {
+    if (EmulatedBarrier* const barrier = barrier_of(thread, one, 0))
+        Emulator::current().barrier_invalidate(*barrier, thread.where);
 }
 // The state that an arrival returns is the parity of its phase.
 void barrier_arrive(PtxThread& thread, Instruction one) {
@@ -146,9 +163,12 @@ void barrier_expect(PtxThread& thread, Instruction one) {
     if (EmulatedBarrier* const barrier = barrier_of(thread, one, 0))
         barrier->expected_bytes += static_cast<uint32_t>(value_of(thread, one, 1));
 }
-// Both wait here until the phase is over, so that a loop around them ends.
+// A thread's first test_wait of a phase that is not over is answered "not yet". All others wait here until it is, so
+// that a loop around them ends.
 void barrier_wait(PtxThread& thread, Instruction one) {
     if (EmulatedBarrier* const barrier = barrier_of(thread, one, 1)) {
+        if (has(one, "test_wait") && Emulator::current().is_not_yet(*barrier, value_of(thread, one, 2) & 1U))
+            return thread.set(one.operands[0], 0);
         Emulator::current().barrier_wait(*barrier, value_of(thread, one, 2) & 1U, thread.where,
                                          Emulator::WaitAgain::kAllowed);
     }
@@ -172,14 +192,15 @@ void warp_barrier(PtxThread& thread, Instruction one) {
     Emulator::current().sync_warp(static_cast<uint32_t>(value_of(thread, one, 0)), thread.where);
 }
 void nothing(PtxThread&, Instruction) {}
+void fence_device_ptx(PtxThread&, Instruction) { cuda_source::fence_device(); }
 
 // --- memory
 
 void load(PtxThread& thread, Instruction one) {
     const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
     const auto count = static_cast<size_t>(one.words[2].empty() ? 1 : one.words[2][2] - '0');
-    const std::byte* const from = place_of(thread, one, 1, has(one, ".shared"));
-    cuda_source::access(from, bytes * count, false);
+    const std::byte* const from = place_of(thread, one, 1, has(one, ".shared"), bytes * count);
+    if (from != nullptr) cuda_source::access(from, bytes * count, false);
     for (size_t i = 0; i < count; ++i) {
         uint64_t bits = 0;
         if (from != nullptr) std::memcpy(&bits, from + i * bytes, bytes);
@@ -190,8 +211,8 @@ void load(PtxThread& thread, Instruction one) {
 void store(PtxThread& thread, Instruction one) {
     const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
     const auto count = static_cast<size_t>(one.words[2].empty() ? 1 : one.words[2][2] - '0');
-    std::byte* const to = place_of(thread, one, 0, has(one, ".shared"));
-    cuda_source::access(to, bytes * count, true);
+    std::byte* const to = place_of(thread, one, 0, has(one, ".shared"), bytes * count);
+    if (to != nullptr) cuda_source::access(to, bytes * count, true);
     for (size_t i = 0; i < count && to != nullptr; ++i) {
         const uint64_t bits =
             thread.value(one.operands[1].elements.empty() ? one.operands[1] : one.operands[1].elements[i]);
@@ -199,7 +220,7 @@ void store(PtxThread& thread, Instruction one) {
     }
 }
 void to_shared_address(PtxThread& thread, Instruction one) {
-    thread.set(one.operands[0], window_address(place_of(thread, one, 1, false)));
+    thread.set(one.operands[0], window_address(place_of(thread, one, 1, false, 0)));
 }
 void copy_value(PtxThread& thread, Instruction one) { thread.set(one.operands[0], value_of(thread, one, 1)); }
 
@@ -221,15 +242,19 @@ void move(PtxThread& thread, Instruction one) {
 
 bool compared(const std::string& how, const std::string& type, uint64_t a, uint64_t b) {
     const auto decide = [&](auto x, auto y) {
-        return how == "eq"   ? x == y
-               : how == "ne" ? x != y
-               : how == "lt" ? x < y
-               : how == "le" ? x <= y
-               : how == "gt" ? x > y
-                             : x >= y;
+        return how.starts_with("eq")   ? x == y
+               : how.starts_with("ne") ? x != y
+               : how.starts_with("lt") ? x < y
+               : how.starts_with("le") ? x <= y
+               : how.starts_with("gt") ? x > y
+                                       : x >= y;
     };
     const int bits = ptx_bits(type);
-    if (type == "f32") return decide(ptx_float(a), ptx_float(b));
+    if (type == "f32") {
+        // With a NaN, "ne" is false as well; "neu" and its like are true.
+        const bool is_unordered = std::isnan(ptx_float(a)) || std::isnan(ptx_float(b));
+        return is_unordered ? how.size() == 3 : decide(ptx_float(a), ptx_float(b));
+    }
     return type[0] == 's' ? decide(ptx_signed(a, bits), ptx_signed(b, bits))
                           : decide(ptx_cut(a, bits), ptx_cut(b, bits));
 }
@@ -249,8 +274,9 @@ int64_t of_integers(const std::string& what, int64_t a, int64_t b, int bits, boo
     if (what == "and") return a & b;
     if (what == "or") return a | b;
     if (what == "xor") return a ^ b;
-    if (what == "min") return std::min(a, b);
-    if (what == "max") return std::max(a, b);
+    const bool is_less = is_signed ? a < b : x < y;
+    if (what == "min") return is_less ? a : b;
+    if (what == "max") return is_less ? b : a;
     if (what == "not") return ~a;
     if (what == "neg") return static_cast<int64_t>(0 - x);
     const auto by = static_cast<int64_t>(std::min<uint64_t>(ptx_cut(y, 32), 64));
@@ -361,7 +387,10 @@ struct Taken {
 };
 #define SHARED R"((?:\.shared(?:::cta)?))"
 constexpr Taken kTaken[] = {
-    {R"(ldmatrix\.sync\.aligned\.m8n8\.x([124])(?:\.trans)?)" SHARED R"(\.b16)", load_matrices_ptx, 2},
+    // The second order is not the manual's; CUTLASS has it, and ptxas takes it.
+    {R"(ldmatrix\.sync\.aligned\.(?:m8n8\.x([124])(?:\.trans)?|x([124])(?:\.trans)?\.m8n8(?:\.trans)?))" SHARED
+     R"(\.b16)",
+     load_matrices_ptx, 2},
     {R"(mma\.sync\.aligned\.m16n8k(16|8)\.row\.col\.f32\.(bf16|f16)\.\2\.f32)", mma_floats, 4},
     {R"(mma\.sync\.aligned\.m16n8k(32|16)\.row\.col(\.satfinite)?\.s32\.([su]8)\.([su]8)\.s32)", mma_integers, 4},
     {R"(cp\.async\.c[ag])" SHARED R"(\.global(?:\.L2::cache_hint)?(?:\.L2::(?:64|128|256)B)?)", copy_async_ptx, 3},
@@ -375,14 +404,14 @@ constexpr Taken kTaken[] = {
     {R"(cp\.async\.bulk\.wait_group(?:\.read)?)", bulk_wait, 1},
     {R"(fence\.proxy\.async(?:\.shared::cta|\.global)?|fence\.mbarrier_init\.release\.cluster)", fence_async_ptx, 0},
     {R"(mbarrier\.init)" SHARED R"(?\.b64)", barrier_init, 2},
-    {R"(mbarrier\.inval)" SHARED R"(?\.b64)", nothing, 1},
+    {R"(mbarrier\.inval)" SHARED R"(?\.b64)", barrier_invalidate, 1},
     {R"(mbarrier\.arrive(?:\.expect_tx)?(?:\.release)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_arrive, 2},
     {R"(mbarrier\.expect_tx(?:\.relaxed)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_expect, 2},
     {R"(mbarrier\.(?:try|test)_wait(?:\.parity)?(?:\.acquire)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_wait, 3},
     {R"((?:bar|barrier)\.sync(?:\.aligned)?)", block_barrier, 1},
     {R"(bar\.warp\.sync)", warp_barrier, 1},
-    {R"(membar\.(?:cta|gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:cta|gpu|sys)|griddepcontrol\.launch_dependents)", nothing,
-     0},
+    {R"(membar\.(?:gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:gpu|sys))", fence_device_ptx, 0},
+    {R"(membar\.cta|fence(?:\.acq_rel|\.sc)\.cta|griddepcontrol\.launch_dependents)", nothing, 0},
     {R"(prefetch(?:u)?\.(?:global\.)?L[12]|setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32)", nothing, 1},
     {R"(ld(?:\.weak)?(\.global|\.shared(?:::cta)?|))"
      R"((?:\.ca|\.cg|\.cs|\.nc|\.lu)?(?:\.L1::\w+)?(?:\.L2::\w+)?(\.v[24])?\.([busf](?:8|16|32|64)))",
@@ -394,6 +423,7 @@ constexpr Taken kTaken[] = {
     {R"(cvta\.to\.global\.u64)", copy_value, 2},
     {R"(mov\.([busf](?:16|32|64)))", move, 2},
     {R"(setp\.(eq|ne|lt|le|gt|ge)\.([bus](?:16|32|64)|f32))", set_predicate, 3},
+    {R"(setp\.(equ|neu|ltu|leu|gtu|geu)\.(f32))", set_predicate, 3},
     {R"(selp\.[busf](?:16|32|64))", select, 4},
     {R"((add|sub|and|or|xor|min|max|shl|shr)\.([bus](?:16|32|64)))", integers, 3},
     {R"((not|neg)\.([bus](?:16|32|64)))", integers, 2},
@@ -412,6 +442,18 @@ constexpr Taken kTaken[] = {
 };
 #undef SHARED
 
+std::vector<size_t> elements_of(const PtxOpcode& known) {
+    const auto& words = known.words;
+    if (known.run == load_matrices_ptx) return {matrices_of(words)};
+    if (known.run == mma_floats)
+        return words[1] == "16" ? std::vector<size_t>{4, 4, 2, 4} : std::vector<size_t>{4, 2, 1, 4};
+    if (known.run == mma_integers)
+        return words[1] == "32" ? std::vector<size_t>{4, 4, 2, 4} : std::vector<size_t>{4, 2, 1, 4};
+    if ((known.run != load && known.run != store) || words[2].empty()) return {};
+    const auto count = static_cast<size_t>(words[2][2] - '0');
+    return known.run == load ? std::vector<size_t>{count} : std::vector<size_t>{0, count};
+}
+
 }  // namespace
 
 PtxOpcode find_ptx(const std::string& opcode) {
@@ -423,8 +465,10 @@ PtxOpcode find_ptx(const std::string& opcode) {
     std::smatch found;
     for (size_t i = 0; i < kPatterns.size(); ++i) {
         if (!std::regex_match(opcode, found, kPatterns[i])) continue;
-        PtxOpcode known{kTaken[i].run, kTaken[i].least_operands, {}};
+        PtxOpcode known{kTaken[i].run, kTaken[i].least_operands, {}, {}};
         for (const auto& part : found) known.words.push_back(part.str());
+        known.elements = elements_of(known);
+        known.takes_parts = known.run == move;
         return known;
     }
     return {};

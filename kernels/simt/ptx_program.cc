@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <utility>
+
+#include "kernels/simt/emulator.h"
 
 namespace verbatim::simt {
 namespace {
@@ -27,6 +31,22 @@ std::string without_comments(std::string_view text) {
     return code;
 }
 
+// "12", "12U", "0x1F", "017", "0b101"; "0f3F800000" and "0d3FF0000000000000": the bits of a float.
+std::optional<uint64_t> value_of(std::string_view digits) {
+    const bool is_prefixed = digits.size() > 1 && digits[0] == '0';
+    const char kind = is_prefixed ? static_cast<char>(std::tolower(static_cast<unsigned char>(digits[1]))) : ' ';
+    const size_t num_digits = kind == 'f' ? 8 : kind == 'd' ? 16 : 0;
+    if (num_digits != 0 && digits.size() != num_digits + 2) return std::nullopt;
+    if (num_digits == 0 && digits.size() > 1 && digits.back() == 'U') digits.remove_suffix(1);
+    const bool has_letter = kind == 'f' || kind == 'd' || kind == 'x' || kind == 'b';
+    const int base = has_letter ? (kind == 'b' ? 2 : 16) : is_prefixed ? 8 : 10;
+    if (has_letter) digits.remove_prefix(2);
+    uint64_t value = 0;
+    const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
+    if (problem != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+    return value;
+}
+
 class Reader {
 public:
     Reader(std::string_view text, size_t num_operands, PtxProgram& program, PtxProblem& problem)
@@ -36,6 +56,8 @@ public:
 
     bool read() {
         while (skip_blanks(), at_ < text_.size()) {
+            if (text_[at_] == '{' && !open_scope()) return false;
+            if (text_[at_] == '}') close_scope();
             if (text_[at_] == '{' || text_[at_] == '}' || text_[at_] == ';') {
                 ++at_;
             } else if (!statement()) {
@@ -66,6 +88,31 @@ private:
         return text_.substr(begin, at_ - begin);
     }
 
+    // Registers and labels are of the braces around them.
+    bool open_scope() {
+        constexpr size_t kDeepest = 64;
+        if (open_.size() > kDeepest) return fail(at_, fmt::format("braces in PTX are at most {} deep here", kDeepest));
+        scopes_.push_back({open_.back(), {}, {}});
+        open_.push_back(scopes_.size() - 1);
+        return true;
+    }
+    void close_scope() {
+        if (open_.size() > 1) open_.pop_back();
+    }
+    struct Local {
+        int32_t index;
+        bool is_predicate;
+    };
+    std::optional<PtxOperand> local(const std::string& name) const {
+        for (const size_t scope : std::views::reverse(open_)) {
+            if (const auto found = scopes_[scope].locals.find(name); found != scopes_[scope].locals.end())
+                return PtxOperand{.kind = PtxOperand::Kind::kRegister,
+                                  .index = found->second.index,
+                                  .is_predicate = found->second.is_predicate};
+        }
+        return std::nullopt;
+    }
+
     bool statement() {
         const size_t begin = at_;
         if (text_.compare(at_, 4, ".reg") == 0) return registers();
@@ -81,29 +128,50 @@ private:
             opcode += text_[at_++];
         }
         if (one.guard < 0 && take(':')) {
-            labels_[opcode] = program_.instructions.size();
+            scopes_[open_.back()].labels[opcode] = program_.instructions.size();
             return true;
         }
         if (opcode.empty()) return fail(begin, "a PTX instruction is expected");
         one.at = opcode_at;
         if (opcode == "bra" || opcode == "bra.uni") {
             one.label = word();
+            branches_.emplace_back(program_.instructions.size(), open_.back());
         } else {
-            PtxOpcode known = find_ptx(opcode);
-            if (known.run == nullptr) return fail(opcode_at, fmt::format("`{}` in inline PTX is not taken", opcode));
+            constexpr size_t kLongest = 100;  // of an opcode
+            PtxOpcode known = opcode.size() > kLongest ? PtxOpcode{} : find_ptx(opcode);
+            if (known.run == nullptr) {
+                return fail(opcode_at,
+                            fmt::format("`{}` in inline PTX is not taken",
+                                        opcode.size() > kLongest ? opcode.substr(0, kLongest) + "..." : opcode));
+            }
             one.run = known.run;
             one.words = std::move(known.words);
             if (!operands_of(one)) return false;
             if (one.operands.size() < known.least_operands)
                 return fail(opcode_at, fmt::format("`{}` has {} operands or more", opcode, known.least_operands));
+            if (!has_its_elements(one, known, opcode)) return false;
         }
         if (!take(';')) return fail(opcode_at, fmt::format("`{}` does not end with a semicolon", opcode));
         program_.instructions.push_back(std::move(one));
         return true;
     }
+    bool has_its_elements(const PtxInstruction& one, const PtxOpcode& known, const std::string& opcode) {
+        for (size_t i = 0; i < one.operands.size(); ++i) {
+            const PtxOperand& operand = one.operands[i];
+            if (known.takes_parts && (operand.elements.size() == 2 || operand.elements.size() == 4)) continue;
+            const bool is_vector = operand.kind == PtxOperand::Kind::kVector;
+            const size_t has = is_vector ? operand.elements.size() : 0;
+            const size_t wanted = i < known.elements.size() ? known.elements[i] : 0;
+            if (has == wanted || (wanted == 1 && !is_vector)) continue;
+            return fail(one.at, wanted == 0 ? fmt::format("`{}`: operand {} is no vector", opcode, i + 1)
+                                            : fmt::format("`{}`: operand {} is a vector of {}, not of {}", opcode,
+                                                          i + 1, wanted, has));
+        }
+        return true;
+    }
     bool guard(PtxInstruction& one) {
         one.guard_wants = !take('!');
-        const auto predicate = operand();
+        const auto predicate = scalar();
         if (!predicate || predicate->kind != PtxOperand::Kind::kRegister)
             return fail(one.at, "a predicate is expected");
         one.guard = predicate->index;
@@ -115,19 +183,21 @@ private:
         at_ += 4;
         skip_blanks();
         if (!take('.')) return fail(begin, "`.reg` has a type");
-        (void)word();
+        const bool is_predicate = word() == "pred";
+        auto& locals = scopes_[open_.back()].locals;
         do {
-            (void)take('%');
+            while (take('%')) {
+            }
             const std::string name = word();
             if (name.empty()) return fail(begin, "`.reg` has names");
             if (!take('<')) {
-                locals_[name] = add_register();
+                locals[name] = {add_register(), is_predicate};
                 continue;
             }
             const int64_t count = std::atoll(word().c_str());
             (void)take('>');
             for (int64_t i = 0; i < count && program_.num_registers <= kPtxRegisters; ++i)
-                locals_[fmt::format("{}{}", name, i)] = add_register();
+                locals[fmt::format("{}{}", name, i)] = {add_register(), is_predicate};
         } while (take(','));
         if (!take(';')) return fail(begin, "`.reg` does not end with a semicolon");
         return true;
@@ -149,6 +219,11 @@ private:
         skip_blanks();
         if (take('{')) return vector();
         if (take('[')) return address();
+        return scalar();
+    }
+    // A register or a number.
+    std::optional<PtxOperand> scalar() {
+        skip_blanks();
         if (at_ < text_.size() && text_[at_] == '%') return numbered();
         return at_ < text_.size() && is_word(text_[at_]) && std::isdigit(static_cast<unsigned char>(text_[at_])) == 0
                    ? named(word())
@@ -157,7 +232,7 @@ private:
     std::optional<PtxOperand> vector() {
         PtxOperand all{.kind = PtxOperand::Kind::kVector};
         do {
-            auto next = operand();
+            auto next = scalar();
             if (!next) return std::nullopt;
             all.elements.push_back(std::move(*next));
         } while (take(','));
@@ -165,7 +240,7 @@ private:
         return all;
     }
     std::optional<PtxOperand> address() {
-        auto base = operand();
+        auto base = scalar();
         if (!base) return std::nullopt;
         if (base->kind == PtxOperand::Kind::kImmediate) {
             base->index = -1;
@@ -174,7 +249,7 @@ private:
         }
         PtxOperand place{.kind = PtxOperand::Kind::kAddress, .index = base->index, .immediate = base->immediate};
         if (take('+')) {
-            const auto offset = operand();
+            const auto offset = scalar();
             if (!offset) return std::nullopt;
             if (offset->kind == PtxOperand::Kind::kRegister) {
                 place.elements.push_back(*offset);  // an operand "n"
@@ -200,8 +275,7 @@ private:
         return std::nullopt;
     }
     std::optional<PtxOperand> special(size_t at, std::string name) {
-        if (const auto local = locals_.find(name); local != locals_.end())
-            return PtxOperand{.kind = PtxOperand::Kind::kRegister, .index = local->second};
+        if (auto found = local(name)) return found;
         if (take('.')) name.append(1, '.').append(word());
         constexpr std::string_view kKnown[] = {"laneid",   "tid.x",    "tid.y",   "tid.z",   "ntid.x",
                                                "ntid.y",   "ntid.z",   "ctaid.x", "ctaid.y", "ctaid.z",
@@ -213,8 +287,7 @@ private:
     }
     std::optional<PtxOperand> named(const std::string& name) {
         if (name == "_") return PtxOperand{};
-        if (const auto local = locals_.find(name); local != locals_.end())
-            return PtxOperand{.kind = PtxOperand::Kind::kRegister, .index = local->second};
+        if (auto found = local(name)) return found;
         (void)fail(at_ - name.size(), fmt::format("`{}` is no register", name));
         return std::nullopt;
     }
@@ -222,19 +295,28 @@ private:
         const bool is_negative = take('-');
         const std::string digits = word();
         if (digits.empty()) return std::nullopt;
-        // "0f3F800000": the bits of a float.
-        const bool is_float = digits.starts_with("0f") || digits.starts_with("0F");
-        const auto value = static_cast<int64_t>(is_float ? std::strtoull(digits.c_str() + 2, nullptr, 16)
-                                                         : std::strtoull(digits.c_str(), nullptr, 0));
-        return PtxOperand{.kind = PtxOperand::Kind::kImmediate, .immediate = is_negative ? -value : value};
+        const auto value = value_of(digits);
+        if (!value) {
+            (void)fail(at_ - digits.size(), fmt::format("`{}` is no number", digits.substr(0, 40)));
+            return std::nullopt;
+        }
+        const uint64_t signed_value = is_negative ? 0 - *value : *value;
+        return PtxOperand{.kind = PtxOperand::Kind::kImmediate, .immediate = static_cast<int64_t>(signed_value)};
     }
 
+    std::optional<size_t> target_of(const std::string& label, size_t scope) const {
+        for (;; scope = scopes_[scope].parent) {
+            if (const auto found = scopes_[scope].labels.find(label); found != scopes_[scope].labels.end())
+                return found->second;
+            if (scope == 0) return std::nullopt;
+        }
+    }
     bool resolve() {
-        for (PtxInstruction& one : program_.instructions) {
-            if (one.label.empty()) continue;
-            const auto found = labels_.find(one.label);
-            if (found == labels_.end()) return fail(one.at, fmt::format("`{}` is no label of this asm", one.label));
-            one.target = found->second;
+        for (const auto& [at, scope] : branches_) {
+            PtxInstruction& one = program_.instructions[at];
+            const auto target = target_of(one.label, scope);
+            if (!target) return fail(one.at, fmt::format("`{}` is no label of this asm", one.label));
+            one.target = *target;
         }
         if (program_.num_registers > kPtxRegisters)
             return fail(0, fmt::format("an asm has at most {} operands and registers", kPtxRegisters));
@@ -246,8 +328,14 @@ private:
     PtxProgram& program_;
     PtxProblem& problem_;
     size_t at_ = 0;
-    std::map<std::string, int32_t> locals_;
-    std::map<std::string, size_t> labels_;
+    struct Scope {
+        size_t parent;
+        std::map<std::string, Local> locals;
+        std::map<std::string, size_t> labels;
+    };
+    std::vector<Scope> scopes_ = {{}};
+    std::vector<size_t> open_ = {0};                   // the scopes around what is read
+    std::vector<std::pair<size_t, size_t>> branches_;  // an instruction, and its scope
 };
 
 }  // namespace
@@ -259,10 +347,10 @@ bool read_ptx(std::string_view text, size_t num_operands, PtxProgram& program, P
 uint64_t PtxThread::value(const PtxOperand& operand) const {
     using Kind = PtxOperand::Kind;
     switch (operand.kind) {
-        case Kind::kRegister: return registers[operand.index];
+        case Kind::kRegister: return register_value(operand.index);
         case Kind::kImmediate: return static_cast<uint64_t>(operand.immediate);
         case Kind::kAddress: {
-            const uint64_t base = operand.index < 0 ? 0 : registers[operand.index];
+            const uint64_t base = operand.index < 0 ? 0 : register_value(operand.index);
             const uint64_t more = operand.elements.empty() ? 0 : value(operand.elements[0]);
             return base + static_cast<uint64_t>(operand.immediate) + static_cast<uint64_t>(static_cast<int32_t>(more));
         }
@@ -272,13 +360,23 @@ uint64_t PtxThread::value(const PtxOperand& operand) const {
 }
 
 void PtxThread::set(const PtxOperand& operand, uint64_t value) {
-    if (operand.kind == PtxOperand::Kind::kRegister) registers[operand.index] = value;
+    if (operand.kind != PtxOperand::Kind::kRegister) return;
+    registers[operand.index] = value;
+    written |= uint64_t{1} << operand.index;
+}
+
+uint64_t PtxThread::register_value(int32_t index) const {
+    if ((written >> index & 1U) == 0) {
+        Emulator::current().found(FindingKind::kUninitialised,
+                                  fmt::format("register {} of an asm is read, and nothing has written it", index));
+    }
+    return registers[index];
 }
 
 void PtxThread::run(const PtxProgram& program) {
     for (size_t next = 0; next < program.instructions.size();) {
         const PtxInstruction& one = program.instructions[next++];
-        if (one.guard >= 0 && (registers[one.guard] != 0) != one.guard_wants) continue;
+        if (one.guard >= 0 && (register_value(one.guard) != 0) != one.guard_wants) continue;
         if (one.run == nullptr) {
             next = one.target;
         } else {

@@ -18,6 +18,7 @@ struct PtxOperand {
     int32_t index = -1;     // kRegister; kAddress: the register, or -1
     int64_t immediate = 0;  // kImmediate, kAddress
     std::string name;       // kSpecial: laneid, tid.x, ...
+    bool is_predicate = false;
     std::vector<PtxOperand> elements;
 };
 
@@ -54,19 +55,27 @@ struct PtxOpcode {
     PtxFunction run = nullptr;
     size_t least_operands = 0;
     std::vector<std::string> words;
+    // Per operand, how many elements its vector has; 0 and behind the end: no vector is taken.
+    std::vector<size_t> elements;
+    bool takes_parts = false;  // also one vector of 2 or 4
 };
 [[nodiscard]] PtxOpcode find_ptx(const std::string& opcode);
 
 // A thread that runs a program.
 class PtxThread {
 public:
-    explicit PtxThread(cuda_source::Place asm_place) : where(asm_place) {}
+    // Bit i of `written`: whether asm's operand i has a value before.
+    PtxThread(cuda_source::Place asm_place, uint64_t written_operands) : where(asm_place), written(written_operands) {}
     void run(const PtxProgram& program);
     [[nodiscard]] uint64_t value(const PtxOperand& operand) const;
     void set(const PtxOperand& operand, uint64_t value);
 
     cuda_source::Place where;
     uint64_t registers[kPtxRegisters] = {};
+    uint64_t written;  // bit i: register i has a value
+
+private:
+    [[nodiscard]] uint64_t register_value(int32_t index) const;
 };
 
 }  // namespace verbatim::simt

@@ -41,10 +41,14 @@ uint32_t window_address(const std::byte* address) {
     return 0;
 }
 
-std::byte* from_window(uint32_t address) {
+std::byte* from_window(uint32_t address, size_t num_bytes) {
     for (const SourceRange& one : source.shared) {
-        if (address + kNear >= one.window && address < one.window + one.num_bytes + kNear)
-            return one.begin + (static_cast<int64_t>(address) - one.window);
+        if (address + kNear < one.window || address >= one.window + one.num_bytes + kNear) continue;
+        const auto at = static_cast<int64_t>(address) - one.window;
+        if (num_bytes == 0 || (at >= 0 && static_cast<size_t>(at) + num_bytes <= one.num_bytes)) return one.begin + at;
+        misuse(FindingKind::kOutOfBounds, fmt::format("byte {} of {} bytes of {} is accessed, with {} bytes", at,
+                                                      one.num_bytes, one.what, num_bytes));
+        return nullptr;
     }
     misuse(FindingKind::kOutOfBounds, fmt::format("shared address {:#x} is in no shared array", address));
     return nullptr;
@@ -126,7 +130,7 @@ namespace verbatim::cuda_source {
 using simt::Emulator;
 
 uint32_t shared_address(const void* pointer) { return simt::window_address(static_cast<const std::byte*>(pointer)); }
-void* shared_pointer(uint32_t address) { return simt::from_window(address); }
+void* shared_pointer(uint32_t address) { return simt::from_window(address, 0); }
 
 void copy_async(void* to, const void* from, size_t count, size_t read) {
     simt::source_copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), count, read);
@@ -143,18 +147,23 @@ uint64_t special_register(std::string_view name) {
     return name.back() == 'x' ? from.x : name.back() == 'y' ? from.y : from.z;
 }
 
-void run_ptx(Place where, const char* text, uint64_t* operands, size_t num_operands) {
+void run_ptx(Place where, const char* text, uint64_t* operands, size_t num_operands, uint64_t written) {
     CHECK(simt::source.in_launch, "an asm runs outside of a launch: {}", text);
-    // Each text once: it was taken when the file was translated.
+    // Each text and number of operands once: it was taken when the file was translated.
     static std::unordered_map<std::string, simt::PtxProgram> programs;
-    const auto [found, is_new] = programs.try_emplace(text);
+    const auto [found, is_new] = programs.try_emplace(std::string(text) + static_cast<char>(num_operands));
     if (is_new) {
         simt::PtxProblem problem;
         CHECK(simt::read_ptx(text, num_operands, found->second, problem), "{}: {}", problem.what, text);
     }
-    simt::PtxThread thread(where);
+    simt::PtxThread thread(where, written);
     std::copy_n(operands, num_operands, thread.registers);
     thread.run(found->second);
+    for (size_t i = 0; i < num_operands; ++i) {
+        if ((thread.written >> i & 1U) != 0) continue;
+        simt::misuse(simt::FindingKind::kUninitialised,
+                     fmt::format("%{} is an output of an asm that has not written it: \"+\" keeps a value", i));
+    }
     std::copy_n(thread.registers, num_operands, operands);
 }
 

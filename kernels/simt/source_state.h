@@ -50,9 +50,10 @@ extern SourceState source;
                                                const char* verb);
 void report(Clash clash, const SourceRange& range, const std::byte* address);
 
-// PTX's address of shared memory, and back; null: it is of no shared array, and found.
+// PTX's address of shared memory, and back; null: so many bytes are not in one shared array, and found. 0 bytes: a
+// pointer, which may point behind its array.
 [[nodiscard]] uint32_t window_address(const std::byte* address);
-[[nodiscard]] std::byte* from_window(uint32_t address);
+[[nodiscard]] std::byte* from_window(uint32_t address, size_t num_bytes);
 
 // cp.async: `read` bytes, and zeros up to `count`. Both addresses are multiples of `count`.
 void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read);

@@ -136,6 +136,10 @@ void access(const void* address, size_t num_bytes, bool is_write) {
         }
         return;
     }
+    if (is_write) {
+        Emulator::current().overwrite(byte, num_bytes);
+        if (range->memory->life() == simt::Memory::Life::kDevice) Emulator::current().write_unfenced();
+    }
     const size_t offset = range->offset_of(byte);
     const simt::Now& now = Emulator::current().thread().moment;
     simt::report(is_write ? range->memory->write(offset, num_bytes, now) : range->memory->read(offset, num_bytes, now),
@@ -148,8 +152,11 @@ void atomic_access(const void* address, size_t num_bytes) {
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, "changed");
     if (range == nullptr) return;
     const size_t offset = range->offset_of(byte);
+    Emulator::current().acquire_atomic(*range->memory, offset);
     simt::report(range->memory->update(offset, num_bytes, Emulator::current().thread().moment), *range, byte);
+    Emulator::current().release_atomic(*range->memory, offset);  // the operation, too
 }
+void fence_device() { Emulator::current().fence_device(); }
 
 bool device_variable(void* data, size_t num_bytes, size_t cell_bytes) {
     simt::device_variables().push_back({static_cast<std::byte*>(data), num_bytes, cell_bytes});

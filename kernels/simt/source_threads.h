@@ -34,6 +34,8 @@ struct Index {
 void access(const void* address, size_t num_bytes, bool is_write);
 // Before an atomic read and write.
 void atomic_access(const void* address, size_t num_bytes);
+// __threadfence: with atomic operations it orders blocks.
+void fence_device();
 
 void sync_block(Place where);
 void sync_warp(unsigned mask, Place where);
@@ -53,8 +55,9 @@ bool device_variable(void* data, size_t num_bytes, size_t cell_bytes);
 [[nodiscard]] void* shared_pointer(uint32_t address);
 // laneid, tid.x, ctaid.x, ...
 [[nodiscard]] uint64_t special_register(std::string_view name);
-// Runs the PTX of an `asm` (kernels/simt/ptx_program.h) with its operands, which it changes.
-void run_ptx(Place where, const char* text, uint64_t* operands, size_t num_operands);
+// Runs an `asm`'s PTX (kernels/simt/ptx_program.h) with its operands, which it changes. Bit i of `written`: operand
+// i has a value before; the others are outputs.
+void run_ptx(Place where, const char* text, uint64_t* operands, size_t num_operands, uint64_t written);
 // A copy of 4, 8 or 16 bytes that lands when its group is waited for; all but `read` bytes are zeros.
 void copy_async(void* to, const void* from, size_t count, size_t read);
 void commit_async();

@@ -4,6 +4,7 @@
 #include <cuda_pipeline.h>
 
 #include <cassert>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/sandbox/kernel.h"
@@ -13,6 +14,9 @@
 
 __device__ unsigned long long rows_done = 0, unused_counter;
 __device__ float factors[2][4];
+__device__ __align__(16) unsigned rows_written[4096];
+__device__ volatile unsigned int blocks_done = 0;
+__device__ unsigned int tickets;
 __constant__ float divisor;
 
 __device__ uint32_t pack(int low, int high) { return uint32_t(low) | uint32_t(high) << 16; }
@@ -48,6 +52,66 @@ __device__ void check_values() {
     asm volatile("" ::: "memory");
 }
 
+__device__ void check_scopes_and_numbers() {
+    int r, s = 7, low = 0, high = 0;
+    asm("{.reg .pred p; setp.ne.f32 p, %1, %1; selp.b32 %0, 1, 0, p;}" : "=r"(r) : "f"(NAN));
+    assert(r == 0);
+    asm("{.reg .pred p; setp.neu.f32 p, %1, %1; selp.b32 %0, 1, 0, p;}" : "=r"(r) : "f"(NAN));
+    assert(r == 1);
+    asm volatile(
+        "{ .reg .pred p; L: add.s32 %0, %0, 1; setp.lt.s32 p, %0, 5; @p bra L; }\n"
+        "{ .reg .pred p; L: add.s32 %1, %1, 1; setp.lt.s32 p, %1, 3; @p bra L; }"
+        : "+r"(low), "+r"(high));
+    assert(low == 5 && high == 3);
+    // One text, twice: the second has more operands.
+    asm volatile("{.reg .b32 t; add.s32 t, %1, 1; mov.b32 %0, t;}" : "=r"(r) : "r"(1));
+    asm volatile("{.reg .b32 t; add.s32 t, %1, 1; mov.b32 %0, t;}" : "=r"(low), "+r"(s), "+r"(high));
+    assert(r == 2 && low == 8 && s == 7 && high == 3);
+    asm("{.reg .b32 %%t; mov.b32 %%t, 0b101; mov.b32 %0, %%t;}" : "=r"(r));
+    assert(r == 5);
+    double one;
+    asm("mov.f64 %0, 0d3FF0000000000000;" : "=d"(one));
+    assert(one == 1.0);
+    unsigned long long most;
+    asm("max.u64 %0, %1, %2;" : "=l"(most) : "l"(0x8000000000000000ull), "l"(1ull));
+    assert(most == 0x8000000000000000ull);
+}
+
+__device__ void check_barrier() {
+    __shared__ uint64_t barrier;
+    const uint32_t at = __cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at));
+        asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(at));
+        asm volatile("mbarrier.init.shared.b64 [%0], 64;" ::"r"(at));
+    }
+    __syncthreads();
+    uint64_t state;
+    uint32_t is_over;
+    asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.b32 %0, 1, 0, p;}"
+                 : "=r"(is_over)
+                 : "r"(at));
+    assert(!is_over);
+    asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(at));
+    asm volatile("{.reg .pred p; W: mbarrier.test_wait.shared.b64 p, [%0], %1; @!p bra W;}" ::"r"(at), "l"(state));
+}
+
+// The last block sees what the others wrote.
+__device__ void check_last_block() {
+    if (threadIdx.x == 0) {
+        if (blockIdx.x < 4096) rows_written[blockIdx.x] = 1;
+        __threadfence();
+        if (atomicAdd(&tickets, 1u) == gridDim.x - 1) {
+            for (unsigned i = 0; i < min(gridDim.x, 4096u); ++i) {
+                assert(rows_written[i] == 1);
+                rows_written[i] = 0;
+            }
+            tickets = 0;
+            blocks_done = gridDim.x;
+        }
+    }
+}
+
 // Matrix m's element at (row, col) is 1000m + 10 row + col.
 __device__ void check_ldmatrix(uint16_t* shared) {
     for (int i = threadIdx.x; i < 256; i += 64) shared[i] = i / 64 * 1000 + i % 64 / 8 * 10 + i % 8;
@@ -65,6 +129,8 @@ __device__ void check_ldmatrix(uint16_t* shared) {
     assert(r1 == pack(1000 + 10 * col + row, 1000 + 10 * (col + 1) + row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(r0) : "r"(base + lane % 8 * 16 + 128));
     assert(r0 == pack(1000 + 10 * row + col, 1000 + 10 * row + col + 1));
+    asm volatile("ldmatrix.sync.aligned.x1.trans.m8n8.shared.b16 {%0}, [%1];" : "=r"(r0) : "r"(base + lane % 8 * 16));
+    assert(r0 == pack(10 * col + row, 10 * (col + 1) + row));
     __syncthreads();
 }
 
@@ -135,6 +201,12 @@ __device__ void check_copies(float* shared, const float* x) {
     asm volatile("bar.sync 1, 64;");
     assert(shared[63 - threadIdx.x] == (threadIdx.x % 2 ? 0.0f : x[0]));
     assert(shared[64 + 63 - threadIdx.x] == x[0]);
+    __syncthreads();
+    asm volatile(
+        "{.reg .pred ignore; setp.eq.b32 ignore, %2, 1; cp.async.ca.shared.global [%0], [%1], 4, ignore;}" ::"r"(to),
+        "l"(x), "r"(int(threadIdx.x % 2)));
+    asm volatile("cp.async.wait_all;");
+    assert(shared[threadIdx.x] == (threadIdx.x % 2 ? 0.0f : x[0]));
     float4 four;
     asm volatile("st.shared.v2.f32 [%0+512], {%1, %2};" ::"r"(to + threadIdx.x * 4), "f"(1.0f), "f"(2.0f));
     asm volatile("bar.warp.sync 0xffffffff;");
@@ -152,6 +224,8 @@ __global__ void norm_kernel(float* out, const float* x, const float* weight, int
     __shared__ float partials[64];
     if (blockIdx.x == 0) {
         check_values();
+        check_scopes_and_numbers();
+        check_barrier();
         check_ldmatrix(matrices);
         check_mma();
         check_copies(shared, x);
@@ -166,6 +240,7 @@ __global__ void norm_kernel(float* out, const float* x, const float* weight, int
         __syncthreads();
     }
     const float scale = 1.0f / sqrtf(partials[0] / divisor + eps) * factors[1][2];
+    check_last_block();
     for (int i = threadIdx.x; i < width; i += 64) {
         out[blockIdx.x * out_stride + i] = x[blockIdx.x * stride + i] * scale * weight[i];
     }

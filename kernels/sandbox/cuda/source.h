@@ -93,7 +93,7 @@ template <typename T>
 VERBATIM_UNCHECKED cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, size_t bytes, size_t offset = 0,
                                                   cudaMemcpyKind = cudaMemcpyHostToDevice) {
     if (offset + bytes > sizeof(T)) return cudaErrorInvalidValue;
-    auto* const to = reinterpret_cast<char*>(const_cast<std::remove_const_t<T>*>(&symbol));
+    auto* const to = reinterpret_cast<char*>(const_cast<std::remove_cv_t<T>*>(&symbol));
     __builtin_memcpy(to + offset, from, bytes);
     return cudaSuccess;
 }
@@ -156,7 +156,7 @@ VERBATIM_UNCHECKED T shuffled(unsigned mask, T value, int source, Place where) {
 template <typename T>
 bool told_variable(T& variable) {
     using Element = std::remove_all_extents_t<T>;
-    return device_variable(const_cast<std::remove_const_t<T>*>(&variable), sizeof(T),
+    return device_variable(const_cast<std::remove_cv_t<T>*>(&variable), sizeof(T),
                            std::min<size_t>(sizeof(Element), 4));
 }
 
@@ -178,6 +178,7 @@ VERBATIM_UNCHECKED uint64_t ptx_bits_of(const T& value) {
     return bits;
 }
 struct PtxIn {
+    static constexpr uint64_t kHasValue = 1;
     uint64_t bits;
     [[nodiscard]] uint64_t get() const { return bits; }
     void put(uint64_t) const {}
@@ -189,6 +190,7 @@ PtxIn ptx_in(T value) {
 }
 template <typename T, bool kIsRead>
 struct PtxOut {
+    static constexpr uint64_t kHasValue = kIsRead ? 1 : 0;
     T& place;
     [[nodiscard]] uint64_t get() const {
         if constexpr (kIsRead) return ptx_bits_of(T(place));
@@ -214,8 +216,11 @@ PtxOut<T, true> ptx_both(T& place) {
 template <typename... Operands>
 void inline_ptx(Place where, const char* text, Operands... operands) {
     uint64_t values[sizeof...(Operands) + 1] = {operands.get()...};
-    run_ptx(where, text, values, sizeof...(Operands));
     [[maybe_unused]] size_t i = 0;
+    uint64_t written = 0;
+    ((written |= Operands::kHasValue << i++), ...);
+    run_ptx(where, text, values, sizeof...(Operands), written);
+    i = 0;
     (operands.put(values[i++]), ...);
 }
 
@@ -224,7 +229,7 @@ void inline_ptx(Place where, const char* text, Operands... operands) {
 #define VERBATIM_WHERE std::source_location where = std::source_location::current()
 inline void __syncthreads(VERBATIM_WHERE) { verbatim::cuda_source::sync_block(where); }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFU, VERBATIM_WHERE) { verbatim::cuda_source::sync_warp(mask, where); }
-inline void __threadfence() {}
+inline void __threadfence() { verbatim::cuda_source::fence_device(); }
 inline void __threadfence_block() {}
 
 // Lanes of segments of `width`; beyond a segment's end a lane's value comes back.

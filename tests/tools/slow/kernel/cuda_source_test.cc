@@ -110,6 +110,48 @@ INSTANTIATE_TEST_SUITE_P(
                 "mine.cu:[0-9]+: byte 0 of [0-9]+ bytes of device memory is read by run.. on the host"},
         Planted{"VariableOfAllBlocks", "ptx.cu", "rms_norm", "const float scale = ",
                 "rows_done = 1; const float scale = ", "race", "mine.cu:[0-9]+: .*of a __device__ variable is"},
+        Planted{"PtxReadsTheNextArray", "ptx.cu", "rms_norm", "const float scale = ",
+                R"({ float v; asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : )"
+                R"("r"(uint32_t(__cvta_generic_to_shared(partials)) + 256)); } const float scale = )",
+                "out of bounds", "mine.cu:[0-9]+: .*byte 256 of 256 bytes of a shared array"},
+        Planted{"PtxRowBehindTheArray", "ptx.cu", "rms_norm", "const float scale = ",
+                R"({ unsigned r; asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, )"
+                R"([%1];" : "=r"(r) : "r"(uint32_t(__cvta_generic_to_shared(matrices)) + 16384)); )"
+                R"(} const float scale = )",
+                "out of bounds", "mine.cu:[0-9]+: .*byte 16384 of 512 bytes of a shared array"},
+        Planted{"PtxReadsItsOutput", "ptx.cu", "rms_norm", "const float scale = ",
+                R"({ int a; asm volatile("add.s32 %0, %0, %1;" : "=r"(a) : "r"(5)); } const float )"
+                R"(scale = )",
+                "uninitialised", "mine.cu:[0-9]+: .*register 0 of an asm is read"},
+        Planted{"PtxReadsALocal", "ptx.cu", "rms_norm", "const float scale = ",
+                R"({ int a; asm volatile("{.reg .b32 t; add.s32 %0, t, 7;}" : "=r"(a)); } const )"
+                R"(float scale = )",
+                "uninitialised", "mine.cu:[0-9]+: .*register 1 of an asm is read"},
+        Planted{"PtxLeavesAnOutput", "ptx.cu", "rms_norm", "const float scale = ",
+                R"({ float v; asm volatile("{.reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.f32 )"
+                R"(%0, [%1];}" : "=f"(v) : "l"(x), "r"(0)); } const float scale = )",
+                "uninitialised", "mine.cu:[0-9]+: .*%0 is an output of an asm"},
+        Planted{"PtxSourceOfMoreBytes", "ptx.cu", "rms_norm", "const float scale = ",
+                R"(asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2; cp.async.wait_all;" )"
+                R"(::"r"(uint32_t(__cvta_generic_to_shared(shared + threadIdx.x))), "l"(x), )"
+                R"("r"(400)); const float scale = )",
+                "out of bounds", "mine.cu:[0-9]+: .*cp.async of 4 bytes has a source of 400"},
+        Planted{"BarrierIsWrittenOver", "ptx.cu", "rms_norm", "const float scale = ",
+                R"({ __shared__ uint64_t bar; const uint32_t at = __cvta_generic_to_shared(&bar); )"
+                R"(if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" )"
+                R"(::"r"(at)); __syncthreads(); if (threadIdx.x == 0) bar = 4; } const float scale )"
+                R"(= )",
+                "barrier misused", "mine.cu:[0-9]+: .*an initialised barrier is written over"},
+        Planted{"AnswerOfATestIsIgnored", "ptx.cu", "rms_norm", "const float scale = ",
+                R"({ __shared__ uint64_t bar; const uint32_t at = __cvta_generic_to_shared(&bar); )"
+                R"(if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" )"
+                R"(::"r"(at)); shared[threadIdx.x] = 0; __syncthreads(); shared[threadIdx.x] = 1; asm )"
+                R"(volatile("mbarrier.arrive.shared.b64 _, [%0]; {.reg .pred p; )"
+                R"(mbarrier.test_wait.parity.shared.b64 p, [%0], 0;}" ::"r"(at)); sum += shared[63 )"
+                R"(- threadIdx.x]; } const float scale = )",
+                "race", "mine.cu:[0-9]+: .*of a shared array is"},
+        Planted{"LastBlockWithoutAFence", "ptx.cu", "rms_norm", "        __threadfence();\n", "\n", "race",
+                "mine.cu:[0-9]+: .*of a __device__ variable is"},
         Planted{"TooManyThreads", "pos_encoding_kernels.cu", "rope", "dim3 block(std::min<int64_t>(",
                 "dim3 block(2048 + std::min<int64_t>(", "launch limit", "CUDA takes 1 to 1024"}),
     [](const auto& planted) { return std::string(planted.param.what); });
@@ -137,6 +179,33 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("void g() { asm(\"\" : \"=m\"(x)); }"), HasSubstr("my.cu:2: `=m`: this constraint"));
     EXPECT_THAT(why("void g() { asm(\"bar.sync \" NAME \";\"); }"), HasSubstr("my.cu:2: the PTX of `asm`"));
     EXPECT_THAT(why("void g() { asm(\"bar.sync 0;\" }"), HasSubstr("my.cu:2: `asm` is written"));
+    EXPECT_THAT(why("void g() { asm(R\"({\n mov.u32 %0, 1;\n})\" : \"=r\"(x)); }"),
+                HasSubstr("my.cu:2: the PTX of `asm` is not taken but as string literals"));
+    EXPECT_EQ(why("const char* text = R\"-(asm(\" ) -- cudaMalloc)-\";"), "");
+    EXPECT_THAT(
+        why("void g() { asm(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1}, [%2];\" : \"=r\"(x), \"=r\"(y) "
+            ": \"r\"(z)); }"),
+        HasSubstr("operand 1 is a vector of 4, not of 2"));
+    EXPECT_THAT(why("void g() { asm(\"st.shared.v4.f32 [%0], {%1, %1};\" :: \"r\"(x), \"f\"(y)); }"),
+                HasSubstr("operand 2 is a vector of 4, not of 2"));
+    EXPECT_THAT(why("void g() { asm(\"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%0,%0,%0}, {%1,%1}, "
+                    "{%1}, {%0,%0,%0,%0};\" : \"+f\"(x) : \"r\"(y)); }"),
+                HasSubstr("operand 2 is a vector of 4, not of 2"));
+    EXPECT_THAT(why("void g() { asm(\"add.s32 %0, {%1, %1}, 1;\" : \"=r\"(x) : \"r\"(y)); }"),
+                HasSubstr("operand 2 is no vector"));
+    for (const char* number : {"12abc", "0d3FF0", "0b12", "0x", "08", "99999999999999999999"}) {
+        EXPECT_THAT(why(std::string("void g() { asm(\"mov.u32 %0, ") + number + ";\" : \"=r\"(x)); }"),
+                    HasSubstr(std::string("`") + number + "` is no number"));
+    }
+    std::string braces, letters;
+    for (int i = 0; i < 3000; ++i) {
+        braces += "\"" + std::string(100, '{') + "\"\n";
+        letters += "\"" + std::string(100, 'a') + "\"\n";
+    }
+    EXPECT_THAT(why("void g() { asm(\n" + braces + "); }"), HasSubstr("braces in PTX are at most 64 deep"));
+    EXPECT_THAT(why("void g() { asm(\"mov.b32 %0, \"" + braces + ": \"=r\"(x)); }"), HasSubstr("my.cu:2"));
+    EXPECT_THAT(why("void g() { asm(\"ld.global.L1::\"" + letters + "); }"), HasSubstr("aaa...` in inline PTX is not"));
+    EXPECT_THAT(why("int " + std::string(400000, 'a') + ";"), HasSubstr("my.cu:2: a line has at most 4096"));
     EXPECT_THAT(why("#include <torch/all.h>"), HasSubstr("my.cu:2: <torch/all.h> is not taken"));
     EXPECT_THAT(why("void g() { cudaMalloc(&p, 4); }"), HasSubstr("my.cu:2: `cudaMalloc`"));
     EXPECT_EQ(why("__device__ int counter = 0;"), "");
@@ -162,7 +231,7 @@ TEST(CudaSource, PtxAndVariablesAreTranslatedInPlace) {
         "__global__ void f() {}\n__device__ int a = 1, b[2];\n__device__ int g(int x);\n#define WAIT(n) \\\n    asm "
         "volatile( \\\n        \"cp.async.wait_group %0;\" :: \"n\"(n))\nint last;\n");
     ASSERT_TRUE(translated.has_value()) << translated.error().message;
-    EXPECT_THAT(*translated, HasSubstr("static  int a = 1, b[2]; [[maybe_unused]] static const bool verbatim_told_a = "
+    EXPECT_THAT(*translated, HasSubstr("static int a = 1, b[2]; [[maybe_unused]] static const bool verbatim_told_a = "
                                        "::verbatim::cuda_source::told_variable(a); [[maybe_unused]] static const bool "
                                        "verbatim_told_b = ::verbatim::cuda_source::told_variable(b);\n"));
     EXPECT_THAT(*translated, HasSubstr("__device__ int g(int x);"));
