@@ -14,6 +14,7 @@
 
 #include "engine/base/check.h"
 #include "files/repository_path.h"
+#include "kernels/sandbox/compile_cuda.h"
 #include "kernels/sandbox/cuda_source.h"
 
 namespace verbatim::sandbox {
@@ -68,8 +69,6 @@ ScratchFolder::~ScratchFolder() {
     fs::remove_all(path_, ignored);
 }
 
-namespace {
-
 Status run_compiler(const std::string& file, const std::vector<std::string>& command, const ScratchFolder& folder) {
     const fs::path output = folder.path() / "compiler.txt";
     const int code = run_command(command, output);
@@ -78,39 +77,6 @@ Status run_compiler(const std::string& file, const std::vector<std::string>& com
     return error("{}: does not compile (g++ ends with {}):\n{}\n{}", file, code,
                  fmt::format("{}", fmt::join(command, " ")), said_in(output));
 }
-
-// CUDA C++ as its authors write it. ThreadSanitizer's part of the compiler calls source.h before every access; its
-// runtime is not linked. Structs are not taken apart, so that a vector's access stays one.
-Result<CompiledKernel> compile_cuda_source(const std::string& file, const std::string& text,
-                                           const std::vector<std::string>& extra_flags, const ScratchFolder& folder) {
-    const fs::path path = fs::absolute(file);
-    ASSIGN_OR_RETURN(const std::string translated, translate_cuda(path.string(), text));
-    const fs::path source = folder.path() / path.filename();
-    write_scratch(source, translated);
-    const std::string object = (folder.path() / (path.stem().string() + ".o")).string();
-    const std::string library = (folder.path() / (path.stem().string() + ".so")).string();
-    CompiledKernel compiled{
-        library,
-        {"g++", "-std=c++20", "-O1", "-fno-tree-sra", "-fno-ipa-sra", "-g", "-march=native", "-ffp-contract=off",
-         "-fPIC", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-Wno-unknown-pragmas"}};
-    const std::vector<std::string> rest = {"-I" + path.parent_path().string(),
-                                           "-I" + repository_path("kernels/sandbox/cuda"),
-                                           "-I" + repository_path(""),
-                                           "-include",
-                                           "kernels/sandbox/cuda/source.h",
-                                           "-x",
-                                           "c++",
-                                           "-c",
-                                           source.string()};
-    std::ranges::copy(rest, std::back_inserter(compiled.command));
-    std::ranges::copy(extra_flags, std::back_inserter(compiled.command));
-    std::ranges::copy(std::vector<std::string>{"-o", object}, std::back_inserter(compiled.command));
-    RETURN_IF_ERROR(run_compiler(file, compiled.command, folder));
-    RETURN_IF_ERROR(run_compiler(file, {"g++", "-shared", object, "-o", library}, folder));
-    return compiled;
-}
-
-}  // namespace
 
 Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector<std::string>& extra_flags,
                                       const ScratchFolder& folder) {
@@ -147,14 +113,17 @@ std::vector<std::string> source_lines(const std::string& library, const std::vec
     if (command.size() == 4 || run_command(command, output) != 0) return {};
     const std::string name = fs::path(file).filename().string();
     const bool is_library = name.ends_with(".so");
+    const bool has_headers = name.ends_with(".cu");  // a kernel may be in one of them
     const auto is_machines = [](const std::string& line) {
-        return line.starts_with("??") || line.starts_with("/usr/") || line.find("/kernels/simt/") != std::string::npos;
+        constexpr const char* kOwn[] = {"/kernels/simt/", "/kernels/sandbox/", "/reference/numerics/", "/engine/base/"};
+        const auto is_in = [&](const char* folder) { return line.find(folder) != std::string::npos; };
+        return line.starts_with("??") || line.starts_with("/usr/") || std::ranges::any_of(kOwn, is_in);
     };
     std::vector<std::string> lines;
     std::ifstream text(output);
     for (std::string line; std::getline(text, line);) {
         const std::string last = line.substr(line.rfind('/') + 1);
-        if (is_library ? !is_machines(line) : last.starts_with(name + ":")) {
+        if (last.starts_with(name + ":") || ((is_library || has_headers) && !is_machines(line))) {
             lines.push_back(last.substr(0, last.find(' ')));
         }
     }

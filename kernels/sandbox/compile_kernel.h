@@ -37,6 +37,8 @@ Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector
 
 // Runs a command with both outputs into a file. The exit code, or -1 when it cannot be started.
 int run_command(const std::vector<std::string>& command, const std::filesystem::path& output);
+// Runs a compiler for a user's file; its messages are in compiler.txt of the folder, and in the error.
+Status run_compiler(const std::string& file, const std::vector<std::string>& command, const ScratchFolder& folder);
 // Writes a file of a ScratchFolder.
 void write_scratch(const std::filesystem::path& path, std::string_view text);
 // The contents of such a file; "" if it cannot be read.

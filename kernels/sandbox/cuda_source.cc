@@ -27,12 +27,11 @@ constexpr NotTaken kNotTaken[] = {
     {R"(\bextern\s+__device__)", "variables of other files are not taken"},
     {R"(\bcuda(Malloc|Free|Memcpy(?!ToSymbol|FromSymbol)|Memset|(Device|Stream)Synchronize|LaunchKernel)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
-    {R"(\b__(activemask|nanosleep|match_any_sync|match_all_sync|reduce_\w+_sync|syncthreads_\w+)\b)",
-     "this warp or block function is not taken"},
+    {R"(\b__(activemask|nanosleep)\b)", "this warp function is not taken"},
     {R"(\b(texture|surface|tex[123]D|surf[123]D)\s*<)", "textures and surfaces are not taken"},
 };
-constexpr const char* kNotIncluded[] = {"torch/",   "ATen/",   "c10/",  "cuda/",      "cute/",
-                                        "cutlass/", "thrust/", "mma.h", "cuda_fp8.h", "curand"};
+constexpr const char* kNotIncluded[] = {"torch/",   "ATen/",   "c10/",  "cuda/", "cute/",
+                                        "cutlass/", "thrust/", "mma.h", "curand"};
 
 const std::regex& pattern_of(const NotTaken& one) {
     static const std::vector<std::regex> kPatterns = [] {
@@ -53,7 +52,8 @@ bool is_raw_literal(std::string_view text, size_t i) {
     return prefix == "R" || prefix == "LR" || prefix == "uR" || prefix == "UR" || prefix == "u8R";
 }
 
-// The text with spaces instead of comments and of the contents of literals: every place stays where it is.
+}  // namespace
+
 std::string code_of(std::string_view text) {
     std::string code(text);
     const auto blank = [&](size_t begin, size_t end) {
@@ -88,6 +88,8 @@ std::string code_of(std::string_view text) {
     }
     return code;
 }
+
+namespace {
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':'; }
 
@@ -149,7 +151,7 @@ std::vector<std::string> declared(const std::string& declaration) {
     return names;
 }
 
-// "extern __shared__ __align__(16) T name[]": a pointer, of which the compiler knows the type.
+// "extern __shared__ __align__(16) T name[]": a reference to an array without a size.
 std::optional<std::string> dynamic_array(const std::string& declaration) {
     static const std::regex kArray(R"(^((__align__|alignas)\s*\([^)]*\))?\s*(.*[^\w:>])?(\w+)\s*\[\s*\]\s*$)");
     static const std::regex kBlanks(R"(\s+)");
@@ -163,7 +165,7 @@ std::optional<std::string> dynamic_array(const std::string& declaration) {
         if (const size_t at = type.find(word); at != std::string::npos)
             type.replace(at, type.find(')', at) + 1 - at, "");
     }
-    return fmt::format("auto* const {1} = static_cast<{0}*>(::verbatim::cuda_source::dynamic_shared());", type,
+    return fmt::format("auto& {1} = *static_cast<{0} (*)[]>(::verbatim::cuda_source::dynamic_shared());", type,
                        found.str(4));
 }
 
@@ -184,11 +186,21 @@ std::string static_array_of(const std::string& declaration) {
            ";";
 }
 
+// The semicolon that ends what begins here: "union { T a; U b; } both;" has more.
+size_t end_of_declaration(const std::string& code, size_t at) {
+    int braces = 0;
+    for (; at < code.size(); ++at) {
+        braces += (code[at] == '{' ? 1 : 0) - (code[at] == '}' ? 1 : 0);
+        if (code[at] == ';' && braces <= 0) return at;
+    }
+    return std::string::npos;
+}
+
 Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string_view text, const std::string& code) {
     std::vector<SourceChange> changes;
     constexpr std::string_view kShared = "__shared__";
     for (size_t at = code.find(kShared); at != std::string::npos; at = code.find(kShared, at + 1)) {
-        const size_t end = code.find(';', at);
+        const size_t end = end_of_declaration(code, at);
         const size_t before = code.find_last_not_of(" \n\t", at - 1);
         const bool is_extern = before != std::string::npos && before >= 5 && code.substr(before - 5, 6) == "extern";
         if (end == std::string::npos) return error("{}:{}: a declaration without an end", path, line_of(text, at));
@@ -211,7 +223,7 @@ Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string
         }
         std::string after = static_array_of(declaration);
         for (const std::string& name : declared(declaration))
-            after += fmt::format(" ::verbatim::cuda_source::shared_array({});", name);
+            after += fmt::format(" ::verbatim::cuda_source::shared_array({0}, __alignof__({0}));", name);
         changes.push_back({begin, end + 1, after});
     }
     return changes;

@@ -3,7 +3,7 @@
 //
 //   kernel<T, 8><<<grid, block, bytes, stream>>>(...)     a launcher, called with the arguments
 //   __shared__ float sums[32];                            a static array, which the block shares
-//   extern __shared__ float sums[];                       a pointer to the launch's dynamic shared memory
+//   extern __shared__ float sums[];                       the launch's dynamic shared memory
 //   __device__ int counter;                               a static variable that the emulator knows
 //   asm volatile("..." : "=r"(x) : "r"(y));               a call that runs the PTX (kernels/sandbox/inline_ptx.h)
 #pragma once
@@ -14,6 +14,9 @@
 #include "engine/base/result.h"
 
 namespace verbatim::sandbox {
+
+// The text with spaces instead of comments and of the contents of literals: every place stays where it is.
+std::string code_of(std::string_view text);
 
 // Whether the text has __global__ functions, in code.
 bool is_cuda_source(std::string_view text);

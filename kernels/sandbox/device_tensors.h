@@ -14,7 +14,7 @@
 
 namespace verbatim::sandbox {
 
-// Under Placing::kOdd tensors are aligned to their element alone.
+// Under Placing::kOdd tensors are aligned to their element alone, or begin aligned where they do on the host.
 // hides: code that does not go through a view faults. source: of CUDA source, whose pointers are checked as they are;
 // or null.
 class DeviceTensors {
@@ -31,7 +31,9 @@ public:
             if (tensor.data == nullptr) continue;
             const auto bytes = static_cast<size_t>(tensor.num_bytes);
             const auto element = static_cast<size_t>(tensor.element_bytes);
-            const size_t shift = board.options.placing == Placing::kOdd ? element : 0;
+            constexpr uintptr_t kVectorBytes = 16;
+            const bool is_odd = board.options.placing == Placing::kOdd;
+            const size_t shift = is_odd && reinterpret_cast<uintptr_t>(tensor.data) % kVectorBytes != 0 ? element : 0;
             auto* const data = static_cast<std::byte*>(allocate(bytes, std::min<size_t>(element, 4), shift));
             simt::Memory& memory = emulator.memory_of(data);
             const auto before = static_cast<size_t>(data - memory.address());

@@ -75,7 +75,17 @@ class MismatchClassifier {
 public:
     MismatchClassifier(KernelHost& host, const KernelInfo& kernel, const Arguments& call, const CallOptions& options)
         : host_(host), kernel_(kernel), call_(call), options_(options) {}
+    // `second_schedule`: of the second call, on the emulator.
+    Verdict classify(const Arguments& first, const Arguments& second, simt::Schedule second_schedule,
+                     std::string& detail) {
+        const Verdict verdict = classify(first, second, detail);
+        const bool is_of_content = verdict == Verdict::kReadsWorkspace || verdict == Verdict::kReadsOutput;
+        if (!is_of_content || second_schedule == options_.schedule) return verdict;
+        options_.schedule = second_schedule;
+        return first_difference(call(0, 0), first).empty() ? verdict : Verdict::kNotDeterministic;
+    }
 
+private:
     // `first` and `second`: the results with poison 0, 0 and 1, 1.
     Verdict classify(const Arguments& first, const Arguments& second, std::string& detail) {
         detail = first_difference(second, first);
@@ -90,7 +100,6 @@ public:
         return first_difference(other_output, first).empty() ? Verdict::kReadsWorkspace : Verdict::kReadsOutput;
     }
 
-private:
     Arguments call(uint8_t output_poison, uint8_t workspace_poison) {
         options_.output_poison = output_poison;
         options_.workspace_poison = workspace_poison;
@@ -373,7 +382,7 @@ Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& ope
     if (!first_difference(second.after, first.after).empty()) {
         std::string detail;
         const Verdict verdict =
-            MismatchClassifier(host, kernel, call, plain).classify(first.after, second.after, detail);
+            MismatchClassifier(host, kernel, call, plain).classify(first.after, second.after, other.schedule, detail);
         return failed(verdict, detail);
     }
     if (const Fault fault = fault_of(kernel, first.after, call); fault.verdict != Verdict::kPass) {

@@ -9,6 +9,7 @@
 
 #include "kernels/median.h"
 #include "kernels/sandbox/judge.h"
+#include "kernels/steady_clock.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -22,6 +23,8 @@ constexpr double kMostFlops = 4e8;     // of a timed call
 constexpr double kTimingSeconds = 7.5;
 constexpr double kWarmShare = 1.0 / 3;
 constexpr int64_t kWarmCalls = 4000, kColdCalls = 63;
+
+double steady_seconds() { return static_cast<double>(SteadyClock().now_ns()) * 1e-9; }
 
 // Times of one kernel on one shape, and what is known of its outputs.
 struct Timed {
@@ -43,19 +46,27 @@ public:
         call_.order = options.threads > 1 ? TaskOrder::kThreads : TaskOrder::kForward;
     }
 
+    // Before a kernel's shapes: what is not timing (arguments, copies, another program's share) shortens what follows.
+    void begin() {
+        end_ = steady_seconds() + kTimingSeconds;
+        planned_ = kTimingSeconds;
+    }
     // Calls under the time limit, before a loop of them has more.
     [[nodiscard]] Judgement try_out(KernelHost& host, const KernelInfo& kernel, const KernelCase& one) const {
         return judge(host, kernel, operation_, {one, call_});
     }
     // Adds a turn to what is known; a failure when a call does not end well.
     std::optional<Failure> add(KernelHost& host, const KernelInfo& kernel, const KernelCase& one, bool cold,
-                               Timed& timed) const {
+                               Timed& timed) {
         const Arguments call = make_arguments(operation_, one);
         CallResult result;
         TimingRequest request;
         request.cold = cold;
         request.cold_bytes = options_.buffer_bytes;
-        request.max_seconds = seconds_ * (cold ? 1 - kWarmShare : kWarmShare) / kTurns;
+        const double planned = seconds_ * (cold ? 1 - kWarmShare : kWarmShare) / kTurns;
+        const double left = std::max(0.0, end_ - steady_seconds()) / planned_;
+        request.max_seconds = planned * std::min(1.0, left);
+        planned_ = std::max(planned, planned_ - planned);
         request.max_calls = (cold ? kColdCalls : kWarmCalls) / kTurns;
         const std::vector<double> times = host.time(kernel, call, call_, request, result);
         if (result.end != CallEnd::kDone) return Failure{verdict_of(result), result.detail, one, call_, "", ""};
@@ -71,7 +82,9 @@ public:
 private:
     const KernelOptions& options_;
     const Operation& operation_;
-    double seconds_;  // of a shape and a kernel
+    double seconds_;                   // of a shape and a kernel
+    double end_ = 0;                   // of all timings of the kernel, by the clock
+    double planned_ = kTimingSeconds;  // of the timings that are still to come
     CallOptions call_;
 };
 
@@ -107,6 +120,7 @@ public:
     // Error: of the built-in kernel.
     Result<KernelReport> report_of(const KernelInfo& kernel, const std::vector<KernelCase>& cases) {
         KernelReport report = session_.report_of(kernel);
+        timer_.begin();
         for (const KernelCase& one : cases) {
             const Judgement tried = timer_.try_out(session_.host(), kernel, one);
             if (!tried.supported) ++report.unsupported;

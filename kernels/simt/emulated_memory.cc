@@ -50,6 +50,12 @@ bool ordered_in_block(const Moment& before, const Now& now) {
     return (is_before && !is_agent(before)) || ordered_in_block(before, now);
 }
 
+// Whether the warp of a reader has met since: a shuffle orders no memory, but what its lanes read before is read.
+bool has_met_since(const Moment& reader, const Now& now) {
+    const bool in_block = reader.launch == now.launch && reader.block == now.block && !is_agent(reader);
+    return in_block && warp_of(reader.thread) == warp_of(now.issuer) && reader.meetings < now.meetings;
+}
+
 // The clash to report when `before` is not ordered.
 Clash clash_of(const Moment& before, const Now& now, Clash between_threads) {
     if (before.launch != now.launch) return Clash::kEarlierKernel;
@@ -226,6 +232,7 @@ inline void Memory::note_read(Cell& cell, const Now& now) {
             cell.read_lanes |= lane;
             last.thread = -1;
             last.warp_epoch = std::max(last.warp_epoch, now.warp_epoch);
+            last.meetings = std::max(last.meetings, now.meetings);
             return;
         }
     } else if (life_ == Life::kDevice && last.launch == now.launch && !in_block) {
@@ -276,25 +283,30 @@ Clash Memory::clash_with_reads(size_t i, Cell& cell, const Now& now) {
     if (last.thread == kListed && are_listed(last, now, blocks_share)) {
         Clash clash = Clash::kNone;
         for (const Moment& reader : readers_[i]) {
-            if (!ordered(reader, now, blocks_share)) clash = clash_of(reader, now, Clash::kWriteAfterRead);
+            if (!ordered(reader, now, blocks_share) && !has_met_since(reader, now))
+                clash = clash_of(reader, now, Clash::kWriteAfterRead);
         }
         readers_.erase(i);
         cell.last_read = {};
         return clash;
     }
     if (last.launch == now.launch && last.block == now.block && last.thread == -1) {
-        const bool in_warp =
-            cell.read_warp == warp_of(now.issuer) && all_ordered(cell.read_lanes, last.warp_epoch, now);
+        const bool in_warp = cell.read_warp == warp_of(now.issuer) &&
+                             (last.meetings < now.meetings || all_ordered(cell.read_lanes, last.warp_epoch, now));
         return last.block_epoch < now.block_epoch || in_warp ? Clash::kNone : Clash::kWriteAfterRead;
     }
-    return ordered(last, now, blocks_share) ? Clash::kNone : clash_of(last, now, Clash::kWriteAfterRead);
+    const bool is_over = ordered(last, now, blocks_share) || has_met_since(last, now);
+    return is_over ? Clash::kNone : clash_of(last, now, Clash::kWriteAfterRead);
 }
 
 Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
     Cell& cell = this->cell(i);
     Clash clash = clash_with_reads(i, cell, now);
     if (!ordered(cell.written, now, life_ == Life::kDevice)) {
-        if (!(atomic && cell.written_atomically)) clash = clash_of(cell.written, now, Clash::kWriteAfterWrite);
+        const bool in_warp = life_ != Life::kDevice || cell.written.block == now.block;
+        const bool by_warp = in_warp && warp_of(cell.written.thread) == warp_of(now.issuer);
+        if (!(atomic && cell.written_atomically))
+            clash = clash_of(cell.written, now, by_warp ? Clash::kWrittenInWarp : Clash::kWriteAfterWrite);
     } else if (is_written(cell, now) && !is_seen(cell.written, now)) {
         clash = Clash::kNotFenced;
     }

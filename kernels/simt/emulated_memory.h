@@ -33,6 +33,7 @@ struct Moment {
     int32_t thread = -1;
     uint32_t block_epoch = 0;
     uint32_t warp_epoch = 0;
+    uint32_t meetings = 0;  // shuffles, votes and the like by all lanes of the warp
 };
 // The running thread's point, with what its warp barriers have ordered: what lane l did in a warp epoch before seen[l].
 struct Now : Moment {
@@ -47,6 +48,7 @@ enum class Clash : uint8_t {
     kUninitialised,
     kBetweenRows,  // it lies between two rows, and belongs to none
     kWriteAfterWrite,
+    kWrittenInWarp,  // the same, by two threads of a warp
     kReadAfterWrite,
     kWriteAfterRead,
     kUnderWay,      // a copy to it is in flight

@@ -84,7 +84,8 @@ const char* text_of(Clash clash) {
         case Clash::kNone: return "";
         case Clash::kUninitialised: return "is read, and nobody has written it";
         case Clash::kBetweenRows: return "lies between two rows (stride > width), and is accessed";
-        case Clash::kWriteAfterWrite: return "is written by two threads with nothing between";
+        case Clash::kWriteAfterWrite:
+        case Clash::kWrittenInWarp: return "is written by two threads with nothing between";
         case Clash::kReadAfterWrite: return "is read while another thread writes it";
         case Clash::kWriteAfterRead: return "is written while another thread reads it";
         case Clash::kUnderWay: return "is touched while a copy to it is under way";
@@ -316,6 +317,7 @@ bool Emulator::advance() {
         in_thread_ = true;
         running_->fiber = std::move(running_->fiber).resume();
         in_thread_ = false;
+        settle();
         has_moved = true;
     }
 }
@@ -519,15 +521,38 @@ void Emulator::found_on_host(const std::string& what) {
     if (watch_finding_) watch_finding_(findings_.back());
 }
 
-void Emulator::found(FindingKind kind, const std::string& what) {
-    int64_t& count = num_found_[{kernel_name_, kind}];
-    if (++count > kMaxFindingsPerKind) return;
-    findings_.push_back({kind,
-                         fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_, block_position_.x,
-                                     block_position_.y, block_position_.z, running_->position.x, running_->position.y,
-                                     name(kind), what),
-                         keeps_frames_ && in_thread_ ? frames_here() : std::vector<const void*>()});
+Finding Emulator::finding_here(FindingKind kind, const std::string& what) const {
+    return {
+        kind,
+        fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_, block_position_.x,
+                    block_position_.y, block_position_.z, running_->position.x, running_->position.y, name(kind), what),
+        keeps_frames_ && in_thread_ ? frames_here() : std::vector<const void*>()};
+}
+
+void Emulator::add_finding(Finding finding) {
+    if (++num_found_[{kernel_name_, finding.kind}] > kMaxFindingsPerKind) return;
+    findings_.push_back(std::move(finding));
     if (watch_finding_) watch_finding_(findings_.back());
+}
+
+void Emulator::found(FindingKind kind, const std::string& what) {
+    if (num_found_[{kernel_name_, kind}] < kMaxFindingsPerKind) add_finding(finding_here(kind, what));
+}
+
+void Emulator::found_unless(FindingKind kind, const std::string& what, std::function<bool()> is_harmless,
+                            std::string note) {
+    settle();
+    doubtful_ = Doubtful{finding_here(kind, what), std::move(is_harmless), std::move(note)};
+}
+
+void Emulator::settle_doubtful() {
+    Doubtful doubtful = std::move(*doubtful_);
+    doubtful_.reset();
+    if (doubtful.is_harmless()) {
+        note(std::move(doubtful.note));
+    } else {
+        add_finding(std::move(doubtful.finding));
+    }
 }
 
 }  // namespace verbatim::simt

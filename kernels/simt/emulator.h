@@ -222,6 +222,12 @@ public:
     void commit_copies();
     void wait_copies(size_t num_pending, Place where);
     void found(FindingKind kind, const std::string& what);
+    // A finding that settle() makes, once the running thread has gone on, or the note instead if it is harmless then.
+    void found_unless(FindingKind kind, const std::string& what, std::function<bool()> is_harmless, std::string note);
+    void settle() {
+        if (doubtful_) [[unlikely]]
+            settle_doubtful();
+    }
     // By code of the host, which no launch runs.
     void found_on_host(const std::string& what);
     // The running thread reaches a barrier or a wait at this place. True: skip it.
@@ -325,6 +331,9 @@ private:
     void report_deadlock();
     void found_in_launch(FindingKind kind, const std::string& what);
     void note(std::string what);
+    void settle_doubtful();
+    [[nodiscard]] Finding finding_here(FindingKind kind, const std::string& what) const;
+    void add_finding(Finding finding);
     [[nodiscard]] bool is_launchable();
     void check_limits();
     void check_block_end();
@@ -349,6 +358,12 @@ private:
     std::vector<Finding> findings_;
     std::map<std::pair<std::string, FindingKind>, int64_t> num_found_;
     std::vector<std::string> notes_;
+    struct Doubtful {
+        Finding finding;
+        std::function<bool()> is_harmless;
+        std::string note;
+    };
+    std::optional<Doubtful> doubtful_;
     bool keeps_frames_ = false;
     std::unique_ptr<AccessCounter> counter_;  // null: not counting
     std::optional<OrderingPlaces> ordering_;  // empty: not recording

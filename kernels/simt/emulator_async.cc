@@ -106,7 +106,7 @@ void Emulator::barrier_invalidate(EmulatedBarrier& barrier, Place where) {
     barrier.wanted = barrier.arrivals = 0;
     barrier.expected_bytes = barrier.copied_bytes = 0;
     barrier.arriving = {};
-    // Its first phase has parity 0 again; later than all phases before for who knows them.
+    // Its first phase has parity 0 again, and comes after all phases before.
     barrier.phase += barrier.phase & 1;
 }
 

@@ -103,11 +103,16 @@ void Emulator::acquire_atomic(const Memory& memory, size_t offset) {
     if (!released_.empty()) acquire_at(memory, offset);
 }
 
+// The value replaces all before, of which it has all that they had.
 void Emulator::release_atomic(const Memory& memory, size_t offset) {
     if (!running_->async.has_fenced) return;
-    release_at(memory, offset, 0, false);
+    publish_clock(*running_);
     std::vector<Released>& released = released_[{&memory, offset}];
-    released.erase(released.begin(), released.end() - 1);  // the last one has what those before had
+    if (released.empty()) released.push_back({0, {}});
+    std::map<int32_t, BlockKnowledge>& blocks = released.back().blocks;
+    const Knowledge& mine = running_->async.knowledge;
+    blocks[block_index_].join({mine.known, running_->moment.block_epoch});
+    for (const auto& [block, knowledge] : mine.others) blocks[block].join(knowledge);
 }
 
 void Emulator::acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least) {

@@ -40,6 +40,7 @@ bool Emulator::complete_warp(int32_t warp) {
         for (int32_t i = 0; i < size; ++i) {
             if ((needed >> i & 1U) == 0) continue;
             EmulatedThread& other = *threads_[first + i];
+            other.moment.meetings += needed == ~lanes.gone ? 1 : 0;
             if (other.operation == WarpOperation::kShuffle) complete_shuffle(other);
             if (other.operation == WarpOperation::kVote) complete_vote(other);
             go_on(other);

@@ -20,9 +20,15 @@ struct SourceRange {
     const char* what = "";
     size_t spare_before = 0, spare_behind = 0;  // bytes that belong to it alone, and that nothing uses
     uint32_t window = 0;                        // shared memory: PTX's address of `begin`
+    size_t alignment = 0;                       // that was asked for; a GPU need give no more. 0: the address says it
 
     [[nodiscard]] bool is_near(const std::byte* address) const {
         return address >= begin - spare_before && address < begin + num_bytes + spare_behind;
+    }
+    // Whether a GPU finds the address aligned wherever it puts the range.
+    [[nodiscard]] bool is_aligned(const std::byte* address, size_t to) const {
+        const auto at = static_cast<uintptr_t>(address - begin) + alignment;
+        return (alignment != 0 ? at : reinterpret_cast<uintptr_t>(address)) % to == 0;
     }
     // The memory's offset of an address in the range.
     [[nodiscard]] size_t offset_of(const std::byte* address) const {

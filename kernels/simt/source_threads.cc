@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -30,6 +32,18 @@ void look_at_host(const std::byte* address, bool is_write) {
     source.emulator->found_on_host(
         fmt::format("byte {} of {} bytes of {} is {} by run() on the host: a GPU's host crashes there",
                     address - range->begin, range->num_bytes, range->what, is_write ? "written" : "read"));
+}
+
+// Several threads of a warp write one place, the access follows: CUDA keeps one of the values, and equal ones are no
+// race.
+void report_unless_equal(const SourceRange& range, const std::byte* address, size_t num_bytes) {
+    const std::string bytes(reinterpret_cast<const char*>(address), num_bytes);
+    const std::string where =
+        fmt::format("byte {} of {} bytes of {}", address - range.begin, range.num_bytes, range.what);
+    Emulator::current().found_unless(
+        kind_of(Clash::kWrittenInWarp), fmt::format("{} {}", where, text_of(Clash::kWrittenInWarp)),
+        [bytes, address] { return std::memcmp(bytes.data(), address, bytes.size()) == 0; },
+        fmt::format("{} is written by several threads of a warp with nothing between, with one value", range.what));
 }
 
 // The `__device__` variables of the loaded libraries.
@@ -69,10 +83,13 @@ const SourceRange* checked_range(const std::byte* address, size_t num_bytes, siz
     if (range == nullptr) return nullptr;
     const auto at = address - range->begin;
     if (at >= 0 && static_cast<size_t>(at) + num_bytes <= range->num_bytes) {
-        if (reinterpret_cast<uintptr_t>(address) % alignment != 0) {
+        if (!range->is_aligned(address, alignment)) {
+            const bool is_asked = range->alignment != 0 && range->alignment < alignment;
             Emulator::current().found(
                 FindingKind::kMisaligned,
-                fmt::format("{} bytes at byte {} of {} bytes of {}", num_bytes, at, range->num_bytes, range->what));
+                fmt::format(
+                    "{} bytes at byte {} of {} bytes of {}{}", num_bytes, at, range->num_bytes, range->what,
+                    is_asked ? fmt::format(", which is declared with an alignment of {}", range->alignment) : ""));
         }
         return range;
     }
@@ -127,6 +144,7 @@ int lane() { return Emulator::current().thread().index % simt::kWarpSize; }
 void access(const void* address, size_t num_bytes, bool is_write) {
     const auto* const byte = static_cast<const std::byte*>(address);
     if (!source.in_launch) return simt::look_at_host(byte, is_write);
+    Emulator::current().settle();
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, is_write ? "written" : "read");
     if (range == nullptr) {
         const std::span<const std::byte> statics = source.static_memory;
@@ -136,14 +154,14 @@ void access(const void* address, size_t num_bytes, bool is_write) {
         }
         return;
     }
-    if (is_write) {
-        Emulator::current().overwrite(byte, num_bytes);
-        if (range->memory->life() == simt::Memory::Life::kDevice) Emulator::current().write_unfenced();
-    }
     const size_t offset = range->offset_of(byte);
     const simt::Now& now = Emulator::current().thread().moment;
-    simt::report(is_write ? range->memory->write(offset, num_bytes, now) : range->memory->read(offset, num_bytes, now),
-                 *range, byte);
+    if (!is_write) return simt::report(range->memory->read(offset, num_bytes, now), *range, byte);
+    Emulator::current().overwrite(byte, num_bytes);
+    if (range->memory->life() == simt::Memory::Life::kDevice) Emulator::current().write_unfenced();
+    const simt::Clash clash = range->memory->write(offset, num_bytes, now);
+    if (clash == simt::Clash::kWrittenInWarp) return simt::report_unless_equal(*range, byte, num_bytes);
+    simt::report(clash, *range, byte);
 }
 
 void atomic_access(const void* address, size_t num_bytes) {
@@ -170,13 +188,13 @@ uint64_t shuffle(unsigned mask, uint64_t value, int source_lane, Place where) {
 }
 unsigned vote(unsigned mask, bool mine, Place where) { return Emulator::current().vote(mask, mine, where); }
 
-void share(void* data, size_t num_bytes, size_t cell_bytes) {
+void share(void* data, size_t num_bytes, size_t cell_bytes, size_t alignment) {
     auto* const begin = static_cast<std::byte*>(data);
     for (const SourceRange& range : source.shared) {
         if (range.begin == begin && range.num_bytes == num_bytes) return;
     }
     simt::Memory& memory = Emulator::current().shared(data, num_bytes, cell_bytes, Emulator::SharedKind::kStatic);
-    source.add_shared({begin, num_bytes, &memory, 0, "a shared array", 0, 0});
+    source.add_shared({begin, num_bytes, &memory, 0, "a shared array", 0, 0, 0, alignment});
 }
 
 // With spare bytes behind it, where the block's shared memory has room for them.

@@ -42,8 +42,9 @@ void sync_warp(unsigned mask, Place where);
 [[nodiscard]] uint64_t shuffle(unsigned mask, uint64_t value, int source_lane, Place where);
 [[nodiscard]] unsigned vote(unsigned mask, bool mine, Place where);
 
-// A static array that the block shares; cells are the smallest elements that threads write separately.
-void share(void* data, size_t num_bytes, size_t cell_bytes);
+// A static array that the block shares; cells are the smallest elements that threads write separately. `alignment`: as
+// declared.
+void share(void* data, size_t num_bytes, size_t cell_bytes, size_t alignment);
 // The block's dynamic shared memory.
 [[nodiscard]] void* dynamic_shared();
 

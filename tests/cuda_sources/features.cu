@@ -3,6 +3,7 @@
 #include <cooperative_groups/reduce.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cub/cub.cuh>
 
@@ -24,6 +25,75 @@ __device__ void check_numbers() {
     assert(__popc(0xF0u) == 4 && __ffs(8) == 4 && __clz(1) == 31 && warpSize == 32);
 }
 
+// Each operation is rounded once, wherever its result goes.
+__device__ void check_halves() {
+    const half third = __float2half(1.0f / 3.0f), three = __float2half(3.0f);
+    const float product = third * three;
+    assert(product == 1.0f && float(third) * 3.0f != 1.0f);
+    half sum = __float2half(2048.0f);
+    sum += __float2half(1.0f);
+    assert(sum == __float2half(2048.0f) && __hlt(third, three) && !__hisnan(sum));
+    // The exact sum is below a tie by less than binary32 sees.
+    const __nv_bfloat16 more = __float2bfloat16(1.0078125f), half_more = __float2bfloat16(1.5f);
+    assert(float(more * half_more) == 1.515625f);
+    assert(float(__hfma(more, half_more, __float2bfloat16(-9.094947e-13f))) == 1.5078125f);
+    const half one = __float2half(1.0f);
+    const half2 pair = __hfma2(__half2half2(three), __floats2half2_rn(2.0f, -1.0f), half2{one, one});
+    assert(__low2float(pair) == 7.0f && __high2float(pair) == -2.0f && __low2float(__lowhigh2highlow(pair)) == -2.0f);
+    assert(__half_as_ushort(one) == 0x3C00 && __ushort_as_bfloat16(0x3F80) == __float2bfloat16(1.0f));
+    assert(float(__hmax(third, __float2half(NAN))) == float(third));
+    assert(__nv_fp8_e4m3(500.0f).__x == 0x7E && float(__nv_fp8_e5m2(1.0f)) == 1.0f);
+}
+
+__device__ void check_values() {
+    assert(max(NAN, 1.0f) == 1.0f && min(2.0f, NAN) == 2.0f && max(3, 5u) == 5u && min(1, 2.5) == 1.0);
+    assert(__float_as_uint(1.0f) == 0x3F800000u && __int_as_float(0x40000000) == 2.0f);
+    assert(__float2int_rn(2.5f) == 2 && __float2int_rz(-2.5f) == -2 && __float2int_ru(1e20f) == INT_MAX);
+    assert(__brev(1u) == 0x80000000u && __popcll(~0ull) == 64 && __umulhi(0x80000000u, 6u) == 3u);
+    assert(__byte_perm(0x33221100u, 0x77665544u, 0x5410) == 0x55441100u && __funnelshift_l(1u, 2u, 4) == 0x20u);
+    assert(__dp4a(0x01FF02FE, 0x01010101, 10) == 10 + 1 - 1 + 2 - 2);
+    const uchar4 bytes = make_uchar4(1, 2, 3, 255);
+    assert(bytes.w == 255 && sizeof(short4) == 8 && alignof(double2) == 16 && sizeof(float3) == 12);
+    assert(sinpif(0.5f) == 1.0f && cospif(1.0f) == -1.0f && rsqrt(0.25) == 2.0);
+}
+
+__device__ void check_block() {
+    using Load = cub::BlockLoad<int, 64, 2, cub::BLOCK_LOAD_WARP_TRANSPOSE>;
+    using Scan = cub::BlockScan<int, 64, cub::BLOCK_SCAN_WARP_SCANS>;
+    using Store = cub::BlockStore<int, 64, 2, cub::BLOCK_STORE_TRANSPOSE>;
+    __shared__ int numbers[128];
+    __shared__ union {
+        Load::TempStorage load;
+        Scan::TempStorage scan;
+        Store::TempStorage store;
+    } storage;
+    for (int i = threadIdx.x; i < 128; i += 64) numbers[i] = i;
+    __syncthreads();
+    int mine[2], sums[2];
+    Load(storage.load).Load(numbers, mine, 127, -1);
+    assert(mine[0] == int(2 * threadIdx.x) && mine[1] == (threadIdx.x == 63 ? -1 : int(2 * threadIdx.x + 1)));
+    __syncthreads();
+    struct Before {
+        int sum;
+        __device__ int operator()(int total) {
+            assert(total == 127 * 126 / 2 - 1);
+            return sum;
+        }
+    } before{1000};
+    Scan(storage.scan).InclusiveScan(mine, sums, cub::Sum(), before);
+    assert(sums[0] == 1000 + int(threadIdx.x * (2 * threadIdx.x + 1)));
+    __syncthreads();
+    int exclusive;
+    Scan(storage.scan).ExclusiveSum(1, exclusive);
+    assert(exclusive == int(threadIdx.x));
+    __syncthreads();
+    Store(storage.store).Store(numbers, sums, 126);
+    __syncthreads();
+    assert(threadIdx.x != 0 || (numbers[125] == 1000 + 125 * 63 && numbers[127] == 127));
+    assert(__syncthreads_count(threadIdx.x < 5) == 5 && __syncthreads_or(threadIdx.x == 63));
+    assert(!__syncthreads_and(threadIdx.x < 63));
+}
+
 __device__ void check_warps(int* counts) {
     const int lane = threadIdx.x % 32;
     assert(__shfl_sync(0xffffffff, lane, 5) == 5);
@@ -37,10 +107,23 @@ __device__ void check_warps(int* counts) {
     __shared__ cub::WarpReduce<int>::TempStorage storage[2];
     const int most = cub::WarpReduce<int>(storage[threadIdx.x / 32]).Reduce(lane, cub::Max());
     assert(lane != 0 || most == 31);
+    assert(__match_any_sync(0xffffffff, lane % 4) == 0x11111111u << lane % 4);
+    assert(__reduce_add_sync(0xffffffff, lane) == 496 && __reduce_max_sync(0xffffffff, lane) == 31);
+    const auto small = cg::tiled_partition<4>(tile);
+    assert(small.shfl_up(lane, 1) == (lane % 4 == 0 ? lane : lane - 1) && small.ballot(lane % 2) == 0xA);
+    assert(tile.meta_group_rank() == threadIdx.x / 8 && tile.meta_group_size() == 8);
+    assert(cg::inclusive_scan(tile, 1, cg::plus<int>()) == lane % 8 + 1);
+    const float3 wide = __shfl_sync(0xffffffff, make_float3(float(lane), 2.0f, 3.0f), 7);
+    assert(wide.x == 7.0f && wide.z == 3.0f);
     atomicAdd(&counts[0], 1);
     atomicMax(&counts[1], int(threadIdx.x));
     __syncthreads();
     assert(counts[0] == 64 && counts[1] == 63);
+    __syncthreads();
+    atomicSub(&counts[0], 1);
+    atomicOr(&counts[1], 0x100);
+    __syncthreads();
+    assert(counts[0] == 0 && counts[1] == (63 | 0x100));
 }
 
 __global__ void norm_kernel(float* out, const float* x, const float* weight, int64_t out_stride, int64_t stride,
@@ -50,6 +133,9 @@ __global__ void norm_kernel(float* out, const float* x, const float* weight, int
     if (threadIdx.x < 2) counts[threadIdx.x] = 0;
     cg::this_thread_block().sync();
     check_numbers();
+    check_halves();
+    check_values();
+    check_block();
     check_warps(counts);
     float sum = 0.0f;
     for (int i = threadIdx.x; i < width; i += 64) sum += x[blockIdx.x * stride + i] * x[blockIdx.x * stride + i];

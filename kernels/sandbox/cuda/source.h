@@ -5,20 +5,24 @@
 //   launches `kernel<<<grid, block, bytes, stream>>>(...)`, __shared__ arrays, static and extern, __constant__ ones
 //   __device__ variables; cudaMemcpyToSymbol and FromSymbol
 //   inline PTX (docs/kernel-sandbox.md lists the instructions); __cvta_generic_to_shared; __pipeline_memcpy_async
-//   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, __syncwarp, __threadfence
-//   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __popc, __ffs, __clz
-//   __ldg and its like; atomicAdd, Max, Min, Exch, CAS; float2/3/4, int2/4, uint2/4 and make_*
-//   __half, __half2, __nv_bfloat16, __nv_bfloat162: conversions and arithmetic, rounded after each operation
-//   cooperative_groups: thread_block, tiled_partition<N>, reduce; cub::BlockReduce, cub::WarpReduce
+//   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, also _count, _and, _or; __syncwarp, __threadfence
+//   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
+//   __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
+//   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS
+//   what source_values.h, source_halves.h, source_groups.h and source_cub.h say
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <cfloat>
+#include <climits>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <source_location>
 #include <tuple>
 #include <type_traits>
@@ -70,6 +74,8 @@ extern "C" __attribute__((visibility("hidden"), used)) inline void __tsan_vptr_r
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __grid_constant__
+#define __maxnreg__(n)
 #define __restrict__ __restrict
 #define __align__(n) __attribute__((aligned(n)))
 #define __constant__ static
@@ -135,19 +141,20 @@ Launcher<Call> launcher(const char* name, const Config& config, Call call) {
 }
 
 template <typename T>
-bool shared_array(T& array) {
+bool shared_array(T& array, size_t alignment) {
     using Element = std::remove_all_extents_t<T>;
-    share(&array, sizeof(array), std::min<size_t>(sizeof(Element), 4));
+    share(&array, sizeof(array), std::min<size_t>(sizeof(Element), 4), alignment);
     return true;
 }
 
+// Words of eight bytes, one shuffle each.
 template <typename T>
 VERBATIM_UNCHECKED T shuffled(unsigned mask, T value, int source, Place where) {
-    static_assert(sizeof(T) <= 8, "a shuffle moves up to 8 bytes");
-    uint64_t bits = 0;
-    std::memcpy(&bits, &value, sizeof(T));
-    bits = shuffle(mask, bits, source, where);
-    std::memcpy(&value, &bits, sizeof(T));
+    constexpr size_t kWords = (sizeof(T) + 7) / 8;
+    uint64_t words[kWords] = {};
+    __builtin_memcpy(words, &value, sizeof(T));
+    for (uint64_t& word : words) word = shuffle(mask, word, source, where);
+    __builtin_memcpy(&value, words, sizeof(T));
     return value;
 }
 
@@ -213,8 +220,9 @@ PtxOut<T, true> ptx_both(T& place) {
     check_operand<kKind, T>();
     return {place};
 }
+// The array here is the thread's alone.
 template <typename... Operands>
-void inline_ptx(Place where, const char* text, Operands... operands) {
+VERBATIM_UNCHECKED void inline_ptx(Place where, const char* text, Operands... operands) {
     uint64_t values[sizeof...(Operands) + 1] = {operands.get()...};
     [[maybe_unused]] size_t i = 0;
     uint64_t written = 0;
@@ -230,6 +238,7 @@ void inline_ptx(Place where, const char* text, Operands... operands) {
 inline void __syncthreads(VERBATIM_WHERE) { verbatim::cuda_source::sync_block(where); }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFU, VERBATIM_WHERE) { verbatim::cuda_source::sync_warp(mask, where); }
 inline void __threadfence() { verbatim::cuda_source::fence_device(); }
+inline void __threadfence_system() { verbatim::cuda_source::fence_device(); }
 inline void __threadfence_block() {}
 
 // Lanes of segments of `width`; beyond a segment's end a lane's value comes back.
@@ -265,22 +274,76 @@ inline int __any_sync(unsigned mask, int mine, VERBATIM_WHERE) {
 inline int __all_sync(unsigned mask, int mine, VERBATIM_WHERE) {
     return verbatim::cuda_source::vote(mask, mine == 0, where) == 0 ? 1 : 0;
 }
-inline int __popc(unsigned x) { return std::popcount(x); }
-inline int __clz(int x) { return std::countl_zero(static_cast<unsigned>(x)); }
-inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }
+// The lanes with the caller's value.
+template <typename T>
+unsigned __match_any_sync(unsigned mask, T mine, VERBATIM_WHERE) {
+    unsigned lanes = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+        if ((mask >> lane & 1U) != 0 && verbatim::cuda_source::shuffled(mask, mine, lane, where) == mine)
+            lanes |= 1U << lane;
+    }
+    return lanes;
+}
+template <typename T>
+unsigned __match_all_sync(unsigned mask, T mine, int* is_one, VERBATIM_WHERE) {
+    *is_one = __match_any_sync(mask, mine, where) == mask ? 1 : 0;
+    return *is_one != 0 ? mask : 0;
+}
+#define VERBATIM_REDUCE(name, change)                                             \
+    template <typename T>                                                         \
+    T name(unsigned mask, T mine, VERBATIM_WHERE) {                               \
+        const int first = std::countr_zero(mask);                                 \
+        T a = verbatim::cuda_source::shuffled(mask, mine, first, where);          \
+        for (int lane = first + 1; lane < 32; ++lane) {                           \
+            if ((mask >> lane & 1U) == 0) continue;                               \
+            const T b = verbatim::cuda_source::shuffled(mask, mine, lane, where); \
+            a = change;                                                           \
+        }                                                                         \
+        return a;                                                                 \
+    }
+VERBATIM_REDUCE(__reduce_add_sync, a + b)
+VERBATIM_REDUCE(__reduce_min_sync, b < a ? b : a)
+VERBATIM_REDUCE(__reduce_max_sync, a < b ? b : a)
+VERBATIM_REDUCE(__reduce_and_sync, a& b)
+VERBATIM_REDUCE(__reduce_or_sync, a | b)
+VERBATIM_REDUCE(__reduce_xor_sync, a ^ b)
+#undef VERBATIM_REDUCE
+// The block's threads with a value other than 0. The second barrier is of the same place: no thread is between.
+VERBATIM_UNCHECKED inline int __syncthreads_count(int mine, VERBATIM_WHERE) {
+    static unsigned char is_one[1024];
+    const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+    is_one[(threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x] = mine != 0 ? 1 : 0;
+    verbatim::cuda_source::sync_block(where);
+    int count = 0;
+    for (unsigned i = 0; i < threads; ++i) count += is_one[i];
+    verbatim::cuda_source::sync_block(where);
+    return count;
+}
+inline int __syncthreads_or(int mine, VERBATIM_WHERE) { return __syncthreads_count(mine, where) != 0 ? 1 : 0; }
+inline int __syncthreads_and(int mine, VERBATIM_WHERE) { return __syncthreads_count(mine == 0, where) == 0 ? 1 : 0; }
 
-template <typename T>
-T __ldg(const T* p) {
-    return *p;
-}
-template <typename T>
-T __ldcs(const T* p) {
-    return *p;
-}
-template <typename T>
-T __ldcg(const T* p) {
-    return *p;
-}
+#define VERBATIM_LOADS(name) \
+    template <typename T>    \
+    T name(const T* p) {     \
+        return *p;           \
+    }
+VERBATIM_LOADS(__ldg)
+VERBATIM_LOADS(__ldcs)
+VERBATIM_LOADS(__ldcg)
+VERBATIM_LOADS(__ldca)
+VERBATIM_LOADS(__ldlu)
+VERBATIM_LOADS(__ldcv)
+#undef VERBATIM_LOADS
+#define VERBATIM_STORES(name)                        \
+    template <typename T>                            \
+    void name(T* p, std::type_identity_t<T> value) { \
+        *p = value;                                  \
+    }
+VERBATIM_STORES(__stcs)
+VERBATIM_STORES(__stcg)
+VERBATIM_STORES(__stwb)
+VERBATIM_STORES(__stwt)
+#undef VERBATIM_STORES
 
 inline size_t __cvta_generic_to_shared(const void* pointer) { return verbatim::cuda_source::shared_address(pointer); }
 inline void* __cvta_shared_to_generic(size_t address) {
@@ -309,6 +372,28 @@ T atomicAdd(T* p, std::type_identity_t<T> value) {
     return verbatim_atomic(p, [value](T before) { return static_cast<T>(before + value); });
 }
 template <typename T>
+T atomicSub(T* p, std::type_identity_t<T> value) {
+    return verbatim_atomic(p, [value](T before) { return static_cast<T>(before - value); });
+}
+template <typename T>
+T atomicAnd(T* p, std::type_identity_t<T> value) {
+    return verbatim_atomic(p, [value](T before) { return before & value; });
+}
+template <typename T>
+T atomicOr(T* p, std::type_identity_t<T> value) {
+    return verbatim_atomic(p, [value](T before) { return before | value; });
+}
+template <typename T>
+T atomicXor(T* p, std::type_identity_t<T> value) {
+    return verbatim_atomic(p, [value](T before) { return before ^ value; });
+}
+inline unsigned atomicInc(unsigned* p, unsigned last) {
+    return verbatim_atomic(p, [last](unsigned before) { return before >= last ? 0 : before + 1; });
+}
+inline unsigned atomicDec(unsigned* p, unsigned last) {
+    return verbatim_atomic(p, [last](unsigned before) { return before == 0 || before > last ? last : before - 1; });
+}
+template <typename T>
 T atomicMax(T* p, std::type_identity_t<T> value) {
     return verbatim_atomic(p, [value](T before) { return before < value ? value : before; });
 }
@@ -324,217 +409,25 @@ template <typename T>
 T atomicCAS(T* p, std::type_identity_t<T> wanted, std::type_identity_t<T> value) {
     return verbatim_atomic(p, [wanted, value](T before) { return before == wanted ? value : before; });
 }
-
-// --- vectors
-
-#define VERBATIM_VECTORS(T, name)                              \
-    struct alignas(8) name##2 {                                \
-        T x, y;                                                \
-    };                                                         \
-    struct alignas(16) name##4 {                               \
-        T x, y, z, w;                                          \
-    };                                                         \
-    inline name##2 make_##name##2(T x, T y) { return {x, y}; } \
-    inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
-VERBATIM_VECTORS(float, float)
-VERBATIM_VECTORS(int, int)
-VERBATIM_VECTORS(unsigned, uint)
-#undef VERBATIM_VECTORS
-struct float3 {
-    float x, y, z;
-};
-inline float3 make_float3(float x, float y, float z) { return {x, y, z}; }
-
-// --- math
-
-inline float rsqrtf(float x) { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x))); }
-inline float __expf(float x) { return std::exp(x); }
-inline float __logf(float x) { return std::log(x); }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float __frcp_rn(float x) { return 1.0F / x; }
-inline float __fsqrt_rn(float x) { return std::sqrt(x); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
-inline float __saturatef(float x) { return x > 0.0F ? std::min(x, 1.0F) : 0.0F; }
-using std::max;
-using std::min;
-
-// --- 16-bit floats
-
-struct __half {
-    _Float16 value;
-    __half() = default;
-    __half(float x) : value(static_cast<_Float16>(x)) {}
-    operator float() const { return static_cast<float>(value); }
-};
-struct __nv_bfloat16 {
-    uint16_t bits;
-    __nv_bfloat16() = default;
-    __nv_bfloat16(float x) {
-        const auto whole = std::bit_cast<uint32_t>(x);
-        const bool is_nan = (whole & 0x7FFFFFFFU) > 0x7F800000U;
-        bits = static_cast<uint16_t>(is_nan ? 0x7FFFU : (whole + 0x7FFFU + (whole >> 16 & 1U)) >> 16);
+#define VERBATIM_SCOPES(name)                              \
+    template <typename T>                                  \
+    T name##_block(T* p, std::type_identity_t<T> value) {  \
+        return name(p, value);                             \
+    }                                                      \
+    template <typename T>                                  \
+    T name##_system(T* p, std::type_identity_t<T> value) { \
+        return name(p, value);                             \
     }
-    operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
-};
-using half = __half;
-using nv_bfloat16 = __nv_bfloat16;
-inline float __half2float(__half x) { return x; }
-inline __half __float2half(float x) { return x; }
-inline __half __float2half_rn(float x) { return x; }
-inline float __bfloat162float(__nv_bfloat16 x) { return x; }
-inline __nv_bfloat16 __float2bfloat16(float x) { return x; }
-inline __nv_bfloat16 __float2bfloat16_rn(float x) { return x; }
-#define VERBATIM_PAIRS(One, Two, to_floats, from_floats)                                      \
-    struct alignas(4) Two {                                                                   \
-        One x, y;                                                                             \
-    };                                                                                        \
-    inline float2 to_floats(Two v) { return {v.x, v.y}; }                                     \
-    inline Two from_floats(float2 v) { return {v.x, v.y}; }                                   \
-    inline One __hadd(One a, One b) { return float(a) + float(b); }                           \
-    inline One __hmul(One a, One b) { return float(a) * float(b); }                           \
-    inline One __hfma(One a, One b, One c) { return std::fma(float(a), float(b), float(c)); } \
-    inline Two __hadd2(Two a, Two b) { return {__hadd(a.x, b.x), __hadd(a.y, b.y)}; }         \
-    inline Two __hmul2(Two a, Two b) { return {__hmul(a.x, b.x), __hmul(a.y, b.y)}; }
-VERBATIM_PAIRS(__half, __half2, __half22float2, __float22half2_rn)
-VERBATIM_PAIRS(__nv_bfloat16, __nv_bfloat162, __bfloat1622float2, __float22bfloat162_rn)
-#undef VERBATIM_PAIRS
-using half2 = __half2;
-using nv_bfloat162 = __nv_bfloat162;
+VERBATIM_SCOPES(atomicAdd)
+VERBATIM_SCOPES(atomicMax)
+VERBATIM_SCOPES(atomicMin)
+VERBATIM_SCOPES(atomicExch)
+#undef VERBATIM_SCOPES
 
-// --- cooperative groups
-
-namespace cooperative_groups {
-
-struct thread_block {
-    void sync(VERBATIM_WHERE) const { __syncthreads(where); }
-    [[nodiscard]] unsigned thread_rank() const {
-        return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    }
-    [[nodiscard]] unsigned size() const { return blockDim.x * blockDim.y * blockDim.z; }
-    [[nodiscard]] unsigned num_threads() const { return size(); }
-};
-inline thread_block this_thread_block() { return {}; }
-inline void sync(const thread_block& block, VERBATIM_WHERE) { block.sync(where); }
-
-template <unsigned kSize>
-struct thread_block_tile {
-    static_assert(kSize <= 32 && (kSize & (kSize - 1)) == 0, "tiles of a warp");
-    [[nodiscard]] unsigned thread_rank() const { return static_cast<unsigned>(verbatim::cuda_source::lane()) % kSize; }
-    [[nodiscard]] static constexpr unsigned size() { return kSize; }
-    [[nodiscard]] static constexpr unsigned num_threads() { return kSize; }
-    [[nodiscard]] unsigned mask() const {
-        const unsigned first = static_cast<unsigned>(verbatim::cuda_source::lane()) / kSize * kSize;
-        return (kSize == 32 ? 0xFFFFFFFFU : (1U << kSize) - 1) << first;
-    }
-    void sync(VERBATIM_WHERE) const { __syncwarp(mask(), where); }
-    template <typename T>
-    T shfl(T value, int from, VERBATIM_WHERE) const {
-        return __shfl_sync(mask(), value, from, kSize, where);
-    }
-    template <typename T>
-    T shfl_down(T value, unsigned delta, VERBATIM_WHERE) const {
-        return __shfl_down_sync(mask(), value, delta, kSize, where);
-    }
-    template <typename T>
-    T shfl_xor(T value, unsigned lanes, VERBATIM_WHERE) const {
-        return __shfl_xor_sync(mask(), value, static_cast<int>(lanes), kSize, where);
-    }
-    [[nodiscard]] bool any(int mine, VERBATIM_WHERE) const { return __any_sync(mask(), mine, where) != 0; }
-    [[nodiscard]] bool all(int mine, VERBATIM_WHERE) const { return __all_sync(mask(), mine, where) != 0; }
-};
-template <unsigned kSize>
-thread_block_tile<kSize> tiled_partition(const thread_block&) {
-    return {};
-}
-template <typename T>
-struct plus {
-    T operator()(T a, T b) const { return a + b; }
-};
-template <typename T>
-struct greater {
-    T operator()(T a, T b) const { return a > b ? a : b; }
-};
-// In the order of a butterfly.
-template <unsigned kSize, typename T, typename Operation>
-T reduce(const thread_block_tile<kSize>& tile, T value, const Operation& operation, VERBATIM_WHERE) {
-    for (unsigned lanes = kSize / 2; lanes > 0; lanes /= 2)
-        value = operation(value, tile.shfl_xor(value, lanes, where));
-    return value;
-}
-
-}  // namespace cooperative_groups
-
-// --- CUB
-
-namespace cub {
-
-struct Sum {
-    template <typename T>
-    T operator()(const T& a, const T& b) const {
-        return a + b;
-    }
-};
-struct Max {
-    template <typename T>
-    T operator()(const T& a, const T& b) const {
-        return a < b ? b : a;
-    }
-};
-struct Min {
-    template <typename T>
-    T operator()(const T& a, const T& b) const {
-        return b < a ? b : a;
-    }
-};
-
-// The result is lane 0's; shuffles halve the distance upwards: 1, 2, 4, 8, 16, as CUB's.
-template <typename T, int kLanes = 32>
-class WarpReduce {
-public:
-    struct TempStorage {
-        char unused;
-    };
-    explicit WarpReduce(TempStorage&) {}
-    template <typename Operation>
-    T Reduce(T value, Operation operation, int num_valid = kLanes, VERBATIM_WHERE) {
-        const int lane = verbatim::cuda_source::lane() % kLanes;
-        for (int delta = 1; delta < kLanes; delta *= 2) {
-            const T other = __shfl_down_sync(0xFFFFFFFFU, value, static_cast<unsigned>(delta), kLanes, where);
-            if (lane + delta < num_valid) value = operation(value, other);
-        }
-        return value;
-    }
-    T Sum(T value, VERBATIM_WHERE) { return Reduce(value, cub::Sum(), kLanes, where); }
-};
-
-// The result is thread 0's: warps by shuffles, then their results in ascending order, as CUB's default algorithm.
-template <typename T, int kThreads>
-class BlockReduce {
-public:
-    struct TempStorage {
-        T warps[(kThreads + 31) / 32];
-    };
-    explicit BlockReduce(TempStorage& storage) : storage_(storage) {}
-    template <typename Operation>
-    T Reduce(T value, Operation operation, int num_valid = kThreads, VERBATIM_WHERE) {
-        const auto thread = static_cast<int>(cooperative_groups::this_thread_block().thread_rank());
-        const int in_warp = std::min(32, std::max(0, num_valid - thread / 32 * 32));
-        typename WarpReduce<T>::TempStorage unused{};
-        value = WarpReduce<T>(unused).Reduce(value, operation, in_warp, where);
-        if (thread % 32 == 0) storage_.warps[thread / 32] = value;
-        __syncthreads(where);
-        if (thread == 0) {
-            for (int warp = 1; warp * 32 < num_valid; ++warp) value = operation(value, storage_.warps[warp]);
-        }
-        return value;
-    }
-    T Sum(T value, VERBATIM_WHERE) { return Reduce(value, cub::Sum(), kThreads, where); }
-
-private:
-    TempStorage& storage_;
-};
-
-}  // namespace cub
+#include "kernels/sandbox/cuda/source_values.h"
+// After its values.
+#include "kernels/sandbox/cuda/source_halves.h"
+// After both.
+#include "kernels/sandbox/cuda/source_groups.h"
+// After the groups.
+#include "kernels/sandbox/cuda/source_cub.h"

@@ -39,19 +39,20 @@ TEST_P(CudaSources, PassAsTheyStand) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, CudaSources,
-                         testing::Values(Source{"rms_norm_kernel.cu", "rms_norm"},
-                                         Source{"fused_add_rms_norm_kernel.cu", "rms_norm"},
-                                         Source{"activation_kernels.cu", "activation"},
-                                         Source{"pos_encoding_kernels.cu", "rope"}, Source{"features.cu", "rms_norm"},
-                                         Source{"ptx.cu", "rms_norm"}, Source{"matmul.tensor_cores.cu", "matmul"},
-                                         Source{"rms_norm.bulk_copies.cu", "rms_norm"}),
-                         [](const auto& source) {
-                             std::string name = source.param.file;
-                             name = name.substr(0, name.rfind('.'));
-                             std::ranges::replace(name, '.', '_');
-                             return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kernels, CudaSources,
+    testing::Values(Source{"rms_norm_kernel.cu", "rms_norm"}, Source{"fused_add_rms_norm_kernel.cu", "rms_norm"},
+                    Source{"activation_kernels.cu", "activation"}, Source{"pos_encoding_kernels.cu", "rope"},
+                    Source{"features.cu", "rms_norm"}, Source{"ptx.cu", "rms_norm"},
+                    Source{"matmul.tensor_cores.cu", "matmul"}, Source{"rms_norm.bulk_copies.cu", "rms_norm"},
+                    Source{"rms_norm.vectors.cu", "rms_norm"}, Source{"conv.causal_conv1d.cu", "conv"},
+                    Source{"matmul.split_k.cu", "matmul"}),
+    [](const auto& source) {
+        std::string name = source.param.file;
+        name = name.substr(0, name.rfind('.'));
+        std::ranges::replace(name, '.', '_');
+        return name;
+    });
 
 // One change to a correct kernel, and what is found at which kind of line.
 struct Planted {
@@ -143,15 +144,22 @@ INSTANTIATE_TEST_SUITE_P(
                 R"(= )",
                 "barrier misused", "mine.cu:[0-9]+: .*an initialised barrier is written over"},
         Planted{"AnswerOfATestIsIgnored", "ptx.cu", "rms_norm", "const float scale = ",
-                R"({ __shared__ uint64_t bar; const uint32_t at = __cvta_generic_to_shared(&bar); )"
-                R"(if (threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" )"
-                R"(::"r"(at)); shared[threadIdx.x] = 0; __syncthreads(); shared[threadIdx.x] = 1; asm )"
+                R"({ __shared__ uint64_t bar; const uint32_t at = __cvta_generic_to_shared(&bar); if )"
+                R"((threadIdx.x == 0) asm volatile("mbarrier.init.shared.b64 [%0], 64;" ::"r"(at)); )"
+                R"(shared[threadIdx.x] = 0; __syncthreads(); shared[threadIdx.x] = 1; asm )"
                 R"(volatile("mbarrier.arrive.shared.b64 _, [%0]; {.reg .pred p; )"
-                R"(mbarrier.test_wait.parity.shared.b64 p, [%0], 0;}" ::"r"(at)); sum += shared[63 )"
-                R"(- threadIdx.x]; } const float scale = )",
+                R"(mbarrier.test_wait.parity.shared.b64 p, [%0], 0;}" ::"r"(at)); if (shared[63 - )"
+                R"(threadIdx.x] > 5.0f) return; } const float scale = )",
                 "race", "mine.cu:[0-9]+: .*of a shared array is"},
         Planted{"LastBlockWithoutAFence", "ptx.cu", "rms_norm", "        __threadfence();\n", "\n", "race",
                 "mine.cu:[0-9]+: .*of a __device__ variable is"},
+        Planted{
+            "VectorsOfAnArrayOfFloats", "ptx.cu", "rms_norm", "__shared__ alignas(16) float shared[256]",
+            "__shared__ float shared[256]", "misaligned",
+            "mine.cu:[0-9]+: .*[0-9]+ bytes at byte [0-9]+ of 1024 bytes of a shared array, which is declared with an "
+            "alignment of 4"},
+        Planted{"OtherValuesOfAWarp", "rms_norm.vectors.cu", "rms_norm", "smem[ty] = sum_sq;",
+                "smem[ty] = sum_sq + tx;", "race", "mine.cu:[0-9]+: .*is written by two threads with nothing between"},
         Planted{"TooManyThreads", "pos_encoding_kernels.cu", "rope", "dim3 block(std::min<int64_t>(",
                 "dim3 block(2048 + std::min<int64_t>(", "launch limit", "CUDA takes 1 to 1024"}),
     [](const auto& planted) { return std::string(planted.param.what); });
@@ -225,6 +233,38 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(outcome.err, testing::Not(HasSubstr("g++")));
 }
 
+// Headers in the file's folder are translated, too, and branches for other machines may have anything.
+TEST(CudaSource, HeadersOfTheFolderAndDeadBranches) {
+    const tests::ScratchFolder scratch;
+    std::string source = file_bytes(source_file("fused_add_rms_norm_kernel.cu"));
+    const size_t begin = source.find("template <typename T>"), end = source.find("__global__ void prepare_kernel");
+    ASSERT_NE(end, std::string::npos);
+    scratch.write("reduction.cuh", "#pragma once\n" + source.substr(begin, end - begin));
+    source =
+        "#include \"reduction.cuh\"\n#ifdef USE_ROCM\nvoid f() { cudaMalloc(&p, 4); asm(\"s_waitcnt 0;\"); }\n"
+        "#elif __CUDA_ARCH__ >= \\\n    1000\nvoid g() { asm(\"tcgen05.fence;\"); }\n#else\n#define LIVE 1\n#endif\n"
+        "static_assert(LIVE == 1);\n" +
+        source.substr(0, begin) + source.substr(end);
+    const std::string file = scratch.write("mine.cu", source);
+    const Outcome outcome = run_source("check", "rms_norm", file);
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err << outcome.out;
+    scratch.write("reduction.cuh", "#pragma once\n__device__ void h() { asm(\"tcgen05.fence;\"); }\n");
+    EXPECT_THAT(run_source("check", "rms_norm", file).err, HasSubstr("reduction.cuh:2: `tcgen05.fence` in"));
+}
+
+TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
+    const tests::ScratchFolder scratch;
+    const auto why = [&](const std::string& line) {
+        return run_source("check", "rope",
+                          scratch.write("my.cu", "#include <cub/cub.cuh>\n__global__ void f() {\n" + line + "\n}\n"))
+            .err;
+    };
+    EXPECT_THAT(why("__nv_tex_surf_handler(1);"), HasSubstr("my.cu:3: `__nv_tex_surf_handler` is not taken"));
+    EXPECT_THAT(why("cub::DeviceScan::ExclusiveSum(1);"), HasSubstr("my.cu:3: `cub::DeviceScan` is not taken"));
+    EXPECT_THAT(why("cudaGetDevice(nullptr);"), testing::Not(HasSubstr("g++ ends")));
+    EXPECT_THAT(why("mine(1);"), HasSubstr("g++ ends with 1"));
+}
+
 TEST(CudaSource, PtxAndVariablesAreTranslatedInPlace) {
     const auto translated = sandbox::translate_cuda(
         "my.cu",
@@ -249,9 +289,10 @@ TEST(CudaSource, TranslationMovesNoLineAndKeepsTheRest) {
     EXPECT_EQ(std::count(translated->begin(), translated->end(), '\n'),
               1 + std::count(source.begin(), source.end(), '\n'));
     EXPECT_THAT(*translated,
-                HasSubstr("auto* const all = static_cast<float4 *>(::verbatim::cuda_source::dynamic_shared());"));
-    EXPECT_THAT(*translated, HasSubstr("static float a[2][3], b; ::verbatim::cuda_source::shared_array(a); "
-                                       "::verbatim::cuda_source::shared_array(b);"));
+                HasSubstr("auto& all = *static_cast<float4  (*)[]>(::verbatim::cuda_source::dynamic_shared());"));
+    EXPECT_THAT(*translated,
+                HasSubstr("static float a[2][3], b; ::verbatim::cuda_source::shared_array(a, __alignof__(a)); "
+                          "::verbatim::cuda_source::shared_array(b, __alignof__(b));"));
     EXPECT_THAT(*translated,
                 HasSubstr("launcher(\"ns::f\", ::verbatim::cuda_source::Config(dim3(1, 2), 32, n * sizeof(float)),"));
 }

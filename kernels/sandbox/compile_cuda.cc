@@ -1,0 +1,182 @@
+#include "kernels/sandbox/compile_cuda.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <regex>
+#include <sstream>
+
+#include "files/repository_path.h"
+#include "kernels/sandbox/cuda_source.h"
+#include "kernels/sandbox/preprocessor_branches.h"
+
+namespace verbatim::sandbox {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "-I folder" and "-Ifolder" of the user's flags.
+std::vector<fs::path> folders_of(const std::vector<std::string>& flags) {
+    std::vector<fs::path> folders;
+    for (size_t i = 0; i < flags.size(); ++i) {
+        if (flags[i] == "-I" && i + 1 < flags.size()) folders.push_back(fs::absolute(flags[i + 1]));
+        if (flags[i].starts_with("-I") && flags[i].size() > 2) folders.push_back(fs::absolute(flags[i].substr(2)));
+    }
+    return folders;
+}
+
+// A file and the headers that it includes from the same folder or the user's, by their absolute paths.
+class Sources {
+public:
+    Sources(fs::path scratch, std::vector<fs::path> folders)
+        : scratch_(std::move(scratch)), folders_(std::move(folders)) {}
+
+    void add(const fs::path& path, const std::string& text) {
+        if (!texts_.emplace(path, text).second) return;
+        static const std::regex kInclude(R"re(^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"])re");
+        std::istringstream lines(text);
+        for (std::string line; std::getline(lines, line);) {
+            std::smatch found;
+            constexpr size_t kLongest = 4096;  // longer than a pattern is matched against
+            if (line.size() > kLongest || !std::regex_search(line, found, kInclude)) continue;
+            if (const auto header = found_at(path, found.str(2), found.str(1) == "\"")) add(*header, said_in(*header));
+        }
+    }
+
+    // What the preprocessor leaves out is blank from now on. Nothing changes where it fails: the translation says why.
+    void drop_dead_branches(const fs::path& main, const std::vector<std::string>& flags) {
+        bool has_branches = false;
+        size_t number = 0;
+        for (const auto& [path, text] : texts_) {
+            const std::string marked = with_branch_marks(text, number++);
+            has_branches |= !marked.empty();
+            write("marked", path, marked.empty() ? text : marked);
+        }
+        if (!has_branches) return;
+        std::vector<std::string> command = {"g++", "-std=c++20", "-E", "-P", "-w"};
+        for (const fs::path& folder : folders_) command.push_back("-I" + place("marked", folder).string());
+        std::ranges::copy(flags, std::back_inserter(command));
+        const fs::path output = scratch_ / "preprocessed.txt";
+        command.insert(command.end(), {"-x", "c++", place("marked", main).string(), "-o", output.string()});
+        if (run_command(command, scratch_ / "preprocessor.txt") != 0) return;
+        const std::string preprocessed = said_in(output);
+        number = 0;
+        for (auto& [path, text] : texts_) text = without_dead_branches(text, number++, preprocessed);
+    }
+
+    Status translate() {
+        for (const auto& [path, text] : texts_) {
+            ASSIGN_OR_RETURN(const std::string translated, translate_cuda(path.string(), text));
+            write("source", path, translated);
+        }
+        return {};
+    }
+
+    // Where a translated file is, or a folder of such.
+    [[nodiscard]] fs::path translated(const fs::path& path) const { return place("source", path); }
+
+private:
+    [[nodiscard]] std::optional<fs::path> found_at(const fs::path& from, const std::string& name,
+                                                   bool is_quoted) const {
+        std::vector<fs::path> folders;
+        if (is_quoted) folders.push_back(from.parent_path());
+        std::ranges::copy(folders_, std::back_inserter(folders));
+        const std::string own = fs::absolute(repository_path("kernels")).lexically_normal().string();
+        for (const fs::path& folder : folders) {
+            const fs::path path = (folder / name).lexically_normal();
+            std::error_code ignored;
+            if (fs::is_regular_file(path, ignored) && !path.string().starts_with(own)) return path;
+        }
+        return std::nullopt;
+    }
+    [[nodiscard]] fs::path place(const char* tree, const fs::path& path) const {
+        return scratch_ / tree / path.lexically_normal().relative_path();
+    }
+    void write(const char* tree, const fs::path& path, const std::string& text) const {
+        std::error_code ignored;
+        fs::create_directories(place(tree, path).parent_path(), ignored);
+        write_scratch(place(tree, path), text);
+    }
+
+    fs::path scratch_;
+    std::vector<fs::path> folders_;
+    std::map<fs::path, std::string> texts_;
+};
+
+// What g++ says of a name of CUDA's or of a library's that source.h does not have: "my.cu:3: `cub::X` is not taken".
+std::optional<Error> error_of_unknown(const std::string& said) {
+    static const std::regex kUnknown(R"re(^([^ ]*?):(\d+):\d+: error: (.*)$)re");
+    static const std::regex kName(
+        "(?:\xE2\x80\x98|')((?:__|cuda|cub|cu[A-Z]|cg::|cooperative_groups|nv|"
+        "atomic|make_|tex|surf|thrust|cute|cutlass|"
+        "at::|c10|torch|TORCH|curand|h2?(?:exp|log|sin|cos|sqrt|rcp|floor|ceil|"
+        "trunc|rint)|clock)[^\xE2' ]*)(?:\xE2\x80\x99|') (?:was not declared|has "
+        "not been "
+        "declared|does not name a|is not a member)");
+    static const std::regex kMember(
+        "(?:\xE2\x80\x98|')([^\xE2' ]+)(?:\xE2\x80\x99|') is not a member of "
+        "(?:\xE2\x80\x98|')(cub|cg|cooperative_groups|cuda|cute|cutlass|thrust)");
+    std::istringstream lines(said);
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch place, name;
+        constexpr size_t kLongest = 1000;  // longer than a pattern is matched against
+        if (line.size() > kLongest || !std::regex_search(line, place, kUnknown)) continue;
+        const std::string what = place.str(3);
+        std::string unknown;
+        if (std::regex_search(what, name, kMember)) {
+            unknown = name.str(2) + "::" + name.str(1);
+        } else if (std::regex_search(what, name, kName)) {
+            unknown = name.str(1);
+        } else {
+            return std::nullopt;  // the first error is another one
+        }
+        return Error{
+            fmt::format("{}:{}: `{}` is not taken (kernels/sandbox/cuda/source.h "
+                        "and the source_*.h beside it "
+                        "list what is taken)",
+                        place.str(1), place.str(2), unknown)};
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+// Structs are not taken apart, so that a vector's access stays one.
+Result<CompiledKernel> compile_cuda_source(const std::string& file, const std::string& text,
+                                           const std::vector<std::string>& extra_flags, const ScratchFolder& folder) {
+    const fs::path path = fs::absolute(file).lexically_normal();
+    const std::vector<fs::path> folders = folders_of(extra_flags);
+    std::vector<std::string> includes = {"-I" + repository_path("kernels/sandbox/cuda"), "-I" + repository_path(""),
+                                         "-include", "kernels/sandbox/cuda/source.h"};
+    Sources sources(folder.path(), folders);
+    sources.add(path, text);
+    std::vector<std::string> flags = includes;
+    std::ranges::copy(extra_flags, std::back_inserter(flags));
+    sources.drop_dead_branches(path, flags);
+    RETURN_IF_ERROR(sources.translate());
+    const std::string object = (folder.path() / (path.stem().string() + ".o")).string();
+    const std::string library = (folder.path() / (path.stem().string() + ".so")).string();
+    CompiledKernel compiled{
+        library,
+        {"g++", "-std=c++20", "-O1", "-fno-tree-sra", "-fno-ipa-sra", "-g", "-march=native", "-ffp-contract=off",
+         "-fPIC", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-Wno-unknown-pragmas"}};
+    for (const fs::path& of_user : folders) compiled.command.push_back("-I" + sources.translated(of_user).string());
+    compiled.command.push_back("-I" + path.parent_path().string());
+    std::ranges::copy(includes, std::back_inserter(compiled.command));
+    compiled.command.insert(compiled.command.end(), {"-x", "c++", "-c", sources.translated(path).string()});
+    std::ranges::copy(extra_flags, std::back_inserter(compiled.command));
+    std::ranges::copy(std::vector<std::string>{"-o", object}, std::back_inserter(compiled.command));
+    const Status done = run_compiler(file, compiled.command, folder);
+    if (!done) {
+        if (const auto unknown = error_of_unknown(said_in(folder.path() / "compiler.txt")))
+            return tl::unexpected(*unknown);
+        return tl::unexpected(done.error());
+    }
+    RETURN_IF_ERROR(run_compiler(file, {"g++", "-shared", object, "-o", library}, folder));
+    return compiled;
+}
+
+}  // namespace verbatim::sandbox
