@@ -58,7 +58,7 @@ if(VERBATIM_SANITIZE)
   # GCC's flow analysis sees the sanitizers' own branches and warns of what cannot happen.
   target_compile_options(verbatim_options INTERFACE -fsanitize=${VERBATIM_SANITIZE} ${VERBATIM_LEFT_OUT}
                                                    -fno-sanitize-recover=all -fno-omit-frame-pointer
-                                                   -Wno-maybe-uninitialized)
+                                                   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(verbatim_options INTERFACE -fsanitize=${VERBATIM_SANITIZE})
 endif()
 

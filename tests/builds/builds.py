@@ -25,8 +25,8 @@ Build = collections.namedtuple("Build", "name compiler flags sanitize", defaults
 BUILDS = [
     Build("gcc-O2", "g++", "-O2"),
     Build("gcc-O0", "g++", "-O0"),
-    Build("clang-O2", "clang++-16", "-O2"),
-    Build("clang-O0", "clang++-16", "-O0"),
+    Build("clang-O2", "clang++-19", "-O2"),
+    Build("clang-O0", "clang++-19", "-O0"),
     Build("gcc-asan-ubsan", "g++", "-O1", "address,undefined"),
     Build("gcc-tsan", "g++", "-O1", "thread"),
 ]

@@ -1,8 +1,8 @@
 // tests/system/system_cast.h: a simulated server's configuration, and what computes in it: executors, a drafter, and
 // the tokens that they must sample.
 //
-// In most worlds that is the cast of the engine's random worlds, over the hash executor. In numeric worlds it is the CPU
-// executor over a small random model of any family, and the uncached reference says what it must sample.
+// In most worlds that is the cast of the engine's random worlds, over the hash executor. In numeric worlds it is the
+// CPU executor over a small random model of any family, and the uncached reference says what it must sample.
 #pragma once
 
 #include <cstdint>
