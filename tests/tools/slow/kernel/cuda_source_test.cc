@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Source{"features.cu", "rms_norm"}, Source{"ptx.cu", "rms_norm"},
                     Source{"matmul.tensor_cores.cu", "matmul"}, Source{"rms_norm.bulk_copies.cu", "rms_norm"},
                     Source{"rms_norm.vectors.cu", "rms_norm"}, Source{"conv.causal_conv1d.cu", "conv"},
-                    Source{"matmul.split_k.cu", "matmul"}),
+                    Source{"matmul.split_k.cu", "matmul"}, Source{"attention.paged_decode.cu", "attention"}),
     [](const auto& source) {
         std::string name = source.param.file;
         name = name.substr(0, name.rfind('.'));
