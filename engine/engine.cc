@@ -229,11 +229,11 @@ void Engine::replace_executor(Executor& executor) {
     CHECK(idle(), "something is left of the executor that failed");
 }
 
-void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices) {
+void Engine::draft_with(Drafter* drafter, int32_t max_window, bool paced_windows) {
     CHECK(!step_open_, "step {} is open", next_step_ - 1);
     CHECK(max_window >= 1 && max_window <= config_.scheduler.max_window, "windows of {}, at most {}", max_window,
           config_.scheduler.max_window);
-    drafting_.use(drafter, max_window, paced_windows, std::move(prices));
+    drafting_.use(drafter, max_window, paced_windows);
 }
 
 const StepPlan& Engine::plan_step() {
@@ -263,6 +263,7 @@ void Engine::apply(const StepResult& result) {
     materialised_ = std::max(materialised_, result.materialised_through_step);
     CHECK_LE(materialised_, plan_.step);
     elapsed_ns_ = result.elapsed_ns;
+    drafting_.end_step(plan_, result);
     std::span<const SampledTokens> drawn(result.drawn);
     for (size_t i = 0; i < scheduler_.scheduled().size(); ++i) {
         const ScheduledSequence& planned = plan_.sequences[i];

@@ -124,8 +124,7 @@ public:
     void draft_with(Drafter* drafter) {
         draft_with(drafter, config_.scheduler.max_window, config_.scheduler.paced_windows);
     }
-    // `prices`, ascending by requests: the prices of rows for paced windows; empty: rows are free.
-    void draft_with(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices = {});
+    void draft_with(Drafter* drafter, int32_t max_window, bool paced_windows);
 
     [[nodiscard]] std::vector<EngineEvent> take_events();  // since the last call, in order
     // Until events are taken again.

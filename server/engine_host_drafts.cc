@@ -7,22 +7,19 @@ namespace verbatim::server {
 
 // A turn whose text may end it ends with the token that completes the text. In a window others would follow, and be
 // committed: such a request is not drafted.
-class EngineHost::DrafterOfPlainTurns final : public Drafter {
+class EngineHost::DrafterOfPlainTurns final : public WrappingDrafter {
 public:
-    DrafterOfPlainTurns(Drafter& inner, const EngineHost& host) : inner_(inner), host_(host) {}
+    DrafterOfPlainTurns(Drafter& inner, const EngineHost& host) : WrappingDrafter(inner), host_(host) {}
     void draft(std::span<DraftJob> jobs) override {
         const auto others = std::ranges::partition(jobs, [this](const DraftJob& job) {
             const auto live = host_.live_.find(job.request);
             return live != host_.live_.end() && !live->second.reader;
         });
         const std::span<DraftJob> plain = jobs.first(jobs.size() - others.size());
-        if (!plain.empty()) inner_.draft(plain);
+        if (!plain.empty()) inner().draft(plain);
     }
-    void step_begins() override { inner_.step_begins(); }
-    void ended(RequestId request) override { inner_.ended(request); }
 
 private:
-    Drafter& inner_;
     const EngineHost& host_;
 };
 

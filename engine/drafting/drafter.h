@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,15 +23,55 @@ struct DraftJob {
     std::vector<TokenId> drafts;      // filled in: at most max_drafts tokens that may follow, in order
 };
 
+// A step in which every sequence decoded.
+struct DecodeStep {
+    int32_t num_requests = 0;
+    int64_t num_tokens = 0;  // that it yielded
+    int64_t num_drafts = 0;  // that it verified
+
+    bool operator==(const DecodeStep&) const = default;
+};
+
 class Drafter {
 public:
     virtual ~Drafter() = default;
-    // Before every step, whether it drafts or not.
+    // Before every step in which the drafter may be asked, whether it is or not.
     virtual void step_begins() {}
+    // In the place of step_begins(): the step has no drafts, because they cost more than they give.
+    virtual void step_begins_undrafted() {}
+    // The step came back; null: some sequence did not decode.
+    virtual void step_ends(const DecodeStep* step) { static_cast<void>(step); }
+    // With paced windows, how likely a draft must be to be worth its row, of kSure, in a step of num_requests; nothing:
+    // the step shall have no drafts. Asked once a step, before it begins.
+    virtual std::optional<int64_t> least_acceptance(int32_t num_requests) {
+        static_cast<void>(num_requests);
+        return 0;
+    }
     // For all requests of a step at once. Tokens must lie in the vocabulary. May leave the jobs in another order.
     virtual void draft(std::span<DraftJob> jobs) = 0;
     // The request gets no more drafts.
     virtual void ended(RequestId request) = 0;
+};
+
+// Another drafter, whose drafts it takes part in.
+class WrappingDrafter : public Drafter {
+public:
+    // Borrows it.
+    explicit WrappingDrafter(Drafter& inner) : inner_(inner) {}
+    void step_begins() override { inner_.step_begins(); }
+    void step_begins_undrafted() override { inner_.step_begins_undrafted(); }
+    void step_ends(const DecodeStep* step) override { inner_.step_ends(step); }
+    std::optional<int64_t> least_acceptance(int32_t num_requests) override {
+        return inner_.least_acceptance(num_requests);
+    }
+    void draft(std::span<DraftJob> jobs) override { inner_.draft(jobs); }
+    void ended(RequestId request) override { inner_.ended(request); }
+
+protected:
+    [[nodiscard]] Drafter& inner() { return inner_; }
+
+private:
+    Drafter& inner_;
 };
 
 }  // namespace verbatim

@@ -1,18 +1,18 @@
 #include "engine/drafting/drafting.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "engine/base/check.h"
 
 namespace verbatim {
 
-void Drafting::use(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices) {
+void Drafting::use(Drafter* drafter, int32_t max_window, bool paced_windows) {
     CHECK_GE(max_window, 1);
     drafter_ = drafter;
     max_window_ = max_window;
     paced_windows_ = paced_windows;
-    prices_ = std::move(prices);
 }
 
 // Forced output is not sampled: no sampled token could agree with it. Masks of drafts do not exist: each follows from
@@ -34,13 +34,18 @@ int32_t Drafting::max_drafts(Sequence& sequence, int64_t least_acceptance) const
 
 void Drafting::propose() {
     if (!enabled()) return;
+    std::optional<int64_t> least = 0;
+    if (paced_windows_) {
+        const auto num_decoding = std::ranges::count_if(scheduler_.running(), &Sequence::decodes);
+        least = drafter_->least_acceptance(static_cast<int32_t>(num_decoding));
+    }
+    if (!least) return drafter_->step_begins_undrafted();
     drafter_->step_begins();
     jobs_.clear();
     sequences_.clear();
-    const int64_t least = least_acceptance(prices_, static_cast<int32_t>(scheduler_.running().size()));
     for (Sequence* sequence : scheduler_.running()) {
         if (!may_draft(*sequence)) continue;
-        const int32_t most = max_drafts(*sequence, least);
+        const int32_t most = max_drafts(*sequence, *least);
         if (most < 1) continue;
         sequences_.push_back(sequence);
         jobs_.push_back({.request = sequence->id,
@@ -89,6 +94,20 @@ void Drafting::record_window(Sequence& sequence, int32_t num_drafts, int32_t num
     CHECK(num_accepted >= 0 && num_accepted <= num_drafts, "{} of {} drafts of request {} are accepted", num_accepted,
           num_drafts, index(sequence.id));
     if (num_drafts > 0 && paced_windows_) sequence.pacing.record(num_drafts, num_accepted, max_window_ - 1);
+}
+
+// A row that moves without a new token belongs to no decode step: what it takes says nothing of drafts.
+void Drafting::end_step(const StepPlan& plan, const StepResult& result) {
+    if (!enabled()) return;
+    CHECK_EQ(plan.step, result.step);
+    DecodeStep step{.num_requests = static_cast<int32_t>(plan.sequences.size())};
+    for (const ScheduledSequence& planned : plan.sequences) {
+        if (planned.num_sampled_positions == 0 || planned.num_new_tokens != planned.num_sampled_positions)
+            return drafter_->step_ends(nullptr);
+        step.num_drafts += planned.num_drafts();
+    }
+    for (const SampledTokens& sampled : result.drawn) step.num_tokens += std::ssize(result.tokens_of(sampled));
+    drafter_->step_ends(step.num_requests > 0 ? &step : nullptr);
 }
 
 void Drafting::end(RequestId request) {

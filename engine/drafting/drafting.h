@@ -19,8 +19,8 @@ public:
     Drafting(Scheduler& scheduler, EngineStats& stats, int32_t vocab_size)
         : scheduler_(scheduler), stats_(stats), vocab_size_(vocab_size) {}
 
-    // Null: no drafts. Paced windows have as many drafts as pay at these prices, ascending by requests.
-    void use(Drafter* drafter, int32_t max_window, bool paced_windows, std::vector<RowPrice> prices);
+    // Null: no drafts. Paced windows have as many drafts as pay by the drafter's least_acceptance().
+    void use(Drafter* drafter, int32_t max_window, bool paced_windows);
     [[nodiscard]] bool enabled() const { return drafter_ != nullptr && max_window_ > 1; }
 
     // Sets the drafts of every running request that decodes: as many as could be of use.
@@ -31,6 +31,8 @@ public:
     // A window of the request was verified; `num_accepted` of its drafts agreed.
     void record_window(Sequence& sequence, int32_t num_drafts, int32_t num_accepted);
     void end(RequestId request);  // it gets no more drafts
+    // The step came back.
+    void end_step(const StepPlan& plan, const StepResult& result);
 
 private:
     [[nodiscard]] bool may_draft(const Sequence& sequence) const;
@@ -42,7 +44,6 @@ private:
     Drafter* drafter_ = nullptr;
     int32_t max_window_ = 1;  // tokens: the first is no draft
     bool paced_windows_ = false;
-    std::vector<RowPrice> prices_;
     std::vector<DraftJob> jobs_;        // of the step to come
     std::vector<Sequence*> sequences_;  // of jobs_
 };

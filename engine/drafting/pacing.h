@@ -3,42 +3,23 @@
 //
 // A window that was accepted whole doubles the next one; another makes the next one as long as its accepted part. After
 // a window without an accepted draft the request pauses: twice as long each time, kMaxPause steps at most. A draft is
-// asked for only where its chance of acceptance, times the value of a token (the step's time divided by its requests),
-// is at least the price of its row.
+// asked for only where its chance of acceptance is at least the least that pays for its row (draft_worth.h).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 
 namespace verbatim {
 
-// The cost of a step in which num_requests requests decode, and of each additional row for a draft.
-struct RowPrice {
-    int32_t num_requests = 1;
-    int64_t step_ns = 0;
-    int64_t draft_ns = 0;
-};
-
 inline constexpr int64_t kSure = 1024;  // a probability of one
-
-// How likely a draft must be to be accepted, of kSure, where `num_requests` decode: by the price of as many, or of the
-// next fewer. `prices` ascend; none: 0, rows are free.
-[[nodiscard]] inline int64_t least_acceptance(std::span<const RowPrice> prices, int32_t num_requests) {
-    int64_t least = 0;
-    for (const RowPrice& price : prices) {
-        if (price.num_requests > num_requests && least > 0) break;
-        least = kSure * price.draft_ns * price.num_requests / std::max<int64_t>(1, price.step_ns);
-    }
-    return least;
-}
 
 class DraftPacing {
 public:
     static constexpr int32_t kFirst = 2;
     static constexpr int32_t kMaxPause = 64;
 
-    // Of at most `max_drafts`; once for every step in which the request could draft. `least`: least_acceptance().
+    // Of at most `max_drafts`; once for every step in which the request could draft. `least`: how likely a draft must
+    // be to be worth its row, of kSure (Drafter::least_acceptance).
     [[nodiscard]] int32_t next(int32_t max_drafts, int64_t least = 0) {
         if (pause_ > 0) {
             --pause_;

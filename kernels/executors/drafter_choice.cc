@@ -10,8 +10,10 @@
 #include "engine/cache/budget.h"
 #include "engine/drafting/executor_drafter.h"
 #include "engine/drafting/ngram_drafter.h"
+#include "engine/drafting/priced_drafter.h"
 #include "engine/fields.h"
 #include "kernels/executors/mtp_drafter.h"
+#include "kernels/steady_clock.h"
 #include "reference/loader/load_model.h"
 #include "reference/loader/model_choice.h"
 #include "reference/model/state_tensors.h"
@@ -39,13 +41,12 @@ struct RightTokens {
 };
 
 // As many drafts as one drafter computes, and the tokens of another one, which costs nothing: for measurements.
-class ReplacedGuesses final : public Drafter {
+class ReplacedGuesses final : public WrappingDrafter {
 public:
     ReplacedGuesses(Drafter& computing, std::unique_ptr<Drafter> guessing)
-        : computing_(computing), guessing_(std::move(guessing)) {}
-    void step_begins() override { computing_.step_begins(); }
+        : WrappingDrafter(computing), guessing_(std::move(guessing)) {}
     void draft(std::span<DraftJob> jobs) override {
-        computing_.draft(jobs);
+        inner().draft(jobs);
         for (DraftJob& job : jobs) {
             if (job.drafts.empty()) continue;
             DraftJob other = job;
@@ -56,12 +57,11 @@ public:
         }
     }
     void ended(RequestId request) override {
-        computing_.ended(request);
+        inner().ended(request);
         guessing_->ended(request);
     }
 
 private:
-    Drafter& computing_;  // borrowed
     std::unique_ptr<Drafter> guessing_;
 };
 
@@ -117,8 +117,10 @@ Result<std::unique_ptr<Drafter>> mtp_drafter(const DraftOptions& options, const 
 }  // namespace
 
 void ChosenDrafter::listen_to(reference::NumericExecutor* executor_of_model) {
-    if (auto* mtp = dynamic_cast<MtpDrafter*>(computing ? computing.get() : drafter.get()))
-        mtp->listen_to(dynamic_cast<PooledExecutor*>(executor_of_model));
+    for (const auto* owned : {&computing, &unpriced, &drafter}) {
+        if (auto* mtp = dynamic_cast<MtpDrafter*>(owned->get()))
+            mtp->listen_to(dynamic_cast<PooledExecutor*>(executor_of_model));
+    }
 }
 
 // An equal request gets the equal answer: known tokens are not added twice.
@@ -194,6 +196,11 @@ Result<ChosenDrafter> choose_drafter(const DraftOptions& options, const referenc
         }
         executor.profile = reference::Profile::kFast;
         ASSIGN_OR_RETURN(chosen.drafter, executor_drafter(options, *chosen.model, executor, chosen.executor, engine));
+    }
+    if (options.is_priced) {
+        chosen.clock = std::make_unique<SteadyClock>();
+        chosen.unpriced = std::move(chosen.drafter);
+        chosen.drafter = std::make_unique<PricedDrafter>(*chosen.unpriced, *chosen.clock);
     }
     return chosen;
 }

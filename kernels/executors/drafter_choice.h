@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/clock.h"
 #include "engine/drafting/adversary_drafter.h"
 #include "engine/drafting/drafter.h"
 #include "engine/engine.h"
@@ -70,6 +71,7 @@ struct DraftOptions {
     reference::NumericExecutor* executor = nullptr;  // of "mtp": that computes the model; borrowed
     int32_t num_threads = 1;
     uint64_t seed = 0;
+    bool is_priced = false;  // drafts are asked for where they pay, by the time that steps take
 };
 
 // Whether the drafter wants the model's own layer for it (reference::LoadOptions::mtp).
@@ -82,7 +84,9 @@ struct ChosenDrafter {
 
     std::unique_ptr<reference::Model> model;
     ChosenExecutor executor;
-    std::unique_ptr<Drafter> computing;  // that `drafter` replaces the guesses of; null: none
+    std::unique_ptr<Clock> clock;        // of `drafter`; null: it is not priced
+    std::unique_ptr<Drafter> computing;  // whose guesses are replaced; null: none are
+    std::unique_ptr<Drafter> unpriced;   // that `drafter` asks where drafts pay; null: it is not priced
     std::unique_ptr<Drafter> drafter;
 };
 

@@ -261,6 +261,18 @@ void MtpDrafter::step_begins() {
     if (!take_in(shares)) free_all();
 }
 
+void MtpDrafter::step_begins_undrafted() {
+    ++round_;
+    for (const auto& [request, at] : slot_of_) {
+        Slot& slot = slots_[at];
+        const int64_t count = num_waiting(slot) - kKeptUndrafted;
+        if (count + kKeptUndrafted < kMostWaiting) continue;
+        slot.waiting.erase(slot.waiting.begin(), slot.waiting.begin() + count * model_.config.hidden_size);
+        slot.first_waiting += count;
+        give_memory_back(slot.waiting);
+    }
+}
+
 void MtpDrafter::draft(std::span<DraftJob> jobs) {
     std::vector<Share> shares;
     for (DraftJob& job : jobs) {

@@ -9,6 +9,8 @@
 // Only positions that were computed here have hidden rows: after an attach the layer has none of the attached ones. An
 // ended request's KV is kept while there is room, and a request of the same salt that continues its tokens goes on with
 // it; otherwise the layer begins at the attach point and sees nothing before it. Its rows are numbered without gaps.
+// While drafts do not pay, rows are not taken in: the newest kKeptUndrafted wait for the next draft, the others are
+// dropped, and the layer does without them as without attached ones.
 //   M1  rows of the model's positions ascend; each was made from tokens that the request has
 //   M2  a request without memory gets no drafts; memory is taken from the slot that was used longest ago
 //   M3  what waits is at most kMostWaiting rows and those of one step, for each slot; so is what it takes
@@ -46,6 +48,7 @@ public:
     void listen_to(PooledExecutor* executor);
 
     void step_begins() override;
+    void step_begins_undrafted() override;
     void draft(std::span<DraftJob> jobs) override;
     void ended(RequestId request) override;
 
@@ -56,7 +59,8 @@ public:
     [[nodiscard]] int64_t num_continued() const { return num_continued_; }
 
 private:
-    static constexpr int64_t kMostWaiting = 64;  // rows, before they are taken in without a draft
+    static constexpr int64_t kMostWaiting = 64;    // rows, before they are taken in without a draft
+    static constexpr int64_t kKeptUndrafted = 16;  // of them, where drafts do not pay
 
     struct Slot {
         RequestId request{-1};  // -1: none, or it has ended

@@ -351,7 +351,8 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
     AnswerDrafter answers(record);
     if (as_recorded) {
         recorded_drafts.listen_to(engine);
-        if (recorded_drafts.has_drafts() && !drafts_itself) engine.draft_with(&recorded_drafts);
+        if (recorded_drafts.has_drafts() && !drafts_itself)
+            engine.draft_with(&recorded_drafts, config.scheduler.max_window, /*paced_windows=*/false);
         ran = rerun_as_recorded(source, engine, *first, limits);
     } else {
         if (options.schedule.windows && !drafts_itself) engine.draft_with(&answers);

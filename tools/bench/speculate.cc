@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -95,7 +94,6 @@ private:
             ASSIGN_OR_RETURN(ChosenDrafter drafter, drafter_of(contender));
             drafters.push_back(std::move(drafter));
         }
-        ASSIGN_OR_RETURN(row_price_, measure_price());
         for (int64_t round = 0; round <= config_.repeats; ++round) {  // the first one is not timed
             for (size_t i = 0; i < all.size(); ++i) {
                 submit(round, i);
@@ -150,7 +148,6 @@ private:
         engine.scheduler.max_checkpoints = 0;
         return engine;
     }
-    Result<RowPrice> measure_price();
     Result<Timed> decode(const Contender& contender, ChosenDrafter* drafter);
     [[nodiscard]] Result<ChosenDrafter> drafter_of(const Contender& contender);
     void submit(int64_t round, size_t contender);
@@ -167,7 +164,6 @@ private:
     std::unique_ptr<RunRecording> recording_;  // null: nothing is recorded
     std::unique_ptr<RecorderList> recorders_;
     std::unique_ptr<Engine> engine_;
-    RowPrice row_price_;
     Timed plain_;
 };
 
@@ -203,36 +199,14 @@ Status SpeculateRun::start() {
     return {};
 }
 
-// The cost of a step, and of a draft row: plain steps, and windows without an accepted draft.
-Result<RowPrice> SpeculateRun::measure_price() {
-    constexpr int kRounds = 2;
-    const Contender wrong{
-        .draft = "adversary", .mismatch_rate = 1, .window = std::min<int64_t>(4, longest_window(speculate_))};
-    if (wrong.window < 2) return RowPrice{};
-    ASSIGN_OR_RETURN(ChosenDrafter drafter, drafter_of(wrong));
-    double plain_s = std::numeric_limits<double>::max();
-    double window_s = plain_s;
-    for (int64_t round = config_.repeats + 1; round <= config_.repeats + kRounds; ++round) {
-        submit(round, 0);
-        ASSIGN_OR_RETURN(const Timed plain, decode({}, nullptr));
-        submit(round, 1);
-        ASSIGN_OR_RETURN(const Timed window, decode(wrong, &drafter));
-        plain_s = std::min(plain_s, plain.seconds / static_cast<double>(std::max<int64_t>(1, plain.timed_steps)));
-        window_s = std::min(window_s, window.seconds / static_cast<double>(std::max<int64_t>(1, window.timed_steps)));
-    }
-    const double draft_s = std::max(0.0, window_s - plain_s) / static_cast<double>(batch_ * (wrong.window - 1));
-    constexpr double kNanoseconds = 1e9;
-    return RowPrice{static_cast<int32_t>(batch_), static_cast<int64_t>(plain_s * kNanoseconds),
-                    static_cast<int64_t>(draft_s * kNanoseconds)};
-}
-
 Result<ChosenDrafter> SpeculateRun::drafter_of(const Contender& contender) {
     DraftOptions options{.name = contender.draft,
                          .max_window = static_cast<int32_t>(longest_window(speculate_)),
                          .max_num_sequences = static_cast<int32_t>(batch_),
                          .right = &log_,
                          .num_threads = config_.num_threads,
-                         .seed = config_.seed};
+                         .seed = config_.seed,
+                         .is_priced = contender.window == 0};
     const reference::ModelGeometry shape = reference::geometry(model_.config);
     options.memory_bytes = 4 * batch_ * (tokens_each() * shape.kv_bytes_per_token + shape.state_bytes_per_row);
     if (contender.mismatch_rate >= 0) options.mismatch_ppm = ppm_of(contender.mismatch_rate);
@@ -264,7 +238,7 @@ void SpeculateRun::submit(int64_t round, size_t contender) {
 Result<SpeculateRun::Timed> SpeculateRun::decode(const Contender& contender, ChosenDrafter* chosen) {
     if (chosen != nullptr) chosen->listen_to(&executor_);
     Drafter* drafter = chosen != nullptr ? chosen->drafter.get() : nullptr;
-    engine_->draft_with(drafter, static_cast<int32_t>(contender.max_window()), contender.window == 0, {row_price_});
+    engine_->draft_with(drafter, static_cast<int32_t>(contender.max_window()), contender.window == 0);
     const EngineStats before = engine_->stats();
     SteadyClock clock;
     Timed timed;

@@ -328,7 +328,8 @@ Result<ChosenDrafter> SingleRun::make_drafter() {
                            .right = replayed_.right,
                            .executor = &executors_->primary(),
                            .num_threads = config_.num_threads,
-                           .seed = config_.seed},
+                           .seed = config_.seed,
+                           .is_priced = config_.paced_windows},
                           model_, *engine_);
 }
 

@@ -332,7 +332,8 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                                                      .max_num_sequences = loaded.config.scheduler.max_num_sequences,
                                                      .memory_bytes = drafter_bytes(options),
                                                      .executor = loaded.executor.executor.get(),
-                                                     .num_threads = static_cast<int32_t>(options.threads)},
+                                                     .num_threads = static_cast<int32_t>(options.threads),
+                                                     .is_priced = loaded.config.scheduler.paced_windows},
                                                     *loaded.model, *loaded.engine));
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
                              .max_queue_requests = static_cast<size_t>(options.max_queue_requests),

@@ -174,7 +174,7 @@ Result<Record> repeat(const Record& record, CostExecutor& executor) {
     Engine engine(config, executor, *policy, *record.store, recorder);
     records::RecordedDrafter drafts(record);
     drafts.listen_to(engine);
-    if (drafts.has_drafts()) engine.draft_with(&drafts);
+    if (drafts.has_drafts()) engine.draft_with(&drafts, config.scheduler.max_window, /*paced_windows=*/false);
     const Status ran = records::rerun_as_recorded(record, engine, executor);
     recorder.finish(ran ? "" : ran.error().message);
     return made;

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <vector>
-
 namespace verbatim::tests {
 namespace {
 
@@ -46,15 +44,6 @@ TEST(DraftPacing, WhereNoDraftIsWorthItsRowOneNowAndThenSaysSo) {
     }
     EXPECT_GT(num_drafts, 0);
     EXPECT_LT(num_drafts, 1000 / DraftPacing::kMaxPause + 4);
-}
-
-TEST(DraftPacing, TheLeastAcceptanceIsThatOfAsManyRequestsOrTheNextFewer) {
-    const std::vector<RowPrice> prices = {{1, 1000, 50}, {4, 1100, 80}, {16, 1600, 70}};
-    EXPECT_EQ(least_acceptance({}, 8), 0);
-    EXPECT_EQ(least_acceptance(prices, 1), kSure * 50 / 1000);
-    EXPECT_EQ(least_acceptance(prices, 8), kSure * 80 * 4 / 1100);
-    EXPECT_EQ(least_acceptance(prices, 16), kSure * 70 * 16 / 1600);
-    EXPECT_EQ(least_acceptance(prices, 200), kSure * 70 * 16 / 1600);
 }
 
 }  // namespace

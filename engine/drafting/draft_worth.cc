@@ -1,0 +1,92 @@
+#include "engine/drafting/draft_worth.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/base/check.h"
+
+namespace verbatim {
+
+// A step that was held up by something else counts as one of four times the usual length.
+void DraftWorth::Pace::add(const DecodeStep& step, int64_t ns) {
+    CHECK(ns >= 0 && step.num_tokens >= 0 && step.num_drafts >= 0, "{} tokens in {} ns", step.num_tokens, ns);
+    if (num_steps_ >= kFirst) ns = std::min(ns, 4 * step_ns());
+    const auto take_in = [](int64_t& sum, int64_t value) { sum += value - sum / kMemory; };
+    take_in(ns_, ns);
+    take_in(tokens_, kSure * step.num_tokens);
+    take_in(drafts_, kSure * step.num_drafts);
+    take_in(weight_, kSure);
+    num_steps_ = std::min(num_steps_ + 1, kFirst);
+    CHECK_GE(ns_, 0);
+    CHECK_GT(weight_, 0);
+    CHECK_LE(weight_, (kMemory + 1) * kSure);
+}
+
+DraftWorth::Range& DraftWorth::range_of(int32_t num_requests) {
+    CHECK_GT(num_requests, 0);
+    return ranges_[static_cast<size_t>(std::bit_width(static_cast<uint32_t>(num_requests)))];
+}
+
+// What a draft adds to a step, relative to a plain step's time for one request.
+int64_t DraftWorth::Range::price_of_row(int32_t num_requests) const {
+    const int64_t added_ns = drafted.step_ns() - plain.step_ns();
+    const int64_t drafts = drafted.drafts_of_16_steps();
+    if (added_ns <= 0 || drafts <= 0 || plain.step_ns() <= 0) return 0;
+    const int64_t row_ns = 16 * added_ns / drafts;
+    return std::min(kSure, kSure * row_ns / plain.step_ns() * num_requests);
+}
+
+// The other way loses so much in kProbe steps; a quarter of a step at least, so that equal ways do not alternate.
+int64_t DraftWorth::Range::price_of_probe() const {
+    const Pace& other = drafts_pay() ? plain : drafted;
+    const Pace& taken = drafts_pay() ? drafted : plain;
+    const int64_t lost_of_1024 = kSure - kSure * taken.token_ns() / std::max<int64_t>(1, other.token_ns());
+    return std::max(kProbe * (other.step_ns() * std::max<int64_t>(0, lost_of_1024) / kSure), taken.step_ns() / 4);
+}
+
+bool DraftWorth::Range::takes_other_way() {
+    CHECK(probe_left >= 0 && saved_ns >= 0, "{} steps of a measurement are left, {} ns are saved", probe_left,
+          saved_ns);
+    CHECK(plain.num_steps() == kFirst && drafted.num_steps() == kFirst);
+    if (probe_left == 0 && saved_ns >= price_of_probe()) {
+        saved_ns = 0;
+        probe_left = kProbe;
+    }
+    if (probe_left == 0) return false;
+    --probe_left;
+    return true;
+}
+
+std::optional<int64_t> DraftWorth::least_acceptance(int32_t num_requests) {
+    CHECK_GE(num_requests, 0);
+    if (num_requests == 0) return rests_ ? std::nullopt : std::optional<int64_t>(0);
+    Range& range = range_of(num_requests);
+    rests_ = false;
+    if (range.plain.num_steps() < kFirst) return std::nullopt;
+    if (range.drafted.num_steps() < kFirst) return 0;
+    rests_ = !range.drafts_pay();
+    const bool other = range.takes_other_way();
+    if (range.drafts_pay() == other) return std::nullopt;
+    // A measurement asks for as many as requests would have if rows were free: their price is what it is for.
+    const int64_t least = other ? 0 : range.price_of_row(num_requests);
+    CHECK(least >= 0 && least <= kSure, "a draft must be right with {} of {}", least, kSure);
+    return least;
+}
+
+void DraftWorth::record(const DecodeStep& step, int64_t step_ns, int64_t draft_ns) {
+    CHECK(step_ns >= 0 && draft_ns >= 0, "a step of {} ns and drafts of {} ns", step_ns, draft_ns);
+    CHECK_GE(overhead_ns_, 0);
+    Range& range = range_of(step.num_requests);
+    range.saved_ns += (step_ns + draft_ns) / kBudget;
+    if (step.num_drafts == 0) {
+        overhead_ns_ += draft_ns;  // the drafter had no guess
+        range.plain.add(step, step_ns);
+        return;
+    }
+    const int64_t borne_ns = std::min(overhead_ns_, step_ns / 8);
+    overhead_ns_ -= borne_ns;
+    range.drafted.add(step, step_ns + draft_ns + borne_ns);
+    CHECK_GT(range.drafted.num_steps(), 0);
+}
+
+}  // namespace verbatim

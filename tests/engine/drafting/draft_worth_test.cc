@@ -1,0 +1,213 @@
+#include "engine/drafting/draft_worth.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "engine/base/prng.h"
+#include "engine/clock.h"
+#include "engine/drafting/priced_drafter.h"
+
+namespace verbatim::tests {
+namespace {
+
+// A machine on which a step, a draft's row and the drafter take these times, and a draft is right with `right` of 1000.
+struct Machine {
+    int32_t num_requests = 1;
+    int64_t step_ns = 1'000'000;
+    int64_t row_ns = 0;
+    int64_t drafter_ns = 0;
+    int64_t right = 0;
+    int64_t noise = 0;  // of 1000: times vary by so much
+
+    [[nodiscard]] int64_t time(Prng& prng, int64_t ns) const {
+        return ns + ns * (static_cast<int64_t>(prng.below(static_cast<uint64_t>(2 * noise + 1))) - noise) / 1000;
+    }
+};
+
+constexpr int64_t kDrafts = 3;
+
+// Tokens, and what they took.
+struct Ran {
+    int64_t num_tokens = 0;
+    int64_t ns = 0;
+    int64_t num_drafted_steps = 0;
+    int64_t rests = 0;
+
+    [[nodiscard]] int64_t token_ns() const { return ns / num_tokens; }
+};
+
+enum class Way { kPlain, kDrafted, kPriced };
+
+Ran run(const Machine& machine, Way way, int64_t num_steps, DraftWorth& worth, uint64_t seed) {
+    Prng prng(seed);
+    Ran ran;
+    for (int64_t i = 0; i < num_steps; ++i) {
+        const bool drafts =
+            way == Way::kPriced ? worth.least_acceptance(machine.num_requests).has_value() : way == Way::kDrafted;
+        ran.rests += worth.rests() ? 1 : 0;
+        DecodeStep step{.num_requests = machine.num_requests, .num_tokens = machine.num_requests};
+        for (int32_t r = 0; drafts && r < machine.num_requests; ++r) {
+            step.num_drafts += kDrafts;
+            for (int64_t d = 0; d < kDrafts && static_cast<int64_t>(prng.below(1000)) < machine.right; ++d)
+                ++step.num_tokens;
+        }
+        const int64_t step_ns = machine.time(prng, machine.step_ns + step.num_drafts * machine.row_ns);
+        const int64_t draft_ns = drafts ? machine.time(prng, machine.drafter_ns) : 0;
+        if (way == Way::kPriced) worth.record(step, step_ns, draft_ns);
+        ran.num_tokens += step.num_tokens;
+        ran.ns += step_ns + draft_ns;
+        ran.num_drafted_steps += drafts ? 1 : 0;
+    }
+    return ran;
+}
+
+Ran run(const Machine& machine, Way way, int64_t num_steps = 2000, uint64_t seed = 1) {
+    DraftWorth worth;
+    return run(machine, way, num_steps, worth, seed);
+}
+
+TEST(DraftWorth, MeasuresPlainStepsFirst) {
+    DraftWorth worth;
+    for (int32_t i = 0; i < DraftWorth::kFirst; ++i) {
+        EXPECT_FALSE(worth.least_acceptance(1)) << i;
+        worth.record({.num_requests = 1, .num_tokens = 1}, 100, 0);
+    }
+    EXPECT_TRUE(worth.least_acceptance(1));
+    EXPECT_FALSE(worth.least_acceptance(2)) << "each range of batch sizes is measured";
+}
+
+// The layer of a tiny model: half of the drafts are wrong, and it takes as long as the model.
+TEST(DraftWorth, DraftsThatCostMoreThanTheyGiveStop) {
+    const Machine machine{.row_ns = 300'000, .drafter_ns = 900'000, .right = 500};
+    const Ran ran = run(machine, Way::kPriced);
+    EXPECT_LT(ran.num_drafted_steps, 60);
+    EXPECT_GE(ran.num_drafted_steps, DraftWorth::kFirst);
+    EXPECT_GT(ran.rests, 1900);
+    EXPECT_LT(ran.token_ns() * 98 / 100, machine.step_ns);
+    EXPECT_GT(run(machine, Way::kDrafted).token_ns(), machine.step_ns * 13 / 10) << "without prices";
+}
+
+TEST(DraftWorth, DraftsThatPayGoOn) {
+    const Machine machine{.row_ns = 50'000, .drafter_ns = 50'000, .right = 900};
+    EXPECT_GT(run(machine, Way::kPriced).num_drafted_steps, 1900);
+}
+
+// A text that begins to repeat itself.
+TEST(DraftWorth, DraftsThatBeginToPayAreFound) {
+    Machine machine{.row_ns = 100'000, .drafter_ns = 100'000, .right = 50};
+    DraftWorth worth;
+    const Ran before = run(machine, Way::kPriced, 1000, worth, 1);
+    machine.right = 1000;
+    const Ran after = run(machine, Way::kPriced, 1000, worth, 2);
+    EXPECT_LT(before.num_drafted_steps, 100);
+    EXPECT_GT(after.num_drafted_steps, 700);
+    machine.right = 0;
+    EXPECT_LT(run(machine, Way::kPriced, 1000, worth, 3).num_drafted_steps, 100);
+}
+
+// One step in a hundred is held up by another program.
+TEST(DraftWorth, AStepThatWasHeldUpDecidesNothing) {
+    DraftWorth worth;
+    int held_up = 0;
+    int drafted = 0;
+    for (int i = 0; i < 1000; ++i) {
+        const bool drafts = worth.least_acceptance(1).has_value();
+        drafted += drafts ? 1 : 0;
+        const bool is_held_up = drafts && i % 100 == 50 && ++held_up > 0;
+        worth.record({.num_requests = 1, .num_tokens = drafts ? 4 : 1, .num_drafts = drafts ? 3 : 0},
+                     is_held_up ? 500'000'000 : 1'000'000, 0);
+    }
+    EXPECT_GT(held_up, 3);
+    EXPECT_GT(drafted, 900);
+}
+
+// A quarter of a plain step for a row, at one request and at eight.
+TEST(DraftWorth, ARowsPriceIsRelativeToOneRequestsShareOfAStep) {
+    for (const int32_t num_requests : {1, 8}) {
+        const Machine machine{.num_requests = num_requests, .row_ns = 250'000 / num_requests, .right = 990};
+        DraftWorth worth;
+        run(machine, Way::kPriced, 100, worth, 1);
+        int64_t greatest = 0;
+        for (int i = 0; i < 8; ++i) greatest = std::max(greatest, worth.least_acceptance(num_requests).value_or(0));
+        EXPECT_NEAR(static_cast<double>(greatest) / kSure, 0.25, 0.03) << num_requests;
+    }
+}
+
+// D1 on any machine, and drafts that clearly pay are used.
+RC_GTEST_PROP(DraftWorth, NeverCostsMoreThanItsBudget, (uint64_t seed)) {
+    Prng prng(seed);
+    const auto draw = [&](int64_t least, int64_t most) {
+        return least + static_cast<int64_t>(prng.below(static_cast<uint64_t>(most - least + 1)));
+    };
+    Machine machine{.num_requests = static_cast<int32_t>(draw(1, 64)),
+                    .step_ns = draw(20'000, 200'000'000),
+                    .right = draw(0, 1000),
+                    .noise = draw(0, 100)};
+    machine.row_ns = machine.step_ns * draw(0, 600) / 1000 / machine.num_requests;
+    machine.drafter_ns = machine.step_ns * draw(0, 1500) / 1000;
+    const Ran plain = run(machine, Way::kPlain, 3000, seed);
+    const Ran drafted = run(machine, Way::kDrafted, 3000, seed);
+    const Ran priced = run(machine, Way::kPriced, 3000, seed);
+    const int64_t first_ns = 2 * DraftWorth::kFirst * drafted.ns / 3000;
+    const int64_t ns = (priced.ns - first_ns) / priced.num_tokens;
+    RC_ASSERT(ns * 98 <= plain.token_ns() * 100);
+    if (drafted.token_ns() * 10 < plain.token_ns() * 8) {
+        RC_ASSERT(ns * 90 <= drafted.token_ns() * 100);
+    }
+}
+
+// --- the drafter that asks
+
+class StepClock final : public Clock {
+public:
+    int64_t now_ns() override { return now; }
+    int64_t now = 0;
+};
+
+class DearDrafter final : public Drafter {
+public:
+    explicit DearDrafter(StepClock& clock) : clock_(clock) {}
+    void step_begins() override { ++begun; }
+    void step_begins_undrafted() override { ++rested; }
+    void draft(std::span<DraftJob> jobs) override {
+        clock_.now += 700;
+        for (DraftJob& job : jobs) job.drafts = {1};
+    }
+    void ended(RequestId) override {}
+    int begun = 0;
+    int rested = 0;
+
+private:
+    StepClock& clock_;
+};
+
+TEST(PricedDrafter, TheDraftersTimeCounts) {
+    StepClock clock;
+    DearDrafter dear(clock);
+    PricedDrafter priced(dear, clock);
+    int drafted = 0;
+    for (int i = 0; i < 200; ++i) {
+        const auto least = priced.least_acceptance(1);
+        DecodeStep step{.num_requests = 1, .num_tokens = 1};
+        if (least) {
+            priced.step_begins();
+            DraftJob job{.max_drafts = 1};
+            priced.draft({&job, 1});
+            step = {.num_requests = 1, .num_tokens = i % 2 == 0 ? 2 : 1, .num_drafts = 1};  // half of them are right
+            ++drafted;
+        } else {
+            priced.step_begins_undrafted();
+        }
+        clock.now += 1000;
+        priced.step_ends(&step);
+    }
+    EXPECT_LT(drafted, 20) << "1.7 times as long, 1.5 times as many";
+    EXPECT_GT(dear.rested, 170);
+    EXPECT_EQ(dear.begun + dear.rested, 200);
+    EXPECT_LT(dear.begun, 30) << "it keeps up where it may be asked soon";
+}
+
+}  // namespace
+}  // namespace verbatim::tests
