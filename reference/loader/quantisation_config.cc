@@ -43,12 +43,13 @@ WeightScheme read_weights(ConfigFields& fields) {
     WeightScheme scheme;
     const std::string type = fields.optional_text({"type"}).value_or("int");
     const int32_t bits = fields.optional_size({"num_bits"}).value_or(8);
-    const bool is_known = type == "int" ? bits == 4 || bits == 8 : type == "float" && bits == 8;
-    if (!is_known) fields.problem("weights of type {} in {} bits, wanted int in 4 or 8, or float in 8", type, bits);
+    const bool is_known = (type == "int" || type == "float") && (bits == 4 || bits == 8);
+    if (!is_known) fields.problem("weights of type {} in {} bits, wanted int or float in 4 or 8", type, bits);
     const std::string strategy = fields.optional_text({"strategy"}).value_or("tensor");
     const int32_t group = read_group_size(fields);
     const auto block = read_block(fields, "block_structure");
-    if (strategy == "group" && group > 0) {
+    const bool is_fp4 = type == "float" && bits == 4;
+    if ((strategy == "group" && group > 0) || (is_fp4 && strategy == "tensor_group" && group > 0)) {
         scheme = {1, group, true};
     } else if (strategy == "block" && block) {
         scheme = {block->first, block->second, true};
@@ -71,7 +72,8 @@ std::optional<WeightScheme> read_group(ConfigFields& config, const std::string& 
     ConfigFields fields(group, fmt::format("config_groups.{}.", name));
     of_activations = of_activations || !fields.value("input_activations").is_null();
     fields.only_null("output_activations");
-    fields.only_text("format", {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized"});
+    fields.only_text("format", {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
+                                "nvfp4-pack-quantized", "mxfp4-pack-quantized"});
     fields.harmless({"targets", "weights"});
     ConfigFields weights(group["weights"], fmt::format("config_groups.{}.weights.", name));
     const WeightScheme scheme = read_weights(weights);
@@ -81,8 +83,8 @@ std::optional<WeightScheme> read_group(ConfigFields& config, const std::string& 
 }
 
 void read_compressed_tensors(ConfigFields& fields, QuantisationConfig& config) {
-    fields.only_text("format",
-                     {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "mixed-precision"});
+    fields.only_text("format", {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
+                                "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision"});
     fields.only_text("quantization_status", {"compressed", "frozen"});
     for (const std::string_view key : {"kv_cache_scheme", "transform_config"}) fields.only_empty(key);
     if (const Json& sparsity = fields.value("sparsity_config"); sparsity.is_object() && !sparsity.empty()) {

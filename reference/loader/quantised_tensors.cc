@@ -5,6 +5,7 @@
 #include <cstring>
 #include <span>
 
+#include "reference/loader/fp4_tensors.h"
 #include "reference/loader/tensor_values.h"
 #include "reference/model/block_bytes.h"
 #include "reference/model/scaled_blocks.h"
@@ -305,12 +306,16 @@ std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config,
     found.zeros = take(".weight_zero_point");
     found.shape = take(".weight_shape");
     found.order = take(".weight_g_idx");
-    for (const std::string_view part : {".input_scale", ".input_zero_point", ".activation_scale"}) take(part);
+    found.global_scale = take(".weight_global_scale");
+    for (const std::string_view part :
+         {".input_global_scale", ".input_scale", ".input_zero_point", ".activation_scale"})
+        take(part);
     return found;
 }
 
 Result<MatrixView> to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors, std::string_view weight,
                              int64_t rows, int64_t cols, WorkerPool& pool, WeightStorage& storage) {
+    if (is_fp4(tensors)) return fp4_to_blocks(config, tensors, weight, rows, cols, pool, storage);
     ASSIGN_OR_RETURN(const QuantSource source, QuantisedReader(config, tensors, weight, rows, cols).read());
     const BlockFormat& format = format_of(source, tensors);
     const int64_t row_bytes = format.row_bytes(cols);

@@ -33,8 +33,9 @@ struct QuantisedTensors {
     const TensorEntry* scales = nullptr;
     const TensorEntry* zeros = nullptr;
     const TensorEntry* shape = nullptr;
-    const TensorEntry* order = nullptr;  // g_idx: the group of each column
-    std::vector<std::string> names;      // of all that belong to the matrix, read or not
+    const TensorEntry* order = nullptr;         // g_idx: the group of each column
+    const TensorEntry* global_scale = nullptr;  // of a matrix in nvfp4
+    std::vector<std::string> names;             // of all that belong to the matrix, read or not
 };
 
 // Of the matrix `weight`, a name that ends in ".weight". Empty: the matrix is not quantised.

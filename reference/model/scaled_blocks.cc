@@ -55,12 +55,25 @@ void dequantise_fp8(const std::byte* block, float* out) {
     for (int32_t i = 0; i < kScaledWeights; ++i) out[i] = scale * kE4m3[byte_at(block, kScaleBytes + i)];
 }
 
+constexpr std::array<float, 16> kE2m1 = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6, -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+
+void dequantise_fp4(const std::byte* block, float* out) {
+    for (int32_t j = 0; j < kScaledWeights / 2; ++j) {
+        const auto scale = value_at<float>(block, j < kScaledWeights / 4 ? 0 : kScaleBytes);
+        const uint8_t pair = byte_at(block, 2 * kScaleBytes + j);
+        out[2 * j] = scale * kE2m1[pair & 15];
+        out[2 * j + 1] = scale * kE2m1[pair >> 4];
+    }
+}
+
 }  // namespace
 
 const BlockFormat kScaledInt8 = {"INT8", kNoGgmlType, kScaledWeights, kScaleBytes + 32, dequantise_int8};
 const BlockFormat kScaledInt4 = {"INT4", kNoGgmlType, kScaledWeights, kScaleBytes + 16, dequantise_int4};
 const BlockFormat kScaledInt4Zero = {"INT4_ZERO", kNoGgmlType, kScaledWeights, kScaleBytes + 17, dequantise_int4_zero};
 const BlockFormat kScaledFp8 = {"FP8_E4M3", kNoGgmlType, kScaledWeights, kScaleBytes + 32, dequantise_fp8};
+
+const BlockFormat kScaledFp4 = {"FP4_E2M1", kNoGgmlType, kScaledWeights, 2 * kScaleBytes + 16, dequantise_fp4};
 
 float e4m3_value(uint8_t bits) { return kE4m3[bits]; }
 

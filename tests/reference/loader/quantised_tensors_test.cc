@@ -311,6 +311,74 @@ TEST_F(OneMatrix, AwqLiesInItsOwnOrder) {
     expect_values(plain, kAwq, kScaledInt4Zero);
 }
 
+// Nibbles of e2m1 in pairs, and the values that they stand for under each group's scale.
+class Fp4Matrix : public OneMatrix {
+protected:
+    static Json quantisation(int64_t group) {
+        const Json weights = {{"num_bits", 4},
+                              {"type", "float"},
+                              {"strategy", group == 16 ? "tensor_group" : "group"},
+                              {"group_size", group},
+                              {"symmetric", true}};
+        return {{"quant_method", "compressed-tensors"},
+                {"format", group == 16 ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized"},
+                {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
+    }
+    void draw_tensors(int64_t group) {
+        for (uint8_t& pair : pairs_) pair = static_cast<uint8_t>(random_());
+        scales_.resize(static_cast<size_t>(rows_ * cols_ / group));
+        for (uint8_t& scale : scales_)
+            scale = static_cast<uint8_t>(group == 16 ? random_() % 0x7F : 100 + random_() % 40);
+        const std::string base = kBase;
+        FileTensors made = {tensor_of(base + ".weight_packed", TensorDtype::kU8, {rows_, cols_ / 2}, pairs_),
+                            tensor_of(base + ".weight_scale", group == 16 ? TensorDtype::kF8E4M3 : TensorDtype::kU8,
+                                      {rows_, cols_ / group}, scales_)};
+        if (group == 16) {
+            made.push_back(tensor_of(base + ".weight_global_scale", TensorDtype::kF32, {1}, std::vector{kGlobal}));
+        }
+        replace(made);
+    }
+    [[nodiscard]] float value(int64_t r, int64_t k, int64_t group) const {
+        constexpr std::array<float, 8> kE2m1 = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+        const int nibble = pairs_[static_cast<size_t>((r * cols_ + k) / 2)] >> (k % 2 * 4) & 15;
+        const uint8_t stored = scales_[static_cast<size_t>((r * cols_ + k) / group)];
+        const float scale = group == 16 ? plain_e4m3(stored) / kGlobal : std::ldexp(1.0F, stored - 127);
+        return scale * (nibble < 8 ? kE2m1[static_cast<size_t>(nibble)] : -kE2m1[static_cast<size_t>(nibble - 8)]);
+    }
+    static constexpr float kGlobal = 3001.5F;
+    std::vector<uint8_t> pairs_ = std::vector<uint8_t>(static_cast<size_t>(rows_ * cols_ / 2));
+    std::vector<uint8_t> scales_;
+};
+
+TEST_F(Fp4Matrix, ValuesAreThoseOfNvfp4AndMxfp4) {
+    for (const int64_t group : {16, 32}) {
+        draw_tensors(group);
+        const Model model = tests::value_of(load(quantisation(group)));
+        const MatrixView& view = model.weights.layers[0].attention.k;
+        EXPECT_EQ(view.format, group == 16 ? &kScaledFp4 : find_block_format("MXFP4"));
+        std::vector<float> values(static_cast<size_t>(cols_));
+        for (int64_t r = 0; r < rows_; ++r) {
+            view.read_row(r, values);
+            for (int64_t k = 0; k < cols_; ++k)
+                ASSERT_EQ(values[static_cast<size_t>(k)], value(r, k, group)) << group << ": " << r << ", " << k;
+        }
+    }
+}
+
+TEST_F(Fp4Matrix, WhatIsMissingOrWrongIsSaid) {
+    draw_tensors(16);
+    const std::string base = kBase;
+    find_tensor(tensors_, base + ".weight_global_scale").bytes = std::string(4, '\0');
+    EXPECT_THAT(error_of(quantisation(16)), testing::HasSubstr("wanted a positive number"));
+    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr(".weight_scale: F8_E4M3"));
+    EXPECT_THAT(error_of(quantisation(64)), testing::HasSubstr("float4 in groups of 64"));
+    std::erase_if(tensors_, [](const FileTensor& tensor) { return tensor.layout.name.ends_with("global_scale"); });
+    EXPECT_THAT(error_of(quantisation(16)), testing::HasSubstr("weight_global_scale is missing"));
+    draw_tensors(32);
+    find_tensor(tensors_, base + ".weight_scale").bytes[3] = '\xff';
+    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("a scale is NaN"));
+}
+
 TEST_F(OneMatrix, Fp8HasAScaleForAMatrixARowOrABlock) {
     std::vector<uint8_t> quants(static_cast<size_t>(rows_ * cols_));
     for (uint8_t& quant : quants) quant = static_cast<uint8_t>(random_() % 256);
@@ -513,7 +581,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "kv_cache_scheme"},
         BadConfig{"transforms", changed(one_group(Json::object()), "transform_config", {{"R1", 1}}),
                   "transform_config"},
-        BadConfig{"nvfp4", one_group({{"num_bits", 4}, {"type", "float"}}), "weights of type float in 4 bits"},
+        BadConfig{"fp6", one_group({{"num_bits", 6}, {"type", "float"}}), "weights of type float in 6 bits"},
         BadConfig{"tensor_group", one_group({{"strategy", "tensor_group"}, {"group_size", 16}}), "\"tensor_group\""},
         BadConfig{"no_groups", {{"quant_method", "compressed-tensors"}}, "config_groups = null, wanted groups"}),
     [](const auto& info) { return info.param.name; });

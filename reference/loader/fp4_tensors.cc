@@ -1,0 +1,98 @@
+#include "reference/loader/fp4_tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "reference/model/block_bytes.h"
+#include "reference/model/scaled_blocks.h"
+
+namespace verbatim::reference {
+namespace {
+
+constexpr int64_t kFp4RowGrain = 16;
+constexpr int64_t kHalfBlock = kScaledWeights / 2;
+
+// Pairs of neighbouring weights, the even one in the low nibble.
+struct Fp4Source {
+    const std::byte* quants = nullptr;  // [rows, cols / 2]
+    const std::byte* scales = nullptr;  // [rows, cols / group]
+    float global = 1;
+    int64_t cols = 0;
+};
+
+Status expect_shape(const TensorEntry& got, TensorDtype dtype, const std::vector<int64_t>& shape) {
+    if (got.dtype == dtype && got.shape == shape) return {};
+    return error("{}: {} of shape {}, wanted {} of shape {}", got.name, dtype_name(got.dtype), shape_text(got.shape),
+                 dtype_name(dtype), shape_text(shape));
+}
+
+// Two scales in binary32, then the pairs as they are.
+void write_nvfp4_row(const Fp4Source& source, int64_t row, std::byte* out) {
+    for (int64_t column = 0; column < source.cols; column += kScaledWeights, out += kScaledFp4.num_bytes) {
+        for (int64_t half = 0; half < 2; ++half) {
+            const uint8_t stored = byte_at(source.scales, (row * source.cols + column) / kHalfBlock + half);
+            const float scale = e4m3_value(stored) / source.global;
+            std::memcpy(out + half * static_cast<int64_t>(sizeof(scale)), &scale, sizeof(scale));
+        }
+        std::memcpy(out + 2 * sizeof(float), source.quants + (row * source.cols + column) / 2, kHalfBlock);
+    }
+}
+
+// As GGUF's MXFP4: weight j in the low nibble of byte j, weight j + 16 in the high one.
+void write_mxfp4_row(const Fp4Source& source, int64_t row, std::byte* out) {
+    const int64_t block_bytes = find_block_format("MXFP4")->num_bytes;
+    for (int64_t column = 0; column < source.cols; column += kScaledWeights, out += block_bytes) {
+        const int64_t first = row * source.cols + column;
+        out[0] = source.scales[first / kScaledWeights];
+        const auto nibble = [&](int64_t i) { return byte_at(source.quants, (first + i) / 2) >> (i % 2 * 4) & 15; };
+        for (int64_t j = 0; j < kHalfBlock; ++j)
+            out[1 + j] = static_cast<std::byte>(nibble(j) | nibble(j + kHalfBlock) << 4);
+    }
+}
+
+Result<float> read_global(const QuantisedTensors& tensors, std::string_view weight) {
+    if (tensors.global_scale == nullptr) return error("{}: its weight_global_scale is missing", weight);
+    RETURN_IF_ERROR(expect_shape(*tensors.global_scale, TensorDtype::kF32, {1}));
+    const auto global = value_at<float>(tensors.global_scale->bytes.data(), 0);
+    if (global > 0 && std::isfinite(global)) return global;
+    return error("{}: {}, wanted a positive number", tensors.global_scale->name, global);
+}
+
+}  // namespace
+
+bool is_fp4(const QuantisedTensors& tensors) {
+    return tensors.quants != nullptr && tensors.quants->dtype == TensorDtype::kU8;
+}
+
+Result<MatrixView> fp4_to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors,
+                                 std::string_view weight, int64_t rows, int64_t cols, WorkerPool& pool,
+                                 WeightStorage& storage) {
+    if (tensors.scales == nullptr) return error("{}: its scales are missing", weight);
+    if (cols % kScaledWeights != 0)
+        return error("{}: quantised rows of {} weights, wanted a multiple of {}", weight, cols, kScaledWeights);
+    const bool is_mxfp4 = config.block_columns == kScaledWeights;
+    if (!is_mxfp4 && config.block_columns != kHalfBlock)
+        return error("{}: float4 in groups of {}, wanted 16 or 32", weight, config.block_columns);
+    RETURN_IF_ERROR(expect_shape(*tensors.quants, TensorDtype::kU8, {rows, cols / 2}));
+    RETURN_IF_ERROR(expect_shape(*tensors.scales, is_mxfp4 ? TensorDtype::kU8 : TensorDtype::kF8E4M3,
+                                 {rows, cols / config.block_columns}));
+    if (tensors.zeros != nullptr) return error("{}: float4 with zero points: not supported", tensors.zeros->name);
+    Fp4Source source{.quants = tensors.quants->bytes.data(), .scales = tensors.scales->bytes.data(), .cols = cols};
+    if (!is_mxfp4) {
+        ASSIGN_OR_RETURN(source.global, read_global(tensors, weight));
+    } else if (std::ranges::count(tensors.scales->bytes, std::byte{255}) > 0) {
+        return error("{}: a scale is NaN", tensors.scales->name);
+    }
+    const BlockFormat& format = is_mxfp4 ? *find_block_format("MXFP4") : kScaledFp4;
+    const int64_t row_bytes = format.row_bytes(cols);
+    const std::span<std::byte> blocks = storage.allocate_bytes(rows * row_bytes);
+    pool.for_ranges(rows, kFp4RowGrain, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row)
+            (is_mxfp4 ? write_mxfp4_row : write_nvfp4_row)(source, row, blocks.data() + row * row_bytes);
+    });
+    return MatrixView{nullptr, rows, cols, &format, blocks.data()};
+}
+
+}  // namespace verbatim::reference
