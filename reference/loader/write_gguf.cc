@@ -75,6 +75,20 @@ std::vector<float> divisors_of(const ModelConfig& config) {
     return {};
 }
 
+// llama.cpp's choice where rows are not whole blocks of 256.
+std::string_view fallback_of(std::string_view format) {
+    if (format == "Q4_K") return "Q5_0";
+    return format == "Q6_K" ? "Q8_0" : format;
+}
+
+const BlockFormat& format_of(const GgufPlace& place, const BlockFormat& wanted, bool is_tied) {
+    if (place.vector) return *find_block_format(kVectorFormat);
+    const bool is_head = place.name == (is_tied ? "token_embd.weight" : "output.weight");
+    const std::string_view name = is_head && wanted.name == "Q4_K" ? "Q6_K" : wanted.name;
+    const BlockFormat& format = *find_block_format(name);
+    return place.shape.back() % format.num_weights == 0 ? format : *find_block_format(fallback_of(name));
+}
+
 Status pad(const GgufLayout& layout, const WriteBytes& write) {
     const auto rest = static_cast<size_t>(layout.num_bytes() % kGgufAlignment);
     return rest == 0 ? Status{} : write(std::string(kGgufAlignment - rest, '\0'));
@@ -87,10 +101,10 @@ Status write_gguf(const ModelConfig& config, ModelWeights& weights, const BlockF
     const std::vector<GgufPlace> places = gguf_places(config, weights);
     std::vector<GgufLayout> layouts;
     for (const GgufPlace& place : places) {
-        const BlockFormat& of_place = place.vector ? *find_block_format(kVectorFormat) : format;
+        const BlockFormat& of_place = format_of(place, format, config.tie_word_embeddings);
         if (place.shape.back() % of_place.num_weights != 0)
             return error("{} has rows of {} elements, wanted whole blocks of {}, which has {}", place.name,
-                         place.shape.back(), format.name, format.num_weights);
+                         place.shape.back(), of_place.name, of_place.num_weights);
         layouts.push_back({place.name, place.shape, &of_place});
     }
     const std::vector<float> divisors = divisors_of(config);
@@ -99,7 +113,8 @@ Status write_gguf(const ModelConfig& config, ModelWeights& weights, const BlockF
             {std::string(kRopeFreqs), {static_cast<int64_t>(divisors.size())}, find_block_format(kVectorFormat)});
     RETURN_IF_ERROR(write(gguf_prefix(metadata, layouts)));
     for (size_t i = 0; i < places.size(); ++i) {
-        RETURN_IF_ERROR(places[i].vector ? write_vector(places[i], write) : write_matrix(places[i], format, write));
+        RETURN_IF_ERROR(places[i].vector ? write_vector(places[i], write)
+                                         : write_matrix(places[i], *layouts[i].format, write));
         RETURN_IF_ERROR(pad(layouts[i], write));
     }
     if (divisors.empty()) return {};

@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "reference/model/block_bytes.h"
+#include "reference/model/k_quantisers.h"
 #include "reference/numerics/half.h"
 
 namespace verbatim::reference {
@@ -206,11 +207,6 @@ int32_t to_int(float value, int32_t least, int32_t greatest) {
     return value > static_cast<float>(least) ? static_cast<int32_t>(value) : least;
 }
 
-void put_half(std::byte* block, float value) {
-    const uint16_t half = round_to_half(value);
-    std::memcpy(block, &half, sizeof(half));
-}
-
 // d = greatest magnitude / 127; q = round(x · (1 / d)), halves away from zero.
 void quantise_q8_0(const float* x, std::byte* block) {
     float greatest = 0.0F;
@@ -233,19 +229,35 @@ void quantise_q4_0(const float* x, std::byte* block) {
         block[2 + j] = static_cast<std::byte>(nibble(x[j]) | nibble(x[j + kSmall / 2]) << 4);
 }
 
+// d = (the first value of greatest magnitude) / -16; q = min(31, floor(x · (1 / d) + 16.5)).
+void quantise_q5_0(const float* x, std::byte* block) {
+    const float* greatest = std::max_element(x, x + kSmall, [](float a, float b) { return std::abs(a) < std::abs(b); });
+    const float d = *greatest / -16.0F;
+    const float inverse = d != 0.0F ? 1.0F / d : 0.0F;
+    put_half(block, d);
+    uint32_t h = 0;
+    std::fill_n(block + 6, kSmall / 2, std::byte{0});
+    for (int32_t j = 0; j < kSmall; ++j) {
+        const auto q = static_cast<uint32_t>(to_int(x[j] * inverse + 16.5F, 0, 31));
+        h |= q >> 4 << j;
+        block[6 + j % (kSmall / 2)] |= static_cast<std::byte>((q & 15) << (j / (kSmall / 2) * 4));
+    }
+    std::memcpy(block + 2, &h, sizeof(h));
+}
+
 constexpr std::array<BlockFormat, 16> kFormats = {{
     {"F32", 0, 1, 4, dequantise_f32},
     {"F16", 1, 1, 2, dequantise_f16},
     {"Q4_0", 2, kSmall, 18, dequantise_q4_0, quantise_q4_0},
     {"Q4_1", 3, kSmall, 20, dequantise_q4_1},
-    {"Q5_0", 6, kSmall, 22, dequantise_q5_0},
+    {"Q5_0", 6, kSmall, 22, dequantise_q5_0, quantise_q5_0},
     {"Q5_1", 7, kSmall, 24, dequantise_q5_1},
     {"Q8_0", 8, kSmall, 34, dequantise_q8_0, quantise_q8_0},
     {"Q2_K", 10, kLarge, 84, dequantise_q2_k},
     {"Q3_K", 11, kLarge, 110, dequantise_q3_k},
-    {"Q4_K", 12, kLarge, 144, dequantise_q4_k},
+    {"Q4_K", 12, kLarge, 144, dequantise_q4_k, quantise_q4_k},
     {"Q5_K", 13, kLarge, 176, dequantise_q5_k},
-    {"Q6_K", 14, kLarge, 210, dequantise_q6_k},
+    {"Q6_K", 14, kLarge, 210, dequantise_q6_k, quantise_q6_k},
     {"IQ4_NL", 20, kSmall, 18, dequantise_iq4_nl},
     {"IQ4_XS", 23, kLarge, 136, dequantise_iq4_xs},
     {"BF16", 30, 1, 2, dequantise_bf16},

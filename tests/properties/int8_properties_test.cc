@@ -1,4 +1,4 @@
-// The profile exact.int8 over quantised models: whatever the engine does with cache, chunks, batches and drafts, the
+// Quantised models in the profiles exact.int8 and exact: whatever the engine does with cache, chunks, batches and drafts, the
 // bits are those of the uncached reference.
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ SceneOptions int8_options(Prng& prng) {
 }
 
 // Three conversations at a time, then a second turn of one of them and of a fork of it.
-void converse_in_int8(NumericScene& scene, uint64_t seed) {
+void converse(NumericScene& scene, uint64_t seed) {
     for (int i = 0; i < 3; ++i) {
         const auto length = static_cast<int64_t>(1 + (seed * 31 + static_cast<uint64_t>(i) * 17) % 40);
         ChatRequest request = scene.history(std::to_string(i), scene.text(seed + static_cast<uint64_t>(i), length), 10);
@@ -54,7 +54,7 @@ TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
         NumericScene scene(in_whole_blocks(*reference::preset(preset)), seed, int8_options(prng),
                            static_cast<int32_t>(1 + seed % 2), Machine::kCpuInt8);
         ASSERT_EQ(scene.computing->numerics_id(), "exact.int8/1");
-        converse_in_int8(scene, seed);
+        converse(scene, seed);
         ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
         scene.expect_home();
         sum.reused_tokens += scene.engine.stats().reused_tokens;
@@ -65,6 +65,30 @@ TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
     EXPECT_GT(sum.reused_tokens, 0);
     EXPECT_GT(sum.accepted_tokens, 0);
     EXPECT_GT(sum.rolled_back_tokens, 0);
+}
+
+// As Q4_K_M files mix them, and float4, in either profile. The rows of 96 and of 32 stay bf16.
+TEST(BlockProperties, OfTypesWithLargeBlocksNothingChangesABitEither) {
+    constexpr uint64_t kUsualCases = 12;
+    const RandomCases cases = RandomCases::from_environment(kUsualCases);
+    EngineStats sum;
+    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
+        Prng prng(seed);
+        const char* preset = kInt8Presets[seed % std::size(kInt8Presets)];
+        const bool in_int8 = seed / std::size(kInt8Presets) % 2 == 0;
+        constexpr int32_t kHidden = 256;
+        NumericScene scene(in_whole_blocks(*reference::preset(preset), kHidden), seed, int8_options(prng),
+                           static_cast<int32_t>(1 + seed % 2), in_int8 ? Machine::kCpuMixedInt8 : Machine::kCpuMixed);
+        ASSERT_EQ(scene.computing->numerics_id(), in_int8 ? "exact.int8/1" : "exact.blocks/1");
+        converse(scene, seed);
+        ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
+        scene.expect_home();
+        sum.reused_tokens += scene.engine.stats().reused_tokens;
+        sum.accepted_tokens += scene.engine.stats().accepted_tokens;
+    }
+    if (cases.count < kUsualCases) return;
+    EXPECT_GT(sum.reused_tokens, 0);
+    EXPECT_GT(sum.accepted_tokens, 0);
 }
 
 }  // namespace

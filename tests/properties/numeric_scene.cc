@@ -35,7 +35,8 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
 }
 
 reference::Profile profile_of(Machine machine) {
-    return machine == Machine::kCpuInt8 ? reference::Profile::kExactInt8 : reference::Profile::kExact;
+    const bool in_int8 = machine == Machine::kCpuInt8 || machine == Machine::kCpuMixedInt8;
+    return in_int8 ? reference::Profile::kExactInt8 : reference::Profile::kExact;
 }
 
 // `device` is set for a machine that has one.
@@ -112,8 +113,13 @@ reference::Model with_ties(reference::Model model) {
 }
 
 std::optional<QuantisedMatrices> quantised_in(Machine machine, reference::Model& model) {
-    if (machine != Machine::kCpuInt8) return std::nullopt;
-    return QuantisedMatrices(model, {"Q8_0", "Q4_0"});
+    switch (machine) {
+        case Machine::kCpuInt8: return QuantisedMatrices(model, {"Q8_0", "Q4_0"});
+        case Machine::kCpuMixed:
+        case Machine::kCpuMixedInt8:
+            return QuantisedMatrices(model, {"Q4_K", "Q6_K", "Q4_K", "Q5_0", "Q8_0", "FP4_E2M1"});
+        default: return std::nullopt;
+    }
 }
 
 }  // namespace

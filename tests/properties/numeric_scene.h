@@ -45,15 +45,16 @@ private:
 };
 
 // The executor. With options.verify_tokens the CPU runs ordinary sequences in the fast profile, in a separate batch.
-// kCpuInt8: the profile exact.int8, the model's matrices in Q8_0 and Q4_0 in turn.
-enum class Machine : uint8_t { kCpu, kCpuInt8, kEmulatedCuda };
+// kCpuInt8: the profile exact.int8, the model's matrices in Q8_0 and Q4_0 in turn. kCpuMixed: exact, the matrices in the
+// types of Q4_K_M files and in float4. kCpuMixedInt8: these in exact.int8.
+enum class Machine : uint8_t { kCpu, kCpuInt8, kCpuMixed, kCpuMixedInt8, kEmulatedCuda };
 
 // The objects that the engine borrows, made before it.
 struct NumericParts {
     NumericParts(const reference::ModelConfig& config, uint64_t seed, const SceneOptions& options, int32_t num_threads,
                  Machine machine);
     reference::Model model;
-    std::optional<QuantisedMatrices> quantised;  // of kCpuInt8
+    std::optional<QuantisedMatrices> quantised;  // of machines with types
     reference::ReferenceModel reference;
     SceneOptions pools;  // without those that the model does not need
     simt::Emulator emulator;

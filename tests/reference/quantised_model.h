@@ -32,6 +32,7 @@ inline reference::ModelConfig in_whole_blocks(reference::ModelConfig config, int
 inline const reference::BlockFormat& format_named(std::string_view name) {
     for (const reference::BlockFormat* scaled : reference::scaled_formats())
         if (scaled->name == name) return *scaled;
+    if (name == reference::kScaledFp4.name) return reference::kScaledFp4;
     return *reference::find_block_format(name);
 }
 
@@ -42,6 +43,7 @@ inline void draw_scaled_blocks(const reference::BlockFormat& format, float scale
     for (size_t at = 0; at < blocks.size(); at += static_cast<size_t>(format.num_bytes)) {
         const float drawn = scale * (1.0F + static_cast<float>(random() % 1024) / 1024);
         std::memcpy(&blocks[at], &drawn, sizeof(drawn));
+        if (&format == &reference::kScaledFp4) std::memcpy(&blocks[at + sizeof(drawn)], &drawn, sizeof(drawn));
         if (&format == &reference::kScaledInt4Zero) blocks[at + sizeof(drawn)] = static_cast<std::byte>(random() % 17);
     }
 }

@@ -107,7 +107,7 @@ int run_check(const ModelOptions& options) {
     return exit_code_of(verdict_of(report));
 }
 
-// Writes DIR as a GGUF file with all matrices in one type.
+// Writes DIR as a GGUF file.
 int run_quantise_gguf(const ModelOptions& options, const BlockFormat& format, Model& model) {
     auto metadata = gguf_metadata(model.config);
     if (!metadata) return report_error(Error{fmt::format("{}: {}", options.model, metadata.error().message)});
@@ -149,15 +149,15 @@ int run_quantise_folder(const ModelOptions& options, const QuantisedKind& kind, 
 }
 
 int run_quantise(const ModelOptions& options) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kGgufTypes = {
-        {{"q8_0", "Q8_0"}, {"q4_0", "Q4_0"}, {"bf16", "BF16"}}};
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kGgufTypes = {
+        {{"q8_0", "Q8_0"}, {"q4_0", "Q4_0"}, {"q4_k", "Q4_K"}, {"bf16", "BF16"}}};
     const BlockFormat* format = nullptr;
     for (const auto& [flag, name] : kGgufTypes)
         if (flag == options.to) format = find_block_format(name);
     const auto* kind = find_quantised_kind(options.to);
     if (format == nullptr && kind == nullptr)
         return report_error(
-            Error{fmt::format("--to {}: wanted q8_0, q4_0, bf16, {}", options.to, quantised_kind_names())},
+            Error{fmt::format("--to {}: wanted q8_0, q4_0, q4_k, bf16, {}", options.to, quantised_kind_names())},
             kExitBadUsage);
     if (!fs::is_directory(options.model))
         return report_error(Error{fmt::format("{}: wanted the folder of a checkpoint", options.model)});
@@ -216,9 +216,10 @@ void add_quantise(CLI::App& model, const ModelFlags& options, int& exit_code) {
         model.add_subcommand("quantise", "write a checkpoint with quantised matrices: a GGUF file or a folder");
     verb->footer(kModelExitCodes);
     verb->add_option("model", options->model, "a checkpoint's folder")->required()->type_name("DIR");
-    verb->add_option("--to", options->to,
-                     "the matrices' type: of a GGUF file q8_0, q4_0, or bf16 as they are; of a folder of safetensors " +
-                         quantised_kind_names())
+    verb->add_option(
+            "--to", options->to,
+            "the matrices' type: of a GGUF file q8_0, q4_0, q4_k, or bf16 as they are; of a folder of safetensors " +
+                quantised_kind_names())
         ->required()
         ->type_name("TYPE");
     add_output_option(*verb, "--out", options->out, "the GGUF file or folder to write")->required();

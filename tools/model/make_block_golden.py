@@ -1,11 +1,14 @@
 """Writes tests/data/gguf/blocks.safetensors: blocks of every GGUF weight type and what gguf-py says they mean.
 
-    python3 make_block_golden.py OUT        (needs the packages gguf and numpy)
+    python3 make_block_golden.py OUT        (needs the packages gguf, numpy and xllamacpp)
 
 Of each type: `TYPE.blocks` and `TYPE.values` (binary32 bits), random bytes under ordinary and extreme scales;
 `TYPE.digest`, FNV-1a over the values of 256 blocks in which every byte but those of a scale takes every value. Of each
-type with a quantiser: `TYPE.from` and `TYPE.quantised`.
+type with a quantiser: `TYPE.from` and `TYPE.quantised`; gguf-py has none for Q4_K and Q6_K, so those are made by ggml's
+reference functions in xllamacpp's library.
 """
+import ctypes
+import importlib.util
 import json
 import struct
 import sys
@@ -60,6 +63,21 @@ def quantiser_input(rng):
     return np.concatenate(rows).astype(np.float32).astype(np.float64).astype(np.float32)
 
 
+def k_quantiser_input(rng):
+    rows = [rng.normal(0, 0.05, (6, 256)), rng.uniform(-1, 1, (2, 256)), np.abs(rng.normal(0, 1, (1, 256))),
+            -np.abs(rng.normal(0, 1, (1, 256))), np.zeros((1, 256)), np.full((1, 256), 0.25), np.full((1, 256), -0.25),
+            rng.normal(0, 1e3, (1, 256)), np.arange(-128, 128)[None] / 128, rng.normal(0, 1, (1, 256)) ** 3]
+    return np.concatenate(rows).astype(np.float32)
+
+
+def quantised_by_ggml(name, values, size):
+    library = ctypes.CDLL(importlib.util.find_spec("xllamacpp.xllamacpp").origin)
+    blocks = np.zeros((values.shape[0], size), np.uint8)
+    pointers = [array.ctypes.data_as(ctypes.c_void_p) for array in (values, blocks)]
+    getattr(library, f"quantize_row_{name}_ref")(*pointers, ctypes.c_int64(values.size))
+    return blocks
+
+
 def main(out):
     rng = np.random.default_rng(43)
     tensors = {}
@@ -74,6 +92,15 @@ def main(out):
         values = quantiser_input(rng)
         tensors[name + ".from"] = values.view(np.uint32)
         tensors[name + ".quantised"] = gguf.quants.quantize(values, gguf.GGMLQuantizationType[name])
+    rng = np.random.default_rng(44)
+    values = quantiser_input(rng)
+    tensors["Q5_0.from"] = values.view(np.uint32)
+    tensors["Q5_0.quantised"] = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q5_0)
+    for name in ("Q4_K", "Q6_K"):
+        values = k_quantiser_input(rng)
+        tensors[name + ".from"] = values.view(np.uint32)
+        tensors[name + ".quantised"] = quantised_by_ggml(name.replace("Q", "q"), values,
+                                                         gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]][1])
     header, data = {"__metadata__": {"gguf": "0.19.0"}}, b""
     for name, tensor in tensors.items():
         dtype = {"uint8": "U8", "uint32": "U32", "uint64": "U64"}[str(tensor.dtype)]

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <random>
 
 #include "reference/loader/gguf.h"
@@ -111,6 +112,17 @@ TEST(LoadGguf, BlocksOfGgufPyAreThoseOfTheCheckpointsRowsInItsOrder) {
     EXPECT_GT(num_rotary, 0);
 }
 
+// Of the root mean square.
+double relative_error(const std::vector<float>& got, const std::vector<float>& exact) {
+    double error = 0.0;
+    double norm = 0.0;
+    for (size_t i = 0; i < exact.size(); ++i) {
+        error += std::pow(got[i] - exact[i], 2);
+        norm += std::pow(exact[i], 2);
+    }
+    return std::sqrt(error / norm);
+}
+
 // --- files of this program
 
 class WrittenGguf : public testing::TestWithParam<std::string> {
@@ -160,17 +172,39 @@ TEST_P(WrittenGguf, InQ8AndQ4IsCloseToTheModel) {
         auto again = load_model(scratch_.write("model.gguf", written(model, format)));
         ASSERT_TRUE(again) << again.error().message;
         EXPECT_TRUE(again->weights.quantised);
-        const std::vector<float> logits = last_logits(*again);
-        double error = 0.0;
-        double norm = 0.0;
-        for (size_t i = 0; i < exact.size(); ++i) {
-            error += std::pow(logits[i] - exact[i], 2);
-            norm += std::pow(exact[i], 2);
-        }
-        const double relative = std::sqrt(error / norm);
+        const double relative = relative_error(last_logits(*again), exact);
         EXPECT_GT(relative, before) << format;  // Q4_0 is farther than Q8_0
         EXPECT_LT(relative, format == "Q8_0" ? 0.1 : 0.8) << format;
         before = relative;
+    }
+}
+
+// The head in Q6_K, and rows that are not whole blocks of 256 in Q5_0.
+TEST(LoadGguf, Q4KIsWrittenInTheTypesThatLlamaCppChooses) {
+    for (const bool tied : {true, false}) {
+        ModelConfig config = tests::in_whole_blocks(*preset("tiny-llama"), 256);
+        config.tie_word_embeddings = tied;
+        Model model = make_random_model(config, 43);
+        const auto metadata = *gguf_metadata(config);
+        std::string file;
+        ASSERT_TRUE(write_gguf(config, model.weights, *find_block_format("Q4_K"), metadata.view(),
+                               [&](std::string_view bytes) -> Status {
+                                   file += bytes;
+                                   return {};
+                               }));
+        const auto contents = *parse_gguf(std::as_bytes(std::span(file)), "llama");
+        std::map<std::string, std::string_view> types;
+        for (const GgufTensor& tensor : contents.tensors) types[std::string(tensor.name)] = tensor.format->name;
+        EXPECT_EQ(types["token_embd.weight"], tied ? "Q6_K" : "Q4_K");
+        if (!tied) EXPECT_EQ(types["output.weight"], "Q6_K");
+        EXPECT_EQ(types["blk.0.attn_q.weight"], "Q4_K");
+        EXPECT_EQ(types["blk.0.ffn_down.weight"], "Q5_0") << "rows of 96";
+        EXPECT_EQ(types["blk.0.attn_norm.weight"], "F32");
+        const ScratchFolder scratch;
+        auto again = load_model(scratch.write("model.gguf", file));
+        ASSERT_TRUE(again) << again.error().message;
+        const std::vector<float> exact = last_logits(model);
+        EXPECT_LT(relative_error(last_logits(*again), exact), 0.4);
     }
 }
 
