@@ -5,7 +5,8 @@ namespace {
 
 constexpr std::string_view kOneRounding =
     "no sum: every element is rounded by itself, in one order, and fast kernels fuse it into its neighbours";
-constexpr std::string_view kBlocks = "weights in blocks: the sandbox's matmul has bf16 weights";
+constexpr std::string_view kBlocks = "weights in blocks: a contract file, kernels/sandbox/naive/quantised_matmul.h";
+constexpr std::string_view kInt8 = "activations in int8: the sandbox's matmul has bf16 ones";
 constexpr std::string_view kBytes = "no arithmetic: bytes move from one place to another";
 constexpr std::string_view kQuestion = "no numbers come of it: it asks whether there is a NaN or an infinity";
 
@@ -34,7 +35,7 @@ constexpr Coverage kCoverage[] = {
     {"gather_entries", "", "no sum: rows are copied to where their expert's are"},
     {"head_norm", "rms_norm", ""},
     {"hidden", "", kBytes},
-    {"int8_matmul", "", kBlocks},
+    {"int8_matmul", "", kInt8},
     {"l2_norm", "l2_norm", ""},
     {"linear", "matmul", ""},
     {"list_entries", "", "no sum: the rows of each expert are counted and listed"},

@@ -82,6 +82,22 @@ TEST(ContractFiles, EveryDtypeAndAToleranceAndStates) {
     EXPECT_EQ(cut["verdict"], "wrong bits");
 }
 
+TEST(ContractFiles, AMatmulOverBlocksHoldsKernelsToItsRoundingsAndItsOrder) {
+    const std::vector<std::string> flags = {"--contract",
+                                            VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/quantised_matmul.h", "--file",
+                                            contract_path("quantised_matmuls.cc")};
+    const auto verdict = [&](std::vector<std::string> arguments, int exit_code) {
+        arguments.insert(arguments.end(), flags.begin(), flags.end());
+        return contract_json(arguments, exit_code);
+    };
+    EXPECT_EQ(verdict({"check", "--kernel", "by_rows"}, kExitOk)["verdict"], "pass");
+    EXPECT_EQ(verdict({"invariance", "--kernel", "by_rows"}, kExitOk)["verdict"], "pass");
+    const ContractJson contracted = verdict({"check", "--kernel", "contracted"}, kExitDifference);
+    EXPECT_EQ(contracted["verdict"], "wrong bits");
+    EXPECT_EQ(contracted["first_failure"]["sizes"]["numbers"], 2);
+    EXPECT_EQ(verdict({"check", "--kernel", "two_sums"}, kExitDifference)["verdict"], "wrong bits");
+}
+
 TEST(ContractFiles, WhatIsWrongIsOneLine) {
     const tests::ScratchFolder scratch;
     const std::string good = file_bytes(VERBATIM_SOURCE_DIR "/kernels/sandbox/naive/contract.h");
