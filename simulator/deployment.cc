@@ -1,5 +1,6 @@
 #include "simulator/deployment.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/check.h"
@@ -54,7 +55,22 @@ FormatError format_error(WeightFormat format) {
     CHECK(false, "weight format {}", static_cast<int>(format));
 }
 
+ModelShape with_stored_weights(ModelShape model, const reference::StoredWeights& stored) {
+    const auto per_value = [](int64_t bytes, int64_t values) {
+        return static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, values));
+    };
+    const bool is_tied = model.embedding_parameters == 0;
+    model.weight_value_bytes = per_value(stored.linear_bytes, linear_parameters(model));
+    model.head_value_bytes = per_value(is_tied ? stored.embedding_bytes : stored.head_bytes, head_parameters(model));
+    model.embedding_value_bytes = per_value(stored.embedding_bytes, model.embedding_parameters);
+    model.weight_bytes = stored.num_bytes();
+    model.stored = stored.types;
+    return model;
+}
+
 ModelShape with_weight_format(ModelShape model, WeightFormat format) {
+    if (format == WeightFormat::kBf16 && !model.stored.empty()) return model;
+    model.stored.clear();
     const auto parameters = static_cast<double>(linear_parameters(model));
     const double saved = parameters * (model.weight_value_bytes - bytes_of(format));
     model.weight_bytes -= std::llround(saved);

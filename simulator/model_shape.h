@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "reference/model/model_config.h"
+#include "reference/model/stored_weights.h"
 
 namespace verbatim {
 
@@ -177,14 +178,19 @@ struct ModelShape {
     int64_t weight_bytes = 0;
     int64_t kv_bytes_per_token = 0;                 // all layers
     int64_t state_bytes_per_row = 0;                // all layers
-    double weight_value_bytes = 2;                  // of a linear layer's matrix, scales included; the head's is bf16
+    double weight_value_bytes = 2;                  // of a linear layer's matrix, scales included
+    double head_value_bytes = 2;                    // of the head's
+    double embedding_value_bytes = 2;               // of the embedding's, where it is not the head
     ProductFormat products = ProductFormat::kBf16;  // of linear layers and experts, where the device has it
     int64_t state_value_bytes = 4;                  // of a recurrent state's elements; windows are binary32
     int64_t activation_bytes_per_token = 0;         // alive at once, at most
     int32_t num_layers = 0;
     int64_t embedding_parameters = 0;  // 0: the head is the embedding
     int64_t hidden_bytes = 0;          // of a token's residual row
-    Parallelism parallelism;           // that the fields below are divided by: simulator/sharding.h
+    // Of a quantised checkpoint: how it stores its weights; weight_value_bytes is the mean. Empty: bf16, or a format that
+    // the deployment chose.
+    std::vector<reference::StoredType> stored;
+    Parallelism parallelism;  // that the fields below are divided by: simulator/sharding.h
     std::vector<MatmulShape> matmuls;
     std::vector<AttentionShape> attentions;
     std::vector<MambaShape> mambas;

@@ -161,6 +161,12 @@ ordered_json simulate_json(const SimulateRun& run, const Slo& slo) {
     json["preemptions"] = run.result.stats.preemptions;
     json["evictions"] = run.result.stats.evictions;
     json["memory"] = json_of(run.memory, run.result);
+    for (const reference::StoredType& type : run.model.stored)
+        json["weights_by_type"].push_back({{"type", type.name},
+                                           {"weights", type.num_weights},
+                                           {"bytes", type.num_bytes},
+                                           {"linear_bytes", type.linear_bytes},
+                                           {"read_ms", read_ms(type.linear_bytes, run.device)}});
     json["price_sources"] = price_sources(run.result.price);
     json["bounds"] = bounds_json(run, slo);
     json["wall_s"] = run.wall_s;

@@ -230,6 +230,9 @@ Result<std::unique_ptr<CostModel>> cost_model(const SimulateConfig& config, cons
         return error("--state-dtype: the steps of --device {} were timed with float32 states: leave it out",
                      device.name);
     }
+    if (!model.stored.empty())
+        return error("--model {}: its weights are quantised, the steps of --device {} were timed with bf16 weights",
+                     model.name, device.name);
     if (model.weight_value_bytes != 2)
         return error("--weights: the steps of --device {} were timed with bf16 weights: leave it out", device.name);
     if (config.kv_value_bytes != 2)

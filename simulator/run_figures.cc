@@ -38,6 +38,11 @@ double per_second(const SimulateRun& run, int64_t count) {
     return duration_s(run) > 0 ? static_cast<double>(count) / duration_s(run) : 0;
 }
 
+double read_ms(int64_t bytes, const Device& device) {
+    constexpr double kMilliseconds = 1e3;
+    return static_cast<double>(bytes) / (device.memory_bytes_per_s * device.memory_efficiency) * kMilliseconds;
+}
+
 bool knows_reusable(const SimulateRun& run) { return learns(engine_config(run.config, run.model, run.memory).cache); }
 
 BoundedFigures::BoundedFigures(const SimulateRun& run, const Slo& slo)

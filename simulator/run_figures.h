@@ -19,6 +19,8 @@ namespace verbatim {
 [[nodiscard]] double duration_s(const SimulateRun& run);
 // 0 for a run that took no time.
 [[nodiscard]] double per_second(const SimulateRun& run, int64_t count);
+// How long the device's memory takes to read so many bytes of weights, in milliseconds.
+[[nodiscard]] double read_ms(int64_t bytes, const Device& device);
 // Whether the cache counted what an unlimited one would have reused.
 [[nodiscard]] bool knows_reusable(const SimulateRun& run);
 

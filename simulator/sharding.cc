@@ -80,18 +80,11 @@ void shard_sequences(ModelShape& model, const Parallelism& parallelism) {
     model.state_bytes_per_row = share_of(model.state_bytes_per_row, stage_share(num_states, parallelism.pipeline));
 }
 
-constexpr int64_t kHeadBytes = 2;  // bf16, as the embedding
-
-int64_t head_parameters(const ModelShape& model) {
-    int64_t parameters = 0;
-    for (const MatmulShape& matmul : model.matmuls)
-        if (matmul.on_logits) parameters += matmul.n * matmul.k * matmul.count;
-    return parameters;
+int64_t bytes_of(int64_t parameters, double value_bytes) {
+    return std::llround(static_cast<double>(parameters) * value_bytes);
 }
 
-int64_t linear_bytes(const ModelShape& model) {
-    return std::llround(static_cast<double>(linear_parameters(model)) * model.weight_value_bytes);
-}
+int64_t linear_bytes(const ModelShape& model) { return bytes_of(linear_parameters(model), model.weight_value_bytes); }
 
 // What the replica as a whole needs of every kind of part.
 Status check_counts(const ModelShape& model, const Parallelism& parallelism) {
@@ -127,6 +120,13 @@ Status check_counts(const ModelShape& model, const Parallelism& parallelism) {
 
 }  // namespace
 
+int64_t head_parameters(const ModelShape& model) {
+    int64_t parameters = 0;
+    for (const MatmulShape& matmul : model.matmuls)
+        if (matmul.on_logits) parameters += matmul.n * matmul.k * matmul.count;
+    return parameters;
+}
+
 int64_t linear_parameters(const ModelShape& model) {
     int64_t parameters = 0;
     for (const MatmulShape& matmul : model.matmuls)
@@ -138,13 +138,14 @@ int64_t linear_parameters(const ModelShape& model) {
 
 ModelShape sharded(ModelShape model, const Parallelism& parallelism) {
     if (parallelism == Parallelism{}) return model;
-    const int64_t ends = (head_parameters(model) + model.embedding_parameters) * kHeadBytes;
+    const int64_t ends = bytes_of(head_parameters(model), model.head_value_bytes) +
+                         bytes_of(model.embedding_parameters, model.embedding_value_bytes);
     const int64_t vectors = model.weight_bytes - linear_bytes(model) - ends;
     shard_kernels(model, parallelism);
     model.parallelism = parallelism;
     model.embedding_parameters = divide_up(model.embedding_parameters, parallelism.tensor);
-    const int64_t embedding = model.embedding_parameters * kHeadBytes;
-    const int64_t head = head_parameters(model) * kHeadBytes;
+    const int64_t embedding = bytes_of(model.embedding_parameters, model.embedding_value_bytes);
+    const int64_t head = bytes_of(head_parameters(model), model.head_value_bytes);
     const double share = stage_share(model.num_layers, parallelism.pipeline);
     model.weight_bytes = share_of(linear_bytes(model) + vectors, share) +
                          (parallelism.pipeline > 1 ? std::max(embedding, head) : embedding + head);

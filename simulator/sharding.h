@@ -27,5 +27,7 @@ namespace verbatim {
 
 // Of linear layers and experts, on one GPU before pipeline stages; the head is apart.
 [[nodiscard]] int64_t linear_parameters(const ModelShape& model);
+// Of the head's matrix, which may be the embedding.
+[[nodiscard]] int64_t head_parameters(const ModelShape& model);
 
 }  // namespace verbatim

@@ -161,8 +161,10 @@ const Price& StepCost::by_logit_rows(int64_t num_rows) {
 // Only bf16 was measured: of other formats the measured time is scaled by the roofline.
 KernelPrice StepCost::linear(const MatmulShape& shape, int64_t num_rows) const {
     KernelPrice price = kernels_.matmul(num_rows, shape.n, shape.k);
-    if (shape.on_logits || model_.weight_value_bytes == kBf16Bytes) return price;
-    price.ns *= grouped_matmul(1, num_rows, shape.n, shape.k).ns / roofline_.matmul(num_rows, shape.n, shape.k).ns;
+    if ((shape.on_logits ? model_.head_value_bytes : model_.weight_value_bytes) == kBf16Bytes) return price;
+    const KernelPrice in_its_format =
+        shape.on_logits ? head_matmul(num_rows, shape.n, shape.k) : grouped_matmul(1, num_rows, shape.n, shape.k);
+    price.ns *= in_its_format.ns / roofline_.matmul(num_rows, shape.n, shape.k).ns;
     if (price.source != PriceSource::kRoofline) price.source = PriceSource::kExtrapolated;
     return price;
 }
@@ -259,6 +261,13 @@ KernelPrice StepCost::grouped_matmul(int64_t num_experts, int64_t num_rows, int6
     return roofline_.kernel(model_.weight_value_bytes * real(num_experts) * real(n) * real(k) +
                                 real(num_rows) * (kBf16Bytes * real(n) + input_bytes * real(k)),
                             2 * real(num_rows) * real(n) * real(k), is_native ? model_.products : ProductFormat::kBf16);
+}
+
+// In bf16, with weights in whatever the head is stored in.
+KernelPrice StepCost::head_matmul(int64_t num_rows, int64_t n, int64_t k) const {
+    return roofline_.kernel(
+        model_.head_value_bytes * real(n) * real(k) + real(num_rows) * kBf16Bytes * (real(n) + real(k)),
+        2 * real(num_rows) * real(n) * real(k), ProductFormat::kBf16);
 }
 
 void StepCost::add_experts(const StepWork& work, Price& price) {

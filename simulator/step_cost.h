@@ -119,6 +119,7 @@ private:
     void add_delta(const StepWork& work, Price& price);
     void add_update(const StepWork& work, const StateUpdate& update, Price& price) const;
     void add_experts(const StepWork& work, Price& price);
+    [[nodiscard]] KernelPrice head_matmul(int64_t num_rows, int64_t n, int64_t k) const;
     [[nodiscard]] KernelPrice grouped_matmul(int64_t num_experts, int64_t num_rows, int64_t n, int64_t k) const;
 
     ModelShape model_;

@@ -8,8 +8,9 @@
 
 namespace verbatim::tools {
 
-// A preset, a checkpoint's folder, or a config.json of which shapes alone are read (simulator/shape_config.h). Errors:
-// there is no such model; a key that is missing or wrong.
+// A preset, a checkpoint's folder, a GGUF file, or a config.json of which shapes alone are read
+// (simulator/shape_config.h). Of a quantised checkpoint the headers of the files say how many bytes its weights have.
+// Errors: there is no such model; a key that is missing or wrong; a quantised checkpoint's files are not there.
 [[nodiscard]] Result<ModelShape> choose_shape(const std::string& name);
 
 }  // namespace verbatim::tools

@@ -358,7 +358,7 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
                       "of --from: the recorded steps' times, or the prices of --device, with their errors by request")
         ->needs(record);
     verb->add_option("--model", options->model,
-                     "a preset, or a checkpoint's folder: its config.json is read, no weights")
+                     "a preset, a checkpoint's folder or a GGUF file: configs and headers are read, no weights")
         ->capture_default_str();
     verb->add_option("--device", options->device,
                      fmt::format("a device file, or one of {}", fmt::join(device_names(), ", ")))

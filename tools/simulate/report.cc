@@ -66,13 +66,27 @@ std::string hit_rate_table(const Metrics& whole, const Metrics& steady) {
 std::string memory_table(const SimulateRun& run) {
     const MemoryPlan& memory = run.memory;
     Table table({run.config.parallelism.num_gpus() == 1 ? "memory" : "memory of one GPU", "bytes", "most used"});
-    table.add_row({fmt::format("weights, {}", name_of(run.config.weights)), format_bytes(memory.weights_bytes), ""});
+    const bool is_stored = !run.model.stored.empty();
+    table.add_row({fmt::format("weights, {}", is_stored ? "as stored" : name_of(run.config.weights)),
+                   format_bytes(memory.weights_bytes), ""});
     table.add_row({"workspace", format_bytes(memory.workspace_bytes), ""});
     table.add_row({fmt::format("KV, {} blocks of {} tokens", memory.pools.num_blocks, memory.pools.block_size),
                    format_bytes(memory.kv_bytes), format_bytes(run.result.peak_blocks * memory.block_bytes)});
     table.add_row({fmt::format("states, {} rows", memory.pools.num_state_rows), format_bytes(memory.state_bytes),
                    format_bytes(run.result.peak_state_rows * memory.row_bytes)});
     return table.to_string();
+}
+
+// Of a quantised checkpoint: what a decode reads of it, and how long at the device's bandwidth.
+std::string stored_table(const SimulateRun& run) {
+    if (run.model.stored.empty()) return "";
+    Table table({"weights in the checkpoint", "weights", "bytes", "linear layers", "read in"});
+    for (const reference::StoredType& type : run.model.stored) {
+        table.add_row({type.name, fmt::format("{}", type.num_weights), format_bytes(type.num_bytes),
+                       format_bytes(type.linear_bytes),
+                       fmt::format("{:.3f} ms", read_ms(type.linear_bytes, run.device))});
+    }
+    return table.to_string() + "\n";
 }
 
 std::string sources_table(const Price& price) {
@@ -139,6 +153,7 @@ std::string simulate_table(const SimulateRun& run, const Slo& slo) {
     text += times_table("steady state", steady) + "\n";
     text += hit_rate_table(whole, steady) + "\n";
     text += memory_table(run) + "\n";
+    text += stored_table(run);
     text += sources_table(run.result.price);
     text += bounds_table(run, slo);
     for (const std::string& what : run.result.driver.unexpected) text += "unexpected: " + what + "\n";

@@ -1,0 +1,152 @@
+#include "reference/loader/stored_weights_of.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string_view>
+
+#include "files/strict_json.h"
+#include "reference/loader/config_json.h"
+#include "reference/loader/gguf_config.h"
+#include "reference/loader/load_model.h"
+#include "reference/loader/model_choice.h"
+
+namespace verbatim::reference {
+namespace {
+
+enum class Role : uint8_t { kLinear, kHead, kEmbedding, kOther };
+
+// What one tensor adds.
+struct Share {
+    std::string type;
+    Role role = Role::kOther;
+    int64_t num_weights = 0;
+    int64_t num_bytes = 0;
+};
+
+StoredWeights sum_of(const std::vector<Share>& shares) {
+    StoredWeights sum;
+    std::map<std::string, StoredType> types;
+    for (const Share& share : shares) {
+        StoredType& type = types[share.type];
+        type.name = share.type;
+        type.num_weights += share.num_weights;
+        type.num_bytes += share.num_bytes;
+        switch (share.role) {
+            case Role::kLinear:
+                type.linear_bytes += share.num_bytes;
+                sum.linear_bytes += share.num_bytes;
+                break;
+            case Role::kHead: sum.head_bytes += share.num_bytes; break;
+            case Role::kEmbedding: sum.embedding_bytes += share.num_bytes; break;
+            case Role::kOther: sum.other_bytes += share.num_bytes; break;
+        }
+    }
+    for (auto& [name, type] : types) sum.types.push_back(std::move(type));
+    std::ranges::stable_sort(sum.types, std::greater{}, &StoredType::num_bytes);
+    return sum;
+}
+
+bool is_matrix(std::span<const int64_t> shape) {
+    return std::ranges::count_if(shape, [](int64_t extent) { return extent != 1; }) >= 2;
+}
+
+bool contains(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
+
+Role role_in_gguf(const GgufTensor& tensor) {
+    if (tensor.name == "token_embd.weight") return Role::kEmbedding;
+    if (tensor.name == "output.weight") return Role::kHead;
+    const bool is_linear = is_matrix(tensor.shape) && !contains(tensor.name, "conv1d");
+    return is_linear ? Role::kLinear : Role::kOther;
+}
+
+// --- safetensors
+
+bool is_left_aside(std::string_view name) {
+    return name.starts_with("mtp.") || contains(name, ".mtp.") || name.starts_with("model.visual.");
+}
+
+// "a.b.q_proj.weight_scale" belongs to "a.b.q_proj".
+std::string_view module_of(std::string_view name) { return name.substr(0, name.rfind('.')); }
+std::string_view part_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+// Tensors beside a quantised matrix.
+bool is_companion(std::string_view part) {
+    constexpr std::array<std::string_view, 11> kParts = {
+        "weight_scale", "weight_scale_inv", "weight_zero_point",   "weight_shape",       "scales",      "qzeros",
+        "g_idx",        "input_scale",      "weight_global_scale", "input_global_scale", "weight_g_idx"};
+    return std::ranges::count(kParts, part) > 0;
+}
+
+// Of the tensor that has a matrix's quants; empty: it is none.
+std::string quantised_type(const TensorEntry& tensor, int32_t bits) {
+    const std::string_view part = part_of(tensor.name);
+    if (part == "weight_packed" && tensor.dtype == TensorDtype::kU8) return "fp4";
+    if (part == "weight_packed" || part == "qweight") return bits == 8 ? "int8" : "int4";
+    if (part != "weight") return "";
+    if (tensor.dtype == TensorDtype::kI8) return "int8";
+    return tensor.dtype == TensorDtype::kF8E4M3 ? "fp8" : "";
+}
+
+Role role_in_folder(const TensorEntry& tensor, bool is_quantised) {
+    if (contains(tensor.name, "embed_tokens.") || contains(tensor.name, "embeddings.")) return Role::kEmbedding;
+    if (tensor.name.starts_with("lm_head.")) return Role::kHead;
+    const bool is_linear = is_quantised || (is_matrix(tensor.shape) && !contains(tensor.name, "conv1d"));
+    return is_linear ? Role::kLinear : Role::kOther;
+}
+
+int64_t num_weights_in(const TensorEntry& tensor, int32_t bits) {
+    constexpr int32_t kWordBits = 32;
+    if (tensor.dtype == TensorDtype::kU8) return 2 * tensor.num_elements();  // fp4
+    return tensor.num_elements() * (tensor.dtype == TensorDtype::kI32 ? kWordBits / bits : 1);
+}
+
+}  // namespace
+
+StoredWeights stored_weights_of(const GgufFile& file) {
+    std::vector<Share> shares;
+    for (const auto& [name, tensor] : file.tensors)
+        shares.push_back({std::string(tensor.format->name), role_in_gguf(tensor), tensor.num_elements(),
+                          static_cast<int64_t>(tensor.bytes.size())});
+    return sum_of(shares);
+}
+
+StoredWeights stored_weights_of(const CheckpointFiles& files, const QuantisationConfig& quantisation) {
+    const int32_t bits = quantisation.bits > 0 ? quantisation.bits : 4;  // compressed-tensors packs int4
+    std::map<std::string_view, std::string> types;                       // of quantised modules
+    for (const auto& [name, tensor] : files.tensors) {
+        if (std::string type = quantised_type(tensor, bits); !type.empty()) types[module_of(name)] = std::move(type);
+    }
+    std::vector<Share> shares;
+    for (const auto& [name, tensor] : files.tensors) {
+        if (is_left_aside(name)) continue;
+        const auto found = types.find(module_of(name));
+        const bool holds_quants = !quantised_type(tensor, bits).empty();
+        const bool is_quantised = found != types.end() && (holds_quants || is_companion(part_of(name)));
+        shares.push_back({is_quantised ? found->second : std::string(dtype_name(tensor.dtype)),
+                          role_in_folder(tensor, is_quantised),
+                          is_quantised && !holds_quants ? 0 : num_weights_in(tensor, bits),
+                          static_cast<int64_t>(tensor.bytes.size())});
+    }
+    return sum_of(shares);
+}
+
+Result<std::optional<QuantisedCheckpoint>> find_quantised_checkpoint(const std::filesystem::path& path) {
+    if (std::error_code ignored; !std::filesystem::is_directory(path, ignored)) {
+        if (!is_gguf(path)) return std::nullopt;
+        ASSIGN_OR_RETURN(const GgufFile file, open_gguf(path));
+        ASSIGN_OR_RETURN(ModelConfig config, gguf_config(file, path.string()));
+        return QuantisedCheckpoint{std::move(config), stored_weights_of(file)};
+    }
+    ASSIGN_OR_RETURN(const ConfigText text, read_config_text(path.string()));
+    auto object = parse_strict_json(text.text, text.path);
+    if (!object || !object->is_object()) return std::nullopt;  // who reads it next says what is wrong
+    const auto stated = object->find("quantization_config");
+    if (stated == object->end() || stated->is_null()) return std::nullopt;
+    ASSIGN_OR_RETURN(CheckpointConfig config, parse_checkpoint_config(text.text, text.path));
+    ASSIGN_OR_RETURN(const CheckpointFiles files, open_checkpoint(path));
+    return QuantisedCheckpoint{std::move(config.model), stored_weights_of(files, *config.quantisation)};
+}
+
+}  // namespace verbatim::reference

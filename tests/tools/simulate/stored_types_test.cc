@@ -1,0 +1,58 @@
+// Quantised checkpoints in `verbatim simulate`: their own types, bytes and times.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "simulator/deployment.h"
+#include "simulator/sharding.h"
+#include "tests/tools/program/run_program.h"
+#include "tools/program/shape_choice.h"
+
+namespace verbatim::tools {
+namespace {
+
+const std::string kGgufFolder = VERBATIM_SOURCE_DIR "/tests/data/gguf/";
+
+TEST(SimulateCommand, AQuantisedCheckpointHasItsOwnBytesByType) {
+    const auto run = [](const std::string& file, std::vector<std::string> more = {}) {
+        std::vector<std::string> arguments = {
+            "simulate", "--trace", VERBATIM_SOURCE_DIR "/traces/scenario.csv", "--model", kGgufFolder + file,
+            "--format", "json"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Outcome outcome = run_verbatim(arguments);
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        return nlohmann::json::parse(outcome.out);
+    };
+    const nlohmann::json mixed = run("granite-hybrid-mixed.gguf");
+    int64_t num_bytes = 0;
+    for (const nlohmann::json& type : mixed["weights_by_type"]) {
+        num_bytes += type["bytes"].get<int64_t>();
+        EXPECT_GE(type["bytes"], type["linear_bytes"]);
+        EXPECT_EQ(type["read_ms"].get<double>() > 0, type["linear_bytes"].get<int64_t>() > 0);
+    }
+    EXPECT_GT(mixed["weights_by_type"].size(), 3U);
+    EXPECT_EQ(mixed["memory"]["weights_bytes"], num_bytes);
+    const nlohmann::json plain = run("granite-hybrid-bf16.gguf");
+    EXPECT_LT(mixed["memory"]["weights_bytes"], plain["memory"]["weights_bytes"]);
+    EXPECT_LT(mixed["tpot_s"]["mean"], plain["tpot_s"]["mean"]) << "fewer bytes to read";
+    EXPECT_FALSE(run("granite-hybrid-mixed.gguf", {"--weights", "fp8"}).contains("weights_by_type"));
+}
+
+TEST(ShapeChoice, MatricesInBf16AreReadAtTwoBytesAWeight) {
+    const auto shape = choose_shape(kGgufFolder + "granite-hybrid-bf16.gguf");
+    ASSERT_TRUE(shape) << shape.error().message;
+    EXPECT_DOUBLE_EQ(shape->weight_value_bytes, 2) << "linear layers are those that steps read";
+    EXPECT_DOUBLE_EQ(shape->head_value_bytes, 2);
+    const auto mixed = choose_shape(kGgufFolder + "granite-hybrid-mixed.gguf");
+    ASSERT_TRUE(mixed) << mixed.error().message;
+    EXPECT_LT(mixed->weight_value_bytes, 1.5);
+    EXPECT_EQ(with_weight_format(*mixed, WeightFormat::kBf16), *mixed);
+    const ModelShape fp8 = with_weight_format(*mixed, WeightFormat::kFp8);
+    EXPECT_TRUE(fp8.stored.empty());
+    EXPECT_EQ(sharded(*mixed, {}).weight_bytes, mixed->weight_bytes);
+}
+
+}  // namespace
+}  // namespace verbatim::tools
