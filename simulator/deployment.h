@@ -10,8 +10,8 @@ namespace verbatim {
 // Recurrent states of `value_bytes` (4 or 2) per element: bytes per row, and bytes that every step reads and writes.
 [[nodiscard]] ModelShape with_state_values(ModelShape model, int64_t value_bytes);
 
-// A checkpoint's own formats: bytes in memory, and bytes that every matmul reads, on the mean over all linear layers and
-// experts; the head's apart. Weights alone are quantised: products run at the peak of bf16.
+// A checkpoint's own formats: bytes in memory, and bytes that every matmul reads, in the mean over all linear layers
+// and experts; the head's apart. Weights alone are quantised: products run at the peak of bf16.
 [[nodiscard]] ModelShape with_stored_weights(ModelShape model, const reference::StoredWeights& stored);
 
 // How the matrices of linear layers and experts are stored. Embedding, head and vectors stay bf16.

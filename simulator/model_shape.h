@@ -187,8 +187,8 @@ struct ModelShape {
     int32_t num_layers = 0;
     int64_t embedding_parameters = 0;  // 0: the head is the embedding
     int64_t hidden_bytes = 0;          // of a token's residual row
-    // Of a quantised checkpoint: how it stores its weights; weight_value_bytes is the mean. Empty: bf16, or a format that
-    // the deployment chose.
+    // Of a quantised checkpoint: how it stores its weights; weight_value_bytes is the mean. Empty: bf16, or a format
+    // that the deployment chose.
     std::vector<reference::StoredType> stored;
     Parallelism parallelism;  // that the fields below are divided by: simulator/sharding.h
     std::vector<MatmulShape> matmuls;

@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "files/strict_json.h"
 #include "reference/loader/config_json.h"
 #include "reference/loader/gguf_config.h"
 #include "reference/loader/load_model.h"
 #include "reference/loader/model_choice.h"
+#include "reference/model/block_bytes.h"
 
 namespace verbatim::reference {
 namespace {
@@ -71,12 +76,24 @@ bool is_left_aside(std::string_view name) {
 std::string_view module_of(std::string_view name) { return name.substr(0, name.rfind('.')); }
 std::string_view part_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
-// Tensors beside a quantised matrix.
+// Tensors of a quantised matrix that have no quants.
 bool is_companion(std::string_view part) {
     constexpr std::array<std::string_view, 11> kParts = {
         "weight_scale", "weight_scale_inv", "weight_zero_point",   "weight_shape",       "scales",      "qzeros",
         "g_idx",        "input_scale",      "weight_global_scale", "input_global_scale", "weight_g_idx"};
     return std::ranges::count(kParts, part) > 0;
+}
+
+// Of a quant: as the config says, else by the columns before packing, which are in weight_shape.
+int32_t bits_of(const CheckpointFiles& files, const QuantisationConfig& quantisation, const TensorEntry& tensor) {
+    constexpr int32_t kUsual = 4;
+    if (quantisation.bits > 0) return quantisation.bits;
+    const auto shape = files.tensors.find(std::string(module_of(tensor.name)) + ".weight_shape");
+    if (shape == files.tensors.end() || tensor.shape.size() != 2 || shape->second.dtype != TensorDtype::kI64 ||
+        shape->second.num_elements() != 2)
+        return kUsual;
+    const auto columns = value_at<int64_t>(shape->second.bytes.data(), sizeof(int64_t));
+    return columns == 4 * tensor.shape[1] ? 8 : kUsual;
 }
 
 // Of the tensor that has a matrix's quants; empty: it is none.
@@ -113,14 +130,15 @@ StoredWeights stored_weights_of(const GgufFile& file) {
 }
 
 StoredWeights stored_weights_of(const CheckpointFiles& files, const QuantisationConfig& quantisation) {
-    const int32_t bits = quantisation.bits > 0 ? quantisation.bits : 4;  // compressed-tensors packs int4
-    std::map<std::string_view, std::string> types;                       // of quantised modules
+    std::map<std::string_view, std::string> types;  // of quantised modules
     for (const auto& [name, tensor] : files.tensors) {
-        if (std::string type = quantised_type(tensor, bits); !type.empty()) types[module_of(name)] = std::move(type);
+        std::string type = quantised_type(tensor, bits_of(files, quantisation, tensor));
+        if (!type.empty()) types[module_of(name)] = std::move(type);
     }
     std::vector<Share> shares;
     for (const auto& [name, tensor] : files.tensors) {
         if (is_left_aside(name)) continue;
+        const int32_t bits = bits_of(files, quantisation, tensor);
         const auto found = types.find(module_of(name));
         const bool holds_quants = !quantised_type(tensor, bits).empty();
         const bool is_quantised = found != types.end() && (holds_quants || is_companion(part_of(name)));
@@ -141,7 +159,7 @@ Result<std::optional<QuantisedCheckpoint>> find_quantised_checkpoint(const std::
     }
     ASSIGN_OR_RETURN(const ConfigText text, read_config_text(path.string()));
     auto object = parse_strict_json(text.text, text.path);
-    if (!object || !object->is_object()) return std::nullopt;  // who reads it next says what is wrong
+    if (!object || !object->is_object()) return std::nullopt;  // reading it as a config reports the fault
     const auto stated = object->find("quantization_config");
     if (stated == object->end() || stated->is_null()) return std::nullopt;
     ASSIGN_OR_RETURN(CheckpointConfig config, parse_checkpoint_config(text.text, text.path));

@@ -8,6 +8,7 @@
 #include "reference/loader/checkpoint_files.h"
 #include "reference/loader/gguf.h"
 #include "reference/loader/quantisation_config.h"
+#include "reference/model/model_config.h"
 #include "reference/model/stored_weights.h"
 
 namespace verbatim::reference {

@@ -87,8 +87,8 @@ bool fit(const WeightedRun& run, const RunOfQ4& quants, Line& line) {
     return true;
 }
 
-// Quants are made with 21 scales, from 14 to 16 parts of the range; each gives a line. The range begins at the minimum of
-// the best line so far.
+// Quants are made with 21 scales, from 14 to 16 parts of the range; each gives a line. The range begins at the minimum
+// of the best line so far.
 Line best_line(const WeightedRun& run) {
     const auto [least, greatest] = std::minmax_element(run.x, run.x + kRun);
     const float min = std::min(*least, 0.0F);

@@ -1,5 +1,5 @@
-// Quantised models in the profiles exact.int8 and exact: whatever the engine does with cache, chunks, batches and drafts, the
-// bits are those of the uncached reference.
+// Quantised models in the profiles exact.int8 and exact: whatever the engine does with cache, chunks, batches and
+// drafts, the bits are those of the uncached reference.
 #include <gtest/gtest.h>
 
 #include <iterator>

@@ -130,8 +130,8 @@ TEST(QuantisedBlocks, TinyAndHugeValuesAreQuantisedWithoutLeavingTheBlock) {
     }
 }
 
-// Errors are those of rounding to so many steps: 0.29 of a step in the mean, more where a run's scale was cut to its six
-// or eight bits.
+// Errors are those of rounding to so many steps: 0.29 of a step in the mean, more where a run's scale was cut to its
+// six or eight bits.
 RC_GTEST_PROP(KQuantisers, ValuesOfABlockComeBack, (uint64_t seed)) {
     Prng prng(seed);
     const std::string_view name = prng.below(2) == 0 ? "Q4_K" : "Q6_K";

@@ -1,6 +1,7 @@
 // kernels/sandbox/naive/quantised_matmul.h says what the reference computes of a file's blocks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <vector>

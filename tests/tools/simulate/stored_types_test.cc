@@ -1,4 +1,4 @@
-// Quantised checkpoints in `verbatim simulate`: their own types, bytes and times.
+// Quantised checkpoints in `verbatim simulate`: bytes and times by type.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -66,7 +66,7 @@ TEST(ReplayCommand, EveryDraftersWindowsAreIdentical) {
     }
 }
 
-// The device computes the model, the CPU its layer; the reference beside it compares every bit.
+// The device computes the model, the CPU its layer; the reference compares every bit.
 TEST(ReplayCommand, TheModelsOwnLayerDraftsForTheEmulatedDevice) {
     const Outcome ran = run_replay({"--model", "tiny-qwen3.5", "--trace", scenario(), "--limit", "2", "--executor",
                                     "cuda-emulated", "--draft", "mtp", "--window", "3", "--format", "json"});
