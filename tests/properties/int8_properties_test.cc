@@ -29,7 +29,7 @@ SceneOptions int8_options(Prng& prng) {
 }
 
 // Three conversations at a time, then a second turn of one of them and of a fork of it.
-void converse(NumericScene& scene, uint64_t seed) {
+void converse_quantised(NumericScene& scene, uint64_t seed) {
     for (int i = 0; i < 3; ++i) {
         const auto length = static_cast<int64_t>(1 + (seed * 31 + static_cast<uint64_t>(i) * 17) % 40);
         ChatRequest request = scene.history(std::to_string(i), scene.text(seed + static_cast<uint64_t>(i), length), 10);
@@ -54,7 +54,7 @@ TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
         NumericScene scene(in_whole_blocks(*reference::preset(preset)), seed, int8_options(prng),
                            static_cast<int32_t>(1 + seed % 2), Machine::kCpuInt8);
         ASSERT_EQ(scene.computing->numerics_id(), "exact.int8/1");
-        converse(scene, seed);
+        converse_quantised(scene, seed);
         ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
         scene.expect_home();
         sum.reused_tokens += scene.engine.stats().reused_tokens;
@@ -80,7 +80,7 @@ TEST(BlockProperties, OfTypesWithLargeBlocksNothingChangesABitEither) {
         NumericScene scene(in_whole_blocks(*reference::preset(preset), kHidden), seed, int8_options(prng),
                            static_cast<int32_t>(1 + seed % 2), in_int8 ? Machine::kCpuMixedInt8 : Machine::kCpuMixed);
         ASSERT_EQ(scene.computing->numerics_id(), in_int8 ? "exact.int8/1" : "exact.blocks/1");
-        converse(scene, seed);
+        converse_quantised(scene, seed);
         ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
         scene.expect_home();
         sum.reused_tokens += scene.engine.stats().reused_tokens;
