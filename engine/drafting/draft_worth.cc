@@ -62,7 +62,8 @@ std::optional<int64_t> DraftWorth::least_acceptance(int32_t num_requests) {
     if (num_requests == 0) return rests_ ? std::nullopt : std::optional<int64_t>(0);
     Range& range = range_of(num_requests);
     rests_ = false;
-    if (range.plain.num_steps() < kFirst) return std::nullopt;
+    unmeasured_ = std::min(unmeasured_ + 1, kPatience + 1);
+    if (range.plain.num_steps() < kFirst) return unmeasured_ > kPatience ? std::optional<int64_t>(0) : std::nullopt;
     if (range.drafted.num_steps() < kFirst) return 0;
     rests_ = !range.drafts_pay();
     const bool other = range.takes_other_way();
@@ -76,6 +77,7 @@ std::optional<int64_t> DraftWorth::least_acceptance(int32_t num_requests) {
 void DraftWorth::record(const DecodeStep& step, int64_t step_ns, int64_t draft_ns) {
     CHECK(step_ns >= 0 && draft_ns >= 0, "a step of {} ns and drafts of {} ns", step_ns, draft_ns);
     CHECK_GE(overhead_ns_, 0);
+    unmeasured_ = 0;
     Range& range = range_of(step.num_requests);
     range.saved_ns += (step_ns + draft_ns) / kBudget;
     if (step.num_drafts == 0) {
@@ -85,7 +87,10 @@ void DraftWorth::record(const DecodeStep& step, int64_t step_ns, int64_t draft_n
     }
     const int64_t borne_ns = std::min(overhead_ns_, step_ns / 8);
     overhead_ns_ -= borne_ns;
-    range.drafted.add(step, step_ns + draft_ns + borne_ns);
+    const int64_t drafted_ns = step_ns + draft_ns + borne_ns;
+    const int64_t counted_ns = std::min(drafted_ns, range.most_drafted_ns());
+    overhead_ns_ += drafted_ns - counted_ns;
+    range.drafted.add(step, counted_ns);
     CHECK_GT(range.drafted.num_steps(), 0);
 }
 

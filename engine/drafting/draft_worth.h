@@ -4,8 +4,9 @@
 // Steps without drafts come first, then steps with drafts; from then on the way of the lower time for a token is taken,
 // and the other one is measured again from time to time. What such a measurement may cost is saved up before: one
 // kBudget-th of the time of all steps.
+// Steps with rows of prompts are not measured: where a batch has nothing but these, acceptance alone decides.
 //   D1  while drafts are the slower way, at most 1 / kBudget of the time goes to measuring them, apart from the first
-//       kFirst steps of a range
+//       kFirst steps of a range, steps that were never measured, and what a drafter catches up after a rest
 #pragma once
 
 #include <array>
@@ -19,9 +20,10 @@ namespace verbatim {
 
 class DraftWorth {
 public:
-    static constexpr int32_t kFirst = 4;     // steps of either way, before they are compared
-    static constexpr int32_t kProbe = 4;     // steps of a later measurement
-    static constexpr int64_t kBudget = 128;  // of the time of steps, one part goes to measurements
+    static constexpr int32_t kFirst = 4;      // steps of either way, before they are compared
+    static constexpr int32_t kProbe = 4;      // steps of a later measurement
+    static constexpr int64_t kBudget = 128;   // of the time of steps, one part goes to measurements
+    static constexpr int32_t kPatience = 16;  // steps that are not measured, before acceptance alone decides
 
     // How likely a draft must be to pay for its row, of kSure, in a step of num_requests; nothing: the step shall have
     // no drafts. Once for every step; of 0 requests, as where it was asked last.
@@ -59,6 +61,10 @@ private:
         int64_t saved_ns = 0;    // for the next measurement
 
         [[nodiscard]] bool drafts_pay() const { return drafted.token_ns() <= plain.token_ns(); }
+        // The greatest time that counts for one step with drafts: the first ones also compute their prompts.
+        [[nodiscard]] int64_t most_drafted_ns() const {
+            return drafted.num_steps() < kFirst && plain.num_steps() > 0 ? kFirst * plain.step_ns() : INT64_MAX;
+        }
         [[nodiscard]] int64_t price_of_row(int32_t num_requests) const;
         [[nodiscard]] int64_t price_of_probe() const;
         // Whether this step is one of a measurement.
@@ -68,6 +74,7 @@ private:
 
     std::array<Range, 32> ranges_;
     int64_t overhead_ns_ = 0;
+    int32_t unmeasured_ = 0;  // steps since the last one that was recorded, kPatience at most
     bool rests_ = false;
 };
 

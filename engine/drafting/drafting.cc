@@ -39,7 +39,12 @@ void Drafting::propose() {
         const auto num_decoding = std::ranges::count_if(scheduler_.running(), &Sequence::decodes);
         least = drafter_->least_acceptance(static_cast<int32_t>(num_decoding));
     }
-    if (!least) return drafter_->step_begins_undrafted();
+    if (!least) {
+        // Pauses run down meanwhile, so that a measurement finds requests that draft.
+        for (Sequence* sequence : scheduler_.running())
+            if (may_draft(*sequence)) static_cast<void>(max_drafts(*sequence, 0));
+        return drafter_->step_begins_undrafted();
+    }
     drafter_->step_begins();
     jobs_.clear();
     sequences_.clear();

@@ -22,12 +22,6 @@ struct Fp4Source {
     int64_t cols = 0;
 };
 
-Status expect_shape(const TensorEntry& got, TensorDtype dtype, const std::vector<int64_t>& shape) {
-    if (got.dtype == dtype && got.shape == shape) return {};
-    return error("{}: {} of shape {}, wanted {} of shape {}", got.name, dtype_name(got.dtype), shape_text(got.shape),
-                 dtype_name(dtype), shape_text(shape));
-}
-
 // Two scales in binary32, then the pairs as they are.
 void write_nvfp4_row(const Fp4Source& source, int64_t row, std::byte* out) {
     for (int64_t column = 0; column < source.cols; column += kScaledWeights, out += kScaledFp4.num_bytes) {
@@ -69,6 +63,8 @@ bool is_fp4(const QuantisedTensors& tensors) {
 Result<MatrixView> fp4_to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors,
                                  std::string_view weight, int64_t rows, int64_t cols, WorkerPool& pool,
                                  WeightStorage& storage) {
+    if (!config.has_float4)
+        return error("{}: pairs of 4 bits, but quantization_config names no weights of type float in 4 bits", weight);
     if (tensors.scales == nullptr) return error("{}: its scales are missing", weight);
     if (cols % kScaledWeights != 0)
         return error("{}: quantised rows of {} weights, wanted a multiple of {}", weight, cols, kScaledWeights);
@@ -76,9 +72,11 @@ Result<MatrixView> fp4_to_blocks(const QuantisationConfig& config, const Quantis
     if (!is_mxfp4 && config.block_columns != kHalfBlock)
         return error("{}: float4 in groups of {}, wanted 16 or 32", weight, config.block_columns);
     RETURN_IF_ERROR(expect_shape(*tensors.quants, TensorDtype::kU8, {rows, cols / 2}));
+    if (tensors.shape != nullptr) RETURN_IF_ERROR(check_stated_shape(*tensors.shape, rows, cols));
     RETURN_IF_ERROR(expect_shape(*tensors.scales, is_mxfp4 ? TensorDtype::kU8 : TensorDtype::kF8E4M3,
                                  {rows, cols / config.block_columns}));
     if (tensors.zeros != nullptr) return error("{}: float4 with zero points: not supported", tensors.zeros->name);
+    if (tensors.order != nullptr) return error("{}: float4 in an order of columns: not supported", tensors.order->name);
     Fp4Source source{.quants = tensors.quants->bytes.data(), .scales = tensors.scales->bytes.data(), .cols = cols};
     if (!is_mxfp4) {
         ASSIGN_OR_RETURN(source.global, read_global(tensors, weight));

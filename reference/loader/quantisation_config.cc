@@ -18,6 +18,8 @@ struct WeightScheme {
     int32_t block_rows = 1;
     int32_t block_columns = 0;
     bool has_groups = false;  // the two above
+    bool is_integer = false;
+    bool is_float4 = false;
 };
 
 // Two extents, [rows, columns].
@@ -48,11 +50,17 @@ WeightScheme read_weights(ConfigFields& fields) {
     const std::string strategy = fields.optional_text({"strategy"}).value_or("tensor");
     const int32_t group = read_group_size(fields);
     const auto block = read_block(fields, "block_structure");
-    const bool is_fp4 = type == "float" && bits == 4;
-    if ((strategy == "group" && group > 0) || (is_fp4 && strategy == "tensor_group" && group > 0)) {
-        scheme = {1, group, true};
+    scheme.is_integer = type == "int";
+    scheme.is_float4 = type == "float" && bits == 4;
+    const auto share_scales = [&scheme](int32_t rows, int32_t columns) {
+        scheme.block_rows = rows;
+        scheme.block_columns = columns;
+        scheme.has_groups = true;
+    };
+    if (group > 0 && (strategy == "group" || (scheme.is_float4 && strategy == "tensor_group"))) {
+        share_scales(1, group);
     } else if (strategy == "block" && block) {
-        scheme = {block->first, block->second, true};
+        share_scales(block->first, block->second);
     } else if (strategy != "tensor" && strategy != "channel") {
         fields.problem("strategy = {} is not supported with group_size {}, wanted tensor, channel, group or block",
                        quote_text(strategy), group);
@@ -102,7 +110,10 @@ void read_compressed_tensors(ConfigFields& fields, QuantisationConfig& config) {
     bool has_groups = false;
     for (const auto& [name, group] : groups.items()) {
         const auto scheme = read_group(fields, name, group, config.of_activations);
-        if (!scheme || !scheme->has_groups) continue;
+        if (!scheme) continue;
+        config.has_integers |= scheme->is_integer;
+        config.has_float4 |= scheme->is_float4;
+        if (!scheme->has_groups) continue;
         if (has_groups && (config.block_rows != scheme->block_rows || config.block_columns != scheme->block_columns))
             fields.problem("config_groups have blocks of several sizes: not supported");
         has_groups = true;

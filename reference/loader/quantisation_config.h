@@ -21,6 +21,8 @@ struct QuantisationConfig {
     int32_t block_columns = 0;
     int32_t bits = 0;             // a weight, of kGptq and kAwq
     int32_t zero_offset = 0;      // what is added to a stored zero point
+    bool has_integers = false;    // weights of type int, of kCompressedTensors
+    bool has_float4 = false;      // weights of type float in 4 bits, of kCompressedTensors
     bool of_activations = false;  // the recipe quantises activations, too; the exact profile does not
 
     friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;

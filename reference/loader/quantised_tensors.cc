@@ -107,12 +107,6 @@ public:
     }
 
 private:
-    static Status expect(const TensorEntry& got, TensorDtype dtype, const std::vector<int64_t>& shape) {
-        if (got.dtype == dtype && got.shape == shape) return {};
-        return error("{}: {} of shape {}, wanted {} of shape {}", got.name, dtype_name(got.dtype),
-                     shape_text(got.shape), dtype_name(dtype), shape_text(shape));
-    }
-
     Status read_quants() {
         const TensorEntry& quants = *tensors_.quants;
         source_.quants = quants.bytes.data();
@@ -124,29 +118,21 @@ private:
             if (rows % per_word != 0) return error("{}: {} rows, wanted a multiple of {}", quants.name, rows, per_word);
             const bool awq = config_.method == QuantMethod::kAwq;
             source_.read = awq ? quants_of_awq : quants_of_gptq;
-            return expect(quants, TensorDtype::kI32,
-                          awq ? std::vector{cols, rows / per_word} : std::vector{cols / per_word, rows});
+            return expect_shape(quants, TensorDtype::kI32,
+                                awq ? std::vector{cols, rows / per_word} : std::vector{cols / per_word, rows});
         }
         if (!quants.name.ends_with(".weight_packed")) {
             source_.read = quants_of_bytes;
             const bool fp8 = quants.dtype == TensorDtype::kF8E4M3;
-            return expect(quants, fp8 ? TensorDtype::kF8E4M3 : TensorDtype::kI8, {rows, cols});
+            return expect_shape(quants, fp8 ? TensorDtype::kF8E4M3 : TensorDtype::kI8, {rows, cols});
         }
-        RETURN_IF_ERROR(check_stated_shape());
+        if (!config_.has_integers)
+            return error("{}: packed integers, but quantization_config names no weights of type int", weight_);
+        if (tensors_.shape == nullptr) return error("{}: its weight_shape is missing", weight_);
+        RETURN_IF_ERROR(check_stated_shape(*tensors_.shape, source_.rows, source_.cols));
         source_.read = quants_of_packed_rows;
         source_.bits = quants.shape.size() == 2 && quants.shape[1] * 4 == cols ? 8 : 4;
-        return expect(quants, TensorDtype::kI32, {rows, cols * source_.bits / kWordBits});
-    }
-
-    // weight_shape: the rows and columns before packing.
-    Status check_stated_shape() const {
-        if (tensors_.shape == nullptr) return error("{}: its weight_shape is missing", weight_);
-        RETURN_IF_ERROR(expect(*tensors_.shape, TensorDtype::kI64, {2}));
-        const std::byte* bytes = tensors_.shape->bytes.data();
-        const std::array stated = {value_at<int64_t>(bytes, 0), value_at<int64_t>(bytes, 8)};
-        if (stated == std::array{source_.rows, source_.cols}) return {};
-        return error("{}: says {}, config.json wants {}", tensors_.shape->name, shape_text(stated),
-                     shape_text(std::array{source_.rows, source_.cols}));
+        return expect_shape(quants, TensorDtype::kI32, {rows, cols * source_.bits / kWordBits});
     }
 
     Status read_scales() {
@@ -191,7 +177,7 @@ private:
         }
         const TensorEntry& zeros = *tensors_.zeros;
         if (source_.read == quants_of_bytes) {
-            RETURN_IF_ERROR(expect(zeros, TensorDtype::kI8, tensors_.scales->shape));
+            RETURN_IF_ERROR(expect_shape(zeros, TensorDtype::kI8, tensors_.scales->shape));
             if (std::ranges::all_of(zeros.bytes, [](std::byte zero) { return zero == std::byte{0}; })) return {};
             return error("{}: 8 bits with zero points: not supported", zeros.name);
         }
@@ -211,8 +197,8 @@ private:
         const int64_t row_words = num_blocks(source_.rows, per_word);
         const bool transposed = is_transposed(config_.method);
         if (source_.grid.block_rows != 1) return error("{}: zero points of blocks: not supported", zeros.name);
-        RETURN_IF_ERROR(expect(zeros, TensorDtype::kI32,
-                               transposed ? std::vector{groups, row_words} : std::vector{row_words, groups}));
+        RETURN_IF_ERROR(expect_shape(zeros, TensorDtype::kI32,
+                                     transposed ? std::vector{groups, row_words} : std::vector{row_words, groups}));
         source_.zeros.resize(source_.scales.size());
         for (int64_t row = 0; row < source_.rows; ++row) {
             const auto place = static_cast<size_t>(row % per_word);
@@ -231,7 +217,7 @@ private:
     Status check_order() const {
         if (tensors_.order == nullptr) return {};
         const TensorEntry& order = *tensors_.order;
-        RETURN_IF_ERROR(expect(order, TensorDtype::kI32, {source_.cols}));
+        RETURN_IF_ERROR(expect_shape(order, TensorDtype::kI32, {source_.cols}));
         for (int64_t column = 0; column < source_.cols; ++column)
             if (word_at(order.bytes.data(), column) != static_cast<uint32_t>(column / source_.grid.block_columns))
                 return error(
@@ -311,6 +297,20 @@ std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config,
          {".input_global_scale", ".input_scale", ".input_zero_point", ".activation_scale"})
         take(part);
     return found;
+}
+
+Status expect_shape(const TensorEntry& got, TensorDtype dtype, const std::vector<int64_t>& shape) {
+    if (got.dtype == dtype && got.shape == shape) return {};
+    return error("{}: {} of shape {}, wanted {} of shape {}", got.name, dtype_name(got.dtype), shape_text(got.shape),
+                 dtype_name(dtype), shape_text(shape));
+}
+
+Status check_stated_shape(const TensorEntry& stated, int64_t rows, int64_t cols) {
+    RETURN_IF_ERROR(expect_shape(stated, TensorDtype::kI64, {2}));
+    const std::array says = {value_at<int64_t>(stated.bytes.data(), 0), value_at<int64_t>(stated.bytes.data(), 8)};
+    if (says == std::array{rows, cols}) return {};
+    return error("{}: says {}, config.json wants {}", stated.name, shape_text(says),
+                 shape_text(std::array{rows, cols}));
 }
 
 Result<MatrixView> to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors, std::string_view weight,

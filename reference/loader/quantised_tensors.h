@@ -42,9 +42,14 @@ struct QuantisedTensors {
 std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config, const TensorsByName& tensors,
                                                std::string_view weight);
 
+// Errors of a matrix's tensors, with their names: another dtype or shape; a weight_shape (the rows and columns before
+// packing) that is not that of the matrix.
+Status expect_shape(const TensorEntry& got, TensorDtype dtype, const std::vector<int64_t>& shape);
+Status check_stated_shape(const TensorEntry& stated, int64_t rows, int64_t cols);
+
 // The matrix [rows, cols] in blocks that `storage` owns. Errors, each with the tensor's name: a tensor is missing, or
-// its dtype or shape is not that of the matrix; columns that are no whole blocks of 32; 8 bits with zero points;
-// columns in another order than their groups.
+// its dtype or shape is not that of the matrix; a dtype of weights that the recipe does not name; columns that are no
+// whole blocks of 32; 8 bits with zero points; columns in another order than their groups.
 Result<MatrixView> to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors, std::string_view weight,
                              int64_t rows, int64_t cols, WorkerPool& pool, WeightStorage& storage);
 

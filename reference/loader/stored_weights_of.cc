@@ -119,6 +119,17 @@ int64_t num_weights_in(const TensorEntry& tensor, int32_t bits) {
     return tensor.num_elements() * (tensor.dtype == TensorDtype::kI32 ? kWordBits / bits : 1);
 }
 
+// Tensors that are missing, or not of this configuration, would make every price wrong without a word. A matrix that a
+// file repeats, as a head that is tied to the embedding, may count twice.
+Status expect_parameters(const StoredWeights& stored, const ModelConfig& config, const std::string& source) {
+    int64_t found = 0;
+    for (const StoredType& type : stored.types) found += type.num_weights;
+    const int64_t wanted = geometry(config).num_parameters;
+    const int64_t repeated = int64_t{config.vocab_size} * config.hidden_size;
+    if (found >= wanted - wanted / 50 && found <= wanted + wanted / 50 + repeated) return {};
+    return error("{}: its tensors have {} weights, its configuration wants {}", source, found, wanted);
+}
+
 }  // namespace
 
 StoredWeights stored_weights_of(const GgufFile& file) {
@@ -155,7 +166,9 @@ Result<std::optional<QuantisedCheckpoint>> find_quantised_checkpoint(const std::
         if (!is_gguf(path)) return std::nullopt;
         ASSIGN_OR_RETURN(const GgufFile file, open_gguf(path));
         ASSIGN_OR_RETURN(ModelConfig config, gguf_config(file, path.string()));
-        return QuantisedCheckpoint{std::move(config), stored_weights_of(file)};
+        StoredWeights stored = stored_weights_of(file);
+        RETURN_IF_ERROR(expect_parameters(stored, config, path.string()));
+        return QuantisedCheckpoint{std::move(config), std::move(stored)};
     }
     ASSIGN_OR_RETURN(const ConfigText text, read_config_text(path.string()));
     auto object = parse_strict_json(text.text, text.path);
@@ -164,7 +177,9 @@ Result<std::optional<QuantisedCheckpoint>> find_quantised_checkpoint(const std::
     if (stated == object->end() || stated->is_null()) return std::nullopt;
     ASSIGN_OR_RETURN(CheckpointConfig config, parse_checkpoint_config(text.text, text.path));
     ASSIGN_OR_RETURN(const CheckpointFiles files, open_checkpoint(path));
-    return QuantisedCheckpoint{std::move(config.model), stored_weights_of(files, *config.quantisation)};
+    StoredWeights stored = stored_weights_of(files, *config.quantisation);
+    RETURN_IF_ERROR(expect_parameters(stored, config.model, path.string()));
+    return QuantisedCheckpoint{std::move(config.model), std::move(stored)};
 }
 
 }  // namespace verbatim::reference

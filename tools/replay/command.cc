@@ -340,9 +340,10 @@ void add_window_options(CLI::App& verb, ReplayOptions& options) {
                         "run before and errs; the samples are drafted by the adversary")
             ->type_name("none|ngram|mtp|int8|fast|model:DIR|adversary")
             ->capture_default_str();
-    verb.add_option("--window", options.window,
-                    "positions that draw in one step: the last known token's and drafts'; auto follows what was "
-                    "accepted so far")
+    verb.add_option(
+            "--window", options.window,
+            "positions that draw in one step: the last known token's and drafts'; auto follows what was accepted "
+            "so far and the time of steps: digests of decisions may differ between runs, bits do not")
         ->type_name("2..128|auto")
         ->default_str(std::to_string(WindowChoice().max_window));
     verb.add_option("--row-lag", replay.max_state_lag_tokens,

@@ -119,7 +119,7 @@ void add_window_options(CLI::App& verb, ServeOptions& options) {
         "own layer for it (Qwen3.5, Qwen3-Next), whose KV takes a quarter of --cache-bytes");
     verb.add_option("--window", options.window,
                     "with --draft: positions that draw in one step: the last known token's and drafts'; auto follows "
-                    "what was accepted so far")
+                    "what was accepted so far, and the time of steps with drafts and without")
         ->type_name("2..128|auto")
         ->default_str(std::to_string(WindowChoice().max_window));
 }

@@ -1,6 +1,7 @@
 // kernels/sandbox/naive/quantised_matmul.h: owns the contract of a matmul over weights in blocks of 32, as the profile
-// exact computes it (docs/numerics.md, exact.blocks). A type of a file is this with its scales and minima unpacked:
-// Q8_0 (bits 8), Q4_0 and int4 of safetensors (bits 4), Q4_K (bits 4, numbers 2: scale = d * s, min = dmin * t).
+// exact computes it (docs/numerics.md, exact.blocks). A type of a file is this with its scales and minima unpacked and
+// its nibbles in pairs k, k + 16 of a block: Q8_0 (bits 8), Q4_0 (bits 4), int4 of safetensors without zero points
+// (bits 4, its neighbours repacked), Q4_K (bits 4, numbers 2: scale = d * s, min = dmin * t, repacked).
 //
 //   verbatim kernel new --contract THIS.h --out my_kernel.cc
 //   verbatim kernel check --contract THIS.h --file my_kernel.cc

@@ -78,6 +78,25 @@ TEST(DraftWorth, MeasuresPlainStepsFirst) {
     EXPECT_FALSE(worth.least_acceptance(2)) << "each range of batch sizes is measured";
 }
 
+// A batch that always computes some prompt.
+TEST(DraftWorth, WhereNoStepIsMeasuredAcceptanceAloneDecides) {
+    DraftWorth worth;
+    for (int32_t i = 0; i < DraftWorth::kPatience; ++i) EXPECT_FALSE(worth.least_acceptance(1)) << i;
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(worth.least_acceptance(1), 0) << i;
+    worth.record({.num_requests = 1, .num_tokens = 1}, 100, 0);
+    EXPECT_FALSE(worth.least_acceptance(1)) << "the steps before drafts are measured as soon as there are any";
+}
+
+// The first draft waits for the drafter to compute a thousand steps' worth of prompts.
+TEST(DraftWorth, APromptThatTheDrafterComputesIsNoPriceOfADraft) {
+    const Machine machine{.row_ns = 20'000, .drafter_ns = 50'000, .right = 950};
+    DraftWorth worth;
+    run(machine, Way::kPriced, DraftWorth::kFirst, worth, 1);
+    ASSERT_TRUE(worth.least_acceptance(1));
+    worth.record({.num_requests = 1, .num_tokens = 4, .num_drafts = 3}, 1'000'000, 1'000'000'000);
+    EXPECT_GT(run(machine, Way::kPriced, 1000, worth, 2).num_drafted_steps, 900);
+}
+
 // The layer of a tiny model: half of the drafts are wrong, and it takes as long as the model.
 TEST(DraftWorth, DraftsThatCostMoreThanTheyGiveStop) {
     const Machine machine{.row_ns = 300'000, .drafter_ns = 900'000, .right = 500};

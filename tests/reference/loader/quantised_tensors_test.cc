@@ -377,6 +377,30 @@ TEST_F(Fp4Matrix, WhatIsMissingOrWrongIsSaid) {
     draw_tensors(32);
     find_tensor(tensors_, base + ".weight_scale").bytes[3] = '\xff';
     EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("a scale is NaN"));
+    draw_tensors(32);
+    tensors_.push_back(tensor_of(base + ".weight_g_idx", TensorDtype::kI32, {cols_},
+                                 std::vector<int32_t>(static_cast<size_t>(cols_))));
+    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("weight_g_idx: float4 in an order of columns"));
+    draw_tensors(32);
+    tensors_.push_back(tensor_of(base + ".weight_shape", TensorDtype::kI64, {2}, std::vector<int64_t>{7, 9}));
+    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("weight_shape: says [7, 9]"));
+}
+
+// The tensors are not what the recipe names.
+TEST_F(Fp4Matrix, ARecipeOfIntegersHasNoFloat4AndTheOtherWayRound) {
+    draw_tensors(32);
+    Json integers = quantisation(32);
+    integers["format"] = "pack-quantized";
+    integers["config_groups"]["group_0"]["weights"]["type"] = "int";
+    EXPECT_THAT(error_of(integers), testing::HasSubstr("names no weights of type float in 4 bits"));
+    const Json fp8 = {{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}};
+    find_tensor(tensors_, std::string(kBase) + ".weight_packed").layout.name = std::string(kBase) + ".weight";
+    EXPECT_THAT(error_of(fp8), testing::HasSubstr("names no weights of type float in 4 bits"));
+    draw_tensors(32);
+    FileTensor& packed = find_tensor(tensors_, std::string(kBase) + ".weight_packed");
+    packed.layout.dtype = TensorDtype::kI32;
+    packed.layout.shape = {rows_, cols_ / 8};
+    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("names no weights of type int"));
 }
 
 TEST_F(OneMatrix, Fp8HasAScaleForAMatrixARowOrABlock) {
@@ -543,55 +567,6 @@ TEST_F(OneMatrix, ChangedTensorsAreAnErrorOrAModel) {
     }
     EXPECT_GT(num_errors, 150);
     EXPECT_LT(num_errors, 300);
-}
-
-struct BadConfig {
-    const char* name;
-    Json config;
-    const char* wanted;  // in the error
-};
-void PrintTo(const BadConfig& config, std::ostream* out) { *out << config.name; }
-class QuantisationConfigs : public testing::TestWithParam<BadConfig> {};
-
-TEST_P(QuantisationConfigs, WhatIsNotKnownIsAnError) {
-    const auto config = parse_quantisation(GetParam().config, "config.json");
-    ASSERT_FALSE(config.has_value());
-    EXPECT_THAT(config.error().message, testing::HasSubstr(GetParam().wanted));
-}
-
-Json changed(Json config, const char* key, const Json& value) {
-    config[key] = value;
-    return config;
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    All, QuantisationConfigs,
-    testing::Values(
-        BadConfig{"no_method", Json::object(), "quant_method = (missing) is not supported"},
-        BadConfig{"bitsandbytes", {{"quant_method", "bitsandbytes"}}, "quant_method = \"bitsandbytes\" is not"},
-        BadConfig{"not_an_object", 4, "quantization_config = 4, wanted an object"},
-        BadConfig{"unknown_key", changed(kGptq, "rotation", true), "quantization_config.\"rotation\" = true"},
-        BadConfig{"bits", changed(kGptq, "bits", 3), "bits = 3, wanted 4 or 8"},
-        BadConfig{"no_group", changed(kGptq, "group_size", 0), "group_size = 0"},
-        BadConfig{"by_module", changed(kGptq, "dynamic", {{"-:.*", Json::object()}}), "dynamic"},
-        BadConfig{"gemv", changed(kAwq, "version", "gemv"), "version"},
-        BadConfig{"e5m2", {{"quant_method", "fp8"}, {"fmt", "e5m2"}}, "fmt"},
-        BadConfig{"half_a_block", {{"quant_method", "fp8"}, {"weight_block_size", {128, 0.5}}}, "0.5"},
-        BadConfig{"kv_cache", changed(one_group(Json::object()), "kv_cache_scheme", {{"num_bits", 8}}),
-                  "kv_cache_scheme"},
-        BadConfig{"transforms", changed(one_group(Json::object()), "transform_config", {{"R1", 1}}),
-                  "transform_config"},
-        BadConfig{"fp6", one_group({{"num_bits", 6}, {"type", "float"}}), "weights of type float in 6 bits"},
-        BadConfig{"tensor_group", one_group({{"strategy", "tensor_group"}, {"group_size", 16}}), "\"tensor_group\""},
-        BadConfig{"no_groups", {{"quant_method", "compressed-tensors"}}, "config_groups = null, wanted groups"}),
-    [](const auto& info) { return info.param.name; });
-
-TEST(QuantisationConfig, ABf16ModelIsWantedWhereWeightsAreNotRead) {
-    const ScratchFolder scratch;
-    const auto folder = tests::write_quantised_preset(scratch.path(), "tiny-llama", "int8", 1);
-    const auto config = parse_config(read_file(folder / "config.json"), "config.json");
-    ASSERT_FALSE(config.has_value());
-    EXPECT_THAT(config.error().message, testing::HasSubstr("quantization_config = compressed-tensors, wanted none"));
 }
 
 }  // namespace

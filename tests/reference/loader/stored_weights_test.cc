@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
 
 #include "reference/loader/checkpoint_files.h"
 #include "reference/loader/load_model.h"
@@ -51,6 +54,20 @@ TEST(StoredWeights, OfAGgufFileAreThoseOfItsTensors) {
             EXPECT_EQ(type.num_bytes, format.row_bytes(type.num_weights)) << type.name;
         }
     }
+}
+
+// A large config.json and small tensors.
+TEST(StoredWeights, TensorsThatAreNotThoseOfTheConfigurationAreAnError) {
+    const tests::ScratchFolder scratch;
+    const auto folder = tests::write_quantised_preset(scratch.path(), "tiny-granite", "int8", 5);
+    std::ifstream in(folder / "config.json");
+    nlohmann::json config = nlohmann::json::parse(in);
+    config["vocab_size"] = 10 * config["vocab_size"].get<int64_t>();
+    std::ofstream(folder / "config.json") << config;
+    const auto found = find_quantised_checkpoint(folder);
+    ASSERT_FALSE(found.has_value());
+    EXPECT_NE(found.error().message.find("weights, its configuration wants"), std::string::npos)
+        << found.error().message;
 }
 
 TEST(StoredWeights, OfAFolderCountScalesAsBytesOfTheirWeights) {
