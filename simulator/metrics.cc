@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "traces/strict.h"
 
 namespace verbatim {
@@ -14,9 +15,7 @@ namespace {
 constexpr double kNsPerS = 1e9;
 
 double percentile_s(const std::vector<int64_t>& sorted, int64_t percent) {
-    const auto n = static_cast<int64_t>(sorted.size());
-    const int64_t rank = (n * percent + 99) / 100;
-    return static_cast<double>(sorted[static_cast<size_t>(std::max<int64_t>(rank, 1) - 1)]) / kNsPerS;
+    return static_cast<double>(at_rank(sorted, percent, 100)) / kNsPerS;
 }
 
 double share(int64_t part, int64_t whole) {
@@ -48,6 +47,13 @@ bool keeps(const std::optional<int64_t>& objective, const std::optional<int64_t>
 }
 
 }  // namespace
+
+int64_t at_rank(std::span<const int64_t> sorted, int64_t part, int64_t whole) {
+    CHECK(!sorted.empty() && whole > 0 && part >= 0 && part <= whole, "{} / {} of {} values", part, whole,
+          sorted.size());
+    const int64_t rank = (static_cast<int64_t>(sorted.size()) * part + whole - 1) / whole;
+    return sorted[static_cast<size_t>(std::max<int64_t>(rank, 1) - 1)];
+}
 
 Distribution distribution_s(std::vector<int64_t> times_ns) {
     if (times_ns.empty()) return {};

@@ -24,6 +24,9 @@ struct Distribution {
     double p95 = 0;
     double p99 = 0;
 };
+// The one at rank ceil(part / whole * n) of n; the first one where that is 0. REQUIRES: some values, ascending;
+// 0 <= part <= whole, whole above 0.
+[[nodiscard]] int64_t at_rank(std::span<const int64_t> sorted, int64_t part, int64_t whole);
 // Of times in ns, in seconds.
 Distribution distribution_s(std::vector<int64_t> times_ns);
 

@@ -221,7 +221,11 @@ Result<Plan> make_plan(const PlanConfig& config, const ModelShape& model, const 
                        const std::map<std::string, Device>& devices, const std::string& trace_name,
                        const traces::Trace& trace) {
     CHECK(!candidates.empty());
-    Plan plan{.trace = trace_name, .model = model.name, .config = config, .devices = devices};
+    Plan plan{.trace = trace_name,
+              .model = model.name,
+              .is_stored = !model.stored.empty(),
+              .config = config,
+              .devices = devices};
     std::vector<std::optional<Result<CandidatePlan>>> found(candidates.size());
     std::atomic<size_t> next = 0;
     PlanProgress progress(config, candidates.size());

@@ -94,6 +94,7 @@ struct CandidatePlan {
 struct Plan {
     std::string trace;
     std::string model;
+    bool is_stored = false;  // bf16 stands for the checkpoint's own types, which are others
     PlanConfig config;
     std::map<std::string, Device> devices;  // by the candidates' names
     std::vector<CandidatePlan> candidates;  // in the order that was asked

@@ -126,7 +126,8 @@ ordered_json details_json(const SimulateRun& run, const Slo& slo, const Metrics&
     }
     details["not_reused_tokens"] = std::move(reasons);
     details["gpus"] = run.peak_gpus;
-    details["gpus_mean"] = duration_s(run) > 0 ? run.gpu_s / duration_s(run) : 0;
+    const bool varies = run.config.autoscale && duration_s(run) > 0;
+    details["gpus_mean"] = varies ? run.gpu_s / duration_s(run) : run.peak_gpus;
     if (run.config.autoscale) details["gpus_bound"] = most_gpus(run.config);
     details["gpu_s"] = run.gpu_s;
     if (run.config.apart) {

@@ -265,6 +265,21 @@ std::optional<std::string> first_unexpected(const SweepResults& results) {
     return std::nullopt;
 }
 
+size_t num_problems(const SweepResults& results) {
+    return static_cast<size_t>(
+        std::ranges::count_if(results.lines, [](const auto& line) { return line.second.contains("problem"); }));
+}
+
+std::optional<std::string> problems_of(const SweepResults& results) {
+    for (const auto& [number, line] : results.lines) {
+        if (!line.contains("problem")) continue;
+        const ordered_json& problem = line["problem"];
+        return fmt::format("{} of {} points have a problem: {}", num_problems(results), results.lines.size(),
+                           problem.is_string() ? problem.get<std::string>() : problem.dump());
+    }
+    return std::nullopt;
+}
+
 ordered_json json_of(const SweepPoint& point) {
     ordered_json json = {{"memory_bytes", point.memory_bytes},
                          {"cache_mode", point.cache_mode},

@@ -89,6 +89,10 @@ struct SweepResults {
 Result<SweepResults> read_sweep(const std::string& path);
 // The first row of a point that had another result than the trace expects.
 [[nodiscard]] std::optional<std::string> first_unexpected(const SweepResults& results);
+// How many of the file's points have a problem in place of a result.
+[[nodiscard]] size_t num_problems(const SweepResults& results);
+// "3 of 8 points have a problem: " and the first one; none: no point has.
+[[nodiscard]] std::optional<std::string> problems_of(const SweepResults& results);
 
 // Puts the files of shards together. Errors: other headers, a point that is missing or there twice with other results.
 Status merge_sweeps(const std::vector<std::string>& paths, const std::string& to);

@@ -230,28 +230,6 @@ Status HashIdLogReader::read(JsonCursor& json) {
     return {};
 }
 
-// The median over requests of the rate at which the requests of one arrival time come, up to the next arrival time.
-// 0: all arrive at once.
-double median_rate(const Recording& recording) {
-    std::vector<int64_t> times;
-    for (const RecordedRequest& request : recording.requests)
-        if (request.previous < 0) times.push_back(request.time_ns);
-    std::ranges::sort(times);
-    std::vector<double> rates;
-    for (size_t begin = 0; begin < times.size();) {
-        const auto end =
-            static_cast<size_t>(std::upper_bound(times.begin(), times.end(), times[begin]) - times.begin());
-        if (end == times.size()) break;
-        const double gap_s = static_cast<double>(times[end] - times[begin]) * 1e-9;
-        rates.insert(rates.end(), end - begin, static_cast<double>(end - begin) / gap_s);
-        begin = end;
-    }
-    if (rates.empty()) return 0;
-    const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
-    std::nth_element(rates.begin(), middle, rates.end());
-    return *middle;
-}
-
 // A trace in another unit than its format's is read a thousand times too fast otherwise, without a word.
 Status check_rate(const std::string& path, const Recording& recording, TimeUnit unit) {
     const double rate = median_rate(recording);

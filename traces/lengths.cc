@@ -85,6 +85,26 @@ bool wants_more(const Recording& recording, const ReadOptions& options) {
 
 }  // namespace
 
+double median_rate(const Recording& recording) {
+    std::vector<int64_t> times;
+    for (const RecordedRequest& request : recording.requests)
+        if (request.previous < 0) times.push_back(request.time_ns);
+    std::ranges::sort(times);
+    std::vector<double> rates;
+    for (size_t begin = 0; begin < times.size();) {
+        const auto end =
+            static_cast<size_t>(std::upper_bound(times.begin(), times.end(), times[begin]) - times.begin());
+        if (end == times.size()) break;
+        const double gap_s = static_cast<double>(times[end] - times[begin]) * 1e-9;
+        rates.insert(rates.end(), end - begin, static_cast<double>(end - begin) / gap_s);
+        begin = end;
+    }
+    if (rates.empty()) return 0;
+    const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+    std::nth_element(rates.begin(), middle, rates.end());
+    return *middle;
+}
+
 LengthsRecorder::LengthsRecorder(Recording& recording, Format format) : recording_(recording) {
     recording.format = format;
     recording.block_tokens = kBlockTokens;

@@ -94,6 +94,7 @@ void count_links(const Recording& recording, const std::vector<Link>& links, Rea
     report.rows = static_cast<int64_t>(links.size());
     report.sessions = recording.num_sessions;
     report.subagents = recording.num_subagents;
+    report.left_out = recording.left_out;
     report.overlapping_subagents = count_overlaps(recording);
     for (size_t i = 0; i < links.size(); ++i) {
         const Link& link = links[i];

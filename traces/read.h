@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -81,7 +82,8 @@ struct ReadReport {
     int64_t continuation_tokens = 0;  // tokens taken by continuations
     int64_t rewrite_tokens = 0;
     int64_t edit_tokens = 0;
-    int64_t over_context = 0;  // rows longer than max_context
+    int64_t over_context = 0;                 // rows longer than max_context
+    std::map<std::string, int64_t> left_out;  // rows of the file that are no requests of the trace: how many, by what
 };
 
 // The blocks of each request of a recording, including partial ones, in file order: the input of block-aligned caches.

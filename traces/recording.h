@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,12 @@ struct Recording {
     std::vector<Strand> strands;
     int64_t num_sessions = 0;
     int64_t num_subagents = 0;
+    std::map<std::string, int64_t> left_out;  // as in ReadReport
 };
+
+// The median over requests of the rate at which the requests of one arrival time come, up to the next arrival time,
+// per second. 0: all arrive at once.
+[[nodiscard]] double median_rate(const Recording& recording);
 
 // Limits of the values in a recording.
 inline constexpr int64_t kMaxRecordedTokens = 1 << 30;

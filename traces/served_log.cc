@@ -2,11 +2,11 @@
 // GenAI calls, RAGPulse. See traces/README.md.
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,6 +19,7 @@ namespace verbatim::traces {
 namespace {
 
 constexpr size_t kMaxNameBytes = 200;
+constexpr int64_t kNsIn1973 = 100'000'000'000'000'000;  // since 1970; microseconds of today are fewer
 
 struct Call {
     int64_t time_ns = 0;
@@ -27,11 +28,14 @@ struct Call {
     std::string conversation;  // "": none
 };
 
+using LeftOut = std::map<std::string, int64_t>;
+
 // In order of time; equal times in the file's order.
-Recording recording_of(std::vector<Call> calls, Format format, const ReadOptions& options) {
+Recording recording_of(std::vector<Call> calls, LeftOut left_out, Format format, const ReadOptions& options) {
     std::ranges::stable_sort(calls, {}, &Call::time_ns);
     if (options.limit > 0 && std::ssize(calls) > options.limit) calls.resize(static_cast<size_t>(options.limit));
     Recording recording;
+    recording.left_out = std::move(left_out);
     LengthsRecorder recorder(recording, format);
     std::unordered_map<std::string, int64_t> numbers;
     std::vector<int64_t> sessions;
@@ -50,6 +54,7 @@ Recording recording_of(std::vector<Call> calls, Format format, const ReadOptions
 // The lists of one run, a value for each request.
 struct BenchRun {
     std::optional<std::vector<int64_t>> input_lens, output_lens, start_ns;
+    std::optional<std::vector<int64_t>> failed;  // 1: has an error; such a request has 0 output tokens there
 };
 
 template <typename Read>
@@ -63,31 +68,74 @@ Status read_list(JsonCursor& json, std::optional<std::vector<int64_t>>& list, st
     });
 }
 
+// An error's text; "" and null: none.
+Result<int64_t> read_failed(JsonCursor& json) {
+    if (!json.is_string_next()) {
+        RETURN_IF_ERROR(json.skip());
+        return 0;
+    }
+    ASSIGN_OR_RETURN(const std::string text, json.string());
+    return text.empty() ? 0 : 1;
+}
+
 Result<BenchRun> read_run(JsonCursor& json) {
     BenchRun run;
     RETURN_IF_ERROR(json.object([&](std::string_view key) -> Status {
         if (key == "input_lens")
-            return read_list(json, run.input_lens, key, [&] { return json.integer(1, kMaxRecordedTokens); });
+            return read_list(json, run.input_lens, key, [&] { return json.integer(0, kMaxRecordedTokens); });
         if (key == "output_lens")
             return read_list(json, run.output_lens, key, [&] { return json.integer(0, kMaxRecordedTokens); });
         if (key == "start_times") return read_list(json, run.start_ns, key, [&] { return json.seconds(); });
+        if (key == "errors") return read_list(json, run.failed, key, [&] { return read_failed(json); });
         return json.skip();
     }));
     RETURN_IF_ERROR(json.end());
     return run;
 }
 
+// Of the run that begins at `begin`. What failed has no answer, and perhaps no time: it is left out.
+Status add_calls(const JsonCursor& json, size_t begin, const BenchRun& run, std::vector<Call>& calls,
+                 LeftOut& left_out) {
+    const size_t count = run.input_lens->size();
+    if (run.output_lens->size() != count || run.start_ns->size() != count) {
+        return json.wrong_at(begin, fmt::format("as many start_times ({}) and output_lens ({}) as input_lens ({})",
+                                                run.start_ns->size(), run.output_lens->size(), count));
+    }
+    if (run.failed && run.failed->size() != count)
+        return json.wrong_at(begin, fmt::format("as many errors ({}) as input_lens ({})", run.failed->size(), count));
+    for (size_t i = 0; i < count; ++i) {
+        if (run.failed && (*run.failed)[i] != 0) {
+            ++left_out["failed requests"];
+            continue;
+        }
+        if ((*run.input_lens)[i] == 0)
+            return json.wrong_at(begin, fmt::format("input_lens from 1 on: number {} is 0", i + 1));
+        calls.push_back({(*run.start_ns)[i], (*run.input_lens)[i], (*run.output_lens)[i], ""});
+    }
+    if (calls.empty() && count > 0) return json.wrong_at(begin, "a run with a request that did not fail");
+    const auto has_no_time = [](const Call& call) { return call.time_ns == 0; };
+    if (std::ranges::any_of(calls, has_no_time) && !std::ranges::all_of(calls, has_no_time))
+        return json.wrong_at(begin, "start_times of all requests: one is 0 beside larger ones");
+    return {};
+}
+
 // --- OpenTelemetry
+
+struct TokenCount {
+    std::optional<int64_t> value;
+    std::string key;  // it has two names
+};
 
 // What of a span's attributes counts.
 struct GenAi {
-    std::optional<int64_t> input_tokens, output_tokens;
+    TokenCount input_tokens, output_tokens;
     std::string operation;
     std::string conversation;
 };
 
 struct Span {
-    std::string id;
+    std::string trace;
+    std::string id;  // unique in its trace
     std::string parent;
     std::optional<int64_t> start_ns;
     GenAi gen_ai;
@@ -95,7 +143,8 @@ struct Span {
 
 // Operations that are requests to a model. Those of agents have the tokens of all their calls; no name: vLLM's own.
 bool is_model_call(std::string_view operation) {
-    static constexpr std::array kCalls = {"", "chat", "text_completion", "generate_content", "completion"};
+    static constexpr std::array kCalls = {"",           "chat",     "text_completion", "generate_content",
+                                          "completion", "generate", "responses"};
     return std::ranges::find(kCalls, operation) != kCalls.end();
 }
 
@@ -112,28 +161,68 @@ public:
         RETURN_IF_ERROR(json.end());
         return has_spans ? Status{} : json.wrong("an object with 'resourceSpans'");
     }
-    // A call within another one is the same request: a client's span, and its server's.
-    [[nodiscard]] std::vector<Call> calls() const {
-        std::unordered_set<std::string> counted;
-        for (const Span& span : spans_) counted.insert(span.id);
-        const auto is_within_another = [&](const Span& span) {
-            auto outer = parents_.find(span.id);
-            for (int depth = 0; outer != parents_.end() && depth < kMaxDepth; ++depth) {
-                if (counted.contains(outer->second)) return true;
-                outer = parents_.find(outer->second);
-            }
-            return false;
-        };
+    // A call within another one is the same request: a client's span, and its server's. Error: spans that are within
+    // themselves.
+    Result<std::vector<Call>> calls() {
+        for (const auto& [key, node] : nodes_) {
+            ASSIGN_OR_RETURN([[maybe_unused]] const bool has_call, is_within_call(key));
+        }
         std::vector<Call> calls;
         for (const Span& span : spans_) {
-            if (is_within_another(span)) continue;
-            calls.push_back({*span.start_ns, *span.gen_ai.input_tokens, span.gen_ai.output_tokens.value_or(0),
-                             span.gen_ai.conversation});
+            const auto node = nodes_.find(key_of(span, span.id));
+            if (node != nodes_.end()) {
+                ASSIGN_OR_RETURN(const bool is_within_another, is_within_call(node->second.parent));
+                if (is_within_another) continue;
+            }
+            calls.push_back({*span.start_ns, *span.gen_ai.input_tokens.value,
+                             span.gen_ai.output_tokens.value.value_or(0), span.gen_ai.conversation});
         }
         return calls;
     }
+    [[nodiscard]] const LeftOut& left_out() const { return left_out_; }
 
 private:
+    // A span with an id: whether it, or one that it is within, is a call.
+    struct Node {
+        std::string parent;  // its key; "": none
+        bool is_call = false;
+        bool is_on_path = false;
+        std::optional<bool> is_within_call;
+    };
+    // Ids are unique in their trace.
+    static std::string key_of(const Span& span, const std::string& id) {
+        return id.empty() ? "" : fmt::format("{}:{}/{}", span.trace.size(), span.trace, id);
+    }
+    // Whether the span with this key is a call, or within one; a span that the file does not have is neither.
+    Result<bool> is_within_call(const std::string& key) {
+        std::vector<Node*> path;
+        bool is_within = false;
+        for (auto node = nodes_.find(key); node != nodes_.end(); node = nodes_.find(node->second.parent)) {
+            if (node->second.is_within_call) {
+                is_within = *node->second.is_within_call;
+                break;
+            }
+            if (std::exchange(node->second.is_on_path, true))
+                return error("got the span {} within itself, wanted parents that come to an end",
+                             shown(std::string_view(node->first).substr(node->first.find(':') + 1)));
+            path.push_back(&node->second);
+        }
+        for (auto node = path.rbegin(); node != path.rend(); ++node) {
+            is_within = is_within || (*node)->is_call;
+            (*node)->is_within_call = is_within;
+        }
+        return is_within;
+    }
+    // Whether it is a call that is not there yet.
+    bool add_node(const Span& span, bool is_call) {
+        const std::string key = key_of(span, span.id);
+        if (key.empty()) return is_call;
+        Node& node = nodes_[key];
+        if (node.parent.empty()) node.parent = key_of(span, span.parent);
+        if (!is_call) return false;
+        if (node.is_call) ++left_out_["spans that the file has already"];
+        return !std::exchange(node.is_call, true);
+    }
     // A list of objects, of each of which the member `key` is read, which is a list in turn.
     template <typename Read>
     static Status each_object(JsonCursor& json, std::string_view key, const Read& read) {
@@ -146,6 +235,7 @@ private:
             const size_t begin = json.mark();
             Span span;
             RETURN_IF_ERROR(json.object([&](std::string_view key) -> Status {
+                if (key == "traceId") return read_name(json, span.trace);
                 if (key == "spanId") return read_name(json, span.id);
                 if (key == "parentSpanId") return read_name(json, span.parent);
                 if (key == "attributes") return read_attributes(json, span.gen_ai);
@@ -153,10 +243,14 @@ private:
                 ASSIGN_OR_RETURN(span.start_ns, read_integer(json, 0));
                 return {};
             }));
-            if (!span.id.empty() && !span.parent.empty()) parents_.emplace(span.id, span.parent);
-            if (!span.gen_ai.input_tokens || !is_model_call(span.gen_ai.operation)) return {};
-            if (!span.start_ns) return json.wrong_at(begin, "a span with 'startTimeUnixNano'");
-            spans_.push_back(std::move(span));
+            const bool has_tokens = span.gen_ai.input_tokens.value.has_value();
+            const bool is_call = has_tokens && is_model_call(span.gen_ai.operation);
+            if (has_tokens && !is_call)
+                ++left_out_[fmt::format("spans of the operation {}", shown(span.gen_ai.operation))];
+            // 0 is what writers leave that do not know it.
+            if (is_call && span.start_ns.value_or(0) == 0)
+                return json.wrong_at(begin, "a span with 'startTimeUnixNano'");
+            if (add_node(span, is_call)) spans_.push_back(std::move(span));
             return {};
         });
     }
@@ -203,11 +297,14 @@ private:
                 ASSIGN_OR_RETURN(key, json.string());
                 return {};
             }));
-            const auto tokens = [&](std::optional<int64_t>& count, int64_t least) -> Status {
+            const auto tokens = [&](TokenCount& count, int64_t least) -> Status {
                 if (!value.integer || *value.integer < least || *value.integer > kMaxRecordedTokens)
                     return json.wrong_at(
                         begin, fmt::format("'{}' with an intValue from {} to {}", key, least, kMaxRecordedTokens));
-                count = value.integer;
+                // Both of its names may be there, with the same number.
+                if (count.value && (count.key == key || count.value != value.integer))
+                    return json.wrong_at(begin, fmt::format("'{}' once", key));
+                count = {value.integer, key};
                 return {};
             };
             if (key == "gen_ai.usage.input_tokens" || key == "gen_ai.usage.prompt_tokens")
@@ -221,9 +318,9 @@ private:
                        : json.wrong_at(begin, "a conversation's id of at most 200 characters");
         });
     }
-    static constexpr int kMaxDepth = 64;
-    std::vector<Span> spans_;                               // of calls to a model
-    std::unordered_map<std::string, std::string> parents_;  // of all spans
+    std::vector<Span> spans_;                      // of calls to a model
+    std::unordered_map<std::string, Node> nodes_;  // all spans, by their keys
+    LeftOut left_out_;
 };
 
 // --- RAGPulse
@@ -276,11 +373,12 @@ Result<Recording> read_ragpulse(TextInput input, const ReadOptions& options) {
         JsonCursor json(*line, fmt::format("{}:{}", input.path(), input.line_number()));
         ASSIGN_OR_RETURN(calls.emplace_back(), read_ragpulse_line(json));
     }
-    return recording_of(std::move(calls), Format::kRagPulse, options);
+    return recording_of(std::move(calls), {}, Format::kRagPulse, options);
 }
 
 Result<Recording> read_vllm_bench(TextInput input, const ReadOptions& options) {
     std::vector<Call> calls;
+    LeftOut left_out;
     bool has_run = false;
     while (true) {
         ASSIGN_OR_RETURN(const auto line, input.next_row_line());
@@ -296,15 +394,9 @@ Result<Recording> read_vllm_bench(TextInput input, const ReadOptions& options) {
                                  "--save-detailed");
         }
         if (!run.start_ns) return json.wrong_at(begin, "a run with 'start_times', which newer versions of vLLM write");
-        const size_t count = run.input_lens->size();
-        if (run.output_lens->size() != count || run.start_ns->size() != count) {
-            return json.wrong_at(begin, fmt::format("as many start_times ({}) and output_lens ({}) as input_lens ({})",
-                                                    run.start_ns->size(), run.output_lens->size(), count));
-        }
-        for (size_t i = 0; i < count; ++i)
-            calls.push_back({(*run.start_ns)[i], (*run.input_lens)[i], (*run.output_lens)[i], ""});
+        RETURN_IF_ERROR(add_calls(json, begin, run, calls, left_out));
     }
-    return recording_of(std::move(calls), Format::kVllmBench, options);
+    return recording_of(std::move(calls), std::move(left_out), Format::kVllmBench, options);
 }
 
 Result<Recording> read_otel(TextInput input, const ReadOptions& options) {
@@ -315,10 +407,22 @@ Result<Recording> read_otel(TextInput input, const ReadOptions& options) {
         JsonCursor json(*line, fmt::format("{}:{}", input.path(), input.line_number()));
         RETURN_IF_ERROR(spans.read_line(json));
     }
-    std::vector<Call> calls = spans.calls();
-    if (calls.empty())
-        return error("{}: no span has gen_ai.usage.input_tokens: wanted spans of calls to a model", input.path());
-    return recording_of(std::move(calls), Format::kOtel, options);
+    auto calls = spans.calls();
+    if (!calls) return error("{}: {}", input.path(), calls.error().message);
+    if (calls->empty()) {
+        std::string others;
+        for (const auto& [what, count] : spans.left_out()) others += fmt::format("; left out: {} {}", count, what);
+        return error("{}: no span has gen_ai.usage.input_tokens: wanted spans of calls to a model{}", input.path(),
+                     others);
+    }
+    const int64_t last_ns = std::ranges::max(*calls, {}, &Call::time_ns).time_ns;
+    Recording recording = recording_of(*std::move(calls), spans.left_out(), Format::kOtel, options);
+    // Requests that were sent at once may come as fast, but not before there were such services.
+    if (const double rate = median_rate(recording); rate > kMaxPlausibleRate && last_ns < kNsIn1973) {
+        return error("{}: the median rate is {:.0f} requests a second: wanted 'startTimeUnixNano' in nanoseconds",
+                     input.path(), rate);
+    }
+    return recording;
 }
 
 }  // namespace verbatim::traces

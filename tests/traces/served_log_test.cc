@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 ReadTrace read_served(const std::string& text, const ReadOptions& options = {}) {
     auto trace = read_trace_text("t", text, options);
@@ -36,27 +37,41 @@ std::vector<ReadRow> rows_of(const ReadTrace& read) {
 }
 
 // As `vllm bench serve --save-result --save-detailed` writes it: a run is one line.
-std::string bench_run(const std::string& lists) {
+std::string bench_run(const std::string& lists, const std::string& errors = "") {
     return R"({"date": "20261101-101010", "backend": "vllm", "model_id": "m", "num_prompts": 3, )"
            R"("request_rate": "inf", "duration": 4.5, "completed": 2, "total_input_tokens": 30, )" +
-           lists +
-           R"("ttfts": [0.1, 0.2, 0.0], "itls": [[0.01], [], []], "generated_texts": ["a", "b", ""], )"
-           R"("errors": ["", "", "timed out"], "p99_itl_ms": 1.5})"
+           lists + R"("ttfts": [0.1, 0.2, 0.0], "itls": [[0.01], [], []], "generated_texts": ["a", "b", ""], )" +
+           errors +
+           R"("p99_itl_ms": 1.5})"
            "\n";
 }
 
 TEST(VllmBench, RequestsComeInTheOrderOfTheirStart) {
     const ReadTrace bench = read_served(
-        bench_run(R"("input_lens": [10, 20, 30], "output_lens": [5, 6, 0], "start_times": [100.5, 100.25, 102.0], )"));
+        bench_run(R"("input_lens": [10, 20, 30], "output_lens": [5, 6, 3], "start_times": [100.5, 100.25, 102.0], )"));
     EXPECT_EQ(bench.report.format, Format::kVllmBench);
     EXPECT_THAT(rows_of(bench),
-                ElementsAre(ReadRow{0, 20, 6}, ReadRow{250'000'000, 10, 5}, ReadRow{1'750'000'000, 30, 0}));
+                ElementsAre(ReadRow{0, 20, 6}, ReadRow{250'000'000, 10, 5}, ReadRow{1'750'000'000, 30, 3}));
     EXPECT_EQ(bench.report.roots, 3) << "nothing is known to be shared";
+    EXPECT_TRUE(bench.report.left_out.empty());
     ReadOptions two;
     two.limit = 2;
     EXPECT_THAT(rows_of(read_served(
                     bench_run(R"("input_lens": [10, 20], "output_lens": [5, 6], "start_times": [9, 8.5], )"), two)),
                 ElementsAre(ReadRow{0, 20, 6}, ReadRow{500'000'000, 10, 5}));
+}
+
+// vLLM says 0 output tokens of them, however many there were.
+TEST(VllmBench, FailedRequestsAreLeftOutAndCounted) {
+    const std::string lists = R"("input_lens": [10, 0, 30], "output_lens": [5, 0, 7], "start_times": [8, 0, 9], )";
+    const ReadTrace bench = read_served(bench_run(lists, R"("errors": ["", "timed out", null], )"));
+    EXPECT_THAT(rows_of(bench), ElementsAre(ReadRow{0, 10, 5}, ReadRow{1'000'000'000, 30, 7}));
+    EXPECT_THAT(bench.report.left_out, ElementsAre(Pair("failed requests", 1)));
+    EXPECT_THAT(served_error(bench_run(lists)), HasSubstr("input_lens from 1 on: number 2 is 0"));
+    EXPECT_THAT(served_error(bench_run(lists, R"("errors": ["", "x"], )")), HasSubstr("as many errors (2)"));
+    EXPECT_THAT(served_error(bench_run(lists, R"("errors": ["a", "b", "c"], )")), HasSubstr("that did not fail"));
+    EXPECT_THAT(served_error(bench_run(R"("input_lens": [10, 9], "output_lens": [5, 0], "start_times": [1e9, 0], )")),
+                HasSubstr("one is 0 beside larger ones"));
 }
 
 TEST(VllmBench, WhatIsMissingIsNamed) {
@@ -80,11 +95,11 @@ struct Attribute {
     std::string key, kind, value;  // such as intValue, and its JSON
 };
 std::string span(const std::string& id, const std::string& parent, const std::string& start_ns,
-                 const std::vector<Attribute>& attributes) {
+                 const std::vector<Attribute>& attributes, const std::string& trace = "t1") {
     std::string text =
-        fmt::format(R"({{"traceId": "t1", "spanId": "{}", "parentSpanId": "{}", "name": "chat m", "kind": 3, )"
+        fmt::format(R"({{"traceId": "{}", "spanId": "{}", "parentSpanId": "{}", "name": "chat m", "kind": 3, )"
                     R"("startTimeUnixNano": {}, "endTimeUnixNano": "9", "attributes": [)",
-                    id, parent, start_ns);
+                    trace, id, parent, start_ns);
     for (size_t i = 0; i < attributes.size(); ++i) {
         const auto& [key, kind, value] = attributes[i];
         text += fmt::format(R"({}{{"key": "{}", "value": {{"{}": {}}}}})", i == 0 ? "" : ", ", key, kind, value);
@@ -134,7 +149,57 @@ TEST(Otel, EveryRequestCountsOnce) {
     EXPECT_THAT(rows_of(of_server), ElementsAre(ReadRow{0, 40, 4})) << "vLLM's own names, without a client's span";
 }
 
+std::vector<Attribute> tokens(const std::string& operation) {
+    return {{"gen_ai.operation.name", "stringValue", "\"" + operation + "\""},
+            {"gen_ai.usage.input_tokens", "intValue", "8"}};
+}
+
+TEST(Otel, SpansAreToldApartByTraceAndId) {
+    const std::string first = span("a", "", "1000000000", tokens("chat"), "t1");
+    const std::string other = span("b", "a", "2000000000", tokens("chat"), "t2");
+    const std::string twin = span("a", "", "3000000000", tokens("chat"), "t2x");
+    const ReadTrace apart = read_served(otlp({first, other, twin}));
+    EXPECT_EQ(apart.trace.rows.size(), 3u);
+    EXPECT_TRUE(apart.report.left_out.empty());
+    const ReadTrace twice = read_served(otlp({first, other}) + otlp({first}));
+    EXPECT_EQ(twice.trace.rows.size(), 2u);
+    EXPECT_THAT(twice.report.left_out, ElementsAre(Pair("spans that the file has already", 1)));
+    EXPECT_THAT(served_error(otlp({span("a", "a", "1", tokens("chat"))})), HasSubstr("within itself"));
+    EXPECT_THAT(served_error(otlp({span("a", "b", "1", tokens("chat")), span("b", "a", "2", {})})),
+                HasSubstr("within itself"));
+    std::vector<std::string> deep = {span("0", "", "1", tokens("chat"))};
+    for (int i = 1; i < 200; ++i) deep.push_back(span(std::to_string(i), std::to_string(i - 1), "1", {}));
+    deep.push_back(span("200", "199", "2", tokens("chat")));
+    EXPECT_EQ(read_served(otlp(deep)).trace.rows.size(), 1u) << "within the first, however deep";
+}
+
+TEST(Otel, OperationsThatAreLeftOutAreCountedByName) {
+    const ReadTrace spans =
+        read_served(otlp({span("a", "", "1", tokens("embeddings")), span("b", "", "1", tokens("embeddings")),
+                          span("c", "", "1", tokens("execute_tool")), span("d", "", "1", tokens("responses")),
+                          span("e", "", "1", tokens("generate"))}));
+    EXPECT_EQ(spans.trace.rows.size(), 2u);
+    EXPECT_THAT(spans.report.left_out, ElementsAre(Pair(HasSubstr("operation 'embeddings'"), 2),
+                                                   Pair(HasSubstr("operation 'execute_tool'"), 1)));
+    EXPECT_THAT(served_error(otlp({span("a", "", "1", tokens("embeddings"))})),
+                HasSubstr("left out: 1 spans of the operation"));
+}
+
 TEST(Otel, WhatIsWrongIsNamed) {
+    EXPECT_THAT(served_error(otlp({call("a", "", "\"0\"", 4, 4)})), HasSubstr("a span with 'startTimeUnixNano'"));
+    EXPECT_THAT(served_error(otlp({call("a", "", "1700000000", 4, 4), call("b", "", "1700000010", 4, 4)})),
+                HasSubstr("wanted 'startTimeUnixNano' in nanoseconds"));
+    const std::string burst =
+        otlp({call("a", "", "1700000000000000000", 4, 4), call("b", "", "1700000000000050000", 4, 4)});
+    EXPECT_EQ(read_served(burst).trace.rows.size(), 2u) << "sent at once";
+    const auto both = [](const std::string& key, const std::string& count) {
+        std::vector<Attribute> attributes = tokens("chat");
+        attributes.push_back({key, "intValue", count});
+        return otlp({span("a", "", "1", attributes)});
+    };
+    EXPECT_THAT(served_error(both("gen_ai.usage.input_tokens", "8")), HasSubstr("'gen_ai.usage.input_tokens' once"));
+    EXPECT_THAT(served_error(both("gen_ai.usage.prompt_tokens", "7")), HasSubstr("'gen_ai.usage.prompt_tokens' once"));
+    EXPECT_EQ(read_served(both("gen_ai.usage.prompt_tokens", "8")).trace.rows.size(), 1u) << "both names";
     EXPECT_THAT(served_error(otlp({span("a", "", "\"1\"", {})})), HasSubstr("no span has gen_ai.usage.input_tokens"));
     EXPECT_THAT(served_error(otlp({call("a", "", "\"soon\"", 4, 4)})), HasSubstr("wanted an integer from 0"));
     EXPECT_THAT(served_error(otlp({call("a", "", "-5", 4, 4)})), HasSubstr("t:1:"));

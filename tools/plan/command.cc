@@ -110,6 +110,7 @@ Result<traces::Trace> read_rows(const PlanOptions& options, const ModelShape& mo
     if (read.over_context != traces::OverContext::kReject)
         read.max_context = options.read.context.value_or(model.max_positions);
     ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(options.trace, read));
+    say_left_out(options.trace, trace.report);
     return std::move(trace.trace);
 }
 

@@ -35,7 +35,7 @@ std::vector<Shown> all_tried(const Plan& plan) {
     std::vector<Shown> shown = chosen(plan);
     for (size_t i = 0; i < plan.candidates.size() && shown.size() < kMostCandidates; ++i) {
         if (plan.candidates[i].tried.empty() || plan.answer == i || plan.runner_up == i) continue;
-        shown.push_back({label_of(plan.candidates[i].candidate), &plan.candidates[i]});
+        shown.push_back({label_of(plan, plan.candidates[i].candidate), &plan.candidates[i]});
     }
     return shown;
 }
@@ -166,7 +166,7 @@ std::string plan_page(const Plan& plan) {
     }
     page += "<h2>Why</h2>\n<ul>\n";
     for (const CandidatePlan& candidate : plan.candidates) {
-        page += fmt::format("<li><b>{}</b>: {}</li>\n", xml_escaped(label_of(candidate.candidate)),
+        page += fmt::format("<li><b>{}</b>: {}</li>\n", xml_escaped(label_of(plan, candidate.candidate)),
                             xml_escaped(explanation(plan, candidate)));
     }
     return page + "</ul>\n<pre>" + xml_escaped(plan_table(plan)) + "</pre>\n</body></html>\n";

@@ -23,6 +23,11 @@ std::string show_value(const Measured& measured) { return measured.has_value ? s
 
 std::string kv_name(const PlanCandidate& candidate) { return name_among(kv_dtype_choices(), candidate.kv_value_bytes); }
 
+// A quantised checkpoint without --weights has the types that it is stored in, as in verbatim simulate.
+std::string weights_name(const Plan& plan, const PlanCandidate& candidate) {
+    return plan.is_stored && candidate.weights == WeightFormat::kBf16 ? "as stored" : name_of(candidate.weights);
+}
+
 // "tp 4 ep 4"; nothing for one GPU.
 std::string split_name(const Parallelism& parallelism) {
     std::string text;
@@ -98,7 +103,7 @@ ordered_json trial_json(const Plan& plan, const PlanCandidate& candidate, const 
 
 ordered_json candidate_json(const Plan& plan, const CandidatePlan& candidate) {
     ordered_json json = {{"device", candidate.candidate.device},
-                         {"weights", name_of(candidate.candidate.weights)},
+                         {"weights", weights_name(plan, candidate.candidate)},
                          {"kv_dtype", kv_name(candidate.candidate)},
                          {"tp", candidate.candidate.parallelism.tensor},
                          {"ep", candidate.candidate.parallelism.experts},
@@ -123,7 +128,7 @@ void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::str
     const Trial& trial = *candidate.best;
     const std::string split = split_name(candidate.candidate.parallelism);
     std::vector<std::string> cells = {candidate.candidate.device,
-                                      name_of(candidate.candidate.weights),
+                                      weights_name(plan, candidate.candidate),
                                       kv_name(candidate.candidate),
                                       split.empty() ? "one GPU" : split,
                                       fmt::format("{}", candidate.candidate.step_tokens),
@@ -200,11 +205,11 @@ Costs costs_of(const Plan& plan, const PlanCandidate& candidate, const Trial& tr
     return costs;
 }
 
-std::string label_of(const PlanCandidate& candidate) {
+std::string label_of(const Plan& plan, const PlanCandidate& candidate) {
     const std::string kv = candidate.kv_value_bytes == 2 ? "" : fmt::format(" {} KV,", kv_name(candidate));
     const std::string split = split_name(candidate.parallelism);
     return fmt::format("{}, {} weights,{}{} {} tokens a step, {} sequences", candidate.device,
-                       name_of(candidate.weights), kv, split.empty() ? "" : " " + split + ",", candidate.step_tokens,
+                       weights_name(plan, candidate), kv, split.empty() ? "" : " " + split + ",", candidate.step_tokens,
                        candidate.max_num_sequences);
 }
 
@@ -239,7 +244,7 @@ std::string plan_table(const Plan& plan) {
     if (plan.answer) text += "\n" + chosen_table(plan);
     text += "\n";
     for (const CandidatePlan& candidate : plan.candidates)
-        text += fmt::format("{}: {}\n", label_of(candidate.candidate), explanation(plan, candidate));
+        text += fmt::format("{}: {}\n", label_of(plan, candidate.candidate), explanation(plan, candidate));
     return text;
 }
 

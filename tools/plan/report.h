@@ -16,7 +16,7 @@ struct Costs {
 };
 [[nodiscard]] Costs costs_of(const Plan& plan, const PlanCandidate& candidate, const Trial& trial);
 // "h100_sxm, bf16 weights, 8192 tokens a step, 256 sequences".
-[[nodiscard]] std::string label_of(const PlanCandidate& candidate);
+[[nodiscard]] std::string label_of(const Plan& plan, const PlanCandidate& candidate);
 // What was asked, as a sentence.
 [[nodiscard]] std::string question(const Plan& plan);
 // Why the candidate needs what it needs, in a sentence: what binds, or why nothing that was asked does.

@@ -163,11 +163,14 @@ private:
 std::vector<double> chart_ticks(double least, double most, bool is_log, int wanted) {
     CHECK(std::isfinite(least) && std::isfinite(most) && least <= most && wanted > 1, "from {} to {}", least, most);
     CHECK(!is_log || least > 0, "logarithmic ticks from {}", least);
-    if (least == most) return {least};
+    // Values that a label does not tell apart are one; steps of them would be lost in rounding.
+    if (most - least <= 1e-9 * std::max(std::abs(least), std::abs(most))) return {least};
     std::vector<double> ticks;
     if (is_log && most / least >= 10) {
         const bool is_short = most / least < 2000;
-        for (double power = std::pow(10, std::floor(std::log10(least))); power <= most; power *= 10) {
+        const auto last_exponent = static_cast<int>(std::floor(std::log10(most)));
+        for (auto exponent = static_cast<int>(std::floor(std::log10(least))); exponent <= last_exponent; ++exponent) {
+            const double power = std::pow(10, exponent);
             for (const double factor : {1.0, 2.0, 5.0}) {
                 const double tick = power * factor;
                 if (tick >= least && tick <= most && (factor == 1 || is_short)) ticks.push_back(tick);
@@ -175,15 +178,16 @@ std::vector<double> chart_ticks(double least, double most, bool is_log, int want
         }
         return ticks;
     }
-    // The sum with 0 is never -0.
-    const double power = std::pow(10, std::floor(std::log10((most - least) / wanted)));
+    const double power = std::pow(10, std::floor(std::log10(most / wanted - least / wanted)));
+    if (power == 0) return {least};
     double step = power;
     for (const double factor : {2.0, 5.0, 10.0}) {
-        if ((most - least) / step > wanted) step = power * factor;
+        if (most / step - least / step > wanted) step = power * factor;
     }
-    for (double number = std::ceil(least / step - 1e-9) + 0.0; number * step <= most * (1 + 1e-12) + step * 1e-9;
-         ++number)
-        ticks.push_back(number * step);
+    const double first = std::ceil(least / step - 1e-9);
+    const double num_steps = std::floor(most / step + 1e-9) - first;
+    // The sum with 0 is never -0.
+    for (int i = 0; i <= wanted && i <= num_steps; ++i) ticks.push_back((first + i) * step + 0.0);
     return ticks;
 }
 

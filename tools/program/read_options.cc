@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <string>
 
 #include "tools/program/choice_option.h"
@@ -115,6 +116,11 @@ Result<ReadOptions> read_options(const ReadFlags& flags, int64_t default_context
     }
     RETURN_IF_ERROR(validate(read));
     return read;
+}
+
+void say_left_out(const std::string& path, const traces::ReadReport& report) {
+    for (const auto& [what, count] : report.left_out)
+        std::fputs(fmt::format("verbatim: warning: {}: left out: {} {}\n", path, count, what).c_str(), stderr);
 }
 
 }  // namespace verbatim::tools

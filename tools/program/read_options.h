@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "traces/read.h"
@@ -31,5 +32,8 @@ std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, con
 // For verbs without a model: rows are bounded by --context, or by `default_context` tokens if only --max-context is
 // given. Error: a value out of range.
 Result<traces::ReadOptions> read_options(const ReadFlags& flags, int64_t default_context);
+
+// Says on stderr which rows of the file are not in the trace, and how many.
+void say_left_out(const std::string& path, const traces::ReadReport& report);
 
 }  // namespace verbatim::tools

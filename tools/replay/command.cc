@@ -79,6 +79,7 @@ Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& mod
     ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
     read.seed = config.seed;
     ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));
+    say_left_out(path, trace.report);
     ReplayConfig bounded = config;
     bounded.max_context = flags.context;
     ASSIGN_OR_RETURN(ReplayRun run,

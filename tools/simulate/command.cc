@@ -75,7 +75,9 @@ Result<traces::ReadTrace> read_for(const SimulateOptions& options, const ModelSh
         read.max_context = flags.context.value_or(model.max_positions);
     read.seed = options.config.seed;
     read.keep_blocks = options.cache_only && options.config.cache_mode == CacheMode::kAttention;
-    return traces::read_trace(options.trace, read);
+    ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(options.trace, read));
+    say_left_out(options.trace, trace.report);
+    return trace;
 }
 
 struct Inputs {

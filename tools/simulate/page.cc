@@ -34,8 +34,8 @@ ChartLine percentile_line(const char* name, size_t color, std::vector<int64_t> t
     ChartLine line{.name = name, .color = color, .style = LineStyle::kSolid, .points = {}};
     for (size_t i = 0; i < kBins && !times_ns.empty(); ++i) {
         const double share = static_cast<double>(i) / (kBins - 1);
-        line.points.emplace_back(100 * share,
-                                 static_cast<double>(times_ns[i * (times_ns.size() - 1) / (kBins - 1)]) / 1e9);
+        const int64_t time_ns = verbatim::at_rank(times_ns, static_cast<int64_t>(i), kBins - 1);
+        line.points.emplace_back(100 * share, static_cast<double>(time_ns) / 1e9);
     }
     return line;
 }

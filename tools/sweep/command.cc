@@ -1,5 +1,6 @@
 // `verbatim sweep`: `verbatim simulate` at many points, on all cores, resumable, in shards.
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <memory>
@@ -225,6 +226,12 @@ int run_sweep_command(const SweepOptions& options) {
     if (!done) return report_error(done.error());
     const auto results = read_sweep(options.to);
     if (!results) return report_error(results.error());
+    if (const auto problems = problems_of(*results)) {
+        // A shard does not know the points of the others.
+        if (num_problems(*results) == sweep->points.size())
+            return report_error(Error{fmt::format("{}: {}", options.to, *problems)}, kExitBadInput);
+        std::fputs(fmt::format("verbatim: warning: {}: {}\n", options.to, *problems).c_str(), stderr);
+    }
     const std::optional<std::string> unexpected = first_unexpected(*results);
     return unexpected ? report_error(Error{fmt::format("{}: {}", options.to, *unexpected)}, kExitDifference) : kExitOk;
 }

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -219,6 +221,29 @@ private:
     std::optional<Best> best_;
 };
 
+// What pictures need of a point: counts of 1 and more, numbers that can be drawn.
+Status check_line(const std::string& path, int64_t number, const ordered_json& line) {
+    static constexpr double kMost = 1e100;
+    for (const char* part : {"point", "result"}) {
+        if (!line.contains(part)) continue;
+        const auto wrong = [&](const std::string& key, const ordered_json& value, const char* wanted) {
+            return error("{}: point {}: {}{}: got {}, wanted {}", path, number, part, key, value.dump(), wanted);
+        };
+        const ordered_json values = line[part].flatten();
+        for (const auto& [key, value] : values.items()) {
+            if (value.is_number() && !(std::abs(value.get<double>()) <= kMost))
+                return wrong(key, value, "a number of at most 1e100");
+        }
+        if (part != std::string_view("point") || !line[part].is_object()) continue;
+        for (const std::string& key : kCounts) {
+            const auto count = line[part].find(key);
+            if (count == line[part].end()) continue;
+            if (!count->is_number() || count->get<double>() < 1) return wrong("/" + key, *count, "a count from 1 on");
+        }
+    }
+    return {};
+}
+
 // The objective that the sweep's requests were counted by: [ttft, tpot, e2e], ns or null.
 std::vector<ChartLimit> limits_of(const ordered_json& sweep, size_t place, const char* name) {
     if (!sweep.contains("slo_ns") || sweep["slo_ns"].size() <= place || !sweep["slo_ns"][place].is_number()) return {};
@@ -236,6 +261,7 @@ Result<std::string> sweep_page(const std::string& path) {
         return sweep.contains(key) && sweep[key].is_string() ? sweep[key].get<std::string>() : std::string("?");
     };
     const auto size_of_page = [&] { return fmt::format("{} of {}", results.lines.size(), sweep["points"].size()); };
+    for (const auto& [number, line] : results.lines) RETURN_IF_ERROR(check_line(path, number, line));
     std::string page;
     try {
         const std::set<std::string> varied = varied_keys(results);
@@ -248,7 +274,9 @@ Result<std::string> sweep_page(const std::string& path) {
         SweepPictures pictures(varied, limits_of(sweep, 0, "ttft"), limits_of(sweep, 1, "tpot"));
         for (const auto& [number, line] : results.lines) pictures.add(line);
         pictures.add_front();
-        page += pictures.figures() + fmt::format("<p>{} points.</p>\n", size_of_page()) + pictures.svgs();
+        page += pictures.figures() + fmt::format("<p>{} points.</p>\n", size_of_page());
+        if (const auto problems = problems_of(results)) page += fmt::format("<p>{}</p>\n", xml_escaped(*problems));
+        page += pictures.svgs();
     } catch (const ordered_json::exception& problem) {
         return error("{}: a point is not one of a sweep: {}", path, problem.what());
     }

@@ -78,6 +78,7 @@ int run_stats(const TraceOptions& options) {
     if (!picture) return report_error(picture.error());
     const auto trace = read_trace(options.input, *read);
     if (!trace) return report_error(trace.error());
+    say_left_out(options.input, trace->report);
     const TraceReport report = make_trace_report(options.input.substr(options.input.find_last_of('/') + 1), *trace);
     if (picture->is_wanted()) {
         const Status written = picture->finish_with(trace_svg(report, trace->trace));

@@ -146,6 +146,7 @@ std::string conversion_table(const ReadReport& report, const Trace& trace) {
     table.add_row({"  taken by rewrites", percent(report.rewrite_tokens, report.prompt_tokens)});
     table.add_row({"  common with an edited row", percent(report.edit_tokens, report.prompt_tokens)});
     if (report.over_context > 0) add("rows over the context", report.over_context);
+    for (const auto& [what, count] : report.left_out) table.add_row({"left out: " + what, std::to_string(count)});
     add("rows of the trace", static_cast<int64_t>(trace.rows.size()));
     return table.to_string();
 }
@@ -168,6 +169,7 @@ ordered_json conversion_json(const ReadReport& report, const Trace& trace) {
             {"rewrite_tokens", report.rewrite_tokens},
             {"edit_tokens", report.edit_tokens},
             {"over_context", report.over_context},
+            {"left_out", report.left_out},
             {"rows", trace.rows.size()}};
 }
 

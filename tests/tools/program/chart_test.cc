@@ -30,12 +30,15 @@ TEST(Chart, TicksAreRoundValues) {
                             DoubleNear(0.2, 1e-9), DoubleNear(0.5, 1e-9)));
     EXPECT_EQ(chart_ticks(1, 1e6, true, 6).size(), 7u) << "powers of ten alone";
     EXPECT_THAT(chart_ticks(3, 3, false, 6), ElementsAre(3));
+    EXPECT_THAT(chart_ticks(0.3, 0.30000000000000004, false, 6), ElementsAre(0.3)) << "a few ulps";
+    EXPECT_EQ(chart_ticks(-1e308, 1e308, false, 6).size(), 5u);
+    EXPECT_THAT(chart_ticks(0, 5e-324, false, 6), ElementsAre(0));
 }
 
 RC_GTEST_PROP(ChartProperties, TicksAscendWithinTheAxis, ()) {
     const double least = *rc::gen::map(rc::gen::inRange(1, 1'000'000), [](int of) { return of * 1e-4; });
-    const double factor = *rc::gen::map(rc::gen::inRange(1001, 100'000'000), [](int of) { return of * 1e-3; });
-    const double most = least * factor;
+    // From 1 + 1e-16, which is 1, to 1e5 times as much.
+    const double most = least * (1 + std::pow(10, *rc::gen::inRange(-160, 51) * 0.1));
     for (const bool is_log : {false, true}) {
         const std::vector<double> ticks = chart_ticks(least, most, is_log, 6);
         RC_ASSERT(!ticks.empty() && ticks.size() <= 13u);

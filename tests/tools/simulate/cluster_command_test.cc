@@ -29,6 +29,7 @@ TEST(SimulateCommand, PromptsApartAndReplicasThatComeAndGo) {
     const json apart =
         simulate_cluster_run({"--prefill-replicas", "1", "--decode-replicas", "2", "--transfer-gbps", "25"});
     EXPECT_EQ(apart["details"]["gpus"], 3);
+    EXPECT_EQ(apart["details"]["gpus_mean"].get<double>(), 3);
     EXPECT_EQ(apart["details"]["transfers"]["heads"], 300);
     ASSERT_EQ(apart["replicas"].size(), 3u);
     EXPECT_EQ(apart["replicas"][0]["computes"], "prompts");

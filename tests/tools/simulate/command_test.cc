@@ -564,6 +564,8 @@ TEST(Metrics, APercentileIsAValueThatWasMeasured) {
     EXPECT_DOUBLE_EQ(d.p95, 10);
     EXPECT_DOUBLE_EQ(d.p99, 10);
     EXPECT_DOUBLE_EQ(distribution_s({}).mean, 0);
+    for (const auto& [part, value] : {std::pair{0, 10}, {33, 10}, {34, 20}, {66, 20}, {67, 30}, {100, 30}})
+        EXPECT_EQ(at_rank(std::vector<int64_t>{10, 20, 30}, part, 100), value) << part;
 }
 
 TEST(Metrics, HitRatesAreByBlockTokenAndRequest) {

@@ -42,6 +42,12 @@ TEST(SimulateCommand, AQuantisedCheckpointHasItsOwnBytesByType) {
     EXPECT_LT(mixed["memory"]["weights_bytes"], plain["memory"]["weights_bytes"]);
     EXPECT_LT(mixed["tpot_s"]["mean"], plain["tpot_s"]["mean"]) << "fewer bytes to read";
     EXPECT_FALSE(run("q8_0", {"--weights", "fp8"}).contains("weights_by_type"));
+    const Outcome planned = run_verbatim({"plan", "--trace", VERBATIM_SOURCE_DIR "/traces/scenario.csv", "--model",
+                                          scratch.path("q4_k.gguf"), "--slo", "p50:ttft=100s", "--weights", "bf16,fp8",
+                                          "--max-replicas", "1"});
+    EXPECT_NE(planned.out.find("as stored weights"), std::string::npos) << planned.out << planned.err;
+    EXPECT_NE(planned.out.find("fp8 weights"), std::string::npos) << planned.out;
+    EXPECT_EQ(planned.out.find("bf16 weights"), std::string::npos) << planned.out;
 }
 
 TEST(ShapeChoice, MatricesInBf16AreReadAtTwoBytesAWeight) {

@@ -404,7 +404,7 @@ TEST(SweepCommand, SaysWhatIsWrong) {
     const Outcome small =
         run_verbatim({"sweep", "--trace", VERBATIM_SOURCE_DIR "/traces/data/mooncake_conversation_trace.jsonl.gz",
                       "--memory", "1GB", "--limit", "3", "--to", files.path("d")});
-    EXPECT_EQ(small.exit_code, kExitOk) << small.err;
+    EXPECT_EQ(small.exit_code, kExitBadInput) << "no point has a result";
     EXPECT_THAT(file_bytes(files.path("d")), HasSubstr("nothing is left for the cache"));
 }
 
@@ -425,7 +425,31 @@ TEST(SweepCommand, APointWithoutRoomIsALineWithItsProblem) {
     EXPECT_FALSE(nlohmann::json::parse(small).contains("result"));
     EXPECT_EQ(nlohmann::json::parse(good)["result"]["requests"], 30);
     EXPECT_THAT(nlohmann::json::parse(large)["problem"], HasSubstr("--memory: got"));
+    EXPECT_THAT(outcome.err, HasSubstr("2 of 3 points have a problem: --memory: of"));
     EXPECT_EQ(run_verbatim({"sweep", "plot", files.path("to"), "--to", files.path("page.html")}).exit_code, kExitOk);
+    EXPECT_THAT(file_bytes(files.path("page.html")), HasSubstr("<p>2 of 3 points have a problem: --memory: of"));
+    const Outcome none = swept("1GB,2GB", files.path("none"));
+    EXPECT_EQ(none.exit_code, kExitBadInput) << "all have one";
+    EXPECT_THAT(none.err, HasSubstr("2 of 2 points have a problem"));
+}
+
+TEST(SweepCommand, APageOfPointsThatCannotBeIsAnError) {
+    const tests::ScratchFolder files;
+    const auto plotted = [&](const std::string& point, const std::string& tokens) {
+        const std::string lines = fmt::format(
+            "{{\"sweep\":{{\"points\":[]}}}}\n{{\"number\":0,\"point\":{{\"memory_bytes\":1,\"cache_mode\":"
+            "\"prefix\",\"evict\":\"lru\",\"rate_scale\":1{}}},\"result\":{{\"hit_rate\":{{\"token\":0.5}},"
+            "\"tpot_s\":{{\"p50\":1,\"p95\":1,\"p99\":1}},\"throughput_tokens_per_s\":{}}}}}\n",
+            point, tokens);
+        return run_verbatim({"sweep", "plot", files.write("points", lines), "--to", files.path("page.html")});
+    };
+    EXPECT_EQ(plotted("", "5").exit_code, kExitOk);
+    const Outcome no_gpu = plotted(",\"tp\":0", "5");
+    EXPECT_EQ(no_gpu.exit_code, kExitBadInput);
+    EXPECT_THAT(no_gpu.err, HasSubstr("point 0: point/tp: got 0, wanted a count from 1 on"));
+    const Outcome vast = plotted("", "1e200");
+    EXPECT_EQ(vast.exit_code, kExitBadInput);
+    EXPECT_THAT(vast.err, HasSubstr("result/throughput_tokens_per_s: got 1e+200, wanted a number of at most 1e100"));
 }
 
 }  // namespace
