@@ -46,25 +46,57 @@ public:
         }
     }
 
-    // What the preprocessor leaves out is blank from now on. Nothing changes where it fails: the translation says why.
-    void drop_dead_branches(const fs::path& main, const std::vector<std::string>& flags) {
-        bool has_branches = false;
-        size_t number = 0;
+    // What the preprocessor leaves out is blank from now on. Errors: the preprocessor's, or what is not taken.
+    Status drop_dead_branches(const std::string& file, const fs::path& main, const ScratchFolder& folder,
+                              const std::vector<std::string>& flags, uint64_t memory_bytes) {
+        if (std::ranges::none_of(texts_, [](const auto& one) { return has_branches(one.second); })) return {};
+        size_t number = 0, number_of_main = 0;
         for (const auto& [path, text] : texts_) {
-            const std::string marked = with_branch_marks(text, number++);
-            has_branches |= !marked.empty();
-            write("marked", path, marked.empty() ? text : marked);
+            if (path == main) number_of_main = number;
+            write("marked", path, with_branch_marks(text, number++, path.string()));
         }
-        if (!has_branches) return;
-        std::vector<std::string> command = {"g++", "-std=c++20", "-E", "-P", "-w"};
-        for (const fs::path& folder : folders_) command.push_back("-I" + place("marked", folder).string());
-        std::ranges::copy(flags, std::back_inserter(command));
+        std::vector<std::string> command = command_of("marked", main, flags);
         const fs::path output = scratch_ / "preprocessed.txt";
-        command.insert(command.end(), {"-x", "c++", place("marked", main).string(), "-o", output.string()});
-        if (run_command(command, scratch_ / "preprocessor.txt") != 0) return;
+        command.insert(command.end(), {"-E", "-P", "-w", "-o", output.string()});
+        if (const Status done = run_compiler(file, command, folder, memory_bytes); !done) {
+            RETURN_IF_ERROR(translate());  // it may say why in one line
+            return done;
+        }
         const std::string preprocessed = said_in(output);
+        if (!is_included(number_of_main, preprocessed))
+            return error("{}: with these --flag g++ -E does not print what it compiles", file);
         number = 0;
         for (auto& [path, text] : texts_) text = without_dead_branches(text, number++, preprocessed);
+        return {};
+    }
+
+    // The compiler's, of the files in a tree; both passes have the same, so that both see the same branches.
+    [[nodiscard]] std::vector<std::string> command_of(const char* tree, const fs::path& main,
+                                                      const std::vector<std::string>& flags) const {
+        // Structs are not taken apart, so that a vector's access stays one.
+        std::vector<std::string> command = {"g++",
+                                            "-std=c++20",
+                                            "-O1",
+                                            "-fno-tree-sra",
+                                            "-fno-ipa-sra",
+                                            "-g",
+                                            "-march=native",
+                                            "-ffp-contract=off",
+                                            "-fPIC",
+                                            "-fsanitize=thread",
+                                            "--param",
+                                            "tsan-instrument-func-entry-exit=0",
+                                            "-Wno-unknown-pragmas",
+                                            "-fmax-errors=20"};
+        for (const fs::path& of_user : folders_) command.push_back("-I" + place(tree, of_user).string());
+        for (const std::string& word :
+             {"-I" + main.parent_path().string(), "-I" + repository_path("kernels/sandbox/cuda"),
+              "-I" + repository_path(""), std::string("-include"), std::string("kernels/sandbox/cuda/source.h"),
+              std::string("-x"), std::string("c++"), std::string("-c"), place(tree, main).string()}) {
+            command.push_back(word);
+        }
+        std::ranges::copy(flags, std::back_inserter(command));
+        return command;
     }
 
     Status translate() {
@@ -74,9 +106,6 @@ public:
         }
         return {};
     }
-
-    // Where a translated file is, or a folder of such.
-    [[nodiscard]] fs::path translated(const fs::path& path) const { return place("source", path); }
 
 private:
     [[nodiscard]] std::optional<fs::path> found_at(const fs::path& from, const std::string& name,
@@ -144,38 +173,25 @@ std::optional<Error> error_of_unknown(const std::string& said) {
 
 }  // namespace
 
-// Structs are not taken apart, so that a vector's access stays one.
 Result<CompiledKernel> compile_cuda_source(const std::string& file, const std::string& text,
-                                           const std::vector<std::string>& extra_flags, const ScratchFolder& folder) {
+                                           const std::vector<std::string>& extra_flags, const ScratchFolder& folder,
+                                           uint64_t memory_bytes) {
     const fs::path path = fs::absolute(file).lexically_normal();
-    const std::vector<fs::path> folders = folders_of(extra_flags);
-    std::vector<std::string> includes = {"-I" + repository_path("kernels/sandbox/cuda"), "-I" + repository_path(""),
-                                         "-include", "kernels/sandbox/cuda/source.h"};
-    Sources sources(folder.path(), folders);
+    Sources sources(folder.path(), folders_of(extra_flags));
     sources.add(path, text);
-    std::vector<std::string> flags = includes;
-    std::ranges::copy(extra_flags, std::back_inserter(flags));
-    sources.drop_dead_branches(path, flags);
+    RETURN_IF_ERROR(sources.drop_dead_branches(file, path, folder, extra_flags, memory_bytes));
     RETURN_IF_ERROR(sources.translate());
     const std::string object = (folder.path() / (path.stem().string() + ".o")).string();
     const std::string library = (folder.path() / (path.stem().string() + ".so")).string();
-    CompiledKernel compiled{
-        library,
-        {"g++", "-std=c++20", "-O1", "-fno-tree-sra", "-fno-ipa-sra", "-g", "-march=native", "-ffp-contract=off",
-         "-fPIC", "-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0", "-Wno-unknown-pragmas"}};
-    for (const fs::path& of_user : folders) compiled.command.push_back("-I" + sources.translated(of_user).string());
-    compiled.command.push_back("-I" + path.parent_path().string());
-    std::ranges::copy(includes, std::back_inserter(compiled.command));
-    compiled.command.insert(compiled.command.end(), {"-x", "c++", "-c", sources.translated(path).string()});
-    std::ranges::copy(extra_flags, std::back_inserter(compiled.command));
-    std::ranges::copy(std::vector<std::string>{"-o", object}, std::back_inserter(compiled.command));
-    const Status done = run_compiler(file, compiled.command, folder);
+    CompiledKernel compiled{library, sources.command_of("source", path, extra_flags)};
+    compiled.command.insert(compiled.command.end(), {"-o", object});
+    const Status done = run_compiler(file, compiled.command, folder, memory_bytes);
     if (!done) {
         if (const auto unknown = error_of_unknown(said_in(folder.path() / "compiler.txt")))
             return tl::unexpected(*unknown);
         return tl::unexpected(done.error());
     }
-    RETURN_IF_ERROR(run_compiler(file, {"g++", "-shared", object, "-o", library}, folder));
+    RETURN_IF_ERROR(run_compiler(file, {"g++", "-shared", object, "-o", library}, folder, memory_bytes));
     return compiled;
 }
 

@@ -4,6 +4,7 @@
 // linked.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace verbatim::sandbox {
 
 // Errors: what is not taken, in one line with its place, and g++'s. REQUIRES: is_cuda_source(text), of the file.
 Result<CompiledKernel> compile_cuda_source(const std::string& file, const std::string& text,
-                                           const std::vector<std::string>& extra_flags, const ScratchFolder& folder);
+                                           const std::vector<std::string>& extra_flags, const ScratchFolder& folder,
+                                           uint64_t memory_bytes);
 
 }  // namespace verbatim::sandbox

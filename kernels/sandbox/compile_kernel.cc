@@ -2,11 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
-#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -32,6 +35,54 @@ std::vector<std::string> flags_of(const fs::path& file) {
     return flags;
 }
 
+// The command's process, for the signal handler of its watcher alone.
+volatile pid_t command_pid = 0;
+
+// In a new process between this one and the command, and in a new group: it ends the group when this program ends.
+// Between fork and exec only what signal handlers may call.
+[[noreturn]] void watch_command(char* const* argv, const char* output, const CommandLimits& limits,
+                                const int (&started)[2]) {
+    constexpr int kFailed = 127;
+    const pid_t parent = getppid();
+    setpgid(0, 0);
+    // Another call's pipes would be open for as long as this command runs.
+    close_range(STDERR_FILENO + 1, static_cast<unsigned>(started[1]) - 1, 0);
+    close_range(static_cast<unsigned>(started[1]) + 1, ~0U, 0);
+    struct sigaction end_all {};
+    end_all.sa_handler = [](int) {
+        if (command_pid > 0) kill(command_pid, SIGTERM);  // it may have left the group, as `timeout` does
+        kill(0, SIGKILL);
+    };
+    sigaction(SIGTERM, &end_all, nullptr);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(kFailed);
+    const int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int out = open(output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    const pid_t child = in < 0 || out < 0 ? -1 : fork();
+    if (child == 0) {
+        const auto limit = [](auto what, uint64_t most) {
+            const rlimit both{most, most};
+            if (most != 0) setrlimit(what, &both);
+        };
+        limit(RLIMIT_AS, limits.memory_bytes);
+        limit(RLIMIT_CPU, limits.cpu_seconds);
+        if (dup2(in, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && dup2(out, STDERR_FILENO) >= 0)
+            execvp(argv[0], argv);
+    }
+    if (child <= 0) {
+        [[maybe_unused]] const ssize_t told = write(started[1], "x", 1);
+        _exit(kFailed);
+    }
+    command_pid = child;
+    close(started[1]);
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
+    kill(getpid(), SIGKILL);
+    _exit(kFailed);
+}
+
 }  // namespace
 
 void write_scratch(const fs::path& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
@@ -41,21 +92,31 @@ std::string said_in(const fs::path& path) {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-int run_command(const std::vector<std::string>& command, const fs::path& output) {
+int run_command(const std::vector<std::string>& command, const fs::path& output, const CommandLimits& limits) {
     std::vector<char*> argv;
     for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    pid_t child = 0;
-    const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (failed != 0) return -1;
+    int started[2];  // closed by a program that begins; one byte if it cannot
+    if (pipe2(started, O_CLOEXEC) != 0) return -1;
+    const pid_t watcher = fork();
+    if (watcher == 0) watch_command(argv.data(), output.c_str(), limits, started);
+    close(started[1]);
+    if (watcher < 0) {
+        close(started[0]);
+        return -1;
+    }
+    setpgid(watcher, watcher);
+    char failed = 0;
+    const bool has_failed = read(started[0], &failed, 1) == 1;
+    close(started[0]);
+    siginfo_t ended{};
+    while (waitid(P_PID, static_cast<id_t>(watcher), &ended, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+    }
+    kill(-watcher, SIGKILL);  // what the command left behind; the number is taken until the watcher is waited for
     int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    while (waitpid(watcher, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(status) && !has_failed ? WEXITSTATUS(status) : -1;
 }
 
 ScratchFolder::ScratchFolder() {
@@ -69,17 +130,25 @@ ScratchFolder::~ScratchFolder() {
     fs::remove_all(path_, ignored);
 }
 
-Status run_compiler(const std::string& file, const std::vector<std::string>& command, const ScratchFolder& folder) {
+Status run_compiler(const std::string& file, const std::vector<std::string>& command, const ScratchFolder& folder,
+                    uint64_t memory_bytes) {
     const fs::path output = folder.path() / "compiler.txt";
-    const int code = run_command(command, output);
-    if (code == -1) return error("{}: g++ cannot be started: is it installed?", file);
+    const CommandLimits limits{std::clamp(memory_bytes, kLeastCompilerBytes, kMostCompilerBytes), kCompilerSeconds};
+    const int code = run_command(command, output, limits);
     if (code == 0) return {};
+    const std::string said = said_in(output);
+    const auto says = [&](const char* what) { return said.find(what) != std::string::npos; };
+    if (says(": out of memory allocating ") || says("virtual memory exhausted"))
+        return error("{}: does not compile: g++ needs more than {} MiB", file, limits.memory_bytes >> 20U);
+    if (says("CPU time limit exceeded") || says("Killed signal terminated program"))
+        return error("{}: does not compile: g++ needs more than {} s", file, limits.cpu_seconds);
+    if (code == -1) return error("{}: g++ cannot be started: is it installed?", file);
     return error("{}: does not compile (g++ ends with {}):\n{}\n{}", file, code,
-                 fmt::format("{}", fmt::join(command, " ")), said_in(output));
+                 fmt::format("{}", fmt::join(command, " ")), said);
 }
 
 Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector<std::string>& extra_flags,
-                                      const ScratchFolder& folder) {
+                                      const ScratchFolder& folder, uint64_t memory_bytes) {
     const fs::path path = file;
     std::error_code ignored;
     if (!fs::exists(path, ignored)) return error("{}: there is no such file", file);
@@ -90,14 +159,15 @@ Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector
         return error("{}: a kernel is a .c, .cc, .cpp, .cu or .so file", file);
     }
     const std::string text = said_in(path);
-    if (path.extension() == ".cu" && is_cuda_source(text)) return compile_cuda_source(file, text, extra_flags, folder);
+    if (path.extension() == ".cu" && is_cuda_source(text))
+        return compile_cuda_source(file, text, extra_flags, folder, memory_bytes);
     const fs::path library = folder.path() / (path.stem().string() + ".so");
     CompiledKernel compiled{library.string(), {"g++"}};
     std::ranges::copy(flags_of(path), std::back_inserter(compiled.command));
     compiled.command.push_back(fs::absolute(path).string());
     std::ranges::copy(extra_flags, std::back_inserter(compiled.command));
     std::ranges::copy(std::vector<std::string>{"-o", library.string()}, std::back_inserter(compiled.command));
-    RETURN_IF_ERROR(run_compiler(file, compiled.command, folder));
+    RETURN_IF_ERROR(run_compiler(file, compiled.command, folder, memory_bytes));
     return compiled;
 }
 

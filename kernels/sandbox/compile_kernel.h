@@ -25,20 +25,33 @@ private:
     std::filesystem::path path_;
 };
 
+// What a compiler may take: a user's file can include what has no end.
+inline constexpr uint64_t kLeastCompilerBytes = 1ULL << 30, kMostCompilerBytes = 4ULL << 30;
+inline constexpr uint64_t kCompilerSeconds = 120;  // of a processor
+
 struct CompiledKernel {
     std::string library;               // to be loaded
     std::vector<std::string> command;  // empty: the file is a library already
 };
 
 // file: a .so, .c, .cc, .cpp or .cu; extra_flags come last. Errors: no such file, another ending, no compiler, and the
-// compiler's errors.
+// compiler's errors. memory_bytes: of run_compiler.
 Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector<std::string>& extra_flags,
-                                      const ScratchFolder& folder);
+                                      const ScratchFolder& folder, uint64_t memory_bytes = kMostCompilerBytes);
 
-// Runs a command with both outputs into a file. The exit code, or -1 when it cannot be started.
-int run_command(const std::vector<std::string>& command, const std::filesystem::path& output);
-// Runs a compiler for a user's file; its messages are in compiler.txt of the folder, and in the error.
-Status run_compiler(const std::string& file, const std::vector<std::string>& command, const ScratchFolder& folder);
+// Of each process of a command; 0: none.
+struct CommandLimits {
+    uint64_t memory_bytes = 0;
+    uint64_t cpu_seconds = 0;
+};
+// Runs a command with both outputs into a file, without an input. The exit code, or -1 when it cannot be started. What
+// it started ends with it, and with this process.
+int run_command(const std::vector<std::string>& command, const std::filesystem::path& output,
+                const CommandLimits& limits = {});
+// Runs a compiler for a user's file, in memory_bytes (at least kLeastCompilerBytes, at most kMostCompilerBytes) and
+// kCompilerSeconds; its messages are in compiler.txt of the folder, and in the error.
+Status run_compiler(const std::string& file, const std::vector<std::string>& command, const ScratchFolder& folder,
+                    uint64_t memory_bytes = kMostCompilerBytes);
 // Writes a file of a ScratchFolder.
 void write_scratch(const std::filesystem::path& path, std::string_view text);
 // The contents of such a file; "" if it cannot be read.

@@ -131,7 +131,7 @@ Result<std::vector<OrderingCall>> ordering_calls_of(const std::string& file, con
     command.back() = text.string();  // of -o
     command.emplace_back("-E");
     const fs::path output = folder.path() / "preprocessor.txt";
-    if (const int code = run_command(command, output); code != 0) {
+    if (const int code = run_command(command, output, {kMostCompilerBytes, kCompilerSeconds}); code != 0) {
         return error("{}: g++ -E ends with {}:\n{}", file, code, said_in(output));
     }
     std::vector<OrderingCall> calls = ordering_calls(said_in(text));

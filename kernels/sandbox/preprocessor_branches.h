@@ -8,11 +8,18 @@
 
 namespace verbatim::sandbox {
 
-// The text with a mark, on a line between, behind each directive that begins a branch. `file`: another number for each
-// file whose output is looked at together. Empty: there are no branches.
-std::string with_branch_marks(std::string_view text, size_t file);
+// Whether the text has an #if.
+bool has_branches(std::string_view text);
 
-// The text with blank lines instead of those of branches whose marks are not in the preprocessor's output.
+// The text with a mark before the first line, and one behind each directive that begins a branch; #line keeps the
+// numbers of the lines and names `path`. `file`: another number for each file whose output is looked at together.
+std::string with_branch_marks(std::string_view text, size_t file, std::string_view path);
+
+// Whether the preprocessor's output has the mark of the file's begin.
+bool is_included(size_t file, std::string_view preprocessed);
+
+// The text with blank lines instead of those of branches whose marks are not in the preprocessor's output, and, in a
+// file that is included once, instead of the directives themselves.
 std::string without_dead_branches(std::string_view text, size_t file, std::string_view preprocessed);
 
 }  // namespace verbatim::sandbox

@@ -75,7 +75,7 @@ Result<SanitizerReport> sanitized_run(const std::string& file, const std::vector
     std::ranges::copy(flags, std::back_inserter(command));
     command.insert(command.end(), {"-pthread", "-o", program});
     const fs::path words = folder.path() / "compiler.txt";
-    if (const int code = run_command(command, words); code != 0) {
+    if (const int code = run_command(command, words, {kMostCompilerBytes, kCompilerSeconds}); code != 0) {
         return error("{}: does not compile with its sanitizers (g++ ends with {}):\n{}\n{}", file, code,
                      fmt::format("{}", fmt::join(command, " ")), said_in(words));
     }

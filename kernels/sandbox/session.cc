@@ -186,8 +186,8 @@ Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& 
         session->kernels_ = builtin_infos(operation);
         return session;
     }
-    ASSIGN_OR_RETURN(session->compiled_,
-                     compile_kernel(options.file, without_sanitizers(options.flags), session->folder_));
+    ASSIGN_OR_RETURN(session->compiled_, compile_kernel(options.file, without_sanitizers(options.flags),
+                                                        session->folder_, options.memory_bytes));
     session->host_ = std::make_unique<KernelHost>(session->compiled_.library, limits);
     auto loaded = session->host_->kernels();
     if (!loaded) return error("{}: {}", options.file, loaded.error().message);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/sandbox/compile_kernel.h"
 #include "tests/support/sanitized.h"
 #include "tests/tools/program/run_program.h"
 
@@ -243,6 +245,60 @@ TEST(HostileKernel, LeavesNoProcessBehind) {
         }
         EXPECT_GT(num_started, 0);
     }
+}
+
+// Files that the compiler would read for ever.
+TEST(HostileSource, EndsTheCompiler) {
+    if (tests::kSanitized) GTEST_SKIP() << "a compiler of its own is no part of what is looked at";
+    const tests::ScratchFolder scratch;
+    for (const std::string ending : {".cc", ".cu"}) {
+        SCOPED_TRACE(ending);
+        const std::string kernel = "\n__global__ void f() {}\n";
+        const std::string endless = scratch.write("endless" + ending, "#include \"/dev/zero\"" + kernel);
+        const Outcome outcome =
+            run_verbatim({"kernel", "check", "rms_norm", "--file", endless, "--memory-limit", "256MiB"});
+        EXPECT_EQ(outcome.exit_code, kExitBadInput);
+        EXPECT_THAT(outcome.err, HasSubstr("does not compile: g++ needs more than 1024 MiB"));
+    }
+    const std::string own = scratch.write("own.cu", "#include \"own.cu\"\n__global__ void f() {}\n");
+    const Outcome outcome = run_verbatim({"kernel", "check", "rms_norm", "--file", own});
+    EXPECT_EQ(outcome.exit_code, kExitBadInput);
+    EXPECT_THAT(outcome.err, HasSubstr("include"));
+}
+
+// A command's processes end with the one that runs it, and with the command.
+TEST(HostileSource, LeavesNoCompilerBehind) {
+    for (const bool is_killed : {true, false}) {
+        SCOPED_TRACE(is_killed);
+        const tests::ScratchFolder scratch;
+        const std::string number = scratch.path("number");
+        const std::string script = fmt::format("sleep 1000 & echo $! > {}.new; mv {}.new {}; {}", number, number,
+                                               number, is_killed ? "wait" : "exit 3");
+        const pid_t runner = fork();
+        if (runner == 0) _exit(sandbox::run_command({"sh", "-c", script}, scratch.path("output")));
+        const auto within = [](const auto& holds) {
+            for (int i = 0; i < 1000 && !holds(); ++i) usleep(10'000);
+            return holds();
+        };
+        ASSERT_TRUE(within([&] { return std::filesystem::exists(number); }));
+        int pid = 0, status = 0;
+        std::ifstream(number) >> pid;
+        ASSERT_GT(pid, 0);
+        if (is_killed) kill(runner, SIGKILL);
+        waitpid(runner, &status, 0);
+        if (!is_killed) EXPECT_EQ(WEXITSTATUS(status), 3);
+        const bool is_over = within([&] { return testing::Matches(testing::AnyOf("gone", "Z", "X"))(state_of(pid)); });
+        EXPECT_TRUE(is_over) << "process " << pid << " is in state " << state_of(pid);
+        if (!is_over) kill(pid, SIGKILL);
+    }
+}
+
+TEST(HostileSource, ACommandThatIsNotThereIsNotStarted) {
+    const tests::ScratchFolder scratch;
+    EXPECT_EQ(sandbox::run_command({"/no/such/compiler"}, scratch.path("output")), -1);
+    EXPECT_EQ(sandbox::run_command({"true"}, scratch.path("no/folder")), -1);
+    EXPECT_EQ(sandbox::run_command({"sh", "-c", "exit 127"}, scratch.path("output")), 127);
+    EXPECT_EQ(sandbox::run_command({"sh", "-c", "kill -9 $$"}, scratch.path("output")), -1);
 }
 
 }  // namespace

@@ -252,6 +252,50 @@ TEST(CudaSource, HeadersOfTheFolderAndDeadBranches) {
     EXPECT_THAT(run_source("check", "rms_norm", file).err, HasSubstr("reduction.cuh:2: `tcgen05.fence` in"));
 }
 
+// Both passes of the compiler have the same flags and folders: what is compiled is seen.
+TEST(CudaSource, BranchesAreThoseThatAreCompiled) {
+    for (const std::string condition :
+         {"defined __OPTIMIZE__", "__has_include(<beside.h>)", "defined __SANITIZE_THREAD__",
+          "1 /* a comment\n of two lines */", "defined MINE"}) {
+        SCOPED_TRACE(condition);
+        const tests::ScratchFolder scratch;
+        scratch.write("beside.h", "\n");
+        std::string source = file_bytes(source_file("rms_norm_kernel.cu"));
+        const std::string from = "    if (threadIdx.x == 0) {\n";
+        ASSERT_NE(source.find(from), std::string::npos);
+        source.replace(source.find(from), from.size(), "#if " + condition + "\n    variance *= 2;\n#endif\n" + from);
+        const Outcome outcome = run_source("check", "rms_norm", scratch.write("mine.cu", source), {"--flag", "-DMINE"});
+        EXPECT_EQ(outcome.exit_code, kExitDifference) << outcome.err;
+    }
+}
+
+TEST(CudaSource, ADeclarationMayHaveBranches) {
+    const tests::ScratchFolder scratch;
+    std::string source = file_bytes(source_file("fused_add_rms_norm_kernel.cu"));
+    const std::string from = "extern __shared__ ";
+    const size_t at = source.find(from);
+    ASSERT_NE(at, std::string::npos);
+    const size_t end = source.find(';', at) + 1;
+    const std::string declaration = source.substr(at + from.size(), end - at - from.size());
+    source.replace(at, end - at, from + "\n#ifdef NONE\n int none[];\n#else\n" + declaration + "\n#endif\n");
+    const Outcome outcome = run_source("check", "rms_norm", scratch.write("mine.cu", source));
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err << outcome.out;
+}
+
+// The first pass fails: its message, of the user's file and line.
+TEST(CudaSource, WhatThePreprocessorRefusesIsReported) {
+    const tests::ScratchFolder scratch;
+    const std::string file = scratch.write("my.cu", "#if 1\n#endif\n#if 1 +\n#endif\n__global__ void f() {}\n");
+    const Outcome outcome = run_source("check", "rms_norm", file);
+    EXPECT_EQ(outcome.exit_code, kExitBadInput);
+    EXPECT_THAT(outcome.err, HasSubstr("my.cu:3:"));
+    const std::string good = source_file("rms_norm_kernel.cu");
+    EXPECT_THAT(run_source("check", "rms_norm", scratch.write("good.cu", "#if 1\n#endif\n" + file_bytes(good)),
+                           {"--flag", "-dM"})
+                    .err,
+                HasSubstr("does not print what it compiles"));
+}
+
 TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
     const tests::ScratchFolder scratch;
     const auto why = [&](const std::string& line) {
