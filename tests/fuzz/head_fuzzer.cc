@@ -51,7 +51,10 @@ void check_made(std::string_view input) {
     };
     HeadInfo info{.model = std::string(next() % 70, 'a'), .numerics = "exact/1", .digest = {1, 2}, .base = {}};
     for (int tokens = next() % 8 + 1; tokens > 0; --tokens) info.tokens.push_back(next());
-    if (next() % 2 == 0) info.salt = std::string(input.substr(0, next() % 40));
+    if (next() % 2 == 0) {  // a salt is UTF-8: the server takes no other
+        std::string& salt = info.salt.emplace();
+        for (int size = next() % 40; size > 0; --size) salt += static_cast<char>(' ' + next() % 90);
+    }
     const int64_t size =
         tensors().num_bytes(StatePer::kSequence) + tensors().num_bytes(StatePer::kToken) * info.length();
     const size_t place = next() * size_t{256} + next();

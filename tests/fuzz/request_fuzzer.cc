@@ -10,6 +10,7 @@
 #include "server/http/api.h"
 #include "server/http/conversations.h"
 #include "server/http/message_request.h"
+#include "server/http/response_chain.h"
 #include "server/http/response_request.h"
 
 namespace verbatim::server {

@@ -117,7 +117,7 @@ int run_quantise_gguf(const ModelOptions& options, const BlockFormat& format, Mo
     if (!out) return report_error(out.error(), kExitMachine);
     const Status written = write_gguf(model.config, model.weights, format, metadata->view(),
                                       [&](std::string_view bytes) { return out->write(bytes); });
-    if (!written) return report_error(written.error(), kExitMachine);
+    if (!written) return report_error(written.error());
     if (const Status kept = out->finish(); !kept) return report_error(kept.error(), kExitMachine);
     print(fmt::format("{}: {} parameters in {}\n", options.out, model.report.num_parameters, format.name));
     return kExitOk;
@@ -140,7 +140,7 @@ int run_quantise_folder(const ModelOptions& options, const QuantisedKind& kind, 
     const auto config = read_text_file(fs::path(options.model) / "config.json", kMaxConfigBytes);
     if (!config) return report_error(config.error());
     if (const Status written = write_quantised(model, *config, kind, options.out); !written)
-        return report_error(Error{fmt::format("{}: {}", options.model, written.error().message)});
+        return report_error(Error{fmt::format("{}: {}", options.model, written.error().message), written.error().kind});
     if (const Status copied = copy_texts(options.model, options.out); !copied)
         return report_error(copied.error(), kExitMachine);
     print(

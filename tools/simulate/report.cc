@@ -77,7 +77,7 @@ std::string memory_table(const SimulateRun& run) {
     return table.to_string();
 }
 
-// Of a quantised checkpoint: what a decode reads of it, and how long at the device's bandwidth.
+// Of a quantised checkpoint, all of it: how long one device reads its linear layers and experts.
 std::string stored_table(const SimulateRun& run) {
     if (run.model.stored.empty()) return "";
     Table table({"weights in the checkpoint", "weights", "bytes", "linear layers", "read in"});
