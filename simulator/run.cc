@@ -61,8 +61,7 @@ Status validate_cluster(const SimulateConfig& config) {
     if (config.busy != Busy::kWait && (config.apart || config.autoscale || is_per_request_of_several)) {
         return error(
             "--busy: a replica refuses a turn while it runs the one before, and here they can be at different "
-            "replicas: "
-            "wanted wait");
+            "replicas: wanted wait");
     }
     if (!config.apart && !config.autoscale) return {};
     const char* flag = config.apart ? "--prefill-replicas" : "--autoscale";

@@ -7,10 +7,10 @@
 
 namespace verbatim {
 
-// A step that was held up by something else counts as one of four times the usual length.
+// A step that was held up by something else counts as one of kMostTimes the usual length.
 void DraftWorth::Pace::add(const DecodeStep& step, int64_t ns) {
     CHECK(ns >= 0 && step.num_tokens >= 0 && step.num_drafts >= 0, "{} tokens in {} ns", step.num_tokens, ns);
-    if (num_steps_ >= kFirst) ns = std::min(ns, 4 * step_ns());
+    if (num_steps_ >= kFirst) ns = std::min(ns, kMostTimes * step_ns());
     const auto take_in = [](int64_t& sum, int64_t value) { sum += value - sum / kMemory; };
     take_in(ns_, ns);
     take_in(tokens_, kSure * step.num_tokens);
@@ -62,8 +62,9 @@ std::optional<int64_t> DraftWorth::least_acceptance(int32_t num_requests) {
     if (num_requests == 0) return rests_ ? std::nullopt : std::optional<int64_t>(0);
     Range& range = range_of(num_requests);
     rests_ = false;
-    unmeasured_ = std::min(unmeasured_ + 1, kPatience + 1);
-    if (range.plain.num_steps() < kFirst) return unmeasured_ > kPatience ? std::optional<int64_t>(0) : std::nullopt;
+    const bool is_patient = unmeasured_ < kPatience;
+    if (is_patient) ++unmeasured_;
+    if (range.plain.num_steps() < kFirst) return is_patient ? std::nullopt : std::optional<int64_t>(0);
     if (range.drafted.num_steps() < kFirst) return 0;
     rests_ = !range.drafts_pay();
     const bool other = range.takes_other_way();

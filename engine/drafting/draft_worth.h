@@ -24,6 +24,7 @@ public:
     static constexpr int32_t kProbe = 4;      // steps of a later measurement
     static constexpr int64_t kBudget = 128;   // of the time of steps, one part goes to measurements
     static constexpr int32_t kPatience = 16;  // steps that are not measured, before acceptance alone decides
+    static constexpr int64_t kMostTimes = 4;  // a usual step that one step counts as, at most
 
     // How likely a draft must be to pay for its row, of kSure, in a step of num_requests; nothing: the step shall have
     // no drafts. Once for every step; of 0 requests, as where it was asked last.
@@ -63,7 +64,7 @@ private:
         [[nodiscard]] bool drafts_pay() const { return drafted.token_ns() <= plain.token_ns(); }
         // The greatest time that counts for one step with drafts: the first ones also compute their prompts.
         [[nodiscard]] int64_t most_drafted_ns() const {
-            return drafted.num_steps() < kFirst && plain.num_steps() > 0 ? kFirst * plain.step_ns() : INT64_MAX;
+            return drafted.num_steps() < kFirst && plain.num_steps() > 0 ? kMostTimes * plain.step_ns() : INT64_MAX;
         }
         [[nodiscard]] int64_t price_of_row(int32_t num_requests) const;
         [[nodiscard]] int64_t price_of_probe() const;
@@ -74,7 +75,7 @@ private:
 
     std::array<Range, 32> ranges_;
     int64_t overhead_ns_ = 0;
-    int32_t unmeasured_ = 0;  // steps since the last one that was recorded, kPatience at most
+    int32_t unmeasured_ = 0;  // steps since the last one that was recorded; kPatience at most
     bool rests_ = false;
 };
 

@@ -39,7 +39,7 @@ public:
     virtual void step_begins() {}
     // In the place of step_begins(): the step has no drafts, because they cost more than they give.
     virtual void step_begins_undrafted() {}
-    // The step came back; null: some sequence did not decode.
+    // With paced windows, the step came back; null: some sequence did not decode.
     virtual void step_ends(const DecodeStep* step) { static_cast<void>(step); }
     // With paced windows, how likely a draft must be to be worth its row, of kSure, in a step of num_requests; nothing:
     // the step shall have no drafts. Asked once a step, before it begins.

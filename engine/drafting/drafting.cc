@@ -103,7 +103,7 @@ void Drafting::record_window(Sequence& sequence, int32_t num_drafts, int32_t num
 
 // A row that moves without a new token belongs to no decode step: what it takes says nothing of drafts.
 void Drafting::end_step(const StepPlan& plan, const StepResult& result) {
-    if (!enabled()) return;
+    if (!enabled() || !paced_windows_) return;
     CHECK_EQ(plan.step, result.step);
     DecodeStep step{.num_requests = static_cast<int32_t>(plan.sequences.size())};
     for (const ScheduledSequence& planned : plan.sequences) {

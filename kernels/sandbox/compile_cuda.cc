@@ -139,12 +139,10 @@ private:
 std::optional<Error> error_of_unknown(const std::string& said) {
     static const std::regex kUnknown(R"re(^([^ ]*?):(\d+):\d+: error: (.*)$)re");
     static const std::regex kName(
-        "(?:\xE2\x80\x98|')((?:__|cuda|cub|cu[A-Z]|cg::|cooperative_groups|nv|"
-        "atomic|make_|tex|surf|thrust|cute|cutlass|"
-        "at::|c10|torch|TORCH|curand|h2?(?:exp|log|sin|cos|sqrt|rcp|floor|ceil|"
-        "trunc|rint)|clock)[^\xE2' ]*)(?:\xE2\x80\x99|') (?:was not declared|has "
-        "not been "
-        "declared|does not name a|is not a member)");
+        "(?:\xE2\x80\x98|')((?:__|cuda|cub|cu[A-Z]|cg::|cooperative_groups|nv|atomic|make_|tex|surf|thrust|cute|"
+        "cutlass|"
+        "at::|c10|torch|TORCH|curand|h2?(?:exp|log|sin|cos|sqrt|rcp|floor|ceil|trunc|rint)|clock)[^\xE2' ]*)"
+        "(?:\xE2\x80\x99|') (?:was not declared|has not been declared|does not name a|is not a member)");
     static const std::regex kMember(
         "(?:\xE2\x80\x98|')([^\xE2' ]+)(?:\xE2\x80\x99|') is not a member of "
         "(?:\xE2\x80\x98|')(cub|cg|cooperative_groups|cuda|cute|cutlass|thrust)");
@@ -162,11 +160,9 @@ std::optional<Error> error_of_unknown(const std::string& said) {
         } else {
             return std::nullopt;  // the first error is another one
         }
-        return Error{
-            fmt::format("{}:{}: `{}` is not taken (kernels/sandbox/cuda/source.h "
-                        "and the source_*.h beside it "
-                        "list what is taken)",
-                        place.str(1), place.str(2), unknown)};
+        return Error{fmt::format(
+            "{}:{}: `{}` is not taken (kernels/sandbox/cuda/source.h and the source_*.h beside it list what is taken)",
+            place.str(1), place.str(2), unknown)};
     }
     return std::nullopt;
 }

@@ -11,7 +11,6 @@
 namespace verbatim::reference {
 namespace {
 
-constexpr int64_t kFp4RowGrain = 16;
 constexpr int64_t kHalfBlock = kScaledWeights / 2;
 
 // Pairs of neighbouring weights, the even one in the low nibble.
@@ -65,9 +64,6 @@ Result<MatrixView> fp4_to_blocks(const QuantisationConfig& config, const Quantis
                                  WeightStorage& storage) {
     if (!config.has_float4)
         return error("{}: pairs of 4 bits, but quantization_config names no weights of type float in 4 bits", weight);
-    if (tensors.scales == nullptr) return error("{}: its scales are missing", weight);
-    if (cols % kScaledWeights != 0)
-        return error("{}: quantised rows of {} weights, wanted a multiple of {}", weight, cols, kScaledWeights);
     const bool is_mxfp4 = config.block_columns == kScaledWeights;
     if (!is_mxfp4 && config.block_columns != kHalfBlock)
         return error("{}: float4 in groups of {}, wanted 16 or 32", weight, config.block_columns);
@@ -84,13 +80,9 @@ Result<MatrixView> fp4_to_blocks(const QuantisationConfig& config, const Quantis
         return error("{}: a scale is NaN", tensors.scales->name);
     }
     const BlockFormat& format = is_mxfp4 ? *find_block_format("MXFP4") : kScaledFp4;
-    const int64_t row_bytes = format.row_bytes(cols);
-    const std::span<std::byte> blocks = storage.allocate_bytes(rows * row_bytes);
-    pool.for_ranges(rows, kFp4RowGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row)
-            (is_mxfp4 ? write_mxfp4_row : write_nvfp4_row)(source, row, blocks.data() + row * row_bytes);
+    return make_blocks(format, rows, cols, pool, storage, [&](int64_t row, std::byte* out) {
+        (is_mxfp4 ? write_mxfp4_row : write_nvfp4_row)(source, row, out);
     });
-    return MatrixView{nullptr, rows, cols, &format, blocks.data()};
 }
 
 }  // namespace verbatim::reference

@@ -14,8 +14,9 @@ namespace verbatim::reference {
 
 // Whether the quants are pairs in bytes.
 bool is_fp4(const QuantisedTensors& tensors);
-// As to_blocks(). Errors: the recipe has no float4; a tensor is missing, misshaped or not known here; rows that are not
-// whole blocks of 32; a global scale that is not positive and finite; a scale of mxfp4 that is NaN.
+// As to_blocks(), for it alone. REQUIRES: quants and scales; rows of whole blocks of 32. Errors: the recipe has no
+// float4; a tensor is missing, misshaped or not known here; a global scale that is not positive and finite; a scale of
+// mxfp4 that is NaN.
 Result<MatrixView> fp4_to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors,
                                  std::string_view weight, int64_t rows, int64_t cols, WorkerPool& pool,
                                  WeightStorage& storage);

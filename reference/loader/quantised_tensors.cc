@@ -94,11 +94,6 @@ public:
     }
 
     Result<QuantSource> read() {
-        if (tensors_.quants == nullptr) return error("{}: its quants are missing", weight_);
-        if (tensors_.scales == nullptr) return error("{}: its scales are missing", weight_);
-        if (source_.cols % kScaledWeights != 0)
-            return error("{}: quantised rows of {} weights, wanted a multiple of {}", weight_, source_.cols,
-                         kScaledWeights);
         RETURN_IF_ERROR(read_quants());
         RETURN_IF_ERROR(read_scales());
         RETURN_IF_ERROR(read_zeros());
@@ -313,17 +308,27 @@ Status check_stated_shape(const TensorEntry& stated, int64_t rows, int64_t cols)
                  shape_text(std::array{rows, cols}));
 }
 
-Result<MatrixView> to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors, std::string_view weight,
-                             int64_t rows, int64_t cols, WorkerPool& pool, WeightStorage& storage) {
-    if (is_fp4(tensors)) return fp4_to_blocks(config, tensors, weight, rows, cols, pool, storage);
-    ASSIGN_OR_RETURN(const QuantSource source, QuantisedReader(config, tensors, weight, rows, cols).read());
-    const BlockFormat& format = format_of(source, tensors);
+MatrixView make_blocks(const BlockFormat& format, int64_t rows, int64_t cols, WorkerPool& pool, WeightStorage& storage,
+                       const std::function<void(int64_t row, std::byte* out)>& write_row) {
     const int64_t row_bytes = format.row_bytes(cols);
     const std::span<std::byte> blocks = storage.allocate_bytes(rows * row_bytes);
     pool.for_ranges(rows, kRowGrain, [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) write_row(source, format, row, blocks.data() + row * row_bytes);
+        for (int64_t row = begin; row < end; ++row) write_row(row, blocks.data() + row * row_bytes);
     });
     return MatrixView{nullptr, rows, cols, &format, blocks.data()};
+}
+
+Result<MatrixView> to_blocks(const QuantisationConfig& config, const QuantisedTensors& tensors, std::string_view weight,
+                             int64_t rows, int64_t cols, WorkerPool& pool, WeightStorage& storage) {
+    if (tensors.quants == nullptr) return error("{}: its quants are missing", weight);
+    if (tensors.scales == nullptr) return error("{}: its scales are missing", weight);
+    if (cols % kScaledWeights != 0)
+        return error("{}: quantised rows of {} weights, wanted a multiple of {}", weight, cols, kScaledWeights);
+    if (is_fp4(tensors)) return fp4_to_blocks(config, tensors, weight, rows, cols, pool, storage);
+    ASSIGN_OR_RETURN(const QuantSource source, QuantisedReader(config, tensors, weight, rows, cols).read());
+    const BlockFormat& format = format_of(source, tensors);
+    return make_blocks(format, rows, cols, pool, storage,
+                       [&](int64_t row, std::byte* out) { write_row(source, format, row, out); });
 }
 
 }  // namespace verbatim::reference

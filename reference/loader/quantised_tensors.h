@@ -9,7 +9,9 @@
 // What belongs to activations (input_scale) is left aside: they are not quantised.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -46,6 +48,10 @@ std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config,
 // packing) that is not that of the matrix.
 Status expect_shape(const TensorEntry& got, TensorDtype dtype, const std::vector<int64_t>& shape);
 Status check_stated_shape(const TensorEntry& stated, int64_t rows, int64_t cols);
+
+// The matrix [rows, cols] of blocks that `storage` owns; `write_row` fills each row's bytes, on several threads.
+MatrixView make_blocks(const BlockFormat& format, int64_t rows, int64_t cols, WorkerPool& pool, WeightStorage& storage,
+                       const std::function<void(int64_t row, std::byte* out)>& write_row);
 
 // The matrix [rows, cols] in blocks that `storage` owns. Errors, each with the tensor's name: a tensor is missing, or
 // its dtype or shape is not that of the matrix; a dtype of weights that the recipe does not name; columns that are no

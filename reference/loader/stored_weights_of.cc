@@ -1,7 +1,6 @@
 #include "reference/loader/stored_weights_of.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -15,6 +14,7 @@
 #include "reference/loader/gguf_config.h"
 #include "reference/loader/load_model.h"
 #include "reference/loader/model_choice.h"
+#include "reference/loader/quantised_tensors.h"
 #include "reference/model/block_bytes.h"
 
 namespace verbatim::reference {
@@ -72,38 +72,36 @@ bool is_left_aside(std::string_view name) {
     return name.starts_with("mtp.") || contains(name, ".mtp.") || name.starts_with("model.visual.");
 }
 
-// "a.b.q_proj.weight_scale" belongs to "a.b.q_proj".
-std::string_view module_of(std::string_view name) { return name.substr(0, name.rfind('.')); }
-std::string_view part_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+// "a.b.q_proj.weight_packed" has the quants of the matrix "a.b.q_proj.weight".
+std::string weight_of(std::string_view name) { return std::string(name.substr(0, name.rfind('.'))) + ".weight"; }
 
-// Tensors of a quantised matrix that have no quants.
-bool is_companion(std::string_view part) {
-    constexpr std::array<std::string_view, 11> kParts = {
-        "weight_scale", "weight_scale_inv", "weight_zero_point",   "weight_shape",       "scales",      "qzeros",
-        "g_idx",        "input_scale",      "weight_global_scale", "input_global_scale", "weight_g_idx"};
-    return std::ranges::count(kParts, part) > 0;
-}
-
-// Of a quant: as the config says, else by the columns before packing, which are in weight_shape.
-int32_t bits_of(const CheckpointFiles& files, const QuantisationConfig& quantisation, const TensorEntry& tensor) {
+// Of quants: as the config says, else by the columns before packing, which are in weight_shape.
+int32_t bits_of(const QuantisationConfig& quantisation, const QuantisedTensors& tensors) {
     constexpr int32_t kUsual = 4;
     if (quantisation.bits > 0) return quantisation.bits;
-    const auto shape = files.tensors.find(std::string(module_of(tensor.name)) + ".weight_shape");
-    if (shape == files.tensors.end() || tensor.shape.size() != 2 || shape->second.dtype != TensorDtype::kI64 ||
-        shape->second.num_elements() != 2)
+    const TensorEntry* shape = tensors.shape;
+    if (shape == nullptr || tensors.quants->shape.size() != 2 || shape->dtype != TensorDtype::kI64 ||
+        shape->num_elements() != 2)
         return kUsual;
-    const auto columns = value_at<int64_t>(shape->second.bytes.data(), sizeof(int64_t));
-    return columns == 4 * tensor.shape[1] ? 8 : kUsual;
+    const auto columns = value_at<int64_t>(shape->bytes.data(), sizeof(int64_t));
+    return columns == 4 * tensors.quants->shape[1] ? 8 : kUsual;
 }
 
-// Of the tensor that has a matrix's quants; empty: it is none.
-std::string quantised_type(const TensorEntry& tensor, int32_t bits) {
-    const std::string_view part = part_of(tensor.name);
-    if (part == "weight_packed" && tensor.dtype == TensorDtype::kU8) return "fp4";
-    if (part == "weight_packed" || part == "qweight") return bits == 8 ? "int8" : "int4";
-    if (part != "weight") return "";
-    if (tensor.dtype == TensorDtype::kI8) return "int8";
-    return tensor.dtype == TensorDtype::kF8E4M3 ? "fp8" : "";
+// Of a quantised matrix: its type's name, and how many weights an element of its quants has.
+struct QuantType {
+    std::string name;
+    int64_t per_element = 1;
+};
+QuantType type_of(const QuantisationConfig& quantisation, const QuantisedTensors& tensors) {
+    constexpr int32_t kWordBits = 32;
+    const int32_t bits = bits_of(quantisation, tensors);
+    switch (tensors.quants->dtype) {
+        case TensorDtype::kU8: return {"fp4", 2};
+        case TensorDtype::kI32: return {bits == 8 ? "int8" : "int4", kWordBits / bits};
+        case TensorDtype::kF8E4M3: return {"fp8"};
+        case TensorDtype::kI8: return {"int8"};
+        default: return {std::string(dtype_name(tensors.quants->dtype))};
+    }
 }
 
 Role role_in_folder(const TensorEntry& tensor, bool is_quantised) {
@@ -111,12 +109,6 @@ Role role_in_folder(const TensorEntry& tensor, bool is_quantised) {
     if (tensor.name.starts_with("lm_head.")) return Role::kHead;
     const bool is_linear = is_quantised || (is_matrix(tensor.shape) && !contains(tensor.name, "conv1d"));
     return is_linear ? Role::kLinear : Role::kOther;
-}
-
-int64_t num_weights_in(const TensorEntry& tensor, int32_t bits) {
-    constexpr int32_t kWordBits = 32;
-    if (tensor.dtype == TensorDtype::kU8) return 2 * tensor.num_elements();  // fp4
-    return tensor.num_elements() * (tensor.dtype == TensorDtype::kI32 ? kWordBits / bits : 1);
 }
 
 // Tensors that are missing, or not of this configuration, would make every price wrong without a word. A matrix that a
@@ -141,22 +133,26 @@ StoredWeights stored_weights_of(const GgufFile& file) {
 }
 
 StoredWeights stored_weights_of(const CheckpointFiles& files, const QuantisationConfig& quantisation) {
-    std::map<std::string_view, std::string> types;  // of quantised modules
+    // Tensors of quantised matrices, which count as bytes of their type; the quants have the weights.
+    std::map<std::string, Share, std::less<>> quantised;
     for (const auto& [name, tensor] : files.tensors) {
-        std::string type = quantised_type(tensor, bits_of(files, quantisation, tensor));
-        if (!type.empty()) types[module_of(name)] = std::move(type);
+        if (quantised.contains(name)) continue;
+        const auto tensors = find_quantised(quantisation, files.tensors, weight_of(name));
+        if (!tensors) continue;
+        const QuantType type = type_of(quantisation, *tensors);
+        for (const std::string& part : tensors->names) quantised[part] = {type.name, Role::kLinear, 0, 0};
+        quantised[tensors->quants->name].num_weights = tensors->quants->num_elements() * type.per_element;
     }
     std::vector<Share> shares;
     for (const auto& [name, tensor] : files.tensors) {
         if (is_left_aside(name)) continue;
-        const int32_t bits = bits_of(files, quantisation, tensor);
-        const auto found = types.find(module_of(name));
-        const bool holds_quants = !quantised_type(tensor, bits).empty();
-        const bool is_quantised = found != types.end() && (holds_quants || is_companion(part_of(name)));
-        shares.push_back({is_quantised ? found->second : std::string(dtype_name(tensor.dtype)),
-                          role_in_folder(tensor, is_quantised),
-                          is_quantised && !holds_quants ? 0 : num_weights_in(tensor, bits),
-                          static_cast<int64_t>(tensor.bytes.size())});
+        const auto found = quantised.find(name);
+        const bool is_quantised = found != quantised.end();
+        Share& share = shares.emplace_back(
+            is_quantised ? found->second
+                         : Share{std::string(dtype_name(tensor.dtype)), Role::kOther, tensor.num_elements(), 0});
+        share.role = role_in_folder(tensor, is_quantised);
+        share.num_bytes = static_cast<int64_t>(tensor.bytes.size());
     }
     return sum_of(shares);
 }

@@ -20,13 +20,15 @@ import subprocess
 import sys
 import time
 
+CLANG = "clang++-19"
+
 Build = collections.namedtuple("Build", "name compiler flags sanitize", defaults=[""])
 # Without a build type: neither -O2 for the numeric code nor assertions of the standard library are added.
 BUILDS = [
     Build("gcc-O2", "g++", "-O2"),
     Build("gcc-O0", "g++", "-O0"),
-    Build("clang-O2", "clang++-19", "-O2"),
-    Build("clang-O0", "clang++-19", "-O0"),
+    Build("clang-O2", CLANG, "-O2"),
+    Build("clang-O0", CLANG, "-O0"),
     Build("gcc-asan-ubsan", "g++", "-O1", "address,undefined"),
     Build("gcc-tsan", "g++", "-O1", "thread"),
 ]

@@ -1,4 +1,4 @@
-"""Results that differ, runs that fail and comparisons that were not made are told apart."""
+"""Tests of builds.py: it separates results that differ, runs that fail, and comparisons that are missing."""
 
 import hashlib
 import os

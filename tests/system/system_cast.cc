@@ -84,21 +84,18 @@ private:
     std::vector<TokenId> known_;
 };
 
-// The CPU executor, materialised late. A third of the adversary's drafts or so are right.
+// The CPU executor, materialised late.
 class NumericCast final : public SystemCast {
 public:
     NumericCast(const SystemConfig& config, TokenStore& store)
         : config_(config),
-          next_(*config.numeric),
-          adversary_([this](const DraftJob& job, int64_t ahead) { return std::optional(right_token(job, ahead)); },
-                     config.world.executor.vocab_size, config.world.engine.seed),
           draft_executor_(make_executor(config, draft_pools(config))),
-          erring_(draft_executor_, config.world.executor.vocab_size, config.world.engine.seed),
-          executor_drafter_({.pools = draft_pools(config),
-                             .max_num_slots = kDraftSlots,
-                             .step_tokens = static_cast<int32_t>(1 + config.world.engine.seed % 40),
-                             .max_log_tokens = config.world.executor.max_log_tokens},
-                            erring_, store) {
+          drafters_(config.world,
+                    {.pools = draft_pools(config),
+                     .max_num_slots = kDraftSlots,
+                     .step_tokens = static_cast<int32_t>(1 + config.world.engine.seed % 40),
+                     .max_log_tokens = config.world.executor.max_log_tokens},
+                    draft_executor_, make_next_token(config), store) {
         NumericCast::fresh_executor();
     }
     Executor& executor() override { return executors_.back()->late; }
@@ -106,16 +103,7 @@ public:
         executors_.push_back(std::make_unique<Late>(config_));
         return executor();
     }
-    Drafter* drafter() override {
-        switch (config_.world.drafter) {
-            case WorldDrafter::kNgram: return &ngram_;
-            case WorldDrafter::kAdversary: return &adversary_;
-            case WorldDrafter::kExecutor: return &executor_drafter_;
-            case WorldDrafter::kNone:
-            case WorldDrafter::kDraftPath: return nullptr;
-        }
-        return nullptr;
-    }
+    Drafter* drafter() override { return drafters_.chosen(); }
     [[nodiscard]] const reference::StateTensors& tensors() const override { return executors_.front()->cpu.tensors(); }
     void check() const override {}
 
@@ -140,21 +128,11 @@ private:
         if (pools.num_state_rows > 0) pools.num_state_rows = kDraftSlots;
         return pools;
     }
-    [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) {
-        Tokens tokens = job.prompt->to_vector();
-        tokens.insert(tokens.end(), job.output.begin(), job.output.end());
-        for (int64_t i = 0; i < ahead; ++i) tokens.push_back(next_.next(tokens, job.sampling));
-        return next_.next(tokens, job.sampling);
-    }
 
     SystemConfig config_;
-    ReferenceNext next_;
     std::vector<std::unique_ptr<Late>> executors_;
-    NgramDrafter ngram_;
-    AdversaryDrafter adversary_;
     cpu::CpuExecutor draft_executor_;
-    ErringExecutor erring_;
-    ExecutorDrafter executor_drafter_;
+    WorldDrafters drafters_;
 };
 
 // The world's executor becomes one over a model that has what the world has.

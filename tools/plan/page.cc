@@ -84,7 +84,7 @@ const char* title_of(Latency latency) {
 std::string latency_chart(const Plan& plan, Latency latency, const std::vector<Shown>& candidates) {
     Chart chart{.title = fmt::format("{} over {}", title_of(latency), asked_axis(plan).label),
                 .x = asked_axis(plan),
-                .y = {title_of(latency), show_seconds},
+                .y = time_axis(title_of(latency)),
                 .lines = {},
                 .limits = {}};
     for (size_t color = 0; color < candidates.size(); ++color) {
@@ -112,14 +112,10 @@ std::string latency_chart(const Plan& plan, Latency latency, const std::vector<S
         if (!has_p99) add("p99", &Distribution::p99);
         if (!has_p50) add("p50", &Distribution::p50);
     }
-    std::erase_if(chart.lines, [](const ChartLine& line) { return line.points.empty(); });
-    if (chart.lines.empty()) return "";
     for (const Objective& objective : plan.config.objectives) {
         if (objective.latency != latency) continue;
-        const double limit = static_cast<double>(objective.limit_ns) * 1e-9;
-        chart.limits.push_back({fmt::format("{}: at most {}", name(objective), show_seconds(limit)), limit});
+        chart.limits.push_back(time_limit(name(objective), static_cast<double>(objective.limit_ns) * 1e-9));
     }
-    chart.y.is_log = needs_log(chart);
     return chart_svg(chart);
 }
 
@@ -133,7 +129,7 @@ std::string goodput_chart(const Plan& plan) {
         chart.lines.push_back(line_of(plan, shown, "", chart.lines.size(), LineStyle::kSolid,
                                       [](const Trial& trial) { return trial.goodput_per_s(); }));
     }
-    return chart.lines.empty() ? "" : chart_svg(chart);
+    return chart_svg(chart);
 }
 
 std::string figures(const Plan& plan) {

@@ -68,7 +68,9 @@ std::vector<double> all_y(const Chart& chart) {
 class Picture {
 public:
     explicit Picture(const Chart& chart)
-        : chart_(chart), x_(scale_of(xs(chart), chart.x.is_log)), y_(scale_of(all_y(chart), chart.y.is_log)) {}
+        : chart_(chart),
+          x_(scale_of(xs(chart), chart.x.is_log)),
+          y_(scale_of(all_y(chart), chart.y.is_log || (chart.y.is_log_where_wide && needs_log(chart)))) {}
 
     std::string svg() {
         out_ = svg_text(kLeft, 20, chart_.title, "font-weight=\"bold\" font-size=\"14\"");
@@ -216,7 +218,14 @@ std::vector<double> label_places(const std::vector<double>& wanted, double heigh
     return places;
 }
 
-std::string chart_svg(const Chart& chart) { return Picture(chart).svg(); }
+std::string chart_svg(const Chart& chart) {
+    const auto is_empty = [](const ChartLine& line) { return line.points.empty(); };
+    return std::ranges::all_of(chart.lines, is_empty) ? "" : Picture(chart).svg();
+}
+
+ChartLimit time_limit(const std::string& name, double limit_s) {
+    return {fmt::format("{}: at most {}", name, show_seconds(limit_s)), limit_s};
+}
 
 std::string show_seconds(double seconds) {
     if (seconds == 0) return "0";
@@ -230,6 +239,10 @@ std::string show_number(double number) {
     if (std::abs(number) >= 1e6) return fmt::format("{:.4g} M", number / 1e6);
     if (std::abs(number) >= 1e4) return fmt::format("{:.4g} k", number / 1e3);
     return fmt::format("{:.4g}", number);
+}
+
+ChartAxis time_axis(std::string label) {
+    return {.label = std::move(label), .show = show_seconds, .is_log_where_wide = true};
 }
 
 std::string page_begin(const std::string& title) {

@@ -14,7 +14,8 @@ namespace verbatim::tools {
 struct ChartAxis {
     std::string label;  // what it shows
     std::function<std::string(double)> show;
-    bool is_log = false;  // values of 0 and below lie at the least value above 0
+    bool is_log = false;             // values of 0 and below lie at the least value above 0
+    bool is_log_where_wide = false;  // of y: logarithmic where needs_log()
 };
 
 enum class LineStyle : uint8_t { kSolid, kDashed, kDotsOnly };
@@ -31,6 +32,8 @@ struct ChartLimit {
     std::string name;
     double y = 0;
 };
+// "ttft: at most 2 s", on an axis of seconds.
+[[nodiscard]] ChartLimit time_limit(const std::string& name, double limit_s);
 
 struct Chart {
     std::string title;
@@ -52,11 +55,12 @@ struct Chart {
 // none above `top`.
 [[nodiscard]] std::vector<double> label_places(const std::vector<double>& wanted, double height, double top);
 
-// Empty lines are left out. REQUIRES: a line with a point; finite values.
+// Lines without points are left out; "" where all are. REQUIRES: finite values.
 [[nodiscard]] std::string chart_svg(const Chart& chart);
 
 [[nodiscard]] std::string show_seconds(double seconds);  // "2 s", "50 ms", "800 us"
 [[nodiscard]] std::string show_number(double number);    // "12.3 k"
+[[nodiscard]] ChartAxis time_axis(std::string label);    // of seconds, logarithmic where they are far apart
 
 // The begin of a page that needs no network: its title and question. "</body></html>\n" ends it.
 [[nodiscard]] std::string page_begin(const std::string& title);

@@ -19,15 +19,6 @@ namespace {
 constexpr int kWidth = 760;
 constexpr size_t kBins = 400;
 
-std::string lines_chart(std::string title, ChartAxis x, ChartAxis y, std::vector<ChartLine> lines,
-                        std::vector<ChartLimit> limits = {}) {
-    Chart chart{std::move(title), std::move(x), std::move(y), std::move(lines), std::move(limits)};
-    std::erase_if(chart.lines, [](const ChartLine& line) { return line.points.empty(); });
-    if (chart.lines.empty()) return "";
-    chart.y.is_log = chart.y.label == "time" && needs_log(chart);
-    return chart_svg(chart);
-}
-
 // The time at every percentile that bins show, in seconds.
 ChartLine percentile_line(const char* name, size_t color, std::vector<int64_t> times_ns) {
     std::ranges::sort(times_ns);
@@ -55,12 +46,13 @@ std::string latency_chart(const SimulateRun& run, const Slo& slo) {
     std::vector<ChartLimit> limits;
     for (const auto& [name, limit] :
          {std::pair{"ttft", slo.ttft_ns}, std::pair{"tpot", slo.tpot_ns}, std::pair{"e2e", slo.e2e_ns}}) {
-        if (!limit) continue;
-        const double limit_s = static_cast<double>(*limit) / 1e9;
-        limits.push_back({fmt::format("{}: at most {}", name, show_seconds(limit_s)), limit_s});
+        if (limit) limits.push_back(time_limit(name, static_cast<double>(*limit) / 1e9));
     }
-    return lines_chart("latency by percentile", {"requests, %", show_number}, {"time", show_seconds}, std::move(lines),
-                       std::move(limits));
+    return chart_svg({"latency by percentile",
+                      {"requests, %", show_number},
+                      time_axis("time"),
+                      std::move(lines),
+                      std::move(limits)});
 }
 
 // The largest value of every bin of virtual time; a bin without a step keeps what was before.
@@ -86,19 +78,21 @@ std::string time_charts(const SimulateRun& run) {
     const ChartAxis time{"virtual time", show_seconds};
     const auto bytes = [](double value) { return format_bytes(static_cast<uint64_t>(value)); };
     const MemoryPlan& memory = run.memory;
-    return lines_chart(
-               "memory in use by group", time, {"bytes", bytes},
-               {over_time(run, "KV", 0,
-                          [&](const StepSample& s) { return static_cast<double>(s.used_blocks * memory.block_bytes); }),
-                over_time(
-                    run, "states", 1,
-                    [&](const StepSample& s) { return static_cast<double>(s.used_state_rows * memory.row_bytes); })}) +
-           lines_chart("requests: the most at a time", time, {"requests", show_number},
-                       {over_time(run, "running", 2, [](const StepSample& s) { return s.num_sequences; }),
-                        over_time(run, "waiting", 3, [](const StepSample& s) { return s.num_waiting; })}) +
-           lines_chart("preemptions so far", time, {"preemptions", show_number},
-                       {over_time(run, "preemptions", 3,
-                                  [](const StepSample& s) { return static_cast<double>(s.preemptions); })});
+    const auto chart = [&](const char* title, ChartAxis y, std::vector<ChartLine> lines) {
+        return chart_svg({title, time, std::move(y), std::move(lines), {}});
+    };
+    const auto kv = [&](const StepSample& step) { return static_cast<double>(step.used_blocks * memory.block_bytes); };
+    const auto states = [&](const StepSample& step) {
+        return static_cast<double>(step.used_state_rows * memory.row_bytes);
+    };
+    return chart("memory in use by group", {"bytes", bytes},
+                 {over_time(run, "KV", 0, kv), over_time(run, "states", 1, states)}) +
+           chart("requests: the most at a time", {"requests", show_number},
+                 {over_time(run, "running", 2, [](const StepSample& step) { return step.num_sequences; }),
+                  over_time(run, "waiting", 3, [](const StepSample& step) { return step.num_waiting; })}) +
+           chart("preemptions so far", {"preemptions", show_number},
+                 {over_time(run, "preemptions", 3,
+                            [](const StepSample& step) { return static_cast<double>(step.preemptions); })});
 }
 
 // GPUs and goodput first.

@@ -81,7 +81,7 @@ public:
             std::ranges::any_of(kCounts, [&](const std::string& key) { return varied_.contains(key); });
         const bool has_other_axis = result.contains("ttft_s") && (varies_count || varied_.contains("rate_scale"));
         if (varied_.contains("memory_bytes") || !has_other_axis)
-            add_point({"hit rate over memory, " + at_rate, "hit rate, by token", show_share, {}},
+            add_point({"hit rate over memory, " + at_rate, {"hit rate, by token", show_share}, {}},
                       {"memory of the device", show_bytes}, name_without(point, "memory_bytes"), "", memory,
                       result.at("hit_rate").at("token"));
         if (varied_.contains("rate_scale") || !varies_count)
@@ -127,9 +127,6 @@ public:
             for (ChartLine& line : chart.lines) {
                 if (line.style != LineStyle::kDotsOnly) std::ranges::sort(line.points);
             }
-            std::erase_if(chart.lines, [](const ChartLine& line) { return line.points.empty(); });
-            const bool is_time = chart.y.label.starts_with("time");
-            chart.y.is_log = is_time && needs_log(chart);
             text += chart_svg(chart);
         }
         return text;
@@ -148,8 +145,7 @@ public:
 private:
     struct Kind {
         std::string title;
-        std::string y_label;
-        std::function<std::string(double)> show;
+        ChartAxis y;
         std::vector<ChartLimit> limits;
     };
     struct OfGpu {
@@ -181,17 +177,17 @@ private:
                   double at) {
         for (const char* of : {"p99", "p50"}) {
             if (const auto ttft = percentile(result, "ttft_s", of))
-                add_point({"time to first token over " + over, "time to first token", show_seconds, ttft_limits_}, x,
-                          name, of, at, *ttft);
+                add_point({"time to first token over " + over, time_axis("time to first token"), ttft_limits_}, x, name,
+                          of, at, *ttft);
             if (const auto tpot = percentile(result, "tpot_s", of))
-                add_point({"time per token over " + over, "time per token", show_seconds, tpot_limits_}, x, name, of,
-                          at, *tpot);
+                add_point({"time per token over " + over, time_axis("time per token"), tpot_limits_}, x, name, of, at,
+                          *tpot);
         }
         if (const auto good = goodput(result))
-            add_point({"goodput over " + over, "requests per second within the objectives", show_number, {}}, x, name,
+            add_point({"goodput over " + over, {"requests per second within the objectives", show_number}, {}}, x, name,
                       "", at, *good);
         if (result.contains("throughput_tokens_per_s") && result["throughput_tokens_per_s"].is_number())
-            add_point({"tokens per second over " + over, "tokens per second", show_number, {}}, x, name, "", at,
+            add_point({"tokens per second over " + over, {"tokens per second", show_number}, {}}, x, name, "", at,
                       result["throughput_tokens_per_s"]);
     }
     // Lines of one name have one color; P50 is dashed.
@@ -199,7 +195,7 @@ private:
                    double y) {
         auto chart = std::ranges::find(charts_, kind.title, &Chart::title);
         if (chart == charts_.end()) {
-            charts_.push_back({kind.title, x_axis, {kind.y_label, kind.show}, {}, kind.limits});
+            charts_.push_back({kind.title, x_axis, kind.y, {}, kind.limits});
             chart = std::prev(charts_.end());
         }
         const std::string whole = of.empty() ? name : fmt::format("{}, {}", name, of);
@@ -247,8 +243,7 @@ Status check_line(const std::string& path, int64_t number, const ordered_json& l
 // The objective that the sweep's requests were counted by: [ttft, tpot, e2e], ns or null.
 std::vector<ChartLimit> limits_of(const ordered_json& sweep, size_t place, const char* name) {
     if (!sweep.contains("slo_ns") || sweep["slo_ns"].size() <= place || !sweep["slo_ns"][place].is_number()) return {};
-    const double limit_s = sweep["slo_ns"][place].get<double>() * 1e-9;
-    return {{fmt::format("{}: at most {}", name, show_seconds(limit_s)), limit_s}};
+    return {time_limit(name, sweep["slo_ns"][place].get<double>() * 1e-9)};
 }
 
 }  // namespace

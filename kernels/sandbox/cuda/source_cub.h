@@ -216,9 +216,20 @@ int verbatim_element(int i) {
     const auto thread = static_cast<int>(threadIdx.x);
     return kStriped ? i * kThreads + thread : thread * kItems + i;
 }
-// Through the block's or the warp's memory, so that neighbours access neighbours.
-template <typename T, int kThreads, int kItems, bool kByWarp>
-struct VerbatimTransposed {
+// Through the block's or the warp's memory, where it is transposed, so that neighbours access neighbours.
+template <typename T, int kThreads, int kItems, bool kByBlock, bool kByWarp>
+class VerbatimBlockMove {
+protected:
+    static constexpr bool kTransposes = kByBlock || kByWarp;
+
+public:
+    struct TempStorage {
+        T elements[kTransposes ? kThreads * kItems : 1];
+    };
+    VerbatimBlockMove() = default;
+    explicit VerbatimBlockMove(TempStorage& storage) : storage_(&storage) {}
+
+protected:
     static constexpr int kGroup = kByWarp ? std::min(32, kThreads) : kThreads;
     static int first() { return static_cast<int>(threadIdx.x) / kGroup * kGroup * kItems; }
     static int own(int i) { return static_cast<int>(threadIdx.x) * kItems + i; }
@@ -230,20 +241,18 @@ struct VerbatimTransposed {
             __syncthreads(where);
         }
     }
+    TempStorage* storage_ = nullptr;
 };
 
 template <typename T, int kThreads, int kItems, BlockLoadAlgorithm kAlgorithm = BLOCK_LOAD_DIRECT>
-class BlockLoad {
-    static constexpr bool kByWarp = kAlgorithm == BLOCK_LOAD_WARP_TRANSPOSE;
-    static constexpr bool kTransposes = kByWarp || kAlgorithm == BLOCK_LOAD_TRANSPOSE;
-    using Transposed = VerbatimTransposed<T, kThreads, kItems, kByWarp>;
+class BlockLoad : public VerbatimBlockMove<T, kThreads, kItems, kAlgorithm == BLOCK_LOAD_TRANSPOSE,
+                                           kAlgorithm == BLOCK_LOAD_WARP_TRANSPOSE> {
+    using Move = VerbatimBlockMove<T, kThreads, kItems, kAlgorithm == BLOCK_LOAD_TRANSPOSE,
+                                   kAlgorithm == BLOCK_LOAD_WARP_TRANSPOSE>;
+    using Move::storage_;
 
 public:
-    struct TempStorage {
-        T elements[kTransposes ? kThreads * kItems : 1];
-    };
-    BlockLoad() = default;
-    explicit BlockLoad(TempStorage& storage) : storage_(&storage) {}
+    using Move::Move;
 
     template <typename From>
     void Load(From from, T (&items)[kItems], VERBATIM_WHERE) {
@@ -261,14 +270,14 @@ public:
 private:
     template <typename From>
     void load(From from, T (&items)[kItems], int num_valid, bool has_default, T otherwise, std::source_location where) {
-        if constexpr (kTransposes) {
+        if constexpr (Move::kTransposes) {
             for (int i = 0; i < kItems; ++i) {
-                const int at = Transposed::neighbour(i);
+                const int at = Move::neighbour(i);
                 if (at < num_valid || has_default) storage_->elements[at] = at < num_valid ? T(from[at]) : otherwise;
             }
-            Transposed::meet(where);
+            Move::meet(where);
             for (int i = 0; i < kItems; ++i) {
-                if (Transposed::own(i) < num_valid || has_default) items[i] = storage_->elements[Transposed::own(i)];
+                if (Move::own(i) < num_valid || has_default) items[i] = storage_->elements[Move::own(i)];
             }
         } else {
             for (int i = 0; i < kItems; ++i) {
@@ -277,29 +286,25 @@ private:
             }
         }
     }
-    TempStorage* storage_ = nullptr;
 };
 
 template <typename T, int kThreads, int kItems, BlockStoreAlgorithm kAlgorithm = BLOCK_STORE_DIRECT>
-class BlockStore {
-    static constexpr bool kByWarp = kAlgorithm == BLOCK_STORE_WARP_TRANSPOSE;
-    static constexpr bool kTransposes = kByWarp || kAlgorithm == BLOCK_STORE_TRANSPOSE;
-    using Transposed = VerbatimTransposed<T, kThreads, kItems, kByWarp>;
+class BlockStore : public VerbatimBlockMove<T, kThreads, kItems, kAlgorithm == BLOCK_STORE_TRANSPOSE,
+                                            kAlgorithm == BLOCK_STORE_WARP_TRANSPOSE> {
+    using Move = VerbatimBlockMove<T, kThreads, kItems, kAlgorithm == BLOCK_STORE_TRANSPOSE,
+                                   kAlgorithm == BLOCK_STORE_WARP_TRANSPOSE>;
+    using Move::storage_;
 
 public:
-    struct TempStorage {
-        T elements[kTransposes ? kThreads * kItems : 1];
-    };
-    BlockStore() = default;
-    explicit BlockStore(TempStorage& storage) : storage_(&storage) {}
+    using Move::Move;
 
     template <typename To>
     void Store(To to, T (&items)[kItems], int num_valid = kThreads * kItems, VERBATIM_WHERE) {
-        if constexpr (kTransposes) {
-            for (int i = 0; i < kItems; ++i) storage_->elements[Transposed::own(i)] = items[i];
-            Transposed::meet(where);
+        if constexpr (Move::kTransposes) {
+            for (int i = 0; i < kItems; ++i) storage_->elements[Move::own(i)] = items[i];
+            Move::meet(where);
             for (int i = 0; i < kItems; ++i) {
-                const int at = Transposed::neighbour(i);
+                const int at = Move::neighbour(i);
                 if (at < num_valid) to[at] = storage_->elements[at];
             }
         } else {
@@ -309,9 +314,6 @@ public:
             }
         }
     }
-
-private:
-    TempStorage* storage_ = nullptr;
 };
 
 }  // namespace cub

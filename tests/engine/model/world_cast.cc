@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "tests/support/must.h"
 
@@ -94,18 +95,17 @@ Status ErringExecutor::execute(const StepPlan& plan, StepResult& result) {
 
 // --- executors and drafters
 
-WorldCast::WorldCast(const WorldConfig& config, TokenStore& store)
-    : config_(config),
+WorldDrafters::WorldDrafters(const WorldConfig& config, const ExecutorDrafterConfig& drafter, Executor& executor,
+                             ConversationModel::NextToken next_token, TokenStore& store)
+    : choice_(config.drafter),
+      next_token_(std::move(next_token)),
       adversary_([this](const DraftJob& job, int64_t ahead) { return std::optional(right_token(job, ahead)); },
                  config.executor.vocab_size, config.engine.seed),
-      draft_executor_(draft_executor_config(config)),
-      erring_(draft_executor_, config.executor.vocab_size, config.engine.seed),
-      executor_drafter_(drafter_config(config), erring_, store) {
-    fresh_executor();
-}
+      erring_(executor, config.executor.vocab_size, config.engine.seed),
+      executor_drafter_(drafter, erring_, store) {}
 
-Drafter* WorldCast::drafter() {
-    switch (config_.drafter) {
+Drafter* WorldDrafters::chosen() {
+    switch (choice_) {
         case WorldDrafter::kNgram: return &ngram_;
         case WorldDrafter::kAdversary: return &adversary_;
         case WorldDrafter::kExecutor: return &executor_drafter_;
@@ -113,6 +113,20 @@ Drafter* WorldCast::drafter() {
         case WorldDrafter::kDraftPath: return nullptr;
     }
     return nullptr;
+}
+
+TokenId WorldDrafters::right_token(const DraftJob& job, int64_t ahead) const {
+    Tokens tokens = job.prompt->to_vector();
+    tokens.insert(tokens.end(), job.output.begin(), job.output.end());
+    for (int64_t i = 0; i < ahead; ++i) tokens.push_back(next_token_(tokens, job.sampling, Arithmetic::kDeterministic));
+    return next_token_(tokens, job.sampling, Arithmetic::kDeterministic);
+}
+
+WorldCast::WorldCast(const WorldConfig& config, TokenStore& store)
+    : config_(config),
+      draft_executor_(draft_executor_config(config)),
+      drafters_(config, drafter_config(config), draft_executor_, next_token(), store) {
+    fresh_executor();
 }
 
 HashExecutor& WorldCast::fresh_executor() {
@@ -136,13 +150,6 @@ void WorldCast::check() const {
         MUST(executor->violations().empty(), "{}", executor->violations().front());
     }
     MUST(draft_executor_.violations().empty(), "drafter: {}", draft_executor_.violations().front());
-}
-
-TokenId WorldCast::right_token(const DraftJob& job, int64_t ahead) const {
-    Tokens tokens = job.prompt->to_vector();
-    tokens.insert(tokens.end(), job.output.begin(), job.output.end());
-    for (int64_t i = 0; i < ahead; ++i) tokens.push_back(oracle().expected_token(tokens, job.sampling));
-    return oracle().expected_token(tokens, job.sampling);
 }
 
 }  // namespace verbatim::tests

@@ -41,11 +41,30 @@ struct WorldConfig {
     static WorldConfig draw(uint64_t seed);
 };
 
+// A world's drafters, of which its configuration chooses one.
+class WorldDrafters {
+public:
+    // `executor`, which is borrowed, computes drafts; the adversary knows what comes next.
+    WorldDrafters(const WorldConfig& config, const ExecutorDrafterConfig& drafter, Executor& executor,
+                  ConversationModel::NextToken next_token, TokenStore& store);
+    [[nodiscard]] Drafter* chosen();  // null: none
+
+private:
+    [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) const;
+
+    WorldDrafter choice_;
+    ConversationModel::NextToken next_token_;
+    NgramDrafter ngram_;
+    AdversaryDrafter adversary_;
+    ErringExecutor erring_;
+    ExecutorDrafter executor_drafter_;
+};
+
 // The executors and the drafter: for a world, and again for the rerun of its calls.
 class WorldCast {
 public:
     WorldCast(const WorldConfig& config, TokenStore& store);
-    [[nodiscard]] Drafter* drafter();  // null: none
+    [[nodiscard]] Drafter* drafter() { return drafters_.chosen(); }  // null: none
     void draft_for(Engine& engine) { engine.draft_with(drafter()); }
 
     [[nodiscard]] HashExecutor& executor() { return *executors_.back(); }  // the current one
@@ -56,15 +75,10 @@ public:
     void check() const;                                 // that no executor recorded a violation
 
 private:
-    [[nodiscard]] TokenId right_token(const DraftJob& job, int64_t ahead) const;
-
     WorldConfig config_;
     std::vector<std::unique_ptr<HashExecutor>> executors_;
-    NgramDrafter ngram_;
-    AdversaryDrafter adversary_;
     HashExecutor draft_executor_;
-    ErringExecutor erring_;
-    ExecutorDrafter executor_drafter_;
+    WorldDrafters drafters_;
 };
 
 }  // namespace verbatim::tests

@@ -18,7 +18,10 @@ import shutil
 import subprocess
 import sys
 
-CLANG, TIDY, CPPCHECK = "clang++-19", "clang-tidy-19", "cppcheck"
+import builds
+
+BUILD = builds.Build("lint", builds.CLANG, "-Wshorten-64-to-32")
+TIDY, CPPCHECK = "clang-tidy-19", "cppcheck"
 FOLDERS = ("audit", "engine", "files", "kernels", "reference", "server", "simulator", "tools", "traces")
 # A line of theirs about a source: PATH:LINE:COLUMN: warning: TEXT [CHECK], PATH:LINE: SEVERITY: ID: TEXT
 TIDY_FINDING = re.compile(r"^(?P<path>[^:\s]+):\d+:\d+: (?:warning|error): .* \[[\w.,-]+\]$", re.M)
@@ -45,10 +48,7 @@ def run(command, folder):
 
 def tidy(source, work, only, jobs):
     """(findings, number of translation units)"""
-    options = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_CUDA_COMPILER=",
-               "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", f"-DCMAKE_CXX_COMPILER={CLANG}",
-               "-DCMAKE_CXX_FLAGS=-Wshorten-64-to-32"]
-    code, output = run(["cmake", "-S", source, "-B", work, *options], source)
+    code, output = run(["cmake", "-S", source, "-B", work, *builds.options(BUILD)], source)
     if code != 0:
         sys.exit(f"lint: cmake: {output[-2000:]}")
     units = translation_units((work / "compile_commands.json").read_text(encoding="utf-8"), only)
@@ -79,7 +79,7 @@ def main():
     parser.add_argument("--only", default="", help="translation units whose paths match; without cppcheck")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     flags = parser.parse_args()
-    missing = [tool for tool in (CLANG, TIDY, CPPCHECK) if shutil.which(tool) is None]
+    missing = [tool for tool in (BUILD.compiler, TIDY, CPPCHECK) if shutil.which(tool) is None]
     if missing:
         print(f"lint: not here: {', '.join(missing)}: `apt-get install clang-19 clang-tidy-19 cppcheck` brings them")
         return 4

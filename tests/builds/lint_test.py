@@ -1,4 +1,4 @@
-"""Findings of the tools are told from other lines, and counted once."""
+"""Tests of lint.py: it counts every finding once, and no other line of the tools."""
 
 import json
 import os
