@@ -16,6 +16,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/sandbox/compile_kernel.h"
+#include "kernels/sandbox/group_time.h"
 #include "kernels/sandbox/kernel_board.h"
 
 namespace verbatim::sandbox {
@@ -344,17 +345,35 @@ private:
         board_->in_launch = false;
         char byte = 1;
         const bool sent = write(pipes_.questions, &byte, 1) == 1;
-        pollfd waited{pipes_.answers, POLLIN, 0};
-        const int ready = sent ? poll(&waited, 1, static_cast<int>(seconds * 1000)) : 1;
+        const char* by_what = "";
+        const int ready = sent ? wait_for_answer(seconds, by_what) : 1;
         if (ready == 1 && sent && read(pipes_.answers, &byte, 1) == 1) return std::nullopt;
         CallResult result;
         result.end = ready == 0 ? CallEnd::kHang : CallEnd::kCrash;
         if (ready == 0) ask_where_it_is();
-        result.detail = ready == 0 ? fmt::format("no answer after {:g} s", seconds) : how_it_ended();
+        result.detail = ready == 0 ? fmt::format("no answer after {:g} s{}", seconds, by_what) : how_it_ended();
         result.where.assign(board_->fault_places.begin(), board_->fault_places.end());
         keep_words();
         stop();
         return result;
+    }
+
+    // 1: there is an answer, or the child has ended; 0: it hangs.
+    int wait_for_answer(double seconds, const char*& by_what) const {
+        pollfd waited{pipes_.answers, POLLIN, 0};
+        const bool is_elsewhere = board_->python != nullptr && !board_->python->socket.empty();
+        if (board_->question != Question::kDescribe && is_elsewhere)
+            return poll(&waited, 1, static_cast<int>(seconds * 1000));  // another process computes
+        constexpr int kStep = 100;                                      // milliseconds
+        const bool is_threaded =
+            board_->question != Question::kDescribe && board_->options.order == TaskOrder::kThreads;
+        HangWatch watch(seconds, is_threaded ? std::max(board_->options.num_threads, 1) : 1);
+        while (!watch.hangs()) {
+            if (const int ready = poll(&waited, 1, kStep); ready != 0) return ready;
+            watch.look(use_of_group(child_), kStep / 1000.0);
+        }
+        by_what = watch.has_used_all() ? " of a processor" : " asleep";
+        return 0;
     }
 
     // The child notes the places of its main thread, and ends.

@@ -60,7 +60,7 @@ enum class CallEnd : uint8_t {
     kUnsupported,   // the kernel does not support these sizes
     kFailed,        // run() returned an error
     kCrash,         // a signal
-    kHang,          // the time limit
+    kHang,          // the time limit, of a processor (kernels/sandbox/group_time.h)
     kOutside,       // a write outside of a tensor
     kInputChanged,  //
     kFinding,       // of the emulator
@@ -90,7 +90,7 @@ struct KernelInfo {
 };
 
 struct HostLimits {
-    double seconds = 10;
+    double seconds = 10;  // of a processor, for a call
     uint64_t memory_bytes = uint64_t{2} << 30;
 };
 

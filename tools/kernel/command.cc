@@ -198,7 +198,7 @@ void add_subject(CLI::App& verb, const Options& options) {
         ->type_name("FLAG");
     add_format(verb, options);
     add_seed_option(verb, options->seed);
-    add_count_option(verb, "--time-limit", options->seconds, 1, "seconds that a call may take");
+    add_count_option(verb, "--time-limit", options->seconds, 1, "seconds of a processor that a call may take");
     add_bytes_option(verb, "--memory-limit", options->memory_bytes, "memory that the kernel's process may take");
 }
 // REQUIRES: the verb has --case, which leaves no others.
