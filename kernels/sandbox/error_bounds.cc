@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "kernels/sandbox/choose_bounds.h"
 #include "kernels/sandbox/operation_parts.h"
 #include "reference/numerics/bf16.h"
 
@@ -462,6 +463,8 @@ struct Analysis {
 constexpr Analysis kAnalyses[] = {
     {"matmul", matmul_bounds, "gamma_(K+2) * sum of |products|"},
     {"router", router_bounds, "gamma_(K+2) * sum of |products|"},
+    {"choose", choose_bounds,
+     "ids where scores are further apart than their errors; (gamma_(n+2) + (10 + 1.5 |L - max L|) u) * |weight|"},
     {"rms_norm", rms_norm_bounds, "gamma_(width/2+8) * |out|"},
     {"l2_norm", l2_norm_bounds, "gamma_(dim/2+8) * |out|"},
     {"gated_norm", gated_norm_bounds, "(gamma_(n/2+8) + (10 + 1.5 |z|) u, twice before a norm) * |out|"},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "kernels/sandbox/choose_bounds.h"
 #include "kernels/sandbox/operation_parts.h"
 #include "reference/numerics/bf16.h"
 
@@ -182,7 +183,8 @@ Operation choose() {
             .items = single_rows,
             .finish = choose_finish,
             .bind = choose_bind,
-            .work = choose_work};
+            .work = choose_work,
+            .doubles = choose_doubles};
 }
 
 // --- experts: rows, experts, chosen, width, d_ff, kind

@@ -147,7 +147,7 @@ Violations forbidden_arithmetic(const SourceFile& file) {
     // The sandbox's descriptions compare the fast profile with a model in binary64.
     // CUDA source calls CUDA's functions, and PTX has them as instructions.
     static const std::regex kModels(
-        R"(kernels/(sandbox/(\w+_operations\.cc|error_bounds\.cc|cuda/source(_values|_halves)?\.h)|)"
+        R"(kernels/(sandbox/(\w+_operations\.cc|(error|choose)_bounds\.cc|cuda/source(_values|_halves)?\.h)|)"
         R"(simt/ptx_instructions\.cc))");
     const bool is_model = std::regex_match(file.path, kModels);
     if (is_below(file, "reference/ops/") || (is_below(file, "kernels/") && !is_model)) {
