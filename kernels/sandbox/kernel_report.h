@@ -57,6 +57,7 @@ struct KernelReport {
     std::vector<PerfRow> perf;
     std::vector<EmulatedRow> emulated;
     std::vector<std::string> notes;  // of `race`: findings by line, and barriers without effect
+    std::string why_emulated;        // of a CUDA kernel: why its calls ran in the emulator; "": they did not
 
     // Whether the kernel keeps its promises. The fast profile promises no invariance.
     [[nodiscard]] bool passes() const { return outcome() == records::Verdict::kSame; }

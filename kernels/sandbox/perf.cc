@@ -19,12 +19,40 @@ constexpr size_t kCapturedShapes = 5;  // of a workload: those that came most of
 constexpr int kTurns = 3;              // of both kernels, so that another program's load affects both
 constexpr double kMostFlops = 4e8;     // of a timed call
 // What ends a timing whose median is not known before. The seconds are of all shapes of a kernel and of the built-in
-// one together, so that `perf` takes ten with the machine's limits; a third is for warm caches.
-constexpr double kTimingSeconds = 7.5;
+// one together, so that `perf` takes ten with the compiler and the machine's limits, and no less than the least where
+// these took longer; a third is for warm caches.
+constexpr double kSecondsInAll = 10, kTimingSeconds = 7.5, kLeastTimingSeconds = 2.5;
 constexpr double kWarmShare = 1.0 / 3;
 constexpr int64_t kWarmCalls = 4000, kColdCalls = 63;
 
 double steady_seconds() { return static_cast<double>(SteadyClock().now_ns()) * 1e-9; }
+
+// A shape's call, made once, and the last outputs of the kernel that were compared with their definition, which takes
+// longer than many calls.
+struct TimedShape {
+    TimedShape(const Operation& operation, const KernelCase& shape)
+        : one(shape), call(make_arguments(operation, shape)) {}
+    // Outputs with the bits of the last ones have their fault.
+    [[nodiscard]] const Fault& fault_of_outputs(const KernelInfo& kernel, const Arguments& after) {
+        if (judged && !has_outputs_of(*judged, after)) judged.reset();
+        if (!judged) fault = fault_of(kernel, after, call);
+        if (!judged) judged = after;
+        return fault;
+    }
+
+    const KernelCase& one;
+    Arguments call;
+
+private:
+    static bool has_outputs_of(const Arguments& a, const Arguments& b) {
+        for (size_t i = 0; i < a.tensors.size(); ++i) {
+            if (a.tensors[i].spec.role != Role::kIn && a.tensors[i].bytes != b.tensors[i].bytes) return false;
+        }
+        return true;
+    }
+    std::optional<Arguments> judged;
+    Fault fault;
+};
 
 // Times of one kernel on one shape, and what is known of its outputs.
 struct Timed {
@@ -38,41 +66,45 @@ struct Timed {
 
 class Timer {
 public:
-    Timer(const KernelOptions& options, const Operation& operation, size_t num_shapes)
+    // `used`: of the seconds in all, before the first timing.
+    Timer(const KernelOptions& options, const Operation& operation, size_t num_shapes, double used)
         : options_(options),
           operation_(operation),
-          seconds_(kTimingSeconds / static_cast<double>(2 * std::max<size_t>(num_shapes, 1))) {
+          seconds_in_all_(std::clamp(kSecondsInAll - used, kLeastTimingSeconds, kTimingSeconds)),
+          seconds_(seconds_in_all_ / static_cast<double>(2 * std::max<size_t>(num_shapes, 1))) {
         call_.num_threads = static_cast<int32_t>(options.threads);
         call_.order = options.threads > 1 ? TaskOrder::kThreads : TaskOrder::kForward;
     }
 
     // Before a kernel's shapes: what is not timing (arguments, copies, another program's share) shortens what follows.
     void begin() {
-        end_ = steady_seconds() + kTimingSeconds;
-        planned_ = kTimingSeconds;
+        end_ = steady_seconds() + seconds_in_all_;
+        planned_ = seconds_in_all_;
     }
     // Calls under the time limit, before a loop of them has more.
     [[nodiscard]] Judgement try_out(KernelHost& host, const KernelInfo& kernel, const KernelCase& one) const {
         return judge(host, kernel, operation_, {one, call_});
     }
     // Adds a turn to what is known; a failure when a call does not end well.
-    std::optional<Failure> add(KernelHost& host, const KernelInfo& kernel, const KernelCase& one, bool cold,
-                               Timed& timed) {
-        const Arguments call = make_arguments(operation_, one);
+    enum class Outputs : uint8_t { kJudged, kIgnored };
+    std::optional<Failure> add(KernelHost& host, const KernelInfo& kernel, TimedShape& shape, bool cold, Timed& timed,
+                               Outputs outputs) {
         CallResult result;
         TimingRequest request;
         request.cold = cold;
         request.cold_bytes = options_.buffer_bytes;
         const double planned = seconds_ * (cold ? 1 - kWarmShare : kWarmShare) / kTurns;
         const double left = std::max(0.0, end_ - steady_seconds()) / planned_;
+        if (left == 0 && !timed.times.empty()) return std::nullopt;  // one turn is known, and there is no time left
         request.max_seconds = planned * std::min(1.0, left);
         planned_ = std::max(planned, planned_ - planned);
         request.max_calls = (cold ? kColdCalls : kWarmCalls) / kTurns;
-        const std::vector<double> times = host.time(kernel, call, call_, request, result);
-        if (result.end != CallEnd::kDone) return Failure{verdict_of(result), result.detail, one, call_, "", ""};
+        const std::vector<double> times = host.time(kernel, shape.call, call_, request, result);
+        if (result.end != CallEnd::kDone) return Failure{verdict_of(result), result.detail, shape.one, call_, "", ""};
         timed.times.insert(timed.times.end(), times.begin(), times.end());
         std::ranges::sort(timed.times);
-        if (timed.fault.verdict == Verdict::kPass) timed.fault = fault_of(kernel, result.after, call);
+        if (outputs == Outputs::kJudged && timed.fault.verdict == Verdict::kPass)
+            timed.fault = shape.fault_of_outputs(kernel, result.after);
         return std::nullopt;
     }
     [[nodiscard]] Failure failure_of(const Fault& fault, const KernelCase& one) const {
@@ -82,23 +114,24 @@ public:
 private:
     const KernelOptions& options_;
     const Operation& operation_;
-    double seconds_;                   // of a shape and a kernel
-    double end_ = 0;                   // of all timings of the kernel, by the clock
-    double planned_ = kTimingSeconds;  // of the timings that are still to come
+    double seconds_in_all_;  // of a kernel
+    double seconds_;         // of a shape and a kernel
+    double end_ = 0;         // of all timings of the kernel, by the clock
+    double planned_ = 0;     // of the timings that are still to come
     CallOptions call_;
 };
 
-PerfRow row_of_times(const Operation& operation, const KernelCase& one, const Timed& timed, bool cold,
+PerfRow row_of_times(const Operation& operation, const TimedShape& shape, const Timed& timed, bool cold,
                      const MachineLimits& limits) {
     PerfRow row;
-    row.shape = describe(operation, one);
+    row.shape = describe(operation, shape.one);
     row.cold = cold;
     row.num_calls = std::ssize(timed.times);
     row.median_s = timed.at(0.5);
     row.low_s = timed.at(0.05);
     row.high_s = timed.at(0.95);
     row.is_known = median_is_known(timed.times);
-    row.work = operation.work(make_arguments(operation, one));
+    row.work = operation.work(shape.call);
     row.limit_s = limit_seconds(operation, row.work, limits);
     row.right = timed.fault.verdict == Verdict::kPass;
     return row;
@@ -112,7 +145,7 @@ public:
         : operation_(operation),
           session_(session),
           limits_(limits),
-          timer_(options, operation, num_shapes),
+          timer_(options, operation, num_shapes, session.age_seconds()),
           builtin_host_("", {static_cast<double>(options.seconds), options.memory_bytes}) {
         if (operation.definition == nullptr) builtin_ = best_builtin(builtin_infos(operation));
     }
@@ -131,8 +164,9 @@ public:
             if (tried.failure && has_no_outputs(tried.failure->verdict)) break;
             tell_progress(kernel, one, static_cast<size_t>(&one - cases.data()) + 1, cases.size());
             bool ends = true;
+            TimedShape shape(operation_, one);
             for (const bool cold : {false, true}) {
-                ASSIGN_OR_RETURN(ends, add_row(kernel, one, cold, tried.failure.has_value(), report));
+                ASSIGN_OR_RETURN(ends, add_row(kernel, shape, cold, tried.failure.has_value(), report));
                 if (!ends) break;
             }
             if (!ends) break;
@@ -153,25 +187,24 @@ private:
     static bool has_no_outputs(Verdict verdict) {
         return verdict == Verdict::kCrash || verdict == Verdict::kHang || verdict == Verdict::kFails;
     }
-    Status add_builtin(const KernelCase& one, bool cold, Timed& timed) {
-        const auto failure = timer_.add(builtin_host_, *builtin_, one, cold, timed);
+    Status add_builtin(TimedShape& shape, bool cold, Timed& timed) {
+        const auto failure = timer_.add(builtin_host_, *builtin_, shape, cold, timed, Timer::Outputs::kIgnored);
         if (!failure) return {};
         return error("{} {}: {}: {} (`verbatim kernel check` says more)", operation_.name, builtin_->name,
                      name(failure->verdict), failure->detail);
     }
     // Whether the kernel's calls end well.
-    Result<bool> add_row(const KernelInfo& kernel, const KernelCase& one, bool cold, bool is_wrong,
-                         KernelReport& report) {
+    Result<bool> add_row(const KernelInfo& kernel, TimedShape& shape, bool cold, bool is_wrong, KernelReport& report) {
         Timed ours, theirs;
         for (int turn = 0; turn < kTurns; ++turn) {
-            if (builtin_) RETURN_IF_ERROR(add_builtin(one, cold, ours));
-            const auto failure = timer_.add(session_.host(), kernel, one, cold, theirs);
+            if (builtin_) RETURN_IF_ERROR(add_builtin(shape, cold, ours));
+            const auto failure = timer_.add(session_.host(), kernel, shape, cold, theirs, Timer::Outputs::kJudged);
             if (failure && !report.first_failure) report.first_failure = failure;
             if (failure) return false;
         }
-        PerfRow row = row_of_times(operation_, one, theirs, cold, limits_);
+        PerfRow row = row_of_times(operation_, shape, theirs, cold, limits_);
         if (builtin_) row.builtin_median_s = ours.at(0.5);
-        if (!row.right && !report.first_failure) report.first_failure = timer_.failure_of(theirs.fault, one);
+        if (!row.right && !report.first_failure) report.first_failure = timer_.failure_of(theirs.fault, shape.one);
         row.right = row.right && !is_wrong;
         report.perf.push_back(std::move(row));
         return true;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/sandbox/builtin_kernels.h"
+#include "kernels/sandbox/device_race.h"
 #include "kernels/sandbox/error_bounds.h"
 #include "kernels/sandbox/sanitized_run.h"
 
@@ -216,12 +217,29 @@ Status KernelSession::choose(const KernelOptions& options, const Operation& oper
     return {};
 }
 
+namespace {
+
+// A machine's GPU does not change while the program runs.
+const std::string& why_emulated() {
+    static const std::string kWhy = [] {
+        const std::string gpu = find_gpu();
+        return gpu.empty() ? std::string("no CUDA device")
+                           : fmt::format("there is a device ({}), and `race` alone runs a file on it", gpu);
+    }();
+    return kWhy;
+}
+
+}  // namespace
+
+double KernelSession::age_seconds() const { return static_cast<double>(SteadyClock().now_ns() - opened_ns_) * 1e-9; }
+
 KernelReport KernelSession::report_of(const KernelInfo& kernel) const {
     KernelReport report;
     report.op = kernel.operation;
     report.kernel = kernel.name;
     report.profile = kernel.profile;
     report.machine = kernel.machine;
+    if (kernel.machine == "cuda") report.why_emulated = why_emulated();
     return report;
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/sandbox/compile_kernel.h"
 #include "kernels/sandbox/kernel_report.h"
 #include "kernels/sandbox/python_function.h"
+#include "kernels/steady_clock.h"
 
 namespace verbatim::sandbox {
 
@@ -53,6 +54,7 @@ public:
     Status choose(const KernelOptions& options, const Operation& operation);
 
     [[nodiscard]] KernelHost& host() { return *host_; }
+    [[nodiscard]] double age_seconds() const;  // since it was opened, before the compiler began
     [[nodiscard]] const std::vector<KernelInfo>& kernels() const { return kernels_; }
     [[nodiscard]] const std::string& library() const { return compiled_.library; }  // "": builtin
     [[nodiscard]] const CompiledKernel& compiled() const { return compiled_; }
@@ -64,6 +66,7 @@ public:
     [[nodiscard]] KernelReports reports_of(const char* verb, const KernelOptions& options) const;
 
 private:
+    int64_t opened_ns_ = SteadyClock().now_ns();
     ScratchFolder folder_;
     CompiledKernel compiled_;
     std::unique_ptr<PythonFunction> python_;  // null: none

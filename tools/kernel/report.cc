@@ -96,6 +96,7 @@ Json report_json(const KernelReport& report) {
                  {"kernel", report.kernel},
                  {"profile", report.profile},
                  {"machine", report.machine},
+                 {"ran_on", report.why_emulated.empty() ? "processor" : "emulator"},
                  {"verdict", name(report.verdict)},
                  {"outcome", records::name(report.outcome())},
                  {"cases", report.cases},
@@ -115,6 +116,7 @@ Json report_json(const KernelReport& report) {
     }
     for (const EmulatedRow& row : report.emulated) json["emulated"].push_back(emulated_json(row));
     if (!report.notes.empty()) json["notes"] = report.notes;
+    if (!report.why_emulated.empty()) json["why_emulated"] = report.why_emulated;
     return json;
 }
 
@@ -210,6 +212,7 @@ std::string report_text(const KernelReport& report) {
     text += fmt::format("; {} cases", report.cases);
     if (report.unsupported > 0) text += fmt::format(", {} not supported", report.unsupported);
     text += '\n';
+    if (!report.why_emulated.empty()) text += fmt::format("  ran in the emulator: {}\n", report.why_emulated);
     if (report.first_failure && !report.invariance) text += failure_text(report.op, *report.first_failure);
     if (report.invariance && report.invariance->failure) {
         text += failure_text(report.op, *report.invariance->failure);
