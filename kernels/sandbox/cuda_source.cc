@@ -7,7 +7,9 @@
 #include <iterator>
 #include <optional>
 #include <regex>
+#include <set>
 #include <sstream>
+#include <string>
 #include <vector>
 
 #include "kernels/sandbox/inline_ptx.h"
@@ -111,8 +113,73 @@ size_t begin_of_callee(const std::string& code, size_t end) {
     return at;
 }
 
+// The place behind the bracket that closes the one at `open`; the end if none does.
+size_t behind_brackets(const std::string& code, size_t open) {
+    int depth = 0;
+    for (size_t i = open; i < code.size(); ++i) {
+        depth += (code[i] == '(' ? 1 : 0) - (code[i] == ')' ? 1 : 0);
+        if (depth == 0) return i + 1;
+    }
+    return code.size();
+}
+
+std::string word_before(const std::string& code, size_t end) {
+    while (end > 0 && std::isspace(static_cast<unsigned char>(code[end - 1])) != 0) --end;
+    size_t begin = end;
+    while (begin > 0 && is_name(code[begin - 1]) && code[begin - 1] != ':') --begin;
+    return code.substr(begin, end - begin);
+}
+
+// The names of the __global__ functions.
+std::set<std::string> kernels_of(const std::string& code) {
+    std::set<std::string> names;
+    constexpr std::string_view kGlobal = "__global__";
+    for (size_t at = code.find(kGlobal); at != std::string::npos; at = code.find(kGlobal, at + 1)) {
+        size_t open = code.find_first_of("(;", at);
+        while (open < code.size() && code[open] == '(' && word_before(code, open).starts_with("__"))
+            open = code.find_first_of("(;", behind_brackets(code, open));
+        if (open < code.size() && code[open] == '(') names.insert(word_before(code, open));
+    }
+    return names;
+}
+
+std::string without_scopes(const std::string& name) { return name.substr(name.rfind(':') + 1); }
+
+// "cudaFuncSetAttribute(kernel<T>, ..." -> with the kernel's name first.
+std::vector<SourceChange> attributes_of(const std::string& code, const std::set<std::string>& kernels) {
+    static const std::regex kCall(R"(\bcudaFuncSetAttribute\s*\(\s*&?\s*([\w:]*))");
+    std::vector<SourceChange> changes;
+    for (auto one = std::sregex_iterator(code.begin(), code.end(), kCall); one != std::sregex_iterator(); ++one) {
+        const auto at = static_cast<size_t>(one->position());
+        const size_t behind = code.find('(', at) + 1;
+        const std::string name = without_scopes(one->str(1));
+        changes.push_back({behind, behind, fmt::format("\"{}\", ", kernels.contains(name) ? name : "")});
+    }
+    return changes;
+}
+
+// "__launch_bounds__(256) void kernel(...) {" -> the body looks at the bounds first.
+std::vector<SourceChange> bounds_of(const std::string& code) {
+    std::vector<SourceChange> changes;
+    constexpr std::string_view kBounds = "__launch_bounds__";
+    for (size_t at = code.find(kBounds); at != std::string::npos; at = code.find(kBounds, at + 1)) {
+        const size_t open = code.find_first_not_of(" \n\t", at + kBounds.size());
+        if (open == std::string::npos || code[open] != '(') continue;
+        const size_t close = behind_brackets(code, open);
+        const size_t parameters = code.find_first_of("(;{", close);
+        if (parameters == std::string::npos || code[parameters] != '(') continue;
+        const size_t body = code.find_first_not_of(" \n\t", behind_brackets(code, parameters));
+        if (body == std::string::npos || code[body] != '{') continue;  // a declaration
+        std::string bounds = code.substr(open, close - open);
+        std::ranges::replace(bounds, '\n', ' ');
+        changes.push_back({body + 1, body + 1, fmt::format(" ::verbatim::cuda_source::launch_bounds{};", bounds)});
+    }
+    return changes;
+}
+
 // "kernel<T><<<grid, block>>>" -> a launcher.
-Result<std::vector<SourceChange>> launches_of(const std::string& path, std::string_view text, const std::string& code) {
+Result<std::vector<SourceChange>> launches_of(const std::string& path, std::string_view text, const std::string& code,
+                                              const std::set<std::string>& kernels) {
     std::vector<SourceChange> changes;
     for (size_t at = code.find("<<<"); at != std::string::npos; at = code.find("<<<", at + 3)) {
         const size_t end = code.find(">>>", at);
@@ -121,11 +188,12 @@ Result<std::vector<SourceChange>> launches_of(const std::string& path, std::stri
             return error("{}:{}: a launch is written kernel<<<grid, block>>>(...)", path, line_of(text, at));
         const std::string callee(text.substr(begin, at - begin));
         const std::string config(text.substr(at + 3, end - at - 3));
-        const std::string name = callee.substr(0, callee.find_first_of("< \n"));
-        changes.push_back({begin, end + 3,
-                           fmt::format("::verbatim::cuda_source::launcher(\"{}\", ::verbatim::cuda_source::Config({}), "
-                                       "[&](auto... verbatim_arguments) {{ {}(verbatim_arguments...); }})",
-                                       name, config, callee)});
+        const std::string name = without_scopes(callee.substr(0, callee.find_first_of("< \n")));
+        changes.push_back(
+            {begin, end + 3,
+             fmt::format("::verbatim::cuda_source::launcher(\"{}\", {}, ::verbatim::cuda_source::Config({}), "
+                         "[&](auto... verbatim_arguments) {{ {}(verbatim_arguments...); }})",
+                         name, kernels.contains(name), config, callee)});
     }
     return changes;
 }
@@ -295,11 +363,15 @@ bool is_cuda_source(std::string_view text) { return code_of(text).find("__global
 Result<std::string> translate_cuda(const std::string& path, std::string_view text) {
     const std::string code = code_of(text);
     RETURN_IF_ERROR(refuse_what_is_not_taken(path, text, code));
-    ASSIGN_OR_RETURN(std::vector<SourceChange> changes, launches_of(path, text, code));
+    const std::set<std::string> kernels = kernels_of(code);
+    ASSIGN_OR_RETURN(std::vector<SourceChange> changes, launches_of(path, text, code, kernels));
     ASSIGN_OR_RETURN(std::vector<SourceChange> shared, shared_of(path, text, code));
     ASSIGN_OR_RETURN(std::vector<SourceChange> ptx, inline_ptx_of(path, text, code));
     std::vector<SourceChange> variables = variables_of(text, code);
-    for (auto* more : {&shared, &ptx, &variables}) std::ranges::move(*more, std::back_inserter(changes));
+    std::vector<SourceChange> attributes = attributes_of(code, kernels);
+    std::vector<SourceChange> bounds = bounds_of(code);
+    for (auto* more : {&shared, &ptx, &variables, &attributes, &bounds})
+        std::ranges::move(*more, std::back_inserter(changes));
     std::ranges::sort(changes, {}, &SourceChange::begin);
     std::string out = fmt::format("#line 1 \"{}\"\n", path);
     size_t done = 0;

@@ -156,7 +156,12 @@ private:
         for (size_t i = at_; i < end; ++i) {
             if (text_[i] == '\n') lines += i > 0 && text_[i - 1] == '\\' ? " \\\n" : "\n";
         }
-        return fmt::format("::verbatim::cuda_source::inline_ptx(::verbatim::cuda_source::Place::current(), {}{}){}",
+        // Without an instruction it is for the compiler alone, which a fence of registers asks to keep them.
+        const bool is_empty = literals_.text.find_first_not_of(" \t\r\n;") == std::string::npos;
+        if (is_empty && operands_.find("ptx_out") == std::string::npos) return "((void)0)" + lines;
+        const char* const what =
+            literals_.text.find("wgmma.mma_async") != std::string::npos ? "inline_wgmma" : "inline_ptx";
+        return fmt::format("::verbatim::cuda_source::{}(::verbatim::cuda_source::Place::current(), {}{}){}", what,
                            literals_.source.empty() ? "\"\"" : literals_.source, operands_, lines);
     }
 

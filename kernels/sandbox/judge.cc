@@ -355,6 +355,7 @@ Verdict verdict_of(const CallResult& result) {
         case simt::FindingKind::kBarrierUse: return Verdict::kBarrierUse;
         case simt::FindingKind::kLaunchLimit: return Verdict::kLaunchLimit;
         case simt::FindingKind::kOnHost: return Verdict::kBypass;
+        case simt::FindingKind::kHang: return Verdict::kHang;
     }
     CHECK(false, "finding {}", static_cast<int>(*result.finding));
 }

@@ -328,6 +328,16 @@ Clash Memory::write(size_t offset, size_t count, const Now& now) {
     return clash;
 }
 
+Clash Memory::write_atomically(size_t offset, size_t count, const Now& now) {
+    Clash clash = Clash::kNone;
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) {
+        const Clash found = write_cell(i, now, true);
+        if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
 Clash Memory::begin_copy(size_t offset, size_t count, const Now& now) {
     if (copying_.launch != now.launch || copying_.block != now.block) {
         // If all copies of the previous block have landed, all counts are already 0.
@@ -356,6 +366,14 @@ Clash Memory::update(size_t offset, size_t count, const Now& now) {
         if (found != Clash::kNone) clash = found;
     }
     return clash;
+}
+
+bool Memory::is_written_in(uint32_t launch, size_t offset, size_t count) {
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) {
+        if (cell(i).initialised && cell(i).written.launch == launch) return true;
+    }
+    return false;
 }
 
 void Memory::fill(size_t offset, size_t count) {

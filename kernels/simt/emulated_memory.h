@@ -93,8 +93,12 @@ public:
     // A thread's asynchronous copy in shared memory: at the request, and when it lands.
     [[nodiscard]] Clash begin_copy(size_t offset, size_t count, const Now& now);
     void end_copy(size_t offset, size_t count);
+    // By an atomic store: races only with plain accesses.
+    [[nodiscard]] Clash write_atomically(size_t offset, size_t count, const Now& now);
     // By an atomic operation: races only with plain accesses.
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
+    // Whether the launch has written any of these bytes.
+    [[nodiscard]] bool is_written_in(uint32_t launch, size_t offset, size_t count);
     // By the host, between launches.
     void fill(size_t offset, size_t count);
     // From now on every access to these bytes is found.

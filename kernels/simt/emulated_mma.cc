@@ -103,6 +103,26 @@ void complete_load_matrices(void* const (&parts)[kWarpSize]) {
     }
 }
 
+void complete_store_matrices(void* const (&parts)[kWarpSize]) {
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+        auto& part = *static_cast<MatricesPart*>(parts[lane]);
+        for (int word = 0; word < 4; ++word) {
+            const auto& source = *static_cast<const MatricesPart*>(parts[lane % 8 * 4 + word]);
+            part.received.values[word] = source.row.values[lane / 8];
+        }
+    }
+}
+void complete_store_transposed(void* const (&parts)[kWarpSize]) {
+    for (int lane = 0; lane < kWarpSize; ++lane) {
+        auto& part = *static_cast<MatricesPart*>(parts[lane]);
+        const auto element = [&](int column) {
+            const auto& source = *static_cast<const MatricesPart*>(parts[column * 4 + lane % 8 / 2]);
+            return source.row.values[lane / 8] >> (lane % 2 * 16) & 0xFFFFU;
+        };
+        for (int word = 0; word < 4; ++word)
+            part.received.values[word] = element(2 * word) | element(2 * word + 1) << 16;
+    }
+}
 void complete_load_transposed(void* const (&parts)[kWarpSize]) {
     for (int lane = 0; lane < kWarpSize; ++lane) {
         auto& part = *static_cast<MatricesPart*>(parts[lane]);

@@ -15,6 +15,9 @@ struct MatricesPart {
 void complete_load_matrices(void* const (&parts)[kWarpSize]);
 // Each 8 x 8 matrix of 16-bit elements transposed (ldmatrix.trans).
 void complete_load_transposed(void* const (&parts)[kWarpSize]);
+// stmatrix: `row` are the words of the lane's matrices, and `received` the row that it stores.
+void complete_store_matrices(void* const (&parts)[kWarpSize]);
+void complete_store_transposed(void* const (&parts)[kWarpSize]);
 
 // The sum of 16 products and an accumulator on tensor cores. It is reference::tensor_group for every emulator of the
 // process unless a test plants another function, separately for mma and for wgmma.

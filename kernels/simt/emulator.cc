@@ -24,7 +24,6 @@ constexpr int64_t kMaxBlocks = int64_t{1} << 24;  // of a launch that the emulat
 constexpr Dim3 kMaxBlock = {1024, 1024, 64};      // CUDA's, along each axis
 constexpr Dim3 kMaxGrid = {std::numeric_limits<int32_t>::max(), 65535, 65535};
 constexpr int64_t kStaticSharedBytes = 48 << 10;  // per block, for arrays of static size
-constexpr int64_t kSharedBytes = 227 << 10;       // total on Hopper
 
 // The call stack of the running thread; a fiber's stack ends at its entry function.
 std::vector<const void*> frames_here() {
@@ -63,6 +62,7 @@ const char* name(FindingKind kind) {
         case FindingKind::kBarrierUse: return "barrier misused";
         case FindingKind::kLaunchLimit: return "launch limit";
         case FindingKind::kOnHost: return "on the host";
+        case FindingKind::kHang: return "hang";
     }
     return "unknown";
 }
@@ -143,16 +143,24 @@ Memory& Emulator::shared(const void* key, size_t bytes, size_t cell_bytes, Share
             found(FindingKind::kLaunchLimit,
                   fmt::format("a large shared array of {} bytes, and kSharedBytes is {}", bytes, limits_.large_bytes));
         }
-        if (static_bytes_ + std::max<int64_t>(limits_.large_bytes, 0) > kSharedBytes) {
-            found(FindingKind::kLaunchLimit, fmt::format("{} bytes of shared memory, and a block has {}",
-                                                         static_bytes_ + limits_.large_bytes, kSharedBytes));
-        }
+        if (static_bytes_ > 0 && shared_bytes() > limits_.most_shared_bytes)
+            found(FindingKind::kLaunchLimit, too_much_shared());
     }
     auto& memory = shared_[key];
     if (!memory || memory->size() != bytes) {
         memory = std::make_unique<Memory>(bytes, cell_bytes, Memory::Life::kBlock);
     }
     return *memory;
+}
+
+int64_t Emulator::shared_bytes() const {
+    return static_bytes_ + std::max<int64_t>(limits_.large_bytes - limits_.spare_bytes, 0);
+}
+
+std::string Emulator::too_much_shared() const {
+    const bool is_asked = limits_.most_shared_bytes > kStaticSharedBytes;
+    return fmt::format("{} bytes of shared memory, and a block has {}{}", shared_bytes(), limits_.most_shared_bytes,
+                       is_asked ? "" : " unless cudaFuncSetAttribute allows the kernel more");
 }
 
 void Emulator::count_access(const Memory& memory, size_t offset, size_t num_bytes, bool is_store) {
@@ -238,6 +246,7 @@ void Emulator::check_limits() {
                         fmt::format("{} blocks wait for each other, and the device holds {} at once", num_blocks,
                                     limits_.most_blocks));
     }
+    if (shared_bytes() > limits_.most_shared_bytes) found_in_launch(FindingKind::kLaunchLimit, too_much_shared());
     if (num_threads_ > limits_.most_threads) {
         found_in_launch(FindingKind::kLaunchLimit, fmt::format("blocks of {} threads, and its launch bounds are {}",
                                                                num_threads_, limits_.most_threads));
@@ -475,6 +484,7 @@ bool Emulator::release_block() {
 
 // Deadlock: the kernel would hang. Reports it once and then releases all waiting threads.
 void Emulator::report_deadlock() {
+    if (release_spinning()) return;
     if (!found_divergence() && !report_async_deadlock()) {
         const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
         const bool in_warp = std::ranges::any_of(

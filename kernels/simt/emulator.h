@@ -62,6 +62,7 @@ enum class FindingKind : uint8_t {
     kBarrierUse,    // wrong number of arrivals or bytes, or wrong phase
     kLaunchLimit,
     kOnHost,  // device memory is accessed by code of the host
+    kHang,    // a thread reads one value again and again, and no thread of its block changes it
 };
 [[nodiscard]] const char* name(FindingKind kind);
 // The kind of finding for a clash, and its message about the element.
@@ -84,11 +85,13 @@ using Place = std::source_location;              // a place in a kernel's code
 
 // A kernel's declarations (limits_of, simt/emulated.h).
 struct LaunchLimits {
-    int32_t most_threads = 1024;  // launch bounds: threads per block
-    int64_t large_bytes = -1;     // size of SIMT_LARGE_SHARED; -1: not declared
-    bool is_dependent = false;    // the kernel may start before earlier kernels have ended
-    bool is_cooperative = false;  // its blocks wait for each other: all are resident at once
-    int64_t most_blocks = -1;     // most resident blocks; -1: unlimited
+    int32_t most_threads = 1024;                     // launch bounds: threads per block
+    int64_t large_bytes = -1;                        // size of SIMT_LARGE_SHARED; -1: not declared
+    int64_t spare_bytes = 0;                         // of these, bytes that no GPU has
+    int64_t most_shared_bytes = int64_t{227} << 10;  // of a block in all; Hopper's most
+    bool is_dependent = false;                       // the kernel may start before earlier kernels have ended
+    bool is_cooperative = false;                     // its blocks wait for each other: all are resident at once
+    int64_t most_blocks = -1;                        // most resident blocks; -1: unlimited
 };
 
 // One mbarrier of the running block: counts arrivals and bytes (simt.h).
@@ -145,6 +148,7 @@ struct EmulatedThread {
     int32_t named_threads = 0;                   // kAtNamed: arrivals that complete it
     const EmulatedBarrier* barrier = {};         // kAtBarrier
     const std::function<bool()>* is_there = {};  // kAtValue
+    bool spins = false;                          // kAtValue: it goes on when no other thread of the block can
     ThreadAsync async;
 
     boost::context::fiber fiber;
@@ -276,6 +280,8 @@ public:
     void release_atomic(const Memory& memory, size_t offset);
     // Waits until is_there() holds; a thread of another block may make it true.
     void wait_for_value(const std::function<bool()>& is_there, Place where);
+    // Lets the block's other threads run until is_there() holds. False: none of them can go on before it does.
+    bool spin_until(const std::function<bool()>& is_there);
 
     // Counts an access at the caller's code address. REQUIRES: counts_accesses().
     void count_access(const Memory& memory, size_t offset, size_t num_bytes, bool is_store);
@@ -303,6 +309,7 @@ private:
     void change_block(ParkedBlock& parked);
     void end_fibers(ParkedBlock& parked);
     bool release_values();
+    bool release_spinning();
     bool advance();
     [[nodiscard]] bool is_over() const;
     void begin_block(int32_t block, const std::function<void()>& kernel);
@@ -336,6 +343,8 @@ private:
     void add_finding(Finding finding);
     [[nodiscard]] bool is_launchable();
     void check_limits();
+    [[nodiscard]] int64_t shared_bytes() const;  // of a block of the launch, as far as its arrays are known
+    [[nodiscard]] std::string too_much_shared() const;
     void check_block_end();
     // simt/emulator_async.cc
     void enable_clocks();

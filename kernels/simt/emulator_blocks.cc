@@ -88,6 +88,26 @@ bool Emulator::release_values() {
     return released;
 }
 
+bool Emulator::spin_until(const std::function<bool()>& is_there) {
+    running_->is_there = &is_there;
+    running_->spins = true;
+    wait(EmulatedThread::State::kAtValue);
+    running_->spins = false;
+    return is_there();
+}
+
+// No thread can go on: those that spin may read their values again.
+bool Emulator::release_spinning() {
+    bool released = false;
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        EmulatedThread& thread = *threads_[i];
+        if (thread.state != EmulatedThread::State::kAtValue || !thread.spins) continue;
+        go_on(thread);
+        released = true;
+    }
+    return released;
+}
+
 void Emulator::release_at(const Memory& memory, size_t offset, int32_t value, bool replaces) {
     publish_clock(*running_);
     std::vector<Released>& released = released_[{&memory, offset}];

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <regex>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "kernels/simt/emulator.h"
 #include "kernels/simt/ptx_program.h"
 #include "kernels/simt/ptx_values.h"
+#include "kernels/simt/source_multiply.h"
 #include "kernels/simt/source_state.h"
 
 namespace verbatim::simt {
@@ -52,6 +54,21 @@ void load_matrices_ptx(PtxThread& thread, Instruction one) {
     const auto& to = one.operands[0];
     for (int i = 0; i < count; ++i)
         thread.set(to.elements.empty() ? to : to.elements[static_cast<size_t>(i)], part.received.values[i]);
+}
+
+void store_matrices_ptx(PtxThread& thread, Instruction one) {
+    const auto count = matrices_of(one.words);
+    MatricesPart part{};
+    const auto& from = one.operands[1];
+    for (size_t i = 0; i < count; ++i)
+        part.row.values[i] = static_cast<uint32_t>(thread.value(from.elements.empty() ? from : from.elements[i]));
+    Emulator::current().together(has(one, ".trans") ? complete_store_transposed : complete_store_matrices, &part,
+                                 thread.where);
+    if (lane_of_thread() >= static_cast<int>(8 * count)) return;
+    std::byte* const row = place_of(thread, one, 0, true, 16);
+    if (row == nullptr) return;
+    cuda_source::access(row, 16, true);
+    std::memcpy(row, part.received.values, 16);
 }
 
 // The elements' values, zeros behind them.
@@ -200,6 +217,7 @@ void load(PtxThread& thread, Instruction one) {
     const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
     const auto count = static_cast<size_t>(one.words[2].empty() ? 1 : one.words[2][2] - '0');
     const std::byte* const from = place_of(thread, one, 1, has(one, ".shared"), bytes * count);
+    if (from != nullptr && has(one, ".nc")) cuda_source::read_only(from, bytes * count);
     if (from != nullptr) cuda_source::access(from, bytes * count, false);
     for (size_t i = 0; i < count; ++i) {
         uint64_t bits = 0;
@@ -218,6 +236,24 @@ void store(PtxThread& thread, Instruction one) {
             thread.value(one.operands[1].elements.empty() ? one.operands[1] : one.operands[1].elements[i]);
         std::memcpy(to + i * bytes, &bits, bytes);
     }
+}
+// Loads and stores that are atomic: .relaxed, .volatile, .acquire, .release.
+void load_ordered(PtxThread& thread, Instruction one) {
+    const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
+    const std::byte* const from = place_of(thread, one, 1, has(one, ".shared"), bytes);
+    uint64_t bits = 0;
+    if (from != nullptr) cuda_source::ordered_access(from, bytes, false, true);
+    if (from != nullptr) std::memcpy(&bits, from, bytes);
+    if (one.words[3][0] == 's') bits = static_cast<uint64_t>(ptx_signed(bits, static_cast<int>(8 * bytes)));
+    thread.set(one.operands[0], bits);
+}
+void store_ordered(PtxThread& thread, Instruction one) {
+    const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
+    std::byte* const to = place_of(thread, one, 0, has(one, ".shared"), bytes);
+    if (to == nullptr) return;
+    cuda_source::ordered_access(to, bytes, true, has(one, ".release"));
+    const uint64_t bits = thread.value(one.operands[1]);
+    std::memcpy(to, &bits, bytes);
 }
 void to_shared_address(PtxThread& thread, Instruction one) {
     thread.set(one.operands[0], window_address(place_of(thread, one, 1, false, 0)));
@@ -378,6 +414,52 @@ void permute(PtxThread& thread, Instruction one) {
     thread.set(one.operands[0], result);
 }
 
+// --- atomic operations
+
+uint64_t changed(const std::string& how, const std::string& type, uint64_t before, uint64_t with) {
+    const int bits = ptx_bits(type);
+    if (how == "exch") return with;
+    if (how == "inc") return before >= with ? 0 : before + 1;
+    if (how == "dec") return before == 0 || before > with ? with : before - 1;
+    if (type == "f64") return std::bit_cast<uint64_t>(std::bit_cast<double>(before) + std::bit_cast<double>(with));
+    if (type[0] == 'f' || type.starts_with("bf")) {
+        const std::string element = type.substr(0, type.find('x'));
+        uint64_t result = 0;
+        for (int half = 0; half < (type.ends_with("x2") ? 2 : 1); ++half) {
+            const float sum = of_floats(how, ptx_to_float(element, before >> (16 * half)),
+                                        ptx_to_float(element, with >> (16 * half)), 0);
+            result |= ptx_cut(ptx_from_float(element, sum), element == "f32" ? 32 : 16) << (16 * half);
+        }
+        return result;
+    }
+    const bool is_signed = type[0] == 's';
+    const auto of = [&](uint64_t value) { return is_signed ? ptx_signed(value, bits) : static_cast<int64_t>(value); };
+    return ptx_cut(static_cast<uint64_t>(of_integers(how, of(before), of(with), bits, is_signed)), bits);
+}
+// "atom" returns the value of before, "red" does not.
+void change_atomically(PtxThread& thread, Instruction one) {
+    const size_t at = one.words[1] == "atom" ? 1 : 0;
+    const std::string &how = one.words[2], &type = one.words[3];
+    const bool is_pair = type.ends_with("x2");
+    const auto bits = is_pair ? 32 : ptx_bits(type);
+    const auto bytes = static_cast<size_t>(bits) / 8;
+    std::byte* const place = place_of(thread, one, at, has(one, ".shared"), bytes);
+    if (place == nullptr) return;
+    const bool releases = has(one, ".release") || has(one, ".acq_rel");
+    releases ? cuda_source::releasing_access(place, bytes) : cuda_source::atomic_access(place, bytes);
+    uint64_t before = 0;
+    std::memcpy(&before, place, bytes);
+    const uint64_t with = ptx_cut(value_of(thread, one, at + 1), bits);
+    uint64_t after = before;
+    if (how != "cas") {
+        after = changed(how, type, before, with);
+    } else if (before == with) {
+        after = value_of(thread, one, at + 2);
+    }
+    std::memcpy(place, &after, bytes);
+    if (at != 0) thread.set(one.operands[0], before);
+}
+
 // --- which opcodes
 
 struct Taken {
@@ -419,6 +501,28 @@ constexpr Taken kTaken[] = {
     {R"(st(?:\.weak)?(\.global|\.shared(?:::cta)?|))"
      R"((?:\.wb|\.cg|\.cs|\.wt)?(?:\.L1::\w+)?(?:\.L2::\w+)?(\.v[24])?\.([busf](?:8|16|32|64)))",
      store, 2},
+    {R"(stmatrix\.sync\.aligned\.(?:m8n8\.x([124])(?:\.trans)?|x([124])(?:\.trans)?\.m8n8(?:\.trans)?))" SHARED
+     R"(\.b16)",
+     store_matrices_ptx, 2},
+    {R"(ld\.(?:acquire|relaxed|volatile)(?:\.(?:cta|gpu|sys))?(\.global|\.shared(?:::cta)?|)()\.)"
+     R"(([busf](?:8|16|32|64)))",
+     load_ordered, 2},
+    {R"(st\.(?:release|relaxed|volatile)(?:\.(?:cta|gpu|sys))?(\.global|\.shared(?:::cta)?|)()\.)"
+     R"(([busf](?:8|16|32|64)))",
+     store_ordered, 2},
+    {R"((atom)(?:\.(?:relaxed|acquire|release|acq_rel))?(?:\.(?:cta|gpu|sys))?(?:\.global|\.shared(?:::cta)?|))"
+     R"(\.(add|min|max|and|or|xor|inc|dec|exch)(?:\.noftz)?\.([bus](?:32|64)|f32|f64|f16|bf16|f16x2|bf16x2))",
+     change_atomically, 3},
+    {R"((atom)(?:\.(?:relaxed|acquire|release|acq_rel))?(?:\.(?:cta|gpu|sys))?(?:\.global|\.shared(?:::cta)?|))"
+     R"(\.(cas)\.([bus](?:16|32|64)))",
+     change_atomically, 4},
+    {R"((red)(?:\.(?:relaxed|release))?(?:\.(?:cta|gpu|sys))?(?:\.global|\.shared(?:::cta)?|))"
+     R"(\.(add|min|max|and|or|xor|inc|dec)(?:\.noftz)?\.([bus](?:32|64)|f32|f64|f16|bf16|f16x2|bf16x2))",
+     change_atomically, 2},
+    {R"(wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf16|f16)\.\2)", multiply_ptx, 7},
+    {R"(wgmma\.fence\.sync\.aligned)", multiply_fence_ptx, 0},
+    {R"(wgmma\.commit_group\.sync\.aligned)", commit_multiply_ptx, 0},
+    {R"(wgmma\.wait_group\.sync\.aligned)", wait_multiply_ptx, 1},
     {R"(cvta\.to)" SHARED R"(\.u(?:32|64))", to_shared_address, 2},
     {R"(cvta\.to\.global\.u64)", copy_value, 2},
     {R"(mov\.([busf](?:16|32|64)))", move, 2},
@@ -442,6 +546,12 @@ constexpr Taken kTaken[] = {
 };
 #undef SHARED
 
+// 0: wgmma has no such number.
+int columns_of(const std::vector<std::string>& words) {
+    const int columns = words[1].size() > 3 ? 0 : std::atoi(words[1].c_str());
+    return columns % 8 == 0 && columns <= 256 ? columns : 0;
+}
+
 std::vector<size_t> elements_of(const PtxOpcode& known) {
     const auto& words = known.words;
     if (known.run == load_matrices_ptx) return {matrices_of(words)};
@@ -449,6 +559,8 @@ std::vector<size_t> elements_of(const PtxOpcode& known) {
         return words[1] == "16" ? std::vector<size_t>{4, 4, 2, 4} : std::vector<size_t>{4, 2, 1, 4};
     if (known.run == mma_integers)
         return words[1] == "32" ? std::vector<size_t>{4, 4, 2, 4} : std::vector<size_t>{4, 2, 1, 4};
+    if (known.run == store_matrices_ptx) return {0, matrices_of(words)};
+    if (known.run == multiply_ptx) return {static_cast<size_t>(columns_of(words)) / 2, 4};
     if ((known.run != load && known.run != store) || words[2].empty()) return {};
     const auto count = static_cast<size_t>(words[2][2] - '0');
     return known.run == load ? std::vector<size_t>{count} : std::vector<size_t>{0, count};
@@ -467,7 +579,9 @@ PtxOpcode find_ptx(const std::string& opcode) {
         if (!std::regex_match(opcode, found, kPatterns[i])) continue;
         PtxOpcode known{kTaken[i].run, kTaken[i].least_operands, {}, {}};
         for (const auto& part : found) known.words.push_back(part.str());
+        if (known.run == multiply_ptx && columns_of(known.words) == 0) return {};
         known.elements = elements_of(known);
+        if (known.run == multiply_ptx) known.or_scalar = 1;
         known.takes_parts = known.run == move;
         return known;
     }

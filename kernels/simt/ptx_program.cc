@@ -162,7 +162,7 @@ private:
             const bool is_vector = operand.kind == PtxOperand::Kind::kVector;
             const size_t has = is_vector ? operand.elements.size() : 0;
             const size_t wanted = i < known.elements.size() ? known.elements[i] : 0;
-            if (has == wanted || (wanted == 1 && !is_vector)) continue;
+            if (has == wanted || (wanted == 1 && !is_vector) || (i == known.or_scalar && !is_vector)) continue;
             return fail(one.at, wanted == 0 ? fmt::format("`{}`: operand {} is no vector", opcode, i + 1)
                                             : fmt::format("`{}`: operand {} is a vector of {}, not of {}", opcode,
                                                           i + 1, wanted, has));
@@ -362,15 +362,20 @@ uint64_t PtxThread::value(const PtxOperand& operand) const {
 void PtxThread::set(const PtxOperand& operand, uint64_t value) {
     if (operand.kind != PtxOperand::Kind::kRegister) return;
     registers[operand.index] = value;
-    written |= uint64_t{1} << operand.index;
+    written.set(static_cast<size_t>(operand.index));
 }
 
 uint64_t PtxThread::register_value(int32_t index) const {
-    if ((written >> index & 1U) == 0) {
-        Emulator::current().found(FindingKind::kUninitialised,
-                                  fmt::format("register {} of an asm is read, and nothing has written it", index));
-    }
-    return registers[index];
+    if (written.test(static_cast<size_t>(index))) return registers[index];
+    Emulator::current().found(FindingKind::kUninitialised,
+                              fmt::format("register {} of an asm is read, and nothing has written it", index));
+    return 0;
+}
+
+PtxThread::PtxThread(cuda_source::Place asm_place, const cuda_source::PtxOperands& given)
+    : where(asm_place), operands(given) {
+    std::copy_n(given.values, given.count, registers);
+    for (size_t i = 0; i < given.count; ++i) written.set(i, given.are_written[i]);
 }
 
 void PtxThread::run(const PtxProgram& program) {

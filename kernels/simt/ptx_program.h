@@ -2,6 +2,7 @@
 // instructions that are taken (kernels/simt/ptx_program.cc lists them), which a thread of the emulator runs.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -37,7 +38,7 @@ struct PtxInstruction {
 };
 
 // The first registers are asm's operands.
-inline constexpr size_t kPtxRegisters = 64;
+inline constexpr size_t kPtxRegisters = 256;
 struct PtxProgram {
     std::vector<PtxInstruction> instructions;
     size_t num_registers = 0;
@@ -58,21 +59,22 @@ struct PtxOpcode {
     // Per operand, how many elements its vector has; 0 and behind the end: no vector is taken.
     std::vector<size_t> elements;
     bool takes_parts = false;  // also one vector of 2 or 4
+    size_t or_scalar = 99;     // this operand may also be no vector
 };
 [[nodiscard]] PtxOpcode find_ptx(const std::string& opcode);
 
 // A thread that runs a program.
 class PtxThread {
 public:
-    // Bit i of `written`: whether asm's operand i has a value before.
-    PtxThread(cuda_source::Place asm_place, uint64_t written_operands) : where(asm_place), written(written_operands) {}
+    PtxThread(cuda_source::Place asm_place, const cuda_source::PtxOperands& given);
     void run(const PtxProgram& program);
     [[nodiscard]] uint64_t value(const PtxOperand& operand) const;
     void set(const PtxOperand& operand, uint64_t value);
 
     cuda_source::Place where;
-    uint64_t registers[kPtxRegisters] = {};
-    uint64_t written;  // bit i: register i has a value
+    uint64_t registers[kPtxRegisters];
+    std::bitset<kPtxRegisters> written;  // registers that have a value
+    const cuda_source::PtxOperands& operands;
 
 private:
     [[nodiscard]] uint64_t register_value(int32_t index) const;

@@ -42,10 +42,15 @@ uint32_t window_address(const std::byte* address) {
 }
 
 std::byte* from_window(uint32_t address, size_t num_bytes) {
+    const auto offset_in = [&](const SourceRange& one) { return static_cast<int64_t>(address) - one.window; };
+    for (const SourceRange& one : source.shared) {
+        const int64_t at = offset_in(one);
+        if (at >= 0 && static_cast<size_t>(at) + num_bytes <= one.num_bytes) return one.begin + at;
+    }
     for (const SourceRange& one : source.shared) {
         if (address + kNear < one.window || address >= one.window + one.num_bytes + kNear) continue;
-        const auto at = static_cast<int64_t>(address) - one.window;
-        if (num_bytes == 0 || (at >= 0 && static_cast<size_t>(at) + num_bytes <= one.num_bytes)) return one.begin + at;
+        const int64_t at = offset_in(one);
+        if (num_bytes == 0) return one.begin + at;
         misuse(FindingKind::kOutOfBounds, fmt::format("byte {} of {} bytes of {} is accessed, with {} bytes", at,
                                                       one.num_bytes, one.what, num_bytes));
         return nullptr;
@@ -147,24 +152,24 @@ uint64_t special_register(std::string_view name) {
     return name.back() == 'x' ? from.x : name.back() == 'y' ? from.y : from.z;
 }
 
-void run_ptx(Place where, const char* text, uint64_t* operands, size_t num_operands, uint64_t written) {
+void run_ptx(Place where, const char* text, const PtxOperands& operands) {
     CHECK(simt::source.in_launch, "an asm runs outside of a launch: {}", text);
     // Each text and number of operands once: it was taken when the file was translated.
     static std::unordered_map<std::string, simt::PtxProgram> programs;
-    const auto [found, is_new] = programs.try_emplace(std::string(text) + static_cast<char>(num_operands));
+    const auto [found, is_new] = programs.try_emplace(std::string(text) + static_cast<char>(operands.count));
     if (is_new) {
         simt::PtxProblem problem;
-        CHECK(simt::read_ptx(text, num_operands, found->second, problem), "{}: {}", problem.what, text);
+        CHECK(simt::read_ptx(text, operands.count, found->second, problem), "{}: {}", problem.what, text);
     }
-    simt::PtxThread thread(where, written);
-    std::copy_n(operands, num_operands, thread.registers);
+    simt::PtxThread thread(where, operands);
     thread.run(found->second);
-    for (size_t i = 0; i < num_operands; ++i) {
-        if ((thread.written >> i & 1U) != 0) continue;
+    for (size_t i = 0; i < operands.count; ++i) {
+        if (thread.written.test(i)) continue;
+        thread.registers[i] = 0;
         simt::misuse(simt::FindingKind::kUninitialised,
                      fmt::format("%{} is an output of an asm that has not written it: \"+\" keeps a value", i));
     }
-    std::copy_n(thread.registers, num_operands, operands);
+    std::copy_n(thread.registers, operands.count, operands.values);
 }
 
 }  // namespace verbatim::cuda_source

@@ -65,6 +65,10 @@ void report(Clash clash, const SourceRange& range, const std::byte* address);
 void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read);
 void source_bulk_copy(std::byte* to, const std::byte* from, size_t count, std::byte* barrier, cuda_source::Place where);
 void source_bulk_store(std::byte* to, const std::byte* from, size_t count);
+// wgmma adds to sums in a thread's own memory, from which the thread may neither read nor write before it has waited
+// for the multiplication. Of an access to memory that is no device's and not shared:
+void look_at_sums(const std::byte* address, size_t num_bytes, bool is_write);
+void forget_sums();  // a launch begins
 // The barrier at an address of shared memory; null: it is none, and found.
 [[nodiscard]] EmulatedBarrier* source_barrier(std::byte* address);
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +48,62 @@ void report_unless_equal(const SourceRange& range, const std::byte* address, siz
         fmt::format("{} is written by several threads of a warp with nothing between, with one value", range.what));
 }
 
+// How a thread reads: one value again and again, with nothing between.
+struct Reading {
+    const std::byte* address = nullptr;
+    uint64_t value = 0;
+    int32_t block = -1;
+    int32_t times = 0;
+
+    friend bool operator==(const Reading&, const Reading&) = default;
+};
+std::vector<Reading> readings;  // by thread
+
+uint64_t value_at(const std::byte* address, size_t num_bytes) {
+    uint64_t value = 0;
+    std::memcpy(&value, address, std::min(num_bytes, sizeof value));
+    return value;
+}
+
+// A GPU runs a block's threads in turns, and may run no later block before this one has ended: a thread that waits for
+// a value lets the others run, and hangs if none of them can bring it.
+void look_at_spinning(const std::byte* address, size_t num_bytes) {
+    constexpr int32_t kInTurn = 256, kMost = 64 * kInTurn;  // reads of an unchanged value
+    Emulator& emulator = Emulator::current();
+    readings.resize(1024);
+    Reading& mine = readings[static_cast<size_t>(emulator.thread().index)];
+    const Dim3 at = emulator.block_position(), grid = emulator.grid_size();
+    const Reading now{address, value_at(address, num_bytes), (at.z * grid.y + at.y) * grid.x + at.x, mine.times};
+    if (mine != now) {
+        mine = now;
+        mine.times = 0;
+        return;
+    }
+    if (++mine.times % kInTurn != 0) return;
+    const auto has_changed = [&] { return value_at(address, num_bytes) != now.value; };
+    if (emulator.spin_until(has_changed) || mine.times < kMost) return;
+    emulator.found(FindingKind::kHang,
+                   fmt::format("a value is read {} times, and no thread of the block can change it: blocks run in any "
+                               "order, one after another where no more are resident",
+                               mine.times));
+    std::abort();  // nothing ends the loop: the finding tells why
+}
+void stop_spinning() {
+    const auto thread = static_cast<size_t>(Emulator::current().thread().index);
+    if (thread < readings.size()) readings[thread].address = nullptr;
+}
+
+// Bytes of shared memory that a kernel may have, if cudaFuncSetAttribute allowed more than 48 KiB; "": any kernel.
+std::map<std::string, size_t>& allowed_shared() {
+    static std::map<std::string, size_t> allowed;
+    return allowed;
+}
+bool is_allowed(const char* kernel, bool is_kernel, size_t num_bytes) {
+    return std::ranges::any_of(allowed_shared(), [&](const auto& one) {
+        return one.second >= num_bytes && (!is_kernel || one.first.empty() || one.first == kernel);
+    });
+}
+
 // The `__device__` variables of the loaded libraries.
 struct DeviceVariable {
     std::byte* begin;
@@ -71,9 +129,11 @@ const SourceRange* SourceState::find(const std::byte* address) const {
 
 void SourceState::add_shared(SourceRange range) {
     // Far enough from the range before that an access a little beyond it is named as its.
-    constexpr uint32_t kBetween = 64 << 10, kAlignment = 1024;
+    // But not so far that they leave the 256 KiB of a matrix descriptor's addresses.
+    constexpr uint32_t kFar = 64 << 10, kNear = 2 << 10, kAlignment = 1024, kOfDescriptors = 256 << 10;
+    const uint32_t between = window_end + kFar + range.num_bytes <= kOfDescriptors ? kFar : kNear;
     const auto misalignment = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(range.begin) % kAlignment);
-    range.window = (window_end + kBetween + kAlignment - 1) / kAlignment * kAlignment + misalignment;
+    range.window = (window_end + between + kAlignment - 1) / kAlignment * kAlignment + misalignment;
     window_end = range.window + static_cast<uint32_t>(range.num_bytes);
     shared.push_back(range);
 }
@@ -147,6 +207,7 @@ void access(const void* address, size_t num_bytes, bool is_write) {
     Emulator::current().settle();
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, is_write ? "written" : "read");
     if (range == nullptr) {
+        simt::look_at_sums(byte, num_bytes, is_write);
         const std::span<const std::byte> statics = source.static_memory;
         if (is_write && byte >= statics.data() && byte < statics.data() + statics.size()) {
             Emulator::current().found(simt::FindingKind::kOutOfBounds,
@@ -154,6 +215,7 @@ void access(const void* address, size_t num_bytes, bool is_write) {
         }
         return;
     }
+    is_write ? simt::stop_spinning() : simt::look_at_spinning(byte, num_bytes);
     const size_t offset = range->offset_of(byte);
     const simt::Now& now = Emulator::current().thread().moment;
     if (!is_write) return simt::report(range->memory->read(offset, num_bytes, now), *range, byte);
@@ -169,11 +231,65 @@ void atomic_access(const void* address, size_t num_bytes) {
     const auto* const byte = static_cast<const std::byte*>(address);
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, "changed");
     if (range == nullptr) return;
+    simt::look_at_spinning(byte, num_bytes);
     const size_t offset = range->offset_of(byte);
     Emulator::current().acquire_atomic(*range->memory, offset);
     simt::report(range->memory->update(offset, num_bytes, Emulator::current().thread().moment), *range, byte);
     Emulator::current().release_atomic(*range->memory, offset);  // the operation, too
 }
+void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders) {
+    const auto* const byte = static_cast<const std::byte*>(address);
+    const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, is_write ? "written" : "read");
+    if (range == nullptr) return;
+    Emulator& emulator = Emulator::current();
+    is_write ? simt::stop_spinning() : simt::look_at_spinning(byte, num_bytes);
+    const size_t offset = range->offset_of(byte);
+    if (!is_write) {
+        emulator.acquire_atomic(*range->memory, offset);
+        return simt::report(range->memory->read(offset, num_bytes, emulator.thread().moment, true), *range, byte);
+    }
+    emulator.overwrite(byte, num_bytes);
+    const bool has_fenced = emulator.thread().async.has_fenced;
+    if (orders) emulator.fence_device();
+    simt::report(range->memory->write_atomically(offset, num_bytes, emulator.thread().moment), *range, byte);
+    emulator.release_atomic(*range->memory, offset);
+    if (!has_fenced) emulator.write_unfenced();
+}
+void releasing_access(const void* address, size_t num_bytes) {
+    const bool has_fenced = Emulator::current().thread().async.has_fenced;
+    fence_device();
+    atomic_access(address, num_bytes);
+    if (!has_fenced) Emulator::current().write_unfenced();
+}
+
+void read_only(const void* address, size_t num_bytes) {
+    const auto* const byte = static_cast<const std::byte*>(address);
+    const SourceRange* const range = source.in_launch ? source.find(byte) : nullptr;
+    if (range == nullptr || byte < range->begin || byte + num_bytes > range->begin + range->num_bytes) return;
+    if (!range->memory->is_written_in(Emulator::current().thread().moment.launch, range->offset_of(byte), num_bytes))
+        return;
+    Emulator::current().found(
+        simt::FindingKind::kRace,
+        fmt::format("byte {} of {} bytes of {} is read as read-only memory (__ldg, ld.global.nc), and this kernel has "
+                    "written it: a GPU may read the value of before",
+                    byte - range->begin, range->num_bytes, range->what));
+}
+
+void launch_bounds(int most_threads, int /*least_blocks*/, int /*most_cluster*/) {
+    const Index threads = block_size(), block = block_index();
+    const auto count = static_cast<int64_t>(threads.x) * threads.y * threads.z;
+    const bool is_first = block.x + block.y + block.z == 0 && Emulator::current().thread().index == 0;
+    if (!is_first || count <= most_threads) return;
+    Emulator::current().found(
+        simt::FindingKind::kLaunchLimit,
+        fmt::format("blocks of {} threads, and its __launch_bounds__ are {}", count, most_threads));
+}
+
+void allow_shared(const char* kernel, size_t num_bytes) {
+    size_t& allowed = simt::allowed_shared()[kernel];
+    allowed = std::max(allowed, num_bytes);
+}
+
 void fence_device() { Emulator::current().fence_device(); }
 
 bool device_variable(void* data, size_t num_bytes, size_t cell_bytes) {
@@ -210,12 +326,16 @@ void* dynamic_shared() {
     return memory.bytes();
 }
 
-void launch(const char* name, const Config& config, const std::function<void()>& kernel) {
+void launch(const char* name, bool is_kernel, const Config& config, const std::function<void()>& kernel) {
     CHECK(source.emulator != nullptr, "{}: launched outside of a call of run()", name);
-    constexpr size_t kSpare = 64, kAlmostAll = size_t{200} << 10;
+    constexpr int64_t kSpare = 64, kWithoutAsking = 48 << 10;
     source.dynamic_bytes = config.shared_bytes;
-    source.limits.large_bytes =
-        static_cast<int64_t>(config.shared_bytes + (config.shared_bytes < kAlmostAll ? kSpare : 0));
+    source.limits = {};
+    if (!simt::is_allowed(name, is_kernel, config.shared_bytes)) source.limits.most_shared_bytes = kWithoutAsking;
+    source.limits.spare_bytes = kSpare;
+    source.limits.large_bytes = static_cast<int64_t>(config.shared_bytes) + kSpare;
+    simt::readings.clear();
+    simt::forget_sums();
     source.shared.clear();
     source.window_end = 0;
     source.in_launch = true;

@@ -34,6 +34,18 @@ struct Index {
 void access(const void* address, size_t num_bytes, bool is_write);
 // Before an atomic read and write.
 void atomic_access(const void* address, size_t num_bytes);
+// Before a read that a GPU may answer from a cache of read-only memory (__ldg, ld.global.nc): found, if this kernel has
+// written it.
+void read_only(const void* address, size_t num_bytes);
+// __launch_bounds__: found, if the block has more threads.
+void launch_bounds(int most_threads, int least_blocks = 0, int most_cluster = 0);
+// cudaFuncSetAttribute: dynamic shared memory of the kernel; "": of any.
+void allow_shared(const char* kernel, size_t num_bytes);
+// Before ld.acquire, st.release and their like. `orders`: a store releases what the thread did before; a load acquires
+// in any case, as atomic operations do.
+void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders);
+// Before an atomic operation that releases.
+void releasing_access(const void* address, size_t num_bytes);
 // __threadfence: with atomic operations it orders blocks.
 void fence_device();
 
@@ -56,9 +68,16 @@ bool device_variable(void* data, size_t num_bytes, size_t cell_bytes);
 [[nodiscard]] void* shared_pointer(uint32_t address);
 // laneid, tid.x, ctaid.x, ...
 [[nodiscard]] uint64_t special_register(std::string_view name);
-// Runs an `asm`'s PTX (kernels/simt/ptx_program.h) with its operands, which it changes. Bit i of `written`: operand
-// i has a value before; the others are outputs.
-void run_ptx(Place where, const char* text, uint64_t* operands, size_t num_operands, uint64_t written);
+// Runs an `asm`'s PTX (kernels/simt/ptx_program.h) with its operands, which it changes. An operand
+// that is not written before is an output.
+// `places`: of outputs that the thread may touch later, null: not needed; wgmma's sums are held there.
+struct PtxOperands {
+    uint64_t* values;
+    const bool* are_written;
+    std::byte* const* places;
+    size_t count;
+};
+void run_ptx(Place where, const char* text, const PtxOperands& operands);
 // A copy of 4, 8 or 16 bytes that lands when its group is waited for; all but `read` bytes are zeros.
 void copy_async(void* to, const void* from, size_t count, size_t read);
 void commit_async();
@@ -70,7 +89,8 @@ struct Config {
     Index grid, threads;
     size_t shared_bytes;
 };
-// Runs the kernel in every thread of the grid, on the emulator of the running call.
-void launch(const char* name, const Config& config, const std::function<void()>& kernel);
+// Runs the kernel in every thread of the grid, on the emulator of the running call. `is_kernel`: the name is a
+// __global__ function's, and no variable's.
+void launch(const char* name, bool is_kernel, const Config& config, const std::function<void()>& kernel);
 
 }  // namespace verbatim::cuda_source

@@ -217,8 +217,72 @@ __device__ void check_copies(float* shared, const float* x) {
     __syncthreads();
 }
 
-__global__ void norm_kernel(float* out, const float* x, const float* weight, int64_t out_stride, int64_t stride,
-                            float eps, int width) {
+// Flags between warps of a block: a thread that waits lets the others run.
+__device__ void check_flags() {
+    __shared__ unsigned flag, data, turn;
+    __shared__ float sum;
+    const uint32_t at = __cvta_generic_to_shared(&flag), sum_at = __cvta_generic_to_shared(&sum);
+    if (threadIdx.x == 0) {
+        flag = turn = 0;
+        sum = 0.5f;
+    }
+    __syncthreads();
+    unsigned seen = 0;
+    if (threadIdx.x == 63) {
+        data = 7;
+        asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(at), "r"(5) : "memory");
+    }
+    if (threadIdx.x == 0) {
+        do {
+            asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(seen) : "r"(at) : "memory");
+        } while (seen != 5);
+        assert(data == 7);
+    }
+    if (threadIdx.x == 0) {
+        while (atomicAdd(&turn, 0) == 0) {
+        }
+    }
+    if (threadIdx.x == 40) atomicExch(&turn, 1);
+    __syncthreads();
+    asm volatile("red.shared.add.u32 [%0], 1;" ::"r"(at) : "memory");
+    asm volatile("red.release.gpu.shared::cta.add.f32 [%0], %1;" ::"r"(sum_at), "f"(0.25f) : "memory");
+    __syncthreads();
+    assert(flag == 5 + 64 && sum == 16.5f);
+    __syncthreads();
+    asm volatile("atom.acq_rel.cta.shared.cas.b32 %0, [%1], %2, %3;"
+                 : "=r"(seen)
+                 : "r"(at), "r"(69 + threadIdx.x), "r"(70 + threadIdx.x)
+                 : "memory");
+    __syncthreads();
+    int least;
+    asm volatile("atom.shared.min.s32 %0, [%1], %2;" : "=r"(least) : "r"(at), "r"(-int(threadIdx.x)) : "memory");
+    __syncthreads();
+    assert(int(flag) == -63 && seen >= 69 && least <= 133);
+}
+
+// Matrix m's element at (row, col) is 1000m + 10 row + col, as in check_ldmatrix.
+__device__ void check_stmatrix(uint16_t* shared) {
+    const uint32_t base = __cvta_generic_to_shared(shared);
+    const int lane = threadIdx.x % 32, row = lane / 4, col = lane % 4 * 2;
+    const auto word = [&](int m) { return pack(1000 * m + 10 * row + col, 1000 * m + 10 * row + col + 1); };
+    if (threadIdx.x < 32) {
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(base + lane * 16),
+                     "r"(word(0)), "r"(word(1)), "r"(word(2)), "r"(word(3)));
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 256; i += 64) assert(shared[i] == i / 64 * 1000 + i % 64 / 8 * 10 + i % 8);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared::cta.b16 [%0], {%1, %2};" ::"r"(base + lane % 16 * 16),
+                     "r"(word(0)), "r"(word(1)));
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < 128; i += 64) assert(shared[i] == i / 64 * 1000 + i % 8 * 10 + i % 64 / 8);
+    __syncthreads();
+}
+
+__global__ void __launch_bounds__(64, 2) norm_kernel(float* out, const float* x, const float* weight,
+                                                     int64_t out_stride, int64_t stride, float eps, int width) {
     __shared__ alignas(16) float shared[256];
     __shared__ alignas(16) uint16_t matrices[256];
     __shared__ float partials[64];
@@ -229,6 +293,8 @@ __global__ void norm_kernel(float* out, const float* x, const float* weight, int
         check_ldmatrix(matrices);
         check_mma();
         check_copies(shared, x);
+        check_flags();
+        check_stmatrix(matrices);
     }
     if (threadIdx.x == 0) atomicAdd(&rows_done, 1ull);
     float sum = 0.0f;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """The corpus: faulty kernels get exactly their verdicts, good ones pass.
 
-    corpus.py VERBATIM SOURCE_DIR [--part good|faulty] [--seeds N] [--only WORD] [--table]
+    corpus.py VERBATIM SOURCE_DIR [--part good|faulty] [--seeds N [--first-seed S] [--hours H]] [--only REGEX] [--table]
 
-The kernels of one file are compiled together. --seeds N checks the good ones with N seeds each, as libraries, and is
-for a run by hand: 200 take an hour. --table prints what is found, by kind, verb and time.
+The kernels of one file are compiled together. --seeds N checks the good ones with N seeds each, as libraries, and ends
+after H hours with the number that each file got. --table prints what is found, by kind, verb and time.
 """
 
 import argparse
@@ -158,21 +158,25 @@ def difference(kernel, verb, report, wanted):
     return [text]
 
 
-def many_seeds(program, source, folder, kernels, seeds):
-    """False alarms of the good ones."""
-    wrong, count = [], 0
-    for base, group in by_base(kernels).items():
-        _, library = compiled(source, folder, base, group)
-        for seed in range(1, seeds + 1):
+def many_seeds(program, source, folder, kernels, seeds, hours):
+    """False alarms of the good ones. Seeds in rounds, so that a run that its hours end has tried all files alike."""
+    bases = {base: (compiled(source, folder, base, group)[1], group) for base, group in by_base(kernels).items()}
+    end, tried, alarms = time.monotonic() + 3600 * hours, collections.Counter(), collections.Counter()
+    for seed in seeds:
+        if time.monotonic() > end:
+            break
+        for base, (library, group) in bases.items():
             for name, report in ask(program, "check", group[0].operation(), library, "--kernel", "all",
                                     "--seed", str(seed))[0].items():
-                count += 1
                 if report["verdict"] != "pass":
-                    wrong.append(name)
+                    alarms[base] += 1
                     print(f"{base} {name}, seed {seed}: {report['verdict']}: {report['first_failure']}", flush=True)
-        print(f"{base}: {len(group)} kernels, {seeds} seeds, {len(wrong)} false alarms so far", flush=True)
-    print(f"{count} checks of good kernels, {len(wrong)} false alarms")
-    return wrong
+            tried[base] += 1
+        if seed in (seeds[0], seeds[-1]) or seed % 10 == 0:
+            print(f"seed {seed}: " + ", ".join(f"{base} {tried[base]}" for base in bases), flush=True)
+    for base, (_, group) in bases.items():
+        print(f"{base}: {len(group)} kernels, {tried[base]} seeds, {alarms[base]} false alarms")
+    return list(alarms.elements())
 
 
 def print_table(rows):
@@ -193,17 +197,20 @@ def main():
     flags.add_argument("source", type=pathlib.Path)
     flags.add_argument("--part", choices=["good", "faulty"])
     flags.add_argument("--seeds", type=int, default=0)
+    flags.add_argument("--first-seed", type=int, default=1)
+    flags.add_argument("--hours", type=float, default=10)
     flags.add_argument("--only", default="")
     flags.add_argument("--table", action="store_true")
     given = flags.parse_args()
     here = given.source / "tests/kernel_corpus"
     rows = []
-    good, faulty = ([kernel for kernel in read(here / name) if given.only in f"{kernel.base} {kernel.name}"]
+    good, faulty = ([kernel for kernel in read(here / name) if re.search(given.only, f"{kernel.base} {kernel.name}")]
                     for name in ("good.txt", "faulty.txt"))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         if given.seeds:
-            wrong = many_seeds(given.program, given.source, folder, good, given.seeds)
+            wrong = many_seeds(given.program, given.source, folder, good,
+                               range(given.first_seed, given.first_seed + given.seeds), given.hours)
         else:
             wrong = [] if given.part == "faulty" else check(given.program, given.source, folder, good, rows)
             wrong += [] if given.part == "good" else check(given.program, given.source, folder, faulty, rows)

@@ -73,7 +73,7 @@ extern "C" __attribute__((visibility("hidden"), used)) inline void __tsan_vptr_r
 #define __host__
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
-#define __launch_bounds__(...)
+#define __launch_bounds__(...)  // the function begins with a call of launch_bounds()
 #define __grid_constant__
 #define __maxnreg__(n)
 #define __restrict__ __restrict
@@ -88,8 +88,12 @@ using dim3 = verbatim::cuda_source::Index;
 using cudaStream_t = const void*;
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+// With the kernel's name before its pointer: "" if that is a variable's.
 template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+cudaError_t cudaFuncSetAttribute(const char* name, Kernel, cudaFuncAttribute, int value) {
+    constexpr int kMost = 227 << 10;
+    if (value < 0 || value > kMost) return cudaErrorInvalidValue;
+    verbatim::cuda_source::allow_shared(name, static_cast<size_t>(value));
     return cudaSuccess;
 }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
@@ -128,16 +132,17 @@ namespace verbatim::cuda_source {
 template <typename Call>
 struct Launcher {
     const char* name;
+    bool is_kernel;
     Config config;
     Call call;
     template <typename... Arguments>
     void operator()(Arguments... arguments) const {
-        launch(name, config, [this, copies = std::make_tuple(arguments...)] { std::apply(call, copies); });
+        launch(name, is_kernel, config, [this, copies = std::make_tuple(arguments...)] { std::apply(call, copies); });
     }
 };
 template <typename Call>
-Launcher<Call> launcher(const char* name, const Config& config, Call call) {
-    return {name, config, std::move(call)};
+Launcher<Call> launcher(const char* name, bool is_kernel, const Config& config, Call call) {
+    return {name, is_kernel, config, std::move(call)};
 }
 
 template <typename T>
@@ -185,10 +190,13 @@ VERBATIM_UNCHECKED uint64_t ptx_bits_of(const T& value) {
     return bits;
 }
 struct PtxIn {
-    static constexpr uint64_t kHasValue = 1;
+    static constexpr bool kHasValue = true;
     uint64_t bits;
     [[nodiscard]] uint64_t get() const { return bits; }
     void put(uint64_t) const {}
+    [[nodiscard]] uint64_t get_unseen() const { return bits; }
+    void put_unseen(uint64_t) const {}
+    [[nodiscard]] std::byte* address() const { return nullptr; }
 };
 template <char kKind, typename T>
 PtxIn ptx_in(T value) {
@@ -197,13 +205,19 @@ PtxIn ptx_in(T value) {
 }
 template <typename T, bool kIsRead>
 struct PtxOut {
-    static constexpr uint64_t kHasValue = kIsRead ? 1 : 0;
+    static constexpr bool kHasValue = kIsRead;
     T& place;
     [[nodiscard]] uint64_t get() const {
         if constexpr (kIsRead) return ptx_bits_of(T(place));
         return 0;
     }
     void put(uint64_t bits) const { place = of(bits); }
+    [[nodiscard]] VERBATIM_UNCHECKED uint64_t get_unseen() const {
+        if constexpr (kIsRead) return ptx_bits_of(place);
+        return 0;
+    }
+    VERBATIM_UNCHECKED void put_unseen(uint64_t bits) const { __builtin_memcpy(&place, &bits, sizeof(T)); }
+    [[nodiscard]] std::byte* address() const { return reinterpret_cast<std::byte*>(&place); }
     VERBATIM_UNCHECKED static T of(uint64_t bits) {
         T value;
         __builtin_memcpy(&value, &bits, sizeof(T));
@@ -223,13 +237,21 @@ PtxOut<T, true> ptx_both(T& place) {
 // The array here is the thread's alone.
 template <typename... Operands>
 VERBATIM_UNCHECKED void inline_ptx(Place where, const char* text, Operands... operands) {
+    constexpr bool kAreWritten[sizeof...(Operands) + 1] = {Operands::kHasValue...};
     uint64_t values[sizeof...(Operands) + 1] = {operands.get()...};
+    run_ptx(where, text, {values, kAreWritten, nullptr, sizeof...(Operands)});
     [[maybe_unused]] size_t i = 0;
-    uint64_t written = 0;
-    ((written |= Operands::kHasValue << i++), ...);
-    run_ptx(where, text, values, sizeof...(Operands), written);
-    i = 0;
     (operands.put(values[i++]), ...);
+}
+// With wgmma: the sums are the thread's alone, and their places are known to look at what touches them later.
+template <typename... Operands>
+VERBATIM_UNCHECKED void inline_wgmma(Place where, const char* text, Operands... operands) {
+    constexpr bool kAreWritten[sizeof...(Operands) + 1] = {Operands::kHasValue...};
+    uint64_t values[sizeof...(Operands) + 1] = {operands.get_unseen()...};
+    std::byte* places[sizeof...(Operands) + 1] = {operands.address()...};
+    run_ptx(where, text, {values, kAreWritten, places, sizeof...(Operands)});
+    [[maybe_unused]] size_t i = 0;
+    (operands.put_unseen(values[i++]), ...);
 }
 
 }  // namespace verbatim::cuda_source
@@ -322,12 +344,16 @@ VERBATIM_UNCHECKED inline int __syncthreads_count(int mine, VERBATIM_WHERE) {
 inline int __syncthreads_or(int mine, VERBATIM_WHERE) { return __syncthreads_count(mine, where) != 0 ? 1 : 0; }
 inline int __syncthreads_and(int mine, VERBATIM_WHERE) { return __syncthreads_count(mine == 0, where) == 0 ? 1 : 0; }
 
+template <typename T>
+T __ldg(const T* p) {
+    verbatim::cuda_source::read_only(p, sizeof(T));
+    return *p;
+}
 #define VERBATIM_LOADS(name) \
     template <typename T>    \
     T name(const T* p) {     \
         return *p;           \
     }
-VERBATIM_LOADS(__ldg)
 VERBATIM_LOADS(__ldcs)
 VERBATIM_LOADS(__ldcg)
 VERBATIM_LOADS(__ldca)

@@ -46,7 +46,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Source{"features.cu", "rms_norm"}, Source{"ptx.cu", "rms_norm"},
                     Source{"matmul.tensor_cores.cu", "matmul"}, Source{"rms_norm.bulk_copies.cu", "rms_norm"},
                     Source{"rms_norm.vectors.cu", "rms_norm"}, Source{"conv.causal_conv1d.cu", "conv"},
-                    Source{"matmul.split_k.cu", "matmul"}, Source{"attention.paged_decode.cu", "attention"}),
+                    Source{"matmul.split_k.cu", "matmul"}, Source{"matmul.warpgroups.cu", "matmul"},
+                    Source{"attention.paged_decode.cu", "attention"}),
     [](const auto& source) {
         std::string name = source.param.file;
         name = name.substr(0, name.rfind('.'));
@@ -158,6 +159,32 @@ INSTANTIATE_TEST_SUITE_P(
             "__shared__ float shared[256]", "misaligned",
             "mine.cu:[0-9]+: .*[0-9]+ bytes at byte [0-9]+ of 1024 bytes of a shared array, which is declared with an "
             "alignment of 4"},
+        Planted{"WaitsForALaterBlock", "ptx.cu", "rms_norm", "const float scale = ",
+                "if (threadIdx.x == 0) while (atomicAdd(&tickets, 0u) != 12345u) {} const float scale = ", "hang",
+                "mine.cu:[0-9]+: .*a value is read 16384 times, and no thread of the block can change it"},
+        Planted{"WaitsForAValueInPtx", "ptx.cu", "rms_norm", "const float scale = ",
+                R"(unsigned v; do asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(&tickets)); )"
+                R"(while (v == 0); const float scale = )",
+                "hang", "mine.cu:[0-9]+: .*a value is read 16384 times"},
+        Planted{"PlainStoreOfAFlag", "ptx.cu", "rms_norm",
+                R"(asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(at), "r"(5) : "memory");)", "flag = 5;",
+                "race", "mine.cu:[0-9]+: .*of a shared array is"},
+        Planted{"RelaxedStoreOfAFlag", "ptx.cu", "rms_norm", "st.release.cta.shared.u32", "st.relaxed.cta.shared.u32",
+                "race", "mine.cu:[0-9]+: .*of a shared array is read while another thread writes it"},
+        Planted{"BlocksBeyondTheirBounds", "ptx.cu", "rms_norm", "__launch_bounds__(64, 2)", "__launch_bounds__(32, 2)",
+                "launch limit", "mine.cu:[0-9]+: .*blocks of 64 threads, and its __launch_bounds__ are 32"},
+        Planted{"MoreSharedMemoryThanAskedFor", "fused_add_rms_norm_kernel.cu", "rms_norm",
+                "32 * sizeof(float), stream", "49156, stream", "launch limit",
+                "fused_add_rms_norm_kernel: .*4[0-9]+ bytes of shared memory, and a block has 49152 unless"},
+        Planted{"StaticAndDynamicSharedMemory", "fused_add_rms_norm_kernel.cu", "rms_norm",
+                "32 * sizeof(float), stream", "49152, stream", "launch limit",
+                "mine.cu:[0-9]+: .*49156 bytes of shared memory, and a block has 49152 unless"},
+        Planted{"MoreStaticSharedMemoryThanThereIs", "ptx.cu", "rms_norm", "__shared__ float partials[64]",
+                "__shared__ float partials[12288]", "launch limit", "bytes of shared arrays, and a block has 49152"},
+        Planted{"ReadOnlyMemoryIsWritten", "rms_norm_kernel.cu", "rms_norm", "__ldg(weight + idx);",
+                "__ldg(weight + idx); if (idx == 0) out[blockIdx.x * out_stride] += 0 * __ldg(out + blockIdx.x * "
+                "out_stride);",
+                "race", "mine.cu:[0-9]+: .*is read as read-only memory"},
         Planted{"OtherValuesOfAWarp", "rms_norm.vectors.cu", "rms_norm", "smem[ty] = sum_sq;",
                 "smem[ty] = sum_sq + tx;", "race", "mine.cu:[0-9]+: .*is written by two threads with nothing between"},
         Planted{"TooManyThreads", "pos_encoding_kernels.cu", "rope", "dim3 block(std::min<int64_t>(",
@@ -175,8 +202,15 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
         return translated ? "" : translated.error().message;
     };
     EXPECT_EQ(why("void g() { asm volatile(\"bar.sync 0;\"); }"), "");
-    EXPECT_THAT(why("void g() { asm volatile(\"{\\n\"\n\"wgmma.fence.sync.aligned;\"); }"),
-                HasSubstr("my.cu:3: `wgmma.fence.sync.aligned` in inline PTX is not taken"));
+    EXPECT_THAT(why("void g() { asm volatile(\"{\\n\"\n\"tcgen05.fence::before_thread_sync;\"); }"),
+                HasSubstr("my.cu:3: `tcgen05.fence::before_thread_sync` in inline PTX is not taken"));
+    EXPECT_THAT(why("void g() { asm(\"wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16 {%0}, %1, %1, 1;\" : "
+                    "\"+f\"(x) : \"l\"(y)); }"),
+                HasSubstr("`wgmma.mma_async.sync.aligned.m64n12k16.f32.bf16.bf16` in inline PTX is not taken"));
+    EXPECT_THAT(
+        why("void g() { asm(\"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %0}, %1, %1, 1, 1, 1, 0, "
+            "0;\" : \"+f\"(x) : \"l\"(y)); }"),
+        HasSubstr("operand 1 is a vector of 4, not of 2"));
     EXPECT_THAT(why("void g() { asm(\"mov.u32 %0, %1;\" : \"=r\"(x)); }"),
                 HasSubstr("my.cu:2: `%1`: the asm has no such operand"));
     EXPECT_THAT(why("void g() { asm(\"mov.u64 %0, %%globaltimer;\" : \"=l\"(x)); }"), HasSubstr("`%globaltimer`"));
@@ -231,6 +265,28 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_EQ(outcome.exit_code, kExitBadInput);
     EXPECT_THAT(outcome.err, HasSubstr("my.cu:1: `clusterlaunch` in inline PTX is not taken"));
     EXPECT_THAT(outcome.err, testing::Not(HasSubstr("g++")));
+}
+
+TEST(CudaSource, AskedForSharedMemoryIsThere) {
+    for (const char* const ask : {"cudaFuncSetAttribute(fused_add_rms_norm_kernel<float>, "
+                                  "cudaFuncAttributeMaxDynamicSharedMemorySize, 60000);",
+                                  "auto kernel = &fused_add_rms_norm_kernel<float>; cudaFuncSetAttribute(kernel, "
+                                  "cudaFuncAttributeMaxDynamicSharedMemorySize, 60000);"}) {
+        const tests::ScratchFolder scratch;
+        std::string source = file_bytes(source_file("fused_add_rms_norm_kernel.cu"));
+        for (const auto& [from, to] :
+             {std::pair<std::string, std::string>{"32 * sizeof(float), stream", "60000, stream"},
+              {"    LAUNCH_FUSED_ADD_RMS_NORM(float)", std::string(ask) + " LAUNCH_FUSED_ADD_RMS_NORM(float)"}}) {
+            ASSERT_NE(source.find(from), std::string::npos);
+            source.replace(source.find(from), from.size(), to);
+        }
+        const Outcome outcome = run_source("check", "rms_norm", scratch.write("mine.cu", source));
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err << outcome.out;
+        // As much as was asked for, and no more.
+        source.replace(source.find("60000, stream"), 5, "60004");
+        EXPECT_THAT(run_source("check", "rms_norm", scratch.write("more.cu", source)).out,
+                    HasSubstr("60004 bytes of shared memory, and a block has 49152 unless"));
+    }
 }
 
 // Headers in the file's folder are translated, too, and branches for other machines may have anything.
@@ -338,7 +394,7 @@ TEST(CudaSource, TranslationMovesNoLineAndKeepsTheRest) {
                 HasSubstr("static float a[2][3], b; ::verbatim::cuda_source::shared_array(a, __alignof__(a)); "
                           "::verbatim::cuda_source::shared_array(b, __alignof__(b));"));
     EXPECT_THAT(*translated,
-                HasSubstr("launcher(\"ns::f\", ::verbatim::cuda_source::Config(dim3(1, 2), 32, n * sizeof(float)),"));
+                HasSubstr("launcher(\"f\", true, ::verbatim::cuda_source::Config(dim3(1, 2), 32, n * sizeof(float)),"));
 }
 
 }  // namespace
