@@ -14,17 +14,20 @@ constexpr size_t kNoCell = std::numeric_limits<size_t>::max();
 // Index of the last value <= x; 0 when there is none. `near` is tried first.
 size_t place_below(const std::vector<double>& axis, double x, size_t near = 0) {
     if (near + 1 < axis.size() && axis[near] <= x && x < axis[near + 1]) return near;
+    if (axis.size() == 1) return 0;
     const auto above = std::ranges::upper_bound(axis, x);
     return above == axis.begin() ? 0 : static_cast<size_t>(above - axis.begin()) - 1;
 }
 
+// The distinct values on each axis, ascending. They are few, so most of the points' values are found there.
 std::array<std::vector<double>, kMaxAxes> axes_of(const std::map<GridPoint, double>& measured) {
     std::array<std::vector<double>, kMaxAxes> axes;
-    for (size_t axis = 0; axis < kMaxAxes; ++axis) {
-        std::vector<double>& values = axes[axis];
-        for (const auto& [point, value] : measured) values.push_back(point[axis]);
-        std::ranges::sort(values);
-        values.erase(std::ranges::unique(values).begin(), values.end());
+    for (const auto& [point, value] : measured) {
+        for (size_t axis = 0; axis < kMaxAxes; ++axis) {
+            std::vector<double>& values = axes[axis];
+            const auto place = std::ranges::lower_bound(values, point[axis]);
+            if (place == values.end() || *place != point[axis]) values.insert(place, point[axis]);
+        }
     }
     return axes;
 }
@@ -200,6 +203,7 @@ GridEstimate GridTable::estimate(const GridPoint& point) const {
     GridEstimate estimate{.kind = GridEstimate::Kind::kMeasured};
     for (size_t axis = 0; axis < kMaxAxes; ++axis) {
         const std::vector<double>& values = axes_[axis];
+        if (values.size() == 1 && point[axis] == values.front()) continue;  // an unused axis
         const double x = std::clamp(point[axis], values.front(), values.back());
         if (x != point[axis]) estimate.kind = GridEstimate::Kind::kBeyond;
         if (point[axis] > x && x > 0) beyond *= point[axis] / x;

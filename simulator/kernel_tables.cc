@@ -116,10 +116,10 @@ Result<Rows> read_columns(const std::string& path, const std::vector<std::string
     return rows;
 }
 
-// For a point that was measured twice the shorter time counts.
+// For a point that was measured twice the shorter time counts. Most files are in order.
 void add_point(Points& points, const GridPoint& point, double ns) {
-    const auto [place, added] = points.emplace(point, ns);
-    if (!added) place->second = std::min(place->second, ns);
+    const auto place = points.try_emplace(points.end(), point, ns);
+    place->second = std::min(place->second, ns);
 }
 
 Status check_grid(const std::string& path, const Points& points) {
@@ -279,31 +279,27 @@ auto TableTimes::choose(const std::map<Heads, LazyTable>& tables, const Attentio
     };
     const auto exact = tables.find({shape.head_dim, shape.n_kv_heads, shape.n_heads});
     const AttentionShape measured{shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.count};
-    if (exact != tables.end()) return {&exact->second.table(), measured, shape.kv_value_bytes == 2};
+    if (exact != tables.end()) return {shape, &exact->second.table(), measured, shape.kv_value_bytes == 2};
     const auto best = std::ranges::min_element(
         tables, [&](const auto& a, const auto& b) { return distance(a.first) < distance(b.first); });
     CHECK(best != tables.end());
     const Heads& heads = best->first;
-    return {&best->second.table(), {heads.n_heads, heads.n_kv_heads, heads.head_dim, shape.count}, false};
+    return {shape, &best->second.table(), {heads.n_heads, heads.n_kv_heads, heads.head_dim, shape.count}, false};
 }
 
-auto TableTimes::context_table(const AttentionShape& shape) const -> const Chosen& {
-    Chosen& chosen = contexts_.chosen;
-    if (chosen.table != nullptr && contexts_.asked == shape) return chosen;
-    chosen = choose(contexts_.by_heads, shape);
-    contexts_.asked = shape;
-    chosen.scale = roofline_.pair_ns(shape) / roofline_.pair_ns(chosen.shape);
+auto TableTimes::context_table(const AttentionShape& shape) const -> Chosen& {
+    if (Chosen* known = contexts_.find(shape)) return *known;
+    Chosen& chosen = contexts_.chosen.emplace_back(choose(contexts_.by_heads, shape));
+    chosen.scale = roofline_.pair_ns(shape) / roofline_.pair_ns(chosen.measured);
     const double longest = chosen.table->last()[1];
     chosen.pair_ns = price(chosen, {1, longest, 0}).ns / longest;
     return chosen;
 }
 
-auto TableTimes::decode_table(const AttentionShape& shape) const -> const Chosen& {
-    Chosen& chosen = decodes_.chosen;
-    if (chosen.table != nullptr && decodes_.asked == shape) return chosen;
-    chosen = choose(decodes_.by_heads, shape);
-    decodes_.asked = shape;
-    chosen.scale = roofline_.position_ns(shape) / roofline_.position_ns(chosen.shape);
+auto TableTimes::decode_table(const AttentionShape& shape) const -> Chosen& {
+    if (Chosen* known = decodes_.find(shape)) return *known;
+    Chosen& chosen = decodes_.chosen.emplace_back(choose(decodes_.by_heads, shape));
+    chosen.scale = roofline_.position_ns(shape) / roofline_.position_ns(chosen.measured);
     return chosen;
 }
 
@@ -338,12 +334,21 @@ KernelPrice TableTimes::context_attention(const AttentionShape& shape, std::span
 
 KernelPrice TableTimes::decode_attention(const AttentionShape& shape, const DecodeBatch& batch) const {
     if (shape.is_latent()) return roofline_.decode_attention(shape, batch);
-    const Chosen& chosen = decode_table(shape);
+    Chosen& chosen = decode_table(shape);
     KernelPrice reading = price(chosen, {batch.context / batch.longest, batch.longest, 0});
-    const KernelPrice starting = price(chosen, {real(batch.num_sequences), 1, 0});
+    const KernelPrice& starting = starting_price(chosen, batch.num_sequences);
     if (starting.ns > reading.ns) reading = starting;
     if (batch.window_pairs == 0) return reading;
     return {reading.ns + context_table(shape).pair_ns * batch.window_pairs, PriceSource::kExtrapolated};
+}
+
+// Of a decode step at a context of one position: the same for all steps with so many sequences.
+const KernelPrice& TableTimes::starting_price(Chosen& chosen, int64_t num_sequences) const {
+    const auto place = static_cast<size_t>(num_sequences);
+    if (chosen.starting.size() <= place) chosen.starting.resize(place + 1);
+    std::optional<KernelPrice>& known = chosen.starting[place];
+    if (!known) known = price(chosen, {real(num_sequences), 1, 0});
+    return *known;
 }
 
 KernelPrice TableTimes::conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const {

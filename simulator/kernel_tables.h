@@ -16,6 +16,7 @@
 //                      never take less than one
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -84,16 +85,21 @@ private:
     };
     // The table of the nearest heads, and whether these are the requested ones.
     struct Chosen {
+        AttentionShape requested;
         const GridTable* table = nullptr;
-        AttentionShape shape;
+        AttentionShape measured;
         bool exact = false;
-        double scale = 1;    // from these heads to the requested ones
-        double pair_ns = 0;  // of contexts: r, of the requested heads
+        double scale = 1;                                  // from the measured heads to the requested ones
+        double pair_ns = 0;                                // of contexts: r, of the requested heads
+        std::vector<std::optional<KernelPrice>> starting;  // of decodes, by sequences
     };
     struct HeadTables {
         std::map<Heads, LazyTable> by_heads;
-        mutable AttentionShape asked;  // the last request
-        mutable Chosen chosen;         // its result
+        mutable std::vector<Chosen> chosen;  // one for each shape that was requested: a model has few
+        [[nodiscard]] Chosen* find(const AttentionShape& shape) const {
+            const auto known = std::ranges::find(chosen, shape, &Chosen::requested);
+            return known == chosen.end() ? nullptr : &*known;
+        }
     };
     explicit TableTimes(const Device& device) : roofline_(device) {}
     Status read_matmuls(const std::string& path);
@@ -101,8 +107,9 @@ private:
     Status read_convs(const std::string& path);
     Status read_all_reduces(const std::string& path);
     [[nodiscard]] static Chosen choose(const std::map<Heads, LazyTable>& tables, const AttentionShape& shape);
-    [[nodiscard]] const Chosen& context_table(const AttentionShape& shape) const;
-    [[nodiscard]] const Chosen& decode_table(const AttentionShape& shape) const;
+    [[nodiscard]] Chosen& context_table(const AttentionShape& shape) const;
+    [[nodiscard]] Chosen& decode_table(const AttentionShape& shape) const;
+    [[nodiscard]] const KernelPrice& starting_price(Chosen& chosen, int64_t num_sequences) const;
     [[nodiscard]] KernelPrice price(const Chosen& chosen, const GridPoint& point) const;
 
     RooflineTimes roofline_;

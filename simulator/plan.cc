@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <tuple>
@@ -50,6 +51,7 @@ Trial trial_of(const PlanConfig& config, const SimulateRun& run, double rate_sca
     trial.rejected = run.result.driver.rejected;
     trial.duration_s = static_cast<double>(run.result.driver.virtual_ns) * 1e-9;
     trial.preemptions = run.result.stats.preemptions;
+    trial.is_bounded = is_bounded(run);
     for (const RowTimes& row : rows) {
         if (!is_answered(row)) continue;
         trial.output_tokens += row.output_tokens;
@@ -96,7 +98,7 @@ private:
 class Trials {
 public:
     Trials(const PlanConfig& config, const ModelShape& model, const PlanCandidate& candidate, const Device& device,
-           const traces::Trace& trace, PlanProgress& progress)
+           const traces::Trace& trace, PlanProgress* progress)
         : config_(config), model_(model), candidate_(candidate), device_(device), trace_(trace), progress_(progress) {}
 
     Result<const Trial*> at(int32_t num_replicas, double rate_scale) {
@@ -104,8 +106,12 @@ public:
         const auto known = made_.find(key);
         if (known != made_.end()) return &known->second;
         ASSIGN_OR_RETURN(Trial trial, try_plan(config_, model_, candidate_, device_, num_replicas, rate_scale, trace_));
-        progress_.trial(count());
+        if (progress_ != nullptr) progress_->trial(count());
         return &made_.emplace(key, std::move(trial)).first->second;
+    }
+    Result<bool> keeps(int32_t num_replicas, double rate_scale) {
+        ASSIGN_OR_RETURN(const Trial* trial, at(num_replicas, rate_scale));
+        return trial->keeps;
     }
     [[nodiscard]] const Trial* find(int32_t num_replicas, double rate_scale) const {
         const auto known = made_.find({num_replicas, rate_scale});
@@ -129,34 +135,37 @@ private:
     const PlanCandidate& candidate_;
     const Device& device_;
     const traces::Trace& trace_;
-    PlanProgress& progress_;
+    PlanProgress* progress_;  // null: nothing is told
     std::map<std::pair<int32_t, double>, Trial> made_;
 };
 
 std::optional<Trial> copy_of(const Trial* trial) { return trial == nullptr ? std::nullopt : std::optional(*trial); }
 
-Status find_fewest(const PlanConfig& config, Trials& trials, CandidatePlan& plan) {
-    const auto keeps = [&](int64_t num_replicas) -> Result<bool> {
-        ASSIGN_OR_RETURN(const Trial* trial, trials.at(static_cast<int32_t>(num_replicas), config.rate_scale));
-        return trial->keeps;
-    };
-    ASSIGN_OR_RETURN(const auto found, fewest(config.max_replicas, keeps));
-    const auto best = static_cast<int32_t>(found.value_or(0));
-    if (found) plan.best = copy_of(trials.find(best, config.rate_scale));
-    plan.worse = copy_of(trials.find(found ? best - 1 : config.max_replicas, config.rate_scale));
-    return {};
+// What is asked of a configuration: so many replicas, or so many times the rate.
+struct Asked {
+    int32_t least_replicas = 1;
+    int32_t most_replicas = 1;
+    std::optional<RateRange> rates;
+};
+Asked all_of(const PlanConfig& config) { return {1, config.max_replicas, config.rates}; }
+
+// L1; empty: none of what is asked keeps the objectives.
+Result<std::optional<Trial>> find_best(const PlanConfig& config, const Asked& asked, Trials& trials) {
+    if (asked.rates) {
+        const auto keeps = [&](double rate) { return trials.keeps(asked.most_replicas, rate); };
+        ASSIGN_OR_RETURN(const auto found, highest(asked.rates->low, asked.rates->high, keeps));
+        return found ? copy_of(trials.find(asked.most_replicas, *found)) : std::nullopt;
+    }
+    const auto keeps = [&](int64_t count) { return trials.keeps(static_cast<int32_t>(count), config.rate_scale); };
+    ASSIGN_OR_RETURN(const auto found, fewest(asked.least_replicas, asked.most_replicas, keeps));
+    return found ? copy_of(trials.find(static_cast<int32_t>(*found), config.rate_scale)) : std::nullopt;
 }
 
-Status find_highest(const PlanConfig& config, Trials& trials, CandidatePlan& plan) {
-    const auto keeps = [&](double rate_scale) -> Result<bool> {
-        ASSIGN_OR_RETURN(const Trial* trial, trials.at(config.max_replicas, rate_scale));
-        return trial->keeps;
-    };
-    ASSIGN_OR_RETURN(const auto found, highest(config.rates->low, config.rates->high, keeps));
-    if (found) plan.best = copy_of(trials.find(config.max_replicas, *found));
-    plan.worse = copy_of(found ? trials.next_rate(config.max_replicas, *found)
-                               : trials.find(config.max_replicas, config.rates->low));
-    return {};
+// The neighbour of `best` that was tried; without one the largest or slowest of what is asked.
+const Trial* find_worse(const PlanConfig& config, const std::optional<Trial>& best, const Trials& trials) {
+    if (!config.rates) return trials.find(best ? best->num_replicas - 1 : config.max_replicas, config.rate_scale);
+    return best ? trials.next_rate(config.max_replicas, best->rate_scale)
+                : trials.find(config.max_replicas, config.rates->low);
 }
 
 Result<CandidatePlan> plan_candidate(const PlanConfig& config, const ModelShape& model, const PlanCandidate& candidate,
@@ -168,14 +177,52 @@ Result<CandidatePlan> plan_candidate(const PlanConfig& config, const ModelShape&
         progress.candidate(0);
         return plan;
     }
-    Trials trials(config, model, candidate, device, trace, progress);
-    RETURN_IF_ERROR(config.rates ? find_highest(config, trials, plan) : find_fewest(config, trials, plan));
+    Trials trials(config, model, candidate, device, trace, &progress);
+    ASSIGN_OR_RETURN(plan.best, find_best(config, all_of(config), trials));
+    plan.worse = copy_of(find_worse(config, plan.best, trials));
     plan.tried = trials.all();
     progress.candidate(plan.num_trials());
     if (!plan.best || plan.worse) {
         ASSIGN_OR_RETURN(plan.alone, try_plan(config, model, candidate, device, 1, 1, spread_out(trace)));
     }
     return plan;
+}
+
+// L4: fast kernels do with no more than the answer has, and slow ones with no less.
+Asked bound_of(const PlanConfig& config, const Trial& answer, bool is_fast) {
+    Asked asked = all_of(config);
+    if (config.rates) {
+        (is_fast ? asked.rates->low : asked.rates->high) = answer.rate_scale;
+    } else {
+        (is_fast ? asked.most_replicas : asked.least_replicas) = answer.num_replicas;
+    }
+    return asked;
+}
+
+Result<PlanBounds> find_bounds(const Plan& plan, const ModelShape& model, const traces::Trace& trace) {
+    const CandidatePlan& answer = plan.candidates[*plan.answer];
+    const Device& device = plan.devices.at(answer.candidate.device);
+    const BoundFactors factors = bound_factors(config_of(plan.config, answer.candidate, 1), device);
+    const auto search = [&](bool is_fast) -> Result<PlanBound> {
+        PlanBound bound{.factors = is_fast ? factors.fast : factors.slow};
+        PlanConfig config = plan.config;
+        config.simulate.factors = bound.factors;
+        Trials trials(config, model, answer.candidate, device, trace, nullptr);
+        ASSIGN_OR_RETURN(const Trial* same, trials.at(answer.best->num_replicas, answer.best->rate_scale));
+        bound.answer = *same;
+        ASSIGN_OR_RETURN(bound.best, find_best(config, bound_of(config, *answer.best, is_fast), trials));
+        return bound;
+    };
+    PlanBounds bounds;
+    if (plan.config.num_threads > 1) {
+        auto fast = std::async(std::launch::async, search, /*is_fast=*/true);
+        ASSIGN_OR_RETURN(bounds.slow, search(/*is_fast=*/false));
+        ASSIGN_OR_RETURN(bounds.fast, fast.get());
+        return bounds;
+    }
+    ASSIGN_OR_RETURN(bounds.fast, search(/*is_fast=*/true));
+    ASSIGN_OR_RETURN(bounds.slow, search(/*is_fast=*/false));
+    return bounds;
 }
 
 // L2; less is better.
@@ -243,6 +290,9 @@ Result<Plan> make_plan(const PlanConfig& config, const ModelShape& model, const 
         ASSIGN_OR_RETURN(plan.candidates.emplace_back(), std::move(*one));
     }
     choose(plan);
+    if (config.bounds && plan.answer && plan.candidates[*plan.answer].best->is_bounded) {
+        ASSIGN_OR_RETURN(plan.bounds, find_bounds(plan, model, trace));
+    }
     return plan;
 }
 

@@ -5,6 +5,8 @@
 //   L2  of several configurations the answer has the fewest GPUs, or the most requests per second and GPU; then the
 //       higher throughput, then the earlier place in the list
 //   L3  the result does not depend on the number of threads
+//   L4  bounds are the answer's configuration searched again with all kernels as fast, and as slow, as the device file
+//       and published runs say that they may be (run.h, bound_factors): the fewest GPUs may be any number between
 #pragma once
 
 #include <cstdint>
@@ -49,6 +51,7 @@ struct PlanConfig {
     double rate_scale = 1;                 // of the trace, when the fewest GPUs are asked for
     std::optional<double> price_per_hour;  // of one GPU, in dollars
     int32_t num_threads = 1;               // candidates at a time
+    bool bounds = true;                    // L4, where the price of the answer has bounds
     // Called with the share of the work that is done, by one thread at a time; a candidate's number of trials is not
     // known before, so that its end may come early.
     std::function<void(double share)> progress;
@@ -61,6 +64,7 @@ struct Trial {
     double rate_scale = 1;
     std::vector<Measured> measured;  // per objective
     bool keeps = false;
+    bool is_bounded = false;  // is_bounded() of its run
     int64_t answered = 0;
     int64_t rejected = 0;
     int64_t output_tokens = 0;
@@ -91,6 +95,17 @@ struct CandidatePlan {
     [[nodiscard]] int32_t num_trials() const { return static_cast<int32_t>(tried.size()); }
 };
 
+// The answer's configuration where kernels take so many times as long.
+struct PlanBound {
+    KernelFactors factors;
+    Trial answer;               // at the answer's replicas and rate
+    std::optional<Trial> best;  // L1 with these kernels; empty: none of what was asked keeps the objectives
+};
+struct PlanBounds {
+    PlanBound fast;
+    PlanBound slow;
+};
+
 struct Plan {
     std::string trace;
     std::string model;
@@ -100,6 +115,7 @@ struct Plan {
     std::vector<CandidatePlan> candidates;  // in the order that was asked
     std::optional<size_t> answer;           // among them
     std::optional<size_t> runner_up;
+    std::optional<PlanBounds> bounds;  // of the answer
 };
 
 // The trace with its arrivals an hour apart, so that no request waits for another.

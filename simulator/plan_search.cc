@@ -7,10 +7,10 @@
 
 namespace verbatim {
 
-Result<std::optional<int64_t>> fewest(int64_t most, const std::function<Result<bool>(int64_t)>& keeps) {
-    CHECK_GE(most, 1);
-    int64_t not_enough = 0;
-    int64_t enough = 1;
+Result<std::optional<int64_t>> fewest(int64_t least, int64_t most, const std::function<Result<bool>(int64_t)>& keeps) {
+    CHECK(1 <= least && least <= most, "counts from {} to {}", least, most);
+    int64_t not_enough = least - 1;
+    int64_t enough = least;
     while (true) {
         ASSIGN_OR_RETURN(const bool kept, keeps(enough));
         if (kept) break;

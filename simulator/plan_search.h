@@ -11,9 +11,9 @@
 
 namespace verbatim {
 
-// The smallest count from 1 to `most` that keeps: doubles it until one does, then bisects. Empty: not even `most` does.
-// Error: the question's.
-Result<std::optional<int64_t>> fewest(int64_t most, const std::function<Result<bool>(int64_t)>& keeps);
+// The smallest count from `least` to `most` that keeps: doubles it until one does, then bisects. Empty: not even `most`
+// does. Error: the question's. REQUIRES: 1 <= least <= most.
+Result<std::optional<int64_t>> fewest(int64_t least, int64_t most, const std::function<Result<bool>(int64_t)>& keeps);
 
 // The highest rate from `low` to `high` that keeps, to within kRateStep: the next higher one that was asked does not.
 // Empty: not even `low` does.

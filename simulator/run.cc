@@ -322,29 +322,32 @@ int32_t most_replicas_at_once(const std::vector<ReplicaSummary>& replicas) {
     return static_cast<int32_t>(most);
 }
 
-bool needs_bounds(const SimulateRun& run) {
-    if (!run.config.bounds_rooflines) return false;
+// Both bounds at once, on two threads.
+Result<RooflineBounds> bounds_of(const SimulateRun& run, SimulationConfig simulation, const traces::Trace& trace) {
+    simulation.record_steps = false;
+    const BoundFactors factors = bound_factors(run.config, run.device);
+    const auto bound = [&](const KernelFactors& one) { return priced_run(run, simulation, trace, one, {}); };
+    auto fast = std::async(std::launch::async, bound, factors.fast);
+    ASSIGN_OR_RETURN(ReplicatedResult slow, bound(factors.slow));
+    ASSIGN_OR_RETURN(ReplicatedResult quick, fast.get());
+    return RooflineBounds{std::move(quick.whole), std::move(slow.whole), factors.fast, factors.slow};
+}
+
+}  // namespace
+
+BoundFactors bound_factors(const SimulateConfig& config, const Device& device) {
+    const FormatError error = format_error(config.weights);
+    return {{std::min(device.roofline_fast, error.fast), error.fast},
+            {std::max(device.roofline_slow, error.slow), error.slow}};
+}
+
+bool is_bounded(const SimulateRun& run) {
     if (run.config.weights != WeightFormat::kBf16) return true;
     if (run.device.roofline_fast == run.device.roofline_slow) return false;
     const double total = run.result.price.total_ns();
     const double rooflines = run.result.price.ns[static_cast<size_t>(PriceSource::kRoofline)];
     return total > 0 && rooflines >= kLeastBoundedShare * total;
 }
-
-// Both bounds at once, on two threads.
-Result<RooflineBounds> bounds_of(const SimulateRun& run, SimulationConfig simulation, const traces::Trace& trace) {
-    simulation.record_steps = false;
-    const FormatError error = format_error(run.config.weights);
-    const KernelFactors fast_factors{std::min(run.device.roofline_fast, error.fast), error.fast};
-    const KernelFactors slow_factors{std::max(run.device.roofline_slow, error.slow), error.slow};
-    const auto bound = [&](const KernelFactors& factors) { return priced_run(run, simulation, trace, factors, {}); };
-    auto fast = std::async(std::launch::async, bound, fast_factors);
-    ASSIGN_OR_RETURN(ReplicatedResult slow, bound(slow_factors));
-    ASSIGN_OR_RETURN(ReplicatedResult quick, fast.get());
-    return RooflineBounds{std::move(quick.whole), std::move(slow.whole), fast_factors, slow_factors};
-}
-
-}  // namespace
 
 Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape& model, const Device& device,
                                  const std::string& trace_name, const traces::Trace& trace, const Progress& progress) {
@@ -357,7 +360,7 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     ASSIGN_OR_RETURN(run.memory, plan_deployment(config, model, run.device));
     const SimulationConfig simulation = simulation_of(run);
     run.max_model_len = simulation.engine.max_model_len;
-    ASSIGN_OR_RETURN(ReplicatedResult all, priced_run(run, simulation, trace, KernelFactors{}, progress));
+    ASSIGN_OR_RETURN(ReplicatedResult all, priced_run(run, simulation, trace, config.factors, progress));
     run.result = std::move(all.whole);
     run.replicas = std::move(all.replicas);
     run.replica_of_row = std::move(all.replica_of_row);
@@ -365,7 +368,7 @@ Result<SimulateRun> run_simulate(const SimulateConfig& config, const ModelShape&
     run.gpu_s = gpu_seconds(run);
     run.peak_gpus = most_gpus(config);
     if (config.autoscale) run.peak_gpus = most_replicas_at_once(run.replicas) * config.parallelism.num_gpus();
-    if (needs_bounds(run)) {
+    if (config.bounds_rooflines && is_bounded(run)) {
         ASSIGN_OR_RETURN(run.bounds, bounds_of(run, simulation, trace));
     }
     run.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -81,6 +81,7 @@ struct SimulateConfig {
     RestorePolicy restore = RestorePolicy::kAuto;
     bool head_bound = false;  // with --cache-only: compute the bound of HeadBound, too
     bool record_steps = false;
+    KernelFactors factors;         // of the run itself
     bool bounds_rooflines = true;  // also run with the fastest and the slowest rooflines, where they matter
 };
 
@@ -113,8 +114,17 @@ struct RooflineBounds {
     KernelFactors fast_factors;
     KernelFactors slow_factors;
 };
+// Of a configuration on a device.
+struct BoundFactors {
+    KernelFactors fast;
+    KernelFactors slow;
+};
+[[nodiscard]] BoundFactors bound_factors(const SimulateConfig& config, const Device& device);
 // Rooflines of a smaller share of the steps' time are not bounded.
 inline constexpr double kLeastBoundedShare = 0.02;
+struct SimulateRun;
+// Whether the run would be another one at its bounds.
+[[nodiscard]] bool is_bounded(const SimulateRun& run);
 
 struct SimulateRun {
     std::string trace;

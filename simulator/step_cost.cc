@@ -115,8 +115,7 @@ void StepCost::add_layers(const StepWork& work, Price& price) {
     price.add(by_tokens(work.num_tokens));
     price.add(by_logit_rows(work.num_logit_rows));
     add_attention(work, price);
-    add_mamba(work, price);
-    add_delta(work, price);
+    add_recurrences(work, price);
     add_experts(work, price);
     if (work.num_copied_slots > 0) {
         price.add(roofline_.kernel(2 * real(work.num_copied_slots) * real(model_.kv_bytes_per_token), 0));
@@ -143,19 +142,22 @@ void StepCost::add_collectives(int64_t num_rows, bool on_logits, Price& price) c
     }
 }
 
-// Kernels whose price depends only on the number of rows are priced once per number.
+auto StepCost::at_place(std::vector<Known>& prices, int64_t count) -> Known& {
+    const auto place = static_cast<size_t>(count);
+    if (prices.size() <= place) prices.resize(place + 1);
+    return prices[place];
+}
+
 const Price& StepCost::by_tokens(int64_t num_tokens) {
-    const auto place = static_cast<size_t>(num_tokens);
-    if (by_tokens_.size() <= place) by_tokens_.resize(place + 1);
-    if (!by_tokens_[place].is_known) by_tokens_[place] = {true, dense(num_tokens, /*on_logits=*/false)};
-    return by_tokens_[place].price;
+    Known& known = at_place(by_tokens_, num_tokens);
+    if (!known.is_known) known = {true, dense(num_tokens, /*on_logits=*/false)};
+    return known.price;
 }
 
 const Price& StepCost::by_logit_rows(int64_t num_rows) {
-    const auto place = static_cast<size_t>(num_rows);
-    if (by_logit_rows_.size() <= place) by_logit_rows_.resize(place + 1);
-    if (!by_logit_rows_[place].is_known) by_logit_rows_[place] = {true, dense(num_rows, /*on_logits=*/true)};
-    return by_logit_rows_[place].price;
+    Known& known = at_place(by_logit_rows_, num_rows);
+    if (!known.is_known) known = {true, dense(num_rows, /*on_logits=*/true)};
+    return known.price;
 }
 
 // Only bf16 was measured: of other formats the measured time is scaled by the roofline.
@@ -226,6 +228,22 @@ void StepCost::add_update(const StepWork& work, const StateUpdate& update, Price
                                    real(work.num_tokens) * update.row * kBf16Bytes,
                                update.operations * update.elements * real(work.num_tokens)),
               update.count);
+}
+
+// Steps of decodes alone are most steps: their recurrences are priced once per number of sequences.
+void StepCost::add_recurrences(const StepWork& work, Price& price) {
+    if (!work.chunks.empty() || work.num_drafts > 0 || work.num_state_writes > 0) {
+        add_mamba(work, price);
+        add_delta(work, price);
+        return;
+    }
+    Known& known = at_place(by_decodes_, work.num_decodes);
+    if (!known.is_known) {
+        known.is_known = true;
+        add_mamba(work, known.price);
+        add_delta(work, known.price);
+    }
+    price.add(known.price);
 }
 
 void StepCost::add_mamba(const StepWork& work, Price& price) {

@@ -104,6 +104,8 @@ private:
         bool is_known = false;
         Price price;
     };
+    static Known& at_place(std::vector<Known>& prices, int64_t count);
+    // Kernels whose price depends only on the number of rows are priced once per number.
     const Price& by_tokens(int64_t num_tokens);
     const Price& by_logit_rows(int64_t num_rows);
     [[nodiscard]] Price dense(int64_t num_rows, bool on_logits) const;
@@ -115,6 +117,7 @@ private:
     void add_attention(const StepWork& work, Price& price) const;
     const KernelPrice& decode_conv(const ConvShape& shape, int64_t num_sequences);
     void add_conv(const StepWork& work, const ConvShape& shape, int32_t count, Price& price);
+    void add_recurrences(const StepWork& work, Price& price);
     void add_mamba(const StepWork& work, Price& price);
     void add_delta(const StepWork& work, Price& price);
     void add_update(const StepWork& work, const StateUpdate& update, Price& price) const;
@@ -128,6 +131,7 @@ private:
     RooflineTimes roofline_;
     std::vector<Known> by_tokens_;
     std::vector<Known> by_logit_rows_;
+    std::vector<Known> by_decodes_;
     struct DecodeConvs {
         ConvShape shape;
         std::vector<std::optional<KernelPrice>> by_sequences;

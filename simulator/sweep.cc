@@ -350,7 +350,7 @@ Result<ordered_json> sweep_header(const Sweep& sweep) {
 }
 
 Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path,
-                 const SweepProgress& progress) {
+                 const SweepProgress& progress, const SweepRead& when_read) {
     // Locks the path for the whole time. The results grow by whole lines in place until the sorted ones replace them.
     ASSIGN_OR_RETURN(files::OutputFile sorted, files::OutputFile::create(path));
     if (sorted.partial().empty()) return error("{}: is no regular file: a sweep reads its results again", path);
@@ -368,6 +368,7 @@ Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, co
         if (!results.lines.contains(number)) numbers.push_back(number);
     }
     ASSIGN_OR_RETURN(const auto traces, read_traces(sweep));
+    if (when_read && !traces.empty()) when_read(traces.begin()->second.report);
     {
         ASSIGN_OR_RETURN(LineAppender log, LineAppender::open(path));
         Runner runner(sweep, traces, std::move(numbers), log, results, progress);

@@ -74,11 +74,13 @@ struct Sweep {
 
 // Called by one thread at a time.
 using SweepProgress = std::function<void(size_t num_done, size_t num_points)>;
+// Called once, before the first point, with what the reader says of the trace.
+using SweepRead = std::function<void(const traces::ReadReport& report)>;
 
 // Runs the shard's points on `num_threads` threads and leaves them in `path`, in order; those that are there already
 // are kept. Each one is appended as it is done, so that an interrupted sweep goes on.
 Status run_sweep(const Sweep& sweep, const Shard& shard, int32_t num_threads, const std::string& path,
-                 const SweepProgress& progress = {});
+                 const SweepProgress& progress = {}, const SweepRead& when_read = {});
 
 // The lines of a result file, by the point's number; the header apart. A last line that was cut off by an interruption
 // is not there.

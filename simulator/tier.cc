@@ -1,7 +1,6 @@
 #include "simulator/tier.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -21,13 +20,6 @@ std::unique_ptr<EvictionPolicy> policy_of(TierEviction eviction) {
     return std::make_unique<ValueEviction>();
 }
 
-// T1 holds before a head comes, and a head that is larger than the tier does not come: twice the tier is enough.
-int32_t num_blocks_of(const TierConfig& config, const CacheConfig& cache) {
-    if (cache.kv_block_bytes == 0) return 0;
-    const int64_t blocks = config.bytes / cache.kv_block_bytes;
-    return static_cast<int32_t>(std::min<int64_t>(2 * blocks + 1, std::numeric_limits<int32_t>::max()));
-}
-
 }  // namespace
 
 void TierCounts::add(const TierCounts& more) {
@@ -44,7 +36,7 @@ Tier::Tier(const TierConfig& config, const CacheConfig& cache, TierEviction evic
       cache_(cache),
       is_timed_(is_timed),
       policy_(policy_of(eviction)),
-      kv_(cache.has_kv, cache.pools.block_size, num_blocks_of(config, cache)),
+      kv_(cache.has_kv, cache.pools.block_size, /*num_blocks=*/0),
       order_(*policy_, kv_) {
     CHECK(config.bytes >= 0 && config.bytes_per_us > 0 && config.latency_ns >= 0, "tier {} of {} bytes at {} a us",
           config.name, config.bytes, config.bytes_per_us);
@@ -100,6 +92,12 @@ void Tier::keep(const Head& head, int64_t now_ns, std::vector<Head>& gone) {
     counts_.bytes_written += bytes;
 }
 
+// A tier of many terabytes starts without a block: it takes memory for what heads take, and no more than twice that.
+void Tier::make_blocks(int32_t missing) {
+    const BlockPool& pool = kv_.pool();
+    if (missing > pool.num_free()) kv_.add_blocks(std::max(missing, pool.num_units()));
+}
+
 auto Tier::add(const Head& head) -> Kept& {
     const auto id = HeadId{next_head_++};
     Kept& kept = heads_.add(id, {});
@@ -116,6 +114,7 @@ auto Tier::add(const Head& head) -> Kept& {
         const int64_t shared = common.length / kv_.block_size() * kv_.block_size();
         BlockTable table;
         if (shared > 0) table = kv_.attach(common.head->blocks, shared)->table;
+        make_blocks(kv_.blocks_missing(table, head.length()));
         CHECK(kv_.grow(table, head.length()), "{} blocks for {} tokens", kv_.pool().num_free(), head.length());
         kept.head.blocks = kv_.detach_as_pending(table, head.length(), kNoStep);
         kv_.publish(kept.head.blocks, id);

@@ -87,6 +87,7 @@ private:
     };
     [[nodiscard]] int64_t transfer_ns(int64_t num_bytes) const;
     [[nodiscard]] HeadValue value_of(const Head& head) const;
+    void make_blocks(int32_t missing);
     Kept& add(const Head& head);
     void evict(std::vector<Head>& gone);
     Head remove(HeadId id);

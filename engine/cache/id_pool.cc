@@ -1,6 +1,7 @@
 #include "engine/cache/id_pool.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/base/check.h"
 
@@ -16,6 +17,16 @@ IdPool<Id>::IdPool(int32_t num_units, ByteBudget& budget, int64_t unit_bytes) : 
     CHECK_GE(unit_bytes, 0);
     budget_ = &budget;
     unit_bytes_ = unit_bytes;
+}
+
+template <typename Id>
+void IdPool<Id>::add_units(int32_t count) {
+    const int32_t first = num_units();
+    CHECK(count >= 0 && count <= std::numeric_limits<int32_t>::max() - first, "{} more units than {}", count, first);
+    free_.grow(first + count);
+    fenced_ids_.grow(first + count);
+    free_.insert(first, first + count);
+    num_free_ += count;
 }
 
 template <typename Id>

@@ -31,6 +31,8 @@ public:
     // A unit takes `unit_bytes` of the budget, which other pools draw on too. Borrows the budget.
     IdPool(int32_t num_units, ByteBudget& budget, int64_t unit_bytes);
 
+    // `count` more units, all free; the budget stays. REQUIRES: their numbers fit an int32_t.
+    void add_units(int32_t count);
     // `count` units: those that follow `after` as far as they are free, then the lowest ids. Empty when num_free() is
     // less than `count`, and then nothing has changed: the caller evicts or preempts.
     [[nodiscard]] std::optional<std::vector<Run>> allocate(int32_t count, std::optional<Id> after = {});

@@ -7,11 +7,13 @@
 
 namespace verbatim {
 
-IdSet::IdSet(int32_t size)
-    : size_(size),
-      words_(static_cast<size_t>(size + kBits - 1) / kBits),
-      nonzero_((words_.size() + kBits - 1) / kBits) {
-    CHECK_GE(size, 0);
+IdSet::IdSet(int32_t size) : size_(0) { grow(size); }
+
+void IdSet::grow(int32_t size) {
+    CHECK_GE(size, size_);
+    size_ = size;
+    words_.resize((static_cast<size_t>(size) + kBits - 1) / kBits);
+    nonzero_.resize((words_.size() + kBits - 1) / kBits);
 }
 
 template <typename Visit>

@@ -16,6 +16,7 @@ class IdSet {
 public:
     explicit IdSet(int32_t size);  // empty. REQUIRES: size >= 0
 
+    void grow(int32_t size);                  // new ids are no members. REQUIRES: size >= size()
     void insert(int32_t begin, int32_t end);  // all of [begin, end)
     // The same. False when one of them was a member.
     [[nodiscard]] bool insert_new(int32_t begin, int32_t end);

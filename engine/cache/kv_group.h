@@ -32,6 +32,8 @@ public:
     KvGroup(bool enabled, int32_t block_size, int32_t num_blocks);
     KvGroup(bool enabled, int32_t block_size, int32_t num_blocks, ByteBudget& budget, int64_t block_bytes);
 
+    void add_blocks(int32_t count) { pool_.add_units(count); }  // all free
+
     struct Attached {
         BlockTable table;               // the shared full blocks, then the sequence's own tail
         int32_t num_shared_blocks = 0;  // of the table

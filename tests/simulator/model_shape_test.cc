@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "reference/forward_pass.h"
 #include "reference/model/presets.h"
 #include "simulator/aligned_pages.h"
 #include "simulator/run.h"
@@ -187,6 +188,28 @@ TEST(ModelShape, WeightsAndOperationsAreThoseOfTheConfigs) {
         const double logits = 2.0 * config->vocab_size * config->hidden_size;
         EXPECT_GE(flops_of(shape).per_token, 2 * (matrices + chosen) - logits);
     }
+}
+
+// The simulator prices what executors run: every matrix of the forward pass, and each once.
+TEST(ModelShape, MatmulsAreThoseOfTheForwardPass) {
+    int num_layers = 0;
+    for (const std::string_view name : preset_names()) {
+        SCOPED_TRACE(name);
+        const ModelConfig config = *preset(name);
+        int64_t walked = 0;
+        for (const OpCall& call : forward_pass(config)) {
+            if (call.op == WalkOp::kMatmul) walked += call.written()[0].columns.count * call.columns.count;
+            if (call.op == WalkOp::kLayer) ++num_layers;
+        }
+        // The router multiplies, too, and has an operation of its own.
+        for (const LayerConfig& layer : config.layers)
+            walked += layer.moe ? int64_t{layer.moe->n_experts} * config.hidden_size : 0;
+        int64_t priced = 0;
+        for (const MatmulShape& matmul : shape_of(std::string(name), config).matmuls)
+            priced += matmul.n * matmul.k * matmul.count;
+        EXPECT_EQ(priced, walked);
+    }
+    EXPECT_GT(num_layers, 500);
 }
 
 }  // namespace

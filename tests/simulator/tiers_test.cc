@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
+#include <limits>
+
 #include "simulator/cache_run.h"
 #include "simulator/eviction_policies.h"
 #include "simulator/simulation.h"
@@ -78,6 +80,14 @@ TEST(Tier, BlocksThatHeadsShareAreKeptAndWrittenOnce) {
     ASSERT_NE(scene.find(1, 12), nullptr);
     EXPECT_EQ(scene.find(1, 12)->length(), 8);
     EXPECT_EQ(scene.find(3, 12), nullptr);
+}
+
+// Memory is taken for what heads take, whatever the tier could hold.
+TEST(Tier, ATierOfAnySizeStartsWithoutABlock) {
+    TierScene scene(std::numeric_limits<int64_t>::max() / 2);
+    for (uint64_t space = 1; space <= 20; ++space) scene.keep(space, 40);
+    EXPECT_EQ(scene.tier.num_bytes(), 20 * (100 + 10 * 40));
+    EXPECT_EQ(scene.find(7, 40)->length(), 40);
 }
 
 TEST(Tier, ReadsAndWritesTakeTheirTimeOneAfterTheOther) {

@@ -15,6 +15,7 @@ import glob
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -39,9 +40,8 @@ class Server:
             if not line:
                 raise SystemExit("the server ended:\n" + "".join(self.lines))
             self.lines.append(line)
-            for word in line.split():
-                if word.startswith("http://") and word.rstrip("/.,").rsplit(":", 1)[-1].isdigit():
-                    self.url = word.rstrip("/.,")
+            if found := re.search(r"http://[^/\s]+:\d+", line):
+                self.url = found.group()
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
         while True:
             try:

@@ -221,6 +221,8 @@ void add_plan_command(CLI::App& app, int& exit_code) {
     verb->add_option("--threads", options->config.num_threads,
                      "configurations at a time; the result does not depend on it")
         ->check(CLI::Range(1, 1024));
+    verb->add_flag("!--no-bounds", options->config.bounds,
+                   "leave out the searches with the fastest and the slowest kernels");
     add_seed_option(*verb, options->config.simulate.seed);
     add_format_option(*verb, options->format);
     verb->add_option("--html", options->page_file, "a page with pictures, which needs no network");

@@ -153,6 +153,7 @@ std::string figures(const Plan& plan) {
 
 std::string plan_page(const Plan& plan) {
     std::string page = page_begin(question(plan)) + figures(plan);
+    if (plan.bounds) page += fmt::format("<p>Bounds: {}.</p>\n", xml_escaped(bounds_sentence(plan)));
     std::vector<Shown> candidates = chosen(plan);
     if (candidates.empty()) candidates = all_tried(plan);
     page += goodput_chart(plan);

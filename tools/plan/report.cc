@@ -123,6 +123,20 @@ ordered_json candidate_json(const Plan& plan, const CandidatePlan& candidate) {
     return json;
 }
 
+ordered_json bound_json(const Plan& plan, const PlanBound& bound) {
+    const PlanCandidate& candidate = plan.candidates[*plan.answer].candidate;
+    return {{"factors", {{"rooflines", bound.factors.rooflines}, {"others", bound.factors.others}}},
+            {"answer", trial_json(plan, candidate, bound.answer)},
+            {"best", bound.best ? trial_json(plan, candidate, *bound.best) : ordered_json(nullptr)}};
+}
+
+// "3 GPUs", "1.2 times the rate".
+std::string bound_text(const Plan& plan, const PlanBound& bound) {
+    if (!bound.best) return "none of what was asked";
+    if (plan.config.rates) return fmt::format("{:.3g} times the rate", bound.best->rate_scale);
+    return fmt::format("{} GPU{}", bound.best->num_gpus, bound.best->num_gpus == 1 ? "" : "s");
+}
+
 void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::string>>& rows) {
     const CandidatePlan& candidate = plan.candidates[place];
     const Trial& trial = *candidate.best;
@@ -239,9 +253,21 @@ std::string explanation(const Plan& plan, const CandidatePlan& candidate) {
                        show_time(objective.limit_ns), show_value(alone));
 }
 
+std::string bounds_sentence(const Plan& plan) {
+    if (!plan.bounds) return "";
+    const auto [fast, slow] = *plan.bounds;
+    std::string text =
+        fmt::format("with the fastest kernels {}, with the slowest {}", bound_text(plan, fast), bound_text(plan, slow));
+    if (const auto broken = first_broken(plan, slow.answer))
+        text += fmt::format("; the answer's {} would be {} with the slowest", name(plan.config.objectives[*broken]),
+                            show_value(slow.answer.measured[*broken]));
+    return text;
+}
+
 std::string plan_table(const Plan& plan) {
     std::string text = headline(plan);
     if (plan.answer) text += "\n" + chosen_table(plan);
+    if (plan.bounds) text += fmt::format("\nbounds: {}\n", bounds_sentence(plan));
     text += "\n";
     for (const CandidatePlan& candidate : plan.candidates)
         text += fmt::format("{}: {}\n", label_of(plan, candidate.candidate), explanation(plan, candidate));
@@ -263,6 +289,9 @@ ordered_json plan_json(const Plan& plan) {
     };
     json["answer"] = chosen(plan.answer);
     json["runner_up"] = chosen(plan.runner_up);
+    json["bounds"] = plan.bounds ? ordered_json{{"fast", bound_json(plan, plan.bounds->fast)},
+                                                {"slow", bound_json(plan, plan.bounds->slow)}}
+                                 : ordered_json(nullptr);
     return json;
 }
 

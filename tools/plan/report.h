@@ -21,6 +21,8 @@ struct Costs {
 [[nodiscard]] std::string question(const Plan& plan);
 // Why the candidate needs what it needs, in a sentence: what binds, or why nothing that was asked does.
 [[nodiscard]] std::string explanation(const Plan& plan, const CandidatePlan& candidate);
+// What the answer would be with the fastest and the slowest kernels, in a sentence; "" without bounds.
+[[nodiscard]] std::string bounds_sentence(const Plan& plan);
 [[nodiscard]] std::string plan_table(const Plan& plan);
 [[nodiscard]] nlohmann::ordered_json plan_json(const Plan& plan);
 

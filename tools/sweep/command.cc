@@ -217,11 +217,12 @@ int run_sweep_command(const SweepOptions& options) {
     const Status apart = check_file_roles(tables, {{"--to", options.to}});
     if (!apart) return report_error(apart.error(), kExitBadUsage);
     std::optional<ProgressBar> bar;
-    const Status done =
-        run_sweep(*sweep, *shard, options.num_threads, options.to, [&](size_t num_done, size_t num_points) {
-            if (!bar) bar.emplace("sweep", num_points);
-            bar->update(num_done);
-        });
+    const auto progress = [&](size_t num_done, size_t num_points) {
+        if (!bar) bar.emplace("sweep", num_points);
+        bar->update(num_done);
+    };
+    const auto when_read = [&](const traces::ReadReport& report) { say_left_out(options.trace, report); };
+    const Status done = run_sweep(*sweep, *shard, options.num_threads, options.to, progress, when_read);
     bar.reset();
     if (!done) return report_error(done.error());
     const auto results = read_sweep(options.to);

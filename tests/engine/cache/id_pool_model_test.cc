@@ -20,6 +20,7 @@ public:
     }
 
     void operate() {
+        if (prng_.below(20) == 0) return add_units();
         switch (prng_.below(5)) {
             case 0:
             case 1: return allocate(static_cast<int32_t>(prng_.below(5)));
@@ -41,6 +42,13 @@ public:
 private:
     [[nodiscard]] bool is_free(int32_t id) const {
         return id >= 0 && id < pool_.num_units() && used_[id] == 0 && !fenced_.contains(id);
+    }
+
+    // Sometimes past the end of a word of the pool's sets.
+    void add_units() {
+        const auto count = static_cast<int32_t>(prng_.below(prng_.below(4) == 0 ? 80 : 4));
+        pool_.add_units(count);
+        used_.resize(used_.size() + static_cast<size_t>(count), 0);
     }
 
     // What follows `after` and is free, then the lowest free ids; all or none.

@@ -76,7 +76,7 @@ TEST(Search, FindsWhatAnExhaustiveSearchFinds) {
     for (int64_t most = 1; most <= 40; ++most) {
         for (int64_t least = 1; least <= most + 1; ++least) {
             int asked = 0;
-            const auto found = fewest(most, [&](int64_t count) -> Result<bool> {
+            const auto found = fewest(1, most, [&](int64_t count) -> Result<bool> {
                 ++asked;
                 EXPECT_TRUE(count >= 1 && count <= most);
                 return count >= least;
@@ -94,7 +94,7 @@ TEST(Search, FindsABorderWhereTheAnswersAreMixed) {
         std::vector<bool> answers(33);
         for (size_t i = 1; i < answers.size(); ++i) answers[i] = prng.below(3) == 0;
         const auto found =
-            fewest(32, [&](int64_t count) -> Result<bool> { return bool{answers[static_cast<size_t>(count)]}; });
+            fewest(1, 32, [&](int64_t count) -> Result<bool> { return bool{answers[static_cast<size_t>(count)]}; });
         if (!*found) continue;
         EXPECT_TRUE(answers[static_cast<size_t>(**found)]);
         EXPECT_FALSE(answers[static_cast<size_t>(**found) - 1]);
@@ -141,21 +141,66 @@ PlanConfig small_plan(const std::string& slo) {
     return config;
 }
 
+const PlanCandidate kSmallCandidate{"h100_sxm", 8192, 256};
+
+// By trying every number from one on; 0: none keeps the objectives.
+int32_t fewest_by_hand(const PlanConfig& config, const Inputs& inputs) {
+    for (int32_t n = 1; n <= config.max_replicas; ++n) {
+        const auto trial =
+            try_plan(config, inputs.model, kSmallCandidate, inputs.device, n, config.rate_scale, inputs.trace);
+        EXPECT_TRUE(trial.has_value()) << trial.error().message;
+        if (!trial || trial->keeps) return n;
+    }
+    return 0;
+}
+
+// The fewest replicas where kernels take so many times as long.
+int32_t fewest_by_hand(PlanConfig config, const Inputs& inputs, const KernelFactors& factors) {
+    config.simulate.factors = factors;
+    return fewest_by_hand(config, inputs);
+}
+
+int32_t replicas_of(const std::optional<Trial>& trial) { return trial ? trial->num_replicas : 0; }
+
+TEST(Plan, BoundsAreTheFewestReplicasWithTheFastestAndTheSlowestKernels) {
+    const Inputs inputs = small_inputs();
+    PlanConfig config = small_plan("p90:ttft=20s,p90:tpot=1s");
+    const auto plan_with = [&](int32_t num_threads, const Device& device) {
+        config.num_threads = num_threads;
+        return *make_plan(config, inputs.model, {kSmallCandidate}, {{"h100_sxm", device}}, "m", inputs.trace);
+    };
+    // Wide enough that one more replica, or one less, is needed.
+    Inputs uncertain = inputs;
+    uncertain.device.roofline_fast = 0.3;
+    uncertain.device.roofline_slow = 3;
+    const Plan plan = plan_with(1, uncertain.device);
+    ASSERT_TRUE(plan.bounds.has_value());
+    const auto& [fast, slow] = *plan.bounds;
+    EXPECT_EQ(fast.factors.rooflines, 0.3);
+    EXPECT_EQ(slow.factors.rooflines, 3);
+    EXPECT_EQ(replicas_of(fast.best), fewest_by_hand(config, uncertain, fast.factors));
+    EXPECT_EQ(replicas_of(slow.best), fewest_by_hand(config, uncertain, slow.factors));
+    const int32_t answer = plan.candidates[0].best->num_replicas;
+    EXPECT_LT(replicas_of(fast.best), replicas_of(slow.best)) << "around " << answer;
+    EXPECT_EQ(slow.answer.num_replicas, answer);
+    EXPECT_FALSE(slow.answer.keeps);
+    const Plan threaded = plan_with(2, uncertain.device);
+    EXPECT_EQ(replicas_of(threaded.bounds->fast.best), replicas_of(fast.best));
+    EXPECT_EQ(replicas_of(threaded.bounds->slow.best), replicas_of(slow.best));
+    Device certain = inputs.device;
+    certain.roofline_fast = certain.roofline_slow = 1;
+    EXPECT_FALSE(plan_with(1, certain).bounds.has_value()) << "no price has bounds";
+}
+
 TEST(Plan, FindsTheFewestReplicasThatAnExhaustiveSearchFinds) {
     const Inputs inputs = small_inputs();
-    const PlanCandidate candidate{"h100_sxm", 8192, 256};
     int differing = 0;
     for (const char* slo : {"p90:ttft=40s", "p90:ttft=20s,p90:tpot=1s", "p50:ttft=6s"}) {
         SCOPED_TRACE(slo);
         const PlanConfig config = small_plan(slo);
-        int32_t least = 0;
-        for (int32_t n = 1; n <= config.max_replicas && least == 0; ++n) {
-            const auto trial = try_plan(config, inputs.model, candidate, inputs.device, n, 20, inputs.trace);
-            ASSERT_TRUE(trial.has_value()) << trial.error().message;
-            if (trial->keeps) least = n;
-        }
+        const int32_t least = fewest_by_hand(config, inputs);
         const auto plan =
-            make_plan(config, inputs.model, {candidate}, {{"h100_sxm", inputs.device}}, "mooncake", inputs.trace);
+            make_plan(config, inputs.model, {kSmallCandidate}, {{"h100_sxm", inputs.device}}, "mooncake", inputs.trace);
         ASSERT_TRUE(plan.has_value()) << plan.error().message;
         const CandidatePlan& found = plan->candidates.at(0);
         ASSERT_EQ(found.best.has_value(), least > 0);
@@ -229,9 +274,14 @@ TEST(PlanCommand, SaysHowManyGpusWhatBindsAndWhatTheyCost) {
     ASSERT_EQ(table.exit_code, kExitOk) << table.err;
     for (const std::string& text :
          {fmt::format("the fewest GPUs: {}", best["gpus"].get<int>()), std::string("runner-up"),
-          plan["answer"]["explanation"].get<std::string>(), std::string("per million tokens")}) {
+          plan["answer"]["explanation"].get<std::string>(), std::string("per million tokens"),
+          fmt::format("bounds: with the fastest kernels {} GPU", plan["bounds"]["fast"]["best"]["gpus"].get<int>())}) {
         EXPECT_THAT(table.out, HasSubstr(text));
     }
+    as_json.emplace_back("--no-bounds");
+    const json unbounded = json::parse(run_plan(as_json).out);
+    EXPECT_TRUE(unbounded["bounds"].is_null());
+    EXPECT_EQ(unbounded["answer"], plan["answer"]);
 }
 
 TEST(PlanCommand, SaysWhatNoNumberOfReplicasImproves) {

@@ -366,6 +366,18 @@ TEST(SweepCommand, ShardsCountFromZeroOrFromOne) {
     EXPECT_EQ(file_bytes(files.path("whole")), file_bytes(files.path("alone")));
 }
 
+// Once, however many points read the file.
+TEST(SweepCommand, SaysWhichRowsAReaderLeftOut) {
+    const tests::ScratchFolder files;
+    const std::string trace = VERBATIM_SOURCE_DIR "/tests/fuzz/corpus/trace_vllm_bench/run";
+    const Outcome outcome = run_verbatim(
+        {"sweep", "--trace", trace, "--memory", "60GB", "--rate", "1,2", "--threads", "2", "--to", files.path("to")});
+    ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+    const size_t said = outcome.err.find("left out: ");
+    ASSERT_NE(said, std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("left out: ", said + 1), std::string::npos) << outcome.err;
+}
+
 TEST(SweepCommand, SaysWhatIsWrong) {
     const tests::ScratchFolder files;
     ASSERT_EQ(sweep(files.path("a")).exit_code, kExitOk);
