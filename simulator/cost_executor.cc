@@ -64,6 +64,7 @@ void CostExecutor::take_equal_steps_for(int64_t num_steps, int64_t until_ns) {
 }
 
 void CostExecutor::take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps) {
+    CHECK(!slots.empty(), "equal steps without a sequence");
     steps = {.tokens = std::move(steps.tokens)};
     max_steps = std::min(max_steps, max_equal_steps_);
     StepWork work;
@@ -103,6 +104,7 @@ Result<int64_t> CostExecutor::elapsed_ns(const StepPlan& plan) const {
 }
 
 auto CostExecutor::slot(SequenceSlot id) -> Slot& {
+    CHECK_GE(index(id), 0);
     const auto place = static_cast<size_t>(index(id));
     if (slots_.size() <= place) slots_.resize(place + 1);
     return slots_[place];
@@ -116,6 +118,9 @@ auto CostExecutor::answer_to(RequestId request) const -> const Answer& {
 
 // After a preemption the request restarts with the tokens that it has drawn.
 void CostExecutor::start(const SequenceStart& start) {
+    CHECK(start.num_prompt_tokens > 0 && start.num_prompt_tokens <= start.tokens.size(),
+          "request {} starts with {} tokens, {} of them its prompt's", index(start.request), start.tokens.size(),
+          start.num_prompt_tokens);
     slot(start.slot) = {.request = start.request,
                         .num_tokens = start.num_computed_tokens,
                         .num_drawn = start.tokens.size() - start.num_prompt_tokens,
@@ -157,6 +162,7 @@ void CostExecutor::draw_window(const StepPlan& plan, const ScheduledSequence& se
         if (draft != drawn_.back()) break;
         drawn_.push_back(draw(drawing));
     }
+    CHECK_LE(drawn_.size(), drafts.size() + 1);
     drawing.num_tokens += static_cast<int64_t>(drawn_.size()) - 1;
     result.add(sequence.slot, drawn_);
 }

@@ -95,6 +95,7 @@ bool Marconi::evict() {
     }
     const int32_t id = ids[lowest];
     num_states_ -= tree_.node(id).has_state ? 1 : 0;
+    CHECK_GE(num_states_, 0);
     ++num_evictions_;
     if (tree_.node(id).is_leaf()) {
         tree_.remove_leaf(id);
@@ -121,6 +122,7 @@ void Marconi::remember(const RivalRequest& request) {
 
 // The window's requests again, from the empty cache, with each alpha.
 void Marconi::tune() {
+    CHECK(!is_tuned_ && !past_.empty(), "{} requests to choose alpha by", past_.size());
     is_tuned_ = true;
     double most = -1;
     for (int32_t tenths = 0; tenths <= 20; ++tenths) {
@@ -173,6 +175,7 @@ int64_t Marconi::serve(const RivalRequest& request) {
     if (branch) keep(root, *branch);
     keep(root, request.resident);
     make_room(0);
+    CHECK_LT(reused, request.num_prompt_tokens);
     return reused;
 }
 

@@ -15,6 +15,7 @@ int32_t RadixTree::root(const CacheSalt& salt) {
 }
 
 int32_t RadixTree::add(int32_t parent, int64_t begin, TokenSeq tokens) {
+    CHECK(parent == kNone || begin < tokens.size(), "an edge from {} to {}", begin, tokens.size());
     num_tokens_ += tokens.size() - begin;
     const int32_t id = nodes_.add({.parent = parent, .begin = begin, .tokens = std::move(tokens), .is_live = true});
     if (parent != kNone) node(parent).children[node(id).tokens.at(begin)] = id;
@@ -70,6 +71,7 @@ void RadixTree::remove_leaf(int32_t id) {
     CHECK(leaf.is_live && leaf.is_leaf() && leaf.parent != kNone, "node {} is no leaf", id);
     node(leaf.parent).children.erase(leaf.tokens.at(leaf.begin));
     num_tokens_ -= leaf.edge();
+    CHECK_GE(num_tokens_, 0);
     nodes_.free(id);
 }
 

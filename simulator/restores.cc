@@ -35,6 +35,8 @@ auto Restores::read(const FoundHead& found) -> Read {
 }
 
 bool Restores::import(const Read& read, const ConversationKey& key, traces::RowIndex row) {
+    CHECK(read.num_saved >= 0 && read.num_saved <= read.tokens.size(), "a head of {} tokens saves {}",
+          read.tokens.size(), read.num_saved);
     const auto imported = engine_.import_head(
         {.key = key, .tokens = read.tokens, .numerics_id = numerics_id(engine_), .digest = {}, .bytes = {}});
     if (!imported) return false;
@@ -51,6 +53,7 @@ int64_t Restores::begin(traces::RowIndex row, ChatRequest& request, int64_t now_
     tiers_.tick();
     const auto found = waits_->worth_restoring(request, requests_.prompt(row));
     if (!found) return now_ns;
+    CHECK(!reads_.contains(row), "row {} waits for a head", index(row));
     const int64_t end_ns = (reads_[row] = read(*found)).end_ns;
     if (end_ns <= now_ns) finish(row, request);
     return end_ns;
@@ -66,7 +69,9 @@ void Restores::finish(traces::RowIndex row, const ChatRequest& request) {
 }
 
 void Restores::note_accepted(traces::RowIndex row, RequestId request) {
-    if (waits_) rows_[request] = row;
+    if (!waits_) return;
+    const bool is_new = rows_.emplace(request, row).second;
+    CHECK(is_new, "request {} is accepted twice", index(request));
 }
 
 // --- requests that are about to attach
@@ -103,6 +108,7 @@ int64_t Restores::next_read_ns() const {
 }
 
 void Restores::note_step(const StepWork& work, int64_t took_ns, int64_t now_ns) {
+    CHECK_GE(took_ns, 0);
     now_ns_ = std::max(now_ns_, now_ns);
     RestoreRule::StepTokens tokens;
     for (const StepWork::Chunk& chunk : work.chunks) tokens.add(chunk.num_new);
@@ -112,6 +118,7 @@ void Restores::note_step(const StepWork& work, int64_t took_ns, int64_t now_ns) 
 
 void Restores::take(std::vector<RowTimes>& times, RestoreCounts& restores, std::vector<TierCounts>& tiers) {
     tiers_.verify();
+    CHECK_EQ(times.size(), restored_tokens_.size());
     for (size_t row = 0; row < times.size(); ++row) {
         const int64_t restored = std::min(restored_tokens_[row], times[row].reused_tokens);
         times[row].restored_tokens += restored;

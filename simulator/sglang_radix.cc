@@ -113,6 +113,8 @@ void SglangRadix::touch_path(int32_t id) {
     for (auto at = path.rbegin(); at != path.rend(); ++at) {
         unlist(*at);
         tree_.node(*at).last_use = ++now_;
+        const int32_t parent = tree_.node(*at).parent;
+        CHECK(tree_.is_root(parent) || tree_.node(parent).last_use < now_, "node {} is older than its child", parent);
         list(*at);
     }
 }
@@ -136,6 +138,7 @@ int32_t SglangRadix::oldest(const Order& order) const {
 
 void SglangRadix::remove_leaf(int32_t id) {
     const int32_t parent = tree_.node(id).parent;
+    CHECK(!tree_.node(id).is_locked, "a request uses node {}", id);
     unlist(id);
     tree_.remove_leaf(id);
     ++num_evictions_;
@@ -156,6 +159,7 @@ bool SglangRadix::evict_leaf() {
 bool SglangRadix::evict_state() {
     const int32_t id = oldest(states_);
     if (id == RadixTree::kNone) return false;
+    CHECK(tree_.node(id).has_state, "node {} has no state", id);
     if (tree_.node(id).is_leaf()) {
         remove_leaf(id);
     } else {
@@ -205,6 +209,7 @@ int64_t SglangRadix::serve(const RivalRequest& request) {
         if (!lacks(new_tokens * config_.kv_bytes_per_token, config_.state_bytes > 0 ? 1 : 0)) insert(root, tokens);
     }
     if (config_.state_bytes == 0) insert(root, request.resident);
+    CHECK_LT(reused, request.num_prompt_tokens);
     // The last node of the request's path is the deepest locked one.
     const int32_t last = tree_.match(root, request.resident).node;
     lock_path(last, false);

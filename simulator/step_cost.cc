@@ -64,6 +64,7 @@ void StepWork::clear() {
 
 // Its tokens are counted apart.
 void StepWork::add_window(const Chunk& window) {
+    CHECK(window.num_new > 0 && window.past >= 0, "a window of {} tokens behind {}", window.num_new, window.past);
     const int64_t context = window.past + window.num_new;
     ++num_decodes;
     num_drafts += window.num_new - 1;
@@ -96,6 +97,7 @@ StepCost::StepCost(const ModelShape& model, const Device& device, const KernelTi
 Price StepCost::price(const StepWork& work) {
     Price price;
     if (work.num_tokens == 0) return price;
+    CHECK(work.num_sequences() > 0, "{} tokens of no sequence", work.num_tokens);
     price.add(
         {device_.step_overhead_ns + device_.sequence_overhead_ns * real(work.num_sequences()), PriceSource::kAssumed});
     const int32_t num_stages = model_.parallelism.pipeline;
@@ -143,6 +145,7 @@ void StepCost::add_collectives(int64_t num_rows, bool on_logits, Price& price) c
 }
 
 auto StepCost::at_place(std::vector<Known>& prices, int64_t count) -> Known& {
+    CHECK_GE(count, 0);
     const auto place = static_cast<size_t>(count);
     if (prices.size() <= place) prices.resize(place + 1);
     return prices[place];

@@ -65,6 +65,7 @@ TierCounts Tier::counts() const {
 // --- what is kept
 
 void Tier::keep(const Head& head, int64_t now_ns, std::vector<Head>& gone) {
+    CHECK_GT(head.length(), 0);
     const Head* equal = find(head.salt, head.tokens, head.numerics_id, head.length());
     if (equal != nullptr && equal->length() == head.length()) {
         order_.use(equal->id);
@@ -83,6 +84,7 @@ void Tier::keep(const Head& head, int64_t now_ns, std::vector<Head>& gone) {
     Kept& kept = add(head);
     const HeadId id = kept.head.id;
     while (num_bytes() > config_.bytes && heads_.size() > 0) evict(gone);
+    CHECK_LE(num_bytes(), config_.bytes);
     counts_.peak_bytes = std::max(counts_.peak_bytes, num_bytes());
     Kept* written = heads_.find(id);
     if (written == nullptr) return;  // every other head is worth more
@@ -96,6 +98,7 @@ void Tier::keep(const Head& head, int64_t now_ns, std::vector<Head>& gone) {
 void Tier::make_blocks(int32_t missing) {
     const BlockPool& pool = kv_.pool();
     if (missing > pool.num_free()) kv_.add_blocks(std::max(missing, pool.num_units()));
+    CHECK_GE(pool.num_free(), missing);
 }
 
 auto Tier::add(const Head& head) -> Kept& {
@@ -135,12 +138,15 @@ void Tier::evict(std::vector<Head>& gone) {
 }
 
 Head Tier::remove(HeadId id) {
-    Head& head = heads_.find(id)->head;
+    Kept* kept = heads_.find(id);
+    CHECK(kept != nullptr, "head {} of tier {}", index(id), config_.name);
+    Head& head = kept->head;
     index_.erase(head);
     order_.remove(id);
     kv_.release_head(head.blocks, id);
     Head removed = std::move(head);
     heads_.erase(id);
+    CHECK_EQ(heads_.size(), index_.size());
     return removed;
 }
 
@@ -170,6 +176,7 @@ int64_t Tier::read_end_ns(HeadId head, int64_t num_bytes, int64_t now_ns) const 
 
 int64_t Tier::read(HeadId head, int64_t num_bytes, int64_t now_ns) {
     const int64_t end_ns = read_end_ns(head, num_bytes, now_ns);
+    CHECK(num_bytes >= 0 && end_ns >= now_ns, "{} bytes are read from {} to {} ns", num_bytes, now_ns, end_ns);
     read_free_ns_ = std::max(read_free_ns_, end_ns);
     order_.use(head);
     ++counts_.reads;

@@ -51,6 +51,7 @@ int64_t Tiers::expected_read_ns(const FoundHead& found, int64_t now_ns) const {
 }
 
 int64_t Tiers::read(const FoundHead& found, int64_t now_ns) {
+    CHECK_LE(found.first_token, found.length);
     Tier& tier = *tiers_.at(found.tier);
     return tier.read(found.id, tier.read_bytes(found.length, found.first_token), now_ns);
 }

@@ -108,6 +108,8 @@ void TraceDriver::end_steps(const std::function<void(int64_t)>& after_step) {
 }
 
 void TraceDriver::end_step(Place& place, const std::function<void(int64_t)>& after_step) {
+    CHECK(place.in_step() && place.step_begins_ns <= place.step_ends_ns, "a step from {} to {} ns",
+          place.step_begins_ns, place.step_ends_ns);
     place.busy_ns += place.step_ends_ns - place.step_begins_ns;
     place.step_ends_ns = -1;
     report_.peak_running =
@@ -136,6 +138,7 @@ Result<bool> TraceDriver::begin_steps(const Recover& recover) {
         if (!*stepped) continue;
         place.step_begins_ns = now_ns_;
         place.step_ends_ns = now_ns_ + (config_.step_ns > 0 ? config_.step_ns : place.engine->elapsed_ns());
+        CHECK_GE(place.step_ends_ns, now_ns_);
     }
     return false;
 }
@@ -194,17 +197,20 @@ Status TraceDriver::check_times() const {
 }
 
 void TraceDriver::plan_rows() {
+    size_t num_waiting = 0;
     for (size_t i = 0; i < trace_.rows.size(); ++i) {
         const Row& row = trace_.rows[i];
         if (row.start == Start::kWhileRunning) {
             while_running_.push_back(RowIndex(i));
         } else if (row.wait_for != kNoRow && waits(row)) {
             waiting_[at(row.wait_for)].push_back(RowIndex(i));
+            ++num_waiting;
         } else {
             times(RowIndex(i)).wanted_ns = row.arrival_ns;
             due_.push({row.arrival_ns, RowIndex(i)});
         }
     }
+    CHECK_EQ(while_running_.size() + num_waiting + due_.size(), trace_.rows.size());
 }
 
 // A client that does not wait for answers sends by the trace's clock. Only turns can be affected.
@@ -272,6 +278,7 @@ void TraceDriver::send(RowIndex row) {
         held_.emplace(from, row);
         return;
     }
+    CHECK(is_sent_[at(row)] == 0, "row {} is sent twice", index(row));
     is_sent_[at(row)] = 1;
     if (traces::is_request(trace_.row(row).event)) {
         submit(row, request_of(row));
@@ -311,6 +318,7 @@ void TraceDriver::submit_read() {
     for (Place& place : places_) {
         while (!place.in_step() && !place.reading.empty() && place.reading.begin()->first.time_ns <= now_ns_) {
             auto read = place.reading.extract(place.reading.begin());
+            CHECK(place.hooks != nullptr, "row {} waits for a head without a tier", index(read.key().row));
             place.hooks->head_read(read.key().row, read.mapped());
             submit_now(place, read.key().row, std::move(read.mapped()));
         }
@@ -335,6 +343,7 @@ void TraceDriver::submit(RowIndex row, ChatRequest request) {
 }
 
 void TraceDriver::submit_now(Place& place, RowIndex row, ChatRequest request) {
+    CHECK(!request_of_[at(row)] && is_over_[at(row)] == 0, "row {} runs or is over", index(row));
     std::optional<ChatRequest> again;
     if (config_.busy == Busy::kUncached) again = request;
     auto accepted = place.engine->submit(std::move(request));
@@ -370,6 +379,7 @@ void TraceDriver::submit_now(Place& place, RowIndex row, ChatRequest request) {
 
 // Submits the whole prompt under a unique name.
 OrRefusal<Accepted> TraceDriver::submit_uncached(Place& place, RowIndex row, ChatRequest request) {
+    CHECK(config_.busy == Busy::kUncached, "row {} must not run apart", index(row));
     request.conversation.conversation_id += fmt::format("/row{}", index(row));
     request.input = InputKind::kHistory;
     request.messages = {{requests_.prompt(row), /*checkpoint=*/false}};
@@ -381,6 +391,7 @@ OrRefusal<Accepted> TraceDriver::submit_uncached(Place& place, RowIndex row, Cha
 
 void TraceDriver::apply_name_event(RowIndex index) {
     const Row& row = trace_.row(index);
+    CHECK(!traces::is_request(row.event), "row {} is a request", verbatim::index(index));
     const ConversationKey key = requests_.key(row.conversation);
     Place& place = place_of(index);
     Engine& engine = *place.engine;
@@ -490,6 +501,8 @@ void TraceDriver::read_events(Place& place) {
 
 void TraceDriver::received(Place& place, RequestId request, std::span<const TokenId> tokens) {
     Running& running = place.running.at(request);
+    CHECK(!tokens.empty() && times(running.row).due_ns <= now_ns_, "row {} gets {} tokens before it is due",
+          index(running.row), tokens.size());
     if (running.text.empty()) {
         times(running.row).first_token_ns = now_ns_;
         if (dispatcher_ != nullptr) dispatcher_->first_token(running.row);
@@ -541,6 +554,7 @@ void TraceDriver::move_on(Place& from, RowIndex row, ChatRequest request) {
 }
 
 void TraceDriver::over(RowIndex row, RowOutcome outcome) {
+    CHECK(is_over_[at(row)] == 0 && num_over_ < report_.rows, "row {} is over twice", index(row));
     is_over_[at(row)] = 1;
     ++num_over_;
     times(row).end_ns = now_ns_;

@@ -95,6 +95,7 @@ void VllmAlign::take(Kind kind, uint64_t digest) {
     queue_.erase(found->second);
     pages(kind).erase(found);
     held_bytes_ -= bytes(kind);
+    CHECK_GE(held_bytes_, 0);
 }
 
 void VllmAlign::put(Kind kind, uint64_t digest) {
@@ -102,6 +103,7 @@ void VllmAlign::put(Kind kind, uint64_t digest) {
     queue_.push_back({digest, kind});
     pages(kind)[digest] = std::prev(queue_.end());
     held_bytes_ += bytes(kind);
+    CHECK_EQ(queue_.size(), blocks_.size() + states_.size());
 }
 
 void VllmAlign::make_room(int64_t wanted_bytes) {
@@ -110,6 +112,7 @@ void VllmAlign::make_room(int64_t wanted_bytes) {
         take(oldest.kind, oldest.digest);
         ++num_evictions_;
     }
+    CHECK(!queue_.empty() || held_bytes_ == 0, "an empty queue holds {} bytes", held_bytes_);
 }
 
 int64_t VllmAlign::serve(const RivalRequest& request) {
@@ -132,6 +135,7 @@ int64_t VllmAlign::serve(const RivalRequest& request) {
     for (const int64_t at : positions) put(Kind::kState, digests[static_cast<size_t>(at / unit_) - 1]);
     for (size_t i = digests.size(); i-- > 0;) put(Kind::kBlock, digests[i]);
     make_room(0);
+    CHECK_LT(reused, request.num_prompt_tokens);
     return reused;
 }
 

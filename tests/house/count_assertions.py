@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Counts the assertions of engine/ by function: how many there are, and which mutators have none.
+"""Counts the assertions of a folder by function: how many there are, and which mutators have none.
 
-A mutator is a member function that is not const, defined in a .cc of engine/ and no part of verify(). Constructors with
-a body are mutators, too. What the compiler checks is not counted, nor is engine/base, which serves every folder.
+A mutator is a member function that is not const, defined in a .cc of the folder and no part of verify(). Constructors
+with a body are mutators, too. What the compiler checks is not counted, nor is engine/base, which serves every folder.
 
-count_assertions.py [--source DIR] [--list] [--least N]
+count_assertions.py [--source DIR] [--folder DIR] [--list] [--least N]
+    --folder is a folder of the repository, engine by default
     --list names the mutators without an assertion; with fewer than N of them per mutator the exit code is 1
 """
 
@@ -49,12 +50,13 @@ def functions_of(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", default=".", help="the repository's root")
+    parser.add_argument("--folder", default="engine", help="a folder of the repository")
     parser.add_argument("--list", action="store_true", help="name the mutators without an assertion")
     parser.add_argument("--least", type=float, default=0, help="assertions per mutator, on average")
     arguments = parser.parse_args()
     num_mutators = num_checks = 0
     without = []
-    for path in sorted(glob.glob(os.path.join(arguments.source, "engine/**/*.cc"), recursive=True)):
+    for path in sorted(glob.glob(os.path.join(arguments.source, arguments.folder, "**/*.cc"), recursive=True)):
         source = os.path.relpath(path, arguments.source)
         if LEFT_OUT.search(source):
             continue

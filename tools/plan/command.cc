@@ -182,6 +182,7 @@ void add_candidates(CLI::App& verb, PlanOptions& options) {
 
 // The rate is the plan's: one factor, or a range to search.
 void add_trace_options(CLI::App& verb, PlanOptions& options) {
+    verb.add_option("--trace", options.trace, "a trace file (see traces/README.md)")->required();
     for (CLI::Option* option : add_read_options(verb, options.read, "the model's own unless given")) {
         if (option->check_name("--rate-scale")) verb.remove_option(option);
     }
@@ -191,41 +192,49 @@ void add_trace_options(CLI::App& verb, PlanOptions& options) {
         ->capture_default_str();
 }
 
+void add_question_options(CLI::App& verb, PlanOptions& options) {
+    verb.add_option("--slo", options.slo, "objectives of the whole trace, such as p99:ttft=2s,p99:tpot=50ms")
+        ->required();
+    verb.add_option("--max-replicas", options.config.max_replicas, "at most so many, of --tp times --pp GPUs each")
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
+    options.has_price = verb.add_option("--price", options.price, "dollars for an hour of a GPU")
+                            ->check(CLI::PositiveNumber)
+                            ->check(finite_number());
+    verb.add_flag_callback(
+        "--no-bounds", [&options] { options.config.bounds = false; },
+        "leave out the searches with the fastest and the slowest kernels");
+}
+
+void add_common_options(CLI::App& verb, PlanOptions& options) {
+    SimulateConfig& simulate = options.config.simulate;
+    verb.add_option("--model", options.model, "a preset, or a checkpoint's folder")->capture_default_str();
+    options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
+                                          "of the device, for weights, workspace and caches together")
+                             ->default_str("90 % of it");
+    add_choice_option(verb, "--cache-mode", simulate.cache_mode, timed_cache_mode_choices(), "as in verbatim simulate");
+    Choices<Route> routes = route_choices();  // a trace's replicas are of a fixed number
+    std::erase_if(routes, [](const auto& choice) { return choice.second == Route::kTrace; });
+    add_choice_option(verb, "--route", simulate.route, routes, "as in verbatim simulate");
+    add_tier_options(verb, options.tiers);
+}
+
 }  // namespace
 
 void add_plan_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<PlanOptions>();
     options->config.num_threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
     CLI::App* verb = app.add_subcommand("plan", "the fewest GPUs, or the highest rate, that keep a trace's objectives");
-    verb->add_option("--trace", options->trace, "a trace file (see traces/README.md)")->required();
-    verb->add_option("--model", options->model, "a preset, or a checkpoint's folder")->capture_default_str();
-    add_candidates(*verb, *options);
-    verb->add_option("--slo", options->slo, "objectives of the whole trace, such as p99:ttft=2s,p99:tpot=50ms")
-        ->required();
-    verb->add_option("--max-replicas", options->config.max_replicas, "at most so many, of --tp times --pp GPUs each")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
-    add_trace_options(*verb, *options);
-    options->has_price = verb->add_option("--price", options->price, "dollars for an hour of a GPU")
-                             ->check(CLI::PositiveNumber)
-                             ->check(finite_number());
-    options->has_memory = add_bytes_option(*verb, "--memory", options->memory_bytes,
-                                           "of the device, for weights, workspace and caches together")
-                              ->default_str("90 % of it");
-    add_choice_option(*verb, "--cache-mode", options->config.simulate.cache_mode, timed_cache_mode_choices(),
-                      "as in verbatim simulate");
-    Choices<Route> routes = route_choices();  // a trace's replicas are of a fixed number
-    std::erase_if(routes, [](const auto& choice) { return choice.second == Route::kTrace; });
-    add_choice_option(*verb, "--route", options->config.simulate.route, routes, "as in verbatim simulate");
-    add_tier_options(*verb, options->tiers);
-    verb->add_option("--threads", options->config.num_threads,
-                     "configurations at a time; the result does not depend on it")
-        ->check(CLI::Range(1, 1024));
-    verb->add_flag("!--no-bounds", options->config.bounds,
-                   "leave out the searches with the fastest and the slowest kernels");
     add_seed_option(*verb, options->config.simulate.seed);
     add_format_option(*verb, options->format);
     verb->add_option("--html", options->page_file, "a page with pictures, which needs no network");
+    verb->add_option("--threads", options->config.num_threads,
+                     "configurations at a time; the result does not depend on it")
+        ->check(CLI::Range(1, 1024));
+    add_group(*verb, "Question", [&] { add_question_options(*verb, *options); });
+    add_group(*verb, "Trace", [&] { add_trace_options(*verb, *options); });
+    add_group(*verb, "Configurations to choose from", [&] { add_candidates(*verb, *options); });
+    add_group(*verb, "What all of them have", [&] { add_common_options(*verb, *options); });
     verb->callback([options, &exit_code] { exit_code = run_plan_command(*options); });
 }
 

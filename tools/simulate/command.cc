@@ -258,6 +258,61 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
     return run->result.driver.unexpected.empty() ? kExitOk : kExitDifference;
 }
 
+void add_trace_options(CLI::App& verb, SimulateOptions& options) {
+    CLI::Option* trace =
+        verb.add_option("--trace", options.trace, "a trace file (plain, gzip or zstd; see traces/README.md)");
+    CLI::Option* record =
+        verb.add_option("--from", options.record,
+                        "instead of a trace, a recorded run (--record): its calls, compared with its decisions")
+            ->excludes(trace);
+    add_choice_option(verb, "--times", options.times,
+                      Choices<StepTimesFrom>{{"recorded", StepTimesFrom::kRecord}, {"model", StepTimesFrom::kModel}},
+                      "of --from: the recorded steps' times, or the prices of --device, with their errors by request")
+        ->needs(record);
+    add_read_options(verb, options.read, "the model's own unless given");
+}
+
+void add_model_options(CLI::App& verb, SimulateOptions& options) {
+    SimulateConfig& config = options.config;
+    verb.add_option("--model", options.model,
+                    "a preset, a checkpoint's folder or a GGUF file: configs and headers are read, no weights")
+        ->capture_default_str();
+    verb.add_option("--device", options.device,
+                    fmt::format("a device file, or one of {}", fmt::join(device_names(), ", ")))
+        ->capture_default_str();
+    options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
+                                          "of the device, for weights, workspace and caches together")
+                             ->default_str("90 % of it");
+    add_choice_option(verb, "--weights", config.weights, weight_format_choices(),
+                      "of linear layers, which alone are quantised: bytes in memory and in every step");
+    add_choice_option(verb, "--kv-dtype", config.kv_value_bytes, kv_dtype_choices(),
+                      "of K and V: bytes in memory and in attention");
+    add_choice_option(verb, "--state-dtype", config.state_value_bytes,
+                      Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}},
+                      "of recurrent states: bytes in memory and in every step");
+}
+
+void add_price_options(CLI::App& verb, SimulateOptions& options) {
+    SimulateConfig& config = options.config;
+    add_choice_option(verb, "--cost", config.cost,
+                      Choices<CostChoice>{{"tables", CostChoice::kTables}, {"roofline", CostChoice::kRoofline}},
+                      "kernels' times: as measured, where the device has tables, or by its roofline alone");
+    options.has_step_overhead =
+        verb.add_option("--step-overhead", options.step_overhead_us, "of the host, per step, in us; none per sequence")
+            ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+            ->default_str("the device file's");
+    verb.add_option("--expert-skew", config.expert_skew,
+                    "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")
+        ->check(CLI::Range(0.0, 8.0))
+        ->check(finite_number())
+        ->capture_default_str();
+    verb.add_flag_callback(
+        "--no-bounds", [&config] { config.bounds_rooflines = false; },
+        "leave out the two runs with the fastest and the slowest rooflines");
+    verb.add_flag("--check-tables", options.check_tables,
+                  "no trace: how far the device's tables are from rows that are left out");
+}
+
 void add_cache_options(CLI::App& verb, SimulateOptions& options) {
     SimulateConfig& config = options.config;
     add_choice_option(
@@ -265,18 +320,8 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
         "prefix: heads by longest committed prefix; exact: by conversation alone; attention: full blocks, as if there "
         "were no state; block-aligned: state at multiples of one inflated block; the last five are the policies of "
         "other engines, without timing");
-    add_choice_option(verb, "--state-dtype", config.state_value_bytes,
-                      Choices<int64_t>{{"float32", 4}, {"bfloat16", 2}},
-                      "of recurrent states: bytes in memory and in every step");
-    add_choice_option(verb, "--weights", config.weights, weight_format_choices(),
-                      "of linear layers, which alone are quantised: bytes in memory and in every step");
-    add_choice_option(verb, "--kv-dtype", config.kv_value_bytes, kv_dtype_choices(),
-                      "of K and V: bytes in memory and in attention");
     add_choice_option(verb, "--evict", config.eviction, eviction_choices(), "which heads go first")
         ->default_str("value with prefix, else lru");
-    options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
-                                          "of the device, for weights, workspace and caches together")
-                             ->default_str("90 % of it");
     options.has_kv_bytes = add_bytes_option(verb, "--kv-bytes", options.kv_bytes,
                                             "for KV, at most; by default what is left, or half of it")
                                ->default_str("");
@@ -286,9 +331,13 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
     verb.add_option("--block-size", config.block_size, "tokens of a KV block")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
+    CLI::Option* cache_only = verb.add_flag("--cache-only", options.cache_only, "hit rates without timing");
+    verb.add_flag("--head-bound", config.head_bound,
+                  "also compute the most that any eviction could reuse, in a second run (--cache-mode exact)")
+        ->needs(cache_only);
 }
 
-void add_load_options(CLI::App& verb, SimulateOptions& options) {
+void add_scheduler_options(CLI::App& verb, SimulateOptions& options) {
     SimulateConfig& config = options.config;
     verb.add_option("--step-tokens", config.step_tokens, "tokens computed in a step, at most")
         ->check(CLI::Range(1, 1 << 20))
@@ -309,18 +358,13 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
     options.has_max_tokens =
         add_count_option(verb, "--max-tokens", options.max_tokens, 1, "what clients ask for at most")
             ->default_str("the trace's longest answer");
-    add_choice_option(verb, "--cost", config.cost,
-                      Choices<CostChoice>{{"tables", CostChoice::kTables}, {"roofline", CostChoice::kRoofline}},
-                      "kernels' times: as measured, where the device has tables, or by its roofline alone");
-    options.has_step_overhead =
-        verb.add_option("--step-overhead", options.step_overhead_us, "of the host, per step, in us; none per sequence")
-            ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
-            ->default_str("the device file's");
-    verb.add_option("--expert-skew", config.expert_skew,
-                    "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")
-        ->check(CLI::Range(0.0, 8.0))
-        ->check(finite_number())
-        ->capture_default_str();
+    add_choice_option(verb, "--busy", config.busy,
+                      Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},
+                      "a turn whose conversation still runs waits, is refused, or runs apart without reuse");
+}
+
+void add_deployment_options(CLI::App& verb, SimulateOptions& options) {
+    SimulateConfig& config = options.config;
     verb.add_option("--tp", config.parallelism.tensor, "GPUs of a replica that share every layer")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
@@ -339,9 +383,20 @@ void add_load_options(CLI::App& verb, SimulateOptions& options) {
         "whole conversations in turns or by a digest of their names; each request to the replica with "
         "the fewest, by llm-d's or Dynamo's scores, or to the one that the trace names");
     add_cluster_options(verb, options.cluster);
-    add_choice_option(verb, "--busy", config.busy,
-                      Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},
-                      "a turn whose conversation still runs waits, is refused, or runs apart without reuse");
+}
+
+void add_result_options(CLI::App& verb, SimulateOptions& options) {
+    CLI::Option* cache_only = verb.get_option("--cache-only");
+    verb.add_option("--slo", options.slo, "count the requests within these, such as ttft=2s,tpot=50ms")
+        ->excludes(cache_only);
+    const auto file = [&](const char* flag, std::string& path, const char* description) {
+        add_output_option(verb, flag, path, description)->excludes(cache_only);
+    };
+    file("--requests-csv", options.requests_file, "write one line per request");
+    file("--steps-csv", options.steps_file, "write one line per step");
+    file("--perfetto", options.perfetto_file,
+         "write the steps as a trace for Perfetto or Chrome; NAME.gz is compressed");
+    file("--html", options.page_file, "write one page with tables and pictures");
 }
 
 }  // namespace
@@ -350,45 +405,16 @@ void add_simulate_command(CLI::App& app, int& exit_code) {
     auto options = std::make_shared<SimulateOptions>();
     CLI::App* verb = app.add_subcommand(
         "simulate", "what hit rate, latency and throughput a trace would see, by the engine's own decisions");
-    verb->add_option("--trace", options->trace, "a trace file (plain, gzip or zstd; see traces/README.md)");
-    CLI::Option* record =
-        verb->add_option("--from", options->record,
-                         "instead of a trace, a recorded run (--record): its calls, compared with its decisions");
-    record->excludes(verb->get_option("--trace"));
-    add_choice_option(*verb, "--times", options->times,
-                      Choices<StepTimesFrom>{{"recorded", StepTimesFrom::kRecord}, {"model", StepTimesFrom::kModel}},
-                      "of --from: the recorded steps' times, or the prices of --device, with their errors by request")
-        ->needs(record);
-    verb->add_option("--model", options->model,
-                     "a preset, a checkpoint's folder or a GGUF file: configs and headers are read, no weights")
-        ->capture_default_str();
-    verb->add_option("--device", options->device,
-                     fmt::format("a device file, or one of {}", fmt::join(device_names(), ", ")))
-        ->capture_default_str();
-    add_cache_options(*verb, *options);
-    add_tier_options(*verb, options->tiers);
-    add_load_options(*verb, *options);
-    add_read_options(*verb, options->read, "the model's own unless given");
-    verb->add_flag("!--no-bounds", options->config.bounds_rooflines,
-                   "leave out the two runs with the fastest and the slowest rooflines");
-    verb->add_flag("--check-tables", options->check_tables,
-                   "no trace: how far the device's tables are from rows that are left out");
-    CLI::Option* cache_only = verb->add_flag("--cache-only", options->cache_only, "hit rates without timing");
-    verb->add_flag("--head-bound", options->config.head_bound,
-                   "also compute the most that any eviction could reuse, in a second run (--cache-mode exact)")
-        ->needs(cache_only);
-    verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms")
-        ->excludes(cache_only);
-    add_output_option(*verb, "--requests-csv", options->requests_file, "write one line per request")
-        ->excludes(cache_only);
-    add_output_option(*verb, "--steps-csv", options->steps_file, "write one line per step")->excludes(cache_only);
-    add_output_option(*verb, "--perfetto", options->perfetto_file,
-                      "write the steps as a trace for Perfetto or Chrome; NAME.gz is compressed")
-        ->excludes(cache_only);
-    add_output_option(*verb, "--html", options->page_file, "write one page with tables and pictures")
-        ->excludes(cache_only);
     add_seed_option(*verb, options->config.seed);
     add_format_option(*verb, options->format);
+    add_group(*verb, "Trace", [&] { add_trace_options(*verb, *options); });
+    add_group(*verb, "Model and device", [&] { add_model_options(*verb, *options); });
+    add_group(*verb, "Cache", [&] { add_cache_options(*verb, *options); });
+    add_group(*verb, "Memory behind the device's", [&] { add_tier_options(*verb, options->tiers); });
+    add_group(*verb, "Scheduler and requests", [&] { add_scheduler_options(*verb, *options); });
+    add_group(*verb, "Several GPUs", [&] { add_deployment_options(*verb, *options); });
+    add_group(*verb, "Prices", [&] { add_price_options(*verb, *options); });
+    add_group(*verb, "Results", [&] { add_result_options(*verb, *options); });
     verb->callback([options, verb, &exit_code] { exit_code = run_simulate_command(*options, *verb); });
 }
 

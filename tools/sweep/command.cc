@@ -251,6 +251,59 @@ int run_plot_command(const SweepOptions& options) {
     return written ? kExitOk : report_error(written.error());
 }
 
+void add_trace_options(CLI::App& verb, SweepOptions& options) {
+    traces::ReadOptions& read = options.read.read;
+    verb.add_option("--trace", options.trace, "a trace file (see traces/README.md)");
+    verb.add_option("--limit", read.limit, "read only the first N rows")->check(CLI::Range(1, 1 << 30));
+    verb.add_option("--session-rate", read.session_rate, "agentic: sessions started per second")
+        ->check(CLI::PositiveNumber)
+        ->check(finite_number())
+        ->capture_default_str();
+    verb.add_option("--think-scale", read.think_scale, "think times so many times as long")
+        ->check(CLI::NonNegativeNumber)
+        ->check(finite_number())
+        ->capture_default_str();
+}
+
+void add_list_options(CLI::App& verb, SweepOptions& options) {
+    const auto list = [&](const char* flag, std::vector<std::string>& values, const char* description) {
+        return verb.add_option(flag, values, description)->delimiter(',');
+    };
+    list("--memory", options.memories, "bytes of the device, such as 40GB,60GB");
+    list("--cache-mode", options.cache_modes, "as in verbatim simulate, such as prefix,vllm-align,marconi")
+        ->capture_default_str();
+    list("--evict", options.evictions, "as in verbatim simulate, such as lru,flops")
+        ->default_str("value with prefix, else lru");
+    list("--admission", options.admissions, "as in verbatim simulate, such as arrival,fewest-tokens")
+        ->capture_default_str();
+    list("--rate-scale,--rate", options.rates, "arrivals so many times as fast, such as 0.5,1,2")
+        ->capture_default_str();
+    list("--model", options.models, "presets, or checkpoints' folders")->capture_default_str();
+    list("--device", options.devices, "device files or their names")->capture_default_str();
+    list("--weights", options.weights, "as in verbatim simulate, such as bf16,fp8");
+    list("--kv-dtype", options.kv_dtypes, "as in verbatim simulate, such as bf16,fp8");
+    list("--tp", options.tensors, "GPUs that share every layer, such as 1,2,4,8");
+    list("--ep", options.experts, "as in verbatim simulate, such as 1,8");
+    list("--pp", options.stages, "pipeline stages, such as 1,2");
+    list("--replicas", options.replicas, "each on separate devices, such as 1,2,4");
+    list("--route", options.routes, "of several replicas: such as round-robin,least-loaded,prefix-aware");
+    list("--step-tokens", options.step_tokens, "tokens computed in a step, at most, such as 2048,8192");
+    list("--max-sequences", options.max_sequences, "requests that run at once, at most, such as 64,256");
+}
+
+void add_common_options(CLI::App& verb, SweepOptions& options) {
+    verb.add_flag("--cache-only", options.cache_only,
+                  "hit rates without timing; the modes of other engines have nothing else");
+    verb.add_option("--slo", options.slo, "count the requests within these, such as ttft=2s,tpot=50ms");
+    add_max_wait_option(verb, options.config.max_wait_steps);
+    verb.add_option("--expert-skew", options.config.expert_skew,
+                    "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")
+        ->check(CLI::Range(0.0, 8.0))
+        ->check(finite_number())
+        ->capture_default_str();
+    add_tier_options(verb, options.tiers);
+}
+
 }  // namespace
 
 void add_sweep_command(CLI::App& app, int& exit_code) {
@@ -259,55 +312,15 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     CLI::App* verb = app.add_subcommand(
         "sweep", "simulate a trace at many points: memory, cache mode, rate, replicas, model, device and others");
     verb->require_subcommand(0, 1);
-    const auto list = [&](const char* flag, std::vector<std::string>& values, const char* description) {
-        return verb->add_option(flag, values, description)->delimiter(',');
-    };
-    verb->add_option("--trace", options->trace, "a trace file (see traces/README.md)");
-    list("--model", options->models, "presets, or checkpoints' folders")->capture_default_str();
-    list("--device", options->devices, "device files or their names")->capture_default_str();
-    list("--weights", options->weights, "as in verbatim simulate, such as bf16,fp8");
-    list("--kv-dtype", options->kv_dtypes, "as in verbatim simulate, such as bf16,fp8");
-    list("--tp", options->tensors, "GPUs that share every layer, such as 1,2,4,8");
-    list("--ep", options->experts, "as in verbatim simulate, such as 1,8");
-    list("--pp", options->stages, "pipeline stages, such as 1,2");
-    list("--replicas", options->replicas, "each on separate devices, such as 1,2,4");
-    list("--route", options->routes, "of several replicas: such as round-robin,least-loaded,prefix-aware");
-    list("--step-tokens", options->step_tokens, "tokens computed in a step, at most, such as 2048,8192");
-    list("--max-sequences", options->max_sequences, "requests that run at once, at most, such as 64,256");
-    list("--memory", options->memories, "bytes of the device, such as 40GB,60GB");
-    list("--cache-mode", options->cache_modes, "as in verbatim simulate, such as prefix,vllm-align,marconi")
-        ->capture_default_str();
-    list("--evict", options->evictions, "as in verbatim simulate, such as lru,flops")
-        ->default_str("value with prefix, else lru");
-    list("--admission", options->admissions, "as in verbatim simulate, such as arrival,fewest-tokens")
-        ->capture_default_str();
-    add_tier_options(*verb, options->tiers);
-    add_max_wait_option(*verb, options->config.max_wait_steps);
-    list("--rate-scale,--rate", options->rates, "arrivals so many times as fast, such as 0.5,1,2")
-        ->capture_default_str();
+    add_seed_option(*verb, options->config.seed);
     add_output_option(*verb, "--to", options->to,
                       "where the results go, a line per point; those there already are kept");
-    verb->add_flag("--cache-only", options->cache_only,
-                   "hit rates without timing; the modes of other engines have nothing else");
     verb->add_option("--shard", options->shard, "only every Nth point, from the Ith on")->type_name("I/N");
-    verb->add_option("--slo", options->slo, "count the requests within these, such as ttft=2s,tpot=50ms");
     verb->add_option("--threads", options->num_threads, "points at a time; the results do not depend on it")
         ->check(CLI::Range(1, 1024));
-    verb->add_option("--limit", options->read.read.limit, "read only the first N rows")->check(CLI::Range(1, 1 << 30));
-    verb->add_option("--session-rate", options->read.read.session_rate, "agentic: sessions started per second")
-        ->check(CLI::PositiveNumber)
-        ->check(finite_number())
-        ->capture_default_str();
-    verb->add_option("--think-scale", options->read.read.think_scale, "think times so many times as long")
-        ->check(CLI::NonNegativeNumber)
-        ->check(finite_number())
-        ->capture_default_str();
-    verb->add_option("--expert-skew", options->config.expert_skew,
-                     "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")
-        ->check(CLI::Range(0.0, 8.0))
-        ->check(finite_number())
-        ->capture_default_str();
-    add_seed_option(*verb, options->config.seed);
+    add_group(*verb, "Trace", [&] { add_trace_options(*verb, *options); });
+    add_group(*verb, "Points: every combination of these lists", [&] { add_list_options(*verb, *options); });
+    add_group(*verb, "What all points have", [&] { add_common_options(*verb, *options); });
     CLI::App* merge = verb->add_subcommand("merge", "put the result files of shards together");
     merge->add_option("files", options->merged, "result files of one sweep's shards")->required();
     add_output_option(*merge, "--to", options->to, "where the whole goes")->required();

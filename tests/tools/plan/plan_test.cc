@@ -183,7 +183,8 @@ TEST(Plan, BoundsAreTheFewestReplicasWithTheFastestAndTheSlowestKernels) {
     const int32_t answer = plan.candidates[0].best->num_replicas;
     EXPECT_LT(replicas_of(fast.best), replicas_of(slow.best)) << "around " << answer;
     EXPECT_EQ(slow.answer.num_replicas, answer);
-    EXPECT_FALSE(slow.answer.keeps);
+    EXPECT_TRUE(fast.answer.keeps);
+    EXPECT_EQ(slow.answer.keeps, replicas_of(slow.best) == answer);
     const Plan threaded = plan_with(2, uncertain.device);
     EXPECT_EQ(replicas_of(threaded.bounds->fast.best), replicas_of(fast.best));
     EXPECT_EQ(replicas_of(threaded.bounds->slow.best), replicas_of(slow.best));
