@@ -151,6 +151,7 @@ public:
     Result<DriverReport> run(const std::function<void(int64_t)>& after_step = {}, const Recover& recover = {});
 
 private:
+    [[nodiscard]] static size_t at(traces::RowIndex row) { return static_cast<size_t>(index(row)); }
     // `dispatcher`: null where one engine has all rows.
     TraceDriver(const DriverConfig& config, const traces::Trace& trace, traces::RequestMaker& requests,
                 TokenStore& store, Dispatcher* dispatcher);

@@ -201,7 +201,7 @@ TEST(ModelShape, MatmulsAreThoseOfTheForwardPass) {
             if (call.op == WalkOp::kMatmul) walked += call.written()[0].columns.count * call.columns.count;
             if (call.op == WalkOp::kLayer) ++num_layers;
         }
-        // The router multiplies, too, and has an operation of its own.
+        // The router multiplies, too: kRoute.
         for (const LayerConfig& layer : config.layers)
             walked += layer.moe ? int64_t{layer.moe->n_experts} * config.hidden_size : 0;
         int64_t priced = 0;
