@@ -135,7 +135,7 @@ private:
     const PlanCandidate& candidate_;
     const Device& device_;
     const traces::Trace& trace_;
-    PlanProgress* progress_;  // null: nothing is told
+    PlanProgress* progress_;  // null: not reported
     std::map<std::pair<int32_t, double>, Trial> made_;
 };
 
