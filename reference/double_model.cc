@@ -257,7 +257,7 @@ Matrix delta_net(const DeltaConfig& config, const DeltaWeights& weights, double 
     Matrix y(x.rows(), config.value_rows());
     for (Index head = 0; head < config.n_value_heads; ++head) {
         const auto h = static_cast<size_t>(head);
-        const Index key = head / config.values_per_key() * config.key_dim;
+        const Index key = config.key_head_of(head) * config.key_dim;
         Eigen::VectorXd log_decay = step.col(head);
         for (double& g : log_decay)
             g = -std::exp(static_cast<double>(weights.a_log[h])) * softplus(g + weights.dt_bias[h]);

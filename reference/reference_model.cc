@@ -237,6 +237,7 @@ public:
                                  .n_value_heads = delta.n_value_heads,
                                  .key_dim = delta.key_dim,
                                  .value_dim = delta.value_dim,
+                                 .tiled_values = delta.tiled_values,
                                  .q = conv.columns(q.first, q.count),
                                  .k = conv.columns(k.first, k.count),
                                  .v = conv.columns(v.first, v.count),

@@ -240,7 +240,7 @@ bool CpuBackend::take_tokens(int32_t layer, int64_t head, const HeadTokens& toke
     const reference::LayerConfig& of = config().layers[layer];
     if (of.delta) {
         const DeltaConfig& delta = *of.delta;
-        const int64_t key = head / delta.values_per_key() * delta.key_dim;
+        const int64_t key = delta.key_head_of(head) * delta.key_dim;
         return ops_.delta({.key_dim = delta.key_dim,
                            .value_dim = delta.value_dim,
                            .num_tokens = tokens.count,

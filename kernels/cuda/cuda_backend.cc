@@ -98,6 +98,7 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
     for (size_t i = 0; i < config.layers.size(); ++i) {
         if (const auto& moe = config.layers[i].moe) most(i, "n_experts", moe->n_experts, limits.experts);
         if (const auto& delta = config.layers[i].delta) {
+            most(i, "tiled_values", delta->tiled_values ? 1 : 0, 0);
             most(i, "key_dim", delta->key_dim, limits.key_dim);
             most(i, "d_conv", delta->d_conv, limits.d_conv);
             most(i, "n_value_heads", delta->n_value_heads, limits.mamba_heads);

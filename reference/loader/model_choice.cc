@@ -64,9 +64,14 @@ Result<Model> choose_model(const std::string& name_or_folder, uint64_t seed, con
 
 Result<Digest> model_digest(const Model& model) {
     Digester digester;
-    const auto config = write_config(model.config);
+    ModelConfig written = model.config;
+    for (LayerConfig& layer : written.layers)
+        if (layer.delta) layer.delta->tiled_values = false;  // config.json has no word for it
+    const auto config = write_config(written);
     if (!config) return error("the model's config has no digest: {}", config.error().message);
     digester.add(*config);
+    for (size_t i = 0; i < written.layers.size(); ++i)
+        if (written.layers[i] != model.config.layers[i]) digester.add(i);
     const ModelWeights& weights = model.weights;
     digester.bytes(weights.embedding.bytes().data(), weights.embedding.bytes().size());
     for (const MatrixId id : matrices_of(model.config)) add(digester, linear_of(weights, id));

@@ -123,8 +123,9 @@ struct MambaConfig {
 };
 
 // A gated delta net (Yang, Kautz and Hatamizadeh 2024). The conv runs over q, k and v (conv_dim channels), has no bias,
-// and is followed by silu. Value head j reads q and k of key head j / (n_value_heads / n_key_heads). Per value head,
-// with q and k normed to length 1 and q divided by sqrt(key_dim), and a state S [key_dim, value_dim]:
+// and is followed by silu. Value head j reads q and k of key head j / (n_value_heads / n_key_heads); with tiled_values,
+// as converters of GGUF files order value heads, of key head j mod n_key_heads. Per value head, with q and k normed to
+// length 1 and q divided by sqrt(key_dim), and a state S [key_dim, value_dim]:
 //     beta = sigmoid(b), decay = exp(−exp(A_log) · softplus(a + dt_bias))
 //     S = decay · S + k ⊗ beta · (v − decay · Sᵀk),  o = Sᵀq,  out_proj(norm(o) · silu(z)), the norm per head
 struct DeltaConfig {
@@ -133,12 +134,16 @@ struct DeltaConfig {
     int32_t key_dim = 0;
     int32_t value_dim = 0;
     int32_t d_conv = 4;  // taps: 2..4
+    bool tiled_values = false;
     friend bool operator==(const DeltaConfig&, const DeltaConfig&) = default;
 
     [[nodiscard]] int64_t key_rows() const { return int64_t{n_key_heads} * key_dim; }
     [[nodiscard]] int64_t value_rows() const { return int64_t{n_value_heads} * value_dim; }
     [[nodiscard]] int64_t conv_dim() const { return 2 * key_rows() + value_rows(); }
     [[nodiscard]] int32_t values_per_key() const { return n_value_heads / n_key_heads; }
+    [[nodiscard]] int64_t key_head_of(int64_t value_head) const {
+        return tiled_values ? value_head % n_key_heads : value_head / values_per_key();
+    }
     [[nodiscard]] int64_t state_elements() const { return int64_t{n_value_heads} * key_dim * value_dim; }
     [[nodiscard]] double q_scale() const { return 1.0 / std::sqrt(static_cast<double>(key_dim)); }
 };

@@ -108,7 +108,7 @@ void delta_update(const DeltaUpdateArgs& args) {
     auto snapshot = args.snapshots.begin();
     for (int64_t t = 0; t < args.v.num_rows; ++t) {
         for (int64_t head = 0; head < args.n_value_heads; ++head) {
-            const int64_t key = head / values_per_key * args.key_dim;
+            const int64_t key = (args.tiled_values ? head % args.n_key_heads : head / values_per_key) * args.key_dim;
             const DeltaInput in{args.beta.row(t)[head], args.decay.row(t)[head], args.q.row(t) + key,
                                 args.k.row(t) + key, args.v.row(t) + head * args.value_dim};
             update_token(in, args.key_dim, args.value_dim, args.state_out + head * head_size, scratch.data(),

@@ -34,8 +34,8 @@ struct L2NormArgs {
 void check(const L2NormArgs& args);
 void l2_norm(const L2NormArgs& args);
 
-// NUMERICS N11. Per token t in order and value head h (its key head is h ÷ (n_value_heads / n_key_heads)), with
-// S [key_dim, value_dim] of the head; per column j:
+// NUMERICS N11. Per token t in order and value head h (its key head is h ÷ (n_value_heads / n_key_heads), with
+// tiled_values h mod n_key_heads), with S [key_dim, value_dim] of the head; per column j:
 //   u = +0; ascending i: u = fma(decay · S[i][j], k[i], u)
 //   d = beta · (v[j] − u)
 //   o = +0; ascending i: S[i][j] = fma(k[i], d, decay · S[i][j]), o = fma(S[i][j], q[i], o)
@@ -46,6 +46,7 @@ struct DeltaUpdateArgs {
     int64_t n_value_heads = 0;  // a multiple of n_key_heads
     int64_t key_dim = 0;
     int64_t value_dim = 0;
+    bool tiled_values = false;                 // value head j reads key head j mod n_key_heads
     ConstFloatRows q, k;                       // [num_tokens, n_key_heads · key_dim], after l2_norm
     ConstFloatRows v;                          // [num_tokens, n_value_heads · value_dim]
     ConstFloatRows beta, decay;                // [num_tokens, n_value_heads]

@@ -120,6 +120,34 @@ RC_GTEST_PROP(DeltaUpdate, DoesNotKnowHowTokensWereDividedIntoCalls, ()) {
     RC_ASSERT(bits_of(whole.state) == bits_of(parts.state));
 }
 
+// The value heads of `from` [num_tokens, value heads, width], those of one key head no longer one behind the other.
+std::vector<float> in_turn(const std::vector<float>& from, const DeltaShape& shape, int64_t width) {
+    std::vector<float> to(from.size());
+    const int64_t per_key = shape.n_value_heads / shape.n_key_heads;
+    for (int64_t t = 0; t < std::ssize(from) / (shape.n_value_heads * width); ++t)
+        for (int64_t head = 0; head < shape.n_value_heads; ++head) {
+            const int64_t place = head % per_key * shape.n_key_heads + head / per_key;
+            std::copy_n(from.begin() + (t * shape.n_value_heads + head) * width, width,
+                        to.begin() + (t * shape.n_value_heads + place) * width);
+        }
+    return to;
+}
+
+TEST(DeltaUpdate, TiledValueHeadsReadTheKeyHeadsInTurn) {
+    const DeltaCase of({3, 6, 5, 4, 12}, 7);
+    const DeltaOutcome grouped = run_in_parts(of, {12});
+    DeltaCase moved = of;
+    moved.v = in_turn(of.v, of.shape, of.shape.value_dim);
+    moved.beta = in_turn(of.beta, of.shape, 1);
+    moved.decay = in_turn(of.decay, of.shape, 1);
+    DeltaOutcome tiled{std::vector<float>(grouped.state.size()), std::vector<float>(grouped.y.size())};
+    DeltaUpdateArgs args = moved.args(0, 12, tiled.state.data(), tiled.y.data());
+    args.tiled_values = true;
+    delta_update(args);
+    EXPECT_EQ(bits_of(tiled.y), bits_of(in_turn(grouped.y, of.shape, of.shape.value_dim)));
+    EXPECT_EQ(bits_of(tiled.state), bits_of(in_turn(grouped.state, of.shape, of.shape.key_dim * of.shape.value_dim)));
+}
+
 TEST(DeltaUpdate, SnapshotsAreTheStatesAtTheirTokens) {
     const DeltaCase of({}, 9);
     std::vector<float> at_five(static_cast<size_t>(of.state_size()));
