@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
-#include <set>
 
 #include "files/strict_json.h"
 #include "reference/loader/config_json.h"
+#include "reference/loader/gguf_fields.h"
 #include "reference/loader/gguf_rope.h"
 
 namespace verbatim::reference {
@@ -17,134 +17,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxBlocks = 4096;
-
-// The shortest decimal number that a binary32 prints as: 1e-05 and not 9.999999747378752e-06, as in the config.json
-// that the value came from. It rounds to the same binary32.
-double shortest(double value) { return std::strtod(fmt::format("{}", static_cast<float>(value)).c_str(), nullptr); }
-
-// The keys of one architecture; collects problems and the keys that were looked at.
-class GgufFields {
-public:
-    GgufFields(const GgufFile& file, std::string_view architecture)
-        : file_(file), prefix_(fmt::format("{}.", architecture)) {}
-
-    [[nodiscard]] bool has(std::string_view key) { return find(key) != nullptr; }
-    [[nodiscard]] bool has_tensor(std::string_view name) const { return file_.tensors.contains(name); }
-    // The values of a tensor that is there; empty if it is not one of at most 4096 binary32 numbers.
-    [[nodiscard]] std::vector<float> vector_of(std::string_view name) const {
-        const GgufTensor& tensor = file_.tensors.at(name);
-        std::vector<float> values;
-        if (tensor.format->name == "F32" && tensor.num_elements() <= 4096) {
-            values.resize(static_cast<size_t>(tensor.num_elements()));
-            dequantise(*tensor.format, tensor.bytes, values);
-        }
-        return values;
-    }
-    // Rows of a matrix, 0 without one.
-    [[nodiscard]] int64_t tensor_rows(std::string_view name) const {
-        const auto found = file_.tensors.find(name);
-        return found == file_.tensors.end() || found->second.shape.size() < 2
-                   ? 0
-                   : found->second.shape[found->second.shape.size() - 2];
-    }
-    int64_t size_or(std::string_view key, int64_t missing) {
-        const GgufValue* value = find(key);
-        if (value == nullptr) return missing;
-        const auto* number = std::get_if<int64_t>(value);
-        if (number != nullptr && *number >= 0 && *number <= INT32_MAX) return *number;
-        problem("{}{} = {}, wanted a natural number below 2^31", prefix_, key, value_text(*value));
-        return missing;
-    }
-    int64_t size(std::string_view key) {
-        if (find(key) == nullptr) problem("{}{} is missing, wanted a natural number", prefix_, key);
-        return size_or(key, 1);
-    }
-    double number_or(std::string_view key, double missing) {
-        const GgufValue* value = find(key);
-        if (value == nullptr) return missing;
-        if (const auto* real = std::get_if<double>(value); real != nullptr && std::isfinite(*real))
-            return shortest(*real);
-        problem("{}{} = {}, wanted a number", prefix_, key, value_text(*value));
-        return missing;
-    }
-    double number(std::string_view key) {
-        if (find(key) == nullptr) problem("{}{} is missing, wanted a number", prefix_, key);
-        return number_or(key, 1.0);
-    }
-    bool flag_or(std::string_view key, bool missing) {
-        const GgufValue* value = find(key);
-        if (value == nullptr) return missing;
-        if (const auto* flag = std::get_if<bool>(value)) return *flag;
-        problem("{}{} = {}, wanted true or false", prefix_, key, value_text(*value));
-        return missing;
-    }
-    std::string_view text_or(std::string_view key, std::string_view missing) {
-        const GgufValue* value = find(key);
-        const auto* text = value == nullptr ? nullptr : std::get_if<std::string_view>(value);
-        if (value != nullptr && text == nullptr) problem("{}{} = {}, wanted a text", prefix_, key, value_text(*value));
-        return text == nullptr ? missing : *text;
-    }
-    // A number for every block, or one for all.
-    std::vector<int64_t> per_block(std::string_view key) {
-        std::vector<int64_t> list(static_cast<size_t>(num_blocks()), 0);
-        const GgufValue* value = find(key);
-        const auto* numbers = value == nullptr ? nullptr : std::get_if<GgufNumbers>(value);
-        if (numbers == nullptr) {
-            std::fill(list.begin(), list.end(), size(key));
-            return list;
-        }
-        if (numbers->size() != list.size())
-            problem("{}{} has {} numbers, block_count is {}", prefix_, key, numbers->size(), list.size());
-        for (size_t i = 0; i < std::min(list.size(), numbers->size()); ++i) {
-            const double each = numbers->at(i);
-            if (!(each >= 0 && each <= INT32_MAX))
-                problem("{}{}[{}] = {}, wanted a natural number", prefix_, key, i, each);
-            else
-                list[i] = static_cast<int64_t>(each);
-        }
-        return list;
-    }
-    int64_t num_blocks() { return std::min(size("block_count"), kMaxBlocks); }
-    // Keys that change nothing.
-    void harmless(std::initializer_list<std::string_view> keys) {
-        for (const std::string_view key : keys) find(key);
-    }
-    template <typename... Args>
-    void problem(fmt::format_string<Args...> format, Args&&... args) {
-        std::string text = fmt::format(format, std::forward<Args>(args)...);
-        if (std::find(problems_.begin(), problems_.end(), text) == problems_.end())
-            problems_.push_back(std::move(text));
-    }
-    // Every problem, keys of the architecture that nothing asked for among them.
-    [[nodiscard]] std::vector<std::string> problems() {
-        for (const auto& [key, value] : file_.metadata)
-            if (key.starts_with(prefix_) && !seen_.contains(key))
-                problem("{} = {}: the key is not known for this architecture", quote_text(key), value_text(value));
-        return problems_;
-    }
-
-private:
-    const GgufValue* find(std::string_view key) {
-        const std::string whole = prefix_ + std::string(key);
-        const auto found = file_.metadata.find(whole);
-        if (found == file_.metadata.end()) return nullptr;
-        seen_.insert(found->first);
-        return &found->second;
-    }
-
-    const GgufFile& file_;
-    std::string prefix_;
-    std::set<std::string_view> seen_;
-    std::vector<std::string> problems_;
-};
-
 // What every architecture has.
 Json common(GgufFields& fields, std::string_view name, std::string_view model_type) {
     Json json = {{"architectures", {name}}, {"model_type", model_type}};
     json["vocab_size"] = fields.tensor_rows("token_embd.weight");
     json["hidden_size"] = fields.size("embedding_length");
-    json["num_hidden_layers"] = fields.num_blocks();
+    json["num_hidden_layers"] = fields.num_layers();
     json["tie_word_embeddings"] = !fields.has_tensor("output.weight");
     fields.harmless({"vocab_size", "context_length", "feed_forward_length", "attention.value_length"});
     return json;
@@ -160,6 +38,7 @@ void attention(GgufFields& fields, bool has_positions, int64_t n_kv_heads, Json&
     json["head_dim"] = head_dim;
     if (fields.size_or("attention.value_length", head_dim) != head_dim)
         fields.problem("attention.value_length is not attention.key_length = {}", head_dim);
+    if (head_dim % 2 != 0) fields.problem("attention.key_length = {}, wanted an even number", head_dim);
     const int64_t turned = fields.size_or("rope.dimension_count", head_dim);
     const double theta = fields.number_or("rope.freq_base", 10000.0);
     fields.harmless({"rope.scaling.finetuned"});
@@ -209,15 +88,47 @@ std::string block_where(const std::vector<int64_t>& list, const Is& is) {
     return "blk.0.";
 }
 
-Json granite_hybrid(GgufFields& fields) {
-    Json json = common(fields, "GraniteMoeHybridForCausalLM", "granitemoehybrid");
-    const std::vector<int64_t> kv_heads = fields.per_block("attention.head_count_kv");
+// Puts the kind of every layer, and returns the KV heads of those with attention.
+int64_t read_layer_types(const std::vector<int64_t>& kv_heads, Json& json) {
     json["layer_types"] = Json::array();
     int64_t n_kv_heads = 1;
     for (const int64_t heads : kv_heads) {
         json["layer_types"].push_back(heads > 0 ? "attention" : "mamba");
         n_kv_heads = std::max(n_kv_heads, heads);
     }
+    return n_kv_heads;
+}
+
+// A head of Bamba turns in part.
+Json bamba(GgufFields& fields) {
+    Json json = common(fields, "BambaForCausalLM", "bamba");
+    const std::vector<int64_t> kv_heads = fields.per_layer("attention.head_count_kv");
+    attention(fields, false, read_layer_types(kv_heads, json), json);
+    json["attn_rotary_emb"] = fields.size_or("rope.dimension_count", json["head_dim"].get<int64_t>());
+    json["rope_theta"] = fields.number_or("rope.freq_base", 10000.0);
+    json["attention_bias"] = fields.has_tensor(block_where(kv_heads, [](int64_t n) { return n > 0; }) + "attn_q.bias");
+    json["mlp_bias"] = fields.has_tensor("blk.0.ffn_up.bias");
+    json["rms_norm_eps"] = fields.number("attention.layer_norm_rms_epsilon");
+    json["max_position_embeddings"] = fields.size("context_length");
+    json["intermediate_size"] = fields.size("feed_forward_length");
+    mamba_prefixed(fields, block_where(kv_heads, [](int64_t n) { return n == 0; }), json);
+    return json;
+}
+
+// Files of Bamba have Granite's architecture, positions, and none of its multipliers.
+bool is_bamba(GgufFields& fields) {
+    const auto has = [&fields](std::string_view key) { return fields.has(key); };
+    return fields.flag_or("rope.scaling.finetuned", true) && fields.size_or("expert_count", 0) == 0 &&
+           std::ranges::none_of(
+               std::array<std::string_view, 4>{"attention.scale", "embedding_scale", "residual_scale", "logit_scale"},
+               has);
+}
+
+Json granite_hybrid(GgufFields& fields) {
+    if (is_bamba(fields)) return bamba(fields);
+    Json json = common(fields, "GraniteMoeHybridForCausalLM", "granitemoehybrid");
+    const std::vector<int64_t> kv_heads = fields.per_layer("attention.head_count_kv");
+    const int64_t n_kv_heads = read_layer_types(kv_heads, json);
     const bool has_positions = fields.flag_or("rope.scaling.finetuned", true);
     attention(fields, has_positions, n_kv_heads, json);
     json["position_embedding_type"] = has_positions ? "rope" : "nope";
@@ -254,6 +165,15 @@ void read_divisors(GgufFields& fields, Json& json) {
                             {"original_max_position_embeddings", rope->original_max_position_embeddings}};
 }
 
+// GGUF's numbers of how a router's logits become weights.
+constexpr int64_t kGatingSoftmax = 1;
+constexpr int64_t kGatingSigmoid = 2;
+
+void expect_gating(GgufFields& fields, int64_t wanted) {
+    if (const int64_t said = fields.size_or("expert_gating_func", wanted); said != wanted)
+        fields.problem("expert_gating_func = {}, wanted {}", said, wanted);
+}
+
 Json llama(GgufFields& fields) {
     Json json = common(fields, "LlamaForCausalLM", "llama");
     attention(fields, true, fields.size("attention.head_count_kv"), json);
@@ -281,34 +201,71 @@ Json mamba2(GgufFields& fields) {
     return json;
 }
 
-Json nemotron_h(GgufFields& fields) {
+// Of layers with experts; `first` is the first of them.
+void nemotron_experts(GgufFields& fields, int64_t first, Json& json) {
+    json["n_routed_experts"] = fields.size("expert_count");
+    json["num_experts_per_tok"] = fields.size("expert_used_count");
+    json["n_shared_experts"] = fields.size_or("expert_shared_count", 1);
+    json["moe_intermediate_size"] = fields.size("expert_feed_forward_length");
+    json["moe_shared_expert_intermediate_size"] = fields.size("expert_shared_feed_forward_length");
+    json["norm_topk_prob"] = fields.flag_or("expert_weights_norm", false);
+    json["routed_scaling_factor"] = fields.number_or("expert_weights_scale", 1.0);
+    if (const int64_t latent = fields.size_or("moe_latent_size", 0); latent > 0) json["moe_latent_size"] = latent;
+    const int64_t n_groups = fields.size_or("expert_group_count", 1);
+    json["n_group"] = n_groups;
+    json["topk_group"] = n_groups > 1 ? fields.size("expert_group_used_count") : 1;
+    fields.harmless({"expert_group_used_count"});
+    expect_gating(fields, kGatingSigmoid);
+    json["mlp_bias"] = fields.has_tensor_in(first, "ffn_up_shexp.bias");
+}
+
+// Layers of experts and of an MLP both have a feed_forward_length: tensors tell them apart.
+Json nemotron_h_layers(GgufFields& fields) {
     Json json = common(fields, "NemotronHForCausalLM", "nemotron_h");
-    const std::vector<int64_t> kv_heads = fields.per_block("attention.head_count_kv");
-    const std::vector<int64_t> d_ff = fields.per_block("feed_forward_length");
+    const std::vector<int64_t> kv_heads = fields.per_layer("attention.head_count_kv");
+    const std::vector<int64_t> d_ff = fields.per_layer("feed_forward_length");
     std::string pattern;
     int64_t n_kv_heads = 1;
-    int64_t width = 1;
     for (size_t i = 0; i < kv_heads.size(); ++i) {
-        pattern += kv_heads[i] > 0 ? '*' : d_ff[i] > 0 ? '-' : 'M';
+        const bool has_experts = fields.has_tensor_in(static_cast<int64_t>(i), "ffn_gate_inp.weight");
+        pattern += kv_heads[i] > 0 ? '*' : d_ff[i] == 0 ? 'M' : has_experts ? 'E' : '-';
         n_kv_heads = std::max(n_kv_heads, kv_heads[i]);
-        width = std::max(width, d_ff[i]);
     }
+    const auto first = [&pattern](char kind) {
+        const size_t found = pattern.find(kind);
+        return found == std::string::npos ? 0 : static_cast<int64_t>(found);
+    };
     json["hybrid_override_pattern"] = pattern;
-    json["intermediate_size"] = width;
+    json["intermediate_size"] =
+        std::max<int64_t>(1, fields.tensor_rows(fmt::format("blk.{}.ffn_up.weight", first('-'))));
     attention(fields, false, n_kv_heads, json);
-    const auto positive = [](int64_t n) { return n > 0; };
-    json["attention_bias"] = fields.has_tensor(block_where(kv_heads, positive) + "attn_q.bias");
-    json["mlp_bias"] = fields.has_tensor(block_where(d_ff, positive) + "ffn_up.bias");
+    json["attention_bias"] = fields.has_tensor_in(first('*'), "attn_q.bias");
+    json["mlp_bias"] = fields.has_tensor_in(first('-'), "ffn_up.bias");
     json["mlp_hidden_act"] = "relu2";
-    json["layer_norm_epsilon"] = fields.number("attention.layer_norm_rms_epsilon");
+    const double eps = fields.number("attention.layer_norm_rms_epsilon");
+    json["layer_norm_epsilon"] = eps;
+    if (fields.number_or("attention.layer_norm_epsilon", eps) != eps)
+        fields.problem("attention.layer_norm_epsilon is not attention.layer_norm_rms_epsilon = {}", eps);
     json["max_position_embeddings"] = fields.size("context_length");
-    const auto first_mamba = pattern.find('M');
-    const std::string block = fmt::format("blk.{}.", first_mamba == std::string::npos ? 0 : first_mamba);
-    const Json mamba = mamba_unprefixed(fields, block, json);
+    const Json mamba = mamba_unprefixed(fields, fmt::format("blk.{}.", first('M')), json);
     json["mamba_num_heads"] = mamba["mamba_n_heads"];
     json["mamba_head_dim"] = mamba["mamba_d_head"];
     json["ssm_state_size"] = mamba["mamba_d_state"];
     fields.harmless({"rope.scaling.type", "expert_count", "expert_used_count"});
+    return json;
+}
+
+Json nemotron_h(GgufFields& fields) { return nemotron_h_layers(fields); }
+
+Json nemotron_h_moe(GgufFields& fields) {
+    fields.read_num_prediction();
+    Json json = nemotron_h_layers(fields);
+    const std::string pattern = json["hybrid_override_pattern"];
+    const size_t first = pattern.find('E');
+    if (first == std::string::npos)
+        fields.problem("no layer has experts (ffn_gate_inp.weight), wanted general.architecture = nemotron_h");
+    else
+        nemotron_experts(fields, static_cast<int64_t>(first), json);
     return json;
 }
 
@@ -329,19 +286,114 @@ Json falcon_h1(GgufFields& fields) {
     return json;
 }
 
+// "linear_attention" or "full_attention" for every layer: as attention.recurrent_layers lists, else by an interval.
+Json delta_layer_types(GgufFields& fields) {
+    const int64_t interval = std::max<int64_t>(1, fields.size_or("full_attention_interval", 4));
+    std::vector<int64_t> recurrent;
+    if (fields.has("attention.recurrent_layers")) recurrent = fields.per_layer("attention.recurrent_layers");
+    Json kinds = Json::array();
+    for (int64_t i = 0; i < fields.num_layers(); ++i) {
+        const bool is_recurrent = recurrent.empty() ? (i + 1) % interval != 0 : recurrent[static_cast<size_t>(i)] != 0;
+        kinds.push_back(is_recurrent ? "linear_attention" : "full_attention");
+    }
+    return kinds;
+}
+
+// What the three families with gated delta nets share.
+Json delta_family(GgufFields& fields, std::string_view name, std::string_view model_type) {
+    Json json = common(fields, name, model_type);
+    json["layer_types"] = delta_layer_types(fields);
+    const std::vector<int64_t> kv_heads = fields.per_layer("attention.head_count_kv");
+    int64_t n_kv_heads = 1;
+    for (const int64_t heads : kv_heads) n_kv_heads = std::max(n_kv_heads, heads);
+    attention(fields, false, n_kv_heads, json);
+    const double head_dim = std::max(1.0, json["head_dim"].get<double>());
+    // Readers cut the product's fraction off.
+    const double turned = static_cast<double>(fields.size("rope.dimension_count")) + 0.25;
+    json["rope_parameters"] = {{"rope_type", "default"},
+                               {"rope_theta", fields.number("rope.freq_base")},
+                               {"partial_rotary_factor", turned / head_dim}};
+    if (const auto scaling = fields.text_or("rope.scaling.type", "none"); scaling != "none")
+        fields.problem("rope.scaling.type = {}, wanted none", quote_text(scaling));
+    fields.harmless({"rope.dimension_sections"});  // equal positions of text
+    json["rms_norm_eps"] = fields.number("attention.layer_norm_rms_epsilon");
+    json["max_position_embeddings"] = fields.size("context_length");
+    const int64_t n_values = fields.size("ssm.time_step_rank");
+    const int64_t width = fields.size("ssm.inner_size");
+    if (n_values > 0 && width % n_values != 0)
+        fields.problem("ssm.inner_size = {}, wanted a multiple of ssm.time_step_rank = {}", width, n_values);
+    json["linear_num_key_heads"] = fields.size("ssm.group_count");
+    json["linear_num_value_heads"] = n_values;
+    json["linear_key_head_dim"] = fields.size("ssm.state_size");
+    json["linear_value_head_dim"] = n_values > 0 ? width / n_values : 0;
+    json["linear_conv_kernel_dim"] = fields.size("ssm.conv_kernel");
+    return json;
+}
+
+void delta_experts(GgufFields& fields, Json& json) {
+    json["num_experts"] = fields.size("expert_count");
+    json["num_experts_per_tok"] = fields.size("expert_used_count");
+    json["moe_intermediate_size"] = fields.size("expert_feed_forward_length");
+    json["shared_expert_intermediate_size"] = fields.size("expert_shared_feed_forward_length");
+    expect_gating(fields, kGatingSoftmax);
+    if (!fields.flag_or("expert_weights_norm", true))
+        fields.problem("expert_weights_norm = false, wanted true: llama.cpp divides by the sum in any case");
+    if (const double scale = fields.number_or("expert_weights_scale", 1.0); scale != 1.0)
+        fields.problem("expert_weights_scale = {}, wanted 1", scale);
+}
+
+Json qwen35(GgufFields& fields) {
+    fields.read_num_prediction();
+    Json json = delta_family(fields, "Qwen3_5ForCausalLM", "qwen3_5_text");
+    json["intermediate_size"] = fields.size("feed_forward_length");
+    return json;
+}
+
+Json qwen35moe(GgufFields& fields) {
+    fields.read_num_prediction();
+    Json json = delta_family(fields, "Qwen3_5MoeForCausalLM", "qwen3_5_moe_text");
+    delta_experts(fields, json);
+    return json;
+}
+
+// Layers without a router have an MLP.
+Json qwen3next(GgufFields& fields) {
+    fields.read_num_prediction();
+    Json json = delta_family(fields, "Qwen3NextForCausalLM", "qwen3_next");
+    delta_experts(fields, json);
+    json["mlp_only_layers"] = Json::array();
+    for (int64_t i = 0; i < fields.num_layers(); ++i) {
+        if (fields.has_tensor_in(i, "ssm_in.weight"))
+            fields.problem("blk.{}.ssm_in.weight: q, k, v and z in one matrix are not read, convert the model again",
+                           i);
+        if (fields.has_tensor_in(i, "ffn_gate_inp.weight")) continue;
+        json["mlp_only_layers"].push_back(i);
+        json["intermediate_size"] = std::max<int64_t>(1, fields.tensor_rows(fmt::format("blk.{}.ffn_up.weight", i)));
+    }
+    return json;
+}
+
+const std::string_view* text_at(const GgufFile& file, std::string_view key) {
+    const auto found = file.metadata.find(key);
+    return found == file.metadata.end() ? nullptr : std::get_if<std::string_view>(&found->second);
+}
+
 struct GgufReader {
     std::string_view architecture;
     Json (*read)(GgufFields& fields);
 };
-constexpr std::array<GgufReader, 5> kGgufReaders = {{{"granitehybrid", granite_hybrid},
+constexpr std::array<GgufReader, 9> kGgufReaders = {{{"granitehybrid", granite_hybrid},
                                                      {"llama", llama},
                                                      {"mamba2", mamba2},
                                                      {"nemotron_h", nemotron_h},
-                                                     {"falcon-h1", falcon_h1}}};
+                                                     {"nemotron_h_moe", nemotron_h_moe},
+                                                     {"falcon-h1", falcon_h1},
+                                                     {"qwen35", qwen35},
+                                                     {"qwen35moe", qwen35moe},
+                                                     {"qwen3next", qwen3next}}};
 
 Result<const GgufReader*> find_gguf_reader(const GgufFile& file, std::string_view source) {
-    const auto found = file.metadata.find("general.architecture");
-    const auto* name = found == file.metadata.end() ? nullptr : std::get_if<std::string_view>(&found->second);
+    const std::string_view* name = text_at(file, "general.architecture");
     if (name == nullptr) return error("{}: general.architecture is missing, wanted a text", source);
     std::string supported;
     for (const GgufReader& reader : kGgufReaders) {
@@ -352,7 +404,37 @@ Result<const GgufReader*> find_gguf_reader(const GgufFile& file, std::string_vie
                  supported);
 }
 
+// Value heads stay in the file's order where the columns of the output matrix are in blocks, which cannot be moved.
+void keep_tiled_values(const GgufFile& file, ModelConfig& config) {
+    if (config.architecture != Architecture::kQwen35 && config.architecture != Architecture::kQwen35Moe) return;
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+        auto& delta = config.layers[i].delta;
+        const auto found = file.tensors.find(fmt::format("blk.{}.ssm_out.weight", i));
+        if (!delta || found == file.tensors.end()) continue;
+        delta->tiled_values =
+            delta->n_key_heads > 1 && delta->values_per_key() > 1 && !found->second.format->is_dense();
+    }
+}
+
 }  // namespace
+
+int64_t num_prediction_blocks(const GgufFile& file) {
+    const std::string_view* architecture = text_at(file, "general.architecture");
+    if (architecture == nullptr) return 0;
+    const auto found = file.metadata.find(fmt::format("{}.nextn_predict_layers", *architecture));
+    const auto* number = found == file.metadata.end() ? nullptr : std::get_if<int64_t>(&found->second);
+    return number == nullptr ? 0 : *number;
+}
+
+bool is_prediction_tensor(const GgufFile& file, const ModelConfig& config, std::string_view name) {
+    constexpr std::string_view kBlock = "blk.";
+    if (!name.starts_with(kBlock) || num_prediction_blocks(file) == 0) return false;
+    int64_t block = 0;
+    const std::string_view number = name.substr(kBlock.size());
+    const auto parsed = std::from_chars(number.data(), number.data() + number.size(), block);
+    return parsed.ec == std::errc() && block >= std::ssize(config.layers) &&
+           block < std::ssize(config.layers) + num_prediction_blocks(file);
+}
 
 Result<ModelConfig> gguf_config(const GgufFile& file, std::string_view source) {
     ASSIGN_OR_RETURN(const GgufReader* reader, find_gguf_reader(file, source));
@@ -361,7 +443,10 @@ Result<ModelConfig> gguf_config(const GgufFile& file, std::string_view source) {
     const Json json = reader->read(fields);
     if (const auto problems = fields.problems(); !problems.empty())
         return error("{}: {}", source, fmt::join(problems, "; "));
-    return parse_config(json.dump(), fmt::format("{}: its metadata as a config.json", source));
+    ASSIGN_OR_RETURN(ModelConfig config,
+                     parse_config(json.dump(), fmt::format("{}: its metadata as a config.json", source)));
+    keep_tiled_values(file, config);
+    return config;
 }
 
 }  // namespace verbatim::reference

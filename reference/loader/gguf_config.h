@@ -19,6 +19,11 @@ namespace verbatim::reference {
 // `source` names the file in errors.
 Result<ModelConfig> gguf_config(const GgufFile& file, std::string_view source);
 
+// Layers behind the model's that predict more tokens (nextn_predict_layers); 0 of a file that says nothing sensible.
+int64_t num_prediction_blocks(const GgufFile& file);
+// Whether a tensor is of one of these layers. `config`: of the file.
+bool is_prediction_tensor(const GgufFile& file, const ModelConfig& config, std::string_view name);
+
 // Metadata that owns its keys, texts and lists.
 class OwnedMetadata {
 public:

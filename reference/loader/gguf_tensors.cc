@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -19,14 +20,20 @@ struct GgufNames {
     Architecture architecture;
     std::string_view name;      // general.architecture
     std::string_view mlp_norm;  // in front of the feed-forward part
-    bool rotary_rows;           // q and k are in llama.cpp's order
+    bool rotary_rows;           // rows of a head's halves alternate in q and k
+    bool tiled_values = false;  // value heads of delta nets lie in turn, key head by key head
 };
-constexpr std::array<GgufNames, 5> kGgufFamilies = {{
+constexpr std::string_view kNemotronMoe = "nemotron_h_moe";
+constexpr std::array<GgufNames, 9> kGgufFamilies = {{
     {Architecture::kGraniteHybrid, "granitehybrid", "ffn_norm", true},
+    {Architecture::kBamba, "granitehybrid", "ffn_norm", true},
     {Architecture::kLlama, "llama", "ffn_norm", true},
     {Architecture::kMamba2, "mamba2", "ffn_norm", false},
     {Architecture::kNemotronH, "nemotron_h", "attn_norm", true},
     {Architecture::kFalconH1, "falcon-h1", "ffn_norm", false},
+    {Architecture::kQwen35, "qwen35", "post_attention_norm", false, true},
+    {Architecture::kQwen35Moe, "qwen35moe", "post_attention_norm", false, true},
+    {Architecture::kQwen3Next, "qwen3next", "post_attention_norm", false},
 }};
 
 const GgufNames* find_gguf_family(Architecture architecture) {
@@ -37,31 +44,50 @@ const GgufNames* find_gguf_family(Architecture architecture) {
 
 class PlaceLister {
 public:
-    PlaceLister(const ModelConfig& config, ModelWeights& weights)
+    PlaceLister(const ModelConfig& config, ModelWeights& weights, const GgufForm& form)
         : config_(config),
           weights_(weights),
+          form_(form),
           names_(*find_gguf_family(config.architecture)),
           hidden_(config.hidden_size) {}
 
     std::vector<GgufPlace> list() {
         weights_.layers.resize(config_.layers.size());
+        if (config_.reads_hidden) return list_prediction();
         matrix("token_embd", weights_.embedding, config_.vocab_size, hidden_);
-        for (size_t i = 0; i < config_.layers.size(); ++i) {
-            prefix_ = fmt::format("blk.{}.", i);
-            layer(config_.layers[i], weights_.layers[i]);
-        }
-        prefix_.clear();
-        vector("output_norm.weight", weights_.final_norm, {hidden_});
+        blocks();
+        norm("output_norm.weight", weights_.final_norm, hidden_);
         if (!config_.tie_word_embeddings) matrix("output", weights_.lm_head, config_.vocab_size, hidden_);
         return std::move(places_);
     }
 
 private:
+    std::vector<GgufPlace> list_prediction() {
+        const std::string block = fmt::format("blk.{}.nextn.", form_.first_block);
+        norm(block + "enorm.weight", weights_.input.embedding_norm, hidden_);
+        norm(block + "hnorm.weight", weights_.input.hidden_norm, hidden_);
+        GgufPlace& place = add(block + "eh_proj.weight", {hidden_, 2 * hidden_});
+        place.matrices = {&weights_.input.embedding, &weights_.input.hidden};
+        place.by_columns = true;
+        blocks();
+        norm(block + "shared_head_norm.weight", weights_.final_norm, hidden_);
+        return std::move(places_);
+    }
+
+    void blocks() {
+        for (size_t i = 0; i < config_.layers.size(); ++i) {
+            prefix_ = fmt::format("blk.{}.", form_.first_block + static_cast<int64_t>(i));
+            layer(config_.layers[i], weights_.layers[i]);
+        }
+        prefix_.clear();
+    }
+
     void layer(const LayerConfig& layer, LayerWeights& weights) {
-        if (layer.has_mixer()) vector("attn_norm.weight", weights.mixer_norm, {hidden_});
+        if (layer.has_mixer()) norm("attn_norm.weight", weights.mixer_norm, hidden_);
         if (layer.mamba) mamba(*layer.mamba, weights.mamba);
+        if (layer.delta) delta(*layer.delta, weights.delta);
         if (layer.attention) attention(*layer.attention, weights.attention);
-        if (layer.has_feed_forward()) vector(fmt::format("{}.weight", names_.mlp_norm), weights.mlp_norm, {hidden_});
+        if (layer.has_feed_forward()) norm(fmt::format("{}.weight", names_.mlp_norm), weights.mlp_norm, hidden_);
         if (layer.moe) experts(*layer.moe, weights.moe);
         if (layer.mlp) mlp(*layer.mlp, layer.moe ? "_shexp" : "", weights.mlp);
     }
@@ -80,8 +106,37 @@ private:
         if (mamba.out_bias) vector("ssm_out.bias", weights.out_bias, {hidden_});
     }
 
+    // Rows or columns of value heads, `run` for each, from `first` on.
+    [[nodiscard]] GgufOrder values(const DeltaConfig& delta, int64_t run, int64_t first = 0) const {
+        if (!names_.tiled_values || delta.tiled_values) return {};
+        return {first, delta.n_key_heads, delta.values_per_key(), run};
+    }
+
+    void delta(const DeltaConfig& delta, DeltaWeights& weights) {
+        const int64_t first_value = 2 * delta.key_rows();
+        matrix("attn_qkv", weights.in_proj, delta.conv_dim(), hidden_).rows =
+            values(delta, delta.value_dim, first_value);
+        matrix("attn_gate", weights.z, delta.value_rows(), hidden_).rows = values(delta, delta.value_dim);
+        if (config_.architecture == Architecture::kQwen3Next) {  // b and a of the value heads of one key head together
+            GgufPlace& place = add("ssm_ba.weight", {2 * int64_t{delta.n_value_heads}, hidden_});
+            place.matrices = {&weights.b, &weights.a};
+            place.rows = {0, 2, delta.n_key_heads, delta.values_per_key()};
+        } else {
+            matrix("ssm_beta", weights.b, delta.n_value_heads, hidden_).rows = values(delta, 1);
+            matrix("ssm_alpha", weights.a, delta.n_value_heads, hidden_).rows = values(delta, 1);
+        }
+        vector("ssm_conv1d.weight", weights.conv_weight, {delta.conv_dim(), delta.d_conv}).rows =
+            values(delta, delta.value_dim, first_value);
+        GgufPlace& a_log = vector("ssm_a", weights.a_log, {delta.n_value_heads});
+        a_log.change = GgufChange::kNegativeExp;
+        a_log.rows = values(delta, 1);
+        vector("ssm_dt.bias", weights.dt_bias, {delta.n_value_heads}).rows = values(delta, 1);
+        vector("ssm_norm.weight", weights.norm, {delta.value_dim});
+        matrix("ssm_out", weights.out_proj, hidden_, delta.value_rows()).columns = values(delta, delta.value_dim);
+    }
+
     void attention(const AttentionConfig& attention, AttentionWeights& weights) {
-        rotary(matrix("attn_q", weights.q, attention.q_rows(), hidden_), attention);
+        rotary(matrix("attn_q", weights.q, attention.q_proj_rows(), hidden_), attention);
         rotary(matrix("attn_k", weights.k, attention.kv_rows(), hidden_), attention);
         matrix("attn_v", weights.v, attention.kv_rows(), hidden_);
         matrix("attn_output", weights.o, hidden_, attention.q_rows());
@@ -91,18 +146,41 @@ private:
             vector("attn_v.bias", weights.v_bias, {attention.kv_rows()});
         }
         if (attention.o_bias) vector("attn_output.bias", weights.o_bias, {hidden_});
+        if (attention.qk_norm) {
+            norm("attn_q_norm.weight", weights.q_norm, attention.head_dim);
+            norm("attn_k_norm.weight", weights.k_norm, attention.head_dim);
+        }
+    }
+
+    void latent(const MoeConfig& moe, MoeWeights& weights) {
+        matrix("ffn_latent_down", weights.latent_in, moe.d_latent, hidden_);
+        matrix("ffn_latent_up", weights.latent_out, hidden_, moe.d_latent);
+        if (!moe.latent_bias) return;
+        vector("ffn_latent_down.bias", weights.latent_in_bias, {moe.d_latent});
+        vector("ffn_latent_up.bias", weights.latent_out_bias, {hidden_});
     }
 
     void experts(const MoeConfig& moe, MoeWeights& weights) {
+        const int64_t width = moe.row_width(config_.hidden_size);
         weights.experts.resize(static_cast<size_t>(moe.n_experts));
         vector("ffn_gate_inp.weight", weights.router, {moe.n_experts, hidden_});
+        if (moe.router == RouterKind::kSigmoidBias) vector("exp_probs_b.bias", weights.choice_bias, {moe.n_experts});
+        if (moe.d_latent > 0) latent(moe, weights);
         const auto together = [&](std::string_view name, MatrixView MlpWeights::*view, int64_t rows, int64_t cols) {
             GgufPlace& place = add(fmt::format("{}.weight", name), {moe.n_experts, rows, cols});
             for (MlpWeights& expert : weights.experts) place.matrices.push_back(&(expert.*view));
         };
-        together("ffn_gate_exps", &MlpWeights::gate, moe.d_ff, hidden_);
-        together("ffn_up_exps", &MlpWeights::up, moe.d_ff, hidden_);
-        together("ffn_down_exps", &MlpWeights::down, hidden_, moe.d_ff);
+        const bool gated = moe.kind == MlpKind::kGatedSilu;
+        if (gated && form_.fused_gate_up) {
+            GgufPlace& place = add("ffn_gate_up_exps.weight", {moe.n_experts, 2 * int64_t{moe.d_ff}, width});
+            for (MlpWeights& expert : weights.experts)
+                place.matrices.insert(place.matrices.end(), {&expert.gate, &expert.up});
+        } else {
+            if (gated) together("ffn_gate_exps", &MlpWeights::gate, moe.d_ff, width);
+            together("ffn_up_exps", &MlpWeights::up, moe.d_ff, width);
+        }
+        together("ffn_down_exps", &MlpWeights::down, width, moe.d_ff);
+        if (moe.shared_gate) matrix("ffn_gate_inp_shexp", weights.shared_gate, 1, hidden_).is_float = true;
     }
 
     void mlp(const MlpConfig& mlp, std::string_view shared, MlpWeights& weights) {
@@ -118,8 +196,12 @@ private:
 
     void rotary(GgufPlace& place, const AttentionConfig& attention) const {
         if (!names_.rotary_rows) return;
-        place.change = GgufChange::kRotaryRows;
-        place.head_dim = attention.head_dim;
+        CHECK(attention.head_dim % 2 == 0, "{}", attention.head_dim);
+        place.rows = {0, 2, attention.head_dim / 2, 1};
+    }
+    void norm(std::string name, VectorView& view, int64_t width) {
+        GgufPlace& place = vector(std::move(name), view, {width});
+        if (config_.norm_plus_one) place.change = GgufChange::kPlusOne;
     }
     GgufPlace& add(std::string name, std::vector<int64_t> shape) {
         GgufPlace& place = places_.emplace_back();
@@ -140,6 +222,7 @@ private:
 
     const ModelConfig& config_;
     ModelWeights& weights_;
+    GgufForm form_;
     GgufNames names_;
     int64_t hidden_;
     std::string prefix_;
@@ -150,15 +233,17 @@ private:
 
 int64_t GgufPlace::num_elements() const { return num_elements_of(shape); }
 
-Result<std::string_view> gguf_architecture(Architecture architecture) {
-    const GgufNames* family = find_gguf_family(architecture);
-    if (family == nullptr) return error("{} has no GGUF form here", architecture_name(architecture));
-    return family->name;
+Result<std::string_view> gguf_architecture(const ModelConfig& config) {
+    const GgufNames* family = find_gguf_family(config.architecture);
+    if (family == nullptr) return error("{} has no GGUF form here", architecture_name(config.architecture));
+    const bool has_experts =
+        std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.moe.has_value(); });
+    return has_experts && config.architecture == Architecture::kNemotronH ? kNemotronMoe : family->name;
 }
 
-std::vector<GgufPlace> gguf_places(const ModelConfig& config, ModelWeights& weights) {
+std::vector<GgufPlace> gguf_places(const ModelConfig& config, ModelWeights& weights, const GgufForm& form) {
     CHECK(find_gguf_family(config.architecture) != nullptr, "{}", architecture_name(config.architecture));
-    return PlaceLister(config, weights).list();
+    return PlaceLister(config, weights, form).list();
 }
 
 float log_of_decay(float a) {

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
+#include "engine/base/check.h"
 #include "files/strict_json.h"
 #include "reference/loader/gguf.h"
 #include "reference/loader/gguf_config.h"
@@ -11,6 +13,7 @@
 #include "reference/loader/gguf_tensors.h"
 #include "reference/loader/tensor_values.h"
 #include "reference/model/checkpoint_tensors.h"
+#include "reference/model/mtp_layer.h"
 #include "reference/model/weight_storage.h"
 #include "reference/worker_pool.h"
 
@@ -26,8 +29,10 @@ Status check_tensor(const GgufPlace& wanted, const GgufTensor& got, std::string_
     if (without_ones(got.shape) != without_ones(wanted.shape))
         return error("{}: {} has shape {}, the metadata wants {}", source, wanted.name, shape_text(got.shape),
                      shape_text(wanted.shape));
-    if (wanted.change == GgufChange::kRotaryRows && wanted.head_dim % 2 != 0)
-        return error("{}: {}: rows of heads of {} cannot alternate", source, wanted.name, wanted.head_dim);
+    const int64_t share = wanted.shape.back() / std::max<int64_t>(1, std::ssize(wanted.matrices));
+    if (wanted.by_columns && share % got.format->num_weights != 0)
+        return error("{}: {} is in {}, wanted blocks that divide rows of {}", source, wanted.name, got.format->name,
+                     share);
     return {};
 }
 
@@ -54,28 +59,32 @@ public:
             model_.report.num_quantised += got.num_elements();
             model_.report.quantised_bytes += static_cast<int64_t>(got.bytes.size());
         }
-        if (wanted.change == GgufChange::kRotaryRows) all = in_checkpoint_order(all, wanted.head_dim);
-        const int64_t rows = all.rows / static_cast<int64_t>(wanted.matrices.size());
-        for (size_t i = 0; i < wanted.matrices.size(); ++i)
-            *wanted.matrices[i] = all.slice_rows(static_cast<int64_t>(i) * rows, rows);
+        if (wanted.rows.changes()) all = with_rows_in_order(all, wanted.rows);
+        if (wanted.columns.changes()) all = with_columns_in_order(all, wanted.columns);
+        const auto num_shares = static_cast<int64_t>(wanted.matrices.size());
+        for (int64_t i = 0; i < num_shares; ++i) {
+            *wanted.matrices[static_cast<size_t>(i)] =
+                wanted.by_columns ? column_share(all, i, cols / num_shares)
+                                  : all.slice_rows(i * (all.rows / num_shares), all.rows / num_shares);
+        }
     }
 
     Status fill_vector(const GgufPlace& wanted, const GgufTensor& got, std::string_view source) {
         const auto values = model_.weights.storage->allocate_float(got.num_elements());
         dequantise(*got.format, got.bytes, values);
-        if (wanted.change == GgufChange::kNegativeExp) {
-            for (float& value : values) {
-                if (!(value < 0) || !std::isnormal(value))
-                    return error("{}: {} has the value {}, wanted -exp(A_log), which is negative", source, wanted.name,
-                                 value);
-                value = log_of_decay(value);
-            }
+        for (float& value : values) {
+            if (wanted.change == GgufChange::kPlusOne) value -= 1.0F;
+            if (wanted.change != GgufChange::kNegativeExp) continue;
+            if (!(value < 0) || !std::isnormal(value))
+                return error("{}: {} has the value {}, wanted -exp(A_log), which is negative", source, wanted.name,
+                             value);
+            value = log_of_decay(value);
         }
-        if (wanted.change == GgufChange::kRotaryRows) {
-            const std::vector<float> alternating(values.begin(), values.end());
-            for (size_t r = 0; r < values.size(); ++r)
-                values[r] =
-                    alternating[static_cast<size_t>(rotary_source_row(static_cast<int64_t>(r), wanted.head_dim))];
+        if (wanted.rows.changes()) {
+            const std::vector<float> moved(values.begin(), values.end());
+            const int64_t width = got.num_elements() / wanted.shape.front();
+            for (int64_t r = 0; r < wanted.shape.front(); ++r)
+                std::copy_n(moved.begin() + wanted.rows.in_file(r) * width, width, values.begin() + r * width);
         }
         *wanted.vector = values;
         return {};
@@ -92,31 +101,69 @@ private:
         return owned.data();
     }
 
-    MatrixView in_checkpoint_order(const MatrixView& from, int64_t head_dim) {
-        const std::span<const std::byte> bytes = from.bytes();
-        const size_t row_bytes = bytes.size() / static_cast<size_t>(from.rows);
-        MatrixView ordered = from;
-        std::byte* to = nullptr;
-        if (from.is_quantised()) {
-            to = model_.weights.storage->allocate_bytes(static_cast<int64_t>(bytes.size())).data();
-            ordered.blocks = to;
-        } else {
-            const auto owned = model_.weights.storage->allocate_bf16(from.rows * from.cols);
-            to = std::as_writable_bytes(owned).data();
-            ordered.data = owned.data();
+    // A matrix like `like` in allocated memory, to be filled.
+    std::pair<MatrixView, std::byte*> allocate(const MatrixView& like) {
+        MatrixView view = like;
+        if (like.is_quantised()) {
+            std::byte* to = model_.weights.storage->allocate_bytes(like.rows * like.row_bytes()).data();
+            view.blocks = to;
+            return {view, to};
         }
+        const auto owned = model_.weights.storage->allocate_bf16(like.rows * like.cols);
+        view.data = owned.data();
+        return {view, std::as_writable_bytes(owned).data()};
+    }
+
+    MatrixView with_rows_in_order(const MatrixView& from, const GgufOrder& order) {
+        const std::byte* bytes = from.bytes().data();
+        const int64_t row_bytes = from.row_bytes();
+        const auto [ordered, to] = allocate(from);
         for (int64_t r = 0; r < from.rows; ++r)
-            std::memcpy(to + static_cast<size_t>(r) * row_bytes,
-                        bytes.data() + static_cast<size_t>(rotary_source_row(r, head_dim)) * row_bytes, row_bytes);
+            std::memcpy(to + r * row_bytes, bytes + order.in_file(r) * row_bytes, static_cast<size_t>(row_bytes));
         return ordered;
+    }
+
+    // Columns of blocks are never moved: the config has tiled_values then.
+    MatrixView with_columns_in_order(const MatrixView& from, const GgufOrder& order) {
+        CHECK(!from.is_quantised());
+        const auto owned = model_.weights.storage->allocate_bf16(from.rows * from.cols);
+        for (int64_t r = 0; r < from.rows; ++r) {
+            const std::span<const uint16_t> row = from.row(r);
+            for (int64_t c = 0; c < from.cols; ++c)
+                owned[static_cast<size_t>(r * from.cols + c)] = row[static_cast<size_t>(order.in_file(c))];
+        }
+        return {owned.data(), from.rows, from.cols};
+    }
+
+    // Share i of a matrix of which each share has `cols` columns.
+    MatrixView column_share(const MatrixView& from, int64_t i, int64_t cols) {
+        MatrixView like = from;
+        like.cols = cols;
+        const auto [share, to] = allocate(like);
+        for (int64_t r = 0; r < from.rows; ++r)
+            std::memcpy(to + r * like.row_bytes(), from.bytes().data() + r * from.row_bytes() + i * like.row_bytes(),
+                        static_cast<size_t>(like.row_bytes()));
+        return share;
     }
 
     WorkerPool pool_;
     Model& model_;
 };
 
-Status fill_weights(const GgufFile& file, std::string_view source, const LoadOptions& options, Model& model) {
-    const std::vector<GgufPlace> places = gguf_places(model.config, model.weights);
+GgufForm form_of(const GgufFile& file, int64_t first_block) {
+    const bool fused = std::ranges::any_of(
+        file.tensors, [](const auto& entry) { return entry.first.ends_with(".ffn_gate_up_exps.weight"); });
+    return {first_block, fused};
+}
+
+// Whether the tensor is of what `model` is not: of the other one of model and prediction layers.
+bool is_of_other_part(const GgufFile& file, const ModelConfig& trunk, bool reads_hidden, std::string_view name) {
+    return is_prediction_tensor(file, trunk, name) != reads_hidden;
+}
+
+// Tensors that are missing, misshaped, or too many.
+Status check_tensors(const GgufFile& file, const std::vector<GgufPlace>& places, const ModelConfig& trunk,
+                     std::string_view source, Model& model) {
     std::map<std::string_view, GgufTensor> extra = file.tensors;
     for (const GgufPlace& wanted : places) {
         const auto found = extra.find(wanted.name);
@@ -126,10 +173,22 @@ Status fill_weights(const GgufFile& file, std::string_view source, const LoadOpt
         extra.erase(found);
     }
     if (model.config.architecture == Architecture::kLlama) extra.erase(kRopeFreqs);  // gguf_config() has read it
-    if (!extra.empty())
-        return error("{}: tensor {} of shape {} is not part of a {} with this metadata", source,
-                     quote_text(extra.begin()->first), shape_text(extra.begin()->second.shape),
-                     architecture_name(model.config.architecture));
+    for (const auto& [name, tensor] : extra) {
+        if (!is_of_other_part(file, trunk, model.config.reads_hidden, name))
+            return error("{}: tensor {} of shape {} is not part of a {} with this metadata", source, quote_text(name),
+                         shape_text(tensor.shape), architecture_name(model.config.architecture));
+        ++model.report.num_skipped;
+        ++model.report.num_skipped_mtp;
+    }
+    return {};
+}
+
+// Of the model, or of its prediction layer: `trunk` is the model's config.
+Status fill_weights(const GgufFile& file, const ModelConfig& trunk, std::string_view source, const LoadOptions& options,
+                    Model& model) {
+    const int64_t first_block = model.config.reads_hidden ? std::ssize(trunk.layers) : 0;
+    const std::vector<GgufPlace> places = gguf_places(model.config, model.weights, form_of(file, first_block));
+    RETURN_IF_ERROR(check_tensors(file, places, trunk, source, model));
     GgufLoader loader(options, model);
     model.canonical = true;
     for (const GgufPlace& wanted : places) {
@@ -144,16 +203,30 @@ Status fill_weights(const GgufFile& file, std::string_view source, const LoadOpt
     return check_experts(model.weights, source);
 }
 
+Status fill_prediction(const GgufFile& file, std::string_view source, const LoadOptions& options, Model& model) {
+    const int64_t num_blocks = num_prediction_blocks(file);
+    if (num_blocks != 1)
+        return error("{}: has {} layers that predict more tokens, wanted 1 (nextn_predict_layers)", source, num_blocks);
+    const auto config = mtp_config(model.config);
+    if (!config) return error("{}: {}", source, config.error().message);
+    model.mtp = std::make_unique<Model>();
+    model.mtp->config = *config;
+    RETURN_IF_ERROR(fill_weights(file, model.config, source, options, *model.mtp));
+    model.report.num_skipped_mtp = model.report.num_skipped = 0;
+    share_embedding(model);
+    return {};
+}
+
 }  // namespace
 
 Result<Model> load_gguf(const std::filesystem::path& path, const LoadOptions& options) {
     const std::string source = path.string();
     ASSIGN_OR_RETURN(GgufFile file, open_gguf(path));
-    if (options.mtp) return error("{}: a layer that predicts more tokens is not read from GGUF files", source);
     Model model;
     ASSIGN_OR_RETURN(model.config, gguf_config(file, source));
-    RETURN_IF_ERROR(fill_weights(file, source, options, model));
+    RETURN_IF_ERROR(fill_weights(file, model.config, source, options, model));
     if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;
+    if (options.mtp) RETURN_IF_ERROR(fill_prediction(file, source, options, model));
     model.report.num_files = static_cast<int64_t>(file.files.size());
     for (MappedFile& part : file.files) model.weights.storage->keep(std::move(part));
     return model;

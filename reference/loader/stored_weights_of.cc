@@ -124,11 +124,13 @@ Status expect_parameters(const StoredWeights& stored, const ModelConfig& config,
 
 }  // namespace
 
-StoredWeights stored_weights_of(const GgufFile& file) {
+StoredWeights stored_weights_of(const GgufFile& file, const ModelConfig& config) {
     std::vector<Share> shares;
-    for (const auto& [name, tensor] : file.tensors)
+    for (const auto& [name, tensor] : file.tensors) {
+        if (is_prediction_tensor(file, config, name)) continue;
         shares.push_back({std::string(tensor.format->name), role_in_gguf(tensor), tensor.num_elements(),
                           static_cast<int64_t>(tensor.bytes.size())});
+    }
     return sum_of(shares);
 }
 
@@ -162,7 +164,7 @@ Result<std::optional<QuantisedCheckpoint>> find_quantised_checkpoint(const std::
         if (!is_gguf(path)) return std::nullopt;
         ASSIGN_OR_RETURN(const GgufFile file, open_gguf(path));
         ASSIGN_OR_RETURN(ModelConfig config, gguf_config(file, path.string()));
-        StoredWeights stored = stored_weights_of(file);
+        StoredWeights stored = stored_weights_of(file, config);
         RETURN_IF_ERROR(expect_parameters(stored, config, path.string()));
         return QuantisedCheckpoint{std::move(config), std::move(stored)};
     }

@@ -13,7 +13,8 @@
 
 namespace verbatim::reference {
 
-StoredWeights stored_weights_of(const GgufFile& file);
+// `config`: of the file. Tensors of prediction layers do not count.
+StoredWeights stored_weights_of(const GgufFile& file, const ModelConfig& config);
 // Tensors of prediction layers and of other modalities do not count.
 StoredWeights stored_weights_of(const CheckpointFiles& files, const QuantisationConfig& quantisation);
 

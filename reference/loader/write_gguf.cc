@@ -15,22 +15,32 @@ namespace {
 
 constexpr std::string_view kVectorFormat = "F32";
 
-// Row `r` of the file's tensor.
-void read_file_row(const GgufPlace& place, int64_t r, std::span<float> values) {
+// Row `r` of the file's tensor. `scratch` has the same size.
+void read_file_row(const GgufPlace& place, int64_t r, std::span<float> scratch, std::span<float> values) {
     const int64_t rows = place.matrices.front()->rows;
-    const MatrixView& view = *place.matrices[static_cast<size_t>(r / rows)];
-    view.read_row(r % rows, values);
+    const int64_t wanted = place.rows.in_checkpoint(r);
+    const MatrixView& view = *place.matrices[static_cast<size_t>(wanted / rows)];
+    if (!place.columns.changes()) return view.read_row(wanted % rows, values);
+    view.read_row(wanted % rows, scratch);
+    for (size_t c = 0; c < values.size(); ++c)
+        values[c] = scratch[static_cast<size_t>(place.columns.in_checkpoint(static_cast<int64_t>(c)))];
 }
 
-// The checkpoint's row that the file has as row `r`: rotary_source_row's inverse.
-int64_t checkpoint_row(const GgufPlace& place, int64_t r) {
-    if (place.change != GgufChange::kRotaryRows) return r;
-    const int64_t in_head = r % place.head_dim;
-    return r - in_head + in_head % 2 * (place.head_dim / 2) + in_head / 2;
+float in_file(GgufChange change, float value) {
+    switch (change) {
+        case GgufChange::kNegativeExp: return static_cast<float>(-exp_f64(static_cast<double>(value)));
+        case GgufChange::kPlusOne: return 1.0F + value;
+        case GgufChange::kNone: break;
+    }
+    return value;
 }
 
 Status quantise_row(const BlockFormat& format, std::span<const float> values, std::span<std::byte> blocks,
                     std::string_view name) {
+    if (format.name == kVectorFormat) {
+        std::ranges::copy(std::as_bytes(values), blocks.begin());
+        return {};
+    }
     if (format.name == "BF16") {
         for (size_t i = 0; i < values.size(); ++i) {
             const uint16_t bits = round_to_bf16(values[i]);
@@ -48,9 +58,10 @@ Status quantise_row(const BlockFormat& format, std::span<const float> values, st
 Status write_matrix(const GgufPlace& place, const BlockFormat& format, const WriteBytes& write) {
     const int64_t cols = place.shape.back();
     std::vector<float> values(static_cast<size_t>(cols));
+    std::vector<float> scratch = values;
     std::string row(static_cast<size_t>(format.row_bytes(cols)), '\0');
     for (int64_t r = 0; r < place.num_elements() / cols; ++r) {
-        read_file_row(place, checkpoint_row(place, r), values);
+        read_file_row(place, r, scratch, values);
         RETURN_IF_ERROR(quantise_row(format, values, std::as_writable_bytes(std::span(row)), place.name));
         RETURN_IF_ERROR(write(row));
     }
@@ -59,9 +70,10 @@ Status write_matrix(const GgufPlace& place, const BlockFormat& format, const Wri
 
 Status write_vector(const GgufPlace& place, const WriteBytes& write) {
     std::string bytes;
+    const int64_t width = place.num_elements() / place.shape.front();
     for (int64_t i = 0; i < place.num_elements(); ++i) {
-        float value = (*place.vector)[static_cast<size_t>(checkpoint_row(place, i))];
-        if (place.change == GgufChange::kNegativeExp) value = static_cast<float>(-exp_f64(static_cast<double>(value)));
+        const int64_t from = place.rows.in_checkpoint(i / width) * width + i % width;
+        const float value = in_file(place.change, (*place.vector)[static_cast<size_t>(from)]);
         bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
     return write(bytes);
@@ -82,7 +94,7 @@ std::string_view fallback_of(std::string_view format) {
 }
 
 const BlockFormat& format_of(const GgufPlace& place, const BlockFormat& wanted, bool is_tied) {
-    if (place.vector) return *find_block_format(kVectorFormat);
+    if (place.vector || place.is_float) return *find_block_format(kVectorFormat);
     const bool is_head = place.name == (is_tied ? "token_embd.weight" : "output.weight");
     const std::string_view name = is_head && wanted.name == "Q4_K" ? "Q6_K" : wanted.name;
     const BlockFormat& format = *find_block_format(name);
