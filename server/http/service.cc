@@ -267,7 +267,7 @@ std::string echoed_text(const Service& service, const GenerateRequest& request, 
                         std::span<const TokenId> ids) {
     if (!request.echo) return "";
     const AskedPrompt& prompt = request.prompts[which];
-    return prompt.is_ids ? text::decode(*service.tokenizer, ids) : prompt.text;
+    return prompt.is_ids ? text::decode_text(*service.tokenizer, ids) : prompt.text;
 }
 
 ApiResult<TokenMask> first_mask_of(const Service& service, const GenerateRequest& request) {
@@ -394,7 +394,7 @@ Json tokenizer_info(const Service& service) {
 }
 
 Json detokenize(const Service& service, const std::vector<TokenId>& tokens) {
-    return {{"prompt", text::decode(*service.tokenizer, tokens)}};
+    return {{"prompt", text::decode_text(*service.tokenizer, tokens)}};
 }
 
 }  // namespace verbatim::server

@@ -1,6 +1,7 @@
 #include "server/text/decoder.h"
 
 #include <string_view>
+#include <unordered_set>
 
 #include "server/text/utf8.h"
 
@@ -37,6 +38,23 @@ std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids, boo
     Decoder decoder(tokenizer, skip_special);
     std::string text;
     for (const TokenId id : ids) text += decoder.add(id);
+    return text + decoder.finish();
+}
+
+std::string decode_text(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special) {
+    if (!tokenizer.adds_space_prefix()) return decode(tokenizer, ids, skip_special);
+    std::unordered_set<TokenId> added;
+    for (const AddedToken& token : tokenizer.added_tokens()) added.insert(token.id);
+    Decoder decoder(tokenizer, skip_special);
+    std::string text;
+    bool at_start = true;
+    for (const TokenId id : ids) {
+        std::string piece = decoder.add(id);
+        const bool is_added = added.contains(id);
+        if (at_start && !is_added && piece.starts_with(' ')) piece.erase(0, 1);
+        at_start = is_added || (at_start && tokenizer.bytes_of(id).empty());
+        text += piece;
+    }
     return text + decoder.finish();
 }
 

@@ -34,5 +34,8 @@ private:
 };
 
 std::string decode(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special = false);
+// Of a whole text: without the spaces that encoding put before it and behind added tokens
+// (Tokenizer::adds_space_prefix).
+std::string decode_text(const Tokenizer& tokenizer, std::span<const TokenId> ids, bool skip_special = false);
 
 }  // namespace verbatim::text

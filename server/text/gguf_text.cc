@@ -7,6 +7,8 @@
 #include "files/mapped_file.h"
 #include "files/strict_json.h"
 #include "server/text/chat.h"
+#include "server/text/gguf_keys.h"
+#include "server/text/gguf_pieces.h"
 #include "server/text/stop_tokens.h"
 #include "server/text/tokenizer_json.h"
 
@@ -20,9 +22,6 @@ using reference::GgufStrings;
 using reference::GgufValue;
 
 constexpr size_t kMaxTokenizerBytes = size_t{256} << 20;
-
-// Token types of tokenizer.ggml.token_type.
-enum : int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
 
 // Parts of the regexes.
 #define VERBATIM_CONTRACTION R"((?i:'s|'t|'re|'ve|'m|'ll|'d))"
@@ -70,28 +69,13 @@ constexpr std::array<PreTokenizer, 15> kPreTokenizers = {{{"llama-bpe", kLlama3R
                                                           {"gpt-2", kGpt2Regex, false, false, false},
                                                           {"olmo", kGpt2Regex, false, false, false}}};
 
-template <typename T>
-const T* find(const GgufMetadata& metadata, std::string_view key) {
-    const auto found = metadata.find(key);
-    return found == metadata.end() ? nullptr : std::get_if<T>(&found->second);
-}
-
-template <typename T>
-Result<const T*> need(const GgufMetadata& metadata, std::string_view key, std::string_view source) {
-    if (!metadata.contains(key)) return error("{}: {} is missing: the file has no tokenizer", source, key);
-    const T* value = find<T>(metadata, key);
-    if (value == nullptr)
-        return error("{}: {} = {} is of another type than llama.cpp's", source, key,
-                     reference::value_text(metadata.find(key)->second));
-    return value;
-}
-
 Result<const PreTokenizer*> pre_tokenizer(const GgufMetadata& metadata, std::string_view source) {
-    ASSIGN_OR_RETURN(const auto* model, need<std::string_view>(metadata, "tokenizer.ggml.model", source));
+    ASSIGN_OR_RETURN(const auto* model, need_gguf<std::string_view>(metadata, "tokenizer.ggml.model", source));
     if (*model != "gpt2")
-        return error("{}: tokenizer.ggml.model = {} is not supported: gpt2 (byte-level BPE) is", source,
-                     quote_text(*model));
-    ASSIGN_OR_RETURN(const auto* name, need<std::string_view>(metadata, "tokenizer.ggml.pre", source));
+        return error(
+            "{}: tokenizer.ggml.model = {} is not supported: gpt2 (byte-level BPE) and llama (SentencePiece's BPE) are",
+            source, quote_text(*model));
+    ASSIGN_OR_RETURN(const auto* name, need_gguf<std::string_view>(metadata, "tokenizer.ggml.pre", source));
     const auto* found = std::ranges::find(kPreTokenizers, *name, &PreTokenizer::name);
     if (found != kPreTokenizers.end()) return found;
     std::string names;
@@ -101,8 +85,8 @@ Result<const PreTokenizer*> pre_tokenizer(const GgufMetadata& metadata, std::str
 
 // Vocabulary and added tokens.
 Status add_tokens(const GgufMetadata& metadata, std::string_view source, json& file) {
-    ASSIGN_OR_RETURN(const auto* tokens, need<GgufStrings>(metadata, "tokenizer.ggml.tokens", source));
-    const auto* types = find<GgufNumbers>(metadata, "tokenizer.ggml.token_type");
+    ASSIGN_OR_RETURN(const auto* tokens, need_gguf<GgufStrings>(metadata, "tokenizer.ggml.tokens", source));
+    const auto* types = find_gguf<GgufNumbers>(metadata, "tokenizer.ggml.token_type");
     if (types != nullptr && types->size() != tokens->size())
         return error("{}: tokenizer.ggml.token_type has {} entries for {} tokens", source, types->size(),
                      tokens->size());
@@ -136,9 +120,9 @@ Result<json> template_processing(const GgufMetadata& metadata, const PreTokenize
     json single = json::array();
     json special = json::object();
     const auto add = [&](std::string_view flag, std::string_view key, bool usual) -> Status {
-        const bool* wanted = find<bool>(metadata, flag);
+        const bool* wanted = find_gguf<bool>(metadata, flag);
         if (!(wanted == nullptr ? usual : *wanted)) return {};
-        ASSIGN_OR_RETURN(const auto* id, need<int64_t>(metadata, key, source));
+        ASSIGN_OR_RETURN(const auto* id, need_gguf<int64_t>(metadata, key, source));
         single.push_back({{"SpecialToken", {{"id", key}}}});
         special[std::string(key)] = {{"ids", {*id}}};
         return {};
@@ -184,24 +168,31 @@ Result<std::string> gguf_tokenizer_json(const GgufMetadata& metadata, std::strin
     if (pre->compose) file["normalizer"] = {{"type", "NFC"}};
     file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", split_steps(*pre)}};
     RETURN_IF_ERROR(add_tokens(metadata, source, file));
-    ASSIGN_OR_RETURN(const auto* merges, need<GgufStrings>(metadata, "tokenizer.ggml.merges", source));
+    ASSIGN_OR_RETURN(const auto* merges, need_gguf<GgufStrings>(metadata, "tokenizer.ggml.merges", source));
     file["model"]["merges"] = *merges;
     ASSIGN_OR_RETURN(file["post_processor"], template_processing(metadata, *pre, source));
     return file.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+Result<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata, std::string_view source) {
+    if (const auto* model = find_gguf<std::string_view>(metadata, "tokenizer.ggml.model"); model && *model == "llama")
+        return gguf_pieces(metadata, source);
+    ASSIGN_OR_RETURN(const std::string made, gguf_tokenizer_json(metadata, source));
+    return parse_tokenizer(made, fmt::format("{}: its tokenizer as a tokenizer.json", source));
+}
+
 Result<GgufTexts> gguf_texts(const GgufMetadata& metadata, std::string_view source) {
     GgufTexts texts;
-    if (const auto* source_text = find<std::string_view>(metadata, "tokenizer.chat_template"))
+    if (const auto* source_text = find_gguf<std::string_view>(metadata, "tokenizer.chat_template"))
         texts.chat_template = std::string(*source_text);
-    ASSIGN_OR_RETURN(const auto* tokens, need<GgufStrings>(metadata, "tokenizer.ggml.tokens", source));
+    ASSIGN_OR_RETURN(const auto* tokens, need_gguf<GgufStrings>(metadata, "tokenizer.ggml.tokens", source));
     constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNames = {
         {{"tokenizer.ggml.bos_token_id", "bos_token"},
          {"tokenizer.ggml.eos_token_id", "eos_token"},
          {"tokenizer.ggml.padding_token_id", "pad_token"},
          {"tokenizer.ggml.unknown_token_id", "unk_token"}}};
     const auto id_of = [&](std::string_view key) -> Result<std::optional<int64_t>> {
-        const auto* id = find<int64_t>(metadata, key);
+        const auto* id = find_gguf<int64_t>(metadata, key);
         if (id == nullptr) return std::nullopt;
         if (*id < 0 || *id >= static_cast<int64_t>(tokens->size()))
             return error("{}: {} = {}, the vocabulary has {} tokens", source, key, *id, tokens->size());

@@ -2,7 +2,7 @@
 // files of a checkpoint's folder would say them.
 //
 //   G1  tokenizer.ggml.model is gpt2 (byte-level BPE), and tokenizer.ggml.pre is a name of a closed list, each of which
-//       stands for one pre-tokenizer; anything else is refused by name
+//       stands for one pre-tokenizer; or it is llama (server/text/gguf_pieces.h); anything else is refused by name
 #pragma once
 
 #include <filesystem>
@@ -15,10 +15,14 @@
 #include "engine/base/result.h"
 #include "reference/loader/gguf.h"
 #include "reference/loader/gguf_config.h"
+#include "server/text/tokenizer.h"
 
 namespace verbatim::text {
 
-// A tokenizer.json with the file's vocabulary, merges, special tokens and pre-tokenizer. `source` names the file.
+// `source` names the file.
+Result<Tokenizer> gguf_tokenizer(const reference::GgufMetadata& metadata, std::string_view source);
+
+// Of gpt2: a tokenizer.json with the file's vocabulary, merges, special tokens and pre-tokenizer.
 Result<std::string> gguf_tokenizer_json(const reference::GgufMetadata& metadata, std::string_view source);
 
 struct GgufTexts {

@@ -91,22 +91,25 @@ struct Tokenizer::Work {
     std::vector<TokenId> ids;
     std::vector<TextRange> pieces;
     std::vector<TextRange> matches;
+    bool at_start = true;  // no text since the last added token
 };
 
 Result<Tokenizer> Tokenizer::make(TokenizerConfig config) {
+    if (config.pieces) return Tokenizer(std::move(config), BytePairs({}));
     ASSIGN_OR_RETURN(BytePairs::Tables tables, byte_pair_tables(config));
     return Tokenizer(std::move(config), BytePairs(std::move(tables)));
 }
 
 Tokenizer::Tokenizer(TokenizerConfig config, BytePairs pairs)
     : pairs_(std::move(pairs)),
+      pieces_(config.pieces ? std::optional(SentencePieces(*std::move(config.pieces))) : std::nullopt),
       compose_(config.compose),
       splits_(std::move(config.splits)),
       added_(std::move(config.added)),
       before_(std::move(config.before)),
       after_(std::move(config.after)) {
     for (const auto& token : config.vocabulary) {
-        bytes_.push_back(token ? decoded(*token) : "");
+        bytes_.push_back(!token ? "" : pieces_ ? *token : decoded(*token));
         kind_.push_back(token ? Kind::kOrdinary : Kind::kNone);
     }
     for (size_t i = 0; i < added_.size(); ++i) {
@@ -117,7 +120,7 @@ Tokenizer::Tokenizer(TokenizerConfig config, BytePairs pairs)
             kind_.resize(id + 1, Kind::kNone);
         }
         const std::string content = token.normalized && compose_ ? nfc(token.content) : token.content;
-        bytes_[id] = decoded(content);
+        bytes_[id] = pieces_ ? content : decoded(content);
         kind_[id] = token.special ? Kind::kSpecial : std::max(kind_[id], Kind::kOrdinary);
         const auto value = static_cast<int32_t>(i);
         (token.normalized ? normalized_added_ : raw_added_).add(content, value);
@@ -196,6 +199,7 @@ Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view rendered,
         RETURN_IF_ERROR(encode_behind_known(text, known, work));
         work.ids.push_back(added_[static_cast<size_t>(match->value)].id);
         known.take_special(work.ids.back());
+        work.at_start = true;
         begin = match->end;
     }
     RETURN_IF_ERROR(encode_behind_known(remove_stand_ins(rendered.substr(begin), stand_ins), known, work));
@@ -203,7 +207,9 @@ Result<std::vector<TokenId>> Tokenizer::encode_prompt(std::string_view rendered,
 }
 
 Status Tokenizer::encode_behind_known(std::string_view text, KnownIds& known, Work& work) const {
-    return encode_text(text.substr(known.take_text(text, work.ids)), work);
+    const size_t taken = known.take_text(text, work.ids);
+    if (taken > 0) work.at_start = false;
+    return encode_text(text.substr(taken), work);
 }
 
 // Takes the added tokens of `finder` out; what is between them goes to `rest`.
@@ -217,6 +223,7 @@ Status Tokenizer::take_added(const StringFinder& finder, std::string_view text, 
         if (token.special && !work.options.parse_special) continue;
         RETURN_IF_ERROR(rest(text.substr(begin, match->begin - begin)));
         work.ids.push_back(token.id);
+        work.at_start = true;
         begin = from;
     }
     return rest(text.substr(begin));
@@ -235,6 +242,10 @@ Status Tokenizer::encode_normalized(std::string_view text, Work& work) const {
 }
 
 Status Tokenizer::encode_piece(std::string_view text, Work& work) const {
+    if (pieces_) {
+        if (!text.empty()) pieces_->encode(text, std::exchange(work.at_start, false), work.ids);
+        return {};
+    }
     work.pieces = {{0, text.size()}};
     for (const SplitStep& step : splits_) RETURN_IF_ERROR(split(step, text, work));
     for (const TextRange& piece : work.pieces)

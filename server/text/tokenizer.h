@@ -19,6 +19,7 @@
 #include "engine/base/result.h"
 #include "server/text/byte_pairs.h"
 #include "server/text/known_ids.h"
+#include "server/text/sentence_pieces.h"
 #include "server/text/split_regex.h"
 #include "server/text/user_text.h"
 
@@ -43,8 +44,10 @@ struct SplitStep {
 struct TokenizerConfig {
     std::vector<std::optional<std::string>> vocabulary;  // by id, as in the file: in the byte alphabet
     std::vector<BytePairMerge> merges;                   // by rank
-    bool ignore_merges = false;                          // a word in the vocabulary is one token
-    bool compose = false;                                // normalise to NFC
+    // Instead of byte pairs; `vocabulary` has the tokens' bytes then.
+    std::optional<SentencePieces::Tables> pieces = {};
+    bool ignore_merges = false;  // a word in the vocabulary is one token
+    bool compose = false;        // normalise to NFC
     std::vector<SplitStep> splits;
     std::vector<AddedToken> added;
     std::vector<TokenId> before;  // around every text
@@ -109,6 +112,8 @@ public:
     };
     [[nodiscard]] Spelled spelled(std::span<const TokenId> ids, std::string_view text) const;
     [[nodiscard]] const std::vector<AddedToken>& added_tokens() const { return added_; }
+    // Encoding puts a space before a text, and before text behind an added token.
+    [[nodiscard]] bool adds_space_prefix() const { return pieces_ && pieces_->adds_space_prefix(); }
 
 private:
     enum class Kind : uint8_t { kNone, kOrdinary, kSpecial };
@@ -137,6 +142,7 @@ private:
     std::vector<Kind> kind_;  // by id
     std::vector<Spelling> spellings_;
     BytePairs pairs_;
+    std::optional<SentencePieces> pieces_;
     bool compose_;
     std::vector<SplitStep> splits_;
     std::vector<AddedToken> added_;

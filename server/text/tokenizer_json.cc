@@ -358,8 +358,7 @@ Result<Tokenizer> parse_tokenizer(std::string_view text, std::string_view source
 Result<Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
     if (reference::is_gguf(folder)) {
         ASSIGN_OR_RETURN(const reference::GgufFile file, reference::open_gguf(folder));
-        ASSIGN_OR_RETURN(const std::string made, gguf_tokenizer_json(file.metadata, folder.string()));
-        return parse_tokenizer(made, fmt::format("{}: its tokenizer as a tokenizer.json", folder.string()));
+        return gguf_tokenizer(file.metadata, folder.string());
     }
     const std::string path = (folder / "tokenizer.json").string();
     ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxFileBytes));

@@ -22,7 +22,7 @@ void check_answer(const Result<T>& answer) {
 
 void check_texts(const GgufMetadata& metadata) {
     for (const auto& [key, value] : metadata) CHECK(value_text(value).size() < 400, "'{}' is long in errors", key);
-    check_answer(text::gguf_tokenizer_json(metadata, "file"));
+    check_answer(text::gguf_tokenizer(metadata, "file"));
     const auto texts = text::gguf_texts(metadata, "file");
     check_answer(texts);
     if (texts) CHECK(std::ranges::is_sorted(texts->stop_tokens));

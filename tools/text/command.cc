@@ -102,7 +102,7 @@ int run_decode(const TextOptions& options) {
                              *num_ids - 1);
             tokens.push_back(id.get<TokenId>());
         }
-        return json{{"text", decode(*tokenizer, tokens, options.no_special)}};
+        return json{{"text", decode_text(*tokenizer, tokens, options.no_special)}};
     });
 }
 

@@ -94,8 +94,8 @@ TEST(GgufText, WhatIsNotKnownIsRefusedByName) {
         EXPECT_NE(error_of(metadata).find(wanted), std::string::npos) << error_of(metadata);
     };
     GgufMetadata changed = small_tokenizer();
-    changed["tokenizer.ggml.model"] = std::string_view("llama");
-    expect(changed, "some.gguf: tokenizer.ggml.model = \"llama\" is not supported: gpt2 (byte-level BPE) is");
+    changed["tokenizer.ggml.model"] = std::string_view("t5");
+    expect(changed, "some.gguf: tokenizer.ggml.model = \"t5\" is not supported: gpt2 (byte-level BPE) and llama");
     changed = small_tokenizer();
     changed["tokenizer.ggml.pre"] = std::string_view("deepseek-llm");
     expect(changed, "tokenizer.ggml.pre = \"deepseek-llm\" is not supported: llama-bpe, llama3,");
