@@ -40,7 +40,8 @@ struct QuantSource {
     int32_t bits = 8;  // a quant
     ScaleGrid grid;
     std::vector<float> scales;
-    std::vector<uint8_t> zeros;  // as the scales; empty: the middle of the quants
+    std::vector<uint8_t> zeros;   // as the scales; empty: the middle of the quants
+    std::vector<int64_t> groups;  // of each column; empty: groups are neighbours
     // Writes the kScaledWeights quants from `column` on, without sign where they are packed.
     void (*read)(const QuantSource& source, int64_t row, int64_t column, uint8_t* quants) = nullptr;
 };
@@ -97,7 +98,7 @@ public:
         RETURN_IF_ERROR(read_quants());
         RETURN_IF_ERROR(read_scales());
         RETURN_IF_ERROR(read_zeros());
-        RETURN_IF_ERROR(check_order());
+        RETURN_IF_ERROR(read_order());
         return std::move(source_);
     }
 
@@ -209,16 +210,23 @@ private:
         return {};
     }
 
-    Status check_order() const {
+    // The group of each column, where columns were put in order of their weight in a calibration (act-order).
+    Status read_order() {
         if (tensors_.order == nullptr) return {};
         const TensorEntry& order = *tensors_.order;
         RETURN_IF_ERROR(expect_shape(order, TensorDtype::kI32, {source_.cols}));
-        for (int64_t column = 0; column < source_.cols; ++column)
-            if (word_at(order.bytes.data(), column) != static_cast<uint32_t>(column / source_.grid.block_columns))
-                return error(
-                    "{}: column {} is of group {}: columns in another order than their groups (act-order) are "
-                    "not supported",
-                    order.name, column, word_at(order.bytes.data(), column));
+        const int64_t num_groups = num_blocks(source_.cols, source_.grid.block_columns);
+        bool in_order = true;
+        for (int64_t column = 0; column < source_.cols; ++column) {
+            const auto group = static_cast<int32_t>(word_at(order.bytes.data(), column));
+            if (group < 0 || group >= num_groups)
+                return error("{}: column {} is of group {}, there are {}", order.name, column, group, num_groups);
+            in_order &= group == column / source_.grid.block_columns;
+            source_.groups.push_back(group);
+        }
+        if (in_order) source_.groups.clear();
+        if (!in_order && source_.read == quants_of_bytes)
+            return error("{}: columns of bytes in another order than their groups are not supported", order.name);
         return {};
     }
 
@@ -229,12 +237,28 @@ private:
 };
 
 const BlockFormat& format_of(const QuantSource& source, const QuantisedTensors& tensors) {
+    if (!source.groups.empty()) return kOrderedIntegers;
     if (tensors.quants->dtype == TensorDtype::kF8E4M3) return kScaledFp8;
     if (source.bits == 8) return kScaledInt8;
     return source.zeros.empty() ? kScaledInt4 : kScaledInt4Zero;
 }
 
+// scale · (q − zero) of each column's group, rounded once.
+void write_ordered_row(const QuantSource& source, int64_t row, std::byte* out) {
+    uint8_t quants[kScaledWeights];
+    const int32_t middle = 1 << (source.bits - 1);
+    for (int64_t column = 0; column < source.cols; ++column) {
+        if (column % kScaledWeights == 0) source.read(source, row, column, quants);
+        const int64_t group = source.groups[static_cast<size_t>(column)];
+        const auto block = static_cast<size_t>(source.grid.index(row, group * source.grid.block_columns));
+        const int32_t zero = source.zeros.empty() ? middle : source.zeros[block];
+        const float value = source.scales[block] * static_cast<float>(quants[column % kScaledWeights] - zero);
+        std::memcpy(out + column * int64_t{sizeof(float)}, &value, sizeof(float));
+    }
+}
+
 void write_row(const QuantSource& source, const BlockFormat& format, int64_t row, std::byte* out) {
+    if (&format == &kOrderedIntegers) return write_ordered_row(source, row, out);
     uint8_t quants[kScaledWeights];
     for (int64_t column = 0; column < source.cols; column += kScaledWeights, out += format.num_bytes) {
         source.read(source, row, column, quants);

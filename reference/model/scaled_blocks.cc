@@ -66,6 +66,10 @@ void dequantise_fp4(const std::byte* block, float* out) {
     }
 }
 
+void dequantise_ordered(const std::byte* block, float* out) {
+    for (int32_t i = 0; i < kScaledWeights; ++i) out[i] = value_at<float>(block, i * int64_t{sizeof(float)});
+}
+
 }  // namespace
 
 const BlockFormat kScaledInt8 = {"INT8", kNoGgmlType, kScaledWeights, kScaleBytes + 32, dequantise_int8};
@@ -74,6 +78,8 @@ const BlockFormat kScaledInt4Zero = {"INT4_ZERO", kNoGgmlType, kScaledWeights, k
 const BlockFormat kScaledFp8 = {"FP8_E4M3", kNoGgmlType, kScaledWeights, kScaleBytes + 32, dequantise_fp8};
 
 const BlockFormat kScaledFp4 = {"FP4_E2M1", kNoGgmlType, kScaledWeights, 2 * kScaleBytes + 16, dequantise_fp4};
+const BlockFormat kOrderedIntegers = {"INT_ORDER", kNoGgmlType, kScaledWeights, kScaledWeights* int32_t{sizeof(float)},
+                                      dequantise_ordered};
 
 float e4m3_value(uint8_t bits) { return kE4m3[bits]; }
 

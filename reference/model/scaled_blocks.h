@@ -6,6 +6,7 @@
 //   INT4_ZERO  scale [4], zero [1], q [16]                                      scale · (q − zero), zero up to 16
 //   FP8_E4M3   scale [4], q [32] of e4m3 (OCP, the variant without infinity)    scale · q
 //   FP4_E2M1   two scales [8], of 16 weights each, q [16] of e2m1                scale · q
+//   INT_ORDER  the weights [128] in binary32, of integers whose groups are not neighbours (act-order)
 // In q [16] weight 2j is in the low nibble of byte j, weight 2j + 1 in the high one. Each value is one product, rounded
 // once to binary32.
 #pragma once
@@ -23,7 +24,8 @@ extern const BlockFormat kScaledInt8;
 extern const BlockFormat kScaledInt4;
 extern const BlockFormat kScaledInt4Zero;
 extern const BlockFormat kScaledFp8;
-extern const BlockFormat kScaledFp4;  // the CPU's kernels do not repack it
+extern const BlockFormat kScaledFp4;  // the CPU's kernels do not repack these two
+extern const BlockFormat kOrderedIntegers;
 // Those that the CPU's kernels repack.
 inline std::array<const BlockFormat*, 4> scaled_formats() {
     return {&kScaledInt8, &kScaledInt4, &kScaledInt4Zero, &kScaledFp8};

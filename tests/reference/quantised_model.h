@@ -32,7 +32,8 @@ inline reference::ModelConfig in_whole_blocks(reference::ModelConfig config, int
 inline const reference::BlockFormat& format_named(std::string_view name) {
     for (const reference::BlockFormat* scaled : reference::scaled_formats())
         if (scaled->name == name) return *scaled;
-    if (name == reference::kScaledFp4.name) return reference::kScaledFp4;
+    for (const reference::BlockFormat* other : {&reference::kScaledFp4, &reference::kOrderedIntegers})
+        if (other->name == name) return *other;
     return *reference::find_block_format(name);
 }
 
@@ -45,6 +46,13 @@ inline void draw_scaled_blocks(const reference::BlockFormat& format, float scale
         std::memcpy(&blocks[at], &drawn, sizeof(drawn));
         if (&format == &reference::kScaledFp4) std::memcpy(&blocks[at + sizeof(drawn)], &drawn, sizeof(drawn));
         if (&format == &reference::kScaledInt4Zero) blocks[at + sizeof(drawn)] = static_cast<std::byte>(random() % 17);
+    }
+}
+
+inline void draw_floats(float scale, std::mt19937& random, std::span<std::byte> blocks) {
+    for (size_t at = 0; at < blocks.size(); at += sizeof(float)) {
+        const float drawn = scale * (static_cast<float>(random() % 31) - 15);
+        std::memcpy(&blocks[at], &drawn, sizeof(drawn));
     }
 }
 
@@ -86,6 +94,8 @@ private:
             const std::span<std::byte> to(&blocks[static_cast<size_t>(r) * size], size);
             if (format.quantise != nullptr)
                 reference::quantise(format, row, to);
+            else if (&format == &reference::kOrderedIntegers)
+                draw_floats(2e-3F, random_, to);
             else if (format.name == "Q4_K")
                 draw_q4_k_blocks(random_, to);
             else

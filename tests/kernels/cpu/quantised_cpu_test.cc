@@ -29,12 +29,20 @@ struct QuantisedCase {
     reference::Profile profile = reference::Profile::kExact;
     bool by_matrix = false;  // an expert's gate and up have different formats
     int32_t hidden_size = 64;
+    bool tiled = false;  // value heads of delta nets, as in GGUF files
 };
+
+reference::ModelConfig config_of(const QuantisedCase& of) {
+    reference::ModelConfig config = tests::in_whole_blocks(*reference::preset(of.preset), of.hidden_size);
+    for (reference::LayerConfig& layer : config.layers)
+        if (layer.delta) layer.delta->tiled_values = of.tiled;
+    return config;
+}
 
 class QuantisedCpu : public testing::TestWithParam<QuantisedCase> {
 protected:
     QuantisedCpu()
-        : model_(tests::in_whole_blocks(*reference::preset(GetParam().preset), GetParam().hidden_size), 43),
+        : model_(config_of(GetParam()), 43),
           quantised_(model_.model, GetParam().formats, GetParam().by_matrix),
           reference_(model_.model.config, model_.model.weights, GetParam().profile) {
         config_.profile = GetParam().profile;
@@ -107,30 +115,30 @@ constexpr reference::Profile kExact = reference::Profile::kExact;
 constexpr reference::Profile kInt8 = reference::Profile::kExactInt8;
 const std::vector<std::string_view> kScaledFormats = {"FP8_E4M3", "INT4_ZERO", "INT8", "INT4"};
 
-INSTANTIATE_TEST_SUITE_P(Families, QuantisedCpu,
-                         testing::Values(QuantisedCase{"tiny-granite"}, QuantisedCase{"tiny-granite-moe"},
-                                         QuantisedCase{"tiny-llama"}, QuantisedCase{"tiny-mamba2"},
-                                         QuantisedCase{"tiny-nemotron-h"}, QuantisedCase{"tiny-qwen3.5-moe"},
-                                         QuantisedCase{"tiny-granite", kScaledFormats},
-                                         QuantisedCase{"tiny-llama", kScaledFormats},
-                                         QuantisedCase{"tiny-qwen3.5", kScaledFormats},
-                                         QuantisedCase{"tiny-granite", {"Q8_0", "Q4_0", "FP8_E4M3"}, kInt8},
-                                         QuantisedCase{"tiny-granite-moe", {"Q4_0", "Q8_0"}, kInt8},
-                                         QuantisedCase{"tiny-llama", {"Q8_0", "Q4_0"}, kInt8},
-                                         QuantisedCase{"tiny-mamba2", {"Q4_0", "Q8_0"}, kInt8},
-                                         QuantisedCase{"tiny-nemotron-h", {"Q8_0", "Q4_0"}, kInt8},
-                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0"}, kInt8},
-                                         QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kExact, true},
-                                         QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kInt8, true},
-                                         QuantisedCase{"tiny-granite-moe", {"Q8_0", "Q4_K"}, kInt8, true, 256},
-                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q4_K", "Q8_0"}, kInt8, true, 256}),
-                         [](const auto& info) {
-                             std::string name = fmt::format("{}_{}_{}", info.param.preset, info.param.formats.front(),
-                                                            reference::name(info.param.profile));
-                             std::ranges::replace_if(
-                                 name, [](char c) { return c == '-' || c == '.'; }, '_');
-                             return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Families, QuantisedCpu,
+    testing::Values(QuantisedCase{"tiny-granite"}, QuantisedCase{"tiny-granite-moe"}, QuantisedCase{"tiny-llama"},
+                    QuantisedCase{"tiny-mamba2"}, QuantisedCase{"tiny-nemotron-h"}, QuantisedCase{"tiny-qwen3.5-moe"},
+                    QuantisedCase{"tiny-granite", kScaledFormats}, QuantisedCase{"tiny-llama", {"INT_ORDER", "INT4"}},
+                    QuantisedCase{"tiny-llama", kScaledFormats}, QuantisedCase{"tiny-qwen3.5", kScaledFormats},
+                    QuantisedCase{"tiny-qwen3.5", {"Q8_0", "Q4_0"}, kExact, false, 64, true},
+                    QuantisedCase{"tiny-granite", {"Q8_0", "Q4_0", "FP8_E4M3"}, kInt8},
+                    QuantisedCase{"tiny-granite-moe", {"Q4_0", "Q8_0"}, kInt8},
+                    QuantisedCase{"tiny-llama", {"Q8_0", "Q4_0"}, kInt8},
+                    QuantisedCase{"tiny-mamba2", {"Q4_0", "Q8_0"}, kInt8},
+                    QuantisedCase{"tiny-nemotron-h", {"Q8_0", "Q4_0"}, kInt8},
+                    QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0"}, kInt8},
+                    QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kExact, true},
+                    QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kInt8, true},
+                    QuantisedCase{"tiny-granite-moe", {"Q8_0", "Q4_K"}, kInt8, true, 256},
+                    QuantisedCase{"tiny-qwen3.5-moe", {"Q4_K", "Q8_0"}, kInt8, true, 256}),
+    [](const auto& info) {
+        std::string name =
+            fmt::format("{}_{}_{}", info.param.preset, info.param.formats.front(), reference::name(info.param.profile));
+        std::ranges::replace_if(
+            name, [](char c) { return c == '-' || c == '.'; }, '_');
+        return name;
+    });
 
 }  // namespace
 }  // namespace verbatim::cpu

@@ -160,20 +160,24 @@ struct Plain {
     int64_t rows = 0;
     int64_t cols = 0;
     int64_t group = 64;
-    std::vector<int32_t> quants;   // [rows, cols], from 0 to 15
-    std::vector<int32_t> zeros;    // [rows, groups]
-    std::vector<uint16_t> scales;  // [rows, groups], fp16
+    std::vector<int32_t> order = {};  // the group of each column; empty: neighbours
+    std::vector<int32_t> quants;      // [rows, cols], from 0 to 15
+    std::vector<int32_t> zeros;       // [rows, groups]
+    std::vector<uint16_t> scales;     // [rows, groups], fp16
 
     [[nodiscard]] int64_t groups() const { return cols / group; }
+    [[nodiscard]] int64_t group_of(int64_t k) const {
+        return order.empty() ? k / group : order[static_cast<size_t>(k)];
+    }
     [[nodiscard]] float value(int64_t r, int64_t k) const {
-        const auto block = static_cast<size_t>(r * groups() + k / group);
+        const auto block = static_cast<size_t>(r * groups() + group_of(k));
         return std::bit_cast<float>(widen_half(scales[block])) *
                static_cast<float>(quants[static_cast<size_t>(r * cols + k)] - zeros[block]);
     }
 };
 
-Plain draw_plain(const MatrixView& like, std::mt19937& random, bool symmetric) {
-    Plain plain{.rows = like.rows, .cols = like.cols};
+Plain draw_plain(const MatrixView& like, std::mt19937& random, bool symmetric, int64_t group = 64) {
+    Plain plain{.rows = like.rows, .cols = like.cols, .group = group};
     for (int64_t i = 0; i < plain.rows * plain.cols; ++i) plain.quants.push_back(static_cast<int32_t>(random() % 16));
     for (int64_t i = 0; i < plain.rows * plain.groups(); ++i) {
         plain.zeros.push_back(symmetric ? 8 : 1 + static_cast<int32_t>(random() % 15));
@@ -199,7 +203,7 @@ FileTensors pack_gptq(const std::string& base, const Plain& plain, int32_t store
             scales[static_cast<size_t>(g * plain.rows + r)] = plain.scales[block];
         }
     }
-    for (int64_t k = 0; k < plain.cols; ++k) order.push_back(static_cast<int32_t>(k / plain.group));
+    for (int64_t k = 0; k < plain.cols; ++k) order.push_back(static_cast<int32_t>(plain.group_of(k)));
     return {tensor_of(base + ".qweight", TensorDtype::kI32, {plain.cols / 8, plain.rows}, words),
             tensor_of(base + ".qzeros", TensorDtype::kI32, {plain.groups(), plain.rows / 8}, zeros),
             tensor_of(base + ".scales", TensorDtype::kF16, {plain.groups(), plain.rows}, scales),
@@ -303,6 +307,26 @@ TEST_F(OneMatrix, SymmetricGptqNeedsNoZeroPoints) {
     const Plain plain = draw(/*symmetric=*/true);
     replace(pack_gptq(kBase, plain, 1));
     expect_values(plain, kGptq, kScaledInt4);
+}
+
+// desc_act: any column may be of any group.
+TEST_F(OneMatrix, GptqsColumnsMayBeInAnotherOrderThanTheirGroups) {
+    for (const bool symmetric : {false, true}) {
+        Json quantisation = kGptq;
+        quantisation["desc_act"] = true;
+        quantisation["group_size"] = 32;
+        Plain plain = draw_plain({nullptr, rows_, cols_}, random_, symmetric, 32);
+        for (int64_t k = 0; k < cols_; ++k) plain.order.push_back(static_cast<int32_t>(k * 7 % plain.groups()));
+        replace(pack_gptq(kBase, plain, 1));
+        expect_values(plain, quantisation, kOrderedIntegers);
+    }
+}
+
+TEST_F(OneMatrix, GptOsssFormatIsRefusedByName) {
+    EXPECT_THAT(error_of({{"quant_method", "mxfp4"}}), testing::HasSubstr("quant_method = \"mxfp4\" is not supported"));
+    config_["architectures"] = {"GptOssForCausalLM"};
+    EXPECT_THAT(error_of({{"quant_method", "mxfp4"}}),
+                testing::HasSubstr("architectures = \"GptOssForCausalLM\" is not supported"));
 }
 
 TEST_F(OneMatrix, AwqLiesInItsOwnOrder) {
@@ -516,8 +540,10 @@ TEST_F(OneMatrix, WhatIsNotAsTheFormatSaysIsAnError) {
                 testing::HasSubstr("k_proj.scales: I16, wanted BF16, F16 or F32"));
     EXPECT_THAT(error_with(2, [](FileTensor& t) { std::swap(t.layout.shape[0], t.layout.shape[1]); }),
                 testing::HasSubstr("k_proj.scales: shape"));
-    EXPECT_THAT(error_with(3, [](FileTensor& t) { t.bytes[4] = 1; }),
-                testing::HasSubstr("k_proj.g_idx: column 1 is of group 1: columns in another order"));
+    EXPECT_THAT(error_with(3, [](FileTensor& t) { t.bytes[4] = 2; }),
+                testing::HasSubstr("k_proj.g_idx: column 1 is of group 2, there are 2"));
+    EXPECT_THAT(error_with(3, [](FileTensor& t) { t.bytes[7] = '\xFF'; }),
+                testing::HasSubstr("k_proj.g_idx: column 1 is of group -"));
     Json other_groups = kGptq;
     other_groups["group_size"] = 32;
     replace(right);

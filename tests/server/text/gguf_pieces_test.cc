@@ -242,7 +242,7 @@ TEST(GgufPieces, WhatIsNotKnownIsRefusedByName) {
         EXPECT_THAT(problem_of(of), HasSubstr(problem));
     };
     expect([](Vocabulary& of) { of.tokens().resize(3); }, "has no token <0x00> of type 6");
-    expect([](Vocabulary& of) { of.tokens()[kMark].text = "_"; }, "has no piece \"\xE2\x96\x81\" for a space");
+    expect([](Vocabulary& of) { of.tokens()[kMark].text = "_"; }, R"(has no piece "\xe2\x96\x81" for a space)");
     expect([](Vocabulary& of) { of.add({"a", -2}); }, "tokenizer.ggml.tokens[261] = \"a\" is empty or there twice");
     expect([](Vocabulary& of) { of.add({"", -2}); }, "is empty or there twice");
     expect([](Vocabulary& of) { of.add({"<0x0A>", 0, kByte}); }, "is no byte, or one that is there twice");
