@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <sstream>
 
 #include "reference/loader/gguf.h"
 #include "reference/loader/gguf_config.h"
@@ -265,6 +266,44 @@ TEST(ConvertedGguf, TensorsOfOtherFormsAreRefusedByName) {
     ChangedFile extra(converted("qwen35"));
     extra.rename("blk.0.ssm_a", "blk.4.ssm_a");
     EXPECT_THAT(extra.error(), HasSubstr("tensor blk.0.ssm_a of shape [4] is missing"));
+}
+
+// --- the document
+
+// The names in backticks of a text.
+std::set<std::string> quoted_names(std::string_view text) {
+    std::set<std::string> names;
+    for (size_t at = text.find('`'); at != std::string_view::npos; at = text.find('`', at)) {
+        const size_t end = text.find('`', at + 1);
+        if (end == std::string_view::npos) break;
+        names.insert(std::string(text.substr(at + 1, end - at - 1)));
+        at = end + 1;
+    }
+    return names;
+}
+
+// The first column of the table of docs/models.md, against the architectures that an error message lists.
+TEST(GgufDocument, ItsTableHasTheArchitecturesThatAreRead) {
+    const std::string page = read_file(VERBATIM_SOURCE_DIR "/docs/models.md");
+    const size_t table = page.find("| `general.architecture` |");
+    ASSERT_NE(table, std::string::npos);
+    std::set<std::string> documented;
+    std::istringstream lines(page.substr(table, page.find("\n\n", table) - table));
+    for (std::string line; std::getline(lines, line);)
+        documented.merge(quoted_names(line.substr(0, line.find('|', 1))));
+    documented.erase("general.architecture");
+    ChangedFile file(converted("bamba"));
+    file.metadata()["general.architecture"] = std::string_view("none");
+    const std::string problem = file.error();
+    std::string names = problem.substr(problem.rfind("files: ") + 7);
+    std::set<std::string> read;
+    for (size_t at = 0; at < names.size();) {
+        const size_t end = names.find_first_of(", ", at);
+        if (end == std::string::npos) break;
+        if (end > at) read.insert(names.substr(at, end - at));
+        at = end + 1;
+    }
+    EXPECT_EQ(documented, read) << problem;
 }
 
 // --- orders
