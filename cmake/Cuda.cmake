@@ -1,4 +1,22 @@
-# The CUDA language where nvcc is; everything builds without it. nvcc may lie where its installer puts it, off the PATH.
+# The exact profile on a device: no contraction, subnormals kept, division and square root correctly rounded.
+set(VERBATIM_CUDA_OPTIONS -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -Xcompiler=-ffp-contract=off)
+
+# The CUDA language where nvcc is; everything builds without it. What tools/verbatim builds has the GPU's library only
+# where there is a GPU as well: it takes nvcc a minute. VERBATIM_CUDA=ON in the environment wants it anyway.
+set(VERBATIM_CUDA ON CACHE STRING "The GPU's library, where nvcc is: ON, OFF, or AUTO (where a GPU is as well)")
+if(VERBATIM_CUDA STREQUAL "AUTO")
+  file(GLOB VERBATIM_GPUS /dev/nvidia[0-9]* /dev/nvidiactl /dev/dxg)
+  if("$ENV{VERBATIM_CUDA}" STREQUAL "ON" OR VERBATIM_GPUS)
+    set(VERBATIM_CUDA ON)
+  else()
+    set(VERBATIM_CUDA OFF)
+  endif()
+endif()
+if(NOT VERBATIM_CUDA)
+  set(CMAKE_CUDA_COMPILER "")
+  return()
+endif()
+# nvcc may lie where its installer puts it, off the PATH.
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   find_program(VERBATIM_NVCC nvcc HINTS /usr/local/cuda/bin)
   if(VERBATIM_NVCC)
@@ -18,5 +36,3 @@ if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   endif()
 endif()
-# The exact profile on a device: no contraction, subnormals kept, division and square root correctly rounded.
-set(VERBATIM_CUDA_OPTIONS -fmad=false -ftz=false -prec-div=true -prec-sqrt=true -Xcompiler=-ffp-contract=off)

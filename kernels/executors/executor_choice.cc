@@ -70,7 +70,9 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 #if defined(VERBATIM_HAS_CUDA)
     return cuda::make_gpu_device({.resets_after_errors = true});
 #else
-    return error("cuda: this program was built without CUDA: nvcc was not found then; cuda-emulated runs everywhere");
+    return error(
+        "cuda: this program was built without CUDA: nvcc or a GPU was not found then; in a new build folder, "
+        "VERBATIM_CUDA=ON in the environment asks for nvcc alone; cuda-emulated runs everywhere");
 #endif
 }
 

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 using namespace verbatim::text;
 
-constexpr const char* kExitCodes =
+constexpr const char* kTextExitCodes =
     "Lines come from stdin and go to stdout, one JSON object each; the first bad line ends the run.\n"
     "Exit codes: 0 done; 2 bad flag; 3 the tokenizer, the template or a line is wrong; 4 output cannot be written.";
 
@@ -138,11 +138,11 @@ int run_template(const TextOptions& options) {
 void add_text_command(CLI::App& app, int& exit_code) {
     CLI::App* text = app.add_subcommand("text", "text to tokens and back, and chat templates");
     text->require_subcommand(1);
-    text->footer(kExitCodes);
+    text->footer(kTextExitCodes);
     const auto add_verb = [&](const char* name, const char* what, int (*run)(const TextOptions&)) {
         auto options = std::make_shared<TextOptions>();
         CLI::App* verb = text->add_subcommand(name, what);
-        verb->footer(kExitCodes);
+        verb->footer(kTextExitCodes);
         verb->add_option("DIR", options->folder, "a checkpoint's folder")->required();
         verb->callback([options, run, &exit_code] { exit_code = run(*options); });
         return std::pair{verb, options};

@@ -42,7 +42,7 @@ struct TraceOptions {
     OutputFormat format = OutputFormat::kTable;
 };
 
-void print(const std::string& text) { std::fputs(text.c_str(), stdout); }
+void print_result(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 Result<ReadOptions> read_options(const TraceOptions& options) {
     ASSIGN_OR_RETURN(ReadOptions read, read_options(options.read, kDefaultContext));
@@ -65,8 +65,8 @@ int run_convert(const TraceOptions& options) {
     if (const Status written = write_trace(options.output, trace->trace, *output); !written)
         return report_error(written.error());
     const bool json = options.format == OutputFormat::kJson;
-    print(json ? json_text(conversion_json(trace->report, trace->trace)) + "\n"
-               : conversion_table(trace->report, trace->trace));
+    print_result(json ? json_text(conversion_json(trace->report, trace->trace)) + "\n"
+                      : conversion_table(trace->report, trace->trace));
     return kExitOk;
 }
 
@@ -84,7 +84,7 @@ int run_stats(const TraceOptions& options) {
         const Status written = picture->finish_with(trace_svg(report, trace->trace));
         if (!written) return report_error(written.error());
     }
-    print(options.format == OutputFormat::kJson ? json_text(trace_json(report)) + "\n" : trace_table(report));
+    print_result(options.format == OutputFormat::kJson ? json_text(trace_json(report)) + "\n" : trace_table(report));
     return kExitOk;
 }
 
@@ -94,7 +94,7 @@ int write_and_report(const TraceOptions& options, const Trace& trace, files::Out
         return report_error(written.error());
     const ReadTrace whole{trace, {}, {}};
     const TraceReport report = make_trace_report(options.output, whole);
-    print(options.format == OutputFormat::kJson ? json_text(trace_json(report)) + "\n" : trace_table(report));
+    print_result(options.format == OutputFormat::kJson ? json_text(trace_json(report)) + "\n" : trace_table(report));
     return kExitOk;
 }
 
