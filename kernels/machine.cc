@@ -246,11 +246,12 @@ MachineLimits best_of(const MachineLimits& a, const MachineLimits& b) {
 }
 
 int64_t last_level_cache_bytes() {
-    int64_t bytes = std::max(kMinCacheBytes, sysfs_cache_bytes());
+    int64_t bytes = sysfs_cache_bytes();
 #if defined(_SC_LEVEL3_CACHE_SIZE)
-    bytes = std::max<int64_t>(bytes, sysconf(_SC_LEVEL3_CACHE_SIZE));
+    // The C library's number may be of a whole package, of which a virtual machine has a few cores.
+    if (bytes == 0) bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
 #endif
-    return bytes;
+    return std::max(kMinCacheBytes, bytes);
 }
 
 int64_t available_memory_bytes() {

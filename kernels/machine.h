@@ -23,8 +23,8 @@ struct MachineLimits {
 };
 MachineLimits best_of(const MachineLimits& a, const MachineLimits& b);
 
-// Of all last-level caches of the system together: the larger of the kernel's and the C library's value, at least 32
-// MiB.
+// Of all last-level caches of the system's processors together, as the kernel lists them; the C library's value where
+// it lists none. At least 32 MiB.
 int64_t last_level_cache_bytes();
 
 // Memory available without swapping; INT64_MAX where the system does not report it.

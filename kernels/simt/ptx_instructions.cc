@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <regex>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "kernels/simt/emulator.h"
 #include "kernels/simt/ptx_program.h"
 #include "kernels/simt/ptx_values.h"
+#include "kernels/simt/source_maps.h"
 #include "kernels/simt/source_multiply.h"
 #include "kernels/simt/source_state.h"
 
@@ -482,6 +482,12 @@ constexpr Taken kTaken[] = {
     {R"(cp\.async\.bulk\.shared::(?:cluster|cta)\.global\.mbarrier::complete_tx::bytes(?:\.L2::cache_hint)?)",
      bulk_copy_ptx, 4},
     {R"(cp\.async\.bulk\.global\.shared::cta\.bulk_group(?:\.L2::cache_hint)?)", bulk_store_ptx, 3},
+    {R"(cp\.async\.bulk\.tensor\.([1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile)?)"
+     R"(\.mbarrier::complete_tx::bytes(?:\.L2::cache_hint)?)",
+     tensor_copy_ptx, 3},
+    {R"(cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group(?:\.L2::cache_hint)?)",
+     tensor_store_ptx, 2},
+    {R"(prefetch\.tensormap)", nothing, 1},
     {R"(cp\.async\.bulk\.commit_group)", bulk_commit, 0},
     {R"(cp\.async\.bulk\.wait_group(?:\.read)?)", bulk_wait, 1},
     {R"(fence\.proxy\.async(?:\.shared::cta|\.global)?|fence\.mbarrier_init\.release\.cluster)", fence_async_ptx, 0},
@@ -546,12 +552,6 @@ constexpr Taken kTaken[] = {
 };
 #undef SHARED
 
-// 0: wgmma has no such number.
-int columns_of(const std::vector<std::string>& words) {
-    const int columns = words[1].size() > 3 ? 0 : std::atoi(words[1].c_str());
-    return columns % 8 == 0 && columns <= 256 ? columns : 0;
-}
-
 std::vector<size_t> elements_of(const PtxOpcode& known) {
     const auto& words = known.words;
     if (known.run == load_matrices_ptx) return {matrices_of(words)};
@@ -560,7 +560,7 @@ std::vector<size_t> elements_of(const PtxOpcode& known) {
     if (known.run == mma_integers)
         return words[1] == "32" ? std::vector<size_t>{4, 4, 2, 4} : std::vector<size_t>{4, 2, 1, 4};
     if (known.run == store_matrices_ptx) return {0, matrices_of(words)};
-    if (known.run == multiply_ptx) return {static_cast<size_t>(columns_of(words)) / 2, 4};
+    if (known.run == multiply_ptx) return {columns_of_wgmma(words[1]) / 2, 4};
     if ((known.run != load && known.run != store) || words[2].empty()) return {};
     const auto count = static_cast<size_t>(words[2][2] - '0');
     return known.run == load ? std::vector<size_t>{count} : std::vector<size_t>{0, count};
@@ -579,9 +579,11 @@ PtxOpcode find_ptx(const std::string& opcode) {
         if (!std::regex_match(opcode, found, kPatterns[i])) continue;
         PtxOpcode known{kTaken[i].run, kTaken[i].least_operands, {}, {}};
         for (const auto& part : found) known.words.push_back(part.str());
-        if (known.run == multiply_ptx && columns_of(known.words) == 0) return {};
+        if (known.run == multiply_ptx && columns_of_wgmma(known.words[1]) == 0) return {};
         known.elements = elements_of(known);
         if (known.run == multiply_ptx) known.or_scalar = 1;
+        if (known.run == tensor_copy_ptx || known.run == tensor_store_ptx)
+            known.num_coordinates = static_cast<size_t>(known.words[1][0] - '0');
         known.takes_parts = known.run == move;
         return known;
     }

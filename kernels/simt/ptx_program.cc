@@ -156,6 +156,11 @@ private:
         return true;
     }
     bool has_its_elements(const PtxInstruction& one, const PtxOpcode& known, const std::string& opcode) {
+        size_t num_coordinates = 0;
+        for (const PtxOperand& operand : one.operands) num_coordinates += operand.coordinates.size();
+        if (num_coordinates != known.num_coordinates)
+            return fail(one.at,
+                        fmt::format("`{}` has {} coordinates, not {}", opcode, known.num_coordinates, num_coordinates));
         for (size_t i = 0; i < one.operands.size(); ++i) {
             const PtxOperand& operand = one.operands[i];
             if (known.takes_parts && (operand.elements.size() == 2 || operand.elements.size() == 4)) continue;
@@ -256,6 +261,11 @@ private:
             } else {
                 place.immediate += offset->immediate;
             }
+        }
+        if (take(',')) {
+            auto box = take('{') ? vector() : std::nullopt;
+            if (!box) return std::nullopt;
+            place.coordinates = std::move(box->elements);
         }
         if (!take(']')) return std::nullopt;
         return place;

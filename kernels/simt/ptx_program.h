@@ -21,6 +21,7 @@ struct PtxOperand {
     std::string name;       // kSpecial: laneid, tid.x, ...
     bool is_predicate = false;
     std::vector<PtxOperand> elements;
+    std::vector<PtxOperand> coordinates;  // kAddress: of a box in a tensor
 };
 
 class PtxThread;
@@ -58,8 +59,9 @@ struct PtxOpcode {
     std::vector<std::string> words;
     // Per operand, how many elements its vector has; 0 and behind the end: no vector is taken.
     std::vector<size_t> elements;
-    bool takes_parts = false;  // also one vector of 2 or 4
-    size_t or_scalar = 99;     // this operand may also be no vector
+    size_t num_coordinates = 0;  // of the only address that has some
+    bool takes_parts = false;    // also one vector of 2 or 4
+    size_t or_scalar = 99;       // this operand may also be no vector
 };
 [[nodiscard]] PtxOpcode find_ptx(const std::string& opcode);
 

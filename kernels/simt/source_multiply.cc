@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -150,6 +151,11 @@ void look_at_sums(const std::byte* address, size_t num_bytes, bool is_write) {
         }
         if (is_write) at->second = {at->second.group, true, async.num_fences};
     }
+}
+
+size_t columns_of_wgmma(const std::string& digits) {
+    const size_t columns = digits.size() > 3 ? 0 : std::stoul(digits);
+    return columns % 8 == 0 && columns <= 256 ? columns : 0;
 }
 
 void multiply_ptx(PtxThread& thread, const PtxInstruction& one) {

@@ -46,6 +46,16 @@ void allow_shared(const char* kernel, size_t num_bytes);
 void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders);
 // Before an atomic operation that releases.
 void releasing_access(const void* address, size_t num_bytes);
+// cuTensorMapEncodeTiled, into 128 bytes. False: the driver refuses it.
+struct MapOfTensor {
+    unsigned element_bytes, rank, swizzle_bytes;  // swizzle: 16 is none
+    void* address;
+    const uint64_t* dims;
+    const uint64_t* strides;  // [rank - 1], bytes
+    const uint32_t* box;
+    const uint32_t* steps;
+};
+[[nodiscard]] bool encode_map(void* to, const MapOfTensor& tensor);
 // __threadfence: with atomic operations it orders blocks.
 void fence_device();
 

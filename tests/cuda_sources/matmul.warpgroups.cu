@@ -1,6 +1,7 @@
 // A matmul by warpgroups (Hopper's wgmma) as GEMM libraries have it: tiles of bf16 in shared memory, in every layout
 // that a matrix descriptor knows; A from shared memory or from registers. Accumulators start again every 512 elements
 // of K, so that it has tensor.sm90's bits.
+#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
@@ -87,6 +88,26 @@ __device__ __forceinline__ void wgmma_m64n64k16(float (&d)[32], const uint32_t (
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(desc_b), "r"(scale_d), "n"(kTransposeB));
 }
 
+__device__ __forceinline__ void mbarrier_wait(uint32_t bar, uint32_t parity) {
+    asm volatile(
+        "{\n"
+        ".reg .pred P1;\n"
+        "LAB_WAIT:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 P1, [%0], %1;\n"
+        "@!P1 bra LAB_WAIT;\n"
+        "}\n" ::"r"(bar),
+        "r"(parity)
+        : "memory");
+}
+// A box of 64 k of 64 rows; what lies outside of the tensor is zeros.
+__device__ __forceinline__ void tma_load_2d(uint32_t smem, const CUtensorMap* map, uint32_t bar, int k, int row) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];\n" ::
+            "r"(smem),
+        "l"(map), "r"(bar), "r"(k), "r"(row)
+        : "memory");
+}
+
 struct Operands {
     const float* x;
     const __nv_bfloat16* weight;
@@ -107,9 +128,10 @@ struct Operands {
     }
 };
 
-template <int kLayout, bool kAFromRegisters>
+template <int kLayout, bool kAFromRegisters, bool kByMap = false>
 __global__ void __launch_bounds__(kThreads)
-    matmul_kernel(float* __restrict__ out, const float* __restrict__ bias, int64_t out_stride, Operands in) {
+    matmul_kernel(float* __restrict__ out, const float* __restrict__ bias, int64_t out_stride, Operands in,
+                  const __grid_constant__ CUtensorMap weight_map) {
     extern __shared__ __align__(1024) unsigned char smem[];
     using Layout = Tile<kLayout>;
     constexpr int kTranspose = Layout::kIsTransposed ? 1 : 0;
@@ -121,14 +143,27 @@ __global__ void __launch_bounds__(kThreads)
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int m0 = blockIdx.y * kBlockM, n0 = blockIdx.x * kBlockN;
     const int num_tiles = (in.k + kBlockK - 1) / kBlockK;
+    __shared__ uint64_t full;
+    const uint32_t bar = __cvta_generic_to_shared(&full);
+    if (kByMap && threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n" ::"r"(bar));
+        asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+    }
+    __syncthreads();
     float acc[32], total[32] = {};
     int scale_d = 0;
 
     for (int tile = 0; tile < num_tiles; ++tile) {
         const int k0 = tile * kBlockK;
+        if (kByMap && threadIdx.x == 0) {
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(bar), "r"(kTileBytes)
+                         : "memory");
+            tma_load_2d(b_address, &weight_map, bar, k0, n0);
+        }
         for (int i = threadIdx.x; i < 64 * kBlockK; i += kThreads) {
             const int row = i / kBlockK, col = i % kBlockK;
-            *reinterpret_cast<__nv_bfloat16*>(b_tile + Layout::byte_of(row, col)) = in.b(n0 + row, k0 + col);
+            if (!kByMap)
+                *reinterpret_cast<__nv_bfloat16*>(b_tile + Layout::byte_of(row, col)) = in.b(n0 + row, k0 + col);
             if (!kAFromRegisters)
                 *reinterpret_cast<__nv_bfloat16*>(a_tile + Layout::byte_of(row, col)) = in.a(m0 + row, k0 + col);
         }
@@ -142,6 +177,7 @@ __global__ void __launch_bounds__(kThreads)
             }
         }
         asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+        if (kByMap) mbarrier_wait(bar, tile & 1);
         __syncthreads();
 
         for (float& sum : acc) warpgroup_fence_operand(sum);
@@ -184,9 +220,20 @@ int32_t run(const verbatim_kernel*, const verbatim_run* run) {
                          int(op.x.width)};
     const dim3 grid((in.n + kBlockN - 1) / kBlockN, (in.num_rows + kBlockM - 1) / kBlockM);
     constexpr int kBytes = (kBlockM + kBlockN) * kBlockK * 2;
+    CUtensorMap map = {};
     const auto launch = [&](auto kernel) {
-        kernel<<<grid, kThreads, kBytes>>>(op.out.data, op.bias, op.out.stride, in);
+        kernel<<<grid, kThreads, kBytes>>>(op.out.data, op.bias, op.out.stride, in, map);
     };
+    const cuuint64_t dims[] = {cuuint64_t(in.k), cuuint64_t(in.n)}, strides[] = {cuuint64_t(in.k) * 2};
+    const cuuint32_t box[] = {kBlockK, kBlockN}, steps[] = {1, 1};
+    const bool has_map =
+        cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<uint16_t*>(op.weight), dims,
+                               strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                               CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    if (has_map && in.n % 4 != 0) {
+        launch(matmul_kernel<kSwizzle128, false, true>);
+        return 0;
+    }
     // Every layout has its shapes.
     switch ((in.n + in.k) % 8) {
         case 0: launch(matmul_kernel<kSwizzle64, false>); break;

@@ -9,7 +9,7 @@
 //   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
 //   __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
 //   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS
-//   what source_values.h, source_halves.h, source_groups.h and source_cub.h say
+//   what source_values.h, source_halves.h, source_maps.h, source_groups.h and source_cub.h say
 #pragma once
 
 #include <algorithm>
@@ -450,6 +450,7 @@ VERBATIM_SCOPES(atomicMin)
 VERBATIM_SCOPES(atomicExch)
 #undef VERBATIM_SCOPES
 
+#include "kernels/sandbox/cuda/source_maps.h"
 #include "kernels/sandbox/cuda/source_values.h"
 // After its values.
 #include "kernels/sandbox/cuda/source_halves.h"

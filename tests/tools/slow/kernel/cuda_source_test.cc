@@ -225,6 +225,10 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
                 HasSubstr("my.cu:2: the PTX of `asm` is not taken but as string literals"));
     EXPECT_EQ(why("const char* text = R\"-(asm(\" ) -- cudaMalloc)-\";"), "");
     EXPECT_THAT(
+        why("void g() { asm(\"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+            "[%1, {%2}], [%0];\" :: \"r\"(x), \"l\"(y), \"r\"(z)); }"),
+        HasSubstr("::bytes` has 2 coordinates, not 1"));
+    EXPECT_THAT(
         why("void g() { asm(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1}, [%2];\" : \"=r\"(x), \"=r\"(y) "
             ": \"r\"(z)); }"),
         HasSubstr("operand 1 is a vector of 4, not of 2"));
