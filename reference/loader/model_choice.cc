@@ -34,7 +34,8 @@ void add(Digester& digester, const LayerConfig& config, const LayerWeights& weig
     const DeltaWeights& delta = weights.delta;
     for (const VectorView vector : {delta.conv_weight, delta.a_log, delta.dt_bias, delta.norm})
         if (!vector.empty()) digester.add_all(vector);
-    for (const VectorView vector : {weights.attention.q_norm, weights.attention.k_norm})
+    for (const VectorView vector :
+         {weights.attention.q_norm, weights.attention.k_norm, weights.moe.router, weights.moe.choice_bias})
         if (!vector.empty()) digester.add_all(vector);
     if (config.attention && config.attention->rope.kind != RopeKind::kNone) {
         constexpr int64_t kPositions = 4096;
