@@ -139,8 +139,13 @@ HostView EngineHost::view() const {
     const int64_t num_conversations = ledger_->num_conversations();
     const int64_t num_commits = ledger_->num_commits();
     const LoadedCounts loaded = ledger_->loaded();
+    // Threads of the tiers go on while the engine has nothing to do, and show() is not called.
+    std::optional<HeadTierCounts> tier = counts_of(config_.tier);
+    std::optional<HeadTierCounts> host_tier = counts_of(config_.host_tier);
     const std::lock_guard lock(mutex_);
     HostView view = view_now();
+    view.tier = std::move(tier);
+    view.host_tier = std::move(host_tier);
     view.num_conversations = num_conversations;
     view.num_loaded_conversations = loaded.num_conversations;
     view.num_loaded_bytes = loaded.num_bytes;
@@ -569,9 +574,7 @@ void EngineHost::show() {
                         .num_replaced_executors = num_replaced_executors_,
                         .num_retried_turns = num_retried_turns_,
                         .num_masks = num_masks_,
-                        .mask_wait_ns = mask_wait_ns_,
-                        .tier = counts_of(config_.tier),
-                        .host_tier = counts_of(config_.host_tier)};
+                        .mask_wait_ns = mask_wait_ns_};
     const std::lock_guard lock(mutex_);
     view_ = view;
 }

@@ -391,5 +391,20 @@ TEST_F(HttpTier, ASlowDiskUnderLoadChangesNoAnswer) {
     EXPECT_EQ(tier->counts().damaged, 0);
 }
 
+// The writer is slower than the answer, and no step follows that the engine could report.
+TEST_F(HttpTier, MetricsFollowTheWriterWhileNothingRuns) {
+    FailingFolder folder;
+    folder.latency = std::chrono::milliseconds(200);
+    const auto tier = open(&folder);
+    HttpScene scene(with(*tier));
+    EXPECT_EQ(scene.chat(hello()).status, 200);
+    scene.wait_until_idle();
+    tier->wait_until_written();
+    const int64_t written = tier->counts().written;
+    ASSERT_GT(written, 0);
+    EXPECT_THAT(scene.ask(get("/metrics")).body,
+                HasSubstr(fmt::format("verbatim:tier_writes_total{{model_name=\"tiny-python\"}} {}\n", written)));
+}
+
 }  // namespace
 }  // namespace verbatim::tests
