@@ -166,7 +166,7 @@ def restore(options):
         print(f"{where}: next turn, of {cached} cached tokens, beyond the same from memory: "
               f"{statistics.median(times):.3f} s; of it reading and checking {statistics.median(reads):.3f} s; "
               f"reading and copying {size / 1e6:.1f} MB in Python: {statistics.median(copies):.3f} s; "
-              f"ratio {statistics.median(copies) / statistics.median(times):.2f}")
+              f"over reading and checking {statistics.median(copies) / statistics.median(reads):.2f}")
     shutil.rmtree(folder)
 
 
