@@ -336,19 +336,12 @@ KernelPrice TableTimes::decode_attention(const AttentionShape& shape, const Deco
     if (shape.is_latent()) return roofline_.decode_attention(shape, batch);
     Chosen& chosen = decode_table(shape);
     KernelPrice reading = price(chosen, {batch.context / batch.longest, batch.longest, 0});
-    const KernelPrice& starting = starting_price(chosen, batch.num_sequences);
+    const KernelPrice& starting = chosen.starting.get(batch.num_sequences, [&] {
+        return price(chosen, {real(batch.num_sequences), 1, 0});
+    });
     if (starting.ns > reading.ns) reading = starting;
     if (batch.window_pairs == 0) return reading;
     return {reading.ns + context_table(shape).pair_ns * batch.window_pairs, PriceSource::kExtrapolated};
-}
-
-// Of a decode step at a context of one position: the same for all steps with so many sequences.
-const KernelPrice& TableTimes::starting_price(Chosen& chosen, int64_t num_sequences) const {
-    const auto place = static_cast<size_t>(num_sequences);
-    if (chosen.starting.size() <= place) chosen.starting.resize(place + 1);
-    std::optional<KernelPrice>& known = chosen.starting[place];
-    if (!known) known = price(chosen, {real(num_sequences), 1, 0});
-    return *known;
 }
 
 KernelPrice TableTimes::conv(const ConvShape& shape, int64_t num_sequences, int64_t num_tokens) const {

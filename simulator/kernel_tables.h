@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "simulator/by_count.h"
 #include "simulator/grid_table.h"
 #include "simulator/kernel_times.h"
 
@@ -89,9 +90,9 @@ private:
         const GridTable* table = nullptr;
         AttentionShape measured;
         bool exact = false;
-        double scale = 1;                                  // from the measured heads to the requested ones
-        double pair_ns = 0;                                // of contexts: r, of the requested heads
-        std::vector<std::optional<KernelPrice>> starting;  // of decodes, by sequences
+        double scale = 1;               // from the measured heads to the requested ones
+        double pair_ns = 0;             // of contexts: r, of the requested heads
+        ByCount<KernelPrice> starting;  // of decodes at a context of one position, by sequences
     };
     struct HeadTables {
         std::map<Heads, LazyTable> by_heads;
@@ -109,7 +110,6 @@ private:
     [[nodiscard]] static Chosen choose(const std::map<Heads, LazyTable>& tables, const AttentionShape& shape);
     [[nodiscard]] Chosen& context_table(const AttentionShape& shape) const;
     [[nodiscard]] Chosen& decode_table(const AttentionShape& shape) const;
-    [[nodiscard]] const KernelPrice& starting_price(Chosen& chosen, int64_t num_sequences) const;
     [[nodiscard]] KernelPrice price(const Chosen& chosen, const GridPoint& point) const;
 
     RooflineTimes roofline_;

@@ -213,15 +213,11 @@ Result<PlanBounds> find_bounds(const Plan& plan, const ModelShape& model, const 
         ASSIGN_OR_RETURN(bound.best, find_best(config, bound_of(config, *answer.best, is_fast), trials));
         return bound;
     };
+    const auto when = plan.config.num_threads > 1 ? std::launch::async : std::launch::deferred;
+    auto fast = std::async(when, search, /*is_fast=*/true);
     PlanBounds bounds;
-    if (plan.config.num_threads > 1) {
-        auto fast = std::async(std::launch::async, search, /*is_fast=*/true);
-        ASSIGN_OR_RETURN(bounds.slow, search(/*is_fast=*/false));
-        ASSIGN_OR_RETURN(bounds.fast, fast.get());
-        return bounds;
-    }
-    ASSIGN_OR_RETURN(bounds.fast, search(/*is_fast=*/true));
     ASSIGN_OR_RETURN(bounds.slow, search(/*is_fast=*/false));
+    ASSIGN_OR_RETURN(bounds.fast, fast.get());
     return bounds;
 }
 

@@ -144,23 +144,12 @@ void StepCost::add_collectives(int64_t num_rows, bool on_logits, Price& price) c
     }
 }
 
-auto StepCost::at_place(std::vector<Known>& prices, int64_t count) -> Known& {
-    CHECK_GE(count, 0);
-    const auto place = static_cast<size_t>(count);
-    if (prices.size() <= place) prices.resize(place + 1);
-    return prices[place];
-}
-
 const Price& StepCost::by_tokens(int64_t num_tokens) {
-    Known& known = at_place(by_tokens_, num_tokens);
-    if (!known.is_known) known = {true, dense(num_tokens, /*on_logits=*/false)};
-    return known.price;
+    return by_tokens_.get(num_tokens, [&] { return dense(num_tokens, /*on_logits=*/false); });
 }
 
 const Price& StepCost::by_logit_rows(int64_t num_rows) {
-    Known& known = at_place(by_logit_rows_, num_rows);
-    if (!known.is_known) known = {true, dense(num_rows, /*on_logits=*/true)};
-    return known.price;
+    return by_logit_rows_.get(num_rows, [&] { return dense(num_rows, /*on_logits=*/true); });
 }
 
 // Only bf16 was measured: of other formats the measured time is scaled by the roofline.
@@ -206,11 +195,7 @@ void StepCost::add_attention(const StepWork& work, Price& price) const {
 const KernelPrice& StepCost::decode_conv(const ConvShape& shape, int64_t num_sequences) {
     auto found = std::ranges::find(decode_convs_, shape, &DecodeConvs::shape);
     if (found == decode_convs_.end()) found = decode_convs_.insert(found, {shape, {}});
-    std::vector<std::optional<KernelPrice>>& known = found->by_sequences;
-    const auto place = static_cast<size_t>(num_sequences);
-    if (known.size() <= place) known.resize(place + 1);
-    if (!known[place]) known[place] = kernels_.conv(shape, num_sequences, num_sequences);
-    return *known[place];
+    return found->by_sequences.get(num_sequences, [&] { return kernels_.conv(shape, num_sequences, num_sequences); });
 }
 
 void StepCost::add_conv(const StepWork& work, const ConvShape& shape, int32_t count, Price& price) {
@@ -240,13 +225,12 @@ void StepCost::add_recurrences(const StepWork& work, Price& price) {
         add_delta(work, price);
         return;
     }
-    Known& known = at_place(by_decodes_, work.num_decodes);
-    if (!known.is_known) {
-        known.is_known = true;
-        add_mamba(work, known.price);
-        add_delta(work, known.price);
-    }
-    price.add(known.price);
+    price.add(by_decodes_.get(work.num_decodes, [&] {
+        Price recurrences;
+        add_mamba(work, recurrences);
+        add_delta(work, recurrences);
+        return recurrences;
+    }));
 }
 
 void StepCost::add_mamba(const StepWork& work, Price& price) {

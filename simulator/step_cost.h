@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "engine/step_plan.h"
+#include "simulator/by_count.h"
 #include "simulator/device.h"
 #include "simulator/expert_draws.h"
 #include "simulator/kernel_times.h"
@@ -100,11 +101,6 @@ private:
         double row = 0;         // elements read and written per token
         int32_t count = 1;
     };
-    struct Known {
-        bool is_known = false;
-        Price price;
-    };
-    static Known& at_place(std::vector<Known>& prices, int64_t count);
     // Kernels whose price depends only on the number of rows are priced once per number.
     const Price& by_tokens(int64_t num_tokens);
     const Price& by_logit_rows(int64_t num_rows);
@@ -129,12 +125,12 @@ private:
     Device device_;
     const KernelTimes& kernels_;
     RooflineTimes roofline_;
-    std::vector<Known> by_tokens_;
-    std::vector<Known> by_logit_rows_;
-    std::vector<Known> by_decodes_;
+    ByCount<Price> by_tokens_;
+    ByCount<Price> by_logit_rows_;
+    ByCount<Price> by_decodes_;
     struct DecodeConvs {
         ConvShape shape;
-        std::vector<std::optional<KernelPrice>> by_sequences;
+        ByCount<KernelPrice> by_sequences;
     };
     std::vector<DecodeConvs> decode_convs_;
     LayerExperts experts_;

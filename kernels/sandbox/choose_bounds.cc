@@ -35,6 +35,10 @@ struct ScoreWithError {
     }
 };
 
+void put_in_order(std::vector<ScoreWithError>& scores) {
+    std::ranges::sort(scores, [](const ScoreWithError& a, const ScoreWithError& b) { return a.comes_before(b); });
+}
+
 // exp(x - greatest) / sum, each with its error.
 std::vector<ScoreWithError> softmax_of(std::span<const double> x) {
     const double greatest = *std::ranges::max_element(x);
@@ -96,7 +100,7 @@ private:
 
     // The first of the scores; notes whether errors may change which these are.
     std::vector<ScoreWithError> first_of(std::vector<ScoreWithError> all, size_t count) {
-        std::ranges::sort(all, [](const ScoreWithError& a, const ScoreWithError& b) { return a.comes_before(b); });
+        put_in_order(all);
         for (size_t i = 0; i < count; ++i) {
             for (size_t j = count; j < all.size(); ++j) is_close_ = is_close_ || all[i].is_close_to(all[j]);
         }
@@ -112,8 +116,7 @@ private:
         for (size_t g = 0; g < groups; ++g) {
             const auto begin = choice_.begin() + static_cast<ptrdiff_t>(g * size);
             std::vector<ScoreWithError> members(begin, begin + static_cast<ptrdiff_t>(size));
-            std::ranges::sort(members,
-                              [](const ScoreWithError& a, const ScoreWithError& b) { return a.comes_before(b); });
+            put_in_order(members);
             const double sum = members[0].value + members[1].value;
             // Of two that are close it does not matter which one is added.
             double error = kRounding * std::abs(sum);

@@ -318,21 +318,11 @@ Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
     return clash;
 }
 
-Clash Memory::write(size_t offset, size_t count, const Now& now) {
+Clash Memory::write(size_t offset, size_t count, const Now& now, bool atomic) {
     Clash clash = Clash::kNone;
     const Cells cells = cells_of(offset, count);
     for (size_t i = cells.begin; i < cells.end; ++i) {
-        const Clash found = write_cell(i, now, false);
-        if (found != Clash::kNone) clash = found;
-    }
-    return clash;
-}
-
-Clash Memory::write_atomically(size_t offset, size_t count, const Now& now) {
-    Clash clash = Clash::kNone;
-    const Cells cells = cells_of(offset, count);
-    for (size_t i = cells.begin; i < cells.end; ++i) {
-        const Clash found = write_cell(i, now, true);
+        const Clash found = write_cell(i, now, atomic);
         if (found != Clash::kNone) clash = found;
     }
     return clash;

@@ -85,7 +85,8 @@ public:
     [[nodiscard]] Clash read_for_copy(size_t offset, size_t count, const Now& now);
     // After a copy: marks cells as unwritten where the source is unwritten. REQUIRES: `source` is device memory.
     void carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count);
-    [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now);
+    // atomic: races only with plain accesses.
+    [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now, bool atomic = false);
     // The clashes of four consecutive elements of equal size.
     using Clashes = std::array<Clash, 4>;
     [[nodiscard]] Clashes read4(size_t offset, size_t element_bytes, const Now& now);
@@ -93,8 +94,6 @@ public:
     // A thread's asynchronous copy in shared memory: at the request, and when it lands.
     [[nodiscard]] Clash begin_copy(size_t offset, size_t count, const Now& now);
     void end_copy(size_t offset, size_t count);
-    // By an atomic store: races only with plain accesses.
-    [[nodiscard]] Clash write_atomically(size_t offset, size_t count, const Now& now);
     // By an atomic operation: races only with plain accesses.
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
     // Whether the launch has written any of these bytes.

@@ -85,7 +85,8 @@ private:
         return element >= 0 && static_cast<uint64_t>(element) < map_.dims[0];
     }
     void add_vector(size_t row, size_t at, std::byte* begin, std::vector<Piece>& all) const {
-        std::byte* const to = from_window(swizzled(shared_ + static_cast<uint32_t>(row + at)), kBytesOfVector);
+        std::byte* const to =
+            from_window(swizzled(shared_ + static_cast<uint32_t>(row + at), map_.swizzle_bytes), kBytesOfVector);
         if (to == nullptr) return;
         const auto size = static_cast<int64_t>(map_.element_bytes);
         const int64_t first = first_[0] + static_cast<int64_t>(at) / size;
@@ -98,9 +99,6 @@ private:
             std::byte* const from = is_inside(first + i) ? begin + (first + i) * size : nullptr;
             all.push_back({to + i * size, from, map_.element_bytes});
         }
-    }
-    [[nodiscard]] uint32_t swizzled(uint32_t address) const {
-        return address ^ (address >> 7 & (map_.swizzle_bytes / kBytesOfVector - 1)) << 4;
     }
 
     const TensorMap& map_;

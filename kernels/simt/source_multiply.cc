@@ -43,8 +43,7 @@ struct Descriptor {
         } else {
             at += mn % 8 * row_bytes + across * stride + k / 8 * (row_bytes == kVector ? leading : 16);
         }
-        // Bits 4 and up by bits 7 and up, as many as the swizzle has.
-        return at ^ (at >> 7 & (width - 1)) << 4;
+        return swizzled(at, row_bytes);
     }
 
 private:
@@ -95,21 +94,7 @@ struct Sum {
     bool is_changed = false;
     uint32_t changed_at = 0;  // fences then
 };
-struct ThreadSums {
-    Dim3 block;
-    std::map<const std::byte*, Sum> places;
-};
-std::vector<ThreadSums> sums_of_threads;
-
-bool is_same(Dim3 a, Dim3 b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
-
-ThreadSums& sums_of_thread() {
-    const Emulator& emulator = Emulator::current();
-    sums_of_threads.resize(1024);
-    ThreadSums& mine = sums_of_threads[static_cast<size_t>(emulator.thread().index)];
-    if (!is_same(mine.block, emulator.block_position())) mine = {emulator.block_position(), {}};
-    return mine;
-}
+OfThreads<std::map<const std::byte*, Sum>> sums_of_threads;  // by the sum's place
 
 void hold(const PtxThread& thread, const PtxOperand& sums) {
     Emulator& emulator = Emulator::current();
@@ -118,7 +103,7 @@ void hold(const PtxThread& thread, const PtxOperand& sums) {
     for (const PtxOperand& one : sums.elements) {
         const auto index = static_cast<size_t>(one.index);
         if (one.kind != PtxOperand::Kind::kRegister || index >= thread.operands.count) continue;
-        Sum& sum = sums_of_thread().places[thread.operands.places[index]];
+        Sum& sum = sums_of_threads.of_running()[thread.operands.places[index]];
         has_changed |= sum.is_changed && sum.changed_at == async.num_fences;
         sum = {async.groups + 1, false, 0};
     }
@@ -126,11 +111,8 @@ void hold(const PtxThread& thread, const PtxOperand& sums) {
         emulator.found(FindingKind::kMissingFence, "sums have changed with no wgmma.fence before the multiplication");
 }
 
-bool is_one(const PtxThread& thread, const PtxInstruction& one, size_t i) {
-    return i < one.operands.size() && static_cast<int32_t>(thread.value(one.operands[i])) == 1;
-}
-bool is_minus_one(const PtxThread& thread, const PtxInstruction& one, size_t i) {
-    return i < one.operands.size() && static_cast<int32_t>(thread.value(one.operands[i])) == -1;
+bool operand_is(int32_t wanted, const PtxThread& thread, const PtxInstruction& one, size_t i) {
+    return i < one.operands.size() && static_cast<int32_t>(thread.value(one.operands[i])) == wanted;
 }
 
 }  // namespace
@@ -141,7 +123,7 @@ void look_at_sums(const std::byte* address, size_t num_bytes, bool is_write) {
     if (sums_of_threads.empty()) return;
     Emulator& emulator = Emulator::current();
     const ThreadAsync& async = emulator.thread().async;
-    auto& places = sums_of_thread().places;
+    auto& places = sums_of_threads.of_running();
     constexpr size_t kBytes = 4;  // of a sum
     for (auto at = places.lower_bound(address - (kBytes - 1)); at != places.end() && at->first < address + num_bytes;
          ++at) {
@@ -169,17 +151,18 @@ void multiply_ptx(PtxThread& thread, const PtxInstruction& one) {
     for (const PtxOperand& sum : operands[0].elements)
         sums.push_back(from_zero ? 0.0F : std::bit_cast<float>(static_cast<uint32_t>(thread.value(sum))));
     GroupMmaPart part{};
-    const bool is_negative = is_minus_one(thread, one, 4);
+    const bool is_negative = operand_is(-1, thread, one, 4);
     for (size_t i = 0; i < operands[1].elements.size(); ++i)
         part.a.values[i] =
             static_cast<uint32_t>(thread.value(operands[1].elements[i])) ^ (is_negative ? 0x80008000U : 0);
     // A's last two words are "transposed" of A, if it is shared, and of B.
-    const bool transposes_a = a_is_shared && is_one(thread, one, 6);
-    const bool transposes_b = is_one(thread, one, a_is_shared ? 7 : 6);
+    const bool transposes_a = a_is_shared && operand_is(1, thread, one, 6);
+    const bool transposes_b = operand_is(1, thread, one, a_is_shared ? 7 : 6);
     std::vector<uint16_t> a, b;
     const int32_t in_group = emulator.thread().index % kWarpgroupSize;
     if (in_group % kWarpSize == 0) {
-        b = read_matrix(Descriptor(thread.value(operands[2])), 0, columns, transposes_b, is_minus_one(thread, one, 5));
+        b = read_matrix(Descriptor(thread.value(operands[2])), 0, columns, transposes_b,
+                        operand_is(-1, thread, one, 5));
         // Each warp reads its 16 rows of A; the first has all of them.
         const uint32_t rows = in_group == 0 ? kGroupMmaRows : kMmaRows;
         if (a_is_shared)

@@ -56,6 +56,38 @@ extern SourceState source;
                                                const char* verb);
 void report(Clash clash, const SourceRange& range, const std::byte* address);
 
+// What is kept of each thread of a block, of the running one. Of a thread that had the number in another block of the
+// launch it is forgotten.
+template <typename Value>
+class OfThreads {
+public:
+    [[nodiscard]] Value& of_running() {
+        const Emulator& emulator = Emulator::current();
+        const auto thread = static_cast<size_t>(emulator.thread().index);
+        if (threads_.size() <= thread) threads_.resize(thread + 1);
+        const Dim3 at = emulator.block_position(), grid = emulator.grid_size();
+        const int32_t block = (at.z * grid.y + at.y) * grid.x + at.x;
+        if (threads_[thread].block != block) threads_[thread] = {block, {}};
+        return threads_[thread].value;
+    }
+    [[nodiscard]] bool empty() const { return threads_.empty(); }
+    void clear() { threads_.clear(); }  // a launch begins
+
+private:
+    struct Thread {
+        int32_t block = -1;
+        Value value;
+    };
+    std::vector<Thread> threads_;
+};
+
+// An address of shared memory whose 16-byte vectors are swizzled in rows of so many bytes: 16 (no swizzle) to 128. Bits
+// 4 and up by bits 7 and up, as many as the swizzle has.
+constexpr uint32_t swizzled(uint32_t address, uint32_t row_bytes) {
+    constexpr uint32_t kVector = 16;
+    return address ^ (address >> 7 & (row_bytes / kVector - 1)) << 4;
+}
+
 // PTX's address of shared memory, and back; null: so many bytes are not in one shared array, and found. 0 bytes: a
 // pointer, which may point behind its array.
 [[nodiscard]] uint32_t window_address(const std::byte* address);

@@ -52,12 +52,9 @@ void report_unless_equal(const SourceRange& range, const std::byte* address, siz
 struct Reading {
     const std::byte* address = nullptr;
     uint64_t value = 0;
-    int32_t block = -1;
     int32_t times = 0;
-
-    friend bool operator==(const Reading&, const Reading&) = default;
 };
-std::vector<Reading> readings;  // by thread
+OfThreads<Reading> readings;
 
 uint64_t value_at(const std::byte* address, size_t num_bytes) {
     uint64_t value = 0;
@@ -70,17 +67,14 @@ uint64_t value_at(const std::byte* address, size_t num_bytes) {
 void look_at_spinning(const std::byte* address, size_t num_bytes) {
     constexpr int32_t kInTurn = 256, kMost = 64 * kInTurn;  // reads of an unchanged value
     Emulator& emulator = Emulator::current();
-    readings.resize(1024);
-    Reading& mine = readings[static_cast<size_t>(emulator.thread().index)];
-    const Dim3 at = emulator.block_position(), grid = emulator.grid_size();
-    const Reading now{address, value_at(address, num_bytes), (at.z * grid.y + at.y) * grid.x + at.x, mine.times};
-    if (mine != now) {
-        mine = now;
-        mine.times = 0;
+    Reading& mine = readings.of_running();
+    const uint64_t value = value_at(address, num_bytes);
+    if (mine.address != address || mine.value != value) {
+        mine = {address, value, 0};
         return;
     }
     if (++mine.times % kInTurn != 0) return;
-    const auto has_changed = [&] { return value_at(address, num_bytes) != now.value; };
+    const auto has_changed = [&] { return value_at(address, num_bytes) != value; };
     if (emulator.spin_until(has_changed) || mine.times < kMost) return;
     emulator.found(FindingKind::kHang,
                    fmt::format("a value is read {} times, and no thread of the block can change it: blocks run in any "
@@ -88,10 +82,7 @@ void look_at_spinning(const std::byte* address, size_t num_bytes) {
                                mine.times));
     std::abort();  // nothing ends the loop: the finding tells why
 }
-void stop_spinning() {
-    const auto thread = static_cast<size_t>(Emulator::current().thread().index);
-    if (thread < readings.size()) readings[thread].address = nullptr;
-}
+void stop_spinning() { readings.of_running().address = nullptr; }
 
 // Bytes of shared memory that a kernel may have, if cudaFuncSetAttribute allowed more than 48 KiB; "": any kernel.
 std::map<std::string, size_t>& allowed_shared() {
@@ -251,7 +242,7 @@ void ordered_access(const void* address, size_t num_bytes, bool is_write, bool o
     emulator.overwrite(byte, num_bytes);
     const bool has_fenced = emulator.thread().async.has_fenced;
     if (orders) emulator.fence_device();
-    simt::report(range->memory->write_atomically(offset, num_bytes, emulator.thread().moment), *range, byte);
+    simt::report(range->memory->write(offset, num_bytes, emulator.thread().moment, true), *range, byte);
     emulator.release_atomic(*range->memory, offset);
     if (!has_fenced) emulator.write_unfenced();
 }
