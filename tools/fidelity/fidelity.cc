@@ -14,6 +14,7 @@
 #include "simulator/model_shape.h"
 #include "simulator/step_table.h"
 #include "simulator/trace_driver.h"
+#include "tools/program/cli.h"
 #include "tools/program/work_clock.h"
 #include "traces/requests.h"
 
@@ -158,6 +159,9 @@ Result<Fidelity> measure_fidelity(const FidelityConfig& config, const Device& de
         result.loads[i].simulated = figures_of(report);
         result.loads[i].num_requests = num_served(report);
     }
+    ProgressBar progress(fmt::format("fidelity, {}", config.model),
+                         static_cast<uint64_t>(config.rounds) * traces.size());
+    uint64_t done = 0;
     for (int32_t round = 0; round < config.rounds; ++round) {
         for (size_t i = 0; i < traces.size(); ++i) {
             ASSIGN_OR_RETURN(const DriverReport report, run_real(config, model, traces[i]));
@@ -165,6 +169,7 @@ Result<Fidelity> measure_fidelity(const FidelityConfig& config, const Device& de
                 return error("the engine answered {} requests, the simulation {}", num_served(report),
                              result.loads[i].num_requests);
             result.loads[i].real.push_back(figures_of(report));
+            progress.update(++done);
         }
     }
     return result;
