@@ -1,5 +1,6 @@
 // A head that one engine computed, in a file, continues in another engine with the bits of the uncached reference:
-// over small random models of every family, from the CPU to an emulated device and back, with other block sizes.
+// over small random models of every family, from the CPU to an emulated device and back, from one instruction set to
+// another, with other block sizes.
 #include <gmock/gmock.h>
 #include <rapidcheck/gtest.h>
 
@@ -28,7 +29,7 @@ SceneOptions draw_options(const char* what) {
 }
 
 Machine draw_machine(const char* what) {
-    return *rc::gen::element(Machine::kCpu, Machine::kCpu, Machine::kCpu, Machine::kEmulatedCuda).as(what);
+    return *rc::gen::element(Machine::kCpu, Machine::kCpu, Machine::kCpuPortable, Machine::kEmulatedCuda).as(what);
 }
 
 // The newest head of the conversation, written to a file.

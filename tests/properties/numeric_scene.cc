@@ -46,6 +46,7 @@ std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::
     if (machine != Machine::kEmulatedCuda) {
         cpu::CpuExecutorConfig config = cpu_config(options, num_threads);
         config.profile = profile_of(machine);
+        if (machine == Machine::kCpuPortable) config.isa = cpu::Isa::kPortable;
         return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
     }
     device = cuda::make_emulated_device(emulator);

@@ -1,6 +1,7 @@
 // A server with a tier: what memory let go of, and what another process computed, is read instead of computed again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -404,6 +405,55 @@ TEST_F(HttpTier, MetricsFollowTheWriterWhileNothingRuns) {
     ASSERT_GT(written, 0);
     EXPECT_THAT(scene.ask(get("/metrics")).body,
                 HasSubstr(fmt::format("verbatim:tier_writes_total{{model_name=\"tiny-python\"}} {}\n", written)));
+}
+
+// The process may not use the folder: where it runs as root, which may use every folder, it is another user meanwhile.
+class WithoutPermission {
+public:
+    explicit WithoutPermission(std::filesystem::path folder) : folder_(std::move(folder)) {
+        std::filesystem::permissions(folder_, std::filesystem::perms::none);
+        if (user_ == 0) EXPECT_EQ(::seteuid(65534), 0);
+    }
+    ~WithoutPermission() {
+        if (user_ == 0) EXPECT_EQ(::seteuid(0), 0);
+        std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+    }
+    WithoutPermission(const WithoutPermission&) = delete;
+    WithoutPermission& operator=(const WithoutPermission&) = delete;
+
+private:
+    std::filesystem::path folder_;
+    uid_t user_ = ::geteuid();
+};
+
+TEST_F(HttpTier, WithoutPermissionHeadsAreComputedAndNoneIsDamaged) {
+    json second;
+    {
+        const auto tier = open();
+        HttpScene scene(with(*tier));
+        second = next_turn(scene.chat(hello()));
+    }
+    const auto tier = open();
+    const int64_t num_files = count_heads();
+    ASSERT_GT(num_files, 0);
+    std::string text;
+    {
+        HttpScene scene(with(*tier));
+        const WithoutPermission denied(folder_.path() / "tier");
+        const HttpAnswer computed = scene.chat(second);
+        EXPECT_EQ(cached_of(computed), 0);
+        text = computed.json()["choices"].dump();
+        scene.wait_until_idle();
+        tier->wait_until_written();
+        EXPECT_GT(tier->counts().not_written, 0);
+        EXPECT_NE(tier->counts().problem, "");
+    }
+    EXPECT_EQ(tier->counts().damaged, 0);
+    EXPECT_EQ(count_heads(), num_files);
+    HttpScene scene(with(*tier));
+    const HttpAnswer restored = scene.chat(second);
+    EXPECT_GT(cached_of(restored), 0) << "the files are there again";
+    EXPECT_EQ(restored.json()["choices"].dump(), text);
 }
 
 }  // namespace
