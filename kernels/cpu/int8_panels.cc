@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "reference/model/integer_blocks.h"
+#include "reference/model/scaled_blocks.h"
 #include "reference/numerics/half.h"
 
 namespace verbatim::cpu {
@@ -24,17 +25,21 @@ QuantKind quant_kind(int32_t levels) {
 }
 
 Int8Layout layout_of(const IntegerFormat& format) {
-    return {{quant_kind(format.levels), format.run_weights, format.has_scales, format.has_minima},
-            format.num_weights,
-            format.zero};
+    return {
+        {quant_kind(format.levels), format.run_weights, format.has_scales, format.has_minima, format.has_wide_scale},
+        format.num_weights,
+        format.zero};
 }
 
 // Of every type that has integers.
 std::vector<std::pair<const BlockFormat*, Int8Layout>> all_layouts() {
     std::vector<std::pair<const BlockFormat*, Int8Layout>> all;
-    for (const BlockFormat& format : reference::block_formats())
+    const auto add = [&](const BlockFormat& format) {
         if (const IntegerFormat* integers = find_integer_format(format))
             all.emplace_back(&format, layout_of(*integers));
+    };
+    for (const BlockFormat& format : reference::block_formats()) add(format);
+    for (const BlockFormat* format : reference::scaled_formats()) add(*format);
     return all;
 }
 
@@ -46,9 +51,11 @@ void put_half(float value, std::byte* out) {
 // Writes one output's block to its lane.
 void write_block(const Int8Layout& layout, const IntegerBlock& block, int64_t lane, std::byte* out) {
     constexpr int64_t kWord = 4;
-    put_half(block.scale, out + layout.halves_offset() + 2 * lane);
-    if (layout.kind.has_minima)
-        put_half(block.offset, out + layout.halves_offset() + Int8Layout::kHalfBytes + 2 * lane);
+    if (layout.kind.has_wide_scale)
+        std::memcpy(out + layout.scale_offset() + int64_t{sizeof(float)} * lane, &block.scale, sizeof(float));
+    else
+        put_half(block.scale, out + layout.scale_offset() + 2 * lane);
+    if (layout.kind.has_minima) put_half(block.offset, out + layout.scale_offset() + Int8Layout::kHalfBytes + 2 * lane);
     const bool nibbles = layout.kind.quants == QuantKind::kNibbles;
     for (int64_t j = 0; j < layout.num_runs(); ++j) {
         std::byte* run = out + j * layout.run_bytes();

@@ -6,6 +6,7 @@
 #include "kernels/cpu/block_runs.h"
 #include "kernels/cpu/block_tile.h"
 #include "kernels/cpu/int8_panels.h"
+#include "reference/model/integer_blocks.h"
 
 namespace verbatim::cpu {
 
@@ -93,7 +94,7 @@ void quantise_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, 
     ops.quantise({.x = x.row(r),
                   .count = x.width,
                   .multiplier = multiplier,
-                  .block = form == RowForm::kInt8Of32 ? reference::kSmallInt8Block : reference::kLargeInt8Block,
+                  .sharing = sharing_of(form),
                   .quants = reinterpret_cast<int8_t*>(row),
                   .scales = reinterpret_cast<float*>(row + places.scales()),
                   .sums = reinterpret_cast<int32_t*>(row + places.sums())});
@@ -103,8 +104,7 @@ void quantise_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, 
 
 RowForm row_form(const MatmulLoop& loop, const PackedMatrix& matrix, int64_t num_rows) {
     if (matrix.int8_blocks() != nullptr)
-        return matrix.blocks().format->num_weights == reference::kSmallInt8Block ? RowForm::kInt8Of32
-                                                                                 : RowForm::kInt8Of256;
+        return int8_form(reference::find_integer_format(*matrix.blocks().format)->sharing);
     if (matrix.is_quantised()) return RowForm::kFloats;
     const RowForm one_by_one = loop.ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
     return reads_int8(*loop.ops, matrix, num_rows) ? one_by_one : loop.form();
@@ -119,7 +119,8 @@ RoundedRows rounded_in(RowForm form, float* floats, Pair* pairs, int64_t num_row
         case RowForm::kWideBands:
         case RowForm::kNarrowBands: rows.bands = floats; break;
         case RowForm::kInt8Of32:
-        case RowForm::kInt8Of256: rows.int8 = reinterpret_cast<const std::byte*>(floats); break;
+        case RowForm::kInt8Of256:
+        case RowForm::kInt8OfRow: rows.int8 = reinterpret_cast<const std::byte*>(floats); break;
     }
     return rows;
 }

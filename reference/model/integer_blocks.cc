@@ -142,19 +142,45 @@ void read_iq4_xs(const std::byte* block, IntegerBlock& out) {
     }
 }
 
-constexpr std::array<IntegerFormat, 12> kIntegerFormats = {{
+// Those of reference/model/scaled_blocks.h: a binary32 scale, then the zero point if there is one, then the quants.
+constexpr int32_t kScaleBytes = 4;
+
+void read_scaled_int8(const std::byte* block, IntegerBlock& out) {
+    one_scale(value_at<float>(block, 0), 0.0F, out);
+    std::memcpy(out.quants, block + kScaleBytes, kWeightsOf32);
+}
+
+void read_scaled_nibbles(float scale, int32_t zero, const std::byte* quants, IntegerBlock& out) {
+    one_scale(scale, 0.0F, out);
+    for (int32_t k = 0; k < kWeightsOf32; ++k) out.quants[k] = narrow(nibble(quants, k / 2, k % 2 == 1) - zero);
+}
+
+void read_scaled_int4(const std::byte* block, IntegerBlock& out) {
+    read_scaled_nibbles(value_at<float>(block, 0), 8, block + kScaleBytes, out);
+}
+
+void read_scaled_int4_zero(const std::byte* block, IntegerBlock& out) {
+    read_scaled_nibbles(value_at<float>(block, 0), byte_at(block, kScaleBytes), block + kScaleBytes + 1, out);
+}
+
+constexpr Int8Sharing kOf256 = Int8Sharing::kBlocksOf256;
+constexpr Int8Sharing kRow = Int8Sharing::kRow;
+constexpr std::array<IntegerFormat, 15> kIntegerFormats = {{
     {"Q4_0", 32, 32, false, false, 8, 16, read_q4_0},
     {"Q4_1", 32, 32, false, true, 0, 16, read_q4_1},
     {"Q5_0", 32, 32, false, false, 16, 32, read_q5_0},
     {"Q5_1", 32, 32, false, true, 0, 32, read_q5_1},
     {"Q8_0", 32, 32, false, false, 128, 256, read_q8_0},
-    {"Q2_K", 256, 16, true, true, 0, 4, read_q2_k},
-    {"Q3_K", 256, 16, true, false, 4, 8, read_q3_k},
-    {"Q4_K", 256, 32, true, true, 0, 16, read_q4_k},
-    {"Q5_K", 256, 32, true, true, 0, 32, read_q5_k},
-    {"Q6_K", 256, 16, true, false, 32, 64, read_q6_k},
+    {"Q2_K", 256, 16, true, true, 0, 4, read_q2_k, kOf256},
+    {"Q3_K", 256, 16, true, false, 4, 8, read_q3_k, kOf256},
+    {"Q4_K", 256, 32, true, true, 0, 16, read_q4_k, kOf256},
+    {"Q5_K", 256, 32, true, true, 0, 32, read_q5_k, kOf256},
+    {"Q6_K", 256, 16, true, false, 32, 64, read_q6_k, kOf256},
     {"IQ4_NL", 32, 32, false, false, 128, 256, read_iq4_nl},
-    {"IQ4_XS", 256, 32, true, false, 128, 256, read_iq4_xs},
+    {"IQ4_XS", 256, 32, true, false, 128, 256, read_iq4_xs, kOf256},
+    {"INT8", 32, 32, false, false, 128, 256, read_scaled_int8, kRow, true},
+    {"INT4", 32, 32, false, false, 8, 16, read_scaled_int4, kRow, true},
+    {"INT4_ZERO", 32, 32, false, false, 16, 32, read_scaled_int4_zero, kRow, true},
 }};
 
 }  // namespace

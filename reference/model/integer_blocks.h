@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "reference/model/quantised_blocks.h"
+#include "reference/numerics/constants.h"
 
 namespace verbatim::reference {
 
@@ -24,6 +25,13 @@ struct IntegerBlock {
     int8_t quants[kMaxBlockWeights];
 };
 
+// Which elements of a row of activations share a scale (reference/ops/int8_matmul.h).
+enum class Int8Sharing : uint8_t { kBlocksOf32, kBlocksOf256, kRow };
+// The columns of each scale that is stored: a row's is stored as often as those of blocks of 32 are.
+constexpr int64_t scale_columns(Int8Sharing sharing) {
+    return sharing == Int8Sharing::kBlocksOf256 ? kLargeInt8Block : kSmallInt8Block;
+}
+
 struct IntegerFormat {
     std::string_view name;  // the BlockFormat's
     int32_t num_weights = 0;
@@ -33,11 +41,14 @@ struct IntegerFormat {
     int32_t zero = 0;    // quants + zero is never negative
     int32_t levels = 0;  // quants + zero is less
     void (*read)(const std::byte* block, IntegerBlock& out) = nullptr;
+    Int8Sharing sharing = Int8Sharing::kBlocksOf32;
+    bool has_wide_scale = false;  // binary32, not fp16
 
     [[nodiscard]] int32_t num_runs() const { return num_weights / run_weights; }
 };
 
-// Null: the type has no integers (MXFP4, types of scaled_blocks.h), and is computed as in exact.
+// Null: the type has no integers (MXFP4; of scaled_blocks.h FP8_E4M3, FP4_E2M1, INT_ORDER), and is computed as in
+// exact.
 const IntegerFormat* find_integer_format(const BlockFormat& format);
 
 }  // namespace verbatim::reference

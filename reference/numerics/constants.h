@@ -13,7 +13,7 @@ inline constexpr std::string_view kExactNumericsId = "exact/1";
 // The same over a model with weights in blocks, which are not rounded to bf16 (reference/ops/quantised.h).
 inline constexpr std::string_view kExactBlocksNumericsId = "exact.blocks/1";
 // The same with activations in int8 wherever weights in blocks have integers (reference/ops/int8_matmul.h).
-inline constexpr std::string_view kExactInt8NumericsId = "exact.int8/1";
+inline constexpr std::string_view kExactInt8NumericsId = "exact.int8/2";
 
 inline constexpr int64_t kDotChunk = 256;  // N3: a dot product's chunk; each starts at +0
 inline constexpr int64_t kKvTile = 64;     // N5: KV positions in a tile, anchored at absolute position 0

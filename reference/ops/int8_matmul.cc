@@ -18,12 +18,12 @@ struct RowScale {
     float factor = 0.0F;  // r of the contract
 };
 
-RowScale row_scale(float greatest, int64_t block) {
+RowScale row_scale(float greatest, Int8Sharing sharing) {
     if (!std::isfinite(greatest)) return {std::numeric_limits<float>::quiet_NaN(), 0.0F};
-    if (block == kLargeInt8Block) {
+    if (sharing != Int8Sharing::kBlocksOf32) {
         if (greatest < kLeastInt8Magnitude) return {};
         const float factor = 127.0F / greatest;
-        return {1.0F / factor, factor};
+        return {sharing == Int8Sharing::kRow ? greatest / 127.0F : 1.0F / factor, factor};
     }
     const float exact = greatest / 127.0F;
     const float scale = half_to_float(round_to_half(exact));
@@ -86,14 +86,15 @@ void multiply_output(const IntegerFormat& format, std::span<const IntegerBlock> 
 }  // namespace
 
 void quantise_row(const Int8RowArgs& args) {
-    CHECK(args.block == kSmallInt8Block || args.block == kLargeInt8Block, "blocks of {}", args.block);
-    CHECK_EQ(args.count % args.block, 0);
-    std::vector<float> values(static_cast<size_t>(args.block));
-    for (int64_t first = 0; first < args.count; first += args.block) {
-        for (int64_t k = 0; k < args.block; ++k) values[static_cast<size_t>(k)] = args.x[first + k] * args.multiplier;
-        const RowScale of = row_scale(greatest_magnitude(values), args.block);
-        args.scales[first / args.block] = of.scale;
-        for (int64_t k = 0; k < args.block; ++k) {
+    const int64_t columns = scale_columns(args.sharing);
+    CHECK_EQ(args.count % columns, 0);
+    const int64_t shared = args.sharing == Int8Sharing::kRow ? args.count : columns;
+    std::vector<float> values(static_cast<size_t>(shared));
+    for (int64_t first = 0; first < args.count; first += shared) {
+        for (int64_t k = 0; k < shared; ++k) values[static_cast<size_t>(k)] = args.x[first + k] * args.multiplier;
+        const RowScale of = row_scale(greatest_magnitude(values), args.sharing);
+        std::fill_n(args.scales + first / columns, shared / columns, of.scale);
+        for (int64_t k = 0; k < shared; ++k) {
             const float value = of.factor == 0.0F ? 0.0F : values[static_cast<size_t>(k)] * of.factor;
             args.quants[first + k] = static_cast<int8_t>(std::nearbyint(value));
         }
@@ -125,7 +126,7 @@ void int8_matmul(const Int8MatmulArgs& args) {
         quantise_row({.x = args.x.row(m),
                       .count = num_k,
                       .multiplier = args.in_multiplier,
-                      .block = format.num_weights,
+                      .sharing = format.sharing,
                       .quants = quants.data() + m * num_k,
                       .scales = scales.data() + m * num_blocks});
     std::vector<IntegerBlock> weights(static_cast<size_t>(num_blocks));

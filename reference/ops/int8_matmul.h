@@ -1,5 +1,5 @@
 // reference/ops/int8_matmul.h: the matmul of the profile exact.int8 over weights in blocks of integers
-// (docs/numerics.md).
+// (docs/numerics.md): of GGUF's types in the manner of llama.cpp, of quantised checkpoints with a scale for each token.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace verbatim::reference {
 
-// A row's activations in blocks of `block` elements, which are the weights' blocks (32 or 256):
+// A row's activations, in blocks of 32 or 256 elements, which are the weights' blocks, or all of them under one scale:
 //   v[k]   = x[k] · multiplier                                  one multiplication, binary32, not rounded to bf16
-//   a      = max |v[k]| over the block
+//   a      = max |v[k]| over the block or row
 //   of 32:   e = a ÷ 127, scale = fp16(e), r = 1 ÷ e            scale = 0: q = 0
 //   of 256:  r = 127 ÷ a, scale = 1 ÷ r                         a < 2^-100: scale = 0, q = 0
+//   a row:   r = 127 ÷ a, scale = a ÷ 127                       a < 2^-100: scale = 0, q = 0
 //   q[k]   = v[k] · r to the nearest integer, ties to even      −127 ... 127
-// A block with NaN or infinity has a scale of NaN and q = 0.
+// A block or row with NaN or infinity has a scale of NaN and q = 0.
 struct Int8RowArgs {
     const float* x = nullptr;  // [count]
-    int64_t count = 0;         // whole blocks
+    int64_t count = 0;         // whole blocks; of 32 for a row
     float multiplier = 1.0F;
-    int64_t block = 0;         // 32 or 256
+    Int8Sharing sharing = Int8Sharing::kBlocksOf32;
     int8_t* quants = nullptr;  // [count]
-    float* scales = nullptr;   // [count / block]
+    float* scales = nullptr;   // [count / scale_columns(sharing)]; of a row all are equal
 };
 void quantise_row(const Int8RowArgs& args);
 

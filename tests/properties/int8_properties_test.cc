@@ -53,7 +53,7 @@ TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
         const char* preset = kInt8Presets[seed % std::size(kInt8Presets)];
         NumericScene scene(in_whole_blocks(*reference::preset(preset)), seed, int8_options(prng),
                            static_cast<int32_t>(1 + seed % 2), Machine::kCpuInt8);
-        ASSERT_EQ(scene.computing->numerics_id(), "exact.int8/1");
+        ASSERT_EQ(scene.computing->numerics_id(), "exact.int8/2");
         converse_quantised(scene, seed);
         ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
         scene.expect_home();
@@ -79,7 +79,7 @@ TEST(BlockProperties, OfTypesWithLargeBlocksNothingChangesABitEither) {
         constexpr int32_t kHidden = 256;
         NumericScene scene(in_whole_blocks(*reference::preset(preset), kHidden), seed, int8_options(prng),
                            static_cast<int32_t>(1 + seed % 2), in_int8 ? Machine::kCpuMixedInt8 : Machine::kCpuMixed);
-        ASSERT_EQ(scene.computing->numerics_id(), in_int8 ? "exact.int8/1" : "exact.blocks/1");
+        ASSERT_EQ(scene.computing->numerics_id(), in_int8 ? "exact.int8/2" : "exact.blocks/1");
         converse_quantised(scene, seed);
         ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
         scene.expect_home();

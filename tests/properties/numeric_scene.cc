@@ -115,7 +115,7 @@ reference::Model with_ties(reference::Model model) {
 
 std::optional<QuantisedMatrices> quantised_in(Machine machine, reference::Model& model) {
     switch (machine) {
-        case Machine::kCpuInt8: return QuantisedMatrices(model, {"Q8_0", "Q4_0"});
+        case Machine::kCpuInt8: return QuantisedMatrices(model, {"Q8_0", "INT4", "Q4_0", "INT8"});
         case Machine::kCpuMixed:
         case Machine::kCpuMixedInt8:
             return QuantisedMatrices(model, {"Q4_K", "Q6_K", "Q4_K", "Q5_0", "Q8_0", "FP4_E2M1"});

@@ -45,8 +45,9 @@ private:
 };
 
 // The executor. With options.verify_tokens the CPU runs ordinary sequences in the fast profile, in a separate batch.
-// kCpuInt8: the profile exact.int8, the model's matrices in Q8_0 and Q4_0 in turn. kCpuMixed: exact, the matrices in
-// the types of Q4_K_M files and in float4. kCpuMixedInt8: these in exact.int8. kCpuPortable: loops without vectors.
+// kCpuInt8: the profile exact.int8, the model's matrices in Q8_0, INT4, Q4_0 and INT8 in turn. kCpuMixed: exact, the
+// matrices in the types of Q4_K_M files and in float4. kCpuMixedInt8: these in exact.int8. kCpuPortable: loops without
+// vectors.
 enum class Machine : uint8_t { kCpu, kCpuInt8, kCpuMixed, kCpuMixedInt8, kCpuPortable, kEmulatedCuda };
 
 // The objects that the engine borrows, made before it.

@@ -5,11 +5,31 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <span>
 #include <vector>
 
+#include "reference/model/integer_blocks.h"
 #include "reference/model/scaled_blocks.h"
 
 namespace verbatim::tests {
+
+// Of GGUF's types and those of quantised checkpoints, what exact.int8 multiplies.
+inline std::vector<reference::BlockFormat> integer_formats() {
+    std::vector<reference::BlockFormat> formats;
+    const auto add = [&](const reference::BlockFormat& format) {
+        if (reference::find_integer_format(format) != nullptr) formats.push_back(format);
+    };
+    for (const reference::BlockFormat& format : reference::block_formats()) add(format);
+    for (const reference::BlockFormat* format : reference::scaled_formats()) add(*format);
+    return formats;
+}
+
+// Makes zero points of four bits, if the type has some: a loader writes no others.
+inline void limit_zero_points(const reference::BlockFormat& format, std::span<std::byte> blocks) {
+    if (format.name != reference::kScaledInt4Zero.name) return;
+    for (size_t at = 0; at < blocks.size(); at += static_cast<size_t>(format.num_bytes))
+        blocks[at + sizeof(float)] &= std::byte{15};
+}
 
 // Random bytes under scales of ordinary size.
 inline std::vector<std::byte> random_blocks(const reference::BlockFormat& format, int64_t rows, int64_t cols,
@@ -23,12 +43,11 @@ inline std::vector<std::byte> random_blocks(const reference::BlockFormat& format
             format.dequantise(&blocks[at], values.data());
             return std::ranges::all_of(values, [](float value) { return std::abs(value) < 1e4F; });
         };
-        const bool has_zero = format.name == reference::kScaledInt4Zero.name;
-        if (has_zero) blocks[at + sizeof(float)] &= std::byte{15};  // a zero point
         while (!is_ordinary())
             for (int32_t i = 0; i < format.num_bytes; ++i)
                 blocks[at + static_cast<size_t>(i)] = static_cast<std::byte>(random() & 0x3F);
     }
+    limit_zero_points(format, blocks);
     return blocks;
 }
 

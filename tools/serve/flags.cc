@@ -53,7 +53,7 @@ void add_executor_options(CLI::App& verb, ServeOptions& options) {
     for (const auto one : {reference::Profile::kExact, reference::Profile::kExactInt8})
         profiles.emplace_back(reference::name(one), one);
     add_choice_option(verb, "--profile", options.profile, profiles,
-                      "the arithmetic; exact.int8 is of a GGUF file's quantised weights, with activations in int8");
+                      "the arithmetic; exact.int8 is of quantised weights, with activations in int8");
     add_count_option(verb, "--threads", options.threads, 1, "of the executor");
     add_seed_option(verb, options.seed);
 }

@@ -65,6 +65,7 @@ struct Int8Avx2 {
                                             _mm256_set1_ps(0x1p112F));
         return _mm256_castsi256_ps(_mm256_or_si256(_mm256_or_si256(_mm256_castps_si256(scaled), infinite), sign));
     }
+    static Floats load_floats(const std::byte* x) { return _mm256_loadu_ps(reinterpret_cast<const float*>(x)); }
     static Floats zero_floats() { return _mm256_setzero_ps(); }
     static Floats splat(float x) { return _mm256_set1_ps(x); }
     static Floats broadcast_float(const std::byte* x) {

@@ -48,6 +48,7 @@ struct Vnni {
     static Floats halves(const std::byte* x) {
         return _mm512_maskz_cvtph_ps(0xFFFF, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x)));
     }
+    static Floats load_floats(const std::byte* x) { return _mm512_loadu_ps(x); }
     static Floats zero_floats() { return _mm512_setzero_ps(); }
     static Floats splat(float x) { return _mm512_set1_ps(x); }
     static Floats broadcast_float(const std::byte* x) {

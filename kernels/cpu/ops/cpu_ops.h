@@ -34,15 +34,36 @@ Isa best_isa();  // the set that wins matmul_choice's race for many rows
 
 // Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. All forms contain the same
 // values; a loop reads one form.
-// kInt8Of32 and kInt8Of256 are of exact.int8: not rounded to bf16, but quantised in blocks of 32 or 256.
-enum class RowForm : uint8_t { kFloats, kPairs, kWideBands, kNarrowBands, kPairBands, kInt8Of32, kInt8Of256 };
+// The last three are of exact.int8: not rounded to bf16, but quantised in blocks of 32 or 256, or each row as a whole.
+enum class RowForm : uint8_t {
+    kFloats,
+    kPairs,
+    kWideBands,
+    kNarrowBands,
+    kPairBands,
+    kInt8Of32,
+    kInt8Of256,
+    kInt8OfRow
+};
 constexpr std::optional<BandShape> bands_of(RowForm form) {
     if (form == RowForm::kWideBands) return kWideBands;
     if (form == RowForm::kNarrowBands) return kNarrowBands;
     if (form == RowForm::kPairBands) return kPairBands;
     return std::nullopt;
 }
-constexpr bool holds_int8(RowForm form) { return form == RowForm::kInt8Of32 || form == RowForm::kInt8Of256; }
+constexpr bool holds_int8(RowForm form) { return form >= RowForm::kInt8Of32; }
+constexpr RowForm int8_form(reference::Int8Sharing sharing) {
+    switch (sharing) {
+        case reference::Int8Sharing::kBlocksOf32: return RowForm::kInt8Of32;
+        case reference::Int8Sharing::kBlocksOf256: return RowForm::kInt8Of256;
+        case reference::Int8Sharing::kRow: break;
+    }
+    return RowForm::kInt8OfRow;
+}
+constexpr reference::Int8Sharing sharing_of(RowForm form) {
+    if (form == RowForm::kInt8Of32) return reference::Int8Sharing::kBlocksOf32;
+    return form == RowForm::kInt8Of256 ? reference::Int8Sharing::kBlocksOf256 : reference::Int8Sharing::kRow;
+}
 constexpr bool holds_pairs(RowForm form) { return form == RowForm::kPairs || form == RowForm::kPairBands; }
 
 struct RoundedRows {

@@ -9,7 +9,7 @@
 //                           high ones
 //     integer scales [64] of int8, of types that have them
 //   integer minima [R / 2][64][2] of uint8, of types that have integer scales and minima
-//   scales [64] of fp16; offsets [64] of fp16 with minima
+//   scales [64] of fp16, of quantised checkpoints of binary32; offsets [64] of fp16 with minima
 // A row of activations: int8 [K]; scales [K / 32 or K / 256] of binary32 at K; sums of 16 [K / 16] of int32 behind
 // K / 32 words for scales. See reference/ops/int8_matmul.h.
 #pragma once
@@ -33,11 +33,13 @@ struct Int8Kind {
     int run_weights = 32;  // or 16
     bool has_scales = false;
     bool has_minima = false;
+    bool has_wide_scale = false;  // binary32; then neither of the above
     friend constexpr bool operator==(const Int8Kind&, const Int8Kind&) = default;
 };
 
 struct Int8Layout {
     static constexpr int64_t kHalfBytes = 2 * kPanelOutputs;  // of a vector of 64 fp16
+    static constexpr int64_t kFloatBytes = 4 * kPanelOutputs;
     static constexpr int64_t kWordBytes = 4 * kPanelOutputs;  // of the outputs' words
 
     Int8Kind kind;
@@ -52,11 +54,12 @@ struct Int8Layout {
         return scales_offset() + (kind.has_scales ? kPanelOutputs : 0);
     }
     [[nodiscard]] constexpr int64_t minima_offset() const { return num_runs() * run_bytes(); }
-    [[nodiscard]] constexpr int64_t halves_offset() const {
+    [[nodiscard]] constexpr int64_t scale_offset() const {
         return minima_offset() + (kind.has_scales && kind.has_minima ? num_runs() * kPanelOutputs : 0);
     }
     [[nodiscard]] constexpr int64_t num_bytes() const {
-        return halves_offset() + kHalfBytes * (kind.has_minima ? 2 : 1);
+        if (kind.has_wide_scale) return scale_offset() + kFloatBytes;
+        return scale_offset() + kHalfBytes * (kind.has_minima ? 2 : 1);
     }
     // REQUIRES: whole blocks.
     [[nodiscard]] constexpr int64_t panel_bytes(int64_t num_k) const { return num_k / weights * num_bytes(); }

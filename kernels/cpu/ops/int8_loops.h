@@ -87,6 +87,13 @@ inline __attribute__((always_inline)) void add_run_products(const std::byte* con
     }
 }
 
+// The scales of a block's outputs from `lane` on.
+template <typename Lanes, Int8Kind kind>
+inline __attribute__((always_inline)) typename Lanes::Floats scales_of(const std::byte* scales, int64_t lane) {
+    if constexpr (kind.has_wide_scale) return Lanes::load_floats(scales + 4 * lane);
+    return Lanes::halves(scales + 2 * lane);
+}
+
 // acc[r][v] += the block of some rows by some vectors of outputs from `lane` on.
 template <typename Lanes, Int8Kind kind, int rows, int vectors>
 inline __attribute__((always_inline)) void add_block(const Int8PanelArgs& args, const Int8Chunk& chunk, int64_t block,
@@ -124,13 +131,13 @@ inline __attribute__((always_inline)) void add_block(const Int8PanelArgs& args, 
     const Int8RowPlaces places{args.num_k};
     const int64_t scale = places.scales() + (chunk.first_k / layout.weights + block) * int64_t{sizeof(float)};
     for (int v = 0; v < vectors; ++v) {
-        const auto factor = Lanes::halves(of + layout.halves_offset() + 2 * (lane + v * Lanes::kCount));
+        const auto factor = scales_of<Lanes, kind>(of + layout.scale_offset(), lane + v * Lanes::kCount);
         for (int r = 0; r < rows; ++r)
             acc[r][v] = Lanes::fma(Lanes::mul_floats(factor, Lanes::broadcast_float(row + r * stride + scale)),
                                    Lanes::to_floats(products[r][v]), acc[r][v]);
         if constexpr (kind.has_minima) {
             const auto offset =
-                Lanes::halves(of + layout.halves_offset() + Int8Layout::kHalfBytes + 2 * (lane + v * Lanes::kCount));
+                Lanes::halves(of + layout.scale_offset() + Int8Layout::kHalfBytes + 2 * (lane + v * Lanes::kCount));
             Ints pairs[kRuns / 2 + 1];
             if constexpr (kind.has_scales)
                 for (int64_t j = 0; j < kRuns / 2; ++j)
@@ -207,17 +214,20 @@ constexpr std::pair<Int8Kind, void (*)(const Int8PanelArgs&)> int8_kernel() {
 template <typename Lanes>
 void int8_panel_of(const Int8PanelArgs& args) {
     static constexpr std::array kKernels = {
-        int8_kernel<Lanes, Int8Kind{QuantKind::kWideBytes, 32, false, false}>(),  // Q8_0, IQ4_NL
-        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 32, false, false}>(),    // Q4_0
-        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 32, false, true}>(),     // Q4_1
-        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 32, false, false}>(),      // Q5_0
-        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 32, false, true}>(),       // Q5_1
-        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 16, true, true}>(),      // Q2_K
-        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 16, true, false}>(),     // Q3_K
-        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 32, true, true}>(),      // Q4_K
-        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 32, true, true}>(),        // Q5_K
-        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 16, true, false}>(),       // Q6_K
-        int8_kernel<Lanes, Int8Kind{QuantKind::kWideBytes, 32, true, false}>(),   // IQ4_XS
+        int8_kernel<Lanes, Int8Kind{QuantKind::kWideBytes, 32, false, false}>(),        // Q8_0, IQ4_NL
+        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 32, false, false}>(),          // Q4_0
+        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 32, false, true}>(),           // Q4_1
+        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 32, false, false}>(),            // Q5_0
+        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 32, false, true}>(),             // Q5_1
+        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 16, true, true}>(),            // Q2_K
+        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 16, true, false}>(),           // Q3_K
+        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 32, true, true}>(),            // Q4_K
+        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 32, true, true}>(),              // Q5_K
+        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 16, true, false}>(),             // Q6_K
+        int8_kernel<Lanes, Int8Kind{QuantKind::kWideBytes, 32, true, false}>(),         // IQ4_XS
+        int8_kernel<Lanes, Int8Kind{QuantKind::kWideBytes, 32, false, false, true}>(),  // INT8
+        int8_kernel<Lanes, Int8Kind{QuantKind::kNibbles, 32, false, false, true}>(),    // INT4
+        int8_kernel<Lanes, Int8Kind{QuantKind::kBytes, 32, false, false, true}>(),      // INT4_ZERO
     };
     for (const auto& [kind, kernel] : kKernels)
         if (kind == args.layout.kind) return kernel(args);

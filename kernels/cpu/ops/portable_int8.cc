@@ -65,6 +65,11 @@ struct PortableInts {
         }
         return values;
     }
+    static Floats load_floats(const std::byte* x) {
+        Floats values;
+        std::memcpy(&values, x, sizeof(values));
+        return values;
+    }
     static Floats zero_floats() { return Floats{}; }
     static Floats splat(float x) { return Floats{x, x, x, x}; }
     static Floats broadcast_float(const std::byte* x) {

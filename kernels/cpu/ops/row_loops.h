@@ -77,19 +77,33 @@ inline int32_t greatest_magnitude(const float* x, int64_t count) {
     return greatest;
 }
 
-// The scale of a block of activations, and what they are multiplied by; 0: all are 0.
-inline float int8_scale(float greatest, int64_t block, float& factor) {
+// The scale of activations that share one, and what they are multiplied by; 0: all are 0.
+inline float int8_scale(float greatest, reference::Int8Sharing sharing, float& factor) {
     factor = 0.0F;
     if (!reference::is_finite(greatest)) return reference::float_from_bits(reference::kQuietNanBits);
-    if (block == reference::kLargeInt8Block) {
+    if (sharing != reference::Int8Sharing::kBlocksOf32) {
         if (greatest < reference::kLeastInt8Magnitude) return 0.0F;
         factor = 127.0F / greatest;
-        return 1.0F / factor;
+        return sharing == reference::Int8Sharing::kRow ? greatest / 127.0F : 1.0F / factor;
     }
     const float exact = greatest / 127.0F;
     const float scale = reference::half_to_float(reference::round_to_half(exact));
     if (scale != 0.0F) factor = 1.0F / exact;
     return scale;
+}
+
+inline float magnitude_of(int32_t bits) { return reference::float_from_bits(static_cast<uint32_t>(bits)); }
+
+// Of all of a row, whose elements are multiplied a second time when they are quantised.
+inline float int8_row_scale(const QuantiseRowArgs& args, float& factor) {
+    float values[reference::kSmallInt8Block];
+    int32_t greatest = 0;
+    for (int64_t first = 0; first < args.count; first += reference::kSmallInt8Block) {
+        for (int64_t k = 0; k < reference::kSmallInt8Block; ++k) values[k] = args.x[first + k] * args.multiplier;
+        const int32_t of_block = greatest_magnitude(values, reference::kSmallInt8Block);
+        greatest = of_block > greatest ? of_block : greatest;
+    }
+    return int8_scale(magnitude_of(greatest), args.sharing, factor);
 }
 
 // Adding 1.5 · 2^23 rounds to an integer, to nearest even, in the low bits.
@@ -98,19 +112,21 @@ VERBATIM_LOOP void quantise_row(const QuantiseRowArgs& args) {
     constexpr int64_t kSum = 16;
     float values[reference::kLargeInt8Block];
     int32_t integers[reference::kLargeInt8Block];
-    for (int64_t first = 0; first < args.count; first += args.block) {
-        for (int64_t k = 0; k < args.block; ++k) values[k] = args.x[first + k] * args.multiplier;
-        float factor;
-        args.scales[first / args.block] =
-            int8_scale(reference::float_from_bits(static_cast<uint32_t>(greatest_magnitude(values, args.block))),
-                       args.block, factor);
+    const int64_t block = scale_columns(args.sharing);
+    const bool by_row = args.sharing == reference::Int8Sharing::kRow;
+    float factor = 0.0F;
+    float scale = by_row ? int8_row_scale(args, factor) : 0.0F;
+    for (int64_t first = 0; first < args.count; first += block) {
+        for (int64_t k = 0; k < block; ++k) values[k] = args.x[first + k] * args.multiplier;
+        if (!by_row) scale = int8_scale(magnitude_of(greatest_magnitude(values, block)), args.sharing, factor);
+        args.scales[first / block] = scale;
         if (factor == 0.0F) std::memset(values, 0, sizeof(values));  // also of NaN and infinity
-        for (int64_t k = 0; k < args.block; ++k) {
+        for (int64_t k = 0; k < block; ++k) {
             const uint32_t bits = reference::bits_from_float(values[k] * factor + kMagic);
             integers[k] = static_cast<int32_t>(bits - reference::bits_from_float(kMagic));
         }
-        for (int64_t k = 0; k < args.block; ++k) args.quants[first + k] = static_cast<int8_t>(integers[k]);
-        for (int64_t j = 0; j < args.block / kSum; ++j) {
+        for (int64_t k = 0; k < block; ++k) args.quants[first + k] = static_cast<int8_t>(integers[k]);
+        for (int64_t j = 0; j < block / kSum; ++j) {
             int32_t sum = 0;
             for (int64_t k = 0; k < kSum; ++k) sum += integers[j * kSum + k];
             args.sums[first / kSum + j] = sum;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/pair.h"
+#include "reference/model/integer_blocks.h"
 
 namespace verbatim::cpu {
 
@@ -108,9 +109,9 @@ struct QuantiseRowArgs {
     const float* x = nullptr;  // [count]
     int64_t count = 0;         // whole blocks
     float multiplier = 1.0F;
-    int64_t block = 0;         // 32 or 256
+    reference::Int8Sharing sharing = reference::Int8Sharing::kBlocksOf32;
     int8_t* quants = nullptr;  // [count]
-    float* scales = nullptr;   // [count / block]
+    float* scales = nullptr;   // [count / scale_columns(sharing)]
     int32_t* sums = nullptr;   // [count / 16]
 };
 

@@ -14,6 +14,7 @@
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/cpu_ops.h"
+#include "reference/model/scaled_blocks.h"
 #include "reference/ops/int8_matmul.h"
 #include "tests/support/random_blocks.h"
 
@@ -107,11 +108,12 @@ TEST_P(Int8Panels, EqualThePlainLoopForAnyBytes) {
     for (int i = 0; i < 4; ++i) {
         std::vector<std::byte> blocks(static_cast<size_t>(66 * GetParam().row_bytes(768)));
         for (std::byte& byte : blocks) byte = static_cast<std::byte>(random_());
+        tests::limit_zero_points(GetParam(), blocks);
         expect_equal({9, 66, 768, false}, normal(9 * 768), blocks);
     }
     for (const int fill : {0x00, 0x7F, 0x80, 0xFB, 0xFF, 0x01}) {
-        const std::vector<std::byte> blocks(static_cast<size_t>(3 * GetParam().row_bytes(256)),
-                                            static_cast<std::byte>(fill));
+        std::vector<std::byte> blocks(static_cast<size_t>(3 * GetParam().row_bytes(256)), static_cast<std::byte>(fill));
+        tests::limit_zero_points(GetParam(), blocks);
         expect_equal({5, 3, 256, false}, normal(5 * 256), blocks);
     }
 }
@@ -142,16 +144,17 @@ TEST(Int8Layouts, TakeAboutTheFilesBytes) {
     EXPECT_EQ(bytes("Q4_K"), 148.0 / 256);
     EXPECT_EQ(bytes("Q6_K"), 274.0 / 256);
     EXPECT_EQ(int8_bytes_of({nullptr, 64, 256, reference::find_block_format("MXFP4"), nullptr}), 0);
+    EXPECT_EQ(int8_bytes_of({nullptr, 64, 256, &reference::kScaledInt8, nullptr}), 64 * 256 * 36 / 32);
+    EXPECT_EQ(int8_bytes_of({nullptr, 64, 256, &reference::kScaledInt4, nullptr}), 64 * 256 * 20 / 32);
+    EXPECT_EQ(int8_bytes_of({nullptr, 64, 256, &reference::kScaledFp8, nullptr}), 0);
 }
 
-std::vector<BlockFormat> int8_formats() {
-    std::vector<BlockFormat> formats;
-    for (const BlockFormat& format : reference::block_formats())
-        if (find_int8_layout(format) != nullptr) formats.push_back(format);
-    return formats;
+TEST(Int8Layouts, AreOfEveryTypeWithIntegers) {
+    for (const BlockFormat& format : tests::integer_formats())
+        EXPECT_NE(find_int8_layout(format), nullptr) << format.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Int8Panels, testing::ValuesIn(int8_formats()),
+INSTANTIATE_TEST_SUITE_P(Formats, Int8Panels, testing::ValuesIn(tests::integer_formats()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -105,7 +105,7 @@ TEST_P(QuantisedCpu, HeadsHaveAnArithmeticOfTheirOwn) {
     const CpuExecutor cpu(model_.model.config, model_.model.weights, config_);
     const reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1, GetParam().profile);
     const bool in_int8 = GetParam().profile == reference::Profile::kExactInt8;
-    EXPECT_EQ(cpu.numerics_id(), in_int8 ? "exact.int8/1" : "exact.blocks/1");
+    EXPECT_EQ(cpu.numerics_id(), in_int8 ? "exact.int8/2" : "exact.blocks/1");
     EXPECT_EQ(reference.numerics_id(), cpu.numerics_id());
     const SceneModel plain(*reference::preset(GetParam().preset), 43);
     EXPECT_EQ(CpuExecutor(plain.model.config, plain.model.weights, kBlocksExecutor).numerics_id(), "exact/1");
@@ -126,6 +126,9 @@ INSTANTIATE_TEST_SUITE_P(
                     QuantisedCase{"tiny-granite-moe", {"Q4_0", "Q8_0"}, kInt8},
                     QuantisedCase{"tiny-llama", {"Q8_0", "Q4_0"}, kInt8},
                     QuantisedCase{"tiny-mamba2", {"Q4_0", "Q8_0"}, kInt8},
+                    QuantisedCase{"tiny-llama", {"INT8", "INT4", "INT4_ZERO", "FP8_E4M3"}, kInt8},
+                    QuantisedCase{"tiny-qwen3.5", {"INT4", "INT8"}, kInt8},
+                    QuantisedCase{"tiny-granite-moe", {"INT8", "Q8_0", "INT4_ZERO"}, kInt8},
                     QuantisedCase{"tiny-nemotron-h", {"Q8_0", "Q4_0"}, kInt8},
                     QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0"}, kInt8},
                     QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kExact, true},

@@ -11,13 +11,6 @@
 namespace verbatim::reference {
 namespace {
 
-std::vector<BlockFormat> integer_formats() {
-    std::vector<BlockFormat> formats;
-    for (const BlockFormat& format : block_formats())
-        if (find_integer_format(format) != nullptr) formats.push_back(format);
-    return formats;
-}
-
 class IntegerBlocks : public testing::TestWithParam<BlockFormat> {};
 
 TEST_P(IntegerBlocks, MakeTheValuesOfTheirTypeBitForBit) {
@@ -42,13 +35,16 @@ TEST_P(IntegerBlocks, MakeTheValuesOfTheirTypeBitForBit) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, IntegerBlocks, testing::ValuesIn(integer_formats()),
+INSTANTIATE_TEST_SUITE_P(Formats, IntegerBlocks, testing::ValuesIn(tests::integer_formats()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(IntegerFormats, AreThoseThatLlamaCppMultipliesWithInt8) {
-    EXPECT_EQ(integer_formats().size(), 12u);
-    EXPECT_EQ(find_integer_format(*find_block_format("MXFP4")), nullptr);
-    for (const BlockFormat* format : scaled_formats()) EXPECT_EQ(find_integer_format(*format), nullptr);
+// 12 of GGUF, which llama.cpp multiplies with int8, and the integers of quantised checkpoints.
+TEST(IntegerFormats, AreThoseWhoseWeightsAreIntegersTimesAScale) {
+    EXPECT_EQ(tests::integer_formats().size(), 12u + 3u);
+    for (const BlockFormat* other : {find_block_format("MXFP4"), &kScaledFp8, &kScaledFp4, &kOrderedIntegers})
+        EXPECT_EQ(find_integer_format(*other), nullptr) << other->name;
+    for (const BlockFormat* format : {&kScaledInt8, &kScaledInt4, &kScaledInt4Zero})
+        EXPECT_EQ(find_integer_format(*format)->sharing, Int8Sharing::kRow) << format->name;
 }
 
 }  // namespace

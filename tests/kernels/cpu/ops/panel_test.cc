@@ -72,7 +72,8 @@ struct RowForms {
             case RowForm::kPairBands:
                 return {.pair_bands = pair_bands.data(), .num_rows = num_rows, .num_pairs = pairs};
             case RowForm::kInt8Of32:
-            case RowForm::kInt8Of256: break;  // tests/kernels/cpu/int8_panels_test.cc
+            case RowForm::kInt8Of256:
+            case RowForm::kInt8OfRow: break;  // tests/kernels/cpu/int8_panels_test.cc
         }
         throw std::logic_error("no such form");
     }
