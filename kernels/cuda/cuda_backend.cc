@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/cuda/fragments.h"
+#include "kernels/cuda/pack_blocks.h"
 #include "reference/forward_pass.h"
 
 namespace verbatim::cuda {
@@ -120,6 +121,26 @@ std::vector<std::string> unsupported(const reference::ModelConfig& config, const
     return problems;
 }
 
+std::vector<std::string> unsupported_weights(const reference::ModelConfig& config,
+                                             const reference::ModelWeights& weights) {
+    std::map<std::string, std::string> first_place;  // of each problem
+    const auto take = [&](const std::string& where, const reference::BlockFormat* format) {
+        if (format != nullptr && !find_weight_format(*format))
+            first_place.emplace(fmt::format("the CUDA kernels take no {}", format->name), where);
+    };
+    take("the embedding", weights.embedding.format);
+    for (const MatrixId id : reference::matrices_of(config)) {
+        const reference::BlockFormat* format = linear_of(weights, id).weight.format;
+        const std::string where = fmt::format("layer {}, {}", id.layer, matrix_name(id.matrix));
+        take(where, format);
+        if (format != linear_of(weights, {id.layer, id.matrix}).weight.format)
+            first_place.emplace("the CUDA kernels take experts whose weights have one type", where);
+    }
+    std::vector<std::string> problems;
+    for (const auto& [problem, where] : first_place) problems.push_back(where + ": " + problem);
+    return problems;
+}
+
 // --- data that stays on the device
 
 CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
@@ -139,10 +160,10 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
              attends_by_tiles(device, profile, model.config(), pooled.pools.block_size)) {
     CHECK(unsupported(config(), pools_, device.limits()).empty());
     CHECK(std::ranges::all_of(tensors, has_room), "the device's blocks hold K and V alone");
-    const reference::MatrixView& table = model.weights().embedding;
-    embedding_ = DeviceArray<uint16_t>(
-        device, std::span<const uint16_t>(table.data, static_cast<size_t>(table.rows * table.cols)));
-    pack_matrices(num_threads);
+    CHECK(unsupported_weights(config(), model.weights()).empty());
+    reference::WorkerPool threads(num_threads);
+    upload_embedding(threads);
+    pack_matrices(threads);
     make_pools(places);
     // Sized for the longest possible head: a later allocation would invalidate every graph.
     head_blocks_ = DeviceArray<int32_t>(device, pools_.num_blocks);
@@ -150,18 +171,36 @@ CudaBackend::CudaBackend(KernelModel& model, const reference::StateTensors& tens
     for (size_t i = 0; i < layers_.size(); ++i) upload_layer(static_cast<int32_t>(i));
 }
 
-void CudaBackend::pack_matrices(int32_t num_threads) {
-    reference::WorkerPool threads(num_threads);
+void CudaBackend::upload_embedding(reference::WorkerPool& threads) {
+    const reference::MatrixView& table = model_.weights().embedding;
+    if (table.is_quantised()) {
+        const auto words = pack_blocks(table, threads);
+        embedding_blocks_ = {DeviceArray<uint32_t>(device_, std::span<const uint32_t>(words)),
+                             {},
+                             table.rows,
+                             table.cols,
+                             *find_weight_format(*table.format)};
+    } else {
+        embedding_ = DeviceArray<uint16_t>(
+            device_, std::span<const uint16_t>(table.data, static_cast<size_t>(table.rows * table.cols)));
+    }
+}
+
+void CudaBackend::pack_matrices(reference::WorkerPool& threads) {
     const auto ids = reference::matrices_of(config());
     for (const MatrixId id : ids) {
         const reference::Linear linear = linear_of(model_.weights(), id);
-        const std::vector<uint32_t> words =
-            on_tensor_cores() ? pack_fragments(linear.weight, threads) : pack_pairs(linear.weight, threads);
+        const bool quantised = linear.weight.is_quantised();
+        CHECK(!quantised || profile_ == reference::Profile::kExact, "{}", reference::name(profile_));
+        const std::vector<uint32_t> words = quantised           ? pack_blocks(linear.weight, threads)
+                                            : on_tensor_cores() ? pack_fragments(linear.weight, threads)
+                                                                : pack_pairs(linear.weight, threads);
         const auto size = static_cast<int64_t>(words.size());
         if (id.expert == 0) {
             place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
             matrices_.push_back({DeviceArray<uint32_t>(device_, size * copies_of(config(), id)),
-                                 floats_of(device_, linear.bias), linear.weight.rows, linear.weight.cols});
+                                 floats_of(device_, linear.bias), linear.weight.rows, linear.weight.cols,
+                                 quantised ? *find_weight_format(*linear.weight.format) : WeightFormat::kPairs});
         }
         matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]].words.upload(id.expert * size, words);
     }
@@ -282,7 +321,7 @@ void CudaBackend::copy_tails(int64_t num_copies) {
 
 void CudaBackend::walk(const PooledStep& step) {
     set_step(config(), step);
-    is_few_rows_ = !step.is_observed() && step.batch.num_rows() <= matvec_rows(profile_);
+    is_few_rows_ = !step.is_observed() && !model_.weights().quantised && step.batch.num_rows() <= matvec_rows(profile_);
     takes_norms_ = is_few_rows_ && step.batch.num_rows() <= kMatvecNormRows;
     reference::walk(config(), model_.pass(), step.batch, *this);
     CHECK_EQ(waiting_.num_products, 0);
@@ -365,8 +404,10 @@ reference::ConstFloatRows CudaBackend::host_rows(Buffer buffer) {
 // --- operations
 
 void CudaBackend::embed(float multiplier) {
-    device_.embed(step_, embedding_.data(), config().vocab_size, multiplier,
-                  fresh(Buffer::kResidual, config().hidden_size));
+    const Floats out = fresh(Buffer::kResidual, config().hidden_size);
+    if (embedding_blocks_.format != WeightFormat::kPairs)
+        return device_.embed_blocks(step_, embedding_blocks_.view(), multiplier, out);
+    device_.embed(step_, embedding_.data(), config().vocab_size, multiplier, out);
 }
 
 void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
@@ -407,9 +448,9 @@ void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out
     if (joins(id)) return join(id, in, in_multiplier, out);
     const Matrix& matrix = matrix_of(id);
     const uint32_t* pairs = rounded(in, matrix.num_k, in_multiplier);
-    const DeviceMatrix packed{matrix.words.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k};
     const Floats y = fresh(out, matrix.num_outputs);
-    on_tensor_cores() ? device_.tensor_matmul(profile_, pairs, packed, y) : device_.matmul(pairs, packed, y);
+    on_tensor_cores() ? device_.tensor_matmul(profile_, pairs, matrix.view(), y)
+                      : device_.matmul(pairs, matrix.view(), y);
 }
 
 void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {

@@ -7,8 +7,8 @@
 //       each StateWrite stores it on the way. Drafts come after that and leave only log entries
 //   B3  the host waits once per step, for the results; a step with the shape of an earlier one allocates no device
 //       memory
-//   B4  in an unobserved step of few rows an operation may be deferred until the operations that it is fused with, and
-//       may skip buffers that only these read (cuda_few_rows.cc)
+//   B4  in an unobserved step of few rows, of a model in bf16, an operation may be deferred until the operations that
+//       it is fused with, and may skip buffers that only these read (cuda_few_rows.cc)
 //   B5  an unobserved step in which every row draws (one token per sequence, or windows; rows written or logs
 //       continued) is one graph launch. A graph is recorded once per number of sequences and rows, both rounded up by
 //       padding sequences that write nothing, and is valid until the device's memory moves
@@ -29,6 +29,7 @@
 #include "kernels/cuda/step_lists.h"
 #include "kernels/kernel_model.h"
 #include "kernels/pooled_executor.h"
+#include "reference/worker_pool.h"
 
 namespace verbatim::cuda {
 
@@ -44,7 +45,8 @@ struct GraphShape {
 class CudaBackend final : public PooledWalk {
 public:
     // Borrows model, tensor list and device for its lifetime. `pooled.pools`: the pools that the model uses. REQUIRES:
-    // unsupported(model.config(), pooled.pools, device.limits()) is empty, the device computes in the profile.
+    // unsupported(model.config(), pooled.pools, device.limits()) and unsupported_weights() are empty, the
+    // device computes in the profile, which is exact for quantised weights.
     // num_threads: threads that pack the weights.
     // `places`: where units lie; borrowed during the call.
     CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
@@ -106,6 +108,8 @@ private:
         DeviceArray<float> bias;
         int64_t num_outputs = 0;
         int64_t num_k = 0;
+        WeightFormat format = WeightFormat::kPairs;
+        [[nodiscard]] DeviceMatrix view() const { return {words.data(), bias.data(), num_outputs, num_k, format}; }
     };
     // The parts of a layer that are one launch when rows are few; norms need still fewer rows (kMatvecNormRows).
     struct FewRows {
@@ -155,7 +159,8 @@ private:
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
     [[nodiscard]] bool on_tensor_cores() const { return profile_ != reference::Profile::kExact; }
-    void pack_matrices(int32_t num_threads);
+    void upload_embedding(reference::WorkerPool& threads);
+    void pack_matrices(reference::WorkerPool& threads);
     [[nodiscard]] const Matrix& matrix_of(reference::MatrixId id) const {
         return matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
     }
@@ -210,6 +215,7 @@ private:
     std::vector<Layer> layers_;
     std::vector<Angles> angles_;
     DeviceArray<uint16_t> embedding_;
+    Matrix embedding_blocks_;  // instead, of a quantised embedding
     DeviceArray<float> final_norm_;
     reference::StateRowLayout row_layout_;
     DeviceArray<float> state_pool_;  // [num_state_rows, row_layout_.row_bytes], where no arena holds them
@@ -262,5 +268,8 @@ private:
 // The limits of the kernels that a model and its pools exceed, one problem per entry.
 [[nodiscard]] std::vector<std::string> unsupported(const reference::ModelConfig& config, const PoolSizes& pools,
                                                    const CudaLimits& limits);
+// The quantised weights that the kernels do not take: each problem with the first place that has it.
+[[nodiscard]] std::vector<std::string> unsupported_weights(const reference::ModelConfig& config,
+                                                           const reference::ModelWeights& weights);
 
 }  // namespace verbatim::cuda

@@ -11,4 +11,8 @@ CudaExecutor::CudaExecutor(const reference::ModelConfig& config, const reference
       backend_(model_, tensors(), device, {tables().config().pools, pooled.max_log_tokens}, places(), profile,
                num_threads) {}
 
+std::string CudaExecutor::numerics_id() const {
+    return std::string(reference::numerics_id(profile(), model_.weights().quantised));
+}
+
 }  // namespace verbatim::cuda

@@ -15,11 +15,14 @@ namespace verbatim::cuda {
 
 class CudaExecutor final : public PooledExecutor {
 public:
-    // Borrows config, weights and device. REQUIRES: unsupported(config, pooled.pools, device.limits()) is empty, the
-    // device computes in the profile. num_threads: threads that pack the weights.
+    // Borrows config, weights and device. REQUIRES: unsupported(config, pooled.pools, device.limits()) and
+    // unsupported_weights(config, weights) are empty, the device computes in the profile, which is exact for quantised
+    // weights. num_threads: threads that pack the weights.
     CudaExecutor(const reference::ModelConfig& config, const reference::ModelWeights& weights, Device& device,
                  const PooledExecutorConfig& pooled, reference::Profile profile = reference::Profile::kExact,
                  int32_t num_threads = 1);
+
+    [[nodiscard]] std::string numerics_id() const override;
 
 protected:
     [[nodiscard]] Status backend_status() override { return backend_.status(); }

@@ -64,9 +64,7 @@ DeviceEntries CudaBackend::entries_of(const MoeConfig& moe) {
 }
 
 void CudaBackend::multiply_entries(const DeviceEntries& of, const uint32_t* pairs, MatrixId id, Floats out) {
-    const Matrix& matrix = matrix_of(id);
-    device_.multiply_entries(profile_, of, pairs, {matrix.words.data(), nullptr, matrix.num_outputs, matrix.num_k},
-                             out);
+    device_.multiply_entries(profile_, of, pairs, matrix_of(id).view(), out);
 }
 
 void CudaBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer out) {

@@ -52,8 +52,7 @@ void CudaBackend::join(MatrixId id, Buffer in, float in_multiplier, Buffer out) 
     }
     CHECK_LT(waiting_.num_products, kMatvecMatrices);
     waiting_.num_rows = num_rows(in);
-    waiting_.products[static_cast<size_t>(waiting_.num_products++)] = {
-        {matrix.words.data(), matrix.bias.data(), matrix.num_outputs, matrix.num_k}, fresh(out, matrix.num_outputs)};
+    waiting_.products[static_cast<size_t>(waiting_.num_products++)] = {matrix.view(), fresh(out, matrix.num_outputs)};
     if (id.matrix == reference::Matrix::kInProj || id.matrix == reference::Matrix::kV) end_matvec(MatvecEnd::kWrite);
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "kernels/cuda/block_layout.h"
 #include "reference/numerics/constants.h"
 #include "reference/numerics/profile.h"
 
@@ -112,12 +113,13 @@ struct DeviceBatch {
 // bf16 pairs in a row of K inputs, as round_rows writes them: whole groups of 16, padded with +0.
 [[nodiscard]] constexpr int64_t row_pairs_of(int64_t num_k) { return (num_k + 15) / 16 * 8; }
 // For matmul: bf16 pairs [ceil(N/64)][ceil(K/2)][64], the odd input's weight in the upper half, zeros for outputs
-// beyond N. For tensor_matmul: kernels/cuda/fragments.h.
+// beyond N; or quantised weights (kernels/cuda/block_layout.h). For tensor_matmul: kernels/cuda/fragments.h.
 struct DeviceMatrix {
     const uint32_t* words = nullptr;
     const float* bias = nullptr;  // [N] or null
     int64_t num_outputs = 0;
     int64_t num_k = 0;
+    WeightFormat format = WeightFormat::kPairs;
 };
 
 // A layer's KV pages. K: [num_blocks][n_kv_heads][ceil(head_dim/2)][block_size] pairs; V:
@@ -406,6 +408,8 @@ public:
 
     virtual void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                        Floats out) = 0;
+    // The same from a quantised table, [vocab_size, width].
+    virtual void embed_blocks(const DeviceBatch& batch, const DeviceMatrix& table, float multiplier, Floats out) = 0;
     // Here and below: `pairs`, [num_rows, row_pairs_of(width)], also receives the result as round_rows would leave it;
     // null: no copy. Row r of `out` is the norm of row rows[r] of x; rows null: of row r.
     virtual void rms_norm(Floats x, const int32_t* rows, const float* weight, float eps, Floats out,
@@ -417,8 +421,8 @@ public:
     // The dot products of NUMERICS N3.
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
     // A matmul of few rows, fused with the operations before and after it; the bits equal those of the separate
-    // operations. REQUIRES: num_rows <= matvec_rows() of the profile; with a norm, takes_norm() and at most
-    // kMatvecNormRows rows.
+    // operations. REQUIRES: matrices in kPairs or fragments; num_rows <= matvec_rows() of the profile; with a norm,
+    // takes_norm() and at most kMatvecNormRows rows.
     virtual void matvec(const Matvec& of) = 0;
     // The dot products of kTensorSm90, or of kFast in any order.
     virtual void tensor_matmul(reference::Profile profile, const uint32_t* pairs, const DeviceMatrix& matrix,

@@ -10,8 +10,8 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/blocks_on.h"
 #include "kernels/cuda/cuda_ops.h"
-#include "kernels/cuda/experts_on.h"
 #include "kernels/cuda/ops/attention.h"
 #include "kernels/cuda/ops/conv.h"
 #include "kernels/cuda/ops/conv_steps.h"
@@ -32,9 +32,9 @@ namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
 template <typename Machine>
-class DeviceOn : public ExpertsOn<Machine> {
+class DeviceOn : public BlocksOn<Machine> {
 public:
-    using ExpertsOn<Machine>::ExpertsOn;
+    using BlocksOn<Machine>::BlocksOn;
 
     void embed(const DeviceBatch& batch, const uint16_t* table, int64_t vocab_size, float multiplier,
                Floats out) override {
@@ -314,7 +314,7 @@ public:
     }
 
 private:
-    using Views = ExpertsOn<Machine>;
+    using Views = BlocksOn<Machine>;
     using Views::fills_device;
     using Views::grid;
     using Views::launch;

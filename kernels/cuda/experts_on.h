@@ -83,6 +83,26 @@ protected:
     using Views::rows;
     using Views::view;
 
+    // One matrix's entries as a matvec: as many chunks in parallel as a row has, up to 32, and 16 quads of outputs: the
+    // parts alone keep the device busy.
+    struct EntriesMatvec {
+        MatvecParameters parameters;
+        simt::Dim3 grid, block;
+    };
+    static EntriesMatvec entries_matvec(const DeviceEntries& of, const MatmulParameters& all) {
+        int32_t chunks = 1;
+        while (chunks < 32 && chunks * kChunkPairs < all.num_pairs) chunks *= 2;
+        const int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
+        const int64_t num_blocks = parts(all.out.width, kPanel) * kPanelQuads / quads;
+        MatvecParameters matvec = {};
+        matvec.num_pairs = all.num_pairs;
+        matvec.row_pairs = all.row_pairs;
+        matvec.pairs = all.x;
+        matvec.first = {all.weight, {}, false, all.out, static_cast<int32_t>(num_blocks)};
+        matvec.end = MatvecEnd::kWrite;
+        return {matvec, grid(num_blocks, 1, of.counts.num_parts()), {quads, chunks}};
+    }
+
 private:
     void multiply_exactly(const DeviceEntries& of, const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) {
         const int64_t num_pairs = parts(matrix.num_k, 2);
@@ -121,21 +141,10 @@ private:
         launch("expert_matmul", grid(parts(all.out.width, kPanel), 1, of.counts.num_parts()),
                {simt::kWarpSize, items.block_warps}, kernel_of<Kernel>({{all, items}}, of, words));
     }
-    // As many chunks in parallel as a row has, up to 32, and 16 quads of outputs: the parts alone keep the device busy.
     template <typename Kernel>
     void launch_entries(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
-        int32_t chunks = 1;
-        while (chunks < 32 && chunks * kChunkPairs < all.num_pairs) chunks *= 2;
-        const int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
-        const int64_t num_blocks = parts(all.out.width, kPanel) * kPanelQuads / quads;
-        MatvecParameters matvec = {};
-        matvec.num_pairs = all.num_pairs;
-        matvec.row_pairs = all.row_pairs;
-        matvec.pairs = all.x;
-        matvec.first = {all.weight, {}, false, all.out, static_cast<int32_t>(num_blocks)};
-        matvec.end = MatvecEnd::kWrite;
-        launch("expert_matvec", grid(num_blocks, 1, of.counts.num_parts()), {quads, chunks},
-               kernel_of<Kernel>({{{matvec}}}, of, words));
+        const EntriesMatvec matvec = entries_matvec(of, all);
+        launch("expert_matvec", matvec.grid, matvec.block, kernel_of<Kernel>({{{matvec.parameters}}}, of, words));
     }
 
     void multiply_on_tensor_cores(const DeviceEntries& of, const uint32_t* pairs, const DeviceMatrix& matrix,

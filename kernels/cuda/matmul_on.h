@@ -106,15 +106,11 @@ protected:
     using Views::rows;
     using Views::view;
 
-private:
-    static constexpr int64_t kProcessorShared = 228 << 10;  // bytes per SM, compute capability 9.0
-    // A CTA's fixed part besides its rings: CUDA's own and small arrays
-    static constexpr int64_t kBlockShared = 2 << 10;
-    // The grid is the resident CTAs, or the items when these are fewer. When the tiles are too few for the SMs, they
-    // are divided into items of one chunk per warp; CTAs have fewer warps while there are still too few items.
+    // A list of items for the kernel. When the tiles are too few for the SMs, they are divided into items of one chunk
+    // per warp; CTAs have fewer warps while there are still too few items.
     template <typename Kernel>
-    void launch_items(const char* name, const MatmulParameters& parameters) {
-        const int64_t tiles = parts(parameters.out.width, kPanel) * parts(parameters.out.num_rows, Kernel::kBlockRows);
+    MatmulItems items_of(const MatmulParameters& parameters) {
+        const int64_t tiles = tiles_of<Kernel>(parameters);
         const int64_t chunks = parts(parameters.num_pairs, kChunkPairs);
         MatmulItems items = whole_tiles(parameters.num_pairs);
         if (!keeps_busy(tiles) && tiles * chunks * Kernel::kSums <= room_for_sums()) {
@@ -123,9 +119,29 @@ private:
             items.item_chunks = warps;
         }
         if (items.item_chunks < chunks) share_sums(items);
+        return items;
+    }
+    // The resident CTAs, or the items when these are fewer.
+    template <typename Kernel>
+    simt::Dim3 grid_of(const MatmulParameters& parameters, const MatmulItems& items) {
+        const int64_t chunks = parts(parameters.num_pairs, kChunkPairs);
         const int64_t resident = num_processors() * Kernel::kResidentBlocks * Kernel::kWarps / items.block_warps;
-        launch(name, grid(std::min(tiles * parts(chunks, items.item_chunks), resident)),
-               {simt::kWarpSize, items.block_warps}, Kernel{{parameters, items}});
+        return grid(std::min(tiles_of<Kernel>(parameters) * parts(chunks, items.item_chunks), resident));
+    }
+
+private:
+    static constexpr int64_t kProcessorShared = 228 << 10;  // bytes per SM, compute capability 9.0
+    // A CTA's fixed part besides its rings: CUDA's own and small arrays
+    static constexpr int64_t kBlockShared = 2 << 10;
+    template <typename Kernel>
+    void launch_items(const char* name, const MatmulParameters& parameters) {
+        const MatmulItems items = items_of<Kernel>(parameters);
+        launch(name, grid_of<Kernel>(parameters, items), {simt::kWarpSize, items.block_warps},
+               Kernel{{parameters, items}});
+    }
+    template <typename Kernel>
+    static int64_t tiles_of(const MatmulParameters& parameters) {
+        return parts(parameters.out.width, kPanel) * parts(parameters.out.num_rows, Kernel::kBlockRows);
     }
     // Whether CTAs of several warps cover at least three quarters of the SMs.
     [[nodiscard]] bool keeps_busy(int64_t blocks) const { return 4 * blocks >= 3 * num_processors(); }

@@ -81,6 +81,26 @@ protected:
         return warps;
     }
 
+    struct LaunchShape {
+        simt::Dim3 grid, block;
+    };
+    // As many chunks in parallel as a row has, up to 32, and CTAs for every SM that read at least 64 consecutive bytes
+    // of a row of weights each. num_blocks of the matrices become CTAs instead of quads of outputs.
+    LaunchShape divide(MatvecParameters& parameters) const {
+        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices per CTA
+        if (beside == 2) parameters.second.num_blocks = 0;
+        int32_t chunks = 1;
+        while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
+        int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks) / beside;
+        const int64_t all_quads =
+            parameters.first.num_blocks + parameters.second.num_blocks + parameters.third.num_blocks;
+        while (quads * beside > 4 && all_quads / quads < num_processors()) quads /= 2;
+        for (MatvecMatrix* matrix : {&parameters.first, &parameters.second, &parameters.third}) {
+            matrix->num_blocks /= quads;
+        }
+        return {grid(all_quads / quads), {quads * beside, chunks}};
+    }
+
     using Views = ViewsOn<Machine>;
     using Views::grid;
     using Views::launch;
@@ -137,22 +157,10 @@ private:
                 of.gate_multiplier,
                 pairs_of({nullptr, of.num_rows, first.num_outputs, 0}, of.pairs)};
     }
-    // As many chunks in parallel as a row has, up to 32, and CTAs for every SM that read at least 64 consecutive bytes
-    // of weights each.
     template <typename Kernel>
     void launch_matvec(MatvecParameters parameters) {
-        const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices per CTA
-        if (beside == 2) parameters.second.num_blocks = 0;
-        int32_t chunks = 1;
-        while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
-        int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks) / beside;
-        const int64_t all_quads =
-            parameters.first.num_blocks + parameters.second.num_blocks + parameters.third.num_blocks;
-        while (quads * beside > 4 && all_quads / quads < num_processors()) quads /= 2;
-        for (MatvecMatrix* matrix : {&parameters.first, &parameters.second, &parameters.third}) {
-            matrix->num_blocks /= quads;
-        }
-        launch("matvec", grid(all_quads / quads), {quads * beside, chunks}, Kernel{{{parameters}}});
+        const LaunchShape shape = divide(parameters);
+        launch("matvec", shape.grid, shape.block, Kernel{{{parameters}}});
     }
     // One warp per chunk of a row, up to 8; the remaining warps take further tiles.
     template <typename Kernel>

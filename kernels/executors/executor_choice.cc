@@ -43,14 +43,12 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOption
     return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
 }
 
-// Weights in blocks have kernels on the CPU, in exact and exact.int8; the latter is of such weights alone.
-Status takes_weights(const std::string& name, const ExecutorOptions& options, const reference::Model& model) {
+// Weights in blocks are computed in exact, on the CPU also in exact.int8, which is of such weights alone.
+Status takes_weights(const ExecutorOptions& options, const reference::Model& model) {
     if (!model.weights.quantised && options.profile == Profile::kExactInt8)
         return error("--profile exact.int8: the model has no quantised weights, which it computes with");
     if (!model.weights.quantised) return {};
     constexpr std::string_view kWhy = "the model has quantised weights";
-    if (name != "cpu" && name != "reference")
-        return error("--executor {}: {}, which cpu and reference take", name, kWhy);
     if (!takes_blocks(options.profile))
         return error("--profile {}: {}, which are computed in exact or exact.int8", reference::name(options.profile),
                      kWhy);
@@ -79,6 +77,8 @@ Result<std::unique_ptr<cuda::Device>> gpu() {
 Status run_on(ChosenExecutor& chosen, const ExecutorOptions& options, const reference::Model& model) {
     const PooledExecutorConfig pooled{options.pools, options.max_log_tokens, options.budget};
     auto problems = cuda::unsupported(model.config, options.pools, chosen.device->limits());
+    for (std::string& problem : cuda::unsupported_weights(model.config, model.weights))
+        problems.push_back(std::move(problem));
     if (problems.empty() && options.budget.total_bytes > 0)
         problems = cuda::unsupported_budget(model.config, pooled, chosen.device->limits());
     if (!problems.empty()) return error("{}", fmt::join(problems, "; "));
@@ -154,7 +154,7 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOp
     ChosenExecutor chosen;
     RETURN_IF_ERROR(computes_in(name, options.profile));
     if (options.ordinary_profile) RETURN_IF_ERROR(has_two_arithmetics(name));
-    RETURN_IF_ERROR(takes_weights(name, options, model));
+    RETURN_IF_ERROR(takes_weights(options, model));
     if (name == "reference") {
         chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights,
                                                                          options.num_threads, options.profile);

@@ -29,6 +29,7 @@ constexpr Coverage kCoverage[] = {
     {"delta_update", "delta_update", ""},
     {"draw", "sampling", ""},
     {"embed", "", kOneRounding},
+    {"embed_blocks", "", kOneRounding},
     {"embedding", "", kOneRounding},
     {"experts", "experts", ""},
     {"gated_norm", "gated_norm", ""},

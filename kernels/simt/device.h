@@ -99,6 +99,10 @@ SIMT_FUNCTION int32_t opaque(int32_t value) {
     return value;
 }
 
+SIMT_FUNCTION uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+    return __byte_perm(low, high, selector);
+}
+
 template <typename T>
 SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");

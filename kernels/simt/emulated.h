@@ -317,6 +317,13 @@ inline void wait_at_least(const View<int32_t>& view, int64_t i, int32_t value, P
 
 inline int32_t opaque(int32_t value) { return value; }
 
+inline uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+    const uint64_t bytes = uint64_t{high} << 32 | low;
+    uint32_t result = 0;
+    for (int i = 0; i < 4; ++i) result |= static_cast<uint32_t>(bytes >> (selector >> 4 * i & 7U) * 8 & 255U) << 8 * i;
+    return result;
+}
+
 template <typename T>
 Four<T> load4(const Global<const T>& view, int64_t i) {
     return view.read4(i);

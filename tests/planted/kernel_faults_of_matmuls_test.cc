@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/emulated_device.h"
+#include "tests/kernels/cuda/block_case.h"
 #include "tests/kernels/cuda/matvec_case.h"
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/kernels/cuda/schedules.h"
@@ -171,6 +172,49 @@ TEST(KernelFaults, OfMatvecsAreFoundOrShownAsWrongBits) {
     }
 }
 
+// Matmuls with quantised weights, of more than one chunk and panel: the type that shows a fault, and the rows.
+struct ShownInBlocks {
+    std::string_view fault;
+    std::string_view format;
+    int64_t num_rows;
+};
+constexpr ShownInBlocks kShownInBlocks[] = {
+    {"block_scale_of_other_half", "Q6_K", 1},      {"block_scale_of_other_half", "Q2_K", 9},
+    {"block_fifth_bits_of_first_half", "Q5_0", 4}, {"block_fifth_bits_of_first_half", "Q5_1", 17},
+    {"block_panel_without_tail", "Q8_0", 1},       {"block_panel_without_tail", "Q4_0", 12},
+    {"block_table_lower_half", "IQ4_NL", 8},
+};
+
+TEST(KernelFaults, OfBlocksAreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        for (const auto& [fault, name, num_rows] : kShownInBlocks) {
+            const reference::BlockFormat& format = *reference::find_block_format(name);
+            const auto is_as_defined = [&] {
+                return multiplies_blocks_as_defined(*device, format, {num_rows, 70, columns_of(format, 1, 1)});
+            };
+            EXPECT_TRUE(is_as_defined()) << name;
+            const planted::SwitchedOn on(fault);
+            EXPECT_FALSE(is_as_defined()) << fault << ", " << name;
+        }
+        const reference::BlockFormat& q4_0 = *reference::find_block_format("Q4_0");
+        for (const int64_t num_rows : {1, 20}) {
+            const auto is_as_defined = [&] {
+                return multiplies_entries_as_defined(*device, q4_0, {num_rows, 3, 2, 64, 66});
+            };
+            EXPECT_TRUE(is_as_defined());
+            const planted::SwitchedOn on("block_experts_of_first");
+            EXPECT_FALSE(is_as_defined());
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        const planted::SwitchedOn on("block_row_not_copied");
+        (void)multiplies_blocks_as_defined(*device, q4_0, {12, 70, 288});
+        expect_named(emulator.findings(), {"block_row_not_copied", "block_matmul", FindingKind::kUninitialised},
+                     schedule);
+    }
+}
+
 // Of some rows on tensor cores, by items: panels of three chunks, and the launch again.
 constexpr Expected kExpectedInTensorItems[] = {
     {"tensor_items_not_awaited", "tensor_items16", FindingKind::kNotAwaited},
@@ -310,8 +354,9 @@ TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
 
 std::set<std::string_view> shown_in_matmuls() {
     std::set<std::string_view> shown = {
-        "tensor_wrong_lane",       "hopper_not_swizzled",    "hopper_outputs_of_partial_group",
-        "matvec_chunks_backwards", "items_added_by_arrival", "items_next_not_begun"};
+        "tensor_wrong_lane",      "hopper_not_swizzled",  "hopper_outputs_of_partial_group", "matvec_chunks_backwards",
+        "items_added_by_arrival", "items_next_not_begun", "block_experts_of_first",          "block_row_not_copied"};
+    for (const ShownInBlocks& one : kShownInBlocks) shown.insert(one.fault);
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };

@@ -5,28 +5,15 @@
 #pragma once
 
 #include "kernels/cuda/ops/rows.h"
-#include "reference/numerics/constants.h"
+#include "kernels/cuda/ops/weight_spans.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
 
-inline constexpr int kPanel = 64;               // outputs side by side
-inline constexpr int kPanelQuads = kPanel / 4;  // 16-byte vectors per pair
-inline constexpr int kChunkPairs = static_cast<int>(reference::kDotChunk / 2);
-
-SIMT_FUNCTION float even_half(uint32_t pair) { return reference::float_from_bits(pair << 16); }
-SIMT_FUNCTION float odd_half(uint32_t pair) { return reference::float_from_bits(pair & 0xFFFF0000U); }
-
-// One pair of N3: the odd product first.
-SIMT_FUNCTION float add_pair(uint32_t a, uint32_t b, float acc) {
-    acc = reference::fma_f32(odd_half(a), odd_half(b), acc);
-    return reference::fma_f32(even_half(a), even_half(b), acc);
-}
-
 struct MatmulParameters {
     simt::Global<const uint32_t> x;       // [num_rows, row_pairs]
     int64_t row_pairs;                    // row_pairs_of; +0 beyond num_pairs
-    simt::Global<const uint32_t> weight;  // [panels, num_pairs, 64]
+    simt::Global<const uint32_t> weight;  // of DeviceMatrix
     simt::Global<const float> bias;       // used when has_bias
     bool has_bias;
     int64_t num_pairs;

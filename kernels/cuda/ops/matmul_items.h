@@ -18,9 +18,9 @@ struct MatmulItems {
 };
 
 // CTAs of (32, up to kWarps) threads: a warp computes one chunk of 64 outputs by kBlockRows rows. Asynchronous copies
-// bring stages of 16 of K through a ring buffer per warp: weights stay packed, inputs are unpacked to binary32 once
-// after arrival. Weights are read once for all rows.
-template <int kRowLanes, int kRowsEach, int kRingStages>
+// bring stages of 16 of K, a span (ops/weight_spans.h), through a ring buffer per warp: weights stay packed, inputs are
+// unpacked to binary32 once after arrival. Weights are read once for all rows.
+template <int kRowLanes, int kRowsEach, int kRingStages, typename Span = PairSpan<8>>
 struct MatmulOfItems : MatmulParameters {
     MatmulItems items;
 
@@ -33,9 +33,9 @@ struct MatmulOfItems : MatmulParameters {
     static constexpr int kBlockRows = Lane::kWarpRows;
     static constexpr int kSums = kBlockRows * kPanel;  // per chunk, [rows][64]
     static constexpr int kPairs = 8;                   // per stage
-    static constexpr int kWeightWords = kPairs * kPanel;
+    static constexpr int kWeightWords = Span::kRows * kPanel;
     static constexpr int kStageWords = kWeightWords + kPairs * kBlockRows;
-    static constexpr int kWeightQuads = kWeightWords / 4 / simt::kWarpSize;  // 16-byte vectors that a lane copies
+    static constexpr int kWeightQuads = (Span::kRows + kCopyRows - 1) / kCopyRows;  // 16-byte vectors a lane copies
     static constexpr int kInputQuads = (2 * kBlockRows + simt::kWarpSize - 1) / simt::kWarpSize;
     static constexpr int kRingWords = kRingStages * kStageWords;
     static constexpr int kWarpWords = kRingWords + 2 * kPairs * kBlockRows;  // after the ring: [16 of K][rows]
@@ -44,7 +44,7 @@ struct MatmulOfItems : MatmulParameters {
     [[nodiscard]] int64_t shared_bytes() const { return (kSums + int64_t{items.block_warps} * kWarpWords) * 4; }
     static constexpr int kAhead = 8;  // chunks whose sums are in flight at once
     static_assert(kSums <= kWarpWords && kSharedBytes <= 99 << 10, "where a chunk's sums lie; what every GPU has");
-    static_assert(kChunkPairs % kPairs == 0);
+    static_assert(kChunkPairs % kPairs == 0 && Span::kPairs == kPairs && Lane::kLaneOutputs == 4);
 
     // A warp's chunk.
     struct Chunk {
@@ -148,8 +148,9 @@ struct MatmulOfItems : MatmulParameters {
         const int lane = simt::thread_x();
         const int64_t first = int64_t{chunk.number} * kChunkPairs;
         Source source;
-        source.weights = weight.from((panel_of(chunk.tile) * num_pairs + first) * kPanel + lane * 4);
-        source.weight_pairs = chunk.num_pairs - lane / kPanelQuads;
+        const int64_t first_row = panel_of(chunk.tile) * Span::panel_rows(num_pairs) + Span::first_row(first);
+        source.weights = weight.from(first_row * kPanel + Span::lane_words(lane));
+        source.weight_pairs = chunk.num_pairs - Span::lane_pairs(lane);
         SIMT_UNROLL
         for (int i = 0; i < kInputQuads; ++i) {
             const int quad = i * simt::kWarpSize + lane;
@@ -159,15 +160,17 @@ struct MatmulOfItems : MatmulParameters {
         }
         return source;
     }
-    // Weights [pairs][64] of a stage go to the ring, from `place` on.
+    // Weights [rows][64] of a stage go to the ring, from `place` on.
     SIMT_FUNCTION static void fetch_weights(const Source& from, int stage, const simt::Shared<uint32_t>& own,
                                             int place) {
-        constexpr int kPairsAtOnce = simt::kWarpSize / kPanelQuads;
+        const int lane = simt::thread_x();
         SIMT_UNROLL
         for (int i = 0; i < kWeightQuads; ++i) {
-            simt::copy4_async(own, place + (i * simt::kWarpSize + simt::thread_x()) * 4, from.weights,
-                              stage * kWeightWords + i * simt::kWarpSize * 4,
-                              stage * kPairs + i * kPairsAtOnce < from.weight_pairs);
+            if constexpr (Span::kRows % kCopyRows != 0) {
+                if (i * kCopyRows + lane / kPanelQuads >= Span::kRows) continue;
+            }
+            simt::copy4_async(own, place + (i * simt::kWarpSize + lane) * 4, from.weights,
+                              Span::copy_words(stage, i, lane), Span::is_copied(stage, i, lane, from.weight_pairs));
         }
     }
     // Inputs [rows][pairs]; commits this and the preceding copies as one group.
@@ -204,7 +207,7 @@ struct MatmulOfItems : MatmulParameters {
             fetch_inputs(from, stage + kRingStages - 1, own, before);
             take_apart(own.slice(place + kWeightWords, kPairs * kBlockRows), inputs);
             simt::sync_warp();
-            multiply_stage(own.slice(place, kWeightWords), inputs, acc);
+            multiply_stage(own.slice(place, kWeightWords), inputs, stage, acc);
             place = place + kStageWords == kRingWords ? 0 : place + kStageWords;
         }
         // The copies requested after the last stage bring zeros and may still be in flight: they must land before the
@@ -227,18 +230,13 @@ struct MatmulOfItems : MatmulParameters {
             }
         }
     }
-    SIMT_FUNCTION static void multiply_stage(const simt::Shared<uint32_t>& weights,
-                                             const simt::Shared<uint32_t>& inputs, typename Lane::Sums& acc) {
+    SIMT_FUNCTION static void multiply_stage(const simt::Shared<uint32_t>& memory, const simt::Shared<uint32_t>& inputs,
+                                             int stage, typename Lane::Sums& acc) {
         const int lane = simt::thread_x();
+        const auto weights = Span::open_shared(memory, Lane::output(lane, 0), stage * kPairs);
         SIMT_UNROLL
         for (int pair = 0; pair < kPairs; ++pair) {
-            uint32_t w[Lane::kLaneOutputs];
-            SIMT_UNROLL
-            for (int i = 0; i < Lane::kLaneOutputs; i += 4) {
-                const auto quad = simt::load4(weights, pair * kPanel + Lane::output(lane, i));
-                SIMT_UNROLL
-                for (int k = 0; k < 4; ++k) w[i + k] = quad.values[k];
-            }
+            const PairWeights w = weights.pair(pair);
             SIMT_UNROLL
             for (int half = 0; half < 2; ++half) {
                 float x[Lane::kLaneRows];
@@ -250,7 +248,7 @@ struct MatmulOfItems : MatmulParameters {
                 }
                 SIMT_UNROLL
                 for (int i = 0; i < Lane::kLaneOutputs; ++i) {
-                    const float one = half == 0 ? odd_half(w[i]) : even_half(w[i]);
+                    const float one = half == 0 ? w.odd[i] : w.even[i];
                     SIMT_UNROLL
                     for (int r = 0; r < Lane::kLaneRows; ++r) acc[r][i] = reference::fma_f32(x[r], one, acc[r][i]);
                 }

@@ -10,22 +10,22 @@ inline namespace SIMT_MACHINE {
 
 inline constexpr int kMatvecThreads = 128;
 
-// Weights: [panels, num_pairs, 64]. A thread computes 4 outputs over one chunk, with the weights of kAhead pairs in
-// flight at once. CTAs of (quads of outputs, chunks), kMatvecThreads at most; chunk sums are added in order. With a
-// norm, every CTA computes the inputs itself while its first weights are in flight.
-template <int kRows, bool kNormed>
+// A thread computes 4 outputs over one chunk, with the weights of a span (ops/weight_spans.h) in flight at once. CTAs
+// of (quads of outputs, chunks), kMatvecThreads at most; chunk sums are added in order. With a norm, every CTA computes
+// the inputs itself while its first weights are in flight.
+template <int kRows, bool kNormed, typename Span>
 struct MatvecOf : MatvecParts {
-    static constexpr int kAhead = kRows == 1 ? 16 : 8;
+    static constexpr int kAhead = Span::kPairs;
     static constexpr int kThreads = kMatvecThreads;
     static constexpr int kResidentBlocks =
-        kRows == 4 ? 2 : 3;  // limits registers such that the compiler issues all loads before the first use
+        kRows >= 4 ? 2 : 3;  // limits registers such that the compiler issues all loads before the first use
     // Weights, which no kernel writes, are prefetched while earlier kernels end
     static constexpr bool kDependent = true;
     static constexpr int kInputWords = kRows * static_cast<int>(kMatvecNormWidth / 2);
     static constexpr int kSharedBytes = kNormed ? kInputWords * 4 : 0;
     using Sums = float[kRows][4];
     struct Weights {
-        simt::Four<uint32_t> of_pair[kAhead];
+        simt::Four<uint32_t> rows[Span::kRows];
     };
     struct Lane {
         simt::Global<const uint32_t> weight;
@@ -61,13 +61,14 @@ struct MatvecOf : MatvecParts {
                 int64_t{simt::block_x()} * quads + simt::thread_x() % quads};
     }
 
-    // Loads kAhead pairs of a chunk; +0 outside the matrix.
+    // Loads a span of a chunk; +0 outside the matrix.
     SIMT_FUNCTION Weights fetch(const Lane& lane, int64_t first_pair) const {
         Weights weights = {};
-        const int64_t place = (lane.quad / kPanelQuads * num_pairs + first_pair) * kPanel + lane.quad % kPanelQuads * 4;
+        const int64_t first_row = lane.quad / kPanelQuads * Span::panel_rows(num_pairs);
         SIMT_UNROLL
-        for (int i = 0; i < kAhead; ++i) {
-            if (first_pair + i < num_pairs) weights.of_pair[i] = simt::load4(lane.weight, place + i * kPanel);
+        for (int i = 0; i < Span::kRows; ++i) {
+            const int64_t place = (first_row + Span::panel_row(first_pair, i)) * kPanel + lane.quad % kPanelQuads * 4;
+            if (Span::has(first_pair, i, num_pairs)) weights.rows[i] = simt::load4(lane.weight, place);
         }
         return weights;
     }
@@ -95,7 +96,7 @@ struct MatvecOf : MatvecParts {
         const int64_t end_pair = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
         Sums acc = {};
         for (int64_t pair = begin; pair < end_pair; pair += kAhead) {
-            add_pairs(weights, inputs, pair, acc);
+            add_pairs(Span::open(weights.rows, pair), inputs, pair, acc);
             const int64_t next = pair + kAhead;
             weights = fetch(lane, next < end_pair ? next : begin + int64_t{simt::threads_y()} * kChunkPairs);
         }
@@ -107,7 +108,8 @@ struct MatvecOf : MatvecParts {
         }
     }
     template <typename Inputs>
-    SIMT_FUNCTION void add_pairs(const Weights& weights, const Inputs& inputs, int64_t first_pair, Sums& acc) const {
+    SIMT_FUNCTION void add_pairs(const typename Span::Weights& weights, const Inputs& inputs, int64_t first_pair,
+                                 Sums& acc) const {
         simt::Four<uint32_t> x[kRows][kAhead / 4] = {};
         SIMT_UNROLL
         for (int r = 0; r < kRows; ++r) {
@@ -119,22 +121,25 @@ struct MatvecOf : MatvecParts {
         }
         SIMT_UNROLL
         for (int i = 0; i < kAhead; ++i) {
+            const PairWeights w = weights.pair(i);
             SIMT_UNROLL
             for (int r = 0; r < kRows; ++r) {
+                const uint32_t pair = x[r][i / 4].values[i % 4];
                 SIMT_UNROLL
-                for (int k = 0; k < 4; ++k) {
-                    acc[r][k] = add_pair(x[r][i / 4].values[i % 4], weights.of_pair[i].values[k], acc[r][k]);
+                for (int k = 0; k < 4; ++k) {  // N3: a pair's odd product first
+                    acc[r][k] = reference::fma_f32(odd_half(pair), w.odd[k], acc[r][k]);
+                    acc[r][k] = reference::fma_f32(even_half(pair), w.even[k], acc[r][k]);
                 }
             }
         }
     }
 };
-struct Matvec1 : MatvecOf<1, false> {};
-struct Matvec2 : MatvecOf<2, false> {};
-struct Matvec4 : MatvecOf<4, false> {};
-struct NormMatvec1 : MatvecOf<1, true> {};
-struct NormMatvec2 : MatvecOf<2, true> {};
-struct NormMatvec4 : MatvecOf<4, true> {};
+struct Matvec1 : MatvecOf<1, false, PairSpan<16>> {};
+struct Matvec2 : MatvecOf<2, false, PairSpan<8>> {};
+struct Matvec4 : MatvecOf<4, false, PairSpan<8>> {};
+struct NormMatvec1 : MatvecOf<1, true, PairSpan<16>> {};
+struct NormMatvec2 : MatvecOf<2, true, PairSpan<8>> {};
+struct NormMatvec4 : MatvecOf<4, true, PairSpan<8>> {};
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

@@ -1,0 +1,93 @@
+// kernels/cuda/block_layout.h: owns the layout of quantised weights in device memory (kernels/cuda/pack_blocks.h makes
+// it, ops/weight_spans.h reads it).
+//
+// A matrix is [panels][records][rows][64] words: a panel is 64 outputs side by side, a record 256 weights of each
+// output (one chunk of N3), padded with zeros behind K. Every word belongs to one output, so a thread loads a row's
+// words of four neighbouring outputs by 16 bytes, as it does in bf16, whatever the format. A file's blocks of 18, 34,
+// 144 or 210 bytes allow no such loads. A record's rows:
+//
+//   scales   scale_rows, in the format's form (ops/block_formats.h)
+//   units    of each of the 8 units of 32 weights, low_bits rows and then high_bits rows
+//
+// A unit is 8 quads of four neighbouring weights, the first one in the lowest byte. Of n bits of each weight, a row has
+// 8 / n quads: quad g is in row g · n / 8, in bits n · (g mod (8 / n)) of each byte. So a mask and at most one shift
+// give four weights. A weight's number is its low bits with its high bits above them.
+#pragma once
+
+#include <cstdint>
+
+#include "reference/numerics/constants.h"
+
+namespace verbatim::cuda {
+
+// How a DeviceMatrix stores its weights. kPairs: bf16; the others by the names of reference/model/quantised_blocks.h
+// and scaled_blocks.h.
+enum class WeightFormat : uint8_t {
+    kPairs,
+    kQ4_0,
+    kQ4_1,
+    kQ5_0,
+    kQ5_1,
+    kQ8_0,
+    kQ2_K,
+    kQ3_K,
+    kQ4_K,
+    kQ5_K,
+    kQ6_K,
+    kIq4Nl,
+    kIq4Xs,
+    kMxfp4,
+    kInt8,
+    kInt4,
+    kInt4Zero,
+    kFp8E4m3,
+    kFp4E2m1,
+};
+
+inline constexpr int kUnitWeights = 32;
+inline constexpr int kRecordUnits = static_cast<int>(reference::kDotChunk) / kUnitWeights;
+
+struct BlockLayout {
+    int low_bits = 0;
+    int high_bits = 0;
+    int scale_rows = 0;
+
+    [[nodiscard]] constexpr int unit_rows() const { return low_bits + high_bits; }
+    [[nodiscard]] constexpr int record_rows() const { return scale_rows + kRecordUnits * unit_rows(); }
+};
+
+// REQUIRES: not kPairs.
+constexpr BlockLayout layout_of(WeightFormat format) {
+    switch (format) {
+        case WeightFormat::kPairs: return {};
+        case WeightFormat::kQ4_0:
+        case WeightFormat::kIq4Nl: return {4, 0, 4};
+        case WeightFormat::kQ4_1: return {4, 0, 8};
+        case WeightFormat::kQ5_0: return {4, 1, 4};
+        case WeightFormat::kQ5_1: return {4, 1, 8};
+        case WeightFormat::kQ8_0: return {8, 0, 4};
+        case WeightFormat::kQ2_K: return {2, 0, 5};
+        case WeightFormat::kQ3_K: return {2, 1, 5};
+        case WeightFormat::kQ4_K: return {4, 0, 5};
+        case WeightFormat::kQ5_K: return {4, 1, 5};
+        case WeightFormat::kQ6_K: return {4, 2, 5};
+        case WeightFormat::kIq4Xs: return {4, 0, 3};
+        case WeightFormat::kMxfp4: return {4, 0, 2};
+        case WeightFormat::kInt8:
+        case WeightFormat::kFp8E4m3: return {8, 0, 8};
+        case WeightFormat::kInt4: return {4, 0, 8};
+        case WeightFormat::kInt4Zero: return {4, 0, 10};
+        case WeightFormat::kFp4E2m1: return {4, 0, 16};
+    }
+    return {};
+}
+
+// 32-bit words of a matrix. REQUIRES: not kPairs.
+constexpr int64_t block_words(WeightFormat format, int64_t num_outputs, int64_t num_k) {
+    constexpr int64_t kPanel = 64;
+    const int64_t panels = (num_outputs + kPanel - 1) / kPanel;
+    const int64_t records = (num_k + reference::kDotChunk - 1) / reference::kDotChunk;
+    return panels * records * layout_of(format).record_rows() * kPanel;
+}
+
+}  // namespace verbatim::cuda

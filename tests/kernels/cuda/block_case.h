@@ -1,0 +1,156 @@
+// tests/kernels/cuda/block_case.h: operations over quantised weights on a device, compared with reference/ops/quantised
+// bit by bit.
+#pragma once
+
+#include <random>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cuda/pack_blocks.h"
+#include "reference/model/scaled_blocks.h"
+#include "reference/ops/quantised.h"
+#include "tests/kernels/cuda/op_cases.h"
+#include "tests/support/random_blocks.h"
+
+namespace verbatim::cuda {
+
+// Every type that the kernels take.
+inline std::vector<const reference::BlockFormat*> device_formats() {
+    std::vector<const reference::BlockFormat*> all;
+    for (const reference::BlockFormat& format : reference::block_formats())
+        if (find_weight_format(format)) all.push_back(&format);
+    for (const reference::BlockFormat* format : reference::scaled_formats()) all.push_back(format);
+    all.push_back(&reference::kScaledFp4);
+    return all;
+}
+
+// Matrices of one shape and type, with random bytes, in host memory and on a device.
+class BlockMatrices {
+public:
+    BlockMatrices(Device& device, const reference::BlockFormat& format, int64_t count, int64_t num_outputs,
+                  int64_t num_k, uint64_t seed = 1)
+        : format_(format), num_outputs_(num_outputs), num_k_(num_k) {
+        std::mt19937_64 random(seed);
+        reference::WorkerPool threads(1);
+        std::vector<uint32_t> all;
+        for (int64_t i = 0; i < count; ++i) {
+            blocks_.push_back(tests::random_blocks(format, num_outputs, num_k, random));
+            const auto words = pack_blocks(host(i), threads);
+            EXPECT_EQ(std::ssize(words), block_words(*find_weight_format(format), num_outputs, num_k));
+            all.insert(all.end(), words.begin(), words.end());
+        }
+        words_ = on_device(device, all);
+    }
+    [[nodiscard]] reference::MatrixView host(int64_t i) const {
+        return {nullptr, num_outputs_, num_k_, &format_, blocks_[static_cast<size_t>(i)].data()};
+    }
+    [[nodiscard]] DeviceMatrix view(const float* bias = nullptr) const {
+        return {words_.data(), bias, num_outputs_, num_k_, *find_weight_format(format_)};
+    }
+
+private:
+    const reference::BlockFormat& format_;
+    int64_t num_outputs_, num_k_;
+    std::vector<std::vector<std::byte>> blocks_;
+    DeviceArray<uint32_t> words_;
+};
+
+// K of so many chunks of 256, and of so many more units of 32 where the type allows them.
+inline int64_t columns_of(const reference::BlockFormat& format, int64_t records, int64_t units) {
+    return records * 256 + (format.num_weights == 32 ? units * 32 : units > 0 ? 256 : 0);
+}
+
+inline bool multiplies_blocks_as_defined(Device& device, const reference::BlockFormat& format,
+                                         const MatmulShape& shape) {
+    const BlockMatrices matrix(device, format, 1, shape.num_outputs, shape.num_k);
+    const auto x = draw_values(shape.num_rows * shape.num_k, 1);
+    const auto bias = draw_values(shape.num_outputs, 3);
+    const auto device_x = on_device(device, x);
+    const auto device_bias = on_device(device, bias);
+    const DeviceArray<uint32_t> pairs(device, shape.num_rows * row_pairs_of(shape.num_k));
+    const DeviceArray<float> out(device, shape.num_rows * shape.num_outputs);
+    const bool has_bias = shape.num_outputs % 2 == 1;
+    device.round_rows({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, 1.5F, pairs.data());
+    device.matmul(pairs.data(), matrix.view(has_bias ? device_bias.data() : nullptr),
+                  {out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs});
+    std::vector<float> want(static_cast<size_t>(out.count()));
+    reference::quantised_matmul({.x = dense_rows(x.data(), shape.num_rows, shape.num_k),
+                                 .weight = matrix.host(0),
+                                 .bias = has_bias ? bias.data() : nullptr,
+                                 .in_multiplier = 1.5F,
+                                 .out = dense_rows(want.data(), shape.num_rows, shape.num_outputs)});
+    std::vector<float> got(want.size());
+    out.download(0, got);
+    return device.synchronize() && bits_of(got) == bits_of(want);
+}
+
+// Every weight of every row, so that it also compares the packing.
+inline bool looks_up_blocks_as_defined(Device& device, const reference::BlockFormat& format, int64_t vocab_size,
+                                       int64_t width) {
+    const BlockMatrices table(device, format, 1, vocab_size, width);
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < vocab_size; ++i) tokens.push_back(static_cast<int32_t>(vocab_size - 1 - i));
+    const auto device_tokens = on_device(device, tokens);
+    const DeviceArray<float> out(device, vocab_size * width);
+    DeviceBatch batch;
+    batch.tokens = device_tokens.data();
+    batch.num_rows = vocab_size;
+    device.embed_blocks(batch, table.view(), 0.7F, {out.data(), vocab_size, width, width});
+    std::vector<float> want(static_cast<size_t>(out.count()));
+    reference::quantised_embedding({.tokens = tokens.data(),
+                                    .table = table.host(0),
+                                    .multiplier = 0.7F,
+                                    .out = dense_rows(want.data(), vocab_size, width)});
+    std::vector<float> got(want.size());
+    out.download(0, got);
+    return device.synchronize() && bits_of(got) == bits_of(want);
+}
+
+// Rows choose experts (row + i) mod n_experts.
+inline bool multiplies_entries_as_defined(Device& device, const reference::BlockFormat& format,
+                                          const ExpertShape& shape) {
+    const int64_t num_outputs = shape.d_ff;
+    const BlockMatrices matrices(device, format, shape.n_experts, num_outputs, shape.width);
+    const ExpertCounts counts{shape.num_rows, shape.n_experts, shape.n_chosen};
+    const int64_t num = counts.num_entries();
+    const auto x = draw_values(shape.num_rows * shape.width, 1);
+    std::vector<float> chosen;  // ids, then weights
+    for (int64_t r = 0; r < shape.num_rows; ++r) {
+        std::vector<float> ids;
+        for (int64_t i = 0; i < shape.n_chosen; ++i) ids.push_back(static_cast<float>((r + i) % shape.n_experts));
+        std::ranges::sort(ids);
+        chosen.insert(chosen.end(), ids.begin(), ids.end());
+        chosen.insert(chosen.end(), ids.size(), 1.0F);
+    }
+    const auto device_x = on_device(device, x);
+    const auto device_chosen = on_device(device, chosen);
+    const DeviceArray<int32_t> rows(device, num), entries(device, num);
+    const DeviceArray<DeviceExpertPart> parts(device, counts.num_parts());
+    const DeviceEntries of{counts, rows.data(), entries.data(), parts.data()};
+    const DeviceArray<uint32_t> pairs(device, shape.num_rows * row_pairs_of(shape.width));
+    const DeviceArray<uint32_t> gathered(device, num * row_pairs_of(shape.width));
+    const DeviceArray<float> out(device, num * num_outputs);
+    device.round_rows({device_x.data(), shape.num_rows, shape.width, shape.width}, 1.0F, pairs.data());
+    device.list_entries({device_chosen.data(), shape.num_rows, 2 * shape.n_chosen, 2 * shape.n_chosen}, of);
+    device.gather_entries(of, pairs.data(), shape.width, gathered.data());
+    device.multiply_entries(reference::Profile::kExact, of, gathered.data(), matrices.view(),
+                            {out.data(), num, num_outputs, num_outputs});
+    std::vector<float> got(static_cast<size_t>(num * num_outputs));
+    std::vector<int32_t> places(static_cast<size_t>(num));
+    out.download(0, got);
+    entries.download(0, places);
+    if (!device.synchronize()) return false;
+    for (int64_t i = 0; i < num; ++i) {
+        const int64_t row = i / shape.n_chosen;
+        const auto expert = static_cast<int64_t>(chosen[static_cast<size_t>(i + row * shape.n_chosen)]);
+        std::vector<float> want(static_cast<size_t>(num_outputs));
+        reference::quantised_matmul({.x = dense_rows(x.data() + row * shape.width, 1, shape.width),
+                                     .weight = matrices.host(expert),
+                                     .out = dense_rows(want.data(), 1, num_outputs)});
+        const auto first = got.begin() + places[static_cast<size_t>(i)] * num_outputs;
+        if (bits_of(std::vector<float>(first, first + num_outputs)) != bits_of(want)) return false;
+    }
+    return true;
+}
+
+}  // namespace verbatim::cuda

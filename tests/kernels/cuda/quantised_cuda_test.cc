@@ -1,0 +1,113 @@
+// The CUDA executor in the emulator on models with weights in blocks: equal to the reference, bit for bit, in chunks,
+// batches and steps that are graphs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/cuda_executor.h"
+#include "kernels/cuda/emulated_device.h"
+#include "reference/lockstep_executor.h"
+#include "reference/model/presets.h"
+#include "reference/reference_executor.h"
+#include "tests/kernels/cuda/decoding.h"
+#include "tests/reference/executor_scene.h"
+#include "tests/reference/quantised_model.h"
+
+namespace verbatim::cuda {
+namespace {
+
+using tests::iota;
+using tests::QuantisedMatrices;
+using tests::SceneModel;
+
+// A preset, and the formats of its matrices in turn.
+struct QuantisedCase {
+    const char* preset;
+    std::vector<std::string_view> formats = {"Q8_0", "Q4_0"};
+    int32_t hidden_size = 64;
+};
+
+class QuantisedCuda : public testing::TestWithParam<QuantisedCase> {
+protected:
+    QuantisedCuda()
+        : model_(tests::in_whole_blocks(*reference::preset(GetParam().preset), GetParam().hidden_size), 43),
+          quantised_(model_.model, GetParam().formats),
+          device_(make_emulated_device(emulator_)),
+          cuda_(model_.model.config, model_.model.weights, *device_,
+                {.pools = {.block_size = 16, .num_blocks = 64, .num_state_rows = 8}}) {}
+    ~QuantisedCuda() override {
+        EXPECT_TRUE(emulator_.findings().empty()) << emulator_.findings().front().text;
+        EXPECT_GT(emulator_.num_launches(), 0);
+    }
+    SceneModel model_;
+    QuantisedMatrices quantised_;
+    simt::Emulator emulator_{simt::Schedule::kRandom, 7};
+    std::unique_ptr<Device> device_;
+    CudaExecutor cuda_;
+};
+
+TEST_P(QuantisedCuda, AgreesWithTheReferenceInEveryOperation) {
+    ASSERT_TRUE(model_.model.weights.quantised);
+    EXPECT_EQ(cuda_.numerics_id(), "exact.blocks/1");
+    reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1);
+    reference::LockstepExecutor lockstep(cuda_, reference);
+    tests::PlanBuilder plans(model_.model.config.vocab_size);
+    const int32_t row = model_.has_state ? 0 : -1;
+    StepResult result;
+    plans.next()
+        .start({.slot = 0, .tokens = model_.tokens(40, 1)})
+        .compute(
+            {.slot = 0, .num_new_tokens = 37, .state_dst = row, .new_blocks = model_.has_kv ? iota(0, 3) : iota(0, 0)});
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    plans.next().compute({.slot = 0,
+                          .num_computed_tokens = 37,
+                          .num_new_tokens = 3,
+                          .num_sampled_positions = 1,
+                          .state_src = row,
+                          .state_dst = row});
+    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
+    EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
+    EXPECT_EQ(lockstep.counts().compared_logits, model_.model.config.vocab_size);
+    EXPECT_GT(lockstep.counts().compared_operations, 50);
+}
+
+// Steps that nothing observes, the last of which are graphs.
+TEST_P(QuantisedCuda, EveryRowOfABatchHasTheUncachedBits) {
+    Decoding decoding(model_, *device_, {1, 20, 7, 17, 3});
+    EXPECT_EQ(decoding.step(5).graph_launches, 0);
+    for (int n = 0; n < 2; ++n) EXPECT_EQ(decoding.step(5).graph_launches, 1);
+    decoding.step(3);
+    decoding.step(1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, QuantisedCuda,
+                         testing::Values(QuantisedCase{"tiny-granite"},
+                                         QuantisedCase{"tiny-granite-moe", {"Q8_0", "FP4_E2M1"}},
+                                         QuantisedCase{"tiny-llama", {"Q5_0", "INT8", "BF16"}},
+                                         QuantisedCase{"tiny-mamba2", {"INT4"}},
+                                         QuantisedCase{"tiny-nemotron-h", {"INT4_ZERO", "FP8_E4M3"}},
+                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0", "INT4"}},
+                                         QuantisedCase{"tiny-granite", {"Q4_K", "Q6_K"}, 256}),
+                         [](const auto& info) {
+                             std::string name = fmt::format("{}_{}", info.param.preset, info.param.formats.front());
+                             std::ranges::replace_if(
+                                 name, [](char c) { return c == '-' || c == '.'; }, '_');
+                             return name;
+                         });
+
+TEST(QuantisedCudaModels, WhatHasNoKernelIsNamed) {
+    SceneModel model(tests::in_whole_blocks(*reference::preset("tiny-granite-moe"), 64), 43);
+    EXPECT_THAT(unsupported_weights(model.model.config, model.model.weights), testing::IsEmpty());
+    const QuantisedMatrices ordered(model.model, {"INT_ORDER"});
+    EXPECT_THAT(unsupported_weights(model.model.config, model.model.weights),
+                testing::ElementsAre("the embedding: the CUDA kernels take no INT_ORDER"));
+}
+
+TEST(QuantisedCudaModels, ExpertsOfSeveralTypesAreNamed) {
+    SceneModel model(tests::in_whole_blocks(*reference::preset("tiny-granite-moe"), 64), 43);
+    const QuantisedMatrices mixed(model.model, {"Q8_0", "Q4_0", "INT8", "INT4"}, true);
+    EXPECT_THAT(unsupported_weights(model.model.config, model.model.weights),
+                testing::Contains(testing::HasSubstr("take experts whose weights have one type")));
+}
+
+}  // namespace
+}  // namespace verbatim::cuda
