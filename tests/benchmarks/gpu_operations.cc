@@ -77,6 +77,7 @@ public:
 
     Status run() {
         RETURN_IF_ERROR(matmuls());
+        RETURN_IF_ERROR(block_matmuls());
         for (const Profile profile : {Profile::kExact, Profile::kTensorSm90}) {
             if (!device_.computes_in(profile)) continue;
             RETURN_IF_ERROR(decode_attention(profile, {size(64, 2), size(4096, 70)}));
@@ -146,7 +147,29 @@ private:
         for (const MatmulShape& shape : shapes) {
             const std::vector<uint16_t> weights = values(shape.num_outputs * shape.num_k);
             for (const Profile profile : kProfiles) {
-                if (device_.computes_in(profile)) RETURN_IF_ERROR(matmul(profile, shape, weights));
+                if (!device_.computes_in(profile)) continue;
+                RETURN_IF_ERROR(matmul(std::string(reference::name(profile)), profile, shape,
+                                       packed(profile, {weights.data(), shape.num_outputs, shape.num_k})));
+            }
+        }
+        return {};
+    }
+    // Of the formats that gpu-forecast.md has bounds for.
+    Status block_matmuls() {
+        using enum WeightFormat;
+        constexpr std::pair<const char*, WeightFormat> kFormats[] = {
+            {"Q8_0", kQ8_0},   {"Q4_0", kQ4_0}, {"Q4_K", kQ4_K},  {"Q6_K", kQ6_K},
+            {"FP8", kFp8E4m3}, {"int4", kInt4}, {"MXFP4", kMxfp4}};
+        const std::vector<int64_t> rows =
+            config_.tiny ? std::vector<int64_t>{1, 40} : std::vector<int64_t>{1, 4, 8, 16, 32, 512};
+        for (const auto& [name, format] : kFormats) {
+            for (const int64_t num_rows : rows) {
+                const MatmulShape shape =
+                    config_.tiny ? MatmulShape{num_rows, 70, 256} : MatmulShape{num_rows, 8192, 4096};
+                // Scales below 2, whatever their form.
+                std::vector<uint32_t> words(static_cast<size_t>(block_words(format, shape.num_outputs, shape.num_k)));
+                for (uint32_t& word : words) word = static_cast<uint32_t>(prng_.next()) & 0x3FFF'3FFFU;
+                RETURN_IF_ERROR(matmul(fmt::format("exact {}", name), Profile::kExact, shape, words, format));
             }
         }
         return {};
@@ -182,8 +205,8 @@ private:
         reference::WorkerPool threads(static_cast<int32_t>(std::max(1U, std::thread::hardware_concurrency())));
         return profile == Profile::kExact ? pack_pairs(weight, threads) : pack_fragments(weight, threads);
     }
-    Status matmul(Profile profile, const MatmulShape& shape, const std::vector<uint16_t>& weights) {
-        const std::vector<uint32_t> words = packed(profile, {weights.data(), shape.num_outputs, shape.num_k});
+    Status matmul(const std::string& name, Profile profile, const MatmulShape& shape,
+                  const std::vector<uint32_t>& words, WeightFormat format = WeightFormat::kPairs) {
         // Each call reads other weights, none of which is in L2.
         const auto num_copies = config_.tiny ? 1 : kColdBytes / (4 * std::ssize(words)) + 1;
         std::vector<DeviceArray<uint32_t>> device_words;
@@ -196,14 +219,14 @@ private:
         size_t turn = 0;
         ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
                              const DeviceArray<uint32_t>& own = device_words[turn++ % device_words.size()];
-                             const DeviceMatrix matrix{own.data(), nullptr, shape.num_outputs, shape.num_k};
+                             const DeviceMatrix matrix{own.data(), nullptr, shape.num_outputs, shape.num_k, format};
                              profile == Profile::kExact ? device_.matmul(pairs.data(), matrix, to)
                                                         : device_.tensor_matmul(profile, pairs.data(), matrix, to);
                          }));
         const double flops = 2.0 * static_cast<double>(shape.num_rows * shape.num_outputs * shape.num_k);
-        fmt::print("matmul {:<12} {:>5} x {:>5} x {:>5} {:>10.1f} us {:>8.1f} TFLOP/s {} of weights\n",
-                   reference::name(profile), shape.num_rows, shape.num_outputs, shape.num_k, seconds * 1e6,
-                   flops / seconds * 1e-12, moved(2.0 * static_cast<double>(shape.num_outputs * shape.num_k), seconds));
+        fmt::print("matmul {:<12} {:>5} x {:>5} x {:>5} {:>10.1f} us {:>8.1f} TFLOP/s {} of weights\n", name,
+                   shape.num_rows, shape.num_outputs, shape.num_k, seconds * 1e6, flops / seconds * 1e-12,
+                   moved(4.0 * static_cast<double>(words.size()), seconds));
         return {};
     }
 

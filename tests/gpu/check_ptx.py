@@ -16,6 +16,8 @@ import re
 import subprocess
 import sys
 
+import sass
+
 # add, sub, mul, fma, div, rcp (1 / x) and sqrt to nearest even; comparing, selecting, moving, exact conversions, and
 # the floor of what is not negative.
 ALLOWED = re.compile(
@@ -32,7 +34,6 @@ INSTRUCTION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[a-z0-9_:]+)
 FLOATING = re.compile(r"\.(f16x2|f16|bf16x2|bf16|tf32|f32|f64)\b")
 SHARED_ARRAY = re.compile(r"\.shared \.align (\d+) \.b8 (\w+)\[")
 FEW_BYTES = 32  # of stack and spills
-KERNEL = re.compile(r"on_device\d+([A-Za-z0-9]+?)E+vT_")
 
 
 def is_allowed(kernel, instruction):
@@ -50,8 +51,7 @@ def forbidden_instructions(ptx):
     found, kernel = [], "?"
     for line in ptx.splitlines():
         if ".entry" in line:
-            match = KERNEL.search(line)
-            kernel = match.group(1) if match else line.strip()
+            kernel = sass.kernel_name(line) or line.strip()
         match = INSTRUCTION.match(line)
         if match and not is_allowed(kernel, match.group(1)):
             found.append((kernel, match.group(1)))
@@ -62,9 +62,8 @@ def without_mma(ptx, architecture="90a"):
     """The kernels of tensor.sm90 that multiply without tensor cores. Those on warpgroups do so on Hopper alone."""
     kernels, multiplying, kernel = set(), set(), "?"
     for line in ptx.splitlines():
-        match = KERNEL.search(line) if ".entry" in line else None
-        if match:
-            kernel = match.group(1)
+        if ".entry" in line and sass.kernel_name(line):
+            kernel = sass.kernel_name(line)
             kernels.add(kernel)
         if MMA in line or GROUP_MMA.search(line):
             multiplying.add(kernel)
@@ -82,8 +81,7 @@ def resource_usage(ptxas_output):
     usage, kernel, memory = {}, None, 0
     for line in ptxas_output.splitlines():
         if "Compiling entry function" in line:
-            match = KERNEL.search(line)
-            kernel = match.group(1) if match else line
+            kernel = sass.kernel_name(line) or line
         stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
         if stack:
             memory = sum(int(figure) for figure in stack.groups())

@@ -46,6 +46,29 @@ def in_items(rows, outputs, k, kernel, profile, block_rows):
                   2.0 * outputs * k + outputs / 128 * 2.0 * block_rows * k + 2 * 4.0 * block_rows * outputs * k / 512)
 
 
+# The format's name in kernels, and bytes of 256 weights as block_layout.h has them.
+BLOCKS = {"Q8_0": ("Q80", 272), "Q4_0": ("Q40", 144), "Q4_K": ("Q4K", 148), "Q6_K": ("Q6K", 212), "FP8": ("Fp8", 288),
+          "int4": ("Int4", 160), "MXFP4": ("Mxfp4", 136)}
+
+
+def multiplications_of(kernel):
+    """Of a kernel over quantised weights: what its loop multiplies with inputs, without the FFMA that dequantise."""
+    name, rows, form = re.fullmatch(r"(Block[A-Za-z]+)(\d+)<(\w+)>", kernel).groups()
+    if name == "BlockMatmul":
+        return 32 * int(rows)  # 16 of K, 4 outputs, half of the rows
+    whole_unit = rows == "1" and form not in ("Q80", "Int8", "Fp8")
+    return 64 * int(rows) * (2 if whole_unit else 1)
+
+
+def of_blocks():
+    """Matmuls with quantised weights."""
+    return [(rf"matmul exact {form} +{rows} x +8192 x +4096 ", f"{kernel}<{name}>", 8192.0 * 4096 / 256 * size,
+             float(rows * 8192 * 4096))
+            for form, (name, size) in BLOCKS.items()
+            for rows, kernel in ((1, "BlockMatvec1"), (4, "BlockMatvec4"), (8, "BlockMatvec8"), (16, "BlockMatmul16"),
+                                 (32, "BlockMatmul32"))]
+
+
 def all_lines():
     """(gpu_benchmark's line as a pattern, kernel, bytes that must move, multiplications, the processors that have a
     block, where these are not all, bytes from L2, where they are counted)"""
@@ -83,7 +106,7 @@ def all_lines():
     elements = 128.0 * 64 * 128
     lines.append((r"state update of 64 sequences", "Scan", 64 * elements * 8, 64 * elements * 2))
     lines.append((r"scan of 1 sequences", "Scan", elements * 8, 2048 * elements * 2))
-    return lines
+    return lines + of_blocks()
 
 
 def resident_warps(registers, threads):
@@ -111,6 +134,8 @@ def attention_loop(code, columns):
 
 
 def loop_of(kernel, code):
+    if "<" in kernel:
+        return multiplications_of(kernel), 0, (code.inner_loop() or (0, 0, 0))[2]
     # A tile's last positions, which some of its rows see and others do not, have a loop inside its loop.
     return code.outer_loop() if kernel.startswith("TensorAttendTile") else code.inner_loop()
 
@@ -162,7 +187,8 @@ def table(kernels, registers, expectations, record):
             rows.append(f"| {words(pattern)} | `{kernel}` is not there any more | | | | | | | |")
             continue
         code, used = kernels[kernel], registers[kernel]
-        warps = resident_warps(used, expectations[kernel][0] if kernel in expectations else 256)
+        expected = sass.expected_of(kernel, expectations)
+        warps = resident_warps(used, expected[0] if expected else 256)
         columns = int(kernel[-1]) if kernel.startswith(("AttendRing", "AttendRun")) else 0
         seconds, limit = forecast(kernel, code, warps, num_bytes, multiplications, columns, *rest)
         ffma, tensor, length = loop_of(kernel, code) or (0, 0, 0)
@@ -199,7 +225,8 @@ have blocks for 128 processors, each with its share of the memory: it is the lea
 measurement far above it names something else. *Decode attention* in tensor.sm90 has its
 bytes alone; in exact its loop is a tile's scores, p·v, weights and sums. Blocks of elementwise kernels are taken for
 256 threads. What `gpu_benchmark` has no line for is not measured by it: mma.sync where there is wgmma,
-elementwise kernels. The last column is filled by `--measured` with what `gpu_benchmark` printed.
+elementwise kernels. Of quantised weights, scales that a thread reads again from L1 or L2 are not counted. The last
+column is filled by `--measured` with what `gpu_benchmark` printed.
 
 It is a table of bounds, no forecast: what is beside the limit adds to it. (?) marks the doubtful ones: large matmuls by
 mma.sync, to which the tensor rate's published share and all of L2 are granted, and those by wgmma, whose producer has a
@@ -219,6 +246,8 @@ def check_the_checks():
     assert forecast("Scan", code, 64, 0.0, 32 * PROCESSORS * SCHEDULERS * CLOCK) == (2.0, "instructions")
     assert forecast("Scan", code, 64, COPY, 0.0, 0, PROCESSORS // 2) == (2.0, "memory")
     assert forecast("Scan", code, 64, COPY, 0.0, 0, PROCESSORS, 2 * L2) == (2.0, "L2")
+    assert [multiplications_of(f"Block{kernel}") for kernel in ("Matvec1<Q4K>", "Matvec1<Q80>", "Matvec8<Q4K>",
+                                                                "Matmul16<Q4K>")] == [128, 64, 512, 512]
     assert is_doubtful("TensorMatmul", "L2") and not is_doubtful("TensorMatmul", "memory")
     assert in_blocks(400, 300, 64, "Scan", "fast", 128, 192)[-1] == 9 * 64 * 2 * 320
     tile = sass.kernels_of("\n".join(["\t\tFunction : _Zon_device4ScanEEEvT_", *loads, *loop]))["Scan"]

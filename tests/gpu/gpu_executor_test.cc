@@ -5,6 +5,7 @@
 #include "kernels/cuda/gpu_device.h"
 #include "reference/lockstep_executor.h"
 #include "reference/reference_executor.h"
+#include "tests/kernels/cuda/block_case.h"
 #include "tests/kernels/cuda/decoding.h"
 #include "tests/kernels/cuda/draw_on.h"
 #include "tests/kernels/cuda/head_case.h"
@@ -78,6 +79,21 @@ TEST(Gpu, OperationsHaveTheBitsOfTheirDefinitions) {
 }
 
 // As few large blocks as a device with 132 processors takes: the shapes above are too small for any there.
+TEST(Gpu, QuantisedWeightsHaveTheBitsOfTheirDefinitions) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const reference::BlockFormat* format : device_formats()) {
+        SCOPED_TRACE(format->name);
+        for (const int64_t num_rows : {1, 2, 4, 7, 8, 12, 40, 130}) {
+            EXPECT_TRUE(multiplies_blocks_as_defined(**device, *format, {num_rows, 131, columns_of(*format, 9, 3)}))
+                << num_rows;
+        }
+        for (const int64_t num_rows : {1, 3, 40})
+            EXPECT_TRUE(multiplies_entries_as_defined(**device, *format, {num_rows, 3, 2, 256, 66})) << num_rows;
+        EXPECT_TRUE(looks_up_blocks_as_defined(**device, *format, 67, columns_of(*format, 1, 3)));
+    }
+}
+
 TEST(Gpu, LargeMatmulsHaveTheBitsOfTheDefinition) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;

@@ -12,6 +12,8 @@ import sys
 
 WHEELS = ["nvidia-cuda-cuobjdump", "nvidia-cuda-nvdisasm"]
 KERNEL = re.compile(r"on_device\d+([A-Za-z0-9]+?)E+vT_")
+# A kernel for a format of weights (kernels/cuda/ops/block_formats.h) and a number of rows.
+BLOCK_KERNEL = re.compile(r"on_device\d+([A-Za-z]+)INS\w*?_\d+Blocks([A-Za-z0-9]+?)E(?:Li(\d+)E)?E+vT_")
 FUNCTION = re.compile(r"^\s*Function : (\S+)")
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][A-Z0-9_.]*)\s*([^;]*);")
 BACK = re.compile(r"0x([0-9a-f]+)\s*$")
@@ -19,6 +21,15 @@ COPIES = ("LDGSTS", "UBLKCP")  # asynchronous ones, by a thread and by bulk
 WAIT = "ACQBULK"               # for the kernel before
 ARITHMETIC = {"FFMA": 1, "HMMA": 64, "HGMMA": 64}  # and what each multiplies for a lane, at least
 REGISTER = re.compile(r"(?<![A-Z])R(\d+)\b")
+
+
+def kernel_name(text):
+    """Of the mangled name in the text: Matvec1, BlockMatvec1<Q4K>; None: there is none."""
+    block = BLOCK_KERNEL.search(text)
+    if block:
+        return f"{block.group(1)}{block.group(3) or ''}<{block.group(2)}>"
+    match = KERNEL.search(text)
+    return match.group(1) if match else None
 
 
 class NoTool(Exception):
@@ -161,9 +172,8 @@ def kernels_of(text):
     for line in text.splitlines():
         function = FUNCTION.match(line)
         if function:
-            match = KERNEL.search(function.group(1))
             code, loads = Code(), LoadsUnderWay()
-            kernels[match.group(1) if match else function.group(1)] = code
+            kernels[kernel_name(function.group(1)) or function.group(1)] = code
         match = INSTRUCTION.match(line) if code is not None else None
         if match:
             address, opcode, operands = match.groups()
@@ -191,12 +201,16 @@ def registers_of(text):
     for line in text.splitlines():
         match = re.match(r"\s*Function (\S+):", line)
         if match:
-            named = KERNEL.search(match.group(1))
-            kernel = named.group(1) if named else match.group(1)
+            kernel = kernel_name(match.group(1)) or match.group(1)
         match = re.search(r"REG:(\d+)", line)
         if match and kernel:
             registers[kernel] = int(match.group(1))
     return registers
+
+
+def expected_of(kernel, expectations):
+    """The line of a kernel, or that of its formats together, BlockMatvec1<*>; None: there is none."""
+    return expectations.get(kernel, expectations.get(re.sub("<.*>", "<*>", kernel)))
 
 
 def read_expectations(path):
