@@ -31,6 +31,7 @@
 #include "server/http/service.h"
 #include "server/http/tenants.h"
 #include "server/http/updates.h"
+#include "server/http/work_thread.h"
 
 namespace verbatim::server {
 
@@ -161,7 +162,7 @@ private:
     [[nodiscard]] static ApiError overloaded();
     // Runs `work` on another thread; the loop serves other requests meanwhile. ApiError in T: 500 if work throws.
     template <typename T>
-    asio::awaitable<T> on_thread(asio::thread_pool& thread, std::function<T()> work);
+    asio::awaitable<T> on_thread(WorkThread& thread, std::function<T()> work);
 
     std::shared_ptr<asio::io_context> loop_;
     const HttpConfig& config_;
@@ -170,8 +171,8 @@ private:
     std::optional<Service> service_;  // none: the model is loading
     HttpMetrics metrics_;
     std::shared_ptr<UpdateQueue> updates_;
-    asio::thread_pool json_thread_{1};
-    asio::thread_pool text_thread_{1};
+    WorkThread json_thread_;
+    WorkThread text_thread_;
     text::WordCache words_;  // of the tokenizing thread
     std::string run_;        // prefix of generated request ids
     int64_t next_request_ = 0;
@@ -200,10 +201,9 @@ private:
 };
 
 template <typename T>
-asio::awaitable<T> Endpoints::on_thread(asio::thread_pool& thread, std::function<T()> work) {
+asio::awaitable<T> Endpoints::on_thread(WorkThread& thread, std::function<T()> work) {
     const auto delivery = std::make_shared<Delivery<T>>();
-    asio::post(thread,
-               [this, delivery, work = std::move(work)] { Delivery<T>::hand_in(*loop_, delivery, outcome_of(work)); });
+    thread.post([this, delivery, work = std::move(work)] { Delivery<T>::hand_in(*loop_, delivery, outcome_of(work)); });
     co_return co_await delivery->take();
 }
 

@@ -122,7 +122,7 @@ asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::read_with_history(const 
     const auto done = [weak = std::weak_ptr(loop_), delivery](Read made) {
         if (const auto loop = weak.lock()) Delivery<Read>::hand_in(*loop, delivery, std::move(made));
     };
-    asio::post(json_thread_, [this, &call, shape, done] {
+    json_thread_.post([this, &call, shape, done] {
         const std::function<std::optional<ApiError>()> reading = [this, &call, shape,
                                                                   &done]() -> std::optional<ApiError> {
             Read read = this->read(call, shape);

@@ -37,14 +37,21 @@ public:
           signals_(std::in_place, *loop_),
           drain_timer_(std::in_place, *loop_) {}
 
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State() { end(); }
+
     Result<uint16_t> listen();
     void run(bool signals);
     void serve(Service service);
     void stop();
+    void take_in(int socket);
+    size_t poll(size_t most);
 
 private:
     asio::awaitable<void> accept_connections();
     void take_in(tcp::socket socket);
+    void end();
     asio::awaitable<void> serve(ConnectionPtr connection);
     asio::awaitable<bool> serve_one(const ConnectionPtr& connection);
     asio::awaitable<bool> answer(const ConnectionPtr& connection, Call call);
@@ -91,6 +98,18 @@ void HttpServer::State::run(bool signals) {
     }
     asio::co_spawn(*loop_, accept_connections(), asio::detached);
     loop_->run();
+    end();
+}
+
+size_t HttpServer::State::poll(size_t most) {
+    if (loop_->stopped()) loop_->restart();  // it had nothing to do
+    size_t done = 0;
+    while (done < most && loop_->poll_one() > 0) ++done;
+    return done;
+}
+
+void HttpServer::State::end() {
+    if (loop_ == nullptr) return;
     endpoints_.join_threads();
     connections_.clear();
     acceptor_.reset();
@@ -155,6 +174,12 @@ asio::awaitable<void> HttpServer::State::accept_connections() {
             if (!problem) take_in(std::move(next));
         }
     }
+}
+
+void HttpServer::State::take_in(int socket) {
+    tcp::socket taken(*loop_);
+    taken.assign(tcp::v4(), socket);
+    take_in(std::move(taken));
 }
 
 void HttpServer::State::take_in(tcp::socket socket) {
@@ -224,5 +249,7 @@ Result<uint16_t> HttpServer::listen() { return state_->listen(); }
 void HttpServer::run(bool signals) { state_->run(signals); }
 void HttpServer::serve(Service service) { state_->serve(std::move(service)); }
 void HttpServer::stop() { state_->stop(); }
+void HttpServer::take_in(int socket) { state_->take_in(socket); }
+size_t HttpServer::poll(size_t most) { return state_->poll(most); }
 
 }  // namespace verbatim::server

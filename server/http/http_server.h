@@ -8,6 +8,7 @@
 //   W5  errors that do not depend on the body are sent before the body is read
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,6 +36,10 @@ public:
     // Thread-safe.
     void serve(Service service);  // the model is loaded
     void stop();
+
+    // For a caller that runs the loop itself, in place of run(): a simulation. All calls are on its thread.
+    void take_in(int socket);      // owns a connected stream socket from now on, and serves it as if accepted
+    size_t poll(size_t most = 1);  // does up to so much of what can be done without waiting; how much that was
 
 private:
     class State;

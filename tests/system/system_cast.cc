@@ -150,8 +150,8 @@ void make_numeric(SystemConfig& config, uint64_t seed) {
 
 }  // namespace
 
-SystemConfig SystemConfig::draw(uint64_t seed, bool is_numeric) {
-    SystemConfig config{.world = WorldConfig::draw(seed), .numeric = {}, .ledger_memory = {}};
+SystemConfig SystemConfig::draw(uint64_t seed, SystemKind kind) {
+    SystemConfig config{.world = WorldConfig::draw(seed), .numeric = {}, .http = {}, .ledger_memory = {}};
     Prng prng(seed ^ 0x73797374656du);
     // A host's requests are deterministic: a path that drafts by another arithmetic has none of them.
     if (config.world.drafter == WorldDrafter::kDraftPath) config.world.drafter = WorldDrafter::kNgram;
@@ -163,7 +163,12 @@ SystemConfig SystemConfig::draw(uint64_t seed, bool is_numeric) {
     config.restores = prng.below(3) == 0 ? server::RestorePolicy::kAuto : server::RestorePolicy::kAlways;
     config.tier_bytes = prng.below(2) == 0 ? int64_t{20'000} : int64_t{10'000'000};
     if (prng.below(2) == 0) config.ledger_memory.max_bytes = static_cast<int64_t>(prng.below(6000));
-    if (is_numeric) make_numeric(config, seed);
+    if (kind == SystemKind::kNumeric) make_numeric(config, seed);
+    if (kind == SystemKind::kHttp) {
+        server::HttpConfig& http = config.http.emplace();
+        if (prng.below(4) != 0) http.send_buffer_bytes = 1;  // the system's least
+        if (prng.below(2) == 0) http.max_unread_tokens = 1 + prng.below(3);
+    }
     return config;
 }
 

@@ -14,7 +14,9 @@
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
 #include "server/engine_host.h"
+#include "server/http/http_config.h"
 #include "tests/engine/model/world_cast.h"
+#include "tests/system/system_scene.h"
 
 namespace verbatim::tests {
 
@@ -27,11 +29,12 @@ struct SystemModel {
 struct SystemConfig {
     WorldConfig world;
     std::optional<SystemModel> numeric;
+    std::optional<server::HttpConfig> http;
     bool has_tier = false;
     server::RestorePolicy restores = server::RestorePolicy::kAlways;
     int64_t tier_bytes = 0;
     server::LedgerMemory ledger_memory;
-    static SystemConfig draw(uint64_t seed, bool is_numeric);
+    static SystemConfig draw(uint64_t seed, SystemKind kind);
 };
 
 // Of one process.

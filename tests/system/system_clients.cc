@@ -62,12 +62,23 @@ SystemWorld::Sent SystemWorld::draw_turn(const ConversationKey& key) {
     return sent;
 }
 
+// As HTTP can say it.
+void SystemWorld::fit_to_http(Sent& sent) {
+    server::HostRequest& request = sent.request;
+    request.max_tokens = std::max<int64_t>(request.max_tokens, 1);
+    request.sampling.temperature = std::min(request.sampling.temperature, 2.0f);
+    *request.seed >>= 1;
+    if (request.claim || request.parent_head || sent.num_known > 0) request.id_is_hint = false;
+}
+
 void SystemWorld::expect(Sent& sent) const {
     TokenStore store(config_.world.executor.vocab_size);
     ConversationModel model(config_.world.engine, next_token_, config_.world.executor.fault_token);
     const ChatRequest chat = server::chat_request(sent.request, server::Ticket{0}, store);
     ConversationModel::Answer answer = model.answer(chat);
     sent.refusal = answer.refusal;
+    // Both have one code.
+    if (config_.http && sent.refusal == RefusalReason::kTooLarge) sent.refusal = RefusalReason::kTooLong;
     if (sent.refusal) return;
     SamplingParams sampling = chat.sampling;
     sampling.seed = *chat.seed;
@@ -79,6 +90,7 @@ void SystemWorld::expect(Sent& sent) const {
 
 void SystemWorld::send(Sent sent) {
     if (live_.size() >= kMaxUnderWay) return;
+    if (config_.http) fit_to_http(sent);
     expect(sent);
     const int64_t number = sent.number;
     if (sent.key && !sent.lie) {
@@ -91,10 +103,8 @@ void SystemWorld::send(Sent sent) {
             known_.begin(*sent.key, results);
     }
     live_[number].sent = sent;
-    const auto ticket = process_->host().submit(
-        sent.request, [this, number](server::HostUpdate got) { hear([&] { update(number, std::move(got)); }); });
-    MUST(ticket.has_value(), "{} requests are under way, and one is refused", live_.size());
-    if (const auto live = live_.find(number); live != live_.end()) live->second.ticket = ticket;
+    process_->door().submit(number, sent.request, sent.num_known,
+                            [this, number](server::HostUpdate got) { hear([&] { update(number, std::move(got)); }); });
 }
 
 void SystemWorld::turn() {
@@ -104,8 +114,26 @@ void SystemWorld::turn() {
     const auto heads = heads_.find(key);
     if (heads != heads_.end() && !unsure_heads_.contains(key) && chance(2))
         sent.request.parent_head = heads->second.back();
+    if (config_.http && !sent.request.claim) sent.num_known = draw_num_known(sent);
     if (sent.request.claim) sent_.push_back(sent);
     send(std::move(sent));
+}
+
+// Of the prompt's tokens, which a client leaves out that knows for sure that they are the conversation.
+int64_t SystemWorld::draw_num_known(const Sent& sent) {
+    const PossibleContents possible = known_.possible(*sent.key);
+    const std::vector<TokenId>& tokens = possible.begin()->tokens;
+    const bool goes_on = possible.size() == 1 && possible.begin()->exists() &&
+                         tokens.size() < sent.request.prompt.size() &&
+                         std::ranges::equal(tokens, std::span(sent.request.prompt).first(tokens.size()));
+    return goes_on && chance(2) ? std::ssize(tokens) : 0;
+}
+
+// Nothing comes of it.
+void SystemWorld::send_half() {
+    Sent sent = draw_turn(draw_key());
+    fit_to_http(sent);
+    process_->http()->send_half(sent.request, prng_);
 }
 
 // The same request with another answer's id: where it was answered, the first answer comes.
@@ -164,9 +192,12 @@ void SystemWorld::leave() {
     if (live_.empty()) return;
     auto live = live_.begin();
     std::advance(live, prng_.below(live_.size()));
-    if (!live->second.ticket) return;
+    if (config_.http && chance(2)) {
+        const auto in_answer = std::ranges::find_if(live_, [](const auto& one) { return !one.second.tokens.empty(); });
+        if (in_answer != live_.end()) live = in_answer;
+    }
     live->second.was_left = true;
-    process_->host().abort(*live->second.ticket);
+    process_->door().leave(live->first);
 }
 
 // --- answers
@@ -215,7 +246,9 @@ void SystemWorld::end(int64_t number, const server::HostUpdate& got) {
         refused(live, *refusal);
         if (is_change) known_.end(*live.sent.key, End::kRefused);
     } else if (const auto* failed = std::get_if<server::FailedUpdate>(&got)) {
-        MUST(failed->part == server::FailedUpdate::Part::kLedger && (live.sent.request.conversation_id || is_ending_),
+        const bool may_be_cut = live.was_left || is_ending_ || (config_.http && has_few_unread(*config_.http));
+        MUST(failed->part == server::FailedUpdate::Part::kLedger &&
+                 (failed->problem == kConnectionLost ? may_be_cut : live.sent.request.conversation_id || is_ending_),
              "request {} failed: {}", number, failed->problem);
         note_ledger_failure(failed->problem);
         if (is_change) {
@@ -233,6 +266,7 @@ void SystemWorld::end(int64_t number, const server::HostUpdate& got) {
 }
 
 void SystemWorld::note_ledger_failure(const std::string& problem) {
+    if (problem == kConnectionLost) return;
     MUST(!is_home_, "the ledger fails without a fault: {}", problem);
     mark(SystemMark::kLedgerFailed);
 }
@@ -296,13 +330,18 @@ void SystemWorld::answered(const Live& live, const server::FinishedUpdate& finis
         MUST(known == answers_.end() || !known->second.is_deleted, "a deleted turn is answered again");
         if (known != answers_.end() && known->second.process < process_number_) mark(SystemMark::kRecordedLater);
     } else {
-        MUST(known == answers_.end() || known->second.may_be_deleted, "turn {} is answered twice",
+        // An answer may be read behind its repetition.
+        const bool is_known_one = config_.http && known != answers_.end() &&
+                                  known->second.answer_id == process_->http()->answer_id(sent.number);
+        MUST(known == answers_.end() || known->second.may_be_deleted || is_known_one, "turn {} is answered twice",
              sent.request.claim->turn_id);
         MUST(known == answers_.end() || !known->second.is_deleted, "a deleted turn is computed again");
         if (sent.request.claim->turn_id != fmt::format("t{}", sent.number)) mark(SystemMark::kComputedAgain);
     }
-    const std::string& id = live.is_recorded ? live.recorded_id : sent.request.claim->answer_id;
-    if (known == answers_.end()) answers_[turn] = {.answer_id = id, .process = process_number_};
+    if (known != answers_.end()) return;
+    std::string id = live.is_recorded ? live.recorded_id : sent.request.claim->answer_id;
+    if (config_.http) id = process_->http()->answer_id(sent.number);
+    answers_[turn] = {.answer_id = std::move(id), .process = process_number_};
 }
 
 // --- calls
@@ -314,14 +353,13 @@ void SystemWorld::ask(const server::ConversationCall& call, const ConversationKe
     known_.begin(changed, results);
     if (is_fork) known_.begin(call.key, known_.possible(call.key));
     calls_[number] = changed;
-    const bool asked = process_->host().ask(call, [this, number, call, changed](const server::ConversationReply& got) {
+    process_->door().ask(call, [this, number, call, changed](const server::ConversationReply& got) {
         if (is_dead_) return;
         MUST(calls_.erase(number) == 1, "a call gets two replies");
         leave_trail(static_cast<uint64_t>(number));
         if (call.kind == server::ConversationCall::Kind::kFork) known_.end(call.key, KnownConversations::End::kRefused);
         reply(call, changed, got);
     });
-    MUST(asked, "a call finds no room");
 }
 
 void SystemWorld::reply(const server::ConversationCall& call, const ConversationKey& changed,

@@ -104,7 +104,7 @@ Status SystemProcess::FailingExecutor::execute(const StepPlan& plan, StepResult&
     return inner().execute(plan, result);
 }
 
-SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine)
+SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine, HttpMarks& marks)
     : store_(config.world.executor.vocab_size),
       cast_(make_cast(config, store_)),
       executor_(cast_->executor()),
@@ -141,6 +141,20 @@ SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine)
                                  .tier = tier_.get(),
                                  .restores = config.restores,
                                  .drafter = cast_->drafter()});
+    if (!config.http) {
+        door_ = std::make_unique<HostDoor>(*host_);
+        return;
+    }
+    server::Service service;
+    service.tokenizer = &letter_tokenizer();
+    service.host = host_.get();
+    service.model = {.all = {"model"}};
+    service.max_model_len = config.world.engine.max_model_len;
+    service.vocab_size = config.world.executor.vocab_size;
+    service.now = [] { return int64_t{0}; };
+    auto door = std::make_unique<HttpDoor>(*config.http, std::move(service), config.world.engine.seed, marks);
+    http_ = door.get();
+    door_ = std::move(door);
 }
 
 }  // namespace verbatim::tests

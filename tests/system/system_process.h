@@ -17,6 +17,7 @@
 #include "tests/support/null_executor.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/system/system_cast.h"
+#include "tests/system/system_http.h"
 
 namespace verbatim::tests {
 
@@ -51,11 +52,14 @@ struct SystemMachine {
 // From its start to its end.
 class SystemProcess {
 public:
-    SystemProcess(const SystemConfig& config, SystemMachine& machine);
+    // Borrows the marks.
+    SystemProcess(const SystemConfig& config, SystemMachine& machine, HttpMarks& marks);
     SystemProcess(const SystemProcess&) = delete;
     SystemProcess& operator=(const SystemProcess&) = delete;
 
     [[nodiscard]] server::EngineHost& host() { return *host_; }
+    [[nodiscard]] SystemDoor& door() { return *door_; }
+    [[nodiscard]] HttpDoor* http() { return http_; }  // the same; null: clients call the host
     [[nodiscard]] Engine& engine() { return *engine_; }
     [[nodiscard]] const SystemCast& cast() const { return *cast_; }
     void fail_next_step() { (replacements_.empty() ? executor_ : *replacements_.back()).fails_next = true; }
@@ -79,6 +83,8 @@ private:
     std::unique_ptr<server::HeadFolder> calls_;
     std::unique_ptr<server::HeadTier> tier_;
     std::unique_ptr<server::EngineHost> host_;
+    std::unique_ptr<SystemDoor> door_;
+    HttpDoor* http_ = nullptr;
 };
 
 }  // namespace verbatim::tests

@@ -13,29 +13,30 @@
 namespace verbatim::tests {
 namespace {
 
-constexpr std::string_view kNumeric = "numeric ";
+constexpr std::array<std::string_view, 3> kPrefixes = {"", "numeric ", "http "};  // of kinds
 constexpr auto kNumActs = static_cast<size_t>(SystemAct::kCount);
+constexpr auto kNumActsOfHosts = static_cast<size_t>(SystemAct::kNonsense);
 constexpr std::array<const char*, kNumActs> kNames = {
-    "turn", "retry", "lie",    "anonymous",   "leave",     "fork",        "rewind", "remove",
-    "look", "run",   "settle", "fail-ledger", "fail-step", "fail-folder", "stop",   "kill"};
+    "turn",   "retry",       "lie",       "anonymous",   "leave", "fork", "rewind",   "remove", "look",        "run",
+    "settle", "fail-ledger", "fail-step", "fail-folder", "stop",  "kill", "nonsense", "half",   "stop-reading"};
 // The greatest weight that a seed may give each.
-constexpr std::array<uint64_t, kNumActs> kGreatestWeight = {20, 8, 3, 8, 5, 3, 3, 4, 6, 20, 6, 2, 2, 2, 2, 2};
+constexpr std::array<uint64_t, kNumActs> kGreatestWeight = {20, 8, 3, 8, 5, 3, 3, 4, 6, 20, 6, 2, 2, 2, 2, 2, 3, 3, 4};
 
 }  // namespace
 
 const char* name(SystemAct act) { return kNames.at(static_cast<size_t>(act)); }
 
-SystemScene SystemScene::draw(uint64_t seed, int num_events, bool is_numeric) {
+SystemScene SystemScene::draw(uint64_t seed, int num_events, SystemKind kind) {
     Prng prng(seed ^ 0x7363656e65u);
     std::array<uint64_t, kNumActs> weights{};
     uint64_t total = 0;
-    for (size_t act = 0; act < kNumActs; ++act) {
+    for (size_t act = 0; act < (kind == SystemKind::kHttp ? kNumActs : kNumActsOfHosts); ++act) {
         weights[act] = prng.below(kGreatestWeight[act] + 1);
         if (act == static_cast<size_t>(SystemAct::kTurn) || act == static_cast<size_t>(SystemAct::kRun))
             weights[act] += 4;
         total += weights[act];
     }
-    SystemScene scene{.seed = seed, .is_numeric = is_numeric, .events = {}};
+    SystemScene scene{.seed = seed, .kind = kind, .events = {}};
     for (int i = 0; i < num_events; ++i) {
         uint64_t drawn = prng.below(total);
         size_t act = 0;
@@ -46,15 +47,17 @@ SystemScene SystemScene::draw(uint64_t seed, int num_events, bool is_numeric) {
 }
 
 std::string SystemScene::text() const {
-    std::string text = fmt::format("{}{}:", is_numeric ? kNumeric : "", seed);
+    std::string text = fmt::format("{}{}:", kPrefixes.at(static_cast<size_t>(kind)), seed);
     for (const SystemEvent& event : events) text += fmt::format(" {} {:x}", name(event.act), event.chance);
     return text;
 }
 
 SystemScene SystemScene::parse(const std::string& text) {
     SystemScene scene;
-    scene.is_numeric = text.starts_with(kNumeric);
-    std::istringstream words(scene.is_numeric ? text.substr(kNumeric.size()) : text);
+    size_t prefix = kPrefixes.size() - 1;
+    while (!text.starts_with(kPrefixes[prefix])) --prefix;
+    scene.kind = static_cast<SystemKind>(prefix);
+    std::istringstream words(text.substr(kPrefixes[prefix].size()));
     char colon = 0;
     words >> scene.seed >> colon;
     MUST(words && colon == ':', "a scene begins with its seed and a colon: {}", text);

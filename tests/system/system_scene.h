@@ -25,6 +25,10 @@ enum class SystemAct : uint8_t {
     kFailFolder,  // the tier's next calls fail
     kStop,        // the server ends as it should, and starts again
     kKill,        // it ends after some more writes, of which the disk may lose what was not synced, and starts again
+    // Over HTTP:
+    kNonsense,     // a client sends what is no request
+    kHalf,         // or a part of one, and hangs up
+    kStopReading,  // or reads nothing for some time
     kCount,
 };
 [[nodiscard]] const char* name(SystemAct act);
@@ -35,13 +39,19 @@ struct SystemEvent {
     friend bool operator==(const SystemEvent&, const SystemEvent&) = default;
 };
 
+enum class SystemKind : uint8_t {
+    kHost,     // clients call the host
+    kNumeric,  // and a model computes (system_cast.h)
+    kHttp,     // clients call the HTTP server (system_http.h)
+};
+
 struct SystemScene {
-    uint64_t seed = 0;        // of the configuration, and of the threads' order
-    bool is_numeric = false;  // a model computes (system_cast.h)
+    uint64_t seed = 0;  // of the configuration, and of the threads' order
+    SystemKind kind = SystemKind::kHost;
     std::vector<SystemEvent> events;
 
-    static SystemScene draw(uint64_t seed, int num_events, bool is_numeric = false);
-    // "17: turn 3fa2 run 1 kill 9"; of a numeric world "numeric 17: ..."
+    static SystemScene draw(uint64_t seed, int num_events, SystemKind kind = SystemKind::kHost);
+    // "17: turn 3fa2 run 1 kill 9"; of other kinds "numeric 17: ...", "http 17: ..."
     [[nodiscard]] std::string text() const;
     static SystemScene parse(const std::string& text);  // throws where it is none
     friend bool operator==(const SystemScene&, const SystemScene&) = default;

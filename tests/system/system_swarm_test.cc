@@ -18,52 +18,68 @@ namespace {
 
 constexpr int kEvents = 60;
 
+struct Marks {
+    SystemMarks world{};
+    HttpMarks http{};
+};
+
 // Empty, or what went wrong.
-std::string run_scene(const SystemScene& scene, SystemMarks& marks) {
+std::string run_scene(const SystemScene& scene, Marks& marks) {
     try {
         SystemWorld world(scene);
         world.run();
-        for (size_t i = 0; i < marks.size(); ++i) marks[i] += world.marks()[i];
+        for (size_t i = 0; i < marks.world.size(); ++i) marks.world[i] += world.marks()[i];
+        for (size_t i = 0; i < marks.http.size(); ++i) marks.http[i] += world.http_marks()[i];
     } catch (const std::exception& violation) {
         return violation.what();
     }
     return {};
 }
 
-std::string run_and_shrink(const SystemScene& scene, SystemMarks& marks) {
+std::string run_and_shrink(const SystemScene& scene, Marks& marks) {
     const std::string problem = run_scene(scene, marks);
     if (problem.empty()) return {};
     const char* parameters = std::getenv("RC_PARAMS");  // as RapidCheck reads them
     if (parameters != nullptr && std::string_view(parameters).find("noshrink=1") != std::string_view::npos)
         return fmt::format("{}\n  again with: VERBATIM_SCENE=\"{}\"", problem, scene.text());
-    SystemMarks unused{};
+    Marks unused;
     const SystemScene least =
         shrunk(scene, [&](const SystemScene& smaller) { return !run_scene(smaller, unused).empty(); });
     return fmt::format("{}\n  shrunk: {}\n  again with: VERBATIM_SCENE=\"{}\"", problem, run_scene(least, unused),
                        least.text());
 }
 
+template <typename Mark, size_t N>
+void show(const std::array<int64_t, N>& marks, bool must_be_there) {
+    for (size_t i = 0; i < N; ++i) {
+        fmt::print("{} {}\n", name(static_cast<Mark>(i)), marks[i]);
+        if (must_be_there) EXPECT_GT(marks[i], 0) << name(static_cast<Mark>(i));
+    }
+}
+
 // `usual_count` worlds, which reach every mark.
-void run_worlds(uint64_t usual_count, bool is_numeric) {
-    SystemMarks marks{};
+void run_worlds(uint64_t usual_count, SystemKind kind) {
+    Marks marks;
     const RandomCases cases = RandomCases::from_environment(usual_count);
     for (uint64_t i = 0; i < cases.count; ++i)
-        ASSERT_EQ(run_and_shrink(SystemScene::draw(cases.seed + i, kEvents, is_numeric), marks), "");
-    for (size_t i = 0; i < marks.size(); ++i) fmt::print("{} {}\n", name(static_cast<SystemMark>(i)), marks[i]);
-    if (cases.count < usual_count || !cases.is_usual()) return;  // too few to say that everything happens
-    for (size_t i = 0; i < marks.size(); ++i) EXPECT_GT(marks[i], 0) << name(static_cast<SystemMark>(i));
+        ASSERT_EQ(run_and_shrink(SystemScene::draw(cases.seed + i, kEvents, kind), marks), "");
+    const bool are_enough = cases.count >= usual_count && cases.is_usual();  // to say that everything happens
+    show<SystemMark>(marks.world, are_enough);
+    if (kind == SystemKind::kHttp) show<HttpMark>(marks.http, are_enough);
 }
 
 TEST(SystemSwarm, EveryRandomWorldKeepsWhatItAnswered) {
     if (const char* text = std::getenv("VERBATIM_SCENE")) {
-        SystemMarks marks{};
+        Marks marks;
         ASSERT_EQ(run_scene(SystemScene::parse(text), marks), "");
         return;
     }
-    run_worlds(400, false);
+    run_worlds(400, SystemKind::kHost);
 }
 
-TEST(SystemSwarm, EveryNumericWorldKeepsItsBits) { run_worlds(100, true); }
+TEST(SystemSwarm, EveryNumericWorldKeepsItsBits) { run_worlds(100, SystemKind::kNumeric); }
+
+TEST(SystemSwarm, EveryHttpWorldKeepsWhatItAnswered) { run_worlds(200, SystemKind::kHttp); }
 
 // What a fault's scene was shrunk to (tests/planted/faults/server).
 constexpr std::array kScenes = {
@@ -73,16 +89,18 @@ constexpr std::array kScenes = {
 };
 
 TEST(SystemSwarm, ScenesThatFaultsLedToPass) {
-    SystemMarks marks{};
+    Marks marks;
     for (const char* text : kScenes) EXPECT_EQ(run_scene(SystemScene::parse(text), marks), "") << text;
 }
 
 TEST(SystemSwarm, AScenesTextIsTheScene) {
     const SystemScene scene = SystemScene::draw(17, kEvents);
     EXPECT_EQ(SystemScene::parse(scene.text()), scene);
-    const SystemScene numeric = SystemScene::draw(17, kEvents, true);
-    EXPECT_NE(numeric, scene);
-    EXPECT_EQ(SystemScene::parse(numeric.text()), numeric);
+    for (const SystemKind kind : {SystemKind::kNumeric, SystemKind::kHttp}) {
+        const SystemScene other = SystemScene::draw(17, kEvents, kind);
+        EXPECT_NE(other, scene);
+        EXPECT_EQ(SystemScene::parse(other.text()), other);
+    }
     EXPECT_ANY_THROW(static_cast<void>(SystemScene::parse("17: sing 3")));
     EXPECT_ANY_THROW(static_cast<void>(SystemScene::parse("turn 3")));
 }
@@ -94,8 +112,9 @@ uint64_t trail_of(const SystemScene& scene) {
 }
 
 TEST(SystemSwarm, AWorldIsAFunctionOfItsScene) {
-    for (uint64_t seed = 0; seed < 20; ++seed) {
-        const SystemScene scene = SystemScene::draw(seed, kEvents);
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+        const SystemScene scene =
+            SystemScene::draw(seed, kEvents, seed % 2 == 0 ? SystemKind::kHost : SystemKind::kHttp);
         const uint64_t trail = trail_of(scene);
         EXPECT_EQ(trail_of(scene), trail) << seed;
     }

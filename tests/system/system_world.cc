@@ -27,7 +27,7 @@ const char* name(SystemMark mark) { return kMarks.at(static_cast<size_t>(mark));
 
 SystemWorld::SystemWorld(const SystemScene& scene)
     : scene_(scene),
-      config_(SystemConfig::draw(scene.seed, scene.is_numeric)),
+      config_(SystemConfig::draw(scene.seed, scene.kind)),
       prng_(scene.seed ^ 0x636c69656e7473u),
       threads_(std::make_unique<FiberThreads>(scene.seed)),
       machine_(std::make_unique<SystemMachine>(scene.seed)),
@@ -78,13 +78,16 @@ void SystemWorld::act(const SystemEvent& event) {
         case SystemAct::kRewind: return rewind();
         case SystemAct::kRemove: return remove();
         case SystemAct::kLook: return look();
-        case SystemAct::kRun: return threads_->run_for(static_cast<int64_t>(prng_.below(40)) * kMicrosecond);
+        case SystemAct::kRun: return run_for(static_cast<int64_t>(prng_.below(40)) * kMicrosecond);
         case SystemAct::kSettle: return settle();
         case SystemAct::kFailLedger: return machine_->store_faults.fail_next(1 + static_cast<int64_t>(prng_.below(12)));
         case SystemAct::kFailStep: return process_->fail_next_step();
         case SystemAct::kFailFolder: return machine_->folder_faults.fail_next(1 + static_cast<int64_t>(prng_.below(4)));
         case SystemAct::kStop: return stop();
         case SystemAct::kKill: return kill();
+        case SystemAct::kNonsense: return process_->http()->send_nonsense(prng_);
+        case SystemAct::kHalf: return send_half();
+        case SystemAct::kStopReading: return process_->http()->stop_reading(prng_);
         case SystemAct::kCount: break;
     }
     MUST(false, "no event");
@@ -102,7 +105,7 @@ void SystemWorld::check() {
 void SystemWorld::start() {
     is_ending_ = is_dead_ = machine_->is_killed = false;
     ++process_number_;
-    process_ = std::make_unique<SystemProcess>(config_, *machine_);
+    process_ = std::make_unique<SystemProcess>(config_, *machine_, http_marks_);
 }
 
 void SystemWorld::end_process() {
@@ -110,6 +113,7 @@ void SystemWorld::end_process() {
     const server::HostView view = process_->host().view();
     mark(SystemMark::kRetriedTurns, view.num_retried_turns);
     mark(SystemMark::kReplacedExecutors, view.num_replaced_executors);
+    if (config_.http) mark(SystemMark::kAborted, process_->host().num_aborts());  // which their clients do not hear
     mark(SystemMark::kEvictions, stats.evictions);
     mark(SystemMark::kPreemptions, stats.preemptions);
     mark(SystemMark::kReused, stats.attaches);
@@ -120,6 +124,7 @@ void SystemWorld::end_process() {
         mark(SystemMark::kRestoredHeads, view.tier->restored);
         mark(SystemMark::kFoundDamage, view.tier->damaged);
     }
+    if (!is_dead_) process_->door().close();
     process_.reset();
     check();
 }
@@ -139,7 +144,7 @@ void SystemWorld::kill() {
     mark(SystemMark::kKilled);
     if (chance(2)) {
         machine_->disk.cut_after(static_cast<int64_t>(prng_.below(30)));
-        threads_->run_for(static_cast<int64_t>(prng_.below(200)) * kMicrosecond);
+        run_for(static_cast<int64_t>(prng_.below(200)) * kMicrosecond);
     }
     machine_->disk.cut_after(0);
     machine_->is_killed = is_dead_ = true;
@@ -167,8 +172,25 @@ void SystemWorld::kill() {
     start();
 }
 
+// Over HTTP a request takes longer, and sockets move between the threads' turns.
+void SystemWorld::run_for(int64_t duration_ns) {
+    if (!config_.http) return threads_->run_for(duration_ns);
+    for (int64_t left_ns = 4 * duration_ns; left_ns > 0;) {
+        process_->door().go_on(prng_);
+        const auto slice_ns = static_cast<int64_t>(1 + prng_.below(4)) * kMicrosecond;
+        threads_->run_for(slice_ns);
+        left_ns -= slice_ns;
+    }
+}
+
 // The store's pauses after failures are among what is waited for.
-void SystemWorld::settle() { threads_->run_until_all_wait(10 * kSecond); }
+void SystemWorld::settle() {
+    if (config_.http) run_for(static_cast<int64_t>(prng_.below(200)) * kMicrosecond);
+    do {
+        threads_->run_until_all_wait(10 * kSecond);
+    } while (process_->door().go_on_as_far_as_possible());
+    process_->door().settled();
+}
 
 // Without faults everything ends, and every conversation is what it may be, in this process and in the next one.
 void SystemWorld::come_home() {
@@ -181,6 +203,7 @@ void SystemWorld::come_home() {
         settle();
         check();
     }
+    MUST(process_->host().num_requests() == 0, "{} requests outlive their clients", process_->host().num_requests());
     is_home_ = true;
     for (int i = 0; i < 2; ++i) {
         for (const ConversationKey& key : known_.keys()) {

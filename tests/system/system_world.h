@@ -1,6 +1,7 @@
 // tests/system/system_world.h: a server, its clients and its machine, simulated on one thread from a scene.
 //
-// The server is the real one from its queue on: host, engine, ledger on SQLite, tier in a folder. Its threads are
+// The server is the real one: host, engine, ledger on SQLite, tier in a folder, and in HTTP worlds all from the sockets
+// on. Its threads are
 // fibers (fiber_threads.h), its disk loses what was not synced, its store, folder and executor fail, and it is stopped,
 // killed and started again. Clients fork, rewind, delete, send again, hang up and lie. They check, always:
 //   W1  an answer's tokens are those of a model without cache, memory, batches and steps
@@ -77,6 +78,7 @@ public:
     // Throws at the first violation.
     void run();
     [[nodiscard]] const SystemMarks& marks() const { return marks_; }
+    [[nodiscard]] const HttpMarks& http_marks() const { return http_marks_; }
     // A digest of every update that clients got, in order, with the number of switches.
     [[nodiscard]] uint64_t trail() const { return trail_; }
 
@@ -86,6 +88,7 @@ private:
         int64_t number = 0;
         std::optional<ConversationKey> key;  // none: outside conversations
         server::HostRequest request;
+        int64_t num_known = 0;        // of the prompt's tokens: the client names its conversation in place of them
         std::vector<TokenId> output;  // expected
         FinishReason finish = FinishReason::kLength;
         std::optional<RefusalReason> refusal;  // expected whatever the conversation has
@@ -93,7 +96,6 @@ private:
     };
     struct Live {
         Sent sent;
-        std::optional<server::Ticket> ticket;
         std::vector<TokenId> tokens;
         bool is_accepted = false;
         bool is_recorded = false;
@@ -119,13 +121,17 @@ private:
     void rewind();
     void remove();
     void look();
+    void send_half();
     void stop();
     void kill();
+    void run_for(int64_t duration_ns);
     void settle();
     void come_home();
     void check();
 
     Sent draw_turn(const ConversationKey& key);
+    [[nodiscard]] int64_t draw_num_known(const Sent& sent);
+    static void fit_to_http(Sent& sent);
     void expect(Sent& sent) const;
     void send(Sent sent);
     void note_ledger_failure(const std::string& problem);
@@ -171,6 +177,7 @@ private:
     std::set<ConversationKey> unsure_heads_;
     std::string violation_;  // the first one that a client has seen
     SystemMarks marks_{};
+    HttpMarks http_marks_{};
     uint64_t trail_ = 0;
 };
 
