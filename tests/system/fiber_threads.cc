@@ -16,6 +16,7 @@ constexpr int64_t kSwitchNs = 1000;
 FiberThreads::FiberThreads(uint64_t seed) : prng_(seed ^ 0x666962657273u), switch_one_in_(1 + prng_.below(12)) {
     CHECK(current() == nullptr, "two schedulers at a time");
     running_ = fibers_.emplace_back(std::make_unique<Fiber>()).get();
+    alive_.push_back(running_);
     install(this);
 }
 
@@ -39,6 +40,7 @@ int64_t FiberThreads::start(std::function<void()> body) {
                                               notify(&fiber);
                                               return std::move(dispatcher_);
                                           });
+    alive_.push_back(&fiber);
     return static_cast<int64_t>(fibers_.size()) - 1;
 }
 
@@ -58,20 +60,15 @@ void FiberThreads::wait(const void* address, int64_t until_ns) {
 }
 
 void FiberThreads::notify(const void* address) {
-    for (const auto& fiber : fibers_) {
+    for (Fiber* fiber : alive_) {
         if (fiber->address == address) fiber->address = nullptr;
     }
 }
 
 void FiberThreads::run_until_all_wait(int64_t patience_ns) {
-    const int64_t until_ns = now_ns_ + patience_ns;
-    // The first thread waits for nothing, until the time when no other one can go on before.
-    while (now_ns_ < until_ns) {
-        const bool others_run =
-            std::any_of(fibers_.begin() + 1, fibers_.end(), [](const auto& fiber) { return fiber->can_run(); });
-        if (!others_run && next_limit_ns() >= until_ns) return;
-        wait(this, std::min(until_ns, now_ns_ + kSwitchNs));
-    }
+    quiet_ns_ = now_ns_ + patience_ns;
+    wait(this, kNever);
+    quiet_ns_ = kNever;
 }
 
 // The running thread lets others go on, and itself when it can.
@@ -85,22 +82,22 @@ void FiberThreads::leave() {
 // On the first thread's stack, until it is the one to go on.
 void FiberThreads::dispatch() {
     Fiber* first = fibers_.front().get();
-    std::vector<Fiber*> ready;
     while (true) {
-        wake_at(now_ns_);
-        ready.clear();
-        for (const auto& fiber : fibers_) {
-            if (fiber->can_run()) ready.push_back(fiber.get());
+        const int64_t next_ns = find_ready();
+        const bool is_quiet = now_ns_ >= quiet_ns_ || (ready_.empty() && next_ns >= quiet_ns_);
+        if (is_quiet && quiet_ns_ != kNever) {
+            first->address = nullptr;
+            break;
         }
-        if (ready.empty()) {
-            const int64_t next_ns = next_limit_ns();
+        if (ready_.empty()) {
             MUST(next_ns != kNever, "all threads wait");
-            now_ns_ = std::max(now_ns_, next_ns);
+            now_ns_ = next_ns;
             continue;
         }
-        Fiber* next = ready[prng_.below(ready.size())];
+        Fiber* next = ready_[prng_.below(ready_.size())];
         if (next == first) break;
         run(*next);
+        if (next->is_over) std::erase(alive_, next);
         if (thrown_ != nullptr) std::rethrow_exception(std::exchange(thrown_, nullptr));
     }
     running_ = first;
@@ -112,20 +109,21 @@ void FiberThreads::run(Fiber& fiber) {
     running_ = fibers_.front().get();
 }
 
-void FiberThreads::wake_at(int64_t time_ns) {
-    for (const auto& fiber : fibers_) {
-        if (fiber->until_ns > time_ns) continue;
-        fiber->address = nullptr;
-        fiber->until_ns = kNever;
+// Fills ready_; the time at which the next of the others can go on.
+int64_t FiberThreads::find_ready() {
+    ready_.clear();
+    int64_t next_ns = kNever;
+    for (Fiber* fiber : alive_) {
+        if (fiber->until_ns <= now_ns_) {
+            fiber->address = nullptr;
+            fiber->until_ns = kNever;
+        }
+        if (fiber->address == nullptr)
+            ready_.push_back(fiber);
+        else
+            next_ns = std::min(next_ns, fiber->until_ns);
     }
-}
-
-int64_t FiberThreads::next_limit_ns() const {
-    int64_t limit_ns = kNever;
-    for (const auto& fiber : fibers_) {
-        if (!fiber->is_over && fiber->address != nullptr) limit_ns = std::min(limit_ns, fiber->until_ns);
-    }
-    return limit_ns;
+    return next_ns;
 }
 
 }  // namespace verbatim::tests

@@ -44,18 +44,19 @@ private:
         const void* address = nullptr;  // waits for its notification; null: can go on
         int64_t until_ns = kNever;
         bool is_over = false;
-        [[nodiscard]] bool can_run() const { return !is_over && address == nullptr; }
     };
     void leave();
     void dispatch();
     void run(Fiber& fiber);
-    void wake_at(int64_t time_ns);
-    [[nodiscard]] int64_t next_limit_ns() const;
+    int64_t find_ready();
 
     Prng prng_;
     uint64_t switch_one_in_;
     std::vector<std::unique_ptr<Fiber>> fibers_;  // the first one is the thread that made this
+    std::vector<Fiber*> alive_;                   // those that are not over, in order
+    std::vector<Fiber*> ready_;                   // those that can go on now
     Fiber* running_;
+    int64_t quiet_ns_ = kNever;  // the first thread goes on when no other one does until then
     boost::context::fiber dispatcher_;
     int64_t now_ns_ = 1'000'000'000;
     int64_t num_switches_ = 0;
