@@ -1,7 +1,10 @@
 #include "tests/system/system_process.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <utility>
 
@@ -77,9 +80,26 @@ Faults::When Faults::next() {
     return prng_.below(2) == 0 ? When::kBefore : When::kAfter;
 }
 
+SystemMachine::~SystemMachine() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+}
+
+const std::filesystem::path& SystemMachine::folder() {
+    if (!folder_.empty()) return folder_;
+    const std::filesystem::path in_memory = "/dev/shm";
+    std::error_code problem;
+    const bool has_memory = std::filesystem::is_directory(in_memory, problem);
+    std::string pattern =
+        ((has_memory ? in_memory : std::filesystem::temp_directory_path()) / "verbatim-swarm-XXXXXX").string();
+    MUST(::mkdtemp(pattern.data()) != nullptr, "{}: errno {}", pattern, errno);
+    return folder_ = pattern;
+}
+
 bool SystemMachine::damage_a_head(Prng& prng) const {
+    if (folder_.empty()) return false;
     std::vector<std::filesystem::path> heads;
-    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
         if (entry.path().extension() == ".head") heads.push_back(entry.path());
     }
     if (heads.empty()) return false;
@@ -117,7 +137,7 @@ SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine,
     MUST(opened.has_value(), "{}", opened.error().message);
     if (config.has_tier) {
         calls_ = std::make_unique<FaultyFolder>(machine);
-        auto tier = server::HeadTier::open({.folder = machine.folder.path(),
+        auto tier = server::HeadTier::open({.folder = machine.folder(),
                                             .max_bytes = config.tier_bytes,
                                             .min_tokens = 2,
                                             .model = "model",

@@ -15,7 +15,6 @@
 #include "server/ledger/ledger_store.h"
 #include "tests/server/ledger/power_cut_disk.h"
 #include "tests/support/null_executor.h"
-#include "tests/support/scratch_folder.h"
 #include "tests/system/system_cast.h"
 #include "tests/system/system_http.h"
 
@@ -40,13 +39,20 @@ private:
 // What a process leaves behind.
 struct SystemMachine {
     explicit SystemMachine(uint64_t seed) : disk(seed), store_faults(seed), folder_faults(seed + 1) {}
-    PowerCutDisk disk;     // the ledger's
-    ScratchFolder folder;  // the tier's
+    SystemMachine(const SystemMachine&) = delete;
+    SystemMachine& operator=(const SystemMachine&) = delete;
+    ~SystemMachine();
+    PowerCutDisk disk;  // the ledger's
+    // The tier's, in memory where the system has files there: it is made when it is first used.
+    const std::filesystem::path& folder();
     Faults store_faults;
     Faults folder_faults;
     bool is_killed = false;  // nothing is written to the tier's folder any more
     // As a machine without power may: one of the tier's files loses its end or has a wrong byte. False: there is none.
     bool damage_a_head(Prng& prng) const;
+
+private:
+    std::filesystem::path folder_;  // empty: not made
 };
 
 // From its start to its end.
