@@ -205,6 +205,9 @@ class Source:
             return
         second = self.find(first + 1, end, ";")
         self.declaration(begin, first)
+        if second == end:  # over a range, behind a declaration
+            self.lambdas(first + 1, end)
+            return
         self.condition(first + 1, second)
 
     def condition(self, begin, end):

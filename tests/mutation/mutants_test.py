@@ -88,6 +88,8 @@ class MutantsTest(unittest.TestCase):
     def test_loops_and_switches_are_walked(self):
         self.assertEqual([kind for kind, _, _ in in_function("for (int i = 0; i < n; ++i) { f(i); }")],
                          ["constant", "constant", "condition", "comparison", "deletion"])
+        self.assertEqual([kind for kind, _, _ in in_function("for (int i = 0; const int x : list) f(x);")],
+                         ["constant", "constant", "deletion"])
         self.assertEqual([kind for kind, _, _ in in_function("switch (x) {\n case A: f(); break;\n default: g(); }")],
                          ["deletion"] * 3)
         self.assertEqual([kind for kind, _, _ in in_function("do { f(); } while (a);")], ["deletion", "condition"])
