@@ -83,9 +83,11 @@ TEST(SystemSwarm, EveryHttpWorldKeepsWhatItAnswered) { run_worlds(200, SystemKin
 
 // What a fault's scene was shrunk to (tests/planted/faults/server).
 constexpr std::array kScenes = {
-    "20251128: turn 9289 kill 34aa",            // an answered turn that the store does not have
-    "20251122: turn c4e0 run 2d08 retry 9eed",  // a turn that is sent again
-    "20251123: turn 34e8",                      // a request that waits for its conversation
+    "20251128: turn 9289 kill 34aa",             // an answered turn that the store does not have
+    "20251122: turn c4e0 run 2d08 retry 9eed",   // a turn that is sent again
+    "20251123: turn 34e8",                       // a request that waits for its conversation
+    "http 20251122: nonsense a5a3",              // a body that ends before its length
+    "http 20251124: turn 86d stop-reading f0d",  // an answer that is not read at once
 };
 
 TEST(SystemSwarm, ScenesThatFaultsLedToPass) {
