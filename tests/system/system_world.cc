@@ -198,12 +198,14 @@ void SystemWorld::come_home() {
     mark(SystemMark::kFolderFaults, machine_->folder_faults.num_failed());
     machine_->store_faults.end();
     machine_->folder_faults.end();
-    for (int tries = 0; !live_.empty() || !calls_.empty(); ++tries) {
-        MUST(tries < 50, "{} requests and {} calls do not end", live_.size(), calls_.size());
+    int tries = 0;
+    do {
+        MUST(tries++ < 50, "{} requests and {} calls do not end", live_.size(), calls_.size());
         settle();
         check();
-    }
-    MUST(process_->host().num_requests() == 0, "{} requests outlive their clients", process_->host().num_requests());
+    } while (!live_.empty() || !calls_.empty());
+    const size_t num_left = process_->host().num_requests();
+    MUST(num_left == 0, "{} requests outlive their clients", num_left);
     is_home_ = true;
     for (int i = 0; i < 2; ++i) {
         for (const ConversationKey& key : known_.keys()) {
