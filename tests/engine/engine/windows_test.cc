@@ -416,5 +416,54 @@ TEST(NgramDrafter, TheIndexGrowsWithTheOutput) {
                                     ElementsAre(4, 1)));
 }
 
+// A drafter that paces itself measures decode steps alone: those with a prompt in them count for nothing.
+class MeasuringDrafter final : public Drafter {
+public:
+    explicit MeasuringDrafter(TokenId token) : token_(token) {}
+    void step_begins() override { ++num_begun; }
+    void step_ends(const DecodeStep* step) override { steps.push_back(step == nullptr ? DecodeStep{} : *step); }
+    void draft(std::span<DraftJob> jobs) override {
+        for (DraftJob& job : jobs) {
+            job.drafts.assign(static_cast<size_t>(job.max_drafts), token_);
+            num_drafted += job.max_drafts;
+        }
+    }
+    void ended(RequestId) override {}
+
+    int64_t num_begun = 0;
+    int64_t num_drafted = 0;
+    std::vector<DecodeStep> steps;
+
+private:
+    TokenId token_;
+};
+
+TEST(Windows, ADrafterMeasuresTheDecodeStepsOfAllRequests) {
+    WindowScene scene;
+    MeasuringDrafter drafter((scene.right[1] + 1) % 1000);
+    scene.engine.draft_with(&drafter, 4, /*paced_windows=*/true);
+    const RequestId first = scene.submit(scene.request);
+    const RequestId second = scene.submit(scene.history("b", kPrompt, 8));
+    scene.step();  // the prompts
+    EXPECT_EQ(drafter.steps.back().num_requests, 0);
+    const int64_t num_drafted = drafter.num_drafted;
+    const size_t num_streamed = scene.streamed(first).size() + scene.streamed(second).size();
+    scene.step();
+    const DecodeStep& step = drafter.steps.back();
+    EXPECT_EQ(step.num_requests, 2);
+    EXPECT_GE(step.num_drafts, 2);
+    EXPECT_EQ(step.num_drafts, drafter.num_drafted - num_drafted);
+    EXPECT_EQ(static_cast<size_t>(step.num_tokens),
+              scene.streamed(first).size() + scene.streamed(second).size() - num_streamed);
+    EXPECT_EQ(drafter.num_begun, std::ssize(drafter.steps));
+
+    WindowScene alone;
+    alone.engine.draft_with(&drafter, 4, /*paced_windows=*/true);
+    alone.submit(alone.request);
+    alone.step();
+    alone.step();
+    EXPECT_EQ(drafter.steps.back().num_requests, 1);
+}
+
 }  // namespace
 }  // namespace verbatim::tests

@@ -352,7 +352,7 @@ TEST(Scheduling, WhatAnEvictedHeadLeavesIsUsedInTheSameStepAlsoUnderALag) {
 TEST(Scheduling, AResumedRequestCountsAsReusedOnlyWhatItHadNotComputed) {
     EngineScene scene({.num_blocks = 20, .step_tokens = 2, .lookup = LookupMode::kPrefix});
     const std::vector<TokenId> text = iota_tokens(100, 16);
-    scene.submit(scene.history("a", text, 40));
+    const RequestId older = scene.submit(scene.history("a", text, 40));
     const std::vector<TokenId> longer = text + scene.expected(text, 40) + iota_tokens(400, 4);
     const RequestId younger = scene.submit(scene.history("b", longer, 2));
     scene.run();
@@ -364,6 +364,8 @@ TEST(Scheduling, AResumedRequestCountsAsReusedOnlyWhatItHadNotComputed) {
     ASSERT_EQ(computed.size(), 1u);
     ASSERT_TRUE(computed[0] > 16 && computed[0] < 55) << computed[0];
     EXPECT_EQ(scene.finished(younger).num_reused_tokens, 15 + 55 - computed[0]);
+    EXPECT_EQ(scene.engine.stats().reused_tokens,
+              scene.finished(older).num_reused_tokens + scene.finished(younger).num_reused_tokens);
     scene.expect_home();
 }
 
