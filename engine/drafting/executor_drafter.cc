@@ -1,7 +1,6 @@
 #include "engine/drafting/executor_drafter.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -9,8 +8,8 @@
 namespace verbatim {
 
 ExecutorDrafter::ExecutorDrafter(const ExecutorDrafterConfig& config, Executor& executor, TokenStore& store)
-    : config_(config), executor_(executor), store_(store) {
-    CHECK(config.pools.block_size > 0 && config.max_num_slots > 0 && config.step_tokens > 0);
+    : config_(config), scratch_(executor, config.pools), store_(store) {
+    CHECK(config.max_num_slots > 0 && config.step_tokens > 0);
     CHECK(config.pools.num_state_rows == 0 || config.pools.num_state_rows >= config.max_num_slots,
           "{} rows for {} slots", config.pools.num_state_rows, config.max_num_slots);
     free_all();
@@ -18,7 +17,6 @@ ExecutorDrafter::ExecutorDrafter(const ExecutorDrafterConfig& config, Executor& 
 
 void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
     ++round_;
-    plan_.clear(plan_.step + 1);
     std::vector<Round> active;
     for (DraftJob& job : jobs) {
         CHECK(
@@ -36,23 +34,15 @@ void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
         set_known(slots_[slot], job);
         active.push_back({&job, slot, num_known});
     }
-    // The executor wants the oldest slots first; those that start now are the newest.
-    std::ranges::stable_sort(active, {}, [this](const Round& round) {
-        const Slot& slot = slots_[round.slot];
-        return slot.started ? slot.admission : std::numeric_limits<int64_t>::max();
-    });
+    std::ranges::stable_sort(active, {}, [this](const Round& round) { return slots_[round.slot].order(); });
     if (fall_back(active) && take_in(active) && guess(active)) return;
     free_all();  // the executor has failed, and forgotten every slot
 }
 
 void ExecutorDrafter::free_all() {
-    CHECK(ended_slots_.empty(), "an executor that has forgotten every slot is owed {} ends", ended_slots_.size());
+    scratch_.forget();
     slots_.clear();
     slot_of_.clear();
-    free_blocks_.clear();
-    for (int32_t block = config_.pools.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
-    freed_.blocks.assign(1, {BlockId{0}, config_.pools.num_blocks});
-    freed_.rows.assign(1, {StateIndex{0}, config_.pools.num_state_rows});
 }
 
 void ExecutorDrafter::ended(RequestId request) {
@@ -68,7 +58,7 @@ void ExecutorDrafter::ended(RequestId request) {
 bool ExecutorDrafter::fits(int64_t num_blocks, int64_t num_rows) const {
     const PoolBudget& budget = config_.budget;
     if (budget.total_bytes == 0) return true;
-    const auto blocks = config_.pools.num_blocks - static_cast<int64_t>(free_blocks_.size()) + num_blocks;
+    const auto blocks = config_.pools.num_blocks - scratch_.num_free_blocks() + num_blocks;
     const auto rows = static_cast<int64_t>(slot_of_.size()) + num_rows;
     return blocks * budget.block_bytes + rows * budget.row_bytes <= budget.total_bytes;
 }
@@ -112,31 +102,21 @@ int32_t ExecutorDrafter::slot_for(RequestId request) {
 // Its blocks are free, and its executor learns of it with the next step.
 void ExecutorDrafter::give_up(int32_t slot) {
     Slot& of = slots_[slot];
-    free_blocks_.insert(free_blocks_.end(), of.blocks.rbegin(), of.blocks.rend());
-    for (const int32_t block : of.blocks) freed_.blocks.push_back({BlockId{block}, 1});
-    if (config_.pools.num_state_rows > 0) freed_.rows.push_back({StateIndex{slot}, 1});
-    if (of.started) ended_slots_.push_back(SequenceSlot{slot});
+    scratch_.end(slot, of);
     CHECK(slot_of_.erase(of.request) == 1 || of.request == RequestId{-1}, "slot {} is nobody's", slot);
-    CHECK_LE(free_blocks_.size(), static_cast<size_t>(config_.pools.num_blocks));
     of = Slot{};
 }
 
 bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
     CHECK(slot >= 0 && slot < static_cast<int32_t>(slots_.size()), "slot {} of {}", slot, slots_.size());
-    if (config_.pools.num_blocks == 0) return true;
-    const auto wanted = static_cast<size_t>((num_tokens + config_.pools.block_size - 1) / config_.pools.block_size);
-    const auto missing = [&] { return static_cast<int64_t>(wanted) - std::ssize(slots_[slot].blocks); };
-    while (missing() > std::ssize(free_blocks_) || !fits(missing(), 0)) {
+    const auto missing = [&] { return scratch_.num_missing_blocks(slots_[slot], num_tokens); };
+    while (missing() > 0 && (missing() > scratch_.num_free_blocks() || !fits(missing(), 0))) {
         const int32_t oldest = oldest_slot(true);
         if (oldest < 0) return false;
+        CHECK_NE(oldest, slot);
         give_up(oldest);
     }
-    auto& blocks = slots_[slot].blocks;
-    while (blocks.size() < wanted) {
-        blocks.push_back(free_blocks_.back());
-        free_blocks_.pop_back();
-    }
-    CHECK_GE(static_cast<int64_t>(blocks.size()) * config_.pools.block_size, num_tokens);
+    scratch_.grow(slots_[slot], num_tokens);
     return true;
 }
 
@@ -181,7 +161,7 @@ bool ExecutorDrafter::fall_back(std::span<Round> active) {
         slot.length = slot.num_sent = slot.keep;
         plan(round.slot, 0, true);
     }
-    return step();
+    return scratch_.step();
 }
 
 // The known tokens, in chunks; with the last of them the first guess.
@@ -200,8 +180,8 @@ bool ExecutorDrafter::take_in(std::span<Round> active) {
             sequence.num_sampled_positions = 1;
             drawing.push_back(&round);
         }
-        if (plan_.sequences.empty()) return true;
-        if (!step()) return false;
+        if (!scratch_.is_scheduled()) return true;
+        if (!scratch_.step()) return false;
         take_guesses(drawing);
     }
 }
@@ -217,20 +197,18 @@ bool ExecutorDrafter::guess(std::span<Round> active) {
             drawing.push_back(&round);
         }
         if (drawing.empty()) return true;
-        if (!step()) return false;
+        if (!scratch_.step()) return false;
         take_guesses(drawing);
     }
 }
 
 void ExecutorDrafter::take_guesses(std::span<Round* const> drawing) {
-    CHECK_EQ(result_.drawn.size(), drawing.size());
     for (size_t i = 0; i < drawing.size(); ++i) {
-        const auto tokens = result_.tokens_of(result_.drawn[i]);
-        CHECK(tokens.size() <= 1, "{} guesses at once", tokens.size());
-        drawing[i]->goes_on = !tokens.empty();  // nothing is drawn from a NaN
-        if (tokens.empty()) continue;
-        drawing[i]->job->drafts.push_back(tokens.front());
-        slots_[drawing[i]->slot].tokens.push_back(tokens.front());
+        const std::optional<TokenId> token = scratch_.sampled(i, drawing.size());
+        drawing[i]->goes_on = token.has_value();  // nothing is drawn from a NaN
+        if (!token) continue;
+        drawing[i]->job->drafts.push_back(*token);
+        slots_[drawing[i]->slot].tokens.push_back(*token);
     }
 }
 
@@ -241,51 +219,26 @@ ScheduledSequence& ExecutorDrafter::plan(int32_t slot, int64_t count, bool write
           slot, count, of.length, of.tokens.size());
     const bool has_state = config_.pools.num_state_rows > 0;
     const StateIndex row = has_state ? StateIndex{slot} : kNoState;
-    if (!of.started) {
-        of.admission = ++num_admitted_;
+    const bool starts = !of.started;
+    if (starts) {
         of.num_sent = static_cast<int64_t>(of.tokens.size());
-        plan_.new_sequences.push_back({.slot = SequenceSlot{slot},
-                                       .request = of.request,
-                                       .tokens = store_.store(of.tokens),
-                                       .num_prompt_tokens = of.num_prompt,
-                                       .sampling = of.sampling});
+        scratch_.start(slot, of,
+                       {.request = of.request,
+                        .tokens = store_.store(of.tokens),
+                        .num_prompt_tokens = of.num_prompt,
+                        .sampling = of.sampling});
     }
-    ScheduledSequence& sequence = plan_.sequences.emplace_back();
-    sequence.slot = SequenceSlot{slot};
-    sequence.num_computed_tokens = of.length;
-    sequence.num_new_tokens = static_cast<int32_t>(count);
-    sequence.state_src = of.started ? row : kNoState;
-    sequence.num_state_tokens = has_state ? of.state_length : of.length;
+    const auto unsent = std::span<const TokenId>(of.tokens).subspan(static_cast<size_t>(of.num_sent));
+    ScheduledSequence& sequence = scratch_.schedule(slot, of, count, count > 0 ? unsent : std::span<const TokenId>());
+    if (count > 0) of.num_sent = static_cast<int64_t>(of.tokens.size());
+    sequence.state_src = starts ? kNoState : row;
+    if (has_state) sequence.num_state_tokens = of.state_length;
     sequence.state_dst = writes_row ? row : kNoState;
-    sequence.appended = {static_cast<uint32_t>(plan_.tokens.size()), 0};
-    for (; count > 0 && of.num_sent < static_cast<int64_t>(of.tokens.size()); ++of.num_sent) {
-        plan_.tokens.push_back(of.tokens[of.num_sent]);
-        ++sequence.appended.count;
-    }
-    sequence.new_blocks = {static_cast<uint32_t>(plan_.blocks.size()), 0};
-    for (; of.num_sent_blocks < of.blocks.size(); ++of.num_sent_blocks) {
-        plan_.blocks.push_back({BlockId{of.blocks[of.num_sent_blocks]}, 1});
-        ++sequence.new_blocks.count;
-    }
-    of.started = true;
-    of.length += count;
     if (writes_row) of.state_length = of.length;
     CHECK(of.state_length <= of.length && of.num_sent <= static_cast<int64_t>(of.tokens.size()),
           "slot {}: {} tokens in its row, {} computed", slot, of.state_length, of.length);
     num_computed_ += count;
     return sequence;
-}
-
-bool ExecutorDrafter::step() {
-    if (plan_.sequences.empty()) return true;
-    plan_.finished_slots = std::exchange(ended_slots_, {});
-    ++num_steps_;
-    executor_.take_freed(freed_);
-    freed_.clear();
-    const Status done = executor_.execute(plan_, result_);
-    CHECK(!done || result_.step == plan_.step, "result of step {}, plan of step {}", result_.step, plan_.step);
-    plan_.clear(plan_.step + 1);
-    return done.has_value();
 }
 
 }  // namespace verbatim

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/drafting/drafter.h"
+#include "engine/drafting/scratch_executor.h"
 #include "engine/executor.h"
 #include "engine/pool_sizes.h"
 #include "engine/step_plan.h"
@@ -35,25 +36,18 @@ public:
     void ended(RequestId request) override;
 
     // Steps and tokens that drafting has cost so far.
-    [[nodiscard]] int64_t num_steps() const { return num_steps_; }
+    [[nodiscard]] int64_t num_steps() const { return scratch_.num_steps(); }
     [[nodiscard]] int64_t num_computed_tokens() const { return num_computed_; }
 
 private:
-    struct Slot {
-        RequestId request{-1};
+    struct Slot : ScratchSlot {
         SamplingParams sampling;
         std::vector<TokenId> tokens;  // known ones, then drafts
         int64_t num_prompt = 0;       // of `tokens`
         int64_t num_known = -1;       // of `tokens`, when it drafted last
-        int64_t length = 0;           // computed
         int64_t keep = 0;             // of `length`: what is still right
         int64_t state_length = 0;     // taken in by its row
         int64_t num_sent = 0;         // of `tokens`, known to the executor
-        std::vector<int32_t> blocks;
-        size_t num_sent_blocks = 0;
-        bool started = false;
-        int64_t admission = 0;
-        int64_t last_used = 0;  // round
     };
     // A job with the slot that drafts for it.
     struct Round {
@@ -75,21 +69,13 @@ private:
     [[nodiscard]] bool guess(std::span<Round> active);
     void take_guesses(std::span<Round* const> drawing);
     ScheduledSequence& plan(int32_t slot, int64_t count, bool writes_row);
-    [[nodiscard]] bool step();
 
     ExecutorDrafterConfig config_;
-    Executor& executor_;
+    ScratchExecutor scratch_;
     TokenStore& store_;
     std::map<RequestId, int32_t> slot_of_;
     std::vector<Slot> slots_;
-    std::vector<int32_t> free_blocks_;
-    std::vector<SequenceSlot> ended_slots_;  // the executor does not know it yet
-    FreedUnits freed_;                       // the same
-    StepPlan plan_;
-    StepResult result_;
     int64_t round_ = 0;
-    int64_t num_admitted_ = 0;
-    int64_t num_steps_ = 0;
     int64_t num_computed_ = 0;
 };
 

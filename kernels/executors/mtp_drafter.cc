@@ -1,7 +1,6 @@
 #include "kernels/executors/mtp_drafter.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -26,9 +25,9 @@ bool is_greedy(const SamplingParams& sampling) {
 
 MtpDrafter::MtpDrafter(const MtpDrafterConfig& config, const reference::Model& model, PooledExecutor& layer,
                        const Engine& engine)
-    : config_(config), model_(model), layer_(layer), engine_(engine) {
+    : config_(config), model_(model), layer_(layer), engine_(engine), scratch_(layer, config.pools) {
     CHECK(model.mtp && layer.config().reads_hidden && config.pools.num_state_rows == 0);
-    CHECK(config.pools.block_size > 0 && config.max_num_slots > 0 && config.step_tokens > 0);
+    CHECK(config.max_num_slots > 0 && config.step_tokens > 0);
     for (const float weight : model.weights.final_norm)
         final_norm_.push_back(model.config.norm_plus_one ? weight + 1.0F : weight);
     layer_.set_observer([this](const Observation& seen) { keep_own_row(seen); });
@@ -38,7 +37,6 @@ MtpDrafter::MtpDrafter(const MtpDrafterConfig& config, const reference::Model& m
         for (int64_t r = 0; r < rows.num_rows; ++r)
             std::copy_n(of.fed.begin() + r * rows.width, rows.width, rows.row(r));
     });
-    free_all();
 }
 
 void MtpDrafter::listen_to(PooledExecutor* executor) {
@@ -61,6 +59,7 @@ void MtpDrafter::see(const Observation& seen) {
     if (at < 0) return;
     Slot& slot = slots_[at];
     const int64_t hidden = model_.config.hidden_size;
+    CHECK_EQ(seen.rows.width, hidden);
     const int64_t kept = seen.first_position - slot.first_waiting;
     const bool follows = kept >= 0 && kept <= num_waiting(slot);
     if (!follows) slot.first_waiting = seen.first_position;
@@ -87,11 +86,9 @@ int64_t MtpDrafter::num_waiting(const Slot& slot) const {
 // --- slots
 
 void MtpDrafter::free_all() {
+    scratch_.forget();
     slots_.clear();
     slot_of_.clear();
-    ended_slots_.clear();
-    free_blocks_.clear();
-    for (int32_t block = config_.pools.num_blocks - 1; block >= 0; --block) free_blocks_.push_back(block);
 }
 
 // The request's tokens so far. False: the engine does not know it.
@@ -184,15 +181,14 @@ int32_t MtpDrafter::slot_for(RequestId request, int64_t first_position) {
     slot.num_known = -1;
     slot.last_used = round_;
     slot_of_[request] = at;
+    CHECK(at < config_.max_num_slots && slot_of_.size() <= slots_.size(), "slot {} of {}", at, config_.max_num_slots);
     return at;
 }
 
 void MtpDrafter::give_up(int32_t at) {
     Slot& slot = slots_[at];
-    free_blocks_.insert(free_blocks_.end(), slot.blocks.rbegin(), slot.blocks.rend());
-    if (slot.started) ended_slots_.push_back(SequenceSlot{at});
-    slot_of_.erase(slot.request);
-    CHECK_LE(free_blocks_.size(), static_cast<size_t>(config_.pools.num_blocks));
+    scratch_.end(at, slot);
+    CHECK(slot_of_.erase(slot.request) == 1 || slot.request == kNoRequest, "slot {} is of no request", at);
     slot = Slot{};
 }
 
@@ -224,21 +220,17 @@ void MtpDrafter::ended(RequestId request) {
 }
 
 bool MtpDrafter::make_room(int32_t at, int64_t num_tokens) {
-    const auto wanted = static_cast<size_t>((num_tokens + config_.pools.block_size - 1) / config_.pools.block_size);
-    const auto missing = [&] { return static_cast<int64_t>(wanted) - std::ssize(slots_[at].blocks); };
-    auto num_available = std::ssize(free_blocks_);
+    if (config_.pools.num_blocks == 0) return false;  // the layer has KV, and no memory for it
+    const auto missing = [&] { return scratch_.num_missing_blocks(slots_[at], num_tokens); };
+    int64_t num_available = scratch_.num_free_blocks();
     for (const Slot& slot : slots_) num_available += slot.last_used == round_ ? 0 : std::ssize(slot.blocks);
     if (missing() > num_available) return false;  // nothing is given up for it
-    while (missing() > std::ssize(free_blocks_)) {
+    while (missing() > scratch_.num_free_blocks()) {
         const int32_t oldest = oldest_slot(true);
         CHECK_GE(oldest, 0);
         give_up(oldest);
     }
-    auto& blocks = slots_[at].blocks;
-    while (blocks.size() < wanted) {
-        blocks.push_back(free_blocks_.back());
-        free_blocks_.pop_back();
-    }
+    scratch_.grow(slots_[at], num_tokens);
     return true;
 }
 
@@ -325,15 +317,11 @@ bool MtpDrafter::fall_back(std::span<const Share> shares) {
         slot.length = std::ssize(slot.positions);
         plan(share.slot, {}, {});
     }
-    return step();
+    return scratch_.step();
 }
 
 bool MtpDrafter::take_in(std::vector<Share>& shares) {
-    // The executor wants the oldest slots first; those that start now are the newest.
-    std::ranges::stable_sort(shares, {}, [this](const Share& share) {
-        const Slot& slot = slots_[share.slot];
-        return slot.started ? slot.admission : std::numeric_limits<int64_t>::max();
-    });
+    std::ranges::stable_sort(shares, {}, [this](const Share& share) { return slots_[share.slot].order(); });
     if (!fall_back(shares)) return false;
     while (std::ranges::any_of(shares, [](const Share& share) { return share.num_rows > 0; }))
         if (!take_chunk(shares)) return false;
@@ -352,6 +340,7 @@ bool MtpDrafter::take_chunk(std::span<Share> shares) {
         share.num_rows -= count;
         taken.emplace_back(share.slot, count);
         Slot& slot = slots_[share.slot];
+        CHECK_LT(slot.first_waiting + count, std::ssize(slot.known));  // a row goes with the token behind it
         const auto tokens = std::span(slot.known).subspan(static_cast<size_t>(slot.first_waiting) + 1);
         const auto num_floats = static_cast<size_t>(count * model_.config.hidden_size);
         ScheduledSequence& sequence =
@@ -362,7 +351,7 @@ bool MtpDrafter::take_chunk(std::span<Share> shares) {
         slot.num_known = std::ssize(slot.known);
         drawing.push_back(&share);
     }
-    if (!step()) return false;
+    if (!scratch_.step()) return false;
     for (const auto& [at, count] : taken) drop_taken(slots_[at], count);
     take_guesses(drawing);
     return true;
@@ -386,19 +375,18 @@ bool MtpDrafter::guess(std::span<Share> shares) {
             drawing.push_back(&share);
         }
         if (drawing.empty()) return true;
-        if (!step()) return false;
+        if (!scratch_.step()) return false;
         take_guesses(drawing);
     }
 }
 
 void MtpDrafter::take_guesses(std::span<Share* const> drawing) {
-    CHECK_EQ(drawing.empty() ? 0 : result_.drawn.size(), drawing.size());
     for (size_t i = 0; i < drawing.size(); ++i) {
         Share& share = *drawing[i];
-        const auto tokens = result_.tokens_of(result_.drawn[i]);
-        share.goes_on = !tokens.empty();  // nothing is drawn from a NaN
-        if (tokens.empty()) continue;
-        const TokenId token = drawn(share, tokens.front());
+        const std::optional<TokenId> greedy = scratch_.sampled(i, drawing.size());
+        share.goes_on = greedy.has_value();  // nothing is drawn from a NaN
+        if (!greedy) continue;
+        const TokenId token = drawn(share, *greedy);
         share.job->drafts.push_back(token);
         slots_[share.slot].guesses.push_back(token);
     }
@@ -410,6 +398,7 @@ TokenId MtpDrafter::drawn(const Share& share, TokenId greedy) {
     if (is_greedy(sampling)) return greedy;
     Slot& slot = slots_[share.slot];
     const auto num_known = static_cast<std::ptrdiff_t>(slot.known.size());
+    CHECK_LE(slot.num_prompt, num_known);
     slot.known.insert(slot.known.end(), slot.guesses.begin(), slot.guesses.end());
     const std::span<const TokenId> known(slot.known);
     const TokenId token = layer_.token_of({.logits = layer_.logits(SequenceSlot{share.slot}, 0),
@@ -429,41 +418,16 @@ ScheduledSequence& MtpDrafter::plan(int32_t at, std::span<const TokenId> tokens,
     CHECK_EQ(std::ssize(rows), std::ssize(tokens) * model_.config.hidden_size);
     const bool starts = !slot.started;
     if (starts) {
-        slot.admission = ++num_admitted_;
-        plan_.new_sequences.push_back({.slot = SequenceSlot{at},
-                                       .request = slot.request,
-                                       .tokens = engine_.token_store().store(tokens),
-                                       .num_prompt_tokens = 0,
-                                       .sampling = {}});
+        scratch_.start(at, slot,
+                       {.request = slot.request,
+                        .tokens = engine_.token_store().store(tokens),
+                        .num_prompt_tokens = 0,
+                        .sampling = {}});
     }
-    ScheduledSequence& sequence = plan_.sequences.emplace_back();
-    sequence.slot = SequenceSlot{at};
-    sequence.num_computed_tokens = slot.length;
-    sequence.num_new_tokens = static_cast<int32_t>(tokens.size());
-    sequence.num_state_tokens = slot.length;
-    sequence.appended = {static_cast<uint32_t>(plan_.tokens.size()), 0};
-    if (!starts) {
-        plan_.tokens.insert(plan_.tokens.end(), tokens.begin(), tokens.end());
-        sequence.appended.count = static_cast<uint32_t>(tokens.size());
-    }
-    sequence.new_blocks = {static_cast<uint32_t>(plan_.blocks.size()), 0};
-    for (; slot.num_sent_blocks < slot.blocks.size(); ++slot.num_sent_blocks) {
-        plan_.blocks.push_back({BlockId{slot.blocks[slot.num_sent_blocks]}, 1});
-        ++sequence.new_blocks.count;
-    }
-    slot.started = true;
-    slot.length += std::ssize(tokens);
+    ScheduledSequence& sequence =
+        scratch_.schedule(at, slot, std::ssize(tokens), starts ? std::span<const TokenId>() : tokens);
     slot.fed = rows;
     return sequence;
-}
-
-bool MtpDrafter::step() {
-    if (plan_.sequences.empty()) return true;
-    plan_.finished_slots = std::exchange(ended_slots_, {});
-    ++num_steps_;
-    const Status done = layer_.execute(plan_, result_);
-    plan_.clear(plan_.step + 1);
-    return done.has_value();
 }
 
 }  // namespace verbatim::executors

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "engine/drafting/drafter.h"
+#include "engine/drafting/scratch_executor.h"
 #include "engine/engine.h"
 #include "engine/pool_sizes.h"
 #include "engine/step_plan.h"
@@ -53,7 +54,7 @@ public:
     void ended(RequestId request) override;
 
     // What drafting has cost so far: the layer's steps, and rows of the model that it has taken in.
-    [[nodiscard]] int64_t num_steps() const { return num_steps_; }
+    [[nodiscard]] int64_t num_steps() const { return scratch_.num_steps(); }
     [[nodiscard]] int64_t num_taken_in() const { return num_taken_in_; }
     // Requests that went on with an ended request's KV.
     [[nodiscard]] int64_t num_continued() const { return num_continued_; }
@@ -62,25 +63,18 @@ private:
     static constexpr int64_t kMostWaiting = 64;    // rows, before they are taken in without a draft
     static constexpr int64_t kKeptUndrafted = 16;  // of them, where drafts do not pay
 
-    struct Slot {
-        RequestId request{-1};  // -1: none, or it has ended
+    struct Slot : ScratchSlot {  // without a request: free, or its request has ended
         CacheSalt salt;
         bool uses_cache = true;
         std::vector<TokenId> known;  // of the request: its prompt and output
         int64_t num_prompt = 0;
         std::vector<float> waiting;      // [num_waiting, hidden], of consecutive positions
         int64_t first_waiting = 0;       // position
-        std::vector<int64_t> positions;  // of the model's rows that the layer has taken in
-        int64_t length = 0;              // computed by the layer: these, then guesses
+        std::vector<int64_t> positions;  // of the model's rows that the layer has taken in; guesses come behind them
         std::span<const float> fed;      // [num_new_tokens, hidden]: hidden rows of its share of a step
         std::vector<float> own;          // [hidden]: the layer's last row
         std::vector<TokenId> guesses;
         int64_t num_known = -1;  // when it guessed last
-        std::vector<int32_t> blocks;
-        size_t num_sent_blocks = 0;
-        bool started = false;
-        int64_t admission = 0;
-        int64_t last_used = 0;  // round
     };
     // What a slot takes in. With a job it guesses then.
     struct Share {
@@ -114,23 +108,17 @@ private:
     void take_guesses(std::span<Share* const> drawing);
     [[nodiscard]] TokenId drawn(const Share& share, TokenId greedy);
     ScheduledSequence& plan(int32_t slot, std::span<const TokenId> tokens, std::span<const float> rows);
-    [[nodiscard]] bool step();
 
     MtpDrafterConfig config_;
     const reference::Model& model_;
     PooledExecutor& layer_;
     const Engine& engine_;
+    ScratchExecutor scratch_;              // over the layer
     PooledExecutor* computing_ = nullptr;  // the model
     std::vector<float> final_norm_;        // [hidden], factors
     std::map<RequestId, int32_t> slot_of_;
     std::vector<Slot> slots_;
-    std::vector<int32_t> free_blocks_;
-    std::vector<SequenceSlot> ended_slots_;  // the layer's executor does not know it yet
-    StepPlan plan_;
-    StepResult result_;
     int64_t round_ = 0;
-    int64_t num_admitted_ = 0;
-    int64_t num_steps_ = 0;
     int64_t num_taken_in_ = 0;
     int64_t num_continued_ = 0;
 };
