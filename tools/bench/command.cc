@@ -15,6 +15,7 @@
 #include "tools/bench/run.h"
 #include "tools/bench/speculate.h"
 #include "tools/program/cli.h"
+#include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/number_check.h"
@@ -183,12 +184,8 @@ void add_size_options(CLI::App& verb, BenchConfig& bench) {
     verb.add_option("--row-seconds", bench.row_seconds, "no repetition of a row starts later than this")
         ->check(CLI::Range(0, 1'000'000))
         ->capture_default_str();
-    verb.add_option("--step-tokens", bench.step_tokens, "tokens computed in a step, at most")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    verb.add_option("--block-size", bench.block_size, "tokens of a KV block")
-        ->check(CLI::Range(1, 4096))
-        ->capture_default_str();
+    add_step_tokens_option(verb, bench.step_tokens);
+    add_block_size_option(verb, bench.block_size);
     add_bytes_option(verb, "--stream-bytes", bench.stream_bytes,
                      "the buffer that is read to measure the memory; else four times the last-level cache");
     verb.add_option("--scratch", bench.scratch, "load: the folder where a preset's checkpoint lies meanwhile");

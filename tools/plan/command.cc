@@ -17,6 +17,7 @@
 #include "tools/plan/report.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/engine_options.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/program/shape_choice.h"
@@ -33,9 +34,7 @@ struct PlanOptions {
     std::vector<std::string> devices = {"h100_sxm"};
     std::vector<std::string> weights = {"bf16"};
     std::vector<std::string> kv_dtypes = {"bf16"};
-    std::vector<int32_t> tensors = {1};
-    std::vector<int32_t> experts = {1};
-    std::vector<int32_t> stages = {1};
+    GpuCounts gpus{{1}, {1}, {1}};
     std::vector<int32_t> chunks = {8192};
     std::vector<int32_t> sequences = {256};
     std::string slo;
@@ -95,9 +94,9 @@ std::vector<PlanCandidate> candidates_of(const PlanOptions& options) {
     vary(candidates, options.kv_dtypes, [](PlanCandidate& one, const std::string& name) {
         one.kv_value_bytes = *choice_by_name(kv_dtype_choices(), name);
     });
-    vary(candidates, options.tensors, [](PlanCandidate& one, int32_t count) { one.parallelism.tensor = count; });
-    vary(candidates, options.experts, [](PlanCandidate& one, int32_t count) { one.parallelism.experts = count; });
-    vary(candidates, options.stages, [](PlanCandidate& one, int32_t count) { one.parallelism.pipeline = count; });
+    vary(candidates, options.gpus.tensors, [](PlanCandidate& one, int32_t count) { one.parallelism.tensor = count; });
+    vary(candidates, options.gpus.experts, [](PlanCandidate& one, int32_t count) { one.parallelism.experts = count; });
+    vary(candidates, options.gpus.stages, [](PlanCandidate& one, int32_t count) { one.parallelism.pipeline = count; });
     vary(candidates, options.chunks, [](PlanCandidate& one, int32_t count) { one.step_tokens = count; });
     vary(candidates, options.sequences, [](PlanCandidate& one, int32_t count) { one.max_num_sequences = count; });
     return candidates;
@@ -164,20 +163,11 @@ void add_candidates(CLI::App& verb, PlanOptions& options) {
         ->delimiter(',')
         ->check(CLI::IsMember(names_of(kv_dtype_choices())))
         ->capture_default_str();
-    const auto counts = [&](const char* flag, std::vector<int32_t>& values, const char* description) {
-        verb.add_option(flag, values, description)->delimiter(',')->check(CLI::Range(1, 1024))->capture_default_str();
-    };
-    counts("--tp", options.tensors, "GPUs of a replica that share every layer, such as 1,2,4,8");
-    counts("--ep", options.experts, "groups of these with whole experts each, such as 1,8");
-    counts("--pp", options.stages, "pipeline stages of a replica, such as 1,2");
-    verb.add_option("--chunk,--step-tokens", options.chunks, "tokens computed in a step, at most: such as 2048,8192")
-        ->delimiter(',')
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    verb.add_option("--max-sequences", options.sequences, "requests that run at once on a replica, at most")
-        ->delimiter(',')
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
+    add_gpu_counts_options(verb, options.gpus);
+    add_counts_option(verb, "--chunk,--step-tokens", options.chunks,
+                      "tokens computed in a step, at most: such as 2048,8192", 1 << 20);
+    add_counts_option(verb, "--max-sequences", options.sequences, "requests that run at once on a replica, at most",
+                      1 << 20);
 }
 
 // The rate is the plan's: one factor, or a range to search.
@@ -209,9 +199,7 @@ void add_question_options(CLI::App& verb, PlanOptions& options) {
 void add_common_options(CLI::App& verb, PlanOptions& options) {
     SimulateConfig& simulate = options.config.simulate;
     verb.add_option("--model", options.model, "a preset, or a checkpoint's folder")->capture_default_str();
-    options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
-                                          "of the device, for weights, workspace and caches together")
-                             ->default_str("90 % of it");
+    options.has_memory = add_device_memory_option(verb, options.memory_bytes);
     add_choice_option(verb, "--cache-mode", simulate.cache_mode, timed_cache_mode_choices(), "as in verbatim simulate");
     Choices<Route> routes = route_choices();  // a trace's replicas are of a fixed number
     std::erase_if(routes, [](const auto& choice) { return choice.second == Route::kTrace; });

@@ -81,10 +81,10 @@ CLI::Option* add_format_option(CLI::App& command, OutputFormat& format) {
 }
 
 void add_group(CLI::App& command, const std::string& title, const std::function<void()>& add) {
-    const size_t num_before = command.get_options().size();
+    const std::string before = command.option_defaults()->get_group();
+    command.option_defaults()->group(title);  // of what is added from now on
     add();
-    const std::vector<CLI::Option*> options = command.get_options([](const CLI::Option*) { return true; });
-    for (size_t i = num_before; i < options.size(); ++i) options[i]->group(title);
+    command.option_defaults()->group(before);
 }
 
 CLI::Option* add_seed_option(CLI::App& command, uint64_t& seed) {

@@ -15,6 +15,7 @@
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/number_check.h"
@@ -306,12 +307,8 @@ void add_executor_options(CLI::App& verb, ReplayOptions& options) {
 
 void add_cache_options(CLI::App& verb, ReplayOptions& options) {
     ReplayConfig& replay = options.replay;
-    verb.add_option("--block-size", replay.block_size, "tokens of a KV block")
-        ->check(CLI::Range(1, 4096))
-        ->capture_default_str();
-    verb.add_option("--step-tokens", replay.step_tokens, "tokens computed in a step, at most")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
+    add_block_size_option(verb, replay.block_size);
+    add_step_tokens_option(verb, replay.step_tokens);
     add_cache_bytes_options(verb, options.cache_bytes);
     verb.add_option("--tier", replay.tier,
                     "a folder for heads that the cache evicts; one that a prompt begins with is read again, in no "

@@ -18,6 +18,7 @@
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
@@ -280,9 +281,7 @@ void add_model_options(CLI::App& verb, SimulateOptions& options) {
     verb.add_option("--device", options.device,
                     fmt::format("a device file, or one of {}", fmt::join(device_names(), ", ")))
         ->capture_default_str();
-    options.has_memory = add_bytes_option(verb, "--memory", options.memory_bytes,
-                                          "of the device, for weights, workspace and caches together")
-                             ->default_str("90 % of it");
+    options.has_memory = add_device_memory_option(verb, options.memory_bytes);
     add_choice_option(verb, "--weights", config.weights, weight_format_choices(),
                       "of linear layers, which alone are quantised: bytes in memory and in every step");
     add_choice_option(verb, "--kv-dtype", config.kv_value_bytes, kv_dtype_choices(),
@@ -301,11 +300,7 @@ void add_price_options(CLI::App& verb, SimulateOptions& options) {
         verb.add_option("--step-overhead", options.step_overhead_us, "of the host, per step, in us; none per sequence")
             ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
             ->default_str("the device file's");
-    verb.add_option("--expert-skew", config.expert_skew,
-                    "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")
-        ->check(CLI::Range(0.0, 8.0))
-        ->check(finite_number())
-        ->capture_default_str();
+    add_expert_skew_option(verb, config.expert_skew);
     verb.add_flag_callback(
         "--no-bounds", [&config] { config.bounds_rooflines = false; },
         "leave out the two runs with the fastest and the slowest rooflines");
@@ -328,9 +323,7 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
     options.has_state_bytes = add_bytes_option(verb, "--state-bytes", options.state_bytes,
                                                "for Mamba states, at most; by default what is left, or half of it")
                                   ->default_str("");
-    verb.add_option("--block-size", config.block_size, "tokens of a KV block")
-        ->check(CLI::Range(1, 4096))
-        ->capture_default_str();
+    add_block_size_option(verb, config.block_size);
     CLI::Option* cache_only = verb.add_flag("--cache-only", options.cache_only, "hit rates without timing");
     verb.add_flag("--head-bound", config.head_bound,
                   "also compute the most that any eviction could reuse, in a second run (--cache-mode exact)")
@@ -339,9 +332,7 @@ void add_cache_options(CLI::App& verb, SimulateOptions& options) {
 
 void add_scheduler_options(CLI::App& verb, SimulateOptions& options) {
     SimulateConfig& config = options.config;
-    verb.add_option("--step-tokens", config.step_tokens, "tokens computed in a step, at most")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
+    add_step_tokens_option(verb, config.step_tokens);
     verb.add_option("--max-sequences", config.max_num_sequences, "requests that run at once, at most")
         ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();

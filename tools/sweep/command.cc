@@ -16,6 +16,7 @@
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
@@ -33,13 +34,11 @@ struct SweepOptions {
     std::vector<std::string> devices = {"h100_sxm"};
     std::vector<std::string> weights;
     std::vector<std::string> kv_dtypes;
-    std::vector<std::string> tensors;
-    std::vector<std::string> experts;
-    std::vector<std::string> stages;
-    std::vector<std::string> replicas;
+    GpuCounts gpus;
+    std::vector<int32_t> replicas;
     std::vector<std::string> routes;
-    std::vector<std::string> step_tokens;
-    std::vector<std::string> max_sequences;
+    std::vector<int32_t> step_tokens;
+    std::vector<int32_t> max_sequences;
     std::string to;
     std::optional<std::string> slo;
     std::optional<std::string> shard;
@@ -91,16 +90,8 @@ void vary(std::vector<SweepPoint>& points, const std::vector<std::string>& value
 }
 
 using Count = std::optional<int32_t> SweepPoint::*;
-Status vary_counts(std::vector<SweepPoint>& points, const char* flag, const std::vector<std::string>& values,
-                   Count field) {
-    std::vector<int32_t> counts;
-    for (const std::string& value : values) {
-        const auto count = traces::parse_number<int32_t>(value);
-        if (!count || *count < 1) return error("{}: got \"{}\", wanted whole numbers from 1 on", flag, value);
-        counts.push_back(*count);
-    }
+void vary(std::vector<SweepPoint>& points, const std::vector<int32_t>& counts, Count field) {
     vary<int32_t>(points, counts, [field](SweepPoint& point, const int32_t& value) { point.*field = value; });
-    return {};
 }
 
 Result<std::vector<SweepPoint>> cache_points(const SweepOptions& options) {
@@ -154,13 +145,13 @@ Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
     if (options.devices.size() > 1) vary(points, options.devices, &SweepPoint::device);
     vary(points, options.weights, &SweepPoint::weights);
     vary(points, options.kv_dtypes, &SweepPoint::kv_dtype);
-    RETURN_IF_ERROR(vary_counts(points, "--tp", options.tensors, &SweepPoint::tp));
-    RETURN_IF_ERROR(vary_counts(points, "--ep", options.experts, &SweepPoint::ep));
-    RETURN_IF_ERROR(vary_counts(points, "--pp", options.stages, &SweepPoint::pp));
-    RETURN_IF_ERROR(vary_counts(points, "--replicas", options.replicas, &SweepPoint::replicas));
+    vary(points, options.gpus.tensors, &SweepPoint::tp);
+    vary(points, options.gpus.experts, &SweepPoint::ep);
+    vary(points, options.gpus.stages, &SweepPoint::pp);
+    vary(points, options.replicas, &SweepPoint::replicas);
     vary(points, options.routes, &SweepPoint::route);
-    RETURN_IF_ERROR(vary_counts(points, "--step-tokens", options.step_tokens, &SweepPoint::step_tokens));
-    RETURN_IF_ERROR(vary_counts(points, "--max-sequences", options.max_sequences, &SweepPoint::max_sequences));
+    vary(points, options.step_tokens, &SweepPoint::step_tokens);
+    vary(points, options.max_sequences, &SweepPoint::max_sequences);
     return points;
 }
 
@@ -282,13 +273,13 @@ void add_list_options(CLI::App& verb, SweepOptions& options) {
     list("--device", options.devices, "device files or their names")->capture_default_str();
     list("--weights", options.weights, "as in verbatim simulate, such as bf16,fp8");
     list("--kv-dtype", options.kv_dtypes, "as in verbatim simulate, such as bf16,fp8");
-    list("--tp", options.tensors, "GPUs that share every layer, such as 1,2,4,8");
-    list("--ep", options.experts, "as in verbatim simulate, such as 1,8");
-    list("--pp", options.stages, "pipeline stages, such as 1,2");
-    list("--replicas", options.replicas, "each on separate devices, such as 1,2,4");
+    add_gpu_counts_options(verb, options.gpus);
+    add_counts_option(verb, "--replicas", options.replicas, "each on separate devices, such as 1,2,4");
     list("--route", options.routes, "of several replicas: such as round-robin,least-loaded,prefix-aware");
-    list("--step-tokens", options.step_tokens, "tokens computed in a step, at most, such as 2048,8192");
-    list("--max-sequences", options.max_sequences, "requests that run at once, at most, such as 64,256");
+    add_counts_option(verb, "--step-tokens", options.step_tokens,
+                      "tokens computed in a step, at most, such as 2048,8192", 1 << 20);
+    add_counts_option(verb, "--max-sequences", options.max_sequences,
+                      "requests that run at once, at most, such as 64,256", 1 << 20);
 }
 
 void add_common_options(CLI::App& verb, SweepOptions& options) {
@@ -296,11 +287,7 @@ void add_common_options(CLI::App& verb, SweepOptions& options) {
                   "hit rates without timing; the modes of other engines have nothing else");
     verb.add_option("--slo", options.slo, "count the requests within these, such as ttft=2s,tpot=50ms");
     add_max_wait_option(verb, options.config.max_wait_steps);
-    verb.add_option("--expert-skew", options.config.expert_skew,
-                    "tokens choose experts as their rank to the power of minus this (Zipf); 0: all equally often")
-        ->check(CLI::Range(0.0, 8.0))
-        ->check(finite_number())
-        ->capture_default_str();
+    add_expert_skew_option(verb, options.config.expert_skew);
     add_tier_options(verb, options.tiers);
 }
 

@@ -55,6 +55,24 @@ TEST(FormatBytes, ShowsOneDecimalRoundedDown) {
     EXPECT_EQ(format_bytes(UINT64_MAX), "16777215.9 TiB");
 }
 
+TEST(AddGroup, HeadsTheFlagsThatAreAddedInItAlone) {
+    CLI::App verb;
+    bool flag = false;
+    CLI::Option* before = verb.add_flag("--before", flag);
+    CLI::Option* replaced = verb.add_flag("--replaced", flag);
+    CLI::Option* inside = nullptr;
+    CLI::Option* nested = nullptr;
+    add_group(verb, "Group", [&] {
+        verb.remove_option(replaced);
+        inside = verb.add_flag("--inside", flag);
+        add_group(verb, "Other", [&] { nested = verb.add_flag("--nested", flag); });
+    });
+    CLI::Option* after = verb.add_flag("--after", flag);
+    EXPECT_EQ(inside->get_group(), "Group");
+    EXPECT_EQ(nested->get_group(), "Other");
+    EXPECT_EQ(after->get_group(), before->get_group());
+}
+
 TEST(Table, AlignsNumbersRightAndWordsLeft) {
     Table table({"name", "count"});
     table.add_row({"a", "5"});

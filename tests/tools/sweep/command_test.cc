@@ -405,8 +405,8 @@ TEST(SweepCommand, SaysWhatIsWrong) {
              {{"--model", "llama-3.2-1b,none"}, "neither a checkpoint's folder"},
              {{"--weights", "int3"}, "--weights: got \"int3\", wanted some of bf16, fp8, int8, int4"},
              {{"--route", "turns"}, "wanted some of round-robin, conversation"},
-             {{"--replicas", "1,0"}, "--replicas: got \"0\", wanted whole numbers from 1 on"},
-             {{"--step-tokens", "x"}, "--step-tokens: got \"x\""},
+             {{"--replicas", "1,0"}, "--replicas: Value 0 not in range"},
+             {{"--step-tokens", "x"}, "--step-tokens: Value x not in range"},
              {{"--replicas", "2", "--cache-only"}, "are of one replica"}}) {
         const Outcome outcome = sweep(files.path("c"), flags);
         EXPECT_NE(outcome.exit_code, kExitOk);
