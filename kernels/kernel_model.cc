@@ -48,6 +48,8 @@ void RotaryTable::extend(int64_t num_positions) {
             sin_.push_back(static_cast<float>(reference::sin_f64(static_cast<double>(position) * frequency)));
         }
     }
+    CHECK(this->num_positions() >= num_positions && sin_.size() == cos_.size(), "{} of {} positions",
+          this->num_positions(), num_positions);
 }
 
 KernelModel::KernelModel(const reference::ModelConfig& config, const reference::ModelWeights& weights)
@@ -83,7 +85,8 @@ std::span<const float> KernelModel::norm_factors(std::span<const float> stored) 
 }
 
 const RotaryTable& KernelModel::rotary_table(int32_t layer, int64_t num_positions) {
-    RotaryTable& table = rotary_.at(rotary_of_layer_[layer]);
+    CHECK(rotary_of_layer_[layer] < rotary_.size(), "layer {} turns nothing", layer);
+    RotaryTable& table = rotary_[rotary_of_layer_[layer]];
     table.extend(num_positions);
     return table;
 }

@@ -66,6 +66,7 @@ void PooledWalk::observe(const reference::WalkPoint& point) {
 
 void PooledWalk::show_rows(const reference::WalkPoint& point, const reference::StepObserver& observer) {
     const ConstFloatRows all = host_rows(point.buffer).columns(point.columns.first, point.columns.count);
+    CHECK_EQ(all.num_rows, batch_.num_rows());
     for (size_t i = 0; i < sequences_.size(); ++i) {
         const WalkSequence& part = batch_.sequences[i];
         observer({sequences_[i].slot, part.first_position, point, all.rows(part.first_row, part.num_rows)});
@@ -81,6 +82,7 @@ void PooledWalk::show_logit_rows(const reference::WalkPoint& point, const refere
         const size_t sequence = sequence_of_row_[row];
         count = std::ranges::count_if(batch_.logit_rows.subspan(first),
                                       [&](int32_t other) { return sequence_of_row_[other] == sequence; });
+        CHECK_GT(count, 0);
         observer({sequences_[sequence].slot, positions_[row], point, all.rows(first, count)});
     }
 }
@@ -254,6 +256,7 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
         const Arithmetic arithmetic = joined ? Arithmetic::kDeterministic : scheduled.arithmetic;
         Share& share = shares_[static_cast<size_t>(arithmetic)];
         const int64_t num_logged = scheduled.num_computed_tokens - scheduled.num_state_tokens;
+        CHECK_GE(num_logged, 0);
         auto& list = scheduled.num_new_tokens > 0 ? share.sequences : share.moves;
         std::span<const BlockId> blocks = tables().at(scheduled.slot).blocks;
         if (places_.is_shared()) blocks = std::span(placed_blocks_).subspan(first_block, blocks.size());
@@ -268,11 +271,14 @@ void PooledExecutor::list_sequences(const StepPlan& plan) {
                         .writes = part_of(writes, scheduled.state_writes)});
         if (scheduled.num_new_tokens > 0) list_rows(scheduled, arithmetic);
     }
+    CHECK(!places_.is_shared() || first_block == placed_blocks_.size(), "{} of {} placed blocks are named", first_block,
+          placed_blocks_.size());
 }
 
 void PooledExecutor::list_rows(const ScheduledSequence& scheduled, Arithmetic arithmetic) {
     Share& share = shares_[static_cast<size_t>(arithmetic)];
     const auto first_row = static_cast<int32_t>(share.tokens.size());
+    CHECK_LE(scheduled.end(), std::ssize(tables().at(scheduled.slot).tokens));
     const auto first = tables().at(scheduled.slot).tokens.begin() + scheduled.num_computed_tokens;
     share.tokens.insert(share.tokens.end(), first, first + scheduled.num_new_tokens);
     share.walk_sequences.push_back({first_row, scheduled.num_new_tokens, scheduled.num_computed_tokens});
@@ -283,6 +289,7 @@ void PooledExecutor::list_rows(const ScheduledSequence& scheduled, Arithmetic ar
         share.logit_rows.push_back(first_draw + draw);
         share.draws.push_back(draw < 0 ? reference::SamplingArgs{} : draw_args(scheduled, draw));
     }
+    CHECK_EQ(share.draws.size(), share.logit_rows.size());
 }
 
 int64_t PooledExecutor::logit_row(SequenceSlot slot, int32_t draw) const {
@@ -350,6 +357,7 @@ void PooledExecutor::read_blocks(const StateTensor& tensor, const HeadImage& ima
             left -= count;
         }
     }
+    CHECK_EQ(left, 0);  // the image's blocks hold all of its tokens
 }
 
 Status PooledExecutor::write_head(const HeadImage& image, std::span<const std::byte> bytes) {
@@ -373,6 +381,7 @@ Status PooledExecutor::write_head(const HeadImage& image, std::span<const std::b
             backend().write_row(tensor, here->state, bytes.first(size));
         bytes = bytes.subspan(size);
     }
+    CHECK(bytes.empty(), "{} bytes of a head belong to no tensor", bytes.size());
     return backend_status();
 }
 

@@ -58,6 +58,8 @@ UnitPlaces::UnitPlaces(const UnitPlacesConfig& config) {
 }
 
 void UnitPlaces::lay_out_fixed(const UnitPlacesConfig& config) {
+    CHECK(config.block.alignment > 0 && config.row.alignment > 0, "blocks at multiples of {}, rows of {}",
+          config.block.alignment, config.row.alignment);
     Kind& blocks = of(UnitKind::kBlock);
     Kind& rows = of(UnitKind::kRow);
     blocks.num_places = config.pools.num_blocks;
@@ -196,12 +198,15 @@ void UnitPlaces::settle(UnitKind kind, int32_t unit, int32_t place) {
 void UnitPlaces::unsettle(UnitKind kind, int32_t unit) {
     Kind& units = of(kind);
     const int32_t place = units.place_of[static_cast<size_t>(unit)];
+    CHECK(place != kNowhere && units.unit_at[static_cast<size_t>(place)] == unit, "unit {} is not at place {}", unit,
+          place);
     const int32_t number = place / units.per_slab;
     Slab& slab = slabs_[static_cast<size_t>(number)];
     units.place_of[static_cast<size_t>(unit)] = kNowhere;
     units.unit_at[static_cast<size_t>(place)] = kNowhere;
     --units.num_held;
     if (kind == small_) gaps_.insert(place);
+    CHECK_GT(slab.num_held, 0);
     if (--slab.num_held > 0) return;
     if (kind == small_) {
         const int32_t first = number * units.per_slab;
@@ -227,6 +232,8 @@ std::vector<ArenaRange> UnitPlaces::take_unused() {
     if (num_unused_ * kUnusedShare <= static_cast<int64_t>(slabs_.size())) return ranges;
     for (const int32_t number : empty_slabs_) {
         Slab& slab = slabs_[static_cast<size_t>(number)];
+        CHECK(slab.use == SlabUse::kEmpty && slab.num_held == 0, "slab {} is given back with {} units", number,
+              slab.num_held);
         slab.last_use = SlabUse::kEmpty;  // what is given back comes back as zeros
         slab.is_resident = false;
         const int64_t begin = number * slab_bytes_;

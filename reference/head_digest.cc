@@ -20,6 +20,7 @@ void add_bits(ElementSum& sum, int64_t first, std::span<const std::byte> piece) 
 }  // namespace
 
 HeadDigester::HeadDigester(const StateTensors& tensors, int64_t length) : length_(length) {
+    CHECK_GE(length, 0);
     for (const StateTensor& tensor : tensors) {
         const int64_t times = tensor.per == StatePer::kToken ? length : 1;
         parts_.push_back({&tensor, times * tensor.num_elements(), 0, {}});

@@ -118,6 +118,7 @@ Status LockstepExecutor::take_requested(const StepPlan& plan) {
                 .secondary = fault->requested,
                 .detail = fault->detail});
     }
+    CHECK(taken || first_difference_, "step {}: a plan is refused without a difference", plan.step);
     return taken ? Status() : error("step {}: {}", plan.step, taken.error().message);
 }
 
@@ -130,6 +131,8 @@ Status LockstepExecutor::execute(const StepPlan& plan, StepResult& result) {
     if (requested_) requested_->executed(plan, result);
     if (lengths_differ_) return {};
     RETURN_IF_ERROR(secondary_.execute(requested, secondary_result_));
+    CHECK(result.step == step_ && secondary_result_.step == step_, "step {} has results of {} and {}", step_,
+          result.step, secondary_result_.step);
     // Oldest sequence first, and of a sequence the operation that differs before the logits that follow from it.
     for (const ScheduledSequence& sequence : plan.sequences) {
         Watch& watch = watches_[index(sequence.slot)];
@@ -171,6 +174,7 @@ bool LockstepExecutor::fits(const StepPlan& plan) const {
 void LockstepExecutor::watch(const StepPlan& plan) {
     for (const ScheduledSequence& sequence : plan.sequences) {
         const auto slot = static_cast<size_t>(index(sequence.slot));
+        CHECK_LT(slot, static_cast<size_t>(kMaxSlots));
         if (slot >= watches_.size()) watches_.resize(slot + 1);
         watches_[slot] = {.is_compared = compares(sequence)};
     }
@@ -195,11 +199,13 @@ void LockstepExecutor::keep(const Observation& observation) {
     Written& written = watch.written[watch.next++];
     CHECK(written.point == observation.point, "a walk goes from {} to {}", to_string(written.point),
           to_string(observation.point));
+    CHECK_EQ(observation.first_position, written.first_position + written.num_rows);
     written.num_rows += observation.rows.num_rows;
     for (int64_t r = 0; r < observation.rows.num_rows; ++r) {
         const float* row = observation.rows.row(r);
         written.values.insert(written.values.end(), row, row + observation.rows.width);
     }
+    CHECK_EQ(std::ssize(written.values), written.num_rows * observation.rows.width);  // pieces of one width
 }
 
 void LockstepExecutor::compare(const Observation& observation) {
@@ -213,6 +219,7 @@ void LockstepExecutor::compare(const Observation& observation) {
 
 void LockstepExecutor::compare_rows(Watch& watch, const Observation& observation, const Written& written) {
     const auto width = static_cast<size_t>(observation.rows.width);
+    CHECK_EQ(std::ssize(written.values), written.num_rows * observation.rows.width);
     for (int64_t r = 0; r < observation.rows.num_rows; ++r) {
         const int64_t position = observation.first_position + r;
         const int64_t row = position - written.first_position;
@@ -241,8 +248,11 @@ void LockstepExecutor::compare_draws(const StepPlan& plan, const StepResult& min
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (compares(sequence)) compare_scored(sequence);
         if (sequence.num_sampled_positions == 0) continue;
+        CHECK_LT(i, mine.drawn.size());
         const SampledTokens& a = mine.drawn[i];
         const SampledTokens& b = other.drawn[i++];
+        CHECK(a.slot == sequence.slot && b.slot == sequence.slot, "slot {} samples, results are of {} and {}",
+              index(sequence.slot), index(a.slot), index(b.slot));
         const auto a_tokens = mine.tokens_of(a);
         const auto b_tokens = other.tokens_of(b);
         lengths_differ_ |= a.num_rows() != b.num_rows();
@@ -273,6 +283,7 @@ bool LockstepExecutor::compare_draw(const Draw& draw) {
                           static_cast<int32_t>(primary_.config().layers.size()), "logits"};
     const auto a_logits = primary_.logits(sequence.slot, draw.row);
     const auto b_logits = secondary_.logits(sequence.slot, draw.row);
+    CHECK_EQ(a_logits.size(), b_logits.size());
     counts_.compared_logits += static_cast<int64_t>(a_logits.size());
     const bool is_fault = draw.token == kNoToken || draw.other_token == kNoToken;
     if (const auto element = first_different(a_logits, b_logits)) {

@@ -71,6 +71,7 @@ SamplingArgs NumericExecutor::draw_args(const ScheduledSequence& sequence, int32
 void NumericExecutor::draw(const ScheduledSequence& sequence, StepResult& result) {
     const std::span<const TokenId> known(tables_.at(sequence.slot).tokens);
     const auto drafts = known.subspan(static_cast<size_t>(sequence.known_end()));
+    CHECK_GE(std::ssize(drafts), sequence.num_drafts());
     accepted_.clear();
     std::optional<int32_t> fault;
     for (int32_t row = 0; row < sequence.num_sampled_positions; ++row) {
@@ -80,11 +81,16 @@ void NumericExecutor::draw(const ScheduledSequence& sequence, StepResult& result
         accepted_.push_back(draw(sequence, row));
         if (row == sequence.num_drafts() || accepted_.back() != drafts[row]) break;
     }
+    CHECK(fault || !accepted_.empty(), "slot {} samples no token", index(sequence.slot));
     result.add(sequence.slot, accepted_, fault.value_or(-1));
 }
 
 TokenId NumericExecutor::draw(const ScheduledSequence& sequence, int32_t draw) {
-    if (const auto token = drawn_token(sequence.slot, draw)) return *token;
+    if (const auto token = drawn_token(sequence.slot, draw)) {
+        CHECK(*token >= 0 && *token < config_.vocab_size, "slot {} samples token {} of {}", index(sequence.slot),
+              *token, config_.vocab_size);
+        return *token;
+    }
     SamplingArgs args = draw_args(sequence, draw);
     args.logits = logits(sequence.slot, draw);
     return draw_token(args);
@@ -101,6 +107,8 @@ std::optional<std::vector<std::byte>> NumericExecutor::head_bytes(const HeadImag
     bytes.reserve(static_cast<size_t>(head_num_bytes(tensors_, image.length)));
     const bool held = read_head(
         image, [&](const HeadPiece& piece) { bytes.insert(bytes.end(), piece.bytes.begin(), piece.bytes.end()); });
+    CHECK(!held || std::ssize(bytes) == head_num_bytes(tensors_, image.length), "{} bytes of a head of {} tokens",
+          bytes.size(), image.length);
     return held ? std::optional(std::move(bytes)) : std::nullopt;
 }
 

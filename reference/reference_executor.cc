@@ -65,15 +65,18 @@ void ReferenceExecutor::compute(const StepPlan& plan, const ScheduledSequence& s
     for (const StateWrite& write : writes) {
         if (write.length == end) break;
         append_scoring(scheduled.slot, write.length, first_scored);
+        CHECK_EQ(running.sequence->length(), write.length);  // writes ascend, and the state is that length's
         running.passed[write.length] = state_row_of(*running.sequence);
     }
     append_scoring(scheduled.slot, end - num_sampled_known, first_scored);
     if (num_sampled_known > 0) append_drawing(scheduled.slot, end);
+    CHECK_EQ(running.sequence->length(), end);
     if (!writes.empty() && writes.back().length == end) running.passed[end] = state_row_of(*running.sequence);
 }
 
 void ReferenceExecutor::compute_accepted_draft(const ScheduledSequence& sequence, int32_t draw) {
     Running& running = running_[index(sequence.slot)];
+    CHECK_EQ(running.sequence->length(), sequence.known_end() + draw - 1);
     running.drawn_at[running.sequence->length()] = state_row_of(*running.sequence);
     append_drawing(sequence.slot, sequence.known_end() + draw);
 }
@@ -101,6 +104,7 @@ void ReferenceExecutor::append_drawing(SequenceSlot slot, int64_t end) {
 void ReferenceExecutor::append(SequenceSlot slot, int64_t end, LogitRows which, bool observed) {
     ReferenceSequence& sequence = *running_[index(slot)].sequence;
     const std::span<const TokenId> tokens(tables().at(slot).tokens);
+    CHECK_LE(end, std::ssize(tokens));
     while (sequence.length() < end) {
         const int64_t begin = sequence.length();
         const int64_t count = std::min(kPieceTokens, end - begin);
@@ -150,6 +154,7 @@ bool ReferenceExecutor::read_head(const HeadImage& image, const HeadReader& read
         reader({tensor, row.first(num_bytes)});
         row = row.subspan(num_bytes);
     }
+    CHECK(row.empty(), "{} bytes of a state belong to no tensor", row.size());
     return true;
 }
 
@@ -166,6 +171,7 @@ std::span<const float> ReferenceExecutor::logits(SequenceSlot slot, int32_t draw
 // REQUIRES: the draw's row was computed last.
 std::optional<int32_t> ReferenceExecutor::fault_layer(SequenceSlot slot, int32_t draw) {
     const ReferenceSequence& sequence = *running_[index(slot)].sequence;
+    CHECK_EQ(std::ssize(running_[index(slot)].logits), draw + 1);
     for (size_t i = 0; i < tensors().size(); ++i) {
         const StateTensor& tensor = tensors()[i];
         if (tensor.per == StatePer::kSequence && !is_finite(tensor.dtype, sequence.tensor(i))) return tensor.layer;

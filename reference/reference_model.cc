@@ -61,6 +61,7 @@ const float* ReferenceModel::norm_weight(VectorView stored) const {
 }
 
 const RopeTable& ReferenceModel::rope_table(int32_t layer, int64_t num_positions) {
+    CHECK(config_.layers[layer].attention.has_value(), "layer {} turns nothing", layer);
     const RopeConfig& rope = config_.layers[layer].attention->rope;
     // Layers with one rope config share the table of the first of them.
     size_t owner = 0;
@@ -458,7 +459,9 @@ ReferenceSequence::ReferenceSequence(ReferenceSequence&&) noexcept = default;
 ReferenceSequence::~ReferenceSequence() = default;
 
 void ReferenceSequence::append(std::span<const TokenId> tokens, LogitRows which, const Observer& observer) {
+    const int64_t before = backend_->length();
     backend_->append(tokens, which, observer);
+    CHECK_EQ(backend_->length(), before + std::ssize(tokens));
 }
 
 int64_t ReferenceSequence::length() const { return backend_->length(); }

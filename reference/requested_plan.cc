@@ -246,12 +246,14 @@ void RequestedPlan::executed(const StepPlan& plan, const StepResult& result) {
         Slot& known = slot(sequence.slot);
         if (!known.is_draft_path) book_.scored(known.request, sequence.known_end());
         known.num_known += static_cast<int64_t>(sequence.appended.count) - sequence.num_drafts();
+        CHECK_GE(known.num_known, sequence.num_computed_tokens);
         if (sequence.num_sampled_positions == 0) continue;
         CHECK(drawn != result.drawn.end() && drawn->slot == sequence.slot, "slot {} draws and gets no token",
               index(sequence.slot));
         if (!known.is_draft_path) book_.expect(known.request, result.tokens_of(*drawn));
         ++drawn;
     }
+    CHECK(drawn == result.drawn.end(), "{} slots get tokens and do not sample", result.drawn.end() - drawn);
     rules_.advance(plan, result.drawn);
 }
 

@@ -65,14 +65,17 @@ void WorkerPool::run(int64_t num_parts, PartFunction function, const void* body)
         for (int64_t i = 0; i < num_parts; ++i) function(body, i);
         return;
     }
+    CHECK(function_ == nullptr, "two loops at a time");
     function_ = function;
     body_ = body;
     for (first_part_ = 0; first_part_ < num_parts; first_part_ += kMaxParts) {
         run_side_by_side(std::min(kMaxParts, num_parts - first_part_));
     }
+    function_ = nullptr;
 }
 
 void WorkerPool::run_side_by_side(int64_t num_parts) {
+    CHECK(num_parts > 0 && num_parts <= kMaxParts, "{} parts", num_parts);
     num_done_.store(0, std::memory_order_relaxed);
     num_parts_ = static_cast<uint32_t>(num_parts);
     const uint32_t loop = loop_.load(std::memory_order_relaxed) + 1;

@@ -63,7 +63,8 @@ private:
     void stop();
 
     std::vector<std::thread> threads_;
-    // Of the loop in progress. A thread that has taken a part keeps the loop from ending, so these stay while it runs.
+    // Of the loop in progress; between loops there is no function. A thread that has taken a part keeps the loop from
+    // ending, so these stay while it runs.
     PartFunction function_ = nullptr;
     const void* body_ = nullptr;
     int64_t first_part_ = 0;

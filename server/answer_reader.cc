@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 namespace {
 
@@ -69,10 +71,13 @@ void AnswerReader::pass_on(std::string_view text, text::AnswerParts& parts) {
     while (!text.empty() && !parser_->ended()) {
         pass_marks_on(place_.num_text_bytes, parts);
         size_t size = text.size();
+        CHECK(marks_.empty() || marks_.front().place > place_.num_text_bytes, "a mark of byte {} at byte {}",
+              marks_.front().place, place_.num_text_bytes);
         if (!marks_.empty()) size = std::min(size, static_cast<size_t>(marks_.front().place - place_.num_text_bytes));
         place_.num_text_bytes += static_cast<int64_t>(parser_->add(text.substr(0, size), parts));
         text.remove_prefix(size);
     }
+    CHECK_LE(place_.num_text_bytes, num_decoded_bytes_);
 }
 
 void AnswerReader::pass_marks_on(int64_t up_to, text::AnswerParts& parts) {

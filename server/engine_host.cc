@@ -38,6 +38,7 @@ EngineHost::EngineHost(Engine& engine, HostExecutor executor, EngineHostConfig c
       ledger_(config_.ledger != nullptr ? config_.ledger : &own_ledger_),
       shows_logits_(executor.logits != nullptr),
       executor_(std::move(executor)) {
+    CHECK(executor_.executor != nullptr);
     if (config_.grammars.vocabulary != nullptr) grammars_.emplace(config_.grammars);
     takes_late_masks_ = takes_late_masks();
     if (config_.tier != nullptr || config_.host_tier != nullptr) {
@@ -84,6 +85,8 @@ std::optional<std::vector<Ticket>> EngineHost::submit(std::vector<Job> jobs) {
         num_prompt_tokens_ += num_tokens;
         Ticket leader{};
         for (Job& job : jobs) {
+            CHECK(job.sink, "a request that nothing hears of");
+            CHECK(!job.request.shares_prompt || !tickets.empty(), "the first request shares the prompt of none");
             tickets.push_back(Ticket{next_ticket_++});
             if (!job.request.shares_prompt) leader = tickets.back();
             commands_.push_back(
@@ -105,6 +108,8 @@ std::optional<Ticket> EngineHost::submit(HostRequest request, Sink sink) {
 void EngineHost::abort(Ticket ticket) {
     {
         const std::lock_guard lock(mutex_);
+        CHECK(ticket >= Ticket{0} && ticket < Ticket{next_ticket_}, "request {} was never taken in",
+              static_cast<int64_t>(ticket));
         commands_.push_back({.ticket = ticket});
         ++num_aborts_;
     }
@@ -112,6 +117,7 @@ void EngineHost::abort(Ticket ticket) {
 }
 
 bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply)> done) {
+    CHECK(done, "a call that nothing hears of");
     {
         const std::lock_guard lock(mutex_);
         if (stopping_ || commands_.size() + num_waiting_calls_ >= capacity()) return false;
@@ -193,6 +199,7 @@ void EngineHost::run() {
             const auto requests = requests_;
             for (const auto& [ticket, request] : requests) engine_.abort(request);
             deliver();
+            CHECK(live_.empty() && requests_.empty(), "{} turns have not ended", live_.size());
             if (tier_) tier_->keep_all();
             return;
         }
@@ -246,13 +253,17 @@ void EngineHost::start_followers(Ticket ticket) {
     if (found == followers_.end()) return;
     {
         const std::lock_guard lock(mutex_);
-        for (Command& command : found->second) commands_.push_back(std::move(command));
+        for (Command& command : found->second) {
+            CHECK(waiting_.contains(command.ticket), "request {} does not wait", static_cast<int64_t>(command.ticket));
+            commands_.push_back(std::move(command));
+        }
     }
     followers_.erase(found);
 }
 
 // A call, or a request whose conversation is ready and whose prompt no other one computes for it.
 void EngineHost::begin(Command command) {
+    CHECK(!requests_.contains(command.ticket), "request {} runs", static_cast<int64_t>(command.ticket));
     const auto waited = waiting_.find(command.ticket);
     const bool is_aborted = waited != waiting_.end() && waited->second;
     if (waited != waiting_.end()) waiting_.erase(waited);
@@ -289,6 +300,7 @@ void EngineHost::wait_for_ledger(Command command, const ConversationKey& key) {
         waiting->pins.push_back(std::move(pin));
         {
             const std::lock_guard lock(mutex_);
+            CHECK(!waiting->call || num_waiting_calls_ > 0, "a call comes back twice");
             num_waiting_calls_ -= waiting->call ? 1 : 0;
             commands_.push_back(std::move(*waiting));
         }
@@ -313,12 +325,14 @@ void EngineHost::abort_now(Ticket ticket) {
 }
 
 void EngineHost::end_aborted(const Command& command) {
+    CHECK(command.request.has_value(), "calls are not aborted");
     command.sink(FinishedUpdate{.end = {.reason = FinishReason::kAborted}});
     end_one(static_cast<int64_t>(command.request->prompt.size()));
 }
 
 void EngineHost::submit_now(Command command) {
     const HostRequest& request = *command.request;
+    CHECK(!(command.is_late || command.head) || command.found, "a head that was not looked for");
     const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
     if (const std::string why = failure(); !why.empty()) {
         command.sink(FailedUpdate{FailedUpdate::Part::kExecutor, why});
@@ -356,6 +370,7 @@ void EngineHost::submit_now(Command command) {
     }
     command.sink(AcceptedUpdate{.in_conversation = named});
     requests_[command.ticket] = accepted->request;
+    CHECK(!live_.contains(accepted->request), "request {} runs", index(accepted->request));
     Live& live = live_[accepted->request];
     live.ticket = command.ticket;
     live.sink = std::move(command.sink);
@@ -457,6 +472,7 @@ void EngineHost::deliver(Live& live, TokenId token) {
         live.log_probs.pop_front();
     }
     if (live.is_second_try && live.num_repeated < live.sent_tokens.size()) {
+        CHECK_EQ(live.sent_tokens[live.num_repeated], token);
         ++live.num_repeated;  // the same token: else the engine ends the turn (ChatRequest::known_output)
         return;
     }
@@ -470,7 +486,7 @@ void EngineHost::finish(FinishedEvent event) {
     if (live->is_non_finite) event.reason = FinishReason::kNonFinite;
     end_grammar(event.request, *live);
     live_.erase(event.request);
-    requests_.erase(live->ticket);
+    CHECK_EQ(requests_.erase(live->ticket), size_t{1});
     close_window(*live);
     const TurnDetailsPtr details = take_details(*live);
     start_followers(live->ticket);
@@ -524,20 +540,18 @@ void EngineHost::forget_first() {
     (void)engine_.remove(unnamed_.front().key);  // refused where nothing was committed
     num_unnamed_tokens_ -= unnamed_.front().num_tokens;
     unnamed_.pop_front();
-}
-
-// Every turn has ended; nothing more is taken in, for what the executor holds is not known.
-void EngineHost::fail(const std::string& why) {
-    const std::lock_guard lock(mutex_);
-    failure_ = why;
+    CHECK(unnamed_.empty() ? num_unnamed_tokens_ == 0 : num_unnamed_tokens_ >= 0, "{} tokens of {} conversations",
+          num_unnamed_tokens_, unnamed_.size());
 }
 
 // What the ledger has kept may leave memory.
 void EngineHost::end_one(int64_t num_prompt_tokens) {
     {
         const std::lock_guard lock(mutex_);
+        CHECK_GT(num_requests_, size_t{0});
         --num_requests_;
         num_prompt_tokens_ -= num_prompt_tokens;
+        CHECK_GE(num_prompt_tokens_, 0);
     }
     unload_soon();
 }
@@ -576,6 +590,7 @@ void EngineHost::show() {
                         .num_masks = num_masks_,
                         .mask_wait_ns = mask_wait_ns_};
     const std::lock_guard lock(mutex_);
+    CHECK_LE(view.num_running, static_cast<int64_t>(num_requests_));
     view_ = view;
 }
 

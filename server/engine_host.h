@@ -255,6 +255,7 @@ private:
     [[nodiscard]] bool has_step() const;
     // engine_host_recovery.cc
     void recover(const std::string& why);
+    void fail(const std::string& why);
     void try_again(FailedTurn turn);
     void carry_out(Command command);
     void begin(Command command);
@@ -278,7 +279,6 @@ private:
     void finish(FinishedEvent event);
     void forget(const Live& live);
     void forget_first();
-    void fail(const std::string& why);
     void end_one(int64_t num_prompt_tokens);
     void unload_soon();
     void show();

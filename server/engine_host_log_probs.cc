@@ -23,6 +23,7 @@ void EngineHost::keep_log_probs(const StepPlan& plan) {
 void EngineHost::keep_drawn(Live& live, const Sequence& sequence) {
     const auto drawn = std::ranges::find(result_.drawn, sequence.slot, &SampledTokens::slot);
     if (drawn == result_.drawn.end()) return;
+    CHECK(live.num_log_probs.has_value());
     int32_t row = 0;
     for (const TokenId token : result_.tokens_of(*drawn)) {
         const std::span<const float> logits = executor_.logits(sequence.slot, row++);
@@ -33,6 +34,7 @@ void EngineHost::keep_drawn(Live& live, const Sequence& sequence) {
 // A row says how likely the token of the position behind it is; of the last position's row there is none.
 void EngineHost::keep_scored(Live& live, const Sequence& sequence, const ScheduledSequence& scored) {
     const int64_t first_sampled = scored.end() - scored.num_sampled_positions;
+    CHECK_GE(first_sampled, scored.num_scored_positions);
     for (int32_t row = -scored.num_scored_positions; row < 0; ++row) {
         const auto predicted = static_cast<size_t>(first_sampled + row + 1);
         if (predicted >= live.prompt_log_probs.size()) continue;

@@ -109,6 +109,7 @@ void EngineHost::supply(const text::NextMask& next) {
     if (found == live_.end()) return;
     ++num_masks_;
     Live& live = found->second;
+    CHECK(live.has_grammar, "request {} gets a mask and has no grammar", index(request));
     if (!next.problem.empty()) {
         live.grammar_problem = next.problem;
         engine_.abort(request);

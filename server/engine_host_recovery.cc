@@ -6,6 +6,8 @@
 
 #include "server/engine_host.h"
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 
 // A fresh executor takes the place of the failed one, or everything ends here.
@@ -25,6 +27,12 @@ void EngineHost::recover(const std::string& why) {
     for (FailedTurn& turn : engine_.take_failed_turns()) try_again(std::move(turn));
 }
 
+// Every turn has ended; nothing more is taken in, for what the executor holds is not known.
+void EngineHost::fail(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    failure_ = why;
+}
+
 // A turn that failed twice, or that is refused now, ends with what the engine has said of it.
 void EngineHost::try_again(FailedTurn turn) {
     const auto found = live_.find(turn.request);
@@ -40,6 +48,8 @@ void EngineHost::try_again(FailedTurn turn) {
     live.is_non_finite = false;
     read_answer(live);
     ++num_retried_turns_;
+    CHECK(requests_.contains(live.ticket) && !live_.contains(accepted->request), "request {} tries again as {}",
+          static_cast<int64_t>(live.ticket), index(accepted->request));
     requests_[live.ticket] = accepted->request;
     if (live.has_grammar) begin_grammar(accepted->request, live, grammar);
     live_[accepted->request] = std::move(live);

@@ -9,6 +9,7 @@ namespace verbatim::server {
 // The command comes again when the head is read, or cannot be, or has lost to computing.
 void EngineHost::wait_for_tier(Command command, const FoundHead& found) {
     const Ticket ticket = command.ticket;
+    CHECK(tier_ && !head_waits_.contains(ticket), "request {} waits for a head", static_cast<int64_t>(ticket));
     waiting_[ticket] = false;
     command.found = found;
     const auto reading = std::make_shared<const HeadTier::Reading>();
@@ -37,6 +38,8 @@ void EngineHost::take_in_heads() {
     }
     for (auto next = head_waits_.begin(); next != head_waits_.end();) {
         const auto wait = next++;
+        CHECK(wait->second.command.found && waiting_.contains(wait->first), "request {} waits for no head",
+              static_cast<int64_t>(wait->first));
         const FoundHead& found = *wait->second.command.found;
         const bool is_aborted = waiting_.at(wait->first);
         if (!is_aborted && !tier_->has_lost(found, wait->second.since)) continue;
@@ -49,6 +52,7 @@ void EngineHost::take_in_heads() {
 
 // The conversations of the call are ready.
 void EngineHost::carry_out_call(Command command) {
+    CHECK(command.call && command.done);
     using Kind = ConversationCall::Kind;
     const ConversationCall call = *command.call;
     const ConversationKey fork{call.key.salt, call.to};

@@ -54,12 +54,14 @@ void CpuBackend::begin(const reference::WalkBatch& batch) {
         first_logit_rows_.push_back(next_logit_row);
         next_logit_row += sequence.num_sampled_positions;
     }
+    CHECK_LE(next_logit_row, batch.num_logit_rows());
 }
 
 void CpuBackend::run(const PooledStep& step) {
     for (const BlockCopy& copy : step.copies) kv_.copy(copy);
     if (!step.moves.empty()) move_rows(step.moves);
     if (step.sequences.empty()) return;
+    CHECK_LE(std::ssize(step.draws), step.batch.num_logit_rows());
     set_step(config(), step);
     reference::walk(config(), model_.pass(), step.batch, *this);
 }
@@ -71,6 +73,8 @@ std::span<const std::byte> CpuBackend::read_row(const reference::StateTensor& te
 void CpuBackend::read_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
                             std::span<std::byte> out) {
     const auto slot_bytes = static_cast<size_t>(tensor.num_bytes());
+    CHECK(num_slots <= kv_.block_size() && out.size() == static_cast<size_t>(num_slots) * slot_bytes,
+          "{} bytes of {} slots", out.size(), num_slots);
     for (int32_t slot = 0; slot < num_slots; ++slot)
         kv_.read(tensor, block, slot, out.subspan(static_cast<size_t>(slot) * slot_bytes, slot_bytes));
 }
@@ -84,6 +88,8 @@ void CpuBackend::write_row(const reference::StateTensor& tensor, StateIndex row,
 void CpuBackend::write_block(const reference::StateTensor& tensor, BlockId block, int32_t num_slots,
                              std::span<const std::byte> bytes) {
     const auto slot_bytes = static_cast<size_t>(tensor.num_bytes());
+    CHECK(num_slots <= kv_.block_size() && bytes.size() == static_cast<size_t>(num_slots) * slot_bytes,
+          "{} bytes of {} slots", bytes.size(), num_slots);
     for (int32_t slot = 0; slot < num_slots; ++slot)
         kv_.write(tensor, block, slot, bytes.subspan(static_cast<size_t>(slot) * slot_bytes, slot_bytes));
 }
@@ -92,6 +98,7 @@ void CpuBackend::write_block(const reference::StateTensor& tensor, BlockId block
 
 // The buffer of a new result, in rows of `width`.
 FloatRows CpuBackend::fresh(Buffer buffer, int64_t width) {
+    CHECK_GT(width, 0);
     activations(buffer).width = width;
     activations(buffer).version = ++version_;
     return reference::dense_rows(activations(buffer).floats.ensure(num_rows(buffer) * width), num_rows(buffer), width);
@@ -152,6 +159,7 @@ void CpuBackend::norm(int32_t layer, reference::Norm norm, float eps) {
 }
 
 void CpuBackend::scale(Buffer buffer, Columns columns, float multiplier) {
+    CHECK_LE(columns.first + columns.count, activations(buffer).width);
     const FloatRows part = changing(buffer, activations(buffer).width).columns(columns.first, columns.count);
     for_rows(part.num_rows, [&](int64_t r) { row_ops().scale(multiplier, part.width, part.row(r)); });
 }
@@ -161,6 +169,7 @@ void CpuBackend::gated_norm(int32_t layer, const reference::MambaConfig& mamba, 
     const ConstFloatRows z = rows(Buffer::kProjected, mamba.in_rows()).columns(columns.first, columns.count);
     const FloatRows y = changing(Buffer::kMixed, mamba.d_inner());
     const float* weight = model_.weights().layers[layer].mamba.norm.data();
+    CHECK_EQ(y.width % mamba.n_norm_groups, 0);
     const int64_t width = y.width / mamba.n_norm_groups;
     for_rows(y.num_rows, [&](int64_t r) {
         float* row = y.row(r);
@@ -187,6 +196,7 @@ void CpuBackend::delta_gates(int32_t layer, const reference::DeltaConfig& delta)
 void CpuBackend::l2_norm(int32_t, const reference::DeltaConfig& delta) {
     const FloatRows conv = changing(Buffer::kConv, delta.conv_dim());
     const auto q_scale = static_cast<float>(delta.q_scale());
+    CHECK_LE(2 * int64_t{delta.n_key_heads} * delta.key_dim, conv.width);
     for_rows(conv.num_rows, [&](int64_t r) {
         for (int64_t head = 0; head < 2 * int64_t{delta.n_key_heads}; ++head) {
             float* x = conv.row(r) + head * delta.key_dim;
@@ -199,6 +209,7 @@ void CpuBackend::delta_norm(int32_t layer, const reference::DeltaConfig& delta, 
     const ConstFloatRows z = rows(Buffer::kZ, delta.value_rows());
     const FloatRows y = changing(Buffer::kMixed, delta.value_rows());
     const float* weight = model_.weights().layers[layer].delta.norm.data();
+    CHECK_EQ(y.width % delta.value_dim, 0);
     for_rows(y.num_rows, [&](int64_t r) {
         for (float* head = y.row(r); head < y.row(r) + y.width; head += delta.value_dim) {
             row_ops().rms_norm(head, weight, eps, delta.value_dim, head);
@@ -215,6 +226,7 @@ void CpuBackend::head_norm(int32_t layer, const reference::AttentionConfig& atte
         attention.output_gate ? fresh(Buffer::kQ, attention.q_rows()) : changing(Buffer::kQ, attention.q_rows());
     const ConstFloatRows from = attention.output_gate ? rows(Buffer::kQGate, attention.q_proj_rows()) : q;
     const int64_t step = attention.output_gate ? 2 * dim : dim;
+    CHECK_GE(from.width, attention.n_heads * step);
     for_rows(q.num_rows, [&](int64_t r) {
         for (int64_t head = 0; head < attention.n_heads; ++head) {
             row_ops().rms_norm(from.row(r) + head * step, model_.q_norm(layer).data(), eps, dim, q.row(r) + head * dim);
@@ -240,6 +252,7 @@ void CpuBackend::output_gate(int32_t, const reference::AttentionConfig& attentio
 void CpuBackend::rope(int32_t layer, const reference::AttentionConfig& attention) {
     const int64_t max_position = *std::ranges::max_element(positions());
     const RotaryTable& table = model_.rotary_table(layer, max_position + 1);
+    CHECK_LE(2 * table.n_pairs(), int64_t{attention.head_dim});
     const auto turn = [&](Buffer buffer, int64_t n_heads) {
         const FloatRows x = changing(buffer, n_heads * attention.head_dim);
         for_rows(x.num_rows, [&](int64_t r) {
@@ -313,6 +326,8 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
     const PackedMatrix& matrix = weights_.matrix(id);
     const reference::VectorView bias = linear_of(model_.weights(), id).bias;
     const MatmulLoop& loop = choice_.of_rows(num_rows(in));
+    CHECK(bias.empty() || std::ssize(bias) == matrix.num_outputs(), "{} biases of {} outputs", bias.size(),
+          matrix.num_outputs());
     const RoundedRows x = round_rows(row_form(loop, matrix, num_rows(in)), in, matrix.num_k(), in_multiplier);
     const FloatRows y = fresh(out, matrix.num_outputs());
     const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
@@ -339,6 +354,10 @@ void CpuBackend::store_kv(int32_t layer, const reference::AttentionConfig& atten
     const ConstFloatRows k = rows(Buffer::kK, attention.kv_rows());
     const ConstFloatRows v = rows(Buffer::kV, attention.kv_rows());
     const int64_t heads = attention.n_kv_heads;
+    for (size_t i = 0; i < sequences().size(); ++i) {
+        const auto& rows = batch().sequences[i];
+        CHECK_LE(rows.first_position + rows.num_rows, std::ssize(sequences()[i].blocks) * kv_.block_size());
+    }
     pool_.for_each(static_cast<int64_t>(sequences().size()) * heads, [&](int64_t part) {
         const auto& rows = batch().sequences[part / heads];
         const int64_t column = part % heads * attention.head_dim;
@@ -377,6 +396,7 @@ void CpuBackend::attention(int32_t layer, const reference::AttentionConfig& atte
 }
 
 void CpuBackend::check_logits() {
+    CHECK_EQ(std::ssize(fault_layers_), batch().num_logit_rows());
     const auto num_layers = static_cast<int32_t>(config().layers.size());
     pool_.for_each(batch().num_logit_rows(), [&](int64_t i) {
         auto& fault = fault_layers_[i];

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/router.h"
@@ -50,7 +51,10 @@ void CpuBackend::list_entries(const MoeConfig& moe) {
     next.assign(static_cast<size_t>(moe.n_experts) + 1, 0);
     const auto id_of = [&](int64_t r, int64_t i) { return static_cast<size_t>(chosen.row(r)[i]); };
     for (int64_t r = 0; r < chosen.num_rows; ++r) {
-        for (int64_t i = 0; i < moe.n_chosen; ++i) ++next[id_of(r, i) + 1];
+        for (int64_t i = 0; i < moe.n_chosen; ++i) {
+            CHECK_LT(id_of(r, i), static_cast<size_t>(moe.n_experts));
+            ++next[id_of(r, i) + 1];
+        }
     }
     experts_.parts.clear();
     for (int32_t e = 0; e < moe.n_experts; ++e) {
@@ -59,6 +63,7 @@ void CpuBackend::list_entries(const MoeConfig& moe) {
         for (int64_t from = 0; from < count; from += kMatmulRows)
             experts_.parts.push_back({e, next[e] + from, std::min(kMatmulRows, count - from)});
     }
+    CHECK_EQ(next.back(), chosen.num_rows * moe.n_chosen);
     experts_.row_of_entry.resize(static_cast<size_t>(chosen.num_rows * moe.n_chosen));
     experts_.entry_of_slot.resize(experts_.row_of_entry.size());
     for (int64_t r = 0; r < chosen.num_rows; ++r) {
@@ -72,6 +77,7 @@ void CpuBackend::list_entries(const MoeConfig& moe) {
 
 // Rounds a part's rows of x, which are in entry order, to the form that its loop reads.
 RoundedRows CpuBackend::round_part(const ExpertPart& part, const PackedMatrix& matrix, ConstFloatRows x) {
+    CHECK_LE(part.first_entry + part.num_rows, x.num_rows);
     const ConstFloatRows rows = x.rows(part.first_entry, part.num_rows);
     const int64_t pairs = num_pairs(x.width);
     const RowForm form = form_of(part, matrix);
@@ -107,6 +113,7 @@ void CpuBackend::multiply_parts(int32_t layer, ConstFloatRows x, std::span<const
 void CpuBackend::multiply_parts_alike(int32_t layer, ConstFloatRows x, std::span<const ExpertProduct> products) {
     const auto num_parts = static_cast<int64_t>(experts_.parts.size());
     const auto num_products = static_cast<int64_t>(products.size());
+    CHECK(num_parts > 0 && num_products > 0, "{} parts by {} matrices", num_parts, num_products);
     const auto matrix_of = [&](int64_t part, int64_t product) -> const PackedMatrix& {
         return weights_.matrix({layer, products[product].matrix, experts_.parts[part].expert});
     };
@@ -154,6 +161,7 @@ void CpuBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer 
 
 // acc = fma(w, y, acc) from +0, over a row's experts in ascending id.
 void CpuBackend::combine(const MoeConfig& moe, ConstFloatRows results, FloatRows out) {
+    CHECK_EQ(std::ssize(experts_.entry_of_slot), out.num_rows * moe.n_chosen);
     const ConstFloatRows chosen = rows(Buffer::kChosen, 2 * int64_t{moe.n_chosen});
     for_rows(out.num_rows, [&](int64_t r) {
         float* acc = out.row(r);

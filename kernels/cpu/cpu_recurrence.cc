@@ -57,8 +57,10 @@ void CpuBackend::list_snapshots(int32_t layer, StateKind kind) {
     first_snapshot_.assign(1, 0);
     for (size_t i = 0; i < sequences().size(); ++i) {
         for (const StateWrite& write : sequences()[i].writes) {
-            snapshots_.push_back({write.length - batch().sequences[i].first_position,
-                                  states_.tensor<float>(write.dst, layer, kind).data()});
+            const int64_t num_tokens = write.length - batch().sequences[i].first_position;
+            CHECK(num_tokens >= 0 && num_tokens <= batch().sequences[i].num_rows, "a state after {} of {} tokens",
+                  num_tokens, batch().sequences[i].num_rows);
+            snapshots_.push_back({num_tokens, states_.tensor<float>(write.dst, layer, kind).data()});
         }
         first_snapshot_.push_back(snapshots_.size());
     }
@@ -85,6 +87,7 @@ void CpuBackend::copy_window(int32_t layer, const PooledSequence& of, ConstFloat
     const Recurrence shape = recurrence_of(config().layers[layer]);
     const int64_t width = shape.conv_dim;
     const int64_t past = shape.d_conv - 1;
+    CHECK(num_rows >= 0 && num_rows <= inputs.num_rows, "a window after {} of {} rows", num_rows, inputs.num_rows);
     const float* row =
         of.state_src == kNoState ? nullptr : states_.tensor<float>(of.state_src, layer, StateKind::kConv).data();
     for (int64_t j = 0; j < past; ++j) {
@@ -281,6 +284,7 @@ bool CpuBackend::replay_head(int32_t layer, const Recurrence& shape, const Poole
     const LoggedToken first = log_.at(of.slot, layer, 0);
     const int64_t stride = log_.token_stride(layer);
     const int64_t count = of.num_logged_tokens;
+    CHECK_GT(count, 0);
     const HeadTokens tokens{.count = count,
                             .conv = first.conv_out,
                             .conv_stride = stride,
@@ -328,6 +332,7 @@ void CpuBackend::scan_head(int32_t layer, const Recurrence& shape, size_t sequen
         done = snapshot.num_tokens;
         std::copy_n(known, shape.head_floats, snapshot.out + head * shape.head_floats);
     }
+    CHECK_LE(done, num_known);
     if (done < num_known) finite = scan_rows(done, num_known, known);
 
     int32_t& finite_draws = finite_draws_[sequence * static_cast<size_t>(shape.n_heads) + head];
@@ -338,7 +343,10 @@ void CpuBackend::scan_head(int32_t layer, const Recurrence& shape, size_t sequen
     // A fault among the drafts: repeat them one by one. A state that is not finite stays so.
     state_in = known;
     finite_draws = 1;
-    while (scan_rows(num_known + finite_draws - 1, num_known + finite_draws, beyond)) ++finite_draws;
+    while (scan_rows(num_known + finite_draws - 1, num_known + finite_draws, beyond)) {
+        ++finite_draws;
+        CHECK_LT(finite_draws, of.num_sampled_positions);  // the fault comes again
+    }
 }
 
 // Logs the tokens that the next step may have to replay: all that no row has taken in. Older entries were in use until
@@ -371,6 +379,7 @@ void CpuBackend::move_rows(std::span<const PooledSequence> moves) {
         const Recurrence shape = recurrence_of(config().layers[layer]);
         const auto number = static_cast<int32_t>(layer);
         const int64_t heads = shape.n_heads;
+        for (const PooledSequence& of : moves) CHECK(of.state_dst != kNoState, "slot {} moves nowhere", index(of.slot));
         pool_.for_each(static_cast<int64_t>(moves.size()) * heads, [&](int64_t part) {
             const PooledSequence& of = moves[static_cast<size_t>(part / heads)];
             if (of.num_logged_tokens == 0) return;
@@ -388,6 +397,7 @@ void CpuBackend::move_rows(std::span<const PooledSequence> moves) {
 void CpuBackend::check_state(int32_t layer) {
     const Recurrence shape = recurrence_of(config().layers[layer]);
     const int64_t heads = shape.n_heads;
+    CHECK_EQ(std::ssize(finite_draws_), std::ssize(sequences()) * heads);
     pool_.for_each(static_cast<int64_t>(sequences().size()), [&](int64_t i) {
         const PooledSequence& of = sequences()[i];
         const auto first = finite_draws_.begin() + i * heads;

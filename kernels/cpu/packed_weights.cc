@@ -113,6 +113,8 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
         first_run_byte += repacked_bytes(weight, format_);
         first_scale += num_scales_of(weight);
     }
+    CHECK_LE(first_pair, pairs_.size() + int8_pairs_.size());  // one of them is empty
+    CHECK_LE(first_run_byte, runs_.size());
     routers_.resize(config.layers.size());
     for (size_t i = 0; i < routers_.size(); ++i) {
         const auto& moe = config.layers[i].moe;
@@ -134,6 +136,8 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
 
 void PackedWeights::pack(MatrixView weight, const PackedMatrix& matrix, reference::WorkerPool& pool) {
     if (matrix.is_quantised() && matrix.runs() == nullptr && matrix.int8_blocks() == nullptr) return;
+    CHECK(!matrix.is_quantised() || repacked_bytes(weight, format_) % matrix.num_panels() == 0, "{} bytes in {} panels",
+          repacked_bytes(weight, format_), matrix.num_panels());
     pool.for_each(matrix.num_panels(), [&](int64_t i) {
         if (matrix.int8_blocks() != nullptr)
             pack_int8(weight, i,

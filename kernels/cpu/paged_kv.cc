@@ -64,6 +64,7 @@ void PagedKv::lay_out(const StateTensors& tensors) {
 }
 
 void PagedKv::add_pages(const StateTensor& keys) {
+    CHECK_GE(keys.layer, std::ssize(layers_));  // tensors come by layer
     layers_.resize(static_cast<size_t>(keys.layer) + 1);
     Layer& layer = layers_.back();
     layer.n_kv_heads = keys.shape.at(0);
@@ -114,6 +115,8 @@ std::span<std::byte> PagedKv::slot(int32_t layer, StateKind kind, BlockId block,
 }
 
 void PagedKv::copy(const BlockCopy& copy) {
+    CHECK(copy.num_slots <= block_size_ && copy.src != copy.dst, "{} slots of block {} into {}", copy.num_slots,
+          index(copy.src), index(copy.dst));
     for (const Slots& slots : others_) {
         const auto src = slot(slots.layer, slots.kind, copy.src, 0);
         std::copy_n(src.data(), copy.num_slots * slots.slot_bytes, slot(slots.layer, slots.kind, copy.dst, 0).data());

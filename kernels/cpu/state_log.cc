@@ -25,6 +25,7 @@ StateLog::StateLog(const reference::ModelConfig& config, int32_t max_tokens) : m
 }
 
 void StateLog::make_room(SequenceSlot slot) {
+    CHECK_GE(index(slot), 0);
     const auto place = static_cast<size_t>(index(slot));
     if (place >= slots_.size()) slots_.resize(place + 1);
     slots_[place].ensure(slot_floats_);

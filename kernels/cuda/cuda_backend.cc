@@ -260,6 +260,7 @@ void CudaBackend::upload_angles(int32_t layer) {
 
 void CudaBackend::run(const PooledStep& step) {
     if (step.sequences.empty() && step.moves.empty() && step.copies.empty()) return;
+    CHECK_LE(std::ssize(step.draws), step.batch.num_logit_rows());
     const bool decodes = is_decode(step);
     const PooledStep padded = decodes ? pad(step) : step;
     has_host_logits_ = false;
@@ -286,12 +287,16 @@ PooledStep CudaBackend::pad(const PooledStep& step) {
     for (int64_t i = std::ssize(step.sequences); i < num_sequences; ++i) {
         const auto first_row = static_cast<int32_t>(padded_.tokens.size());
         const auto count = static_cast<int32_t>((num_rows - first_row) / (num_sequences - i));
+        CHECK_GT(count, 0);
         padded_.parts.push_back({first_row, count, 0});
         padded_.sequences.push_back({.slot = kNoSlot, .num_sampled_positions = count});
         for (int32_t r = 0; r < count; ++r) padded_.logit_rows.push_back(first_row + r);
         padded_.tokens.resize(padded_.tokens.size() + count);
         padded_.draws.resize(padded_.draws.size() + count);
     }
+    CHECK(std::ssize(padded_.tokens) == num_rows && std::ssize(padded_.logit_rows) == num_rows,
+          "{} tokens and {} rows of logits in a step of {}", padded_.tokens.size(), padded_.logit_rows.size(),
+          num_rows);
     return {{padded_.tokens, padded_.parts, padded_.logit_rows},
             padded_.sequences,
             step.moves,
@@ -305,6 +310,7 @@ void CudaBackend::upload_lists(const PooledStep& step, bool decodes) {
     lists_.upload();
     step_ = lists_.batch();
     const int64_t num_runs = lists_.first_runs.values.back();
+    CHECK_GE(num_runs, 0);
     if (num_runs > max_runs_) max_runs_ = std::max({kMinRuns, num_runs, 2 * max_runs_});
     step_.max_runs = max_runs_;
     workspace_.ensure(device_, max_runs_ * run_floats_);
@@ -330,6 +336,7 @@ void CudaBackend::walk(const PooledStep& step) {
 
 void CudaBackend::draw() {
     const Floats logits = rows(Buffer::kLogits, config().vocab_size);
+    CHECK_EQ(logits.num_rows, step_.num_logit_rows);
     const int64_t num_parts = logits.num_rows * draw_parts(logits.width);
     device_.draw(step_, logits,
                  {.scaled = scaled_.ensure(device_, logits.num_rows * logits.width),
@@ -361,6 +368,8 @@ void CudaBackend::begin(const reference::WalkBatch& batch) {
 }
 
 std::span<const float> CudaBackend::logits(int64_t logit_row) {
+    CHECK(logit_row >= 0 && logit_row < step_.num_logit_rows, "logits of row {} of {}", logit_row,
+          step_.num_logit_rows);
     const auto width = static_cast<size_t>(config().vocab_size);
     if (!has_host_logits_) {
         host_logits_.resize(static_cast<size_t>(step_.num_logit_rows) * width);
@@ -381,6 +390,7 @@ std::optional<int32_t> CudaBackend::fault_layer(int64_t logit_row) const {
 // --- buffers
 
 Floats CudaBackend::fresh(Buffer buffer, int64_t width) {
+    CHECK_GT(width, 0);
     Activations& activations = buffers_[static_cast<size_t>(buffer)];
     activations.width = width;
     activations.floats.ensure(device_, num_rows(buffer) * width);
@@ -454,6 +464,7 @@ void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out
 }
 
 void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {
+    CHECK_LE(part.first + part.count, buffers_[static_cast<size_t>(buffer)].width);
     if (rounded_from_ == buffer) rounded_from_.reset();
     device_.scale(columns(rows(buffer, buffers_[static_cast<size_t>(buffer)].width), part), multiplier);
 }
@@ -467,6 +478,7 @@ void CudaBackend::head_norm(int32_t layer, const reference::AttentionConfig& att
     const bool gated = attention.output_gate;
     const Floats from = gated ? rows(Buffer::kQGate, attention.q_proj_rows()) : rows(Buffer::kQ, attention.q_rows());
     const Floats q = gated ? fresh(Buffer::kQ, attention.q_rows()) : from;
+    CHECK_GE(from.width, attention.n_heads * (gated ? 2 * dim : dim));
     const Floats k = heads(rows(Buffer::kK, attention.kv_rows()), attention.n_kv_heads, dim);
     device_.rms_norm(heads(from, attention.n_heads, gated ? 2 * dim : dim), nullptr, layers_[layer].q_norm.data(), eps,
                      heads(q, attention.n_heads, dim), nullptr);
@@ -501,6 +513,7 @@ void CudaBackend::attention(int32_t layer, const reference::AttentionConfig& att
 
 void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {
     if (waiting_.num_products > 0) {
+        CHECK_EQ(waiting_.num_products, mlp.kind == reference::MlpKind::kReluSquared ? 1 : 2);
         waiting_.gate_multiplier = static_cast<float>(mlp.gate_multiplier);
         if (!waiting_.input.is_normed) std::swap(rounded_, other_rounded_);  // rounded_ is still read as input
         waiting_.pairs = rounded_to(Buffer::kUp, mlp.d_ff);
@@ -514,6 +527,7 @@ void CudaBackend::activation(int32_t, const reference::MlpConfig& mlp) {
 
 void CudaBackend::add_branch(float branch_multiplier, float residual_multiplier) {
     if (waiting_.num_products > 0) {
+        CHECK_EQ(waiting_.num_products, 1);
         waiting_.branch_multiplier = branch_multiplier;
         waiting_.residual_multiplier = residual_multiplier;
         waiting_.residual = rows(Buffer::kResidual, config().hidden_size);

@@ -58,6 +58,7 @@ void CudaBackend::join(MatrixId id, Buffer in, float in_multiplier, Buffer out) 
 
 void CudaBackend::end_matvec(MatvecEnd end) {
     waiting_.profile = profile_;
+    CHECK_GT(waiting_.num_products, 0);
     waiting_.end = end;
     device_.matvec(waiting_);
     waiting_ = {};

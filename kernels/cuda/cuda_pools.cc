@@ -69,6 +69,8 @@ std::vector<std::string> unsupported_budget(const reference::ModelConfig& config
 // Blocks and rows: in one arena, or in separate arrays.
 void CudaBackend::make_pools(const UnitPlaces& places) {
     if (places.is_shared()) {
+        CHECK_EQ(places.arena_bytes() % kValueBytes, 0);
+        CHECK_EQ(places.stride(UnitKind::kRow) % kFloatBytes, 0);
         arena_ = DeviceArray<uint16_t>(device_, places.arena_bytes() / kValueBytes);
         rows_ = reinterpret_cast<float*>(arena_.data() + places.first_byte(UnitKind::kRow) / kValueBytes);
         row_floats_ = places.stride(UnitKind::kRow) / kFloatBytes;
@@ -93,6 +95,7 @@ void CudaBackend::make_pools(const UnitPlaces& places) {
 
 void CudaBackend::place_pages(const UnitPlaces& places) {
     const int64_t section = block_size_of(config(), pools_.block_size).alignment;
+    CHECK_EQ(places.stride(UnitKind::kBlock) % section, 0);
     block_scale_ = places.stride(UnitKind::kBlock) / section;
     lists_.set_block_scale(block_scale_);
     int64_t first = 0;  // section
@@ -108,10 +111,14 @@ void CudaBackend::place_pages(const UnitPlaces& places) {
                             attention->head_dim};
         first += 2;
     }
+    CHECK_LE(first, block_scale_);  // the sections of all layers are in the block's
 }
 
 void CudaBackend::change(std::span<const MemoryChange> changes) {
     for (const MemoryChange& change : changes) {
+        const int64_t arena_bytes = arena_.count() * kValueBytes;
+        CHECK(change.to >= 0 && change.to + change.count <= arena_bytes && change.from + change.count <= arena_bytes,
+              "{} bytes to {} of {}", change.count, change.to, arena_bytes);
         uint16_t* to = arena_.data() + change.to / kValueBytes;
         if (change.kind == MemoryChange::Kind::kClear) {
             device_.clear(to, static_cast<size_t>(change.count));
@@ -176,6 +183,8 @@ CudaBackend::PageValues CudaBackend::download_pages(const StateTensor& tensor, B
 void CudaBackend::read_block(const StateTensor& tensor, BlockId block, int32_t num_slots, std::span<std::byte> bytes) {
     download_pages(tensor, block);
     const int64_t width = tensor.num_elements();
+    CHECK(num_slots <= pools_.block_size && std::ssize(bytes) == num_slots * tensor.num_bytes(), "{} bytes of {} slots",
+          bytes.size(), num_slots);
     for (int64_t slot = 0; slot < num_slots; ++slot) {
         for (int64_t i = 0; i < width; ++i) {
             std::memcpy(&bytes[static_cast<size_t>(slot * width + i) * sizeof(uint16_t)],
@@ -189,6 +198,8 @@ void CudaBackend::write_block(const StateTensor& tensor, BlockId block, int32_t 
                               std::span<const std::byte> bytes) {
     const PageValues values = download_pages(tensor, block);
     const int64_t width = tensor.num_elements();
+    CHECK(num_slots <= pools_.block_size && std::ssize(bytes) == num_slots * tensor.num_bytes(), "{} bytes of {} slots",
+          bytes.size(), num_slots);
     for (int64_t slot = 0; slot < num_slots; ++slot) {
         for (int64_t i = 0; i < width; ++i) {
             std::memcpy(&host_values_[place_in_pages(tensor, slot, i)],
@@ -220,6 +231,7 @@ bool CudaBackend::sum_head(const HeadImage& image, reference::HeadDigester& dige
             blocks.push_back(static_cast<int32_t>((index(run.first) + i) * block_scale_));
     }
     const auto parts = digester.parts();
+    CHECK_EQ(parts.size(), tensors_.size());       // part i is of the tensor at place i
     std::vector<uint64_t> sums(2 * parts.size());  // low and high half of each
     head_blocks_.ensure(device_, static_cast<int64_t>(blocks.size()));
     head_blocks_.upload(blocks);

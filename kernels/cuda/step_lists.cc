@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::cuda {
 namespace {
 
@@ -45,6 +47,7 @@ void StepLists::describe(const PooledStep& step, StateLog& log, bool fixed) {
     for (size_t i = 0; i < step.sequences.size(); ++i) {
         describe_sequence(step.sequences[i], step.batch.sequences[i], log);
     }
+    CHECK_LE(num_drawing_, std::ssize(logit_rows.values));
     for (const PooledSequence& move : step.moves) {
         const StateLog::Place logged = log.place_of(move, 0);
         moves.values.push_back({.state_src = index(move.state_src),
@@ -57,6 +60,7 @@ void StepLists::describe(const PooledStep& step, StateLog& log, bool fixed) {
 }
 
 void StepLists::describe_sequence(const PooledSequence& sequence, const reference::WalkSequence& part, StateLog& log) {
+    CHECK_EQ(part.first_row, std::ssize(positions.values));
     const bool writes_nothing = sequence.slot == kNoSlot;
     num_drawing_ += sequence.num_scored_positions;  // whose rows of logits come first
     const StateLog::Place logged = log.place_of(sequence, part.num_rows);
@@ -109,6 +113,7 @@ void StepLists::describe_rows(const reference::WalkSequence& part, int32_t seque
 // As many queries as rows, the last ones without items; any division of rows into queries fits.
 void StepLists::fix_queries() {
     if (tokens.values.size() == sequences.values.size()) return;
+    CHECK_LE(queries.values.size(), tokens.values.size() + 1);
     queries.values.resize(tokens.values.size() + 1, {.first_item = queries.values.back().first_item});
     rows_together_ = query_rows_;
 }
@@ -117,6 +122,7 @@ void StepLists::describe_draw(const reference::SamplingArgs& draw) {
     const SamplingParams& params = draw.params;
     auto& listed = counts.values;
     const auto first = static_cast<int32_t>(listed.size());
+    CHECK(in_prefix_.empty(), "{} tokens of another draw are counted", in_prefix_.size());
     if (reference::has_penalties(params)) {
         const auto add = [&](TokenId id, int32_t times) {
             int32_t& generated = times_generated_[static_cast<size_t>(id)];
@@ -171,6 +177,7 @@ void StepLists::upload() {
         if (list.values.empty()) return;
         std::memcpy(pinned_.data() + list.offset, list.values.data(), static_cast<size_t>(bytes_of(list.values)));
     });
+    CHECK_LE(upload_bytes(), memory_.count() * static_cast<int64_t>(sizeof(int32_t)));
     device_.upload_later(memory_.data(), pinned_.data(), static_cast<size_t>(upload_bytes()));
 }
 
@@ -216,6 +223,7 @@ DeviceBatch StepLists::moves_batch() const {
 
 void StepLists::download_results() {
     if (results_.data() == nullptr || memory_.data() == nullptr) return;  // after a device error
+    CHECK_LE(drawn.offset + bytes_of(drawn.values), tokens.offset);       // results lie before what is uploaded
     device_.download_later(results_.data(), memory_.data(), static_cast<size_t>(drawn.offset + bytes_of(drawn.values)));
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "kernels/sandbox/capture_walk.h"
 #include "kernels/sandbox/kernel.h"
 #include "reference/records/walk_points.h"
@@ -72,6 +73,7 @@ void CapturingExecutor::begin(const StepPlan& plan) {
     const bool is_walked = operation_ != "sampling" && operation_ != "head_digest";
     step_.is_observed = is_walked && num_rows * row_bytes_ <= kMostObservedBytes;
     step_.written.resize(step_.sequences.size());
+    CHECK_LE(step_.sequences.size(), place_of_slot_.size());  // a sequence for each slot
     numeric_.set_observer(nullptr, NumericExecutor::ObservedFor::kRecord);
     if (step_.is_observed) {
         numeric_.set_observer([this](const reference::Observation& seen) { observe(seen); },
@@ -81,7 +83,9 @@ void CapturingExecutor::begin(const StepPlan& plan) {
 
 // From several threads, for different slots.
 void CapturingExecutor::observe(const reference::Observation& observation) {
-    auto& written = step_.written[place_of_slot_[index(observation.slot)]];
+    const auto slot = static_cast<size_t>(index(observation.slot));
+    CHECK(slot < place_of_slot_.size() && place_of_slot_[slot] >= 0, "slot {} computes and is not scheduled", slot);
+    auto& written = step_.written[place_of_slot_[slot]];
     Written& one = written.emplace_back(Written{observation.point, observation.rows.num_rows, {}});
     for (int64_t r = 0; r < observation.rows.num_rows; ++r) {
         const float* row = observation.rows.row(r);
@@ -167,6 +171,7 @@ std::vector<CapturingExecutor::DrawnRow> CapturingExecutor::drawn_rows(const Ste
 void CapturingExecutor::capture_draws(const StepPlan& plan, const StepResult& result) {
     const std::vector<DrawnRow> rows = drawn_rows(plan, result);
     if (rows.empty()) return;
+    CHECK_EQ(step_.number, plan.step);
     PrefixWidths widths;
     for (const DrawnRow& row : rows) {
         widths.prompt = std::max(widths.prompt, row.table.num_prompt_tokens);
@@ -189,6 +194,8 @@ Captured CapturingExecutor::captured_draws(const std::vector<DrawnRow>& rows, co
     for (int64_t r = 0; r < count; ++r) {
         const DrawnRow& row = rows[static_cast<size_t>(r)];
         const SlotTable& table = row.table;
+        CHECK(row.end >= table.num_prompt_tokens && row.end <= std::ssize(table.tokens), "{} tokens of {}", row.end,
+              table.tokens.size());
         const SamplingParams& params = table.sampling;
         draws.push_back({params.temperature, params.top_k, params.top_p, params.repetition_penalty,
                          params.presence_penalty, params.frequency_penalty, params.seed,

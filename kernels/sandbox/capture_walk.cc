@@ -64,6 +64,7 @@ void CaptureWalk::run() {
         capture(call);
         for (const reference::WalkPoint& point : call.written()) observe(point);
     }
+    for (size_t i = 0; i < next_.size(); ++i) CHECK(next_[i] == step_.written[i].size(), "sequence {} saw more", i);
 }
 
 void CaptureWalk::capture(const reference::OpCall& call) {

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "kernels/sandbox/case_json.h"
 #include "kernels/sandbox/element_values.h"
 
@@ -95,6 +96,7 @@ PythonServer::~PythonServer() {
 }
 
 std::string PythonServer::connect(const PythonFunction& function, const Board& board) {
+    CHECK(socket_ < 0 && pending_.empty(), "{} bytes of the connection before", pending_.size());
     if (!function.socket.empty()) {
         sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
         if (function.socket.size() >= sizeof address.sun_path) return "the socket's path is too long";

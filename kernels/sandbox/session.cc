@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "kernels/sandbox/builtin_kernels.h"
 #include "kernels/sandbox/device_race.h"
 #include "kernels/sandbox/error_bounds.h"
@@ -203,6 +204,7 @@ Status KernelSession::choose(const KernelOptions& options, const Operation& oper
     if (options.kernel == "all") return {};
     const bool is_default = options.kernel.empty() || (!options.file.empty() && options.kernel == kOursForCuda);
     if (is_default) {
+        CHECK(!kernels_.empty());  // open() is an error then
         kernels_ = {options.file.empty() && python_ == nullptr ? best_builtin(kernels_) : kernels_.front()};
         return {};
     }

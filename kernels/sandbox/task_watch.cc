@@ -173,6 +173,7 @@ TaskWatch::TaskWatch(std::span<const WatchedRange> ranges, void (*other)(int sig
 TaskWatch::~TaskWatch() { watched.reset(); }
 
 void TaskWatch::begin() {
+    CHECK(!watched->is_on, "a call is watched already");
     std::ranges::fill(watched->table, Touched{});
     if (watched->step >= kMostAccesses) return;
     watched->is_on = true;
@@ -180,6 +181,7 @@ void TaskWatch::begin() {
 }
 
 void TaskWatch::begin_task(int32_t task) {
+    CHECK_GE(task, 0);
     watched->task = task % kMostTasks;
     watched->known = {};
 }

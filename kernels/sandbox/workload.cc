@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "engine/base/digest.h"
 #include "files/regular_file.h"
 #include "files/strict_json.h"
@@ -85,6 +86,8 @@ void CallSample::add(int64_t step, int32_t layer, const Shape& shape, const std:
     if (kept_.size() == most_calls_ && digest > kept_.rbegin()->first) return;
     kept_[digest] = {step, layer, 1, {.sizes = shape.sizes, .seed = digest, .captured = captured()}};
     if (kept_.size() > most_calls_) kept_.erase(std::prev(kept_.end()));
+    CHECK(kept_.size() <= most_calls_ && kept_.size() <= met_.size(), "{} calls of {} shapes are kept", kept_.size(),
+          met_.size());
 }
 
 Workload CallSample::workload(std::string operation, std::string from) const {

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::simt {
 namespace {
 
@@ -58,6 +60,7 @@ void add_request(AccessCounts::Device& counts, const std::vector<AccessCounter::
 }  // namespace
 
 void AccessCounter::launched(const std::string& kernel_name) {
+    CHECK(open_.empty(), "{} starts while {} requests of the kernel before are open", kernel_name, open_.size());
     counts_ = &kernels_[kernel_name];
     ++counts_->num_launches;
 }
@@ -106,6 +109,7 @@ void AccessCounter::add(const Access& access, int32_t thread) {
 }
 
 void AccessCounter::block_over(int32_t num_threads, uint32_t num_barriers) {
+    CHECK(counts_ != nullptr, "a block ends without a launch");
     for (const auto& [key, request] : open_) count(request);
     open_.clear();
     met_.clear();
@@ -115,6 +119,7 @@ void AccessCounter::block_over(int32_t num_threads, uint32_t num_barriers) {
 }
 
 void AccessCounter::count(const std::vector<Access>& lanes) {
+    CHECK(!lanes.empty() && lanes.size() <= size_t{kWarpSize}, "a request of {} lanes", lanes.size());
     const Access& first = lanes[0];
     if (!first.is_shared) return add_request(first.is_store ? counts_->stores : counts_->loads, lanes);
     ++counts_->shared_requests;

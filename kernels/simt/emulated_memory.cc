@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "kernels/simt/knowledge.h"
 #include "kernels/simt/types.h"
 
@@ -134,6 +135,7 @@ bool Memory::holds(const void* address) const {
 void Memory::Unmap::operator()(std::byte* address) const { munmap(address, bytes); }
 
 void Memory::hide() {
+    CHECK(hidden_ == nullptr, "memory is hidden twice");
     void* const address = mmap(nullptr, size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED) throw std::bad_alloc();
     hidden_ = {static_cast<std::byte*>(address), Unmap{size_}};
@@ -141,6 +143,7 @@ void Memory::hide() {
 
 void Memory::forbid(size_t offset, size_t count) {
     if (count == 0) return;
+    CHECK_LE(offset + count, size_);
     const Cells cells = cells_of(offset, count);
     for (size_t i = cells.begin; i < cells.end; ++i) cell(i).is_forbidden = true;
 }
@@ -346,6 +349,7 @@ void Memory::end_copy(size_t offset, size_t count) {
     const Cells cells = cells_of(offset, count);
     for (size_t i = cells.begin; i < cells.end; ++i) --copies_[i];
     num_copies_ -= static_cast<int64_t>(cells.end - cells.begin);
+    CHECK_GE(num_copies_, 0);
 }
 
 Clash Memory::update(size_t offset, size_t count, const Now& now) {
@@ -368,6 +372,7 @@ bool Memory::is_written_in(uint32_t launch, size_t offset, size_t count) {
 
 void Memory::fill(size_t offset, size_t count) {
     if (count == 0) return;
+    CHECK_LE(offset + count, size_);
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) cell(i) = {.initialised = true};
 }
 

@@ -114,10 +114,11 @@ void Emulator::outside_launch() {
 // --- memory
 
 void* Emulator::allocate(size_t bytes, size_t cell_bytes, Access access) {
+    CHECK_GT(cell_bytes, size_t{0});
     auto memory = std::make_unique<Memory>(std::max<size_t>(bytes, cell_bytes), cell_bytes);
     if (access == Access::kHidden) memory->hide();
     std::byte* address = memory->address();
-    memory_.emplace(address, std::move(memory));
+    CHECK(memory_.emplace(address, std::move(memory)).second, "two allocations at {}", fmt::ptr(address));
     return address;
 }
 
@@ -276,6 +277,7 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
     warps_ = {};
     if (num_threads_ % kWarpSize != 0) warps_[num_threads_ / kWarpSize].gone = kFullWarp << num_threads_ % kWarpSize;
     for (int32_t i = 0; i < num_threads_; ++i) {
+        CHECK(threads_[i]->state == EmulatedThread::State::kDone, "thread {} of the block before has not ended", i);
         go_on(*threads_[i]);
         threads_[i]->position = position_of(i, block_size_);
         threads_[i]->moment = {{launch_, block_index_, i, 0, 0}, {}, i, unsafe_from_, nullptr};
@@ -287,6 +289,7 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
 }
 
 void Emulator::begin_block(int32_t block, const std::function<void()>& kernel) {
+    CHECK_LT(block, count_of(grid_size_));
     block_index_ = block;
     block_position_ = position_of(block, grid_size_);
     start_threads(kernel);
@@ -303,6 +306,8 @@ void Emulator::run_block() {
 }
 
 void Emulator::end_block() {
+    CHECK(is_over(), "{}: block {} ends before its threads", kernel_name_, block_index_);
+    CHECK(!doubtful_, "{}: a finding of block {} is not settled", kernel_name_, block_index_);
     if (counter_) counter_->block_over(num_threads_, threads_[0]->moment.block_epoch);
     check_block_end();
 }
@@ -326,6 +331,8 @@ bool Emulator::advance() {
         in_thread_ = true;
         running_->fiber = std::move(running_->fiber).resume();
         in_thread_ = false;
+        CHECK(running_->state != EmulatedThread::State::kReady, "thread {} has stopped and waits for nothing",
+              running_->index);
         settle();
         has_moved = true;
     }
@@ -342,6 +349,7 @@ EmulatedThread* Emulator::choose() {
     }
     const int32_t next = next_ready();
     if (next < 0) return nullptr;
+    CHECK(threads_[next]->state == EmulatedThread::State::kReady, "thread {} is ready by its warp's bits alone", next);
     cursor_ = next;
     return threads_[next].get();
 }
@@ -374,6 +382,7 @@ EmulatedThread* Emulator::lane_behind() const {
 // --- barriers and warp operations
 
 void Emulator::wait(EmulatedThread::State state) {
+    CHECK(in_thread_, "a wait without a thread");
     running_->state = state;
     WarpLanes& lanes = warps_[running_->index / kWarpSize];
     const uint32_t lane = 1U << running_->index % kWarpSize;
@@ -392,6 +401,7 @@ void Emulator::wait(EmulatedThread::State state) {
 
 // Ends the thread's wait.
 void Emulator::go_on(EmulatedThread& thread) {
+    CHECK(thread.state != EmulatedThread::State::kReady, "thread {} goes on and has not waited", thread.index);
     thread.state = EmulatedThread::State::kReady;
     WarpLanes& lanes = warps_[thread.index / kWarpSize];
     const uint32_t lane = 1U << thread.index % kWarpSize;
@@ -438,6 +448,7 @@ uint32_t Emulator::vote(uint32_t mask, bool mine, Place where) {
 }
 
 void Emulator::together(WarpFunction function, void* part, Place where) {
+    CHECK(function != nullptr);
     running_->operation = WarpOperation::kTogether;
     running_->where = where;
     running_->mask = kFullWarp;
@@ -475,6 +486,7 @@ bool Emulator::release_block() {
     }
     for (const auto& thread : all) {
         if (thread->state == EmulatedThread::State::kDone) continue;
+        CHECK(thread->state == EmulatedThread::State::kAtBlock, "thread {} waits elsewhere", thread->index);
         ++thread->moment.block_epoch;
         go_on(*thread);
         share(*thread, joint);
@@ -512,6 +524,7 @@ void Emulator::wait_copies(size_t num_pending, Place where) {
 }
 
 void Emulator::clear_findings() {
+    CHECK(!doubtful_, "{}: a finding is not settled", kernel_name_);
     findings_.clear();
     num_found_.clear();
 }
@@ -546,6 +559,7 @@ void Emulator::add_finding(Finding finding) {
 }
 
 void Emulator::found(FindingKind kind, const std::string& what) {
+    CHECK(running_ != nullptr, "{}: {}, by no thread", kernel_name_, what);
     if (num_found_[{kernel_name_, kind}] < kMaxFindingsPerKind) add_finding(finding_here(kind, what));
 }
 
@@ -556,6 +570,7 @@ void Emulator::found_unless(FindingKind kind, const std::string& what, std::func
 }
 
 void Emulator::settle_doubtful() {
+    CHECK(doubtful_.has_value() && doubtful_->is_harmless);
     Doubtful doubtful = std::move(*doubtful_);
     doubtful_.reset();
     if (doubtful.is_harmless()) {

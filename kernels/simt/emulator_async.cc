@@ -38,6 +38,7 @@ void Emulator::enable_clocks() {
 // Publishes the thread's latest epoch in its clock, so that other threads can join it.
 void Emulator::publish_clock(EmulatedThread& thread) {
     enable_clocks();
+    CHECK(thread.moment.knowledge == &thread.async.knowledge, "thread {} has another thread's clock", thread.index);
     VectorClock& known = thread.async.knowledge.known;
     const int32_t first = thread.index / kWarpSize * kWarpSize;
     for (int32_t lane = 0; lane < kWarpSize; ++lane) {
@@ -55,11 +56,14 @@ void Emulator::learn(EmulatedThread& thread, const Knowledge& knowledge) {
 // REQUIRES: `joint` has joined the thread's clock.
 void Emulator::share(EmulatedThread& thread, const Knowledge& joint) {
     thread.moment.unsafe_from = std::max(thread.moment.unsafe_from, joint.unsafe_from);
-    if (uses_clocks_) thread.async.knowledge = joint;
+    if (!uses_clocks_) return;
+    CHECK_GE(joint.known.at(thread.index), thread.async.knowledge.known.at(thread.index));
+    thread.async.knowledge = joint;
 }
 
 // An agent of the running thread: it starts with the thread's clock.
 Now Emulator::agent(int32_t number, uint32_t epoch) {
+    CHECK_GE(number, kFirstAgent);
     enable_clocks();
     Now now = running_->moment;
     now.thread = number;
@@ -76,6 +80,7 @@ void Emulator::fence_async() {
 
 void Emulator::wait_previous(Place where) {
     if (is_skipped("wait_previous", where)) return;
+    CHECK_LE(running_->moment.unsafe_from, launch_);
     running_->moment.unsafe_from = launch_;
     waits_for_previous_ = true;
 }
@@ -192,6 +197,7 @@ bool Emulator::release_barriers() {
     for (int32_t i = 0; i < num_threads_; ++i) {
         EmulatedThread& thread = *threads_[i];
         if (thread.state != State::kAtBarrier) continue;
+        CHECK(thread.barrier != nullptr, "thread {} waits at no barrier", i);
         auto& barrier = const_cast<EmulatedBarrier&>(*thread.barrier);  // an element of barriers_
         if (barrier.arrivals < barrier.wanted || barrier.copied_bytes < barrier.expected_bytes) continue;
         if (barrier.copied_bytes > barrier.expected_bytes) {
@@ -220,6 +226,7 @@ Now Emulator::copying(EmulatedBarrier& barrier, Place where) {
 }
 
 void Emulator::copy_until(EmulatedBarrier& barrier, int64_t num_bytes, std::function<void()> copy) {
+    CHECK(num_bytes >= 0 && copy, "a copy of {} bytes", num_bytes);
     barrier.copied_bytes += num_bytes;
     barrier.copies.push_back(std::move(copy));
 }
@@ -253,6 +260,7 @@ void Emulator::check_block_end() {
         found(FindingKind::kNotAwaited, "a copy to shared memory is under way when its block ends");
     }
     for (int32_t i = 0; i < num_threads_; ++i) {
+        CHECK(threads_[i]->state == State::kDone, "thread {} runs behind its block's end", i);
         const ThreadAsync& async = threads_[i]->async;
         if (async.store_groups.empty() && async.open_stores.empty()) continue;
         running_ = threads_[i].get();
@@ -303,6 +311,7 @@ bool Emulator::release_named() {
 // --- warpgroups and their multiplications
 
 void Emulator::group_together(GroupFunction function, void* part, Place where) {
+    CHECK(function != nullptr);
     running_->group_function = function;
     running_->part = part;
     running_->where = where;
@@ -338,6 +347,7 @@ void Emulator::wait_multiplications(uint32_t num_pending, Place where) {
     enable_clocks();
     ThreadAsync& async = running_->async;
     if (async.groups > num_pending) async.done = std::max(async.done, async.groups - num_pending);
+    CHECK_LE(async.done, async.groups);
     async.knowledge.known.raise(kFirstMultiplying + running_->index / kWarpSize, async.done + 1);
 }
 

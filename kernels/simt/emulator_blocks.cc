@@ -10,9 +10,12 @@
 
 #include "kernels/simt/emulator.h"
 
+#include "engine/base/check.h"
+
 namespace verbatim::simt {
 
 void Emulator::change_block(ParkedBlock& parked) {
+    CHECK(!in_thread_, "block {} is parked while its thread runs", block_index_);
     std::swap(shared_, parked.shared);
     std::swap(barriers_, parked.barriers);
     std::swap(uses_clocks_, parked.has_knowledge);
@@ -25,6 +28,7 @@ void Emulator::change_block(ParkedBlock& parked) {
 
 // Runs the blocks in turns, each as far as it can, until all end. When none can continue, some thread is deadlocked.
 void Emulator::run_together(std::span<const int32_t> order, const std::function<void()>& kernel) {
+    CHECK(limits_.is_cooperative, "{}: its blocks run one by one", kernel_name_);
     std::vector<ParkedBlock> blocks(order.size());
     for (size_t i = 0; i < order.size(); ++i) {
         change_block(blocks[i]);
@@ -60,7 +64,10 @@ void Emulator::run_together(std::span<const int32_t> order, const std::function<
 
 void Emulator::end_fibers(ParkedBlock& parked) {
     const auto* kernel = std::exchange(kernel_, nullptr);
-    for (const auto& thread : parked.threads) thread->fiber = std::move(thread->fiber).resume();
+    for (const auto& thread : parked.threads) {
+        thread->fiber = std::move(thread->fiber).resume();
+        CHECK(!thread->fiber, "thread {} does not end", thread->index);
+    }
     kernel_ = kernel;
 }
 
@@ -81,7 +88,9 @@ bool Emulator::release_values() {
     bool released = false;
     for (int32_t i = 0; i < num_threads_; ++i) {
         EmulatedThread& thread = *threads_[i];
-        if (thread.state != EmulatedThread::State::kAtValue || !(*thread.is_there)()) continue;
+        if (thread.state != EmulatedThread::State::kAtValue) continue;
+        CHECK(thread.is_there != nullptr, "thread {} waits for no value", i);
+        if (!(*thread.is_there)()) continue;
         go_on(thread);
         released = true;
     }
@@ -90,6 +99,7 @@ bool Emulator::release_values() {
 
 bool Emulator::spin_until(const std::function<bool()>& is_there) {
     running_->is_there = &is_there;
+    CHECK(!running_->spins, "thread {} spins in what it waits for", running_->index);
     running_->spins = true;
     wait(EmulatedThread::State::kAtValue);
     running_->spins = false;

@@ -10,6 +10,8 @@
 
 #include "kernels/simt/emulator.h"
 
+#include "engine/base/check.h"
+
 namespace verbatim::simt {
 namespace {
 
@@ -103,6 +105,7 @@ void Emulator::complete_barrier(int32_t warp, uint32_t mask) {
 
 void Emulator::join_lanes(int32_t warp, uint32_t mask) {
     const int32_t first = warp * kWarpSize;
+    CHECK_EQ(mask & warps_[warp].gone, 0U);  // no thread is there
     Knowledge joint;
     for (int32_t i = 0; i < kWarpSize; ++i) {
         if ((mask >> i & 1U) == 0) continue;
@@ -125,6 +128,7 @@ void Emulator::complete_vote(EmulatedThread& thread) {
 }
 
 void Emulator::complete_shuffle(EmulatedThread& thread) {
+    CHECK(thread.source_lane >= 0 && thread.source_lane < kWarpSize, "lane {}", thread.source_lane);
     const bool is_left_out = (thread.mask >> thread.source_lane & 1U) == 0;
     if (is_left_out || (lanes_needed(thread) >> thread.source_lane & 1U) == 0) {
         running_ = &thread;
@@ -140,6 +144,8 @@ void Emulator::complete_shuffle(EmulatedThread& thread) {
 void Emulator::complete_together(const EmulatedThread& thread) {
     void* parts[kWarpSize];
     const int32_t first = thread.index / kWarpSize * kWarpSize;
+    CHECK(thread.function != nullptr && first + kWarpSize <= num_threads_, "{} threads of the warp from {} on",
+          num_threads_ - first, first);
     for (int32_t i = 0; i < kWarpSize; ++i) parts[i] = threads_[first + i]->part;
     thread.function(parts);
 }
@@ -195,7 +201,9 @@ std::string Emulator::missing_lane(const EmulatedThread& thread) const {
 void Emulator::report_warp_mask() {
     const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
     const auto waits = [](const auto& thread) { return thread->state == EmulatedThread::State::kAtWarp; };
-    running_ = std::ranges::find_if(all, waits)->get();
+    const auto first = std::ranges::find_if(all, waits);
+    CHECK(first != all.end(), "{}: no thread waits in a warp operation", kernel_name_);
+    running_ = first->get();
     found(FindingKind::kWarpMask,
           fmt::format("a warp operation with mask {:#010x} waits for lanes that never take part: {} ({})",
                       running_->mask, missing_lane(*running_), text_of(running_->where)));
@@ -205,7 +213,9 @@ void Emulator::report_warp_mask() {
 void Emulator::report_barrier_not_reached() {
     const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
     const auto is_here = [](const auto& thread) { return thread->state == EmulatedThread::State::kAtBlock; };
-    running_ = std::ranges::find_if(all, is_here)->get();
+    const auto first = std::ranges::find_if(all, is_here);
+    CHECK(first != all.end(), "{}: no thread waits at a block barrier", kernel_name_);
+    running_ = first->get();
     found(FindingKind::kBarrierNotReached,
           fmt::format("a block barrier is reached by {} of {} threads ({})", std::ranges::count_if(all, is_here),
                       num_threads_, text_of(running_->where)));

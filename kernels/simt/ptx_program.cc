@@ -11,6 +11,7 @@
 #include <ranges>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "kernels/simt/emulator.h"
 
 namespace verbatim::simt {
@@ -384,6 +385,7 @@ uint64_t PtxThread::register_value(int32_t index) const {
 
 PtxThread::PtxThread(cuda_source::Place asm_place, const cuda_source::PtxOperands& given)
     : where(asm_place), operands(given) {
+    CHECK_LE(given.count, kPtxRegisters);
     std::copy_n(given.values, given.count, registers);
     for (size_t i = 0; i < given.count; ++i) written.set(i, given.are_written[i]);
 }

@@ -34,6 +34,7 @@ const Json& ConfigFields::value(std::string_view key) {
 }
 
 const Json& ConfigFields::agreed(Keys keys, std::string& name) {
+    CHECK_GT(keys.size(), size_t{0});
     const Json* first = &kNull;
     name = *keys.begin();
     for (const std::string_view key : keys) {

@@ -245,6 +245,7 @@ Result<HeadFile> HeadFile::open_whole(const std::filesystem::path& path, const s
 }
 
 Status HeadFile::take_whole() {
+    CHECK_EQ(places_.size(), tensors_.size());
     if (info_.base)
         return error("{}: a part of a head, whose beginning is in {}.head: wanted a whole one", source_,
                      info_.base->name);
@@ -262,6 +263,7 @@ Result<HeadFile> HeadFile::open(const std::filesystem::path& path, int64_t first
                          ReservedBytes::make(static_cast<size_t>(head_num_bytes(file.tensors_, info.length()))));
     }
     const std::span<std::byte> whole = info.base ? file.whole_.bytes() : file.bytes_;
+    CHECK_EQ(std::ssize(whole), head_num_bytes(file.tensors_, info.length()));
     RETURN_IF_ERROR(file.take_states(whole));
     const int64_t begin = std::max(file.first_token_, info.base ? info.base->length : 0);
     RETURN_IF_ERROR(file.take_tokens(begin, info.length(), info.length(), whole));
@@ -300,6 +302,7 @@ Status HeadFile::fill(int64_t offset, std::span<std::byte> to) {
 
 // A tensor's bytes from one of its bytes on, which have one checksum.
 Status HeadFile::fill_checked(size_t tensor, int64_t begin, std::span<std::byte> to, const std::string& wanted) {
+    CHECK_LE(begin + std::ssize(to), part_num_bytes(tensors_[tensor], info_.own_length()));
     RETURN_IF_ERROR(fill(places_[tensor].offset + begin, to));
     if (digest_of(to) == wanted) return {};
     return error("{}: tensor {} does not have its checksum: the file is damaged", source_, name_of(tensors_[tensor]));
@@ -339,6 +342,10 @@ Status HeadFile::take_tokens(int64_t begin, int64_t end, int64_t length, std::sp
 Status HeadFile::take_chunks(size_t tensor, int64_t begin, int64_t end, std::span<std::byte> to) {
     const Place& place = places_[tensor];
     const int64_t token = tensors_[tensor].num_bytes();
+    CHECK(begin >= 0 && begin < end && end <= info_.own_length(), "{}: tokens [{}, {}) of its {}", source_, begin, end,
+          info_.own_length());
+    CHECK_EQ(std::ssize(to), (end - begin) * token);
+    CHECK_GE(std::ssize(place.chunks) * place.chunk_tokens, end);
     for (int64_t c = begin / place.chunk_tokens; c * place.chunk_tokens < end; ++c) {
         const int64_t first = c * place.chunk_tokens;
         const int64_t last = std::min(first + place.chunk_tokens, info_.own_length());
@@ -393,6 +400,7 @@ Status HeadFile::add_bases(const std::filesystem::path& folder, std::span<std::b
     std::optional<HeadFile> part;  // null: this one
     for (int i = 0; end > first_token_; ++i) {
         const HeadFile& before = part ? *part : *this;
+        CHECK(before.info_.base.has_value(), "{}: a whole head lacks the tokens before {}", before.source_, end);
         if (i == kMaxBases) return error("{}: more than {} bases", before.info_.base->name, kMaxBases);
         const auto path = folder / (before.info_.base->name + ".head");
         ASSIGN_OR_RETURN(HeadFile base, open_unchecked(path));
@@ -452,6 +460,7 @@ Status HeadFile::read_tokens(const TensorEntry& entry, const std::string& wanted
         return error("{}: tensor {} does not have its checksum: the file is damaged", source, kTokens);
     }
     info_.tokens.resize(static_cast<size_t>(entry.shape.front()));
+    CHECK_EQ(info_.tokens.size() * sizeof(TokenId), bytes.size());
     if (info_.tokens.empty()) return error("{}: a head of no tokens", source);
     std::memcpy(info_.tokens.data(), bytes.data(), bytes.size());
     return {};
@@ -492,6 +501,7 @@ Status HeadFile::parse(const std::string& source) {
     info_.model = metadata["model"];
     info_.numerics = metadata["numerics"];
     if (metadata.contains("salt")) info_.salt = metadata["salt"];
+    CHECK_LE(head_num_bytes(tensors_, info_.own_length()), std::ssize(all_));
     bytes_ = all_.last(static_cast<size_t>(head_num_bytes(tensors_, info_.own_length())));
     return {};
 }

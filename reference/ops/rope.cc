@@ -48,6 +48,8 @@ void RopeTable::extend(int64_t num_positions) {
             sin_.push_back(static_cast<float>(sin_f64(angle)));
         }
     }
+    CHECK_EQ(std::ssize(cos_), num_positions_ * n_pairs());
+    CHECK_EQ(sin_.size(), cos_.size());
 }
 
 Digest RopeTable::digest(int64_t num_positions) const {

@@ -1,5 +1,7 @@
 #include "reference/records/codec.h"
 
+#include "engine/base/check.h"
+
 namespace verbatim::records {
 namespace {
 
@@ -85,6 +87,7 @@ void Encoder::write_tokens(const TokenSeq& tokens) {
             write_count(static_cast<uint64_t>(run.begin));
             write_count(static_cast<uint64_t>(run.length));
         } else {
+            CHECK_GT(run.length, 0);
             ids.resize(static_cast<size_t>(run.length));
             tokens.read(position, ids);
             write_count(kStored);
@@ -92,6 +95,7 @@ void Encoder::write_tokens(const TokenSeq& tokens) {
         }
         position += run.length;
     }
+    CHECK_EQ(position, tokens.size());  // a reader finds no other end
 }
 
 // --- reading
@@ -206,6 +210,7 @@ Status Decoder::skip(const Shape& shape) {
             return {};
         }
         case '?': {
+            CHECK_EQ(shape.parts.size(), size_t{1});
             ASSIGN_OR_RETURN(const bool has_value, read_flag());
             return has_value ? skip(shape.parts[0]) : Status{};
         }
@@ -215,6 +220,7 @@ Status Decoder::skip(const Shape& shape) {
             return {};
         }
         default: {
+            CHECK_EQ(shape.names.size(), shape.parts.size());
             for (const Shape& part : shape.parts) RETURN_IF_ERROR(skip(part));
             return {};
         }

@@ -100,6 +100,7 @@ Result<std::unique_ptr<RecordWriter>> RecordWriter::create(const std::string& pa
 }
 
 void RecordWriter::add(Entry entry) {
+    CHECK(!is_ended_ && !is_closed_, "{}: an entry behind the record's end", path_);
     encoded_.clear();
     Encoder encoder(encoded_);
     if (const auto* call = std::get_if<Call>(&entry)) {
@@ -117,6 +118,8 @@ void RecordWriter::add(Entry entry) {
 }
 
 void RecordWriter::finish(RunEnd end) {
+    CHECK(!is_ended_ && !is_closed_, "{}: a second end", path_);
+    is_ended_ = true;
     encoded_.clear();
     Encoder(encoded_).write(end);
     add(kEndEntry, encoded_);
@@ -144,6 +147,7 @@ void RecordWriter::flush() {
     }
     waiting_.clear();
     hand_over();
+    CHECK(!status_ || unflushed_bytes_ == 0, "{}: {} bytes are not counted", path_, unflushed_bytes_);
 }
 
 void RecordWriter::hand_over() {
@@ -153,6 +157,7 @@ void RecordWriter::hand_over() {
 
 void RecordWriter::write_frame(uint32_t type, std::span<const std::byte> payload) {
     if (!status_) return;
+    CHECK_LE(payload.size(), size_t{kMaxFrameBytes});  // a reader refuses a longer one
     const FrameHead head{static_cast<uint32_t>(payload.size()), type, checksum_of(type, payload)};
     note(file_.write(std::as_bytes(std::span(&head, 1))));
     if (status_) note(file_.write(payload));
@@ -160,6 +165,7 @@ void RecordWriter::write_frame(uint32_t type, std::span<const std::byte> payload
 }
 
 void RecordWriter::note(Status written) {
+    CHECK_EQ(failed_.load(), !status_.has_value());
     if (written || !status_) return;
     status_ = std::move(written);
     if (!file_.partial().empty())

@@ -56,6 +56,7 @@ private:
 
     std::string path_;
     files::OutputFile file_;
+    bool is_ended_ = false;  // finish() was called: nothing may follow
     bool is_closed_ = false;
     std::function<void(const Error&)> on_failure_;
     std::unique_ptr<Compressor> compressor_;

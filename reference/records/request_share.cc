@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
+
 namespace verbatim::records {
 namespace {
 
@@ -74,6 +76,8 @@ void ShareOfRequests::other_prompt(const RequestIndex& request) {
 }
 
 void ShareOfRequests::only_in_first(const RequestIndex& request) {
+    const RequestIndex* other = second_.find(request.name);
+    CHECK(other == nullptr || other->num_prompt_tokens < 0, "request {} was started in both runs", index(request.id));
     if (ended_unanswered(request)) return leave_out(kEndedUnanswered, Promise::kNone, request);
     leave_out(fmt::format("not in {}", sides_.second), Promise::kBits, request);
 }
@@ -84,6 +88,7 @@ void ShareOfRequests::only_in_second(const RequestIndex& request) {
 }
 
 void ShareOfRequests::never_started(const RequestIndex& mine, const RequestIndex& other) {
+    CHECK(mine.name == other.name, "requests {} and {} are two", index(mine.id), index(other.id));
     if (!first_.record().end && !mine.has_end())
         return leave_out(fmt::format("no end in {}", sides_.first), Promise::kBits, mine);
     if (sides_.are_peers && other.num_prompt_tokens >= 0) return only_in_second(other);
@@ -92,6 +97,9 @@ void ShareOfRequests::never_started(const RequestIndex& mine, const RequestIndex
 
 void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared,
                            bool differs) {
+    CHECK(mine.name == other.name, "requests {} and {} are two", index(mine.id), index(other.id));
+    CHECK(compared.states <= std::ssize(mine.states) && compared.states <= std::ssize(other.states),
+          "{} heads are compared of {} and {}", compared.states, mine.states.size(), other.states.size());
     const bool is_peer = sides_.are_peers;
     const int64_t shortfall = num_tokens(mine) - std::min(num_tokens(mine), compared.tokens);
     // What a run made again says beyond the record is nothing that the record promised.
@@ -159,6 +167,7 @@ void ShareOfRequests::digests_of_both(const RequestIndex& mine, const RequestInd
     for (const auto& [position, at] : other.logits) {
         rows += is_peer && position < end && !mine.logits.contains(position) ? 1 : 0;
     }
+    CHECK_LE(rows_of_both, rows);
     const int64_t compared_rows = std::min(rows_of_both, compared.logits);
     share_.compare("logits", compared_rows);
     leave_out("logits", rows - compared_rows);

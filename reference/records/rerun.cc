@@ -45,6 +45,7 @@ RecordedDrafter::RecordedDrafter(const Record& record) {
 void RecordedDrafter::draft(std::span<DraftJob> jobs) {
     CHECK(engine_ != nullptr);
     for (DraftJob& job : jobs) {
+        CHECK_GE(job.max_drafts, 0);
         const auto found = drafts_.find({engine_->next_step(), job.request});
         if (found == drafts_.end()) continue;
         // A record may be anything, and the run another one by now.

@@ -51,6 +51,7 @@ void RowWatch::before(const StepPlan& plan, NumericExecutor& executor) {
     const bool has_row =
         target_.row && target_.row->position >= sequence.num_computed_tokens && target_.row->position < sequence.end();
     if (!has_row) return;
+    CHECK_LT(target_.row->op, points_.size());
     states_.clear();
     state_length_ = -1;
     if (sequence.num_state_tokens == 0) {
@@ -70,6 +71,7 @@ void RowWatch::observe(const Observation& observation) {
     if (observation.point.op == WalkOp::kEmbed) next_op_ = 0;
     const size_t op = next_op_++;
     CHECK(op < points_.size() && points_[op] == observation.point, "a walk goes to {}", to_string(observation.point));
+    CHECK_GE(observation.first_position, 0);
     const auto width = static_cast<size_t>(observation.rows.width);
     for (int64_t r = 0; r < observation.rows.num_rows; ++r) {
         const int64_t position = observation.first_position + r;

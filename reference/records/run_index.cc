@@ -4,12 +4,15 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
+
 namespace verbatim::records {
 
 RunIndex::RunIndex(const Record& record) : record_(record) {
     for (const Entry& entry : record.entries) {
         std::visit([this](const auto& value) { add(value); }, entry);
     }
+    CHECK_EQ(names_.size(), requests_.size());
 }
 
 const RequestIndex* RunIndex::find(const RequestName& name) const {

@@ -9,6 +9,8 @@ namespace verbatim::records {
 
 void RunRecorder::on_plan(const StepPlan& plan) {
     if (is_over_) return;
+    CHECK_GT(plan.step, last_step_);
+    last_step_ = plan.step;
     add_reported();
     digests_.on_plan(plan);
     plan_ = &plan;
@@ -35,6 +37,7 @@ void RunRecorder::on_result(const StepResult& result) {
     step_.elapsed_ns = result.elapsed_ns;
     if (executor_ != nullptr) {
         step_.sequences = executor_->sequences();
+        CHECK_LE(step_.sequences.size(), plan_->sequences.size());
     } else {
         for_each_share(*plan_, result, [&](const ScheduledSequence& sequence, const SampledTokens* drawn) {
             step_.sequences.push_back(plain_record_of(*plan_, sequence, request_of_.at(sequence.slot), drawn));
@@ -77,6 +80,7 @@ void RunRecorder::add_reported() {
 }
 
 void RunRecorder::finish(std::string failure) {
+    CHECK(!is_over_, "the record ends twice, now with '{}'", failure);
     add_reported();
     is_over_ = true;
     sink_.finish({digests_.digest(), digests_.plan_digest(), num_steps_, std::move(failure)});

@@ -47,6 +47,7 @@ private:
     StepRecord step_;                               // the open one
     Reported reported_;
     int64_t num_steps_ = 0;
+    int64_t last_step_ = -1;  // that was planned
     bool is_over_ = false;
 };
 

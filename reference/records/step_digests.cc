@@ -46,6 +46,7 @@ Status DigestingExecutor::execute(const StepPlan& plan, StepResult& result) {
     for_each_share(plan, result, [&](const ScheduledSequence& sequence, const SampledTokens* drawn) {
         sequences_.push_back(record_of(plan, sequence, drawn));
     });
+    CHECK_LE(sequences_.size(), plan.sequences.size());
     return {};
 }
 
@@ -64,6 +65,7 @@ void DigestingExecutor::begin(const StepPlan& plan) {
 
 // An executor may pass a sequence's rows in pieces, each a whole walk.
 void DigestingExecutor::observe(const Observation& observation) {
+    CHECK_LT(static_cast<size_t>(index(observation.slot)), shares_.size());  // begin() has seen the slot
     SlotSums& share = shares_[static_cast<size_t>(index(observation.slot))];
     if (level_ == DigestLevel::kOps) {
         add_op(share, observation);
@@ -116,6 +118,7 @@ SequenceRecord DigestingExecutor::record_of(const StepPlan& plan, const Schedule
     if (level_ < DigestLevel::kLayers) return record;
     SlotSums& share = shares_[static_cast<size_t>(index(sequence.slot))];
     const size_t num_buckets = bucket(record.end - 1, share.known_end) + 1;
+    CHECK_LE(num_buckets * share.num_ops, share.sums.size());
     for (size_t op = 0; op < share.num_ops; ++op) {
         ElementSum sum;
         for (size_t i = 0; i < num_buckets; ++i) sum.add(share.sums[i * share.num_ops + op]);

@@ -69,6 +69,7 @@ std::string HeadOwners::remove(const std::string& name, const std::string& owner
 std::string HeadOwners::erase(const std::string& name) {
     if (!owners_.contains(name)) return "";
     for (const std::string& owner : std::set(owners_.at(name))) remove(name, owner);
+    CHECK(!owners_.contains(name), "head {} is gone and has owners", name);
     return fmt::format("x{}\n", name);
 }
 

@@ -65,11 +65,6 @@ Result<HeadFile> HeadFolder::read(const std::filesystem::path& path, int64_t fir
     return HeadFile::open(path, first_token);
 }
 
-void HeadFolder::remove(const std::filesystem::path& path) {
-    std::error_code ignored;
-    std::filesystem::remove(path, ignored);
-}
-
 HeadTier::HeadTier(HeadTierConfig config)
     : config_(std::move(config)),
       calls_(config_.calls != nullptr ? *config_.calls : system_),
@@ -261,10 +256,13 @@ auto HeadTier::add(const CacheSalt& salt, std::span<const TokenId> tokens, std::
     file->name = std::move(name);
     file->bytes = bytes;
     file->place = by_use_.insert(by_use_.end(), file->head.id);
-    by_name_.emplace(file->name, file->head.id);
+    CHECK(by_name_.emplace(file->name, file->head.id).second, "head {} is here", file->name);
     index_.insert(file->head);
     num_bytes_ += bytes;
-    return *(files_[file->head.id] = std::move(file));
+    File& added = *(files_[file->head.id] = std::move(file));
+    CHECK(files_.size() == by_name_.size() && files_.size() == by_use_.size(), "{} heads, {} names, {} in order of use",
+          files_.size(), by_name_.size(), by_use_.size());
+    return added;
 }
 
 std::filesystem::path HeadTier::path_of(const std::string& name) const {
@@ -294,6 +292,7 @@ auto HeadTier::base_for(const CacheSalt& salt, const TokenSeq& tokens) const -> 
 
 void HeadTier::use(File& file) {
     by_use_.splice(by_use_.end(), by_use_, file.place);
+    CHECK(by_use_.back() == file.head.id, "head {} is not used last", index(file.head.id));
     if (file.base != kNoHead) use(*files_.at(file.base));
 }
 
@@ -303,11 +302,12 @@ void HeadTier::drop(HeadId id) {
     if (found == files_.end()) return;
     File& file = *found->second;
     while (!file.parts.empty()) drop(file.parts.back());
-    if (file.base != kNoHead) std::erase(files_.at(file.base)->parts, id);
+    if (file.base != kNoHead) CHECK_EQ(std::erase(files_.at(file.base)->parts, id), size_t{1});
     index_.erase(file.head);
-    by_name_.erase(file.name);
+    CHECK_EQ(by_name_.erase(file.name), size_t{1});
     by_use_.erase(file.place);
     num_bytes_ -= file.bytes;
+    CHECK_GE(num_bytes_, 0);
     Job job;
     job.path = path_of(file.name);
     job.removes = true;
@@ -339,6 +339,7 @@ bool HeadTier::make_room(int64_t bytes, HeadId except) {
         drop(id);
         oldest = by_use_.begin();
     }
+    CHECK(!by_use_.empty() || num_bytes_ == 0, "{} bytes of no head", num_bytes_);
     return num_bytes_ + bytes <= config_.max_bytes;
 }
 
@@ -350,6 +351,8 @@ auto HeadTier::find(const CacheSalt& salt, const TokenSeq& tokens, int64_t max_l
     const Head* head =
         index_.longest_prefix({.salt = salt, .tokens = tokens, .numerics_id = &config_.numerics}, max_length);
     if (head == nullptr) return std::nullopt;
+    CHECK(head->length() <= max_length && files_.contains(head->id), "head {} of {} tokens, of {} at most",
+          index(head->id), head->length(), max_length);
     return Found{.id = head->id, .length = head->length()};
 }
 
@@ -371,6 +374,7 @@ void HeadTier::load(const Found& found, std::function<void(FilePtr)> loaded, con
     job.id = found.id;
     job.first_token = found.first_token;
     job.tokens = file.head.tokens.to_vector();
+    CHECK_EQ(std::ssize(job.tokens), found.length);
     for (HeadId base = file.base; base != kNoHead; base = files_.at(base)->base)
         job.bases.emplace_back(base, path_of(files_.at(base)->name));
     enqueue(std::move(job));
@@ -401,6 +405,7 @@ void HeadTier::put(const CacheSalt& salt, HeadCopy head, std::span<const std::st
         use(*files_.at(beginning.base));
         head.bytes = reference::without_base(config_.tensors, length, beginning.length, head.bytes);
     }
+    CHECK_EQ(std::ssize(head.bytes), reference::head_num_bytes(config_.tensors, length - beginning.length));
     const auto bytes = static_cast<int64_t>(head.bytes.size()) + length * int64_t{sizeof(TokenId)};
     if (!make_room(bytes, beginning.base)) {
         const std::lock_guard lock(mutex_);
@@ -467,6 +472,7 @@ bool HeadTier::is_waiting_to_be_written(HeadId id) const {
 void HeadTier::enqueue(Job job) {
     {
         const std::lock_guard lock(mutex_);
+        CHECK(!config_.read_only || job.loaded, "{} is another process's", config_.folder.string());
         waiting_bytes_ += static_cast<int64_t>(job.bytes.size());
         counts_.num_files = static_cast<int64_t>(files_.size());
         counts_.num_bytes = num_bytes_;
@@ -495,6 +501,7 @@ bool HeadTier::take_job(Queue& queue, std::unique_lock<Mutex>& lock, Job& job) {
 void HeadTier::run(Queue& queue) {
     std::unique_lock lock(mutex_);
     for (Job job; take_job(queue, lock, job); job = {}) {
+        CHECK(!queue.is_busy, "two threads take jobs of one queue");
         queue.is_busy = true;
         const bool scans = &queue == &reads_ && scans_;
         lock.unlock();
@@ -504,6 +511,7 @@ void HeadTier::run(Queue& queue) {
         queue.is_busy = false;
         if (scans) scans_ = false;
         waiting_bytes_ -= static_cast<int64_t>(job.bytes.size());
+        CHECK_GE(waiting_bytes_, 0);
         changed_.notify_all();
     }
 }
@@ -522,6 +530,8 @@ void HeadTier::carry_out(Job& job) {
 }
 
 void HeadTier::read(Job& job) {
+    CHECK(job.first_token >= 0 && job.first_token <= std::ssize(job.tokens), "from token {} of {}", job.first_token,
+          job.tokens.size());
     const auto begin = steady_now();
     auto file = calls_.read(job.path, job.first_token);
     if (!file && is_damage(file.error()) && !job.bases.empty() && is_whole(job.path))
@@ -574,6 +584,7 @@ void HeadTier::write(Job& job) {
 
 // The written file's header_xxh3. A file whose owners cannot be noted is not written: a delete would leave it.
 Result<std::string> HeadTier::write_file(Job& job) {
+    CHECK(job.info.has_value(), "{}: nothing to write", job.path.string());
     RETURN_IF_ERROR(append_owners(job.owners));
     if (job.info->base) {
         const auto base = header_xxh3_.find(job.info->base->name);

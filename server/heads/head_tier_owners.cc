@@ -23,6 +23,11 @@ bool is_gone(const std::filesystem::path& path) {
 
 }  // namespace
 
+void HeadFolder::remove(const std::filesystem::path& path) {
+    std::error_code ignored;
+    std::filesystem::remove(path, ignored);
+}
+
 Status HeadFolder::append(const std::filesystem::path& path, std::string_view lines) {
     return files::append_to_file(path, lines);
 }
@@ -44,6 +49,7 @@ Status HeadTier::read_owners() {
 
 // The lines that say so.
 std::string HeadTier::add_owners(const std::string& name, std::span<const std::string> owners) {
+    CHECK(!config_.read_only, "{} is another process's", config_.folder.string());
     std::string lines;
     for (const std::string& owner : owners) lines += owners_.add(name, owner);
     return lines;
@@ -123,6 +129,7 @@ std::vector<HeadId> HeadTier::without_owner(const CacheSalt& salt, const TokenSe
     while (const Head* head =
                index_.longest_prefix({.salt = salt, .tokens = committed, .numerics_id = &config_.numerics}, longest)) {
         if (!owners_.has_any(files_.at(head->id)->name)) ids.push_back(head->id);
+        CHECK_LE(head->length(), longest);
         longest = head->length() - 1;
     }
     return ids;
@@ -165,6 +172,7 @@ void HeadTier::make_parts_whole(HeadId id, const std::unordered_set<HeadId>& goi
         file.base = kNoHead;
         file.base_length = 0;
         file.num_bases = 0;
+        CHECK_GE(added, 0);
         file.bytes += added;
         num_bytes_ += added;
         Job job;
@@ -180,6 +188,7 @@ void HeadTier::make_whole(Job& job) {
     const auto rewrite = [&]() -> Result<std::string> {
         ASSIGN_OR_RETURN(const reference::HeadFile file, calls_.read(job.path, 0));
         reference::HeadInfo info = file.info();
+        CHECK_EQ(std::ssize(file.bytes()), reference::head_num_bytes(config_.tensors, info.length()));
         info.base.reset();
         return calls_.write(job.path, info, config_.tensors, file.bytes());
     };
@@ -203,6 +212,7 @@ void HeadTier::on_overflow(Overflow overflow) {
 
 void HeadTier::give_on(const File& file) {
     if (!overflow_.wants || !overflow_.wants(file.head, owners_.owners_of(file.name))) return;
+    CHECK(files_.contains(file.head.id), "head {} is gone", file.name);
     Job job;
     job.path = path_of(file.name);
     job.id = file.head.id;

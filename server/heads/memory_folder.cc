@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 namespace {
 
@@ -50,6 +52,7 @@ void collect(const std::filesystem::path& parent) {
 }  // namespace
 
 Result<MemoryFolder> MemoryFolder::make(int64_t num_bytes, const std::filesystem::path& parent) {
+    CHECK_GE(num_bytes, 0);
     collect(parent);
     std::error_code failed;
     const std::filesystem::space_info space = std::filesystem::space(parent, failed);

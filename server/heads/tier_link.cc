@@ -58,6 +58,7 @@ TierLink::~TierLink() {
 void TierLink::note_step(const StepPlan& plan, int64_t took_ns) {
     RestoreRule::StepTokens tokens;
     for (const ScheduledSequence& sequence : plan.sequences) tokens.add(sequence.num_new_tokens);
+    CHECK_GE(took_ns, 0);
     stepping_ns_ += took_ns;
     waits_.note_step(tokens, took_ns);
 }
@@ -69,6 +70,7 @@ std::vector<FoundHead> TierLink::find(const CacheSalt& salt, const TokenSeq& tok
     for (size_t i = 0; i < stores_.size(); ++i) {
         auto found = stores_[i]->find(salt, tokens, max_length);
         if (!found) continue;
+        CHECK_LE(found->length, max_length);
         found->tier = static_cast<int32_t>(i);
         heads.push_back(*found);
     }
@@ -116,6 +118,7 @@ void TierLink::begin_read(RequestId request, const FoundHead& found) {
     const auto loaded = [request, inbox = inbox_, wake = wake_](HeadTier::FilePtr file) {
         {
             const std::lock_guard lock(inbox->mutex);
+            CHECK_GT(inbox->num_reads, 0);
             --inbox->num_reads;
             inbox->files.emplace_back(request, std::move(file));
         }
@@ -126,7 +129,10 @@ void TierLink::begin_read(RequestId request, const FoundHead& found) {
 }
 
 bool TierLink::import(RequestId request, const FoundHead& found) {
-    return import(*reads_.at(request).file, found, engine_.find(request)->request.conversation);
+    const HeadTier::FilePtr& file = reads_.at(request).file;
+    const Sequence* waiting = engine_.find(request);
+    CHECK(file != nullptr && waiting != nullptr, "request {} has no head to go on from", index(request));
+    return import(*file, found, waiting->request.conversation);
 }
 
 void TierLink::wait_for_heads() {
@@ -153,6 +159,7 @@ void TierLink::take_in_files() {
         const auto read = reads_.find(request);
         if (read == reads_.end()) continue;  // it waits no more
         const bool is_whole = file != nullptr;
+        CHECK(read->second.file == nullptr, "request {} has its head", index(request));
         read->second.file = std::move(file);
         waits_.note_read(request, is_whole);
     }
@@ -174,6 +181,8 @@ void TierLink::forget(const ConversationKey& key, const TokenSeq& committed) {
         if (!head.owners.empty() || !(was_owned || is_beginning)) continue;
         spilling_bytes_ -= head.bytes;
         spills_.erase(spill);
+        CHECK(spills_.empty() ? spilling_bytes_ == 0 : spilling_bytes_ > 0, "{} bytes of {} heads", spilling_bytes_,
+              spills_.size());
     }
     for (HeadTier* store : stores_) store->forget(key, committed);
 }
@@ -215,6 +224,7 @@ void TierLink::keep_all() {
 }
 
 void TierLink::keep_first() {
+    CHECK(!committed_.empty() && folder_ != nullptr);
     const Head* head = engine_.cache().find(committed_.front());
     committed_.pop_front();
     if (head != nullptr) keep(*head, *folder_);
@@ -248,6 +258,7 @@ void TierLink::spill_to(HeadTier& folder) {
             folder.note_not_kept();
             return false;
         }
+        CHECK(!spills_.contains(head.id), "head {} is on its way", index(head.id));
         spilling_bytes_ += bytes;
         spills_[head.id] = {head.salt, head.tokens, owners, bytes};
         return true;
@@ -275,6 +286,7 @@ bool TierLink::take_in_spill() {
     const auto spill = spills_.extract(id);
     if (spill.empty()) return true;  // it was deleted meanwhile
     spilling_bytes_ -= spill.mapped().bytes;
+    CHECK_GE(spilling_bytes_, 0);
     const auto begin = steady_now();
     if (file != nullptr) put_in_folder(spill.mapped(), *file);
     keeping_ns_ += ns_since(begin);
@@ -283,6 +295,8 @@ bool TierLink::take_in_spill() {
 
 void TierLink::put_in_folder(const Spill& head, const reference::HeadFile& file) {
     const reference::HeadInfo& info = file.info();
+    CHECK(folder_ != nullptr && info.length() == head.tokens.size(), "{} tokens of {}", info.length(),
+          head.tokens.size());
     if (!folder_->wants(head.salt, head.tokens, info.numerics)) return;
     const std::vector<std::byte> bytes(file.bytes().begin(), file.bytes().end());
     folder_->put(head.salt, {engine_.token_store().store(info.tokens), info.numerics, info.digest, bytes}, head.owners);

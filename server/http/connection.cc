@@ -76,6 +76,7 @@ std::optional<ApiError> Connection::read_refusal(error_code problem, uint64_t ma
 }
 
 asio::awaitable<bool> Connection::read_head() {
+    CHECK(num_held_ == 0 && num_in_file_ == 0, "{} and {} bytes of the request before", num_held_, num_in_file_);
     error_code problem;
     has_begun_ = false;
     if (buffer_.size() == 0) {  // between requests a connection may rest
@@ -123,6 +124,7 @@ asio::awaitable<error_code> Connection::tell_to_go_on() {
 
 // None: the body is read next, as it comes.
 std::optional<ApiError> Connection::limit_body(uint64_t max_bytes) {
+    CHECK(parser_.has_value() && parser_->is_header_done(), "a body before its head");
     if (parser_->content_length().value_or(0) > max_bytes) return read_refusal(http::error::body_limit, max_bytes);
     parser_->body_limit(max_bytes);
     parser_->eager(true);
@@ -187,6 +189,7 @@ bool Connection::hold_body() {
 bool Connection::hold_in_file(uint64_t size) {
     num_in_file_ += size;
     num_file_bytes_ += size;
+    CHECK_GE(num_file_bytes_, num_in_file_);
     return num_file_bytes_ <= config_.max_file_bytes_under_way;
 }
 
@@ -229,6 +232,7 @@ void Connection::say_origin(http::fields& answer) const {
 }
 
 asio::awaitable<bool> Connection::write(Response response) {
+    CHECK(!has_begun_, "a second answer to {}", std::string(request().target()));
     say_origin(response);
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
@@ -238,6 +242,7 @@ asio::awaitable<bool> Connection::write(Response response) {
 }
 
 asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> head) {
+    CHECK(!has_begun_, "a second answer to {}", std::string(request().target()));
     say_origin(head);
     http::response_serializer<http::empty_body> serializer(head);
     stream_.expires_after(seconds(config_.write_seconds));
@@ -250,6 +255,7 @@ asio::awaitable<bool> Connection::write_head(http::response<http::empty_body> he
 
 // A client that takes nothing for a while is gone.
 asio::awaitable<bool> Connection::write_bytes(std::span<const std::byte> bytes) {
+    CHECK(has_begun_, "a body before its head");
     constexpr size_t kPiece = size_t{256} << 10;
     error_code problem;
     while (!problem && !bytes.empty()) {
@@ -265,6 +271,7 @@ asio::awaitable<bool> Connection::write_bytes(std::span<const std::byte> bytes) 
 // There is one for every token, and the client has room for it: it is sent without a coroutine, a timer and another
 // turn of the loop.
 std::string Connection::send_chunk(std::string_view bytes) {
+    CHECK(has_begun_ && !bytes.empty(), "a chunk of {} bytes", bytes.size());  // an empty one is the last
     chunk_.clear();
     if (is_chunked_) fmt::format_to(std::back_inserter(chunk_), "{:x}\r\n", bytes.size());
     chunk_.append(bytes);
@@ -276,6 +283,7 @@ std::string Connection::send_chunk(std::string_view bytes) {
 }
 
 asio::awaitable<bool> Connection::write_rest(const std::string& bytes) {
+    CHECK(has_begun_ && !bytes.empty(), "a rest of {} bytes", bytes.size());
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
     co_await asio::async_write(stream_, asio::buffer(bytes), asio::redirect_error(use_awaitable, problem));
@@ -283,6 +291,7 @@ asio::awaitable<bool> Connection::write_rest(const std::string& bytes) {
 }
 
 asio::awaitable<bool> Connection::write_last_chunk() {
+    CHECK(has_begun_, "the end of an answer that has no beginning");
     if (!is_chunked_) co_return false;
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;

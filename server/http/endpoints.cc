@@ -6,6 +6,8 @@
 #include <exception>
 #include <utility>
 
+#include "engine/base/check.h"
+#include "reference/head_digest.h"
 #include "server/http/conversations.h"
 #include "server/http/message_answer.h"
 #include "server/http/message_request.h"
@@ -100,6 +102,7 @@ void Endpoints::join_threads() {
 }
 
 void Endpoints::forget_loop() {
+    CHECK(loop_ != nullptr, "the loop has ended");
     updates_->close();
     loop_.reset();
 }
@@ -136,6 +139,7 @@ const std::vector<Route>& Endpoints::routes() {
 Call Endpoints::begin_call(ConnectionPtr connection) {
     const Request& request = connection->request();
     const std::string ours = fmt::format("req-{}-{}", run_, ++next_request_);
+    CHECK(!connection->has_begun(), "{} before the request is looked at", ours);
     Call call{.connection = std::move(connection),
               .request = request,
               .path = std::string(request.target().substr(0, request.target().find('?'))),
@@ -184,6 +188,7 @@ ApiError heads_are_off() {
 std::optional<Response> Endpoints::refusal_without_body(const Call& call) {
     std::optional<ApiError> error = refusal(call);
     const bool is_head = call.request.method() == http::verb::put;  // no other body is put
+    CHECK(error || service_ || !is_head, "{} before the model is there", call.path);
     if (!error && is_head && !service_->heads) error = heads_are_off();
     if (!error) return std::nullopt;
     Response response = refused(call, *error);
@@ -193,6 +198,7 @@ std::optional<Response> Endpoints::refusal_without_body(const Call& call) {
 
 asio::awaitable<bool> Endpoints::answer(const Call& call) {
     if (const std::optional<ApiError> error = refusal(call)) co_return co_await refuse(call, *error);
+    CHECK(call.route != nullptr && (service_ || !call.route->needs_model), "{} is not refused", call.path);
     const bool has_body = call.route->verb == http::verb::post || call.route->verb == http::verb::put;
     if (!has_body && says_something(call.request.body())) {
         const ApiError unread{400, fmt::format("{} has no body: what is in this one?", call.request.method_string()),
@@ -205,6 +211,7 @@ asio::awaitable<bool> Endpoints::answer(const Call& call) {
     } catch (const std::exception& problem) {
         failed = server_failed(problem.what());
     }
+    CHECK(failed.has_value(), "{}: no answer and no error", call.path);
     if (call.connection->has_begun()) co_return false;
     co_return co_await refuse(call, *failed);
 }
@@ -252,6 +259,7 @@ std::optional<ApiError> Endpoints::capacity_error() const {
 
 // What every answer has.
 void Endpoints::sign(const Call& call, Response& response) {
+    CHECK(!call.connection->has_begun(), "a second answer to {}", call.path);
     response.version(call.request.version());
     response.keep_alive(call.request.keep_alive() && !draining_);
     response.set("X-Request-Id", call.request_id);
@@ -465,6 +473,7 @@ asio::awaitable<bool> Endpoints::conversation(const Call& call) {
 }
 
 asio::awaitable<ApiResult<ConversationReply>> Endpoints::ask_host(ConversationCall asked) {
+    CHECK(service_.has_value());
     using Reply = Delivery<ConversationReply>;
     const auto delivery = std::make_shared<Reply>();
     const bool is_asked = service_->host->ask(std::move(asked), [weak = std::weak_ptr(loop_), delivery](auto reply) {
@@ -547,6 +556,7 @@ asio::awaitable<bool> Endpoints::say_head(const Call& call, const HeadCopy& head
     begin.keep_alive(call.request.keep_alive() && !draining_);
     begin.content_length(prefix->size() + info.tokens.size() * sizeof(TokenId) + head.bytes.size());
     ++metrics_.responses[begin.result_int()];
+    CHECK_EQ(std::ssize(head.bytes), reference::head_num_bytes(service_->heads->tensors, info.length()));
     bool goes_on = co_await call.connection->write_head(std::move(begin));
     if (call.request.method() == http::verb::head) co_return goes_on;
     for (const std::span<const std::byte> part : parts)

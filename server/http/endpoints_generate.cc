@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "server/http/endpoints.h"
 #include "server/http/message_request.h"
 #include "server/http/response_chain.h"
@@ -82,6 +83,7 @@ std::optional<ApiError> Endpoints::make_prompts(Asked& asked) {
     for (size_t i = 0; i < asked.request.num_prompts(); ++i) {
         auto prompt = prompt_of(*service_, asked.request, i, asked.history, words_);
         if (!prompt) return prompt.error();
+        CHECK_EQ(asked.prompts.size(), i);
         asked.prompts.push_back(
             {static_cast<int64_t>(prompt->ids.size()), echoed_text(*service_, asked.request, i, prompt->ids)});
         auto jobs =
@@ -106,6 +108,7 @@ void Endpoints::look(const std::shared_ptr<Asked>& asked, const std::function<vo
             done(std::move(*asked));
         });
     }
+    CHECK(asked->conversation.id.has_value(), "a look at no conversation");
     const LookQuestion question{{asked->salt, *asked->conversation.id}, asked->request.turn_id, asked->request.content};
     service_->host->ledger().look(question, [asked, done](Look look) {
         auto history = history_of(asked->request, *asked->conversation.id, std::move(look));
@@ -172,6 +175,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, Answ
             asked->prompts.size() > 1 ? "prompt" : "n", "invalid_value"};
     }
     std::vector<HostRequest>* const requests = &asked->jobs;
+    CHECK_EQ(requests->size(), asked->prompts.size() * asked->request.num_sampled_choices());
 
     const AnswerFrame frame{kind_of(shape), answer_id(call, shape, asked->request), service_->model.first(),
                             service_->fingerprint, service_->now()};
@@ -202,6 +206,7 @@ asio::awaitable<std::optional<ApiError>> Endpoints::begin(const Call& call, Answ
         co_return overloaded();
     }
     turn->tickets = *std::move(tickets);
+    CHECK_EQ(turn->tickets.size(), num_choices);
     co_return std::nullopt;
 }
 
@@ -230,6 +235,7 @@ asio::awaitable<bool> Endpoints::generate(const Call& call, AnswerShape shape) {
 asio::awaitable<bool> Endpoints::answer_turn(const Call& call, Turn& turn) {
     const bool here = co_await take_until(turn, &Generation::is_decided);
     if (!here) co_return false;
+    CHECK(turn.generation.is_decided());
     const bool is_stream = turn.generation.request().stream && !turn.generation.error();
     if (is_stream) co_return co_await answer_stream(call, turn);
     co_return co_await answer_whole(call, turn);
@@ -250,6 +256,7 @@ asio::awaitable<bool> Endpoints::answer_failed(const Call& call, Turn& turn, con
 void Endpoints::take(Turn& turn, std::vector<ChoiceUpdate>& some) {
     for (ChoiceUpdate& update : some) {
         const size_t choice = update.choice;
+        CHECK_LT(choice, turn.first_tokens.size());
         if (std::holds_alternative<TokenUpdate>(update.update) && turn.first_tokens[choice] == 0)
             turn.first_tokens[choice] = seconds_now();
         turn.generation.take(choice, std::move(update.update));
@@ -286,6 +293,7 @@ void Endpoints::name_answer(const Call& call, const Turn& turn, http::fields& fi
 asio::awaitable<bool> Endpoints::answer_whole(const Call& call, Turn& turn) {
     const bool here = co_await take_until(turn, &Generation::is_over);
     if (!here) co_return false;
+    CHECK(turn.generation.is_over());
     if (const auto& error = turn.generation.error()) co_return co_await refuse(call, *error);
     std::function<ApiResult<std::string>()> writing = [&turn] { return written_answer(turn.generation.whole()); };
     ApiResult<std::string> body;
@@ -313,6 +321,7 @@ asio::awaitable<bool> Endpoints::answer_stream(const Call& call, Turn& turn) {
     ++metrics_.responses[200];
     const bool here = co_await call.connection->write_head(std::move(head));
     if (!here) co_return false;
+    CHECK(loop_ != nullptr);
     Bell::Timer silence(*loop_);
     turn.updates->remind(silence, seconds(config_.ping_seconds));
     const bool written = co_await write_stream(call, turn);

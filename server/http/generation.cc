@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "server/http/translated_chat.h"
 
 namespace verbatim::server {
@@ -70,6 +71,7 @@ Generation::Generation(const text::Tokenizer& tokenizer, GenerateRequest request
                        std::vector<AnsweredPrompt> prompts, const text::AnswerForm& form)
     : request_(std::move(request)), writer_(std::move(frame), tokenizer), prompts_(std::move(prompts)) {
     const size_t num_choices = prompts_.size() * request_.num_sampled_choices();
+    CHECK_GT(num_choices, size_t{0});
     for (size_t index = 0; index < num_choices; ++index) {
         Choice& choice = choices_.emplace_back(tokenizer, request_, form);
         choice.part.index = static_cast<int64_t>(index);
@@ -85,10 +87,13 @@ const AnsweredPrompt& Generation::prompt_of(const Choice& choice) const {
 }
 
 void Generation::take(size_t index, HostUpdate update) {
+    CHECK_LT(index, choices_.size());
+    CHECK(!choices_[index].ended, "choice {} has ended", index);
     std::visit([&](auto& of_kind) { take(choices_[index], std::move(of_kind)); }, update);
 }
 
 void Generation::take(Choice& choice, AcceptedUpdate update) {
+    CHECK_LT(num_accepted_, choices_.size());
     ++num_accepted_;
     if (choice.part.index == 0) in_conversation_ = update.in_conversation;
     if (!update.recorded) return;
@@ -107,8 +112,10 @@ void Generation::take_extras(Choice& choice, AnswerExtras extras) {
 // What the first choice of a prompt brings is at the beginning of all of them. None has sent anything before.
 void Generation::begin_prompt(size_t prompt, std::vector<LogProbs> log_probs) {
     const size_t num_sampled = request_.num_sampled_choices();
+    CHECK_LT(prompt, prompts_.size());
     for (size_t i = prompt * num_sampled; i < (prompt + 1) * num_sampled; ++i) {
         Choice& choice = choices_[i];
+        CHECK_EQ(choice.num_characters, 0);  // it has sent nothing
         choice.has_begun = true;
         if (request_.num_prompt_log_probs) choice.part.prompt_log_probs = log_probs;
         if (!request_.echo) continue;
@@ -148,6 +155,7 @@ void Generation::take_parts(Choice& choice, text::AnswerParts& parts) {
                 ++choice.num_calls;
                 break;
             case PartKind::kArguments:
+                CHECK_GT(choice.num_calls, 0);
                 if (calls.empty()) calls.push_back({.index = choice.num_calls - 1});
                 calls.back().arguments += part.text;
                 break;
@@ -165,6 +173,8 @@ void Generation::fail(Choice& choice, ApiError error) {
 }
 
 void Generation::end(Choice& choice) {
+    CHECK(!choice.ended && num_ended_ < choices_.size(), "choice {} ends, {} of {} have", choice.part.index, num_ended_,
+          choices_.size());
     choice.ended = true;
     ++num_ended_;
 }
@@ -241,6 +251,7 @@ std::string Generation::events_of(Choice& choice) {
 }
 
 std::string Generation::take_events() {
+    CHECK(is_decided(), "{} of {} choices are accepted", num_accepted_, choices_.size());
     std::string events;
     if (end_delivered_) return events;
     if (items_) return take_item_events();

@@ -8,6 +8,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "engine/base/check.h"
 #include "server/http/connection.h"
 #include "server/http/endpoints.h"
 #include "server/http/starts.h"
@@ -91,6 +92,7 @@ Result<uint16_t> HttpServer::State::listen() {
 }
 
 void HttpServer::State::run(bool signals) {
+    CHECK(loop_ != nullptr && acceptor_->is_open(), "port {} is not listened on", config_.port);
     if (signals) {
         signals_->add(SIGTERM);
         signals_->add(SIGINT);
@@ -141,6 +143,7 @@ void HttpServer::State::wait_for_signal() {
 
 // Running requests are answered; new ones get the error that the server is shutting down.
 void HttpServer::State::drain() {
+    CHECK(!endpoints_.draining(), "the server ends already");
     endpoints_.drain();
     drain_timer_->expires_after(seconds(config_.drain_seconds));
     drain_timer_->async_wait([this](error_code problem) {
@@ -187,10 +190,10 @@ void HttpServer::State::take_in(tcp::socket socket) {
     HttpMetrics& metrics = endpoints_.metrics();
     auto connection = std::make_shared<Connection>(std::move(socket), config_,
                                                    BodyBytes{metrics.num_body_bytes, metrics.num_file_bytes});
-    connections_.insert(connection);
+    CHECK(connections_.insert(connection).second);
     endpoints_.metrics().num_connections = static_cast<int64_t>(connections_.size());
     asio::co_spawn(*loop_, serve(connection), [this, connection](const std::exception_ptr&) {
-        connections_.erase(connection);
+        CHECK_EQ(connections_.erase(connection), size_t{1});
         endpoints_.metrics().num_connections = static_cast<int64_t>(connections_.size());
     });
 }
@@ -228,6 +231,7 @@ asio::awaitable<bool> HttpServer::State::serve_one(const ConnectionPtr& connecti
 }
 
 asio::awaitable<bool> HttpServer::State::answer(const ConnectionPtr& connection, Call call) {
+    CHECK(!connection->answering, "two requests of a connection are answered at once");
     connection->answering = true;
     ++num_answering_;
     bool answered = false;
@@ -237,6 +241,7 @@ asio::awaitable<bool> HttpServer::State::answer(const ConnectionPtr& connection,
     }
     const bool keep = answered && connection->request().keep_alive() && !endpoints_.draining();
     connection->answering = false;
+    CHECK_GT(num_answering_, 0);
     --num_answering_;
     stop_when_drained();
     co_return keep;

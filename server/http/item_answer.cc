@@ -32,11 +32,13 @@ void ItemAnswer::take(const text::AnswerParts& parts) {
 }
 
 void ItemAnswer::count_token() {
+    CHECK(!end_, "a token behind the end");
     if (is_in_item_ && items_.back().kind == ItemKind::kReasoning) ++num_reasoning_tokens_;
 }
 
 void ItemAnswer::begin_item(ItemKind kind, std::string name) {
     end_item();
+    CHECK(kind == ItemKind::kCall || name.empty(), "{} is no call", name);
     items_.push_back({kind, "", std::move(name)});
     is_in_item_ = true;
     if (!is_stream_) return;
@@ -45,6 +47,7 @@ void ItemAnswer::begin_item(ItemKind kind, std::string name) {
 }
 
 void ItemAnswer::end_item() {
+    CHECK(!is_in_item_ || !items_.empty());
     if (std::exchange(is_in_item_, false) && is_stream_) show_item_end();
 }
 
@@ -65,6 +68,7 @@ std::string ItemAnswer::failed_event(const ApiError& error) {
 }
 
 std::string ItemAnswer::take_events() {
+    CHECK(is_stream_ || events_.empty(), "{} bytes of events of an answer of one piece", events_.size());
     if (is_stream_ && !std::exchange(has_begun_, true)) show_begin();
     return std::exchange(events_, {});
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "files/strict_json.h"
 #include "server/text/written_json.h"
 
@@ -102,6 +103,7 @@ void MessageAnswer::show_begin() {
 }
 
 void MessageAnswer::show_item() {
+    CHECK(!items().empty());
     const size_t index = items().size() - 1;
     append_event("content_block_start",
                  Json{{"type", "content_block_start"}, {"index", index}, {"content_block", block_json(index)}});
@@ -109,6 +111,7 @@ void MessageAnswer::show_item() {
 
 // It runs once per token: written without a Json.
 void MessageAnswer::show_delta(std::string_view delta) {
+    CHECK(!items().empty(), "{} bytes of no block", delta.size());
     constexpr std::string_view kBegins[] = {R"({"type":"thinking_delta","thinking":)",
                                             R"({"type":"text_delta","text":)",
                                             R"({"type":"input_json_delta","partial_json":)"};
@@ -119,10 +122,12 @@ void MessageAnswer::show_delta(std::string_view delta) {
 }
 
 void MessageAnswer::show_item_end() {
+    CHECK(!items().empty());
     append_event("content_block_stop", Json{{"type", "content_block_stop"}, {"index", items().size() - 1}});
 }
 
 void MessageAnswer::show_end() {
+    CHECK(ended().has_value());
     append_event("message_delta",
                  Json{{"type", "message_delta"}, {"delta", stop_json()}, {"usage", usage_json(ended()->usage)}});
     append_written_event("message_stop", R"({"type":"message_stop"})");

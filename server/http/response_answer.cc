@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "server/http/response_chain.h"
 #include "server/text/written_json.h"
 
@@ -92,6 +93,7 @@ void ResponseAnswer::show(const char* event, Json json) {
 }
 
 void ResponseAnswer::show_of_last(const char* event, Json json) {
+    CHECK(!items().empty(), "{} of no item", event);
     const size_t index = items().size() - 1;
     Json located = {{"item_id", item_id(index)}, {"output_index", index}};
     if (items().back().kind != ItemKind::kCall) located["content_index"] = 0;
@@ -105,6 +107,7 @@ void ResponseAnswer::show_begin() {
 }
 
 void ResponseAnswer::show_item() {
+    CHECK(!items().empty());
     const size_t index = items().size() - 1;
     const bool has_parts = items().back().kind != ItemKind::kCall;
     Json item = item_json(index, "in_progress");
@@ -131,6 +134,7 @@ void ResponseAnswer::show_delta(std::string_view delta) {
 }
 
 void ResponseAnswer::show_item_end() {
+    CHECK(!items().empty());
     const AnswerItem& item = items().back();
     if (item.kind == ItemKind::kCall) {
         show_of_last("response.function_call_arguments.done", {{"name", item.name}, {"arguments", item.text}});
@@ -151,9 +155,11 @@ void ResponseAnswer::complete_items() {
         std::ranges::any_of(items(), [](const AnswerItem& item) { return item.kind != ItemKind::kReasoning; });
     const bool breaks_off_in_reasoning = is_cut_off() && !items().empty();
     if (!says_something && !breaks_off_in_reasoning) begin_item(ItemKind::kText, "");
+    CHECK(!items().empty());  // a response has an output
 }
 
 void ResponseAnswer::show_end() {
+    CHECK(ended().has_value());
     show(is_cut_off() ? "response.incomplete" : "response.completed", {{"response", whole()}});
 }
 

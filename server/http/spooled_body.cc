@@ -9,6 +9,8 @@
 #include <string>
 #include <system_error>
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 namespace {
 
@@ -34,6 +36,7 @@ SpooledBody::~SpooledBody() {
 }
 
 Status SpooledBody::add(std::string_view piece) {
+    CHECK(descriptor_ >= 0, "{} is another one's now", path_.string());
     while (!piece.empty()) {
         const ssize_t written = ::write(descriptor_, piece.data(), piece.size());
         if (written < 0 && errno == EINTR) continue;

@@ -14,6 +14,7 @@ asio::awaitable<void> Starts::wait_for_turn() {
     }
     const auto waiting = std::make_shared<Waiting>();
     waiting_.push_back(waiting);
+    CHECK(is_looking_, "{} wait, and nothing lets them begin", waiting_.size());
     while (!waiting->may_begin) co_await waiting->bell.wait();
 }
 
@@ -24,6 +25,7 @@ void Starts::look_again() {
 }
 
 void Starts::start_some() {
+    CHECK(is_looking_, "a look that was not asked for");
     is_looking_ = false;
     num_started_ = 0;
     for (; !waiting_.empty() && num_started_ < kMaxStarted; ++num_started_) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "server/http/field_values.h"
 #include "server/http/tools.h"
 
@@ -107,17 +108,20 @@ void MessageList::end_turn() {
 
 void MessageList::add_reasoning(const std::string& path, const std::string& text) {
     begin_before_text(path);
+    CHECK(turn_["content"].is_null() && !turn_.contains("tool_calls"), "{}: reasoning behind its text", path);
     const std::string before = turn_.value("reasoning_content", "");
     turn_["reasoning_content"] = before.empty() ? text : before + "\n" + text;
 }
 
 void MessageList::add_text(const std::string& path, Json content) {
     begin_before_text(path);
+    CHECK(turn_["content"].is_null() && !turn_.contains("tool_calls"), "{}: the turn has its text", path);
     turn_["content"] = std::move(content);
 }
 
 void MessageList::add_call(const std::string& path, const std::string& id, const std::string& name, Json arguments) {
     begin_turn(path);
+    CHECK_EQ(turn_.at("role").get<std::string>(), "assistant");
     const size_t index = turn_.contains("tool_calls") ? turn_["tool_calls"].size() : 0;
     const std::string field = fmt::format("messages[{}].tool_calls[{}]", messages_.size(), index);
     if (index == 0) origins_.push_back({fmt::format("messages[{}].tool_calls", messages_.size()), path});

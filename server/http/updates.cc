@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 
 namespace asio = boost::asio;
 
 asio::awaitable<void> Bell::wait(Timer& timer) {
+    CHECK(timer_ == nullptr, "two wait for one bell");
     timer_ = &timer;
     boost::system::error_code ignored;
     co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -45,11 +48,14 @@ void UpdateQueue::post_wake_up() {
 
 // The others come behind whatever has come to the loop meanwhile.
 void UpdateQueue::wake_some() {
+    CHECK(woken_.empty(), "{} are being woken", woken_.size());
     bool are_more = false;
     {
         const std::lock_guard lock(mutex_);
+        CHECK(is_waking_ || is_closed_, "a wake-up that was not asked for");
         for (; !listed_.empty() && woken_.size() < kMaxWoken; listed_.pop_front()) {
             Updates& next = *listed_.front();
+            CHECK(next.is_listed_, "an update's request is woken and was not listed");
             next.is_listed_ = false;
             woken_.push_back({std::move(listed_.front()), next.num_come() > next.max_waiting_});
         }
@@ -72,6 +78,7 @@ void UpdateQueue::close() {
         listed_.clear();
     }
     const std::lock_guard lock(posting_);
+    CHECK(loop_ != nullptr, "the queue is closed");
     loop_ = nullptr;
 }
 
@@ -118,6 +125,7 @@ asio::awaitable<Updates::Waited> Updates::hand_on(Bell::Timer& timer, const Take
         if (gone_) co_return Waited::kGone;
         if (has_enough_) co_return Waited::kEnough;
         if (std::exchange(is_silent_, false)) co_return Waited::kSilent;
+        CHECK(taker_ == nullptr, "two take of one request's updates");
         taker_ = &take;
         co_await bell_.wait(timer);
         taker_ = nullptr;
@@ -134,6 +142,7 @@ void Updates::take_some() {
     some_.clear();
     const std::lock_guard lock(queue_->mutex_);
     if (num_taken_ == 0 && come_.size() <= UpdateQueue::kMaxTaken) return come_.swap(some_);
+    CHECK_LE(num_taken_, come_.size());
     const size_t end = std::min(come_.size(), num_taken_ + UpdateQueue::kMaxTaken);
     while (num_taken_ < end) some_.push_back(std::move(come_[num_taken_++]));
     if (num_taken_ < come_.size()) {
@@ -145,6 +154,7 @@ void Updates::take_some() {
 }
 
 void Updates::remind(Bell::Timer& timer, std::chrono::seconds limit) {
+    CHECK_GT(limit.count(), 0);
     reminds_ = true;
     timer.expires_at(last_ + limit);
     timer.async_wait([weak = weak_from_this(), &timer, limit](boost::system::error_code problem) {

@@ -296,6 +296,7 @@ int64_t ConversationLedger::num_commits() const {
 
 void ConversationLedger::committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
                                    const HeadDone& done) {
+    CHECK(!now.turns.empty(), "'{}' has committed no turn", key.conversation_id);
     Change change{.kind = Change::Kind::kCommit, .key = key, .version = now.version};
     change.num_turns = static_cast<int64_t>(now.turns.size()) - 1;
     TurnPtr before;
@@ -306,7 +307,11 @@ void ConversationLedger::committed(const ConversationKey& key, const Ledger::Con
         version_before = known.version;
         if (change.num_turns > 0) before = known.turns.at(static_cast<size_t>(change.num_turns) - 1);
     }
+    CHECK(now.version > version_before, "'{}' goes from version {} to {}", key.conversation_id, index(version_before),
+          index(now.version));
     TurnRow row = last_turn(now, notes, before.get());
+    CHECK(row.prompt_end <= row.end && row.num_text_tokens <= row.end - row.prompt_end,
+          "{} tokens of text from {} to {}", row.num_text_tokens, row.prompt_end, row.end);
     keep_messages(notes.messages, before.get(), version_before, row);
     const auto turn = std::make_shared<const TurnRow>(std::move(row));
     change.turn = turn;
@@ -319,6 +324,7 @@ void ConversationLedger::committed(const ConversationKey& key, const Ledger::Con
 
 void ConversationLedger::forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork,
                                 const HeadDone& done) {
+    CHECK(from.conversation_id != to, "'{}' is forked into itself", to);
     Change change{.kind = Change::Kind::kFork, .key = from, .version = fork.version};
     change.num_turns = static_cast<int64_t>(fork.turns.size());
     change.to = to;
@@ -372,6 +378,8 @@ void ConversationLedger::take(Change change, const ConversationKey& of, const He
 
 // `entry`: of the conversation that becomes another one; of a fork's `to`.
 void ConversationLedger::apply(Change& change, Entry& entry) {
+    const bool needs_turns = change.kind == Change::Kind::kRewind || change.kind == Change::Kind::kRemove;
+    CHECK(!needs_turns || entry.rows.exists(), "'{}' has nothing to change", change.key.conversation_id);
     const bool existed = entry.rows.exists();
     if (change.kind == Change::Kind::kFork)
         apply_change(change, entry_to_change(change.key).rows, &entry.rows);
@@ -383,6 +391,7 @@ void ConversationLedger::apply(Change& change, Entry& entry) {
 
 // Without a store: the newest turn ids, and all of the conversation that was deleted last.
 void ConversationLedger::remember_deleted(const ConversationKey& key, const std::vector<std::string>& turn_ids) {
+    CHECK(!writer_, "the store has the deleted turns");
     for (const std::string& turn_id : turn_ids) deleted_in_order_.emplace_back(key, turn_id);
     const auto erase_empty = [&](const ConversationKey& of) {
         const Entry* entry = loaded_.find(of);

@@ -21,6 +21,7 @@ LedgerWriter::LedgerWriter(LedgerStore& store, LedgerWriterConfig config)
 LedgerWriter::~LedgerWriter() { close(); }
 
 int64_t LedgerWriter::write(Change change, Done done) {
+    CHECK(done, "a change that nothing hears of");
     std::unique_lock lock(mutex_);
     if (closing_ && change.kind == Change::Kind::kNothing) {
         lock.unlock();
@@ -47,6 +48,7 @@ void LedgerWriter::list(const ConversationPage& page, Listed listed) {
 
 // False: the thread is about to end.
 bool LedgerWriter::take_reading(Reading reading) {
+    CHECK(reading, "nothing to read");
     const std::lock_guard lock(mutex_);
     if (closing_) return false;
     readings_.push_back(std::move(reading));
@@ -81,6 +83,7 @@ void LedgerWriter::run() {
             std::unique_lock lock(mutex_);
             changed_.wait(lock, [&] { return !waiting_.empty() || !readings_.empty() || closing_; });
             if (waiting_.empty() && readings_.empty()) return;
+            CHECK(batch_.empty(), "{} changes of the batch before", batch_.size());
             const auto count = static_cast<std::ptrdiff_t>(std::min(waiting_.size(), config_.max_batch));
             std::move(waiting_.begin(), waiting_.begin() + count, std::back_inserter(batch_));
             waiting_.erase(waiting_.begin(), waiting_.begin() + count);
@@ -131,6 +134,7 @@ void LedgerWriter::count_batch() {
         kept_.num_commits += entry.change.kind == Change::Kind::kCommit ? 1 : 0;
         kept_.num_new_conversations += entry.change.num_new_conversations;
     }
+    CHECK_LE(kept_.num_changes, num_given_);
 }
 
 // The same changes until they are kept. False: there is no time left.
@@ -159,6 +163,7 @@ bool LedgerWriter::write_batch() {
 
 // False when the program is about to end, and there is nothing more to wait for.
 bool LedgerWriter::pause(int64_t failures) {
+    CHECK_GT(failures, 0);
     std::unique_lock lock(mutex_);
     if (closing_) return failures < config_.tries;
     if (failures == 1) return true;

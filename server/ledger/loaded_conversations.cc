@@ -63,6 +63,7 @@ void LoadedConversations::count(Entry& entry) {
 
 void LoadedConversations::enter_engine(Entry& entry) {
     if (entry.in_engine) return;
+    CHECK(!idle_.empty(), "{} conversations, none of them idle", entries_.size());
     in_engine_.splice(in_engine_.end(), idle_, entry.place);
     entry.in_engine = true;
 }
@@ -82,6 +83,7 @@ void LoadedConversations::shrink(int64_t max_bytes, int64_t num_kept_changes, co
         if (order == nullptr) return;
         const ConversationKey key = order->front();
         const Entry& entry = *find(key);
+        CHECK(entry.place == order->begin(), "'{}' has another place in the order of use", key.conversation_id);
         const bool may_go = entry.pin.use_count() == 1 && entry.last_change <= num_kept_changes;
         if (may_go && (!entry.in_engine || unload(key))) {
             erase(key);

@@ -7,6 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 namespace {
 
@@ -118,6 +120,7 @@ Status PostgresDatabase::check_syncs() {
 
 // Of the session: it goes with the connection, however this process ends.
 Status PostgresDatabase::take_lock(int64_t limit_ms) {
+    CHECK(connection_ != nullptr);
     const auto deadline = steady_clock::now() + milliseconds(limit_ms);
     while (true) {
         const std::string sql =
@@ -145,6 +148,7 @@ Status PostgresDatabase::recover() {
 Status PostgresDatabase::wait_for_answer() {
     const auto deadline = steady_clock::now() + milliseconds(limits_.answer_ms);
     pg_conn* connection = connection_.get();
+    CHECK(connection != nullptr, "{} was asked nothing", where());
     while (true) {
         const int unsent = PQflush(connection);
         if (unsent < 0 || PQconsumeInput(connection) == 0) return last_error();

@@ -153,6 +153,7 @@ Status SqlLedgerStore::migrate(const LedgerIdentity& identity) {
 }
 
 Status SqlLedgerStore::migrate_in_transaction(const LedgerIdentity& identity, int64_t version) {
+    CHECK(version >= 0 && version < std::ssize(migrations_), "from version {} of {}", version, migrations_.size());
     for (auto step = static_cast<size_t>(version); step < migrations_.size(); ++step) {
         for (const std::string& statement : migrations_[step]) RETURN_IF_ERROR(database_->run(statement, {}));
     }
@@ -357,6 +358,7 @@ Result<bool> SqlLedgerStore::move_last_change(int64_t to, int64_t num_new_conver
 }
 
 Status SqlLedgerStore::carry_out(const Change& change, int64_t number) {
+    CHECK_GT(number, last_change_);
     switch (change.kind) {
         case Change::Kind::kNothing: return {};
         case Change::Kind::kCommit: return commit(change);
@@ -371,6 +373,7 @@ Status SqlLedgerStore::carry_out(const Change& change, int64_t number) {
 }
 
 Status SqlLedgerStore::keep_turns(const Change& change) {
+    CHECK_GE(change.num_turns, 0);
     const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, change.num_turns};
     RETURN_IF_ERROR(
         database_->run("DELETE FROM verbatim_turns WHERE salt = $1 AND conversation = $2 AND number >= $3", values));
@@ -387,6 +390,8 @@ Status SqlLedgerStore::set_version(const Change& change, const std::string& conv
 }
 
 Status SqlLedgerStore::commit(const Change& change) {
+    CHECK(change.turn != nullptr, "'{}' commits no turn", change.key.conversation_id);
+    CHECK(!change.answer || change.turn->turn_id == change.answer->turn_id, "an answer of another turn");
     RETURN_IF_ERROR(keep_turns(change));
     RETURN_IF_ERROR(set_version(change, change.key.conversation_id));
     const TurnRow& turn = *change.turn;
@@ -435,6 +440,7 @@ Status SqlLedgerStore::commit(const Change& change) {
 }
 
 Status SqlLedgerStore::fork(const Change& change) {
+    CHECK_NE(change.to, change.key.conversation_id);
     RETURN_IF_ERROR(set_version(change, change.to));
     const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, change.num_turns, change.to};
     RETURN_IF_ERROR(
@@ -454,6 +460,7 @@ Status SqlLedgerStore::fork(const Change& change) {
 }
 
 Status SqlLedgerStore::forget(const Change& change) {
+    CHECK(change.answer != nullptr, "'{}' forgets no answer", change.key.conversation_id);
     const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, change.answer->turn_id,
                                tokens_column(change.answer->output), change.answer->kept};
     RETURN_IF_ERROR(

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 namespace {
 
@@ -108,6 +110,7 @@ Result<int64_t> SqliteDatabase::run(const std::string& sql, std::span<const SqlV
 }
 
 Result<sqlite3_stmt*> SqliteDatabase::prepare(const std::string& sql) {
+    CHECK(database_ != nullptr, "{} is not open", file_);
     Statement& kept = statements_[sql];
     if (kept) return kept.get();
     sqlite3_stmt* prepared = nullptr;

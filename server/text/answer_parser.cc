@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::text {
 namespace {
 
@@ -50,6 +52,7 @@ void AnswerParser::finish(AnswerParts& parts) {
         if (!is_behind_call_ && !drops_space_) append_part(parts, kind, std::exchange(space_, {}));
     }
     mark_.clear();
+    CHECK(calls_ == nullptr, "a call goes on behind the end");
 }
 
 void AnswerParser::take(char c, AnswerParts& parts) {
@@ -133,6 +136,7 @@ void AnswerParser::add_text(char c, AnswerParts& parts) {
 
 // Held space is no text in front of a call; in front of what turns out to be none it is.
 void AnswerParser::take_call(char c, AnswerParts& parts) {
+    CHECK(calls_ != nullptr, "a call that has not begun");
     const int64_t num_before = calls_->num_calls();
     const Step step = calls_->take(c, parts);
     if (num_before == 0 && calls_->num_calls() > 0) space_.clear();

@@ -38,6 +38,7 @@ bool WordCache::holds(const Entry& entry, std::string_view word) {
 }
 
 void WordCache::put(Entry& entry, std::string_view word, const TokenId* tokens, size_t num_tokens) {
+    CHECK(num_tokens > 0 && word.size() <= kMaxBytes, "{} tokens of {} bytes", num_tokens, word.size());
     if (num_tokens > kMaxTokens) return;
     entry.word = packed(word);
     entry.num_bytes = static_cast<uint8_t>(word.size());

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "files/mapped_file.h"
 #include "files/strict_json.h"
 #include "server/text/gguf_text.h"
@@ -115,6 +116,8 @@ Rendered<Chat::WithStandIns> Chat::rendered(WrittenChat chat) {
     users.insert(users.end(), {&chat.tools, &chat.variables});
     auto stand_ins = put_stand_ins(pivots_, users);
     if (!stand_ins) return tl::unexpected(TemplateProblem(std::move(stand_ins).error()));
+    CHECK(chat.variables.starts_with('{') && chat.variables.ends_with('}'), "{} bytes of variables",
+          chat.variables.size());
     const std::string_view variables = std::string_view(chat.variables).substr(1);  // with the last brace
     std::string others = fmt::format(R"({{"add_generation_prompt":{},"tools":)", chat.add_generation_prompt);
     others.append(chat.tools).append(variables.size() > 1 ? "," : "").append(variables);

@@ -17,6 +17,8 @@
 #include <optional>
 #include <system_error>
 
+#include "engine/base/check.h"
+
 namespace verbatim::text {
 namespace {
 
@@ -104,16 +106,19 @@ ChildProcess::~ChildProcess() {
 }
 
 bool ChildProcess::fail(Failure why) {
+    CHECK(why != Failure::kNone);
     failure_ = why;
     return false;
 }
 
 void ChildProcess::post(std::string_view line) {
+    CHECK(line.ends_with('\n'), "{} bytes that are no line", line.size());  // the process would wait for its end
     unsent_ += line;
     (void)send_some();  // what went wrong is said when an answer is missing
 }
 
 bool ChildProcess::send(std::string_view line, TimePoint deadline) {
+    CHECK(line.ends_with('\n'), "{} bytes that are no line", line.size());
     unsent_ += line;
     while (send_some()) {
         if (unsent_.empty()) return true;

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "engine/base/check.h"
 #include "server/text/utf8.h"
 
 namespace verbatim::text {
@@ -25,6 +26,7 @@ std::string Decoder::add(TokenId id) {
         at += length;
     }
     pending_.erase(0, at);
+    CHECK_LT(pending_.size(), size_t{4});  // of one character
     return out;
 }
 

@@ -49,6 +49,7 @@ void GrammarProcess::start(int64_t sequence, std::string grammar) {
 
 void GrammarProcess::take(int64_t sequence, TokenId token) {
     Running& of = sequences_.at(sequence);
+    CHECK(!of.is_begun || child_ != nullptr, "sequence {} has begun in no process", sequence);
     of.tokens.push_back(token);
     if (of.is_begun) {
         taken_.push_back(sequence);
@@ -63,11 +64,13 @@ void GrammarProcess::stop(int64_t sequence) {
     const auto found = sequences_.find(sequence);
     if (found == sequences_.end()) return;
     send();
+    CHECK(!found->second.is_begun || child_ != nullptr, "sequence {} has begun in no process", sequence);
     if (found->second.is_begun) child_->post(fmt::format("{{\"stop\":{}}}\n", sequence));
     sequences_.erase(found);
 }
 
 void GrammarProcess::owe(int64_t sequence) {
+    CHECK(sequences_.contains(sequence), "sequence {} does not run", sequence);
     if (owed_.empty()) set_deadline();
     owed_.push_back(sequence);
 }
@@ -90,6 +93,7 @@ void GrammarProcess::begin(int64_t number, size_t num_owed) {
 // In one line: the process is woken once.
 void GrammarProcess::send() {
     if (taken_.empty()) return;
+    CHECK(child_ != nullptr, "{} tokens for no process", taken_.size());
     std::string line = "{\"take\":[";
     for (const int64_t number : taken_) {
         const char* const comma = number == taken_.front() ? "" : ",";
@@ -158,6 +162,7 @@ bool GrammarProcess::has_process(std::vector<NextMask>& masks) {
 
 // One answer. False: none is there until then.
 bool GrammarProcess::receive(TimePoint until, std::vector<NextMask>& masks) {
+    CHECK(child_ != nullptr && !owed_.empty(), "{} masks are owed", owed_.size());
     if (!child_->has_answer(std::min(until, deadline_)) && steady_clock::now() < deadline_) return false;
     ChildProcess::Answer answer;
     if (child_->receive(answer, deadline_, kMaxAnswerBytes))
@@ -177,6 +182,7 @@ void GrammarProcess::take_answer(const ChildProcess::Answer& answer, std::vector
         }
         return set_deadline();
     }
+    CHECK(!owed_.empty(), "{} comes, and nothing is owed", answer.kind);
     const int64_t number = owed_.front();
     owed_.pop_front();
     set_deadline();
@@ -217,6 +223,7 @@ void GrammarProcess::end_process(std::vector<NextMask>& masks) {
                                     is_late ? "did not start in time" : "ended"),
                         masks);
     }
+    CHECK(!owed_.empty(), "the process ends, and nothing is owed");
     const int64_t number = owed_.front();
     if (!is_late && suspect_ != number) {
         suspect_ = number;
@@ -241,6 +248,7 @@ void GrammarProcess::fail_all(const std::string& problem, std::vector<NextMask>&
 }
 
 void GrammarProcess::forget_answers() {
+    CHECK(child_ == nullptr && taken_.empty(), "{} tokens for a process that runs", taken_.size());
     for (auto& [number, sequence] : sequences_) sequence.is_begun = sequence.is_answered = false;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/base/check.h"
 #include "server/text/decoder.h"
 #include "server/text/tokenizer.h"
 
@@ -46,6 +47,8 @@ size_t KnownIds::take_text(std::string_view text, std::vector<TokenId>& ids) {
         forget();
         return 0;
     }
+    CHECK(taken->count <= ids_.size() && taken->end <= text.size(), "{} tokens to byte {} of {}", taken->count,
+          taken->end, text.size());
     ids.insert(ids.end(), ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(taken->count));
     ids_ = ids_.subspan(taken->count);
     num_taken_ += taken->count;

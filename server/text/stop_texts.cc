@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
+
 namespace verbatim::text {
 namespace {
 
@@ -21,6 +23,7 @@ std::string StopTexts::add(std::string_view piece) {
     std::pair<size_t, size_t> first = {std::string::npos, 0};  // where it is complete, where it begins
     size_t held = 0;
     for (const std::string& stop : stops_) {
+        CHECK(!stop.empty(), "an empty stop text");
         const size_t begin = waiting_.find(stop);
         const std::pair place(begin + stop.size(), begin);
         if (begin != std::string::npos && place < first) {
@@ -30,6 +33,8 @@ std::string StopTexts::add(std::string_view piece) {
         held = std::max(held, begun(waiting_, stop));
     }
     std::string out = waiting_.substr(0, stopped() ? first.second : waiting_.size() - held);
+    CHECK(stopped() || waiting_.size() - out.size() == held, "{} bytes wait, {} begin a stop text", waiting_.size(),
+          held);
     waiting_.erase(0, out.size());
     return out;
 }

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::text {
 namespace {
 
@@ -86,6 +88,8 @@ Rendered<std::string> TemplateProcess::render(std::vector<std::string> messages,
         if (Status started = restart(); !started) return tl::unexpected(TemplateProblem(std::move(started).error()));
     }
     const Place place = place_of(messages);
+    CHECK(place.slot < histories_.size() && place.num_kept <= messages.size(), "{} of {} messages in place {}",
+          place.num_kept, messages.size(), place.slot);
     size_t num_bytes = others.size() + 200;
     for (const std::string& message : messages) num_bytes += message.size() + 1;
     const bool is_kept = num_bytes <= kMaxHistoryBytes;
@@ -112,6 +116,7 @@ void TemplateProcess::stop() {
 }
 
 Rendered<std::string> TemplateProcess::ask(const std::string& question, int64_t limit_ms) {
+    CHECK(child_ != nullptr, "{} bytes for no process", question.size());
     const auto begin = steady_clock::now();
     const auto deadline = begin + std::chrono::milliseconds(limit_ms);
     const auto problem = [](std::string message) { return tl::unexpected(TemplateProblem({std::move(message)})); };

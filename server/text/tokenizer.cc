@@ -126,6 +126,7 @@ Tokenizer::Tokenizer(TokenizerConfig config, BytePairs pairs)
         (token.normalized ? normalized_added_ : raw_added_).add(content, value);
         if (token.special) special_.add(token.content, value);
     }
+    CHECK_EQ(bytes_.size(), kind_.size());
     for (size_t id = 0; id < bytes_.size(); ++id) spellings_.push_back(spelling_of(id));
 }
 

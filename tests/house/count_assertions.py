@@ -14,7 +14,7 @@ import glob
 import os
 import re
 
-HEAD = re.compile(r"^(?!namespace|class|struct|#|//|template|\}|\s)[^;]*?\b(\w+(?:<\w+>)?)::(~?\w+)\(.*", re.S)
+HEAD = re.compile(r"^(?!namespace|class|struct|#|//|template|\}|\s)[^;({]*?\b(\w+(?:<\w+>)?)::(~?\w+)\(.*", re.S)
 CHECK = re.compile(r"\bCHECK(?:_[A-Z]{2})?\(")
 LEFT_OUT = re.compile(r"/base/|_verify\.cc$")
 
