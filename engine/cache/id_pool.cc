@@ -133,7 +133,8 @@ void IdPool<Id>::verify(std::span<const int32_t> references) const {
     for (const Fenced& one : fenced_) {
         CHECK_GT(one.busy_through, complete_step_);
         fenced_total += one.run.count;
-        for (int32_t i = 0; i < one.run.count; ++i) ++fenced[static_cast<size_t>(index(one.run.first) + i)];
+        for (int32_t i = 0; i < one.run.count; ++i)
+            ++fenced[static_cast<size_t>(index(one.run.first)) + static_cast<size_t>(i)];
     }
     int32_t free_total = 0;
     for (int32_t i = 0; i < num_units(); ++i) {

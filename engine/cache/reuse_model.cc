@@ -97,7 +97,8 @@ size_t ReuseModel::without_generation(int32_t head_class) {
     CHECK(head_class >= 0 && head_class < kNumClasses, "class {}", head_class);
     const int32_t place = head_class % kClassesPerKind;
     const int32_t uses = std::max(0, place - kNumGenerations + 1);
-    return static_cast<size_t>(head_class / kClassesPerKind * (kMaxUses + 1) + uses);
+    const int32_t kind = head_class / kClassesPerKind;
+    return static_cast<size_t>(kind) * (kMaxUses + 1) + static_cast<size_t>(uses);
 }
 
 void ReuseModel::note_used(int32_t head_class, int32_t bucket) {

@@ -178,6 +178,12 @@ Json AnswerWriter::usage_chunk(const Usage& usage) const {
     return json;
 }
 
+int64_t TextOffsets::take(TokenId token) {
+    const int64_t begin = num_characters_;
+    num_characters_ += num_characters(decoder_.add(token));
+    return begin;
+}
+
 std::string AnswerWriter::token_text(TokenId token) const {
     text::Decoder decoder(*tokenizer_);
     std::string text = decoder.add(token);
@@ -259,14 +265,12 @@ Json AnswerWriter::completion_log_probs(const ChoicePart& part) const {
     Json own = Json::array();
     Json top = Json::array();
     Json offsets = Json::array();
-    int64_t offset = part.text_offset;
+    TextOffsets text_offsets = part.text_offsets.value_or(TextOffsets(*tokenizer_));
     for (const LogProbs& one : part.log_probs) {
-        const std::string text = token_text(one.drawn.token);
-        tokens.push_back(text);
+        tokens.push_back(token_text(one.drawn.token));
         own.push_back(one.is_known() ? Json(one.drawn.log_prob) : Json());
         top.push_back(one.is_known() ? likeliest_by_text(one, *part.num_top_log_probs) : Json());
-        offsets.push_back(offset);
-        offset += num_characters(text);
+        offsets.push_back(text_offsets.take(one.drawn.token));
     }
     return {{"tokens", tokens}, {"token_logprobs", own}, {"top_logprobs", top}, {"text_offset", offsets}};
 }

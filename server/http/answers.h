@@ -39,6 +39,18 @@ struct CallPart {
 };
 
 // A part of a choice, or a whole choice.
+// Where the tokens of a text begin in it, in characters. Parts of one character begin where it does.
+class TextOffsets {
+public:
+    explicit TextOffsets(const text::Tokenizer& tokenizer) : decoder_(tokenizer) {}
+    int64_t take(TokenId token);  // where it begins; the next call is of the token behind it
+    [[nodiscard]] bool is_at_start() const { return num_characters_ == 0 && !decoder_.is_pending(); }
+
+private:
+    text::Decoder decoder_;
+    int64_t num_characters_ = 0;  // of the text that is final
+};
+
 struct ChoicePart {
     int64_t index = 0;
     std::string text;
@@ -49,7 +61,7 @@ struct ChoicePart {
     std::optional<int32_t> num_top_log_probs;  // none: these are not shown
     std::vector<LogProbs> prompt_log_probs;
     std::optional<int32_t> num_prompt_top_log_probs;  // none: these are not shown
-    int64_t text_offset = 0;                          // of its first token (completions)
+    std::optional<TextOffsets> text_offsets;          // of a stream: of its first token (completions)
     std::optional<TurnDetails> details;               // news since the part before, if requested
     std::optional<FinishReason> finish;               // the last part
     std::string head;                                 // with the finish: the committed head of the conversation

@@ -115,7 +115,7 @@ void Generation::begin_prompt(size_t prompt, std::vector<LogProbs> log_probs) {
     CHECK_LT(prompt, prompts_.size());
     for (size_t i = prompt * num_sampled; i < (prompt + 1) * num_sampled; ++i) {
         Choice& choice = choices_[i];
-        CHECK_EQ(choice.num_characters, 0);  // it has sent nothing
+        CHECK(choice.text_offsets.is_at_start());  // it has sent nothing
         choice.has_begun = true;
         if (request_.num_prompt_log_probs) choice.part.prompt_log_probs = log_probs;
         if (!request_.echo) continue;
@@ -223,11 +223,10 @@ std::string Generation::events_of(Choice& choice) {
     const auto head = std::exchange(part.head, {});
     const std::vector<CallPart> calls = std::exchange(part.calls, {});
     if (!part.text.empty() || !part.reasoning.empty() || !part.log_probs.empty()) {
-        part.text_offset = choice.num_characters;
+        part.text_offsets = choice.text_offsets;
         part.usage = usage_so_far(choice);
         if (request_.kind == ApiKind::kCompletion) {
-            for (const LogProbs& one : part.log_probs)
-                choice.num_characters += num_characters(writer_.token_text(one.drawn.token));
+            for (const LogProbs& one : part.log_probs) choice.text_offsets.take(one.drawn.token);
         }
         append_event(events, writer_.written_chunk(part));
         part.text.clear();

@@ -69,12 +69,12 @@ public:
 private:
     struct Choice {
         Choice(const text::Tokenizer& tokenizer, const GenerateRequest& request, const text::AnswerForm& form)
-            : reader(tokenizer, request.stop, form, request.sampling.min_tokens) {}
+            : reader(tokenizer, request.stop, form, request.sampling.min_tokens), text_offsets(tokenizer) {}
         AnswerReader reader;
         ChoicePart part;  // not sent yet
         int64_t num_calls = 0;
         int64_t num_tokens = 0;
-        int64_t num_characters = 0;  // of the single tokens' texts: for completions with log probabilities
+        TextOffsets text_offsets;  // of the next token that is sent: for completions with log probabilities
         int64_t num_reused = 0;
         double log_prob = 0;     // of all its tokens: with best_of
         bool has_begun = false;  // what its prompt gives it is there

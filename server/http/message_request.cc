@@ -112,7 +112,8 @@ ReadStatus read_message(const std::string& path, const Json& message, MessageLis
         return tl::unexpected(wrong_field(path + ".role", Json(*role), "user or assistant: system is a field"));
     const Json* content = member_of(message, "content");
     if (content == nullptr) return tl::unexpected(missing_field(path + ".content"));
-    if (content->is_array()) return read_blocks(path, *content, is_assistant, messages);
+    if (content->is_array() && (is_assistant || !content->empty()))
+        return read_blocks(path, *content, is_assistant, messages);
     if (!content->is_string())
         return tl::unexpected(wrong_field(path + ".content", *content, "a text or a list of blocks"));
     if (is_assistant)
@@ -299,7 +300,9 @@ ApiResult<GenerateRequest> parse_message_request(const Json& body, const Reasoni
                                                  const ModelNames& model, int32_t vocab_size) {
     auto chat = translate(body, reasoning);
     if (!chat) return tl::unexpected(std::move(chat).error());
-    if (member_of(body, "max_tokens") == nullptr) return tl::unexpected(missing_field("max_tokens"));
+    const Json* max_tokens = member_of(body, "max_tokens");
+    if (max_tokens == nullptr) return tl::unexpected(missing_field("max_tokens"));
+    if (*max_tokens == 0) return tl::unexpected(wrong_field("max_tokens", *max_tokens, "a whole number from 1 on"));
     auto request = read_generate_request(ApiKind::kChat, chat->body, model, vocab_size);
     if (!request) return tl::unexpected(with_origins(std::move(request).error(), chat->origins));
     request->is_message = true;

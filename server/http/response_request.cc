@@ -268,10 +268,11 @@ const std::map<std::string, Reader, std::less<>>& own_fields() {
         {"previous_response_id", read_previous},
         {"store", read_store},
         {"max_output_tokens",
-         [](const Json& v, Translation& to) {
+         [](const Json& v, Translation& to) -> ReadStatus {
+             if (v == 0) return tl::unexpected(wrong_field("max_output_tokens", v, "a whole number from 1 on"));
              to.chat.body["max_completion_tokens"] = v;
              to.chat.origins.push_back({"max_completion_tokens", "max_output_tokens"});
-             return ReadStatus();
+             return {};
          }},
         {"background",
          [](const Json& v, Translation&) { return only("background", v, false, "an answer is waited for"); }},

@@ -65,7 +65,7 @@ void add_verify_command(CLI::App& app, int& exit_code) {
     auto* under = verb->add_option("--under", options->under,
                                    "another schedule: batch=N chunks=N cache=off blocks=N windows=N, "
                                    "admission=arrival|fewest-tokens, "
-                                   "policy=lru|lfu|size|flops (eviction), policy=exact|verify (requests)")
+                                   "policy=lru|lfu|size|flops|value (eviction), policy=exact|verify (requests)")
                       ->type_name("KEY=VALUE...");
     verb->add_flag("--all-schedules", options->all_schedules, "a fixed set of schedules, one after another")
         ->excludes(under);

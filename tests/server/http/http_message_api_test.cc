@@ -233,7 +233,7 @@ TEST(HttpMessageApi, WrongFieldsAreRefusedByTheirOwnNames) {
     const json result = {{"type", "tool_result"}, {"tool_use_id", "t"}, {"content", json::array({image})}};
     const std::vector<WrongField> wrong = {
         {{{"max_tokens", nullptr}}, "max_tokens", "missing"},
-        {{{"max_tokens", 0}}, "max_tokens", "a whole number"},
+        {{{"max_tokens", 0}}, "max_tokens", "a whole number from 1 on"},
         {{{"messages", nullptr}}, "messages", "missing"},
         {{{"messages", json::array()}}, "messages", "a list"},
         {{{"messages", json::array({5})}}, "messages[0]", "an object"},
@@ -242,6 +242,7 @@ TEST(HttpMessageApi, WrongFieldsAreRefusedByTheirOwnNames) {
          "system is a field"},
         {{{"messages", json::array({{{"role", "user"}}})}}, "messages[0].content", "missing"},
         {content(5), "messages[0].content", "blocks"},
+        {content(json::array()), "messages[0].content", "blocks"},
         {content(json::array({5})), "messages[0].content[0]", "an object"},
         {content(json::array({image})), "messages[0].content[0]", "image"},
         {content(json::array({result})), "messages[0].content[0].content[0]", "texts"},

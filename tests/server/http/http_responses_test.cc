@@ -423,7 +423,7 @@ TEST(HttpResponses, WrongFieldsAreRefusedByTheirOwnNames) {
         {{{"tool_choice", {{"type", "function"}, {"name", "no"}}}}, "tool_choice", "none of the tools"},
         {{{"tool_choice", {{"type", "allowed_tools"}}}}, "tool_choice", "required"},
         {{{"tool_choice", 7}}, "tool_choice", "required"},
-        {{{"max_output_tokens", 0}}, "max_output_tokens", "max_output_tokens"},
+        {{{"max_output_tokens", 0}}, "max_output_tokens", "a whole number from 1 on"},
         {{{"max_output_tokens", "x"}}, "max_output_tokens", "a whole number"},
         {{{"max_tokens", 5}}, "max_tokens", "max_output_tokens"},
         {{{"messages", json::array()}}, "messages", "input"},

@@ -72,6 +72,16 @@ TEST(HttpScoring, WithoutTokensNothingIsSampled) {
     EXPECT_TRUE(plain["choices"][0]["logprobs"].is_null());
 }
 
+// "ü" is two tokens, both of which begin where it does; what is behind it begins one character later.
+TEST(HttpScoring, PartsOfACharacterHaveItsOffset) {
+    const HttpScene scene(with_logits());
+    for (const bool stream : {false, true}) {
+        const HttpAnswer answer = scene.complete(scoring({{"prompt", "aü=ö"}, {"max_tokens", 0}, {"stream", stream}}));
+        const json offsets = stream ? joined(answer).log_probs : answer.json()["choices"][0]["logprobs"]["text_offset"];
+        EXPECT_EQ(offsets, json({0, 1, 1, 2, 3, 3})) << stream;
+    }
+}
+
 TEST(HttpScoring, PromptLogProbsAreOfTokenIds) {
     const HttpScene scene(with_logits());
     const json choice =
