@@ -41,15 +41,15 @@ void shrink_all(const AuditConfig& config, Runner& runner, const JudgeOptions& j
     }
 }
 
-// Differences that nothing but draws can judge: the first of a relation.
+// Differences that nothing but draws can judge: the first of a relation are drawn for. Where these are all near-ties,
+// the others count as drift, too.
 void probe_ties(Runner& runner, const ServerInfo& info, RelationVerdict& relation) {
     int num_probed = 0;
+    int num_near_ties = 0;
     for (size_t i = 0; i < relation.cases.size() && num_probed < kMostProbes; ++i) {
         CaseVerdict& one = relation.cases[i];
         const Trial& trial = relation.trials[i];
-        if (one.verdict != Verdict::kDrift || !one.worst || one.worst->same_text || one.worst->flip ||
-            trial.script.is_sampled)
-            continue;
+        if (one.verdict != Verdict::kUndecided || trial.script.is_sampled) continue;
         ++num_probed;
         const TieProbe probe = probe_tie(trial, trial.script.pairs[one.worst_pair], *one.worst, info, runner);
         const std::string draws =
@@ -60,9 +60,15 @@ void probe_ties(Runner& runner, const ServerInfo& info, RelationVerdict& relatio
         if (probe.denies_tie()) {
             one.verdict = Verdict::kCorrupt;
             one.evidence += fmt::format(": no near-tie (probability {:.2g})", probe.probability);
+        } else if (probe.problem.empty()) {
+            one.verdict = Verdict::kDrift;
+            ++num_near_ties;
         }
     }
-    if (num_probed > 0) conclude(relation);
+    if (num_probed == 0) return;
+    for (CaseVerdict& one : relation.cases)
+        if (one.verdict == Verdict::kUndecided && num_near_ties == num_probed) one.verdict = Verdict::kDrift;
+    conclude(relation);
 }
 
 // Whether equal seeds give equal answers from run to run: the sampled cases of `again`.

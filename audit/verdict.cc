@@ -198,9 +198,9 @@ private:
             return {Verdict::kDrift, fmt::format("equal texts, log-probabilities differ by {:.3g} nats (rms)", rms)};
         if (is_sampled && c.has_scores) return sampled_verdict(c);
         if (!c.flip)
-            return {Verdict::kDrift, place_text(c) +
-                                         "; the server gives no log-probabilities to tell drift from "
-                                         "corruption"};
+            return {Verdict::kUndecided, place_text(c) +
+                                             "; the server gives no log-probabilities to tell drift from "
+                                             "corruption"};
         const std::string what =
             fmt::format("{}: it takes a change of {}; the noise is {:.4f} nats (rms), its limit {:.3f}", place_text(c),
                         shown_flip(c), usual_rms_, flip_limit_);
@@ -230,7 +230,7 @@ private:
 }  // namespace
 
 const char* name(Verdict verdict) {
-    constexpr std::array kNames = {"not tried", "equal", "drift", "corrupt"};
+    constexpr std::array kNames = {"not tried", "equal", "drift", "undecided", "corrupt"};
     return kNames[static_cast<size_t>(verdict)];
 }
 

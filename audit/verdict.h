@@ -1,11 +1,12 @@
-// audit/verdict.h: owns the judgement: equal, drift, corrupt or not tried, with the evidence and an error rate.
+// audit/verdict.h: owns the judgement: equal, drift, undecided, corrupt or not tried, with the evidence and an error rate.
 //
 // An exact server promises equal bits: any difference is corruption. Any other server drifts: its arithmetic has noise,
 // and near a tie of two tokens the noise decides. So the noise of the server is measured (audit/compare.h) in `again`
 // and in the relation itself, and a difference is
-//   drift    when the change that it takes is one that the measured noise may have
-//   corrupt  when it is not, when the log-probabilities before it differ by more than noise does, or when no noise
-//            explains it (a text that is cut, a token that the list of the likeliest tokens denies)
+//   drift      when the change that it takes is one that the measured noise may have
+//   undecided  when nothing measures it: no log-probabilities, and no draws
+//   corrupt    when it is not, when the log-probabilities before it differ by more than noise does, or when no noise
+//              explains it (a text that is cut, a token that the list of the likeliest tokens denies)
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 
 namespace verbatim::audit {
 
-enum class Verdict : uint8_t { kNotTried, kEqual, kDrift, kCorrupt };
+enum class Verdict : uint8_t { kNotTried, kEqual, kDrift, kUndecided, kCorrupt };
 [[nodiscard]] const char* name(Verdict verdict);
 
 struct Noise {

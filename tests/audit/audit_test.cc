@@ -301,6 +301,17 @@ TEST(Audit, WithoutLogProbabilitiesTellsDriftFromCorruptionByDraws) {
     EXPECT_THAT(drifted.why, HasSubstr("draws"));
 }
 
+// Chats cannot be continued by draws: a difference is no drift where nothing measured it.
+TEST(Audit, CallsADifferenceUndecidedWhereNothingMeasuresIt) {
+    FakeServer server({.fault = Fault::kTokenOnceSeen, .has_completions = false, .has_log_probs = false});
+    const AuditResult result = audited(server, {"again", "cold-warm"});
+    EXPECT_EQ(of(result, "again").verdict, Verdict::kEqual);
+    EXPECT_EQ(of(result, "cold-warm").verdict, Verdict::kUndecided) << of(result, "cold-warm").why;
+    EXPECT_EQ(of(result, "cold-warm").count(Verdict::kDrift), 0u);
+    EXPECT_THAT(of(result, "cold-warm").why, HasSubstr("no log-probabilities"));
+    EXPECT_EQ(result.verdict(), Verdict::kUndecided);
+}
+
 TEST(Audit, OfAServerThatIgnoresSeedsLeavesSampledAnswersOut) {
     FakeServer server({.noise = NoiseKind::kByPath, .honours_seed = false});
     const AuditResult result = audited(server, {"again", "cold-warm", "stream-whole"});

@@ -14,7 +14,7 @@ using audit::Verdict;
 constexpr const char* kStyle =
     "body{font:16px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
     "table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.4em .6em;border-bottom:1px solid #ddd;"
-    "vertical-align:top}.v{font-weight:600;white-space:nowrap}.equal{color:#176b2c}.drift{color:#8a5a00}"
+    "vertical-align:top}.v{font-weight:600;white-space:nowrap}.equal{color:#176b2c}.drift,.undecided{color:#8a5a00}"
     ".corrupt{color:#b00020}.not{color:#666}code,pre{background:#f5f5f5;padding:.1em .3em}"
     "pre{padding:.6em;white-space:pre-wrap;overflow-wrap:anywhere}";
 
@@ -30,6 +30,8 @@ std::string headline(const audit::AuditResult& result) {
     if (corrupt > 0)
         return fmt::format("Answers depend on the path: {} of {} checks found corruption", corrupt, compared);
     if (compared == 0) return "Nothing could be compared";
+    if (result.verdict() == Verdict::kUndecided)
+        return fmt::format("Some answers of {} checks differ, and nothing tells noise from corruption", compared);
     if (result.verdict() == Verdict::kDrift)
         return fmt::format("No corruption in {} checks; some answers drift as the server's own noise explains",
                            compared);
@@ -82,7 +84,8 @@ std::string audit_page(const AuditReport& report) {
                             name(one.verdict), one.num_pairs, xml_escaped(one.why));
     text +=
         "</table><p><b>equal</b>: the same answer. <b>drift</b>: another answer, by no more than the noise of the "
-        "server's arithmetic explains. <b>corrupt</b>: noise does not explain the difference. <b>not tried</b>: "
+        "server's arithmetic explains. <b>undecided</b>: another answer, and the server gives nothing to measure it "
+        "by. <b>corrupt</b>: noise does not explain the difference. <b>not tried</b>: "
         "nothing was compared.</p>";
     bool any = false;
     for (size_t i = 0; i < result.relations.size(); ++i) {

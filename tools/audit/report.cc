@@ -82,6 +82,7 @@ ordered_json relation_json(const AuditReport& report, size_t index) {
         {"relation", one.relation}, {"verdict", name(one.verdict)}, {"why", one.why}, {"compared", one.num_pairs}};
     json["counts"] = {{"equal", one.count(Verdict::kEqual)},
                       {"drift", one.count(Verdict::kDrift)},
+                      {"undecided", one.count(Verdict::kUndecided)},
                       {"corrupt", one.count(Verdict::kCorrupt)},
                       {"not_tried", one.count(Verdict::kNotTried)}};
     json["noise"] = noise_json(one.noise);
@@ -98,7 +99,8 @@ ordered_json relation_json(const AuditReport& report, size_t index) {
 ExitCode audit_exit_code(const AuditReport& report) {
     if (report.result.verdict() == Verdict::kCorrupt) return kExitDifference;
     const auto is_left_out = [&](const RelationVerdict& one) {
-        return one.verdict == Verdict::kNotTried && was_named(report, one.relation);
+        return one.verdict == Verdict::kUndecided ||
+               (one.verdict == Verdict::kNotTried && was_named(report, one.relation));
     };
     const bool left_out = std::ranges::any_of(report.result.relations, is_left_out);
     return left_out || report.interrupted || report.result.compared_nothing() ? kExitNotAllCompared : kExitOk;
@@ -107,12 +109,13 @@ ExitCode audit_exit_code(const AuditReport& report) {
 std::string audit_table(const AuditReport& report) {
     const audit::AuditResult& result = report.result;
     std::string text = server_line(report) + "\n" + floor_line(report) + "\n";
-    Table table({"relation", "verdict", "cases", "equal", "drift", "corrupt", "not tried", "compared", "noise (nats)"});
+    Table table({"relation", "verdict", "cases", "equal", "drift", "undecided", "corrupt", "not tried", "compared",
+                 "noise (nats)"});
     for (const RelationVerdict& one : result.relations) {
         const auto count = [&](Verdict of) { return fmt::format("{}", one.count(of)); };
         table.add_row({one.relation, name(one.verdict), fmt::format("{}", one.cases.size()), count(Verdict::kEqual),
-                       count(Verdict::kDrift), count(Verdict::kCorrupt), count(Verdict::kNotTried),
-                       fmt::format("{}", one.num_pairs),
+                       count(Verdict::kDrift), count(Verdict::kUndecided), count(Verdict::kCorrupt),
+                       count(Verdict::kNotTried), fmt::format("{}", one.num_pairs),
                        one.num_pairs == 0 ? "" : fmt::format("{:.4g}", one.noise.rms)});
     }
     text += table.to_string();
@@ -158,17 +161,18 @@ ordered_json audit_json(const AuditReport& report) {
 std::string audit_junit(const AuditReport& report) {
     const std::vector<RelationVerdict>& relations = report.result.relations;
     const auto count = [&](Verdict of) { return std::ranges::count(relations, of, &RelationVerdict::verdict); };
+    const auto num_skipped = count(Verdict::kNotTried) + count(Verdict::kUndecided);
     std::string text = fmt::format(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
         "<testsuite name=\"verbatim audit\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n",
-        relations.size(), count(Verdict::kCorrupt), count(Verdict::kNotTried), report.elapsed_s);
+        relations.size(), count(Verdict::kCorrupt), num_skipped, report.elapsed_s);
     for (size_t i = 0; i < relations.size(); ++i) {
         const RelationVerdict& one = relations[i];
         text += fmt::format("  <testcase classname=\"{}\" name=\"{}\">\n", xml_escaped(report.url), one.relation);
         if (one.verdict == Verdict::kCorrupt)
             text += fmt::format("    <failure message=\"{}\">{}</failure>\n", xml_escaped(one.why),
                                 xml_escaped(json_text(relation_json(report, i), -1)));
-        if (one.verdict == Verdict::kNotTried)
+        if (one.verdict == Verdict::kNotTried || one.verdict == Verdict::kUndecided)
             text += fmt::format("    <skipped message=\"{}\"/>\n", xml_escaped(one.why));
         text += fmt::format("    <system-out>{}: {} compared; {}</system-out>\n  </testcase>\n", name(one.verdict),
                             one.num_pairs, xml_escaped(one.why));

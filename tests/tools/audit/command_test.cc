@@ -70,6 +70,7 @@ TEST(AuditReport, EndsInOneForCorruptionAndInFiveForNothingCompared) {
     EXPECT_EQ(audit_exit_code(reported({{"again", Verdict::kDrift}})), kExitOk);
     EXPECT_EQ(audit_exit_code(reported({{"again", Verdict::kEqual}, {"n", Verdict::kCorrupt}})), kExitDifference);
     EXPECT_EQ(audit_exit_code(reported({{"again", Verdict::kNotTried}})), kExitNotAllCompared);
+    EXPECT_EQ(audit_exit_code(reported({{"again", Verdict::kEqual}, {"n", Verdict::kUndecided}})), kExitNotAllCompared);
     AuditReport named = reported({{"again", Verdict::kEqual}, {"n", Verdict::kNotTried}});
     named.only = {"n"};
     EXPECT_EQ(audit_exit_code(named), kExitNotAllCompared);
@@ -77,6 +78,7 @@ TEST(AuditReport, EndsInOneForCorruptionAndInFiveForNothingCompared) {
 
 TEST(AuditReport, AsJunitFailsForCorruptionAndSkipsWhatWasNotTried) {
     const std::string junit = audit_junit(reported({{"again", Verdict::kCorrupt}, {"n", Verdict::kNotTried}}));
+    EXPECT_THAT(audit_junit(reported({{"n", Verdict::kUndecided}})), HasSubstr("failures=\"0\" skipped=\"1\""));
     EXPECT_THAT(junit, AllOf(HasSubstr("tests=\"2\" failures=\"1\" skipped=\"1\""), HasSubstr("<failure message="),
                              HasSubstr("<skipped message=\"&lt;why&gt; &amp; "), Not(HasSubstr("<why>"))));
 }
