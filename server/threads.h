@@ -2,7 +2,7 @@
 //
 // They are the system's, unless a ThreadScheduler is installed: then all of them run on one system thread, as fibers of
 // the scheduler, which chooses at every lock and wait which one goes on, and whose clock moves when all of them wait.
-// A simulation of the whole server is a function of its seed that way (tests/server/world/).
+// A simulation of the whole server is a function of its seed that way (tests/system/).
 #pragma once
 
 #include <chrono>
