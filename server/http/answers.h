@@ -10,6 +10,7 @@
 #include "engine/request/request.h"
 #include "server/http/api.h"
 #include "server/log_probs.h"
+#include "server/text/decoder.h"
 #include "server/text/tokenizer.h"
 #include "server/turn_details.h"
 
