@@ -21,6 +21,7 @@
 #include "server/text/tokenizer_json.h"
 #include "tools/program/cli.h"
 
+#include "tools/program/file_roles.h"
 namespace verbatim::tools {
 
 using namespace executors;
@@ -261,7 +262,7 @@ void add_export(CLI::App& head, const std::shared_ptr<HeadOptions>& options, int
             options->has_salt = true;
         },
         "the cache salt of its requests");
-    verb->add_option("--out", options->file, "the file to write")->required();
+    add_output_option(*verb, "--out", options->file, "the file to write")->required();
     verb->add_option("--executor", options->executor, "who computes: cpu, cuda, cuda-emulated")->capture_default_str();
     add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
     verb->callback([options, &exit_code] {

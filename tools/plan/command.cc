@@ -2,10 +2,13 @@
 // (docs/simulator.md).
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "files/json_text.h"
 #include "files/output_file.h"
@@ -18,6 +21,7 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/engine_options.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/program/shape_choice.h"
@@ -113,14 +117,20 @@ Result<traces::Trace> read_rows(const PlanOptions& options, const ModelShape& mo
     return std::move(trace.trace);
 }
 
-Result<Plan> plan_of(const PlanOptions& options) {
-    ASSIGN_OR_RETURN(const ModelShape model, choose_shape(options.model));
-    if (options.read.context && *options.read.context > model.max_positions)
-        return error("--context: got {}, but the model has {} positions", *options.read.context, model.max_positions);
-    std::map<std::string, Device> devices;
+using Devices = std::map<std::string, Device>;
+
+Result<Devices> read_devices(const PlanOptions& options) {
+    Devices devices;
     for (const std::string& name : options.devices) {
         ASSIGN_OR_RETURN(devices[name], read_device(name));
     }
+    return devices;
+}
+
+Result<Plan> plan_of(const PlanOptions& options, const Devices& devices) {
+    ASSIGN_OR_RETURN(const ModelShape model, choose_shape(options.model));
+    if (options.read.context && *options.read.context > model.max_positions)
+        return error("--context: got {}, but the model has {} positions", *options.read.context, model.max_positions);
     ASSIGN_OR_RETURN(const traces::Trace trace, read_rows(options, model));
     const std::string name = options.trace.substr(options.trace.find_last_of('/') + 1);
     return make_plan(options.config, model, candidates_of(options), devices, name, trace);
@@ -128,6 +138,12 @@ Result<Plan> plan_of(const PlanOptions& options) {
 
 int run_plan_command(PlanOptions options) {
     if (const Status valid = take_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
+    const auto devices = read_devices(options);
+    if (!devices) return report_error(devices.error());
+    std::vector<std::string> tables;
+    for (const auto& [name, device] : *devices) std::ranges::copy(table_files(device), std::back_inserter(tables));
+    const Status apart = check_file_roles(named_files("the device's tables", tables), {{"--html", options.page_file}});
+    if (!apart) return report_error(apart.error(), kExitBadUsage);
     auto page = files::OutputFile::create(options.page_file);
     if (!page) return report_error(page.error());
     static constexpr uint64_t kWhole = 1000;
@@ -136,7 +152,7 @@ int run_plan_command(PlanOptions options) {
         if (!bar) bar.emplace("plan", kWhole);
         bar->update(static_cast<uint64_t>(share * kWhole));
     };
-    const auto plan = plan_of(options);
+    const auto plan = plan_of(options, *devices);
     bar.reset();
     if (!plan) return report_error(plan.error());
     if (page->is_wanted()) {
@@ -215,7 +231,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
     CLI::App* verb = app.add_subcommand("plan", "the fewest GPUs, or the highest rate, that keep a trace's objectives");
     add_seed_option(*verb, options->config.simulate.seed);
     add_format_option(*verb, options->format);
-    verb->add_option("--html", options->page_file, "a page with pictures, which needs no network");
+    add_output_option(*verb, "--html", options->page_file, "a page with pictures, which needs no network");
     verb->add_option("--threads", options->config.num_threads,
                      "configurations at a time; the result does not depend on it")
         ->check(CLI::Range(1, 1024));

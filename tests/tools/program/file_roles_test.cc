@@ -7,10 +7,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -98,6 +101,47 @@ TEST(FileRoles, AnOutputIsNotStandardOutputsFile) {
     EXPECT_EQ(problem_of({}, {{"--to", path}}), "");
 }
 
+// The names of commands in a --help, `verbatim VERB ... --help`.
+std::vector<std::string> commands_in(const std::string& help) {
+    std::vector<std::string> names;
+    std::istringstream lines(help.substr(std::min(help.find("\nSubcommands:"), help.size())));
+    for (std::string line; std::getline(lines, line);)
+        if (line.size() > 2 && line.starts_with("  ") && line[2] != ' ')
+            names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    return names;
+}
+
+// Flags that sound as if they named a file that is written, and are not marked as such.
+void add_unmarked(const std::vector<std::string>& command, std::vector<std::string>& unmarked, int& num_marked) {
+    std::vector<std::string> arguments = command;
+    arguments.emplace_back("--help");
+    const std::string help = run_verbatim(arguments).out;
+    const std::regex written(
+        R"( +(--(out|to|html|junit|plot|picture|record|perfetto|timeline|packed|[a-z-]+-(csv|svg|graph|out|to))) .*)");
+    std::istringstream lines(help);
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch flag;
+        if (!std::regex_match(line, flag, written)) continue;
+        const bool is_marked = line.find(" OUTFILE") != std::string::npos;
+        num_marked += is_marked ? 1 : 0;
+        if (!is_marked) unmarked.push_back(fmt::format("{} {}", fmt::join(command, " "), flag[1].str()));
+    }
+    for (const std::string& name : commands_in(help)) {
+        std::vector<std::string> deeper = command;
+        deeper.push_back(name);
+        add_unmarked(deeper, unmarked, num_marked);
+    }
+}
+
+TEST(FileRoles, EveryFlagThatNamesAFileToWriteIsMarked) {
+    std::vector<std::string> unmarked;
+    int num_marked = 0;
+    add_unmarked({}, unmarked, num_marked);
+    // A folder that has no checkpoint yet, and a type.
+    EXPECT_THAT(unmarked, testing::UnorderedElementsAre("model init --out", "model quantise --to"));
+    EXPECT_GE(num_marked, 25);
+}
+
 // Of every verb that writes: the flags alone decide, before anything is read.
 TEST(FileRoles, EveryVerbRefusesToWriteOverItsInput) {
     const ScratchFolder folder;
@@ -124,6 +168,10 @@ TEST(FileRoles, EveryVerbRefusesToWriteOverItsInput) {
         {"sweep", "--trace", in.c_str(), "--memory", "40GB", "--to", in.c_str()},
         {"sweep", "merge", in.c_str(), "--to", in.c_str()},
         {"sweep", "plot", in.c_str(), "--to", in.c_str()},
+        {"plan", "--trace", in.c_str(), "--slo", "p99:ttft=2s", "--html", in.c_str()},
+        {"head", "export", "--model", "x", "--tokens", in.c_str(), "--out", in.c_str()},
+        {"head", "export", "--model", in.c_str(), "--tokens", other.c_str(), "--out", in.c_str()},
+        {"head", "export", "--model", "x", "--ledger", in.c_str(), "--conversation", "c", "--out", in.c_str()},
         {"trace", "convert", in.c_str(), "--to", in.c_str()},
         {"trace", "convert-chat", in.c_str(), "--model", "x", "--to", in.c_str()},
         {"trace", "stats", in.c_str(), "--picture", in.c_str()},
@@ -156,6 +204,7 @@ TEST(FileRoles, EveryVerbRefusesAFileThatIsBeingWritten) {
         {"simulate", "--trace", scenario, "--steps-csv", out},
         {"simulate", "--trace", scenario, "--perfetto", out},
         {"simulate", "--trace", scenario, "--html", out},
+        {"plan", "--trace", scenario, "--slo", "p99:ttft=2s", "--html", out},
         {"sweep", "merge", scenario, "--to", out},
         {"sweep", "plot", scenario, "--to", out},
         {"trace", "convert", scenario, "--to", out},
