@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,8 +21,8 @@
 #include "server/ledger/ledger_address.h"
 #include "server/text/tokenizer_json.h"
 #include "tools/program/cli.h"
-
 #include "tools/program/file_roles.h"
+
 namespace verbatim::tools {
 
 using namespace executors;
@@ -51,7 +52,8 @@ struct HeadOptions {
     std::string salt;
     bool has_salt = false;
     std::string tier;
-    uint64_t tier_bytes = uint64_t{10} << 30;
+    uint64_t tier_bytes = 0;
+    CLI::Option* has_tier_bytes = nullptr;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -194,6 +196,20 @@ Status export_head(const HeadOptions& options) {
     RETURN_IF_ERROR(reference::write_head_file(options.file, info, chosen.executor->tensors(), head.bytes));
     fmt::print("{}: {} tokens, {}, digest {}\n", options.file, length, head.numerics_id, head.digest.hex());
     return {};
+// Whether the tier may have the head with all of those that are there. What is in another file, too, counts, although
+// it may be written once.
+Status check_room(const HeadOptions& options, const HeadFile& file, const server::HeadTierCounts& there) {
+    if (options.has_tier_bytes->count() == 0) return {};
+    const HeadInfo& info = file.info();
+    const int64_t in_bases = reference::head_num_bytes(file.tensors(), info.length()) -
+                             reference::head_num_bytes(file.tensors(), info.own_length());
+    const auto wanted = static_cast<uint64_t>(there.num_bytes + file.file_bytes() + in_bases);
+    if (wanted <= options.tier_bytes) return {};
+    return error("{}: its {} bytes and the {} of {} heads in {} take --tier-bytes {}, got {}: nothing has changed",
+                 options.file, file.file_bytes() + in_bases, there.num_bytes, there.num_files, options.tier, wanted,
+                 options.tier_bytes);
+}
+
 }
 
 // --- import
@@ -206,7 +222,7 @@ Status import_head(const HeadOptions& options) {
     RETURN_IF_ERROR(file.check_model(digest.hex(), tensors));
     RETURN_IF_ERROR(check_tokens(file.info().tokens, model.config.vocab_size, options.file));
     ASSIGN_OR_RETURN(const auto tier, server::HeadTier::open({.folder = options.tier,
-                                                              .max_bytes = static_cast<int64_t>(options.tier_bytes),
+                                                              .max_bytes = std::numeric_limits<int64_t>::max(),
                                                               .max_waiting_bytes = file.file_bytes(),
                                                               .min_tokens = 1,
                                                               .model = digest.hex(),
@@ -217,8 +233,7 @@ Status import_head(const HeadOptions& options) {
     const TokenSeq tokens = store.store(file.info().tokens);
     const CacheSalt salt{file.info().salt};
     if (!tier->wants(salt, tokens, file.info().numerics)) {
-        if (tier->counts().not_written > 0)
-            return error("{}: {} bytes are more than --tier-bytes", options.file, file.file_bytes());
+    RETURN_IF_ERROR(check_room(options, file, tier->counts()));
         fmt::print("{}: the tier has this head\n", options.tier);
         return {};
     }
@@ -280,7 +295,8 @@ void add_import(CLI::App& head, const std::shared_ptr<HeadOptions>& options, int
     verb->add_option("FILE", options->file, "the file")->required();
     add_model_options(*verb, *options);
     verb->add_option("--tier", options->tier, "the folder")->required();
-    add_bytes_option(*verb, "--tier-bytes", options->tier_bytes, "of the tier's files");
+    options->has_tier_bytes = add_bytes_option(*verb, "--tier-bytes", options->tier_bytes,
+                                               "the most that the tier's files may take; no head goes to make room");
     verb->callback([options, &exit_code] { exit_code = reported(import_head(*options)); });
 }
 

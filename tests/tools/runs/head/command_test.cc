@@ -4,7 +4,10 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "tests/tools/program/run_program.h"
 
@@ -73,10 +76,46 @@ TEST_F(HeadCommand, ImportsIntoATierOnceAndForItsModelAlone) {
     const Outcome other = import("4");
     EXPECT_EQ(other.exit_code, kExitBadInput);
     EXPECT_THAT(other.err, HasSubstr("other weights or another configuration"));
-    const Outcome small = run_verbatim({"head", "import", head, "--model", "tiny-granite", "--seed", "3", "--tier",
-                                        files_.path("small"), "--tier-bytes", "10"});
-    EXPECT_EQ(small.exit_code, kExitBadInput);
-    EXPECT_THAT(small.err, HasSubstr("more than --tier-bytes"));
+}
+
+TEST_F(HeadCommand, ImportRemovesNoHeadToMakeRoom) {
+    const std::string tier = files_.path("tier");
+    const auto import = [&](int first, const std::vector<std::string>& limit) {
+        json tokens = json::array();
+        for (int i = 0; i < 40; ++i) tokens.push_back(first + i);
+        const std::string head = files_.path("in.head");
+        EXPECT_EQ(run_verbatim({"head", "export", "--model", "tiny-granite", "--tokens",
+                                files_.write("t.json", tokens.dump()), "--out", head})
+                      .exit_code,
+                  kExitOk);
+        std::vector<std::string> command = {"head", "import", head, "--model", "tiny-granite", "--tier", tier};
+        command.insert(command.end(), limit.begin(), limit.end());
+        return run_verbatim(command);
+    };
+    const auto files = [&] {
+        std::map<std::string, std::string> all;
+        for (const auto& entry : std::filesystem::directory_iterator(tier))
+            if (entry.path().extension() == ".head") all[entry.path().filename()] = file_bytes(entry.path());
+        return all;
+    };
+    ASSERT_EQ(import(0, {}).exit_code, kExitOk);
+    ASSERT_EQ(import(1, {}).exit_code, kExitOk);
+    const auto before = files();
+    ASSERT_EQ(before.size(), 2);
+    const auto size = static_cast<int64_t>(before.begin()->second.size());
+    const std::string enough = std::to_string(3 * size);
+    for (const std::string& limit : {std::string("0"), std::to_string(size), std::to_string(3 * size - 1)}) {
+        const Outcome refused = import(2, {"--tier-bytes", limit});
+        EXPECT_EQ(refused.exit_code, kExitBadInput) << limit;
+        EXPECT_THAT(refused.err, HasSubstr("take --tier-bytes " + enough + ", got " + limit)) << limit;
+        EXPECT_EQ(files(), before) << limit;
+    }
+    const Outcome known = import(1, {"--tier-bytes", "0"});
+    EXPECT_THAT(known.out, HasSubstr("the tier has this head"));
+    EXPECT_EQ(files(), before);
+    const Outcome taken = import(2, {"--tier-bytes", enough});
+    EXPECT_EQ(taken.exit_code, kExitOk) << taken.err;
+    EXPECT_EQ(files().size(), 3);
 }
 
 // Two heads that begin with the same 40 tokens: the second file of the tier has the KV of its last 20.
