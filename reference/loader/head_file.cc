@@ -516,6 +516,11 @@ Status HeadFile::check_model(std::string_view model, const StateTensors& tensors
     return {};
 }
 
-Digest HeadFile::state_digest() const { return digest_of_head(tensors_, info_.length(), bytes_); }
+Status HeadFile::check_digest() const {
+    CHECK_EQ(first_token_, 0);
+    const Digest got = digest_of_head(tensors_, info_.length(), bytes_);
+    if (got == info_.digest) return {};
+    return error("{}: the state has digest {}, the file says {}", source_, got.hex(), info_.digest.hex());
+}
 
 }  // namespace verbatim::reference

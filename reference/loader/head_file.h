@@ -106,8 +106,9 @@ public:
     // Whether a model with this digest and these tensors can go on from it. Errors: what differs.
     [[nodiscard]] Status check_model(std::string_view model, const StateTensors& tensors) const;
     [[nodiscard]] const std::string& header_xxh3() const { return header_xxh3_; }
-    // The digest of the state, computed from the bytes. REQUIRES: a whole head, all of it read.
-    [[nodiscard]] Digest state_digest() const;
+    // Whether the state has the digest that the file names; checksums show only that the file is as it was written.
+    // REQUIRES: all of the head was read. Error: both digests.
+    [[nodiscard]] Status check_digest() const;
 
 private:
     // Of a tensor in the file.

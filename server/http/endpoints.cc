@@ -513,7 +513,7 @@ asio::awaitable<bool> Endpoints::response(const Call& call) {
     co_return co_await say_text(call, kJsonType, *std::move(body));
 }
 
-// Errors: it is damaged, or another model's.
+// Errors: it is damaged, its state does not have its digest, or it is another model's.
 auto Endpoints::read_head(const std::filesystem::path& path) const -> ApiResult<HeadPtr> {
     const auto invalid = [](const std::string& why) { return tl::unexpected(ApiError{400, why, "", "invalid_head"}); };
     auto file = reference::HeadFile::open_whole(path, "the body");
@@ -522,6 +522,7 @@ auto Endpoints::read_head(const std::filesystem::path& path) const -> ApiResult<
     if (!same) return tl::unexpected(ApiError{409, same.error().message, "", "head_refused"});
     const auto has_id = [&](TokenId token) { return token >= 0 && token < service_->vocab_size; };
     if (!std::ranges::all_of(file->info().tokens, has_id)) return invalid("the body: a token outside the vocabulary");
+    if (const Status right = file->check_digest(); !right) return invalid(right.error().message);
     return std::make_shared<const reference::HeadFile>(*std::move(file));
 }
 

@@ -120,11 +120,7 @@ std::string table_of(const HeadFile& file) {
 int run_show(const HeadOptions& options) {
     const auto file = HeadFile::open(options.file);
     if (!file) return report_error(file.error(), kExitBadInput);
-    if (const Digest got = file->state_digest(); got != file->info().digest) {
-        return report_error({fmt::format("{}: the state has digest {}, the file says {}", options.file, got.hex(),
-                                         file->info().digest.hex())},
-                            kExitBadInput);
-    }
+    if (const Status right = file->check_digest(); !right) return report_error(right.error(), kExitBadInput);
     const std::string text = options.format == OutputFormat::kJson ? json_text(json_of(*file)) + "\n" : table_of(*file);
     std::fputs(text.c_str(), stdout);
     return kExitOk;
@@ -196,6 +192,10 @@ Status export_head(const HeadOptions& options) {
     RETURN_IF_ERROR(reference::write_head_file(options.file, info, chosen.executor->tensors(), head.bytes));
     fmt::print("{}: {} tokens, {}, digest {}\n", options.file, length, head.numerics_id, head.digest.hex());
     return {};
+}
+
+// --- import
+
 // Whether the tier may have the head with all of those that are there. What is in another file, too, counts, although
 // it may be written once.
 Status check_room(const HeadOptions& options, const HeadFile& file, const server::HeadTierCounts& there) {
@@ -210,12 +210,9 @@ Status check_room(const HeadOptions& options, const HeadFile& file, const server
                  options.tier_bytes);
 }
 
-}
-
-// --- import
-
 Status import_head(const HeadOptions& options) {
     ASSIGN_OR_RETURN(const HeadFile file, HeadFile::open(options.file));
+    RETURN_IF_ERROR(file.check_digest());
     ASSIGN_OR_RETURN(const reference::Model model, reference::choose_model(options.model, options.seed));
     ASSIGN_OR_RETURN(const Digest digest, reference::model_digest(model));
     const reference::StateTensors tensors = reference::state_tensors(model.config);
@@ -233,10 +230,10 @@ Status import_head(const HeadOptions& options) {
     const TokenSeq tokens = store.store(file.info().tokens);
     const CacheSalt salt{file.info().salt};
     if (!tier->wants(salt, tokens, file.info().numerics)) {
-    RETURN_IF_ERROR(check_room(options, file, tier->counts()));
         fmt::print("{}: the tier has this head\n", options.tier);
         return {};
     }
+    RETURN_IF_ERROR(check_room(options, file, tier->counts()));
     tier->put(salt, {tokens, file.info().numerics, file.info().digest, {file.bytes().begin(), file.bytes().end()}});
     tier->wait_until_written();
     if (const std::string problem = tier->counts().problem; !problem.empty())

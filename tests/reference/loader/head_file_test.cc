@@ -59,7 +59,7 @@ TEST_F(HeadFiles, GiveBackWhatWasWritten) {
     EXPECT_EQ(file->info().salt, "salt");
     EXPECT_TRUE(std::ranges::equal(file->tensors(), kTensors));
     EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes_));
-    EXPECT_EQ(file->state_digest(), info_.digest);
+    EXPECT_TRUE(file->check_digest());
     EXPECT_TRUE(file->check_model(info_.model, kTensors));
 }
 
@@ -157,7 +157,7 @@ TEST_F(HeadParts, AreReadAsTheWholeHead) {
         ASSERT_TRUE(file) << file.error().message;
         EXPECT_EQ(file->info().length(), length) << name;
         EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes_of(length))) << name;
-        EXPECT_EQ(file->state_digest(), file->info().digest) << name;
+        EXPECT_TRUE(file->check_digest()) << name;
     }
     EXPECT_EQ(HeadFile::open(path("c"))->info().own_length(), 3);
     EXPECT_EQ(HeadFile::open_unchecked(path("c"))->bytes().size(), static_cast<size_t>(head_num_bytes(kTensors, 3)));

@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "files/mapped_file.h"
 #include "reference/loader/head_file.h"
 #include "tests/server/heads/failing_folder.h"
 #include "tests/server/http/http_scene.h"
@@ -121,6 +124,24 @@ TEST_F(HttpHeads, WrongHeadsAreRefusedByName) {
     const HttpAnswer arithmetic = third.ask(put(path, head));
     EXPECT_EQ(arithmetic.status, 409);
     EXPECT_THAT(arithmetic.body, HasSubstr("made by hash/1: this engine computes by hash/2"));
+}
+
+// Every checksum of the file is right.
+TEST_F(HttpHeads, AStateWithoutItsDigestIsRefused) {
+    HttpScene scene(transfers());
+    talk(scene);
+    const auto head = reference::HeadFile::parse(scene.ask(get("/v1/conversations/c/head")).body, "the answer");
+    ASSERT_TRUE(head) << head.error().message;
+    std::vector<std::byte> bytes(head->bytes().begin(), head->bytes().end());
+    bytes.front() ^= std::byte{1};
+    const std::string file = folder_.path("other.head");
+    ASSERT_TRUE(reference::write_head_file(file, head->info(), kCells, bytes));
+    const HttpAnswer refused = scene.ask(put("/v1/conversations/d/head", *read_text_file(file, 1 << 20)));
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(code_of(refused), "invalid_head");
+    EXPECT_THAT(refused.body, HasSubstr("the body: the state has digest "));
+    scene.wait_until_idle();
+    EXPECT_EQ(scene.engine().stats().imported_heads, 0);
 }
 
 // Bodies may have 10 000 bytes together in memory; a head has more, and is in a file meanwhile.

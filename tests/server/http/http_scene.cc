@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "reference/head_digest.h"
 #include "server/checkpoints.h"
 #include "server/text/tokenizer_json.h"
 #include "tests/support/scratch_folder.h"
@@ -78,6 +79,12 @@ Status SayingExecutor::execute(const StepPlan& plan, StepResult& result) {
             token = tokens_[place++ % tokens_.size()];
     }
     return executed;
+}
+
+std::optional<Digest> SayingExecutor::head_digest(const HeadImage& image) {
+    const auto digest = inner().head_digest(image);
+    if (!digest || tensors_.size() == 0) return digest;
+    return reference::digest_of_head(tensors_, image.length, *head_bytes(image));
 }
 
 void SayingExecutor::say(std::vector<TokenId> tokens) {
@@ -207,7 +214,7 @@ HttpScene::HttpScene(HttpSceneConfig config)
                                                : *text::parse_tokenizer(config.tokenizer_json, "tokenizer.json")),
       hash_(config.executor),
       second_hash_(second_executor(config)),
-      saying_(hash_),
+      saying_(hash_, config.heads ? config.heads->tensors : reference::StateTensors()),
       gate_(saying_),
       store_(config.executor.vocab_size),
       engine_(std::make_unique<Engine>(scene_engine(config), gate_, policy_, store_, recorder_)),

@@ -17,6 +17,7 @@
 
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "reference/model/state_tensors.h"
 #include "server/engine_host.h"
 #include "server/http/http_server.h"
 #include "server/http/service.h"
@@ -142,14 +143,18 @@ struct HttpSceneConfig {
 // Another executor's steps, where every answer is the same text (or up to it, where the request is shorter).
 class SayingExecutor final : public WrappingExecutor {
 public:
-    explicit SayingExecutor(Executor& inner) : WrappingExecutor(inner) {}
+    // `tensors`: of the inner executor's heads, which get digests as in files; empty: they keep the inner one's.
+    SayingExecutor(Executor& inner, reference::StateTensors tensors)
+        : WrappingExecutor(inner), tensors_(std::move(tensors)) {}
     Status execute(const StepPlan& plan, StepResult& result) override;
+    std::optional<Digest> head_digest(const HeadImage& image) override;
     [[nodiscard]] bool complete_masks_with(std::function<void()> complete) override {
         return inner().complete_masks_with(std::move(complete));
     }
     void say(std::vector<TokenId> tokens);  // from the next answer on; empty: the inner executor's tokens
 
 private:
+    const reference::StateTensors tensors_;
     std::mutex mutex_;
     std::vector<TokenId> tokens_;
     std::map<SequenceSlot, size_t> num_said_;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/loader/head_file.h"
 #include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {
@@ -76,6 +78,27 @@ TEST_F(HeadCommand, ImportsIntoATierOnceAndForItsModelAlone) {
     const Outcome other = import("4");
     EXPECT_EQ(other.exit_code, kExitBadInput);
     EXPECT_THAT(other.err, HasSubstr("other weights or another configuration"));
+}
+
+// Every checksum of the file is right.
+TEST_F(HeadCommand, AStateWithoutItsDigestIsRefused) {
+    const std::string head = files_.path("a.head");
+    ASSERT_EQ(export_to(head).exit_code, kExitOk);
+    const auto file = reference::HeadFile::open(head);
+    ASSERT_TRUE(file) << file.error().message;
+    std::vector<std::byte> bytes(file->bytes().begin(), file->bytes().end());
+    bytes.front() ^= std::byte{1};
+    const std::string other = files_.path("other.head");
+    ASSERT_TRUE(reference::write_head_file(other, file->info(), file->tensors(), bytes));
+    const std::string tier = files_.path("tier");
+    const std::vector<std::vector<std::string>> commands = {
+        {"head", "show", other}, {"head", "import", other, "--model", "tiny-granite", "--seed", "3", "--tier", tier}};
+    for (const std::vector<std::string>& command : commands) {
+        const Outcome refused = run_verbatim(command);
+        EXPECT_EQ(refused.exit_code, kExitBadInput) << command[1];
+        EXPECT_THAT(refused.err, HasSubstr("other.head: the state has digest ")) << command[1];
+    }
+    EXPECT_FALSE(std::filesystem::exists(tier));
 }
 
 TEST_F(HeadCommand, ImportRemovesNoHeadToMakeRoom) {
