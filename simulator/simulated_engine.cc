@@ -53,11 +53,18 @@ public:
     void prepare(RowIndex index, ChatRequest& request) override {
         request.use_cache &= shared_.config.use_cache;
         if (shared_.config.recorded != nullptr) return;
-        if (role_ == EngineRole::kPrompts || answer_tokens(shared_.trace.row(index), shared_.config.engine) == 0) {
+        const Row& row = shared_.trace.row(index);
+        const int64_t answer = std::min(row.max_tokens, shared_.settings.default_max_tokens);
+        const int64_t room = shared_.settings.max_model_len - shared_.requests.prompt(index).size();
+        if (row.max_tokens >= 0 && answer > room) {
+            request.max_tokens = answer;  // the engine refuses it
+            return;
+        }
+        if (role_ == EngineRole::kPrompts || answer_tokens(row, shared_.config.engine) == 0) {
             request.max_tokens = 0;  // prefill only
             return;
         }
-        request.max_tokens.reset();  // the engine's default, limited by the context
+        request.max_tokens.reset();  // the engine's default, which the context limits
         request.ignore_stop = false;
         request.stop_tokens = {CostExecutor::kStopToken};
         request.stop_strings.clear();

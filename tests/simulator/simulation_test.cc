@@ -104,6 +104,29 @@ TEST(Simulation, TheSchedulerSeesALengthOnlyByTheTokenThatStops) {
     EXPECT_EQ(cut.driver.times[1].output_tokens, 40) << "clients get no more than they ask for";
 }
 
+// As a replay does: an answer that the context would cut is not served.
+TEST(Simulation, RowsWhosePromptAndAnswerExceedTheContextAreRejected) {
+    TraceBuilder builder;
+    builder.add_row(lone_request(builder, 0, 98));  // with a prompt of 2 tokens: just fits
+    builder.add_row(lone_request(builder, 0, 99));
+    builder.add_row(lone_request(builder, 0, 1000));
+    Row open_end = lone_request(builder, 0, -1);  // the engine's default, as long as the context allows
+    builder.add_row(open_end);
+    const traces::Trace trace = builder.finish();
+    SimulationConfig config;
+    config.engine = roomy_engine();
+    config.engine.max_model_len = 100;
+    const SimulationResult result = run(config, trace);
+    EXPECT_EQ(result.driver.rejected, 2);
+    EXPECT_EQ(result.driver.served, 2);
+    EXPECT_EQ(result.driver.times[0].output_tokens, 98);
+    EXPECT_EQ(result.driver.times[1].outcome, RowOutcome::kRejected);
+    EXPECT_EQ(result.driver.times[2].outcome, RowOutcome::kRejected);
+    EXPECT_EQ(result.driver.times[3].output_tokens, 98);
+    config.max_tokens = 50;  // clients that ask for less get it
+    EXPECT_EQ(run(config, trace).driver.rejected, 0);
+}
+
 TEST(Simulation, SameInputsSameBytesOut) {
     const traces::Trace trace = mooncake_trace(1000);
     const SimulationResult once = run(mooncake_config(), trace, EvictionChoice::kLru, busy_device());
