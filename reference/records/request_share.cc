@@ -28,6 +28,33 @@ constexpr const char* kEndedUnanswered = "ended before their first token";
 bool ended_unanswered(const RequestIndex& request) { return request.unanswered() && ended_from_outside(request); }
 
 bool holds_digests(const RunIndex& index) { return index.record().run.digests != DigestLevel::kNone; }
+bool holds_states(const RunIndex& index) { return holds_digests(index) && index.record().run.engine.digest_heads; }
+
+// At least the committed one, of which the record may hold no digest.
+int64_t num_states(const RequestIndex& request) {
+    return std::max<int64_t>(std::ssize(request.states), request.is_committed ? 1 : 0);
+}
+
+struct RowCounts {
+    int64_t all = 0;
+    int64_t compared = 0;
+};
+// Only rows of reported tokens count: a window samples beyond the end of its turn, too.
+RowCounts count_rows(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared,
+                     bool are_peers) {
+    const int64_t end = prompt_tokens(mine) - 1 + std::max(num_tokens(mine), are_peers ? num_tokens(other) : 0);
+    RowCounts rows;
+    for (const auto& [position, at] : mine.logits) {
+        rows.all += position < end ? 1 : 0;
+        rows.compared += position < end && other.logits.contains(position) ? 1 : 0;
+    }
+    for (const auto& [position, at] : other.logits) {
+        rows.all += are_peers && position < end && !mine.logits.contains(position) ? 1 : 0;
+    }
+    rows.compared = std::min(rows.compared, compared.logits);
+    CHECK_LE(rows.compared, rows.all);
+    return rows;
+}
 
 }  // namespace
 
@@ -121,7 +148,8 @@ void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, 
         promise = Promise::kNone;
     }
     const bool is_short = shortfall > 0 || lacks_end || has_more;
-    const bool has_something = compared.tokens + compared.logits + compared.states > 0;
+    const RowCounts rows = count_rows(mine, other, compared, is_peer);
+    const bool has_something = compared.tokens + rows.compared + compared.states > 0;
     const bool is_whole = has_something && !is_cut && !(is_short && promise == Promise::kBits);
     if (!has_something && !is_short && !is_cut) {
         reason = kEndedUnanswered;
@@ -132,48 +160,47 @@ void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, 
     } else {
         share_.leave_out(reason, promise, "requests", 1);
     }
+    // What one record alone lacks is missing in the comparison; what neither has was never promised.
+    const Digests digests = digests_in(&holds_digests);
     const int64_t prompt = prompt_tokens(mine);
-    if (has_something) {
-        share_.compare("positions", prompt + compared.tokens);
-    } else {
+    if (!has_something) {
         share_.leave_out(reason, promise, "positions", prompt);
+    } else if (digests.in_both) {
+        share_.compare("positions", prompt);
+    } else {
+        share_.leave_out(digests.lacking, digests.promise, "positions", prompt);
     }
+    share_.compare("positions", compared.tokens);
     share_.compare("tokens", compared.tokens);
     for (const char* unit : {"positions", "tokens"}) share_.leave_out(reason, promise, unit, shortfall + surplus);
 
-    if (!holds_digests(first_) || !holds_digests(second_)) {
-        const std::string lacking = "digests that one of them does not hold";
-        share_.leave_out(lacking, Promise::kNone, "logits",
-                         std::max(std::ssize(mine.logits), std::ssize(other.logits)));
-        share_.leave_out(lacking, Promise::kNone, "states",
-                         std::max(std::ssize(mine.states), std::ssize(other.states)));
-        return;
+    share_.compare("logits", rows.compared);
+    if (digests.in_both) {
+        share_.leave_out(reason, promise, "logits", rows.all - rows.compared);
+    } else {
+        share_.leave_out(digests.lacking, digests.promise, "logits", std::max(num_tokens(mine), num_tokens(other)));
     }
-    digests_of_both(mine, other, compared, differs,
-                    [&](const char* unit, int64_t count) { share_.leave_out(reason, promise, unit, count); });
+    states_of_both(mine, other, compared, differs);
 }
 
-void ShareOfRequests::digests_of_both(const RequestIndex& mine, const RequestIndex& other,
-                                      const ComparedCounts& compared, bool differs, const LeaveOut& leave_out) {
-    // Only rows of reported tokens count: a window samples beyond the end of its turn, too.
-    const bool is_peer = sides_.are_peers;
-    const int64_t end = prompt_tokens(mine) - 1 + std::max(num_tokens(mine), is_peer ? num_tokens(other) : 0);
-    int64_t rows = 0;
-    int64_t rows_of_both = 0;
-    for (const auto& [position, at] : mine.logits) {
-        rows += position < end ? 1 : 0;
-        rows_of_both += position < end && other.logits.contains(position) ? 1 : 0;
-    }
-    for (const auto& [position, at] : other.logits) {
-        rows += is_peer && position < end && !mine.logits.contains(position) ? 1 : 0;
-    }
-    CHECK_LE(rows_of_both, rows);
-    const int64_t compared_rows = std::min(rows_of_both, compared.logits);
-    share_.compare("logits", compared_rows);
-    leave_out("logits", rows - compared_rows);
+ShareOfRequests::Digests ShareOfRequests::digests_in(bool (*holds)(const RunIndex&)) const {
+    const bool first = holds(first_);
+    const bool second = holds(second_);
+    if (first != second)
+        return {false, fmt::format("digests that {} does not hold", first ? sides_.second : sides_.first),
+                Promise::kBits};
+    return {first, "values of which no digests were recorded", Promise::kNone};
+}
 
+void ShareOfRequests::states_of_both(const RequestIndex& mine, const RequestIndex& other,
+                                     const ComparedCounts& compared, bool differs) {
+    const Digests digests = digests_in(&holds_states);
+    if (!digests.in_both) {
+        share_.leave_out(digests.lacking, digests.promise, "states", std::max(num_states(mine), num_states(other)));
+        return;
+    }
     // The head of a turn is published whenever the turn commits; others as the memory and the schedule have it.
-    const int64_t states = is_peer ? num_in_either(mine.states, other.states) : std::ssize(mine.states);
+    const int64_t states = sides_.are_peers ? num_in_either(mine.states, other.states) : std::ssize(mine.states);
     const bool both_committed = mine.is_committed && other.is_committed && !mine.states.empty();
     const bool lacks_turn = both_committed && !differs && !other.states.contains(mine.states.rbegin()->first);
     share_.compare("states", compared.states);

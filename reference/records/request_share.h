@@ -2,12 +2,11 @@
 // covers.
 //
 // Units: requests; positions of prompts and answers; tokens of answers; logits (rows that reported tokens were sampled
-// from); states (digests of heads). A position is compared when its prompt, or its token of the answer, is known to be
-// equal in both records.
+// from); states (digests of heads). A position of the prompt is compared when both records hold digests and something
+// that was computed from the prompt was compared; one of the answer when its token was.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "reference/records/run_index.h"
@@ -50,9 +49,15 @@ public:
 private:
     void leave_out(const std::string& reason, Promise promise, const RequestIndex& request);
     void note_ends();
-    using LeaveOut = std::function<void(const char* unit, int64_t count)>;
-    void digests_of_both(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared,
-                         bool differs, const LeaveOut& leave_out);
+    // Whether both records hold digests of some values, and why values are left out where they do not.
+    struct Digests {
+        bool in_both = false;
+        std::string lacking;
+        Promise promise = Promise::kNone;
+    };
+    [[nodiscard]] Digests digests_in(bool (*holds)(const RunIndex&)) const;
+    void states_of_both(const RequestIndex& mine, const RequestIndex& other, const ComparedCounts& compared,
+                        bool differs);
 
     const RunIndex& first_;
     const RunIndex& second_;

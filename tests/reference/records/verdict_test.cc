@@ -90,7 +90,8 @@ TEST(RecordShare, AWholeRunIsComparedToItsLastState) {
         for (const CompareOptions& options : {CompareOptions{}, kPeers}) {
             const Comparison comparison = compare(RunIndex(record), RunIndex(made), scene.points, options);
             EXPECT_EQ(comparison.verdict(), Verdict::kSame) << name(level) << to_string(comparison.share);
-            EXPECT_EQ(comparison.share.compared(), comparison.share.total()) << name(level);
+            EXPECT_EQ(comparison.share.compared() == comparison.share.total(), level != DigestLevel::kNone);
+            EXPECT_EQ(comparison.share.compared().of("tokens"), comparison.share.total().of("tokens"));
             EXPECT_EQ(comparison.share.compared().of("tokens"), comparison.compared.tokens);
         }
     }
@@ -168,10 +169,50 @@ TEST(RecordShare, RecordsOfDifferentDigestLevelsAreComparedByTheCommonDigests) {
     const Record digests = scene.record(DigestLevel::kOps);
     for (const auto& [a, b] : {std::pair{&tokens, &digests}, std::pair{&digests, &tokens}}) {
         const Comparison comparison = compare(RunIndex(*a), RunIndex(*b), scene.points, kPeers);
-        EXPECT_EQ(comparison.verdict(), Verdict::kSame);
+        EXPECT_EQ(comparison.verdict(), Verdict::kNotAllCompared) << "the digests of one run stay unconfirmed";
         EXPECT_GT(comparison.share.total().of("logits"), 10);
         EXPECT_EQ(comparison.share.compared().of("logits"), 0);
+        EXPECT_EQ(comparison.share.compared().of("positions"), comparison.share.compared().of("tokens"));
     }
+}
+
+TEST(RecordShare, CommittedStatesWithoutDigestsAreLeftOut) {
+    const RecordScene scene;
+    Record with = scene.record(DigestLevel::kHeads);
+    Record without = scene.record(DigestLevel::kHeads);
+    without.run.engine.digest_heads = false;
+    for (Entry& entry : without.entries) {
+        auto* reported = std::get_if<Reported>(&entry);
+        if (reported == nullptr) continue;
+        for (Event& event : reported->events) event.digest = {};
+    }
+    const Comparison alone = compare(RunIndex(without), RunIndex(without), scene.points);
+    EXPECT_EQ(alone.verdict(), Verdict::kSame) << "the record never promised its states";
+    EXPECT_EQ(alone.share.compared().of("states"), 0);
+    EXPECT_GE(alone.share.total().of("states"), 4);
+    EXPECT_EQ(verdict(scene, with, without, kPeers), Verdict::kNotAllCompared);
+    EXPECT_EQ(verdict(scene, without, with, kPeers), Verdict::kNotAllCompared);
+}
+
+// A row without finite numbers ends its request before the first token: equal rows of that kind confirm no answer.
+TEST(RecordShare, RequestsThatEndedAtANumberThatIsNotFiniteAreNotCompared) {
+    const RecordScene scene;
+    Record record = scene.record(DigestLevel::kLayers);
+    for (Entry& entry : record.entries) {
+        auto* reported = std::get_if<Reported>(&entry);
+        if (reported == nullptr) continue;
+        reported->tokens.clear();
+        std::erase_if(reported->events, [](const Event& event) { return event.kind == EventKind::kPublish; });
+        for (Event& event : reported->events) {
+            if (event.kind != EventKind::kCommit) continue;
+            event.kind = EventKind::kDiscard;
+            event.value = static_cast<int64_t>(FinishReason::kNonFinite);
+        }
+    }
+    const Comparison comparison = compare(RunIndex(record), RunIndex(record), scene.points);
+    EXPECT_GT(comparison.compared.logits, 0);
+    EXPECT_TRUE(comparison.share.is_empty()) << to_string(comparison.share);
+    EXPECT_EQ(comparison.verdict(), Verdict::kNotAllCompared);
 }
 
 }  // namespace
