@@ -152,7 +152,9 @@ Status TraceDriver::advance() {
         if (!is_busy()) return {};
         const auto stuck = std::ranges::find(is_over_, 0) - is_over_.begin();
         CHECK(stuck < std::ssize(is_over_), "an engine has work after the last row, and does none");
-        return error("{}: can never start: the row it should run concurrently with is over", describe(RowIndex(stuck)));
+        const std::string why = report_.unexpected.empty() ? "" : report_.unexpected.front() + ": ";
+        return error("{}{}: can never start: the row it should run concurrently with is over", why,
+                     describe(RowIndex(stuck)));
     }
     if (dispatcher_ != nullptr) next_ns = std::min(next_ns, dispatcher_->next_event_ns());
     now_ns_ = std::max(now_ns_, next_ns);

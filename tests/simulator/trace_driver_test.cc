@@ -386,6 +386,20 @@ TEST(TraceDriver, ARowThatMustOverlapAFinishedOneIsAnError) {
     EXPECT_THAT(report.error().message, HasSubstr("can never start"));
 }
 
+// The first row that ended otherwise than expected comes first: it is why the other one never runs.
+TEST(TraceDriver, ARowThatCannotStartIsReportedWithItsCause) {
+    Scene scene;
+    const RowIndex first = scene.add(scene.row("a", TraceEvent::kSuffix), 5);  // of an unknown conversation
+    Row second = scene.row("a");
+    second.start = Start::kWhileRunning;
+    second.wait_for = first;
+    scene.add(second, 3);
+    const auto report = scene.run();
+    ASSERT_FALSE(report.has_value());
+    EXPECT_THAT(report.error().message, testing::ContainsRegex("^trace row 0 .*: expected served, got refused: .*: "
+                                                               "trace row 1 .*: can never start"));
+}
+
 // Each think time alone is one that a trace may have.
 TEST(TraceDriver, ThinkTimesThatTheClockCannotHoldAreAnError) {
     Scene scene;
