@@ -181,6 +181,7 @@ GoldenErrors errors_of(const ModelConfig& config, const Computed& computed, cons
     for (const auto& [k, truth] : prompt.hidden) {
         ErrorMeter meter;
         compare_rows(computed.hidden[static_cast<size_t>(k)], truth, errors.num_positions, num_tokens, meter);
+        errors.num_hidden += meter.count() > 0 ? 1 : 0;
         if (!within(meter, exact) && !errors.first_off_hidden) errors.first_off_hidden = k;
     }
     return errors;
@@ -205,6 +206,7 @@ void GoldenErrors::merge(const GoldenErrors& other) {
     states.merge(other.states);
     choices.merge(other.choices);
     num_positions += other.num_positions;
+    num_hidden += other.num_hidden;
     if (other.first_off_hidden && (!first_off_hidden || *other.first_off_hidden < *first_off_hidden))
         first_off_hidden = other.first_off_hidden;
 }

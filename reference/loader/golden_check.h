@@ -35,6 +35,7 @@ struct GoldenErrors {
     ErrorMeter states;  // ssm and conv of all layers together, of prompts without a differing set
     ChoiceErrors choices;
     int64_t num_positions = 0;  // positions with compared logits
+    int64_t num_hidden = 0;     // hidden tensors with compared rows, of all prompts
     // The smallest K whose hidden rows exceed the model's bound (0: the embedding; K: after layer K − 1).
     std::optional<int32_t> first_off_hidden;
 

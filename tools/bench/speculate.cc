@@ -146,6 +146,7 @@ private:
             static_cast<int32_t>(std::max<int64_t>(config_.step_tokens, batch_ * longest_window(speculate_)));
         engine.scheduler.max_window = static_cast<int32_t>(longest_window(speculate_));
         engine.scheduler.max_checkpoints = 0;
+        engine.digest_heads = config_.record.has_states();
         return engine;
     }
     Result<Timed> decode(const Contender& contender, ChosenDrafter* drafter);

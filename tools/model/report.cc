@@ -130,10 +130,17 @@ const char* verdict_text(records::Verdict verdict) {
     return "";
 }
 
+// Null of values that were not compared.
+Json known(const ErrorMeter& meter, double error) { return meter.count() > 0 ? Json(error) : Json(nullptr); }
+
 Json errors_json(const GoldenErrors& errors) {
-    Json json = {{"max_error", errors.logits.max_error()}, {"rms_error", errors.logits.rms_error()}};
-    json["state_max_error"] = errors.states.max_error();
-    json["state_rms_error"] = errors.states.rms_error();
+    Json json = {{"max_error", known(errors.logits, errors.logits.max_error())},
+                 {"rms_error", known(errors.logits, errors.logits.rms_error())},
+                 {"state_max_error", known(errors.states, errors.states.max_error())},
+                 {"state_rms_error", known(errors.states, errors.states.rms_error())},
+                 {"logit_values", errors.logits.count()},
+                 {"state_values", errors.states.count()},
+                 {"hidden_tensors", errors.num_hidden}};
     json["first_off_hidden"] = errors.first_off_hidden ? Json(*errors.first_off_hidden) : Json(nullptr);
     if (errors.choices.num_compared > 0)
         json["experts"] = {{"positions", errors.num_positions},
@@ -144,10 +151,15 @@ Json errors_json(const GoldenErrors& errors) {
     return json;
 }
 
-std::string error_text(double error) { return fmt::format("{:.2e}", error); }
+std::string error_text(const ErrorMeter& meter, double error) {
+    return meter.count() > 0 ? fmt::format("{:.2e}", error) : "-";
+}
+std::string max_text(const ErrorMeter& meter) { return error_text(meter, meter.max_error()); }
+std::string rms_text(const ErrorMeter& meter) { return error_text(meter, meter.rms_error()); }
 
-// "ok", or where the hidden rows first leave the bound.
+// "ok", or where the hidden rows first leave the bound; "-": the golden file has none.
 std::string layers_text(const GoldenErrors& errors) {
+    if (errors.num_hidden == 0) return "-";
     if (!errors.first_off_hidden) return "ok";
     if (*errors.first_off_hidden == 0) return "off from the embedding on";
     return fmt::format("off from layer {} on", *errors.first_off_hidden - 1);
@@ -155,9 +167,8 @@ std::string layers_text(const GoldenErrors& errors) {
 
 void add_error_row(const std::string& name, int64_t num_positions, const GoldenErrors& double_model,
                    const GoldenErrors& exact, Table& table) {
-    table.add_row({name, fmt::to_string(num_positions), error_text(double_model.logits.max_error()),
-                   error_text(double_model.logits.rms_error()), layers_text(double_model),
-                   error_text(exact.logits.max_error()), error_text(exact.logits.rms_error()), layers_text(exact)});
+    table.add_row({name, fmt::to_string(num_positions), max_text(double_model.logits), rms_text(double_model.logits),
+                   layers_text(double_model), max_text(exact.logits), rms_text(exact.logits), layers_text(exact)});
 }
 
 std::string choices_line(std::string_view model, const GoldenErrors& errors, int64_t num_positions) {
@@ -251,11 +262,13 @@ std::string check_table(const std::string& checkpoint, const GoldenReport& repor
     }
     add_error_row("all", report.num_positions, report.double_model, report.exact, table);
     return fmt::format(
-        "{}: error of logits, max / max logit and rms / rms logit\n{}states: double max {}, exact rms {}\n{}"
+        "{}: error of logits, max / max logit and rms / rms logit\n{}states: double max {} of {} values, exact rms {} "
+        "of {}\n{}"
         "compared: {} of {} positions in double, {} in exact\n{}\n",
-        checkpoint, table.to_string(), error_text(report.double_model.states.max_error()),
-        error_text(report.exact.states.rms_error()), choices_text(report), report.double_model.num_positions,
-        report.num_positions, report.exact.num_positions, verdict_text(verdict_of(report)));
+        checkpoint, table.to_string(), max_text(report.double_model.states), report.double_model.states.count(),
+        rms_text(report.exact.states), report.exact.states.count(), choices_text(report),
+        report.double_model.num_positions, report.num_positions, report.exact.num_positions,
+        verdict_text(verdict_of(report)));
 }
 
 std::string check_json(const std::string& checkpoint, const GoldenReport& report) {

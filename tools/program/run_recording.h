@@ -26,6 +26,9 @@ struct RecordFlags {
     std::string path;  // empty: nothing is recorded
     records::DigestLevel digests = records::DigestLevel::kLayers;
     bool times = false;  // each step's wall-clock time, without that of its digests
+
+    // The engine has to digest committed states (EngineConfig::digest_heads).
+    [[nodiscard]] bool has_states() const { return !path.empty() && digests != records::DigestLevel::kNone; }
 };
 void add_record_options(CLI::App& verb, RecordFlags& flags);
 

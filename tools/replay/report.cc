@@ -128,6 +128,12 @@ ordered_json reasons_json(const EngineStats& stats) {
     return reasons;
 }
 
+// Null: no comparison was requested.
+void add_verdict(std::optional<Verdict> verdict, ordered_json& json) {
+    json["identical"] = verdict ? ordered_json(*verdict == Verdict::kSame) : ordered_json(nullptr);
+    json["verdict"] = verdict ? ordered_json(name(*verdict)) : ordered_json(nullptr);
+}
+
 ordered_json run_json(const ReplayRun& run) {
     ordered_json json;
     json["trace"] = run.trace;
@@ -146,8 +152,7 @@ ordered_json run_json(const ReplayRun& run) {
     json["budget_bytes"] = run.budget_bytes;
     json["memory_reserved_bytes"] = run.memory.reserved;
     json["not_reused"] = reasons_json(run.stats);
-    json["identical"] = run.identical();
-    json["verdict"] = name(run.verdict());
+    add_verdict(run.verdict(), json);
     json["compared_share"] = compared_share_json(run.share());
     json["first_difference"] = difference_json(run);
     json["problems"] = run.problems();
@@ -156,7 +161,8 @@ ordered_json run_json(const ReplayRun& run) {
 }
 
 std::string verdict_cell(const ReplayRun& run) {
-    return run.difference ? "see below" : verdict_words(run.verdict(), run.share());
+    if (run.fails()) return "see below";
+    return run.verdict() ? verdict_words(*run.verdict(), run.share()) : "nothing compared";
 }
 
 std::string problem_lines(const ReplayRun& run) {
@@ -238,6 +244,12 @@ ComparedShare ReplayRun::share() const {
     return share;
 }
 
+std::optional<Verdict> ReplayRun::verdict() const {
+    if (fails()) return Verdict::kDifferent;
+    if (!has_witness && failures.empty()) return std::nullopt;
+    return verdict_of(false, share());
+}
+
 bool ReplayRun::fails() const {
     return difference.has_value() || !driver.unexpected.empty() || !unmet.empty() || !idle_counters().empty();
 }
@@ -263,7 +275,7 @@ std::vector<std::string> ReplayRun::problems() const {
         found.push_back(
             fmt::format("nothing was compared: {} requests came to a turn, {} were too long, {} were refused",
                         driver.turns, driver.rejected, driver.refused));
-    } else if (has_witness && verdict() == Verdict::kNotAllCompared) {
+    } else if (has_witness && !difference && !compared.has_all_promised()) {
         found.push_back(fmt::format("not all compared: {}; {}", to_string(compared), left_out_line(compared)));
     }
     add(idle_counters());
@@ -274,8 +286,7 @@ ExitCode exit_code_of(const std::vector<ReplayRun>& runs) {
     ExitCode code = kExitOk;
     for (const ReplayRun& run : runs) {
         if (run.fails()) return kExitDifference;
-        // Without a second executor, no comparison was requested.
-        if (run.has_witness || !run.failures.empty()) code = std::max(code, exit_code_of(run.verdict()));
+        if (run.verdict()) code = std::max(code, exit_code_of(*run.verdict()));
     }
     return code;
 }
@@ -348,8 +359,7 @@ ordered_json replay_json(const std::vector<ReplayRun>& runs) {
         json[counter.key] = known ? ordered_json(sum) : ordered_json(nullptr);
     }
     const auto differs = std::ranges::find_if(runs, [](const ReplayRun& run) { return run.difference.has_value(); });
-    json["identical"] = std::ranges::all_of(runs, &ReplayRun::identical);
-    json["verdict"] = name(std::ranges::max(runs, {}, &ReplayRun::verdict).verdict());
+    add_verdict(std::ranges::max(runs, {}, &ReplayRun::verdict).verdict(), json);
     json["compared_share"] = compared_share_json(share_of(runs));
     json["first_difference"] = differs == runs.end() ? ordered_json(nullptr) : difference_json(*differs);
     json["fingerprint"] = chain_of(runs, &ReplayRun::fingerprint).hex();

@@ -59,8 +59,8 @@ struct ReplayRun {
     std::string dvr_picture;                          // of one request, if requested
 
     [[nodiscard]] records::ComparedShare share() const;
-    [[nodiscard]] records::Verdict verdict() const { return verdict_of(difference.has_value(), share()); }
-    [[nodiscard]] bool identical() const { return verdict() == records::Verdict::kSame; }
+    // kDifferent where the run fails; none where no comparison was requested, and nothing fails.
+    [[nodiscard]] std::optional<records::Verdict> verdict() const;
     // Why the run is not a success; empty: it is. A run without a comparison can succeed.
     [[nodiscard]] std::vector<std::string> problems() const;
     // A difference, or missing behaviour apart from the comparison.

@@ -96,6 +96,7 @@ Result<EngineConfig> engine_config_of(const ServeOptions& options, const referen
         return error(
             "--cache-bytes: no block is left for a request after its state row and the copy of a block: give more");
     engine.seed = options.seed;
+    engine.digest_heads = options.record.has_states();
     RETURN_IF_ERROR(validate(engine));
     return engine;
 }

@@ -88,6 +88,33 @@ TEST(ModelCommand, CheckSaysHowFarBothModelsAreFromTheTruth) {
     EXPECT_EQ(json["compared"], (Json{{"double", 219}, {"exact", 219}}));
 }
 
+TEST(ModelCommand, CheckShowsNoErrorOfWhatItDidNotCompare) {
+    const ScratchFolder scratch;
+    const std::string file = scratch.path("golden.safetensors");
+    reference::FileTensors tensors = reference::read_tensors(file_bytes(golden("mamba2") + "/golden.safetensors"));
+    std::erase_if(tensors, [](const reference::FileTensor& tensor) {
+        return !tensor.layout.name.starts_with("tokens") && !tensor.layout.name.starts_with("logits");
+    });
+    std::ofstream(file, std::ios::binary) << reference::write_tensors(tensors);
+    const Outcome table = run({"check", golden("mamba2"), "--golden", file});
+    ASSERT_EQ(table.exit_code, kExitOk) << table.err;
+    EXPECT_THAT(table.out, HasSubstr("states: double max - of 0 values, exact rms - of 0\n"));
+    EXPECT_THAT(table.out, testing::Not(HasSubstr("ok")));
+    for (const char* model : {"double", "exact"}) {
+        const Json logits_only =
+            Json::parse(run({"check", golden("mamba2"), "--golden", file, "--format", "json"}).out);
+        EXPECT_EQ(logits_only[model]["state_max_error"], nullptr);
+        EXPECT_EQ(logits_only[model]["state_rms_error"], nullptr);
+        EXPECT_EQ(logits_only[model]["state_values"], 0);
+        EXPECT_EQ(logits_only[model]["hidden_tensors"], 0);
+        EXPECT_GT(logits_only[model]["logit_values"], 0);
+        const Json all = Json::parse(run({"check", golden("mamba2"), "--format", "json"}).out);
+        EXPECT_LT(all[model]["state_rms_error"], 0.05);
+        EXPECT_GT(all[model]["state_values"], 0);
+        EXPECT_EQ(all[model]["hidden_tensors"], 4);
+    }
+}
+
 TEST(ModelCommand, CheckFailsWhenTheGoldenIsOfOtherWeights) {
     const ScratchFolder scratch;
     const std::string folder = scratch.path() / "model";

@@ -341,6 +341,26 @@ TEST(SimulateCommand, ATurnThatAPromptOfItsLengthReplacedIsNotForked) {
     EXPECT_THAT(reused_of(lines, {"--cache-mode", "exact"}), ::testing::ElementsAre(0, 1033, 0));
 }
 
+TEST(SimulateCommand, RejectsTheRowsThatMaxContextDrops) {
+    const tests::ScratchFolder files;
+    const std::string trace =
+        files.write("trace.jsonl", R"({"timestamp":0,"input_length":512,"output_length":10,"hash_ids":[0]}
+{"timestamp":10,"input_length":512,"output_length":512,"hash_ids":[1]}
+{"timestamp":20,"input_length":512,"output_length":513,"hash_ids":[2]}
+)");
+    const auto rejected = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = {"simulate", "--trace", trace, "--context", "1024", "--format", "json"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Outcome outcome = run_verbatim(arguments);
+        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
+        return json::parse(outcome.out)["rejected"];
+    };
+    EXPECT_EQ(rejected({}), 1);
+    EXPECT_EQ(rejected({"--cache-only"}), 1);
+    EXPECT_EQ(rejected({"--max-context", "drop"}), 0);
+    EXPECT_EQ(rejected({"--max-tokens", "100"}), 0) << "clients that ask for less get it";
+}
+
 TEST(SimulateCommand, CacheOnlyRejectsTheSameRowsInEveryMode) {
     const tests::ScratchFolder files;
     std::string lines;

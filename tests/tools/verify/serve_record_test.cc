@@ -32,6 +32,7 @@ TEST(ServeRecord, WhatClientsAskedIsMadeAgain) {
     EXPECT_EQ(result["identical"], true);
     EXPECT_GE(result["compared"]["tokens"], 5);
     EXPECT_GT(result["compared"]["operations"], 10);
+    EXPECT_GE(result["compared"]["states"], 2);
     EXPECT_FALSE(result.contains("cut_off"));
     EXPECT_EQ(run_verbatim({"verify", path, "--under", "cache=off", "chunks=3", "--executor", "reference"}).exit_code,
               kExitOk);

@@ -302,6 +302,9 @@ TEST(ReplayReport, ARunInWhichNothingWasComparedIsNotIdentical) {
     const Outcome alone = run_replay({"--trace", trace, "--beside", "none"});
     EXPECT_EQ(alone.exit_code, kExitOk) << alone.err;
     EXPECT_THAT(alone.out, HasSubstr("nothing compared"));
+    const Outcome alone_told = run_replay({"--trace", trace, "--beside", "none", "--format", "json"});
+    EXPECT_EQ(json::parse(alone_told.out)["verdict"], nullptr);
+    EXPECT_EQ(json::parse(alone_told.out)["identical"], nullptr);
 }
 
 TEST(ReplayReport, TheSummaryHasALineForEveryRunAndOneDigestOfAll) {

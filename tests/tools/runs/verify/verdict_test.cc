@@ -5,9 +5,11 @@
 #include <algorithm>
 
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "files/repository_path.h"
+#include "tests/reference/loader/checkpoint_builder.h"
 #include "tests/tools/program/run_program.h"
 
 namespace verbatim::tools {
@@ -119,6 +121,74 @@ TEST(RecordVerdict, EmptyRecordsAreNotTheSame) {
         EXPECT_THAT(ran.out, Not(HasSubstr("identical"))) << command[0];
     }
     EXPECT_THAT(file_bytes(junit), HasSubstr("<error message=\"nothing was compared"));
+}
+
+// With NaNs in a matrix that every position reads.
+std::string model_without_numbers(const tests::ScratchFolder& files) {
+    std::string folder = files.path("nan");
+    EXPECT_EQ(run_verbatim({"model", "init", "--preset", "tiny-llama", "--out", folder}).exit_code, kExitOk);
+    const std::string weights = folder + "/model.safetensors";
+    reference::FileTensors tensors = reference::read_tensors(file_bytes(weights));
+    std::string& bytes = reference::find_tensor(tensors, "model.layers.0.mlp.down_proj.weight").bytes;
+    for (size_t i = 0; i + 1 < bytes.size(); i += 2) bytes.replace(i, 2, "\xC0\x7F");
+    std::ofstream(weights, std::ios::binary) << reference::write_tensors(tensors);
+    return folder;
+}
+
+TEST(RecordVerdict, RunsWithoutNumbersAreNeverIdentical) {
+    const tests::ScratchFolder files;
+    const std::string path = files.path("nan.rec");
+    const std::string scenario = repository_path("traces/scenario.csv");
+    const std::vector<std::string> replay = {"replay", "--trace", scenario, "--model", model_without_numbers(files)};
+    const auto replay_with = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = replay;
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run_verbatim(arguments);
+    };
+    const Outcome told = replay_with({"--limit", "4", "--format", "json"});
+    EXPECT_EQ(told.exit_code, kExitDifference) << told.err;
+    EXPECT_EQ(json::parse(told.out)["verdict"], "different");
+    EXPECT_EQ(json::parse(told.out)["identical"], false);
+    EXPECT_EQ(json::parse(told.out)["problems"].size(), 4U);
+    EXPECT_THAT(replay_with({"--limit", "4"}).out, Not(HasSubstr("identical")));
+    const Outcome whole = replay_with({});
+    EXPECT_EQ(whole.exit_code, kExitBadInput);
+    EXPECT_THAT(whole.err, testing::ContainsRegex("ended as non_finite.*can never start"));
+
+    EXPECT_EQ(replay_with({"--limit", "4", "--beside", "none", "--record", path}).exit_code, kExitDifference);
+    for (const std::vector<std::string>& command :
+         std::vector<std::vector<std::string>>{{"verify", path}, {"shrink", path, "--to", files.path("small.rec")}}) {
+        const Outcome ran = run_verbatim(command);
+        EXPECT_EQ(ran.exit_code, kExitNotAllCompared) << command[0] << ran.err << ran.out;
+        EXPECT_THAT(ran.out, HasSubstr("0 of 4 requests")) << command[0];
+        EXPECT_THAT(ran.out, Not(HasSubstr("identical"))) << command[0];
+    }
+}
+
+TEST(RecordVerdict, WhatOneRecordHoldsNoDigestsOfIsNotCompared) {
+    const tests::ScratchFolder files;
+    const std::string with = recorded(files, "with.rec", {"--limit", "5"});
+    const std::string without = recorded(files, "without.rec", {"--limit", "5", "--digests", "none"});
+    for (const auto& [a, b] : {std::pair{with, without}, std::pair{without, with}}) {
+        const Outcome told = run_verbatim({"diff", a, b, "--format", "json"});
+        EXPECT_EQ(told.exit_code, kExitNotAllCompared) << told.err;
+        const json result = json::parse(told.out);
+        EXPECT_EQ(result["verdict"], "not_all_compared");
+        EXPECT_EQ(share_of(result, "positions")["compared"], share_of(result, "tokens")["compared"]);
+        EXPECT_EQ(share_of(result, "logits")["compared"], 0);
+        EXPECT_GT(share_of(result, "states")["total"], 0);
+        const json& left_out = result["compared_share"]["left_out"][0];
+        EXPECT_EQ(left_out["reason"], "digests that " + without + " does not hold");
+        EXPECT_EQ(left_out["promised"], true);
+    }
+    // A record that was made without digests promises its tokens.
+    const Outcome verified = run_verbatim({"verify", without, "--format", "json"});
+    EXPECT_EQ(verified.exit_code, kExitOk) << verified.err;
+    const json result = json::parse(verified.out);
+    EXPECT_EQ(result["verdict"], "same");
+    EXPECT_GT(share_of(result, "states")["total"], 0);
+    EXPECT_EQ(share_of(result, "states")["compared"], 0);
+    EXPECT_EQ(result["compared_share"]["left_out"][0]["promised"], false);
 }
 
 // What a schedule gives its verdict to is one case of the report each; one that is not all compared decides over all.
