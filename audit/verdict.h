@@ -1,4 +1,5 @@
-// audit/verdict.h: owns the judgement: equal, drift, undecided, corrupt or not tried, with the evidence and an error rate.
+// audit/verdict.h: owns the judgement: equal, drift, undecided, corrupt or not tried, with the evidence and an error
+// rate.
 //
 // An exact server promises equal bits: any difference is corruption. Any other server drifts: its arithmetic has noise,
 // and near a tie of two tokens the noise decides. So the noise of the server is measured (audit/compare.h) in `again`
