@@ -49,7 +49,8 @@ void probe_ties(Runner& runner, const ServerInfo& info, RelationVerdict& relatio
     for (size_t i = 0; i < relation.cases.size() && num_probed < kMostProbes; ++i) {
         CaseVerdict& one = relation.cases[i];
         const Trial& trial = relation.trials[i];
-        if (one.verdict != Verdict::kUndecided || trial.script.is_sampled) continue;
+        const bool is_open = one.verdict == Verdict::kUndecided || one.verdict == Verdict::kDrift;
+        if (!is_open || !one.worst || one.worst->same_text || one.worst->flip || trial.script.is_sampled) continue;
         ++num_probed;
         const TieProbe probe = probe_tie(trial, trial.script.pairs[one.worst_pair], *one.worst, info, runner);
         const std::string draws =
@@ -166,6 +167,7 @@ Result<AuditResult> run_audit(const AuditConfig& config) {
         if (judged.verdict == Verdict::kEqual || judged.verdict == Verdict::kDrift) {
             known_noise.rms = std::max(known_noise.rms, judged.noise.rms);
             known_noise.high = std::max(known_noise.high, judged.noise.high);
+            known_noise.num_samples += judged.noise.num_samples;
         }
         if (judged.relation == "again" && judged.verdict != Verdict::kNotTried) {
             judging.keeps_seeds = judged.keeps_seeds;

@@ -108,6 +108,7 @@ private:
                 flips += c.same_text ? 0 : 1;
             }
         }
+        measures_nothing_ = changes.empty() && floor_.num_samples == 0;
         result.noise = noise_of(std::move(changes));
         Noise usual = result.noise;
         usual.rms = usual_rms_;
@@ -198,9 +199,10 @@ private:
             return {Verdict::kDrift, fmt::format("equal texts, log-probabilities differ by {:.3g} nats (rms)", rms)};
         if (is_sampled && c.has_scores) return sampled_verdict(c);
         if (!c.flip)
-            return {Verdict::kUndecided, place_text(c) +
-                                             "; the server gives no log-probabilities to tell drift from "
-                                             "corruption"};
+            return {measures_nothing_ ? Verdict::kUndecided : Verdict::kDrift,
+                    place_text(c) +
+                        "; the server gives no log-probabilities to tell drift from "
+                        "corruption"};
         const std::string what =
             fmt::format("{}: it takes a change of {}; the noise is {:.4f} nats (rms), its limit {:.3f}", place_text(c),
                         shown_flip(c), usual_rms_, flip_limit_);
@@ -221,6 +223,7 @@ private:
     const JudgeOptions& options_;
     double usual_rms_ = 0;
     size_t num_noisy_ = 0;
+    bool measures_nothing_ = false;  // no two log-probabilities of equal tokens, here or in the relations before
     double flip_limit_ = 0;
     double sampled_error_ = 1;
     size_t sampled_flips_ = 0;
