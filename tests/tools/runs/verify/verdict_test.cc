@@ -155,7 +155,9 @@ TEST(RecordVerdict, RunsWithoutNumbersAreNeverIdentical) {
     EXPECT_EQ(whole.exit_code, kExitBadInput);
     EXPECT_THAT(whole.err, testing::ContainsRegex("ended as non_finite.*can never start"));
 
-    EXPECT_EQ(replay_with({"--limit", "4", "--beside", "none", "--record", path}).exit_code, kExitDifference);
+    // Without digests of layers nothing is left to compare.
+    EXPECT_EQ(replay_with({"--limit", "4", "--beside", "none", "--digests", "none", "--record", path}).exit_code,
+              kExitDifference);
     for (const std::vector<std::string>& command :
          std::vector<std::vector<std::string>>{{"verify", path}, {"shrink", path, "--to", files.path("small.rec")}}) {
         const Outcome ran = run_verbatim(command);
