@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 
 void yield_to_other_threads() {
@@ -13,6 +15,7 @@ void yield_to_other_threads() {
 }
 
 void Signal::wait_once(std::unique_lock<Mutex>& lock, int64_t until_ns) {
+    CHECK(lock.owns_lock(), "a wait whose mutex another thread may hold");
     Mutex& mutex = *lock.mutex();
     if (ThreadScheduler* scheduler = ThreadScheduler::current()) {
         // Nothing runs between the unlock and the wait: no notification is lost that a real one would keep.

@@ -104,6 +104,8 @@ void HttpServer::State::run(bool signals) {
 }
 
 size_t HttpServer::State::poll(size_t most) {
+    CHECK(loop_ != nullptr, "the loop has ended");
+    CHECK_GT(most, size_t{0});
     if (loop_->stopped()) loop_->restart();  // it had nothing to do
     size_t done = 0;
     while (done < most && loop_->poll_one() > 0) ++done;
@@ -180,6 +182,7 @@ asio::awaitable<void> HttpServer::State::accept_connections() {
 }
 
 void HttpServer::State::take_in(int socket) {
+    CHECK(loop_ != nullptr && socket >= 0, "socket {} for a loop that has ended", socket);
     tcp::socket taken(*loop_);
     taken.assign(tcp::v4(), socket);
     take_in(std::move(taken));

@@ -2,11 +2,14 @@
 
 #include <utility>
 
+#include "engine/base/check.h"
+
 namespace verbatim::server {
 
 WorkThread::WorkThread() : thread_([this] { run(); }) {}
 
 void WorkThread::post(std::function<void()> work) {
+    CHECK(work, "work that is nothing");
     {
         const std::lock_guard lock(mutex_);
         if (is_ending_) return;
