@@ -105,7 +105,6 @@ void HttpServer::State::run(bool signals) {
 
 size_t HttpServer::State::poll(size_t most) {
     CHECK(loop_ != nullptr, "the loop has ended");
-    CHECK_GT(most, size_t{0});
     if (loop_->stopped()) loop_->restart();  // it had nothing to do
     size_t done = 0;
     while (done < most && loop_->poll_one() > 0) ++done;
