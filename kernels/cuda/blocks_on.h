@@ -24,49 +24,25 @@ public:
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
         if (matrix.format == WeightFormat::kPairs) return Views::matmul(pairs, matrix, out);
         const MatmulParameters all = parameters_of(pairs, matrix, words_of(matrix), out);
-        with_format(matrix.format, [&]<typename Format>(Format) {
-            if (out.num_rows <= 1) {
-                launch_matvec<BlockMatvec<Format, 1>>(all);
-            } else if (out.num_rows <= kMatvecRows) {
-                launch_matvec<BlockMatvec<Format, kMatvecRows>>(all);
-            } else if (out.num_rows <= kBlockMatvecRows) {
-                launch_matvec<BlockMatvec<Format, kBlockMatvecRows>>(all);
-            } else if (out.num_rows <= 16) {
-                launch_items<BlockMatmul<Format, 16>>(all);
-            } else {
-                launch_items<BlockMatmul<Format, 32>>(all);
-            }
-        });
+        with_kernel(
+            matrix.format, out.num_rows, [&]<typename Kernel>() { launch_matvec<Kernel>(all); },
+            [&]<typename Kernel>() { launch_items<Kernel>(all); });
     }
     void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* pairs,
                           const DeviceMatrix& matrix, Floats out) override {
         if (matrix.format == WeightFormat::kPairs) return Views::multiply_entries(profile, of, pairs, matrix, out);
         const MatmulParameters all = parameters_of(pairs, matrix, of.counts.n_experts * words_of(matrix), out);
-        const int64_t part_rows = of.counts.part_rows();
-        with_format(matrix.format, [&]<typename Format>(Format) {
-            if (part_rows <= 1) {
-                launch_entries<BlockMatvec<Format, 1>>(of, all, words_of(matrix));
-            } else if (part_rows <= kMatvecRows) {
-                launch_entries<BlockMatvec<Format, kMatvecRows>>(of, all, words_of(matrix));
-            } else if (part_rows <= kBlockMatvecRows) {
-                launch_entries<BlockMatvec<Format, kBlockMatvecRows>>(of, all, words_of(matrix));
-            } else if (part_rows <= 16) {
-                launch_tiles<BlockMatmul<Format, 16>>(of, all, words_of(matrix));
-            } else {
-                launch_tiles<BlockMatmul<Format, 32>>(of, all, words_of(matrix));
-            }
-        });
+        with_kernel(
+            matrix.format, of.counts.part_rows(),
+            [&]<typename Kernel>() { launch_entries<Kernel>(of, all, words_of(matrix)); },
+            [&]<typename Kernel>() { launch_tiles<Kernel>(of, all, words_of(matrix)); });
     }
 
 protected:
     using Views = ExpertsOn<Machine>;
-    using Views::fills_device;
     using Views::grid;
     using Views::launch;
-    using Views::launch_pairs;
     using Views::launch_rows;
-    using Views::num_processors;
-    using Views::pairs_of;
     using Views::parts;
     using Views::read_only;
     using Views::rows;
@@ -99,6 +75,18 @@ private:
             case WeightFormat::kFp8E4m3: return use(BlocksFp8());
             case WeightFormat::kFp4E2m1: return use(BlocksFp4());
         }
+    }
+    // Calls matvec<Kernel>() or matmul<Kernel>() with the kernel for so many rows.
+    template <typename Matvec, typename Matmul>
+    static void with_kernel(WeightFormat format, int64_t num_rows, const Matvec& matvec, const Matmul& matmul) {
+        with_format(format, [&]<typename Format>(Format) {
+            if (num_rows <= 1) return matvec.template operator()<BlockMatvec<Format, 1>>();
+            if (num_rows <= kMatvecRows) return matvec.template operator()<BlockMatvec<Format, kMatvecRows>>();
+            if (num_rows <= kBlockMatvecRows)
+                return matvec.template operator()<BlockMatvec<Format, kBlockMatvecRows>>();
+            if (num_rows <= 16) return matmul.template operator()<BlockMatmul<Format, 16>>();
+            matmul.template operator()<BlockMatmul<Format, 32>>();
+        });
     }
     static int64_t words_of(const DeviceMatrix& matrix) {
         return block_words(matrix.format, matrix.num_outputs, matrix.num_k);
