@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/cpu_executor.h"
-#include "reference/lockstep_executor.h"
 #include "reference/model/presets.h"
 #include "reference/reference_executor.h"
 #include "tests/reference/executor_scene.h"
+#include "tests/reference/lockstep_scene.h"
 #include "tests/reference/quantised_model.h"
 
 namespace verbatim::cpu {
@@ -58,23 +58,7 @@ TEST_P(QuantisedCpu, AgreesWithTheReferenceInEveryOperation) {
     CpuExecutor cpu(model_.model.config, model_.model.weights, config_);
     reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1, GetParam().profile);
     reference::LockstepExecutor lockstep(cpu, reference);
-    tests::PlanBuilder plans(model_.model.config.vocab_size);
-    const int32_t row = model_.has_state ? 0 : -1;
-    StepResult result;
-    plans.next()
-        .start({.slot = 0, .tokens = model_.tokens(70, 1)})
-        .compute(
-            {.slot = 0, .num_new_tokens = 61, .state_dst = row, .new_blocks = model_.has_kv ? iota(0, 5) : iota(0, 0)});
-    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-    plans.next().compute({.slot = 0,
-                          .num_computed_tokens = 61,
-                          .num_new_tokens = 9,
-                          .num_sampled_positions = 1,
-                          .state_src = row,
-                          .state_dst = row});
-    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-    EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
-    EXPECT_EQ(lockstep.counts().compared_logits, model_.model.config.vocab_size);
+    tests::expect_identical(model_, lockstep, {.num_prefilled = 61, .num_more = 9});
     EXPECT_GT(lockstep.counts().compared_operations, 70);
 }
 

@@ -63,25 +63,12 @@ inline int64_t columns_of(const reference::BlockFormat& format, int64_t records,
 inline bool multiplies_blocks_as_defined(Device& device, const reference::BlockFormat& format,
                                          const MatmulShape& shape) {
     const BlockMatrices matrix(device, format, 1, shape.num_outputs, shape.num_k);
-    const auto x = draw_values(shape.num_rows * shape.num_k, 1);
-    const auto bias = draw_values(shape.num_outputs, 3);
-    const auto device_x = on_device(device, x);
-    const auto device_bias = on_device(device, bias);
-    const DeviceArray<uint32_t> pairs(device, shape.num_rows * row_pairs_of(shape.num_k));
-    const DeviceArray<float> out(device, shape.num_rows * shape.num_outputs);
-    const bool has_bias = shape.num_outputs % 2 == 1;
-    device.round_rows({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, 1.5F, pairs.data());
-    device.matmul(pairs.data(), matrix.view(has_bias ? device_bias.data() : nullptr),
-                  {out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs});
-    std::vector<float> want(static_cast<size_t>(out.count()));
-    reference::quantised_matmul({.x = dense_rows(x.data(), shape.num_rows, shape.num_k),
-                                 .weight = matrix.host(0),
-                                 .bias = has_bias ? bias.data() : nullptr,
-                                 .in_multiplier = 1.5F,
-                                 .out = dense_rows(want.data(), shape.num_rows, shape.num_outputs)});
-    std::vector<float> got(want.size());
-    out.download(0, got);
-    return device.synchronize() && bits_of(got) == bits_of(want);
+    return has_matmul_bits(
+        device, shape, Values::kNormal, [&](const float* bias) { return matrix.view(bias); },
+        [&](auto x, const float* bias, float multiplier, auto out) {
+            reference::quantised_matmul(
+                {.x = x, .weight = matrix.host(0), .bias = bias, .in_multiplier = multiplier, .out = out});
+        });
 }
 
 // Every weight of every row, so that it also compares the packing.

@@ -10,7 +10,6 @@
 
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cuda/emulated_device.h"
-#include "reference/lockstep_executor.h"
 #include "reference/model/presets.h"
 #include "reference/reference_executor.h"
 #include "tests/kernels/cuda/head_case.h"
@@ -18,6 +17,7 @@
 #include "tests/kernels/poisoned_model.h"
 #include "tests/reference/executor_scene.h"
 #include "tests/reference/families.h"
+#include "tests/reference/lockstep_scene.h"
 
 namespace verbatim::cuda {
 namespace {
@@ -53,23 +53,9 @@ struct Emulated {
 void run_lockstep(const SceneModel& model, reference::NumericExecutor& beside, int32_t length) {
     Emulated cuda(model);
     reference::LockstepExecutor lockstep(cuda.executor, beside);
-    tests::PlanBuilder plans(model.model.config.vocab_size);
-    const int32_t row = model.has_state ? 0 : -1;
-    tests::SequenceSpec first{.slot = 0, .num_new_tokens = length, .state_dst = row};
-    first.new_blocks = model.has_kv ? iota(0, (length + 3 + 15) / 16) : iota(0, 0);
-    if (model.has_state) first.state_writes = {{5, StateIndex{1}}, {18, StateIndex{2}}};
-    StepResult result;
-    plans.next().start({.slot = 0, .tokens = model.tokens(length + 3, 1)}).compute(first);
-    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-    plans.next().compute({.slot = 0,
-                          .num_computed_tokens = length,
-                          .num_new_tokens = 3,
-                          .num_sampled_positions = 1,
-                          .state_src = row,
-                          .state_dst = row});
-    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-    EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
-    EXPECT_EQ(lockstep.counts().compared_logits, model.model.config.vocab_size);
+    tests::expect_identical(
+        model, lockstep,
+        {.num_prefilled = length, .num_more = 3, .state_writes = {{5, StateIndex{1}}, {18, StateIndex{2}}}});
     EXPECT_GT(lockstep.counts().compared_operations, (length + 3) * 4);
     cuda.expect_no_findings();
 }

@@ -59,31 +59,43 @@ inline std::vector<uint32_t> packed(const std::vector<uint16_t>& weight, int64_t
 struct MatmulShape {
     int64_t num_rows, num_outputs, num_k;
 };
-// N3: whether the matmul has the definition's bits.
-inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Values kind) {
+// Whether the device's matmul of some values has the bits of a definition. `weights(bias)` gives the device's matrix,
+// `define(x, bias, multiplier, out)` computes; bias is null or on the device, and on the host.
+template <typename Weights, typename Define>
+bool has_matmul_bits(Device& device, const MatmulShape& shape, Values kind, const Weights& weights,
+                     const Define& define) {
+    constexpr float kMultiplier = 1.5F;
     const auto x = draw_values(shape.num_rows * shape.num_k, 1, kind);
-    const auto weight = reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind);
     const auto bias = draw_values(shape.num_outputs, 3, kind);
-    const auto words = packed(weight, shape.num_outputs, shape.num_k);
     const auto device_x = on_device(device, x);
-    const auto device_words = on_device(device, words);
     const auto device_bias = on_device(device, bias);
     const DeviceArray<uint32_t> pairs(device, shape.num_rows * row_pairs_of(shape.num_k));
     const DeviceArray<float> out(device, shape.num_rows * shape.num_outputs);
     const bool has_bias = shape.num_outputs % 2 == 1;
-    device.round_rows({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, 1.5F, pairs.data());
-    device.matmul(pairs.data(),
-                  {device_words.data(), has_bias ? device_bias.data() : nullptr, shape.num_outputs, shape.num_k},
+    device.round_rows({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, kMultiplier, pairs.data());
+    device.matmul(pairs.data(), weights(has_bias ? device_bias.data() : nullptr),
                   {out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs});
     std::vector<float> want(static_cast<size_t>(out.count()));
-    reference::matmul({.x = dense_rows(x.data(), shape.num_rows, shape.num_k),
-                       .weight = weight.data(),
-                       .bias = has_bias ? bias.data() : nullptr,
-                       .in_multiplier = 1.5F,
-                       .out = dense_rows(want.data(), shape.num_rows, shape.num_outputs)});
+    define(dense_rows(x.data(), shape.num_rows, shape.num_k), has_bias ? bias.data() : nullptr, kMultiplier,
+           dense_rows(want.data(), shape.num_rows, shape.num_outputs));
     std::vector<float> got(want.size());
     out.download(0, got);
     return device.synchronize() && bits_of(got) == bits_of(want);
+}
+
+// N3: whether the matmul has the definition's bits.
+inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Values kind) {
+    const auto weight = reference::draw_bf16(shape.num_outputs * shape.num_k, 2, kind);
+    const auto words = packed(weight, shape.num_outputs, shape.num_k);
+    const auto device_words = on_device(device, words);
+    return has_matmul_bits(
+        device, shape, kind,
+        [&](const float* bias) {
+            return DeviceMatrix{device_words.data(), bias, shape.num_outputs, shape.num_k};
+        },
+        [&](auto x, const float* bias, float multiplier, auto out) {
+            reference::matmul({.x = x, .weight = weight.data(), .bias = bias, .in_multiplier = multiplier, .out = out});
+        });
 }
 
 struct NormShape {

@@ -5,17 +5,16 @@
 
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
-#include "reference/lockstep_executor.h"
 #include "reference/model/presets.h"
 #include "reference/reference_executor.h"
 #include "tests/kernels/cuda/decoding.h"
 #include "tests/reference/executor_scene.h"
+#include "tests/reference/lockstep_scene.h"
 #include "tests/reference/quantised_model.h"
 
 namespace verbatim::cuda {
 namespace {
 
-using tests::iota;
 using tests::QuantisedMatrices;
 using tests::SceneModel;
 
@@ -50,23 +49,7 @@ TEST_P(QuantisedCuda, AgreesWithTheReferenceInEveryOperation) {
     EXPECT_EQ(cuda_.numerics_id(), "exact.blocks/1");
     reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1);
     reference::LockstepExecutor lockstep(cuda_, reference);
-    tests::PlanBuilder plans(model_.model.config.vocab_size);
-    const int32_t row = model_.has_state ? 0 : -1;
-    StepResult result;
-    plans.next()
-        .start({.slot = 0, .tokens = model_.tokens(40, 1)})
-        .compute(
-            {.slot = 0, .num_new_tokens = 37, .state_dst = row, .new_blocks = model_.has_kv ? iota(0, 3) : iota(0, 0)});
-    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-    plans.next().compute({.slot = 0,
-                          .num_computed_tokens = 37,
-                          .num_new_tokens = 3,
-                          .num_sampled_positions = 1,
-                          .state_src = row,
-                          .state_dst = row});
-    ASSERT_TRUE(lockstep.execute(plans.plan(), result));
-    EXPECT_TRUE(lockstep.identical()) << to_string(*lockstep.first_difference());
-    EXPECT_EQ(lockstep.counts().compared_logits, model_.model.config.vocab_size);
+    tests::expect_identical(model_, lockstep, {.num_prefilled = 37, .num_more = 3});
     EXPECT_GT(lockstep.counts().compared_operations, 50);
 }
 
