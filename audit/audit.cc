@@ -67,8 +67,9 @@ void probe_ties(Runner& runner, const ServerInfo& info, RelationVerdict& relatio
         }
     }
     if (num_probed == 0) return;
-    for (CaseVerdict& one : relation.cases)
-        if (one.verdict == Verdict::kUndecided && num_near_ties == num_probed) one.verdict = Verdict::kDrift;
+    if (num_near_ties == num_probed)
+        for (CaseVerdict& one : relation.cases)
+            if (one.verdict == Verdict::kUndecided) one.verdict = Verdict::kDrift;
     conclude(relation);
 }
 
