@@ -87,13 +87,14 @@ bool says_something(std::string_view body) {
 
 }  // namespace
 
-Endpoints::Endpoints(std::shared_ptr<asio::io_context> loop, const HttpConfig& config, Tenants tenants,
-                     std::string page)
-    : loop_(std::move(loop)),
+Endpoints::Endpoints(asio::io_context& loop, std::shared_ptr<LoopHandle> handle, const HttpConfig& config,
+                     Tenants tenants, std::string page)
+    : loop_(&loop),
+      handle_(std::move(handle)),
       config_(config),
       tenants_(std::move(tenants)),
       page_(std::move(page)),
-      updates_(std::make_shared<UpdateQueue>(*loop_)),
+      updates_(std::make_shared<UpdateQueue>(handle_)),
       run_(fmt::format("{:x}", std::chrono::system_clock::now().time_since_epoch().count())) {}
 
 void Endpoints::join_threads() {
@@ -104,7 +105,8 @@ void Endpoints::join_threads() {
 void Endpoints::forget_loop() {
     CHECK(loop_ != nullptr, "the loop has ended");
     updates_->close();
-    loop_.reset();
+    handle_->close();
+    loop_ = nullptr;
 }
 
 const std::vector<Route>& Endpoints::routes() {
@@ -423,9 +425,8 @@ asio::awaitable<bool> Endpoints::conversations(const Call& call) {
     using Listed = Result<std::vector<ListedConversation>>;
     using Reply = Delivery<Listed>;
     const auto delivery = std::make_shared<Reply>();
-    service_->host->ledger().list(*page, [weak = std::weak_ptr(loop_), delivery](Listed listed) {
-        if (const auto loop = weak.lock()) Reply::hand_in(*loop, delivery, std::move(listed));
-    });
+    service_->host->ledger().list(
+        *page, [handle = handle_, delivery](Listed listed) { Reply::hand_in(*handle, delivery, std::move(listed)); });
     Listed listed = co_await delivery->take();
     if (!listed) {
         const ApiError problem = ledger_problem(listed.error().message);
@@ -476,8 +477,8 @@ asio::awaitable<ApiResult<ConversationReply>> Endpoints::ask_host(ConversationCa
     CHECK(service_.has_value());
     using Reply = Delivery<ConversationReply>;
     const auto delivery = std::make_shared<Reply>();
-    const bool is_asked = service_->host->ask(std::move(asked), [weak = std::weak_ptr(loop_), delivery](auto reply) {
-        if (const auto loop = weak.lock()) Reply::hand_in(*loop, delivery, std::move(reply));
+    const bool is_asked = service_->host->ask(std::move(asked), [handle = handle_, delivery](auto reply) {
+        Reply::hand_in(*handle, delivery, std::move(reply));
     });
     if (!is_asked) co_return tl::unexpected(overloaded());
     ConversationReply reply = co_await delivery->take();
@@ -500,8 +501,8 @@ asio::awaitable<bool> Endpoints::response(const Call& call) {
     }
     const auto delivery = std::make_shared<Delivery<Look>>();
     const LookQuestion question{named->call.key, id, std::nullopt};
-    service_->host->ledger().look(question, [weak = std::weak_ptr(loop_), delivery](Look look) {
-        if (const auto loop = weak.lock()) Delivery<Look>::hand_in(*loop, delivery, std::move(look));
+    service_->host->ledger().look(question, [handle = handle_, delivery](Look look) {
+        Delivery<Look>::hand_in(*handle, delivery, std::move(look));
     });
     const Look look = co_await delivery->take();
     std::function<ApiResult<std::string>()> writing = [this, &id, &look, &named]() -> ApiResult<std::string> {

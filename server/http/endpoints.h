@@ -60,8 +60,9 @@ struct Call {
 
 class Endpoints {
 public:
-    // `page`: the contents of /
-    Endpoints(std::shared_ptr<asio::io_context> loop, const HttpConfig& config, Tenants tenants, std::string page);
+    // `page`: the contents of /. Borrows the loop until forget_loop().
+    Endpoints(asio::io_context& loop, std::shared_ptr<LoopHandle> handle, const HttpConfig& config, Tenants tenants,
+              std::string page);
 
     void serve(Service service) { service_ = std::move(service); }
     void drain() { draining_ = true; }
@@ -76,7 +77,7 @@ public:
     // Writes the answer. False when the connection cannot be used again.
     asio::awaitable<bool> answer(const Call& call);
     void join_threads();
-    void forget_loop();  // drops the reference to the loop
+    void forget_loop();  // closes the handle: no other thread calls the loop any more
 
 private:
     friend struct Route;
@@ -164,7 +165,8 @@ private:
     template <typename T>
     asio::awaitable<T> on_thread(WorkThread& thread, std::function<T()> work);
 
-    std::shared_ptr<asio::io_context> loop_;
+    asio::io_context* loop_;                    // null: forgotten
+    const std::shared_ptr<LoopHandle> handle_;  // for other threads
     const HttpConfig& config_;
     Tenants tenants_;
     std::string page_;
@@ -203,7 +205,9 @@ private:
 template <typename T>
 asio::awaitable<T> Endpoints::on_thread(WorkThread& thread, std::function<T()> work) {
     const auto delivery = std::make_shared<Delivery<T>>();
-    thread.post([this, delivery, work = std::move(work)] { Delivery<T>::hand_in(*loop_, delivery, outcome_of(work)); });
+    thread.post([handle = handle_, delivery, work = std::move(work)] {
+        Delivery<T>::hand_in(*handle, delivery, outcome_of(work));
+    });
     co_return co_await delivery->take();
 }
 

@@ -122,8 +122,8 @@ void Endpoints::look(const std::shared_ptr<Asked>& asked, const std::function<vo
 asio::awaitable<ApiResult<Endpoints::Asked>> Endpoints::read_with_history(const Call& call, AnswerShape shape) {
     using Read = ApiResult<Asked>;
     const auto delivery = std::make_shared<Delivery<Read>>();
-    const auto done = [weak = std::weak_ptr(loop_), delivery](Read made) {
-        if (const auto loop = weak.lock()) Delivery<Read>::hand_in(*loop, delivery, std::move(made));
+    const auto done = [handle = handle_, delivery](Read made) {
+        Delivery<Read>::hand_in(*handle, delivery, std::move(made));
     };
     json_thread_.post([this, &call, shape, done] {
         const std::function<std::optional<ApiError>()> reading = [this, &call, shape,

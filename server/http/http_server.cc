@@ -11,6 +11,7 @@
 #include "engine/base/check.h"
 #include "server/http/connection.h"
 #include "server/http/endpoints.h"
+#include "server/http/loop_handle.h"
 #include "server/http/starts.h"
 
 namespace verbatim::server {
@@ -30,9 +31,9 @@ class HttpServer::State {
 public:
     State(HttpConfig config, Tenants tenants, std::string page)
         : config_(std::move(config)),
-          loop_(std::make_shared<asio::io_context>(1)),
-          stopper_(loop_),
-          endpoints_(loop_, config_, std::move(tenants), std::move(page)),
+          loop_(std::make_unique<asio::io_context>(1)),
+          handle_(std::make_shared<LoopHandle>(*loop_)),
+          endpoints_(*loop_, handle_, config_, std::move(tenants), std::move(page)),
           acceptor_(std::in_place, *loop_),
           starts_(std::in_place, *loop_),
           signals_(std::in_place, *loop_),
@@ -62,8 +63,8 @@ private:
 
     HttpConfig config_;
     // The loop and what stands on it go when run() ends, and the coroutines with them.
-    std::shared_ptr<asio::io_context> loop_;
-    const std::weak_ptr<asio::io_context> stopper_;  // for other threads
+    std::unique_ptr<asio::io_context> loop_;
+    const std::shared_ptr<LoopHandle> handle_;  // for other threads
     Endpoints endpoints_;
     std::optional<tcp::acceptor> acceptor_;
     std::optional<Starts> starts_;
@@ -124,13 +125,10 @@ void HttpServer::State::end() {
 }
 
 void HttpServer::State::serve(Service service) {
-    if (const std::shared_ptr<asio::io_context> loop = stopper_.lock())
-        asio::post(*loop, [this, service = std::move(service)]() mutable { endpoints_.serve(std::move(service)); });
+    handle_->post([this, service = std::move(service)]() mutable { endpoints_.serve(std::move(service)); });
 }
 
-void HttpServer::State::stop() {
-    if (const std::shared_ptr<asio::io_context> loop = stopper_.lock()) loop->stop();
-}
+void HttpServer::State::stop() { handle_->stop(); }
 
 // The first signal drains, the second ends.
 void HttpServer::State::wait_for_signal() {

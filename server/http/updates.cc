@@ -24,7 +24,7 @@ asio::awaitable<void> Bell::wait() {
 
 // --- the queue
 
-UpdateQueue::UpdateQueue(asio::io_context& loop) : loop_(&loop) {}
+UpdateQueue::UpdateQueue(std::shared_ptr<LoopHandle> loop) : loop_(std::move(loop)) {}
 
 void UpdateQueue::put(const std::shared_ptr<Updates>& updates, ChoiceUpdate update) {
     {
@@ -42,8 +42,7 @@ bool UpdateQueue::list(const std::shared_ptr<Updates>& updates) {
 }
 
 void UpdateQueue::post_wake_up() {
-    const std::lock_guard lock(posting_);
-    if (loop_ != nullptr) asio::post(*loop_, [this] { wake_some(); });
+    loop_->post([this] { wake_some(); });
 }
 
 // The others come behind whatever has come to the loop meanwhile.
@@ -72,14 +71,9 @@ void UpdateQueue::wake_some() {
 }
 
 void UpdateQueue::close() {
-    {
-        const std::lock_guard lock(mutex_);
-        is_closed_ = true;
-        listed_.clear();
-    }
-    const std::lock_guard lock(posting_);
-    CHECK(loop_ != nullptr, "the queue is closed");
-    loop_ = nullptr;
+    const std::lock_guard lock(mutex_);
+    CHECK(!std::exchange(is_closed_, true), "the queue is closed twice");
+    listed_.clear();
 }
 
 // --- one request

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "server/engine_host.h"
+#include "server/http/loop_handle.h"
 
 namespace verbatim::server {
 
@@ -49,9 +50,9 @@ private:
 template <typename T>
 class Delivery {
 public:
-    // From any thread; `loop` is alive.
-    static void hand_in(boost::asio::io_context& loop, const std::shared_ptr<Delivery>& delivery, T made) {
-        boost::asio::post(loop, [delivery, made = std::move(made)]() mutable {
+    // From any thread.
+    static void hand_in(LoopHandle& loop, const std::shared_ptr<Delivery>& delivery, T made) {
+        loop.post([delivery, made = std::move(made)]() mutable {
             delivery->made_ = std::move(made);
             delivery->bell_.ring();
         });
@@ -80,11 +81,10 @@ public:
     static constexpr size_t kMaxWoken = 32;
     static constexpr size_t kMaxTaken = 32;
 
-    // Borrows the loop until close().
-    explicit UpdateQueue(boost::asio::io_context& loop);
+    explicit UpdateQueue(std::shared_ptr<LoopHandle> loop);
     UpdateQueue(const UpdateQueue&) = delete;
     UpdateQueue& operator=(const UpdateQueue&) = delete;
-    void close();  // later updates are dropped; on the loop's thread
+    void close();  // later updates are dropped
 
 private:
     friend class Updates;
@@ -95,13 +95,11 @@ private:
     void post_wake_up();
     void wake_some();
 
+    const std::shared_ptr<LoopHandle> loop_;
     std::mutex mutex_;  // guards the following, and each request's pending updates
     std::deque<std::shared_ptr<Updates>> listed_;
     bool is_waking_ = false;  // wake_some() is posted
     bool is_closed_ = false;
-
-    std::mutex posting_;             // held while the loop is called; close() waits for it
-    boost::asio::io_context* loop_;  // null: closed
 
     // Used on the loop's thread only.
     struct Woken {

@@ -28,7 +28,10 @@ public:
     }
     UpdatesScene(const UpdatesScene&) = delete;
     UpdatesScene& operator=(const UpdatesScene&) = delete;
-    ~UpdatesScene() { queue_->close(); }
+    ~UpdatesScene() {
+        queue_->close();
+        handle_->close();
+    }
 
     // As the engine does, on any thread.
     void tell(size_t request, TokenId token) const { requests_[request]->sink(0)(TokenUpdate{.token = token}); }
@@ -58,8 +61,9 @@ private:
         if (++num_over_ == requests_.size()) loop_->stop();
     }
 
-    std::shared_ptr<asio::io_context> loop_ = std::make_shared<asio::io_context>(1);
-    std::shared_ptr<UpdateQueue> queue_ = std::make_shared<UpdateQueue>(*loop_);
+    std::unique_ptr<asio::io_context> loop_ = std::make_unique<asio::io_context>(1);
+    std::shared_ptr<LoopHandle> handle_ = std::make_shared<LoopHandle>(*loop_);
+    std::shared_ptr<UpdateQueue> queue_ = std::make_shared<UpdateQueue>(handle_);
     std::vector<std::shared_ptr<Updates>> requests_;
     std::vector<std::vector<TokenId>> told_;
     int num_taken_ = 0;
