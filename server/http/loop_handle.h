@@ -1,7 +1,7 @@
-// server/http/loop_handle.h: owns the way of other threads to the sockets' loop. Only for sources that use Asio.
+// server/http/loop_handle.h: owns other threads' access to the sockets' loop. Only for sources that use Asio.
 //
-//   H1  other threads call the loop while it is there, and never own it: its coroutines end on the loop's thread, before
-//       what they use, whatever another thread holds at that moment
+//   H1  other threads call the loop and never own it: its coroutines end on the loop's thread, before what they use,
+//       whatever another thread holds at that moment
 #pragma once
 
 #include <boost/asio.hpp>

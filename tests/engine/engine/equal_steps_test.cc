@@ -103,6 +103,9 @@ World run_world(uint64_t seed, bool takes_equal_steps) {
         options.max_window = 4;
         options.verify_tokens = 8;
     }
+    // Memory for one request of the longest kind and little more: some wait while others decode.
+    if (seed % 4 == 1) options.num_blocks = static_cast<int32_t>(160 / options.block_size + 2 + below(12));
+    if (seed % 7 == 2) options.max_state_lag_tokens = static_cast<int32_t>(1 + below(12));
     World world;
     CountingExecutor executor(takes_equal_steps, seed + 1);
     EngineRig rig(options, executor, kVocab);
@@ -117,6 +120,10 @@ World run_world(uint64_t seed, bool takes_equal_steps) {
             request.deterministic = !verifies || below(3) == 0;
             const TokenId num_stops = below(6) == 0 ? 30 : 0;
             for (TokenId stop = 10; stop < 10 + num_stops; ++stop) request.stop_strings.push_back({stop});
+            if (below(10) == 0) {
+                request.forced_output = rig.store.store(iota_tokens(300, 1 + below(40)));
+                request.max_tokens = request.forced_output.size();
+            }
             rig.submit(std::move(request));
         }
         rig.run();
