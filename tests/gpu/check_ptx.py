@@ -7,7 +7,8 @@
 - Every array in shared memory begins at a multiple of 16 bytes, as load4 and store4 need it: the emulator's always do.
 - No kernel spills, none has a stack frame; on architectures that are only compiled a few registers may.
 
-All checks are first tried on texts that must fail.
+An architecture that the build has is read from its object, by cuobjdump (tests/gpu/sass.py finds it); others, and all
+where there is no cuobjdump, are compiled here. All checks are first tried on texts that must fail.
 """
 
 import argparse
@@ -90,6 +91,12 @@ def resource_usage(ptxas_output):
     return usage
 
 
+def memory_of(resources):
+    """kernel -> bytes of stack, spills among them, from cuobjdump -res-usage."""
+    found = re.findall(r"Function (\S+):\s+REG:\d+ STACK:(\d+) SHARED:\d+ LOCAL:(\d+)", resources)
+    return {sass.kernel_name(name) or name: int(stack) + int(local) for name, stack, local in found}
+
+
 def is_generic(name):
     """Whether the instruction is a load or store that does not say of which memory."""
     return name.startswith(("ld.", "st."))
@@ -131,6 +138,8 @@ def check_the_checks():
     assert spilled == {"Scan": 12}, spilled
     assert in_memory(spilled) == ["Scan: 12 bytes of stack and spills"]
     assert in_memory({"Scan": 0}) == []
+    resources = " Function _Zon_device4ScanEEEvT_:\n  REG:24 STACK:400 SHARED:0 LOCAL:8 CONSTANT[0]:536\n"
+    assert memory_of(resources) == {"Scan": 408}
     assert is_generic("ld.f32") and not is_generic("fma.rn.ftz.f32")
 
 
@@ -142,11 +151,12 @@ def main():
     parser.add_argument("--architecture", required=True, help="as CMake has it: 90a")
     parser.add_argument("--only-compiled", action="store_true",
                         help="no build is made for it: generic accesses and small spills are reported")
+    parser.add_argument("--object", help="that the build made of kernels/cuda/gpu_device.cu for this architecture")
     parser.add_argument("--options", required=True, help="nvcc's, separated by commas")
     args = parser.parse_args()
     check_the_checks()
     args.work_dir.mkdir(parents=True, exist_ok=True)
-    ptx, usage = compiled(args, args.architecture)
+    ptx, usage = built(args) or compiled(args, args.architecture)
     print(f"sm_{args.architecture}: {ptx.count('.entry')} kernels, {len(usage)} assembled")
     forbidden = forbidden_instructions(ptx)
     if args.only_compiled:
@@ -158,8 +168,22 @@ def main():
     problems = [f"{kernel}: {name}" for kernel, name in forbidden] + in_memory(usage)
     problems += [f"{kernel}: no {MMA}" for kernel in without_mma(ptx, args.architecture)]
     problems += [f"{name}: not aligned to 16 bytes" for name in misaligned(ptx)]
+    problems += [] if usage and ".entry" in ptx else [f"no kernels for sm_{args.architecture}"]
     print("\n".join(problems))
     return 1 if problems else 0
+
+
+def built(args):
+    """As `compiled`, from the build's object. None: there is no such object, or no cuobjdump."""
+    if args.object is None:
+        return None
+    try:
+        cuobjdump = sass.find_cuobjdump(args.nvcc, args.work_dir)
+    except sass.NoTool as reason:
+        print(f"compiled again: {reason}")
+        return None
+    ptx, resources = (sass.dumped(cuobjdump, what, args.object, args.architecture) for what in ("-ptx", "-res-usage"))
+    return ptx, memory_of(resources)
 
 
 def compiled(args, architecture):

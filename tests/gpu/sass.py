@@ -57,12 +57,16 @@ def find_cuobjdump(nvcc, work_dir):
     return found[0]
 
 
+def dumped(cuobjdump, what, built, architecture):
+    """What cuobjdump prints of an object's code for an architecture; `what` is its flag."""
+    command = [str(cuobjdump), what, "-arch", f"sm_{architecture}", str(built)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 def read_object(cuobjdump, built, architecture):
     """SASS and registers of what the object holds for an architecture: ({kernel: Code}, {kernel: registers})."""
-    def run(what):
-        command = [str(cuobjdump), what, "-arch", f"sm_{architecture}", str(built)]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return kernels_of(run("-sass")), registers_of(run("-res-usage"))
+    sass, resources = (dumped(cuobjdump, what, built, architecture) for what in ("-sass", "-res-usage"))
+    return kernels_of(sass), registers_of(resources)
 
 
 @dataclasses.dataclass
