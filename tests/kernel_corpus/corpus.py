@@ -3,8 +3,9 @@
 
     corpus.py VERBATIM SOURCE_DIR [--part good|faulty] [--seeds N [--first-seed S] [--hours H]] [--only REGEX] [--table]
 
-The kernels of one file are compiled together. --seeds N checks the good ones with N seeds each, as libraries, and ends
-after H hours with the number that each file got. --table prints what is found, by kind, verb and time.
+Kernels are compiled together: the good ones for a machine, the faulty ones of a file. --seeds N checks the good ones
+with N seeds each, as libraries, and ends after H hours with the number that each file got. --table prints what is
+found, by kind, verb and time.
 """
 
 import argparse
@@ -58,37 +59,47 @@ def is_cuda_source(base):
     return base.count(".") == 2
 
 
-def together(source, base, kernels):
-    """One file with all kernels of a naive one or of a CUDA source, each in a namespace."""
-    folder = "tests/cuda_sources" if is_cuda_source(base) else "kernels/sandbox/naive"
-    naive = (source / folder / base).read_text(encoding="utf-8")
-    includes = "\n".join(line for line in naive.splitlines() if line.startswith("#include"))
-    text = [includes]
-    for number, kernel in enumerate(kernels):
-        body = "\n".join(line for line in naive.splitlines() if not line.startswith("#include"))
-        changes = kernel.changes + [['.name = "naive"', f'.name = "{kernel.name}"'],
-                                    [PROFILE.search(body).group(), f'.profile = "{kernel.profile}"'],
-                                    [EXPORT, "const verbatim_kernel* at(int32_t index)"]]
-        for old, new in changes:
-            if body.count(old) != 1:
-                raise ValueError(f"{kernel.name} of {base}: {old!r} is there {body.count(old)} times")
-            body = body.replace(old, new)
-        text.append(f"namespace k{number} {{\n{body}\n}}")
+def namespace_of(source, number, kernel):
+    """The includes and the rest of a kernel's file, which is in a namespace."""
+    folder = "tests/cuda_sources" if is_cuda_source(kernel.base) else "kernels/sandbox/naive"
+    lines = (source / folder / kernel.base).read_text(encoding="utf-8").splitlines()
+    body = "\n".join(line for line in lines if not line.startswith("#include"))
+    changes = kernel.changes + [['.name = "naive"', f'.name = "{kernel.name}"'],
+                                [PROFILE.search(body).group(), f'.profile = "{kernel.profile}"'],
+                                [EXPORT, "const verbatim_kernel* at(int32_t index)"]]
+    for old, new in changes:
+        if body.count(old) != 1:
+            raise ValueError(f"{kernel.name} of {kernel.base}: {old!r} is there {body.count(old)} times")
+        body = body.replace(old, new)
+    return [line for line in lines if line.startswith("#include")], f"namespace k{number} {{\n{body}\n}}"
+
+
+def written(source, file, kernels):
+    """Writes a file with all of these kernels, each in a namespace."""
+    parts = [namespace_of(source, number, kernel) for number, kernel in enumerate(kernels)]
+    text = list(dict.fromkeys(include for includes, _ in parts for include in includes))
+    text += [body for _, body in parts]
     table = ", ".join(f"k{number}::at" for number in range(len(kernels)))
     text.append(f"{EXPORT} {{\n    static const verbatim_kernel* (*const all[])(int32_t) = {{{table}}};\n"
                 f"    return index < {len(kernels)} ? all[index](0) : nullptr;\n}}\n")
-    return "\n".join(text)
+    file.write_text("\n".join(text), encoding="utf-8")
+    return file
 
 
-def compiled(source, folder, base, kernels):
-    """The file of these kernels, and a library of it, without the edges that a source's constants are."""
-    file, library = folder / f"corpus_{base}", folder / f"corpus_{base}.so"
-    file.write_text(together(source, base, kernels), encoding="utf-8")
-    if is_cuda_source(base):
-        return file, file  # the command translates it
-    subprocess.run(["g++", "-std=c++20", "-O2", "-g", "-march=native", "-ffp-contract=off", "-fPIC", "-shared",
-                    f"-I{source}", "-x", "c++", file, "-o", library], check=True)
-    return file, library
+def libraries(source, folder, kernels):
+    """By base, the file that the command is given: one library of all naive kernels for a machine, and so without the
+    edges that a source's constants are; a CUDA source, which the command translates, is a file."""
+    given = {}
+    for ending in (".cc", ".cu"):
+        naive = [kernel for kernel in kernels if kernel.base.endswith(ending) and not is_cuda_source(kernel.base)]
+        if naive:
+            file = written(source, folder / f"naive{ending}", naive)
+            library = file.with_suffix(f"{ending}.so")
+            subprocess.run(["g++", "-std=c++20", "-O2", "-g", "-march=native", "-ffp-contract=off", "-fPIC", "-shared",
+                            f"-I{source}", "-x", "c++", file, "-o", library], check=True)
+            given |= {kernel.base: library for kernel in naive}
+    sources = by_base([kernel for kernel in kernels if is_cuda_source(kernel.base)])
+    return given | {base: written(source, folder / f"library_{base}", group) for base, group in sources.items()}
 
 
 def ask(program, verb, operation, file, *more):
@@ -126,10 +137,12 @@ def is_cheap(kernel):
 def check(program, source, folder, kernels, rows):
     """Differences; adds (kernel, verb, seconds) to rows."""
     wrong = []
+    without_edges = libraries(source, folder, [kernel for kernel in kernels
+                                               if kernel.says == "pass" or kernel.verb == "invariance"])
     for base, group in by_base(kernels).items():
-        file, library = compiled(source, folder, base, group)
         are_good = group[0].says == "pass"
-        reports, seconds = ask(program, "check", group[0].operation(), library if are_good else file, "--kernel", "all")
+        file = without_edges[base] if are_good else written(source, folder / f"corpus_{base}", group)
+        reports, seconds = ask(program, "check", group[0].operation(), file, "--kernel", "all")
         for kernel in group:
             # What depends on its company keeps the bound.
             wanted = kernel.says if kernel.verb == "check" else "pass"
@@ -137,11 +150,13 @@ def check(program, source, folder, kernels, rows):
             if kernel.verb == "check":
                 rows.append((kernel, "check", seconds))
             else:
-                report, once = ask(program, "invariance", kernel.operation(), library, "--kernel", kernel.name)
+                report, once = ask(program, "invariance", kernel.operation(), without_edges[base], "--kernel",
+                                   kernel.name)
                 wrong += difference(kernel, "invariance", report[kernel.name], kernel.says)
                 rows.append((kernel, "invariance", once))
             if are_good and is_cheap(kernel):
-                report, _ = ask(program, "invariance", kernel.operation(), library, "--kernel", kernel.name)
+                report, _ = ask(program, "invariance", kernel.operation(), without_edges[base], "--kernel",
+                                   kernel.name)
                 wrong += difference(kernel, "invariance", report[kernel.name], "pass")
         print(f"{base}: {len(group)} kernels, {len(wrong)} not as they should be so far", flush=True)
     return wrong
@@ -160,7 +175,8 @@ def difference(kernel, verb, report, wanted):
 
 def many_seeds(program, source, folder, kernels, seeds, hours):
     """False alarms of the good ones. Seeds in rounds, so that a run that its hours end has tried all files alike."""
-    bases = {base: (compiled(source, folder, base, group)[1], group) for base, group in by_base(kernels).items()}
+    files = libraries(source, folder, kernels)
+    bases = {base: (files[base], group) for base, group in by_base(kernels).items()}
     end, tried, alarms = time.monotonic() + 3600 * hours, collections.Counter(), collections.Counter()
     for seed in seeds:
         if time.monotonic() > end:
