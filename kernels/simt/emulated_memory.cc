@@ -116,10 +116,15 @@ Memory::Memory(size_t bytes, size_t cell_bytes, Life life)
 }
 
 [[gnu::always_inline]] inline Memory::Cell& Memory::cell(size_t i) {
-    auto& page = pages_[i / kPageCells];
-    if (!page) [[unlikely]]
-        page = std::make_unique<Cell[]>(kPageCells);
-    return page.get()[i % kPageCells];
+    Page& page = pages_[i / kPageCells];
+    if (!page.cells) [[unlikely]]
+        touch(page);
+    return page.cells.get()[i % kPageCells];
+}
+
+[[gnu::noinline]] void Memory::touch(Page& page) {
+    page.cells = std::make_unique<Cell[]>(kPageCells);
+    if (page.is_filled) std::fill_n(page.cells.get(), kPageCells, Cell{.initialised = true});
 }
 
 inline Memory::Cells Memory::cells_of(size_t offset, size_t count) const {
@@ -175,8 +180,9 @@ void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_
         const size_t from = source_offset + std::max(i * cell_bytes_, offset) - offset;
         const size_t end = std::min(from + cell_bytes_, source_offset + count);
         for (size_t k = from / source.cell_bytes_; k <= (end - 1) / source.cell_bytes_; ++k) {
-            const auto& page = source.pages_[k / kPageCells];
-            if (!page || !page[k % kPageCells].initialised) cell(i).initialised = false;
+            const Page& page = source.pages_[k / kPageCells];
+            const bool is_written = page.cells ? page.cells[k % kPageCells].initialised : page.is_filled;
+            if (!is_written) cell(i).initialised = false;
         }
     }
 }
@@ -373,7 +379,15 @@ bool Memory::is_written_in(uint32_t launch, size_t offset, size_t count) {
 void Memory::fill(size_t offset, size_t count) {
     if (count == 0) return;
     CHECK_LE(offset + count, size_);
-    for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) cell(i) = {.initialised = true};
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end;) {
+        if (i % kPageCells == 0 && i + kPageCells <= cells.end) {
+            pages_[i / kPageCells] = {.cells = nullptr, .is_filled = true};
+            i += kPageCells;
+        } else {
+            cell(i++) = {.initialised = true};
+        }
+    }
 }
 
 }  // namespace verbatim::simt

@@ -133,7 +133,12 @@ private:
     [[nodiscard]] bool is_seen(const Moment& written, const Now& now) const;
 
     static constexpr size_t kPageCells = 4096;
+    struct Page {
+        std::unique_ptr<Cell[]> cells;  // null: untouched since the page was made or filled
+        bool is_filled = false;         // untouched cells are initialised
+    };
     [[nodiscard]] Cell& cell(size_t i);
+    static void touch(Page& page);
     struct Free {
         void operator()(std::byte* bytes) const { std::free(bytes); }
     };
@@ -148,10 +153,10 @@ private:
     Life life_;
     std::unique_ptr<std::byte[], Free> bytes_;    // untouched pages cost nothing
     std::unique_ptr<std::byte[], Unmap> hidden_;  // null: kernels hold the address of bytes_
-    std::vector<std::unique_ptr<Cell[]>> pages_;  // pages of cells; null until first touched
-    std::vector<uint8_t> copies_;                 // copies in flight per cell, by threads of one block
-    int64_t num_copies_ = 0;                      // sum of copies_
-    Moment copying_;                              // that block
+    std::vector<Page> pages_;
+    std::vector<uint8_t> copies_;  // copies in flight per cell, by threads of one block
+    int64_t num_copies_ = 0;       // sum of copies_
+    Moment copying_;               // that block
     // With vector clocks: concurrent readers of a cell, none ordered before another.
     std::unordered_map<size_t, std::vector<Moment>> readers_;
 };
