@@ -19,6 +19,13 @@ namespace {
 
 constexpr int64_t kMaxFindingsPerKind = 4;  // findings reported per kernel and kind
 constexpr size_t kStackBytes = size_t{256} << 10;
+
+// Stacks begin at one offset of their pages, and a cache keeps a few lines of one offset: what threads touch in turn
+// lies in other lines of the page, odd multiples of a line apart.
+size_t stack_bytes(size_t thread) {
+    constexpr size_t kLine = 64, kLines = 64;
+    return kStackBytes + thread * 5 % kLines * kLine;
+}
 constexpr int32_t kMaxThreads = 1024;
 constexpr int64_t kMaxBlocks = int64_t{1} << 24;  // of a launch that the emulator runs
 constexpr Dim3 kMaxBlock = {1024, 1024, 64};      // CUDA's, along each axis
@@ -261,7 +268,7 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
         thread->index = static_cast<int32_t>(threads_.size());
         // One fiber runs the same thread of block after block.
         thread->fiber =
-            boost::context::fiber(std::allocator_arg, boost::context::fixedsize_stack(kStackBytes),
+            boost::context::fiber(std::allocator_arg, boost::context::fixedsize_stack(stack_bytes(threads_.size())),
                                   [this](boost::context::fiber&& scheduler) {
                                       scheduler_ = std::move(scheduler);
                                       while (kernel_ != nullptr) {
