@@ -129,5 +129,18 @@ TEST(HashIdLog, AzuresTimesMayHaveAZone) {
     EXPECT_THAT(log_error(rows("2024-05-10 00:00:01+00:00", "2024-05-10 00:00:00+00:00")), HasSubstr("not before"));
 }
 
+TEST(HashIdLog, LengthsGoToTwoToTheThirtieth) {
+    const auto line = [](int64_t prompt, int64_t output) {
+        return fmt::format("{{\"timestamp\": 0, \"input_length\": {}, \"output_length\": {}}}\n", prompt, output);
+    };
+    constexpr int64_t kMost = 1'073'741'824;
+    const ReadTrace longest = read_log(line(kMost, kMost));
+    ASSERT_EQ(longest.trace.rows.size(), 1u);
+    EXPECT_EQ(longest.trace.rows[0].prompt_tokens, kMost);
+    EXPECT_EQ(longest.trace.rows[0].max_tokens, kMost);
+    EXPECT_THAT(log_error(line(kMost + 1, 1)), HasSubstr("a whole number from 1 to 1073741824"));
+    EXPECT_THAT(log_error(line(1, kMost + 1)), HasSubstr("a whole number from 0 to 1073741824"));
+}
+
 }  // namespace
 }  // namespace verbatim::traces
