@@ -265,6 +265,12 @@ std::optional<std::string> first_unexpected(const SweepResults& results) {
     return std::nullopt;
 }
 
+int64_t num_rejecting(const SweepResults& results) {
+    const ordered_json::json_pointer rejected("/result/rejected");
+    return std::ranges::count_if(results.lines,
+                                 [&](const auto& line) { return line.second.value(rejected, int64_t{0}) > 0; });
+}
+
 size_t num_problems(const SweepResults& results) {
     return static_cast<size_t>(
         std::ranges::count_if(results.lines, [](const auto& line) { return line.second.contains("problem"); }));

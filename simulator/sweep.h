@@ -91,6 +91,8 @@ struct SweepResults {
 Result<SweepResults> read_sweep(const std::string& path);
 // The first row of a point that had another result than the trace expects.
 [[nodiscard]] std::optional<std::string> first_unexpected(const SweepResults& results);
+// How many of the file's points rejected rows of the trace.
+[[nodiscard]] int64_t num_rejecting(const SweepResults& results);
 // How many of the file's points have a problem in place of a result.
 [[nodiscard]] size_t num_problems(const SweepResults& results);
 // "3 of 8 points have a problem: " and the first one; none: no point has.

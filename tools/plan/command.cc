@@ -163,7 +163,8 @@ int run_plan_command(PlanOptions options) {
     } else {
         fmt::print("{}", plan_table(*plan));
     }
-    return plan->answer ? kExitOk : kExitDifference;
+    if (!plan->answer) return kExitDifference;
+    return with_rejected(kExitOk, plan->candidates[*plan->answer].best->rejected);
 }
 
 void add_candidates(CLI::App& verb, PlanOptions& options) {

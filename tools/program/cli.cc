@@ -75,6 +75,10 @@ ExitCode exit_code_of(records::Verdict verdict) {
     CHECK(false, "verdict {}", static_cast<int>(verdict));
 }
 
+ExitCode with_rejected(ExitCode code, int64_t num_rejected) {
+    return code == kExitOk && num_rejected > 0 ? kExitNotAllCompared : code;
+}
+
 CLI::Option* add_format_option(CLI::App& command, OutputFormat& format) {
     const Choices<OutputFormat> formats = {{"table", OutputFormat::kTable}, {"json", OutputFormat::kJson}};
     return add_choice_option(command, "--format", format, formats, "how the result is written");

@@ -38,10 +38,13 @@ enum ExitCode : int {
     kExitBadUsage = 2,        // a flag or verb is unknown, missing or out of range
     kExitBadInput = 3,        // a file, model or trace cannot be read or is wrong
     kExitMachine = 4,         // the machine failed: out of memory, a device failure, output that cannot be written
-    kExitNotAllCompared = 5,  // no difference was found, but not all that was promised was compared
+    kExitNotAllCompared = 5,  // no difference was found, but not all that was promised was compared, or rows of the
+                              // trace were rejected
 };
 // The exit code of a verb with this verdict.
 [[nodiscard]] ExitCode exit_code_of(records::Verdict verdict);
+// The exit code of a run of a trace that would end with `code`: a run that rejected rows of it is no success.
+[[nodiscard]] ExitCode with_rejected(ExitCode code, int64_t num_rejected);
 
 // Prints `verbatim: error: MESSAGE` on stderr and returns `code`; without one, the code of the error's kind.
 int report_error(const Error& error, ExitCode code);

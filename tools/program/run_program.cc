@@ -27,7 +27,8 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "Exit codes: 0 done, and what was checked holds; 1 a difference was found or a check failed;\n"
     "2 bad flag or verb; 3 a file, model or trace cannot be read or is wrong; 4 out of memory, a failed device,\n"
-    "or output not written; 5 nothing differs in what was compared, but not all was compared.\n"
+    "or output not written; 5 nothing differs in what was compared, but not all was compared, or rows\n"
+    "of the trace were rejected.\n"
     "`verbatim VERB --help` lists the flags of a verb.";
 
 // Thrown through the parser.

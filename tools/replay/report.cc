@@ -298,6 +298,7 @@ std::string replay_summary(const std::vector<ReplayRun>& runs) {
         std::vector<std::string> cells = {run.trace, run.model};
         for (const int64_t count :
              {run.stats.requests, run.stats.reused_tokens, computed_tokens(run), run.stats.preemptions,
+        code = with_rejected(code, run.driver.rejected);
               run.stats.evictions, run.stats.windows, run.stats.accepted_tokens, run.counts.compared_logits,
               run.counts.compared_states}) {
             cells.push_back(fmt::format("{}", count));

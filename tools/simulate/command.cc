@@ -104,7 +104,7 @@ int run_cache_only_command(const SimulateOptions& options, const Inputs& inputs)
     } else {
         fmt::print("{}", cache_only_table(*run));
     }
-    return kExitOk;
+    return with_rejected(kExitOk, run->rejected);
 }
 
 Status take_given_flags(SimulateOptions& options) {
@@ -256,7 +256,8 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
     } else {
         fmt::print("{}", simulate_table(*run, slo));
     }
-    return run->result.driver.unexpected.empty() ? kExitOk : kExitDifference;
+    const DriverReport& driver = run->result.driver;
+    return with_rejected(driver.unexpected.empty() ? kExitOk : kExitDifference, driver.rejected);
 }
 
 void add_trace_options(CLI::App& verb, SimulateOptions& options) {

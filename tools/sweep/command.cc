@@ -225,7 +225,15 @@ int run_sweep_command(const SweepOptions& options) {
         std::fputs(fmt::format("verbatim: warning: {}: {}\n", options.to, *problems).c_str(), stderr);
     }
     const std::optional<std::string> unexpected = first_unexpected(*results);
-    return unexpected ? report_error(Error{fmt::format("{}: {}", options.to, *unexpected)}, kExitDifference) : kExitOk;
+    if (unexpected) return report_error(Error{fmt::format("{}: {}", options.to, *unexpected)}, kExitDifference);
+    const int64_t rejecting = num_rejecting(*results);
+    if (rejecting > 0) {
+        std::fputs(fmt::format("verbatim: warning: {}: {} of {} points rejected rows of the trace\n", options.to,
+                               rejecting, results->lines.size())
+                       .c_str(),
+                   stderr);
+    }
+    return with_rejected(kExitOk, rejecting);
 }
 
 int run_merge_command(const SweepOptions& options) {

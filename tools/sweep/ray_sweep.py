@@ -16,6 +16,8 @@ import argparse
 import subprocess
 import sys
 
+ROWS_REJECTED = 5  # the exit code of a sweep with points that rejected rows: its results are whole
+
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -57,16 +59,18 @@ def main():
         command = [options.verbatim, "sweep", *options.sweep, "--threads", "1"]
         command += ["--shard", f"{number}/{options.shards}", "--to", shard_path(options, number)]
         shards.append(task.remote(command))
-    failed = 0
+    failed, rejected = 0, False
     for number, shard in enumerate(shards, 1):
         code, words = ray.get(shard)
         if code != 0:
             print(f"ray_sweep: shard {number}/{options.shards} ends with {code}:\n{words}", end="", file=sys.stderr)
-            failed = failed or code
+        rejected = rejected or code == ROWS_REJECTED
+        failed = failed or (0 if code == ROWS_REJECTED else code)
     if failed:
         return failed
     parts = [shard_path(options, number) for number in range(1, options.shards + 1)]
-    return subprocess.run([options.verbatim, "sweep", "merge", *parts, "--to", options.to]).returncode
+    merged = subprocess.run([options.verbatim, "sweep", "merge", *parts, "--to", options.to]).returncode
+    return merged or (ROWS_REJECTED if rejected else 0)
 
 
 if __name__ == "__main__":

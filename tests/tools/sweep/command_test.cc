@@ -464,5 +464,16 @@ TEST(SweepCommand, APageOfPointsThatCannotBeIsAnError) {
     EXPECT_THAT(vast.err, HasSubstr("result/throughput_tokens_per_s: got 1e+200, wanted a number of at most 1e100"));
 }
 
+TEST(SweepCommand, APointThatRejectsRowsIsNoSuccess) {
+    const tests::ScratchFolder files;
+    const std::string trace =
+        files.write("trace.jsonl", R"({"timestamp":0,"input_length":512,"output_length":10,"hash_ids":[0]}
+{"timestamp":10,"input_length":140000,"output_length":10}
+)");
+    const Outcome outcome = run_verbatim({"sweep", "--trace", trace, "--memory", "60GB", "--to", files.path("a")});
+    EXPECT_EQ(outcome.exit_code, kExitNotAllCompared) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("1 of 1 points rejected rows of the trace"));
+}
+
 }  // namespace
 }  // namespace verbatim::tools
