@@ -205,9 +205,8 @@ void add_question_options(CLI::App& verb, PlanOptions& options) {
     verb.add_option("--max-replicas", options.config.max_replicas, "at most so many, of --tp times --pp GPUs each")
         ->check(CLI::Range(1, 1024))
         ->capture_default_str();
-    options.has_price = verb.add_option("--price", options.price, "dollars for an hour of a GPU")
-                            ->check(CLI::PositiveNumber)
-                            ->check(finite_number());
+    options.has_price =
+        verb.add_option("--price", options.price, "dollars for an hour of a GPU")->check(positive_number());
     verb.add_flag_callback(
         "--no-bounds", [&options] { options.config.bounds = false; },
         "leave out the searches with the fastest and the slowest kernels");

@@ -19,6 +19,16 @@ inline CLI::Validator finite_number() {
     return CLI::Validator(check, "", "finite");
 }
 
+// A finite number above 0.
+inline CLI::Validator positive_number() {
+    const auto check = [](const std::string& text) {
+        const auto number = traces::parse_number<double>(text);
+        if (number && *number > 0) return std::string();
+        return fmt::format("got {}, wanted a number above 0", traces::shown(text));
+    };
+    return CLI::Validator(check, "[above 0]", "positive");
+}
+
 // A share: 0 to 1.
 inline CLI::Validator share() {
     const auto check = [](const std::string& text) {

@@ -255,8 +255,7 @@ void add_trace_options(CLI::App& verb, SweepOptions& options) {
     verb.add_option("--trace", options.trace, "a trace file (see traces/README.md)");
     verb.add_option("--limit", read.limit, "read only the first N rows")->check(CLI::Range(1, 1 << 30));
     verb.add_option("--session-rate", read.session_rate, "agentic: sessions started per second")
-        ->check(CLI::PositiveNumber)
-        ->check(finite_number())
+        ->check(positive_number())
         ->capture_default_str();
     verb.add_option("--think-scale", read.think_scale, "think times so many times as long")
         ->check(CLI::NonNegativeNumber)

@@ -432,5 +432,23 @@ TEST(PlanCommand, WrongFlagsAreErrors) {
     EXPECT_EQ(run_plan({"--slo", "p99:ttft=2s", "--device", "none"}).exit_code, kExitBadInput);
 }
 
+TEST(PlanCommand, ATraceWhoseRowsAreRejectedIsNotWhollyServed) {
+    const auto run = [](const std::string& context) {
+        return run_verbatim({"plan", "--trace", kPlannedTrace, "--limit", "50", "--context", context, "--no-bounds",
+                             "--slo", "p99:ttft=2000s", "--max-replicas", "1"});
+    };
+    EXPECT_EQ(run("3000").exit_code, kExitNotAllCompared);
+    EXPECT_EQ(run("131072").exit_code, kExitOk);
+}
+
+TEST(PlanCommand, APriceIsAboveNothing) {
+    for (const char* price : {"0", "-1", "nan", "1e999"}) {
+        const Outcome refused =
+            run_verbatim({"plan", "--trace", kPlannedTrace, "--slo", "p99:ttft=2s", "--price", price});
+        EXPECT_EQ(refused.exit_code, kExitBadUsage) << price;
+        EXPECT_THAT(refused.err, HasSubstr("wanted a number above 0")) << price;
+    }
+}
+
 }  // namespace
 }  // namespace verbatim::tools
