@@ -88,7 +88,8 @@ const std::vector<Counter>& counters() {
         {"aborts", "aborts", [](const ReplayRun& r) { return r.stats.aborts; }},
         {"refused", "refused", [](const ReplayRun& r) { return r.driver.refused; }},
         {"repeats", "answered from the ledger", [](const ReplayRun& r) { return r.stats.repeats; }},
-        {"rejected", "rejected (too long)", [](const ReplayRun& r) { return r.driver.rejected; }, Counter::kNever},
+        {"rejected", "rejected (too long, or too large for the cache)",
+         [](const ReplayRun& r) { return r.driver.rejected; }, Counter::kNever},
         {"client_wait_ms", "client wait, ms", [](const ReplayRun& r) { return r.driver.client_wait_ns / 1'000'000; },
          Counter::kNever},
         {"virtual_ms", "virtual time, ms", [](const ReplayRun& r) { return r.driver.virtual_ns / 1'000'000; }},
@@ -176,10 +177,14 @@ std::string problem_lines(const ReplayRun& run) {
 // What a reader of the summary must know and does not expect.
 std::string remark_lines(const ReplayRun& run) {
     std::string text;
-    const auto add = [&](int64_t count, const char* what) {
+    const auto add = [&](int64_t count, const std::string& what) {
         if (count > 0) text += fmt::format("{}, {}: {} {}\n", run.trace, run.model, count, what);
     };
-    add(run.driver.rejected, "rejected (too long)");
+    add(run.num_too_long(), "rejected (too long)");
+    add(run.num_too_large(),
+        fmt::format("rejected: the cache's memory is too small (--cache-bytes {} is enough for each row)",
+                    run.enough_bytes));
+    add(run.num_behind_rejected(), "rejected (behind a rejected row)");
     add(run.dropped, "dropped (too long)");
     add(run.replaced_executors, "executors replaced");
     return text;
@@ -217,7 +222,9 @@ void add_row(Table& table, const std::vector<ReplayRun>& runs, std::string label
 ComparedShare ReplayRun::share() const {
     ComparedShare share;
     for (const char* unit : {"requests", "positions", "logits", "states"}) share.compare(unit, 0);
-    share.leave_out("too long for the context", Promise::kNone, "requests", driver.rejected);
+    share.leave_out("too long for the context", Promise::kNone, "requests", num_too_long());
+    share.leave_out("too large for the cache's memory", Promise::kNone, "requests", num_too_large());
+    share.leave_out("behind a rejected row", Promise::kNone, "requests", num_behind_rejected());
     share.leave_out("too long for the context, dropped by --max-context", Promise::kNone, "requests", dropped);
     share.leave_out("refused", Promise::kNone, "requests", driver.refused);
     share.leave_out("answered from the ledger", Promise::kNone, "requests", driver.recorded);
@@ -250,6 +257,10 @@ std::optional<Verdict> ReplayRun::verdict() const {
     return verdict_of(false, share());
 }
 
+int64_t ReplayRun::num_too_long() const { return stats.refusals[static_cast<size_t>(RefusalReason::kTooLong)]; }
+
+int64_t ReplayRun::num_too_large() const { return stats.refusals[static_cast<size_t>(RefusalReason::kTooLarge)]; }
+
 bool ReplayRun::fails() const {
     return difference.has_value() || !driver.unexpected.empty() || !unmet.empty() || !idle_counters().empty();
 }
@@ -273,7 +284,7 @@ std::vector<std::string> ReplayRun::problems() const {
     const ComparedShare compared = share();
     if (has_witness && !difference && compared.is_empty()) {
         found.push_back(
-            fmt::format("nothing was compared: {} requests came to a turn, {} were too long, {} were refused",
+            fmt::format("nothing was compared: {} requests came to a turn, {} were rejected, {} were refused",
                         driver.turns, driver.rejected, driver.refused));
     } else if (has_witness && !difference && !compared.has_all_promised()) {
         found.push_back(fmt::format("not all compared: {}; {}", to_string(compared), left_out_line(compared)));
@@ -287,6 +298,7 @@ ExitCode exit_code_of(const std::vector<ReplayRun>& runs) {
     for (const ReplayRun& run : runs) {
         if (run.fails()) return kExitDifference;
         if (run.verdict()) code = std::max(code, exit_code_of(*run.verdict()));
+        code = with_rejected(code, run.driver.rejected);
     }
     return code;
 }
@@ -298,7 +310,6 @@ std::string replay_summary(const std::vector<ReplayRun>& runs) {
         std::vector<std::string> cells = {run.trace, run.model};
         for (const int64_t count :
              {run.stats.requests, run.stats.reused_tokens, computed_tokens(run), run.stats.preemptions,
-        code = with_rejected(code, run.driver.rejected);
               run.stats.evictions, run.stats.windows, run.stats.accepted_tokens, run.counts.compared_logits,
               run.counts.compared_states}) {
             cells.push_back(fmt::format("{}", count));

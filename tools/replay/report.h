@@ -36,6 +36,7 @@ struct ReplayRun {
     EngineStats stats;
     GroupBytes kv;
     GroupBytes state;
+    int64_t enough_bytes = 0;          // of a cache in which each row of the trace fits alone
     int64_t budget_bytes = 0;          // of both groups together; 0: each has its capacity
     MemoryUse memory;                  // of the executor that computes: peaks; zeros where it does not share one budget
     int64_t fragmentation = 0;         // of it: the most bytes of slabs in use that held nothing
@@ -65,6 +66,11 @@ struct ReplayRun {
     [[nodiscard]] std::vector<std::string> problems() const;
     // A difference, or missing behaviour apart from the comparison.
     [[nodiscard]] bool fails() const;
+
+    // Of the rejected rows: those that exceed the context, those for which the empty cache is too small, and the others.
+    [[nodiscard]] int64_t num_too_long() const;
+    [[nodiscard]] int64_t num_too_large() const;
+    [[nodiscard]] int64_t num_behind_rejected() const { return driver.rejected - num_too_long() - num_too_large(); }
 
 private:
     [[nodiscard]] std::vector<std::string> idle_counters() const;  // that a scenario must move and did not

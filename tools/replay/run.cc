@@ -94,6 +94,15 @@ Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, co
     return digester.digest();
 }
 
+// Of a cache in which each row that fits the context fits alone: one state row, and the blocks that the engine asks for.
+int64_t enough_bytes(const traces::Trace& trace, int64_t max_model_len, const UnitBytes& unit) {
+    int64_t longest = 0;  // tokens
+    for (const traces::Row& row : trace.rows) longest = std::max(longest, traces::planned_end(row));
+    longest = std::min(longest, max_model_len);
+    const int64_t blocks = (longest + unit.block_size - 1) / unit.block_size + 1;  // and the copy of an attached tail
+    return unit.state_row + blocks * unit.kv_block;
+}
+
 void measure(GroupBytes& group, int64_t used_units, int64_t unit) {
     group.peak = std::max(group.peak, used_units * unit);
 }
@@ -347,6 +356,8 @@ void SingleRun::begin_report() {
     if (config_.policy) run_.policy = name(*config_.policy);
     run_.kv.capacity = settings_.cache.pools.num_blocks * unit_.kv_block;
     run_.state.capacity = settings_.cache.pools.num_state_rows * unit_.state_row;
+    run_.enough_bytes = enough_bytes(replayed_.trace, settings_.max_model_len, unit_);
+    if (drafts_by_model(config_.draft)) run_.enough_bytes += run_.enough_bytes / 3 + 1;  // drafter_bytes is a quarter
     run_.budget_bytes = settings_.cache.budget_bytes;
 }
 

@@ -291,7 +291,7 @@ TEST(ReplayReport, ARunInWhichNothingWasComparedIsNotIdentical) {
     const std::string trace = files.write("two.csv", kTwoConversations);
     const Outcome ran = run_replay({"--trace", trace, "--context", "8"});
     EXPECT_EQ(ran.exit_code, kExitNotAllCompared) << ran.err << ran.out;
-    EXPECT_THAT(ran.out, HasSubstr("nothing was compared: 0 requests came to a turn, 4 were too long, 0 were refused"));
+    EXPECT_THAT(ran.out, HasSubstr("nothing was compared: 0 requests came to a turn, 4 were rejected, 0 were refused"));
     EXPECT_THAT(ran.out, testing::Not(HasSubstr("identical")));
     const Outcome told = run_replay({"--trace", trace, "--context", "8", "--format", "json"});
     EXPECT_EQ(told.exit_code, kExitNotAllCompared);

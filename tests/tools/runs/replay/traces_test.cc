@@ -188,6 +188,24 @@ TEST(ReplayFlags, RowsOverTheContextAreRejectedAndCountedDroppedOrScaled) {
     EXPECT_EQ(scaled["turns"], plain["turns"]);
 }
 
+TEST(ReplayFlags, RowsThatTheCacheCannotHoldAreNamedWithTheMemoryThatCan) {
+    const auto run = [](const std::string& bytes) {
+        return run_verbatim(
+            {"replay", "--trace", repository_path("traces/scenario.csv"), "--limit", "20", "--cache-bytes", bytes});
+    };
+    const Outcome small = run("50kB");
+    EXPECT_EQ(small.exit_code, kExitNotAllCompared) << small.err << small.out;
+    EXPECT_THAT(small.out, testing::Not(HasSubstr("too long")));
+    EXPECT_THAT(small.out, HasSubstr("too large for the cache's memory: "));
+    const std::string before = "the cache's memory is too small (--cache-bytes ";
+    const size_t found = small.out.find(before);
+    ASSERT_NE(found, std::string::npos) << small.out;
+    const int64_t enough = std::stoll(small.out.substr(found + before.size()));
+    EXPECT_GT(enough, 50'000);
+    const Outcome large = run(std::to_string(enough));
+    EXPECT_EQ(large.exit_code, kExitOk) << large.err << large.out;
+}
+
 // --max-context without --context means the model's own: of tiny-llama 131 072 positions.
 TEST(ReplayFlags, TheContextIsTheModelsOwnUnlessGiven) {
     const tests::ScratchFolder files;
