@@ -91,19 +91,21 @@ void add_allow_cut_option(CLI::App& verb, bool& allow_cut) {
                   "take a record that was cut off as far as it goes; the verdict is then `not all compared` at best");
 }
 
+Result<EvictionChoice> eviction_by_name(const std::string& name) {
+    if (const auto choice = choice_by_name(eviction_choices(), name)) return *choice;
+    return error("no policy is called '{}': there are {} (and of requests exact, verify)", name,
+                 fmt::join(names_of(eviction_choices()), ", "));
+}
+
 Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name, const reference::ModelConfig& config) {
-    const std::optional<EvictionChoice> choice = choice_by_name(eviction_choices(), name);
-    if (!choice) {
-        return error("no policy is called '{}': there are {} (and of requests exact, verify)", name,
-                     fmt::join(names_of(eviction_choices()), ", "));
-    }
+    ASSIGN_OR_RETURN(const EvictionChoice choice, eviction_by_name(name));
     const reference::ModelGeometry shape = reference::geometry(config);
     // What a head is worth only orders heads here: by what it weighs, not by what a device would need to make it.
     const HeadWorth worth{.kv_bytes_per_token = shape.kv_bytes_per_token,
                           .state_bytes = shape.state_bytes_per_row,
                           .flops_per_token = 1,
                           .flops_per_token_squared = 0};
-    return make_eviction_policy(*choice, worth);
+    return make_eviction_policy(choice, worth);
 }
 
 bool computes_ordinary_alike(const RecordedRun& run, const records::Schedule& schedule) {

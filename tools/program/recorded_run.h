@@ -15,6 +15,7 @@
 #include "reference/records/run_again.h"
 #include "reference/records/run_index.h"
 #include "reference/records/walk_points.h"
+#include "simulator/eviction_policies.h"
 
 namespace CLI {
 class App;
@@ -56,6 +57,8 @@ struct RecordedRun {
 // The record's model, without checks.
 [[nodiscard]] Result<reference::Model> recorded_model(const records::RunDescription& run, const std::string& instead);
 
+// Error: no policy has this name.
+[[nodiscard]] Result<EvictionChoice> eviction_by_name(const std::string& name);
 [[nodiscard]] Result<std::unique_ptr<EvictionPolicy>> policy_by_name(const std::string& name,
                                                                      const reference::ModelConfig& config);
 

@@ -27,8 +27,16 @@ struct VerifyOptions {
     OutputFormat format = OutputFormat::kTable;
 };
 
+Result<records::Schedule> schedule_of(const VerifyOptions& options) {
+    ASSIGN_OR_RETURN(records::Schedule schedule, records::parse_schedule(options.under));
+    if (!schedule.policy.empty()) {
+        RETURN_IF_ERROR(eviction_by_name(schedule.policy));
+    }
+    return schedule;
+}
+
 int run_verify_command(const VerifyOptions& options) {
-    const auto under = records::parse_schedule(options.under);
+    const auto under = schedule_of(options);
     if (!under) return report_error(Error{"--under: " + under.error().message}, kExitBadUsage);
     const auto run = open_recorded_run(options.record, options.rerun);
     if (!run) return report_error(run.error());

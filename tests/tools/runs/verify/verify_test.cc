@@ -95,7 +95,7 @@ TEST(RecordCommands, EveryScheduleVerifies) {
     }
     EXPECT_EQ(run_verbatim({"verify", path, "--under", "batch=2", "chunks=50", "policy=size"}).exit_code, kExitOk);
     EXPECT_EQ(run_verbatim({"verify", path, "--under", "batch=0"}).exit_code, kExitBadUsage);
-    EXPECT_EQ(run_verbatim({"verify", path, "--under", "policy=best"}).exit_code, kExitBadInput);
+    EXPECT_EQ(run_verbatim({"verify", path, "--under", "policy=best"}).exit_code, kExitBadUsage);
 }
 
 // Two conversations, a client that leaves: its prompt is not all computed yet, or its answer is short of its end.
