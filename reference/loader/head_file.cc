@@ -195,8 +195,13 @@ std::vector<std::byte> without_base(const StateTensors& tensors, int64_t length,
 
 Result<std::string> write_head_file(const std::filesystem::path& path, const HeadInfo& info,
                                     const StateTensors& tensors, std::span<const std::byte> bytes) {
-    const std::string prefix = head_file_prefix(info, tensors, bytes);
     ASSIGN_OR_RETURN(files::OutputFile file, files::OutputFile::create(path));
+    return write_head_file(file, info, tensors, bytes);
+}
+
+Result<std::string> write_head_file(files::OutputFile& file, const HeadInfo& info, const StateTensors& tensors,
+                                    std::span<const std::byte> bytes) {
+    const std::string prefix = head_file_prefix(info, tensors, bytes);
     RETURN_IF_ERROR(file.write(prefix));
     RETURN_IF_ERROR(file.write(std::as_bytes(std::span(info.tokens))));
     RETURN_IF_ERROR(file.write(bytes));

@@ -40,6 +40,10 @@
 #include "reference/loader/safetensors.h"
 #include "reference/model/state_tensors.h"
 
+namespace verbatim::files {
+class OutputFile;
+}
+
 namespace verbatim::reference {
 
 // Where the beginning of a part's head is.
@@ -70,6 +74,10 @@ struct HeadInfo {
 // info.length() tokens; of a part without_base(). Errors: the file's.
 Result<std::string> write_head_file(const std::filesystem::path& path, const HeadInfo& info,
                                     const StateTensors& tensors, std::span<const std::byte> bytes);
+
+// Writes the same into `file` and finishes it.
+Result<std::string> write_head_file(files::OutputFile& file, const HeadInfo& info, const StateTensors& tensors,
+                                    std::span<const std::byte> bytes);
 
 // What stands in that file before the tokens (info.tokens) and the bytes.
 [[nodiscard]] std::string head_file_prefix(const HeadInfo& info, const StateTensors& tensors,

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "files/json_text.h"
 #include "files/mapped_file.h"
+#include "files/output_file.h"
 #include "files/strict_json.h"
 #include "kernels/executors/executor_choice.h"
 #include "reference/head_digest.h"
@@ -165,6 +166,7 @@ Status check_tokens(const std::vector<TokenId>& tokens, int32_t vocab_size, cons
 }
 
 Status export_head(const HeadOptions& options) {
+    ASSIGN_OR_RETURN(files::OutputFile out, files::OutputFile::create(options.file));
     ASSIGN_OR_RETURN(const reference::Model model, reference::choose_model(options.model, options.seed));
     ASSIGN_OR_RETURN(const Digest digest, reference::model_digest(model));
     const int32_t vocab_size = model.config.vocab_size;
@@ -189,7 +191,7 @@ Status export_head(const HeadOptions& options) {
     if (head.bytes.empty()) return error("--executor {}: it keeps no heads", options.executor);
     const HeadInfo info{digest.hex(), head.numerics_id, head.digest,
                         options.has_salt ? std::optional(options.salt) : std::nullopt, tokens};
-    RETURN_IF_ERROR(reference::write_head_file(options.file, info, chosen.executor->tensors(), head.bytes));
+    RETURN_IF_ERROR(reference::write_head_file(out, info, chosen.executor->tensors(), head.bytes));
     fmt::print("{}: {} tokens, {}, digest {}\n", options.file, length, head.numerics_id, head.digest.hex());
     return {};
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "files/output_file.h"
 #include "reference/loader/head_file.h"
 #include "tests/tools/program/run_program.h"
 
@@ -187,6 +188,17 @@ TEST_F(HeadCommand, WrongInputIsNamed) {
     EXPECT_THAT(with("[1000000]").err, HasSubstr("token 1000000 is not one of the model's"));
     EXPECT_EQ(run_verbatim({"head", "export", "--model", "tiny-granite", "--out", out}).exit_code, kExitBadUsage);
     EXPECT_FALSE(std::filesystem::exists(out));
+}
+
+// Computing takes minutes: a second command that would write the file ends before it.
+TEST_F(HeadCommand, ExportLocksItsFileBeforeItReadsAnything) {
+    const std::string head = files_.path("a.head");
+    auto other = files::OutputFile::create(head);
+    ASSERT_TRUE(other) << other.error().message;
+    const Outcome refused = run_verbatim(
+        {"head", "export", "--model", files_.path("no-model"), "--tokens", files_.path("no-tokens"), "--out", head});
+    EXPECT_EQ(refused.exit_code, kExitMachine);
+    EXPECT_THAT(refused.err, HasSubstr("is being written by another command"));
 }
 
 // The program of docs/heads.md, as it stands there.
