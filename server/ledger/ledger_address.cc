@@ -17,13 +17,10 @@ std::string folder_of(const char* variable) {
     return value != nullptr && value[0] == '/' ? value : "";
 }
 
-}  // namespace
-
-Result<std::unique_ptr<LedgerStore>> make_ledger_store(const std::string& address) {
+Result<std::unique_ptr<SqlDatabase>> database_of(const std::string& address, WhereNone where_none) {
     constexpr std::string_view kSqlite = "sqlite://";
-    if (address == "none") return nullptr;
     if (address.starts_with("postgresql://") || address.starts_with("postgres://"))
-        return std::make_unique<SqlLedgerStore>(std::make_unique<PostgresDatabase>(address));
+        return std::make_unique<PostgresDatabase>(address);
     std::string file = address;
     if (address.starts_with(kSqlite)) {
         file = address.substr(kSqlite.size());
@@ -34,7 +31,24 @@ Result<std::unique_ptr<LedgerStore>> make_ledger_store(const std::string& addres
         return error("--ledger {}: wanted a file, sqlite:///FILE, postgresql://HOST/DATABASE or none", address);
     }
     if (file.empty()) return error("--ledger: wanted a file, sqlite:///FILE, postgresql://HOST/DATABASE or none");
-    return std::make_unique<SqlLedgerStore>(std::make_unique<SqliteDatabase>(std::move(file)));
+    return std::make_unique<SqliteDatabase>(std::move(file), where_none);
+}
+
+Result<std::unique_ptr<LedgerStore>> store_at(const std::string& address, WhereNone where_none) {
+    ASSIGN_OR_RETURN(auto database, database_of(address, where_none));
+    return std::make_unique<SqlLedgerStore>(std::move(database), ledger_migrations(), where_none);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LedgerStore>> make_ledger_store(const std::string& address) {
+    if (address == "none") return nullptr;
+    return store_at(address, WhereNone::kMake);
+}
+
+Result<std::unique_ptr<LedgerStore>> existing_ledger_store(const std::string& address) {
+    if (address == "none") return error("--ledger none: keeps no conversation");
+    return store_at(address, WhereNone::kRefuse);
 }
 
 Result<std::string> default_ledger(const std::string& name) {

@@ -12,6 +12,8 @@ namespace verbatim::server {
 // A file, sqlite:///FILE, postgresql://... (postgres:// too), or `none`: a null store. Nothing is opened. Errors: an
 // address of another kind.
 [[nodiscard]] Result<std::unique_ptr<LedgerStore>> make_ledger_store(const std::string& address);
+// The same for a ledger that is read: its open() makes none. Errors also: `none`.
+[[nodiscard]] Result<std::unique_ptr<LedgerStore>> existing_ledger_store(const std::string& address);
 
 // Where a ledger lies when nothing is said: NAME.ledger in $XDG_STATE_HOME/verbatim, else in
 // $HOME/.local/state/verbatim. Makes the folder. Errors: neither is set; the folder cannot be made.

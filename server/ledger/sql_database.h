@@ -12,6 +12,9 @@
 
 namespace verbatim::server {
 
+// What opening does where there is no ledger.
+enum class WhereNone : uint8_t { kMake, kRefuse };
+
 // Nothing, an integer, or bytes.
 using SqlValue = std::variant<std::monostate, int64_t, std::string>;
 using SqlRow = std::vector<SqlValue>;

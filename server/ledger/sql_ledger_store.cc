@@ -118,8 +118,9 @@ const SqlMigrations& ledger_migrations() {
     return kMigrations;
 }
 
-SqlLedgerStore::SqlLedgerStore(std::unique_ptr<SqlDatabase> database, const SqlMigrations& migrations)
-    : database_(std::move(database)), migrations_(migrations) {}
+SqlLedgerStore::SqlLedgerStore(std::unique_ptr<SqlDatabase> database, const SqlMigrations& migrations,
+                               WhereNone where_none)
+    : database_(std::move(database)), migrations_(migrations), where_none_(where_none) {}
 
 // --- opening
 
@@ -145,6 +146,7 @@ Status SqlLedgerStore::migrate(const LedgerIdentity& identity) {
         version = row.number();
         if (!row.good() || version < 1) return damaged("its version is no number");
     }
+    if (!exists && where_none_ == WhereNone::kRefuse) return error("it has no conversations of this program");
     const auto newest = static_cast<int64_t>(migrations_.size());
     if (version > newest)
         return error("it is of version {}, and this program knows {}: a newer one wrote it", version, newest);

@@ -23,7 +23,8 @@ using SqlMigrations = std::vector<std::vector<std::string>>;
 class SqlLedgerStore final : public LedgerStore {
 public:
     explicit SqlLedgerStore(std::unique_ptr<SqlDatabase> database,
-                            const SqlMigrations& migrations = ledger_migrations());
+                            const SqlMigrations& migrations = ledger_migrations(),
+                            WhereNone where_none = WhereNone::kMake);
 
     Result<int64_t> open(const LedgerIdentity& identity) override;
     Result<ConversationRows> load(const ConversationKey& key) override;
@@ -53,6 +54,7 @@ private:
 
     std::unique_ptr<SqlDatabase> database_;
     SqlMigrations migrations_;
+    WhereNone where_none_;
     int64_t last_change_ = 0;
     int32_t vocab_size_ = 0;
     bool failed_ = false;  // the last call

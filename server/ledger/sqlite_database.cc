@@ -47,7 +47,8 @@ SqlValue value_of(sqlite3_stmt* statement, int column) {
 void SqliteDatabase::Close::operator()(sqlite3* database) const { sqlite3_close(database); }
 void SqliteDatabase::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
-SqliteDatabase::SqliteDatabase(std::string file) : file_(std::move(file)) {}
+SqliteDatabase::SqliteDatabase(std::string file, WhereNone where_none)
+    : file_(std::move(file)), where_none_(where_none) {}
 SqliteDatabase::~SqliteDatabase() = default;
 
 tl::unexpected<Error> SqliteDatabase::last_error() const {
@@ -67,9 +68,12 @@ Status SqliteDatabase::connect() {
     const auto folder = std::filesystem::path(file_).parent_path();
     if (std::error_code problem; !folder.empty() && !std::filesystem::is_directory(folder, problem))
         return error("the folder {} is not there: make it", folder.string());
+    if (std::error_code problem; where_none_ == WhereNone::kRefuse && !std::filesystem::exists(file_, problem))
+        return error("it is not there: is its name right?");
     sqlite3* opened = nullptr;
-    const int code = sqlite3_open_v2(file_.c_str(), &opened,
-                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
+    const int create = where_none_ == WhereNone::kMake ? SQLITE_OPEN_CREATE : 0;
+    const int code =
+        sqlite3_open_v2(file_.c_str(), &opened, SQLITE_OPEN_READWRITE | create | SQLITE_OPEN_NOMUTEX, nullptr);
     database_.reset(opened);
     if (code != SQLITE_OK) return last_error();
     sqlite3_busy_timeout(opened, 0);

@@ -15,7 +15,7 @@ namespace verbatim::server {
 
 class SqliteDatabase final : public SqlDatabase {
 public:
-    explicit SqliteDatabase(std::string file);
+    explicit SqliteDatabase(std::string file, WhereNone where_none = WhereNone::kMake);
     ~SqliteDatabase() override;
 
     Status connect() override;
@@ -39,6 +39,7 @@ private:
     Status check_owner();
 
     std::string file_;
+    WhereNone where_none_;
     std::unique_ptr<sqlite3, Close> database_;
     std::unordered_map<std::string, Statement> statements_;  // of database_, by their text: the ledger has few of them
 };

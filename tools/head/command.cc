@@ -146,7 +146,7 @@ Result<std::vector<TokenId>> read_tokens(const std::string& path) {
 // A conversation's committed tokens, without the last one: it was sampled and never computed.
 Result<std::vector<TokenId>> ledger_tokens(const HeadOptions& options, int32_t vocab_size) {
     ASSIGN_OR_RETURN(const text::Tokenizer tokenizer, text::load_tokenizer(options.model));
-    ASSIGN_OR_RETURN(const auto store, server::make_ledger_store(options.ledger));
+    ASSIGN_OR_RETURN(const auto store, server::existing_ledger_store(options.ledger));
     RETURN_IF_ERROR(store->open({.tokenizer = text::digest_of(tokenizer).hex(), .vocab_size = vocab_size}));
     const CacheSalt salt{options.has_salt ? std::optional(options.salt) : std::nullopt};
     ASSIGN_OR_RETURN(const server::ConversationRows rows, store->load({salt, options.conversation}));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "files/output_file.h"
+#include "files/repository_path.h"
 #include "reference/loader/head_file.h"
 #include "tests/tools/program/run_program.h"
 
@@ -199,6 +200,23 @@ TEST_F(HeadCommand, ExportLocksItsFileBeforeItReadsAnything) {
         {"head", "export", "--model", files_.path("no-model"), "--tokens", files_.path("no-tokens"), "--out", head});
     EXPECT_EQ(refused.exit_code, kExitMachine);
     EXPECT_THAT(refused.err, HasSubstr("is being written by another command"));
+}
+
+TEST_F(HeadCommand, ExportMakesNoLedger) {
+    const std::string out = files_.path("a.head");
+    const auto export_from = [&](const std::string& ledger) {
+        return run_verbatim({"head", "export", "--model", repository_path("server/models/tiny-python"), "--ledger",
+                             ledger, "--conversation", "c", "--out", out});
+    };
+    const std::string mistyped = files_.path("mistyped.ledger");
+    const Outcome refused = export_from(mistyped);
+    EXPECT_EQ(refused.exit_code, kExitBadInput);
+    EXPECT_THAT(refused.err, HasSubstr("mistyped.ledger: it is not there"));
+    EXPECT_FALSE(std::filesystem::exists(mistyped));
+    const std::string empty = files_.write("empty.ledger", "");
+    EXPECT_EQ(export_from(empty).exit_code, kExitBadInput);
+    EXPECT_THAT(export_from("none").err, HasSubstr("--ledger none: keeps no conversation"));
+    EXPECT_FALSE(std::filesystem::exists(out));
 }
 
 // The program of docs/heads.md, as it stands there.
