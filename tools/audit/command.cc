@@ -311,10 +311,12 @@ void add_audit_command(CLI::App& app, int& exit_code) {
     auto* bundle =
         verb->add_option("--bundle", options->bundle, "runs the finding in this file again, and nothing else")
             ->type_name("FILE");
-    verb->add_option("--expect-hits", options->expect_hits,
-                     "replays this trace's shape and compares the reported hits with the simulator's, and nothing else")
-        ->type_name("TRACE")
-        ->excludes(bundle);
+    auto* hits =
+        verb->add_option("--expect-hits", options->expect_hits,
+                         "replays this trace's shape and compares the reported hits with the simulator's, and nothing "
+                         "else")
+            ->type_name("TRACE")
+            ->excludes(bundle);
     add_count_option(*verb, "--block-tokens", options->hits.block_tokens, 1, "with --expect-hits: tokens of a block");
     add_count_option(*verb, "--room-tokens", options->hits.room_tokens, 0,
                      "with --expect-hits: tokens that the cache holds; 0: all of them");
@@ -355,6 +357,10 @@ void add_audit_command(CLI::App& app, int& exit_code) {
     std::string table = "Relations:\n";
     for (const audit::Relation& one : audit::relations()) table += fmt::format("  {:<14} {}\n", one.name, one.changes);
     verb->footer(table + kAuditExitCodes);
+    // Of relations and their findings, which --expect-hits has none of.
+    for (const char* flag : {"--only", "--skip", "--prompts", "--trace", "--against", "--restart", "--restart-timeout",
+                             "--bundles", "--exact", "--noise-limit", "--junit", "--html"})
+        hits->excludes(verb->get_option(flag));
     verb->callback([options, &exit_code] { exit_code = run_audit_command(*options); });
 }
 

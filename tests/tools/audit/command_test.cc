@@ -52,6 +52,17 @@ TEST(AuditCommand, SaysWhatIsWrongWithAFile) {
     EXPECT_THAT(prompts.err, HasSubstr("there is no prompt in it"));
 }
 
+TEST(AuditCommand, TheCanaryTakesNoFlagOfRelations) {
+    for (const std::vector<std::string>& flag :
+         {std::vector<std::string>{"--bundles", "folder"}, {"--junit", "a.xml"}, {"--only", "n"}, {"--exact"}}) {
+        std::vector<std::string> command = {"audit", "http://127.0.0.1:9", "--expect-hits", "trace.csv"};
+        command.insert(command.end(), flag.begin(), flag.end());
+        const Outcome refused = run_verbatim(command);
+        EXPECT_EQ(refused.exit_code, kExitBadUsage) << flag[0];
+        EXPECT_THAT(refused.err, AllOf(HasSubstr(flag[0]), HasSubstr("--expect-hits"))) << flag[0];
+    }
+}
+
 AuditReport reported(std::vector<std::pair<const char*, Verdict>> relations) {
     AuditReport report;
     report.url = "http://host:8000";
