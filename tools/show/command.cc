@@ -55,10 +55,21 @@ std::string step_text(const records::Record& made) {
     return text + batch_table(*last, index);
 }
 
+// Error: --until-step names no step of the record.
+Status check_step(const ShowFlags& flags, const records::Record& record) {
+    int64_t last = -1;
+    for (const records::Entry& entry : record.entries) {
+        if (const auto* step = std::get_if<records::StepRecord>(&entry)) last = std::max(last, step->step);
+    }
+    if (flags.until_step <= last) return {};
+    return error("--until-step: got {}, but the last step of {} is {}", flags.until_step, flags.record, last);
+}
+
 // Prints the last step's plan and batch, and what the flags ask for; writes their files. Errors: the record, the model,
 // a file that cannot be written.
 Status show(const ShowFlags& flags) {
     ASSIGN_OR_RETURN(const auto run, open_recorded_run(flags.record, flags.rerun));
+    RETURN_IF_ERROR(check_step(flags, run->record));
     ASSIGN_OR_RETURN(files::OutputFile timeline, files::OutputFile::create(flags.timeline));
     ASSIGN_OR_RETURN(files::OutputFile graph, files::OutputFile::create(flags.cache_graph));
     ASSIGN_OR_RETURN(files::OutputFile svg, files::OutputFile::create(flags.cache_svg));
@@ -66,7 +77,7 @@ Status show(const ShowFlags& flags) {
     CacheView view;
     records::RunAgainOptions again = run->again;
     again.digests = records::DigestLevel::kHeads;
-    if (flags.until_step >= 0) again.max_steps = std::min(flags.until_step, INT64_MAX - 1) + 1;
+    if (flags.until_step >= 0) again.max_steps = flags.until_step + 1;
     again.at_end = [&view](Engine& engine) { view = view_of(engine); };
     ASSIGN_OR_RETURN(const records::Record made, records::run_again(run->record, again));
     if (!made.end->failure.empty()) return error("{}: {}", flags.record, made.end->failure);

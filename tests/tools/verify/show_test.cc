@@ -53,9 +53,19 @@ TEST(ShowCommand, TheModelAndTheExecutorAreThoseOfTheFlags) {
     std::vector<std::string> other = plain;
     other.insert(other.end(), {"--executor", "reference", "--threads", "1"});
     EXPECT_EQ(run_verbatim(other).out, run_verbatim(plain).out);
-    std::vector<std::string> all = plain;
-    all.back() = "9223372036854775807";
-    EXPECT_EQ(run_verbatim(all).out, run_verbatim({"show", golden_record()}).out);
+}
+
+TEST(ShowCommand, AStepThatTheRecordDoesNotHaveIsNamedWithTheLastOne) {
+    const auto show = [](const std::string& step) {
+        return run_verbatim({"show", golden_record(), "--until-step", step});
+    };
+    EXPECT_EQ(show("28").out, run_verbatim({"show", golden_record()}).out);
+    for (const char* step : {"29", "9223372036854775807"}) {
+        const Outcome refused = show(step);
+        EXPECT_EQ(refused.exit_code, kExitBadInput) << step;
+        EXPECT_THAT(refused.err, HasSubstr(std::string("--until-step: got ") + step + ", but the last step of"));
+        EXPECT_THAT(refused.err, HasSubstr("is 28"));
+    }
 }
 
 // For one release.
