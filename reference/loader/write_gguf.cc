@@ -115,8 +115,10 @@ Status write_gguf(const ModelConfig& config, ModelWeights& weights, const BlockF
     for (const GgufPlace& place : places) {
         const BlockFormat& of_place = format_of(place, format, config.tie_word_embeddings);
         if (place.shape.back() % of_place.num_weights != 0)
-            return error("{} has rows of {} elements, wanted whole blocks of {}, which has {}", place.name,
-                         place.shape.back(), of_place.name, of_place.num_weights);
+            return error(
+                "{} has rows of {} elements, wanted whole blocks of {}, which has {}: no GGUF file of that type can "
+                "hold this model; bf16 has no blocks",
+                place.name, place.shape.back(), of_place.name, of_place.num_weights);
         layouts.push_back({place.name, place.shape, &of_place});
     }
     const std::vector<float> divisors = divisors_of(config);

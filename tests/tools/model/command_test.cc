@@ -170,7 +170,8 @@ TEST(ModelCommand, QuantiseRefusesWhatItCannotWrite) {
         EXPECT_FALSE(std::filesystem::exists(file));
     };
     expect(golden("granite-hybrid"), "q5_1", kExitBadUsage, "--to q5_1: wanted q8_0, q4_0, q4_k, bf16, int8");
-    expect(golden("qwen35"), "q8_0", kExitBadInput, "rows of 112 elements, wanted whole blocks of Q8_0");
+    expect(golden("qwen35"), "q8_0", kExitBadInput,
+           "rows of 112 elements, wanted whole blocks of Q8_0, which has 32: no GGUF");
     expect(golden("falcon-h1"), "q8_0", kExitBadInput, "multiplies multipliers into the weights");
     expect(golden("granite-hybrid"), "fp8-block", kExitBadInput,
            "no linear layer is in whole blocks of 128 rows and 128");
