@@ -67,7 +67,7 @@ struct ReplayRun {
     // A difference, or missing behaviour apart from the comparison.
     [[nodiscard]] bool fails() const;
 
-    // Of the rejected rows: those that exceed the context, those for which the empty cache is too small, and the others.
+    // Of the rejected rows: those that exceed the context, those too large for the empty cache, and the others.
     [[nodiscard]] int64_t num_too_long() const;
     [[nodiscard]] int64_t num_too_large() const;
     [[nodiscard]] int64_t num_behind_rejected() const { return driver.rejected - num_too_long() - num_too_large(); }

@@ -94,7 +94,7 @@ Digest fingerprint_of(const ReplayConfig& config, const EngineConfig& engine, co
     return digester.digest();
 }
 
-// Of a cache in which each row that fits the context fits alone: one state row, and the blocks that the engine asks for.
+// Of a cache in which each row that fits the context fits alone: one state row, and the blocks that the engine wants.
 int64_t enough_bytes(const traces::Trace& trace, int64_t max_model_len, const UnitBytes& unit) {
     int64_t longest = 0;  // tokens
     for (const traces::Row& row : trace.rows) longest = std::max(longest, traces::planned_end(row));
