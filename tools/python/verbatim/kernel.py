@@ -206,22 +206,25 @@ def _view(memory: mmap.mmap, tensor: Mapping[str, Any]) -> Any:
 
 
 def _as_torch(array: Any, dtype: str) -> Any:
+    """Shares the memory. The signed integers of its size where this PyTorch has no such dtype (uint64 before 2.3)."""
     import torch
     if array is None:
         return None
-    view = torch.from_numpy(array)
-    return view.view(getattr(torch, _TORCH[dtype])) if dtype in _TORCH else view
+    view = torch.from_numpy(array.view(array.dtype.str.replace("u", "i")) if array.dtype.itemsize > 1 else array)
+    own = getattr(torch, _TORCH.get(dtype, array.dtype.name), None)
+    return view if own is None else view.view(own)
 
 
 def _as_numpy(value: Any, dtype: str) -> Any:
     import numpy as np
-    if hasattr(value, "detach"):
-        import torch
-        value = value.detach()
-        if dtype in _TORCH and value.dtype == getattr(torch, _TORCH[dtype]):
-            value = value.view(torch.uint16 if dtype == "bf16" else torch.uint8)
-        value = value.cpu().numpy()
-    return np.asarray(value)
+    if not hasattr(value, "detach"):
+        return np.asarray(value)
+    import torch
+    value = value.detach().cpu()
+    if dtype in _TORCH and value.dtype == getattr(torch, _TORCH[dtype], None):
+        value = value.view(torch.int16 if dtype == "bf16" else torch.uint8)
+    array, wanted = value.numpy(), np.dtype(_NUMPY[dtype])
+    return array.view(wanted) if array.dtype.str == wanted.str.replace("u", "i") else array
 
 
 def _chosen(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,7 +272,8 @@ def _call(function: Callable[..., Any], memory: mmap.mmap, call: Mapping[str, An
         offered[tensor["name"]] = _as_torch(view, tensor["dtype"]) if arrays == "torch" else view
         if tensor["role"] != "in" and view is not None:
             outputs.append((tensor["name"], tensor["dtype"], view))
-    offered.update({name: np.float32(value) for name, value in call["scalars"].items()})
+    scalar = float if arrays == "torch" else np.float32  # Triton takes Python's numbers
+    offered.update({name: scalar(np.float32(value)) for name, value in call["scalars"].items()})
     given = _chosen(function, offered)
     _store(function(**given), outputs, given)
 
@@ -336,6 +340,8 @@ def _accepting(listener: socket.socket, program: subprocess.Popen, function: Cal
             if server == 0:
                 status = 1
                 try:
+                    if "torch" in sys.modules:  # its threads do not survive a fork: a parallel loop would wait for ever
+                        sys.modules["torch"].set_num_threads(1)
                     _serve(connection, function, arrays)
                     status = 0
                 finally:
