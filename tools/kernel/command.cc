@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/byte_count.h"
 #include "files/output_file.h"
 #include "files/repository_path.h"
 #include "kernels/sandbox/contract_file.h"
@@ -199,7 +200,14 @@ void add_subject(CLI::App& verb, const Options& options) {
     add_format(verb, options);
     add_seed_option(verb, options->seed);
     add_count_option(verb, "--time-limit", options->seconds, 1, "seconds of a processor that a call may take");
-    add_bytes_option(verb, "--memory-limit", options->memory_bytes, "memory that the kernel's process may take");
+    // Of several threads' stacks, and of the process that runs the kernel: with less it would end before the kernel.
+    constexpr uint64_t kLeastMemoryBytes = uint64_t{64} << 20;
+    add_bytes_option(verb, "--memory-limit", options->memory_bytes, "memory that the kernel's process may take")
+        ->check([](const std::string& text) -> std::string {
+            const Result<uint64_t> bytes = parse_bytes(text);
+            const bool is_too_small = bytes && *bytes < kLeastMemoryBytes;
+            return is_too_small ? fmt::format("{}: at least {}", text, format_bytes(kLeastMemoryBytes)) : "";
+        });
 }
 // REQUIRES: the verb has --case, which leaves no others.
 void add_shapes(CLI::App& verb, const Options& options) {

@@ -247,6 +247,17 @@ TEST(HostileKernel, LeavesNoProcessBehind) {
     }
 }
 
+// Less memory than the process needs before it calls a kernel is no kernel's crash.
+TEST(HostileSource, MemoryLimitThatIsTooSmallIsABadFlag) {
+    for (const std::string limit : {"1KiB", "63MiB"}) {
+        const Outcome outcome = run_verbatim({"kernel", "check", "rms_norm", "--memory-limit", limit});
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << outcome.out;
+        EXPECT_THAT(outcome.err, HasSubstr("--memory-limit: " + limit + ": at least 64"));
+    }
+    EXPECT_EQ(run_verbatim({"kernel", "check", "rms_norm", "--effort", "short", "--memory-limit", "64MiB"}).exit_code,
+              kExitOk);
+}
+
 // Files that the compiler would read for ever.
 TEST(HostileSource, EndsTheCompiler) {
     if (tests::kSanitized) GTEST_SKIP() << "a compiler of its own is no part of what is looked at";
