@@ -68,8 +68,11 @@ Status SqliteDatabase::connect() {
     const auto folder = std::filesystem::path(file_).parent_path();
     if (std::error_code problem; !folder.empty() && !std::filesystem::is_directory(folder, problem))
         return error("the folder {} is not there: make it", folder.string());
-    if (std::error_code problem; where_none_ == WhereNone::kRefuse && !std::filesystem::exists(file_, problem))
-        return error("it is not there: is its name right?");
+    if (where_none_ == WhereNone::kRefuse) {
+        std::error_code problem;
+        if (!std::filesystem::exists(file_, problem)) return error("it is not there: is its name right?");
+        if (std::filesystem::file_size(file_, problem) == 0) return error("it is empty: is its name right?");
+    }
     sqlite3* opened = nullptr;
     const int create = where_none_ == WhereNone::kMake ? SQLITE_OPEN_CREATE : 0;
     const int code =
