@@ -151,7 +151,7 @@ void read_gpt_oss(ShapeFields& fields, Parts& parts) {
     }
     const auto num_layers = static_cast<int32_t>(parts.config.layers.size());
     std::vector<bool> sliding = fields.layers_of("sliding_attention", num_layers);
-    for (int32_t i = std::ssize(sliding); i < num_layers; ++i) sliding.push_back(i % 2 == 0);
+    for (auto i = static_cast<int32_t>(sliding.size()); i < num_layers; ++i) sliding.push_back(i % 2 == 0);
     slide(fields, parts, sliding);
 }
 
@@ -163,7 +163,7 @@ void read_gemma3(ShapeFields& fields, Parts& parts) {
     parts.extras.num_parameters += int64_t{2} * parts.config.hidden_size * num_layers;
     const int32_t pattern = std::max(1, fields.size_or("sliding_window_pattern", 6));
     std::vector<bool> sliding = fields.layers_of("sliding_attention", num_layers);
-    for (int32_t i = std::ssize(sliding); i < num_layers; ++i) sliding.push_back((i + 1) % pattern != 0);
+    for (auto i = static_cast<int32_t>(sliding.size()); i < num_layers; ++i) sliding.push_back((i + 1) % pattern != 0);
     slide(fields, parts, sliding);
 }
 
@@ -179,7 +179,7 @@ void read_gemma4(ShapeFields& fields, Parts& parts) {
     const auto num_layers = static_cast<int32_t>(parts.config.layers.size());
     const int64_t hidden = parts.config.hidden_size;
     std::vector<bool> sliding = fields.layers_of("sliding_attention", num_layers);
-    for (int32_t i = std::ssize(sliding); i < num_layers; ++i) sliding.push_back((i + 1) % 6 != 0);
+    for (auto i = static_cast<int32_t>(sliding.size()); i < num_layers; ++i) sliding.push_back((i + 1) % 6 != 0);
     slide(fields, parts, sliding);
     const bool key_is_value = fields.flag_or("attention_k_eq_v", false);
     for (size_t i = 0; i < parts.config.layers.size(); ++i) {

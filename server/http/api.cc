@@ -10,8 +10,10 @@
 #include <map>
 #include <span>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "files/strict_json.h"
 #include "server/http/field_values.h"
 #include "server/http/messages.h"
@@ -35,7 +37,12 @@ using FieldStatus = tl::expected<void, ApiError>;
 template <typename T, typename U>
 FieldStatus take(T& to, ApiResult<U> value) {
     if (!value) return tl::unexpected(std::move(value).error());
-    to = *std::move(value);
+    if constexpr (std::is_same_v<T, int32_t>) {
+        CHECK(std::in_range<T>(*value), "{} was read as a number of 32 bits", *value);
+        to = static_cast<T>(*value);
+    } else {
+        to = *std::move(value);
+    }
     return {};
 }
 

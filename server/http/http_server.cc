@@ -237,7 +237,7 @@ asio::awaitable<bool> HttpServer::State::answer(const ConnectionPtr& connection,
     bool answered = false;
     try {
         answered = co_await endpoints_.answer(call);
-    } catch (const std::exception&) {  // nothing is left to say so with: the connection ends
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): nothing is left to say so with, it ends
     }
     const bool keep = answered && connection->request().keep_alive() && !endpoints_.draining();
     connection->answering = false;

@@ -93,7 +93,7 @@ uint8_t combining_class(char32_t c) {
 void append_decomposed(std::u32string& to, char32_t c) {
     if (is_syllable(c)) {
         const char32_t index = c - kSyllableBase;
-        to += kLeadBase + index / (kNumVowels * kNumTails);
+        to += char32_t{kLeadBase + index / (kNumVowels * kNumTails)};
         to += kVowelBase + index / kNumTails % kNumVowels;
         if (index % kNumTails != 0) to += kTailBase + index % kNumTails;
         return;

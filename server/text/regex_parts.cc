@@ -97,10 +97,9 @@ private:
     }
 
     Status group(int depth, bool fold) {
-        if (accept("?i:")) {
-            fold = true;
-            add_text("(?:");
-        } else if (accept("?:")) {
+        const bool folds_more = accept("?i:");
+        if (folds_more || accept("?:")) {
+            fold = fold || folds_more;
             add_text("(?:");
         } else if (accept("?=")) {
             add_text("(?=");

@@ -54,7 +54,8 @@ def tidy(source, work, only, jobs):
     units = translation_units((work / "compile_commands.json").read_text(encoding="utf-8"), only)
 
     def look(unit):
-        code, output = run([TIDY, "-p", work, "--quiet", unit], source)
+        # A unit of several sources lies in the work folder, which may be outside of the tree with the checks.
+        code, output = run([TIDY, f"--config-file={source}/.clang-tidy", "-p", work, "--quiet", unit], source)
         found = findings(output, TIDY_FINDING, source)
         return found if found or code == 0 else {f"{unit}: {TIDY} failed: {output.strip()[-300:]}"}
 
