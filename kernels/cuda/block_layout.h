@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "reference/numerics/constants.h"
+#include "reference/numerics/int8_sharing.h"
 
 namespace verbatim::cuda {
 
@@ -81,6 +81,39 @@ constexpr BlockLayout layout_of(WeightFormat format) {
     }
     return {};
 }
+
+// Whether exact.int8 multiplies the weights' integers (reference/model/integer_blocks.h).
+constexpr bool has_integers(WeightFormat format) {
+    switch (format) {
+        case WeightFormat::kPairs:
+        case WeightFormat::kMxfp4:
+        case WeightFormat::kFp8E4m3:
+        case WeightFormat::kFp4E2m1: return false;
+        default: return true;
+    }
+}
+// REQUIRES: has_integers().
+constexpr reference::Int8Sharing int8_sharing(WeightFormat format) {
+    switch (format) {
+        case WeightFormat::kQ2_K:
+        case WeightFormat::kQ3_K:
+        case WeightFormat::kQ4_K:
+        case WeightFormat::kQ5_K:
+        case WeightFormat::kQ6_K:
+        case WeightFormat::kIq4Xs: return reference::Int8Sharing::kBlocksOf256;
+        case WeightFormat::kInt8:
+        case WeightFormat::kInt4:
+        case WeightFormat::kInt4Zero: return reference::Int8Sharing::kRow;
+        default: return reference::Int8Sharing::kBlocksOf32;
+    }
+}
+
+// A row of activations in int8 (reference/ops/int8_matmul.h) is records of 256 columns, the last one padded: words of
+// four neighbouring quants, the first in the lowest byte; then each unit's scale, binary32.
+inline constexpr int kInt8RecordQuads = static_cast<int>(reference::kDotChunk) / 4;
+inline constexpr int kInt8RecordWords = kInt8RecordQuads + kRecordUnits;
+constexpr int64_t int8_records(int64_t num_k) { return (num_k + reference::kDotChunk - 1) / reference::kDotChunk; }
+constexpr int64_t int8_row_words(int64_t num_k) { return int8_records(num_k) * kInt8RecordWords; }
 
 // 32-bit words of a matrix. REQUIRES: not kPairs.
 constexpr int64_t block_words(WeightFormat format, int64_t num_outputs, int64_t num_k) {

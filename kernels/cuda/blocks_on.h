@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/experts_on.h"
 #include "kernels/cuda/ops/block_matmul.h"
+#include "kernels/cuda/ops/int8_matmul.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -21,9 +22,33 @@ public:
                                             multiplier, rows(out)});
         });
     }
+    void quantise_rows(Floats x, float multiplier, reference::Int8Sharing sharing, uint32_t* out) override {
+        const int64_t records = int8_records(x.width);
+        const QuantiseParameters all{rows(read_only(x)), multiplier, records,
+                                     view(out, x.num_rows * int8_row_words(x.width))};
+        const simt::Dim3 by_record = grid(x.num_rows, records);
+        switch (sharing) {
+            case reference::Int8Sharing::kBlocksOf32:
+                return launch("quantise_rows", by_record, {kInt8RecordQuads}, QuantiseBlocksOf32{{all}});
+            case reference::Int8Sharing::kBlocksOf256:
+                return launch("quantise_rows", by_record, {kInt8RecordQuads}, QuantiseBlocksOf256{{all}});
+            case reference::Int8Sharing::kRow:
+                return launch("quantise_rows", grid(x.num_rows),
+                              {static_cast<int32_t>(std::min<int64_t>(records * kInt8RecordQuads, kQuantiseThreads))},
+                              QuantiseWholeRows{{all}});
+        }
+    }
+    void int8_matmul(const uint32_t* from, const DeviceMatrix& matrix, Floats out) override {
+        const MatmulParameters all = parameters_of(from, int8_row_words(matrix.num_k), matrix, words_of(matrix), out);
+        with_integer_kernel(matrix.format, out.num_rows, [&]<typename Kernel, int kRows>() {
+            auto matvec = matvec_of(all);
+            matvec.grid.y = static_cast<int32_t>(parts(out.num_rows, kRows));
+            launch("int8_matvec", matvec.grid, matvec.block, Kernel{{{{{matvec.parameters}}}, {}, 0, false}});
+        });
+    }
     void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
         if (matrix.format == WeightFormat::kPairs) return Views::matmul(pairs, matrix, out);
-        const MatmulParameters all = parameters_of(pairs, matrix, words_of(matrix), out);
+        const MatmulParameters all = parameters_of(pairs, row_pairs_of(matrix.num_k), matrix, words_of(matrix), out);
         with_kernel(
             matrix.format, out.num_rows, [&]<typename Kernel>() { launch_matvec<Kernel>(all); },
             [&]<typename Kernel>() { launch_items<Kernel>(all); });
@@ -31,7 +56,11 @@ public:
     void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* pairs,
                           const DeviceMatrix& matrix, Floats out) override {
         if (matrix.format == WeightFormat::kPairs) return Views::multiply_entries(profile, of, pairs, matrix, out);
-        const MatmulParameters all = parameters_of(pairs, matrix, of.counts.n_experts * words_of(matrix), out);
+        const bool in_int8 = profile == reference::Profile::kExactInt8;
+        const MatmulParameters all =
+            parameters_of(pairs, in_int8 ? int8_row_words(matrix.num_k) : row_pairs_of(matrix.num_k), matrix,
+                          of.counts.n_experts * words_of(matrix), out);
+        if (in_int8) return multiply_integers(of, all, matrix);
         with_kernel(
             matrix.format, of.counts.part_rows(),
             [&]<typename Kernel>() { launch_entries<Kernel>(of, all, words_of(matrix)); },
@@ -40,6 +69,7 @@ public:
 
 protected:
     using Views = ExpertsOn<Machine>;
+    using typename Views::MatvecLaunch;
     using Views::grid;
     using Views::launch;
     using Views::launch_rows;
@@ -88,13 +118,32 @@ private:
             matmul.template operator()<BlockMatmul<Format, 32>>();
         });
     }
+    // Calls matvec<Kernel, rows>() for so many rows.
+    template <typename Matvec>
+    static void with_integer_kernel(WeightFormat format, int64_t num_rows, const Matvec& matvec) {
+        with_format(format, [&]<typename Format>(Format) {
+            if constexpr (has_integers(Format::kFormat)) {
+                if (num_rows <= 1) return matvec.template operator()<IntegerMatvec<Format, 1>, 1>();
+                matvec.template operator()<IntegerMatvec<Format, kBlockMatvecRows>, kBlockMatvecRows>();
+            }
+        });
+    }
+    void multiply_integers(const DeviceEntries& of, const MatmulParameters& all, const DeviceMatrix& matrix) {
+        const int64_t part_rows = of.counts.part_rows();
+        with_integer_kernel(matrix.format, part_rows, [&]<typename Kernel, int kRows>() {
+            auto matvec = this->entries_matvec(of, all);
+            matvec.grid.y = static_cast<int32_t>(parts(part_rows, kRows));
+            launch("int8_expert_matvec", matvec.grid, matvec.block,
+                   Kernel{{{{{matvec.parameters}}}, parts_of(of), words_of(matrix), true}});
+        });
+    }
     static int64_t words_of(const DeviceMatrix& matrix) {
         return block_words(matrix.format, matrix.num_outputs, matrix.num_k);
     }
-    MatmulParameters parameters_of(const uint32_t* pairs, const DeviceMatrix& matrix, int64_t num_words, Floats out) {
-        const int64_t row_pairs = row_pairs_of(matrix.num_k);
-        return {view(pairs, out.num_rows * row_pairs),
-                row_pairs,
+    MatmulParameters parameters_of(const uint32_t* x, int64_t row_words, const DeviceMatrix& matrix, int64_t num_words,
+                                   Floats out) {
+        return {view(x, out.num_rows * row_words),
+                row_words,
                 view(matrix.words, num_words),
                 view(matrix.bias, matrix.num_outputs),
                 matrix.bias != nullptr,
@@ -102,8 +151,7 @@ private:
                 rows(out)};
     }
 
-    template <typename Kernel>
-    void launch_matvec(const MatmulParameters& all) {
+    MatvecLaunch matvec_of(const MatmulParameters& all) {
         MatvecParameters matvec = {};
         matvec.num_rows = static_cast<int32_t>(all.out.num_rows);
         matvec.num_pairs = all.num_pairs;
@@ -113,7 +161,12 @@ private:
                         static_cast<int32_t>(parts(all.out.width, kPanel) * kPanelQuads)};
         matvec.end = MatvecEnd::kWrite;
         const auto shape = this->divide(matvec);
-        launch("block_matvec", shape.grid, shape.block, Kernel{{{{matvec}}, {}, 0, false}});
+        return {matvec, shape.grid, shape.block};
+    }
+    template <typename Kernel>
+    void launch_matvec(const MatmulParameters& all) {
+        const auto matvec = matvec_of(all);
+        launch("block_matvec", matvec.grid, matvec.block, Kernel{{{{matvec.parameters}}, {}, 0, false}});
     }
     template <typename Kernel>
     void launch_items(const MatmulParameters& all) {

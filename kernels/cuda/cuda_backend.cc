@@ -191,7 +191,7 @@ void CudaBackend::pack_matrices(reference::WorkerPool& threads) {
     for (const MatrixId id : ids) {
         const reference::Linear linear = linear_of(model_.weights(), id);
         const bool quantised = linear.weight.is_quantised();
-        CHECK(!quantised || profile_ == reference::Profile::kExact, "{}", reference::name(profile_));
+        CHECK(!quantised || takes_blocks(profile_), "{}", reference::name(profile_));
         const std::vector<uint32_t> words = quantised           ? pack_blocks(linear.weight, threads)
                                             : on_tensor_cores() ? pack_fragments(linear.weight, threads)
                                                                 : pack_pairs(linear.weight, threads);
@@ -365,6 +365,7 @@ void CudaBackend::run_graph(const PooledStep& step) {
 void CudaBackend::begin(const reference::WalkBatch& batch) {
     PooledWalk::begin(batch);
     rounded_from_.reset();
+    quantised_.from.reset();
 }
 
 std::span<const float> CudaBackend::logits(int64_t logit_row) {
@@ -394,8 +395,14 @@ Floats CudaBackend::fresh(Buffer buffer, int64_t width) {
     Activations& activations = buffers_[static_cast<size_t>(buffer)];
     activations.width = width;
     activations.floats.ensure(device_, num_rows(buffer) * width);
-    if (rounded_from_ == buffer) rounded_from_.reset();
+    forget_inputs(buffer);
     return rows(buffer, width);
+}
+
+// The buffer changes: matmuls no longer read what was made of it.
+void CudaBackend::forget_inputs(Buffer of) {
+    if (rounded_from_ == of) rounded_from_.reset();
+    if (quantised_.from == of) quantised_.from.reset();
 }
 
 Floats CudaBackend::rows(Buffer buffer, int64_t width) const {
@@ -439,6 +446,7 @@ void CudaBackend::norm(int32_t layer, reference::Norm norm, float eps) {
 
 // The buffer for a rounded copy of what an operation writes to `buffer`, for matmuls that do not read the original.
 uint32_t* CudaBackend::rounded_to(Buffer buffer, int64_t width) {
+    forget_inputs(buffer);
     rounded_from_ = buffer;
     rounded_multiplier_ = 1.0F;
     return rounded_.ensure(device_, num_rows(buffer) * row_pairs_of(width));
@@ -454,9 +462,30 @@ const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier)
     return pairs;
 }
 
+std::optional<reference::Int8Sharing> CudaBackend::sharing_of(const Matrix& matrix) const {
+    const bool in_int8 = profile_ == reference::Profile::kExactInt8 && has_integers(matrix.format);
+    return in_int8 ? std::optional(int8_sharing(matrix.format)) : std::nullopt;
+}
+
+// As `rounded`, for matmuls in int8.
+const uint32_t* CudaBackend::quantised(Buffer in, int64_t width, float multiplier, reference::Int8Sharing sharing) {
+    const Floats x = rows(in, width);
+    uint32_t* words = quantised_.words.ensure(device_, x.num_rows * int8_row_words(width));
+    const bool is_there = quantised_.from == in && quantised_.multiplier == multiplier && quantised_.sharing == sharing;
+    if (!is_there) device_.quantise_rows(x, multiplier, sharing, words);
+    quantised_.from = in;
+    quantised_.multiplier = multiplier;
+    quantised_.sharing = sharing;
+    return words;
+}
+
 void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
     if (joins(id)) return join(id, in, in_multiplier, out);
     const Matrix& matrix = matrix_of(id);
+    if (const auto sharing = sharing_of(matrix)) {
+        const uint32_t* words = quantised(in, matrix.num_k, in_multiplier, *sharing);
+        return device_.int8_matmul(words, matrix.view(), fresh(out, matrix.num_outputs));
+    }
     const uint32_t* pairs = rounded(in, matrix.num_k, in_multiplier);
     const Floats y = fresh(out, matrix.num_outputs);
     on_tensor_cores() ? device_.tensor_matmul(profile_, pairs, matrix.view(), y)
@@ -465,7 +494,7 @@ void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out
 
 void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {
     CHECK_LE(part.first + part.count, buffers_[static_cast<size_t>(buffer)].width);
-    if (rounded_from_ == buffer) rounded_from_.reset();
+    forget_inputs(buffer);
     device_.scale(columns(rows(buffer, buffers_[static_cast<size_t>(buffer)].width), part), multiplier);
 }
 

@@ -46,7 +46,7 @@ class CudaBackend final : public PooledWalk {
 public:
     // Borrows model, tensor list and device for its lifetime. `pooled.pools`: the pools that the model uses. REQUIRES:
     // unsupported(model.config(), pooled.pools, device.limits()) and unsupported_weights() are empty, the
-    // device computes in the profile, which is exact for quantised weights.
+    // device computes in the profile, which is exact or exact.int8 for quantised weights.
     // num_threads: threads that pack the weights.
     // `places`: where units lie; borrowed during the call.
     CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
@@ -154,11 +154,13 @@ private:
     struct ExpertRows {
         DeviceArray<int32_t> rows, entries;
         DeviceArray<DeviceExpertPart> parts;
-        DeviceArray<uint32_t> pairs;  // inputs of the entries' matmuls
+        DeviceArray<uint32_t> inputs;  // of the entries' matmuls
         DeviceArray<float> gate, up, results;
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
-    [[nodiscard]] bool on_tensor_cores() const { return profile_ != reference::Profile::kExact; }
+    [[nodiscard]] bool on_tensor_cores() const { return !takes_blocks(profile_); }
+    // How the inputs of a matrix that is multiplied in int8 share scales. Empty: its inputs are bf16 pairs.
+    [[nodiscard]] std::optional<reference::Int8Sharing> sharing_of(const Matrix& matrix) const;
     void upload_embedding(reference::WorkerPool& threads);
     void pack_matrices(reference::WorkerPool& threads);
     [[nodiscard]] const Matrix& matrix_of(reference::MatrixId id) const {
@@ -166,7 +168,9 @@ private:
     }
     void upload_moe(int32_t layer);
     DeviceEntries entries_of(const reference::MoeConfig& moe);
-    void multiply_entries(const DeviceEntries& of, const uint32_t* pairs, reference::MatrixId id, Floats out);
+    // The inputs of the entries' matmuls with `matrix`, from all rows of a buffer.
+    const uint32_t* gathered(const DeviceEntries& of, reference::Buffer in, const Matrix& matrix);
+    void multiply_entries(const DeviceEntries& of, const uint32_t* inputs, const Matrix& matrix, Floats out);
     void upload_layer(int32_t layer);
     void upload_angles(int32_t layer);
     PooledStep pad(const PooledStep& step);
@@ -204,6 +208,8 @@ private:
     void join(reference::MatrixId id, reference::Buffer in, float in_multiplier, reference::Buffer out);
     void end_matvec(MatvecEnd end);
     const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
+    const uint32_t* quantised(reference::Buffer in, int64_t width, float multiplier, reference::Int8Sharing sharing);
+    void forget_inputs(reference::Buffer of);
 
     KernelModel& model_;
     const reference::StateTensors& tensors_;
@@ -242,6 +248,14 @@ private:
     DeviceArray<uint32_t> rounded_;
     std::optional<reference::Buffer> rounded_from_;  // the buffer whose rounded copy rounded_ holds
     float rounded_multiplier_ = 1.0F;
+    // Likewise in int8
+    struct QuantisedRows {
+        DeviceArray<uint32_t> words;
+        std::optional<reference::Buffer> from;
+        float multiplier = 1.0F;
+        reference::Int8Sharing sharing = reference::Int8Sharing::kRow;
+    };
+    QuantisedRows quantised_;
     // B4: second buffer, for operations that read rounded_ while they write the next input
     DeviceArray<uint32_t> other_rounded_;
     bool is_few_rows_ = false;  // B4

@@ -63,8 +63,20 @@ DeviceEntries CudaBackend::entries_of(const MoeConfig& moe) {
             experts_.entries.ensure(device_, counts.num_entries()), experts_.parts.ensure(device_, counts.num_parts())};
 }
 
-void CudaBackend::multiply_entries(const DeviceEntries& of, const uint32_t* pairs, MatrixId id, Floats out) {
-    device_.multiply_entries(profile_, of, pairs, matrix_of(id).view(), out);
+const uint32_t* CudaBackend::gathered(const DeviceEntries& of, Buffer in, const Matrix& matrix) {
+    const int64_t width = matrix.num_k;
+    const auto sharing = sharing_of(matrix);
+    const uint32_t* from = sharing ? quantised(in, width, 1.0F, *sharing) : rounded(in, width, 1.0F);
+    const int64_t row_words = sharing ? int8_row_words(width) : row_pairs_of(width);
+    uint32_t* to = experts_.inputs.ensure(device_, of.counts.num_entries() * row_words);
+    device_.gather_entries(of, from, row_words, to);
+    return to;
+}
+
+void CudaBackend::multiply_entries(const DeviceEntries& of, const uint32_t* inputs, const Matrix& matrix, Floats out) {
+    using reference::Profile;
+    const Profile profile = sharing_of(matrix) ? Profile::kExactInt8 : on_tensor_cores() ? profile_ : Profile::kExact;
+    device_.multiply_entries(profile, of, inputs, matrix.view(), out);
 }
 
 void CudaBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer out) {
@@ -72,23 +84,31 @@ void CudaBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer
     const Floats chosen = rows(Buffer::kChosen, 2 * int64_t{moe.n_chosen});
     const DeviceEntries of = entries_of(moe);
     const int64_t num_entries = of.counts.num_entries();
-    const uint32_t* const from = rounded(in, width, 1.0F);
-    // The inputs of a row's experts and then their results use the same memory.
-    uint32_t* const pairs =
-        experts_.pairs.ensure(device_, num_entries * std::max(row_pairs_of(width), row_pairs_of(moe.d_ff)));
+    const Matrix& up_matrix = matrix_of({layer, reference::Matrix::kExpertUp});
+    const Matrix& down_matrix = matrix_of({layer, reference::Matrix::kExpertDown});
     const Floats up = dense(experts_.up.ensure(device_, num_entries * moe.d_ff), num_entries, moe.d_ff);
     const Floats results = dense(experts_.results.ensure(device_, num_entries * width), num_entries, width);
     device_.list_entries(chosen, of);
-    device_.gather_entries(of, from, width, pairs);
-    multiply_entries(of, pairs, {layer, reference::Matrix::kExpertUp}, up);
+    const uint32_t* inputs = gathered(of, in, up_matrix);
+    multiply_entries(of, inputs, up_matrix, up);
+    // The results in the middle take the memory of the inputs.
+    const auto pairs = [&] { return experts_.inputs.ensure(device_, num_entries * row_pairs_of(moe.d_ff)); };
     if (moe.kind == reference::MlpKind::kGatedSilu) {
+        const Matrix& gate_matrix = matrix_of({layer, reference::Matrix::kExpertGate});
         const Floats gate = dense(experts_.gate.ensure(device_, num_entries * moe.d_ff), num_entries, moe.d_ff);
-        multiply_entries(of, pairs, {layer, reference::Matrix::kExpertGate}, gate);
-        device_.swiglu(gate, 1.0F, up, pairs);
+        if (sharing_of(gate_matrix) != sharing_of(up_matrix)) inputs = gathered(of, in, gate_matrix);
+        multiply_entries(of, inputs, gate_matrix, gate);
+        device_.swiglu(gate, 1.0F, up, pairs());
     } else {
-        device_.relu_squared(up, pairs);
+        device_.relu_squared(up, pairs());
     }
-    multiply_entries(of, pairs, {layer, reference::Matrix::kExpertDown}, results);
+    const uint32_t* middle = pairs();
+    if (const auto sharing = sharing_of(down_matrix)) {
+        uint32_t* words = experts_.inputs.ensure(device_, num_entries * int8_row_words(moe.d_ff));
+        device_.quantise_rows(up, 1.0F, *sharing, words);
+        middle = words;
+    }
+    multiply_entries(of, middle, down_matrix, results);
     const Floats sum = fresh(out, width);
     device_.combine(of, chosen, results, sum, out == Buffer::kLatentSum ? rounded_to(out, width) : nullptr);
 }

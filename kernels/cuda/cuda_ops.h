@@ -418,6 +418,10 @@ public:
                             uint32_t* pairs) = 0;
     // Rounds inputs to bf16 pairs, once for all matmuls that read them.
     virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
+    // Quantises inputs to int8, once for all matmuls that share scales alike: [num_rows, int8_row_words(width)].
+    virtual void quantise_rows(Floats x, float multiplier, reference::Int8Sharing sharing, uint32_t* out) = 0;
+    // The dot products of exact.int8 with such rows. REQUIRES: has_integers(), and rows of int8_sharing().
+    virtual void int8_matmul(const uint32_t* rows, const DeviceMatrix& matrix, Floats out) = 0;
     // The dot products of NUMERICS N3.
     virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
     // A matmul of few rows, fused with the operations before and after it; the bits equal those of the separate
@@ -483,10 +487,10 @@ public:
     virtual void choose(const ChooseShape& shape, Floats logits, const float* choice_bias, Floats out) = 0;
     // Sorts the entries that choose() left by expert.
     virtual void list_entries(Floats chosen, const DeviceEntries& of) = 0;
-    // Gathers the pairs of each entry's row, in entry order.
-    virtual void gather_entries(const DeviceEntries& of, const uint32_t* pairs, int64_t num_k, uint32_t* out) = 0;
+    // Gathers the words of each entry's row, in entry order: row_pairs_of() of them, or int8_row_words().
+    virtual void gather_entries(const DeviceEntries& of, const uint32_t* rows, int64_t row_words, uint32_t* out) = 0;
     // Multiplies every entry by its expert's matrix. `matrix`: the first of n_experts consecutive matrices, packed as
-    // the profile's matmul reads them, without biases.
+    // the profile's matmul reads them, without biases. kExactInt8: as int8_matmul(), with rows in int8.
     virtual void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* pairs,
                                   const DeviceMatrix& matrix, Floats out) = 0;
     // `pairs` may be null here too.

@@ -44,12 +44,11 @@ public:
                            view(of.rows, counts.num_entries()), view(of.entries, counts.num_entries()),
                            view(of.parts, counts.num_parts())});
     }
-    void gather_entries(const DeviceEntries& of, const uint32_t* pairs, int64_t num_k, uint32_t* out) override {
-        const int64_t row_pairs = row_pairs_of(num_k);
+    void gather_entries(const DeviceEntries& of, const uint32_t* from, int64_t row_words, uint32_t* out) override {
         const int64_t num_entries = of.counts.num_entries();
-        launch("gather_entries", grid(num_entries, parts(row_pairs, kRowThreads)), {kRowThreads},
-               GatherEntries{view(pairs, of.counts.num_rows * row_pairs), row_pairs,
-                             view(read_only(of.rows), num_entries), view(out, num_entries * row_pairs)});
+        launch("gather_entries", grid(num_entries, parts(row_words, kRowThreads)), {kRowThreads},
+               GatherEntries{view(from, of.counts.num_rows * row_words), row_words,
+                             view(read_only(of.rows), num_entries), view(out, num_entries * row_words)});
     }
     void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* pairs,
                           const DeviceMatrix& matrix, Floats out) override {
@@ -83,13 +82,13 @@ protected:
     using Views::rows;
     using Views::view;
 
-    // One matrix's entries as a matvec: as many chunks in parallel as a row has, up to 32, and 16 quads of outputs: the
-    // parts alone keep the device busy.
-    struct EntriesMatvec {
+    struct MatvecLaunch {
         MatvecParameters parameters;
         simt::Dim3 grid, block;
     };
-    static EntriesMatvec entries_matvec(const DeviceEntries& of, const MatmulParameters& all) {
+    // One matrix's entries as a matvec: as many chunks in parallel as a row has, up to 32, and 16 quads of outputs: the
+    // parts alone keep the device busy.
+    static MatvecLaunch entries_matvec(const DeviceEntries& of, const MatmulParameters& all) {
         int32_t chunks = 1;
         while (chunks < 32 && chunks * kChunkPairs < all.num_pairs) chunks *= 2;
         const int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
@@ -143,7 +142,7 @@ private:
     }
     template <typename Kernel>
     void launch_entries(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
-        const EntriesMatvec matvec = entries_matvec(of, all);
+        const MatvecLaunch matvec = entries_matvec(of, all);
         launch("expert_matvec", matvec.grid, matvec.block, kernel_of<Kernel>({{{matvec.parameters}}}, of, words));
     }
 

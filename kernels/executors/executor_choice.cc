@@ -43,7 +43,7 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOption
     return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
 }
 
-// Weights in blocks are computed in exact, on the CPU also in exact.int8, which is of such weights alone.
+// Weights in blocks are computed in exact and in exact.int8, which is of such weights alone.
 Status takes_weights(const ExecutorOptions& options, const reference::Model& model) {
     if (!model.weights.quantised && options.profile == Profile::kExactInt8)
         return error("--profile exact.int8: the model has no quantised weights, which it computes with");
@@ -60,8 +60,7 @@ Status takes_weights(const ExecutorOptions& options, const reference::Model& mod
 
 std::vector<Profile> profiles_of(const std::string& name) {
     if (name == "reference") return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8};
-    if (name == "cpu") return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kFast};
-    return {Profile::kExact, Profile::kTensorSm90, Profile::kFast};
+    return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kFast};
 }
 
 Result<std::unique_ptr<cuda::Device>> gpu() {

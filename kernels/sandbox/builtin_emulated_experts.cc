@@ -83,7 +83,7 @@ void compute_experts(Device& device, Profile profile, const verbatim_experts& op
     };
     device.round_rows(floats_of(op.x), 1.0F, of_rows.data());
     device.list_entries(floats_of(op.chosen), of);
-    device.gather_entries(of, of_rows.data(), op.x.width, gathered.data());
+    device.gather_entries(of, of_rows.data(), cuda::row_pairs_of(op.x.width), gathered.data());
     multiply(gathered, op.up, op.d_ff, op.x.width, up);
     if (op.kind == VERBATIM_SWIGLU) {
         const DeviceArray<float> gate(device, num * op.d_ff);

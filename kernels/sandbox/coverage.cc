@@ -50,6 +50,7 @@ constexpr Coverage kCoverage[] = {
     {"output_gate", "", kOneRounding},
     {"penalised", "sampling", ""},
     {"quantise_row", "", "int8_matmul's first step: the scales and integers of a row are in its contract"},
+    {"quantise_rows", "", "int8_matmul's first step on a device"},
     {"quantised_embedding", "", kOneRounding},
     {"quantised_matmul", "", kBlocks},
     {"relu_squared", "activation", ""},

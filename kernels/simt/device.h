@@ -103,6 +103,10 @@ SIMT_FUNCTION uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t select
     return __byte_perm(low, high, selector);
 }
 
+SIMT_FUNCTION int32_t add_products(uint32_t a, uint32_t b, int32_t sum) {
+    return __dp4a(static_cast<int>(a), static_cast<int>(b), sum);
+}
+
 template <typename T>
 SIMT_FUNCTION Four<T> load4(const Global<const T>& view, int64_t i) {
     static_assert(sizeof(T) == 4, "sixteen bytes at a time");

@@ -324,6 +324,16 @@ inline uint32_t select_bytes(uint32_t low, uint32_t high, uint32_t selector) {
     return result;
 }
 
+// Wraps as the instruction does.
+inline int32_t add_products(uint32_t a, uint32_t b, int32_t sum) {
+    auto total = static_cast<uint32_t>(sum);
+    for (int i = 0; i < 4; ++i) {
+        const auto product = static_cast<int32_t>(static_cast<int8_t>(a >> 8 * i)) * static_cast<int8_t>(b >> 8 * i);
+        total += static_cast<uint32_t>(product);
+    }
+    return static_cast<int32_t>(total);
+}
+
 template <typename T>
 Four<T> load4(const Global<const T>& view, int64_t i) {
     return view.read4(i);

@@ -26,6 +26,7 @@
 //                               instead of kept in registers
 //   select_bytes(low, high, selector)     byte i of the result is the byte of high:low, 0 to 7, that nibble i of the
 //                               selector names
+//   add_products(a, b, sum)     sum + the products of the four signed bytes of a and b, an exact integer
 //   load4(view, i), store4(view, i, four)     four elements at once; i is a multiple of 4
 //   copy_async(to, i, from, j, count), copy4_async(to, i, from, j, there), commit_async(), wait_async<N>()
 //                               lands when waited for, not before; copy4: four elements, zeros unless `there`

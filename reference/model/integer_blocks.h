@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "reference/model/quantised_blocks.h"
-#include "reference/numerics/constants.h"
+#include "reference/numerics/int8_sharing.h"
 
 namespace verbatim::reference {
 
@@ -24,13 +24,6 @@ struct IntegerBlock {
     uint8_t minima[kMaxBlockRuns];  // 0 ... 63; 1 if the type has an offset alone
     int8_t quants[kMaxBlockWeights];
 };
-
-// Which elements of a row of activations share a scale (reference/ops/int8_matmul.h).
-enum class Int8Sharing : uint8_t { kBlocksOf32, kBlocksOf256, kRow };
-// The columns of each scale that is stored: a row's is stored as often as those of blocks of 32 are.
-constexpr int64_t scale_columns(Int8Sharing sharing) {
-    return sharing == Int8Sharing::kBlocksOf256 ? kLargeInt8Block : kSmallInt8Block;
-}
 
 struct IntegerFormat {
     std::string_view name;  // the BlockFormat's

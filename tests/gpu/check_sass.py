@@ -42,7 +42,7 @@ def problems_of(kernel, code, registers, expected):
         found.append(f"{code.asked_early} wide loads come before the wait for another kernel, {early} are expected")
     ffma, tensor, length = code.inner_loop() or (0, 0, 0)
     if max(ffma, tensor) < multiplications:
-        found.append(f"the loop has {ffma} FFMA and {tensor} HMMA, {multiplications} are expected")
+        found.append(f"the loop has {ffma} FFMA (an IDP is four) and {tensor} HMMA, {multiplications} are expected")
     if length > instructions:
         found.append(f"the loop has {length} instructions, {instructions} at most are expected")
     if code.brings() < brings:
@@ -79,6 +79,8 @@ def check_the_checks():
     assert nested.inner_loop() == (0, 2, 3) and nested.instructions == 6, nested
     assert nested.outer_loop() == (1, 0, 2)
     assert function("EXIT").inner_loop() is None
+    bytes_of_four = function("FFMA R1, R2, R3, R1", "IDP.4A.S8.S8 R4, R5, R6, R4", "@P0 BRA 0x0")
+    assert bytes_of_four.inner_loop() == (5, 0, 3)
     spilled = function("STL [R1], R4", "LDL R4, [R1]")
     (only,) = problems_of("Scan", spilled, 8, None)
     assert only.startswith("Scan: 2 instructions on local memory"), only
@@ -86,7 +88,7 @@ def check_the_checks():
     for expected, part in (((256, 0, 0, 0, 2, 3, 0), "does not fit"), ((64, 4, 0, 0, 2, 3, 0), "before the first"),
                            ((64, 0, 9, 0, 2, 3, 0), "between a load"),
                            ((64, 0, 0, 1, 2, 3, 0), "the wait for another"),
-                           ((64, 0, 0, 0, 3, 3, 0), "the loop has 0 FFMA and 2 HMMA"),
+                           ((64, 0, 0, 0, 3, 3, 0), "the loop has 0 FFMA (an IDP is four) and 2 HMMA"),
                            ((64, 0, 0, 0, 2, 2, 0), "3 instructions, 2 at most"),
                            ((64, 0, 0, 0, 2, 3, 1), "brings 0 times for")):
         registers = 257 if "fit" in part else 64
@@ -108,7 +110,9 @@ def check_the_checks():
     of_formats = {"Scan<*>": (64, 0, 0, 0, 2, 3, 0)}
     assert all_problems({"Scan<Q4K>": nested}, {}, of_formats) == []
     (only,) = all_problems({"Scan<Q4K>": early}, {}, of_formats)
-    assert only.startswith("Scan<Q4K>: the loop has 0 FFMA"), only
+    assert only.startswith("Scan<Q4K>: the loop has 0 FFMA ("), only
+    nested_name = "_ZNS0_9on_device13IntegerMatvecINS3_9BlocksQ4KELi8EEEEEvT_"
+    assert sass.kernel_name(nested_name) == "IntegerMatvec8<Q4K>"
     usage = " Function _Zon_device4ScanEEEvT_:\n  REG:120 STACK:0 SHARED:0 LOCAL:0\n"
     assert sass.registers_of(usage) == {"Scan": 120}
 

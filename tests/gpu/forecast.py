@@ -53,20 +53,31 @@ BLOCKS = {"Q8_0": ("Q80", 272), "Q4_0": ("Q40", 144), "Q4_K": ("Q4K", 148), "Q6_
 
 def multiplications_of(kernel):
     """Of a kernel over quantised weights: what its loop multiplies with inputs, without the FFMA that dequantise."""
-    name, rows, form = re.fullmatch(r"(Block[A-Za-z]+)(\d+)<(\w+)>", kernel).groups()
+    name, rows, form = re.fullmatch(r"([A-Za-z]+)(\d+)<(\w+)>", kernel).groups()
     if name == "BlockMatmul":
         return 32 * int(rows)  # 16 of K, 4 outputs, half of the rows
+    if name == "IntegerMatvec":
+        return 128 * int(rows)  # a unit of 4 outputs
     whole_unit = rows == "1" and form not in ("Q80", "Int8", "Fp8")
     return 64 * int(rows) * (2 if whole_unit else 1)
 
 
 def of_blocks():
-    """Matmuls with quantised weights."""
-    return [(rf"matmul exact {form} +{rows} x +8192 x +4096 ", f"{kernel}<{name}>", 8192.0 * 4096 / 256 * size,
-             float(rows * 8192 * 4096))
-            for form, (name, size) in BLOCKS.items()
-            for rows, kernel in ((1, "BlockMatvec1"), (4, "BlockMatvec4"), (8, "BlockMatvec8"), (16, "BlockMatmul16"),
-                                 (32, "BlockMatmul32"))]
+    """Matmuls with quantised weights. In int8 more than 8 rows multiply by eights, each of which reads all weights."""
+    in_exact = ((1, "BlockMatvec1"), (4, "BlockMatvec4"), (8, "BlockMatvec8"), (16, "BlockMatmul16"),
+                (32, "BlockMatmul32"))
+    in_int8 = ((1, "IntegerMatvec1"), (8, "IntegerMatvec8"), (32, "IntegerMatvec8"))
+    records = 8192 * 4096 / 256
+
+    def line(profile, form, rows, kernel, from_l2):
+        name, size = BLOCKS[form]
+        return (rf"matmul {profile} {form} +{rows} x +8192 x +4096 ", f"{kernel}<{name}>", records * size,
+                float(rows * 8192 * 4096), PROCESSORS, from_l2)
+
+    lines = [line("exact", form, rows, kernel, 0.0) for form in BLOCKS for rows, kernel in in_exact]
+    lines += [line("exact.int8", form, rows, kernel, records * BLOCKS[form][1] * -(-rows // 8))
+              for form in BLOCKS if form not in ("FP8", "MXFP4") for rows, kernel in in_int8]
+    return lines
 
 
 def all_lines():

@@ -94,6 +94,22 @@ TEST(Gpu, QuantisedWeightsHaveTheBitsOfTheirDefinitions) {
     }
 }
 
+TEST(Gpu, QuantisedWeightsInInt8HaveTheBitsOfTheirDefinitions) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const reference::BlockFormat& format : tests::integer_formats()) {
+        SCOPED_TRACE(format.name);
+        for (const int64_t num_rows : {1, 2, 8, 9, 130}) {
+            EXPECT_TRUE(multiplies_integers_as_defined(**device, format, {num_rows, 131, columns_of(format, 9, 3)}))
+                << num_rows;
+        }
+        for (const int64_t num_rows : {1, 3, 40})
+            EXPECT_TRUE(multiplies_entries_as_defined(**device, format, {num_rows, 3, 2, 256, 66},
+                                                      reference::Profile::kExactInt8))
+                << num_rows;
+    }
+}
+
 TEST(Gpu, LargeMatmulsHaveTheBitsOfTheDefinition) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;

@@ -19,7 +19,7 @@ INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(?:@!?U?PT?\d*\s+)?([A-Z][
 BACK = re.compile(r"0x([0-9a-f]+)\s*$")
 COPIES = ("LDGSTS", "UBLKCP")  # asynchronous ones, by a thread and by bulk
 WAIT = "ACQBULK"               # for the kernel before
-ARITHMETIC = {"FFMA": 1, "HMMA": 64, "HGMMA": 64}  # and what each multiplies for a lane, at least
+ARITHMETIC = {"FFMA": 1, "IDP": 4, "HMMA": 64, "HGMMA": 64}  # and what each multiplies for a lane, at least
 REGISTER = re.compile(r"(?<![A-Z])R(\d+)\b")
 
 
@@ -86,7 +86,8 @@ class Code:
         return sum(self.counts.get(name, 0) for name in names)
 
     def inner_loop(self):
-        """(FFMA, HMMA and HGMMA, instructions) of the smallest loop that has most of what it multiplies; None: none."""
+        """(FFMA and four for each IDP, HMMA and HGMMA, instructions) of the smallest loop that has most of what it
+        multiplies; None: none."""
         loop = self.smallest_loop(0.5)
         return None if loop is None else counts_of(self.inside(loop))
 
@@ -123,7 +124,7 @@ class Code:
 
 
 def counts_of(names):
-    return names.count("FFMA"), names.count("HMMA") + names.count("HGMMA"), len(names)
+    return names.count("FFMA") + 4 * names.count("IDP"), names.count("HMMA") + names.count("HGMMA"), len(names)
 
 
 def width_of(opcode):

@@ -215,6 +215,34 @@ TEST(KernelFaults, OfBlocksAreFoundOrShownAsWrongBits) {
     }
 }
 
+// Matmuls in int8, of more than one chunk and panel.
+constexpr ShownInBlocks kShownInInt8[] = {
+    {"int8_scale_not_a_half", "Q8_0", 1},    {"int8_block_in_parts", "Q6_K", 1},
+    {"int8_block_in_parts", "IQ4_XS", 3},    {"int8_rows_of_first_group", "Q4_0", 9},
+    {"int8_minimum_of_products", "Q4_K", 4}, {"int8_minimum_of_products", "Q2_K", 1},
+    {"int8_zero_point_left", "INT4_ZERO", 1}};
+
+TEST(KernelFaults, OfInt8AreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        for (const auto& [fault, name, num_rows] : kShownInInt8) {
+            const auto formats = tests::integer_formats();
+            const auto& format = *std::ranges::find(formats, name, &reference::BlockFormat::name);
+            const auto is_as_defined = [&] {
+                return multiplies_integers_as_defined(*device, format, {num_rows, 70, columns_of(format, 1, 1)});
+            };
+            EXPECT_TRUE(is_as_defined()) << name;
+            const planted::SwitchedOn on(fault);
+            EXPECT_FALSE(is_as_defined()) << fault << ", " << name;
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        const planted::SwitchedOn on("int8_greatest_too_early");
+        (void)multiplies_integers_as_defined(*device, *reference::find_block_format("Q6_K"), {2, 70, 512});
+        expect_named(emulator.findings(), {"int8_greatest_too_early", "quantise_rows", FindingKind::kRace}, schedule);
+    }
+}
+
 // Of some rows on tensor cores, by items: panels of three chunks, and the launch again.
 constexpr Expected kExpectedInTensorItems[] = {
     {"tensor_items_not_awaited", "tensor_items16", FindingKind::kNotAwaited},

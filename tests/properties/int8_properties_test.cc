@@ -67,6 +67,23 @@ TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
     EXPECT_GT(sum.rolled_back_tokens, 0);
 }
 
+TEST(Int8Properties, OnAnEmulatedDeviceNeither) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the emulator's threads are fibers of one thread, which this sanitizer does not know";
+#endif
+    const RandomCases cases = RandomCases::from_environment(6);
+    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
+        Prng prng(seed);
+        const char* preset = kInt8Presets[seed % std::size(kInt8Presets)];
+        NumericScene scene(in_whole_blocks(*reference::preset(preset)), seed, int8_options(prng), 1,
+                           Machine::kEmulatedCudaInt8);
+        ASSERT_EQ(scene.computing->numerics_id(), "exact.int8/2");
+        converse_quantised(scene, seed);
+        ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
+        ASSERT_TRUE(scene.emulator.findings().empty()) << scene.emulator.findings().front().text;
+    }
+}
+
 // As Q4_K_M files mix them, and float4, in either profile. The rows of 96 and of 32 stay bf16.
 TEST(BlockProperties, OfTypesWithLargeBlocksNothingChangesABitEither) {
     constexpr uint64_t kUsualCases = 12;

@@ -35,7 +35,8 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
 }
 
 reference::Profile profile_of(Machine machine) {
-    const bool in_int8 = machine == Machine::kCpuInt8 || machine == Machine::kCpuMixedInt8;
+    const bool in_int8 =
+        machine == Machine::kCpuInt8 || machine == Machine::kCpuMixedInt8 || machine == Machine::kEmulatedCudaInt8;
     return in_int8 ? reference::Profile::kExactInt8 : reference::Profile::kExact;
 }
 
@@ -43,7 +44,7 @@ reference::Profile profile_of(Machine machine) {
 std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::Model& model,
                                               const SceneOptions& options, int32_t num_threads,
                                               simt::Emulator& emulator, std::unique_ptr<cuda::Device>& device) {
-    if (machine != Machine::kEmulatedCuda) {
+    if (machine != Machine::kEmulatedCuda && machine != Machine::kEmulatedCudaInt8) {
         cpu::CpuExecutorConfig config = cpu_config(options, num_threads);
         config.profile = profile_of(machine);
         if (machine == Machine::kCpuPortable) config.isa = cpu::Isa::kPortable;
@@ -53,7 +54,7 @@ std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::
     PooledExecutorConfig config{options.pools(), options.max_state_lag_tokens + options.max_window - 1,
                                 options.budget()};
     if (!cuda::unsupported_budget(model.config, config, device->limits()).empty()) config.budget = {};
-    return std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *device, config);
+    return std::make_unique<cuda::CudaExecutor>(model.config, model.weights, *device, config, profile_of(machine));
 }
 
 }  // namespace
@@ -115,7 +116,8 @@ reference::Model with_ties(reference::Model model) {
 
 std::optional<QuantisedMatrices> quantised_in(Machine machine, reference::Model& model) {
     switch (machine) {
-        case Machine::kCpuInt8: return QuantisedMatrices(model, {"Q8_0", "INT4", "Q4_0", "INT8"});
+        case Machine::kCpuInt8:
+        case Machine::kEmulatedCudaInt8: return QuantisedMatrices(model, {"Q8_0", "INT4", "Q4_0", "INT8"});
         case Machine::kCpuMixed:
         case Machine::kCpuMixedInt8:
             return QuantisedMatrices(model, {"Q4_K", "Q6_K", "Q4_K", "Q5_0", "Q8_0", "FP4_E2M1"});

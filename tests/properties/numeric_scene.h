@@ -47,8 +47,16 @@ private:
 // The executor. With options.verify_tokens the CPU runs ordinary sequences in the fast profile, in a separate batch.
 // kCpuInt8: the profile exact.int8, the model's matrices in Q8_0, INT4, Q4_0 and INT8 in turn. kCpuMixed: exact, the
 // matrices in the types of Q4_K_M files and in float4. kCpuMixedInt8: these in exact.int8. kCpuPortable: loops without
-// vectors.
-enum class Machine : uint8_t { kCpu, kCpuInt8, kCpuMixed, kCpuMixedInt8, kCpuPortable, kEmulatedCuda };
+// vectors. kEmulatedCudaInt8: as kCpuInt8.
+enum class Machine : uint8_t {
+    kCpu,
+    kCpuInt8,
+    kCpuMixed,
+    kCpuMixedInt8,
+    kCpuPortable,
+    kEmulatedCuda,
+    kEmulatedCudaInt8
+};
 
 // The objects that the engine borrows, made before it.
 struct NumericParts {
@@ -59,7 +67,7 @@ struct NumericParts {
     reference::ReferenceModel reference;
     SceneOptions pools;  // without those that the model does not need
     simt::Emulator emulator;
-    std::unique_ptr<cuda::Device> device;  // of kEmulatedCuda
+    std::unique_ptr<cuda::Device> device;  // of emulated CUDA
     std::unique_ptr<PooledExecutor> computing;
     LogitTap tap;
     DelayedExecutor executor;  // materialises options.lag_steps late

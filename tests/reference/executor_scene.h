@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -55,10 +56,11 @@ inline Uncached uncached(reference::ReferenceModel& model, std::span<const Token
 
 // A model, and the blocks and rows for a sequence of some length.
 struct SceneModel {
-    // `profile`: of the reference.
-    SceneModel(reference::ModelConfig config, uint64_t seed, reference::Profile profile = reference::Profile::kExact)
-        : model(reference::make_random_model(config, seed)),
-          owned_reference(std::make_unique<reference::ReferenceModel>(model.config, model.weights, profile)) {
+    // `profile`: of the reference. `prepare` changes the weights before the reference reads them.
+    SceneModel(
+        reference::ModelConfig config, uint64_t seed, reference::Profile profile = reference::Profile::kExact,
+        const std::function<void(reference::Model&)>& prepare = [](reference::Model&) {})
+        : model(reference::make_random_model(config, seed)), owned_reference(make_reference(profile, prepare)) {
         const auto geometry = reference::geometry(model.config);
         has_kv = geometry.kv_bytes_per_token > 0;
         has_state = geometry.state_bytes_per_row > 0;
@@ -72,6 +74,13 @@ struct SceneModel {
     reference::ReferenceModel& reference = *owned_reference;  // its tables grow under tests that change nothing else
     bool has_kv = false;
     bool has_state = false;
+
+private:
+    std::unique_ptr<reference::ReferenceModel> make_reference(reference::Profile profile,
+                                                              const std::function<void(reference::Model&)>& prepare) {
+        prepare(model);
+        return std::make_unique<reference::ReferenceModel>(model.config, model.weights, profile);
+    }
 };
 
 // Plans for one executor. Ids of blocks and rows are chosen by the test; a model without KV or state gets none.

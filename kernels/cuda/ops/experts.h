@@ -108,16 +108,16 @@ struct ListEntries {
     }
 };
 
-// Gathers the entries' inputs into consecutive rows. One thread per pair.
+// Gathers the entries' inputs into consecutive rows. One thread per word.
 struct GatherEntries {
-    simt::Global<const uint32_t> x;  // [num_rows, row_pairs]
-    int64_t row_pairs;
+    simt::Global<const uint32_t> x;  // [num_rows, row_words]
+    int64_t row_words;
     simt::Global<const int32_t> rows;
-    simt::Global<uint32_t> out;  // [entries, row_pairs]
+    simt::Global<uint32_t> out;  // [entries, row_words]
     SIMT_FUNCTION void operator()() const {
         const int64_t entry = simt::block_x();
         const int64_t i = element_of_row();
-        if (i < row_pairs) out[entry * row_pairs + i] = x[rows[entry] * row_pairs + i];
+        if (i < row_words) out[entry * row_words + i] = x[rows[entry] * row_words + i];
     }
 };
 

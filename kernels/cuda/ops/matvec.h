@@ -10,10 +10,45 @@ inline namespace SIMT_MACHINE {
 
 inline constexpr int kMatvecThreads = 128;
 
+// What a thread adds up over a chunk, kRows rows by 4 outputs: dot products of bf16 inputs, in N3's order.
+template <int kRows, typename Span>
+struct PairProducts {
+    using Sums = float[kRows][4];
+    // Adds the products of a span that begins at first_pair.
+    template <typename Inputs>
+    SIMT_FUNCTION static void add(const simt::Four<uint32_t> (&rows)[Span::kRows], const Inputs& inputs,
+                                  const MatvecParameters& of, int64_t first_pair, Sums& acc) {
+        const auto weights = Span::open(rows, first_pair);
+        simt::Four<uint32_t> x[kRows][Span::kPairs / 4] = {};
+        SIMT_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+            SIMT_UNROLL
+            for (int i = 0; i < Span::kPairs / 4; ++i) {
+                if (r >= of.num_rows || first_pair + 4 * i >= of.row_pairs) continue;
+                x[r][i] = simt::load4(inputs, r * of.row_pairs + first_pair + 4 * i);
+            }
+        }
+        SIMT_UNROLL
+        for (int i = 0; i < Span::kPairs; ++i) {
+            const PairWeights w = weights.pair(i);
+            SIMT_UNROLL
+            for (int r = 0; r < kRows; ++r) {
+                const uint32_t pair = x[r][i / 4].values[i % 4];
+                SIMT_UNROLL
+                for (int k = 0; k < 4; ++k) {  // N3: a pair's odd product first
+                    acc[r][k] = reference::fma_f32(odd_half(pair), w.odd[k], acc[r][k]);
+                    acc[r][k] = reference::fma_f32(even_half(pair), w.even[k], acc[r][k]);
+                }
+            }
+        }
+    }
+    SIMT_FUNCTION static float sum(const Sums& acc, int r, int k) { return acc[r][k]; }
+};
+
 // A thread computes 4 outputs over one chunk, with the weights of a span (ops/weight_spans.h) in flight at once. CTAs
 // of (quads of outputs, chunks), kMatvecThreads at most; chunk sums are added in order. With a norm, every CTA computes
 // the inputs itself while its first weights are in flight.
-template <int kRows, bool kNormed, typename Span>
+template <int kRows, bool kNormed, typename Span, typename Products = PairProducts<kRows, Span>>
 struct MatvecOf : MatvecParts {
     static constexpr int kAhead = Span::kPairs;
     static constexpr int kThreads = kMatvecThreads;
@@ -23,7 +58,6 @@ struct MatvecOf : MatvecParts {
     static constexpr bool kDependent = true;
     static constexpr int kInputWords = kRows * static_cast<int>(kMatvecNormWidth / 2);
     static constexpr int kSharedBytes = kNormed ? kInputWords * 4 : 0;
-    using Sums = float[kRows][4];
     struct Weights {
         simt::Four<uint32_t> rows[Span::kRows];
     };
@@ -94,9 +128,9 @@ struct MatvecOf : MatvecParts {
                                    const simt::Shared<float>& sums) const {
         if (begin >= num_pairs) return;
         const int64_t end_pair = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
-        Sums acc = {};
+        typename Products::Sums acc = {};
         for (int64_t pair = begin; pair < end_pair; pair += kAhead) {
-            add_pairs(Span::open(weights.rows, pair), inputs, pair, acc);
+            Products::add(weights.rows, inputs, *this, pair, acc);
             const int64_t next = pair + kAhead;
             weights = fetch(lane, next < end_pair ? next : begin + int64_t{simt::threads_y()} * kChunkPairs);
         }
@@ -104,33 +138,8 @@ struct MatvecOf : MatvecParts {
         for (int r = 0; r < kRows; ++r) {
             const int row = simt::thread_y() * kRows + r;
             simt::store4(sums, (row * simt::threads_x() + simt::thread_x()) * 4,
-                         {{acc[r][0], acc[r][1], acc[r][2], acc[r][3]}});
-        }
-    }
-    template <typename Inputs>
-    SIMT_FUNCTION void add_pairs(const typename Span::Weights& weights, const Inputs& inputs, int64_t first_pair,
-                                 Sums& acc) const {
-        simt::Four<uint32_t> x[kRows][kAhead / 4] = {};
-        SIMT_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-            SIMT_UNROLL
-            for (int i = 0; i < kAhead / 4; ++i) {
-                if (r >= num_rows || first_pair + 4 * i >= row_pairs) continue;
-                x[r][i] = simt::load4(inputs, r * row_pairs + first_pair + 4 * i);
-            }
-        }
-        SIMT_UNROLL
-        for (int i = 0; i < kAhead; ++i) {
-            const PairWeights w = weights.pair(i);
-            SIMT_UNROLL
-            for (int r = 0; r < kRows; ++r) {
-                const uint32_t pair = x[r][i / 4].values[i % 4];
-                SIMT_UNROLL
-                for (int k = 0; k < 4; ++k) {  // N3: a pair's odd product first
-                    acc[r][k] = reference::fma_f32(odd_half(pair), w.odd[k], acc[r][k]);
-                    acc[r][k] = reference::fma_f32(even_half(pair), w.even[k], acc[r][k]);
-                }
-            }
+                         {{Products::sum(acc, r, 0), Products::sum(acc, r, 1), Products::sum(acc, r, 2),
+                           Products::sum(acc, r, 3)}});
         }
     }
 };

@@ -98,16 +98,7 @@ struct BlockSpan {
         simt::Four<uint32_t> rows[kScaleRow];
         BlockScale scales[kHalves][4];
         int first_quad;  // in its unit
-        // Quad g of the span, of output k.
-        SIMT_FUNCTION uint32_t quad(int g, int k) const {
-            uint32_t bytes = bits_of_quad(rows[g * kLow / 8].values[k], kLow, g);
-            if constexpr (kHigh == 1) {
-                bytes |= bits_of_quad(rows[kLowRows].values[k], kHigh, first_quad + g) << kLow;
-            } else if constexpr (kHigh == 2) {
-                bytes |= bits_of_quad(rows[kLowRows + g * kHigh / 8].values[k], kHigh, g) << kLow;
-            }
-            return bytes;
-        }
+        SIMT_FUNCTION uint32_t quad(int g, int k) const { return quad_of(rows, first_quad, g, k); }
         SIMT_FUNCTION float weight(int i, int k) const {
             return Format::value(Format::numbers_of(quad(i / 4, k)), i % 4, scales[i / (kUnitWeights / 2)][k]);
         }
@@ -122,6 +113,17 @@ struct BlockSpan {
         }
     };
 
+    // Quad g of the span, of output k; first_quad: the span's in its unit.
+    template <int kNumRows>
+    SIMT_FUNCTION static uint32_t quad_of(const simt::Four<uint32_t> (&rows)[kNumRows], int first_quad, int g, int k) {
+        uint32_t bytes = bits_of_quad(rows[g * kLow / 8].values[k], kLow, g);
+        if constexpr (kHigh == 1) {
+            bytes |= bits_of_quad(rows[kLowRows].values[k], kHigh, first_quad + g) << kLow;
+        } else if constexpr (kHigh == 2) {
+            bytes |= bits_of_quad(rows[kLowRows + g * kHigh / 8].values[k], kHigh, g) << kLow;
+        }
+        return bytes;
+    }
     // n bits of each weight of quad g, from the word of a row that has them.
     SIMT_FUNCTION static uint32_t bits_of_quad(uint32_t word, int n, int g) {
         return word >> (n * (g % (8 / n))) & 0x0101'0101U * ((1U << n) - 1U);
@@ -170,12 +172,17 @@ struct BlockSpan {
         SIMT_UNROLL
         for (int k = 0; k < 4; ++k) {
             uint32_t words[Format::kScaleRows];
-            SIMT_UNROLL
-            for (int i = 0; i < Format::kScaleRows; ++i) words[i] = rows[kScaleRow + i].values[k];
+            take_scales(rows, k, words);
             SIMT_UNROLL
             for (int h = 0; h < kHalves; ++h) weights.scales[h][k] = Format::scale_of(words, unit, first_half + h);
         }
         return weights;
+    }
+    // The words of output k that its scales are in.
+    SIMT_FUNCTION static void take_scales(const simt::Four<uint32_t> (&rows)[kRows], int k,
+                                          uint32_t (&words)[Format::kScaleRows]) {
+        SIMT_UNROLL
+        for (int i = 0; i < Format::kScaleRows; ++i) words[i] = rows[kScaleRow + i].values[k];
     }
     SIMT_FUNCTION static Weights open_shared(const simt::Shared<uint32_t>& memory, int word, int64_t pair) {
         simt::Four<uint32_t> rows[kRows];

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/pack_blocks.h"
 #include "reference/model/scaled_blocks.h"
+#include "reference/ops/int8_matmul.h"
 #include "reference/ops/quantised.h"
 #include "tests/kernels/cuda/op_cases.h"
 #include "tests/support/random_blocks.h"
@@ -64,9 +65,26 @@ inline bool multiplies_blocks_as_defined(Device& device, const reference::BlockF
                                          const MatmulShape& shape) {
     const BlockMatrices matrix(device, format, 1, shape.num_outputs, shape.num_k);
     return has_matmul_bits(
-        device, shape, Values::kNormal, [&](const float* bias) { return matrix.view(bias); },
+        device, shape, Values::kNormal, [&](const float* bias) { return matrix.view(bias); }, multiply_rounded(device),
         [&](auto x, const float* bias, float multiplier, auto out) {
             reference::quantised_matmul(
+                {.x = x, .weight = matrix.host(0), .bias = bias, .in_multiplier = multiplier, .out = out});
+        });
+}
+
+// Of exact.int8. REQUIRES: the type has integers.
+inline bool multiplies_integers_as_defined(Device& device, const reference::BlockFormat& format,
+                                           const MatmulShape& shape) {
+    const BlockMatrices matrix(device, format, 1, shape.num_outputs, shape.num_k);
+    return has_matmul_bits(
+        device, shape, Values::kNormal, [&](const float* bias) { return matrix.view(bias); },
+        [&](Floats x, float multiplier, const DeviceMatrix& of, Floats out) {
+            const DeviceArray<uint32_t> rows(device, x.num_rows * int8_row_words(x.width));
+            device.quantise_rows(x, multiplier, int8_sharing(of.format), rows.data());
+            device.int8_matmul(rows.data(), of, out);
+        },
+        [&](auto x, const float* bias, float multiplier, auto out) {
+            reference::int8_matmul(
                 {.x = x, .weight = matrix.host(0), .bias = bias, .in_multiplier = multiplier, .out = out});
         });
 }
@@ -93,9 +111,11 @@ inline bool looks_up_blocks_as_defined(Device& device, const reference::BlockFor
     return device.synchronize() && bits_of(got) == bits_of(want);
 }
 
-// Rows choose experts (row + i) mod n_experts.
+// Rows choose experts (row + i) mod n_experts. `profile`: exact or exact.int8.
 inline bool multiplies_entries_as_defined(Device& device, const reference::BlockFormat& format,
-                                          const ExpertShape& shape) {
+                                          const ExpertShape& shape,
+                                          reference::Profile profile = reference::Profile::kExact) {
+    const bool in_int8 = profile == reference::Profile::kExactInt8;
     const int64_t num_outputs = shape.d_ff;
     const BlockMatrices matrices(device, format, shape.n_experts, num_outputs, shape.width);
     const ExpertCounts counts{shape.num_rows, shape.n_experts, shape.n_chosen};
@@ -114,14 +134,16 @@ inline bool multiplies_entries_as_defined(Device& device, const reference::Block
     const DeviceArray<int32_t> rows(device, num), entries(device, num);
     const DeviceArray<DeviceExpertPart> parts(device, counts.num_parts());
     const DeviceEntries of{counts, rows.data(), entries.data(), parts.data()};
-    const DeviceArray<uint32_t> pairs(device, shape.num_rows * row_pairs_of(shape.width));
-    const DeviceArray<uint32_t> gathered(device, num * row_pairs_of(shape.width));
+    const int64_t row_words = in_int8 ? int8_row_words(shape.width) : row_pairs_of(shape.width);
+    const DeviceArray<uint32_t> inputs(device, shape.num_rows * row_words);
+    const DeviceArray<uint32_t> gathered(device, num * row_words);
     const DeviceArray<float> out(device, num * num_outputs);
-    device.round_rows({device_x.data(), shape.num_rows, shape.width, shape.width}, 1.0F, pairs.data());
+    const Floats of_x{device_x.data(), shape.num_rows, shape.width, shape.width};
+    in_int8 ? device.quantise_rows(of_x, 1.0F, int8_sharing(*find_weight_format(format)), inputs.data())
+            : device.round_rows(of_x, 1.0F, inputs.data());
     device.list_entries({device_chosen.data(), shape.num_rows, 2 * shape.n_chosen, 2 * shape.n_chosen}, of);
-    device.gather_entries(of, pairs.data(), shape.width, gathered.data());
-    device.multiply_entries(reference::Profile::kExact, of, gathered.data(), matrices.view(),
-                            {out.data(), num, num_outputs, num_outputs});
+    device.gather_entries(of, inputs.data(), row_words, gathered.data());
+    device.multiply_entries(profile, of, gathered.data(), matrices.view(), {out.data(), num, num_outputs, num_outputs});
     std::vector<float> got(static_cast<size_t>(num * num_outputs));
     std::vector<int32_t> places(static_cast<size_t>(num));
     out.download(0, got);
@@ -131,9 +153,10 @@ inline bool multiplies_entries_as_defined(Device& device, const reference::Block
         const int64_t row = i / shape.n_chosen;
         const auto expert = static_cast<int64_t>(chosen[static_cast<size_t>(i + row * shape.n_chosen)]);
         std::vector<float> want(static_cast<size_t>(num_outputs));
-        reference::quantised_matmul({.x = dense_rows(x.data() + row * shape.width, 1, shape.width),
-                                     .weight = matrices.host(expert),
-                                     .out = dense_rows(want.data(), 1, num_outputs)});
+        reference::linear({.x = dense_rows(x.data() + row * shape.width, 1, shape.width),
+                           .weight = matrices.host(expert),
+                           .profile = profile,
+                           .out = dense_rows(want.data(), 1, num_outputs)});
         const auto first = got.begin() + places[static_cast<size_t>(i)] * num_outputs;
         if (bits_of(std::vector<float>(first, first + num_outputs)) != bits_of(want)) return false;
     }

@@ -113,7 +113,7 @@ private:
         };
         device_.round_rows({x.data(), shape_.num_rows, shape_.width, shape_.width}, 1.0F, of_rows.data());
         device_.list_entries(choice, of);
-        device_.gather_entries(of, of_rows.data(), shape_.width, gathered.data());
+        device_.gather_entries(of, of_rows.data(), row_pairs_of(shape_.width), gathered.data());
         multiply(gathered, ups, shape_.d_ff, shape_.width, inner_rows);
         if (kind_ == reference::MlpKind::kGatedSilu) {
             multiply(gathered, gates, shape_.d_ff, shape_.width, gate_rows);

@@ -60,27 +60,36 @@ struct MatmulShape {
     int64_t num_rows, num_outputs, num_k;
 };
 // Whether the device's matmul of some values has the bits of a definition. `weights(bias)` gives the device's matrix,
-// `define(x, bias, multiplier, out)` computes; bias is null or on the device, and on the host.
-template <typename Weights, typename Define>
+// `multiply(x, multiplier, matrix, out)` computes on the device, `define(x, bias, multiplier, out)` on the host; bias is
+// null or on the device, and on the host.
+template <typename Weights, typename Multiply, typename Define>
 bool has_matmul_bits(Device& device, const MatmulShape& shape, Values kind, const Weights& weights,
-                     const Define& define) {
+                     const Multiply& multiply, const Define& define) {
     constexpr float kMultiplier = 1.5F;
     const auto x = draw_values(shape.num_rows * shape.num_k, 1, kind);
     const auto bias = draw_values(shape.num_outputs, 3, kind);
     const auto device_x = on_device(device, x);
     const auto device_bias = on_device(device, bias);
-    const DeviceArray<uint32_t> pairs(device, shape.num_rows * row_pairs_of(shape.num_k));
     const DeviceArray<float> out(device, shape.num_rows * shape.num_outputs);
     const bool has_bias = shape.num_outputs % 2 == 1;
-    device.round_rows({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, kMultiplier, pairs.data());
-    device.matmul(pairs.data(), weights(has_bias ? device_bias.data() : nullptr),
-                  {out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs});
+    multiply({device_x.data(), shape.num_rows, shape.num_k, shape.num_k}, kMultiplier,
+             weights(has_bias ? device_bias.data() : nullptr),
+             {out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs});
     std::vector<float> want(static_cast<size_t>(out.count()));
     define(dense_rows(x.data(), shape.num_rows, shape.num_k), has_bias ? bias.data() : nullptr, kMultiplier,
            dense_rows(want.data(), shape.num_rows, shape.num_outputs));
     std::vector<float> got(want.size());
     out.download(0, got);
     return device.synchronize() && bits_of(got) == bits_of(want);
+}
+
+// A matmul with inputs rounded to bf16, for has_matmul_bits.
+inline auto multiply_rounded(Device& device) {
+    return [&device](Floats x, float multiplier, const DeviceMatrix& matrix, Floats out) {
+        const DeviceArray<uint32_t> pairs(device, x.num_rows * row_pairs_of(x.width));
+        device.round_rows(x, multiplier, pairs.data());
+        device.matmul(pairs.data(), matrix, out);
+    };
 }
 
 // N3: whether the matmul has the definition's bits.
@@ -93,6 +102,7 @@ inline bool multiplies_as_defined(Device& device, const MatmulShape& shape, Valu
         [&](const float* bias) {
             return DeviceMatrix{device_words.data(), bias, shape.num_outputs, shape.num_k};
         },
+        multiply_rounded(device),
         [&](auto x, const float* bias, float multiplier, auto out) {
             reference::matmul({.x = x, .weight = weight.data(), .bias = bias, .in_multiplier = multiplier, .out = out});
         });

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "reference/model/presets.h"
@@ -23,22 +25,26 @@ struct QuantisedCase {
     const char* preset;
     std::vector<std::string_view> formats = {"Q8_0", "Q4_0"};
     int32_t hidden_size = 64;
+    reference::Profile profile = reference::Profile::kExact;
 };
+
+constexpr reference::Profile kInt8 = reference::Profile::kExactInt8;
 
 class QuantisedCuda : public testing::TestWithParam<QuantisedCase> {
 protected:
     QuantisedCuda()
-        : model_(tests::in_whole_blocks(*reference::preset(GetParam().preset), GetParam().hidden_size), 43),
-          quantised_(model_.model, GetParam().formats),
+        : model_(tests::in_whole_blocks(*reference::preset(GetParam().preset), GetParam().hidden_size), 43,
+                 GetParam().profile,
+                 [this](reference::Model& model) { quantised_.emplace(model, GetParam().formats); }),
           device_(make_emulated_device(emulator_)),
           cuda_(model_.model.config, model_.model.weights, *device_,
-                {.pools = {.block_size = 16, .num_blocks = 64, .num_state_rows = 8}}) {}
+                {.pools = {.block_size = 16, .num_blocks = 64, .num_state_rows = 8}}, GetParam().profile) {}
     ~QuantisedCuda() override {
         EXPECT_TRUE(emulator_.findings().empty()) << emulator_.findings().front().text;
         EXPECT_GT(emulator_.num_launches(), 0);
     }
+    std::optional<QuantisedMatrices> quantised_;
     SceneModel model_;
-    QuantisedMatrices quantised_;
     simt::Emulator emulator_{simt::Schedule::kRandom, 7};
     std::unique_ptr<Device> device_;
     CudaExecutor cuda_;
@@ -46,8 +52,9 @@ protected:
 
 TEST_P(QuantisedCuda, AgreesWithTheReferenceInEveryOperation) {
     ASSERT_TRUE(model_.model.weights.quantised);
-    EXPECT_EQ(cuda_.numerics_id(), "exact.blocks/1");
-    reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1);
+    const bool in_int8 = GetParam().profile == kInt8;
+    EXPECT_EQ(cuda_.numerics_id(), in_int8 ? "exact.int8/2" : "exact.blocks/1");
+    reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1, GetParam().profile);
     reference::LockstepExecutor lockstep(cuda_, reference);
     tests::expect_identical(model_, lockstep, {.num_prefilled = 37, .num_more = 3});
     EXPECT_GT(lockstep.counts().compared_operations, 50);
@@ -69,9 +76,17 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantisedCuda,
                                          QuantisedCase{"tiny-mamba2", {"INT4"}},
                                          QuantisedCase{"tiny-nemotron-h", {"INT4_ZERO", "FP8_E4M3"}},
                                          QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0", "INT4"}},
-                                         QuantisedCase{"tiny-granite", {"Q4_K", "Q6_K"}, 256}),
+                                         QuantisedCase{"tiny-granite", {"Q4_K", "Q6_K"}, 256},
+                                         QuantisedCase{"tiny-granite", {"Q8_0", "Q4_0", "FP8_E4M3"}, 64, kInt8},
+                                         QuantisedCase{"tiny-granite", {"Q4_K", "Q5_0", "Q6_K"}, 256, kInt8},
+                                         QuantisedCase{"tiny-llama", {"INT8", "INT4_ZERO", "BF16", "Q5_0"}, 64, kInt8},
+                                         QuantisedCase{"tiny-mamba2", {"Q5_0", "INT4"}, 64, kInt8},
+                                         QuantisedCase{"tiny-nemotron-h", {"Q8_0", "Q5_0"}, 64, kInt8},
+                                         QuantisedCase{"tiny-granite-moe", {"INT8", "Q8_0", "FP4_E2M1"}, 64, kInt8},
+                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0", "INT4"}, 64, kInt8}),
                          [](const auto& info) {
-                             std::string name = fmt::format("{}_{}", info.param.preset, info.param.formats.front());
+                             std::string name = fmt::format("{}_{}_{}", info.param.preset, info.param.formats.front(),
+                                                            reference::name(info.param.profile));
                              std::ranges::replace_if(
                                  name, [](char c) { return c == '-' || c == '.'; }, '_');
                              return name;

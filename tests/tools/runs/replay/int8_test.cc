@@ -41,13 +41,10 @@ TEST_F(ReplayInInt8, IsVerifiedUnderOtherSchedulesAndWithoutCacheAndDrafts) {
         EXPECT_EQ(run_verbatim({"verify", record, "--under", schedule}).exit_code, kExitOk) << schedule;
 }
 
-TEST_F(ReplayInInt8, OtherModelsAndExecutorsAreRefused) {
+TEST_F(ReplayInInt8, OtherModelsAreRefused) {
     const Outcome plain = run_replay({"--trace", scenario(), "--profile", "exact.int8"});
     EXPECT_EQ(plain.exit_code, kExitBadInput);
     EXPECT_THAT(plain.err, HasSubstr("the model has no quantised weights"));
-    const Outcome device = run_replay(replayed({"--executor", "cuda-emulated"}));
-    EXPECT_EQ(device.exit_code, kExitBadUsage);
-    EXPECT_THAT(device.err, HasSubstr("--profile exact.int8: the executor cuda-emulated computes in exact"));
 }
 
 }  // namespace

@@ -47,15 +47,18 @@ TEST_P(ReplayOfBlocksOnCuda, IsIdenticalToTheCpuAndVerified) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "ThreadSanitizer does not know the emulator's fibers";
 #endif
-    const std::string record = files_.path("a.rec");
-    const Outcome ran = replayed({"--beside", "cpu", "--record", record});
-    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
-    const json result = json::parse(ran.out);
-    EXPECT_EQ(result["identical"], true);
-    EXPECT_EQ(result["numerics"], "exact.blocks/1");
-    EXPECT_GT(result["reused_tokens"], 10);
-    EXPECT_GT(result["compared_logits"], 0);
-    EXPECT_EQ(run_verbatim({"verify", record, "--under", "chunks=7"}).exit_code, kExitOk);
+    for (const auto& [profile, numerics] :
+         {std::pair{"exact", "exact.blocks/1"}, std::pair{"exact.int8", "exact.int8/2"}}) {
+        const std::string record = files_.path(std::string(profile) + ".rec");
+        const Outcome ran = replayed({"--profile", profile, "--beside", "cpu", "--record", record});
+        ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+        const json result = json::parse(ran.out);
+        EXPECT_EQ(result["identical"], true);
+        EXPECT_EQ(result["numerics"], numerics);
+        EXPECT_GT(result["reused_tokens"], 10);
+        EXPECT_GT(result["compared_logits"], 0);
+        EXPECT_EQ(run_verbatim({"verify", record, "--under", "chunks=7"}).exit_code, kExitOk) << profile;
+    }
 }
 
 TEST_P(ReplayOfBlocksOnCuda, OtherProfilesAreRefused) {
