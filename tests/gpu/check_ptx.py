@@ -111,7 +111,8 @@ def check_the_checks():
                 "sin.approx.f32", "mul.f64", "cvt.rn.bf16.f32", "max.f32"):
         assert forbidden_instructions(f"\t{bad} \t%f1, %f2;") == [("?", bad)], bad
         assert forbidden_instructions(f"\t@%p1 {bad} \t%f1, %f2;") == [("?", bad)], bad
-    for good in ("fma.rn.f32", "setp.gt.f32", "ld.global.f32", "st.shared.v4.f32", "rcp.rn.f32", "add.s64", "dp4a.s32.s32"):
+    for good in ("fma.rn.f32", "setp.gt.f32", "ld.global.f32", "st.shared.v4.f32", "rcp.rn.f32", "add.s64",
+                 "dp4a.s32.s32"):
         assert forbidden_instructions(f"\t{good} \t%f1, %f2;") == [], good
     tensor = ".entry _Zon_device12TensorMatmulEEEvT_(\n"
     exact = ".entry _Zon_device6MatmulEEEvT_(\n"
