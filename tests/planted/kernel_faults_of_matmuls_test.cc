@@ -382,9 +382,11 @@ TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
 
 std::set<std::string_view> shown_in_matmuls() {
     std::set<std::string_view> shown = {
-        "tensor_wrong_lane",      "hopper_not_swizzled",  "hopper_outputs_of_partial_group", "matvec_chunks_backwards",
-        "items_added_by_arrival", "items_next_not_begun", "block_experts_of_first",          "block_row_not_copied"};
+        "tensor_wrong_lane",       "hopper_not_swizzled",    "hopper_outputs_of_partial_group",
+        "matvec_chunks_backwards", "items_added_by_arrival", "items_next_not_begun",
+        "block_experts_of_first",  "block_row_not_copied",   "int8_greatest_too_early"};
     for (const ShownInBlocks& one : kShownInBlocks) shown.insert(one.fault);
+    for (const ShownInBlocks& one : kShownInInt8) shown.insert(one.fault);
     const auto add = [&](const auto& all) {
         for (const Expected& expected : all) shown.insert(expected.fault);
     };
