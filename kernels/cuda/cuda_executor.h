@@ -1,8 +1,8 @@
 // kernels/cuda/cuda_executor.h: owns an executor on a Device: every profile, paged KV, pooled state rows, all sequences
 // of a step in one batch.
 //
-//   X1  exact, exact.int8, tensor.sm90: logits, tokens and heads equal the profile's uncached reference bit for bit, for
-//       every plan that the engine may make
+//   X1  exact, exact.int8, tensor.sm90: logits, tokens and heads equal the profile's uncached reference bit for bit,
+//       for every plan that the engine may make
 //   X2  a device error is the step's error and clears the slots; conversations survive it
 //   X3  tokens are drawn on the device; logits are downloaded on request only
 #pragma once

@@ -1,5 +1,6 @@
 // kernels/cuda/ops/int8_matmul.h: owns the kernels of exact.int8 (reference/ops/int8_matmul.h): activations to int8,
-// and their matmuls with quantised weights whose values are integers under scales. Layouts: kernels/cuda/block_layout.h.
+// and their matmuls with quantised weights whose values are integers under scales. Layouts:
+// kernels/cuda/block_layout.h.
 #pragma once
 
 #include "kernels/cuda/ops/block_matmul.h"

@@ -60,8 +60,8 @@ struct MatmulShape {
     int64_t num_rows, num_outputs, num_k;
 };
 // Whether the device's matmul of some values has the bits of a definition. `weights(bias)` gives the device's matrix,
-// `multiply(x, multiplier, matrix, out)` computes on the device, `define(x, bias, multiplier, out)` on the host; bias is
-// null or on the device, and on the host.
+// `multiply(x, multiplier, matrix, out)` computes on the device, `define(x, bias, multiplier, out)` on the host; bias
+// is null or on the device, and on the host.
 template <typename Weights, typename Multiply, typename Define>
 bool has_matmul_bits(Device& device, const MatmulShape& shape, Values kind, const Weights& weights,
                      const Multiply& multiply, const Define& define) {
