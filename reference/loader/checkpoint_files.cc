@@ -14,6 +14,7 @@ using Index = std::map<std::string, std::string, std::less<>>;
 
 constexpr size_t kMaxIndexBytes = 100'000'000;
 constexpr size_t kMaxShards = 4096;
+constexpr size_t kMaxQuantConfigBytes = 10'000'000;
 
 bool is_plain_shard_name(std::string_view name) {
     return name.ends_with(".safetensors") && !name.starts_with('.') && name.size() <= 255 &&
@@ -50,6 +51,23 @@ Status add_file(const fs::path& path, const Index* index, CheckpointFiles& check
 }
 
 }  // namespace
+
+Result<std::string> with_hf_quant_config(std::string config_text, const fs::path& folder) {
+    const fs::path path = folder / "hf_quant_config.json";
+    if (std::error_code ignored; !fs::exists(path, ignored)) return config_text;
+    auto config = parse_strict_json(config_text, "config.json");
+    if (!config || !config->is_object()) return config_text;  // reading it as a config reports the fault
+    if (const auto stated = config->find("quantization_config"); stated != config->end() && !stated->is_null())
+        return config_text;
+    ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMaxQuantConfigBytes));
+    ASSIGN_OR_RETURN(const Json described, parse_strict_json(text, path.string()));
+    const auto quantisation = described.is_object() ? described.find("quantization") : described.end();
+    if (!described.is_object() || quantisation == described.end() || !quantisation->is_object())
+        return error("{}: has no object named quantization", path.string());
+    Json& stated = (*config)["quantization_config"] = *quantisation;
+    stated["quant_method"] = "modelopt";
+    return config->dump();
+}
 
 Result<Index> parse_index(std::string_view text, std::string_view source) {
     ASSIGN_OR_RETURN(const Json object, parse_strict_json(text, source));

@@ -22,6 +22,11 @@ struct CheckpointFiles {
 // parse_safetensors or parse_index refuses; a shard that lacks a tensor the index places there, or has one it does not.
 Result<CheckpointFiles> open_checkpoint(const std::filesystem::path& folder);
 
+// The text of config.json with a quantization_config of the method modelopt, if hf_quant_config.json in the same folder
+// describes one and `config_text` has none; else `config_text`. Errors: hf_quant_config.json is not a JSON object with
+// quantization.
+Result<std::string> with_hf_quant_config(std::string config_text, const std::filesystem::path& folder);
+
 // Tensor name -> shard, from the text of model.safetensors.index.json. Shards are plain file names in the same folder:
 // a name with a separator, "..", or an ending other than .safetensors is refused.
 Result<std::map<std::string, std::string, std::less<>>> parse_index(std::string_view text, std::string_view source);

@@ -17,7 +17,8 @@ constexpr int64_t kHalfBlock = kScaledWeights / 2;
 struct Fp4Source {
     const std::byte* quants = nullptr;  // [rows, cols / 2]
     const std::byte* scales = nullptr;  // [rows, cols / group]
-    float global = 1;
+    float global = 1;                   // divides the scales, or multiplies them
+    bool multiplies = false;
     int64_t cols = 0;
 };
 
@@ -26,7 +27,8 @@ void write_nvfp4_row(const Fp4Source& source, int64_t row, std::byte* out) {
     for (int64_t column = 0; column < source.cols; column += kScaledWeights, out += kScaledFp4.num_bytes) {
         for (int64_t half = 0; half < 2; ++half) {
             const uint8_t stored = byte_at(source.scales, (row * source.cols + column) / kHalfBlock + half);
-            const float scale = e4m3_value(stored) / source.global;
+            const float scale =
+                source.multiplies ? e4m3_value(stored) * source.global : e4m3_value(stored) / source.global;
             std::memcpy(out + half * static_cast<int64_t>(sizeof(scale)), &scale, sizeof(scale));
         }
         std::memcpy(out + 2 * sizeof(float), source.quants + (row * source.cols + column) / 2, kHalfBlock);
@@ -45,12 +47,16 @@ void write_mxfp4_row(const Fp4Source& source, int64_t row, std::byte* out) {
     }
 }
 
-Result<float> read_global(const QuantisedTensors& tensors, std::string_view weight) {
-    if (tensors.global_scale == nullptr) return error("{}: its weight_global_scale is missing", weight);
-    RETURN_IF_ERROR(expect_shape(*tensors.global_scale, TensorDtype::kF32, {1}));
-    const auto global = value_at<float>(tensors.global_scale->bytes.data(), 0);
+Result<float> read_global(const QuantisedTensors& tensors, std::string_view weight, bool is_modelopt) {
+    const TensorEntry* const stored = tensors.global_scale;
+    if (stored == nullptr)
+        return error("{}: its {} is missing", weight, is_modelopt ? "weight_scale_2" : "weight_global_scale");
+    const bool is_scalar = is_modelopt && stored->shape.empty();
+    RETURN_IF_ERROR(
+        expect_shape(*stored, TensorDtype::kF32, is_scalar ? std::vector<int64_t>{} : std::vector{int64_t{1}}));
+    const auto global = value_at<float>(stored->bytes.data(), 0);
     if (global > 0 && std::isfinite(global)) return global;
-    return error("{}: {}, wanted a positive number", tensors.global_scale->name, global);
+    return error("{}: {}, wanted a positive number", stored->name, global);
 }
 
 }  // namespace
@@ -75,7 +81,8 @@ Result<MatrixView> fp4_to_blocks(const QuantisationConfig& config, const Quantis
     if (tensors.order != nullptr) return error("{}: float4 in an order of columns: not supported", tensors.order->name);
     Fp4Source source{.quants = tensors.quants->bytes.data(), .scales = tensors.scales->bytes.data(), .cols = cols};
     if (!is_mxfp4) {
-        ASSIGN_OR_RETURN(source.global, read_global(tensors, weight));
+        source.multiplies = config.method == QuantMethod::kModelOpt;
+        ASSIGN_OR_RETURN(source.global, read_global(tensors, weight, source.multiplies));
     } else if (std::ranges::count(tensors.scales->bytes, std::byte{255}) > 0) {
         return error("{}: a scale is NaN", tensors.scales->name);
     }

@@ -1,8 +1,9 @@
-// reference/loader/fp4_tensors.h: matrices of compressed-tensors in float4 (e2m1) as blocks.
+// reference/loader/fp4_tensors.h: matrices in float4 (e2m1) as blocks.
 //
-//   nvfp4   a scale in e4m3 for each 16 weights, divided by one in F32 for the matrix:  (scale ÷ global) · q
-//   mxfp4   a scale that is a power of two for each 32 weights:                         2^(scale − 127) · q
-// Either way the quotient is rounded once, and so is the product.
+//   nvfp4   a scale in e4m3 for each 16 weights and one in F32 for the matrix: (scale ÷ global) · q in
+//           compressed-tensors, (scale · global) · q in modelopt
+//   mxfp4   a scale that is a power of two for each 32 weights: 2^(scale − 127) · q
+// The first quotient or product is rounded once, and so is the product with q.
 #pragma once
 
 #include <string_view>

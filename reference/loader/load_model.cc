@@ -150,6 +150,7 @@ Result<std::vector<Filling>> find_fillings(const std::vector<CheckpointTensor>& 
         fillings.push_back(std::move(filling));
     }
     for (const auto& [name, got] : extra) {
+        if (quantisation && is_of_kv_cache(*quantisation, name)) continue;
         if (model.config.reads_hidden || !is_of_other_part(model.config.architecture, name)) {
             RETURN_IF_ERROR(check_extra(name, got, files, model.config, tensors.front().name, folder));
         } else {
@@ -237,7 +238,8 @@ Result<Model> load_model(const std::filesystem::path& path, const LoadOptions& o
     if (!std::filesystem::is_directory(path, ignored))
         return error("{}: is neither a folder with config.json and model.safetensors nor a GGUF file", path.string());
     const std::filesystem::path& folder = path;
-    ASSIGN_OR_RETURN(const std::string text, read_text_file(folder / "config.json", kMaxConfigBytes));
+    ASSIGN_OR_RETURN(std::string written, read_text_file(folder / "config.json", kMaxConfigBytes));
+    ASSIGN_OR_RETURN(const std::string text, with_hf_quant_config(std::move(written), folder));
     Model model;
     ASSIGN_OR_RETURN(CheckpointConfig config, parse_checkpoint_config(text, (folder / "config.json").string()));
     model.config = std::move(config.model);

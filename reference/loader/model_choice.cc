@@ -84,7 +84,8 @@ Result<Digest> model_digest(const Model& model) {
 Result<ConfigText> read_config_text(const std::string& name) {
     std::filesystem::path path = name;
     std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
+    const bool is_folder = std::filesystem::is_directory(path, ignored);
+    if (is_folder) path /= "config.json";
     std::ifstream file(path, std::ios::binary);
     if (!std::filesystem::is_regular_file(path, ignored) || !file) {
         return error("--model {}: neither a checkpoint's folder with a config.json nor a preset ({})", name,
@@ -92,7 +93,9 @@ Result<ConfigText> read_config_text(const std::string& name) {
     }
     std::ostringstream text;
     text << file.rdbuf();
-    return ConfigText{path.string(), text.str()};
+    if (!is_folder) return ConfigText{path.string(), text.str()};
+    ASSIGN_OR_RETURN(std::string whole, with_hf_quant_config(text.str(), path.parent_path()));
+    return ConfigText{path.string(), std::move(whole)};
 }
 
 Result<ModelConfig> choose_config(const std::string& name) {

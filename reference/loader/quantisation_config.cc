@@ -1,6 +1,8 @@
 #include "reference/loader/quantisation_config.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 #include <string>
 #include <utility>
@@ -182,16 +184,64 @@ void read_awq(ConfigFields& fields, QuantisationConfig& config) {
                      "modules_to_fuse"});
 }
 
+// Each quant_algo of NVIDIA's Model Optimizer that is read. Some files have it in small letters.
+struct ModelOptAlgorithm {
+    std::string_view name;
+    bool has_float4 = false;
+    bool has_blocks = false;  // of 128 x 128
+    bool of_activations = true;
+};
+constexpr int32_t kModelOptBlock = 128;
+constexpr int32_t kNvfp4Group = 16;
+constexpr std::array<ModelOptAlgorithm, 7> kModelOptAlgorithms = {{
+    {.name = "FP8"},
+    {.name = "FP8_PER_CHANNEL_PER_TOKEN"},
+    {.name = "FP8_PB_WO", .has_blocks = true, .of_activations = false},
+    {.name = "NVFP4", .has_float4 = true},
+    {.name = "NVFP4_AWQ", .has_float4 = true},
+    {.name = "W4A16_NVFP4", .has_float4 = true, .of_activations = false},
+    {.name = "MIXED_PRECISION", .has_float4 = true},
+}};
+
+// Its keys are those of config.json's quantization_config and of hf_quant_config.json's quantization. Without an
+// algorithm the weights are as in other checkpoints.
+void read_modelopt(ConfigFields& fields, QuantisationConfig& config) {
+    // Which matrix has which format, the tensors say; so they do of groups, whose sizes are given.
+    fields.harmless({"producer", "ignore", "exclude_modules", "quantized_layers", "config_groups", "weights",
+                     "input_activations", "quant_library", "has_zero_point", "pre_quant_scale"});
+    // The KV cache is computed in the engine's own precision, as activations are.
+    fields.harmless({"kv_cache_scheme", "kv_cache_quant_algo"});
+    const auto group = fields.optional_size({"group_size"});
+    std::optional<std::string> algorithm = fields.optional_text({"quant_algo"});
+    if (!algorithm) return;
+    std::ranges::transform(*algorithm, algorithm->begin(), [](unsigned char letter) { return std::toupper(letter); });
+    const auto* const known = std::ranges::find(kModelOptAlgorithms, *algorithm, &ModelOptAlgorithm::name);
+    if (known == kModelOptAlgorithms.end()) {
+        fields.problem(
+            "quant_algo = {} is not supported, wanted FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4, "
+            "NVFP4_AWQ, W4A16_NVFP4 or MIXED_PRECISION",
+            quote_text(*algorithm));
+        return;
+    }
+    config.has_float4 = known->has_float4;
+    config.of_activations = known->of_activations;
+    if (known->has_blocks) config.block_rows = config.block_columns = kModelOptBlock;
+    if (known->has_float4) config.block_columns = kNvfp4Group;
+    if (group && config.block_columns != 0 && *group != config.block_columns)
+        fields.problem("group_size = {}, wanted {}", *group, config.block_columns);
+}
+
 struct Method {
     QuantMethod method;
     std::string_view name;
     void (*read)(ConfigFields& fields, QuantisationConfig& config);
 };
-constexpr std::array<Method, 4> kMethods = {{
+constexpr std::array<Method, 5> kMethods = {{
     {QuantMethod::kCompressedTensors, "compressed-tensors", read_compressed_tensors},
     {QuantMethod::kFp8, "fp8", read_fp8},
     {QuantMethod::kGptq, "gptq", read_gptq},
     {QuantMethod::kAwq, "awq", read_awq},
+    {QuantMethod::kModelOpt, "modelopt", read_modelopt},
 }};
 
 }  // namespace
@@ -212,8 +262,8 @@ Result<QuantisationConfig> parse_quantisation(const Json& object, std::string_vi
         return config;
     }
     return error(
-        "{}: quantization_config.quant_method = {} is not supported, wanted compressed-tensors, fp8, gptq or "
-        "awq",
+        "{}: quantization_config.quant_method = {} is not supported, wanted compressed-tensors, fp8, gptq, "
+        "awq or modelopt",
         source, stated == object.end() ? "(missing)" : quote_json(*stated));
 }
 

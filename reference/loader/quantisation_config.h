@@ -11,7 +11,7 @@
 namespace verbatim::reference {
 
 // quant_method.
-enum class QuantMethod : uint8_t { kCompressedTensors, kFp8, kGptq, kAwq };
+enum class QuantMethod : uint8_t { kCompressedTensors, kFp8, kGptq, kAwq, kModelOpt };
 std::string_view name(QuantMethod method);  // as in the file: "compressed-tensors"
 
 struct QuantisationConfig {
@@ -22,14 +22,14 @@ struct QuantisationConfig {
     int32_t bits = 0;             // a weight, of kGptq and kAwq
     int32_t zero_offset = 0;      // what is added to a stored zero point
     bool has_integers = false;    // weights of type int, of kCompressedTensors
-    bool has_float4 = false;      // weights of type float in 4 bits, of kCompressedTensors
+    bool has_float4 = false;      // weights of type float in 4 bits, of kCompressedTensors and kModelOpt
     bool of_activations = false;  // the recipe quantises activations, too; the exact profile does not
 
     friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;
 };
 
 // `source` names the file in errors, which list every problem: an unknown method, format or key, a switch that changes
-// the weights' values, groups or blocks of several sizes, a quantised KV cache, transforms.
+// the weights' values, groups or blocks of several sizes, transforms, a KV cache that compressed-tensors quantises.
 Result<QuantisationConfig> parse_quantisation(const nlohmann::json& object, std::string_view source);
 
 }  // namespace verbatim::reference

@@ -160,6 +160,9 @@ private:
         }
         if (config_.block_columns != 0 && scales.shape == std::vector{num_blocks(rows, config_.block_rows), groups})
             return ScaleGrid{config_.block_rows, columns, groups, 1};
+        if (config_.method == QuantMethod::kModelOpt && config_.block_rows > 1 &&
+            scales.shape == std::vector{num_blocks(rows, config_.block_rows), int64_t{1}, groups, int64_t{1}})
+            return ScaleGrid{config_.block_rows, columns, groups, 1};
         if (scales.shape == std::vector{rows} || scales.shape == std::vector{rows, int64_t{1}})
             return ScaleGrid{1, cols, 1, 0};
         if (scales.num_elements() == 1) return ScaleGrid{rows, cols, 0, 0};
@@ -311,11 +314,16 @@ std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config,
     found.zeros = take(".weight_zero_point");
     found.shape = take(".weight_shape");
     found.order = take(".weight_g_idx");
-    found.global_scale = take(".weight_global_scale");
+    found.global_scale = take(config.method == QuantMethod::kModelOpt ? ".weight_scale_2" : ".weight_global_scale");
     for (const std::string_view part :
          {".input_global_scale", ".input_scale", ".input_zero_point", ".activation_scale"})
         take(part);
     return found;
+}
+
+bool is_of_kv_cache(const QuantisationConfig& config, std::string_view tensor) {
+    if (config.method != QuantMethod::kModelOpt) return false;
+    return tensor.ends_with(".k_scale") || tensor.ends_with(".v_scale");
 }
 
 Status expect_shape(const TensorEntry& got, TensorDtype dtype, const std::vector<int64_t>& shape) {

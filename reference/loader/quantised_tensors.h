@@ -6,7 +6,8 @@
 //   compressed-tensors  NAME.weight in I8 or F8_E4M3, NAME.weight_scale; or in 4 or 8 bits NAME.weight_packed,
 //                       weight_scale, weight_shape, and weight_zero_point if it is not symmetric
 //   gptq, awq           NAME.qweight, NAME.qzeros, NAME.scales; of gptq also NAME.g_idx
-// What belongs to activations (input_scale) is left aside: they are not quantised.
+//   modelopt            NAME.weight in F8_E4M3, NAME.weight_scale; or in float4 in U8, weight_scale and weight_scale_2
+// What belongs to activations (input_scale) or to the KV cache is left aside: they are not quantised.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +44,9 @@ struct QuantisedTensors {
 // Of the matrix `weight`, a name that ends in ".weight". Empty: the matrix is not quantised.
 std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config, const TensorsByName& tensors,
                                                std::string_view weight);
+
+// Whether `tensor` is a scale of the KV cache, which modelopt's checkpoints may have.
+bool is_of_kv_cache(const QuantisationConfig& config, std::string_view tensor);
 
 // Errors of a matrix's tensors, with their names: another dtype or shape; a weight_shape (the rows and columns before
 // packing) that is not that of the matrix.

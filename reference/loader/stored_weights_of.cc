@@ -147,7 +147,7 @@ StoredWeights stored_weights_of(const CheckpointFiles& files, const Quantisation
     }
     std::vector<Share> shares;
     for (const auto& [name, tensor] : files.tensors) {
-        if (is_left_aside(name)) continue;
+        if (is_left_aside(name) || is_of_kv_cache(quantisation, name)) continue;
         const auto found = quantised.find(name);
         const bool is_quantised = found != quantised.end();
         Share& share = shares.emplace_back(

@@ -20,38 +20,10 @@
 #include "reference/model/scaled_blocks.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/half.h"
-#include "reference/reference_executor.h"
-#include "tests/reference/loader/checkpoint_builder.h"
-#include "tests/reference/loader/quantised_checkpoint.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/reference/loader/quantised_matrix.h"
 
 namespace verbatim::reference {
 namespace {
-
-using Json = nlohmann::json;
-using tests::ScratchFolder;
-
-template <typename T>
-T element(const FileTensor& tensor, int64_t i) {
-    T value;
-    std::memcpy(&value, tensor.bytes.data() + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-    return value;
-}
-
-template <typename T>
-FileTensor tensor_of(std::string name, TensorDtype dtype, std::vector<int64_t> shape, const std::vector<T>& values) {
-    return {{std::move(name), dtype, std::move(shape)},
-            std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
-}
-
-// By the definition of e4m3, apart from NaN.
-float plain_e4m3(uint8_t bits) {
-    const int exponent = bits >> 3 & 15;
-    const int mantissa = bits & 7;
-    const double magnitude =
-        exponent == 0 ? mantissa / 8.0 * std::pow(2.0, -6) : (1 + mantissa / 8.0) * std::pow(2.0, exponent - 7);
-    return static_cast<float>((bits & 128) != 0 ? -magnitude : magnitude);
-}
 
 TEST(ScaledBlocks, ValuesOfE4m3AreThoseOfItsDefinition) {
     for (int bits = 0; bits < 256; ++bits) {
@@ -235,55 +207,12 @@ FileTensors pack_awq(const std::string& base, const Plain& plain) {
             tensor_of(base + ".scales", TensorDtype::kF16, {plain.groups(), plain.rows}, scales)};
 }
 
-// A llama of which one matrix is quantised, in tensors that a test makes.
-class OneMatrix : public testing::Test {
+class OneMatrix : public QuantisedMatrix {
 protected:
-    static constexpr const char* kBase = "model.layers.0.self_attn.k_proj";
-
-    OneMatrix() {
-        const auto config = tests::in_whole_groups(tests::value_of(preset("tiny-llama")));
-        EXPECT_TRUE(write_random_checkpoint(config, 3, scratch_.path()).has_value());
-        Model model = tests::value_of(load_model(scratch_.path()));
-        rows_ = model.weights.layers[0].attention.k.rows;
-        cols_ = model.weights.layers[0].attention.k.cols;
-        tensors_ = read_tensors(read_file(scratch_.path() / "model.safetensors"));
-        config_ = Json::parse(read_file(scratch_.path() / "config.json"));
-    }
-
-    void replace(const FileTensors& by) {
-        std::erase_if(tensors_, [](const FileTensor& tensor) { return tensor.layout.name.starts_with(kBase); });
-        tensors_.insert(tensors_.end(), by.begin(), by.end());
-    }
-    [[nodiscard]] Result<Model> load(const Json& quantisation) {
-        config_["quantization_config"] = quantisation;
-        scratch_.write("config.json", config_.dump());
-        scratch_.write("model.safetensors", write_tensors(tensors_));
-        return load_model(scratch_.path());
-    }
-    [[nodiscard]] std::string error_of(const Json& quantisation) {
-        const auto model = load(quantisation);
-        return model.has_value() ? "loaded" : model.error().message;
-    }
-    void expect_values(const Plain& plain, const Json& quantisation, const BlockFormat& format) {
-        const Model model = tests::value_of(load(quantisation));
-        const MatrixView& view = model.weights.layers[0].attention.k;
-        ASSERT_EQ(view.format, &format);
-        std::vector<float> values(static_cast<size_t>(view.cols));
-        for (int64_t r = 0; r < view.rows; ++r) {
-            view.read_row(r, values);
-            for (int64_t k = 0; k < view.cols; ++k)
-                ASSERT_EQ(values[static_cast<size_t>(k)], plain.value(r, k)) << "row " << r << " column " << k;
-        }
-        EXPECT_EQ(ReferenceExecutor(model.config, model.weights).numerics_id(), "exact.blocks/1");
+    void expect_plain(const Plain& plain, const Json& quantisation, const BlockFormat& format) {
+        expect_values(quantisation, format, [&](int64_t r, int64_t k) { return plain.value(r, k); });
     }
     [[nodiscard]] Plain draw(bool symmetric) { return draw_plain({nullptr, rows_, cols_}, random_, symmetric); }
-
-    ScratchFolder scratch_;
-    FileTensors tensors_;
-    Json config_;
-    int64_t rows_ = 0;
-    int64_t cols_ = 0;
-    std::mt19937 random_{11};
 };
 
 const Json kGptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 64}, {"sym", true}, {"desc_act", false}};
@@ -292,7 +221,7 @@ const Json kAwq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 64}, {"z
 TEST_F(OneMatrix, GptqStoresAZeroPointLessOne) {
     const Plain plain = draw(/*symmetric=*/false);
     replace(pack_gptq(kBase, plain, 1));
-    expect_values(plain, kGptq, kScaledInt4Zero);
+    expect_plain(plain, kGptq, kScaledInt4Zero);
 }
 
 TEST_F(OneMatrix, GptqOfVersionTwoStoresZeroPointsAsTheyAre) {
@@ -300,13 +229,13 @@ TEST_F(OneMatrix, GptqOfVersionTwoStoresZeroPointsAsTheyAre) {
     quantisation["checkpoint_format"] = "gptq_v2";
     const Plain plain = draw(/*symmetric=*/false);
     replace(pack_gptq(kBase, plain, 0));
-    expect_values(plain, quantisation, kScaledInt4Zero);
+    expect_plain(plain, quantisation, kScaledInt4Zero);
 }
 
 TEST_F(OneMatrix, SymmetricGptqNeedsNoZeroPoints) {
     const Plain plain = draw(/*symmetric=*/true);
     replace(pack_gptq(kBase, plain, 1));
-    expect_values(plain, kGptq, kScaledInt4);
+    expect_plain(plain, kGptq, kScaledInt4);
 }
 
 // desc_act: any column may be of any group.
@@ -318,7 +247,7 @@ TEST_F(OneMatrix, GptqsColumnsMayBeInAnotherOrderThanTheirGroups) {
         Plain plain = draw_plain({nullptr, rows_, cols_}, random_, symmetric, 32);
         for (int64_t k = 0; k < cols_; ++k) plain.order.push_back(static_cast<int32_t>(k * 7 % plain.groups()));
         replace(pack_gptq(kBase, plain, 1));
-        expect_values(plain, quantisation, kOrderedIntegers);
+        expect_plain(plain, quantisation, kOrderedIntegers);
     }
 }
 
@@ -332,99 +261,7 @@ TEST_F(OneMatrix, GptOsssFormatIsRefusedByName) {
 TEST_F(OneMatrix, AwqLiesInItsOwnOrder) {
     const Plain plain = draw(/*symmetric=*/false);
     replace(pack_awq(kBase, plain));
-    expect_values(plain, kAwq, kScaledInt4Zero);
-}
-
-// Nibbles of e2m1 in pairs, and the values that they stand for under each group's scale.
-class Fp4Matrix : public OneMatrix {
-protected:
-    static Json quantisation(int64_t group) {
-        const Json weights = {{"num_bits", 4},
-                              {"type", "float"},
-                              {"strategy", group == 16 ? "tensor_group" : "group"},
-                              {"group_size", group},
-                              {"symmetric", true}};
-        return {{"quant_method", "compressed-tensors"},
-                {"format", group == 16 ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized"},
-                {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
-    }
-    void draw_tensors(int64_t group) {
-        for (uint8_t& pair : pairs_) pair = static_cast<uint8_t>(random_());
-        scales_.resize(static_cast<size_t>(rows_ * cols_ / group));
-        for (uint8_t& scale : scales_)
-            scale = static_cast<uint8_t>(group == 16 ? random_() % 0x7F : 100 + random_() % 40);
-        const std::string base = kBase;
-        FileTensors made = {tensor_of(base + ".weight_packed", TensorDtype::kU8, {rows_, cols_ / 2}, pairs_),
-                            tensor_of(base + ".weight_scale", group == 16 ? TensorDtype::kF8E4M3 : TensorDtype::kU8,
-                                      {rows_, cols_ / group}, scales_)};
-        if (group == 16) {
-            made.push_back(tensor_of(base + ".weight_global_scale", TensorDtype::kF32, {1}, std::vector{kGlobal}));
-        }
-        replace(made);
-    }
-    [[nodiscard]] float value(int64_t r, int64_t k, int64_t group) const {
-        constexpr std::array<float, 8> kE2m1 = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
-        const int nibble = pairs_[static_cast<size_t>((r * cols_ + k) / 2)] >> (k % 2 * 4) & 15;
-        const uint8_t stored = scales_[static_cast<size_t>((r * cols_ + k) / group)];
-        const float scale = group == 16 ? plain_e4m3(stored) / kGlobal : std::ldexp(1.0F, stored - 127);
-        return scale * (nibble < 8 ? kE2m1[static_cast<size_t>(nibble)] : -kE2m1[static_cast<size_t>(nibble - 8)]);
-    }
-    static constexpr float kGlobal = 3001.5F;
-    std::vector<uint8_t> pairs_ = std::vector<uint8_t>(static_cast<size_t>(rows_ * cols_ / 2));
-    std::vector<uint8_t> scales_;
-};
-
-TEST_F(Fp4Matrix, ValuesAreThoseOfNvfp4AndMxfp4) {
-    for (const int64_t group : {16, 32}) {
-        draw_tensors(group);
-        const Model model = tests::value_of(load(quantisation(group)));
-        const MatrixView& view = model.weights.layers[0].attention.k;
-        EXPECT_EQ(view.format, group == 16 ? &kScaledFp4 : find_block_format("MXFP4"));
-        std::vector<float> values(static_cast<size_t>(cols_));
-        for (int64_t r = 0; r < rows_; ++r) {
-            view.read_row(r, values);
-            for (int64_t k = 0; k < cols_; ++k)
-                ASSERT_EQ(values[static_cast<size_t>(k)], value(r, k, group)) << group << ": " << r << ", " << k;
-        }
-    }
-}
-
-TEST_F(Fp4Matrix, WhatIsMissingOrWrongIsSaid) {
-    draw_tensors(16);
-    const std::string base = kBase;
-    find_tensor(tensors_, base + ".weight_global_scale").bytes = std::string(4, '\0');
-    EXPECT_THAT(error_of(quantisation(16)), testing::HasSubstr("wanted a positive number"));
-    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr(".weight_scale: F8_E4M3"));
-    EXPECT_THAT(error_of(quantisation(64)), testing::HasSubstr("float4 in groups of 64"));
-    std::erase_if(tensors_, [](const FileTensor& tensor) { return tensor.layout.name.ends_with("global_scale"); });
-    EXPECT_THAT(error_of(quantisation(16)), testing::HasSubstr("weight_global_scale is missing"));
-    draw_tensors(32);
-    find_tensor(tensors_, base + ".weight_scale").bytes[3] = '\xff';
-    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("a scale is NaN"));
-    draw_tensors(32);
-    tensors_.push_back(tensor_of(base + ".weight_g_idx", TensorDtype::kI32, {cols_},
-                                 std::vector<int32_t>(static_cast<size_t>(cols_))));
-    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("weight_g_idx: float4 in an order of columns"));
-    draw_tensors(32);
-    tensors_.push_back(tensor_of(base + ".weight_shape", TensorDtype::kI64, {2}, std::vector<int64_t>{7, 9}));
-    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("weight_shape: says [7, 9]"));
-}
-
-// The tensors are not what the recipe names.
-TEST_F(Fp4Matrix, ARecipeOfIntegersHasNoFloat4AndTheOtherWayRound) {
-    draw_tensors(32);
-    Json integers = quantisation(32);
-    integers["format"] = "pack-quantized";
-    integers["config_groups"]["group_0"]["weights"]["type"] = "int";
-    EXPECT_THAT(error_of(integers), testing::HasSubstr("names no weights of type float in 4 bits"));
-    const Json fp8 = {{"quant_method", "fp8"}, {"activation_scheme", "dynamic"}};
-    find_tensor(tensors_, std::string(kBase) + ".weight_packed").layout.name = std::string(kBase) + ".weight";
-    EXPECT_THAT(error_of(fp8), testing::HasSubstr("names no weights of type float in 4 bits"));
-    draw_tensors(32);
-    FileTensor& packed = find_tensor(tensors_, std::string(kBase) + ".weight_packed");
-    packed.layout.dtype = TensorDtype::kI32;
-    packed.layout.shape = {rows_, cols_ / 8};
-    EXPECT_THAT(error_of(quantisation(32)), testing::HasSubstr("names no weights of type int"));
+    expect_plain(plain, kAwq, kScaledInt4Zero);
 }
 
 TEST_F(OneMatrix, Fp8HasAScaleForAMatrixARowOrABlock) {
@@ -438,14 +275,9 @@ TEST_F(OneMatrix, Fp8HasAScaleForAMatrixARowOrABlock) {
     const std::string name = std::string(kBase) + ".weight_scale";
 
     const auto expect = [&](const std::function<float(int64_t r)>& scale, const Json& quantisation) {
-        const Model model = tests::value_of(load(quantisation));
-        std::vector<float> values(static_cast<size_t>(cols_));
-        for (int64_t r = 0; r < rows_; ++r) {
-            model.weights.layers[0].attention.k.read_row(r, values);
-            for (int64_t k = 0; k < cols_; ++k)
-                ASSERT_EQ(values[static_cast<size_t>(k)],
-                          scale(r) * plain_e4m3(quants[static_cast<size_t>(r * cols_ + k)]));
-        }
+        expect_values(quantisation, kScaledFp8, [&](int64_t r, int64_t k) {
+            return scale(r) * plain_e4m3(quants[static_cast<size_t>(r * cols_ + k)]);
+        });
     };
     replace({weight, tensor_of<float>(name, TensorDtype::kF32, {}, {0.25F})});
     expect([](int64_t) { return 0.25F; }, plain);
