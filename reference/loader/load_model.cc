@@ -33,14 +33,11 @@ bool is_mtp(std::string_view name) { return name.starts_with("mtp."); }
 bool has_other_modalities(Architecture architecture) {
     return architecture == Architecture::kQwen35 || architecture == Architecture::kQwen35Moe;
 }
-bool is_qwen(Architecture architecture) {
-    return has_other_modalities(architecture) || architecture == Architecture::kQwen3Next;
-}
 
 // Whether the tensor belongs to a part of a published checkpoint that is not the language model: images, and
 // multi-token prediction heads.
 bool is_of_other_part(Architecture architecture, std::string_view name) {
-    if (is_mtp(name)) return is_qwen(architecture) || architecture == Architecture::kNemotronH;
+    if (is_mtp(name)) return has_mtp(architecture);
     return has_other_modalities(architecture) && name.starts_with("model.visual.");
 }
 
@@ -217,9 +214,11 @@ TensorsByName take_mtp(CheckpointFiles& files) {
 // `files` has its tensors alone.
 Status fill_mtp(CheckpointFiles& files, const std::optional<QuantisationConfig>& quantisation, std::string_view folder,
                 const LoadOptions& options, Model& model) {
-    if (!is_qwen(model.config.architecture) || files.tensors.empty())
-        return error("{}: has no tensors mtp.* of Qwen3.5 or Qwen3-Next: there is no layer that predicts more tokens",
-                     folder);
+    if (!has_mtp(model.config.architecture) || files.tensors.empty())
+        return error(
+            "{}: has no tensors mtp.* of Qwen3.5, Qwen3-Next or Nemotron-H: there is no layer that predicts "
+            "more tokens",
+            folder);
     model.mtp = std::make_unique<Model>();
     const auto config = mtp_config(model.config);
     if (!config) return error("{}: {}", folder, config.error().message);

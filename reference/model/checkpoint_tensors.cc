@@ -102,15 +102,20 @@ public:
 private:
     // Its embedding and head are those of the model that it predicts for.
     std::vector<CheckpointTensor> list_mtp() {
-        place_ = names_.root = "mtp.";
-        vector("pre_fc_norm_embedding", ".weight", norm_role_, weights_.input.embedding_norm, {hidden_});
-        vector("pre_fc_norm_hidden", ".weight", norm_role_, weights_.input.hidden_norm, {hidden_});
-        matrix("fc", weights_.input.embedding, hidden_, 2 * hidden_);
+        names_.root = "mtp.";
+        const bool is_nemotron = config_.architecture == Architecture::kNemotronH;
+        // Nemotron-H has the fusion in the first layer, and the last norm in the last.
+        place_ = is_nemotron ? "mtp.layers.0." : names_.root;
+        vector(is_nemotron ? "enorm" : "pre_fc_norm_embedding", ".weight", norm_role_, weights_.input.embedding_norm,
+               {hidden_});
+        vector(is_nemotron ? "hnorm" : "pre_fc_norm_hidden", ".weight", norm_role_, weights_.input.hidden_norm,
+               {hidden_});
+        matrix(is_nemotron ? "eh_proj" : "fc", weights_.input.embedding, hidden_, 2 * hidden_);
         tensors_.back().matrices.push_back(&weights_.input.hidden);
         tensors_.back().by_columns = true;
         for (size_t i = 0; i < config_.layers.size(); ++i) layer(i);
-        place_ = names_.root;
-        vector("norm", ".weight", norm_role_, weights_.final_norm, {hidden_});
+        place_ = is_nemotron ? fmt::format("mtp.layers.{}.", config_.layers.size() - 1) : std::string(names_.root);
+        vector(is_nemotron ? "final_layernorm" : "norm", ".weight", norm_role_, weights_.final_norm, {hidden_});
         return std::move(tensors_);
     }
 

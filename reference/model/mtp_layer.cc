@@ -1,22 +1,46 @@
 #include "reference/model/mtp_layer.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "reference/model/random_model.h"
 
 namespace verbatim::reference {
 
+namespace {
+
+using HasParts = bool (*)(const LayerConfig& layer);
+
+// The last layer that has the parts; null: none has.
+const LayerConfig* last_layer(const ModelConfig& config, HasParts has_parts) {
+    const auto last = std::find_if(config.layers.rbegin(), config.layers.rend(), has_parts);
+    return last == config.layers.rend() ? nullptr : &*last;
+}
+
+}  // namespace
+
 Result<ModelConfig> mtp_config(const ModelConfig& config) {
-    const auto last = std::ranges::find_if(config.layers.rbegin(), config.layers.rend(), [](const LayerConfig& layer) {
-        return layer.attention && layer.has_feed_forward();
-    });
-    if (last == config.layers.rend())
-        return error("no layer has attention and a feed-forward part, so that of the prediction layer is not known");
+    constexpr HasParts kWhole = [](const LayerConfig& layer) { return layer.attention && layer.has_feed_forward(); };
+    constexpr HasParts kAttention = [](const LayerConfig& layer) { return layer.attention.has_value(); };
+    constexpr HasParts kExperts = [](const LayerConfig& layer) { return layer.moe.has_value(); };
+    const bool in_two = config.architecture == Architecture::kNemotronH;
     ModelConfig mtp = config;
     mtp.reads_hidden = true;
-    mtp.layers.assign(1, *last);
+    mtp.layers.clear();
+    for (const HasParts parts : in_two ? std::vector{kAttention, kExperts} : std::vector{kWhole}) {
+        const LayerConfig* const like = last_layer(config, parts);
+        if (like == nullptr)
+            return error("no layer has {}, so that of the prediction layer is not known",
+                         in_two ? "experts, or none has attention" : "attention and a feed-forward part");
+        mtp.layers.push_back(*like);
+    }
     return mtp;
+}
+
+bool has_mtp(Architecture family) {
+    return family == Architecture::kQwen35 || family == Architecture::kQwen35Moe ||
+           family == Architecture::kQwen3Next || family == Architecture::kNemotronH;
 }
 
 void share_embedding(Model& model) {
@@ -29,8 +53,7 @@ void share_embedding(Model& model) {
 
 Status add_random_mtp(Model& model, uint64_t seed) {
     const Architecture family = model.config.architecture;
-    if (family != Architecture::kQwen35 && family != Architecture::kQwen35Moe && family != Architecture::kQwen3Next)
-        return error("a {} has no layer that predicts more tokens", architecture_name(family));
+    if (!has_mtp(family)) return error("a {} has no layer that predicts more tokens", architecture_name(family));
     ASSIGN_OR_RETURN(const ModelConfig config, mtp_config(model.config));
     model.mtp = std::make_unique<Model>(make_random_model(config, seed));
     share_embedding(model);

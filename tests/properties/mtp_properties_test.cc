@@ -27,7 +27,8 @@ SceneOptions mtp_options(int32_t max_window) {
 
 // A config of a family that has the layer, with a layer whose shapes it can have.
 reference::ModelConfig draw_config(uint64_t seed) {
-    constexpr std::array kFamilies = {Architecture::kQwen35, Architecture::kQwen35Moe, Architecture::kQwen3Next};
+    constexpr std::array kFamilies = {Architecture::kQwen35, Architecture::kQwen35Moe, Architecture::kQwen3Next,
+                                      Architecture::kNemotronH};
     for (;; ++seed) {
         const Architecture family = kFamilies[seed % kFamilies.size()];
         const auto config = seed % 2 == 0 || !reference::has_experts(family)
@@ -230,7 +231,8 @@ TEST(MtpProperties, AContinuedTurnGuessesAsIfNothingWereAttached) {
 }
 
 // Makes the layer pass one of its two inputs on, normed, and add nothing to it.
-void pass_on(reference::ModelWeights& weights, bool embedding) {
+void pass_on(reference::Model& layer, bool embedding) {
+    reference::ModelWeights& weights = layer.weights;
     const auto set = [&](reference::MatrixView& view, bool is_identity) {
         constexpr uint16_t kOne = 0x3F80;
         const auto values = weights.storage->allocate_bf16(view.rows * view.cols);
@@ -238,26 +240,31 @@ void pass_on(reference::ModelWeights& weights, bool embedding) {
         for (int64_t i = 0; is_identity && i < view.rows; ++i) values[i * view.cols + i] = kOne;
         view.data = values.data();
     };
-    const auto zero = [&](reference::VectorView& view) {
+    const auto fill = [&](reference::VectorView& view, float value) {
         const auto values = weights.storage->allocate_float(std::ssize(view));
-        std::ranges::fill(values, 0.0F);
+        std::ranges::fill(values, value);
         view = values;
     };
+    const float one = layer.config.norm_plus_one ? 0.0F : 1.0F;
     set(weights.input.embedding, embedding);
     set(weights.input.hidden, !embedding);
-    set(weights.layers[0].attention.o, false);
-    if (!weights.layers[0].mlp.down.empty()) set(weights.layers[0].mlp.down, false);
-    for (reference::MlpWeights& expert : weights.layers[0].moe.experts) set(expert.down, false);
-    zero(weights.input.embedding_norm);
-    zero(weights.input.hidden_norm);
-    zero(weights.final_norm);
+    for (reference::LayerWeights& part : weights.layers) {
+        for (reference::MatrixView* last : {&part.attention.o, &part.mlp.down, &part.moe.latent_out})
+            if (!last->empty()) set(*last, false);
+        for (reference::MlpWeights& expert : part.moe.experts) set(expert.down, false);
+        for (reference::VectorView* bias : {&part.attention.o_bias, &part.mlp.down_bias, &part.moe.latent_out_bias})
+            fill(*bias, 0.0F);
+    }
+    fill(weights.input.embedding_norm, one);
+    fill(weights.input.hidden_norm, one);
+    fill(weights.final_norm, one);
     if (embedding) weights.lm_head = weights.embedding;
 }
 
 // The share of first guesses that are the last known token.
 double share_of_last_tokens(uint64_t seed, bool embedding) {
     MtpScene mtp(seed, mtp_options(3));
-    pass_on(mtp.scene.model.mtp->weights, embedding);
+    pass_on(*mtp.scene.model.mtp, embedding);
     mtp.use(200, 4);
     const auto done = mtp.scene.complete(mtp.scene.history("a", mtp.scene.text(seed, 9), 20));
     const std::vector<TokenId> output = mtp.scene.streamed(done.request);

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <set>
+#include <string>
 
 #include "reference/loader/load_model.h"
 #include "reference/model/mtp_layer.h"
@@ -80,6 +83,51 @@ TEST(LoadMtp, ExpertsOfTheLayerAreReadInBothFilings) {
             EXPECT_FALSE(model->mtp->weights.layers[0].moe.experts.back().down.empty()) << golden;
         }
     }
+}
+
+// Attention, then experts, each a layer with its norm; the first has the fusion, the second the norm behind both.
+TEST(LoadMtp, NemotronsIsTwoLayers) {
+    const Checkpoint checkpoint("nemotron-moe");
+    add_layer(checkpoint);
+    const FileTensors tensors = read_tensors(checkpoint.read(kFile));
+    std::set<std::string> names;
+    for (const FileTensor& tensor : tensors)
+        if (tensor.layout.name.starts_with("mtp.") && tensor.layout.name.find(".experts.") == std::string::npos)
+            names.insert(tensor.layout.name);
+    // As vLLM's nemotron_h_mtp.py reads them.
+    const std::set<std::string> published = {"mtp.layers.0.enorm.weight",
+                                             "mtp.layers.0.hnorm.weight",
+                                             "mtp.layers.0.eh_proj.weight",
+                                             "mtp.layers.0.norm.weight",
+                                             "mtp.layers.0.mixer.q_proj.weight",
+                                             "mtp.layers.0.mixer.k_proj.weight",
+                                             "mtp.layers.0.mixer.v_proj.weight",
+                                             "mtp.layers.0.mixer.o_proj.weight",
+                                             "mtp.layers.1.norm.weight",
+                                             "mtp.layers.1.mixer.gate.weight",
+                                             "mtp.layers.1.mixer.gate.e_score_correction_bias",
+                                             "mtp.layers.1.mixer.shared_experts.up_proj.weight",
+                                             "mtp.layers.1.mixer.shared_experts.down_proj.weight",
+                                             "mtp.layers.1.final_layernorm.weight"};
+    EXPECT_EQ(names, published);
+    const auto model = load_model(checkpoint.path(), {.mtp = true});
+    ASSERT_TRUE(model) << model.error().message;
+    ASSERT_TRUE(model->mtp);
+    const Model& mtp = *model->mtp;
+    ASSERT_EQ(mtp.config.layers.size(), 2);
+    EXPECT_TRUE(mtp.config.layers[0].attention && !mtp.config.layers[0].moe);
+    EXPECT_TRUE(mtp.config.layers[1].moe && !mtp.config.layers[1].has_mixer());
+    EXPECT_FALSE(mtp.weights.layers[1].moe.experts.back().down.empty());
+    EXPECT_EQ(mtp.weights.lm_head.data, model->weights.lm_head.data);
+    const auto is_mtp = [](const FileTensor& tensor) { return tensor.layout.name.starts_with("mtp."); };
+    EXPECT_EQ(load_model(checkpoint.path())->report.num_skipped_mtp, std::ranges::count_if(tensors, is_mtp));
+    // A pattern of other layers has other tensors.
+    checkpoint.change_tensors(kFile, [](FileTensors& changed) {
+        changed.push_back({{"mtp.layers.2.norm.weight", TensorDtype::kBf16, {1}}, "00"});
+    });
+    const auto longer = load_model(checkpoint.path(), {.mtp = true});
+    ASSERT_FALSE(longer);
+    EXPECT_THAT(longer.error().message, HasSubstr("\"mtp.layers.2.norm.weight\" of shape [1] is not part of"));
 }
 
 TEST(LoadMtp, WhereNothingAsksForTheLayerItsTensorsAreCounted) {

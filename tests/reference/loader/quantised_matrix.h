@@ -1,4 +1,5 @@
-// tests/reference/loader/quantised_matrix.h: a checkpoint of which one matrix is quantised, in tensors that a test makes.
+// tests/reference/loader/quantised_matrix.h: a checkpoint of which one matrix is quantised, in tensors that a test
+// makes.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -44,11 +44,14 @@ TEST(ReplayCommand, JsonHasTheKeysThatOthersScriptAgainst) {
 TEST(ReplayCommand, EveryDraftersWindowsAreIdentical) {
     const json plain = json::parse(run_replay(pressed_scenario()).out);
     EXPECT_EQ(plain["windows"], 0);
-    std::vector<std::vector<std::string>> drafters = {
-        {"--draft", "int8", "--window", "2"},           {"--draft", "model:tiny-bamba", "--model", "tiny-falcon-h1"},
-        {"--draft", "mtp", "--model", "tiny-qwen3.5"},  {"--draft", "ngram"},
-        {"--draft", "ngram", "--window", "auto"},       {"--draft", "adversary", "--window", "7"},
-        {"--inject-mismatch", "0.25", "--window", "16"}};
+    std::vector<std::vector<std::string>> drafters = {{"--draft", "int8", "--window", "2"},
+                                                      {"--draft", "model:tiny-bamba", "--model", "tiny-falcon-h1"},
+                                                      {"--draft", "mtp", "--model", "tiny-qwen3.5"},
+                                                      {"--draft", "mtp", "--model", "tiny-nemotron-moe"},
+                                                      {"--draft", "ngram"},
+                                                      {"--draft", "ngram", "--window", "auto"},
+                                                      {"--draft", "adversary", "--window", "7"},
+                                                      {"--inject-mismatch", "0.25", "--window", "16"}};
     if (tests::kSanitized) drafters.resize(2);
     for (const std::vector<std::string>& flags : drafters) {
         const Outcome ran = run_replay(pressed_scenario(flags));
