@@ -8,11 +8,11 @@ namespace verbatim::cpu {
 
 using reference::ModelConfig;
 
-namespace {
-
 WeightFormat format_of(const CpuExecutorConfig& cpu) {
     return cpu.profile == Profile::kExactInt8 ? WeightFormat::kInt8Blocks : cpu.weights;
 }
+
+namespace {
 
 PackedWeights pack(const ModelConfig& config, const reference::ModelWeights& weights, const CpuExecutorConfig& cpu) {
     reference::WorkerPool pool(cpu.num_threads);

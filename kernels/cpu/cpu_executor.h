@@ -38,6 +38,9 @@ struct CpuExecutorConfig {
     WeightFormat weights = WeightFormat::kBf16;  // REQUIRES: kBf16 unless the profile is kFast
 };
 
+// Of the packed weights that it wants.
+[[nodiscard]] WeightFormat format_of(const CpuExecutorConfig& cpu);
+
 class CpuExecutor final : public PooledExecutor {
 public:
     // Borrows config and weights.

@@ -1,13 +1,13 @@
 // kernels/cpu/packed_file.h: owns the file that keeps a checkpoint's packed weights, so that the next start reads them
 // without packing.
 //
-//   F1  a file holds the weights of one state of one checkpoint (Model::source) in this program's packing; for another
-//       state the weights are packed again and replace the file
+//   F1  a file holds the weights of one state of one checkpoint or GGUF file (Model::source) in this program's packing
+//       of one format; for another state or format the weights are packed again and replace the file
 //   F2  no byte is used before the digest of the whole file has been verified
 //   F3  a file appears atomically; programs that start concurrently may share it
 //
-// Layout, little-endian: a header in the first 4096 bytes, then the pairs as in PackedWeights. They are read, not
-// mapped: a mapped file has small pages on most systems, which makes decoding a third slower.
+// Layout, little-endian: a header in the first 4096 bytes, then the pairs and the repacked blocks as in PackedWeights.
+// They are read, not mapped: a mapped file has small pages on most systems, which makes decoding a third slower.
 #pragma once
 
 #include <filesystem>
@@ -30,9 +30,9 @@ struct KeptWeights {
     bool were_kept = false;  // read from the file; otherwise packed and written to it
 };
 
-// The model's packed weights. REQUIRES: model.source. Errors: another kind of file, which is not changed; a damaged
-// file of this checkpoint; a read or write error.
+// The model's packed weights. REQUIRES: model.source; not kInt8. Errors: another kind of file, which is not changed; a
+// damaged file of this checkpoint; a read or write error.
 Result<KeptWeights> keep_packed(const std::filesystem::path& path, const reference::Model& model,
-                                reference::WorkerPool& pool);
+                                reference::WorkerPool& pool, WeightFormat format = WeightFormat::kBf16);
 
 }  // namespace verbatim::cpu

@@ -29,7 +29,7 @@ int64_t repacked_bytes(const MatrixView& weight, WeightFormat format) {
 }
 
 // A view of the matrix, repacked at `memory`.
-PackedMatrix repacked(const MatrixView& weight, WeightFormat format, const std::byte* memory) {
+PackedMatrix repacked_view(const MatrixView& weight, WeightFormat format, const std::byte* memory) {
     if (format == WeightFormat::kInt8Blocks && int8_bytes_of(weight) > 0) return PackedMatrix::in_int8(weight, memory);
     return PackedMatrix(weight, run_bytes_of(weight) > 0 ? memory : nullptr);
 }
@@ -53,12 +53,15 @@ T* writable(const AlignedArray<T>& array, const T* view) {
 
 }  // namespace
 
-int64_t PackedWeights::num_pairs_of(const ModelConfig& config, const ModelWeights& weights) {
-    int64_t num_pairs = 0;
+PackedWeights::Sizes PackedWeights::sizes_of(const ModelConfig& config, const ModelWeights& weights,
+                                             WeightFormat format) {
+    Sizes sizes;
     for (const MatrixId id : matrices_of(config)) {
-        num_pairs += cpu::num_pairs_of(linear_of(weights, id).weight);
+        const MatrixView weight = linear_of(weights, id).weight;
+        sizes.num_pairs += num_pairs_of(weight);
+        sizes.num_repacked_bytes += repacked_bytes(weight, format);
     }
-    return num_pairs;
+    return sizes;
 }
 
 PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, reference::WorkerPool& pool,
@@ -66,17 +69,15 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
     : format_(format) {
     CHECK(format != WeightFormat::kInt8 || !weights.quantised, "weights in blocks are not rounded to int8");
     const std::vector<MatrixId> ids = reference::matrices_of(config);
-    const int64_t num_pairs = num_pairs_of(config, weights);
-    if (format != WeightFormat::kInt8) pairs_.ensure(num_pairs);
+    const Sizes sizes = sizes_of(config, weights, format);
+    if (format != WeightFormat::kInt8) arrays_.pairs.ensure(sizes.num_pairs);
     if (format == WeightFormat::kInt8) {
-        int8_pairs_.ensure(num_pairs);
+        int8_pairs_.ensure(sizes.num_pairs);
         int64_t num_scales = 0;
         for (const MatrixId id : ids) num_scales += num_scales_of(linear_of(weights, id).weight);
         scales_.ensure(num_scales);
     }
-    int64_t run_bytes = 0;
-    for (const MatrixId id : ids) run_bytes += repacked_bytes(linear_of(weights, id).weight, format);
-    runs_.ensure(run_bytes);
+    arrays_.repacked.ensure(sizes.num_repacked_bytes);
     lay_out(config, weights);
     for (const MatrixId id : ids) {
         pack(linear_of(weights, id).weight, matrix(id), pool);
@@ -84,12 +85,13 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
     }
 }
 
-PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, AlignedArray<Pair> pairs)
-    : pairs_(std::move(pairs)) {
-    CHECK(!weights.quantised, "weights in blocks are not kept packed");
-    CHECK_EQ(pairs_.size(), num_pairs_of(config, weights));
+PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, WeightFormat format, Arrays arrays)
+    : format_(format), arrays_(std::move(arrays)) {
+    CHECK(format != WeightFormat::kInt8, "weights that were rounded to int8 are packed each time");
+    CHECK((Sizes{arrays_.pairs.size(), arrays_.repacked.size()}) == sizes_of(config, weights, format),
+          "arrays of {} pairs and {} bytes are another model's", arrays_.pairs.size(), arrays_.repacked.size());
     lay_out(config, weights);
-    for (const MatrixId id : reference::matrices_of(config)) release(weights, id, WeightFormat::kBf16);
+    for (const MatrixId id : reference::matrices_of(config)) release(weights, id, format);
 }
 
 // Assigns every matrix its part of the arrays, and copies the small tensors.
@@ -98,23 +100,23 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
     expert_stride_.resize(config.layers.size() + 1);
     int64_t first_pair = 0;
     int64_t first_scale = 0;
-    int64_t first_run_byte = 0;
+    int64_t first_byte = 0;
     for (const MatrixId id : reference::matrices_of(config)) {
         const MatrixView weight = linear_of(weights, id).weight;
         if (id.expert == 0) place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         if (weight.is_quantised())
-            matrices_.push_back(repacked(weight, format_, runs_.data() + first_run_byte));
+            matrices_.push_back(repacked_view(weight, format_, arrays_.repacked.data() + first_byte));
         else if (format_ != WeightFormat::kInt8)
-            matrices_.emplace_back(weight.rows, weight.cols, pairs_.data() + first_pair);
+            matrices_.emplace_back(weight.rows, weight.cols, arrays_.pairs.data() + first_pair);
         else
             matrices_.emplace_back(weight.rows, weight.cols, int8_pairs_.data() + first_pair,
                                    scales_.data() + first_scale);
-        first_pair += cpu::num_pairs_of(weight);
-        first_run_byte += repacked_bytes(weight, format_);
+        first_pair += num_pairs_of(weight);
+        first_byte += repacked_bytes(weight, format_);
         first_scale += num_scales_of(weight);
     }
-    CHECK_LE(first_pair, pairs_.size() + int8_pairs_.size());  // one of them is empty
-    CHECK_LE(first_run_byte, runs_.size());
+    CHECK_LE(first_pair, arrays_.pairs.size() + int8_pairs_.size());  // one of them is empty
+    CHECK_LE(first_byte, arrays_.repacked.size());
     routers_.resize(config.layers.size());
     for (size_t i = 0; i < routers_.size(); ++i) {
         const auto& moe = config.layers[i].moe;
@@ -140,15 +142,17 @@ void PackedWeights::pack(MatrixView weight, const PackedMatrix& matrix, referenc
           repacked_bytes(weight, format_), matrix.num_panels());
     pool.for_each(matrix.num_panels(), [&](int64_t i) {
         if (matrix.int8_blocks() != nullptr)
-            pack_int8(weight, i,
-                      writable(runs_, matrix.int8_blocks()) + i * int8_bytes_of(weight) / matrix.num_panels());
+            pack_int8(
+                weight, i,
+                writable(arrays_.repacked, matrix.int8_blocks()) + i * int8_bytes_of(weight) / matrix.num_panels());
         else if (matrix.is_quantised())
-            pack_runs(weight, i, writable(runs_, matrix.runs()) + i * run_bytes_of(weight) / matrix.num_panels());
+            pack_runs(weight, i,
+                      writable(arrays_.repacked, matrix.runs()) + i * run_bytes_of(weight) / matrix.num_panels());
         else if (matrix.is_int8())
             pack_panel_int8(weight, i, writable(int8_pairs_, matrix.int8_panel(i)),
                             writable(scales_, matrix.scales(i)));
         else
-            pack_panel(weight, i, writable(pairs_, matrix.panel(i)));
+            pack_panel(weight, i, writable(arrays_.pairs, matrix.panel(i)));
     });
 }
 

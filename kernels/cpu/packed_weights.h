@@ -28,18 +28,33 @@ enum class WeightFormat : uint8_t {
 
 class PackedWeights {
 public:
+    // What is packed, but for the small tensors: not of kInt8.
+    struct Arrays {
+        AlignedArray<Pair> pairs;          // of all matrices in bf16, in the order of matrices_of
+        AlignedArray<std::byte> repacked;  // of all matrices in blocks whose type is repacked, likewise
+    };
+    struct Sizes {
+        int64_t num_pairs = 0;
+        int64_t num_repacked_bytes = 0;
+        friend bool operator==(const Sizes&, const Sizes&) = default;
+    };
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                   reference::WorkerPool& pool, WeightFormat format = WeightFormat::kBf16);
-    // In bf16, from pairs() of an earlier object with the same weights. REQUIRES: num_pairs_of(config, weights) pairs;
-    // no weights in blocks.
-    PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
-                  AlignedArray<Pair> pairs);
+    // From the arrays of an earlier object with the same weights and format. REQUIRES: their sizes are sizes_of(); not
+    // kInt8.
+    PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights, WeightFormat format,
+                  Arrays arrays);
 
-    [[nodiscard]] static int64_t num_pairs_of(const reference::ModelConfig& config,
-                                              const reference::ModelWeights& weights);
+    [[nodiscard]] static Sizes sizes_of(const reference::ModelConfig& config, const reference::ModelWeights& weights,
+                                        WeightFormat format);
     [[nodiscard]] WeightFormat format() const { return format_; }
-    // kBf16: all matrices, in the order of matrices_of.
-    [[nodiscard]] std::span<const Pair> pairs() const { return {pairs_.data(), static_cast<size_t>(pairs_.size())}; }
+    // Of Arrays.
+    [[nodiscard]] std::span<const Pair> pairs() const {
+        return {arrays_.pairs.data(), static_cast<size_t>(arrays_.pairs.size())};
+    }
+    [[nodiscard]] std::span<const std::byte> repacked() const {
+        return {arrays_.repacked.data(), static_cast<size_t>(arrays_.repacked.size())};
+    }
 
     [[nodiscard]] const PackedMatrix& matrix(reference::MatrixId id) const {
         const int32_t of_expert = id.expert * expert_stride_[id.layer];
@@ -64,10 +79,9 @@ private:
     std::vector<PackedMatrix> matrices_;            // in the order of matrices_of
     std::vector<std::vector<float>> conv_weights_;  // by layer
     std::vector<float> zeros_;
-    AlignedArray<Pair> pairs_;           // kBf16
+    Arrays arrays_;
     AlignedArray<Int8Pair> int8_pairs_;  // kInt8
     AlignedArray<float> scales_;         // kInt8
-    AlignedArray<std::byte> runs_;       // of all matrices in blocks whose type has runs; kInt8Blocks: or int8 panels
 };
 
 }  // namespace verbatim::cpu

@@ -37,7 +37,7 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOption
                                         .weights = options.weights};
     if (options.packed_file.empty()) return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config);
     reference::WorkerPool threads(options.num_threads);
-    ASSIGN_OR_RETURN(cpu::KeptWeights kept, cpu::keep_packed(options.packed_file, model, threads));
+    ASSIGN_OR_RETURN(cpu::KeptWeights kept, cpu::keep_packed(options.packed_file, model, threads, format_of(config)));
     fmt::print(stderr, "verbatim: packed weights {} {}\n", kept.were_kept ? "read from" : "written to",
                options.packed_file);
     return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
@@ -54,7 +54,6 @@ Status takes_weights(const ExecutorOptions& options, const reference::Model& mod
                      kWhy);
     if (options.ordinary_profile) return error("--policy: {}, which have one arithmetic for all requests", kWhy);
     if (options.weights != cpu::WeightFormat::kBf16) return error("--weights int8: {} already", kWhy);
-    if (!options.packed_file.empty()) return error("--packed: {}, which are used where they lie in the file", kWhy);
     return {};
 }
 

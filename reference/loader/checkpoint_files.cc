@@ -52,6 +52,19 @@ Status add_file(const fs::path& path, const Index* index, CheckpointFiles& check
 
 }  // namespace
 
+Digest state_digest(std::string_view config_text, std::span<const MappedFile> files) {
+    Digester digester;
+    digester.add(config_text);
+    for (const MappedFile& file : files) {
+        wait_for_tick(file.state());
+        digester.add(file.state().num_bytes);
+        digester.add(file.state().inode);
+        digester.add(file.state().modified_ns);
+        digester.add(file.state().changed_ns);
+    }
+    return digester.digest();
+}
+
 Result<std::string> with_hf_quant_config(std::string config_text, const fs::path& folder) {
     const fs::path path = folder / "hf_quant_config.json";
     if (std::error_code ignored; !fs::exists(path, ignored)) return config_text;

@@ -3,9 +3,12 @@
 
 #include <filesystem>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "engine/base/digest.h"
 #include "engine/base/result.h"
 #include "files/mapped_file.h"
 #include "reference/loader/safetensors.h"
@@ -21,6 +24,9 @@ struct CheckpointFiles {
 // model.safetensors, else the shards of model.safetensors.index.json. Errors: neither is there; anything
 // parse_safetensors or parse_index refuses; a shard that lacks a tensor the index places there, or has one it does not.
 Result<CheckpointFiles> open_checkpoint(const std::filesystem::path& folder);
+
+// Of the config and of which files there are in which state, without reading what is in them: that comes after.
+Digest state_digest(std::string_view config_text, std::span<const MappedFile> files);
 
 // The text of config.json with a quantization_config of the method modelopt, if hf_quant_config.json in the same folder
 // describes one and `config_text` has none; else `config_text`. Errors: hf_quant_config.json is not a JSON object with

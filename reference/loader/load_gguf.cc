@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "files/strict_json.h"
+#include "reference/loader/checkpoint_files.h"
 #include "reference/loader/gguf.h"
 #include "reference/loader/gguf_config.h"
 #include "reference/loader/gguf_rope.h"
@@ -223,6 +224,7 @@ Result<Model> load_gguf(const std::filesystem::path& path, const LoadOptions& op
     const std::string source = path.string();
     ASSIGN_OR_RETURN(GgufFile file, open_gguf(path));
     Model model;
+    model.source = state_digest("GGUF", file.files);
     ASSIGN_OR_RETURN(model.config, gguf_config(file, source));
     RETURN_IF_ERROR(fill_weights(file, model.config, source, options, model));
     if (model.config.tie_word_embeddings) model.weights.lm_head = model.weights.embedding;

@@ -51,20 +51,6 @@ ExpertFiling expert_filing(const ModelConfig& config, const CheckpointFiles& fil
     return ExpertFiling::kAsPublished;
 }
 
-// The config and which files there are in which state, without reading what is in them: that comes after.
-Digest source_digest(std::string_view config_text, const CheckpointFiles& files) {
-    Digester digester;
-    digester.add(config_text);
-    for (const MappedFile& file : files.files) {
-        wait_for_tick(file.state());
-        digester.add(file.state().num_bytes);
-        digester.add(file.state().inode);
-        digester.add(file.state().modified_ns);
-        digester.add(file.state().changed_ns);
-    }
-    return digester.digest();
-}
-
 void fill_matrix(const CheckpointTensor& wanted, const TensorEntry& got, bool known_canonical, WorkerPool& pool,
                  Model& model) {
     const auto* data = reinterpret_cast<const uint16_t*>(got.bytes.data());
@@ -243,7 +229,7 @@ Result<Model> load_model(const std::filesystem::path& path, const LoadOptions& o
     ASSIGN_OR_RETURN(CheckpointConfig config, parse_checkpoint_config(text, (folder / "config.json").string()));
     model.config = std::move(config.model);
     ASSIGN_OR_RETURN(CheckpointFiles files, open_checkpoint(folder));
-    model.source = source_digest(text, files);
+    model.source = state_digest(text, files.files);
     name_as_published(model.config.architecture, files);
     TensorsByName mtp = options.mtp ? take_mtp(files) : TensorsByName();
     RETURN_IF_ERROR(fill_weights(files, config.quantisation, folder.string(), options, model));

@@ -19,6 +19,7 @@
 #include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/number_check.h"
+#include "tools/program/packed_option.h"
 #include "tools/program/read_options.h"
 #include "tools/replay/run.h"
 #include "traces/read.h"
@@ -139,17 +140,10 @@ Status check_profile(const ReplayConfig& replay) {
     return replay.beside == "none" ? Status{} : computes_in(replay.beside, witness_profile(replay.profile));
 }
 
-Status check_packed_file(const ReplayOptions& options) {
-    if (options.replay.packed_file.empty()) return {};
-    if (reference::is_preset(options.model))
-        return error(
-            "--packed: keeps a checkpoint's weights, but --model {} is a preset: make it a checkpoint first "
-            "(verbatim model init)",
-            options.model);
-    if (options.replay.executor != "cpu" && options.replay.beside != "cpu")
-        return error("--packed: neither --executor {} nor --beside {} packs weights as cpu does",
-                     options.replay.executor, options.replay.beside);
-    return {};
+Status check_packing(const ReplayOptions& options) {
+    const ReplayConfig& replay = options.replay;
+    return check_packed_file(replay.packed_file, options.model, replay.executor == "cpu" || replay.beside == "cpu",
+                             fmt::format("neither --executor {} nor --beside {}", replay.executor, replay.beside));
 }
 
 Status set_window(ReplayOptions& options) {
@@ -250,7 +244,7 @@ int run_replay_command(ReplayOptions options) {
     if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_record(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_capture(options); !valid) return report_error(valid.error(), kExitBadUsage);
-    if (const Status valid = check_packed_file(options); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_packing(options); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto usual = default_profile(options.replay.executor);
     const auto beside = default_profile(options.replay.beside);
     if (!usual) return report_error(usual.error(), kExitMachine);
@@ -300,9 +294,7 @@ void add_executor_options(CLI::App& verb, ReplayOptions& options) {
     verb.add_option("--threads", replay.num_threads, "threads of an executor; the result does not depend on it")
         ->check(CLI::Range(1, 1024));
     add_isa_option(verb, replay.isa);
-    add_output_option(
-        verb, "--packed", replay.packed_file,
-        "keeps the weights of --model DIR as cpu reads them: the next start is quicker; made where it is not");
+    add_packed_option(verb, replay.packed_file);
 }
 
 void add_cache_options(CLI::App& verb, ReplayOptions& options) {
@@ -333,7 +325,8 @@ void add_window_options(CLI::App& verb, ReplayOptions& options) {
     options.has_draft =
         verb.add_option("--draft", replay.draft,
                         "who guesses tokens that a window then verifies: n-grams of the request's own tokens; the "
-                        "model's own layer for it (Qwen3.5, Qwen3-Next); the same weights in int8 or the fast profile; "
+                        "model's own layer for it (Qwen3.5, Qwen3-Next, Nemotron-3); the same weights in int8 or the "
+                        "fast profile; "
                         "another model; an adversary that knows the answers of a "
                         "run before and errs; the samples are drafted by the adversary")
             ->type_name("none|ngram|mtp|int8|fast|model:DIR|adversary")

@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "engine/recorder.h"
 #include "files/repository_path.h"
+#include "kernels/cpu/packed_file.h"
 #include "kernels/executors/drafter_choice.h"
 #include "kernels/executors/executor_choice.h"
 #include "reference/loader/gguf.h"
@@ -42,6 +43,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/host_tier.h"
+#include "tools/program/packed_option.h"
 #include "tools/program/run_recording.h"
 #include "tools/serve/flags.h"
 
@@ -304,8 +306,9 @@ void prepare_grammars(const ServeOptions& options, int32_t vocab_size, LoadedMod
 // Into its place for good: the host's thread holds pointers to it.
 Status load(const ServeOptions& options, LoadedModel& loaded) {
     ASSIGN_OR_RETURN(loaded.text, load_text(options.model, options.chat_template));
-    ASSIGN_OR_RETURN(reference::Model model,
-                     reference::choose_model(options.model, options.seed, {.mtp = drafts_by_mtp(options.draft)}));
+    reference::LoadOptions reading{.mtp = drafts_by_mtp(options.draft)};
+    ASSIGN_OR_RETURN(reading.known_canonical, cpu::known_canonical(options.packed_file));
+    ASSIGN_OR_RETURN(reference::Model model, reference::choose_model(options.model, options.seed, reading));
     loaded.model = std::make_unique<reference::Model>(std::move(model));
     ASSIGN_OR_RETURN(loaded.digest, reference::model_digest(*loaded.model));
     const int32_t vocab_size = loaded.model->config.vocab_size;
@@ -319,6 +322,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                                     .budget = pool_budget(loaded.config.cache),
                                     .max_log_tokens = loaded.config.scheduler.max_log_tokens(),
                                     .num_threads = static_cast<int32_t>(options.threads),
+                                    .packed_file = options.packed_file,
                                     .profile = options.profile};
     ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
     loaded.store = std::make_unique<TokenStore>(vocab_size);
@@ -466,6 +470,9 @@ int run_serve(const ServeOptions& options) {
     if (options.port > 65535) return report_error({"--port: 65535 at most"}, kExitBadUsage);
     if (const Status names = check_names(options); !names) return report_error(names.error(), kExitBadUsage);
     if (const Status origins = check_origins(options); !origins) return report_error(origins.error(), kExitBadUsage);
+    const Status packed = check_packed_file(options.packed_file, options.model, options.executor == "cpu",
+                                            fmt::format("--executor {} is not what", options.executor));
+    if (!packed) return report_error(packed.error(), kExitBadUsage);
     if (const auto windows = windows_of(options); !windows) return report_error(windows.error(), kExitBadUsage);
     const Status served = serve(options);
     return served ? kExitOk : report_error(served.error());

@@ -7,6 +7,7 @@
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
+#include "tools/program/packed_option.h"
 
 namespace verbatim::tools {
 
@@ -55,6 +56,7 @@ void add_executor_options(CLI::App& verb, ServeOptions& options) {
     add_choice_option(verb, "--profile", options.profile, profiles,
                       "the arithmetic; exact.int8 is of quantised weights, with activations in int8");
     add_count_option(verb, "--threads", options.threads, 1, "of the executor");
+    add_packed_option(verb, options.packed_file);
     add_seed_option(verb, options.seed);
 }
 

@@ -34,6 +34,7 @@ struct ServeOptions {
     std::string host = "127.0.0.1";
     int64_t port = 8000;
     int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+    std::string packed_file;  // empty: packed weights are not kept
     int64_t max_requests = 256;
     int64_t max_queue_requests = 4096;
     int64_t max_queue_tokens = int64_t{16} << 20;

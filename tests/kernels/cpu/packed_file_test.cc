@@ -13,9 +13,12 @@
 #include "engine/base/check.h"
 #include "files/output_file.h"
 #include "reference/forward_pass.h"
+#include "reference/loader/gguf_config.h"
 #include "reference/loader/load_model.h"
 #include "reference/loader/write_checkpoint.h"
+#include "reference/loader/write_gguf.h"
 #include "reference/model/random_model.h"
+#include "tests/reference/quantised_model.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::cpu {
@@ -83,6 +86,68 @@ TEST_F(PackedFileTest, TheSecondStartReadsTheFirstOnesPackedWeights) {
         EXPECT_TRUE(std::equal(wanted.panel(0), wanted.panel(wanted.num_panels()), got.panel(0)));
     }
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2) << "the model, the file and nothing else";
+}
+
+// Runs for exact, panels of int8 for exact.int8, pairs of what is in bf16: a file has one of the two.
+TEST_F(PackedFileTest, BlocksAreKeptInTheFormatOfTheProfile) {
+    Model model =
+        reference::make_random_model(tests::in_whole_blocks(reference::draw_small_config(Architecture::kLlama, 4)), 5);
+    const tests::QuantisedMatrices blocks(model, {"Q8_0", "Q4_0", "BF16", "Q5_1"}, /*by_matrix=*/true);
+    model.weights.quantised = true;
+    model.source = Digest{.high = 1, .low = 2};
+    reference::WorkerPool pool(2);
+    for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt8Blocks, WeightFormat::kBf16}) {
+        const PackedWeights wanted(model.config, model.weights, pool, format);
+        ASSERT_GT(wanted.repacked().size(), 1000);
+        ASSERT_GT(wanted.pairs().size(), 1000);
+        for (const bool is_second : {false, true}) {
+            const auto kept = keep_packed(file(), model, pool, format);
+            ASSERT_TRUE(kept) << kept.error().message;
+            EXPECT_EQ(kept->were_kept, is_second);
+            EXPECT_EQ(kept->weights.format(), format);
+            EXPECT_TRUE(std::ranges::equal(kept->weights.pairs(), wanted.pairs()));
+            EXPECT_TRUE(std::ranges::equal(kept->weights.repacked(), wanted.repacked()));
+            for (const reference::MatrixId id : reference::matrices_of(model.config)) {
+                const PackedMatrix& got = kept->weights.matrix(id);
+                const PackedMatrix& made = wanted.matrix(id);
+                EXPECT_EQ(got.is_quantised(), made.is_quantised());
+                EXPECT_EQ(got.runs() == nullptr, made.runs() == nullptr);
+                EXPECT_EQ(got.int8_blocks() == nullptr, made.int8_blocks() == nullptr);
+            }
+        }
+    }
+    std::string bytes = bytes_of(file());
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    write(bytes);
+    const auto damaged = keep_packed(file(), model, pool, WeightFormat::kBf16);
+    ASSERT_FALSE(damaged);
+    EXPECT_THAT(damaged.error().message, HasSubstr("another digest than when they were written"));
+}
+
+TEST_F(PackedFileTest, AGgufFileHasAStateOfItsOwn) {
+    Model made =
+        reference::make_random_model(tests::in_whole_blocks(reference::draw_small_config(Architecture::kLlama, 4)), 5);
+    const auto metadata = reference::gguf_metadata(made.config);
+    ASSERT_TRUE(metadata) << metadata.error().message;
+    const auto load_written = [&] {
+        std::string bytes;
+        const Status written = reference::write_gguf(made.config, made.weights, *reference::find_block_format("Q8_0"),
+                                                     metadata->view(), [&](std::string_view part) -> Status {
+                                                         bytes += part;
+                                                         return {};
+                                                     });
+        CHECK(written.has_value(), "{}", written.error().message);
+        auto model = reference::load_model(folder.write("model.gguf", bytes));
+        CHECK(model.has_value(), "{}", model.error().message);
+        return std::move(*model);
+    };
+    const Model first = load_written();
+    const Model second = load_written();
+    ASSERT_TRUE(first.source && second.source);
+    EXPECT_NE(*first.source, *second.source) << "it was written again";
+    ASSERT_TRUE(keep(first));
+    EXPECT_TRUE(keep(first)->were_kept);
+    EXPECT_FALSE(keep(second)->were_kept);
 }
 
 // The file is what is used: the weights of another model in it would be believed.

@@ -143,6 +143,28 @@ TEST_F(PackedReplay, KeptWeightsGiveTheSameRun) {
     EXPECT_EQ(second.out, without.out);
 }
 
+// Of a GGUF file: runs for exact, panels of int8 for exact.int8, which replace each other in the file.
+TEST_F(PackedReplay, QuantisedWeightsAreKeptForEachProfile) {
+    const std::string dense = scratch.path("llama");
+    const std::string file = scratch.path("llama.gguf");
+    ASSERT_EQ(run_verbatim({"model", "init", "--preset", "tiny-llama", "--out", dense}).exit_code, kExitOk);
+    const Outcome made = run_verbatim({"model", "quantise", dense, "--to", "q8_0", "--out", file});
+    ASSERT_EQ(made.exit_code, kExitOk) << made.err;
+    for (const char* profile : {"exact", "exact.int8"}) {
+        const auto run = [&](std::vector<std::string> more) {
+            more.insert(more.end(), {"--model", file, "--profile", profile});
+            return run_replay(pressed_scenario(std::move(more)));
+        };
+        const Outcome without = run({});
+        ASSERT_EQ(without.exit_code, kExitOk) << without.err << without.out;
+        for (const char* said : {"packed weights written to ", "packed weights read from "}) {
+            const Outcome kept = run({"--packed", packed});
+            EXPECT_THAT(kept.err, HasSubstr(said + packed));
+            EXPECT_EQ(kept.out, without.out);
+        }
+    }
+}
+
 TEST_F(PackedReplay, WeightsOfAnotherModelUnderThisNameAreADifference) {
     const auto model_here = reference::choose_model(model, 0);
     auto other = reference::choose_model("tiny-granite", 9);
