@@ -172,8 +172,8 @@ std::string chosen_table(const Plan& plan) {
     for (const Objective& objective : plan.config.objectives)
         rows.push_back({fmt::format("{}, at most {}", name(objective), show_time(objective.limit_ns))});
     for (const char* label :
-         {"requests per second", "of these within all limits", "tokens per second", "prompt tokens reused",
-          "rejected (too long)", "per million tokens of answers", "per token of answers, at full power"}) {
+         {"requests per second", "of these within all limits", "tokens per second", "prompt tokens reused", "rejected",
+          "per million tokens of answers", "per token of answers, at full power"}) {
         rows.push_back({label});
     }
     std::vector<std::string> header = {"", "answer"};

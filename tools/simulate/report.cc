@@ -104,7 +104,7 @@ std::string counts_table(const SimulateRun& run, const Metrics& whole, const Slo
     const auto add = [&](const char* label, const std::string& value) { table.add_row({label, value}); };
     add("requests", fmt::format("{}", run.result.requests));
     add("answered", fmt::format("{}", whole.requests));
-    add("rejected (too long)", fmt::format("{}", run.result.driver.rejected));
+    add("rejected", fmt::format("{}", run.result.driver.rejected));
     if (driver.busy > 0) add("sent while busy", fmt::format("{}", driver.busy));
     add("virtual time, s", fmt::format("{:.1f}", duration_s(run)));
     add("steps", fmt::format("{}", run.result.stats.steps));
@@ -230,7 +230,7 @@ std::string cache_only_table(const CacheOnlyRun& run) {
     if (run.head_bound) rates.add_row({"at most, by token", percent(run.head_bound->token_rate), ""});
     Table counts({"run", "value"});
     counts.add_row({"requests", fmt::format("{}", run.requests)});
-    counts.add_row({"rejected (too long)", fmt::format("{}", run.rejected)});
+    counts.add_row({"rejected", fmt::format("{}", run.rejected)});
     if (run.evictions) counts.add_row({"evictions", fmt::format("{}", *run.evictions)});
     if (run.reused_tokens) counts.add_row({"prompt tokens reused", fmt::format("{}", *run.reused_tokens)});
     if (run.reusable_tokens) counts.add_row({"an unlimited cache reuses", fmt::format("{}", *run.reusable_tokens)});
