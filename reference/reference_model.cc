@@ -33,6 +33,7 @@ ReferenceModel::ReferenceModel(const ModelConfig& config, const ModelWeights& we
     CHECK(profile != Profile::kFast, "the reference has no fast profile");
     CHECK(takes_blocks(profile) || !weights.quantised, "weights in blocks have no {} profile", name(profile));
     CHECK(profile != Profile::kExactInt8 || weights.quantised, "exact.int8 is of weights in blocks");
+    CHECK(profile != Profile::kExactFp8 || weights.has_fp8_activations, "exact.fp8 is of recipes with FP8 activations");
     CHECK_EQ(weights.layers.size(), config.layers.size());
     for (size_t i = 0; i < config.layers.size(); ++i) {
         const LayerWeights& layer = weights.layers[i];

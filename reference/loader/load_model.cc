@@ -154,6 +154,7 @@ Status fill_quantised(const Filling& filling, const QuantisationConfig& config, 
     if (!blocks) return error("{}: {}", folder, blocks.error().message);
     split_rows(wanted, *blocks, *model.weights.storage);
     model.weights.quantised = true;
+    model.weights.has_fp8_activations |= blocks->activations != Fp8Sharing::kNone;
     model.report.num_quantised += wanted.num_elements();
     model.report.quantised_bytes += static_cast<int64_t>(blocks->bytes().size());
     return {};
@@ -174,6 +175,7 @@ Status fill_weights(CheckpointFiles& files, const std::optional<QuantisationConf
     }
     WorkerPool pool(options.num_threads);
     model.canonical = true;
+    if (quantisation) model.weights.fp8_problem = quantisation->activation_problem;
     for (const Filling& filling : fillings) {
         if (filling.quantised) {
             RETURN_IF_ERROR(fill_quantised(filling, *quantisation, folder, pool, model));

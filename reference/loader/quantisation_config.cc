@@ -15,6 +15,12 @@ namespace {
 
 using Json = nlohmann::json;
 
+// What one group of compressed-tensors says of activations that FP8 weights are multiplied with.
+struct ActivationScheme {
+    Fp8Sharing sharing = Fp8Sharing::kNone;
+    std::string problem;
+};
+
 // What one group of compressed-tensors says of its weights.
 struct WeightScheme {
     int32_t block_rows = 1;
@@ -22,7 +28,38 @@ struct WeightScheme {
     bool has_groups = false;  // the two above
     bool is_integer = false;
     bool is_float4 = false;
+    ActivationScheme activations;
 };
+
+// `recipe` is input_activations, of any JSON type. A scale is dynamic, and of a token or a group of it alone.
+ActivationScheme read_activations(const Json& recipe, bool of_fp8_weights) {
+    if (recipe.is_null()) return {};
+    const auto said = [&](const char* key) {
+        return recipe.is_object() && recipe.contains(key) ? recipe[key] : Json();
+    };
+    const auto problem = [&](const char* key, std::string_view wanted) {
+        return ActivationScheme{
+            {}, fmt::format("input_activations.{} = {}, wanted {}", key, quote_json(said(key)), wanted)};
+    };
+    if (said("type") != "float") return problem("type", "\"float\"");
+    if (said("num_bits") != 8) return problem("num_bits", "8");
+    if (!of_fp8_weights) return {{}, "input_activations in FP8 of weights in another type"};
+    if (said("dynamic") != true) return problem("dynamic", "true");
+    if (said("symmetric") == false) return problem("symmetric", "true");
+    if (said("strategy") == "token") return {Fp8Sharing::kRow, {}};
+    if (said("strategy") != "group") return problem("strategy", "\"token\" or \"group\"");
+    if (said("group_size") != kFp8Group) return problem("group_size", "128");
+    return {Fp8Sharing::kGroups, {}};
+}
+
+// Why weights under scales of so many columns (0: of a row or more) do not fit; empty: they do.
+std::string unlike_weights(Fp8Sharing sharing, int32_t block_columns) {
+    const bool fit = sharing == Fp8Sharing::kRow ? block_columns == 0 : block_columns % kFp8Group == 0;
+    if (sharing == Fp8Sharing::kNone || fit) return {};
+    return fmt::format(
+        "scales of {} columns of weights, wanted {}", block_columns,
+        sharing == Fp8Sharing::kRow ? "one for a row, as activations have" : "a multiple of 128, as activations have");
+}
 
 // Two extents, [rows, columns].
 std::optional<std::pair<int32_t, int32_t>> read_block(ConfigFields& fields, std::string_view key) {
@@ -73,20 +110,19 @@ WeightScheme read_weights(ConfigFields& fields) {
     return scheme;
 }
 
-std::optional<WeightScheme> read_group(ConfigFields& config, const std::string& name, const Json& group,
-                                       bool& of_activations) {
+std::optional<WeightScheme> read_group(ConfigFields& config, const std::string& name, const Json& group) {
     if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object()) {
         config.problem("config_groups.{} has no weights", name);
         return std::nullopt;
     }
     ConfigFields fields(group, fmt::format("config_groups.{}.", name));
-    of_activations = of_activations || !fields.value("input_activations").is_null();
     fields.only_null("output_activations");
     fields.only_text("format", {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
                                 "nvfp4-pack-quantized", "mxfp4-pack-quantized"});
     fields.harmless({"targets", "weights"});
     ConfigFields weights(group["weights"], fmt::format("config_groups.{}.weights.", name));
-    const WeightScheme scheme = read_weights(weights);
+    WeightScheme scheme = read_weights(weights);
+    scheme.activations = read_activations(fields.value("input_activations"), !scheme.is_integer && !scheme.is_float4);
     fields.absorb(weights);
     config.absorb(fields);
     return scheme;
@@ -110,9 +146,17 @@ void read_compressed_tensors(ConfigFields& fields, QuantisationConfig& config) {
         return;
     }
     bool has_groups = false;
+    std::optional<Fp8Sharing> of_fp8;  // of the groups before
     for (const auto& [name, group] : groups.items()) {
-        const auto scheme = read_group(fields, name, group, config.of_activations);
+        const auto scheme = read_group(fields, name, group);
         if (!scheme) continue;
+        if (!scheme->activations.problem.empty()) config.activation_problem = scheme->activations.problem;
+        if (!scheme->is_integer && !scheme->is_float4) {
+            config.activations = scheme->activations.sharing;
+            if (of_fp8.value_or(config.activations) != config.activations)
+                config.activation_problem = "config_groups of FP8 weights differ in input_activations";
+            of_fp8 = config.activations;
+        }
         config.has_integers |= scheme->is_integer;
         config.has_float4 |= scheme->is_float4;
         if (!scheme->has_groups) continue;
@@ -122,17 +166,26 @@ void read_compressed_tensors(ConfigFields& fields, QuantisationConfig& config) {
         config.block_rows = scheme->block_rows;
         config.block_columns = scheme->block_columns;
     }
+    if (config.activation_problem.empty())
+        config.activation_problem = unlike_weights(config.activations, config.block_columns);
 }
 
+// With blocks of weights a scale is of 128 activations of a token, otherwise of a token.
 void read_fp8(ConfigFields& fields, QuantisationConfig& config) {
     fields.only_text("fmt", {"e4m3", "float8_e4m3fn"});
     fields.only_text("activation_scheme", {"dynamic", "static"});
-    config.of_activations = true;
     if (const auto block = read_block(fields, "weight_block_size")) {
         config.block_rows = block->first;
         config.block_columns = block->second;
     }
-    fields.harmless({"modules_to_not_convert", "ignored_layers", "dequantize", "scale_fmt"});
+    fields.harmless({"modules_to_not_convert", "ignored_layers", "dequantize"});
+    config.activations = config.block_columns > 0 ? Fp8Sharing::kGroups : Fp8Sharing::kRow;
+    config.activation_problem = unlike_weights(config.activations, config.block_columns);
+    if (fields.value("activation_scheme") == "static")
+        config.activation_problem = "activation_scheme = \"static\", wanted \"dynamic\"";
+    if (const Json& scales = fields.value("scale_fmt"); !scales.is_null() && scales != "float")
+        config.activation_problem =
+            fmt::format("scale_fmt = {}, wanted scales that are any number", quote_json(scales));
 }
 
 void read_gptq(ConfigFields& fields, QuantisationConfig& config) {
@@ -189,18 +242,19 @@ struct ModelOptAlgorithm {
     std::string_view name;
     bool has_float4 = false;
     bool has_blocks = false;  // of 128 x 128
-    bool of_activations = true;
+    Fp8Sharing activations = Fp8Sharing::kNone;
+    std::string_view problem = {};  // of activations in exact.fp8
 };
 constexpr int32_t kModelOptBlock = 128;
 constexpr int32_t kNvfp4Group = 16;
 constexpr std::array<ModelOptAlgorithm, 7> kModelOptAlgorithms = {{
-    {.name = "FP8"},
-    {.name = "FP8_PER_CHANNEL_PER_TOKEN"},
-    {.name = "FP8_PB_WO", .has_blocks = true, .of_activations = false},
-    {.name = "NVFP4", .has_float4 = true},
-    {.name = "NVFP4_AWQ", .has_float4 = true},
-    {.name = "W4A16_NVFP4", .has_float4 = true, .of_activations = false},
-    {.name = "MIXED_PRECISION", .has_float4 = true},
+    {.name = "FP8", .problem = "static scales of activations"},
+    {.name = "FP8_PER_CHANNEL_PER_TOKEN", .activations = Fp8Sharing::kRow},
+    {.name = "FP8_PB_WO", .has_blocks = true},
+    {.name = "NVFP4", .has_float4 = true, .problem = "activations in 4 bits"},
+    {.name = "NVFP4_AWQ", .has_float4 = true, .problem = "activations in 4 bits"},
+    {.name = "W4A16_NVFP4", .has_float4 = true},
+    {.name = "MIXED_PRECISION", .has_float4 = true, .problem = "activations of several kinds"},
 }};
 
 // Its keys are those of config.json's quantization_config and of hf_quant_config.json's quantization. Without an
@@ -224,7 +278,9 @@ void read_modelopt(ConfigFields& fields, QuantisationConfig& config) {
         return;
     }
     config.has_float4 = known->has_float4;
-    config.of_activations = known->of_activations;
+    config.activations = known->activations;
+    if (!known->problem.empty())
+        config.activation_problem = fmt::format("quant_algo = {}: {}", quote_text(*algorithm), known->problem);
     if (known->has_blocks) config.block_rows = config.block_columns = kModelOptBlock;
     if (known->has_float4) config.block_columns = kNvfp4Group;
     if (group && config.block_columns != 0 && *group != config.block_columns)

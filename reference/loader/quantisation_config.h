@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "engine/base/result.h"
+#include "reference/numerics/fp8.h"
 
 namespace verbatim::reference {
 
@@ -19,11 +21,13 @@ struct QuantisationConfig {
     // How many rows and columns share a scale where a tensor of scales has one for each block or group; 0: all of them.
     int32_t block_rows = 1;
     int32_t block_columns = 0;
-    int32_t bits = 0;             // a weight, of kGptq and kAwq
-    int32_t zero_offset = 0;      // what is added to a stored zero point
-    bool has_integers = false;    // weights of type int, of kCompressedTensors
-    bool has_float4 = false;      // weights of type float in 4 bits, of kCompressedTensors and kModelOpt
-    bool of_activations = false;  // the recipe quantises activations, too; the exact profile does not
+    int32_t bits = 0;           // a weight, of kGptq and kAwq
+    int32_t zero_offset = 0;    // what is added to a stored zero point
+    bool has_integers = false;  // weights of type int, of kCompressedTensors
+    bool has_float4 = false;    // weights of type float in 4 bits, of kCompressedTensors and kModelOpt
+    // What FP8 weights are multiplied with in the profile exact.fp8; other profiles do not read it.
+    Fp8Sharing activations = Fp8Sharing::kNone;
+    std::string activation_problem;  // why exact.fp8 does not compute the recipe's activations; empty: it does
 
     friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;
 };

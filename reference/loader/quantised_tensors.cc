@@ -359,8 +359,10 @@ Result<MatrixView> to_blocks(const QuantisationConfig& config, const QuantisedTe
     if (is_fp4(tensors)) return fp4_to_blocks(config, tensors, weight, rows, cols, pool, storage);
     ASSIGN_OR_RETURN(const QuantSource source, QuantisedReader(config, tensors, weight, rows, cols).read());
     const BlockFormat& format = format_of(source, tensors);
-    return make_blocks(format, rows, cols, pool, storage,
-                       [&](int64_t row, std::byte* out) { write_row(source, format, row, out); });
+    MatrixView blocks = make_blocks(format, rows, cols, pool, storage,
+                                    [&](int64_t row, std::byte* out) { write_row(source, format, row, out); });
+    if (&format == &kScaledFp8) blocks.activations = config.activations;
+    return blocks;
 }
 
 }  // namespace verbatim::reference

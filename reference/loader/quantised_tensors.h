@@ -7,7 +7,7 @@
 //                       weight_scale, weight_shape, and weight_zero_point if it is not symmetric
 //   gptq, awq           NAME.qweight, NAME.qzeros, NAME.scales; of gptq also NAME.g_idx
 //   modelopt            NAME.weight in F8_E4M3, NAME.weight_scale; or in float4 in U8, weight_scale and weight_scale_2
-// What belongs to activations (input_scale) or to the KV cache is left aside: they are not quantised.
+// Static scales of activations (input_scale) and those of the KV cache are left aside.
 #pragma once
 
 #include <cstddef>

@@ -14,11 +14,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/base/digest.h"
 #include "reference/model/model_config.h"
 #include "reference/model/quantised_blocks.h"
+#include "reference/numerics/fp8.h"
 
 namespace verbatim::reference {
 
@@ -29,6 +31,8 @@ struct MatrixView {
     int64_t cols = 0;
     const BlockFormat* format = nullptr;  // null: bf16
     const std::byte* blocks = nullptr;    // [rows, format->row_bytes(cols)]
+    // What the recipe of FP8 weights says of activations; a row's blocks under one of their scales have one scale, too.
+    Fp8Sharing activations = Fp8Sharing::kNone;
 
     [[nodiscard]] bool is_quantised() const { return format != nullptr; }
     // REQUIRES: bf16.
@@ -36,7 +40,7 @@ struct MatrixView {
         return {data + r * cols, static_cast<size_t>(cols)};
     }
     [[nodiscard]] MatrixView slice_rows(int64_t first, int64_t count) const {
-        if (is_quantised()) return {nullptr, count, cols, format, blocks + first * row_bytes()};
+        if (is_quantised()) return {nullptr, count, cols, format, blocks + first * row_bytes(), activations};
         return {data + first * cols, count, cols};
     }
     [[nodiscard]] bool empty() const { return data == nullptr && blocks == nullptr; }
@@ -132,8 +136,10 @@ struct ModelWeights {
     MatrixView lm_head;     // [vocab, hidden]; the embedding itself when tied
     VectorView final_norm;  // [hidden]
     std::vector<LayerWeights> layers;
-    InputWeights input;      // empty views without reads_hidden
-    bool quantised = false;  // some matrix is in blocks
+    InputWeights input;                // empty views without reads_hidden
+    bool quantised = false;            // some matrix is in blocks
+    bool has_fp8_activations = false;  // some matrix's MatrixView::activations is not kNone
+    std::string fp8_problem;           // why the profile exact.fp8 does not compute the recipe; empty: it does
     std::unique_ptr<WeightStorage> storage;
 };
 

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "reference/ops/fp8_matmul.h"
 #include "reference/ops/int8_matmul.h"
 #include "reference/ops/matmul.h"
 
@@ -76,6 +77,10 @@ void linear(const LinearArgs& args) {
     CHECK(takes_blocks(args.profile), "weights in blocks have no {} profile", name(args.profile));
     if (args.profile == Profile::kExactInt8 && find_integer_format(*args.weight.format) != nullptr) {
         return int8_matmul(
+            {.x = args.x, .weight = args.weight, .bias = bias, .in_multiplier = args.in_multiplier, .out = args.out});
+    }
+    if (args.profile == Profile::kExactFp8 && args.weight.activations != Fp8Sharing::kNone) {
+        return fp8_matmul(
             {.x = args.x, .weight = args.weight, .bias = bias, .in_multiplier = args.in_multiplier, .out = args.out});
     }
     quantised_matmul(

@@ -36,7 +36,8 @@ void check(const QuantisedEmbeddingArgs& args);
 void quantised_embedding(const QuantisedEmbeddingArgs& args);
 
 // The matmul of a weight of any kind in a profile: this file's, reference/ops/int8_matmul.h's in kExactInt8 for types
-// with integers, or reference/ops/matmul.h's. REQUIRES: takes_blocks(profile) for blocks.
+// with integers, reference/ops/fp8_matmul.h's in kExactFp8 for weights with FP8 activations, or
+// reference/ops/matmul.h's. REQUIRES: takes_blocks(profile) for blocks.
 struct LinearArgs {
     ConstFloatRows x;
     MatrixView weight;

@@ -56,6 +56,17 @@ inline void draw_floats(float scale, std::mt19937& random, std::span<std::byte> 
     }
 }
 
+// Gives the blocks of each group, or of a row, the scale of the first one.
+inline void share_scales(reference::Fp8Sharing sharing, std::span<std::byte> row) {
+    constexpr int64_t kWeights = reference::kScaledWeights;
+    const int64_t bytes = reference::kScaledFp8.num_bytes;
+    const int64_t cols = static_cast<int64_t>(row.size()) / bytes * kWeights;
+    const int64_t columns = reference::fp8_columns(sharing, cols);
+    for (int64_t k = 0; k < cols; k += kWeights)
+        std::memcpy(&row[static_cast<size_t>(k / kWeights * bytes)],
+                    &row[static_cast<size_t>(k / columns * columns / kWeights * bytes)], sizeof(float));
+}
+
 // A row of blocks of Q4_K with scales and minima near 1e-4 times an integer, and any quants.
 inline void draw_q4_k_blocks(std::mt19937& random, std::span<std::byte> blocks) {
     constexpr size_t kBlockBytes = 144;
@@ -68,13 +79,13 @@ inline void draw_q4_k_blocks(std::mt19937& random, std::span<std::byte> blocks) 
 class QuantisedMatrices {
 public:
     // Formats in turn, tensor after tensor, or matrix after matrix: then an expert's gate and up differ. "BF16" leaves
-    // a matrix as it is.
+    // a matrix as it is; "FP8_ROW" and "FP8_GROUPS" are FP8_E4M3 with activations in FP8.
     QuantisedMatrices(reference::Model& model, const std::vector<std::string_view>& formats, bool by_matrix = false) {
         size_t next = 0;
         for (const reference::CheckpointTensor& tensor : reference::checkpoint_tensors(model.config, model.weights)) {
             for (reference::MatrixView* view : tensor.matrices) {
                 const std::string_view name = formats[next % formats.size()];
-                if (name != "BF16") quantise(*view, format_named(name), model.weights);
+                if (name != "BF16" && !view->empty()) quantise(*view, name, model.weights);
                 next += by_matrix ? 1 : 0;
             }
             next += by_matrix || tensor.matrices.empty() ? 0 : 1;
@@ -83,8 +94,14 @@ public:
     }
 
 private:
-    void quantise(reference::MatrixView& view, const reference::BlockFormat& format, reference::ModelWeights& weights) {
-        if (view.empty() || view.cols % format.num_weights != 0) return;
+    void quantise(reference::MatrixView& view, std::string_view name, reference::ModelWeights& weights) {
+        using reference::Fp8Sharing;
+        const Fp8Sharing activations = name == "FP8_ROW"      ? Fp8Sharing::kRow
+                                       : name == "FP8_GROUPS" ? Fp8Sharing::kGroups
+                                                              : Fp8Sharing::kNone;
+        const bool shares = activations != Fp8Sharing::kNone;
+        const reference::BlockFormat& format = shares ? reference::kScaledFp8 : format_named(name);
+        if (view.cols % format.num_weights != 0) return;
         std::vector<std::byte>& blocks =
             blocks_.emplace_back(static_cast<size_t>(view.rows * format.row_bytes(view.cols)));
         std::vector<float> row(static_cast<size_t>(view.cols));
@@ -100,9 +117,11 @@ private:
                 draw_q4_k_blocks(random_, to);
             else
                 draw_scaled_blocks(format, &format == &reference::kScaledFp8 ? 1e-3F : 2e-3F, random_, to);
+            if (shares) share_scales(activations, to);
         }
-        view = {nullptr, view.rows, view.cols, &format, blocks.data()};
+        view = {nullptr, view.rows, view.cols, &format, blocks.data(), activations};
         weights.quantised = true;
+        weights.has_fp8_activations |= shares;
     }
     std::deque<std::vector<std::byte>> blocks_;
     std::mt19937 random_{5};

@@ -10,6 +10,7 @@
 
 #include "reference/model/integer_blocks.h"
 #include "reference/model/scaled_blocks.h"
+#include "reference/numerics/fp8.h"
 
 namespace verbatim::tests {
 
@@ -48,6 +49,27 @@ inline std::vector<std::byte> random_blocks(const reference::BlockFormat& format
                 blocks[at + static_cast<size_t>(i)] = static_cast<std::byte>(random() & 0x3F);
     }
     limit_zero_points(format, blocks);
+    return blocks;
+}
+
+// FP8 of any bytes but NaN, with a scale for each row, or each of its groups.
+inline std::vector<std::byte> random_fp8_blocks(reference::Fp8Sharing sharing, int64_t rows, int64_t cols,
+                                                std::mt19937_64& random) {
+    const reference::BlockFormat& format = reference::kScaledFp8;
+    const int64_t columns = reference::fp8_columns(sharing, cols);
+    std::vector<std::byte> blocks(static_cast<size_t>(rows * format.row_bytes(cols)));
+    for (std::byte& byte : blocks) {
+        byte = static_cast<std::byte>(random());
+        if ((byte & std::byte{0x7F}) == std::byte{0x7F}) byte = std::byte{0};
+    }
+    float scale = 0.0F;
+    for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t k = 0; k < cols; k += format.num_weights) {
+            if (k % columns == 0) scale = 1e-3F * static_cast<float>(1 + random() % 100);
+            std::memcpy(&blocks[static_cast<size_t>(row * format.row_bytes(cols) + format.row_bytes(k))], &scale,
+                        sizeof(scale));
+        }
+    }
     return blocks;
 }
 

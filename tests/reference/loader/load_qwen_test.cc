@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "reference/loader/load_model.h"
+#include "reference/model/checkpoint_tensors.h"
+#include "reference/model/scaled_blocks.h"
+#include "reference/model/weight_storage.h"
 #include "tests/reference/loader/golden_checkpoint.h"
 
 namespace verbatim::reference {
@@ -221,6 +225,25 @@ TEST(LoadQwenNext, MultiTokenPredictionHeadsAreSkippedByName) {
         tensors.push_back({{"model.visual.norm.weight", TensorDtype::kBf16, {1}}, "00"});
     });
     EXPECT_FALSE(load_model(checkpoint.path()));
+}
+
+// Rows that lie key head by key head are gathered into several matrices.
+TEST(LoadQwen, GatheredRowsKeepTheRecipesActivations) {
+    Model model = *load_model(golden_folder("qwen3-next"));
+    int num_gathered = 0;
+    for (const CheckpointTensor& tensor : checkpoint_tensors(model.config, model.weights)) {
+        if (tensor.parts.empty()) continue;
+        constexpr int64_t kColumns = 128;
+        const int64_t rows = tensor.num_elements() / tensor.shape.back();
+        const std::vector<std::byte> blocks(static_cast<size_t>(rows * kScaledFp8.row_bytes(kColumns)));
+        split_rows(tensor, {nullptr, rows, kColumns, &kScaledFp8, blocks.data(), Fp8Sharing::kGroups},
+                   *model.weights.storage);
+        for (const CheckpointTensor::Part& part : tensor.parts) {
+            EXPECT_EQ(part.view->activations, Fp8Sharing::kGroups) << tensor.name;
+            ++num_gathered;
+        }
+    }
+    EXPECT_GT(num_gathered, 0);
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "reference/loader/config_json.h"
 #include "tests/reference/loader/quantised_checkpoint.h"
@@ -90,6 +92,87 @@ TEST(QuantisationConfig, TypesOfWeightsAreKept) {
     EXPECT_TRUE(integers->has_integers && !integers->has_float4);
     EXPECT_TRUE(!floats->has_integers && floats->has_float4);
     EXPECT_TRUE(!bytes->has_integers && !bytes->has_float4);
+}
+
+// A scheme of FP8_DYNAMIC in compressed-tensors with changes.
+Json fp8_scheme(const Json& activations, const Json& weights = Json::object()) {
+    Json config = group_of({{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}});
+    config["config_groups"]["group_0"]["weights"].update(weights);
+    Json recipe = {{"num_bits", 8}, {"type", "float"}, {"strategy", "token"}, {"dynamic", true}, {"symmetric", true}};
+    recipe.update(activations);
+    config["config_groups"]["group_0"]["input_activations"] = recipe;
+    return config;
+}
+
+struct ActivationCase {
+    Json config;
+    Fp8Sharing sharing = Fp8Sharing::kNone;
+    const char* problem = "";  // part of it
+};
+
+void expect_activations(const std::vector<ActivationCase>& cases) {
+    for (const ActivationCase& one : cases) {
+        const auto config = parse_quantisation(one.config, "config.json");
+        ASSERT_TRUE(config.has_value()) << one.config << config.error().message;
+        EXPECT_EQ(config->activations, one.sharing) << one.config;
+        EXPECT_THAT(config->activation_problem, testing::HasSubstr(one.problem)) << one.config;
+        if (std::string_view(one.problem).empty()) EXPECT_EQ(config->activation_problem, "") << one.config;
+    }
+}
+
+TEST(QuantisationConfig, Fp8ActivationsAreThoseOfTheRecipe) {
+    const Json block = {{"strategy", "block"}, {"block_structure", {128, 128}}};
+    const Json groups = {{"strategy", "group"}, {"group_size", 128}};
+    const Json fp8 = {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}};
+    expect_activations({{fp8_scheme(Json::object()), Fp8Sharing::kRow},
+                        {fp8_scheme(groups, block), Fp8Sharing::kGroups},
+                        {fp8_scheme(groups), Fp8Sharing::kGroups},
+                        {group_of({{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}})},
+                        {fp8, Fp8Sharing::kRow},
+                        {changed(fp8, "weight_block_size", {128, 128}), Fp8Sharing::kGroups},
+                        {kGptqConfig}});
+}
+
+TEST(QuantisationConfig, MatricesHaveTheRecipesActivations) {
+    const ScratchFolder scratch;
+    const auto folder = tests::write_quantised_preset(scratch.path(), "tiny-llama", "fp8-block", 1);
+    const Model model = tests::value_of(load_model(folder));
+    EXPECT_EQ(model.weights.layers[0].attention.k.activations, Fp8Sharing::kGroups);
+    EXPECT_EQ(model.weights.embedding.activations, Fp8Sharing::kNone);
+    EXPECT_TRUE(model.weights.has_fp8_activations);
+    EXPECT_EQ(model.weights.fp8_problem, "");
+    Json config = Json::parse(read_file(folder / "config.json"));
+    config["quantization_config"]["activation_scheme"] = "static";
+    scratch.write("fp8-block/config.json", config.dump());
+    EXPECT_THAT(tests::value_of(load_model(folder)).weights.fp8_problem, testing::HasSubstr("static"));
+    const auto plain = tests::write_quantised_preset(scratch.path() / "plain", "tiny-llama", "fp8", 1);
+    EXPECT_FALSE(tests::value_of(load_model(plain)).weights.has_fp8_activations);
+}
+
+TEST(QuantisationConfig, ActivationsThatAreNotComputedAreNamed) {
+    const Json block = {{"strategy", "block"}, {"block_structure", {128, 128}}};
+    const Json fp8 = {{"quant_method", "fp8"}, {"fmt", "e4m3"}};
+    const Json integers = {{"num_bits", 4}, {"type", "int"}};
+    constexpr Fp8Sharing kNone = Fp8Sharing::kNone;
+    expect_activations(
+        {{fp8_scheme({{"dynamic", false}}), kNone, "input_activations.dynamic = false, wanted true"},
+         {fp8_scheme({{"strategy", "tensor"}}), kNone, "input_activations.strategy = \"tensor\", wanted \"token\""},
+         {fp8_scheme({{"strategy", "group"}, {"group_size", 64}}), kNone, "group_size = 64, wanted 128"},
+         {fp8_scheme({{"type", "int"}}), kNone, "input_activations.type = \"int\", wanted \"float\""},
+         {fp8_scheme({{"num_bits", 4}}), kNone, "input_activations.num_bits = 4, wanted 8"},
+         {fp8_scheme({{"symmetric", false}}), kNone, "input_activations.symmetric = false, wanted true"},
+         {fp8_scheme(Json::object(), integers), kNone, "input_activations in FP8 of weights in another type"},
+         {fp8_scheme(Json::object(), block), Fp8Sharing::kRow,
+          "scales of 128 columns of weights, wanted one for a row"},
+         {changed(fp8, "weight_block_size", {128, 64}), Fp8Sharing::kGroups, "wanted a multiple of 128"},
+         {changed(fp8, "activation_scheme", "static"), Fp8Sharing::kRow, "activation_scheme = \"static\""},
+         {changed(fp8, "scale_fmt", "ue8m0"), Fp8Sharing::kRow, "scale_fmt = \"ue8m0\""}});
+    Json two = fp8_scheme(Json::object());
+    two["config_groups"]["group_1"] = {{"weights", {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}}}};
+    expect_activations({{two, kNone, "differ in input_activations"}});
+    two = fp8_scheme(Json::object());
+    two["config_groups"]["group_0"]["input_activations"] = "fp8";
+    expect_activations({{two, kNone, "input_activations.type = null"}});
 }
 
 }  // namespace
