@@ -33,6 +33,13 @@ public:
         matrix.int8_blocks_ = int8;
         return matrix;
     }
+    // The same for the profile exact.fp8, of weights whose recipe has FP8 activations: `runs` as above, of
+    // kernels/cpu/block_runs.h's pack_fp8_runs().
+    [[nodiscard]] static PackedMatrix in_fp8(reference::MatrixView blocks, const std::byte* runs) {
+        PackedMatrix matrix(blocks, runs);
+        matrix.is_fp8_ = true;
+        return matrix;
+    }
     // For the fast profile: int8 times a scale per output; `scales`: [num_panels · 64].
     PackedMatrix(int64_t num_outputs, int64_t num_k, const Int8Pair* pairs, const float* scales)
         : num_outputs_(num_outputs), num_k_(num_k), int8_pairs_(pairs), scales_(scales) {}
@@ -48,6 +55,7 @@ public:
     [[nodiscard]] const reference::MatrixView& blocks() const { return blocks_; }
     [[nodiscard]] const std::byte* runs() const { return runs_; }
     [[nodiscard]] const std::byte* int8_blocks() const { return int8_blocks_; }
+    [[nodiscard]] bool is_fp8() const { return is_fp8_; }
     [[nodiscard]] bool is_int8() const { return int8_pairs_ != nullptr; }
     [[nodiscard]] const Int8Pair* int8_panel(int64_t i) const { return int8_pairs_ + i * panel_pairs(); }
     [[nodiscard]] const float* scales(int64_t panel) const { return scales_ + panel * kPanelOutputs; }
@@ -65,6 +73,7 @@ private:
     reference::MatrixView blocks_ = {};
     const std::byte* runs_ = nullptr;
     const std::byte* int8_blocks_ = nullptr;
+    bool is_fp8_ = false;
 };
 
 // Panel `panel` of the weights, [num_pairs(K), 64].

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -134,6 +135,14 @@ void write_run(const RunLayout& layout, const Parts& parts, int64_t run, int64_t
     }
 }
 
+// Copies a NaN among the run's scales to those of another run.
+void spread_nan(const std::byte* run, std::byte* to) {
+    for (int64_t lane = 0; lane < kPanelOutputs; ++lane) {
+        const auto scale = value_at<float>(run, lane * int64_t{sizeof(float)});
+        if (std::isnan(scale)) std::memcpy(to + lane * int64_t{sizeof(float)}, &scale, sizeof(scale));
+    }
+}
+
 }  // namespace
 
 const RunLayout* find_run_layout(const BlockFormat& format) {
@@ -165,6 +174,15 @@ void pack_runs(const MatrixView& blocks, int64_t panel, std::byte* out) {
             for (int64_t run = 0; run < runs; ++run) write_run(layout, parts, run, lane, to + run * layout.num_bytes());
         }
     }
+}
+
+void pack_fp8_runs(const MatrixView& blocks, int64_t panel, std::byte* out) {
+    CHECK(blocks.activations != reference::Fp8Sharing::kNone, "a recipe without FP8 activations");
+    pack_runs(blocks, panel, out);
+    const RunLayout& layout = *find_run_layout(*blocks.format);
+    const int64_t group = reference::fp8_columns(blocks.activations, blocks.cols);
+    for (int64_t k = 0; k < blocks.cols; k += layout.weights)
+        spread_nan(out + layout.panel_bytes(k), out + layout.panel_bytes(k / group * group));
 }
 
 }  // namespace verbatim::cpu

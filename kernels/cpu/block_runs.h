@@ -18,5 +18,8 @@ const RunLayout* find_run_layout(const reference::BlockFormat& format);
 int64_t run_bytes_of(const reference::MatrixView& weight);
 // Writes the panel's runs. Outputs beyond the matrix get scales of 0. REQUIRES: run_bytes_of(blocks) > 0.
 void pack_runs(const reference::MatrixView& blocks, int64_t panel, std::byte* out);
+// The same for exact.fp8, which reads the scales of the first run of each group of activations: NaN for a group with a
+// weight that is. REQUIRES: FP8_E4M3 with activations other than kNone.
+void pack_fp8_runs(const reference::MatrixView& blocks, int64_t panel, std::byte* out);
 
 }  // namespace verbatim::cpu

@@ -299,9 +299,9 @@ RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, f
     const int64_t pairs = num_pairs(width);
     const Rounded wanted{buffer, activations(buffer).version, multiplier, form};
     const std::optional<BandShape> shape = bands_of(form);
-    const int64_t num_words = (x.num_rows + (shape ? kMaxBandRows : 0)) * pairs;
-    float* floats = holds_pairs(form) ? nullptr : rounded_floats_.ensure(2 * num_words);
-    Pair* words = holds_pairs(form) ? rounded_pairs_.ensure(num_words) : nullptr;
+    const int64_t num_held = x.num_rows + (shape ? kMaxBandRows : 0);
+    float* floats = holds_pairs(form) ? nullptr : rounded_floats_.ensure(num_held * row_floats(form, width));
+    Pair* words = holds_pairs(form) ? rounded_pairs_.ensure(num_held * pairs) : nullptr;
     if (wanted != rounded_ && shape) round_to_bands(form, x, multiplier, floats, words);
     if (wanted != rounded_ && !shape) {
         for_rows(x.num_rows, [&](int64_t r) { round_row(row_ops(), form, x, multiplier, r, floats, words); });

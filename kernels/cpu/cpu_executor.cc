@@ -9,6 +9,7 @@ namespace verbatim::cpu {
 using reference::ModelConfig;
 
 WeightFormat format_of(const CpuExecutorConfig& cpu) {
+    if (cpu.profile == Profile::kExactFp8) return WeightFormat::kFp8Blocks;
     return cpu.profile == Profile::kExactInt8 ? WeightFormat::kInt8Blocks : cpu.weights;
 }
 
@@ -49,8 +50,10 @@ CpuExecutor::CpuExecutor(const ModelConfig& config, const reference::ModelWeight
     CHECK(profile() == Profile::kFast || cpu.weights == WeightFormat::kBf16, "the {} profile has bf16 weights",
           name(profile()));
     CHECK(!weights.quantised || (takes_blocks(profile()) && !ordinary_profile_),
-          "weights in blocks are computed in exact or exact.int8, all requests alike");
+          "weights in blocks are computed in exact, exact.int8 or exact.fp8, all requests alike");
     CHECK(profile() != Profile::kExactInt8 || weights.quantised, "exact.int8 is of weights in blocks");
+    CHECK(profile() != Profile::kExactFp8 || weights.has_fp8_activations,
+          "exact.fp8 is of recipes with FP8 activations");
     if (!ordinary_profile_) return;
     ordinary_choice_ = matmul_choice(cpu.isa, *ordinary_profile_);
     ordinary_backend_.emplace(model_, weights_, ordinary_choice_, CpuMemory{kv_, states_, log_, &arena_}, pool_);

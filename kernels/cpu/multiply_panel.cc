@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "engine/base/check.h"
 #include "kernels/cpu/block_runs.h"
 #include "kernels/cpu/block_tile.h"
 #include "kernels/cpu/int8_panels.h"
 #include "reference/model/integer_blocks.h"
+#include "reference/model/scaled_blocks.h"
 
 namespace verbatim::cpu {
 
@@ -28,49 +30,78 @@ void store_totals(const float* out, const float* scales, const float* bias, int6
     }
 }
 
-// Totals [rows, 64] of a panel in runs, of a few rows.
-void multiply_runs(const CpuOps& ops, const PackedMatrix& matrix, const RoundedRows& x, int64_t panel, float* out) {
-    const RunLayout& layout = *find_run_layout(*matrix.blocks().format);
-    ops.run_panel({.x = x.floats,
-                   .stride = 2 * x.num_pairs,
-                   .num_rows = x.num_rows,
-                   .layout = layout,
-                   .panel = matrix.runs() + panel * layout.panel_bytes(matrix.num_k()),
-                   .num_k = matrix.num_k(),
-                   .out = out});
-}
+// A panel of weights in blocks; `layout` is null where they are not in runs.
+struct BlockPanel {
+    const PackedMatrix& matrix;
+    const RunLayout* layout;
+    int64_t panel;
+
+    // The runs from column `k` on, a run's first.
+    [[nodiscard]] const std::byte* runs(int64_t k) const {
+        return matrix.runs() + panel * layout->panel_bytes(matrix.num_k()) + layout->panel_bytes(k);
+    }
+};
 
 // Columns [k, k + count) of a panel in the layout of FloatChunkArgs.
-void fill_tile_of(const CpuOps& ops, const PackedMatrix& matrix, int64_t panel, int64_t k, int64_t count, float* tile) {
-    if (matrix.runs() == nullptr) return fill_tile(matrix.blocks(), panel, k, count, ops.float_lanes, tile);
-    const RunLayout& layout = *find_run_layout(*matrix.blocks().format);
-    const std::byte* runs =
-        matrix.runs() + panel * layout.panel_bytes(matrix.num_k()) + k / layout.weights * layout.num_bytes();
-    ops.run_tile({.layout = layout, .runs = runs, .num_k = count, .tile = tile});
+void fill_tile_of(const CpuOps& ops, const BlockPanel& of, int64_t k, int64_t count, float* tile) {
+    if (of.layout == nullptr) return fill_tile(of.matrix.blocks(), of.panel, k, count, ops.float_lanes, tile);
+    ops.run_tile({.layout = *of.layout, .runs = of.runs(k), .num_k = count, .tile = tile});
 }
 
-// reference/ops/quantised.h: a few rows read the panel's runs; for more, or without runs, a chunk of the panel is
-// dequantised once for all rows.
-void multiply_blocks(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
-                     int64_t panel, reference::FloatRows y) {
+// out[r][lane] = dot_n3 over columns [first, first + x.width) of a panel, which x has: a few rows read its runs; for
+// more, or without runs, a chunk of the panel is dequantised once for all rows.
+void sum_columns(const CpuOps& ops, const BlockPanel& of, reference::ConstFloatRows x, int64_t first, float* out) {
+    if (of.layout != nullptr && x.num_rows <= ops.run_rows)
+        return ops.run_panel({.x = x.data,
+                              .stride = x.stride,
+                              .num_rows = x.num_rows,
+                              .layout = *of.layout,
+                              .panel = of.runs(first),
+                              .num_k = x.width,
+                              .out = out});
     alignas(64) float tile[kTileFloats];
-    alignas(64) float out[kMatmulRows * kPanelOutputs];
-    if (matrix.runs() != nullptr && x.num_rows <= ops.run_rows) {
-        multiply_runs(ops, matrix, x, panel, out);
-        return store_totals(out, nullptr, bias, y.width, y);
-    }
     std::fill_n(out, x.num_rows * kPanelOutputs, 0.0F);
-    for (int64_t k = 0; k < matrix.num_k(); k += reference::kDotChunk) {
-        const int64_t count = std::min(reference::kDotChunk, matrix.num_k() - k);
-        fill_tile_of(ops, matrix, panel, k, count, tile);
-        ops.float_chunk({.x = x.floats + k,
-                         .stride = 2 * x.num_pairs,
+    for (int64_t k = 0; k < x.width; k += reference::kDotChunk) {
+        const int64_t count = std::min(reference::kDotChunk, x.width - k);
+        fill_tile_of(ops, of, first + k, count, tile);
+        ops.float_chunk({.x = x.data + k,
+                         .stride = x.stride,
                          .num_rows = x.num_rows,
                          .weights = tile,
                          .num_pairs = count / 2,
                          .out = out});
     }
+}
+
+// reference/ops/quantised.h
+void multiply_blocks(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
+                     int64_t panel, reference::FloatRows y) {
+    const RunLayout* layout = matrix.runs() != nullptr ? find_run_layout(*matrix.blocks().format) : nullptr;
+    alignas(64) float out[kMatmulRows * kPanelOutputs];
+    sum_columns(ops, {matrix, layout, panel}, {x.floats, x.num_rows, matrix.num_k(), 2 * x.num_pairs}, 0, out);
     store_totals(out, nullptr, bias, y.width, y);
+}
+
+// reference/ops/fp8_matmul.h
+void multiply_fp8(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x, int64_t panel,
+                  reference::FloatRows y) {
+    constexpr RunLayout kLayout{RunKind::kBareFloats, reference::kScaledWeights};
+    const Fp8RowPlaces places{matrix.num_k()};
+    const BlockPanel of{matrix, &kLayout, panel};
+    const reference::ConstFloatRows values{x.fp8, x.num_rows, matrix.num_k(), places.stride()};
+    const int64_t columns = reference::fp8_columns(matrix.blocks().activations, matrix.num_k());
+    alignas(64) float sums[kMatmulRows * kPanelOutputs];
+    alignas(64) float totals[kMatmulRows * kPanelOutputs];
+    std::fill_n(totals, x.num_rows * kPanelOutputs, 0.0F);
+    for (int64_t first = 0; first < matrix.num_k(); first += columns) {
+        sum_columns(ops, of, values.columns(first, std::min(columns, matrix.num_k() - first)), first, sums);
+        for (int64_t r = 0; r < x.num_rows; ++r)
+            ops.rows->add_scaled({.weight_scales = reinterpret_cast<const float*>(of.runs(first)),
+                                  .row_scale = values.row(r)[places.scales() + first / columns],
+                                  .sums = sums + r * kPanelOutputs,
+                                  .totals = totals + r * kPanelOutputs});
+    }
+    store_totals(totals, nullptr, bias, y.width, y);
 }
 
 // reference/ops/int8_matmul.h
@@ -100,9 +131,24 @@ void quantise_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, 
                   .sums = reinterpret_cast<int32_t*>(row + places.sums())});
 }
 
+void quantise_fp8_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t r,
+                      float* floats) {
+    const Fp8RowPlaces places{x.width};
+    float* row = floats + r * places.stride();
+    ops.quantise_fp8(
+        {.x = x.row(r),
+         .count = x.width,
+         .multiplier = multiplier,
+         .sharing = form == RowForm::kFp8OfRow ? reference::Fp8Sharing::kRow : reference::Fp8Sharing::kGroups,
+         .values = row,
+         .scales = row + places.scales()});
+}
+
 }  // namespace
 
 RowForm row_form(const MatmulLoop& loop, const PackedMatrix& matrix, int64_t num_rows) {
+    if (matrix.is_fp8())
+        return matrix.blocks().activations == reference::Fp8Sharing::kRow ? RowForm::kFp8OfRow : RowForm::kFp8OfGroups;
     if (matrix.int8_blocks() != nullptr)
         return int8_form(reference::find_integer_format(*matrix.blocks().format)->sharing);
     if (matrix.is_quantised()) return RowForm::kFloats;
@@ -118,6 +164,8 @@ RoundedRows rounded_in(RowForm form, float* floats, Pair* pairs, int64_t num_row
         case RowForm::kPairBands: rows.pair_bands = pairs; break;
         case RowForm::kWideBands:
         case RowForm::kNarrowBands: rows.bands = floats; break;
+        case RowForm::kFp8OfGroups:
+        case RowForm::kFp8OfRow: rows.fp8 = floats; break;
         case RowForm::kInt8Of32:
         case RowForm::kInt8Of256:
         case RowForm::kInt8OfRow: rows.int8 = reinterpret_cast<const std::byte*>(floats); break;
@@ -141,6 +189,7 @@ void round_band(const RowOps& ops, RowForm form, reference::ConstFloatRows x, fl
 
 void round_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t r, float* floats,
                Pair* pairs) {
+    if (holds_fp8(form)) return quantise_fp8_row(ops, form, x, multiplier, r, floats);
     if (holds_int8(form)) return quantise_row(ops, form, x, multiplier, r, floats);
     const int64_t begin = r * num_pairs(x.width);
     holds_pairs(form) ? ops.round_to_pairs(x.row(r), x.width, multiplier, pairs + begin)
@@ -154,6 +203,9 @@ RoundedRows round_rows(const RowOps& ops, RowForm form, reference::ConstFloatRow
             round_band(ops, form, x, multiplier, first, 0, x.width, floats, pairs);
         });
     } else {
+        // What rows in e4m3 need for their scales is less than the room for bands.
+        static_assert(kMatmulRows <= kMaxBandRows * Fp8RowPlaces::kColumns);
+        CHECK(!holds_fp8(form) || x.num_rows <= kMatmulRows, "{} rows", x.num_rows);
         for (int64_t r = 0; r < x.num_rows; ++r) round_row(ops, form, x, multiplier, r, floats, pairs);
     }
     return rounded_in(form, floats, pairs, x.num_rows, num_pairs(x.width));
@@ -167,6 +219,7 @@ void multiply_panel(const MatmulLoop& loop, const PackedMatrix& matrix, const fl
     const float* panel_bias = bias != nullptr ? bias + first : nullptr;
     if (matrix.int8_blocks() != nullptr)
         return multiply_int8(ops, matrix, panel_bias, x, panel, y.columns(first, count));
+    if (matrix.is_fp8()) return multiply_fp8(ops, matrix, panel_bias, x, panel, y.columns(first, count));
     if (matrix.is_quantised()) return multiply_blocks(ops, matrix, panel_bias, x, panel, y.columns(first, count));
     if (count == kPanelOutputs && !matrix.is_int8()) {
         loop.run({.rows = x,

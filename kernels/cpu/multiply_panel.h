@@ -27,7 +27,7 @@ void round_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, flo
                Pair* pairs);
 
 // Rounds all rows on one thread into `floats` or, if the form holds pairs, into `pairs`; both have room for
-// kMaxBandRows rows beyond x's.
+// kMaxBandRows rows beyond x's. REQUIRES: in e4m3, at most kMatmulRows rows.
 RoundedRows round_rows(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, float* floats,
                        Pair* pairs);
 

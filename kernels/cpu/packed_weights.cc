@@ -31,6 +31,8 @@ int64_t repacked_bytes(const MatrixView& weight, WeightFormat format) {
 // A view of the matrix, repacked at `memory`.
 PackedMatrix repacked_view(const MatrixView& weight, WeightFormat format, const std::byte* memory) {
     if (format == WeightFormat::kInt8Blocks && int8_bytes_of(weight) > 0) return PackedMatrix::in_int8(weight, memory);
+    if (format == WeightFormat::kFp8Blocks && weight.activations != reference::Fp8Sharing::kNone)
+        return PackedMatrix::in_fp8(weight, memory);
     return PackedMatrix(weight, run_bytes_of(weight) > 0 ? memory : nullptr);
 }
 
@@ -146,8 +148,8 @@ void PackedWeights::pack(MatrixView weight, const PackedMatrix& matrix, referenc
                 weight, i,
                 writable(arrays_.repacked, matrix.int8_blocks()) + i * int8_bytes_of(weight) / matrix.num_panels());
         else if (matrix.is_quantised())
-            pack_runs(weight, i,
-                      writable(arrays_.repacked, matrix.runs()) + i * run_bytes_of(weight) / matrix.num_panels());
+            (matrix.is_fp8() ? pack_fp8_runs : pack_runs)(
+                weight, i, writable(arrays_.repacked, matrix.runs()) + i * run_bytes_of(weight) / matrix.num_panels());
         else if (matrix.is_int8())
             pack_panel_int8(weight, i, writable(int8_pairs_, matrix.int8_panel(i)),
                             writable(scales_, matrix.scales(i)));

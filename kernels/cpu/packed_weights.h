@@ -24,6 +24,7 @@ enum class WeightFormat : uint8_t {
     kBf16,
     kInt8,        // fast profile: half the bytes, and a scale per output
     kInt8Blocks,  // exact.int8: as kBf16, but weights in blocks of integers are in kernels/cpu/int8_panels.h's panels
+    kFp8Blocks,   // exact.fp8: as kBf16, but weights whose recipe has FP8 activations are multiplied with these
 };
 
 class PackedWeights {

@@ -43,22 +43,21 @@ Result<std::unique_ptr<cpu::CpuExecutor>> make_cpu_executor(const ExecutorOption
     return std::make_unique<cpu::CpuExecutor>(model.config, model.weights, config, std::move(kept.weights));
 }
 
-// Weights in blocks are computed in exact and in exact.int8, which is of such weights alone.
-Status takes_weights(const ExecutorOptions& options, const reference::Model& model) {
-    if (!model.weights.quantised && options.profile == Profile::kExactInt8)
-        return error("--profile exact.int8: the model has no quantised weights, which it computes with");
+constexpr std::string_view kQuantised = "the model has quantised weights";
+
+// Whether the options are of weights such as the model's.
+Status fits_weights(const ExecutorOptions& options, const reference::Model& model) {
+    RETURN_IF_ERROR(takes_weights(options.profile, model.weights));
     if (!model.weights.quantised) return {};
-    constexpr std::string_view kWhy = "the model has quantised weights";
-    if (!takes_blocks(options.profile))
-        return error("--profile {}: {}, which are computed in exact or exact.int8", reference::name(options.profile),
-                     kWhy);
-    if (options.ordinary_profile) return error("--policy: {}, which have one arithmetic for all requests", kWhy);
-    if (options.weights != cpu::WeightFormat::kBf16) return error("--weights int8: {} already", kWhy);
+    if (options.ordinary_profile) return error("--policy: {}, which have one arithmetic for all requests", kQuantised);
+    if (options.weights != cpu::WeightFormat::kBf16) return error("--weights int8: {} already", kQuantised);
     return {};
 }
 
 std::vector<Profile> profiles_of(const std::string& name) {
-    if (name == "reference") return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8};
+    if (name == "reference") return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kExactFp8};
+    if (name == "cpu")
+        return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kExactFp8, Profile::kFast};
     return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kFast};
 }
 
@@ -130,6 +129,19 @@ Status computes_in(const std::string& name, Profile profile) {
                  fmt::join(names, ", "));
 }
 
+Status takes_weights(Profile profile, const reference::ModelWeights& weights) {
+    if (profile == Profile::kExactInt8 && !weights.quantised)
+        return error("--profile exact.int8: the model has no quantised weights, which it computes with");
+    if (profile == Profile::kExactFp8 && !weights.fp8_problem.empty())
+        return error("--profile exact.fp8: quantization_config has {}", weights.fp8_problem);
+    if (profile == Profile::kExactFp8 && !weights.has_fp8_activations)
+        return error("--profile exact.fp8: the model has no FP8 weights whose recipe quantises activations");
+    if (weights.quantised && !takes_blocks(profile))
+        return error("--profile {}: {}, which are computed in exact, exact.int8 or exact.fp8", reference::name(profile),
+                     kQuantised);
+    return {};
+}
+
 Result<Profile> default_profile(const std::string& name) {
     if (name != "cuda") return Profile::kExact;
     ASSIGN_OR_RETURN(const auto device, gpu());
@@ -152,7 +164,7 @@ Result<ChosenExecutor> choose_executor(const std::string& name, const ExecutorOp
     ChosenExecutor chosen;
     RETURN_IF_ERROR(computes_in(name, options.profile));
     if (options.ordinary_profile) RETURN_IF_ERROR(has_two_arithmetics(name));
-    RETURN_IF_ERROR(takes_weights(options, model));
+    RETURN_IF_ERROR(fits_weights(options, model));
     if (name == "reference") {
         chosen.executor = std::make_unique<reference::ReferenceExecutor>(model.config, model.weights,
                                                                          options.num_threads, options.profile);

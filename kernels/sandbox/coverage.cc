@@ -7,6 +7,7 @@ constexpr std::string_view kOneRounding =
     "no sum: every element is rounded by itself, in one order, and fast kernels fuse it into its neighbours";
 constexpr std::string_view kBlocks = "weights in blocks: a contract file, kernels/sandbox/naive/quantised_matmul.h";
 constexpr std::string_view kInt8 = "activations in int8: the sandbox's matmul has bf16 ones";
+constexpr std::string_view kFp8 = "activations in FP8: the sandbox's matmul has bf16 ones";
 constexpr std::string_view kBytes = "no arithmetic: bytes move from one place to another";
 constexpr std::string_view kQuestion = "no numbers come of it: it asks whether there is a NaN or an infinity";
 
@@ -32,6 +33,7 @@ constexpr Coverage kCoverage[] = {
     {"embed_blocks", "", kOneRounding},
     {"embedding", "", kOneRounding},
     {"experts", "experts", ""},
+    {"fp8_matmul", "", kFp8},
     {"gated_norm", "gated_norm", ""},
     {"gather_entries", "", "no sum: rows are copied to where their expert's are"},
     {"head_norm", "rms_norm", ""},
@@ -49,6 +51,7 @@ constexpr Coverage kCoverage[] = {
     {"norm", "rms_norm", ""},
     {"output_gate", "", kOneRounding},
     {"penalised", "sampling", ""},
+    {"quantise_fp8_row", "", "fp8_matmul's first step: the scales and numbers of a row are in its contract"},
     {"quantise_row", "", "int8_matmul's first step: the scales and integers of a row are in its contract"},
     {"quantise_rows", "", "int8_matmul's first step on a device"},
     {"quantised_embedding", "", kOneRounding},

@@ -1,11 +1,12 @@
 // tests/benchmarks/block_benchmark.cc: products with weights in blocks and in bf16, on one thread, for the instruction
-// sets of this processor, in exact and in exact.int8 ("Q8_0.int8"). Panel after panel of a matrix that no cache holds;
-// items are weights.
+// sets of this processor, in exact, in exact.int8 ("Q8_0.int8") and in exact.fp8 ("FP8_E4M3.fp8_row", ".fp8_groups").
+// Panel after panel of a matrix that no cache holds; items are weights.
 //
 //   block_benchmark --benchmark_filter='/avx512/rows:1$' --benchmark_repetitions=9
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -27,9 +28,12 @@ constexpr int64_t kColumns = 4096;
 using reference::BlockFormat;
 using reference::MatrixView;
 
+enum class Activations : uint8_t { kBf16, kInt8, kFp8OfRow, kFp8OfGroups };
+constexpr std::array kSuffixes = {"", ".int8", ".fp8_row", ".fp8_groups"};
+
 // A matrix in one type; its memory is all that is multiplied.
 struct Weights {
-    Weights(const BlockFormat* format, bool in_int8) {
+    Weights(const BlockFormat* format, Activations activations) {
         Prng prng(1);
         if (format == nullptr) {
             pairs.ensure(PackedMatrix::num_pairs_of(kOutputs, kColumns));
@@ -39,8 +43,8 @@ struct Weights {
         }
         blocks.resize(static_cast<size_t>(kOutputs * format->row_bytes(kColumns)));
         for (std::byte& byte : blocks) byte = static_cast<std::byte>(prng.below(64));
-        const MatrixView view{nullptr, kOutputs, kColumns, format, blocks.data()};
-        if (in_int8) {
+        MatrixView view{nullptr, kOutputs, kColumns, format, blocks.data()};
+        if (activations == Activations::kInt8) {
             runs.ensure(int8_bytes_of(view));
             matrix = PackedMatrix::in_int8(view, runs.data());
             for (int64_t i = 0; i < matrix.num_panels(); ++i)
@@ -49,6 +53,11 @@ struct Weights {
         }
         runs.ensure(run_bytes_of(view));
         matrix = PackedMatrix(view, runs.size() > 0 ? runs.data() : nullptr);
+        if (activations != Activations::kBf16) {
+            view.activations =
+                activations == Activations::kFp8OfRow ? reference::Fp8Sharing::kRow : reference::Fp8Sharing::kGroups;
+            matrix = PackedMatrix::in_fp8(view, runs.data());
+        }
         if (runs.size() == 0) return;
         for (int64_t i = 0; i < matrix.num_panels(); ++i)
             pack_runs(view, i, runs.data() + i * runs.size() / matrix.num_panels());
@@ -60,24 +69,24 @@ struct Weights {
 };
 
 // Of one type at a time: benchmarks are registered type by type.
-const Weights& weights_of(const BlockFormat* format, bool in_int8) {
+const Weights& weights_of(const BlockFormat* format, Activations activations) {
     static std::unique_ptr<Weights> weights;
-    static std::pair<const BlockFormat*, bool> held;
-    if (!weights || held != std::pair(format, in_int8)) {
+    static std::pair<const BlockFormat*, Activations> held;
+    if (!weights || held != std::pair(format, activations)) {
         weights.reset();
-        weights = std::make_unique<Weights>(format, in_int8);
-        held = {format, in_int8};
+        weights = std::make_unique<Weights>(format, activations);
+        held = {format, activations};
     }
     return *weights;
 }
 
 struct Multiplied {
     const BlockFormat* format = nullptr;  // null: bf16
-    bool in_int8 = false;                 // in the profile exact.int8
+    Activations activations = Activations::kBf16;
 };
 
 void multiply(benchmark::State& state, const Multiplied& what, Isa isa, int64_t num_rows) {
-    const PackedMatrix& matrix = weights_of(what.format, what.in_int8).matrix;
+    const PackedMatrix& matrix = weights_of(what.format, what.activations).matrix;
     const MatmulChoice choice = matmul_choice(isa);
     const MatmulLoop& loop = choice.of_rows(num_rows);
     const std::vector<float> x(static_cast<size_t>(num_rows * kColumns), 0.3F);
@@ -97,7 +106,7 @@ void multiply(benchmark::State& state, const Multiplied& what, Isa isa, int64_t 
 
 // What the start does once: panels of the type's runs.
 void repack(benchmark::State& state, const BlockFormat* format) {
-    const PackedMatrix& matrix = weights_of(format, false).matrix;
+    const PackedMatrix& matrix = weights_of(format, Activations::kBf16).matrix;
     AlignedArray<std::byte> panel(run_bytes_of(matrix.blocks()) / matrix.num_panels());
     for (auto _ : state) {
         for (int64_t i = 0; i < matrix.num_panels(); ++i) pack_runs(matrix.blocks(), i, panel.data());
@@ -110,7 +119,7 @@ void add_products(const Multiplied& what) {
     for (const Isa isa : supported_isas()) {
         for (const int64_t rows : {1, 2, 4, 8, 16, 32, 120}) {
             const std::string name = fmt::format("{}{}/{}/rows:{}", what.format != nullptr ? what.format->name : "bf16",
-                                                 what.in_int8 ? ".int8" : "", isa_name(isa), rows);
+                                                 kSuffixes[static_cast<size_t>(what.activations)], isa_name(isa), rows);
             benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
                 multiply(state, what, isa, rows);
             })->Unit(benchmark::kMillisecond);
@@ -127,8 +136,11 @@ void add_all() {
         if (format != nullptr && find_run_layout(*format) != nullptr)
             benchmark::RegisterBenchmark(fmt::format("{}/repack", format->name).c_str(), repack, format)
                 ->Unit(benchmark::kMillisecond);
-        add_products({format, false});
-        if (format != nullptr && find_int8_layout(*format) != nullptr) add_products({format, true});
+        add_products({format, Activations::kBf16});
+        if (format != nullptr && find_int8_layout(*format) != nullptr) add_products({format, Activations::kInt8});
+        if (format != &reference::kScaledFp8) continue;
+        add_products({format, Activations::kFp8OfRow});
+        add_products({format, Activations::kFp8OfGroups});
     }
 }
 

@@ -1,5 +1,5 @@
-// Quantised models in the profiles exact.int8 and exact: whatever the engine does with cache, chunks, batches and
-// drafts, the bits are those of the uncached reference.
+// Quantised models in the profiles exact.int8, exact.fp8 and exact: whatever the engine does with cache, chunks,
+// batches and drafts, the bits are those of the uncached reference.
 #include <gtest/gtest.h>
 
 #include <iterator>
@@ -82,6 +82,31 @@ TEST(Int8Properties, OnAnEmulatedDeviceNeither) {
         ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
         ASSERT_TRUE(scene.emulator.findings().empty()) << scene.emulator.findings().front().text;
     }
+}
+
+// Rows of several groups of 128.
+TEST(Fp8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
+    constexpr uint64_t kUsualCases = 12;
+    const RandomCases cases = RandomCases::from_environment(kUsualCases);
+    EngineStats sum;
+    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
+        Prng prng(seed);
+        const char* preset = kInt8Presets[seed % std::size(kInt8Presets)];
+        constexpr int32_t kHidden = 256;
+        NumericScene scene(in_whole_blocks(*reference::preset(preset), kHidden), seed, int8_options(prng),
+                           static_cast<int32_t>(1 + seed % 2), Machine::kCpuFp8);
+        ASSERT_EQ(scene.computing->numerics_id(), "exact.fp8/1");
+        converse_quantised(scene, seed);
+        ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
+        scene.expect_home();
+        sum.reused_tokens += scene.engine.stats().reused_tokens;
+        sum.accepted_tokens += scene.engine.stats().accepted_tokens;
+        sum.rolled_back_tokens += scene.engine.stats().rolled_back_tokens;
+    }
+    if (cases.count < kUsualCases) return;
+    EXPECT_GT(sum.reused_tokens, 0);
+    EXPECT_GT(sum.accepted_tokens, 0);
+    EXPECT_GT(sum.rolled_back_tokens, 0);
 }
 
 // As Q4_K_M files mix them, and float4, in either profile. The rows of 96 and of 32 stay bf16.

@@ -35,6 +35,7 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
 }
 
 reference::Profile profile_of(Machine machine) {
+    if (machine == Machine::kCpuFp8) return reference::Profile::kExactFp8;
     const bool in_int8 =
         machine == Machine::kCpuInt8 || machine == Machine::kCpuMixedInt8 || machine == Machine::kEmulatedCudaInt8;
     return in_int8 ? reference::Profile::kExactInt8 : reference::Profile::kExact;
@@ -121,6 +122,8 @@ std::optional<QuantisedMatrices> quantised_in(Machine machine, reference::Model&
         case Machine::kCpuMixed:
         case Machine::kCpuMixedInt8:
             return QuantisedMatrices(model, {"Q4_K", "Q6_K", "Q4_K", "Q5_0", "Q8_0", "FP4_E2M1"});
+        case Machine::kCpuFp8:
+            return QuantisedMatrices(model, {"FP8_GROUPS", "FP8_ROW", "FP8_GROUPS", "BF16", "FP8_E4M3"});
         default: return std::nullopt;
     }
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cpu/ops/fp8_rows.h"
 #include "kernels/cpu/ops/int8_layout.h"
 #include "kernels/cpu/ops/row_ops.h"
 #include "kernels/cpu/ops/run_layout.h"
@@ -34,13 +35,16 @@ Isa best_isa();  // the set that wins matmul_choice's race for many rows
 
 // Rows that enter a matmul, rounded to bf16 (NUMERICS N2), K padded with +0 to whole pairs. All forms contain the same
 // values; a loop reads one form.
-// The last three are of exact.int8: not rounded to bf16, but quantised in blocks of 32 or 256, or each row as a whole.
+// Those of exact.fp8 and exact.int8 are not rounded to bf16, but quantised: in groups of 128, in blocks of 32 or 256,
+// or each row as a whole.
 enum class RowForm : uint8_t {
     kFloats,
     kPairs,
     kWideBands,
     kNarrowBands,
     kPairBands,
+    kFp8OfGroups,
+    kFp8OfRow,
     kInt8Of32,
     kInt8Of256,
     kInt8OfRow
@@ -51,6 +55,7 @@ constexpr std::optional<BandShape> bands_of(RowForm form) {
     if (form == RowForm::kPairBands) return kPairBands;
     return std::nullopt;
 }
+constexpr bool holds_fp8(RowForm form) { return form == RowForm::kFp8OfGroups || form == RowForm::kFp8OfRow; }
 constexpr bool holds_int8(RowForm form) { return form >= RowForm::kInt8Of32; }
 constexpr RowForm int8_form(reference::Int8Sharing sharing) {
     switch (sharing) {
@@ -64,6 +69,10 @@ constexpr reference::Int8Sharing sharing_of(RowForm form) {
     if (form == RowForm::kInt8Of32) return reference::Int8Sharing::kBlocksOf32;
     return form == RowForm::kInt8Of256 ? reference::Int8Sharing::kBlocksOf256 : reference::Int8Sharing::kRow;
 }
+// Of a row in a form without bands that holds no pairs; one in int8 needs fewer.
+constexpr int64_t row_floats(RowForm form, int64_t width) {
+    return holds_fp8(form) ? Fp8RowPlaces{width}.stride() : 2 * num_pairs(width);
+}
 constexpr bool holds_pairs(RowForm form) { return form == RowForm::kPairs || form == RowForm::kPairBands; }
 
 struct RoundedRows {
@@ -71,6 +80,7 @@ struct RoundedRows {
     const Pair* pairs = nullptr;       // [num_rows, num_pairs]
     const float* bands = nullptr;      // one after another: [2 · num_pairs, the band's width]
     const Pair* pair_bands = nullptr;  // likewise: [num_pairs, the band's width]
+    const float* fp8 = nullptr;        // [num_rows] of Fp8RowPlaces
     const std::byte* int8 = nullptr;   // [num_rows] of Int8RowPlaces
     int64_t num_rows = 0;
     int64_t num_pairs = 0;
@@ -81,6 +91,7 @@ struct RoundedRows {
                 .pairs = pairs != nullptr ? pairs + first * num_pairs : nullptr,
                 .bands = bands != nullptr ? bands + first * 2 * num_pairs : nullptr,
                 .pair_bands = pair_bands != nullptr ? pair_bands + first * num_pairs : nullptr,
+                .fp8 = fp8 != nullptr ? fp8 + first * Fp8RowPlaces{2 * num_pairs}.stride() : nullptr,
                 .int8 = int8 != nullptr ? int8 + first * Int8RowPlaces{2 * num_pairs}.stride() : nullptr,
                 .num_rows = count,
                 .num_pairs = num_pairs};

@@ -13,6 +13,7 @@
 #include "kernels/cpu/ops/target.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
+#include "reference/numerics/fp8.h"
 #include "reference/numerics/half.h"
 #include "reference/numerics/math.h"
 

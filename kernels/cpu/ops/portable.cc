@@ -156,8 +156,8 @@ VERBATIM_CLONES void run_column(const RunLayout& layout, const std::byte* run, i
         const auto byte = std::to_integer<uint8_t>(column[lane]);
         const int32_t integer = bytes ? static_cast<int8_t>(byte) : byte >> (k % 2 * 4) & 15;
         const float quant =
-            layout.kind == RunKind::kFloats ? reference::e4m3_value(byte) : static_cast<float>(integer) + layout.first;
-        values[lane] = scales[lane] * quant;
+            has_e4m3(layout.kind) ? reference::e4m3_value(byte) : static_cast<float>(integer) + layout.first;
+        values[lane] = layout.kind == RunKind::kBareFloats ? quant : scales[lane] * quant;
     }
     if (layout.kind != RunKind::kNibblesAndMinima) return;
     for (int64_t lane = 0; lane < kPanelOutputs; ++lane) values[lane] -= scales[kPanelOutputs + lane];

@@ -9,6 +9,7 @@
 #include "kernels/transpose.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/constants.h"
+#include "reference/numerics/fp8.h"
 #include "reference/numerics/half.h"
 #include "reference/numerics/math.h"
 
@@ -132,6 +133,32 @@ VERBATIM_LOOP void quantise_row(const QuantiseRowArgs& args) {
             args.sums[first / kSum + j] = sum;
         }
     }
+}
+
+VERBATIM_LOOP void quantise_fp8_row(const QuantiseFp8RowArgs& args) {
+    const int64_t columns = reference::fp8_columns(args.sharing, args.count);
+    for (int64_t first = 0; first < args.count; first += columns) {
+        const int64_t count = columns < args.count - first ? columns : args.count - first;
+        const float* __restrict x = args.x + first;
+        float* __restrict values = args.values + first;
+        for (int64_t k = 0; k < count; ++k) values[k] = x[k] * args.multiplier;
+        const float greatest = magnitude_of(greatest_magnitude(values, count));
+        const float scale = reference::is_finite(greatest) ? greatest / reference::kGreatestE4m3
+                                                           : reference::float_from_bits(reference::kQuietNanBits);
+        args.scales[first / columns] = scale;
+        if (scale > 0.0F)
+            for (int64_t k = 0; k < count; ++k) values[k] = reference::round_to_e4m3(values[k] / scale);
+        else
+            std::memset(values, 0, static_cast<size_t>(count) * sizeof(float));
+    }
+}
+
+VERBATIM_LOOP void add_scaled(const AddScaledArgs& args) {
+    constexpr int64_t kLanes = 64;
+    const float* __restrict scales = args.weight_scales;
+    const float* __restrict sums = args.sums;
+    float* __restrict totals = args.totals;
+    for (int64_t i = 0; i < kLanes; ++i) totals[i] = reference::fma_f32(scales[i] * args.row_scale, sums[i], totals[i]);
 }
 
 VERBATIM_LOOP void widen_int8(const Int8Pair* __restrict in, int64_t count, Pair* __restrict out) {
@@ -310,6 +337,8 @@ constexpr RowOps kRowOps{.round_to_floats = round_to_floats,
                          .round_to_pairs = round_to_pairs,
                          .round_to_band = round_to_band,
                          .quantise = quantise_row,
+                         .quantise_fp8 = quantise_fp8_row,
+                         .add_scaled = add_scaled,
                          .widen_int8 = widen_int8,
                          .rms_norm = rms_norm,
                          .silu_gate = silu_gate,

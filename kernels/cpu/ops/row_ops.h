@@ -7,6 +7,7 @@
 
 #include "kernels/pair.h"
 #include "reference/model/integer_blocks.h"
+#include "reference/numerics/fp8.h"
 
 namespace verbatim::cpu {
 
@@ -115,6 +116,24 @@ struct QuantiseRowArgs {
     int32_t* sums = nullptr;   // [count / 16]
 };
 
+// One row of activations in e4m3: reference/ops/fp8_matmul.h, in the places of kernels/cpu/ops/fp8_rows.h.
+struct QuantiseFp8RowArgs {
+    const float* x = nullptr;  // [count]
+    int64_t count = 0;         // a multiple of 32
+    float multiplier = 1.0F;
+    reference::Fp8Sharing sharing = reference::Fp8Sharing::kRow;
+    float* values = nullptr;  // [count]
+    float* scales = nullptr;  // of the groups in order
+};
+
+// Of reference/ops/fp8_matmul.h: totals[i] = fma(weight_scales[i] · row_scale, sums[i], totals[i]).
+struct AddScaledArgs {
+    const float* weight_scales = nullptr;  // [64]
+    float row_scale = 0.0F;
+    const float* sums = nullptr;  // [64]
+    float* totals = nullptr;      // [64]
+};
+
 struct RowOps {
     // out[k] = bf16(x[k] · multiplier), padded with +0 to whole pairs: as binary32, [2 · num_pairs(count)], or as
     // pairs, [num_pairs(count)].                                                             reference/ops/matmul.h
@@ -122,6 +141,8 @@ struct RowOps {
     void (*round_to_pairs)(const float* x, int64_t count, float multiplier, Pair* out) = nullptr;
     void (*round_to_band)(const RoundBandArgs& args) = nullptr;
     void (*quantise)(const QuantiseRowArgs& args) = nullptr;
+    void (*quantise_fp8)(const QuantiseFp8RowArgs& args) = nullptr;
+    void (*add_scaled)(const AddScaledArgs& args) = nullptr;
     // Fast profile: weights as pairs: out[i] = both bytes of in[i] as bf16.
     void (*widen_int8)(const Int8Pair* in, int64_t count, Pair* out) = nullptr;
     // x and out may be the same.                                                           reference/ops/rms_norm.h

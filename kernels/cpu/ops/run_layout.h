@@ -4,11 +4,12 @@
 // A run is `weights` consecutive columns, in which each output has one scale:
 //   scales [64], binary32
 //   minima [64], binary32, in kNibblesAndMinima
-//   quants: [weights][64] of int8 in kBytes, of e4m3 in kFloats; otherwise [weights / 2][64] bytes, column 2j in the
-//   low nibble, 2j + 1 in the high one
+//   quants: [weights][64] of int8 in kBytes, of e4m3 in kFloats and kBareFloats; otherwise [weights / 2][64] bytes,
+//   column 2j in the low nibble, 2j + 1 in the high one
 // A weight is scale · quant in kBytes and kFloats, scale · (nibble + first) in kNibbles, scale · nibble − minimum in
 // kNibblesAndMinima: each operation is rounded once (docs/numerics.md). A quant of kFloats is never NaN: the scale is
-// instead, which makes every dot product with the run NaN, too.
+// instead, which makes every dot product with the run NaN, too. kBareFloats is the bytes of kFloats, where a weight is
+// the quant alone: exact.fp8 multiplies by scales later (kernels/cpu/multiply_panel.cc).
 #pragma once
 
 #include <cstddef>
@@ -18,10 +19,11 @@
 
 namespace verbatim::cpu {
 
-enum class RunKind : uint8_t { kBytes, kFloats, kNibbles, kNibblesAndMinima };
+enum class RunKind : uint8_t { kBytes, kFloats, kBareFloats, kNibbles, kNibblesAndMinima };
 
 // Whether a quant takes a byte, not half of one.
-constexpr bool has_bytes(RunKind kind) { return kind == RunKind::kBytes || kind == RunKind::kFloats; }
+constexpr bool has_bytes(RunKind kind) { return kind <= RunKind::kBareFloats; }
+constexpr bool has_e4m3(RunKind kind) { return kind == RunKind::kFloats || kind == RunKind::kBareFloats; }
 
 struct RunLayout {
     RunKind kind = RunKind::kBytes;

@@ -46,10 +46,11 @@ struct RunLanes {
         for (int64_t i = 0; i < kPairBytes; i += kLineBytes) __builtin_prefetch(pair + i, 0, 3);
     }
     static inline __attribute__((always_inline)) Floats widen(const std::byte* bytes) {
-        if constexpr (kind == RunKind::kFloats) return e4m3_values<Lanes>(bytes);
+        if constexpr (has_e4m3(kind)) return e4m3_values<Lanes>(bytes);
         return Lanes::widen_bytes(bytes);
     }
     [[nodiscard]] inline __attribute__((always_inline)) Floats value(Floats quant, int v) const {
+        if constexpr (kind == RunKind::kBareFloats) return quant;
         const Floats product = Lanes::mul(Lanes::load(scales + v * Lanes::kCount), quant);
         if constexpr (!kHasMinima) return product;
         return Lanes::sub(product, Lanes::load(scales + kPanelOutputs + v * Lanes::kCount));
@@ -136,6 +137,7 @@ void run_panel_of(const RunPanelArgs& args) {
     switch (args.layout.kind) {
         case RunKind::kBytes: return run_panel_in<Lanes, RunKind::kBytes>(args);
         case RunKind::kFloats: return run_panel_in<Lanes, RunKind::kFloats>(args);
+        case RunKind::kBareFloats: return run_panel_in<Lanes, RunKind::kBareFloats>(args);
         case RunKind::kNibbles: return run_panel_in<Lanes, RunKind::kNibbles>(args);
         case RunKind::kNibblesAndMinima: return run_panel_in<Lanes, RunKind::kNibblesAndMinima>(args);
     }
@@ -163,6 +165,7 @@ void run_tile_of(const RunTileArgs& args) {
     switch (args.layout.kind) {
         case RunKind::kBytes: return run_tile_in<Lanes, RunKind::kBytes>(args);
         case RunKind::kFloats: return run_tile_in<Lanes, RunKind::kFloats>(args);
+        case RunKind::kBareFloats: return run_tile_in<Lanes, RunKind::kBareFloats>(args);
         case RunKind::kNibbles: return run_tile_in<Lanes, RunKind::kNibbles>(args);
         case RunKind::kNibblesAndMinima: return run_tile_in<Lanes, RunKind::kNibblesAndMinima>(args);
     }

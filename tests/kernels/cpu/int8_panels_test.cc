@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -16,6 +15,7 @@
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/scaled_blocks.h"
 #include "reference/ops/int8_matmul.h"
+#include "tests/kernels/cpu/same_bits.h"
 #include "tests/support/random_blocks.h"
 
 namespace verbatim::cpu {
@@ -36,17 +36,6 @@ AlignedArray<std::byte> packed_int8(const MatrixView& weight) {
     const int64_t num_panels = PackedMatrix(weight).num_panels();
     for (int64_t i = 0; i < num_panels; ++i) pack_int8(weight, i, panels.data() + i * panels.size() / num_panels);
     return panels;
-}
-
-// NaN has no fixed bits.
-void expect_same_bits(std::span<const float> got, std::span<const float> wanted, std::string_view what) {
-    for (size_t i = 0; i < got.size(); ++i) {
-        if (std::isnan(wanted[i]))
-            ASSERT_TRUE(std::isnan(got[i])) << what << ", " << i;
-        else
-            ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(wanted[i]))
-                << what << ", " << i << ": " << got[i] << ", " << wanted[i];
-    }
 }
 
 class Int8Panels : public testing::TestWithParam<BlockFormat> {
@@ -86,7 +75,7 @@ protected:
             for (int64_t panel = 0; panel < matrix.num_panels(); ++panel)
                 multiply_panel(loop, matrix, added, rounded, panel, nullptr,
                                reference::dense_rows(got.data(), rows.num_rows, matrix.num_outputs()));
-            expect_same_bits(got, wanted, fmt::format("{}, {} rows", isa_name(isa), product.rows));
+            tests::expect_same_bits(got, wanted, fmt::format("{}, {} rows", isa_name(isa), product.rows));
         }
     }
     std::mt19937_64 random_{47};

@@ -39,6 +39,11 @@ reference::ModelConfig config_of(const QuantisedCase& of) {
     return config;
 }
 
+std::string_view id_of(reference::Profile profile) {
+    if (profile == reference::Profile::kExactFp8) return "exact.fp8/1";
+    return profile == reference::Profile::kExactInt8 ? "exact.int8/2" : "exact.blocks/1";
+}
+
 class QuantisedCpu : public testing::TestWithParam<QuantisedCase> {
 protected:
     QuantisedCpu()
@@ -88,8 +93,7 @@ TEST_P(QuantisedCpu, ARowDoesNotDependOnItsBatch) {
 TEST_P(QuantisedCpu, HeadsHaveAnArithmeticOfTheirOwn) {
     const CpuExecutor cpu(model_.model.config, model_.model.weights, config_);
     const reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1, GetParam().profile);
-    const bool in_int8 = GetParam().profile == reference::Profile::kExactInt8;
-    EXPECT_EQ(cpu.numerics_id(), in_int8 ? "exact.int8/2" : "exact.blocks/1");
+    EXPECT_EQ(cpu.numerics_id(), id_of(GetParam().profile));
     EXPECT_EQ(reference.numerics_id(), cpu.numerics_id());
     const SceneModel plain(*reference::preset(GetParam().preset), 43);
     EXPECT_EQ(CpuExecutor(plain.model.config, plain.model.weights, kBlocksExecutor).numerics_id(), "exact/1");
@@ -97,6 +101,7 @@ TEST_P(QuantisedCpu, HeadsHaveAnArithmeticOfTheirOwn) {
 
 constexpr reference::Profile kExact = reference::Profile::kExact;
 constexpr reference::Profile kInt8 = reference::Profile::kExactInt8;
+constexpr reference::Profile kFp8 = reference::Profile::kExactFp8;
 const std::vector<std::string_view> kScaledFormats = {"FP8_E4M3", "INT4_ZERO", "INT8", "INT4"};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -118,7 +123,11 @@ INSTANTIATE_TEST_SUITE_P(
                     QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kExact, true},
                     QuantisedCase{"tiny-granite-moe", {"BF16", "Q8_0"}, kInt8, true},
                     QuantisedCase{"tiny-granite-moe", {"Q8_0", "Q4_K"}, kInt8, true, 256},
-                    QuantisedCase{"tiny-qwen3.5-moe", {"Q4_K", "Q8_0"}, kInt8, true, 256}),
+                    QuantisedCase{"tiny-qwen3.5-moe", {"Q4_K", "Q8_0"}, kInt8, true, 256},
+                    QuantisedCase{"tiny-granite", {"FP8_ROW", "BF16", "FP8_GROUPS", "FP8_E4M3"}, kFp8, false, 256},
+                    QuantisedCase{"tiny-llama", {"FP8_GROUPS", "INT8"}, kFp8},
+                    QuantisedCase{"tiny-qwen3.5", {"FP8_ROW"}, kFp8, false, 256},
+                    QuantisedCase{"tiny-qwen3.5-moe", {"FP8_GROUPS", "FP8_ROW", "BF16"}, kFp8, true, 256}),
     [](const auto& info) {
         std::string name =
             fmt::format("{}_{}_{}", info.param.preset, info.param.formats.front(), reference::name(info.param.profile));

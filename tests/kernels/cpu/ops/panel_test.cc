@@ -71,9 +71,11 @@ struct RowForms {
             case RowForm::kNarrowBands: return {.bands = narrow.data(), .num_rows = num_rows, .num_pairs = pairs};
             case RowForm::kPairBands:
                 return {.pair_bands = pair_bands.data(), .num_rows = num_rows, .num_pairs = pairs};
+            case RowForm::kFp8OfGroups:
+            case RowForm::kFp8OfRow:
             case RowForm::kInt8Of32:
             case RowForm::kInt8Of256:
-            case RowForm::kInt8OfRow: break;  // tests/kernels/cpu/int8_panels_test.cc
+            case RowForm::kInt8OfRow: break;  // tests/kernels/cpu/fp8_panels_test.cc and int8_panels_test.cc
         }
         throw std::logic_error("no such form");
     }
