@@ -6,6 +6,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/cpu/cpu_executor.h"
+#include "kernels/executors/executor_choice.h"
 #include "kernels/median.h"
 #include "reference/loader/model_choice.h"
 #include "reference/model/presets.h"
@@ -29,6 +30,7 @@ constexpr int32_t kProbeRounds = 5;
 constexpr std::array kProfiles = {
     BenchProfile{"exact", cpu::Profile::kExact, cpu::WeightFormat::kBf16},
     BenchProfile{"exact.int8", cpu::Profile::kExactInt8, cpu::WeightFormat::kBf16},
+    BenchProfile{"exact.fp8", cpu::Profile::kExactFp8, cpu::WeightFormat::kBf16},
     BenchProfile{"fast", cpu::Profile::kFast, cpu::WeightFormat::kBf16},
     BenchProfile{"fast_int8", cpu::Profile::kFast, cpu::WeightFormat::kInt8},
 };
@@ -149,15 +151,9 @@ double bytes_of_weights(const Model& model, const BenchProfile& profile) {
     return (static_cast<double>(model.report.quantised_bytes) + (all - quantised) * 2) / all;
 }
 
-// Quantised weights are computed in the exact profiles, and exact.int8 computes them alone.
 Status takes_weights(const BenchConfig& config, const Model& model) {
-    for (const BenchProfile* profile : profiles_of(config)) {
-        const bool fits =
-            model.weights.quantised ? takes_blocks(profile->profile) : profile->profile != cpu::Profile::kExactInt8;
-        if (!fits)
-            return error("--profile {}: {} has {}quantised weights", profile->name, config.model,
-                         model.weights.quantised ? "" : "no ");
-    }
+    for (const BenchProfile* profile : profiles_of(config))
+        RETURN_IF_ERROR(executors::takes_weights(profile->profile, model.weights));
     return {};
 }
 

@@ -35,7 +35,8 @@ struct BenchPhases {
     bool load = false;    // from a checkpoint's file to a ready executor
 };
 
-// "exact", "exact.int8" (of quantised weights), "fast" (bf16 weights), "fast_int8".
+// "exact", "exact.int8" (of quantised weights), "exact.fp8" (of recipes with FP8 activations), "fast" (bf16 weights),
+// "fast_int8".
 struct BenchProfile {
     std::string_view name;
     cpu::Profile profile = cpu::Profile::kExact;

@@ -264,13 +264,15 @@ int run_replay_command(ReplayOptions options) {
 CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
     Choices<reference::Profile> profiles;
     using reference::Profile;
-    for (const Profile one : {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kFast}) {
+    for (const Profile one :
+         {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kExactFp8, Profile::kFast}) {
         profiles.emplace_back(reference::name(one), one);
     }
     return add_choice_option(
         verb, "--profile", profile, profiles,
         "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact; "
-        "exact.int8 is of quantised weights; not given, a Hopper GPU computes in tensor.sm90");
+        "exact.int8 is of quantised weights, exact.fp8 of recipes with FP8 activations; not given, a Hopper GPU "
+        "computes in tensor.sm90");
 }
 
 void add_trace_options(CLI::App& verb, ReplayOptions& options) {

@@ -137,7 +137,7 @@ TEST(QuantisationConfig, MatricesHaveTheRecipesActivations) {
     const ScratchFolder scratch;
     const auto folder = tests::write_quantised_preset(scratch.path(), "tiny-llama", "fp8-block", 1);
     const Model model = tests::value_of(load_model(folder));
-    EXPECT_EQ(model.weights.layers[0].attention.k.activations, Fp8Sharing::kGroups);
+    EXPECT_EQ(model.weights.layers[0].mlp.up.activations, Fp8Sharing::kGroups);
     EXPECT_EQ(model.weights.embedding.activations, Fp8Sharing::kNone);
     EXPECT_TRUE(model.weights.has_fp8_activations);
     EXPECT_EQ(model.weights.fp8_problem, "");

@@ -1,0 +1,78 @@
+// `verbatim replay` and `verify` of FP8 checkpoints in exact.fp8.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "files/mapped_file.h"
+#include "files/repository_path.h"
+#include "tests/reference/loader/quantised_checkpoint.h"
+#include "tests/support/scratch_folder.h"
+#include "tests/tools/replay/arguments.h"
+
+namespace verbatim::tools {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+class ReplayInFp8 : public testing::Test {
+protected:
+    // Rows of one and of two groups of 128.
+    std::string quantised(const std::string& kind) {
+        return tests::write_quantised_preset(files_.path("of_" + kind), "tiny-granite", kind, 5).string();
+    }
+    [[nodiscard]] std::vector<std::string> arguments(const std::string& model, std::vector<std::string> more) const {
+        std::vector<std::string> all = {"--trace",   trace_,      "--model",  model,
+                                        "--profile", "exact.fp8", "--format", "json"};
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    }
+    // `said` is in the error.
+    void expect_refused(const std::string& model, const char* said) const {
+        const Outcome refused = run_replay(arguments(model, {}));
+        EXPECT_EQ(refused.exit_code, kExitBadInput) << said;
+        EXPECT_THAT(refused.err, HasSubstr(said));
+    }
+    tests::ScratchFolder files_;
+    std::string trace_ = files_.write("two.csv",
+                                      "# verbatim-trace 1\n"
+                                      "event,conversation,start,tokens,max_tokens\n"
+                                      "history,a,arrival,1:0+21,4\n"
+                                      "history,b,arrival,2:0+16,3\n"
+                                      "suffix,a,answer,3:0+5,3\n"
+                                      "suffix,b,answer,4:0+9,2\n");
+};
+
+TEST_F(ReplayInFp8, IsVerifiedUnderOtherSchedulesAndWithoutCacheAndDrafts) {
+    const std::string record = files_.path("a.rec");
+    const Outcome ran = run_replay(
+        arguments(quantised("fp8-block"), {"--draft", "ngram", "--beside", "reference", "--record", record}));
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+    const json result = json::parse(ran.out);
+    EXPECT_EQ(result["numerics"], "exact.fp8/1");
+    EXPECT_EQ(result["identical"], true);
+    EXPECT_GT(result["reused_tokens"], 0);
+    for (const char* schedule : {"chunks=37", "batch=1", "cache=off", "windows=4"})
+        EXPECT_EQ(run_verbatim({"verify", record, "--under", schedule}).exit_code, kExitOk) << schedule;
+}
+
+TEST_F(ReplayInFp8, WhatItDoesNotComputeIsRefusedByName) {
+    const std::string model = quantised("fp8-block");
+    const Outcome on_cuda = run_replay(arguments(model, {"--executor", "cuda-emulated"}));
+    EXPECT_EQ(on_cuda.exit_code, kExitBadUsage);
+    EXPECT_THAT(on_cuda.err, HasSubstr("--profile exact.fp8: the executor cuda-emulated computes in"));
+    expect_refused(quantised("fp8"), "no FP8 weights whose recipe quantises activations");
+    expect_refused(repository_path("server/models/tiny-python"), "no FP8 weights whose recipe");
+    const std::string config = model + "/config.json";
+    json changed = json::parse(*read_text_file(config, 1 << 20));
+    changed["quantization_config"]["activation_scheme"] = "static";
+    std::ofstream(config) << changed;
+    expect_refused(model, "quantization_config has activation_scheme = \"static\", wanted \"dynamic\"");
+}
+
+}  // namespace
+}  // namespace verbatim::tools
