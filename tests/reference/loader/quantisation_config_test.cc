@@ -175,5 +175,18 @@ TEST(QuantisationConfig, ActivationsThatAreNotComputedAreNamed) {
     expect_activations({{two, kNone, "input_activations.type = null"}});
 }
 
+TEST(QuantisationConfig, ModelOptsAlgorithmSaysHowActivationsAreQuantised) {
+    const auto read = [](const char* algorithm) {
+        return tests::value_of(
+            parse_quantisation({{"quant_method", "modelopt"}, {"quant_algo", algorithm}}, "config.json"));
+    };
+    EXPECT_EQ(read("FP8_PER_CHANNEL_PER_TOKEN").activations, Fp8Sharing::kRow);
+    EXPECT_EQ(read("FP8_PER_CHANNEL_PER_TOKEN").activation_problem, "");
+    EXPECT_EQ(read("FP8_PB_WO").activations, Fp8Sharing::kNone);
+    EXPECT_EQ(read("FP8_PB_WO").activation_problem, "");
+    for (const char* algorithm : {"FP8", "NVFP4", "MIXED_PRECISION"})
+        EXPECT_THAT(read(algorithm).activation_problem, testing::HasSubstr(algorithm));
+}
+
 }  // namespace
 }  // namespace verbatim::reference
