@@ -3,8 +3,9 @@
 
 First every test runs once without a mutant: it must pass, its time is taken, and the mutants that it reaches are noted.
 Then each mutant is switched on (VERBATIM_MUTANT=number), and those tests run that reach it, the quick ones first, until
-one fails. A mutant is killed by a test's own assertion, by a CHECK, by a crash, or by the clock. It survives when every
-test passes, and it is unreached when no test comes to its place.
+one fails; at last the death tests, whose processes do not tell what they reach. A mutant is killed by a test's own
+assertion, by a CHECK, by a crash, or by the clock. It survives when every test passes, and it is unreached when no test
+comes to its place.
 
 mutation_run.py --program PROGRAM --mutants FILE --results FILE      all; goes on where a run of the program stopped
 mutation_run.py --program PROGRAM --mutants FILE --sample N          N of them; fails when fewer than half are killed
@@ -27,7 +28,7 @@ import sys
 import tempfile
 
 RANDOM_CASES = "seed=20251121 max_success=8 noshrink=1"
-LEFT_OUT = "DeathTest"  # they are about assertions, and each of their cases is a process
+DEATH_TEST = "DeathTest"  # each of its cases is a process that ends at an assertion
 # Seconds are the processor's: how long a mutant may take does not depend on what else the machine does.
 QUICK_SECONDS = 0.3  # of all tests that run in a mutant's first process
 LEAST_LIMIT = 3  # that a process may take whatever its tests took without a mutant
@@ -68,7 +69,7 @@ def names_of_tests(program):
             names.append(suite + word.strip())
         elif word.endswith("."):
             suite = word
-    return [name for name in names if LEFT_OUT not in name]
+    return names
 
 
 class Test:
@@ -111,13 +112,15 @@ def in_groups(tests):
 
 
 def try_mutant(program, mutant, tests):
-    reaching = [test for test in tests if mutant["number"] in test.reached]
+    death_tests = [test for test in tests if DEATH_TEST in test.name]
+    reaching = [test for test in tests if mutant["number"] in test.reached and test not in death_tests]
     result = dict(mutant, how="unreached", test="")
-    for group in in_groups(reaching):
+    for group in in_groups(reaching) + [death_tests]:
         limit = LEAST_LIMIT + TIMES_SLOWER * sum(test.seconds for test in group)
         number = str(mutant["number"])
         code, output, _ = run_tests(program, [test.name for test in group], limit, VERBATIM_MUTANT=number)
-        result["how"] = "survived"
+        if reaching:
+            result["how"] = "survived"
         if code != 0:
             result["how"], result["test"] = how_it_ended(code, output)
             break
