@@ -36,7 +36,7 @@ int64_t Engine::num_equal_steps() const {
         if (!only_decodes(*sequence) || scheduler_.verifies(*sequence)) return 0;
         num_steps = std::min(num_steps, sequence->max_tokens - static_cast<int64_t>(sequence->output.size()) - 1);
     }
-    if (num_steps <= 0) return 0;
+    CHECK_GE(num_steps, 0);
     const KvGroup& kv = cache_.kv();
     int64_t missing = 0;
     for (const Sequence* sequence : running)

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,15 +8,20 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "engine/base/prng.h"
+#include "engine/drafting/ngram_drafter.h"
 #include "engine/fields.h"
 #include "tests/support/engine_scene.h"
 
 namespace verbatim::tests {
 namespace {
 
+using ::testing::IsEmpty;
+
 constexpr int32_t kVocab = 1000;
 constexpr TokenId kStop = 7;
+constexpr int64_t kNsOfEqualSteps = 1234;
 
 // Draws a token for each position of each request; at some of them the one that stops. May take equal steps: as many as
 // it is offered, or fewer by chance, and none in which a token stops.
@@ -25,7 +31,7 @@ public:
 
     Status execute(const StepPlan& plan, StepResult& result) override {
         result.clear(plan.step);
-        result.materialised_through_step = plan.step;
+        result.materialised_through_step = plan.step - lag_steps;
         for (const SequenceStart& start : plan.new_sequences) slots_[start.slot].request = start.request;
         for (const ScheduledSequence& sequence : plan.sequences) {
             Slot& slot = slots_[sequence.slot];
@@ -41,19 +47,30 @@ public:
     }
     [[nodiscard]] bool takes_equal_steps() const override { return takes_; }
     void take_equal_steps(std::span<const SequenceSlot> slots, int64_t max_steps, EqualSteps& steps) override {
-        steps = {};
-        if (prng_.below(3) == 0) max_steps = static_cast<int64_t>(prng_.below(static_cast<uint64_t>(max_steps) + 1));
-        while (steps.num_steps < max_steps && !stops_after(slots, steps.num_steps + 1)) ++steps.num_steps;
+        steps = {.elapsed_ns = kNsOfEqualSteps};
+        offers.push_back(max_steps);
+        max_steps = std::min(max_steps, most_steps);
+        if (is_moody && prng_.below(3) == 0)
+            max_steps = static_cast<int64_t>(prng_.below(static_cast<uint64_t>(max_steps) + 1));
+        while (steps.num_steps < max_steps && !(minds_stops && stops_after(slots, steps.num_steps + 1)))
+            ++steps.num_steps;
         for (const SequenceSlot id : slots) {
             for (int64_t i = 0; i < steps.num_steps; ++i) {
                 ++slots_[id].num_tokens;
-                steps.tokens.push_back(token_after(slots_[id]));
+                steps.tokens.push_back(wrong_token.value_or(token_after(slots_[id])));
             }
         }
         num_merged += steps.num_steps;
     }
     std::optional<Digest> head_digest(const HeadImage&) override { return std::nullopt; }
     [[nodiscard]] std::string numerics_id() const override { return "counting/1"; }
+    // What it does with equal steps.
+    bool is_moody = true;  // takes fewer by chance
+    bool minds_stops = true;
+    int64_t most_steps = INT64_MAX;  // at a time
+    std::optional<TokenId> wrong_token;
+    int64_t lag_steps = 0;        // of what is materialised
+    std::vector<int64_t> offers;  // the most steps of each call
     int64_t num_merged = 0;
     int64_t num_windows = 0;
 
@@ -105,9 +122,10 @@ World run_world(uint64_t seed, bool takes_equal_steps) {
     }
     // Memory for one request of the longest kind and little more: some wait while others decode.
     if (seed % 4 == 1) options.num_blocks = static_cast<int32_t>(160 / options.block_size + 2 + below(12));
-    if (seed % 7 == 2) options.max_state_lag_tokens = static_cast<int32_t>(1 + below(12));
+    if (seed % 7 == 2) options.max_state_lag_tokens = static_cast<int32_t>(1 + below(4));
     World world;
     CountingExecutor executor(takes_equal_steps, seed + 1);
+    executor.lag_steps = seed % 5 == 3 ? 1 : 0;
     EngineRig rig(options, executor, kVocab);
     const int64_t num_waves = 2 + below(4);
     for (int64_t wave = 0; wave < num_waves; ++wave) {
@@ -156,6 +174,121 @@ TEST(EqualStepsOfTheEngine, LeaveAllOtherPlansEventsAndTokensUnchanged) {
     }
     EXPECT_GT(num_merged, 2000);
     EXPECT_GT(num_merged_beside_windows, 100);
+}
+
+// Takes what it is offered, whatever the tokens are.
+struct EagerScene {
+    explicit EagerScene(const SceneOptions& options = {}) : rig(options, executor, kVocab) {
+        executor.is_moody = executor.minds_stops = false;
+    }
+    CountingExecutor executor{true, 1};
+    EngineRig rig;
+};
+
+// The first token comes with the prompt, the last one ends the turn, and one more plan ends the slot.
+TEST(EqualStepsOfTheEngine, AreAllButTheFirstAndTheLastOfARequest) {
+    for (const int64_t max_tokens : {1, 2, 3, 20}) {
+        SCOPED_TRACE(max_tokens);
+        EagerScene scene;
+        scene.rig.complete(scene.rig.history("a", kPrompt, max_tokens));
+        EXPECT_EQ(scene.rig.log.plans.size(), static_cast<size_t>(std::min<int64_t>(max_tokens, 2)) + 1);
+        EXPECT_EQ(scene.executor.offers,
+                  max_tokens > 2 ? std::vector<int64_t>{max_tokens - 2} : std::vector<int64_t>{});
+        EXPECT_EQ(scene.rig.engine.stats().generated_tokens, max_tokens);
+    }
+}
+
+TEST(EqualStepsOfTheEngine, BeginWhereKnownOutputEnds) {
+    EagerScene first;
+    first.rig.complete(first.rig.history("a", kPrompt, 20));
+    EagerScene again;
+    ChatRequest request = again.rig.history("a", kPrompt, 20);
+    request.known_output = first.rig.streamed(RequestId{0});
+    request.known_output.resize(5);
+    again.rig.complete(std::move(request));
+    EXPECT_EQ(again.executor.offers, std::vector<int64_t>{14});
+}
+
+TEST(EqualStepsOfTheEngine, FillTheTokenBudgetOfAStep) {
+    EagerScene scene({.step_tokens = 2});
+    scene.rig.submit(scene.rig.history("a", {1}, 20));
+    scene.rig.submit(scene.rig.history("b", {2}, 20));
+    scene.rig.run();
+    EXPECT_EQ(scene.executor.offers, std::vector<int64_t>{18});
+}
+
+TEST(EqualStepsOfTheEngine, AreNoneWhereADrafterProposes) {
+    EagerScene scene({.max_window = 2});
+    NgramDrafter drafter;
+    scene.rig.engine.draft_with(&drafter);
+    scene.rig.complete(scene.rig.history("a", kPrompt, 20));
+    EXPECT_THAT(scene.executor.offers, IsEmpty());
+}
+
+// A prompt of 3 blocks, whose turn comes to need 7: 4 must be free, in which no older head has KV.
+TEST(EqualStepsOfTheEngine, AreAsManyAsTheFreeBlocksHold) {
+    for (const int64_t num_older : {5, 9}) {
+        SCOPED_TRACE(num_older);
+        EagerScene scene({.block_size = 4, .num_blocks = 9});
+        scene.rig.complete(scene.rig.history("older", iota_tokens(1, num_older), 1));
+        scene.rig.submit(scene.rig.history("a", kPrompt, 20));
+        scene.rig.step();
+        EXPECT_EQ(scene.rig.engine.cache().kv().pool().num_free(), num_older == 5 ? 4 : 3);
+        scene.rig.step();
+        EXPECT_EQ(scene.executor.offers, std::vector<int64_t>{num_older == 5 ? 18 : 12});
+    }
+}
+
+TEST(EqualStepsOfTheEngine, FollowEachOtherAndCountAsSteps) {
+    EagerScene scene;
+    scene.executor.most_steps = 5;
+    const RequestId request = scene.rig.submit(scene.rig.history("a", kPrompt, 20));
+    scene.rig.step();
+    EXPECT_TRUE(scene.rig.step());
+    EXPECT_EQ(scene.rig.log.plans.size(), 1u);
+    EXPECT_EQ(scene.rig.streamed(request).size(), 6u);
+    EXPECT_EQ(run_context().step, 5);  // the first had the number 0
+    EXPECT_EQ(scene.rig.engine.elapsed_ns(), kNsOfEqualSteps);
+    scene.rig.run();
+    EXPECT_EQ(scene.executor.offers, (std::vector<int64_t>{18, 13, 8, 3}));
+    EXPECT_EQ(scene.rig.log.plans.size(), 3u);
+    EXPECT_EQ(scene.rig.finished(request).step, 19);
+}
+
+TEST(EqualStepsOfTheEngine, LeaveNoMemoryFencedBehindAnAbort) {
+    EagerScene scene;
+    scene.executor.most_steps = 5;
+    const RequestId request = scene.rig.submit(scene.rig.history("a", kPrompt, 20));
+    scene.rig.step();
+    scene.rig.step();
+    scene.rig.abort(request);
+    EXPECT_EQ(scene.rig.engine.cache().kv().pool().num_fenced(), 0);
+    EXPECT_EQ(scene.rig.engine.cache().state().pool().num_fenced(), 0);
+}
+
+TEST(EqualStepsOfTheEngine, GoOnOverAStopTokenThatTheRequestIgnores) {
+    EagerScene scene;
+    scene.executor.wrong_token = kStop;
+    ChatRequest request = scene.rig.history("a", kPrompt, 20);
+    request.stop_tokens = {kStop};
+    request.ignore_stop = true;
+    scene.rig.complete(std::move(request));
+    EXPECT_EQ(scene.executor.offers, std::vector<int64_t>{18});
+}
+
+TEST(EqualStepsOfTheEngineDeathTest, TheExecutorMayNotDrawWhatEndsATurnOrIsNoToken) {
+    const auto run = [](TokenId token) {
+        EagerScene scene;
+        scene.executor.wrong_token = token;
+        ChatRequest request = scene.rig.history("a", kPrompt, 4);
+        request.stop_tokens = {kStop};
+        scene.rig.complete(std::move(request));
+    };
+    EXPECT_DEATH(run(kStop), "request 0 ends among equal steps");
+    EXPECT_DEATH(run(-1), "drew 2 tokens that are none of 1000");
+    EXPECT_DEATH(run(kVocab), "drew 2 tokens that are none of 1000");
+    run(0);
+    run(kVocab - 1);
 }
 
 }  // namespace
