@@ -38,7 +38,7 @@ bool IdSet::insert_new(int32_t begin, int32_t end) {
         words_[word] |= mask;
         nonzero_[word / kBits] |= uint64_t{1} << word % kBits;
     });
-    if (begin < end) first_group_ = std::min(first_group_, word_of(begin) / kBits);
+    first_group_ = std::min(first_group_, word_of(begin) / kBits);
     return before == 0;
 }
 
@@ -56,7 +56,6 @@ int32_t IdSet::erase_run(int32_t begin, int32_t limit) {
         if (members == 0) break;
         set_word(word, words_[word] & ~(~uint64_t{0} >> (kBits - members) << bit));
         begin += members;
-        if (bit_of(begin) != 0) break;
     }
     CHECK_LE(begin, limit);
     return begin;
@@ -77,6 +76,8 @@ size_t IdSet::lowest_word() {
 }
 
 void IdSet::verify() const {
+    CHECK_LT(words_.size() * kBits, static_cast<size_t>(size_) + kBits);
+    CHECK_LT(nonzero_.size() * kBits, words_.size() + kBits);
     for (size_t word = 0; word < words_.size(); ++word) {
         const bool marked = (nonzero_[word / kBits] >> word % kBits & 1) != 0;
         CHECK(marked == (words_[word] != 0), "word {} of a set is {:x}, and marked {}", word, words_[word], marked);

@@ -8,7 +8,6 @@
 namespace verbatim {
 
 StopMatcher::StopMatcher(std::span<const std::vector<TokenId>> strings) {
-    patterns_.reserve(strings.size());
     for (const std::vector<TokenId>& string : strings) {
         CHECK(!string.empty(), "stop string {} has no tokens", patterns_.size());
         Pattern& pattern = patterns_.emplace_back();

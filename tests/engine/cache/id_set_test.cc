@@ -69,5 +69,10 @@ TEST(IdSet, IsASetOfNumbers) {
     }
 }
 
+TEST(IdSetDeathTest, AnEmptySetHasNoLowestMember) {
+    IdSet set(100);
+    EXPECT_DEATH(set.erase_lowest(1, [](int32_t, int32_t) {}), "CHECK.first_group_ < ");
+}
+
 }  // namespace
 }  // namespace verbatim::tests
