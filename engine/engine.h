@@ -248,6 +248,6 @@ private:
 // borrowed; the executor has run no step. An executor that computes attached tokens again gives a head without bytes.
 // Errors: the executor's; the tokens do not fit.
 [[nodiscard]] Result<HeadCopy> compute_head(EngineConfig config, Executor& executor, TokenStore& store,
-                                            const ConversationKey& key, const TokenSeq& tokens);
+                                            const TokenSeq& tokens);
 
 }  // namespace verbatim

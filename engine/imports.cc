@@ -109,15 +109,13 @@ std::optional<HeadCopy> Engine::copy_of(const Head& head) {
     return HeadCopy{head.tokens, head.numerics_id, digest, *std::move(bytes)};
 }
 
-Result<HeadCopy> compute_head(EngineConfig config, Executor& executor, TokenStore& store, const ConversationKey& key,
-                              const TokenSeq& tokens) {
+Result<HeadCopy> compute_head(EngineConfig config, Executor& executor, TokenStore& store, const TokenSeq& tokens) {
     config.digest_heads = true;
     LruEviction policy;
     RecorderList recorder({});
     Engine engine(config, executor, policy, store, recorder);
     ChatRequest request;
-    request.conversation = key;
-    request.messages = {{.tokens = tokens, .checkpoint = false}};
+    request.messages = {{.tokens = tokens}};
     request.max_tokens = 0;
     const auto accepted = engine.submit(std::move(request));
     if (!accepted) return error("a head of {} tokens: {}", tokens.size(), accepted.error().message());

@@ -130,8 +130,7 @@ private:
 Result<MadeHead> make_head(const Call& call, const RunAgainOptions& options, const EngineConfig& config,
                            TokenStore& store) {
     ASSIGN_OR_RETURN(const std::shared_ptr<NumericExecutor> executor, options.make_executor(config, false));
-    ASSIGN_OR_RETURN(HeadCopy made,
-                     compute_head(config, *executor, store, call.key, call.request.messages.front().tokens));
+    ASSIGN_OR_RETURN(HeadCopy made, compute_head(config, *executor, store, call.request.messages.front().tokens));
     return MadeHead{made.digest, std::move(made.bytes)};
 }
 

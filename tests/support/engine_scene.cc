@@ -49,7 +49,7 @@ EngineConfig engine_config(const SceneOptions& options) {
     config.max_model_len = options.max_model_len;
     config.default_max_tokens = options.default_max_tokens;
     config.seed = options.seed;
-    config.digest_heads = true;
+    config.digest_heads = options.digest_heads;
     return config;
 }
 

@@ -70,6 +70,7 @@ struct SceneOptions {
     int64_t budget_bytes = 0;      // of blocks of 1 byte a slot and rows of row_bytes together; 0: separate pools
     int64_t row_bytes = 40;
     std::optional<TokenId> end_of_turn;
+    bool digest_heads = true;
     uint64_t seed = 1;
     [[nodiscard]] PoolSizes pools() const { return {block_size, num_blocks, num_state_rows}; }
     [[nodiscard]] PoolBudget budget() const { return {budget_bytes, block_size, row_bytes}; }

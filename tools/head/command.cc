@@ -186,8 +186,7 @@ Status export_head(const HeadOptions& options) {
         choose_executor(options.executor,
                         {.pools = config.cache.pools, .num_threads = static_cast<int32_t>(options.threads)}, model));
     TokenStore store(vocab_size);
-    ASSIGN_OR_RETURN(const HeadCopy head,
-                     compute_head(config, *chosen.executor, store, {{}, "head"}, store.store(tokens)));
+    ASSIGN_OR_RETURN(const HeadCopy head, compute_head(config, *chosen.executor, store, store.store(tokens)));
     if (head.bytes.empty()) return error("--executor {}: it keeps no heads", options.executor);
     const HeadInfo info{digest.hex(), head.numerics_id, head.digest,
                         options.has_salt ? std::optional(options.salt) : std::nullopt, tokens};

@@ -74,7 +74,7 @@ Result<MadeHead> RandomWorld::make_head(const Call& call, TokenStore& store) con
     HashExecutor executor(config);
     EngineConfig engine = config_.engine;
     engine.scheduler.max_window = 1;
-    ASSIGN_OR_RETURN(HeadCopy head, compute_head(engine, executor, store, call.key, call.request.messages[0].tokens));
+    ASSIGN_OR_RETURN(HeadCopy head, compute_head(engine, executor, store, call.request.messages[0].tokens));
     return MadeHead{head.digest, std::move(head.bytes)};
 }
 

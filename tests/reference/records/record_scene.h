@@ -120,7 +120,7 @@ private:
         for (int32_t i = 0; i < 18; ++i) ids.push_back((i * i + 3) % model.config.vocab_size);
         const TokenSeq tokens = engine.token_store().store(std::span(ids).first(15));
         const ConversationKey key{{}, "eve"};
-        const auto head = compute_head(config, **executor, engine.token_store(), key, tokens);
+        const auto head = compute_head(config, **executor, engine.token_store(), tokens);
         CHECK(head.has_value(), "{}", head ? "" : head.error().message);
         const auto imported = engine.import_head({.key = key,
                                                   .tokens = tokens,
