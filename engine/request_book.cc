@@ -120,9 +120,8 @@ void RequestBook::on_call(const Call& call) {
         case CallKind::kAwaitHead:
         case CallKind::kStopAwaiting:
         case CallKind::kImportHead: return;  // turns end by events; a head's bytes are those of its tokens
-        case CallKind::kCount: break;
+        case CallKind::kCount: CHECK(false, "call {}", static_cast<int>(call.kind));
     }
-    CHECK(false, "call {}", static_cast<int>(call.kind));
 }
 
 RequestBook::Conversation* RequestBook::with_turns(const ConversationKey& key) {

@@ -115,6 +115,137 @@ TEST(RequestBook, ARestoredConversationIsWhatItsPartsSay) {
     EXPECT_THAT(book.book.find(RequestId{0})->prompt.to_vector(), ElementsAre(1, 2, 3));
 }
 
+TEST(RequestBook, ATokenThatWasDrawnStandsForTheOneThatWasReported) {
+    Book book;
+    book.submit(0);
+    book.book.expect(RequestId{0}, std::vector<TokenId>{0});
+    book.report(0, {5});
+    EXPECT_THAT(book.book.find(RequestId{0})->output, ElementsAre(0));
+}
+
+TEST(RequestBook, PositionsAreScoredFromTheOneBeforeTheFirstToken) {
+    Book book;
+    const auto first_scored = [&](int64_t id, std::optional<int64_t> scored_from) {
+        book.submit(id, [&](ChatRequest& request) { request.scored_from = scored_from; });
+        return book.book.find(RequestId{id})->first_scored;
+    };
+    const auto length = static_cast<int64_t>(kPrompt.size());
+    EXPECT_EQ(first_scored(0, std::nullopt), length);
+    EXPECT_EQ(first_scored(1, 0), 0);
+    EXPECT_EQ(first_scored(2, 1), 0);
+    EXPECT_EQ(first_scored(3, 5), 4);
+    const auto scored = [&](int64_t id, int64_t end) {
+        book.book.scored(RequestId{id}, end);
+        return book.book.find(RequestId{id})->first_scored;
+    };
+    EXPECT_EQ(scored(3, 2), 4) << "it was there before";
+    EXPECT_EQ(scored(3, 6), 6);
+    EXPECT_EQ(scored(3, length + 3), length - 1) << "the last one is drawn from";
+    book.book.scored(RequestId{9}, 1);  // does not run
+}
+
+TEST(RequestBook, MasksAreThoseOfRequestsWithAGrammarAndGoWithTheirTokens) {
+    const auto mask = [](int32_t token) { return TokenMask{{token, token + 1}}; };
+    Book book;
+    book.submit(0, [&](ChatRequest& request) {
+        request.grammar = "g";
+        request.masks = {mask(1)};
+    });
+    book.submit(1);
+    const auto allow = [&](int64_t id, const TokenMask& allowed) {
+        Call call{.kind = CallKind::kAllow, .id = RequestId{id}};
+        call.request.masks = {allowed};
+        book.book.on_call(call);
+    };
+    for (const int64_t id : {0, 1, 7}) allow(id, mask(2));
+    allow(0, mask(1000));  // beyond the vocabulary
+    EXPECT_THAT(book.book.find(RequestId{0})->masks, ElementsAre(mask(1), mask(2)));
+    EXPECT_TRUE(book.book.find(RequestId{0})->has_grammar);
+    EXPECT_THAT(book.book.find(RequestId{1})->masks, IsEmpty());
+    EXPECT_FALSE(book.book.find(RequestId{1})->has_grammar);
+    book.report(0, {1});
+    EXPECT_THAT(book.book.find(RequestId{0})->masks, ElementsAre(mask(2)));
+}
+
+// Three turns of "a": kPrompt, and a token for each.
+struct ThreeTurns : Book {
+    ThreeTurns() {
+        for (const int64_t id : {0, 1, 2}) {
+            submit(id, [&](ChatRequest& request) {
+                if (id > 0) request.input = InputKind::kSuffix;
+                if (id > 0) request.messages = {{store.store(std::vector<TokenId>{10})}};
+            });
+            report(id, {static_cast<TokenId>(id)});
+            end(id, EventKind::kCommit);
+        }
+    }
+    void call(CallKind kind, std::optional<uint64_t> num_turns, const std::string& to = "") {
+        book.on_call({.kind = kind, .key = {{}, "a"}, .to = to, .num_turns = num_turns});
+    }
+    size_t num_kept(const std::vector<TokenId>& history) {
+        submit(5, [&](ChatRequest& request) { request.messages = {{store.store(history)}}; });
+        const size_t kept = book.find(RequestId{5})->num_kept_turns;
+        end(5, EventKind::kDiscard);
+        return kept;
+    }
+};
+
+TEST(RequestBook, TurnsAreKeptWhoseTokensThePromptGoesOnFrom) {
+    ThreeTurns book;
+    const std::vector<TokenId> all = kPrompt + std::vector<TokenId>{0, 10, 1, 10, 2};
+    ASSERT_EQ(book.committed(), all);
+    EXPECT_EQ(book.num_kept(all + std::vector<TokenId>{7}), 3u);
+    EXPECT_EQ(book.num_kept(all), 2u) << "a prompt goes on behind a turn";
+    EXPECT_EQ(book.num_kept(kPrompt + std::vector<TokenId>{0, 10, 1, 9, 9, 9}), 2u);
+    EXPECT_EQ(book.num_kept(kPrompt + std::vector<TokenId>{0, 10, 9, 9, 9, 9}), 1u);
+    EXPECT_EQ(book.num_kept(kPrompt + std::vector<TokenId>{9, 9, 9, 9, 9, 9}), 0u);
+    EXPECT_EQ(book.num_kept(kPrompt + std::vector<TokenId>{0}), 0u);
+}
+
+TEST(RequestBook, ARewoundConversationIsItsFirstTurns) {
+    ThreeTurns book;
+    const std::vector<TokenId> all = book.committed();
+    for (const auto& num_turns : {std::optional<uint64_t>(), {0}, {4}, {3}}) book.call(CallKind::kRewind, num_turns);
+    EXPECT_EQ(book.committed(), all);
+    book.submit(5);
+    book.call(CallKind::kRewind, 1);
+    book.call(CallKind::kRemove, {});
+    EXPECT_EQ(book.committed(), all) << "it is written to";
+    book.end(5, EventKind::kDiscard);
+    book.call(CallKind::kRewind, 2);
+    EXPECT_EQ(book.committed(), kPrompt + (std::vector<TokenId>{0, 10, 1}));
+    book.call(CallKind::kFork, {}, "b");
+    EXPECT_EQ(book.book.committed({{}, "b"}), book.book.committed({{}, "a"}));
+    book.call(CallKind::kFork, 3, "c");
+    EXPECT_THAT(book.book.committed({{}, "c"}).to_vector(), IsEmpty()) << "one turn was rewound";
+    book.call(CallKind::kRemove, {});
+    EXPECT_THAT(book.committed(), IsEmpty());
+}
+
+TEST(RequestBook, AForkOfNoTurnsIsNone) {
+    ThreeTurns book;
+    book.call(CallKind::kFork, 0, "b");
+    EXPECT_THAT(book.book.committed({{}, "b"}).to_vector(), IsEmpty());
+    book.call(CallKind::kFork, 1, "b");
+    EXPECT_EQ(book.book.committed({{}, "b"}).to_vector(), kPrompt + std::vector<TokenId>{0});
+}
+
+TEST(RequestBook, PartsThatAreNoTurnsRestoreNothing) {
+    Book book;
+    const auto restore = [&](int num_parts, Version version, std::optional<uint64_t> num_turns) {
+        Call call{.kind = CallKind::kRestore, .key = {{}, "a"}, .num_turns = num_turns, .version = version};
+        for (TokenId token = 1; token <= num_parts; ++token)
+            call.request.messages.push_back({book.store.store({&token, 1})});
+        book.book.on_call(call);
+        return book.committed().size();
+    };
+    EXPECT_EQ(restore(0, Version{5}, {}), 0u);
+    EXPECT_EQ(restore(3, Version{5}, {}), 0u);
+    EXPECT_EQ(restore(2, kNoVersion, {}), 0u);
+    EXPECT_EQ(restore(4, kNoVersion, 1), 0u);
+    EXPECT_EQ(restore(4, kNoVersion, 2), 4u);
+}
+
 // A record may hold anything: a request twice, events of none, turns that others took away.
 TEST(RequestBook, CallsAndEventsMayBeAnything) {
     Book book;
