@@ -12,7 +12,6 @@ namespace verbatim {
 
 PrefixChain PrefixHistory::begin(const CacheSalt& salt) {
     Digester digester;
-    digester.add(static_cast<uint8_t>(salt.value.has_value()));
     if (salt.value) digester.add(std::string_view(*salt.value));
     return {0, digester.digest().low};
 }

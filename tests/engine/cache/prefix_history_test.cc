@@ -63,6 +63,34 @@ TEST(PrefixHistory, SaltsAreApart) {
     (void)scene.observe(prompt);
     const auto other = scene.history.observe(PrefixHistory::begin({.value = ""}), 0, prompt);
     EXPECT_EQ(other.known_length, 0);
+    const auto a = PrefixHistory::begin({.value = "a"});
+    (void)scene.history.observe(a, 0, prompt);
+    EXPECT_EQ(scene.history.observe(PrefixHistory::begin({.value = "b"}), 0, prompt).known_length, 0);
+    EXPECT_EQ(scene.history.observe(a, 0, prompt).known_length, 3 * kStep);
+}
+
+TEST(PrefixHistory, WhatIsResidentIsNotKnownBeyondIt) {
+    HistoryScene scene;
+    const TokenSeq prompt = scene.stored(3 * kStep);
+    (void)scene.observe(prompt);
+    EXPECT_EQ(scene.history.observe(PrefixHistory::begin({}), 3 * kStep, prompt).known_length, 0);
+    EXPECT_EQ(scene.history.observe(PrefixHistory::begin({}), 3 * kStep - 1, prompt).known_length, 3 * kStep);
+}
+
+// The newest of equal ones, whatever the order in which heads of several lengths went.
+TEST(PrefixHistory, TheLongestGhostSaysWhyItWent) {
+    HistoryScene scene;
+    const auto add = [&](HeadId head, int64_t length, NotReused reason) {
+        const TokenSeq tokens = scene.stored(length);
+        scene.history.add_ghost(head, reason, PrefixHistory::extend(PrefixHistory::begin({}), tokens), tokens);
+    };
+    add(HeadId{3}, 20, NotReused::kEvicted);
+    add(HeadId{4}, 20, NotReused::kNotRetained);
+    add(HeadId{5}, 10, NotReused::kEvicted);
+    const PrefixHistory::Met met = scene.observe(scene.stored(100));
+    EXPECT_EQ(met.longest_ghost, HeadId{4});
+    EXPECT_EQ(met.gone_length, 20);
+    EXPECT_EQ(met.gone_reason, NotReused::kNotRetained);
 }
 
 TEST(PrefixHistory, AGhostIsMetByPromptsThatBeginWithAllOfItsTokens) {
@@ -123,8 +151,41 @@ TEST(PrefixHistory, ForgetsWhatWasMetLongestAgoWithItsGhosts) {
     }
     EXPECT_THAT(forgotten, ElementsAre(HeadId{1}));
     EXPECT_EQ(scene.observe(hot).known_length, 2 * kStep) << "what is met again and again stays";
-    EXPECT_LE(scene.history.num_boundaries(), 8u);
+    EXPECT_EQ(scene.history.num_boundaries(), 8u);
     EXPECT_GT(scene.history.num_bytes(), 0);
+}
+
+TEST(PrefixHistory, WhatWasMetTwiceIsForgottenWhenItIsNotMetAgain) {
+    HistoryScene scene;
+    scene.history = PrefixHistory(8);
+    const TokenSeq once_hot = scene.stored(2 * kStep);
+    for (int i = 0; i < 3; ++i) (void)scene.observe(once_hot);
+    for (TokenId i = 2; i < 40; ++i) (void)scene.observe(scene.stored(kStep, 10'000 * i));
+    EXPECT_EQ(scene.observe(once_hot).known_length, 0);
+}
+
+TEST(PrefixHistory, GhostsAloneKeepNoMoreBoundariesThanAreAllowed) {
+    HistoryScene scene;
+    scene.history = PrefixHistory(8);
+    for (TokenId i = 0; i < 40; ++i) {
+        scene.add_ghost(HeadId{i}, scene.stored(kStep, 10'000 * i));
+        scene.history.verify();
+    }
+    EXPECT_EQ(scene.history.num_boundaries(), 8u);
+}
+
+// Some 80 bytes of a boundary, as the usual size says.
+TEST(PrefixHistory, BytesAreOfBoundariesAndGhosts) {
+    constexpr int64_t kBoundaries = 1 << 12;
+    HistoryScene scene;
+    scene.history = PrefixHistory(kBoundaries);
+    (void)scene.observe(scene.stored(kStep * (kBoundaries - 1)));
+    ASSERT_EQ(scene.history.num_boundaries(), static_cast<size_t>(kBoundaries));
+    const int64_t num_bytes = scene.history.num_bytes();
+    EXPECT_GT(num_bytes, 64 * kBoundaries);
+    EXPECT_LE(num_bytes, 80 * kBoundaries);
+    scene.add_ghost(HeadId{1}, scene.stored(1));
+    EXPECT_GT(scene.history.num_bytes(), num_bytes);
 }
 
 TEST(PrefixHistory, GhostsOfOneBoundaryAreBounded) {
