@@ -39,7 +39,7 @@ int32_t ReuseModel::class_of(const HeadClass& of) {
 
 int32_t ReuseModel::bucket_of(int64_t age) {
     CHECK_GE(age, 0);
-    if (age < 2) return 0;
+    if (age == 0) return 0;
     const auto bucket = static_cast<int32_t>((2 * log2_fixed(static_cast<uint64_t>(age))) >> 16);
     return std::min(bucket, kNumBuckets - 1);
 }
@@ -144,10 +144,7 @@ void ReuseModel::update(Class& changed, const Counts& all) {
     changed.counted = changed.counts;
     changed.all_counted = all;
     changed.is_computed.reset();
-    changed.last = kNumBuckets - 1;
-    while (changed.last > 0 && changed.counted.used[changed.last - 1] == 0 && all.used[changed.last - 1] == 0)
-        --changed.last;
-    CHECK(changed.last >= 0 && changed.last < kNumBuckets, "nothing was used from age {} on", changed.last);
+    CHECK_LE(changed.num_new, changed.num_noted);
 }
 
 int64_t ReuseModel::computed_log_density(const Class& of, int32_t bucket) {
@@ -157,8 +154,8 @@ int64_t ReuseModel::computed_log_density(const Class& of, int32_t bucket) {
     const auto all_reached = static_cast<uint64_t>(all.reached[bucket]);
     uint64_t left = kOne;
     uint64_t all_left = kOne;
-    uint64_t best = 0;
-    for (int32_t end = bucket + 1; end < kNumBuckets && end <= std::max(of.last, bucket + 1); ++end) {
+    uint64_t best = 1;  // what is never used has a logarithm, too
+    for (int32_t end = bucket + 1; end < kNumBuckets; ++end) {
         left = left_behind(counted, end - 1, left);
         all_left = left_behind(all, end - 1, all_left);
         // The same uses over a longer horizon are less.
@@ -170,7 +167,7 @@ int64_t ReuseModel::computed_log_density(const Class& of, int32_t bucket) {
         best = std::max(best, share / horizon);
     }
     CHECK_LE(best, kOne);
-    return log2_fixed(std::max<uint64_t>(best, 1));
+    return log2_fixed(best);
 }
 
 }  // namespace verbatim

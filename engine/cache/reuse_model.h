@@ -67,7 +67,6 @@ private:
         bool is_current = false;
         Counts counted;
         Counts all_counted;  // of all generations
-        int32_t last = 0;    // nothing was used at this age or later
         std::array<int64_t, kNumBuckets> log_density{};
         std::bitset<kNumBuckets> is_computed;
     };

@@ -2,7 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "engine/base/prng.h"
 
 namespace verbatim {
 namespace {
@@ -15,6 +22,7 @@ TEST(Log2Fixed, IsTheLogarithmToATwoHundredthOfAnOctave) {
         ASSERT_GE(fixed, exact - 0.005) << x;
     }
     EXPECT_EQ(log2_fixed(1), 0);
+    EXPECT_EQ(log2_fixed(3'037'000'500), int64_t{63} << 15);  // the first above 2^31.5
     EXPECT_EQ(log2_fixed(uint64_t{1} << 63), int64_t{63} << 16);
 }
 
@@ -27,6 +35,7 @@ TEST(ReuseModel, BucketsAreHalfOctavesThatMeet) {
         EXPECT_EQ(ReuseModel::bucket_of(begin), bucket);
         EXPECT_EQ(ReuseModel::bucket_of(begin - 1), bucket - 1);
     }
+    EXPECT_EQ(ReuseModel::bucket_of(INT64_MAX), ReuseModel::kNumBuckets - 1);
 }
 
 TEST(ReuseModel, AClassThatIsUsedMoreOftenIsDenser) {
@@ -118,6 +127,130 @@ TEST(ReuseModel, HeadsWithoutAUseAreToldApartByTheirGeneration) {
     EXPECT_EQ(ReuseModel::class_of({HeadKind::kTurn, 1, 0}), ReuseModel::class_of({HeadKind::kTurn, 1, 7}));
     EXPECT_NE(unused(33), ReuseModel::class_of({HeadKind::kTurn, 1}));
     EXPECT_NE(ReuseModel::class_of({HeadKind::kTurn, 1000}), ReuseModel::class_of({HeadKind::kPrompt, 0}));
+}
+
+TEST(ReuseModel, EveryClassIsOfSomeHead) {
+    std::set<int32_t> classes;
+    for (int kind = 0; kind < static_cast<int>(HeadKind::kCount); ++kind) {
+        for (const int32_t generation : {0, 1, 2, 3, 5, 9, 17, 33})
+            classes.insert(ReuseModel::class_of({static_cast<HeadKind>(kind), 0, generation}));
+        for (const int64_t num_uses : {1, 2, 3})
+            classes.insert(ReuseModel::class_of({static_cast<HeadKind>(kind), num_uses}));
+    }
+    EXPECT_EQ(classes.size(), static_cast<size_t>(ReuseModel::kNumClasses));
+    EXPECT_EQ(*classes.begin(), 0);
+    EXPECT_EQ(*classes.rbegin(), ReuseModel::kNumClasses - 1);
+}
+
+// What nothing is known of doubles its density as its count is halved, and the share of all generations as well.
+TEST(ReuseModel, CountsAreHalvedAt32768) {
+    const auto density_of = [](int64_t num_reached) {
+        ReuseModel model;
+        for (int64_t i = 0; i < num_reached; ++i) model.note_reached(0, 0);
+        return static_cast<double>(model.log_density(0, 0)) / 65536;
+    };
+    EXPECT_NEAR(density_of(32'768), density_of(16'384), 0.001);
+    EXPECT_NEAR(density_of(32'767), density_of(16'384) - 2, 0.1);
+}
+
+// The formula of the header in floating point, over all ages, and when a density is computed anew.
+class PlainModel {
+public:
+    void note(int32_t head_class, int32_t bucket, bool used) {
+        Class& noted = classes_[head_class];
+        ++noted.num_noted;
+        ++noted.num_new;
+        if (noted.num_new > std::min<int64_t>(64, noted.num_noted / 16)) noted.is_current = false;
+        for (Counts* counts : {&noted.counts, &all_[group_of(head_class)]})
+            ++(used ? counts->used : counts->reached)[bucket];
+    }
+    // The lowest and the highest value that rounding may give.
+    std::pair<int64_t, int64_t> log_density(int32_t head_class, int32_t bucket) {
+        Class& asked = classes_[head_class];
+        if (!asked.is_current) {
+            asked.is_current = true;
+            asked.num_new = 0;
+            asked.counted = asked.counts;
+            asked.all_counted = all_[group_of(head_class)];
+        }
+        double best = 0;
+        double best_horizon = 1;
+        for (int32_t end = bucket + 1; end < ReuseModel::kNumBuckets; ++end) {
+            const int64_t ages = ReuseModel::begin_of(end) - ReuseModel::begin_of(bucket);
+            if (ages > int64_t{1} << 28) continue;  // too far away to count
+            const double horizon = static_cast<double>(std::max<int64_t>(1, ages));
+            const double all_reached = asked.all_counted.reached[bucket];
+            const double reached = asked.counted.reached[bucket];
+            const double share = (all_reached * used_before(asked.all_counted, bucket, end) + 1) / (all_reached + 4);
+            const double p = (reached * used_before(asked.counted, bucket, end) + 8 * share) / (reached + 8);
+            if (p / horizon <= best) continue;
+            best = p / horizon;
+            best_horizon = horizon;
+        }
+        const double units = best * 4294967296.0;
+        const double error = 1 + 80 / best_horizon;  // of integers
+        const auto log = [](double x) { return log2_fixed(static_cast<uint64_t>(std::max(x, 1.0))); };
+        return {log(units - error), log(units + error)};
+    }
+
+private:
+    struct Counts {
+        std::array<double, ReuseModel::kNumBuckets> reached{};
+        std::array<double, ReuseModel::kNumBuckets> used{};
+    };
+    struct Class {
+        Counts counts, counted, all_counted;
+        int64_t num_noted = 0, num_new = 0;
+        bool is_current = false;
+    };
+    // The kind and the uses of the class.
+    static std::pair<int32_t, int32_t> group_of(int32_t head_class) {
+        const int32_t place = head_class % ReuseModel::kClassesPerKind;
+        return {head_class / ReuseModel::kClassesPerKind, place < ReuseModel::kNumGenerations ? -1 : place};
+    }
+    static double used_before(const Counts& counts, int32_t bucket, int32_t end) {
+        double left = 1;
+        for (int32_t i = bucket; i < end; ++i) {
+            if (counts.used[i] > 0) left *= 1 - counts.used[i] / std::max(counts.reached[i], counts.used[i]);
+        }
+        return 1 - left;
+    }
+    std::map<int32_t, Class> classes_;
+    std::map<std::pair<int32_t, int32_t>, Counts> all_;
+};
+
+TEST(ReuseModel, DensitiesAreThoseOfTheFormula) {
+    Prng prng(1);
+    ReuseModel model;
+    PlainModel plain;
+    std::set<int64_t> values;
+    for (int step = 0; step < 40'000; ++step) {
+        const auto below = [&](int32_t n) { return static_cast<int32_t>(prng.below(static_cast<uint64_t>(n))); };
+        const auto draw_class = [&] {
+            const int32_t kind = below(2);
+            return kind * ReuseModel::kClassesPerKind + below(ReuseModel::kClassesPerKind);
+        };
+        const int32_t noted = draw_class();
+        const int32_t bucket = below(3) == 0 ? below(ReuseModel::kNumBuckets) : below(12);
+        // Of some heads more uses than were reached: they came before counts were halved.
+        if (bucket % 5 == noted % 5 && below(4) == 0) {
+            model.note_used(noted, bucket);
+            plain.note(noted, bucket, true);
+        } else {
+            model.note_reached(noted, bucket);
+            plain.note(noted, bucket, false);
+        }
+        if (below(4) != 0) continue;
+        const int32_t asked = draw_class();
+        const int32_t age = below(ReuseModel::kNumBuckets);
+        const int64_t density = model.log_density(asked, age);
+        const auto [low, high] = plain.log_density(asked, age);
+        ASSERT_GE(density, low) << "class " << asked << ", bucket " << age << ", step " << step;
+        ASSERT_LE(density, high) << "class " << asked << ", bucket " << age << ", step " << step;
+        values.insert(density);
+    }
+    EXPECT_GT(values.size(), 1000u);
+    EXPECT_EQ(*values.begin(), 0);  // of ages after which nothing is near
 }
 
 TEST(ReuseModel, UsesBeyondTheThirdAreOneClass) {
