@@ -51,7 +51,7 @@ auto PrefixHistory::observe(PrefixChain from, int64_t resident_length, const Tok
     for (PrefixChain chain = from; const uint64_t digest : digests_) {
         chain.digest = digest;
         Boundary& at = boundary(digest);
-        is_known = chain.length == from.length || (is_known && at.is_of_prompt);
+        is_known = is_known && (chain.length == from.length || at.is_of_prompt);
         if (is_known && chain.length > resident_length) met.known_length = chain.length;
         at.is_of_prompt = true;
         meet_ghosts(at, chain, resident_length, prompt, met);

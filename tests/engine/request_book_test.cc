@@ -210,6 +210,7 @@ TEST(RequestBook, ARewoundConversationIsItsFirstTurns) {
     book.submit(5);
     book.call(CallKind::kRewind, 1);
     book.call(CallKind::kRemove, {});
+    book.call(CallKind::kUnload, {});
     EXPECT_EQ(book.committed(), all) << "it is written to";
     book.end(5, EventKind::kDiscard);
     book.call(CallKind::kRewind, 2);

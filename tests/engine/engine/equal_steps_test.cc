@@ -225,6 +225,13 @@ TEST(EqualStepsOfTheEngine, AreNoneWhereADrafterProposes) {
     EXPECT_THAT(scene.executor.offers, IsEmpty());
 }
 
+TEST(EqualStepsOfTheEngine, AreNoneWhileSomethingIsNotWritten) {
+    EagerScene scene;
+    scene.executor.lag_steps = 1;
+    scene.rig.complete(scene.rig.history("a", kPrompt, 20));
+    EXPECT_THAT(scene.executor.offers, IsEmpty());
+}
+
 // A prompt of 3 blocks, whose turn comes to need 7: 4 must be free, in which no older head has KV.
 TEST(EqualStepsOfTheEngine, AreAsManyAsTheFreeBlocksHold) {
     for (const int64_t num_older : {5, 9}) {
