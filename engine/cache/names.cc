@@ -118,19 +118,18 @@ size_t Names::least_missed_checkpoint(const Name& name) const {
         lengths.push_back(name.heads[i].length);
     }
     CHECK_GT(entries.size(), static_cast<size_t>(retention_.checkpoints));
-    const size_t num_spread = entries.size() - std::min(entries.size() - 1, kNewest);
-    if (num_spread == 1) return entries.front();
+    const size_t num_spread = entries.size() - std::min(entries.size(), kNewest);
     std::ranges::sort(lengths);
     const int64_t end = lengths.back() + 1;
     size_t least = entries.front();
-    int64_t least_cost = 0;  // over `least_anyway`
+    int64_t least_cost = 1;  // over `least_anyway`
     int64_t least_anyway = 0;
     for (size_t i = 0; i < num_spread; ++i) {
         const int64_t length = name.heads[entries[i]].length;
         const auto at = std::ranges::lower_bound(lengths, length);
         const int64_t cost = end - *(at - 1);
         const int64_t anyway = end - (at + 1 == lengths.end() ? length : *(at + 1));
-        if (at == lengths.begin() + 1 || (least_anyway > 0 && cost * least_anyway >= least_cost * anyway)) continue;
+        if (at == lengths.begin() + 1 || cost * least_anyway >= least_cost * anyway) continue;
         least = entries[i];
         least_cost = cost;
         least_anyway = anyway;
