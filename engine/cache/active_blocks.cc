@@ -133,9 +133,12 @@ void ActiveBlocks::join(SegmentId last, SegmentId child) {
     Chain& above = chains_[upper];
     Chain& below = chains_[lower];
     // The place where the lower chain began is held no longer by it.
-    if (!below.active.empty() && remove_held(segment(child).parent) && segment(last).held.empty()) {
-        CHECK(above.active.back() == last, "segment {} is not active", index(last));
-        above.active.pop_back();
+    if (!below.active.empty()) {
+        remove_held(segment(child).parent);
+        if (segment(last).held.empty()) {
+            CHECK(above.active.back() == last, "segment {} is not active", index(last));
+            above.active.pop_back();
+        }
     }
     segment(last).next = child;
     above.active.insert(above.active.end(), below.active.begin(), below.active.end());
@@ -168,16 +171,14 @@ bool ActiveBlocks::add_held(BlockTable table) {
     return add_place(held.held, table.num_blocks);
 }
 
-// True: nothing holds the place any more.
-bool ActiveBlocks::remove_held(BlockTable table) {
+void ActiveBlocks::remove_held(BlockTable table) {
     Segment& held = segment(table.segment);
     const auto at = place_of(held.held, table.num_blocks);
     CHECK(at != held.held.end() && at->end == table.num_blocks, "no sequence holds place {} of segment {}",
           table.num_blocks, index(table.segment));
-    if (--at->count > 0) return false;
+    if (--at->count > 0) return;
     held.held.erase(at);
     if (held.held.empty()) held.held = {};  // a million segments of heads alone keep no room
-    return true;
 }
 
 // Whose counted blocks change when the segment's places do: those of the segment, and those of its chain's last active
@@ -235,7 +236,8 @@ void ActiveBlocks::let_go(BlockTable table) {
         const Affected affected = affected_by(table.segment);
         num_active_ -= counted(affected);
         Chain& chain = chain_of(table.segment);
-        if (remove_held(table) && segment(table.segment).held.empty()) {
+        remove_held(table);
+        if (segment(table.segment).held.empty()) {
             const auto begin = [&](SegmentId id) { return segment(id).begin(); };
             const auto at = std::ranges::lower_bound(chain.active, begin(table.segment), {}, begin);
             CHECK(at != chain.active.end() && *at == table.segment, "segment {} is not active", index(table.segment));
@@ -266,7 +268,7 @@ void ActiveBlocks::move(BlockTable table, int32_t end) {
 int32_t ActiveBlocks::num_active_in(BlockTable table, int32_t limit) const {
     int32_t sum = 0;
     SegmentId id = table.segment;
-    while (id != kNoSegment && limit > 0) {
+    while (id != kNoSegment) {
         const Segment& own = segment(id);
         const Chain& chain = chain_of(id);
         const BlockTable begin = begin_of(chain);

@@ -92,7 +92,7 @@ private:
     [[nodiscard]] int32_t counted(const Affected& segments) const;
     [[nodiscard]] int32_t counted(SegmentId id) const;
     [[nodiscard]] bool add_held(BlockTable table);
-    [[nodiscard]] bool remove_held(BlockTable table);
+    void remove_held(BlockTable table);
     void verify_chain(const Chain& chain) const;
 
     PagedVector<Segment> segments_;

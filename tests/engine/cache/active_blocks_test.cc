@@ -165,6 +165,36 @@ TEST(ActiveBlocks, TheEndOfALongChainComesAndGoesWithoutAWalk) {
     EXPECT_LE(active.num_visits() - before, 64);
 }
 
+// Two chains become one when the first child of a segment goes: the shorter one takes the longer one's number.
+TEST(ActiveBlocks, TheShorterOfTwoChainsIsWalked) {
+    constexpr int32_t kSegments = 10'000;
+    for (const bool above_is_longer : {true, false}) {
+        ActiveBlocks active;
+        int32_t made = 0;
+        const auto add = [&](BlockTable parent) {
+            active.add(SegmentId{made}, parent);
+            return SegmentId{made++};
+        };
+        SegmentId last = add({});
+        int32_t end = 1;
+        const auto lengthen = [&] {
+            for (int32_t i = 0; i < kSegments; ++i) last = add({last, end++});
+        };
+        if (above_is_longer) lengthen();
+        const BlockTable fork{last, end};
+        const SegmentId first_child = add(fork);
+        last = add(fork);
+        ++end;
+        if (!above_is_longer) lengthen();
+        const int64_t before = active.num_visits();
+        active.remove(first_child);
+        EXPECT_GT(active.num_visits(), before);
+        EXPECT_LE(active.num_visits() - before, 64);
+        active.hold({last, end});
+        EXPECT_EQ(active.num_active(), end);
+    }
+}
+
 TEST(ActiveBlocksDeathTest, AnAbsentTableCannotBeRemoved) {
     ActiveBlocks active;
     active.add(SegmentId{0}, {});
