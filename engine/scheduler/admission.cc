@@ -87,7 +87,7 @@ void Scheduler::leave_waiting(Sequence& sequence) {
           "request {} of status {} waits for head {}", index(sequence.id), static_cast<int>(sequence.status),
           index(expected));
     if (expected != kNoHead) cache_.unexpect(expected);
-    by_tokens_left_.erase({std::exchange(sequence.num_tokens_left, 0), sequence.id});
+    by_tokens_left_.erase({sequence.num_tokens_left, sequence.id});
     CHECK(by_tokens_left_.empty() || by_tokens_left_.size() == waiting_.size(), "{} of {} waiting have a place",
           by_tokens_left_.size(), waiting_.size());
 }
@@ -103,7 +103,7 @@ Scheduler::Candidate Scheduler::next_to_admit() {
         ++stats_.admission_lookups;
         return {&oldest, look_up(oldest)};
     }
-    while (true) {
+    for (;;) {
         Sequence& fewest = *waiting_.at(by_tokens_left_.begin()->second);
         ++stats_.admission_lookups;
         LookupResult found = look_up(fewest);
@@ -150,8 +150,6 @@ void Scheduler::attach(Sequence& sequence, LookupResult& found, SequenceMemory m
     sequence.status = SequenceStatus::kRunning;
     sequence.place = num_admitted_++;
     sequence.slot = take_slot();
-    sequence.started = false;
-    sequence.num_sent_outputs = 0;
     sequence.num_sent_blocks = 0;
     sequence.first_step = -1;
     CHECK_LE(running_.size(), static_cast<size_t>(config_.max_num_sequences));
@@ -276,10 +274,9 @@ void Scheduler::account_attach(Sequence& sequence, const LookupResult& found, in
     if (found.head != kNoHead) ++stats_.attaches;
     const int64_t reused = std::min(found.length, sequence.num_prompt_tokens());
     const int64_t before = std::min(sequence.high_water, sequence.num_prompt_tokens());
-    if (reused > before) {
-        sequence.num_reused += reused - before;
-        stats_.reused_tokens += reused - before;
-    }
+    const int64_t more = std::max<int64_t>(0, reused - before);
+    sequence.num_reused += more;
+    stats_.reused_tokens += more;
     CHECK_LE(sequence.num_reused + sequence.num_computed_prompt, sequence.num_prompt_tokens());
     sequence.high_water = std::max(sequence.high_water, found.length);
     if (sequence.publishes_snapshots)

@@ -72,6 +72,56 @@ TEST_F(AwaitHead, TheRequestAttachesToTheHeadThatCame) {
     scene_.expect_home();
 }
 
+// The request expected a shorter one; that may be evicted now.
+TEST_F(AwaitHead, TheHeadThatCameIsTheOneThatIsSpared) {
+    scene_.complete(scene_.history("a", iota_tokens(100, 6), 1));
+    const MadeElsewhere head = head_of(iota_tokens(100, 10));
+    waits_for_ = RequestId{1};
+    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 14)));
+    scene_.step();
+    const HeadId expected = scene_.engine.find(request)->expected_head;
+    ASSERT_NE(expected, kNoHead);
+    ASSERT_TRUE(import(head));
+    EXPECT_EQ(scene_.engine.find(request)->expected_head, expected);
+    waits_for_.reset();
+    scene_.engine.stop_awaiting(request);
+    const HeadId came = scene_.engine.find(request)->expected_head;
+    EXPECT_EQ(scene_.engine.cache().find(came)->length(), 10);
+    scene_.engine.verify();  // of what is spared
+    scene_.run();
+    EXPECT_EQ(scene_.finished(request).num_reused_tokens, 10);
+    scene_.expect_home();
+}
+
+TEST(AwaitHeadInAnyOrder, TheOldestRequestIsDueThoughASmallerOneAwaitsAHead) {
+    EngineScene scene({.admission = AdmissionOrder::kFewestTokens, .max_wait_steps = 5});
+    const RequestId large = scene.submit(scene.history("a", iota_tokens(100, 30), 1));
+    const RequestId small = scene.submit(scene.history("b", iota_tokens(300, 5), 1));
+    scene.engine.await_head(small);
+    for (int step = 0; step < 5; ++step) {
+        EXPECT_TRUE(scene.engine.waits_for_head()) << step;
+        scene.step();
+    }
+    EXPECT_FALSE(scene.engine.waits_for_head());
+    scene.step();
+    EXPECT_FALSE(scene.streamed(large).empty());
+    scene.engine.stop_awaiting(small);
+    scene.run();
+    scene.expect_home();
+}
+
+// A request of 4 blocks, and one more for the tail's copy.
+TEST(AwaitHeadInAnyOrder, TheTailsCopyNeedsABlock) {
+    for (const int64_t num_running : {15, 16}) {
+        EngineScene scene({.block_size = 4, .num_blocks = 9});
+        scene.submit(scene.history("b", iota_tokens(500, num_running), 2));
+        scene.step();
+        const RequestId request = scene.submit(scene.history("a", iota_tokens(100, 14), 1));
+        EXPECT_EQ(scene.engine.has_room_for_head(request), num_running == 15);
+        scene.run();
+    }
+}
+
 TEST_F(AwaitHead, NoneBehindItIsAdmittedAndWhatRunsGoesOn) {
     const RequestId first = scene_.submit(scene_.history("b", iota_tokens(500, 6), 3));
     scene_.step();

@@ -58,24 +58,34 @@ TEST(RunningShareDeathTest, NoMoreIsComputedAgainThanIsComputed) {
     EXPECT_DEATH(share.note_admitted(10, 11), "11 of 10 computed tokens were evicted");
 }
 
-// What requests hold at most when ten come at once, after prompts have filled the memory: three hundred, or thirty that
-// come again and again.
-int64_t most_held(bool repeated) {
+// What is not as usual.
+struct Load {
+    bool repeated = false;   // thirty prompts come again and again
+    bool forgotten = false;  // the conversations are deleted before the ten requests come
+    bool learns = true;
+    int64_t budget_bytes = 1000;
+    int64_t num_tokens = 36;  // of a request's prompt
+};
+
+// What requests hold at most when ten come at once, after three hundred prompts have filled the memory.
+int64_t most_held(const Load& load) {
     SceneOptions options;
     options.num_blocks = 250;
     options.num_state_rows = 25;
-    options.budget_bytes = 1000;
+    options.budget_bytes = load.budget_bytes;
     options.lookup = LookupMode::kPrefix;
-    options.evicts_by_value = true;
+    options.evicts_by_value = load.learns;
     EngineScene scene(options);
     int id = 0;
     for (TokenId i = 0; i < 300; ++i) {
-        const TokenId first = repeated ? i % 30 : i;
+        const TokenId first = load.repeated ? i % 30 : i;
         scene.complete(scene.history(std::to_string(id++), iota_tokens(1 + first, 60), 2));
     }
+    for (int past = 0; load.forgotten && past < id; ++past)
+        EXPECT_TRUE(scene.engine.remove(scene.key(std::to_string(past))).has_value());
     std::vector<RequestId> requests;
     for (TokenId i = 0; i < 10; ++i)
-        requests.push_back(scene.submit(scene.history(std::to_string(id++), iota_tokens(400 + i, 36), 4)));
+        requests.push_back(scene.submit(scene.history(std::to_string(id++), iota_tokens(400 + i, load.num_tokens), 4)));
     int64_t most = 0;
     const auto is_finished = [&](RequestId request) { return scene.is_finished(request); };
     while (!std::ranges::all_of(requests, is_finished)) {
@@ -89,8 +99,16 @@ int64_t most_held(bool repeated) {
 
 // Eighty bytes each, of thousand: six are half of them.
 TEST(RunningShare, WherePromptsAreComputedAgainFewerRequestsRunAtOnce) {
-    EXPECT_EQ(most_held(/*repeated=*/false), 10 * 40);
-    EXPECT_EQ(most_held(/*repeated=*/true), 6 * 40);
+    EXPECT_EQ(most_held({}), 10 * 40);
+    EXPECT_EQ(most_held({.repeated = true}), 6 * 40);
+}
+
+TEST(RunningShare, FourRunWhateverTheyTake) { EXPECT_EQ(most_held({.repeated = true, .num_tokens = 116}), 4 * 120); }
+
+TEST(RunningShare, WhereNoHeadGoesOrNothingIsLearnedAllRun) {
+    EXPECT_EQ(most_held({.repeated = true, .forgotten = true}), 8 * 40) << "then heads of prompts have the rest";
+    EXPECT_EQ(most_held({.repeated = true, .learns = false}), 10 * 40);
+    EXPECT_EQ(most_held({.repeated = true, .budget_bytes = 0}), 10 * 40) << "blocks and rows do not compete";
 }
 
 }  // namespace
