@@ -421,7 +421,15 @@ class MeasuringDrafter final : public Drafter {
 public:
     explicit MeasuringDrafter(TokenId token) : token_(token) {}
     void step_begins() override { ++num_begun; }
-    void step_ends(const DecodeStep* step) override { steps.push_back(step == nullptr ? DecodeStep{} : *step); }
+    void step_begins_undrafted() override { ++num_begun; }
+    void step_ends(const DecodeStep* step) override {
+        num_unmeasured += step == nullptr ? 1 : 0;
+        steps.push_back(step == nullptr ? DecodeStep{} : *step);
+    }
+    std::optional<int64_t> least_acceptance(int32_t num_requests) override {
+        asked_for.push_back(num_requests);
+        return least;
+    }
     void draft(std::span<DraftJob> jobs) override {
         for (DraftJob& job : jobs) {
             job.drafts.assign(static_cast<size_t>(job.max_drafts), token_);
@@ -432,7 +440,10 @@ public:
 
     int64_t num_begun = 0;
     int64_t num_drafted = 0;
+    int64_t num_unmeasured = 0;
     std::vector<DecodeStep> steps;
+    std::optional<int64_t> least = 0;
+    std::vector<int32_t> asked_for;
 
 private:
     TokenId token_;
@@ -463,6 +474,92 @@ TEST(Windows, ADrafterMeasuresTheDecodeStepsOfAllRequests) {
     alone.step();
     alone.step();
     EXPECT_EQ(drafter.steps.back().num_requests, 1);
+}
+
+TEST(Windows, AStepWithoutDraftsOfADrafterThatMeasuresIsADecodeStep) {
+    WindowScene scene;
+    MeasuringDrafter drafter(1);
+    drafter.least = std::nullopt;
+    scene.engine.draft_with(&drafter, 4, /*paced_windows=*/true);
+    scene.submit(scene.request);
+    scene.step();
+    scene.step();
+    EXPECT_THAT(drafter.asked_for, ElementsAre(0, 1)) << "the prompt decodes nothing";
+    EXPECT_EQ(drafter.num_drafted, 0);
+    EXPECT_EQ(drafter.steps.back().num_requests, 1);
+    EXPECT_EQ(drafter.steps.back().num_tokens, 1);
+    EXPECT_EQ(drafter.num_unmeasured, 1);
+    scene.run();  // at last a slot ends, which is no step of requests
+    EXPECT_EQ(drafter.num_unmeasured, 2);
+    EXPECT_EQ(drafter.num_begun, std::ssize(drafter.steps));
+}
+
+TEST(Windows, ADrafterThatIsNotPacedIsNotAskedAndMeasuresNothing) {
+    WindowScene scene;
+    MeasuringDrafter drafter(1);
+    scene.engine.draft_with(&drafter);
+    scene.submit(scene.request);
+    scene.run();
+    EXPECT_GT(drafter.num_drafted, 0);
+    EXPECT_TRUE(drafter.asked_for.empty());
+    EXPECT_TRUE(drafter.steps.empty());
+}
+
+// A wrong draft pauses the request for two steps. They pass while the drafter rests.
+TEST(Windows, APauseEndsWhileTheDrafterRests) {
+    WindowScene scene({.max_window = 4}, 40);
+    MeasuringDrafter wrong((scene.right[1] + 1) % 1000);
+    scene.engine.draft_with(&wrong, 4, /*paced_windows=*/true);
+    scene.submit(scene.request);
+    scene.step();
+    scene.step();
+    ASSERT_EQ(wrong.num_drafted, 2);
+    wrong.least = std::nullopt;
+    for (int i = 0; i < 2; ++i) scene.step();
+    EXPECT_EQ(wrong.num_drafted, 2);
+    wrong.least = 0;
+    scene.step();
+    EXPECT_EQ(wrong.num_drafted, 3);
+}
+
+// A window of one draft is paced like others: without the pauses the drafter would draft in every step.
+TEST(Windows, OneWrongDraftIsAPauseToo) {
+    WindowScene scene({.max_window = 2}, 40);
+    MeasuringDrafter drafter(1);
+    scene.engine.draft_with(&drafter, 2, /*paced_windows=*/true);
+    scene.submit(scene.request);
+    scene.run();
+    EXPECT_LT(drafter.num_drafted, 10);
+    EXPECT_GT(drafter.num_drafted, 2);
+}
+
+TEST(Windows, OrdinaryRequestsInAnArithmeticOfTheirsAreNotDrafted) {
+    for (const bool deterministic : {true, false}) {
+        SceneOptions options{.max_window = 4};
+        options.two_arithmetics = true;
+        WindowScene scene(options);
+        MeasuringDrafter drafter(1);
+        scene.engine.draft_with(&drafter);
+        scene.request.deterministic = deterministic;
+        scene.submit(scene.request);
+        scene.run();
+        EXPECT_EQ(drafter.num_drafted > 0, deterministic);
+    }
+}
+
+// The second token of the window is not the one that the client has.
+TEST(Windows, AnAnswerThatChangesInsideAWindowEndsThere) {
+    WindowScene scene;
+    scene.request.known_output = {scene.right[0], scene.right[1], (scene.right[2] + 1) % 1000};
+    ScriptedDrafter drafter({scene.drafts(3)});
+    scene.engine.draft_with(&drafter);
+    const RequestId id = scene.submit(scene.request);
+    scene.run();
+    EXPECT_EQ(scene.finished(id).reason, FinishReason::kAnswerChanged);
+    EXPECT_EQ(scene.finished(id).num_output_tokens, 2);
+    EXPECT_EQ(scene.engine.stats().generated_tokens, 2);
+    scene.engine.draft_with(nullptr);
+    scene.expect_home();
 }
 
 }  // namespace
