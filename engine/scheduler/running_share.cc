@@ -11,7 +11,6 @@ void RunningShare::note_admitted(int64_t num_computed, int64_t num_evicted) {
           num_computed);
     computed_ += num_computed - computed_ / kWindow;
     evicted_ += num_evicted - evicted_ / kWindow;
-    evicted_ = std::min(evicted_, computed_);  // both are rounded
     CHECK_GE(evicted_, 0);
 }
 

@@ -95,6 +95,7 @@ TEST_F(AwaitHead, TheHeadThatCameIsTheOneThatIsSpared) {
 
 TEST(AwaitHeadInAnyOrder, TheOldestRequestIsDueThoughASmallerOneAwaitsAHead) {
     EngineScene scene({.admission = AdmissionOrder::kFewestTokens, .max_wait_steps = 5});
+    scene.complete(scene.history("before", iota_tokens(500, 5), 9));
     const RequestId large = scene.submit(scene.history("a", iota_tokens(100, 30), 1));
     const RequestId small = scene.submit(scene.history("b", iota_tokens(300, 5), 1));
     scene.engine.await_head(small);
@@ -108,6 +109,22 @@ TEST(AwaitHeadInAnyOrder, TheOldestRequestIsDueThoughASmallerOneAwaitsAHead) {
     scene.engine.stop_awaiting(small);
     scene.run();
     scene.expect_home();
+}
+
+// One of the request, one of the head; one of the request that runs, and the ones that it reads and will publish.
+TEST(AwaitHeadInAnyOrder, HeadsThatAreReadAndTurnsThatAreNotWrittenNeedTheirRows) {
+    for (const int32_t num_rows : {3, 4, 5, 6, 7}) {
+        SCOPED_TRACE(num_rows);
+        EngineScene scene({.num_state_rows = num_rows, .max_checkpoints = 0, .lag_steps = 2});
+        scene.complete(scene.history("b", iota_tokens(500, 6), 1));
+        const RequestId running = scene.submit(scene.suffix("b", iota_tokens(600, 6), 8));
+        scene.step();
+        ASSERT_NE(scene.engine.find(running)->memory.pinned, kNoHead);
+        const RequestId request = scene.submit(scene.history("a", iota_tokens(100, 14)));
+        const auto num_pending = static_cast<int32_t>(scene.engine.publication().pendings().size());
+        EXPECT_EQ(scene.engine.has_room_for_head(request), num_rows >= 4 + num_pending);
+        scene.run();
+    }
 }
 
 // A request of 4 blocks, and one more for the tail's copy.

@@ -76,6 +76,14 @@ TEST(ValueCache, ADocumentIsReusedFromItsSecondQuestionOn) {
     scene.expect_home();
 }
 
+TEST(ValueCache, ALaterTurnTakesNoStateForAnotherQuestion) {
+    EngineScene scene(by_value(1200, 12));
+    scene.complete(scene.history("a", iota_tokens(0, 20), 2));
+    scene.complete(scene.suffix("a", iota_tokens(100, 900) + iota_tokens(7, 300), 2));
+    for (const Head* head : scene.engine.cache().heads()) EXPECT_NE(head->length() % PrefixHistory::kStep, 0);
+    scene.expect_home();
+}
+
 TEST(ValueCache, OneBudgetHoldsRowsOrBlocksAsTheyAreNeeded) {
     SceneOptions options = by_value(400, 10);
     options.budget_bytes = 400;  // all blocks of 4 bytes, or all rows of 40 bytes, and every mix

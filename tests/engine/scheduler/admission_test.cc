@@ -157,6 +157,22 @@ TEST(Admission, WithABoundOfNoStepsItIsTheOrderOfArrival) {
     }
 }
 
+// Three rows, each of a head that a request waits for: one goes, and no step is lost.
+TEST(Admission, AHeadThatIsWaitedForMakesRoomWhereNothingElseDoes) {
+    EngineScene scene({.num_state_rows = 3, .max_checkpoints = 0, .keep_turn_heads = 1, .keep_prompt_heads = 0});
+    for (const TokenId first : {100, 300, 500})
+        scene.complete(scene.history(std::to_string(first), iota_tokens(first, 6), 1));
+    ASSERT_EQ(scene.engine.cache().num_heads(), 3u);
+    std::vector<RequestId> requests;
+    for (const TokenId first : {100, 300, 500})
+        requests.push_back(scene.submit(scene.suffix(std::to_string(first), iota_tokens(7, 3), 1)));
+    const int64_t step = scene.engine.next_step();
+    scene.run();
+    EXPECT_EQ(step_of_admission(scene, requests[0]), step);
+    EXPECT_GT(scene.finished(requests[0]).num_reused_tokens, 0);
+    scene.expect_home();
+}
+
 TEST(Admission, OrdersHaveTheirNames) {
     for (const AdmissionOrder order : {AdmissionOrder::kArrival, AdmissionOrder::kFewestTokens}) {
         EXPECT_EQ(admission_order_by_name(name(order)), order);
