@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/base/digest.h"
 #include "engine/base/prng.h"
 #include "engine/clock.h"
 #include "engine/drafting/priced_drafter.h"
@@ -175,6 +176,31 @@ RC_GTEST_PROP(DraftWorth, NeverCostsMoreThanItsBudget, (uint64_t seed)) {
     if (drafted.token_ns() * 10 < plain.token_ns() * 8) {
         RC_ASSERT(ns * 90 <= drafted.token_ns() * 100);
     }
+}
+
+// What it answers is a policy: a change of it is made on purpose, and changes this number.
+TEST(DraftWorth, AnswersAreThePinnedOnes) {
+    Digester digester;
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+        Prng prng(seed);
+        const auto below = [&](int64_t n) { return static_cast<int64_t>(prng.below(static_cast<uint64_t>(n))); };
+        DraftWorth worth;
+        const int64_t usual_ns = 1 + below(seed % 4 == 0 ? 20 : 2'000'000);
+        const int64_t row_ns = seed % 5 == 0 ? 0 : below(usual_ns);
+        for (int i = 0; i < 300; ++i) {
+            const auto num_requests = static_cast<int32_t>(1 + below(seed % 3 == 0 ? 9 : 2));
+            const std::optional<int64_t> least = worth.least_acceptance(below(10) == 0 ? 0 : num_requests);
+            digester.add(least.value_or(-1));
+            digester.add(static_cast<uint8_t>(worth.rests()));
+            if (below(8) == 0) continue;  // a step that is not measured
+            DecodeStep step{.num_requests = num_requests, .num_tokens = num_requests};
+            if (least && below(6) > 0) step.num_drafts = static_cast<int32_t>(1 + below(3 * num_requests));
+            step.num_tokens += static_cast<int32_t>(below(step.num_drafts + 1));
+            worth.record(step, usual_ns + step.num_drafts * row_ns + below(usual_ns), least ? below(usual_ns) : 0);
+            if (below(20) == 0) worth.add_overhead(below(4 * usual_ns));
+        }
+    }
+    EXPECT_EQ(digester.digest().hex(), "ec9c1b037d155d5db6bcae48f6fc8197");
 }
 
 // --- the drafter that asks

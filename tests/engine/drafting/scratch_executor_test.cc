@@ -58,6 +58,7 @@ TEST_F(ScratchExecutorScene, TheExecutorLearnsOfAnEndWithItsNextStep) {
     scratch_.schedule(1, slot, 4, {});
     ASSERT_TRUE(scratch_.step());
     EXPECT_EQ(executor_.last_freed.blocks, (std::vector<BlockRun>{{BlockId{0}, 3}})) << "all are free at first";
+    EXPECT_EQ(executor_.last_freed.rows, (std::vector<RowRun>{{StateIndex{0}, 2}}));
     scratch_.end(1, slot);
     EXPECT_TRUE(scratch_.step()) << "nothing is scheduled";
     EXPECT_EQ(executor_.plans.size(), 1u);
@@ -85,7 +86,29 @@ TEST_F(ScratchExecutorScene, ASlotsBlocksAndTokensAreSentOnce) {
     EXPECT_EQ(plan.tokens, more);
     EXPECT_EQ(plan.blocks, (std::vector<BlockRun>{{BlockId{1}, 1}}));
     EXPECT_EQ(plan.sequences.front().num_computed_tokens, 3);
+    EXPECT_EQ(plan.sequences.front().num_state_tokens, 3);
+    EXPECT_EQ(plan.step, executor_.plans.front().step + 1);
     EXPECT_EQ(slot.length, 5);
+}
+
+TEST(ScratchExecutor, AModelWithoutAttentionMissesNoBlockAndOneWithoutStateGivesNoRowBack) {
+    KeepingExecutor executor;
+    ScratchExecutor without_kv(executor, {.block_size = 4, .num_blocks = 0, .num_state_rows = 1});
+    EXPECT_EQ(without_kv.num_missing_blocks({}, 100), 0);
+    ScratchExecutor one_block(executor, {.block_size = 4, .num_blocks = 1, .num_state_rows = 1});
+    EXPECT_EQ(one_block.num_missing_blocks({}, 4), 1);
+    for (const int32_t num_rows : {0, 1}) {
+        ScratchExecutor scratch(executor, {.block_size = 4, .num_blocks = 3, .num_state_rows = num_rows});
+        for (int step = 0; step < 2; ++step) {
+            ScratchSlot slot;
+            scratch.grow(slot, 4);
+            scratch.start(0, slot, {});
+            scratch.schedule(0, slot, 4, {});
+            ASSERT_TRUE(scratch.step());
+            scratch.end(0, slot);
+        }
+        EXPECT_EQ(executor.last_freed.rows.size(), static_cast<size_t>(num_rows));
+    }
 }
 
 TEST_F(ScratchExecutorScene, WhatStartsNowComesBehindWhatIsThere) {

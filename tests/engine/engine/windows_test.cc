@@ -375,6 +375,18 @@ TEST(ExecutorDrafter, BlocksAndRowsShareOneBudget) {
     }
 }
 
+// Two drafts, then as many as a window has: a window that was accepted whole doubles the next one.
+TEST(ExecutorDrafter, PacedWindowsGrowToTheLongest) {
+    EngineScene scene({.max_window = 4});
+    const PoolSizes pools{.block_size = 4, .num_blocks = 24, .num_state_rows = 3};
+    HashExecutor model({.pools = pools, .max_log_tokens = 3});
+    ExecutorDrafter drafter({.pools = pools, .max_num_slots = 3, .max_log_tokens = 3}, model, scene.store);
+    scene.engine.draft_with(&drafter, 4, /*paced_windows=*/true);
+    scene.complete(scene.history("a", kPrompt, 1 + 3 + 4 + 4));
+    EXPECT_EQ(scene.engine.stats().windows, 3);
+    EXPECT_EQ(scene.engine.stats().accepted_tokens, 2 + 3 + 3);
+}
+
 // --- prompt lookup
 
 std::vector<TokenId> looked_up(const std::vector<TokenId>& prompt, const std::vector<TokenId>& output,
