@@ -41,6 +41,25 @@ TEST(AgeQueues, HeadsComeToTheirAgesInTheOrderOfTheirIds) {
     EXPECT_THAT(tick(queues), ElementsAre(Pair(HeadId{1}, 1), Pair(HeadId{1}, 2)));
 }
 
+TEST(AgeQueues, AHeadHasTheClassOfItsLastUseOrOfTheHeadThatItAgesLike) {
+    AgeQueues queues;
+    const uint32_t first = queues.add({.head = HeadId{1}, .head_class = 4});
+    const uint32_t second = queues.add({.head = HeadId{2}, .head_class = 5});
+    const auto classes = [&] {
+        std::map<HeadId, int32_t> seen;
+        for (int i = 0; i < 2; ++i) {
+            queues.tick([](const AgeQueues::Followed&) {}, [&](const AgeQueues::Followed& followed,
+                                                               int32_t) { seen[followed.head] = followed.head_class; });
+        }
+        return seen;
+    };
+    queues.use(first, 7);
+    EXPECT_THAT(classes(), ElementsAre(Pair(HeadId{1}, 7), Pair(HeadId{2}, 5)));
+    queues.use(first, 8);
+    queues.age_like(second, first);
+    EXPECT_THAT(classes(), ElementsAre(Pair(HeadId{1}, 8), Pair(HeadId{2}, 8)));
+}
+
 // Whatever is added, used, erased or made as old as another.
 TEST(AgeQueues, AgreeWithTheAgesOfAMap) {
     struct Expected {
