@@ -80,6 +80,11 @@ int run_info(const ModelOptions& options) {
         if (!model) return report_error(model.error());
         info.config = model->config;
         info.load = model->report;
+        const std::string& problem = model->weights.fp8_problem;
+        if (!problem.empty())
+            info.activations = fmt::format("not in exact.fp8: {}", problem);
+        else if (model->weights.has_fp8_activations)
+            info.activations = "in exact.fp8";
     } else {
         const auto config = preset(options.model);
         if (!config)

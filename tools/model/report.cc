@@ -214,6 +214,7 @@ std::string info_table(const ModelInfo& info) {
             table.add_row({fmt::format("sequences of {} tokens in {}", length, format_bytes(info.memory_bytes)),
                            fmt::to_string(sequences_that_fit(info, g, length))});
     if (info.load) add_load_rows(*info.load, table);
+    if (!info.activations.empty()) table.add_row({"the recipe's activations are computed", info.activations});
     return table.to_string();
 }
 
@@ -244,6 +245,7 @@ std::string info_json(const ModelInfo& info) {
             json["sequences_that_fit"][fmt::to_string(length)] = sequences_that_fit(info, g, length);
     }
     if (info.load) json["load"] = load_json(*info.load);
+    if (!info.activations.empty()) json["recipe_activations"] = info.activations;
     return json_text(json) + "\n";
 }
 

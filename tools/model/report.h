@@ -16,6 +16,7 @@ struct ModelInfo {
     std::string name;
     reference::ModelConfig config;
     std::optional<reference::LoadReport> load;  // of a checkpoint
+    std::string activations;                    // what exact.fp8 makes of its recipe's; empty: they are not quantised
     uint64_t memory_bytes = 0;                  // 0: not asked
 };
 

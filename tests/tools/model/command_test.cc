@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/reference/loader/checkpoint_builder.h"
+#include "tests/reference/loader/quantised_checkpoint.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/tools/program/run_program.h"
 #include "tools/model/report.h"
@@ -197,6 +198,18 @@ TEST(ModelCommand, QuantisesIntoAFolderThatIsRead) {
         EXPECT_EQ(load["quantised_bytes"], 4'044'288 / 32 * 36);
         EXPECT_EQ(run({"quantise", folder, "--to", type, "--out", scratch.path("twice")}).exit_code, kExitBadInput);
     }
+}
+
+TEST(ModelCommand, InfoSaysWhetherTheRecipesActivationsAreComputed) {
+    const ScratchFolder scratch;
+    const std::string folder = tests::write_quantised_preset(scratch.path(), "tiny-granite", "fp8-block", 1);
+    EXPECT_EQ(Json::parse(run({"info", folder, "--format", "json"}).out)["recipe_activations"], "in exact.fp8");
+    Json config = Json::parse(reference::read_file(folder + "/config.json"));
+    config["quantization_config"]["activation_scheme"] = "static";
+    scratch.write("fp8-block/config.json", config.dump());
+    EXPECT_THAT(run({"info", folder}).out, HasSubstr("not in exact.fp8: activation_scheme = \"static\""));
+    EXPECT_FALSE(
+        Json::parse(run({"info", scratch.path("dense"), "--format", "json"}).out).contains("recipe_activations"));
 }
 
 TEST(ModelCommand, WrongUseHasItsExitCodeAndSaysWhatToDo) {
