@@ -145,9 +145,8 @@ TEST_F(PackedReplay, KeptWeightsGiveTheSameRun) {
 
 // Of a GGUF file: runs for exact, panels of int8 for exact.int8, which replace each other in the file.
 TEST_F(PackedReplay, QuantisedWeightsAreKeptForEachProfile) {
-    const std::string dense = scratch.path("llama");
-    const std::string file = scratch.path("llama.gguf");
-    ASSERT_EQ(run_verbatim({"model", "init", "--preset", "tiny-llama", "--out", dense}).exit_code, kExitOk);
+    const std::string dense = repository_path("server/models/tiny-python");
+    const std::string file = scratch.path("model.gguf");
     const Outcome made = run_verbatim({"model", "quantise", dense, "--to", "q8_0", "--out", file});
     ASSERT_EQ(made.exit_code, kExitOk) << made.err;
     for (const char* profile : {"exact", "exact.int8"}) {
@@ -248,7 +247,7 @@ TEST(ReplayCommand, AProfileThatAnExecutorLacksIsRefused) {
     const Outcome reference = run_replay({"--profile", "fast", "--executor", "reference"});
     EXPECT_EQ(reference.exit_code, kExitBadUsage);
     EXPECT_THAT(reference.err, HasSubstr("--profile fast: the executor reference computes in exact, "
-                                         "tensor.sm90, exact.int8 only"));
+                                         "tensor.sm90, exact.int8, exact.fp8 only"));
     EXPECT_EQ(run_replay({"--profile", "exactly"}).exit_code, kExitBadUsage);
 }
 
