@@ -13,16 +13,16 @@ namespace {
 
 using testing::ElementsAre;
 
-// Always has another head of this length, and notes what is read.
+// Always has a head of this length, another one each time if not told otherwise, and notes what is read.
 class ScriptedTiers final : public HeadSource {
 public:
     [[nodiscard]] std::vector<FoundHead> find(const CacheSalt&, const TokenSeq&, int64_t) override {
         if (length == 0) return {};
-        return {{.id = HeadId{next_id_++}, .length = length}};
+        return {{.id = HeadId{is_always_the_same ? 0 : next_id_++}, .length = length}};
     }
     [[nodiscard]] int64_t expected_read_ns(const FoundHead& found) const override {
         EXPECT_FALSE(gone.contains(found.id)) << "it is asked for a head that it does not have any more";
-        return 1000;
+        return read_ns;
     }
     void begin_read(RequestId request, const FoundHead& found) override {
         ++num_reads;
@@ -35,6 +35,8 @@ public:
     void note_no_room() override { ++num_no_room; }
 
     int64_t length = 8;
+    int64_t read_ns = 1000;
+    bool is_always_the_same = false;
     int64_t num_reads = 0;
     int64_t num_not_worth = 0;
     int64_t num_no_room = 0;
@@ -118,6 +120,111 @@ TEST_F(HeadsThatAreWaitedFor, LoseWhenTheyTakeLongerThanComputing) {
     scene_.run();
     EXPECT_TRUE(scene_.is_finished(request));
     EXPECT_EQ(tiers_.num_reads, 1) << "none is waited for again";
+    scene_.expect_home();
+}
+
+TEST_F(HeadsThatAreWaitedFor, AreReadBeforeARequestComesIfThatIsQuickerThanComputing) {
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAuto, [this] { return now_ns_; });
+    waits.note_step({.of_chunks = 1000, .all = 1000}, 1'000'000);
+    const std::vector<TokenId> tokens = iota_tokens(100, 12);
+    ChatRequest request = scene_.history("a", tokens, 2);
+    const TokenSeq prompt = scene_.store.store(tokens);
+    const auto found = waits.worth_restoring(request, prompt);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->length, 8);
+    EXPECT_EQ(request.num_unrestored, 0);
+    EXPECT_EQ(tiers_.num_not_worth, 0);
+
+    tiers_.read_ns = 1'000'000;
+    EXPECT_FALSE(waits.worth_restoring(request, prompt));
+    EXPECT_EQ(request.num_unrestored, 8);
+    EXPECT_EQ(tiers_.num_not_worth, 1);
+
+    request.num_unrestored = 0;
+    EXPECT_FALSE(waits.worth_restoring(request, TokenSeq()));
+    request.use_cache = false;
+    EXPECT_FALSE(waits.worth_restoring(request, prompt));
+    request.use_cache = true;
+    tiers_.length = 0;
+    EXPECT_FALSE(waits.worth_restoring(request, prompt));
+    EXPECT_EQ(request.num_unrestored, 0);
+    EXPECT_EQ(tiers_.num_not_worth, 1);
+
+    HeadWaits never(scene_.engine, tiers_, RestorePolicy::kNever, [this] { return now_ns_; });
+    tiers_ = {};
+    EXPECT_FALSE(never.worth_restoring(request, prompt));
+    EXPECT_EQ(request.num_unrestored, 0);
+}
+
+TEST_F(HeadsThatAreWaitedFor, AreForRequestsThatMayReuseThem) {
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
+    ChatRequest without_cache = scene_.history("a", iota_tokens(100, 12), 2);
+    without_cache.use_cache = false;
+    ChatRequest scored = scene_.history("b", iota_tokens(200, 12), 2);
+    scored.scored_from = 1;
+    scene_.submit(std::move(without_cache));
+    scene_.submit(std::move(scored));
+    scene_.run();
+    EXPECT_EQ(tiers_.num_reads, 0);
+    scene_.expect_home();
+}
+
+// It is counted once, when it comes or when it attaches.
+TEST_F(HeadsThatAreWaitedFor, AreNotReadWhereComputingIsQuicker) {
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAuto, [this] { return now_ns_; });
+    waits.note_step({.of_chunks = 1000, .all = 1000}, 1'000'000);
+    tiers_.read_ns = 1'000'000;
+    for (const bool is_known : {false, true}) {
+        ChatRequest request = scene_.history(is_known ? "a" : "b", iota_tokens(is_known ? 100 : 200, 12), 2);
+        if (is_known) request.num_unrestored = 8;
+        const RequestId id = scene_.submit(std::move(request));
+        scene_.step();
+        EXPECT_FALSE(scene_.streamed(id).empty()) << "it does not wait";
+        scene_.run();
+    }
+    EXPECT_EQ(tiers_.num_reads, 0);
+    EXPECT_EQ(tiers_.num_not_worth, 1);
+    scene_.expect_home();
+}
+
+TEST_F(HeadsThatAreWaitedFor, AreLongerThanWhatComputingWonOverBefore) {
+    for (const int64_t num_lost : {7, 8}) {
+        tiers_ = {};
+        HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
+        ChatRequest request = scene_.history(std::to_string(num_lost), iota_tokens(100 * num_lost, 12), 2);
+        request.num_unrestored = num_lost;
+        const RequestId id = scene_.submit(std::move(request));
+        for (int i = 0; i < 100 && !scene_.is_finished(id); ++i) step(waits, /*is_whole=*/true);
+        EXPECT_EQ(tiers_.num_reads, num_lost == 7 ? 1 : 0);
+        scene_.run();
+    }
+    scene_.expect_home();
+}
+
+TEST_F(HeadsThatAreWaitedFor, AreNotReadAgainWhenTheyDidNotCome) {
+    tiers_.is_always_the_same = true;
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
+    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
+    for (int i = 0; i < 100 && !scene_.is_finished(request); ++i) step(waits, /*is_whole=*/false);
+    EXPECT_TRUE(scene_.is_finished(request));
+    EXPECT_EQ(tiers_.num_reads, 1);
+    EXPECT_TRUE(tiers_.reading.empty());
+    scene_.run();
+    scene_.expect_home();
+}
+
+TEST_F(HeadsThatAreWaitedFor, AreLetGoWhenTheirRequestHasGone) {
+    HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
+    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
+    scene_.step();
+    ASSERT_THAT(tiers_.reading, ElementsAre(request));
+    scene_.abort(request);
+    waits.bring();
+    EXPECT_TRUE(tiers_.reading.empty());
+    tiers_.reading.insert(request);
+    waits.note_read(request, true);
+    EXPECT_TRUE(tiers_.reading.empty()) << "what comes late goes at once";
+    scene_.run();
     scene_.expect_home();
 }
 
