@@ -13,7 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Always has a head of this length, another one each time if not told otherwise, and notes what is read.
+// Always has a head of this length, another one each time as a rule, and notes what is read.
 class ScriptedTiers final : public HeadSource {
 public:
     [[nodiscard]] std::vector<FoundHead> find(const CacheSalt&, const TokenSeq&, int64_t) override {
