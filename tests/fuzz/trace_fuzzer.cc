@@ -1,10 +1,11 @@
-// tests/fuzz/trace_fuzz.h: the common part of the trace fuzzers.
-#pragma once
-
+// The fuzzer of every trace format: VERBATIM_FUZZED is the format's name. With another name ("compressed") the content
+// is recognised: gzip and zstd frames first of all.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "engine/base/check.h"
 #include "traces/hit_rate.h"
@@ -13,9 +14,10 @@
 #include "traces/verbatim_csv.h"
 
 namespace verbatim::traces {
+namespace {
 
 // Reads the input as `format` (none: detected). An accepted trace is valid, can be counted, and round trips.
-inline int read_and_check(const uint8_t* data, size_t size, std::optional<Format> format) {
+int read_and_check(const uint8_t* data, size_t size, std::optional<Format> format) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     ReadOptions options;
     options.format = format;
@@ -48,4 +50,10 @@ inline int read_and_check(const uint8_t* data, size_t size, std::optional<Format
     return 0;
 }
 
+}  // namespace
 }  // namespace verbatim::traces
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    using namespace verbatim::traces;
+    return read_and_check(data, size, format_by_name(VERBATIM_FUZZED));
+}

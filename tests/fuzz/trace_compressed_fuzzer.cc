@@ -1,6 +1,0 @@
-// Whatever the content is recognised as: gzip and zstd frames first of all.
-#include "tests/fuzz/trace_fuzz.h"
-
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    return verbatim::traces::read_and_check(data, size, std::nullopt);
-}
