@@ -1,4 +1,4 @@
-// Logs with lengths only: the Azure LLM inference traces (2023, 2024) and BurstGPT, both CSV. See traces/README.md.
+// Logs with lengths only, all CSV: the Azure LLM inference traces (2023, 2024), BurstGPT, Vidur. See traces/README.md.
 #include "traces/lengths.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "traces/csv_columns.h"
+#include "traces/json_cursor.h"
 #include "traces/strict.h"
 
 namespace verbatim::traces {
@@ -207,6 +208,33 @@ Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options) {
     }
     recording.num_sessions = static_cast<int64_t>(numbers.size());
     group_by_session(recording, sessions);
+    return recording;
+}
+
+Result<Recording> read_vidur(TextInput input, const ReadOptions& options) {
+    enum Column : size_t { kArrived, kPrefill, kDecode, kCount };
+    ASSIGN_OR_RETURN(auto columns, QuotedColumns<kCount>::open(
+                                       std::move(input), {"arrived_at", "num_prefill_tokens", "num_decode_tokens"}));
+    for (size_t column = 0; column < kCount; ++column) {
+        if (!columns.has(column)) return columns.wrong(column, "this column in the header");
+    }
+    Recording recording;
+    LengthsRecorder recorder(recording, Format::kVidur);
+    while (wants_more(recording, options)) {
+        ASSIGN_OR_RETURN(const bool more, columns.next());
+        if (!more) break;
+        // As Python writes a number: with an exponent where it is small.
+        JsonCursor number(columns.field(kArrived), "");
+        const auto time_ns = number.seconds();
+        if (!time_ns || !number.end()) return columns.wrong(kArrived, "seconds, such as 12, 12.5 or 5e-05");
+        if (!recorder.in_order(*time_ns)) return columns.wrong(kArrived, "a time that is not before the line before");
+        ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kPrefill, 1, kMaxRecordedTokens));
+        ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kDecode, 0, kMaxRecordedTokens));
+        recorder.add(*time_ns, prompt, output);
+    }
+    Strand all;
+    all.num_requests = recording.requests.size();
+    recording.strands.push_back(all);
     return recording;
 }
 

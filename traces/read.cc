@@ -35,7 +35,8 @@ Result<Format> recognise(const TextInput& input) {
         if (line.find("\"input_length\"") != std::string_view::npos) return Format::kMooncake;
     }
     for (const auto& [column, format] :
-         {std::pair{"TIMESTAMP", Format::kAzure}, std::pair{"Timestamp", Format::kBurstGpt}}) {
+         {std::pair{"TIMESTAMP", Format::kAzure}, std::pair{"Timestamp", Format::kBurstGpt},
+          std::pair{"arrived_at", Format::kVidur}}) {
         if (line.starts_with(fmt::format("{},", column)) || line.starts_with(fmt::format("\"{}\",", column)))
             return format;
     }
@@ -52,6 +53,7 @@ Result<Recording> read_recording(TextInput input, Format format, const ReadOptio
         case Format::kVllmBench: return read_vllm_bench(std::move(input), options);
         case Format::kOtel: return read_otel(std::move(input), options);
         case Format::kRagPulse: return read_ragpulse(std::move(input), options);
+        case Format::kVidur: return read_vidur(std::move(input), options);
         case Format::kVerbatim: CHECK(false, "a trace of ours is no recording"); break;
         case Format::kBurstGpt: break;
     }

@@ -23,11 +23,12 @@ enum class Format : uint8_t {
     kBailian,
     kVllmBench,
     kOtel,
-    kRagPulse
+    kRagPulse,
+    kVidur
 };
 // By Format.
-inline constexpr std::array<const char*, 9> kFormatNames = {"verbatim", "agentic",    "mooncake", "azure",   "burstgpt",
-                                                            "bailian",  "vllm-bench", "otel",     "ragpulse"};
+inline constexpr std::array kFormatNames = {"verbatim", "agentic",    "mooncake", "azure",    "burstgpt",
+                                            "bailian",  "vllm-bench", "otel",     "ragpulse", "vidur"};
 [[nodiscard]] const char* name(Format format);
 [[nodiscard]] std::optional<Format> format_by_name(std::string_view name);
 

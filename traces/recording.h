@@ -78,6 +78,7 @@ Result<Recording> read_azure(TextInput input, const ReadOptions& options);
 Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options);
 Result<Recording> read_vllm_bench(TextInput input, const ReadOptions& options);
 Result<Recording> read_ragpulse(TextInput input, const ReadOptions& options);
+Result<Recording> read_vidur(TextInput input, const ReadOptions& options);
 Result<Recording> read_otel(TextInput input, const ReadOptions& options);
 
 // The recording's blocks as a block-aligned cache sees them: separate per strand except for shared text, partial blocks

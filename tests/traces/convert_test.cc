@@ -245,6 +245,27 @@ TEST(Convert, BurstGptSessionsAreConversations) {
     EXPECT_EQ(without.report.roots, 1);
 }
 
+// Of a data frame of Python: numbers have all their digits, and an exponent where they are small.
+TEST(Convert, VidurTimesAreSeconds) {
+    const std::string header = "arrived_at,num_prefill_tokens,num_decode_tokens\n";
+    const ReadTrace trace = read(header + "5e-05,374,44\n4.314579,396,109\n5.8926549999999995,91,0\n");
+    EXPECT_EQ(trace.report.format, Format::kVidur);
+    EXPECT_EQ(trace.report.roots, 3);
+    EXPECT_EQ(trace.trace.rows.at(0).prompt_tokens, 374);
+    EXPECT_EQ(trace.trace.rows.at(1).arrival_ns, 4'314'529'000);
+    EXPECT_EQ(trace.trace.rows.at(1).max_tokens, 109);
+    EXPECT_NEAR(static_cast<double>(trace.trace.rows.at(2).arrival_ns), 5'892'605'000, 1);
+    ReadOptions forced;
+    forced.format = Format::kVidur;
+    EXPECT_EQ(read("num_decode_tokens,arrived_at,num_prefill_tokens\n44,3,374\n", forced).report.roots, 1);
+    EXPECT_THAT(message(header + "nan,374,44\n"), HasSubstr("t:2: column arrived_at: got 'nan', wanted seconds"));
+    EXPECT_THAT(message(header + "5,374,44\n4,396,109\n"), HasSubstr("t:3: column arrived_at: got '4'"));
+    EXPECT_THAT(message(header + "5,0,44\n"), HasSubstr("column num_prefill_tokens: got '0', wanted a number from 1"));
+    EXPECT_THAT(message("arrived_at,num_prefill_tokens\n5,9\n"), HasSubstr("wanted this column in the header"));
+    EXPECT_THAT(message("arrived_at,num_prefill_tokens,num_decode_tokens,session_id\n5,9,1,7\n"),
+                HasSubstr("header: got the column 'session_id'"));
+}
+
 TEST(Convert, ErrorsSayWhere) {
     EXPECT_THAT(message("hello\n"),
                 HasSubstr("t:1: got 'hello', wanted a trace: verbatim, agentic, mooncake, azure, burstgpt"));

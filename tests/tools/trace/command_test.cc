@@ -5,10 +5,12 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "files/repository_path.h"
 #include "tests/tools/program/run_program.h"
+#include "traces/read.h"
 
 namespace verbatim::tools {
 namespace {
@@ -33,6 +35,11 @@ const std::string kVllmBench = R"({"input_lens": [10, 20], "output_lens": [5, 0]
 const std::string kRagPulse =
     R"({"timestamp": "27", "input_length": 3861, "output_length": 7, "hash_ids": {"passages_ids": [6123, 7239]}})"
     "\n";
+const std::string kBailian =
+    R"({"chat_id": 1, "parent_chat_id": -1, "timestamp": 61.5, "input_length": 40, "output_length": 5, )"
+    R"("type": "text", "turn": 1, "hash_ids": [7, 8, 9]})"
+    "\n";
+const std::string kVidur = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.314579,396,109\n";
 const std::string kOtel =
     R"({"resourceSpans": [{"scopeSpans": [{"spans": [{"spanId": "a", "startTimeUnixNano": "17", "attributes": [)"
     R"({"key": "gen_ai.usage.input_tokens", "value": {"intValue": "4"}}]}]}]}]})"
@@ -66,9 +73,11 @@ std::vector<std::pair<std::string, std::string>> traces_of_every_format() {
             {"mooncake", first_lines(uncompressed(data(kMooncake)), 300)},
             {"azure", first_lines(uncompressed(data(kAzure)), 300)},
             {"burstgpt", kBurstGpt},
+            {"bailian", kBailian},
             {"vllm-bench", kVllmBench},
             {"otel", kOtel},
-            {"ragpulse", kRagPulse}};
+            {"ragpulse", kRagPulse},
+            {"vidur", kVidur}};
 }
 
 // convert, reading FROM and writing TO; the bytes that were written.
@@ -76,6 +85,15 @@ std::string converted(const std::string& from, const std::string& to) {
     const Outcome outcome = run_verbatim({"trace", "convert", from, "--to", to});
     EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err;
     return file_bytes(to);
+}
+
+// A new format has a trace here, and some for the fuzzers.
+TEST(TraceConvert, EveryFormatIsTested) {
+    std::vector<std::string> formats;
+    for (const auto& [format, text] : traces_of_every_format()) formats.push_back(format);
+    EXPECT_THAT(formats, testing::UnorderedElementsAreArray(traces::kFormatNames));
+    for (const std::string format : traces::kFormatNames)
+        EXPECT_TRUE(std::filesystem::exists(repository_path("tests/fuzz/corpus/trace_" + format))) << format;
 }
 
 TEST(TraceConvert, ConvertingWhatWasConvertedIsTheIdentityInEveryFormatAndCompression) {
