@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "files/json_text.h"
-#include "tools/program/xml.h"
+#include "tools/program/junit.h"
 
 namespace verbatim::tools {
 namespace {
@@ -159,25 +159,21 @@ ordered_json audit_json(const AuditReport& report) {
 }
 
 std::string audit_junit(const AuditReport& report) {
-    const std::vector<RelationVerdict>& relations = report.result.relations;
-    const auto count = [&](Verdict of) { return std::ranges::count(relations, of, &RelationVerdict::verdict); };
-    const auto num_skipped = count(Verdict::kNotTried) + count(Verdict::kUndecided);
-    std::string text = fmt::format(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-        "<testsuite name=\"verbatim audit\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n",
-        relations.size(), count(Verdict::kCorrupt), num_skipped, report.elapsed_s);
-    for (size_t i = 0; i < relations.size(); ++i) {
-        const RelationVerdict& one = relations[i];
-        text += fmt::format("  <testcase classname=\"{}\" name=\"{}\">\n", xml_escaped(report.url), one.relation);
-        if (one.verdict == Verdict::kCorrupt)
-            text += fmt::format("    <failure message=\"{}\">{}</failure>\n", xml_escaped(one.why),
-                                xml_escaped(json_text(relation_json(report, i), -1)));
-        if (one.verdict == Verdict::kNotTried || one.verdict == Verdict::kUndecided)
-            text += fmt::format("    <skipped message=\"{}\"/>\n", xml_escaped(one.why));
-        text += fmt::format("    <system-out>{}: {} compared; {}</system-out>\n  </testcase>\n", name(one.verdict),
-                            one.num_pairs, xml_escaped(one.why));
+    JunitSuite suite{.name = "verbatim audit", .cases = {}, .elapsed_s = report.elapsed_s};
+    for (size_t i = 0; i < report.result.relations.size(); ++i) {
+        const RelationVerdict& of = report.result.relations[i];
+        JunitCase& one = suite.cases.emplace_back();
+        one.classname = report.url;
+        one.name = of.relation;
+        one.message = of.why;
+        one.output = fmt::format("{}: {} compared; {}", name(of.verdict), of.num_pairs, of.why);
+        if (of.verdict == Verdict::kCorrupt) {
+            one.outcome = JunitOutcome::kFailure;
+            one.details = json_text(relation_json(report, i), -1);
+        }
+        if (of.verdict == Verdict::kNotTried || of.verdict == Verdict::kUndecided) one.outcome = JunitOutcome::kSkipped;
     }
-    return text + "</testsuite>\n";
+    return junit_text(suite);
 }
 
 }  // namespace verbatim::tools

@@ -5,12 +5,14 @@
 
 #include "engine/fields.h"
 #include "files/json_text.h"
+#include "files/output_file.h"
 #include "reference/records/comparison.h"
 #include "reference/records/record_file.h"
 #include "reference/records/run_index.h"
 #include "reference/records/walk_points.h"
 #include "tools/diff/report.h"
 #include "tools/program/cli.h"
+#include "tools/program/file_roles.h"
 #include "tools/program/recorded_run.h"
 
 namespace verbatim::tools {
@@ -22,6 +24,7 @@ struct DiffOptions {
     std::string model;
     bool follow_tokens = false;
     bool allow_cut = false;
+    std::string junit;
     OutputFormat format = OutputFormat::kTable;
 };
 
@@ -58,6 +61,8 @@ int run_diff_command(const DiffOptions& options) {
     if (!a) return report_error(a.error());
     const auto b = open_record(options.b, options.allow_cut);
     if (!b) return report_error(b.error());
+    auto junit = files::OutputFile::create(options.junit);
+    if (!junit) return report_error(junit.error());
     const records::RunIndex index_a(*a);
     const records::RunIndex index_b(*b);
     const auto result = diff(options, index_a, index_b);
@@ -67,6 +72,7 @@ int run_diff_command(const DiffOptions& options) {
     } else {
         fmt::print("{}", diff_table(*result, index_a, index_b));
     }
+    if (const Status written = junit->finish_with(diff_junit(*result)); !written) return report_error(written.error());
     return exit_code_of(result->comparison.verdict());
 }
 
@@ -82,6 +88,7 @@ void add_diff_command(CLI::App& app, int& exit_code) {
     add_allow_cut_option(*verb, options->allow_cut);
     verb->add_option("--model", options->model, "where the first one's model is now; as recorded, unless told")
         ->type_name("DIR");
+    add_output_option(*verb, "--junit", options->junit, "writes the result as a JUnit report, too");
     add_format_option(*verb, options->format);
     verb->callback([options, &exit_code] { exit_code = run_diff_command(*options); });
 }

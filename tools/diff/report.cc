@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "files/json_text.h"
 #include "tools/program/cli.h"
 #include "tools/program/verdict_text.h"
 
@@ -107,6 +108,14 @@ ordered_json diff_json(const DiffResult& result) {
     json["schedules"] = {{"a", there_json(result.there_a)}, {"b", there_json(result.there_b)}};
     json["runs_differ"] = result.runs_differ;
     return json;
+}
+
+std::string diff_junit(const DiffResult& result) {
+    JunitCase one = junit_case(result.comparison);
+    one.classname = result.a;
+    one.name = result.b;
+    one.details = json_text(diff_json(result), -1);
+    return junit_text({.name = "verbatim diff", .cases = {one}, .elapsed_s = {}});
 }
 
 }  // namespace verbatim::tools

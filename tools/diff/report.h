@@ -39,5 +39,7 @@ struct DiffResult {
 
 std::string diff_table(const DiffResult& result, const records::RunIndex& a, const records::RunIndex& b);
 nlohmann::ordered_json diff_json(const DiffResult& result);
+// A test suite with one case: a difference is a failure, a verdict of not all compared is an error.
+std::string diff_junit(const DiffResult& result);
 
 }  // namespace verbatim::tools

@@ -236,15 +236,15 @@ std::string reports_text(const KernelReports& reports) {
 // --- JUnit
 
 // One test case per kernel, or per kernel and property.
-struct JunitCase {
+struct PropertyCase {
     std::string name;
     std::string failure;  // "": it passes
 };
-std::vector<JunitCase> junit_cases(const KernelReport& report) {
+std::vector<PropertyCase> junit_cases(const KernelReport& report) {
     if (!report.invariance || report.invariance->failure) {
         return {{report.kernel, report.passes() ? "" : report_text(report)}};
     }
-    std::vector<JunitCase> cases;
+    std::vector<PropertyCase> cases;
     for (const Property property : kProperties) {
         const auto& broken = report.invariance->broken[static_cast<size_t>(property)];
         const bool fails = broken.has_value() && report.profile != "fast";
@@ -259,11 +259,12 @@ std::vector<JunitCase> junit_cases(const KernelReport& report) {
 std::string reports_junit(const KernelReports& reports) {
     std::string text = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
     for (const KernelReport& report : reports.reports) {
-        const std::vector<JunitCase> cases = junit_cases(report);
-        const auto failures = std::ranges::count_if(cases, [](const JunitCase& one) { return !one.failure.empty(); });
+        const std::vector<PropertyCase> cases = junit_cases(report);
+        const auto failures =
+            std::ranges::count_if(cases, [](const PropertyCase& one) { return !one.failure.empty(); });
         text += fmt::format("<testsuite name=\"kernel {} {}\" tests=\"{}\" failures=\"{}\">\n", reports.verb, report.op,
                             cases.size(), failures);
-        for (const JunitCase& one : cases) {
+        for (const PropertyCase& one : cases) {
             text += fmt::format("<testcase classname=\"{}\" name=\"{}\"", report.op, xml_escaped(one.name));
             text += one.failure.empty() ? "/>\n"
                                         : fmt::format("><failure message=\"{}\">{}</failure></testcase>\n",

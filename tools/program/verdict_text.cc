@@ -51,6 +51,26 @@ std::string left_out_line(const ComparedShare& share) {
     return text;
 }
 
+std::string why_not_same(const records::Comparison& comparison) {
+    if (comparison.first) return to_string(*comparison.first);
+    if (comparison.verdict() == Verdict::kSame) return "";
+    const std::string left_out = left_out_line(comparison.share);
+    if (comparison.share.is_empty()) {
+        return fmt::format("nothing was compared: {}",
+                           left_out.empty() ? "the record holds no tokens, logits or states" : left_out);
+    }
+    return fmt::format("not all compared: {}; {}", to_string(comparison.share), left_out);
+}
+
+JunitCase junit_case(const records::Comparison& comparison) {
+    JunitCase one;
+    if (comparison.verdict() == Verdict::kDifferent) one.outcome = JunitOutcome::kFailure;
+    if (comparison.verdict() == Verdict::kNotAllCompared) one.outcome = JunitOutcome::kError;
+    one.message = why_not_same(comparison);
+    one.output = share_lines(comparison.share);
+    return one;
+}
+
 ordered_json compared_share_json(const ComparedShare& share) {
     ordered_json json = ordered_json::object();
     const records::UnitCounts all = share.total();

@@ -6,6 +6,7 @@
 
 #include "reference/records/comparison.h"
 #include "reference/records/verdict.h"
+#include "tools/program/junit.h"
 
 namespace verbatim::tools {
 
@@ -18,6 +19,12 @@ namespace verbatim::tools {
 
 // The omissions in one line: "ordinary requests, ...: 8 requests, 300 positions; ..."; empty: none.
 [[nodiscard]] std::string left_out_line(const records::ComparedShare& share);
+
+// The first difference, or what was left out; empty for the verdict `same`.
+[[nodiscard]] std::string why_not_same(const records::Comparison& comparison);
+
+// The outcome, message and output of a test case: a difference is a failure, a verdict of not all compared an error.
+[[nodiscard]] JunitCase junit_case(const records::Comparison& comparison);
 
 // For each unit {"compared", "total", "fraction"}, the fraction null for a total of 0; "left_out": a list of {"reason",
 // "promised", and a count for each unit}, with "count_known": false where the count is unknown.

@@ -6,29 +6,12 @@
 #include "reference/records/run_again.h"
 #include "tools/program/cli.h"
 #include "tools/program/verdict_text.h"
-#include "tools/program/xml.h"
 
 namespace verbatim::tools {
 namespace {
 
 using nlohmann::ordered_json;
 using records::Verdict;
-
-bool is_empty(const Verification& verification) {
-    return verification.verdict() == Verdict::kNotAllCompared && verification.comparison.share.is_empty();
-}
-
-// Of what is not identical.
-std::string reason_of(const Verification& verification) {
-    const records::Comparison& comparison = verification.comparison;
-    if (comparison.first) return to_string(*comparison.first);
-    const std::string left_out = left_out_line(comparison.share);
-    if (is_empty(verification)) {
-        return fmt::format("nothing was compared: {}",
-                           left_out.empty() ? "the record holds no tokens, logits or states" : left_out);
-    }
-    return fmt::format("not all compared: {}; {}", to_string(comparison.share), left_out);
-}
 
 std::string of_total(const records::ComparedShare& share, const char* unit) {
     return fmt::format("{} of {}", share.compared().of(unit), share.total().of(unit));
@@ -72,7 +55,7 @@ std::string verify_table(const RecordedRun& run, const std::vector<Verification>
     for (const Verification& v : verifications) {
         const std::string left_out = left_out_line(v.comparison.share);
         if (v.verdict() != Verdict::kSame) {
-            text += fmt::format("{}: {}\n", to_string(v.schedule), reason_of(v));
+            text += fmt::format("{}: {}\n", to_string(v.schedule), why_not_same(v.comparison));
         } else if (!left_out.empty()) {
             text += fmt::format("{}: not promised, and not compared: {}\n", to_string(v.schedule), left_out);
         }
@@ -88,41 +71,30 @@ ordered_json verify_json(const RecordedRun& run, const std::vector<Verification>
     json["record"] = run.path;
     json["executor"] = run.executor;
     json["numerics"] = run.record.run.numerics;
-    if (worst.verdict() == Verdict::kNotAllCompared) json["remark"] = reason_of(worst);
+    if (worst.verdict() == Verdict::kNotAllCompared) json["remark"] = why_not_same(worst.comparison);
     if (!run.record.cut_off.empty()) json["cut_off"] = run.record.cut_off;
     json["schedules"] = ordered_json::array();
     for (const Verification& v : verifications) {
         ordered_json one = {{"schedule", to_string(v.schedule)}};
         one.update(one_json(v));
         if (!v.failure.empty()) one["failure"] = v.failure;
-        if (v.verdict() == Verdict::kNotAllCompared) one["remark"] = reason_of(v);
+        if (v.verdict() == Verdict::kNotAllCompared) one["remark"] = why_not_same(v.comparison);
         json["schedules"].push_back(std::move(one));
     }
     return json;
 }
 
 std::string verify_junit(const RecordedRun& run, const std::vector<Verification>& verifications) {
-    double elapsed_s = 0;
-    for (const Verification& v : verifications) elapsed_s += v.elapsed_s;
-    const auto count = [&](Verdict verdict) {
-        return std::ranges::count(verifications, verdict, &Verification::verdict);
-    };
-    std::string text = fmt::format(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
-        "<testsuite name=\"verbatim verify\" tests=\"{}\" failures=\"{}\" errors=\"{}\" time=\"{:.3f}\">\n",
-        verifications.size(), count(Verdict::kDifferent), count(Verdict::kNotAllCompared), elapsed_s);
+    JunitSuite suite{.name = "verbatim verify", .cases = {}, .elapsed_s = 0};
     for (const Verification& v : verifications) {
-        text += fmt::format("  <testcase classname=\"{}\" name=\"{}\" time=\"{:.3f}\">\n", xml_escaped(run.path),
-                            xml_escaped(to_string(v.schedule)), v.elapsed_s);
-        const char* element = v.verdict() == Verdict::kDifferent ? "failure" : "error";
-        if (v.verdict() != Verdict::kSame) {
-            text += fmt::format("    <{0} message=\"{1}\">{2}</{0}>\n", element, xml_escaped(reason_of(v)),
-                                xml_escaped(json_text(one_json(v), -1)));
-        }
-        text += fmt::format("    <system-out>{}</system-out>\n  </testcase>\n",
-                            xml_escaped(share_lines(v.comparison.share)));
+        JunitCase& one = suite.cases.emplace_back(junit_case(v.comparison));
+        one.classname = run.path;
+        one.name = to_string(v.schedule);
+        one.details = json_text(one_json(v), -1);
+        one.elapsed_s = v.elapsed_s;
+        *suite.elapsed_s += v.elapsed_s;
     }
-    return text + "</testsuite>\n";
+    return junit_text(suite);
 }
 
 }  // namespace verbatim::tools

@@ -89,9 +89,11 @@ TEST(AuditReport, EndsInOneForCorruptionAndInFiveForNothingCompared) {
 
 TEST(AuditReport, AsJunitFailsForCorruptionAndSkipsWhatWasNotTried) {
     const std::string junit = audit_junit(reported({{"again", Verdict::kCorrupt}, {"n", Verdict::kNotTried}}));
-    EXPECT_THAT(audit_junit(reported({{"n", Verdict::kUndecided}})), HasSubstr("failures=\"0\" skipped=\"1\""));
-    EXPECT_THAT(junit, AllOf(HasSubstr("tests=\"2\" failures=\"1\" skipped=\"1\""), HasSubstr("<failure message="),
-                             HasSubstr("<skipped message=\"&lt;why&gt; &amp; "), Not(HasSubstr("<why>"))));
+    EXPECT_THAT(audit_junit(reported({{"n", Verdict::kUndecided}})),
+                HasSubstr("failures=\"0\" errors=\"0\" skipped=\"1\""));
+    EXPECT_THAT(
+        junit, AllOf(HasSubstr("tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"1\""), HasSubstr("<failure message="),
+                     HasSubstr("<skipped message=\"&lt;why&gt; &amp; "), Not(HasSubstr("<why>"))));
 }
 
 TEST(AuditReport, AsPageSaysWhatWasFoundAndEscapesIt) {

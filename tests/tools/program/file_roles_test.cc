@@ -159,6 +159,7 @@ TEST(FileRoles, EveryVerbRefusesToWriteOverItsInput) {
         {"bench", "--model", in.c_str(), "--speculate", "--record", in.c_str()},
         {"bench", "--model", in.c_str(), "--plot", in.c_str()},
         {"verify", in.c_str(), "--junit", in.c_str()},
+        {"diff", other.c_str(), in.c_str(), "--junit", in.c_str()},
         {"shrink", in.c_str(), "--to", in.c_str()},
         {"shrink", in.c_str(), "--to", other.c_str(), "--case-to", in.c_str()},
         {"simulate", "--trace", in.c_str(), "--requests-csv", in.c_str()},

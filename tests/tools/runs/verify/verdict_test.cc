@@ -109,9 +109,10 @@ TEST(RecordVerdict, EmptyRecordsAreNotTheSame) {
     const std::string empty = recorded(files, "empty.rec", {"--trace", trace});
     const std::string all = recorded(files, "all.rec", {"--limit", "9"});
     const std::string junit = files.path("j.xml");
+    const std::string diff_junit = files.path("diff.xml");
     for (const std::vector<std::string>& command :
          std::vector<std::vector<std::string>>{{"verify", empty, "--junit", junit},
-                                               {"diff", empty, empty},
+                                               {"diff", empty, empty, "--junit", diff_junit},
                                                {"diff", empty, all},
                                                {"diff", all, empty},
                                                {"shrink", empty, "--to", files.path("small.rec")}}) {
@@ -121,6 +122,7 @@ TEST(RecordVerdict, EmptyRecordsAreNotTheSame) {
         EXPECT_THAT(ran.out, Not(HasSubstr("identical"))) << command[0];
     }
     EXPECT_THAT(file_bytes(junit), HasSubstr("<error message=\"nothing was compared"));
+    EXPECT_THAT(file_bytes(diff_junit), HasSubstr("<error message=\"nothing was compared"));
 }
 
 // With NaNs in a matrix that every position reads.

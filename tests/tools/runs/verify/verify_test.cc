@@ -405,6 +405,13 @@ TEST(RecordCommands, DiffSaysWhatDiffersAndUnderWhichSchedules) {
     EXPECT_GT(result["schedules"]["a"]["batch_sequences"], 1);
     EXPECT_EQ(result["runs_differ"].size(), 2u);
     EXPECT_THAT(run_verbatim({"diff", a, fast, "--follow-tokens"}).out, HasSubstr("first difference: step 0"));
+    const std::string junit = files.path("diff.xml");
+    EXPECT_EQ(run_verbatim({"diff", a, b, "--junit", junit}).exit_code, kExitOk);
+    EXPECT_THAT(file_bytes(junit), HasSubstr(fmt::format("<testcase classname=\"{}\" name=\"{}\">", a, b)));
+    EXPECT_THAT(file_bytes(junit), HasSubstr("failures=\"0\" errors=\"0\""));
+    EXPECT_EQ(run_verbatim({"diff", a, fast, "--junit", junit}).exit_code, kExitDifference);
+    EXPECT_THAT(file_bytes(junit), HasSubstr("failures=\"1\" errors=\"0\""));
+    EXPECT_THAT(file_bytes(junit), HasSubstr("<failure message=\"step 0"));
 }
 
 }  // namespace
