@@ -25,6 +25,8 @@ constexpr std::array<std::string_view, kNumWalkOps + 3> kWalkOpNames = {
     "rope",      "attention",   "activation", "add_branch", "layer",       "final_norm",  "logits",
     "route",     "choose",      "experts",    "add_routed", "delta_gates", "l2_norm",     "delta_update",
     "head_norm", "output_gate", "hidden",     "store_kv",   "check_state", "check_logits"};
+// A missing name leaves the last one empty.
+static_assert(!kBufferNames.back().empty() && !kMatrixNames.back().empty() && !kWalkOpNames.back().empty());
 
 int64_t mamba_width(const MambaConfig& mamba, Buffer buffer) {
     switch (buffer) {
