@@ -7,9 +7,11 @@
 #include <map>
 #include <optional>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "files/repository_path.h"
+#include "kernels/sandbox/asm_macros.h"
 #include "kernels/sandbox/cuda_source.h"
 #include "kernels/sandbox/preprocessor_branches.h"
 
@@ -46,10 +48,17 @@ public:
         }
     }
 
-    // What the preprocessor leaves out is blank from now on. Errors: the preprocessor's, or what is not taken.
-    Status drop_dead_branches(const std::string& file, const fs::path& main, const ScratchFolder& folder,
-                              const std::vector<std::string>& flags, uint64_t memory_bytes) {
-        if (std::ranges::none_of(texts_, [](const auto& one) { return has_branches(one.second); })) return {};
+    // What the preprocessor leaves out is blank from now on, and macros of `asm` are what it makes of them. Errors: the
+    // preprocessor's, or what is not taken.
+    Status preprocess(const std::string& file, const fs::path& main, const ScratchFolder& folder,
+                      const std::vector<std::string>& flags, uint64_t memory_bytes) {
+        std::vector<std::string_view> all;
+        for (const auto& one : texts_) all.push_back(one.second);
+        const std::set<std::string> macros = macros_with_asm(all);
+        size_t num_expanded = 0;
+        for (auto& one : texts_) one.second = with_expansion_marks(one.second, macros, num_expanded);
+        const auto is_plain = [](const auto& one) { return !has_branches(one.second); };
+        if (num_expanded == 0 && std::ranges::all_of(texts_, is_plain)) return {};
         size_t number = 0, number_of_main = 0;
         for (const auto& [path, text] : texts_) {
             if (path == main) number_of_main = number;
@@ -66,7 +75,9 @@ public:
         if (!is_included(number_of_main, preprocessed))
             return error("{}: with these --flag g++ -E does not print what it compiles", file);
         number = 0;
-        for (auto& [path, text] : texts_) text = without_dead_branches(text, number++, preprocessed);
+        for (auto& [path, text] : texts_) {
+            text = with_expansions(without_dead_branches(text, number++, preprocessed), macros, preprocessed);
+        }
         return {};
     }
 
@@ -175,7 +186,7 @@ Result<CompiledKernel> compile_cuda_source(const std::string& file, const std::s
     const fs::path path = fs::absolute(file).lexically_normal();
     Sources sources(folder.path(), folders_of(extra_flags));
     sources.add(path, text);
-    RETURN_IF_ERROR(sources.drop_dead_branches(file, path, folder, extra_flags, memory_bytes));
+    RETURN_IF_ERROR(sources.preprocess(file, path, folder, extra_flags, memory_bytes));
     RETURN_IF_ERROR(sources.translate());
     const std::string object = (folder.path() / (path.stem().string() + ".o")).string();
     const std::string library = (folder.path() / (path.stem().string() + ".so")).string();

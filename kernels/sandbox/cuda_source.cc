@@ -7,7 +7,6 @@
 #include <iterator>
 #include <optional>
 #include <regex>
-#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -95,21 +94,67 @@ namespace {
 
 bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':'; }
 
-// Where the name (with its template's arguments) begins that ends before `end`.
-size_t begin_of_callee(const std::string& code, size_t end) {
-    size_t at = end;
-    while (at > 0 && std::isspace(static_cast<unsigned char>(code[at - 1])) != 0) --at;
-    if (at > 0 && code[at - 1] == '>') {
-        // Back to the bracket that opens; what is in parentheses may compare.
-        int brackets = 0, parentheses = 0;
-        do {
-            --at;
-            parentheses += (code[at] == ')' ? 1 : 0) - (code[at] == '(' ? 1 : 0);
-            if (parentheses == 0) brackets += (code[at] == '>' ? 1 : 0) - (code[at] == '<' ? 1 : 0);
-        } while (at > 0 && brackets > 0);
-        while (at > 0 && std::isspace(static_cast<unsigned char>(code[at - 1])) != 0) --at;
+// A backslash is a blank, too: it joins the lines of a macro.
+size_t behind_blanks_before(const std::string& code, size_t end) {
+    while (end > 0 && (std::isspace(static_cast<unsigned char>(code[end - 1])) != 0 || code[end - 1] == '\\')) --end;
+    return end;
+}
+
+// The place of the bracket that opens the one that closes before `end`; 0 if none does.
+size_t open_bracket(const std::string& code, size_t end, char open, char close) {
+    int depth = 0;
+    while (end > 0) {
+        --end;
+        depth += (code[end] == close ? 1 : 0) - (code[end] == open ? 1 : 0);
+        if (depth == 0) return end;
     }
-    while (at > 0 && is_name(code[at - 1])) --at;
+    return 0;
+}
+
+// The place of the `<` of the template's arguments that end before `end`; what is in parentheses may compare.
+size_t open_angle(const std::string& code, size_t end) {
+    int depth = 0;
+    while (end > 0) {
+        --end;
+        if (code[end] == ')') end = open_bracket(code, end + 1, '(', ')');
+        depth += (code[end] == '>' ? 1 : 0) - (code[end] == '<' ? 1 : 0);
+        if (depth == 0) return end;
+    }
+    return 0;
+}
+
+// Whether a name ends here, which the parentheses behind it call, and no word of a statement.
+bool is_callee_before(const std::string& code, size_t end) {
+    size_t begin = end;
+    while (begin > 0 && is_name(code[begin - 1])) --begin;
+    const std::string word = code.substr(begin, end - begin);
+    return !word.empty() && word != "return" && word != "else" && word != "do";
+}
+
+// Where the callee begins that ends before `end`: "ns::kernel<T>", "kernels[i]", "params.kernel", "(*kernel)",
+// "kernel_of(n)", "name##_kernel".
+size_t begin_of_callee(const std::string& code, size_t end) {
+    size_t at = behind_blanks_before(code, end);
+    for (bool is_whole = false; !is_whole;) {
+        if (at > 0 && code[at - 1] == '>') at = behind_blanks_before(code, open_angle(code, at));
+        while (at > 0 && code[at - 1] == ']') at = behind_blanks_before(code, open_bracket(code, at, '[', ']'));
+        if (at > 0 && code[at - 1] == ')') {
+            const size_t open = open_bracket(code, at, '(', ')');
+            at = behind_blanks_before(code, open);
+            if (!is_callee_before(code, at)) return open;
+        }
+        const size_t behind_name = at;
+        while (at > 0 && is_name(code[at - 1])) --at;
+        if (at == behind_name) return end;  // no callee
+        const size_t before = behind_blanks_before(code, at);
+        if (before > 0 && code[before - 1] == '.') {
+            at = behind_blanks_before(code, before - 1);
+        } else if (before > 1 && (code.compare(before - 2, 2, "->") == 0 || code.compare(before - 2, 2, "##") == 0)) {
+            at = behind_blanks_before(code, before - 2);
+        } else {
+            is_whole = true;
+        }
+    }
     return at;
 }
 
@@ -123,40 +168,7 @@ size_t behind_brackets(const std::string& code, size_t open) {
     return code.size();
 }
 
-std::string word_before(const std::string& code, size_t end) {
-    while (end > 0 && std::isspace(static_cast<unsigned char>(code[end - 1])) != 0) --end;
-    size_t begin = end;
-    while (begin > 0 && is_name(code[begin - 1]) && code[begin - 1] != ':') --begin;
-    return code.substr(begin, end - begin);
-}
-
-// The names of the __global__ functions.
-std::set<std::string> kernels_of(const std::string& code) {
-    std::set<std::string> names;
-    constexpr std::string_view kGlobal = "__global__";
-    for (size_t at = code.find(kGlobal); at != std::string::npos; at = code.find(kGlobal, at + 1)) {
-        size_t open = code.find_first_of("(;", at);
-        while (open < code.size() && code[open] == '(' && word_before(code, open).starts_with("__"))
-            open = code.find_first_of("(;", behind_brackets(code, open));
-        if (open < code.size() && code[open] == '(') names.insert(word_before(code, open));
-    }
-    return names;
-}
-
 std::string without_scopes(const std::string& name) { return name.substr(name.rfind(':') + 1); }
-
-// "cudaFuncSetAttribute(kernel<T>, ..." -> with the kernel's name first.
-std::vector<SourceChange> attributes_of(const std::string& code, const std::set<std::string>& kernels) {
-    static const std::regex kCall(R"(\bcudaFuncSetAttribute\s*\(\s*&?\s*([\w:]*))");
-    std::vector<SourceChange> changes;
-    for (auto one = std::sregex_iterator(code.begin(), code.end(), kCall); one != std::sregex_iterator(); ++one) {
-        const auto at = static_cast<size_t>(one->position());
-        const size_t behind = code.find('(', at) + 1;
-        const std::string name = without_scopes(one->str(1));
-        changes.push_back({behind, behind, fmt::format("\"{}\", ", kernels.contains(name) ? name : "")});
-    }
-    return changes;
-}
 
 // "__launch_bounds__(256) void kernel(...) {" -> the body looks at the bounds first.
 std::vector<SourceChange> bounds_of(const std::string& code) {
@@ -177,23 +189,30 @@ std::vector<SourceChange> bounds_of(const std::string& code) {
     return changes;
 }
 
+std::string in_one_line(std::string text) {
+    for (size_t at = text.find("\\\n"); at != std::string::npos; at = text.find("\\\n")) text.erase(at, 1);
+    std::ranges::replace(text, '\n', ' ');
+    return text;
+}
+
 // "kernel<T><<<grid, block>>>" -> a launcher.
-Result<std::vector<SourceChange>> launches_of(const std::string& path, std::string_view text, const std::string& code,
-                                              const std::set<std::string>& kernels) {
+Result<std::vector<SourceChange>> launches_of(const std::string& path, std::string_view text, const std::string& code) {
     std::vector<SourceChange> changes;
     for (size_t at = code.find("<<<"); at != std::string::npos; at = code.find("<<<", at + 3)) {
         const size_t end = code.find(">>>", at);
         const size_t begin = begin_of_callee(code, at);
-        if (end == std::string::npos || begin == at)
+        if (end == std::string::npos || begin >= at)
             return error("{}:{}: a launch is written kernel<<<grid, block>>>(...)", path, line_of(text, at));
         const std::string callee(text.substr(begin, at - begin));
         const std::string config(text.substr(at + 3, end - at - 3));
-        const std::string name = without_scopes(callee.substr(0, callee.find_first_of("< \n")));
-        changes.push_back(
-            {begin, end + 3,
-             fmt::format("::verbatim::cuda_source::launcher(\"{}\", {}, ::verbatim::cuda_source::Config({}), "
-                         "[&](auto... verbatim_arguments) {{ {}(verbatim_arguments...); }})",
-                         name, kernels.contains(name), config, callee)});
+        // Without arguments of a template, but for a callee whose brackets have some.
+        const std::string name =
+            without_scopes(callee.substr(0, callee.find('(') == 0 ? callee.npos : callee.find('<')));
+        changes.push_back({begin, end + 3,
+                           fmt::format("::verbatim::cuda_source::launcher(VERBATIM_TEXT_OF({0}), "
+                                       "VERBATIM_ADDRESS_OF({1}), ::verbatim::cuda_source::Config({2}), "
+                                       "[&](auto... verbatim_arguments) {{ {3}(verbatim_arguments...); }})",
+                                       in_one_line(name), in_one_line(callee), config, callee)});
     }
     return changes;
 }
@@ -363,15 +382,12 @@ bool is_cuda_source(std::string_view text) { return code_of(text).find("__global
 Result<std::string> translate_cuda(const std::string& path, std::string_view text) {
     const std::string code = code_of(text);
     RETURN_IF_ERROR(refuse_what_is_not_taken(path, text, code));
-    const std::set<std::string> kernels = kernels_of(code);
-    ASSIGN_OR_RETURN(std::vector<SourceChange> changes, launches_of(path, text, code, kernels));
+    ASSIGN_OR_RETURN(std::vector<SourceChange> changes, launches_of(path, text, code));
     ASSIGN_OR_RETURN(std::vector<SourceChange> shared, shared_of(path, text, code));
     ASSIGN_OR_RETURN(std::vector<SourceChange> ptx, inline_ptx_of(path, text, code));
     std::vector<SourceChange> variables = variables_of(text, code);
-    std::vector<SourceChange> attributes = attributes_of(code, kernels);
     std::vector<SourceChange> bounds = bounds_of(code);
-    for (auto* more : {&shared, &ptx, &variables, &attributes, &bounds})
-        std::ranges::move(*more, std::back_inserter(changes));
+    for (auto* more : {&shared, &ptx, &variables, &bounds}) std::ranges::move(*more, std::back_inserter(changes));
     std::ranges::sort(changes, {}, &SourceChange::begin);
     std::string out = fmt::format("#line 1 \"{}\"\n", path);
     size_t done = 0;

@@ -12,6 +12,7 @@ namespace verbatim::sandbox {
 namespace {
 
 constexpr const char* kSee = "docs/kernel-sandbox.md lists the PTX that is taken";
+constexpr const char* kOperand = "an operand of `asm` is written \"constraint\"(expression)";
 
 bool is_blank_or_continued(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0 || c == '\\'; }
 
@@ -37,14 +38,28 @@ std::vector<Part> parts_of(const std::string& code, size_t begin, size_t end, ch
     return parts;
 }
 
-// The place behind the bracket that closes the one at `open`; npos if none does.
-size_t behind_bracket(const std::string& code, size_t open) {
-    int depth = 0;
-    for (size_t i = open; i < code.size(); ++i) {
-        depth += (code[i] == '(' ? 1 : 0) - (code[i] == ')' ? 1 : 0);
-        if (depth == 0) return i + 1;
+// Whether literals and blanks are all that lies there.
+bool is_literals(const std::string& code, size_t begin, size_t end) {
+    bool in_literal = false;
+    for (size_t i = begin; i < end; ++i) {
+        if (code[i] == '"') in_literal = !in_literal;
+        if (!in_literal && code[i] != '"' && !is_blank_or_continued(code[i])) return false;
     }
-    return std::string::npos;
+    return true;
+}
+
+// Whether the sections of an `asm` are literals, and lists of "constraint" (expression).
+bool is_plain(const std::string& code, const std::vector<Part>& sections) {
+    if (!is_literals(code, sections[0].begin, sections[0].end)) return false;
+    for (size_t i = 1; i < std::min<size_t>(sections.size(), 3); ++i) {
+        for (const Part& part : parts_of(code, sections[i].begin, sections[i].end, ',')) {
+            const size_t open = std::min(code.find('(', part.begin), part.end);
+            const bool is_blank = std::all_of(code.begin() + static_cast<int64_t>(part.begin),
+                                              code.begin() + static_cast<int64_t>(part.end), is_blank_or_continued);
+            if (!is_blank && (open == part.end || !is_literals(code, part.begin, open))) return false;
+        }
+    }
+    return true;
 }
 
 // The text of string literals, and where each of its characters is in the source.
@@ -62,15 +77,12 @@ struct Literals {
 
 class Asm {
 public:
-    Asm(const std::string& path, std::string_view text, const std::string& code, size_t at)
-        : path_(path), text_(text), code_(code), at_(at) {}
+    Asm(const std::string& path, std::string_view text, const std::string& code, const AsmPlace& place)
+        : path_(path), text_(text), code_(code), at_(place.begin), end_(place.end) {}
 
     Result<SourceChange> change() {
-        size_t open = at_;
-        while (open < code_.size() && code_[open] != '(' && code_[open] != ';' && code_[open] != '{') ++open;
-        const size_t end = open < code_.size() && code_[open] == '(' ? behind_bracket(code_, open) : std::string::npos;
-        if (end == std::string::npos) return refuse(at_, "`asm` is written asm volatile(\"...\" : outputs : inputs)");
-        const std::vector<Part> sections = parts_of(code_, open + 1, end - 1, ':');
+        if (end_ == std::string::npos) return refuse(at_, "`asm` is written asm volatile(\"...\" : outputs : inputs)");
+        const std::vector<Part> sections = parts_of(code_, code_.find('(', at_) + 1, end_ - 1, ':');
         RETURN_IF_ERROR(read_literals(sections[0]));
         for (size_t i = 1; i < std::min<size_t>(sections.size(), 3); ++i) RETURN_IF_ERROR(read_operands(sections[i]));
         simt::PtxProgram program;
@@ -78,7 +90,7 @@ public:
         if (!simt::read_ptx(literals_.text, num_operands_, program, problem)) {
             return refuse(literals_.place(problem.at), fmt::format("{}: {}", problem.what, kSee));
         }
-        return SourceChange{at_, end, call(end)};
+        return SourceChange{at_, end_, call()};
     }
 
 private:
@@ -93,7 +105,7 @@ private:
                 continue;
             }
             if (code_[i] != '"')
-                return refuse(i, "the PTX of `asm` is not taken but as string literals, with no macro between");
+                return refuse(i, "the PTX of `asm` is not taken but as string literals, and macros of them");
             const size_t begin = i++;
             for (; i < part.end && text_[i] != '"'; ++i) {
                 if (text_[i] != '\\') {
@@ -121,13 +133,16 @@ private:
             skip();
             if (at == part.end) continue;
             if (code_[at] == '[') return refuse(at, "nvcc takes no `asm` with named operands");
-            const size_t close = at < part.end && code_[at] == '"' ? text_.find('"', at + 1) : std::string::npos;
-            if (close == std::string::npos || close >= part.end)
-                return refuse(at, "an operand of `asm` has a constraint");
-            const std::string constraint(text_.substr(at + 1, close - at - 1));
-            at = close + 1;
-            skip();
-            if (at == part.end || code_[at] != '(') return refuse(at, "an operand of `asm` has an expression");
+            std::string constraint;
+            const size_t first = at;
+            while (at < part.end && code_[at] == '"') {
+                const size_t close = std::min(text_.find('"', at + 1), part.end);
+                constraint += text_.substr(at + 1, close - at - 1);
+                at = std::min(close + 1, part.end);
+                skip();
+            }
+            if (at == first) return refuse(at, kOperand);
+            if (at == part.end || code_[at] != '(') return refuse(at, kOperand);
             const char kind = constraint.empty() ? ' ' : constraint.back();
             const bool is_output = constraint[0] == '=' || constraint[0] == '+';
             if (std::string_view("rlhfdn").find(kind) == std::string_view::npos ||
@@ -151,9 +166,9 @@ private:
     }
 
     // The call, with the ends of lines behind it: no line moves.
-    [[nodiscard]] std::string call(size_t end) const {
+    [[nodiscard]] std::string call() const {
         std::string lines;
-        for (size_t i = at_; i < end; ++i) {
+        for (size_t i = at_; i < end_; ++i) {
             if (text_[i] == '\n') lines += i > 0 && text_[i - 1] == '\\' ? " \\\n" : "\n";
         }
         // Without an instruction it is for the compiler alone, which a fence of registers asks to keep them.
@@ -168,7 +183,7 @@ private:
     const std::string& path_;
     std::string_view text_;
     const std::string& code_;
-    size_t at_;
+    size_t at_, end_;
     Literals literals_;
     size_t num_operands_ = 0;
     std::string operands_;
@@ -182,18 +197,37 @@ size_t line_of(std::string_view text, size_t at) {
     return static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n')) + 1;
 }
 
-Result<std::vector<SourceChange>> inline_ptx_of(const std::string& path, std::string_view text,
-                                                const std::string& code) {
-    std::vector<SourceChange> changes;
-    size_t done = 0;
+size_t behind_bracket(const std::string& code, size_t open) {
+    int depth = 0;
+    for (size_t i = open; i < code.size(); ++i) {
+        depth += (code[i] == '(' ? 1 : 0) - (code[i] == ')' ? 1 : 0);
+        if (depth == 0) return i + 1;
+    }
+    return std::string::npos;
+}
+
+std::vector<AsmPlace> asms_of(const std::string& code) {
+    std::vector<AsmPlace> places;
     for (size_t i = 0; i < code.size(); ++i) {
         if (!is_letter(code[i])) continue;
         const size_t begin = i;
         while (i < code.size() && is_letter(code[i])) ++i;
         const std::string_view word = std::string_view(code).substr(begin, i - begin);
-        if (begin < done || (word != "asm" && word != "__asm" && word != "__asm__")) continue;
-        ASSIGN_OR_RETURN(SourceChange change, Asm(path, text, code, begin).change());
-        done = change.end;
+        if (word != "asm" && word != "__asm" && word != "__asm__") continue;
+        const size_t open = std::min(code.find_first_of("(;{", i), code.size());
+        const size_t end = open < code.size() && code[open] == '(' ? behind_bracket(code, open) : std::string::npos;
+        const bool is_whole = end != std::string::npos;
+        places.push_back({begin, end, is_whole && is_plain(code, parts_of(code, open + 1, end - 1, ':'))});
+        if (is_whole) i = end - 1;
+    }
+    return places;
+}
+
+Result<std::vector<SourceChange>> inline_ptx_of(const std::string& path, std::string_view text,
+                                                const std::string& code) {
+    std::vector<SourceChange> changes;
+    for (const AsmPlace& place : asms_of(code)) {
+        ASSIGN_OR_RETURN(SourceChange change, Asm(path, text, code, place).change());
         changes.push_back(std::move(change));
     }
     return changes;

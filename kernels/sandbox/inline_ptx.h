@@ -21,6 +21,16 @@ struct SourceChange {
 Result<std::vector<SourceChange>> inline_ptx_of(const std::string& path, std::string_view text,
                                                 const std::string& code);
 
+// An `asm` with its parentheses; plain: its text and the constraints of its operands are literals, without macros.
+struct AsmPlace {
+    size_t begin, end;
+    bool is_plain;
+};
+[[nodiscard]] std::vector<AsmPlace> asms_of(const std::string& code);
+
+// The place behind the bracket that closes the one at `open`; npos if none does.
+[[nodiscard]] size_t behind_bracket(const std::string& code, size_t open);
+
 // Line, from 1, of a place.
 [[nodiscard]] size_t line_of(std::string_view text, size_t at);
 

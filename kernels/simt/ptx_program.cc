@@ -288,9 +288,10 @@ private:
     std::optional<PtxOperand> special(size_t at, std::string name) {
         if (auto found = local(name)) return found;
         if (take('.')) name.append(1, '.').append(word());
-        constexpr std::string_view kKnown[] = {"laneid",   "tid.x",    "tid.y",   "tid.z",   "ntid.x",
-                                               "ntid.y",   "ntid.z",   "ctaid.x", "ctaid.y", "ctaid.z",
-                                               "nctaid.x", "nctaid.y", "nctaid.z"};
+        constexpr std::string_view kKnown[] = {"laneid",      "tid.x",       "tid.y",      "tid.z",       "ntid.x",
+                                               "ntid.y",      "ntid.z",      "ctaid.x",    "ctaid.y",     "ctaid.z",
+                                               "nctaid.x",    "nctaid.y",    "nctaid.z",   "lanemask_eq", "lanemask_lt",
+                                               "lanemask_le", "lanemask_gt", "lanemask_ge"};
         if (std::ranges::find(kKnown, name) != std::end(kKnown))
             return PtxOperand{.kind = PtxOperand::Kind::kSpecial, .name = std::move(name)};
         (void)fail(at, fmt::format("`%{}` in inline PTX is not taken", name));

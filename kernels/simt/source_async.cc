@@ -145,6 +145,15 @@ void wait_async(size_t num_pending, Place where) { Emulator::current().wait_copi
 
 uint64_t special_register(std::string_view name) {
     if (name == "laneid") return static_cast<uint64_t>(lane());
+    if (name.starts_with("lanemask_")) {
+        const uint32_t mine = uint32_t{1} << lane(), below = mine - 1;
+        const std::string_view which = name.substr(name.size() - 2);
+        return which == "eq"   ? mine
+               : which == "lt" ? below
+               : which == "le" ? below | mine
+               : which == "gt" ? ~(below | mine)
+                               : ~below;
+    }
     const Index from = name.starts_with("tid")     ? thread_index()
                        : name.starts_with("ntid")  ? block_size()
                        : name.starts_with("ctaid") ? block_index()

@@ -84,14 +84,14 @@ void look_at_spinning(const std::byte* address, size_t num_bytes) {
 }
 void stop_spinning() { readings.of_running().address = nullptr; }
 
-// Bytes of shared memory that a kernel may have, if cudaFuncSetAttribute allowed more than 48 KiB; "": any kernel.
-std::map<std::string, size_t>& allowed_shared() {
-    static std::map<std::string, size_t> allowed;
+// Bytes of dynamic shared memory that cudaFuncSetAttribute allowed, by a kernel's address.
+std::map<const void*, size_t>& allowed_shared() {
+    static std::map<const void*, size_t> allowed;
     return allowed;
 }
-bool is_allowed(const char* kernel, bool is_kernel, size_t num_bytes) {
+bool is_allowed(const void* kernel, size_t num_bytes) {
     return std::ranges::any_of(allowed_shared(), [&](const auto& one) {
-        return one.second >= num_bytes && (!is_kernel || one.first.empty() || one.first == kernel);
+        return one.second >= num_bytes && (kernel == nullptr || one.first == kernel);
     });
 }
 
@@ -276,7 +276,7 @@ void launch_bounds(int most_threads, int /*least_blocks*/, int /*most_cluster*/)
         fmt::format("blocks of {} threads, and its __launch_bounds__ are {}", count, most_threads));
 }
 
-void allow_shared(const char* kernel, size_t num_bytes) {
+void allow_shared(const void* kernel, size_t num_bytes) {
     size_t& allowed = simt::allowed_shared()[kernel];
     allowed = std::max(allowed, num_bytes);
 }
@@ -317,12 +317,12 @@ void* dynamic_shared() {
     return memory.bytes();
 }
 
-void launch(const char* name, bool is_kernel, const Config& config, const std::function<void()>& kernel) {
+void launch(const char* name, const void* kernel, const Config& config, const std::function<void()>& body) {
     CHECK(source.emulator != nullptr, "{}: launched outside of a call of run()", name);
     constexpr int64_t kSpare = 64, kWithoutAsking = 48 << 10;
     source.dynamic_bytes = config.shared_bytes;
     source.limits = {};
-    if (!simt::is_allowed(name, is_kernel, config.shared_bytes)) source.limits.most_shared_bytes = kWithoutAsking;
+    if (!simt::is_allowed(kernel, config.shared_bytes)) source.limits.most_shared_bytes = kWithoutAsking;
     source.limits.spare_bytes = kSpare;
     source.limits.large_bytes = static_cast<int64_t>(config.shared_bytes) + kSpare;
     simt::readings.clear();
@@ -330,7 +330,7 @@ void launch(const char* name, bool is_kernel, const Config& config, const std::f
     source.shared.clear();
     source.window_end = 0;
     source.in_launch = true;
-    source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), kernel, source.limits);
+    source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), body, source.limits);
     source.in_launch = false;
     source.shared.clear();
 }

@@ -39,8 +39,8 @@ void atomic_access(const void* address, size_t num_bytes);
 void read_only(const void* address, size_t num_bytes);
 // __launch_bounds__: found, if the block has more threads.
 void launch_bounds(int most_threads, int least_blocks = 0, int most_cluster = 0);
-// cudaFuncSetAttribute: dynamic shared memory of the kernel; "": of any.
-void allow_shared(const char* kernel, size_t num_bytes);
+// cudaFuncSetAttribute: dynamic shared memory of the kernel with this address.
+void allow_shared(const void* kernel, size_t num_bytes);
 // Before ld.acquire, st.release and their like. `orders`: a store releases what the thread did before; a load acquires
 // in any case, as atomic operations do.
 void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders);
@@ -99,8 +99,8 @@ struct Config {
     Index grid, threads;
     size_t shared_bytes;
 };
-// Runs the kernel in every thread of the grid, on the emulator of the running call. `is_kernel`: the name is a
-// __global__ function's, and no variable's.
-void launch(const char* name, bool is_kernel, const Config& config, const std::function<void()>& kernel);
+// Calls `body` in every thread of the grid, on the emulator of the running call. `kernel`: its address; null if it is
+// not known, and then it may have as much shared memory as any kernel.
+void launch(const char* name, const void* kernel, const Config& config, const std::function<void()>& body);
 
 }  // namespace verbatim::cuda_source

@@ -12,6 +12,20 @@
 #define LDMATRIX_X2_T(R0, R1, addr) \
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n" : "=r"(R0), "=r"(R1) : "r"(addr))
 
+#define ADD "add.s32"
+#define SUFFIX " %0, %1, %2;"
+#define R_IN(x) "r"(x)
+#define OUT(x) "=r"(x)
+#define INPUTS R_IN(3), R_IN(threadIdx.x)
+#define BINARY(op, to, a, b) asm volatile("{ // a comment\n" #op ".s32 %0, %1, %2;\n}" : "=r"(to) : "r"(a), R_IN(b))
+#define ADD_TWICE(to, a) BINARY(add, to, a, a)
+#ifdef __x86_64__
+#define WORD_CONSTRAINT "r"
+#else
+#define WORD_CONSTRAINT "h"
+#endif
+#define ALL_OF_IT "add.s32 %0, %0, 1;" : "+r"(sum)
+
 __device__ unsigned long long rows_done = 0, unused_counter;
 __device__ float factors[2][4];
 __device__ __align__(16) unsigned rows_written[64];
@@ -50,6 +64,31 @@ __device__ void check_values() {
     asm("add.s64 %0, %0, %1;" : "+l"(wide) : "l"(int64_t(-7)));
     assert(wide == -2);
     asm volatile("" ::: "memory");
+}
+
+__device__ void check_macros() {
+    int sum = 0;
+    asm volatile(ADD SUFFIX : "=r"(sum) : INPUTS);
+    assert(sum == 3 + int(threadIdx.x));
+    asm volatile("sub.s32" SUFFIX : OUT(sum) : R_IN(3), "r"(1));
+    assert(sum == 2);
+    BINARY(mul.lo, sum, 5, (6 + 1));
+    assert(sum == 35);
+    ADD_TWICE(sum, 4);
+    ADD_TWICE(sum, sum);
+    assert(sum == 16);
+    asm("sub.s32 %0, %1, %2;" : "=" WORD_CONSTRAINT(sum) : WORD_CONSTRAINT(9), "r"(1));
+    assert(sum == 8);
+    asm(ALL_OF_IT);
+    assert(sum == 9);
+    asm("add.s32 %0, %0, "
+#if __CUDA_ARCH__ >= 900
+        "2;"
+#else
+        "none;"
+#endif
+        : "+r"(sum));
+    assert(sum == 11);
 }
 
 __device__ void check_scopes_and_numbers() {
@@ -288,6 +327,7 @@ __global__ void __launch_bounds__(64, 2) norm_kernel(float* out, const float* x,
     __shared__ float partials[64];
     if (blockIdx.x == 0) {
         check_values();
+        check_macros();
         check_scopes_and_numbers();
         check_barrier();
         check_ldmatrix(matrices);

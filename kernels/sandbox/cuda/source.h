@@ -87,14 +87,20 @@ using uint3 = verbatim::cuda_source::Index;
 using dim3 = verbatim::cuda_source::Index;
 using cudaStream_t = const void*;
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-// With the kernel's name before its pointer: "" if that is a variable's.
-template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(const char* name, Kernel, cudaFuncAttribute, int value) {
+enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9  // a hint
+};
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
     constexpr int kMost = 227 << 10;
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
     if (value < 0 || value > kMost) return cudaErrorInvalidValue;
-    verbatim::cuda_source::allow_shared(name, static_cast<size_t>(value));
+    verbatim::cuda_source::allow_shared(kernel, static_cast<size_t>(value));
     return cudaSuccess;
+}
+template <typename Result, typename... Parameters>
+cudaError_t cudaFuncSetAttribute(Result (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
+    return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
 }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 // Of __constant__ and __device__ variables, by the host.
@@ -128,22 +134,39 @@ inline constexpr int warpSize = 32;
 
 namespace verbatim::cuda_source {
 
-// What `kernel<<<...>>>` becomes: called with the kernel's arguments.
+// What `kernel<<<...>>>` becomes: called with the kernel's arguments. `kernel`: its address, or null.
 template <typename Call>
 struct Launcher {
     const char* name;
-    bool is_kernel;
+    const void* kernel;
     Config config;
     Call call;
     template <typename... Arguments>
     void operator()(Arguments... arguments) const {
-        launch(name, is_kernel, config, [this, copies = std::make_tuple(arguments...)] { std::apply(call, copies); });
+        launch(name, kernel, config, [this, copies = std::make_tuple(arguments...)] { std::apply(call, copies); });
     }
 };
 template <typename Call>
-Launcher<Call> launcher(const char* name, bool is_kernel, const Config& config, Call call) {
-    return {name, is_kernel, config, std::move(call)};
+Launcher<Call> launcher(const char* name, const void* kernel, const Config& config, Call call) {
+    return {name, kernel, config, std::move(call)};
 }
+template <typename Result, typename... Parameters>
+const void* address_of(int, Result (*kernel)(Parameters...)) {
+    return reinterpret_cast<const void*>(kernel);
+}
+// A kernel's name after macros have made it.
+#define VERBATIM_TEXT_OF(...) VERBATIM_TEXT_AS_IT_IS(__VA_ARGS__)
+#define VERBATIM_TEXT_AS_IT_IS(...) #__VA_ARGS__
+// Null if the kernel is a template whose instance the arguments of the call choose. The lambda's parameter makes the
+// question dependent, so that the answer may be no.
+#define VERBATIM_ADDRESS_OF(...)                                                                            \
+    ([&](auto verbatim_dependent) -> const void* {                                                          \
+        if constexpr (requires { ::verbatim::cuda_source::address_of(verbatim_dependent, __VA_ARGS__); }) { \
+            return ::verbatim::cuda_source::address_of(verbatim_dependent, __VA_ARGS__);                    \
+        } else {                                                                                            \
+            return nullptr;                                                                                 \
+        }                                                                                                   \
+    }(0))
 
 template <typename T>
 bool shared_array(T& array, size_t alignment) {

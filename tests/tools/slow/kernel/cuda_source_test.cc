@@ -271,25 +271,65 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(outcome.err, testing::Not(HasSubstr("g++")));
 }
 
-TEST(CudaSource, AskedForSharedMemoryIsThere) {
-    for (const char* const ask : {"cudaFuncSetAttribute(fused_add_rms_norm_kernel<float>, "
-                                  "cudaFuncAttributeMaxDynamicSharedMemorySize, 60000);",
-                                  "auto kernel = &fused_add_rms_norm_kernel<float>; cudaFuncSetAttribute(kernel, "
-                                  "cudaFuncAttributeMaxDynamicSharedMemorySize, 60000);"}) {
+// The fused norm with instances that differ by a number, launched by `launches` instead of as it stands.
+std::string fused_norm_launched(const std::string& launches) {
+    std::string source = file_bytes(source_file("fused_add_rms_norm_kernel.cu"));
+    for (const auto& [from, to] : {std::pair<std::string, std::string>{"template <typename scalar_t>",
+                                                                       "template <typename scalar_t, int kWay = 0>"},
+                                   {"static int64_t workspace_bytes",
+                                    R"(using Kernel = void (*)(float*, float*, const float*, int64_t, float, int);
+struct Plan { Kernel kernel, others[2]; };
+template <typename K, typename... Arguments>
+void launch_with(K kernel, dim3 grid, size_t bytes, Arguments... arguments) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    kernel<<<grid, 128, bytes>>>(arguments...);
+}
+#define NOTHING op.out.data, residual, op.weight, op.out.stride, op.eps, 0
+#define ARGUMENTS op.out.data, residual, op.weight, op.out.stride, op.eps, int(op.x.width)
+#define ASK(kernel, bytes) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+static int64_t workspace_bytes)"},
+                                   {"    LAUNCH_FUSED_ADD_RMS_NORM(float)", launches}}) {
+        EXPECT_NE(source.find(from), std::string::npos);
+        source.replace(source.find(from), from.size(), to);
+    }
+    return source;
+}
+
+TEST(CudaSource, SharedMemoryIsAskedForByTheKernelsAddress) {
+    const tests::ScratchFolder scratch;
+    const Outcome outcome = run_source("check", "rms_norm", scratch.write("mine.cu", fused_norm_launched(R"(
+    ASK((fused_add_rms_norm_kernel<float, 0>), 60000)
+    cudaFuncSetAttribute(fused_add_rms_norm_kernel<float, 0>, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    fused_add_rms_norm_kernel<<<grid, block, 60000>>>(ARGUMENTS);
+    launch_with(fused_add_rms_norm_kernel<float, 1>, grid, 60001, NOTHING);
+    const auto kernel = &fused_add_rms_norm_kernel<float, 2>;
+    ASK((const void*)kernel, 60002)
+    kernel<<<grid, block, 60002>>>(NOTHING);
+    const Plan plan = {fused_add_rms_norm_kernel<float, 3>,
+                       {fused_add_rms_norm_kernel<float, 4>, fused_add_rms_norm_kernel<float, 5>}};
+    const Plan* const plans = &plan;
+    ASK(plan.kernel, 60003)
+    plan.kernel<<<grid, block, 60003>>>(NOTHING);
+    ASK(plan.others[0], 60004)
+    plans->others[0]<<<grid, block, 60004>>>(NOTHING);
+    ASK(plan.others[1], 60005)
+    (*plans->others[1])<<<grid, block, 60005>>>(NOTHING);
+)")));
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err << outcome.out;
+}
+
+// As much as was asked for, and no more, and for this instance alone.
+TEST(CudaSource, SharedMemoryOfAnotherKernelIsNoneOfThisOne) {
+    for (const char* const launch :
+         {"ASK((fused_add_rms_norm_kernel<float, 0>), 60000) ASK((fused_add_rms_norm_kernel<float, 1>), 59996) "
+          "fused_add_rms_norm_kernel<float, 1><<<grid, block, 60000>>>(ARGUMENTS);",
+          "ASK((fused_add_rms_norm_kernel<float, 0>), 60000) "
+          "const auto kernel = fused_add_rms_norm_kernel<float, 1>; kernel<<<grid, block, 60000>>>(ARGUMENTS);",
+          "ASK((fused_add_rms_norm_kernel<float, 1>), 59996) "
+          "fused_add_rms_norm_kernel<<<grid, block, 60000>>>(ARGUMENTS);"}) {
         const tests::ScratchFolder scratch;
-        std::string source = file_bytes(source_file("fused_add_rms_norm_kernel.cu"));
-        for (const auto& [from, to] :
-             {std::pair<std::string, std::string>{"32 * sizeof(float), stream", "60000, stream"},
-              {"    LAUNCH_FUSED_ADD_RMS_NORM(float)", std::string(ask) + " LAUNCH_FUSED_ADD_RMS_NORM(float)"}}) {
-            ASSERT_NE(source.find(from), std::string::npos);
-            source.replace(source.find(from), from.size(), to);
-        }
-        const Outcome outcome = run_source("check", "rms_norm", scratch.write("mine.cu", source));
-        EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err << outcome.out;
-        // As much as was asked for, and no more.
-        source.replace(source.find("60000, stream"), 5, "60004");
-        EXPECT_THAT(run_source("check", "rms_norm", scratch.write("more.cu", source)).out,
-                    HasSubstr("60004 bytes of shared memory, and a block has 49152 unless"));
+        const Outcome outcome = run_source("check", "rms_norm", scratch.write("mine.cu", fused_norm_launched(launch)));
+        EXPECT_THAT(outcome.out, HasSubstr("60000 bytes of shared memory, and a block has 49152 unless")) << launch;
     }
 }
 
@@ -369,6 +409,24 @@ TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
     EXPECT_THAT(why("mine(1);"), HasSubstr("g++ ends with 1"));
 }
 
+TEST(CudaSource, MacrosOfAnAsmAreExpandedBeforeItIsRead) {
+    const tests::ScratchFolder scratch;
+    const auto why = [&](const std::string& source) {
+        const std::string file = scratch.write("my.cu", source + "\n__global__ void f() {}\n");
+        return run_source("check", "rms_norm", file).err;
+    };
+    EXPECT_THAT(
+        why("#define FENCE(kind) \\\n    asm volatile(\"tcgen05.\" kind \";\")\nvoid g() { FENCE(\"fence\"); }"),
+        HasSubstr("my.cu:3: `tcgen05.fence` in inline PTX is not taken"));
+    EXPECT_THAT(why("#define IN(x) \"m\"(x)\nvoid g(int x) {\n asm(\"mov.u32 %0, %1;\" : \"=r\"(x) : IN(x)); }"),
+                HasSubstr("my.cu:3: `m`: this constraint"));
+    EXPECT_THAT(why("void g(int x) {\n asm(\"mov.u32 %0, %1;\" : \"=r\"(x) : INPUTS); }"),
+                HasSubstr("my.cu:2: an operand of `asm` is written \"constraint\"(expression)"));
+    EXPECT_THAT(why("#define SYNC(x) asm(x)\nvoid g() { SYNC(\n\"bar.sync 0;\"\n);\n asm(\"none;\"); }"),
+                HasSubstr("my.cu:5: `none`"));
+    EXPECT_THAT(why("void g() { asm(\"bar.sync \" NUMBER \";\"); }"), HasSubstr("my.cu:1: the PTX of `asm` is not"));
+}
+
 TEST(CudaSource, PtxAndVariablesAreTranslatedInPlace) {
     const auto translated = sandbox::translate_cuda(
         "my.cu",
@@ -397,8 +455,8 @@ TEST(CudaSource, TranslationMovesNoLineAndKeepsTheRest) {
     EXPECT_THAT(*translated,
                 HasSubstr("static float a[2][3], b; ::verbatim::cuda_source::shared_array(a, __alignof__(a)); "
                           "::verbatim::cuda_source::shared_array(b, __alignof__(b));"));
-    EXPECT_THAT(*translated,
-                HasSubstr("launcher(\"f\", true, ::verbatim::cuda_source::Config(dim3(1, 2), 32, n * sizeof(float)),"));
+    EXPECT_THAT(*translated, HasSubstr("launcher(VERBATIM_TEXT_OF(f), VERBATIM_ADDRESS_OF(ns::f<float, (1 > 0)> ), "
+                                       "::verbatim::cuda_source::Config(dim3(1, 2), 32, n * sizeof(float)),"));
 }
 
 }  // namespace
