@@ -211,7 +211,7 @@ OutputFile& OutputFile::operator=(OutputFile&& other) noexcept {
 }
 
 Status OutputFile::write(std::span<const std::byte> bytes) {
-    if (!file_ || std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return {};
+    if (!file_ || bytes.empty() || std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size()) return {};
     return system_error(asked_, "cannot be written");
 }
 
