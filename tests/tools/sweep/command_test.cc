@@ -369,7 +369,7 @@ TEST(SweepCommand, ShardsCountFromZeroOrFromOne) {
 // Once, however many points read the file.
 TEST(SweepCommand, SaysWhichRowsAReaderLeftOut) {
     const tests::ScratchFolder files;
-    const std::string trace = VERBATIM_SOURCE_DIR "/tests/fuzz/corpus/trace_vllm_bench/run";
+    const std::string trace = VERBATIM_SOURCE_DIR "/tests/fuzz/corpus/trace_vllm-bench/run";
     const Outcome outcome = run_verbatim(
         {"sweep", "--trace", trace, "--memory", "60GB", "--rate", "1,2", "--threads", "2", "--to", files.path("to")});
     ASSERT_EQ(outcome.exit_code, kExitOk) << outcome.err;
