@@ -151,8 +151,9 @@ TEST_F(PackedReplay, QuantisedWeightsAreKeptForEachProfile) {
     ASSERT_EQ(made.exit_code, kExitOk) << made.err;
     for (const char* profile : {"exact", "exact.int8"}) {
         const auto run = [&](std::vector<std::string> more) {
-            more.insert(more.end(), {"--model", file, "--profile", profile});
-            return run_replay(pressed_scenario(std::move(more)));
+            more.insert(more.end(), {"--model", file, "--profile", profile, "--trace", scenario(), "--limit", "2",
+                                     "--beside", "none", "--format", "json"});
+            return run_replay(std::move(more));
         };
         const Outcome without = run({});
         ASSERT_EQ(without.exit_code, kExitOk) << without.err << without.out;
