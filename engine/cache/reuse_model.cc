@@ -156,10 +156,10 @@ int64_t ReuseModel::computed_log_density(const Class& of, int32_t bucket) {
     uint64_t all_left = kOne;
     uint64_t best = 1;  // what is never used has a logarithm, too
     for (int32_t end = bucket + 1; end < kNumBuckets; ++end) {
-        left = left_behind(counted, end - 1, left);
-        all_left = left_behind(all, end - 1, all_left);
         // The same uses over a longer horizon are less.
         if (counted.used[end - 1] == 0 && all.used[end - 1] == 0 && end > bucket + 1) continue;
+        left = left_behind(counted, end - 1, left);
+        all_left = left_behind(all, end - 1, all_left);
         const auto horizon = static_cast<uint64_t>(std::max<int64_t>(1, begin_of(end) - begin_of(bucket)));
         if (horizon > (uint64_t{1} << 28)) break;
         const uint64_t all_share = ((kOne - all_left) * all_reached + kOne) / (all_reached + 4);
