@@ -149,31 +149,63 @@ void group_by_session(Recording& recording, const std::vector<int64_t>& sessions
 template <size_t N>
 using QuotedColumns = CsvColumns<N, io::double_quote_escape<',', '"'>>;
 
-Result<Recording> read_azure(TextInput input, const ReadOptions& options) {
-    enum Column : size_t { kTimestamp, kContext, kGenerated, kCount };
-    ASSIGN_OR_RETURN(auto columns,
-                     QuotedColumns<kCount>::open(std::move(input), {"TIMESTAMP", "ContextTokens", "GeneratedTokens"}));
+namespace {
+
+// A CSV with a line for each request, which belongs to no session.
+struct RequestLines {
+    Format format;
+    QuotedColumns<3>::Names columns;  // of the time, the tokens of the prompt and those of the answer
+    std::optional<int64_t> (*time_ns)(std::string_view field);
+    std::string_view wanted_time;  // in the error
+};
+
+Result<Recording> read_requests(const RequestLines& lines, TextInput input, const ReadOptions& options) {
+    enum Column : size_t { kTime, kPrompt, kOutput, kCount };
+    ASSIGN_OR_RETURN(auto columns, QuotedColumns<kCount>::open(std::move(input), lines.columns));
     for (size_t column = 0; column < kCount; ++column) {
         if (!columns.has(column)) return columns.wrong(column, "this column in the header");
     }
     Recording recording;
-    LengthsRecorder recorder(recording, Format::kAzure);
+    LengthsRecorder recorder(recording, lines.format);
     while (wants_more(recording, options)) {
         ASSIGN_OR_RETURN(const bool more, columns.next());
         if (!more) break;
-        const auto time_ns = parse_timestamp(columns.field(kTimestamp));
-        if (!time_ns)
-            return columns.wrong(kTimestamp,
-                                 "a time such as 2023-11-16 18:15:46.6805900 or 2024-05-10 00:00:00.009930+00:00");
-        if (!recorder.in_order(*time_ns)) return columns.wrong(kTimestamp, "a time that is not before the line before");
-        ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kContext, 1, kMaxRecordedTokens));
-        ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kGenerated, 0, kMaxRecordedTokens));
+        const auto time_ns = lines.time_ns(columns.field(kTime));
+        if (!time_ns) return columns.wrong(kTime, lines.wanted_time);
+        if (!recorder.in_order(*time_ns)) return columns.wrong(kTime, "a time that is not before the line before");
+        ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kPrompt, 1, kMaxRecordedTokens));
+        ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kOutput, 0, kMaxRecordedTokens));
         recorder.add(*time_ns, prompt, output);
     }
     Strand all;
     all.num_requests = recording.requests.size();
     recording.strands.push_back(all);
     return recording;
+}
+
+// As Python writes a number: with an exponent where it is small.
+std::optional<int64_t> parse_python_seconds(std::string_view field) {
+    JsonCursor number(field, "");
+    const auto time_ns = number.seconds();
+    return time_ns && number.end() ? std::optional(*time_ns) : std::nullopt;
+}
+
+}  // namespace
+
+Result<Recording> read_azure(TextInput input, const ReadOptions& options) {
+    return read_requests({Format::kAzure,
+                          {"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
+                          parse_timestamp,
+                          "a time such as 2023-11-16 18:15:46.6805900 or 2024-05-10 00:00:00.009930+00:00"},
+                         std::move(input), options);
+}
+
+Result<Recording> read_vidur(TextInput input, const ReadOptions& options) {
+    return read_requests({Format::kVidur,
+                          {"arrived_at", "num_prefill_tokens", "num_decode_tokens"},
+                          parse_python_seconds,
+                          "seconds, such as 12, 12.5 or 5e-05"},
+                         std::move(input), options);
 }
 
 Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options) {
@@ -208,33 +240,6 @@ Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options) {
     }
     recording.num_sessions = static_cast<int64_t>(numbers.size());
     group_by_session(recording, sessions);
-    return recording;
-}
-
-Result<Recording> read_vidur(TextInput input, const ReadOptions& options) {
-    enum Column : size_t { kArrived, kPrefill, kDecode, kCount };
-    ASSIGN_OR_RETURN(auto columns, QuotedColumns<kCount>::open(
-                                       std::move(input), {"arrived_at", "num_prefill_tokens", "num_decode_tokens"}));
-    for (size_t column = 0; column < kCount; ++column) {
-        if (!columns.has(column)) return columns.wrong(column, "this column in the header");
-    }
-    Recording recording;
-    LengthsRecorder recorder(recording, Format::kVidur);
-    while (wants_more(recording, options)) {
-        ASSIGN_OR_RETURN(const bool more, columns.next());
-        if (!more) break;
-        // As Python writes a number: with an exponent where it is small.
-        JsonCursor number(columns.field(kArrived), "");
-        const auto time_ns = number.seconds();
-        if (!time_ns || !number.end()) return columns.wrong(kArrived, "seconds, such as 12, 12.5 or 5e-05");
-        if (!recorder.in_order(*time_ns)) return columns.wrong(kArrived, "a time that is not before the line before");
-        ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kPrefill, 1, kMaxRecordedTokens));
-        ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kDecode, 0, kMaxRecordedTokens));
-        recorder.add(*time_ns, prompt, output);
-    }
-    Strand all;
-    all.num_requests = recording.requests.size();
-    recording.strands.push_back(all);
     return recording;
 }
 
