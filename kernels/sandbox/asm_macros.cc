@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <regex>
 
 #include "kernels/sandbox/cuda_source.h"
@@ -11,8 +10,6 @@
 
 namespace verbatim::sandbox {
 namespace {
-
-bool is_of_a_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 // A directive's lines, up to its last character.
 struct Directive {

@@ -47,8 +47,7 @@ const std::regex& pattern_of(const NotTaken& one) {
 bool is_raw_literal(std::string_view text, size_t i) {
     if (text[i] != '"' || i == 0 || text[i - 1] != 'R') return false;
     size_t begin = i - 1;
-    while (begin > 0 && (std::isalnum(static_cast<unsigned char>(text[begin - 1])) != 0 || text[begin - 1] == '_'))
-        --begin;
+    while (begin > 0 && is_of_a_name(text[begin - 1])) --begin;
     const std::string_view prefix = text.substr(begin, i - begin);
     return prefix == "R" || prefix == "LR" || prefix == "uR" || prefix == "UR" || prefix == "u8R";
 }
@@ -92,7 +91,7 @@ std::string code_of(std::string_view text) {
 
 namespace {
 
-bool is_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == ':'; }
+bool is_name(char c) { return is_of_a_name(c) || c == ':'; }
 
 // A backslash is a blank, too: it joins the lines of a macro.
 size_t behind_blanks_before(const std::string& code, size_t end) {
@@ -158,16 +157,6 @@ size_t begin_of_callee(const std::string& code, size_t end) {
     return at;
 }
 
-// The place behind the bracket that closes the one at `open`; the end if none does.
-size_t behind_brackets(const std::string& code, size_t open) {
-    int depth = 0;
-    for (size_t i = open; i < code.size(); ++i) {
-        depth += (code[i] == '(' ? 1 : 0) - (code[i] == ')' ? 1 : 0);
-        if (depth == 0) return i + 1;
-    }
-    return code.size();
-}
-
 std::string without_scopes(const std::string& name) { return name.substr(name.rfind(':') + 1); }
 
 // "__launch_bounds__(256) void kernel(...) {" -> the body looks at the bounds first.
@@ -177,10 +166,10 @@ std::vector<SourceChange> bounds_of(const std::string& code) {
     for (size_t at = code.find(kBounds); at != std::string::npos; at = code.find(kBounds, at + 1)) {
         const size_t open = code.find_first_not_of(" \n\t", at + kBounds.size());
         if (open == std::string::npos || code[open] != '(') continue;
-        const size_t close = behind_brackets(code, open);
+        const size_t close = behind_bracket(code, open);
         const size_t parameters = code.find_first_of("(;{", close);
         if (parameters == std::string::npos || code[parameters] != '(') continue;
-        const size_t body = code.find_first_not_of(" \n\t", behind_brackets(code, parameters));
+        const size_t body = code.find_first_not_of(" \n\t", behind_bracket(code, parameters));
         if (body == std::string::npos || code[body] != '{') continue;  // a declaration
         std::string bounds = code.substr(open, close - open);
         std::ranges::replace(bounds, '\n', ' ');

@@ -189,9 +189,9 @@ private:
     std::string operands_;
 };
 
-bool is_letter(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
 }  // namespace
+
+bool is_of_a_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
 size_t line_of(std::string_view text, size_t at) {
     return static_cast<size_t>(std::count(text.begin(), text.begin() + static_cast<int64_t>(at), '\n')) + 1;
@@ -209,9 +209,9 @@ size_t behind_bracket(const std::string& code, size_t open) {
 std::vector<AsmPlace> asms_of(const std::string& code) {
     std::vector<AsmPlace> places;
     for (size_t i = 0; i < code.size(); ++i) {
-        if (!is_letter(code[i])) continue;
+        if (!is_of_a_name(code[i])) continue;
         const size_t begin = i;
-        while (i < code.size() && is_letter(code[i])) ++i;
+        while (i < code.size() && is_of_a_name(code[i])) ++i;
         const std::string_view word = std::string_view(code).substr(begin, i - begin);
         if (word != "asm" && word != "__asm" && word != "__asm__") continue;
         const size_t open = std::min(code.find_first_of("(;{", i), code.size());

@@ -28,6 +28,9 @@ struct AsmPlace {
 };
 [[nodiscard]] std::vector<AsmPlace> asms_of(const std::string& code);
 
+// Whether names have the character.
+[[nodiscard]] bool is_of_a_name(char c);
+
 // The place behind the bracket that closes the one at `open`; npos if none does.
 [[nodiscard]] size_t behind_bracket(const std::string& code, size_t open);
 

@@ -12,6 +12,8 @@
 #include <optional>
 #include <string_view>
 
+#include "kernels/sandbox/inline_ptx.h"
+
 namespace verbatim::sandbox {
 namespace {
 
@@ -21,7 +23,6 @@ constexpr std::array<std::string_view, 8> kWords = {"sync_block", "sync_warp",  
                                                     "wait_bulk",  "wait_multiply", "wait_previous", "wait_at_least"};
 constexpr std::string_view kWait = "wait";  // of a barrier: `.wait(parity)`
 
-bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 
 // Behind the call whose name ends here: "<0>()" or "(mask)". Empty: it is no call.
@@ -40,12 +41,12 @@ std::optional<size_t> end_of_call(std::string_view code, size_t at) {
 
 // What stands before a name and its namespaces: "void" of a declaration, "return", "." of a member; "" for all else.
 std::string_view before_name(std::string_view code, size_t at) {
-    while (at > 0 && (is_word(code[at - 1]) || code[at - 1] == ':')) --at;
+    while (at > 0 && (is_of_a_name(code[at - 1]) || code[at - 1] == ':')) --at;
     while (at > 0 && is_blank(code[at - 1])) --at;
     if (at > 0 && code[at - 1] == '.') return ".";
     if (at > 1 && code.substr(at - 2, 2) == "->") return ".";
     const size_t end = at;
-    while (at > 0 && is_word(code[at - 1])) --at;
+    while (at > 0 && is_of_a_name(code[at - 1])) --at;
     return code.substr(at, end - at);
 }
 
@@ -70,9 +71,9 @@ public:
             }
             at_line_begin = text_[at_] == '\n';
             if (at_line_begin) ++line_;
-            if (text_[at_] == '"' || (text_[at_] == '\'' && (at_ == 0 || !is_word(text_[at_ - 1])))) {
+            if (text_[at_] == '"' || (text_[at_] == '\'' && (at_ == 0 || !is_of_a_name(text_[at_ - 1])))) {
                 skip_quoted();
-            } else if (is_word(text_[at_])) {
+            } else if (is_of_a_name(text_[at_])) {
                 read_word();
             } else {
                 ++at_;
@@ -102,7 +103,7 @@ private:
     }
     void read_word() {
         const size_t begin = at_;
-        while (at_ < text_.size() && is_word(text_[at_])) ++at_;
+        while (at_ < text_.size() && is_of_a_name(text_[at_])) ++at_;
         const std::string_view word = text_.substr(begin, at_ - begin);
         const bool is_member = word == kWait;
         if (is_system_ || (!is_member && std::ranges::find(kWords, word) == kWords.end())) return;
