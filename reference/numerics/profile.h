@@ -1,6 +1,7 @@
 // reference/numerics/profile.h: the arithmetics of executors, and their names.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -15,6 +16,8 @@ enum class Profile : uint8_t {
     kExactFp8,    // the same promise; activations are FP8 where a checkpoint's recipe says so
     kFast,        // fast, within a tolerance; promises no bits (docs/kernels.md)
 };
+inline constexpr std::array kProfiles = {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kExactFp8,
+                                         Profile::kFast};
 
 // The spelling of flags and documents.
 constexpr std::string_view name(Profile profile) {

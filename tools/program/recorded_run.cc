@@ -24,8 +24,7 @@ namespace {
 using reference::Profile;
 
 Result<Profile> profile_by_name(const std::string& name) {
-    for (const Profile profile :
-         {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kExactFp8, Profile::kFast}) {
+    for (const Profile profile : reference::kProfiles) {
         if (reference::name(profile) == name) return profile;
     }
     return error("run.profile is '{}', which is none of ours", name);

@@ -263,11 +263,7 @@ int run_replay_command(ReplayOptions options) {
 
 CLI::Option* add_profile_option(CLI::App& verb, reference::Profile& profile) {
     Choices<reference::Profile> profiles;
-    using reference::Profile;
-    for (const Profile one :
-         {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kExactFp8, Profile::kFast}) {
-        profiles.emplace_back(reference::name(one), one);
-    }
+    for (const reference::Profile one : reference::kProfiles) profiles.emplace_back(reference::name(one), one);
     return add_choice_option(
         verb, "--profile", profile, profiles,
         "the arithmetic of both; beside fast, which promises no bits, the other one computes in exact; "
@@ -328,9 +324,8 @@ void add_window_options(CLI::App& verb, ReplayOptions& options) {
         verb.add_option("--draft", replay.draft,
                         "who guesses tokens that a window then verifies: n-grams of the request's own tokens; the "
                         "model's own layer for it (Qwen3.5, Qwen3-Next, Nemotron-3); the same weights in int8 or the "
-                        "fast profile; "
-                        "another model; an adversary that knows the answers of a "
-                        "run before and errs; the samples are drafted by the adversary")
+                        "fast profile; another model; an adversary that knows the answers of a run before and errs; "
+                        "the samples are drafted by the adversary")
             ->type_name("none|ngram|mtp|int8|fast|model:DIR|adversary")
             ->capture_default_str();
     verb.add_option(

@@ -51,8 +51,8 @@ void add_executor_options(CLI::App& verb, ServeOptions& options) {
     verb.add_option("--executor", options.executor, "what computes: cpu, reference, cuda, cuda-emulated")
         ->capture_default_str();
     Choices<reference::Profile> profiles;
-    for (const auto one : {reference::Profile::kExact, reference::Profile::kExactInt8, reference::Profile::kExactFp8})
-        profiles.emplace_back(reference::name(one), one);
+    for (const reference::Profile one : reference::kProfiles)
+        if (takes_blocks(one)) profiles.emplace_back(reference::name(one), one);
     add_choice_option(verb, "--profile", options.profile, profiles,
                       "the arithmetic; exact.int8 is of quantised weights, with activations in int8, and exact.fp8 of "
                       "FP8 weights, with activations in FP8 as their recipe has them");
