@@ -158,10 +158,10 @@ private:
             if (scales.shape != std::vector{groups, rows}) return std::nullopt;
             return ScaleGrid{1, columns, 1, rows};
         }
-        if (config_.block_columns != 0 && scales.shape == std::vector{num_blocks(rows, config_.block_rows), groups})
-            return ScaleGrid{config_.block_rows, columns, groups, 1};
-        if (config_.method == QuantMethod::kModelOpt && config_.block_rows > 1 &&
-            scales.shape == std::vector{num_blocks(rows, config_.block_rows), int64_t{1}, groups, int64_t{1}})
+        const int64_t row_groups = num_blocks(rows, config_.block_rows);
+        const bool is_modelopts = config_.method == QuantMethod::kModelOpt && config_.block_rows > 1 &&
+                                  scales.shape == std::vector<int64_t>{row_groups, 1, groups, 1};
+        if (is_modelopts || (config_.block_columns != 0 && scales.shape == std::vector{row_groups, groups}))
             return ScaleGrid{config_.block_rows, columns, groups, 1};
         if (scales.shape == std::vector{rows} || scales.shape == std::vector{rows, int64_t{1}})
             return ScaleGrid{1, cols, 1, 0};
