@@ -12,10 +12,10 @@
 namespace verbatim::tests {
 namespace {
 
-constexpr const char* kInt8Presets[] = {"tiny-granite",    "tiny-llama",       "tiny-mamba2",
-                                        "tiny-nemotron-h", "tiny-granite-moe", "tiny-qwen3.5-moe"};
+constexpr const char* kPresets[] = {"tiny-granite",    "tiny-llama",       "tiny-mamba2",
+                                    "tiny-nemotron-h", "tiny-granite-moe", "tiny-qwen3.5-moe"};
 
-SceneOptions int8_options(Prng& prng) {
+SceneOptions world_options(Prng& prng) {
     const auto one_of = [&](std::initializer_list<int32_t> all) { return *(all.begin() + prng.below(all.size())); };
     SceneOptions options;
     options.block_size = one_of({1, 3, 4, 16});
@@ -44,93 +44,78 @@ void converse_quantised(NumericScene& scene, uint64_t seed) {
     scene.run();
 }
 
-TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
-    constexpr uint64_t kUsualCases = 24;
-    const RandomCases cases = RandomCases::from_environment(kUsualCases);
+// The world of a seed.
+struct QuantisedWorld {
+    Machine machine;
+    const char* numerics_id;
+    int32_t hidden_size = 64;
+    int32_t num_threads = 1;
+};
+
+// So many worlds, or as many as the environment says; in so many, drafts are accepted and rolled back, and prompts
+// reused.
+template <typename WorldOf>
+void expect_no_bit_changes(uint64_t usual_cases, const WorldOf& world_of) {
+    const RandomCases cases = RandomCases::from_environment(usual_cases);
     EngineStats sum;
     for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
         Prng prng(seed);
-        const char* preset = kInt8Presets[seed % std::size(kInt8Presets)];
-        NumericScene scene(in_whole_blocks(*reference::preset(preset)), seed, int8_options(prng),
-                           static_cast<int32_t>(1 + seed % 2), Machine::kCpuInt8);
-        ASSERT_EQ(scene.computing->numerics_id(), "exact.int8/2");
+        const QuantisedWorld world = world_of(seed);
+        const char* preset = kPresets[seed % std::size(kPresets)];
+        NumericScene scene(in_whole_blocks(*reference::preset(preset), world.hidden_size), seed, world_options(prng),
+                           world.num_threads, world.machine);
+        ASSERT_EQ(scene.computing->numerics_id(), world.numerics_id);
         converse_quantised(scene, seed);
         ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
+        ASSERT_TRUE(scene.emulator.findings().empty()) << scene.emulator.findings().front().text;
         scene.expect_home();
         sum.reused_tokens += scene.engine.stats().reused_tokens;
         sum.accepted_tokens += scene.engine.stats().accepted_tokens;
         sum.rolled_back_tokens += scene.engine.stats().rolled_back_tokens;
     }
-    if (cases.count < kUsualCases) return;  // so many reach all of it
+    if (cases.count < usual_cases) return;  // so many reach all of it
     EXPECT_GT(sum.reused_tokens, 0);
     EXPECT_GT(sum.accepted_tokens, 0);
     EXPECT_GT(sum.rolled_back_tokens, 0);
+}
+
+int32_t one_or_two(uint64_t seed) { return static_cast<int32_t>(1 + seed % 2); }
+
+TEST(Int8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
+    expect_no_bit_changes(24, [](uint64_t seed) {
+        return QuantisedWorld{
+            .machine = Machine::kCpuInt8, .numerics_id = "exact.int8/2", .num_threads = one_or_two(seed)};
+    });
 }
 
 TEST(Int8Properties, OnAnEmulatedDeviceNeither) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "the emulator's threads are fibers of one thread, which this sanitizer does not know";
 #endif
-    const RandomCases cases = RandomCases::from_environment(6);
-    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
-        Prng prng(seed);
-        const char* preset = kInt8Presets[seed % std::size(kInt8Presets)];
-        NumericScene scene(in_whole_blocks(*reference::preset(preset)), seed, int8_options(prng), 1,
-                           Machine::kEmulatedCudaInt8);
-        ASSERT_EQ(scene.computing->numerics_id(), "exact.int8/2");
-        converse_quantised(scene, seed);
-        ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
-        ASSERT_TRUE(scene.emulator.findings().empty()) << scene.emulator.findings().front().text;
-    }
+    expect_no_bit_changes(6, [](uint64_t) {
+        return QuantisedWorld{.machine = Machine::kEmulatedCudaInt8, .numerics_id = "exact.int8/2"};
+    });
 }
 
 // Rows of several groups of 128.
 TEST(Fp8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
-    constexpr uint64_t kUsualCases = 12;
-    const RandomCases cases = RandomCases::from_environment(kUsualCases);
-    EngineStats sum;
-    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
-        Prng prng(seed);
-        const char* preset = kInt8Presets[seed % std::size(kInt8Presets)];
-        constexpr int32_t kHidden = 256;
-        NumericScene scene(in_whole_blocks(*reference::preset(preset), kHidden), seed, int8_options(prng),
-                           static_cast<int32_t>(1 + seed % 2), Machine::kCpuFp8);
-        ASSERT_EQ(scene.computing->numerics_id(), "exact.fp8/1");
-        converse_quantised(scene, seed);
-        ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
-        scene.expect_home();
-        sum.reused_tokens += scene.engine.stats().reused_tokens;
-        sum.accepted_tokens += scene.engine.stats().accepted_tokens;
-        sum.rolled_back_tokens += scene.engine.stats().rolled_back_tokens;
-    }
-    if (cases.count < kUsualCases) return;
-    EXPECT_GT(sum.reused_tokens, 0);
-    EXPECT_GT(sum.accepted_tokens, 0);
-    EXPECT_GT(sum.rolled_back_tokens, 0);
+    expect_no_bit_changes(12, [](uint64_t seed) {
+        return QuantisedWorld{.machine = Machine::kCpuFp8,
+                              .numerics_id = "exact.fp8/1",
+                              .hidden_size = 256,
+                              .num_threads = one_or_two(seed)};
+    });
 }
 
 // As Q4_K_M files mix them, and float4, in either profile. The rows of 96 and of 32 stay bf16.
 TEST(BlockProperties, OfTypesWithLargeBlocksNothingChangesABitEither) {
-    constexpr uint64_t kUsualCases = 12;
-    const RandomCases cases = RandomCases::from_environment(kUsualCases);
-    EngineStats sum;
-    for (uint64_t seed = cases.seed; seed < cases.seed + cases.count; ++seed) {
-        Prng prng(seed);
-        const char* preset = kInt8Presets[seed % std::size(kInt8Presets)];
-        const bool in_int8 = seed / std::size(kInt8Presets) % 2 == 0;
-        constexpr int32_t kHidden = 256;
-        NumericScene scene(in_whole_blocks(*reference::preset(preset), kHidden), seed, int8_options(prng),
-                           static_cast<int32_t>(1 + seed % 2), in_int8 ? Machine::kCpuMixedInt8 : Machine::kCpuMixed);
-        ASSERT_EQ(scene.computing->numerics_id(), in_int8 ? "exact.int8/2" : "exact.blocks/1");
-        converse_quantised(scene, seed);
-        ASSERT_EQ(scene.first_difference(), "") << preset << ", again with VERBATIM_SEED=" << seed;
-        scene.expect_home();
-        sum.reused_tokens += scene.engine.stats().reused_tokens;
-        sum.accepted_tokens += scene.engine.stats().accepted_tokens;
-    }
-    if (cases.count < kUsualCases) return;
-    EXPECT_GT(sum.reused_tokens, 0);
-    EXPECT_GT(sum.accepted_tokens, 0);
+    expect_no_bit_changes(12, [](uint64_t seed) {
+        const bool in_int8 = seed / std::size(kPresets) % 2 == 0;
+        return QuantisedWorld{.machine = in_int8 ? Machine::kCpuMixedInt8 : Machine::kCpuMixed,
+                              .numerics_id = in_int8 ? "exact.int8/2" : "exact.blocks/1",
+                              .hidden_size = 256,
+                              .num_threads = one_or_two(seed)};
+    });
 }
 
 }  // namespace

@@ -56,6 +56,12 @@ protected:
         waits.bring();
         scene_.step();
     }
+    // Of 12 tokens. `is_whole`: what becomes of the heads that are read for it.
+    void finish_a_request(HeadWaits& waits, bool is_whole) {
+        const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
+        for (int i = 0; i < 100 && !scene_.is_finished(request); ++i) step(waits, is_whole);
+        EXPECT_TRUE(scene_.is_finished(request));
+    }
 
     EngineScene scene_;
     ScriptedTiers tiers_;
@@ -64,9 +70,7 @@ protected:
 
 TEST_F(HeadsThatAreWaitedFor, AreSixteenForARequestAtMost) {
     HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
-    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
-    for (int i = 0; i < 100 && !scene_.is_finished(request); ++i) step(waits, /*is_whole=*/false);
-    EXPECT_TRUE(scene_.is_finished(request));
+    finish_a_request(waits, /*is_whole=*/false);
     EXPECT_EQ(tiers_.num_reads, HeadWaits::kMaxReads);
     EXPECT_EQ(HeadWaits::kMaxReads, 16);
     EXPECT_TRUE(tiers_.reading.empty());
@@ -77,9 +81,7 @@ TEST_F(HeadsThatAreWaitedFor, AreSixteenForARequestAtMost) {
 // A head that does not fit while nothing runs never does.
 TEST_F(HeadsThatAreWaitedFor, AreGivenUpWhereThereIsNoRoom) {
     HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
-    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
-    for (int i = 0; i < 100 && !scene_.is_finished(request); ++i) step(waits, /*is_whole=*/true);
-    EXPECT_TRUE(scene_.is_finished(request));
+    finish_a_request(waits, /*is_whole=*/true);
     EXPECT_EQ(tiers_.num_reads, 1);
     EXPECT_EQ(tiers_.num_no_room, 1);
     scene_.run();
@@ -204,9 +206,7 @@ TEST_F(HeadsThatAreWaitedFor, AreLongerThanWhatComputingWonOverBefore) {
 TEST_F(HeadsThatAreWaitedFor, AreNotReadAgainWhenTheyDidNotCome) {
     tiers_.is_always_the_same = true;
     HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
-    const RequestId request = scene_.submit(scene_.history("a", iota_tokens(100, 12), 2));
-    for (int i = 0; i < 100 && !scene_.is_finished(request); ++i) step(waits, /*is_whole=*/false);
-    EXPECT_TRUE(scene_.is_finished(request));
+    finish_a_request(waits, /*is_whole=*/false);
     EXPECT_EQ(tiers_.num_reads, 1);
     EXPECT_TRUE(tiers_.reading.empty());
     scene_.run();

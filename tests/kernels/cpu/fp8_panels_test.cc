@@ -4,16 +4,14 @@
 
 #include <cstring>
 #include <limits>
-#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/block_runs.h"
-#include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/ops/fp8_matmul.h"
-#include "tests/kernels/cpu/same_bits.h"
+#include "tests/kernels/cpu/panel_products.h"
 #include "tests/support/random_blocks.h"
 
 namespace verbatim::cpu {
@@ -22,64 +20,31 @@ namespace {
 using reference::Fp8Sharing;
 using reference::MatrixView;
 
-struct Fp8Product {
-    int64_t rows = 0;
-    int64_t outputs = 0;
-    int64_t num_k = 0;
-    bool bias = false;
-};
+constexpr tests::PanelProfile kFp8Profile{
+    .profile = reference::Profile::kExactFp8,
+    .bytes_of = run_bytes_of,
+    .pack = pack_fp8_runs,
+    .packed = PackedMatrix::in_fp8,
+    .holds = holds_fp8,
+    .define = [](reference::ConstFloatRows x, const MatrixView& weight, const float* bias, float in_multiplier,
+                 reference::FloatRows out) {
+        reference::fp8_matmul({.x = x, .weight = weight, .bias = bias, .in_multiplier = in_multiplier, .out = out});
+    }};
 
-AlignedArray<std::byte> packed_fp8(const MatrixView& weight) {
-    AlignedArray<std::byte> panels(run_bytes_of(weight));
-    const int64_t num_panels = PackedMatrix(weight).num_panels();
-    for (int64_t i = 0; i < num_panels; ++i) pack_fp8_runs(weight, i, panels.data() + i * panels.size() / num_panels);
-    return panels;
-}
-
-class Fp8Panels : public testing::TestWithParam<Fp8Sharing> {
+class Fp8Panels : public testing::TestWithParam<Fp8Sharing>, protected tests::PanelProducts {
 protected:
-    std::vector<float> normal(int64_t count) {
-        std::normal_distribution<float> distribution;
-        std::vector<float> values(static_cast<size_t>(count));
-        for (float& value : values) value = distribution(random_);
-        return values;
-    }
+    Fp8Panels() : PanelProducts(kFp8Profile, 53) {}
     std::vector<std::byte> blocks_of(int64_t outputs, int64_t num_k) {
         return tests::random_fp8_blocks(GetParam(), outputs, num_k, random_);
     }
-    void expect_equal(const Fp8Product& product) {
+    void expect_equal(const tests::PanelProduct& product) {
         expect_equal(product, normal(product.rows * product.num_k), blocks_of(product.outputs, product.num_k));
     }
-    void expect_equal(const Fp8Product& product, const std::vector<float>& x, std::vector<std::byte> blocks) {
-        const MatrixView weight{nullptr,       product.outputs, product.num_k, &reference::kScaledFp8,
-                                blocks.data(), GetParam()};
-        const std::vector<float> bias = normal(product.outputs);
-        const float* added = product.bias ? bias.data() : nullptr;
-        const reference::ConstFloatRows rows{x.data(), product.rows, product.num_k, product.num_k};
-        std::vector<float> wanted(static_cast<size_t>(product.rows * product.outputs));
-        reference::fp8_matmul({.x = rows,
-                               .weight = weight,
-                               .bias = added,
-                               .in_multiplier = 0.5F,
-                               .out = reference::dense_rows(wanted.data(), product.rows, product.outputs)});
-        const AlignedArray<std::byte> panels = packed_fp8(weight);
-        std::ranges::fill(blocks, std::byte{0xFF});  // the products are those of the panels alone
-        const PackedMatrix matrix = PackedMatrix::in_fp8(weight, panels.data());
-        for (const Isa isa : supported_isas()) {
-            const CpuOps& ops = cpu_ops(isa, reference::Profile::kExactFp8);
-            const MatmulLoop loop{.ops = &ops};
-            const RowForm form = row_form(loop, matrix, rows.num_rows);
-            ASSERT_TRUE(holds_fp8(form));
-            AlignedArray<float> floats((rows.num_rows + kMaxBandRows) * rows.width);
-            const RoundedRows rounded = round_rows(*ops.rows, form, rows, 0.5F, floats.data(), nullptr);
-            std::vector<float> got(wanted.size());
-            for (int64_t panel = 0; panel < matrix.num_panels(); ++panel)
-                multiply_panel(loop, matrix, added, rounded, panel, nullptr,
-                               reference::dense_rows(got.data(), rows.num_rows, matrix.num_outputs()));
-            tests::expect_same_bits(got, wanted, fmt::format("{}, {} rows", isa_name(isa), product.rows));
-        }
+    void expect_equal(const tests::PanelProduct& product, const std::vector<float>& x, std::vector<std::byte> blocks) {
+        expect_equal_products(product, x,
+                              {nullptr, product.outputs, product.num_k, &reference::kScaledFp8, nullptr, GetParam()},
+                              std::move(blocks));
     }
-    std::mt19937_64 random_{53};
 };
 
 TEST_P(Fp8Panels, EqualThePlainLoopForEveryNumberOfRows) {

@@ -6,16 +6,14 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "kernels/cpu/aligned_array.h"
-#include "kernels/cpu/multiply_panel.h"
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "reference/model/scaled_blocks.h"
 #include "reference/ops/int8_matmul.h"
-#include "tests/kernels/cpu/same_bits.h"
+#include "tests/kernels/cpu/panel_products.h"
 #include "tests/support/random_blocks.h"
 
 namespace verbatim::cpu {
@@ -24,61 +22,28 @@ namespace {
 using reference::BlockFormat;
 using reference::MatrixView;
 
-struct Int8Product {
-    int64_t rows = 0;
-    int64_t outputs = 0;
-    int64_t num_k = 0;
-    bool bias = false;
-};
+constexpr tests::PanelProfile kInt8Profile{
+    .profile = reference::Profile::kExactInt8,
+    .bytes_of = int8_bytes_of,
+    .pack = pack_int8,
+    .packed = PackedMatrix::in_int8,
+    .holds = holds_int8,
+    .define = [](reference::ConstFloatRows x, const MatrixView& weight, const float* bias, float in_multiplier,
+                 reference::FloatRows out) {
+        reference::int8_matmul({.x = x, .weight = weight, .bias = bias, .in_multiplier = in_multiplier, .out = out});
+    }};
 
-AlignedArray<std::byte> packed_int8(const MatrixView& weight) {
-    AlignedArray<std::byte> panels(int8_bytes_of(weight));
-    const int64_t num_panels = PackedMatrix(weight).num_panels();
-    for (int64_t i = 0; i < num_panels; ++i) pack_int8(weight, i, panels.data() + i * panels.size() / num_panels);
-    return panels;
-}
-
-class Int8Panels : public testing::TestWithParam<BlockFormat> {
+class Int8Panels : public testing::TestWithParam<BlockFormat>, protected tests::PanelProducts {
 protected:
-    std::vector<float> normal(int64_t count) {
-        std::normal_distribution<float> distribution;
-        std::vector<float> values(static_cast<size_t>(count));
-        for (float& value : values) value = distribution(random_);
-        return values;
-    }
-    void expect_equal(const Int8Product& product) {
+    Int8Panels() : PanelProducts(kInt8Profile, 47) {}
+    void expect_equal(const tests::PanelProduct& product) {
         expect_equal(product, normal(product.rows * product.num_k),
                      tests::random_blocks(GetParam(), product.outputs, product.num_k, random_));
     }
-    void expect_equal(const Int8Product& product, const std::vector<float>& x, std::vector<std::byte> blocks) {
-        const MatrixView weight{nullptr, product.outputs, product.num_k, &GetParam(), blocks.data()};
-        const std::vector<float> bias = normal(product.outputs);
-        const float* added = product.bias ? bias.data() : nullptr;
-        const reference::ConstFloatRows rows{x.data(), product.rows, product.num_k, product.num_k};
-        std::vector<float> wanted(static_cast<size_t>(product.rows * product.outputs));
-        reference::int8_matmul({.x = rows,
-                                .weight = weight,
-                                .bias = added,
-                                .in_multiplier = 0.5F,
-                                .out = reference::dense_rows(wanted.data(), product.rows, product.outputs)});
-        const AlignedArray<std::byte> panels = packed_int8(weight);
-        std::ranges::fill(blocks, std::byte{0xFF});  // the products are those of the panels alone
-        const PackedMatrix matrix = PackedMatrix::in_int8(weight, panels.data());
-        for (const Isa isa : supported_isas()) {
-            const CpuOps& ops = cpu_ops(isa, reference::Profile::kExactInt8);
-            const MatmulLoop loop{.ops = &ops};
-            const RowForm form = row_form(loop, matrix, rows.num_rows);
-            ASSERT_TRUE(holds_int8(form));
-            AlignedArray<float> floats((rows.num_rows + kMaxBandRows) * rows.width);
-            const RoundedRows rounded = round_rows(*ops.rows, form, rows, 0.5F, floats.data(), nullptr);
-            std::vector<float> got(wanted.size());
-            for (int64_t panel = 0; panel < matrix.num_panels(); ++panel)
-                multiply_panel(loop, matrix, added, rounded, panel, nullptr,
-                               reference::dense_rows(got.data(), rows.num_rows, matrix.num_outputs()));
-            tests::expect_same_bits(got, wanted, fmt::format("{}, {} rows", isa_name(isa), product.rows));
-        }
+    void expect_equal(const tests::PanelProduct& product, const std::vector<float>& x, std::vector<std::byte> blocks) {
+        expect_equal_products(product, x, {nullptr, product.outputs, product.num_k, &GetParam(), nullptr},
+                              std::move(blocks));
     }
-    std::mt19937_64 random_{47};
 };
 
 TEST_P(Int8Panels, EqualThePlainLoopForEveryNumberOfRows) {

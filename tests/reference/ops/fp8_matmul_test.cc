@@ -10,18 +10,11 @@
 
 #include "reference/model/scaled_blocks.h"
 #include "reference/ops/quantised.h"
+#include "tests/reference/ops/op_values.h"
 #include "tests/support/random_blocks.h"
 
 namespace verbatim::reference {
 namespace {
-
-std::vector<float> normal_activations(int64_t count, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = normal(random);
-    return values;
-}
 
 struct Fp8Row {
     std::vector<float> values;
@@ -122,7 +115,7 @@ class Fp8Matmul : public testing::TestWithParam<Fp8Case> {};
 TEST_P(Fp8Matmul, IsTheFormula) {
     const int64_t num_k = GetParam().num_k;
     const auto blocks = fp8_blocks(GetParam(), 1, 7);
-    const auto x = normal_activations(num_k, 8);
+    const auto x = draw_values(num_k, 8);
     const Fp8Row row = fp8_row(x, GetParam().sharing, 0.5F);
     const int64_t columns = fp8_columns(GetParam().sharing, num_k);
     float total = 0.0F;
@@ -155,7 +148,7 @@ TEST_P(Fp8Matmul, IsNearTheProductOfTheDequantisedValues) {
     constexpr int64_t kOutputs = 37;
     const int64_t num_k = GetParam().num_k;
     const auto blocks = fp8_blocks(GetParam(), kOutputs, 9);
-    const auto x = normal_activations(kRows * num_k, 10);
+    const auto x = draw_values(kRows * num_k, 10);
     std::vector<float> out(kRows * kOutputs);
     linear({.x = {x.data(), kRows, num_k, num_k},
             .weight = view_of(GetParam(), kOutputs, blocks),
@@ -203,7 +196,7 @@ TEST(Fp8Matmul, AWeightThatIsNanMakesItsOutputNan) {
 TEST(Fp8Matmul, RecipesThatLeaveActivationsAreComputedAsInExact) {
     const Fp8Case of{64, Fp8Sharing::kNone};
     const auto blocks = fp8_blocks({64, Fp8Sharing::kRow}, 2, 12);
-    const auto x = normal_activations(64, 13);
+    const auto x = draw_values(64, 13);
     std::vector<float> out(4);
     for (const Profile profile : {Profile::kExact, Profile::kExactFp8})
         linear({.x = {x.data(), 1, 64, 64},

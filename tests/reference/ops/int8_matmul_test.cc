@@ -9,20 +9,13 @@
 #include <vector>
 
 #include "reference/ops/quantised.h"
+#include "tests/reference/ops/op_values.h"
 #include "tests/support/random_blocks.h"
 
 namespace verbatim::reference {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::vector<float> normal_row(int64_t count, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<float> values(static_cast<size_t>(count));
-    for (float& value : values) value = normal(random);
-    return values;
-}
 
 struct QuantisedRow {
     std::vector<int8_t> quants;
@@ -77,7 +70,7 @@ TEST(QuantiseRow, BlocksWithoutAScaleAreZero) {
 TEST(QuantiseRow, ABlockWithNanOrInfinityIsNan) {
     for (const float bad : {kInfinity, -kInfinity, std::nanf("")}) {
         for (const Int8Sharing sharing : {kOf32, kOf256}) {
-            std::vector<float> x = normal_row(512, 1);
+            std::vector<float> x = draw_values(512, 1);
             x[300] = bad;
             const QuantisedRow row = quantised_row(x, sharing);
             const auto at = static_cast<size_t>(300 / scale_columns(sharing));
@@ -91,7 +84,7 @@ TEST(QuantiseRow, ABlockWithNanOrInfinityIsNan) {
 }
 
 TEST(QuantiseRow, ARowAsAWholeHasOneScale) {
-    std::vector<float> x = normal_row(320, 2);
+    std::vector<float> x = draw_values(320, 2);
     x[300] = -254.0F;
     x[5] = 3.0F;
     const QuantisedRow row = quantised_row(x, kRow, 0.5F);
@@ -125,7 +118,7 @@ TEST(Int8Matmul, IsTheProductOfWeightsAndQuantisedActivations) {
         std::mt19937_64 random(3);
         const auto blocks = tests::random_blocks(format, kN, kK, random);
         const MatrixView weight{nullptr, kN, kK, &format, blocks.data()};
-        const auto x = normal_row(kK, 4);
+        const auto x = draw_values(kK, 4);
         const QuantisedRow row = quantised_row(x, sharing, 0.5F);
         std::vector<float> out(kN);
         linear({.x = {x.data(), 1, kK, kK},
@@ -150,7 +143,7 @@ TEST(Int8Matmul, ScalesEnterInTheStatedOrder) {
     const BlockFormat& format = *find_block_format("Q8_0");
     std::mt19937_64 random(5);
     const auto blocks = tests::random_blocks(format, 1, kK, random);
-    const auto x = normal_row(kK, 6);
+    const auto x = draw_values(kK, 6);
     const QuantisedRow row = quantised_row(x, kOf32);
     float total = 0.0F;
     float acc = 0.0F;
@@ -180,7 +173,7 @@ TEST(Int8Matmul, TypesWithoutIntegersAreComputedAsInExact) {
     const BlockFormat& format = *find_block_format("MXFP4");
     std::vector<std::byte> blocks(static_cast<size_t>(2 * format.row_bytes(64)));
     for (std::byte& byte : blocks) byte = static_cast<std::byte>(random() & 0x77);
-    const auto x = normal_row(64, 9);
+    const auto x = draw_values(64, 9);
     std::vector<float> out(4);
     for (const Profile profile : {Profile::kExact, Profile::kExactInt8})
         linear({.x = {x.data(), 1, 64, 64},

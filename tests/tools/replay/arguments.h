@@ -25,4 +25,13 @@ inline std::vector<std::string> pressed_scenario(std::vector<std::string> more =
     return arguments;
 }
 
+// Two conversations of two turns, side by side: a tail copied, states handed on.
+inline constexpr const char* kTwoConversations =
+    "# verbatim-trace 1\n"
+    "event,conversation,start,tokens,max_tokens\n"
+    "history,a,arrival,1:0+21,4\n"
+    "history,b,arrival,2:0+16,3\n"
+    "suffix,a,answer,3:0+5,3\n"
+    "suffix,b,answer,4:0+9,2\n";
+
 }  // namespace verbatim::tools

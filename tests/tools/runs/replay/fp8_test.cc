@@ -38,13 +38,7 @@ protected:
         EXPECT_THAT(refused.err, HasSubstr(said));
     }
     tests::ScratchFolder files_;
-    std::string trace_ = files_.write("two.csv",
-                                      "# verbatim-trace 1\n"
-                                      "event,conversation,start,tokens,max_tokens\n"
-                                      "history,a,arrival,1:0+21,4\n"
-                                      "history,b,arrival,2:0+16,3\n"
-                                      "suffix,a,answer,3:0+5,3\n"
-                                      "suffix,b,answer,4:0+9,2\n");
+    std::string trace_ = files_.write("two.csv", kTwoConversations);
 };
 
 TEST_F(ReplayInFp8, IsVerifiedUnderOtherSchedulesAndWithoutCacheAndDrafts) {

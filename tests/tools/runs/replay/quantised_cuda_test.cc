@@ -25,13 +25,7 @@ protected:
         }
         const Outcome quantised = run_verbatim({"model", "quantise", checkpoint, "--to", GetParam(), "--out", model_});
         EXPECT_EQ(quantised.exit_code, kExitOk) << quantised.err;
-        trace_ = files_.write("two.csv",
-                              "# verbatim-trace 1\n"
-                              "event,conversation,start,tokens,max_tokens\n"
-                              "history,a,arrival,1:0+21,4\n"
-                              "history,b,arrival,2:0+16,3\n"
-                              "suffix,a,answer,3:0+5,3\n"
-                              "suffix,b,answer,4:0+9,2\n");
+        trace_ = files_.write("two.csv", kTwoConversations);
     }
     [[nodiscard]] Outcome replayed(std::vector<std::string> more) const {
         std::vector<std::string> arguments = {"--trace",    trace_,          "--model",  model_,

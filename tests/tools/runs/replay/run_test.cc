@@ -188,15 +188,6 @@ TEST_F(PackedReplay, WhatCannotBeKeptIsAnError) {
     EXPECT_THAT(folder.err, HasSubstr("is not a regular file"));
 }
 
-// Two conversations of two turns, side by side: a tail copied, states handed on.
-constexpr const char* kTwoConversations =
-    "# verbatim-trace 1\n"
-    "event,conversation,start,tokens,max_tokens\n"
-    "history,a,arrival,1:0+21,4\n"
-    "history,b,arrival,2:0+16,3\n"
-    "suffix,a,answer,3:0+5,3\n"
-    "suffix,b,answer,4:0+9,2\n";
-
 TEST(ReplayCommand, TheEmulatedCudaExecutorIsIdenticalAndReuses) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "ThreadSanitizer does not know the emulator's fibers";
