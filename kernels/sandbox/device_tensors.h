@@ -1,11 +1,15 @@
 // kernels/sandbox/device_tensors.h: owns a call's tensors in the emulator's memory: there and back.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "kernels/sandbox/kernel_board.h"
 #include "kernels/sandbox/kernel_host.h"
@@ -39,6 +43,7 @@ public:
             const auto before = static_cast<size_t>(data - memory.address());
             std::memcpy(memory.bytes() + before, tensor.data, bytes);
             if (tensor.role != Role::kOut) memory.fill(before, bytes);
+            if (tensor.role == Role::kOut) memory.watch_overwrites();
             forbid_gaps(tensor, memory, before);
             placed.data[i] = data;
         }
@@ -58,6 +63,20 @@ public:
             std::memcpy(tensor.data, memory.bytes() + (device_[i] - memory.address()),
                         static_cast<size_t>(tensor.num_bytes));
         }
+    }
+
+    // The outputs that blocks compute more than once, as notes for a reader.
+    [[nodiscard]] std::vector<std::string> notes(const std::vector<TensorSpec>& specs) const {
+        std::vector<std::string> notes;
+        for (int64_t i = 0; i < board_.num_tensors; ++i) {
+            if (board_.tensors[i].data == nullptr || board_.tensors[i].role != Role::kOut) continue;
+            if (!emulator_.memory_of(device_[i]).is_overwritten()) continue;
+            notes.push_back(
+                fmt::format("`{}`: a block writes what another block of the launch has written, and has "
+                            "not read: they do the same work",
+                            specs[i].name));
+        }
+        return notes;
     }
 
 private:

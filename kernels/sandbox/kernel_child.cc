@@ -445,7 +445,12 @@ private:
         board_.counts = emulator.access_counts();
         if (board_.options.notes_ordering) tell_places(emulator.ordering().met());
         if (board_.num_findings > 0) finish(CallEnd::kFinding, board_.findings[0].text);
-        for (const std::string& note : emulator.notes()) {
+        tell_notes(emulator.notes());
+        tell_notes(tensors.notes(board_.operation->tensors(board_.placed.sizes)));
+    }
+
+    void tell_notes(const std::vector<std::string>& notes) {
+        for (const std::string& note : notes) {
             if (board_.num_notes < std::ssize(board_.notes)) board_.notes[board_.num_notes++].set(note);
         }
     }

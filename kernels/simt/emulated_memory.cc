@@ -308,8 +308,15 @@ Clash Memory::clash_with_reads(size_t i, Cell& cell, const Now& now) {
     return is_over ? Clash::kNone : clash_of(last, now, Clash::kWriteAfterRead);
 }
 
+bool Memory::overwrites(const Cell& cell, const Now& now) {
+    const bool by_another = cell.written.launch == now.launch && cell.written.block != now.block;
+    const bool is_read = cell.last_read.launch == now.launch && cell.last_read.block != cell.written.block;
+    return by_another && !is_read;
+}
+
 Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
     Cell& cell = this->cell(i);
+    if (watches_overwrites_ && !atomic && overwrites(cell, now)) is_overwritten_ = true;
     Clash clash = clash_with_reads(i, cell, now);
     if (!ordered(cell.written, now, life_ == Life::kDevice)) {
         const bool in_warp = life_ != Life::kDevice || cell.written.block == now.block;

@@ -102,6 +102,10 @@ public:
     void fill(size_t offset, size_t count);
     // From now on every access to these bytes is found.
     void forbid(size_t offset, size_t count);
+    // From now on notes whether a block writes a cell that another one has written in the launch, and that it has not
+    // read since: both do the same work.
+    void watch_overwrites() { watches_overwrites_ = true; }
+    [[nodiscard]] bool is_overwritten() const { return is_overwritten_; }
 
 private:
     struct Cell {
@@ -124,6 +128,7 @@ private:
     [[nodiscard]] Clash clash_with_reads(size_t i, Cell& cell, const Now& now);
     void note_read(Cell& cell, const Now& now);
     void note_reader(size_t i, Cell& cell, const Now& now);
+    [[nodiscard]] static bool overwrites(const Cell& cell, const Now& now);
     // Whether a copy to the cell is in flight.
     [[nodiscard]] bool is_under_way(size_t i, const Moment& now) const {
         return !copies_.empty() && copies_[i] > 0 && copying_.launch == now.launch && copying_.block == now.block;
@@ -157,6 +162,8 @@ private:
     std::vector<uint8_t> copies_;  // copies in flight per cell, by threads of one block
     int64_t num_copies_ = 0;       // sum of copies_
     Moment copying_;               // that block
+    bool watches_overwrites_ = false;
+    bool is_overwritten_ = false;
     // With vector clocks: concurrent readers of a cell, none ordered before another.
     std::unordered_map<size_t, std::vector<Moment>> readers_;
 };

@@ -42,6 +42,32 @@ TEST(EmulatorRules, ThreadsThatHaveReturnedAreNotWaitedFor) {
     }
 }
 
+TEST(EmulatorRules, AnOverwriteIsByAnotherBlockThatHasNotRead) {
+    struct Write {
+        Global<int32_t> out;
+        int which;
+        void operator()() const {
+            const int32_t add = which == 1 ? out[0] : 0;  // a sum of the blocks reads, and in turn
+            if (which == 2) fetch_add(out, 0, 1);
+            if (which != 2) out[which == 3 ? block_x() : 0] = add + 1;
+        }
+    };
+    for (int which = 0; which < 4; ++which) {
+        Emulator emulator;
+        const Memory32 out(emulator, 2);
+        out.fill(0);
+        emulator.memory_of(out.data).watch_overwrites();
+        emulator.launch("write", {2}, {1}, Write{out.view(), which});
+        EXPECT_EQ(emulator.memory_of(out.data).is_overwritten(), which == 0) << which;
+    }
+    // A second launch overwrites the first one's results.
+    Emulator emulator;
+    const Memory32 out(emulator, 2);
+    emulator.memory_of(out.data).watch_overwrites();
+    for (int i = 0; i < 2; ++i) emulator.launch("write", {1}, {1}, Write{out.view(), 0});
+    EXPECT_FALSE(emulator.memory_of(out.data).is_overwritten());
+}
+
 TEST(EmulatorRules, AShuffleOfALaneThatHasReturnedIsFoundAndNamed) {
     struct Down {
         Global<int32_t> out;
