@@ -2,6 +2,7 @@
 // sequence, chunks of it by cub::BlockLoad, the last elements of a thread for its neighbour in shared memory.
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_store.cuh>
 #include <cub/cub.cuh>
@@ -19,7 +20,7 @@ struct Causal_conv1d_fwd_kernel_traits {
     using BlockLoadT = cub::BlockLoad<input_t, kNThreads, kNElts, cub::BLOCK_LOAD_WARP_TRANSPOSE>;
     using BlockStoreT = cub::BlockStore<input_t, kNThreads, kNElts, cub::BLOCK_STORE_WARP_TRANSPOSE>;
     static constexpr int kSmemIOSize =
-        max(sizeof(typename BlockLoadT::TempStorage), sizeof(typename BlockStoreT::TempStorage));
+        std::max(sizeof(typename BlockLoadT::TempStorage), sizeof(typename BlockStoreT::TempStorage));
     static constexpr int kSmemExchangeSize = kNThreads * kNElts * sizeof(input_t);
     static constexpr int kSmemSize = kSmemIOSize + kSmemExchangeSize;
 };
@@ -42,6 +43,7 @@ struct Strided {
     T* data;
     int64_t stride;
     __device__ T& operator[](int i) const { return data[i * stride]; }
+    __device__ Strided operator+(int i) const { return {data + i * stride, stride}; }
 };
 
 template <typename Ktraits>

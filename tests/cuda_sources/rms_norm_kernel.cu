@@ -2,10 +2,19 @@
 #include <cuda_runtime.h>
 
 #include <cub/cub.cuh>
+#if CUB_VERSION >= 200800
+#include <cuda/std/functional>
+#endif
 
 #include "kernels/sandbox/kernel.h"
 
 namespace serving {
+
+#if CUB_VERSION >= 200800
+using CubAddOp = cuda::std::plus<>;
+#else
+using CubAddOp = cub::Sum;
+#endif
 
 template <typename scalar_t>
 __device__ __forceinline__ scalar_t square(scalar_t x) {
@@ -39,7 +48,7 @@ __global__ void rms_norm_kernel(scalar_t* __restrict__ out, const scalar_t* __re
 
     using BlockReduce = cub::BlockReduce<float, 1024>;
     __shared__ typename BlockReduce::TempStorage reduceStore;
-    variance = BlockReduce(reduceStore).Reduce(variance, cub::Sum{}, blockDim.x);
+    variance = BlockReduce(reduceStore).Reduce(variance, CubAddOp{}, blockDim.x);
     if (threadIdx.x == 0) {
         s_variance = rsqrtf(variance / hidden_size + epsilon);
     }

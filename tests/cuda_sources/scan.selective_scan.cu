@@ -1,5 +1,6 @@
 // A selective scan as state space models' libraries have it: a block per channel and sequence, chunks of tokens by
 // cub::BlockLoad, for each state a cub::BlockScan of (decay, input) pairs whose prefix goes from chunk to chunk.
+#include <algorithm>
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_scan.cuh>
 #include <cub/block/block_store.cuh>
@@ -39,7 +40,7 @@ struct Selective_Scan_fwd_kernel_traits {
     using BlockScanT = cub::BlockScan<scan_t, kNThreads, cub::BLOCK_SCAN_WARP_SCANS>;
     using BlockStoreT = cub::BlockStore<float, kNThreads, kNItems, cub::BLOCK_STORE_WARP_TRANSPOSE>;
     static constexpr int kSmemIOSize =
-        max(sizeof(typename BlockLoadT::TempStorage), sizeof(typename BlockStoreT::TempStorage));
+        std::max(sizeof(typename BlockLoadT::TempStorage), sizeof(typename BlockStoreT::TempStorage));
     static constexpr int kSmemSize = (kSmemIOSize + 15) / 16 * 16 + sizeof(typename BlockScanT::TempStorage);
 };
 
@@ -48,6 +49,7 @@ struct Strided {
     T* data;
     int64_t stride;
     __device__ T& operator[](int i) const { return data[i * stride]; }
+    __device__ Strided operator+(int i) const { return {data + i * stride, stride}; }
 };
 
 struct SSMParams {

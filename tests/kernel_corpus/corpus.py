@@ -2,10 +2,11 @@
 """The corpus: faulty kernels get exactly their verdicts, good ones pass.
 
     corpus.py VERBATIM SOURCE_DIR [--part good|faulty] [--seeds N [--first-seed S] [--hours H]] [--only REGEX] [--table]
+    corpus.py VERBATIM SOURCE_DIR --nvcc NVCC [--only REGEX]
 
 Kernels are compiled together: the good ones for a machine, the faulty ones of a file. --seeds N checks the good ones
 with N seeds each, as libraries, and ends after H hours with the number that each file got. --table prints what is
-found, by kind, verb and time.
+found, by kind, verb and time. --nvcc compiles the good ones for Hopper, and no more: what passes here must be CUDA.
 """
 
 import argparse
@@ -195,6 +196,19 @@ def many_seeds(program, source, folder, kernels, seeds, hours):
     return list(alarms.elements())
 
 
+def refused_by_nvcc(nvcc, source, folder, kernels):
+    """The good CUDA kernels' files that nvcc refuses."""
+    wrong = []
+    for base, group in by_base([kernel for kernel in kernels if kernel.base.endswith(".cu")]).items():
+        done = subprocess.run([nvcc, "-std=c++20", "-arch=sm_90a", "-fmad=false", "-w", "-cubin", f"-I{source}",
+                               written(source, folder / base, group), "-o", folder / "kernels.cubin"],
+                              capture_output=True, text=True, check=False)
+        verdict = "refused" if done.returncode else "compiled"
+        print(f"{base}: {len(group)} kernels, {verdict}\n{done.stderr}", flush=True)
+        wrong += [base] * (done.returncode != 0)
+    return wrong
+
+
 def print_table(rows):
     kinds = collections.defaultdict(list)
     for kernel, verb, seconds in rows:
@@ -215,6 +229,7 @@ def main():
     flags.add_argument("--seeds", type=int, default=0)
     flags.add_argument("--first-seed", type=int, default=1)
     flags.add_argument("--hours", type=float, default=10)
+    flags.add_argument("--nvcc")
     flags.add_argument("--only", default="")
     flags.add_argument("--table", action="store_true")
     given = flags.parse_args()
@@ -224,7 +239,9 @@ def main():
                     for name in ("good.txt", "faulty.txt"))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        if given.seeds:
+        if given.nvcc:
+            wrong = refused_by_nvcc(given.nvcc, given.source, folder, good)
+        elif given.seeds:
             wrong = many_seeds(given.program, given.source, folder, good,
                                range(given.first_seed, given.first_seed + given.seeds), given.hours)
         else:

@@ -8,26 +8,44 @@
 
 #include "kernels/sandbox/cuda/source.h"
 
-namespace cub {
+// Of CUDA 13, where cub::Sum, Max and Min are no more: nvcc 12 knows both.
+#define CUB_VERSION 300000
 
-struct Sum {
-    template <typename T>
-    T operator()(const T& a, const T& b) const {
+namespace cuda {
+namespace std {
+
+template <typename T = void>
+struct plus {
+    template <typename U>
+    constexpr U operator()(const U& a, const U& b) const {
         return a + b;
     }
 };
-struct Max {
-    template <typename T>
-    T operator()(const T& a, const T& b) const {
+
+}  // namespace std
+
+template <typename T = void>
+struct maximum {
+    template <typename U>
+    constexpr U operator()(const U& a, const U& b) const {
         return a < b ? b : a;
     }
 };
-struct Min {
-    template <typename T>
-    T operator()(const T& a, const T& b) const {
+template <typename T = void>
+struct minimum {
+    template <typename U>
+    constexpr U operator()(const U& a, const U& b) const {
         return b < a ? b : a;
     }
 };
+
+}  // namespace cuda
+
+namespace cub {
+
+using Sum = cuda::std::plus<>;
+using Max = cuda::maximum<>;
+using Min = cuda::minimum<>;
 
 // The result is lane 0's; shuffles halve the distance upwards: 1, 2, 4, 8, 16, as CUB's.
 template <typename T, int kLanes = 32>

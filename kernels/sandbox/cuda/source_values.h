@@ -89,17 +89,17 @@ inline double __ddiv_rn(double a, double b) { return a / b; }
 inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
 inline float __saturatef(float x) { return x > 0.0F ? (x < 1.0F ? x : 1.0F) : 0.0F; }
 
-// CUDA has them without std::, for two numbers of any types.
+// CUDA has them without std::, and not in constant expressions.
 template <typename A, typename B>
     requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>)
-constexpr auto max(A a, B b) {
+auto max(A a, B b) {
     using T = std::common_type_t<A, B>;
     const T x = static_cast<T>(a), y = static_cast<T>(b);
     return x != x ? y : x < y ? y : x;
 }
 template <typename A, typename B>
     requires(std::is_arithmetic_v<A>&& std::is_arithmetic_v<B>)
-constexpr auto min(A a, B b) {
+auto min(A a, B b) {
     using T = std::common_type_t<A, B>;
     const T x = static_cast<T>(a), y = static_cast<T>(b);
     return x != x ? y : y < x ? y : x;

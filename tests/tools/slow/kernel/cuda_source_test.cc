@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "kernels/sandbox/compile_kernel.h"
 #include "kernels/sandbox/cuda_source.h"
 #include "tests/tools/program/run_program.h"
 
@@ -36,6 +39,7 @@ TEST_P(CudaSources, PassAsTheyStand) {
     for (const char* verb : {"check", "race"}) {
         const Outcome outcome = run_source(verb, op, source_file(file));
         EXPECT_EQ(outcome.exit_code, kExitOk) << verb << outcome.err << outcome.out;
+        EXPECT_THAT(outcome.out, testing::Not(testing::HasSubstr("they do the same work")));
     }
 }
 
@@ -54,6 +58,27 @@ INSTANTIATE_TEST_SUITE_P(
         std::ranges::replace(name, '.', '_');
         return name;
     });
+
+// The counter of tiles is for the last block to set back: every block that does so begins with all tiles again, and
+// writes the same results.
+TEST(CudaSource, BlocksThatDoTheSameWorkAreNamed) {
+    std::ifstream source(source_file("router.persistent.cu"));
+    std::string text((std::istreambuf_iterator<char>(source)), std::istreambuf_iterator<char>());
+    const std::string last = "if (atomicInc(&blocks_left, gridDim.x - 1) == gridDim.x - 1) ";
+    ASSERT_NE(text.find(last), std::string::npos);
+    const sandbox::ScratchFolder folder;
+    const std::string file = (folder.path() / "mine.cu").string(), one = (folder.path() / "case.json").string();
+    std::ofstream(one) << R"({"op": "router", "sizes": {"rows": 3, "experts": 9, "k": 40}, "values": "normal",
+        "seed": 1, "placing": "aligned", "in_place": false, "num_threads": 4})";
+    const std::string note = "`out`: a block writes what another block of the launch has written, and has not read";
+    std::ofstream(file) << text;
+    EXPECT_THAT(run_source("check", "router", file, {"--case", one}).out, testing::Not(HasSubstr(note)));
+    text.replace(text.find(last), last.size(), "");
+    std::ofstream(file) << text;
+    const Outcome outcome = run_source("check", "router", file, {"--case", one});
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.out << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr(note));
+}
 
 // One change to a correct kernel, and what is found at which kind of line.
 struct Planted {
