@@ -17,9 +17,8 @@ constexpr int32_t kMultiprocessors[] = {1, 132, 2, 7, 16};
 
 // Flops that a case may cost.
 double most_work(const KernelInfo& kernel, Effort effort) {
-    const bool emulated = kernel.machine == "cuda";
-    if (effort == Effort::kShort) return emulated ? 3e4 : 1e6;
-    return emulated ? 1e6 : 6e7;
+    if (effort == Effort::kShort) return kernel.is_emulated() ? 3e4 : 1e6;
+    return kernel.is_emulated() ? 1e6 : 6e7;
 }
 
 // What a size is while another one is real: enough for sums whose order shows, and little work.

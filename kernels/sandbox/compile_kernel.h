@@ -56,6 +56,8 @@ Status run_compiler(const std::string& file, const std::vector<std::string>& com
 void write_scratch(const std::filesystem::path& path, std::string_view text);
 // The contents of such a file; "" if it cannot be read.
 std::string said_in(const std::filesystem::path& path);
+// The last line of a text that has one.
+std::string last_line(std::string text);
 
 // The source line of an address in a library, innermost inlined call first: "my_op.cu:41". Only lines in `file`, or, if
 // `file` is a .so, lines outside the headers of the emulator and the system. Empty where the machine's addr2line does

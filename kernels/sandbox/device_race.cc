@@ -1,9 +1,6 @@
 #include "kernels/sandbox/device_race.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -15,9 +12,9 @@
 #include <sstream>
 
 #include "engine/base/check.h"
-#include "files/repository_path.h"
+#include "kernels/sandbox/bound_call.h"
 #include "kernels/sandbox/compile_kernel.h"
-#include "kernels/sandbox/machine_code.h"
+#include "kernels/sandbox/gpu_program.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -28,23 +25,6 @@ constexpr size_t kMostGpuCalls = 16;               // of the first edges: every 
 constexpr const char* kSeconds = "120";            // for a tool
 constexpr int kTimeout = 124, kNotOnPath = 127;    // of `timeout`
 constexpr std::string_view kPrefix = "=========";  // of every line of a report
-
-// Of the driver's own header, cuda.h: CUdevice_attribute.
-constexpr int kMajor = 75, kMinor = 76;
-
-// The first GPU's compute capability times ten; 0 without one. Runs in a child process.
-int ask_driver() {
-    void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (driver == nullptr) return 0;
-    const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
-    const auto get = reinterpret_cast<int (*)(int*, int)>(dlsym(driver, "cuDeviceGet"));
-    const auto attribute = reinterpret_cast<int (*)(int*, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
-    if (init == nullptr || get == nullptr || attribute == nullptr) return 0;
-    int gpu = 0, major = 0, minor = 0;
-    if (init(0) != 0 || get(&gpu, 0) != 0) return 0;
-    if (attribute(&major, kMajor, gpu) != 0 || attribute(&minor, kMinor, gpu) != 0) return 0;
-    return major * 10 + minor;
-}
 
 void append(std::string& text, const void* data, size_t num_bytes) {
     text.append(static_cast<const char*>(data), num_bytes);
@@ -73,11 +53,6 @@ Verdict verdict_of_tool(std::string_view tool) {
     if (tool == "synccheck") return Verdict::kBarrier;
     CHECK(tool == "memcheck", "tool {}", tool);
     return Verdict::kOutOfBounds;
-}
-
-std::string last_line(std::string text) {
-    while (!text.empty() && text.back() == '\n') text.pop_back();
-    return text.substr(text.rfind('\n') + 1);
 }
 
 // One tool over the calls: its findings, or a note that says why there is no report.
@@ -111,16 +86,6 @@ bool is_on_path(const fs::path& folder) {
 }
 
 }  // namespace
-
-std::string find_gpu() {
-    const pid_t child = fork();
-    CHECK(child >= 0, "no process: {}", std::strerror(errno));
-    if (child == 0) _exit(ask_driver());
-    int status = 0;
-    waitpid(child, &status, 0);
-    const int capability = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-    return capability == 0 ? "" : fmt::format("sm_{}", capability);
-}
 
 std::vector<SanitizerFinding> read_sanitizer(std::string_view tool, std::string_view report) {
     std::vector<SanitizerFinding> findings;
@@ -161,39 +126,28 @@ std::string device_call(const Arguments& call) {
     placed.scalars = call.scalars;
     placed.num_items = std::ssize(call.item_rows);
     placed.num_rows = call.num_rows();
-    // Addresses that no other number in a struct has.
-    const auto address_of = [](size_t i) { return (uint64_t{0x5A5A5A5A} << 32U) + (uint64_t{i} << 12U); };
+    std::byte present{};
     for (size_t i = 0; i < call.tensors.size(); ++i) {
         const TensorSpec& spec = call.tensors[i].spec;
         placed.stride[i] = spec.width;
-        if (spec.width > 0) placed.data[i] = reinterpret_cast<std::byte*>(address_of(i));
+        if (spec.width > 0) placed.data[i] = &present;
     }
-    AbiArgs abi;
-    std::memset(static_cast<void*>(&abi), 0, sizeof abi);
-    call.operation->bind(placed, abi);
-    std::string pointers;
-    int64_t num_pointers = 0;
-    for (size_t at = 0; at + sizeof(uint64_t) <= sizeof abi; at += sizeof(uint64_t)) {
-        uint64_t word = 0;
-        std::memcpy(&word, reinterpret_cast<const std::byte*>(&abi) + at, sizeof word);
-        for (size_t i = 0; i < call.tensors.size(); ++i) {
-            if (placed.data[i] == nullptr || word != address_of(i)) continue;
-            append(pointers, static_cast<int64_t>(at));
-            append(pointers, static_cast<int64_t>(i));
-            ++num_pointers;
-        }
-    }
+    const BoundCall bound = bound_call(*call.operation, placed);
     std::string text;
-    append(text, int64_t{sizeof abi});
+    append(text, int64_t{sizeof bound.abi});
     append(text, std::ssize(call.tensors));
-    append(text, num_pointers);
-    append(text, &abi, sizeof abi);
+    append(text, std::ssize(bound.pointers));
+    append(text, &bound.abi, sizeof bound.abi);
     for (const Tensor& tensor : call.tensors) {
         append(text, std::ssize(tensor.bytes));
         append(text, int64_t{tensor.spec.role == Role::kOut});
         append(text, tensor.bytes.data(), tensor.bytes.size());
     }
-    return text + pointers;
+    for (const BoundPointer& pointer : bound.pointers) {
+        append(text, pointer.at);
+        append(text, pointer.tensor);
+    }
+    return text;
 }
 
 DeviceRace race_on_device(const std::string& file, const std::vector<std::string>& flags, const std::string& gpu,
@@ -205,22 +159,13 @@ DeviceRace race_on_device(const std::string& file, const std::vector<std::string
         return race;
     };
     if (!is_on_path(folder.path())) return without("compute-sanitizer is not on PATH");
-    std::vector<std::string> command = nvcc_command(fs::absolute(file).string(), flags);
-    const auto is_arch = [](const std::string& word) { return word.starts_with("-arch="); };
-    std::ranges::replace_if(command, is_arch, "-arch=" + gpu);
-    const std::string program = (folder.path() / "device_run").string();
-    for (const std::string& word :
-         {repository_path("kernels/sandbox/device_run.cu"), std::string("-lineinfo"), std::string("-o"), program}) {
-        command.push_back(word);
-    }
-    const fs::path words = folder.path() / "nvcc.txt";
-    const int code = run_command(command, words);
-    if (code == -1) return without("nvcc cannot be started");
-    if (code != 0) {
-        const std::string said = last_line(said_in(words));
-        race.findings.push_back({Verdict::kFails, fmt::format("{}: nvcc ends with {}: {}", gpu, code, said)});
+    const auto built = compile_for_gpu(file, flags, gpu, "kernels/sandbox/device_run.cu", folder);
+    if (!built) {
+        race.findings.push_back({Verdict::kFails, fmt::format("{}: {}", gpu, built.error().message)});
         return race;
     }
+    if (built->empty()) return without("nvcc cannot be started");
+    const std::string& program = *built;
     std::vector<std::string> run = {program, std::to_string(kernel.index)};
     for (size_t i = 0; i < std::min(cases.size(), kMostGpuCalls); ++i) {
         const fs::path call = folder.path() / fmt::format("call{}", i);

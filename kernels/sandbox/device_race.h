@@ -15,9 +15,6 @@
 
 namespace verbatim::sandbox {
 
-// "sm_90", the first GPU as its driver reports it; "" without one. Leaves no CUDA state in this process.
-std::string find_gpu();
-
 // The tools, in the order in which they run.
 inline constexpr std::string_view kSanitizers[] = {"memcheck", "racecheck", "initcheck", "synccheck"};
 
@@ -33,8 +30,8 @@ struct DeviceRace {
     std::vector<SanitizerFinding> findings;
     std::vector<std::string> notes;  // the tools that found nothing, or why none ran
 };
-// file: a .cu; gpu: the result of find_gpu(). A missing nvcc or compute-sanitizer is a note; a tool that crashes or
-// hangs, and a file that nvcc rejects, are findings.
+// file: a .cu; gpu: the result of find_gpu() (kernels/sandbox/gpu_program.h). A missing nvcc or compute-sanitizer is a
+// note; a tool that crashes or hangs, and a file that nvcc rejects, are findings.
 DeviceRace race_on_device(const std::string& file, const std::vector<std::string>& flags, const std::string& gpu,
                           const KernelInfo& kernel, const std::vector<CheckCase>& cases);
 

@@ -37,9 +37,8 @@ std::vector<KernelCase> emulated_cases(const KernelOptions& options, const Opera
 
 }  // namespace
 
-KernelReport emulated_perf(const KernelOptions& options, const Operation& operation,
-                           const std::vector<KernelCase>& timed, KernelSession& session, const KernelInfo& kernel) {
-    KernelReport report = session.report_of(kernel);
+void add_emulated_perf(const KernelOptions& options, const Operation& operation, const std::vector<KernelCase>& timed,
+                       KernelSession& session, const KernelInfo& kernel, KernelReport& report) {
     for (const KernelCase& one : emulated_cases(options, operation, timed)) {
         const Arguments call = make_arguments(operation, one);
         CallOptions how;
@@ -60,11 +59,9 @@ KernelReport emulated_perf(const KernelOptions& options, const Operation& operat
         }
         report.emulated.push_back(std::move(row));
     }
-    if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
-    if (report.first_failure) report.verdict = report.first_failure->verdict;
     if (!options.file.ends_with(".cu")) {
         report.notes.emplace_back("machine code: of a .cu file alone (--file FILE.cu)");
-        return report;
+        return;
     }
     const auto codes = machine_code(options.file, options.flags, session.folder());
     if (!codes) report.notes.push_back(fmt::format("machine code: unknown: {}", codes.error().message));
@@ -72,7 +69,6 @@ KernelReport emulated_perf(const KernelOptions& options, const Operation& operat
         report.notes.push_back(fmt::format("{}", fmt::join(nvcc_command(options.file, options.flags), " ")));
     }
     for (const MachineCode& code : codes ? *codes : std::vector<MachineCode>()) report.notes.push_back(code_note(code));
-    return report;
 }
 
 }  // namespace verbatim::sandbox

@@ -91,7 +91,7 @@ private:
             options.workspace_poison = static_cast<uint8_t>(i / 2);
             expect_same(run(call_, options), whole, "the same call again", options);
         }
-        if (kernel_.machine != "cuda") return;
+        if (!kernel_.is_emulated()) return;
         // A GPU's order of blocks and warps is another one in each run.
         constexpr simt::Schedule kOrders[] = {simt::Schedule::kReverse, simt::Schedule::kRandom,
                                               simt::Schedule::kRandom, simt::Schedule::kOneWarpAhead};

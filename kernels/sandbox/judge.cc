@@ -262,8 +262,6 @@ Fault fault_by_contract(const KernelInfo& kernel, const Arguments& got, const Ar
     return {has_tolerance ? Verdict::kBeyondBound : Verdict::kWrongBits, std::move(detail)};
 }
 
-bool repeats_on_schedules(const KernelInfo& kernel) { return kernel.machine == "cuda"; }
-
 }  // namespace
 
 std::string_view name(Verdict verdict) {
@@ -380,7 +378,7 @@ Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& ope
     if (first.end != CallEnd::kDone) return ended(first);
     CallOptions other = plain;
     other.output_poison = other.workspace_poison = 1;
-    if (repeats_on_schedules(kernel)) other.schedule = simt::Schedule::kRandom;
+    if (kernel.is_emulated()) other.schedule = simt::Schedule::kRandom;
     const CallResult second = host.call(kernel, call, other);
     if (second.end != CallEnd::kDone) return ended(second);
     if (!first_difference(second.after, first.after).empty()) {

@@ -16,6 +16,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/sandbox/compile_kernel.h"
+#include "kernels/sandbox/gpu_program.h"
 #include "kernels/sandbox/group_time.h"
 #include "kernels/sandbox/kernel_board.h"
 
@@ -265,13 +266,14 @@ public:
 
     CallResult call(const KernelInfo& kernel, const Arguments& arguments, const CallOptions& options, Question question,
                     double seconds) {
-        const Layout layout(*board_, arguments, options);
+        const Layout layout(*board_, arguments, kernel.gpu == nullptr ? options : on_gpu(options));
         board_->question = question;
         board_->operation = arguments.operation;
         board_->kernel = kernel.index;
         board_->builtin = kernel.builtin;
         board_->python = kernel.python;
         board_->options = options;
+        if (kernel.gpu != nullptr) return call_on_gpu(*kernel.gpu, layout, seconds);
         if (auto ended = ask(seconds)) {
             // A finding says why: an access that is misaligned ends the process as it ends a GPU's kernel.
             if (ended->end == CallEnd::kCrash && board_->num_findings > 0) {
@@ -300,6 +302,19 @@ public:
     [[nodiscard]] double seconds() const { return limits_.seconds; }
 
 private:
+    // A GPU's memory has no pages to end at.
+    static CallOptions on_gpu(CallOptions options) {
+        if (options.placing == Placing::kAtEnd) options.placing = Placing::kAligned;
+        return options;
+    }
+    CallResult call_on_gpu(GpuProgram& gpu, const Layout& layout, double seconds) {
+        CallResult result = gpu.call(*board_, seconds);
+        result.after = layout.after();
+        if (result.end == CallEnd::kDone) result.detail = layout.difference(result.end);
+        if (std::string said = gpu.said(); !said.empty()) said_before_ = std::move(said);
+        return result;
+    }
+
     void start() {
         int questions[2];
         int answers[2];
@@ -555,6 +570,11 @@ std::vector<double> KernelHost::time(const KernelInfo& kernel, const Arguments& 
     if (result.end != CallEnd::kDone) return {};
     const Board& board = impl_->board();
     return {board.times_s.begin(), board.times_s.begin() + board.num_times};
+}
+
+Result<MachineLimits> KernelHost::gpu_limits(const KernelInfo& kernel) {
+    CHECK(kernel.gpu != nullptr, "{} has no GPU", kernel.name);
+    return kernel.gpu->limits(impl_->board(), impl_->seconds());
 }
 
 }  // namespace verbatim::sandbox

@@ -10,6 +10,8 @@
 //   H4  CUDA kernels run on the emulator, in separate memory, and its findings are reported. A file's kernels hold
 //       addresses that only the emulator's views can resolve, and their library's static memory cannot be written
 //       during a launch: what bypasses the emulator ends the call
+//   H5  a kernel with a GPU's program runs there, in a process without limits of memory: H1 holds for the bytes next to
+//       a tensor, H2 as it stands, and H3 by the clock
 #pragma once
 
 #include <cstddef>
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "kernels/machine.h"
 #include "kernels/sandbox/kernel.h"
 #include "kernels/sandbox/operation.h"
 #include "kernels/simt/access_counter.h"
@@ -80,6 +83,7 @@ struct CallResult {
 };
 
 struct PythonFunction;
+class GpuProgram;
 
 // A kernel of a library, a builtin one, or a function in Python.
 struct KernelInfo {
@@ -87,6 +91,9 @@ struct KernelInfo {
     int32_t index = -1;                        // in the library
     const verbatim_kernel* builtin = nullptr;  // instead
     const PythonFunction* python = nullptr;    // instead (kernels/sandbox/python_function.h)
+    GpuProgram* gpu = nullptr;                 // runs the library's kernel on a GPU (kernels/sandbox/gpu_program.h)
+
+    [[nodiscard]] bool is_emulated() const { return machine == "cuda" && gpu == nullptr; }
 };
 
 struct HostLimits {
@@ -118,6 +125,8 @@ public:
     // Repeats the call: seconds of each, after `result` is filled in by one call().
     std::vector<double> time(const KernelInfo& kernel, const Arguments& arguments, const CallOptions& options,
                              const TimingRequest& request, CallResult& result);
+    // Of a kernel's GPU, measured now. REQUIRES: it has one.
+    Result<MachineLimits> gpu_limits(const KernelInfo& kernel);
 
 private:
     class Impl;

@@ -57,7 +57,10 @@ struct KernelReport {
     std::vector<PerfRow> perf;
     std::vector<EmulatedRow> emulated;
     std::vector<std::string> notes;  // of `race`: findings by line, and barriers without effect
-    std::string why_emulated;        // of a CUDA kernel: why its calls ran in the emulator; "": they did not
+    bool was_emulated = false;       // calls ran in the emulator
+    std::string gpu;                 // the GPU on which calls ran: "sm_90 (NVIDIA H200)"; "": on none
+    int64_t gpu_cases = 0;           // of the cases, those of the GPU
+    std::string why_emulated;        // of a CUDA kernel: why its calls ran in the emulator alone; "": they did not
 
     // Whether the kernel keeps its promises. The fast profile promises no invariance.
     [[nodiscard]] bool passes() const { return outcome() == records::Verdict::kSame; }

@@ -18,8 +18,9 @@
 namespace verbatim::sandbox {
 namespace {
 
-// As nvcc, it may lie where its installer puts it, off the PATH.
+// That of $CUDACXX, as CMake takes it; else nvcc may lie where its installer puts it, off the PATH.
 std::string nvcc() {
+    if (const char* const chosen = std::getenv("CUDACXX"); chosen != nullptr && *chosen != '\0') return chosen;
     const char* const usual = "/usr/local/cuda/bin/nvcc";
     std::error_code ignored;
     return std::filesystem::exists(usual, ignored) ? usual : "nvcc";

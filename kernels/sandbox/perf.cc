@@ -17,7 +17,6 @@ namespace {
 constexpr size_t kShapes = 3;
 constexpr size_t kCapturedShapes = 5;  // of a workload: those that came most often
 constexpr int kTurns = 3;              // of both kernels, so that another program's load affects both
-constexpr double kMostFlops = 4e8;     // of a timed call
 // What ends a timing whose median is not known before. The seconds are of all shapes of a kernel and of the built-in
 // one together, so that `perf` takes ten with the compiler and the machine's limits, and no less than the least where
 // these took longer; a third is for warm caches.
@@ -76,6 +75,13 @@ public:
         call_.order = options.threads > 1 ? TaskOrder::kThreads : TaskOrder::kForward;
     }
 
+    // Of a GPU a kernel may use everything.
+    [[nodiscard]] CallOptions call_of(const KernelInfo& kernel) const {
+        CallOptions call = call_;
+        if (kernel.gpu != nullptr) call.num_threads = 0;
+        return call;
+    }
+
     // Before a kernel's shapes: what is not timing (arguments, copies, another program's share) shortens what follows.
     void begin() {
         end_ = steady_seconds() + seconds_in_all_;
@@ -83,7 +89,7 @@ public:
     }
     // Calls under the time limit, before a loop of them has more.
     [[nodiscard]] Judgement try_out(KernelHost& host, const KernelInfo& kernel, const KernelCase& one) const {
-        return judge(host, kernel, operation_, {one, call_});
+        return judge(host, kernel, operation_, {one, call_of(kernel)});
     }
     // Adds a turn to what is known; a failure when a call does not end well.
     enum class Outputs : uint8_t { kJudged, kIgnored };
@@ -99,7 +105,7 @@ public:
         request.max_seconds = planned * std::min(1.0, left);
         planned_ = std::max(planned, planned_ - planned);
         request.max_calls = (cold ? kColdCalls : kWarmCalls) / kTurns;
-        const std::vector<double> times = host.time(kernel, shape.call, call_, request, result);
+        const std::vector<double> times = host.time(kernel, shape.call, call_of(kernel), request, result);
         if (result.end != CallEnd::kDone) return Failure{verdict_of(result), result.detail, shape.one, call_, "", ""};
         timed.times.insert(timed.times.end(), times.begin(), times.end());
         std::ranges::sort(timed.times);
@@ -137,28 +143,27 @@ PerfRow row_of_times(const Operation& operation, const TimedShape& shape, const 
     return row;
 }
 
-// Times one kernel against the builtin one, in turns, shape by shape.
+// Times one kernel, and the builtin one where it is for CPUs, in turns, shape by shape.
 class Measuring {
 public:
-    Measuring(const KernelOptions& options, const Operation& operation, KernelSession& session,
-              const MachineLimits& limits, size_t num_shapes)
+    Measuring(const KernelOptions& options, const Operation& operation, KernelSession& session, size_t num_shapes)
         : operation_(operation),
           session_(session),
-          limits_(limits),
           timer_(options, operation, num_shapes, session.age_seconds()),
           builtin_host_("", {static_cast<double>(options.seconds), options.memory_bytes}) {
         if (operation.definition == nullptr) builtin_ = best_builtin(builtin_infos(operation));
     }
 
-    // Error: of the built-in kernel.
-    Result<KernelReport> report_of(const KernelInfo& kernel, const std::vector<KernelCase>& cases) {
-        KernelReport report = session_.report_of(kernel);
+    // Adds the kernel's rows. Error: of the built-in kernel.
+    Status add(const KernelInfo& kernel, const std::vector<KernelCase>& cases, const MachineLimits& limits,
+               KernelReport& report) {
+        int64_t num_timed = 0;
         timer_.begin();
         for (const KernelCase& one : cases) {
             const Judgement tried = timer_.try_out(session_.host(), kernel, one);
             if (!tried.supported) ++report.unsupported;
             if (!tried.supported) continue;
-            report.cases = 1;
+            ++num_timed;
             if (!report.first_failure) report.first_failure = tried.failure;
             // What does not end, or not well, has no time.
             if (tried.failure && has_no_outputs(tried.failure->verdict)) break;
@@ -166,15 +171,18 @@ public:
             bool ends = true;
             TimedShape shape(operation_, one);
             for (const bool cold : {false, true}) {
-                ASSIGN_OR_RETURN(ends, add_row(kernel, shape, cold, tried.failure.has_value(), report));
+                ASSIGN_OR_RETURN(ends, add_row(kernel, shape, cold, tried.failure.has_value(), limits, report));
                 if (!ends) break;
             }
             if (!ends) break;
         }
-        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
-        report.cases = std::max(report.cases, std::ssize(report.perf));
-        if (report.first_failure) report.verdict = report.first_failure->verdict;
-        return report;
+        const int64_t num_cases = std::max<int64_t>(num_timed > 0 ? 1 : 0, std::ssize(report.perf));
+        report.cases += num_cases;
+        if (kernel.gpu != nullptr) {
+            report.gpu = kernel.gpu->name();
+            report.gpu_cases = num_cases;
+        }
+        return {};
     }
 
 private:
@@ -194,16 +202,18 @@ private:
                      name(failure->verdict), failure->detail);
     }
     // Whether the kernel's calls end well.
-    Result<bool> add_row(const KernelInfo& kernel, TimedShape& shape, bool cold, bool is_wrong, KernelReport& report) {
+    Result<bool> add_row(const KernelInfo& kernel, TimedShape& shape, bool cold, bool is_wrong,
+                         const MachineLimits& limits, KernelReport& report) {
         Timed ours, theirs;
+        const bool has_builtin = builtin_ && kernel.gpu == nullptr;
         for (int turn = 0; turn < kTurns; ++turn) {
-            if (builtin_) RETURN_IF_ERROR(add_builtin(shape, cold, ours));
+            if (has_builtin) RETURN_IF_ERROR(add_builtin(shape, cold, ours));
             const auto failure = timer_.add(session_.host(), kernel, shape, cold, theirs, Timer::Outputs::kJudged);
             if (failure && !report.first_failure) report.first_failure = failure;
             if (failure) return false;
         }
-        PerfRow row = row_of_times(operation_, shape, theirs, cold, limits_);
-        if (builtin_) row.builtin_median_s = ours.at(0.5);
+        PerfRow row = row_of_times(operation_, shape, theirs, cold, limits);
+        if (has_builtin) row.builtin_median_s = ours.at(0.5);
         if (!row.right && !report.first_failure) report.first_failure = timer_.failure_of(theirs.fault, shape.one);
         row.right = row.right && !is_wrong;
         report.perf.push_back(std::move(row));
@@ -212,48 +222,59 @@ private:
 
     const Operation& operation_;
     KernelSession& session_;
-    const MachineLimits& limits_;
     Timer timer_;
     KernelHost builtin_host_;
     std::optional<KernelInfo> builtin_;  // of a contract: none
 };
 
-Status measure(const KernelOptions& options, const Operation& operation, const std::vector<KernelCase>& cases,
-               KernelSession& session, KernelReports& measured) {
-    Measuring measuring(options, operation, session, measured.limits, cases.size());
-    for (const KernelInfo& kernel : session.kernels()) {
-        if (kernel.machine == "cuda") {
-            measured.reports.push_back(emulated_perf(options, operation, cases, session, kernel));
-            continue;
-        }
-        ASSIGN_OR_RETURN(KernelReport report, measuring.report_of(kernel, cases));
-        measured.reports.push_back(std::move(report));
-    }
-    return {};
+std::string heading_of(const KernelOptions& options, const Operation& operation, const MachineLimits& limits) {
+    const std::string dpbf16 =
+        limits.dpbf16_flops > 0 ? fmt::format(", vdpbf16 {:.1f} GFLOP/s", limits.dpbf16_flops * 1e-9) : "";
+    const std::string builtin = operation.definition == nullptr ? best_builtin(builtin_infos(operation)).name : "none";
+    return fmt::format("machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s{}; built-in: {}", options.threads,
+                       options.threads == 1 ? "" : "s", limits.stream_bytes_per_s * 1e-9, limits.fma_flops * 1e-9,
+                       dpbf16, builtin);
+}
+std::string gpu_heading(const GpuProgram& gpu, const MachineLimits& limits) {
+    return fmt::format("{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s", gpu.name(), limits.stream_bytes_per_s * 1e-9,
+                       limits.fma_flops * 1e-9);
 }
 
 Result<KernelReports> measured_of(const char* verb, const KernelOptions& options, const Operation& operation,
                                   KernelSession& session) {
     ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, timed_cases(options, operation));
+    ASSIGN_OR_RETURN(const std::vector<KernelCase> gpu_cases, timed_cases(options, operation, kMostFlopsOfGpu));
     KernelReports measured = session.reports_of(verb, options);
-    const bool is_timed = std::ranges::any_of(session.kernels(), [](const KernelInfo& kernel) {
+    const bool is_on_cpu = std::ranges::any_of(session.kernels(), [](const KernelInfo& kernel) {
         return kernel.machine != "cuda";  // what the emulator's time is says nothing of a GPU's
     });
-    if (is_timed) {
+    if (is_on_cpu) {
         // Before any process is started: the probe's threads and its buffer are gone by then.
         MachineProbe probe(static_cast<int32_t>(options.threads), static_cast<int64_t>(options.buffer_bytes));
         measured.limits = probe.measure(2);
+        measured.heading.push_back(heading_of(options, operation, measured.limits));
     }
-    RETURN_IF_ERROR(measure(options, operation, cases, session, measured));
-    if (is_timed) {
-        const MachineLimits& limits = measured.limits;
-        const std::string dpbf16 =
-            limits.dpbf16_flops > 0 ? fmt::format(", vdpbf16 {:.1f} GFLOP/s", limits.dpbf16_flops * 1e-9) : "";
-        const std::string builtin =
-            operation.definition == nullptr ? best_builtin(builtin_infos(operation)).name : "none";
-        measured.heading = {fmt::format("machine, {} thread{}: stream {:.1f} GB/s, fma {:.1f} GFLOP/s{}; built-in: {}",
-                                        options.threads, options.threads == 1 ? "" : "s",
-                                        limits.stream_bytes_per_s * 1e-9, limits.fma_flops * 1e-9, dpbf16, builtin)};
+    Measuring measuring(options, operation, session, cases.size());
+    for (const KernelInfo& kernel : session.kernels()) {
+        KernelReport report = session.report_of(kernel);
+        ASSIGN_OR_RETURN(const std::vector<KernelInfo> places, session.placements(options, kernel, report));
+        for (const KernelInfo& place : places) {
+            MachineLimits limits = measured.limits;
+            if (place.gpu != nullptr) {
+                ASSIGN_OR_RETURN(limits, session.host().gpu_limits(place));
+                measured.heading.push_back(gpu_heading(*place.gpu, limits));
+                if (!is_on_cpu) measured.limits = limits;
+            }
+            if (place.is_emulated()) {
+                add_emulated_perf(options, operation, cases, session, place, report);
+            } else {
+                const auto& timed = place.gpu != nullptr ? gpu_cases : cases;
+                RETURN_IF_ERROR(measuring.add(place, timed, limits, report));
+            }
+        }
+        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
+        if (report.first_failure) report.verdict = report.first_failure->verdict;
+        measured.reports.push_back(std::move(report));
     }
     return measured;
 }
@@ -266,7 +287,8 @@ double limit_seconds(const Operation& operation, const Work& work, const Machine
     return std::max(work.bytes / limits.stream_bytes_per_s, work.flops / peak);
 }
 
-Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const Operation& operation) {
+Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const Operation& operation,
+                                            double most_flops) {
     if (!options.case_file.empty()) {
         ASSIGN_OR_RETURN(const SavedCase saved, read_case_file(options.case_file));
         if (saved.operation != operation.name) {
@@ -278,7 +300,7 @@ Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const 
     for (const Sizes& sizes : operation.published()) {
         const KernelCase one{sizes, ValueClass::kNormal, options.seed};
         const double flops = operation.work(make_arguments(operation, one)).flops;
-        if (flops <= kMostFlops) by_work.emplace_back(flops, one);
+        if (flops <= most_flops) by_work.emplace_back(flops, one);
     }
     std::ranges::sort(by_work, {}, &std::pair<double, KernelCase>::first);
     // The least, the middle and the most.
@@ -290,7 +312,7 @@ Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const 
     ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
     for (const CapturedCall& call : workload.calls) {
         const double flops = operation.work(make_arguments(operation, call.one)).flops;
-        if (flops <= kMostFlops && cases.size() < kShapes + kCapturedShapes) cases.push_back(call.one);
+        if (flops <= most_flops && cases.size() < kShapes + kCapturedShapes) cases.push_back(call.one);
     }
     return cases;
 }
@@ -301,8 +323,8 @@ Result<KernelReports> perf_verb(const KernelOptions& options, const Operation& o
 
 Result<KernelReports> roofline_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
     ASSIGN_OR_RETURN(KernelReports reports, measured_of("roofline", options, operation, session));
-    const auto is_for_cuda = [](const KernelReport& report) { return report.machine == "cuda"; };
-    if (std::ranges::all_of(reports.reports, is_for_cuda)) {
+    const auto is_emulated = [](const KernelReport& report) { return report.machine == "cuda" && report.gpu.empty(); };
+    if (std::ranges::all_of(reports.reports, is_emulated)) {
         return error("--plot: a kernel for CUDA has no time here, and so no place below a roof; `kernel perf` counts");
     }
     return reports;

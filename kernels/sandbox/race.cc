@@ -203,6 +203,7 @@ void race_on_gpu(const KernelOptions& options, const KernelInfo& kernel, const s
     if (fs::path(options.file).extension() != ".cu") return;
     const std::string gpu = find_gpu();
     if (gpu.empty()) return;
+    report.why_emulated = gpu + ": compute-sanitizer alone runs a file there, of this verb";
     const DeviceRace race = race_on_device(options.file, options.flags, gpu, kernel, cases);
     report.notes.insert(report.notes.end(), race.notes.begin(), race.notes.end());
     for (const SanitizerFinding& finding : race.findings) {

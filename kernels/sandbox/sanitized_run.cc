@@ -58,10 +58,7 @@ SanitizerReport read_sanitized(int code, const std::string& output, const std::s
     if (code == 0) return {};
     if (code == kTimedOut)
         return {Verdict::kHang, fmt::format("the sanitized program does not end in {} s", kSanitizedSeconds)};
-    std::string last = output;
-    while (!last.empty() && last.back() == '\n') last.pop_back();
-    return {Verdict::kFails,
-            fmt::format("the sanitized program ends with {}: {}", code, last.substr(last.rfind('\n') + 1))};
+    return {Verdict::kFails, fmt::format("the sanitized program ends with {}: {}", code, last_line(output))};
 }
 
 Result<SanitizerReport> sanitized_run(const std::string& file, const std::vector<std::string>& flags,

@@ -10,7 +10,6 @@
 
 #include "engine/base/check.h"
 #include "kernels/sandbox/builtin_kernels.h"
-#include "kernels/sandbox/device_race.h"
 #include "kernels/sandbox/error_bounds.h"
 #include "kernels/sandbox/sanitized_run.h"
 
@@ -170,6 +169,7 @@ const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos) {
 
 Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& options, const Operation& operation) {
     auto session = std::make_unique<KernelSession>();
+    session->machine_gpu_ = find_gpu();
     const HostLimits limits{static_cast<double>(options.seconds), options.memory_bytes};
     RETURN_IF_ERROR(check_sanitizers(options));
     if (!options.python.empty()) {
@@ -221,14 +221,27 @@ Status KernelSession::choose(const KernelOptions& options, const Operation& oper
 
 namespace {
 
-// A machine's GPU does not change while the program runs.
-const std::string& why_emulated() {
-    static const std::string kWhy = [] {
-        const std::string gpu = find_gpu();
-        return gpu.empty() ? std::string("no CUDA device")
-                           : fmt::format("there is a device ({}), and `race` alone runs a file on it", gpu);
-    }();
-    return kWhy;
+// Adds what one place has found to what those before have found: of a property, the first.
+void add_invariance(const InvarianceResult& found, InvarianceResult& all) {
+    all.num_cases += found.num_cases;
+    for (size_t i = 0; i < all.tried.size(); ++i) {
+        all.tried[i].taken += found.tried[i].taken;
+        all.tried[i].refused += found.tried[i].refused;
+        if (!all.broken[i]) all.broken[i] = found.broken[i];
+    }
+    all.failure = found.failure;
+}
+
+// Whose bits, or whose failure.
+void name_gpu(const KernelInfo& kernel, std::optional<Failure>& failure) {
+    if (kernel.gpu != nullptr && failure) failure->detail.insert(0, fmt::format("on {}: ", kernel.gpu->name()));
+}
+
+// The GPU's name is known once it has run something.
+void count_gpu_cases(const KernelInfo& kernel, int64_t num_cases, KernelReport& report) {
+    if (kernel.gpu == nullptr) return;
+    report.gpu = kernel.gpu->name();
+    report.gpu_cases = num_cases;
 }
 
 }  // namespace
@@ -241,8 +254,44 @@ KernelReport KernelSession::report_of(const KernelInfo& kernel) const {
     report.kernel = kernel.name;
     report.profile = kernel.profile;
     report.machine = kernel.machine;
-    if (kernel.machine == "cuda") report.why_emulated = why_emulated();
+    report.was_emulated = kernel.machine == "cuda";
+    if (report.was_emulated) {
+        report.why_emulated = machine_gpu_.empty() ? "no CUDA device" : "this verb does not use the GPU";
+    }
     return report;
+}
+
+Result<std::string> KernelSession::start_gpu(const KernelOptions& options) {
+    if (gpu_ != nullptr) return std::string();
+    if (machine_gpu_.empty()) return std::string("no CUDA device");
+    if (!options.file.ends_with(".cu")) return fmt::format("{}: of a .cu file alone (--file FILE.cu)", machine_gpu_);
+    ASSIGN_OR_RETURN(std::string program,
+                     compile_for_gpu(options.file, options.flags, machine_gpu_, GpuProgram::kServe, folder_));
+    if (program.empty()) return fmt::format("{}: nvcc cannot be started", machine_gpu_);
+    gpu_ = std::make_unique<GpuProgram>(machine_gpu_, std::move(program));
+    return std::string();
+}
+
+Result<std::vector<KernelInfo>> KernelSession::placements(const KernelOptions& options, const KernelInfo& kernel,
+                                                          KernelReport& report) {
+    if (kernel.machine != "cuda") {
+        if (options.runs_on == RunsOn::kGpu)
+            return error("--on gpu: kernel {:?} of {} is for {}", kernel.name, kernel.operation, kernel.machine);
+        return std::vector<KernelInfo>{kernel};
+    }
+    std::vector<KernelInfo> places;
+    if (options.runs_on != RunsOn::kGpu) places.push_back(kernel);
+    report.was_emulated = !places.empty();
+    report.why_emulated = "--on emulator";
+    if (options.runs_on == RunsOn::kEmulator) return places;
+    ASSIGN_OR_RETURN(report.why_emulated, start_gpu(options));
+    if (report.why_emulated.empty()) {
+        places.push_back(kernel);
+        places.back().gpu = gpu_.get();
+    } else if (options.runs_on == RunsOn::kGpu) {
+        return error("--on gpu: {}", report.why_emulated);
+    }
+    return places;
 }
 
 KernelReports KernelSession::reports_of(const char* verb, const KernelOptions& options) const {
@@ -254,26 +303,63 @@ KernelReports KernelSession::reports_of(const char* verb, const KernelOptions& o
             .heading = {}};
 }
 
+namespace {
+
+// `check` at one place, added to the report.
+Status check_at(const KernelOptions& options, const Operation& operation, KernelSession& session,
+                const KernelInfo& place, KernelReport& report) {
+    ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, cases_of(options, operation, session, place, report.notes));
+    CheckResult result = check_kernel(session.host(), place, operation, cases);
+    report.cases += result.num_cases;
+    report.unsupported += result.num_unsupported;
+    count_gpu_cases(place, result.num_cases, report);
+    if (result.failure) result.failure->detail.insert(0, line_of(session, options, result.failure->where));
+    name_gpu(place, result.failure);
+    report.notes.insert(report.notes.end(), result.notes.begin(), result.notes.end());
+    report.first_failure = std::move(result.failure);
+    if (report.first_failure || cases.empty()) return {};
+    return check_under_sanitizers(options, place, cases, report);
+}
+
+// `invariance` at one place, added to the report.
+Status vary_at(const KernelOptions& options, const Operation& operation, const Workload& workload,
+               KernelSession& session, const KernelInfo& place, KernelReport& report) {
+    std::vector<KernelCase> cases = invariance_cases(operation, place, options.effort, options.seed, session.given());
+    if (!options.case_file.empty()) {
+        ASSIGN_OR_RETURN(const std::vector<CheckCase> saved,
+                         cases_of(options, operation, session, place, report.notes));
+        cases = {saved[0].one};
+    } else {
+        const WorkloadCases captured = workload_cases(place, options.effort, workload);
+        for (const CheckCase& check : captured.cases) cases.push_back(check.one);
+        if (!options.workload.empty()) report.notes.push_back(workload_note(workload, captured));
+    }
+    InvarianceResult found = check_invariance(session.host(), place, operation, cases);
+    count_gpu_cases(place, found.num_cases, report);
+    if (found.failure) found.failure->detail.insert(0, line_of(session, options, found.failure->where));
+    name_gpu(place, found.failure);
+    for (auto& broken : found.broken) name_gpu(place, broken);
+    add_invariance(found, *report.invariance);
+    if (!report.first_failure) report.first_failure = found.failure;
+    for (const auto& broken : found.broken) {
+        if (broken && !report.first_failure) report.first_failure = broken;
+    }
+    return {};
+}
+
+}  // namespace
+
 Result<KernelReports> check_verb(const KernelOptions& options, const Operation& operation, KernelSession& session) {
     KernelReports reports = session.reports_of("check", options);
     for (const KernelInfo& kernel : session.kernels()) {
         KernelReport report = session.report_of(kernel);
-        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases,
-                         cases_of(options, operation, session, kernel, report.notes));
+        ASSIGN_OR_RETURN(const std::vector<KernelInfo> places, session.placements(options, kernel, report));
         add_terms(options, operation, report);
-        CheckResult result = check_kernel(session.host(), kernel, operation, cases);
-        report.cases = result.num_cases;
-        report.unsupported = result.num_unsupported;
-        if (result.num_cases == 0) report.verdict = Verdict::kTakesNothing;
-        if (result.failure) {
-            report.verdict = result.failure->verdict;
-            result.failure->detail.insert(0, line_of(session, options, result.failure->where));
+        for (const KernelInfo& place : places) {
+            if (!report.first_failure) RETURN_IF_ERROR(check_at(options, operation, session, place, report));
         }
-        report.notes.insert(report.notes.end(), result.notes.begin(), result.notes.end());
-        report.first_failure = std::move(result.failure);
-        if (!report.first_failure && !cases.empty()) {
-            RETURN_IF_ERROR(check_under_sanitizers(options, kernel, cases, report));
-        }
+        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
+        if (report.first_failure) report.verdict = report.first_failure->verdict;
         add_words(session.host(), report);
         reports.reports.push_back(std::move(report));
     }
@@ -286,29 +372,16 @@ Result<KernelReports> invariance_verb(const KernelOptions& options, const Operat
     KernelReports reports = session.reports_of("invariance", options);
     for (const KernelInfo& kernel : session.kernels()) {
         KernelReport report = session.report_of(kernel);
-        std::vector<KernelCase> cases =
-            invariance_cases(operation, kernel, options.effort, options.seed, session.given());
-        if (!options.case_file.empty()) {
-            ASSIGN_OR_RETURN(const std::vector<CheckCase> saved,
-                             cases_of(options, operation, session, kernel, report.notes));
-            cases = {saved[0].one};
-        } else {
-            const WorkloadCases captured = workload_cases(kernel, options.effort, workload);
-            for (const CheckCase& check : captured.cases) cases.push_back(check.one);
-            if (!options.workload.empty()) report.notes.push_back(workload_note(workload, captured));
+        ASSIGN_OR_RETURN(const std::vector<KernelInfo> places, session.placements(options, kernel, report));
+        report.invariance.emplace();
+        for (const KernelInfo& place : places) {
+            const bool may_break = report.profile == "fast" && !report.invariance->failure;
+            if (report.first_failure && !may_break) break;
+            RETURN_IF_ERROR(vary_at(options, operation, workload, session, place, report));
         }
-        report.invariance = check_invariance(session.host(), kernel, operation, cases);
         report.cases = report.invariance->num_cases;
         if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
-        report.first_failure = report.invariance->failure;
-        if (report.first_failure) {
-            report.first_failure->detail.insert(0, line_of(session, options, report.first_failure->where));
-            report.invariance->failure = report.first_failure;
-        }
         add_words(session.host(), report);
-        for (const auto& broken : report.invariance->broken) {
-            if (broken && !report.first_failure) report.first_failure = broken;
-        }
         const bool all_tried = std::ranges::none_of(report.invariance->tried, &Tried::is_nothing);
         if (report.cases > 0 && !all_tried) report.verdict = Verdict::kNotTried;
         // What is not known weighs more than what the fast profile need not keep.

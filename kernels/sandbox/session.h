@@ -8,6 +8,7 @@
 
 #include "engine/base/result.h"
 #include "kernels/sandbox/compile_kernel.h"
+#include "kernels/sandbox/gpu_program.h"
 #include "kernels/sandbox/kernel_report.h"
 #include "kernels/sandbox/python_function.h"
 #include "kernels/steady_clock.h"
@@ -16,6 +17,13 @@ namespace verbatim::sandbox {
 
 // The kernel of `race` without a file; with one it is the file's first.
 inline constexpr const char* kOursForCuda = "cuda-emulated";
+
+// Where a CUDA file's kernels run.
+enum class RunsOn : uint8_t {
+    kBoth,      // the emulator, and after it the GPU, if there is one
+    kEmulator,  //
+    kGpu
+};
 
 struct KernelOptions {
     std::string verb;  // "check", "invariance", ...
@@ -33,6 +41,7 @@ struct KernelOptions {
     std::string values;               // of --values; "": every class
     std::string workload;             // "": none
     std::vector<std::string> flags;
+    RunsOn runs_on = RunsOn::kBoth;
     bool mutate = false;  // of `race`
     int64_t threads = 1;  // of `perf`
     // Of `perf`: the buffer for measuring the stream, and for evicting the caches; 0: by the caches' size.
@@ -63,13 +72,22 @@ public:
     [[nodiscard]] const ScratchFolder& folder() const { return folder_; }
     // A report of this kernel without findings, and all reports without any.
     [[nodiscard]] KernelReport report_of(const KernelInfo& kernel) const;
+    // The kernel where the options say: in the emulator, on the GPU, or both, one after the other; a kernel for CPUs as
+    // it is. The report says where, and why not on a GPU. Errors: nvcc's; of RunsOn::kGpu, that it cannot run there.
+    Result<std::vector<KernelInfo>> placements(const KernelOptions& options, const KernelInfo& kernel,
+                                               KernelReport& report);
     [[nodiscard]] KernelReports reports_of(const char* verb, const KernelOptions& options) const;
 
 private:
     int64_t opened_ns_ = SteadyClock().now_ns();
     ScratchFolder folder_;
     CompiledKernel compiled_;
+    // The file on this machine's GPU, compiled once; "" or why it cannot run there.
+    Result<std::string> start_gpu(const KernelOptions& options);
+
     std::unique_ptr<PythonFunction> python_;  // null: none
+    std::string machine_gpu_;                 // of find_gpu()
+    std::unique_ptr<GpuProgram> gpu_;         // null: none yet
     std::unique_ptr<KernelHost> host_;
     std::vector<KernelInfo> kernels_;  // all until choose()
     GivenSizes given_;                 // none until choose()

@@ -35,6 +35,7 @@ BENCHMARK = '#!/bin/bash\nif [ "$1" = --describe ]; then echo "Some GPU, 1 GiB";
 VERBATIM = '#!/bin/bash\necho "verbatim $*"\n'
 SANITIZER = '#!/bin/bash\necho "compute-sanitizer $*"\n'
 NOTHING = "#!/bin/bash\n"
+PARTS = ("numerics", "ops", "bench", "decode", "replay", "graphs", "kernels", "sanitize")
 
 
 def write_program(path, text):
@@ -55,6 +56,7 @@ class GpuCheck(unittest.TestCase):
         for name in ("cmake", "nvcc"):
             write_program(f"{self.root}/bin/{name}", NOTHING)
         write_program(self.root + "/bin/compute-sanitizer", SANITIZER)
+        write_program(self.root + "/kernels/sandbox/naive/rope.cu", "")
         built = self.root + "/build/gpu"
         write_program(built + "/tests/tests_gpu", TESTS_GPU)
         write_program(built + "/tests/gpu_benchmark", BENCHMARK)
@@ -79,9 +81,8 @@ class GpuCheck(unittest.TestCase):
         done = self.check()
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         records = self.records()
-        self.assertEqual(set(records), {"numerics", "ops", "bench", "decode", "replay", "graphs", "sanitize"})
-        places = [done.stdout.index(f"== {part}, ") for part in
-                  ("numerics", "ops", "bench", "decode", "replay", "graphs", "sanitize")]
+        self.assertEqual(set(records), set(PARTS))
+        places = [done.stdout.index(f"== {part}, ") for part in PARTS]
         self.assertEqual(places, sorted(places))
         for part, text in records.items():
             self.assertIn("device: Some GPU, 1 GiB\n", text)
@@ -93,6 +94,8 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("gpu_benchmark --decode", records["decode"])
         self.assertEqual(records["replay"].count("--beside reference --profile tensor.sm90"), 10)
         self.assertIn("--fail-executor-at 30", records["graphs"])
+        self.assertIn("verbatim kernel check rope --file", records["kernels"])
+        self.assertIn("verbatim kernel perf matmul --file", records["kernels"])
         self.assertIn("compute-sanitizer --tool racecheck", records["sanitize"])
 
     def test_a_part_alone(self):

@@ -209,6 +209,11 @@ void add_subject(CLI::App& verb, const Options& options) {
             return is_too_small ? fmt::format("{}: at least {}", text, format_bytes(kLeastMemoryBytes)) : "";
         });
 }
+void add_runs_on(CLI::App& verb, const Options& options) {
+    const Choices<RunsOn> places = {{"both", RunsOn::kBoth}, {"emulator", RunsOn::kEmulator}, {"gpu", RunsOn::kGpu}};
+    add_choice_option(verb, "--on", options->runs_on, places,
+                      "where a .cu file runs: in the emulator, and then on this machine's GPU, if it has one");
+}
 // REQUIRES: the verb has --case, which leaves no others.
 void add_shapes(CLI::App& verb, const Options& options) {
     verb.add_option("--shape", options->shapes,
@@ -299,8 +304,10 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
     add_effort(*add_verb(*kernel, "invariance", "does a row's result depend on its company, place, chunks or threads?",
                          invariance, {invariance_verb, nullptr}, exit_code),
                invariance);
-    for (const auto& [verb, given] : {std::pair{"check", check}, {"invariance", invariance}})
+    for (const auto& [verb, given] : {std::pair{"check", check}, {"invariance", invariance}}) {
         add_shapes(*kernel->get_subcommand(verb), given);
+        add_runs_on(*kernel->get_subcommand(verb), given);
+    }
     const Options race = options();
     race->kernel = kOursForCuda;
     CLI::App* race_app = add_verb(*kernel, "race", "every order of threads that the emulator has, for a CUDA file",
@@ -316,6 +323,7 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
         verb->add_option("--case", perf->case_file, "time this case: a file that --case-out has written")
             ->type_name("FILE");
         add_workload(*verb, perf);
+        add_runs_on(*verb, perf);
         add_bytes_option(
             *verb, "--buffer", perf->buffer_bytes,
             "memory that the stream is measured over and that leaves the caches; by their size if not given");

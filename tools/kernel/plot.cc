@@ -72,7 +72,8 @@ std::string roofline_svg(const KernelReports& reports) {
         for (const PerfRow& row : report.perf) {
             const double intensity = row.work.flops / row.work.bytes;
             const std::string shape = fmt::format("{}, {}", row.shape, row.cold ? "cold" : "warm");
-            svg += point(x, y, intensity, row.gflops() / row.of_builtin(), "#999999", "built-in: " + shape);
+            if (row.builtin_median_s > 0)
+                svg += point(x, y, intensity, row.gflops() / row.of_builtin(), "#999999", "built-in: " + shape);
             svg += point(x, y, intensity, row.gflops(), row.cold ? "#1f77b4" : "#d62728", report.kernel + ": " + shape);
         }
     }

@@ -91,12 +91,17 @@ Json emulated_json(const EmulatedRow& row) {
             {"right", row.right}};
 }
 
+const char* ran_on(const KernelReport& report) {
+    if (!report.gpu.empty()) return report.was_emulated ? "emulator and gpu" : "gpu";
+    return report.was_emulated ? "emulator" : "processor";
+}
+
 Json report_json(const KernelReport& report) {
     Json json = {{"op", report.op},
                  {"kernel", report.kernel},
                  {"profile", report.profile},
                  {"machine", report.machine},
-                 {"ran_on", report.why_emulated.empty() ? "processor" : "emulator"},
+                 {"ran_on", ran_on(report)},
                  {"verdict", name(report.verdict)},
                  {"outcome", records::name(report.outcome())},
                  {"cases", report.cases},
@@ -116,6 +121,7 @@ Json report_json(const KernelReport& report) {
     }
     for (const EmulatedRow& row : report.emulated) json["emulated"].push_back(emulated_json(row));
     if (!report.notes.empty()) json["notes"] = report.notes;
+    if (!report.gpu.empty()) json["gpu"] = {{"name", report.gpu}, {"cases", report.gpu_cases}};
     if (!report.why_emulated.empty()) json["why_emulated"] = report.why_emulated;
     return json;
 }
@@ -212,7 +218,12 @@ std::string report_text(const KernelReport& report) {
     text += fmt::format("; {} cases", report.cases);
     if (report.unsupported > 0) text += fmt::format(", {} not supported", report.unsupported);
     text += '\n';
-    if (!report.why_emulated.empty()) text += fmt::format("  ran in the emulator: {}\n", report.why_emulated);
+    if (!report.gpu.empty()) {
+        text += fmt::format("  ran {}on {}: {} of the cases\n", report.was_emulated ? "in the emulator and " : "",
+                            report.gpu, report.gpu_cases);
+    } else if (report.was_emulated) {
+        text += fmt::format("  ran in the emulator: {}\n", report.why_emulated);
+    }
     if (report.first_failure && !report.invariance) text += failure_text(report.op, *report.first_failure);
     if (report.invariance && report.invariance->failure) {
         text += failure_text(report.op, *report.invariance->failure);

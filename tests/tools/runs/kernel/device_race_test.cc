@@ -2,7 +2,6 @@
 // reports are as the tools' documentation prints them, and nvcc makes the program that would run.
 #include "kernels/sandbox/device_race.h"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +13,7 @@
 
 #include "kernels/sandbox/compile_kernel.h"
 #include "tests/tools/kernel/run_kernel.h"
+#include "tests/tools/runs/kernel/with_gpu.h"
 
 namespace verbatim::tools {
 
@@ -112,51 +112,26 @@ TEST(DeviceRace, ACallNamesEveryPointerOfItsStruct) {
     EXPECT_EQ(pointers[4], static_cast<int64_t>(offsetof(verbatim_rms_norm, out)));
 }
 
-// A driver that knows one GPU, and a folder at the head of PATH.
-class WithGpu : public testing::Test {
+class RaceWithGpu : public WithGpu {
 protected:
-    void SetUp() override {
-        const fs::path source = folder_.path() / "driver.cc";
-        std::ofstream(source) << "extern \"C\" int cuInit(unsigned) { return 0; }\n"
-                                 "extern \"C\" int cuDeviceGet(int* gpu, int) { *gpu = 0; return 0; }\n"
-                                 "extern \"C\" int cuDeviceGetAttribute(int* value, int which, int) "
-                                 "{ *value = which == 75 ? 9 : 0; return 0; }\n";
-        const std::string library = (folder_.path() / "libcuda.so.1").string();
-        ASSERT_EQ(run_command({"g++", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, source.string()},
-                              folder_.path() / "words.txt"),
-                  0);
-        if (find_gpu().empty()) driver_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (driver_ == nullptr) GTEST_SKIP() << "there is a GPU: nothing stands in for it";
-        path_ = std::getenv("PATH");
-        setenv("PATH", (folder_.path().string() + ":" + path_).c_str(), 1);
-    }
-    void TearDown() override {
-        if (driver_ == nullptr) return;
-        dlclose(driver_);
-        setenv("PATH", path_.c_str(), 1);
-    }
     // It says `report` for a tool of this name, and that all is well for others.
     void stand_in(const std::string& tool, const std::string& report, int code) {
         std::ofstream(folder_.path() / "report.txt") << report;
         std::ofstream(folder_.path() / "clean.txt") << kClean;
-        const fs::path script = folder_.path() / "compute-sanitizer";
-        std::ofstream(script)
-            << "#!/bin/sh\nhere=$(dirname \"$0\")\n[ \"$1\" = --version ] && exit 0\n[ -x \"$5\" ] || "
-               "exit 99\nif [ \"$2\" = "
-            << tool << " ]; then cat \"$here/report.txt\"; exit " << code << "; fi\ncat \"$here/clean.txt\"\n";
-        fs::permissions(script, fs::perms::owner_all);
+        write_script("compute-sanitizer",
+                     "#!/bin/sh\nhere=$(dirname \"$0\")\n[ \"$1\" = --version ] && exit 0\n[ -x \"$5\" ] || "
+                     "exit 99\nif [ \"$2\" = " +
+                         tool + " ]; then cat \"$here/report.txt\"; exit " + std::to_string(code) +
+                         "; fi\ncat \"$here/clean.txt\"\n");
     }
     Outcome race() {
         const std::string file = (folder_.path() / "my_norm.cu").string();
         EXPECT_EQ(run_kernel({"new", "rms_norm", "--for", "cuda", "--out", file}).exit_code, 0);
         return run_kernel({"race", "rms_norm", "--file", file});
     }
-    ScratchFolder folder_;
-    void* driver_ = nullptr;
-    std::string path_;
 };
 
-TEST_F(WithGpu, ItIsFoundAndWithoutASanitizerTheEmulatorAloneLooks) {
+TEST_F(RaceWithGpu, ItIsFoundAndWithoutASanitizerTheEmulatorAloneLooks) {
     EXPECT_EQ(find_gpu(), "sm_90");
     if (std::system("command -v compute-sanitizer > /dev/null") == 0) GTEST_SKIP() << "there is a compute-sanitizer";
     const Outcome outcome = race();
@@ -164,7 +139,7 @@ TEST_F(WithGpu, ItIsFoundAndWithoutASanitizerTheEmulatorAloneLooks) {
     EXPECT_THAT(outcome.out, HasSubstr("sm_90: compute-sanitizer is not on PATH; the emulator alone has looked"));
 }
 
-TEST_F(WithGpu, AFindingIsAVerdictWithToolAndLine) {
+TEST_F(RaceWithGpu, AFindingIsAVerdictWithToolAndLine) {
     if (!fs::exists("/usr/local/cuda/bin/nvcc")) GTEST_SKIP() << "no nvcc: NVIDIA's CUDA toolkit brings it";
     stand_in("synccheck", kSynccheck, 86);
     const Outcome outcome = race();
@@ -175,7 +150,7 @@ TEST_F(WithGpu, AFindingIsAVerdictWithToolAndLine) {
     EXPECT_THAT(outcome.out, Not(HasSubstr("compute-sanitizer synccheck: nothing found")));
 }
 
-TEST_F(WithGpu, AToolThatBreaksHasLookedAtNothing) {
+TEST_F(RaceWithGpu, AToolThatBreaksHasLookedAtNothing) {
     if (!fs::exists("/usr/local/cuda/bin/nvcc")) GTEST_SKIP() << "no nvcc: NVIDIA's CUDA toolkit brings it";
     stand_in("initcheck", "========= Error: No attachable process found\n", 3);
     const Outcome outcome = race();
