@@ -97,6 +97,16 @@ std::string last_line(std::string text) {
     return text.substr(text.rfind('\n') + 1);
 }
 
+std::string last_lines(int file) {
+    constexpr off_t kMost = 4096;
+    std::string said(kMost, '\0');
+    const off_t size = lseek(file, 0, SEEK_END);
+    const ssize_t count = pread(file, said.data(), said.size(), std::max<off_t>(size - kMost, 0));
+    said.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+    while (!said.empty() && said.back() == '\n') said.pop_back();
+    return said;
+}
+
 int run_command(const std::vector<std::string>& command, const fs::path& output, const CommandLimits& limits) {
     std::vector<char*> argv;
     for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));

@@ -58,6 +58,8 @@ void write_scratch(const std::filesystem::path& path, std::string_view text);
 std::string said_in(const std::filesystem::path& path);
 // The last line of a text that has one.
 std::string last_line(std::string text);
+// The last lines, 4096 bytes at most, of a file that another process writes; "" if it has written none.
+std::string last_lines(int file);
 
 // The source line of an address in a library, innermost inlined call first: "my_op.cu:41". Only lines in `file`, or, if
 // `file` is a .so, lines outside the headers of the emulator and the system. Empty where the machine's addr2line does

@@ -273,15 +273,6 @@ Result<MachineLimits> GpuProgram::limits(const Board& board, double seconds) {
     return MachineLimits{.stream_bytes_per_s = answer.numbers[0], .fma_flops = answer.numbers[1]};
 }
 
-std::string GpuProgram::said() const {
-    if (output_ < 0) return said_;
-    constexpr off_t kMost = 4096;
-    std::string said(kMost, '\0');
-    const off_t size = lseek(output_, 0, SEEK_END);
-    const ssize_t count = pread(output_, said.data(), said.size(), std::max<off_t>(size - kMost, 0));
-    said.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-    while (!said.empty() && said.back() == '\n') said.pop_back();
-    return said;
-}
+std::string GpuProgram::said() const { return output_ < 0 ? said_ : last_lines(output_); }
 
 }  // namespace verbatim::sandbox

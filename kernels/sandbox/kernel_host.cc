@@ -294,7 +294,7 @@ public:
     }
 
     [[nodiscard]] std::string said() const {
-        const std::string now = child_ > 0 ? written_by_child() : "";
+        const std::string now = child_ > 0 ? last_lines(errors_) : "";
         return now.empty() ? said_before_ : now;
     }
 
@@ -400,18 +400,9 @@ private:
         board_->fault_signal = 0;
     }
 
-    [[nodiscard]] std::string written_by_child() const {
-        constexpr off_t kMost = 4096;
-        std::string said(kMost, '\0');
-        const off_t size = lseek(errors_, 0, SEEK_END);
-        const ssize_t count = pread(errors_, said.data(), said.size(), std::max<off_t>(size - kMost, 0));
-        said.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
-        while (!said.empty() && said.back() == '\n') said.pop_back();
-        return said;
-    }
     void keep_words() {
         if (errors_ < 0) return;
-        if (std::string said = written_by_child(); !said.empty()) said_before_ = std::move(said);
+        if (std::string said = last_lines(errors_); !said.empty()) said_before_ = std::move(said);
     }
 
     // Of a child that has gone: the signal, and the last line that it wrote.
@@ -420,7 +411,7 @@ private:
         waitpid(child_, &status, 0);
         kill(-child_, SIGKILL);  // what it has started
         child_ = 0;
-        std::string said = written_by_child();
+        std::string said = last_lines(errors_);
         keep_words();
         said.erase(0, said.rfind('\n') + 1);
         close(pipes_.questions);
