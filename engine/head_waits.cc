@@ -162,8 +162,8 @@ bool HeadWaits::give_up(Tries& tries) {
 // Of requests that are over.
 void HeadWaits::forget_tries() {
     CHECK(awaited_.empty(), "{} requests wait", awaited_.size());
-    constexpr size_t kMany = 256;
-    if (tries_.size() > kMany) std::erase_if(tries_, [&](const auto& of) { return engine_.find(of.first) == nullptr; });
+    if (tries_.size() <= kMaxOver) return;
+    std::erase_if(tries_, [&](const auto& of) { return engine_.find(of.first) == nullptr; });
 }
 
 }  // namespace verbatim

@@ -7,6 +7,7 @@
 //       had may have been evicted meanwhile. A head comes in when there is room for it with what runs
 //   R3  a request waits for at most kMaxReads heads, and with kAuto no longer than computing would take; for reading,
 //       no longer than RestoreRule::kLateTimes says: none waits for ever, nor a second time for a head that has lost
+//   R4  what was tried is remembered of requests that are not over, and of at most kMaxOver others
 #pragma once
 
 #include <cstddef>
@@ -66,6 +67,7 @@ class HeadWaits {
 public:
     static constexpr int32_t kMaxReads = 16;  // for one request
     static constexpr size_t kMaxAwaited = 4;  // heads that are read or wait for room at the same time
+    static constexpr size_t kMaxOver = 256;
 
     // Borrows both; the engine asks it until the end. `now_ns` is a clock that never goes back.
     HeadWaits(Engine& engine, HeadSource& tiers, RestorePolicy policy, std::function<int64_t()> now_ns);
@@ -85,6 +87,8 @@ public:
 
     // The head that the request waits for is read. `is_whole` false: it was gone, damaged, or could not be read.
     void note_read(RequestId request, bool is_whole);
+    // Requests whose tries are remembered (R4).
+    [[nodiscard]] size_t num_remembered() const { return tries_.size(); }
     // Between steps: imports the heads that have come for requests that are about to attach, and lets those go on that
     // none comes for.
     void bring();
