@@ -473,8 +473,8 @@ Status HeadFile::read_tokens(const TensorEntry& entry, const std::string& wanted
 
 Status HeadFile::parse(const std::string& source) {
     source_ = source;
-    ASSIGN_OR_RETURN(const std::vector<TensorEntry> entries, parse_safetensors(all_, source));
-    ASSIGN_OR_RETURN(SafetensorsHeader header, safetensors_header(all_, source));
+    ASSIGN_OR_RETURN(auto read, read_safetensors(all_, source));
+    auto& [header, entries] = read;
     auto& metadata = header.metadata;
     const bool is_part = metadata["format"] == kPartFormat;
     if (!is_part && metadata["format"] != kFormat) {

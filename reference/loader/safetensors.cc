@@ -160,15 +160,8 @@ Result<Json> parse_header(std::span<const std::byte> file, uint64_t& data_begin,
     return header;
 }
 
-}  // namespace
-
-std::string_view dtype_name(TensorDtype dtype) { return kDtypes.at(static_cast<size_t>(dtype)).name; }
-int64_t dtype_bytes(TensorDtype dtype) { return kDtypes.at(static_cast<size_t>(dtype)).bytes; }
-std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> file, std::string_view source) {
-    uint64_t data_begin = 0;
-    ASSIGN_OR_RETURN(const Json header, parse_header(file, data_begin, source));
+Result<std::vector<TensorEntry>> tensors_of(const Json& header, uint64_t data_begin, std::span<const std::byte> file,
+                                            std::string_view source) {
     const uint64_t data_bytes = file.size() - data_begin;
     std::vector<Located> tensors;
     for (const auto& [name, info] : header.items()) {
@@ -188,14 +181,41 @@ Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> fi
     return entries;
 }
 
+Result<SafetensorsHeader> header_of(const Json& header, uint64_t data_begin, std::span<const std::byte> file,
+                                    std::string_view source) {
+    SafetensorsHeader read;
+    read.text = {reinterpret_cast<const char*>(file.data()) + kLengthBytes, data_begin - kLengthBytes};
+    const auto metadata = header.find("__metadata__");
+    if (metadata == header.end()) return read;
+    RETURN_IF_ERROR(check_metadata(*metadata, source));
+    read.metadata = metadata->get<SafetensorsMetadata>();
+    return read;
+}
+
+}  // namespace
+
+std::string_view dtype_name(TensorDtype dtype) { return kDtypes.at(static_cast<size_t>(dtype)).name; }
+int64_t dtype_bytes(TensorDtype dtype) { return kDtypes.at(static_cast<size_t>(dtype)).bytes; }
+std::string shape_text(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+Result<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> file, std::string_view source) {
+    uint64_t data_begin = 0;
+    ASSIGN_OR_RETURN(const Json header, parse_header(file, data_begin, source));
+    return tensors_of(header, data_begin, file, source);
+}
+
 Result<SafetensorsHeader> safetensors_header(std::span<const std::byte> file, std::string_view source) {
     uint64_t data_begin = 0;
     ASSIGN_OR_RETURN(const Json header, parse_header(file, data_begin, source));
-    SafetensorsHeader read;
-    read.text = {reinterpret_cast<const char*>(file.data()) + kLengthBytes, data_begin - kLengthBytes};
-    if (!header.contains("__metadata__")) return read;
-    RETURN_IF_ERROR(check_metadata(header["__metadata__"], source));
-    read.metadata = header["__metadata__"].get<SafetensorsMetadata>();
+    return header_of(header, data_begin, file, source);
+}
+
+Result<SafetensorsFile> read_safetensors(std::span<const std::byte> file, std::string_view source) {
+    uint64_t data_begin = 0;
+    ASSIGN_OR_RETURN(const Json header, parse_header(file, data_begin, source));
+    SafetensorsFile read;
+    ASSIGN_OR_RETURN(read.tensors, tensors_of(header, data_begin, file, source));
+    ASSIGN_OR_RETURN(read.header, header_of(header, data_begin, file, source));
     return read;
 }
 

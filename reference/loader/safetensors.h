@@ -67,6 +67,13 @@ struct SafetensorsHeader {
 };
 Result<SafetensorsHeader> safetensors_header(std::span<const std::byte> file, std::string_view source);
 
+// Both, of one reading.
+struct SafetensorsFile {
+    SafetensorsHeader header;
+    std::vector<TensorEntry> tensors;
+};
+Result<SafetensorsFile> read_safetensors(std::span<const std::byte> file, std::string_view source);
+
 std::string shape_text(std::span<const int64_t> shape);  // "[64, 1, 4]"
 
 }  // namespace verbatim::reference
