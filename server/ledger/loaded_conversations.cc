@@ -1,5 +1,6 @@
 #include "server/ledger/loaded_conversations.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -75,10 +76,10 @@ auto LoadedConversations::oldest(bool of_engine_too) -> Order* {
     return idle_first ? &idle_ : &in_engine_;
 }
 
-// Entries in use count as used now. A call looks at a few of them at most: the next call looks at others.
+// Entries in use count as used now. A call looks at a few of them at most, once each: the next call looks at others.
 void LoadedConversations::shrink(int64_t max_bytes, int64_t num_kept_changes, const Unload& unload) {
-    constexpr int kMaxInUse = 16;
-    for (int num_in_use = 0; num_bytes_ > max_bytes && num_in_use < kMaxInUse;) {
+    constexpr size_t kMaxInUse = 16;
+    for (size_t num_in_use = 0; num_bytes_ > max_bytes && num_in_use < std::min(kMaxInUse, entries_.size());) {
         Order* const order = oldest(unload != nullptr);
         if (order == nullptr) return;
         const ConversationKey key = order->front();

@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -19,13 +20,14 @@ struct Reset {
 };
 using RunningStatement = std::unique_ptr<sqlite3_stmt, Reset>;
 
+// The parameter $1 is the first of the values; a statement may do without some of them.
 void bind(sqlite3_stmt* statement, std::span<const SqlValue> values) {
-    for (size_t i = 0; i < values.size(); ++i) {
-        const int place = sqlite3_bind_parameter_index(statement, fmt::format("${}", i + 1).c_str());
-        if (place == 0) continue;  // the statement does without it
-        if (const auto* number = std::get_if<int64_t>(&values[i])) {
+    for (int place = 1; place <= sqlite3_bind_parameter_count(statement); ++place) {
+        const SqlValue& value =
+            values[static_cast<size_t>(std::atoi(sqlite3_bind_parameter_name(statement, place) + 1)) - 1];
+        if (const auto* number = std::get_if<int64_t>(&value)) {
             sqlite3_bind_int64(statement, place, *number);
-        } else if (const auto* bytes = std::get_if<std::string>(&values[i])) {
+        } else if (const auto* bytes = std::get_if<std::string>(&value)) {
             sqlite3_bind_blob64(statement, place, bytes->data(), bytes->size(), SQLITE_STATIC);
         }
     }
@@ -91,9 +93,10 @@ Status SqliteDatabase::connect() {
 
 // Nothing is written into another program's database.
 Status SqliteDatabase::check_owner() {
-    ASSIGN_OR_RETURN(const auto tables, rows("SELECT 1 FROM sqlite_master", {}));
     ASSIGN_OR_RETURN(const bool ours, has_table("verbatim_ledger"));
-    if (tables.empty() || ours) return {};
+    if (ours) return {};
+    ASSIGN_OR_RETURN(const auto tables, rows("SELECT 1 FROM sqlite_master", {}));
+    if (tables.empty()) return {};
     return error("it is the database of another program: choose another --ledger");
 }
 
