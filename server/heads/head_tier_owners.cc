@@ -7,6 +7,7 @@
 #include "files/appended_file.h"
 #include "files/mapped_file.h"
 #include "files/output_file.h"
+#include "reference/head_digest.h"
 #include "server/heads/head_tier.h"
 
 namespace verbatim::server {
