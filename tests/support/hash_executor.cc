@@ -319,7 +319,7 @@ HashExecutor::Cell HashExecutor::replay(const ScheduledSequence& sequence) {
         ++state.position;
     }
     check_cell(state, begin, begin == 0 ? kEmptyPrefix : prefixes_[begin - 1],
-               fmt::format("state row {}", index(sequence.state_src)));
+               {"state row", index(sequence.state_src)});
     return state;
 }
 
@@ -356,7 +356,7 @@ std::optional<TokenId> HashExecutor::draw_at(const ScheduledSequence& sequence, 
     uint64_t read_hash = 0;
     for (int64_t p = 0; p < end && config_.pools.num_blocks > 0; ++p) {
         const Cell& read = cell(table.blocks, p);
-        check_cell(read, p, prefixes_[p], fmt::format("slot {}", index(sequence.slot)));
+        check_cell(read, p, prefixes_[p], {"slot", index(sequence.slot)});
         read_hash = extend(read_hash, read_by(arithmetic_, read));
     }
     if (config_.pools.num_state_rows > 0) {
@@ -366,13 +366,13 @@ std::optional<TokenId> HashExecutor::draw_at(const ScheduledSequence& sequence, 
     return draw(read_hash, end, table.sampling, arithmetic_);
 }
 
-void HashExecutor::check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where) {
+void HashExecutor::check_cell(const Cell& cell, int64_t position, uint64_t prefix, Reader reader) {
     if (maker(arithmetic_) == 1 && cell.made_by > 1) {
-        violate(fmt::format("step {}: {} is deterministic and reads position {}, made in ordinary arithmetic", step_,
-                            where, position));
+        violate(fmt::format("step {}: {} {} is deterministic and reads position {}, made in ordinary arithmetic", step_,
+                            reader.what, reader.number, position));
     }
     if (cell.position == position && cell.prefix == prefix) return;
-    violate(fmt::format("step {}: {} reads position {}, but finds {}", step_, where, position,
+    violate(fmt::format("step {}: {} {} reads position {}, but finds {}", step_, reader.what, reader.number, position,
                         cell.position < 0           ? "nothing"
                         : cell.position != position ? fmt::format("position {}", cell.position)
                                                     : "that of other tokens"));

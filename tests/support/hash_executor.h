@@ -86,6 +86,11 @@ private:
         int64_t step = -1;   // of the last write
         Makers made_by = 0;  // for a state row: the row and everything before it
     };
+    // Of a cell, in a violation's text.
+    struct Reader {
+        const char* what = "";
+        int64_t number = 0;
+    };
     // A logged token of a slot.
     struct Logged {
         int64_t position = -1;
@@ -108,7 +113,7 @@ private:
     void log(const ScheduledSequence& sequence);
     void draw(const ScheduledSequence& sequence, StepResult& result);
     [[nodiscard]] std::optional<TokenId> draw_at(const ScheduledSequence& sequence, int64_t end);
-    void check_cell(const Cell& cell, int64_t position, uint64_t prefix, const std::string& where);
+    void check_cell(const Cell& cell, int64_t position, uint64_t prefix, Reader reader);
     [[nodiscard]] TokenId draw(uint64_t read_hash, int64_t position, const SamplingParams& sampling,
                                Arithmetic arithmetic) const;
 

@@ -328,6 +328,10 @@ void SystemWorld::answered(const Live& live, const server::FinishedUpdate& finis
              "request {} gets '{}', the answer was '{}'", sent.number, live.recorded_id,
              known == answers_.end() ? "" : known->second.answer_id);
         MUST(known == answers_.end() || !known->second.is_deleted, "a deleted turn is answered again");
+        MUST(known == answers_.end() || (known->second.head == finished.head &&
+                                         known->second.num_reused_tokens == finished.end.num_reused_tokens),
+             "request {} gets head '{}' and {} reused tokens, the answer had '{}' and {}", sent.number, finished.head,
+             finished.end.num_reused_tokens, known->second.head, known->second.num_reused_tokens);
         if (known != answers_.end() && known->second.process < process_number_) mark(SystemMark::kRecordedLater);
     } else {
         // An answer may be read behind its repetition.
@@ -341,7 +345,10 @@ void SystemWorld::answered(const Live& live, const server::FinishedUpdate& finis
     if (known != answers_.end()) return;
     std::string id = live.is_recorded ? live.recorded_id : sent.request.claim->answer_id;
     if (config_.http) id = process_->http()->answer_id(sent.number);
-    answers_[turn] = {.answer_id = std::move(id), .process = process_number_};
+    answers_[turn] = {.answer_id = std::move(id),
+                      .head = finished.head,
+                      .num_reused_tokens = finished.end.num_reused_tokens,
+                      .process = process_number_};
 }
 
 // --- calls

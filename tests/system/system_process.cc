@@ -1,5 +1,6 @@
 #include "tests/system/system_process.h"
 
+#include <sqlite3.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -71,6 +72,26 @@ private:
     SystemMachine& machine_;
 };
 
+// All threads are fibers of one: SQLite locks nothing, and does not count its memory.
+const bool kSqliteIsSingleThreaded =
+    sqlite3_config(SQLITE_CONFIG_SINGLETHREAD) == SQLITE_OK && sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0) == SQLITE_OK;
+
+server::LedgerIdentity ledger_identity(int32_t vocab_size) {
+    return {.tokenizer = "a simulation's", .vocab_size = vocab_size};
+}
+
+// The files of a ledger without conversations.
+const DiskContents& empty_ledger() {
+    static const DiskContents kContents = [] {
+        PowerCutDisk disk(0);
+        const auto opened =
+            server::SqlLedgerStore(std::make_unique<server::SqliteDatabase>("ledger")).open(ledger_identity(1));
+        MUST(opened.has_value(), "{}", opened.error().message);
+        return disk.contents();
+    }();
+    return kContents;
+}
+
 }  // namespace
 
 Faults::When Faults::next() {
@@ -78,6 +99,14 @@ Faults::When Faults::next() {
     --num_left_;
     ++num_failed_;
     return prng_.below(2) == 0 ? When::kBefore : When::kAfter;
+}
+
+// Most machines have a ledger already: to make its tables takes a tenth of a world's time.
+SystemMachine::SystemMachine(uint64_t seed)
+    : disk(seed, Prng(seed).below(8) > 0 ? empty_ledger() : DiskContents()),
+      store_faults(seed),
+      folder_faults(seed + 1) {
+    MUST(kSqliteIsSingleThreaded);
 }
 
 SystemMachine::~SystemMachine() {
@@ -132,8 +161,7 @@ SystemProcess::SystemProcess(const SystemConfig& config, SystemMachine& machine,
       ledger_(std::make_unique<server::ConversationLedger>(
           std::make_unique<server::SqlLedgerStore>(std::make_unique<FaultyDatabase>(machine.store_faults)),
           server::LedgerWriterConfig{.tries = 2}, config.ledger_memory)) {
-    const Status opened =
-        ledger_->open({.tokenizer = "a simulation's", .vocab_size = config.world.executor.vocab_size});
+    const Status opened = ledger_->open(ledger_identity(config.world.executor.vocab_size));
     MUST(opened.has_value(), "{}", opened.error().message);
     if (config.has_tier) {
         calls_ = std::make_unique<FaultyFolder>(machine);

@@ -38,7 +38,7 @@ private:
 
 // What a process leaves behind.
 struct SystemMachine {
-    explicit SystemMachine(uint64_t seed) : disk(seed), store_faults(seed), folder_faults(seed + 1) {}
+    explicit SystemMachine(uint64_t seed);
     SystemMachine(const SystemMachine&) = delete;
     SystemMachine& operator=(const SystemMachine&) = delete;
     ~SystemMachine();

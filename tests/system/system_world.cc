@@ -214,6 +214,9 @@ void SystemWorld::come_home() {
         }
         settle();
         MUST(calls_.empty(), "{} conversations are not shown", calls_.size());
+        const auto exists = [&](const ConversationKey& key) { return known_.possible(key).begin()->exists(); };
+        const int64_t num_counted = process_->host().view().num_conversations;
+        MUST(num_counted == std::ranges::count_if(known_.keys(), exists), "{} conversations are counted", num_counted);
         check();
         if (i == 0) stop();
     }

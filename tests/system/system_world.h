@@ -105,6 +105,8 @@ private:
     // Of a turn id.
     struct Answered {
         std::string answer_id;
+        std::string head;
+        int64_t num_reused_tokens = 0;
         int process = 0;
         bool is_deleted = false;
         bool may_be_deleted = false;

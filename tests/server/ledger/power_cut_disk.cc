@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
 
 namespace verbatim::tests {
@@ -23,9 +24,17 @@ OpenFile& of(sqlite3_file* file) { return *reinterpret_cast<OpenFile*>(file); }
 PowerCutDisk& disk_of(sqlite3_vfs* system) { return *static_cast<PowerCutDisk*>(system->pAppData); }
 sqlite3_vfs* real(sqlite3_vfs* system) { return system->pNext; }
 
-void write_into(std::string& bytes, int64_t offset, const std::string& what) {
-    bytes.resize(std::max(bytes.size(), static_cast<size_t>(offset) + what.size()));
-    bytes.replace(static_cast<size_t>(offset), what.size(), what);
+void write_into(std::string& bytes, int64_t offset, std::string_view what) {
+    const auto place = static_cast<size_t>(offset);
+    if (bytes.size() < place) bytes.resize(place);
+    bytes.replace(place, what.size(), what);  // and what is behind the end is added
+}
+
+void carry_out(std::string& bytes, const PowerCutDisk::Operation& operation) {
+    if (operation.offset >= 0)
+        write_into(bytes, operation.offset, operation.bytes);
+    else
+        bytes.resize(static_cast<size_t>(operation.size));
 }
 
 int close_file(sqlite3_file* file) {
@@ -44,9 +53,9 @@ int read_file(sqlite3_file* file, void* to, int amount, sqlite3_int64 offset) {
 
 int write_file(sqlite3_file* file, const void* from, int amount, sqlite3_int64 offset) {
     if (!of(file).disk->may_change()) return SQLITE_IOERR_WRITE;
-    std::string what(static_cast<const char*>(from), static_cast<size_t>(amount));
+    const std::string_view what(static_cast<const char*>(from), static_cast<size_t>(amount));
     write_into(of(file).file->bytes, offset, what);
-    of(file).file->since.push_back({offset, amount, std::move(what)});
+    of(file).file->since.push_back({offset, amount, std::string(what)});
     return SQLITE_OK;
 }
 
@@ -60,7 +69,7 @@ int truncate_file(sqlite3_file* file, sqlite3_int64 size) {
 int sync_file(sqlite3_file* file, int) {
     if (!of(file).disk->may_change()) return SQLITE_IOERR_FSYNC;
     PowerCutDisk::File& synced = *of(file).file;
-    synced.synced = synced.bytes;
+    for (const PowerCutDisk::Operation& operation : synced.since) carry_out(synced.synced, operation);
     synced.since.clear();
     synced.is_synced = true;
     return SQLITE_OK;
@@ -129,7 +138,10 @@ struct PowerCutDisk::System {
     sqlite3_vfs vfs{};
 };
 
-PowerCutDisk::PowerCutDisk(uint64_t seed) : random_(seed), system_(std::make_unique<System>()) {
+PowerCutDisk::PowerCutDisk(uint64_t seed, const DiskContents& contents)
+    : random_(seed), system_(std::make_unique<System>()) {
+    for (const auto& [name, bytes] : contents)
+        files_[name] = std::make_unique<File>(File{.bytes = bytes, .synced = bytes, .since = {}, .is_synced = true});
     sqlite3_initialize();
     sqlite3_vfs& vfs = system_->vfs;
     vfs.iVersion = 1;
@@ -186,6 +198,16 @@ void PowerCutDisk::remove(const std::string& name, bool syncs_folder) {
         files_.at(name)->is_deleted = true;
 }
 
+DiskContents PowerCutDisk::contents() const {
+    EXPECT_EQ(num_open, 0);
+    DiskContents contents;
+    for (const auto& [name, file] : files_) {
+        EXPECT_TRUE(file->is_synced && file->since.empty()) << name;
+        if (!file->is_deleted) contents[name] = file->synced;
+    }
+    return contents;
+}
+
 void PowerCutDisk::restart() {
     EXPECT_EQ(num_open, 0) << "a file is open over the cut";
     num_left_ = int64_t{1} << 60;
@@ -202,7 +224,7 @@ void PowerCutDisk::restart() {
 
 // All of what was not synced, all behind some write, or any part.
 void PowerCutDisk::lose(File& file) {
-    std::string bytes = file.synced;
+    std::string& bytes = file.synced;
     const auto count = static_cast<int64_t>(file.since.size());
     const int64_t way = below(3);
     const int64_t num_first = way == 0 ? 0 : below(count + 1);
@@ -212,14 +234,11 @@ void PowerCutDisk::lose(File& file) {
         const bool is_torn = operation.offset >= 0 && (way == 2 ? below(4) == 0 : i == num_first);
         if (is_torn && way > 0)
             lose_part(bytes, operation);
-        else if (is_there && operation.offset >= 0)
-            write_into(bytes, operation.offset, operation.bytes);
         else if (is_there)
-            bytes.resize(static_cast<size_t>(operation.size));
+            carry_out(bytes, operation);
         num_lost_writes_ += is_there && !is_torn ? 0 : 1;
     }
     file.bytes = bytes;
-    file.synced = bytes;
     file.since.clear();
     file.is_synced = true;
     file.is_deleted = false;
@@ -231,8 +250,9 @@ void PowerCutDisk::lose_part(std::string& bytes, const Operation& operation) {
         const int64_t end =
             std::min(operation.size, ((operation.offset + at) / kSector + 1) * kSector - operation.offset);
         if (below(2) == 0)
-            write_into(bytes, operation.offset + at,
-                       operation.bytes.substr(static_cast<size_t>(at), static_cast<size_t>(end - at)));
+            write_into(
+                bytes, operation.offset + at,
+                std::string_view(operation.bytes).substr(static_cast<size_t>(at), static_cast<size_t>(end - at)));
         at = end;
     }
 }

@@ -14,10 +14,12 @@
 
 namespace verbatim::tests {
 
+using DiskContents = std::map<std::string, std::string>;  // of files by name
+
 // SQLite's default file system during its lifetime: SQLite opens every file on it.
 class PowerCutDisk {
 public:
-    explicit PowerCutDisk(uint64_t seed);
+    explicit PowerCutDisk(uint64_t seed, const DiskContents& contents = {});
     PowerCutDisk(const PowerCutDisk&) = delete;
     PowerCutDisk& operator=(const PowerCutDisk&) = delete;
     ~PowerCutDisk();
@@ -27,6 +29,8 @@ public:
     [[nodiscard]] bool is_cut() const { return num_left_ < 0; }
     // Restores the power. REQUIRES: no file is open.
     void restart();
+    // REQUIRES: none is open, all are synced.
+    [[nodiscard]] DiskContents contents() const;
     [[nodiscard]] int64_t num_lost_writes() const { return num_lost_writes_; }  // at all cuts
 
     struct Operation {
@@ -36,8 +40,8 @@ public:
     };
     struct File {
         std::string bytes;
-        std::string synced;
-        std::vector<Operation> since;
+        std::string synced;            // at the last sync
+        std::vector<Operation> since;  // what makes `bytes` of `synced`
         bool is_synced = false;
         bool is_deleted = false;  // without a sync of the folder
     };
