@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -79,6 +80,36 @@ TEST_F(ConversationsInMemory, LeaveTheEngineIfItLetsThemGo) {
     });
     EXPECT_THAT(asked, ElementsAre("a", "b"));
     EXPECT_THAT(in_memory(), ElementsAre("a"));
+}
+
+TEST_F(ConversationsInMemory, LeaveByTheirLastUseWhetherTheEngineHasThemOrNot) {
+    const auto always = [](const ConversationKey&) { return true; };
+    loaded_.enter_engine(*loaded_.use(key_of("a")));
+    loaded_.use(key_of("b"));
+    loaded_.use(key_of("c"));
+    loaded_.shrink(2 * one_, 0, always);
+    EXPECT_THAT(in_memory(), ElementsAre("b", "c"));
+    loaded_.enter_engine(*loaded_.use(key_of("b")));
+    loaded_.shrink(one_, 0, always);
+    EXPECT_THAT(in_memory(), ElementsAre("b"));
+    loaded_.add(key_of("a"), {});
+    loaded_.shrink(one_, 0, always);
+    EXPECT_THAT(in_memory(), ElementsAre("a"));
+}
+
+TEST_F(ConversationsInMemory, AreListedInPagesIfTheyHaveTurns) {
+    const auto turn = std::make_shared<const server::TurnRow>();
+    for (const char* id : {"a", "c"}) loaded_.use(key_of(id))->rows.turns.push_back(turn);
+    loaded_.add({CacheSalt{"x"}, "d"}, {.turns = {turn}, .answers = {}, .deleted = {}});
+    const auto listed = [&](const CacheSalt& salt, const std::string& after, int64_t limit) {
+        std::vector<std::string> ids;
+        for (const auto& one : loaded_.list({salt, after, limit})) ids.push_back(one.id);
+        return ids;
+    };
+    EXPECT_THAT(listed({}, "", 10), ElementsAre("a", "c"));
+    EXPECT_THAT(listed({}, "", 1), ElementsAre("a"));
+    EXPECT_THAT(listed({}, "a", 10), ElementsAre("c"));
+    EXPECT_THAT(listed(CacheSalt{"x"}, "", 10), ElementsAre("d"));
 }
 
 // Those behind them are looked at by the next call.
