@@ -54,9 +54,11 @@ Json compressed_tensors_json(const QuantisedKind& kind, const std::vector<std::s
                           {"dynamic", false},
                           {"strategy", grouped ? "group" : "channel"},
                           {"group_size", grouped ? Json(kind.block_columns) : Json()}};
+    const Json dynamic = {{"num_bits", 8},   {"type", "float"},     {"symmetric", true},
+                          {"dynamic", true}, {"strategy", "token"}, {"group_size", nullptr}};
     const Json group = {{"targets", {"Linear"}},
                         {"weights", weights},
-                        {"input_activations", nullptr},
+                        {"input_activations", is_packed(kind) ? Json() : dynamic},
                         {"output_activations", nullptr},
                         {"format", format}};
     return {{"quant_method", "compressed-tensors"},  {"format", format},  {"quantization_status", "compressed"},

@@ -4,9 +4,10 @@
 //   int4-g128  compressed-tensors, a BF16 scale for each 128 columns of a row: max |w| / 7.5; q from -8 to 7
 //   fp8        compressed-tensors, a BF16 scale for each row: max |w| / 448; q of e4m3
 //   fp8-block  fp8, an F32 scale for each 128 rows and 128 columns: max |w| / 448; q of e4m3
-// q is w / scale to the nearest, ties to even, with the scale as it is stored. The embedding, the head, routers,
-// vectors, experts that are one tensor, and matrices that are not whole blocks stay as they are; config.json names the
-// latter.
+// q is w / scale to the nearest, ties to even, with the scale as it is stored. The recipes of the last two quantise
+// activations, too, to e4m3 under dynamic scales, of a token and of 128 columns of one (the profile exact.fp8). The
+// embedding, the head, routers, vectors, experts that are one tensor, and matrices that are not whole blocks stay as
+// they are; config.json names the latter.
 #pragma once
 
 #include <filesystem>

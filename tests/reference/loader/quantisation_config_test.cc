@@ -145,7 +145,11 @@ TEST(QuantisationConfig, MatricesHaveTheRecipesActivations) {
     config["quantization_config"]["activation_scheme"] = "static";
     scratch.write("fp8-block/config.json", config.dump());
     EXPECT_THAT(tests::value_of(load_model(folder)).weights.fp8_problem, testing::HasSubstr("static"));
-    const auto plain = tests::write_quantised_preset(scratch.path() / "plain", "tiny-llama", "fp8", 1);
+    const auto rows = tests::write_quantised_preset(scratch.path() / "rows", "tiny-llama", "fp8", 1);
+    const Model of_rows = tests::value_of(load_model(rows));
+    EXPECT_EQ(of_rows.weights.layers[0].mlp.up.activations, Fp8Sharing::kRow);
+    EXPECT_EQ(of_rows.weights.fp8_problem, "");
+    const auto plain = tests::write_quantised_preset(scratch.path() / "plain", "tiny-llama", "int8", 1);
     EXPECT_FALSE(tests::value_of(load_model(plain)).weights.has_fp8_activations);
 }
 

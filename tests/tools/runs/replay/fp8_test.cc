@@ -59,13 +59,18 @@ TEST_F(ReplayInFp8, WhatItDoesNotComputeIsRefusedByName) {
     const Outcome on_cuda = run_replay(arguments(model, {"--executor", "cuda-emulated"}));
     EXPECT_EQ(on_cuda.exit_code, kExitBadUsage);
     EXPECT_THAT(on_cuda.err, HasSubstr("--profile exact.fp8: the executor cuda-emulated computes in"));
-    expect_refused(quantised("fp8"), "no FP8 weights whose recipe quantises activations");
     expect_refused(repository_path("server/models/tiny-python"), "no FP8 weights whose recipe");
-    const std::string config = model + "/config.json";
-    json changed = json::parse(*read_text_file(config, 1 << 20));
-    changed["quantization_config"]["activation_scheme"] = "static";
-    std::ofstream(config) << changed;
-    expect_refused(model, "quantization_config has activation_scheme = \"static\", wanted \"dynamic\"");
+    const auto change = [](const std::string& checkpoint, const json::json_pointer& key, const json& value) {
+        const std::string config = checkpoint + "/config.json";
+        json changed = json::parse(*read_text_file(config, 1 << 20));
+        changed["quantization_config"][key] = value;
+        std::ofstream(config) << changed;
+        return checkpoint;
+    };
+    expect_refused(change(quantised("fp8"), json::json_pointer("/config_groups/group_0/input_activations"), nullptr),
+                   "no FP8 weights whose recipe quantises activations");
+    expect_refused(change(model, json::json_pointer("/activation_scheme"), "static"),
+                   "quantization_config has activation_scheme = \"static\", wanted \"dynamic\"");
 }
 
 }  // namespace
