@@ -118,7 +118,7 @@ std::optional<WeightScheme> read_group(ConfigFields& config, const std::string& 
     ConfigFields fields(group, fmt::format("config_groups.{}.", name));
     fields.only_null("output_activations");
     fields.only_text("format", {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
-                                "nvfp4-pack-quantized", "mxfp4-pack-quantized"});
+                                "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized"});
     fields.harmless({"targets", "weights"});
     ConfigFields weights(group["weights"], fmt::format("config_groups.{}.weights.", name));
     WeightScheme scheme = read_weights(weights);
@@ -130,7 +130,7 @@ std::optional<WeightScheme> read_group(ConfigFields& config, const std::string& 
 
 void read_compressed_tensors(ConfigFields& fields, QuantisationConfig& config) {
     fields.only_text("format", {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
-                                "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision"});
+                                "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", "mixed-precision"});
     fields.only_text("quantization_status", {"compressed", "frozen"});
     for (const std::string_view key : {"kv_cache_scheme", "transform_config"}) fields.only_empty(key);
     if (const Json& sparsity = fields.value("sparsity_config"); sparsity.is_object() && !sparsity.empty()) {
@@ -241,20 +241,23 @@ void read_awq(ConfigFields& fields, QuantisationConfig& config) {
 struct ModelOptAlgorithm {
     std::string_view name;
     bool has_float4 = false;
+    int32_t group = 0;        // columns under one scale of weights; 0: all, or blocks
     bool has_blocks = false;  // of 128 x 128
     Fp8Sharing activations = Fp8Sharing::kNone;
     std::string_view problem = {};  // of activations in exact.fp8
 };
 constexpr int32_t kModelOptBlock = 128;
 constexpr int32_t kNvfp4Group = 16;
-constexpr std::array<ModelOptAlgorithm, 7> kModelOptAlgorithms = {{
+constexpr int32_t kMxfp8Group = 32;
+constexpr std::array<ModelOptAlgorithm, 8> kModelOptAlgorithms = {{
     {.name = "FP8", .problem = "static scales of activations"},
     {.name = "FP8_PER_CHANNEL_PER_TOKEN", .activations = Fp8Sharing::kRow},
     {.name = "FP8_PB_WO", .has_blocks = true},
-    {.name = "NVFP4", .has_float4 = true, .problem = "activations in 4 bits"},
-    {.name = "NVFP4_AWQ", .has_float4 = true, .problem = "activations in 4 bits"},
-    {.name = "W4A16_NVFP4", .has_float4 = true},
-    {.name = "MIXED_PRECISION", .has_float4 = true, .problem = "activations of several kinds"},
+    {.name = "MXFP8", .group = kMxfp8Group, .problem = "activations in groups of 32"},
+    {.name = "NVFP4", .has_float4 = true, .group = kNvfp4Group, .problem = "activations in 4 bits"},
+    {.name = "NVFP4_AWQ", .has_float4 = true, .group = kNvfp4Group, .problem = "activations in 4 bits"},
+    {.name = "W4A16_NVFP4", .has_float4 = true, .group = kNvfp4Group},
+    {.name = "MIXED_PRECISION", .has_float4 = true, .group = kNvfp4Group, .problem = "activations of several kinds"},
 }};
 
 // Its keys are those of config.json's quantization_config and of hf_quant_config.json's quantization. Without an
@@ -272,7 +275,7 @@ void read_modelopt(ConfigFields& fields, QuantisationConfig& config) {
     const auto* const known = std::ranges::find(kModelOptAlgorithms, *algorithm, &ModelOptAlgorithm::name);
     if (known == kModelOptAlgorithms.end()) {
         fields.problem(
-            "quant_algo = {} is not supported, wanted FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4, "
+            "quant_algo = {} is not supported, wanted FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, MXFP8, NVFP4, "
             "NVFP4_AWQ, W4A16_NVFP4 or MIXED_PRECISION",
             quote_text(*algorithm));
         return;
@@ -282,7 +285,7 @@ void read_modelopt(ConfigFields& fields, QuantisationConfig& config) {
     if (!known->problem.empty())
         config.activation_problem = fmt::format("quant_algo = {}: {}", quote_text(*algorithm), known->problem);
     if (known->has_blocks) config.block_rows = config.block_columns = kModelOptBlock;
-    if (known->has_float4) config.block_columns = kNvfp4Group;
+    if (known->group > 0) config.block_columns = known->group;
     if (group && config.block_columns != 0 && *group != config.block_columns)
         fields.problem("group_size = {}, wanted {}", *group, config.block_columns);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <span>
 
@@ -133,7 +134,9 @@ private:
 
     Status read_scales() {
         const TensorEntry& scales = *tensors_.scales;
-        if (!is_convertible(scales.dtype))
+        const bool are_powers = scales.dtype == TensorDtype::kU8 && tensors_.quants->dtype == TensorDtype::kF8E4M3 &&
+                                config_.block_rows == 1 && config_.block_columns == kScaledWeights;
+        if (!is_convertible(scales.dtype) && !are_powers)
             return error("{}: {}, wanted BF16, F16 or F32", scales.name, dtype_name(scales.dtype));
         const auto grid = grid_of(scales);
         if (!grid)
@@ -144,7 +147,18 @@ private:
             return error("{}: groups of {} columns, wanted a multiple of {}", scales.name, grid->block_columns,
                          kScaledWeights);
         source_.scales.resize(static_cast<size_t>(scales.num_elements()));
+        if (are_powers) return read_powers(scales);
         convert_to_float(scales, source_.scales);
+        return {};
+    }
+
+    // MXFP8: bytes e that stand for 2^(e − 127).
+    Status read_powers(const TensorEntry& scales) {
+        for (size_t i = 0; i < source_.scales.size(); ++i) {
+            const uint8_t power = byte_at(scales.bytes.data(), static_cast<int64_t>(i));
+            if (power == 255) return error("{}: a scale is NaN", scales.name);
+            source_.scales[i] = std::ldexp(1.0F, power - 127);
+        }
         return {};
     }
 

@@ -64,7 +64,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"transforms", changed(group_of(Json::object()), "transform_config", {{"R1", 1}}), "transform_config"},
         BadConfig{"fp6", group_of({{"num_bits", 6}, {"type", "float"}}), "weights of type float in 6 bits"},
         BadConfig{"tensor_group", group_of({{"strategy", "tensor_group"}, {"group_size", 16}}), "\"tensor_group\""},
-        BadConfig{"mxfp8", {{"quant_method", "modelopt"}, {"quant_algo", "MXFP8"}}, "quant_algo = \"MXFP8\" is not"},
+        BadConfig{
+            "int8_sq", {{"quant_method", "modelopt"}, {"quant_algo", "INT8_SQ"}}, "quant_algo = \"INT8_SQ\" is not"},
         BadConfig{"groups_of_32",
                   {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}, {"group_size", 32}},
                   "group_size = 32, wanted 16"},

@@ -291,6 +291,41 @@ TEST_F(OneMatrix, Fp8HasAScaleForAMatrixARowOrABlock) {
     expect([&](int64_t r) { return by_row[static_cast<size_t>(r / 64)]; }, blocks);
 }
 
+// Scales are powers of two, of 32 columns: all of them but NaN.
+TEST_F(OneMatrix, Mxfp8IsReadOfCompressedTensorsAndOfModelOpt) {
+    std::vector<uint8_t> quants(static_cast<size_t>(rows_ * cols_));
+    for (uint8_t& quant : quants) quant = static_cast<uint8_t>(random_() % 127 + random_() % 2 * 128);
+    std::vector<uint8_t> powers(static_cast<size_t>(rows_ * cols_ / 32));
+    for (size_t i = 0; i < powers.size(); ++i) powers[i] = static_cast<uint8_t>(i % 255);
+    const std::string base = kBase;
+    const auto write = [&] {
+        replace({tensor_of(base + ".weight", TensorDtype::kF8E4M3, {rows_, cols_}, quants),
+                 tensor_of(base + ".weight_scale", TensorDtype::kU8, {rows_, cols_ / 32}, powers)});
+    };
+    const Json scheme = {{"num_bits", 8},    {"type", "float"},   {"strategy", "group"},
+                         {"group_size", 32}, {"symmetric", true}, {"scale_dtype", "torch.uint8"}};
+    Json activations = scheme;
+    activations["dynamic"] = true;
+    const Json group = {{"targets", {"Linear"}}, {"weights", scheme}, {"input_activations", activations}};
+    const Json compressed = {
+        {"quant_method", "compressed-tensors"}, {"format", "mxfp8-quantized"}, {"config_groups", {{"group_0", group}}}};
+    const Json modelopt = {{"quant_method", "modelopt"}, {"quant_algo", "MXFP8"}, {"group_size", 32}};
+    write();
+    for (const Json& quantisation : {compressed, modelopt}) {
+        expect_values(quantisation, kScaledFp8, [&](int64_t r, int64_t k) {
+            const auto i = static_cast<size_t>(r * cols_ + k);
+            return std::ldexp(plain_e4m3(quants[i]), powers[i / 32] - 127);
+        });
+        EXPECT_THAT(tests::value_of(load(quantisation)).weights.fp8_problem, testing::HasSubstr("32"));
+    }
+    Json of_64 = compressed;
+    of_64["config_groups"]["group_0"]["weights"]["group_size"] = 64;
+    EXPECT_THAT(error_of(of_64), testing::HasSubstr("weight_scale: U8, wanted BF16, F16 or F32"));
+    powers[3] = 255;
+    write();
+    EXPECT_THAT(error_of(compressed), testing::HasSubstr("weight_scale: a scale is NaN"));
+}
+
 // A form of the golden file that compressed-tensors made, and its quantization_config.
 struct GoldenForm {
     const char* name;
