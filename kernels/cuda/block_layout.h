@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "reference/numerics/fp8.h"
 #include "reference/numerics/int8_sharing.h"
 
 namespace verbatim::cuda {
@@ -108,12 +109,51 @@ constexpr reference::Int8Sharing int8_sharing(WeightFormat format) {
     }
 }
 
+// The form of the rows of activations that a matmul reads: bf16 pairs, or numbers under scales, in int8 and in e4m3 by
+// what shares a scale.
+enum class RowForm : uint8_t { kPairs, kInt8Of32, kInt8Of256, kInt8OfRow, kFp8OfGroups, kFp8OfRow };
+
+constexpr RowForm row_form(reference::Int8Sharing sharing) {
+    switch (sharing) {
+        case reference::Int8Sharing::kBlocksOf32: return RowForm::kInt8Of32;
+        case reference::Int8Sharing::kBlocksOf256: return RowForm::kInt8Of256;
+        case reference::Int8Sharing::kRow: return RowForm::kInt8OfRow;
+    }
+    return RowForm::kPairs;
+}
+constexpr RowForm row_form(reference::Fp8Sharing sharing) {
+    switch (sharing) {
+        case reference::Fp8Sharing::kNone: return RowForm::kPairs;
+        case reference::Fp8Sharing::kGroups: return RowForm::kFp8OfGroups;
+        case reference::Fp8Sharing::kRow: return RowForm::kFp8OfRow;
+    }
+    return RowForm::kPairs;
+}
+
 // A row of activations in int8 (reference/ops/int8_matmul.h) is records of 256 columns, the last one padded: words of
 // four neighbouring quants, the first in the lowest byte; then each unit's scale, binary32.
 inline constexpr int kInt8RecordQuads = static_cast<int>(reference::kDotChunk) / 4;
 inline constexpr int kInt8RecordWords = kInt8RecordQuads + kRecordUnits;
 constexpr int64_t int8_records(int64_t num_k) { return (num_k + reference::kDotChunk - 1) / reference::kDotChunk; }
 constexpr int64_t int8_row_words(int64_t num_k) { return int8_records(num_k) * kInt8RecordWords; }
+
+// A row of activations in e4m3 (reference/ops/fp8_matmul.h) is pairs of bf16, each number times kFp8InputUnit, and
+// behind them the scales of its groups, or of the row, binary32, padded to 16 bytes. The numbers of weights become
+// binary32 by a shift, kFp8WeightUnit times their value, so that no weight is multiplied by the rest of its exponent.
+// Products of the two are exact as well, and their sums are kFp8SumUnit times those of the numbers.
+inline constexpr float kFp8WeightUnit = 0x1p-120F;
+inline constexpr float kFp8InputUnit = 0x1p112F;  // 448 times it is finite
+inline constexpr float kFp8SumUnit = kFp8WeightUnit * kFp8InputUnit;
+inline constexpr int kFp8ScaleQuad = 4;
+constexpr int64_t fp8_scale_words(reference::Fp8Sharing sharing, int64_t num_k) {
+    const int64_t columns = reference::fp8_columns(sharing, num_k);
+    const int64_t scales = (num_k + columns - 1) / columns;
+    return (scales + kFp8ScaleQuad - 1) / kFp8ScaleQuad * kFp8ScaleQuad;
+}
+// REQUIRES: num_k a multiple of 32.
+constexpr int64_t fp8_row_words(reference::Fp8Sharing sharing, int64_t num_k) {
+    return num_k / 2 + fp8_scale_words(sharing, num_k);
+}
 
 // 32-bit words of a matrix. REQUIRES: not kPairs.
 constexpr int64_t block_words(WeightFormat format, int64_t num_outputs, int64_t num_k) {

@@ -5,7 +5,9 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/experts_on.h"
 #include "kernels/cuda/ops/block_matmul.h"
+#include "kernels/cuda/ops/fp8_matmul.h"
 #include "kernels/cuda/ops/int8_matmul.h"
+#include "kernels/cuda/ops/quantise_rows.h"
 
 namespace verbatim::cuda {
 inline namespace SIMT_MACHINE {
@@ -22,45 +24,38 @@ public:
                                             multiplier, rows(out)});
         });
     }
-    void quantise_rows(Floats x, float multiplier, reference::Int8Sharing sharing, uint32_t* out) override {
-        const int64_t records = int8_records(x.width);
-        const QuantiseParameters all{rows(read_only(x)), multiplier, records,
-                                     view(out, x.num_rows * int8_row_words(x.width))};
-        const simt::Dim3 by_record = grid(x.num_rows, records);
-        switch (sharing) {
-            case reference::Int8Sharing::kBlocksOf32:
-                return launch("quantise_rows", by_record, {kInt8RecordQuads}, QuantiseBlocksOf32{{all}});
-            case reference::Int8Sharing::kBlocksOf256:
-                return launch("quantise_rows", by_record, {kInt8RecordQuads}, QuantiseBlocksOf256{{all}});
-            case reference::Int8Sharing::kRow:
-                return launch("quantise_rows", grid(x.num_rows),
-                              {static_cast<int32_t>(std::min<int64_t>(records * kInt8RecordQuads, kQuantiseThreads))},
-                              QuantiseWholeRows{{all}});
+    void quantise_rows(Floats x, float multiplier, RowForm form, uint32_t* out) override {
+        // A multiple of a record: e4m3's scales, whose number is a multiple of 4, are those of 512 columns.
+        const bool in_groups = form == RowForm::kFp8OfGroups;
+        const int64_t scales = in_groups ? fp8_scale_words(reference::Fp8Sharing::kGroups, x.width) : 0;
+        const int64_t quads = in_groups ? scales * kFp8GroupQuads : int8_records(x.width) * kInt8RecordQuads;
+        const int64_t num_words = row_words(form, x.width);
+        const QuantiseParameters all{rows(read_only(x)), multiplier, quads, num_words,
+                                     view(out, x.num_rows * num_words)};
+        switch (form) {
+            case RowForm::kPairs: break;
+            case RowForm::kInt8Of32: return quantise_records<QuantiseBlocksOf32>(all);
+            case RowForm::kInt8Of256: return quantise_records<QuantiseBlocksOf256>(all);
+            case RowForm::kInt8OfRow: return quantise_whole_rows<QuantiseWholeRows>(all);
+            case RowForm::kFp8OfGroups: return quantise_records<QuantiseFp8Groups>(all);
+            case RowForm::kFp8OfRow: return quantise_whole_rows<QuantiseFp8WholeRows>(all);
         }
     }
-    void int8_matmul(const uint32_t* from, const DeviceMatrix& matrix, Floats out) override {
-        const MatmulParameters all = parameters_of(from, int8_row_words(matrix.num_k), matrix, words_of(matrix), out);
-        with_integer_kernel(matrix.format, out.num_rows, [&]<typename Kernel, int kRows>() {
-            auto matvec = matvec_of(all);
-            matvec.grid.y = static_cast<int32_t>(parts(out.num_rows, kRows));
-            launch("int8_matvec", matvec.grid, matvec.block, Kernel{{{{{matvec.parameters}}}, {}, 0, false}});
-        });
-    }
-    void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) override {
-        if (matrix.format == WeightFormat::kPairs) return Views::matmul(pairs, matrix, out);
-        const MatmulParameters all = parameters_of(pairs, row_pairs_of(matrix.num_k), matrix, words_of(matrix), out);
+    void matmul(const uint32_t* from, const DeviceMatrix& matrix, Floats out) override {
+        if (matrix.format == WeightFormat::kPairs) return Views::matmul(from, matrix, out);
+        const MatmulParameters all =
+            parameters_of(from, row_words(matrix.inputs, matrix.num_k), matrix, words_of(matrix), out);
+        if (matrix.inputs != RowForm::kPairs) return multiply_quantised(all, matrix);
         with_kernel(
             matrix.format, out.num_rows, [&]<typename Kernel>() { launch_matvec<Kernel>(all); },
             [&]<typename Kernel>() { launch_items<Kernel>(all); });
     }
-    void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* pairs,
+    void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* from,
                           const DeviceMatrix& matrix, Floats out) override {
-        if (matrix.format == WeightFormat::kPairs) return Views::multiply_entries(profile, of, pairs, matrix, out);
-        const bool in_int8 = profile == reference::Profile::kExactInt8;
-        const MatmulParameters all =
-            parameters_of(pairs, in_int8 ? int8_row_words(matrix.num_k) : row_pairs_of(matrix.num_k), matrix,
-                          of.counts.n_experts * words_of(matrix), out);
-        if (in_int8) return multiply_integers(of, all, matrix);
+        if (matrix.format == WeightFormat::kPairs) return Views::multiply_entries(profile, of, from, matrix, out);
+        const MatmulParameters all = parameters_of(from, row_words(matrix.inputs, matrix.num_k), matrix,
+                                                   of.counts.n_experts * words_of(matrix), out);
+        if (matrix.inputs != RowForm::kPairs) return multiply_quantised_entries(of, all, matrix);
         with_kernel(
             matrix.format, of.counts.part_rows(),
             [&]<typename Kernel>() { launch_entries<Kernel>(of, all, words_of(matrix)); },
@@ -81,6 +76,16 @@ protected:
 private:
     static constexpr int kBlockMatvecRows = 8;  // at most: dequantising is most of the work, and done once for all rows
 
+    template <typename Kernel>
+    void quantise_records(const QuantiseParameters& all) {
+        launch("quantise_rows", grid(all.x.num_rows, all.num_quads / kInt8RecordQuads), {kInt8RecordQuads},
+               Kernel{{{all}}});
+    }
+    template <typename Kernel>
+    void quantise_whole_rows(const QuantiseParameters& all) {
+        launch("quantise_rows", grid(all.x.num_rows),
+               {static_cast<int32_t>(std::min<int64_t>(all.num_quads, kQuantiseThreads))}, Kernel{{{all}}});
+    }
     // use(Format()), of ops/block_formats.h.
     template <typename Use>
     static void with_format(WeightFormat format, const Use& use) {
@@ -118,32 +123,61 @@ private:
             matmul.template operator()<BlockMatmul<Format, 32>>();
         });
     }
-    // Calls matvec<Kernel, rows>() for so many rows.
+    template <typename One, typename Four, typename Eight, typename Matvec>
+    static void with_fp8_kernel(int64_t num_rows, const Matvec& matvec) {
+        if (num_rows <= 1) return matvec.template operator()<One, 1>("fp8_matvec");
+        if (num_rows <= kMatvecRows) return matvec.template operator()<Four, kMatvecRows>("fp8_matvec");
+        matvec.template operator()<Eight, kBlockMatvecRows>("fp8_matvec");
+    }
+    // Calls matvec<Kernel, rows>(name) for so many rows in the matrix's form.
     template <typename Matvec>
-    static void with_integer_kernel(WeightFormat format, int64_t num_rows, const Matvec& matvec) {
-        with_format(format, [&]<typename Format>(Format) {
+    static void with_quantised_kernel(const DeviceMatrix& matrix, int64_t num_rows, const Matvec& matvec) {
+        if (matrix.inputs == RowForm::kFp8OfGroups)
+            return with_fp8_kernel<Fp8GroupMatvec1, Fp8GroupMatvec4, Fp8GroupMatvec8>(num_rows, matvec);
+        if (matrix.inputs == RowForm::kFp8OfRow)
+            return with_fp8_kernel<Fp8RowMatvec1, Fp8RowMatvec4, Fp8RowMatvec8>(num_rows, matvec);
+        with_format(matrix.format, [&]<typename Format>(Format) {
             if constexpr (has_integers(Format::kFormat)) {
-                if (num_rows <= 1) return matvec.template operator()<IntegerMatvec<Format, 1>, 1>();
-                matvec.template operator()<IntegerMatvec<Format, kBlockMatvecRows>, kBlockMatvecRows>();
+                if (num_rows <= 1) return matvec.template operator()<IntegerMatvec<Format, 1>, 1>("int8_matvec");
+                matvec.template operator()<IntegerMatvec<Format, kBlockMatvecRows>, kBlockMatvecRows>("int8_matvec");
             }
         });
     }
-    void multiply_integers(const DeviceEntries& of, const MatmulParameters& all, const DeviceMatrix& matrix) {
+    template <typename Kernel>
+    static Kernel kernel_with(const MatvecParameters& parameters) {
+        Kernel kernel = {};
+        static_cast<MatvecParameters&>(kernel.all) = parameters;
+        return kernel;
+    }
+    static int64_t chunk_pairs_of(const DeviceMatrix& matrix) {
+        return matrix.inputs == RowForm::kFp8OfGroups ? Fp8GroupMatvec1::kChunkPairs : kChunkPairs;
+    }
+    void multiply_quantised(const MatmulParameters& all, const DeviceMatrix& matrix) {
+        with_quantised_kernel(matrix, all.out.num_rows, [&]<typename Kernel, int kRows>(const char* name) {
+            auto matvec = matvec_of(all, chunk_pairs_of(matrix));
+            matvec.grid.y = static_cast<int32_t>(parts(all.out.num_rows, kRows));
+            launch(name, matvec.grid, matvec.block, kernel_with<Kernel>(matvec.parameters));
+        });
+    }
+    void multiply_quantised_entries(const DeviceEntries& of, const MatmulParameters& all, const DeviceMatrix& matrix) {
         const int64_t part_rows = of.counts.part_rows();
-        with_integer_kernel(matrix.format, part_rows, [&]<typename Kernel, int kRows>() {
-            auto matvec = this->entries_matvec(of, all);
+        with_quantised_kernel(matrix, part_rows, [&]<typename Kernel, int kRows>(const char* name) {
+            auto matvec = this->entries_matvec(of, all, chunk_pairs_of(matrix));
             matvec.grid.y = static_cast<int32_t>(parts(part_rows, kRows));
-            launch("int8_expert_matvec", matvec.grid, matvec.block,
-                   Kernel{{{{{matvec.parameters}}}, parts_of(of), words_of(matrix), true}});
+            Kernel kernel = kernel_with<Kernel>(matvec.parameters);
+            kernel.parts = parts_of(of);
+            kernel.matrix_words = words_of(matrix);
+            kernel.has_parts = true;
+            launch(name, matvec.grid, matvec.block, kernel);
         });
     }
     static int64_t words_of(const DeviceMatrix& matrix) {
         return block_words(matrix.format, matrix.num_outputs, matrix.num_k);
     }
-    MatmulParameters parameters_of(const uint32_t* x, int64_t row_words, const DeviceMatrix& matrix, int64_t num_words,
+    MatmulParameters parameters_of(const uint32_t* x, int64_t stride, const DeviceMatrix& matrix, int64_t num_words,
                                    Floats out) {
-        return {view(x, out.num_rows * row_words),
-                row_words,
+        return {view(x, out.num_rows * stride),
+                stride,
                 view(matrix.words, num_words),
                 view(matrix.bias, matrix.num_outputs),
                 matrix.bias != nullptr,
@@ -151,7 +185,7 @@ private:
                 rows(out)};
     }
 
-    MatvecLaunch matvec_of(const MatmulParameters& all) {
+    MatvecLaunch matvec_of(const MatmulParameters& all, int64_t chunk_pairs = kChunkPairs) {
         MatvecParameters matvec = {};
         matvec.num_rows = static_cast<int32_t>(all.out.num_rows);
         matvec.num_pairs = all.num_pairs;
@@ -160,7 +194,7 @@ private:
         matvec.first = {all.weight, all.bias, all.has_bias, all.out,
                         static_cast<int32_t>(parts(all.out.width, kPanel) * kPanelQuads)};
         matvec.end = MatvecEnd::kWrite;
-        const auto shape = this->divide(matvec);
+        const auto shape = this->divide(matvec, chunk_pairs);
         return {matvec, shape.grid, shape.block};
     }
     template <typename Kernel>

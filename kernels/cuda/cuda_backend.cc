@@ -130,10 +130,11 @@ std::vector<std::string> unsupported_weights(const reference::ModelConfig& confi
     };
     take("the embedding", weights.embedding.format);
     for (const MatrixId id : reference::matrices_of(config)) {
-        const reference::BlockFormat* format = linear_of(weights, id).weight.format;
+        const reference::MatrixView weight = linear_of(weights, id).weight;
+        const reference::MatrixView first = linear_of(weights, {id.layer, id.matrix}).weight;
         const std::string where = fmt::format("layer {}, {}", id.layer, matrix_name(id.matrix));
-        take(where, format);
-        if (format != linear_of(weights, {id.layer, id.matrix}).weight.format)
+        take(where, weight.format);
+        if (weight.format != first.format || weight.activations != first.activations)
             first_place.emplace("the CUDA kernels take experts whose weights have one type", where);
     }
     std::vector<std::string> problems;
@@ -179,7 +180,8 @@ void CudaBackend::upload_embedding(reference::WorkerPool& threads) {
                              {},
                              table.rows,
                              table.cols,
-                             *find_weight_format(*table.format)};
+                             *find_weight_format(*table.format),
+                             RowForm::kPairs};
     } else {
         embedding_ = DeviceArray<uint16_t>(
             device_, std::span<const uint16_t>(table.data, static_cast<size_t>(table.rows * table.cols)));
@@ -200,7 +202,8 @@ void CudaBackend::pack_matrices(reference::WorkerPool& threads) {
             place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
             matrices_.push_back({DeviceArray<uint32_t>(device_, size * copies_of(config(), id)),
                                  floats_of(device_, linear.bias), linear.weight.rows, linear.weight.cols,
-                                 quantised ? *find_weight_format(*linear.weight.format) : WeightFormat::kPairs});
+                                 quantised ? *find_weight_format(*linear.weight.format) : WeightFormat::kPairs,
+                                 inputs_of(linear.weight)});
         }
         matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]].words.upload(id.expert * size, words);
     }
@@ -462,34 +465,37 @@ const uint32_t* CudaBackend::rounded(Buffer in, int64_t width, float multiplier)
     return pairs;
 }
 
-std::optional<reference::Int8Sharing> CudaBackend::sharing_of(const Matrix& matrix) const {
-    const bool in_int8 = profile_ == reference::Profile::kExactInt8 && has_integers(matrix.format);
-    return in_int8 ? std::optional(int8_sharing(matrix.format)) : std::nullopt;
+RowForm CudaBackend::inputs_of(const reference::MatrixView& matrix) const {
+    if (!matrix.is_quantised()) return RowForm::kPairs;
+    const WeightFormat format = *find_weight_format(*matrix.format);
+    if (profile_ == reference::Profile::kExactFp8) return row_form(matrix.activations);
+    const bool in_int8 = profile_ == reference::Profile::kExactInt8 && has_integers(format);
+    return in_int8 ? row_form(int8_sharing(format)) : RowForm::kPairs;
 }
 
-// As `rounded`, for matmuls in int8.
-const uint32_t* CudaBackend::quantised(Buffer in, int64_t width, float multiplier, reference::Int8Sharing sharing) {
+// As `rounded`, for matmuls of other forms.
+const uint32_t* CudaBackend::quantised(Buffer in, int64_t width, float multiplier, RowForm form) {
     const Floats x = rows(in, width);
-    uint32_t* words = quantised_.words.ensure(device_, x.num_rows * int8_row_words(width));
-    const bool is_there = quantised_.from == in && quantised_.multiplier == multiplier && quantised_.sharing == sharing;
-    if (!is_there) device_.quantise_rows(x, multiplier, sharing, words);
+    uint32_t* words = quantised_.words.ensure(device_, x.num_rows * row_words(form, width));
+    const bool is_there = quantised_.from == in && quantised_.multiplier == multiplier && quantised_.form == form;
+    if (!is_there) device_.quantise_rows(x, multiplier, form, words);
     quantised_.from = in;
     quantised_.multiplier = multiplier;
-    quantised_.sharing = sharing;
+    quantised_.form = form;
     return words;
+}
+
+const uint32_t* CudaBackend::inputs(Buffer in, int64_t width, float multiplier, RowForm form) {
+    return form == RowForm::kPairs ? rounded(in, width, multiplier) : quantised(in, width, multiplier, form);
 }
 
 void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
     if (joins(id)) return join(id, in, in_multiplier, out);
     const Matrix& matrix = matrix_of(id);
-    if (const auto sharing = sharing_of(matrix)) {
-        const uint32_t* words = quantised(in, matrix.num_k, in_multiplier, *sharing);
-        return device_.int8_matmul(words, matrix.view(), fresh(out, matrix.num_outputs));
-    }
-    const uint32_t* pairs = rounded(in, matrix.num_k, in_multiplier);
+    const uint32_t* from = inputs(in, matrix.num_k, in_multiplier, matrix.inputs);
     const Floats y = fresh(out, matrix.num_outputs);
-    on_tensor_cores() ? device_.tensor_matmul(profile_, pairs, matrix.view(), y)
-                      : device_.matmul(pairs, matrix.view(), y);
+    on_tensor_cores() ? device_.tensor_matmul(profile_, from, matrix.view(), y)
+                      : device_.matmul(from, matrix.view(), y);
 }
 
 void CudaBackend::scale(Buffer buffer, Columns part, float multiplier) {

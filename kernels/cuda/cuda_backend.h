@@ -46,7 +46,7 @@ class CudaBackend final : public PooledWalk {
 public:
     // Borrows model, tensor list and device for its lifetime. `pooled.pools`: the pools that the model uses. REQUIRES:
     // unsupported(model.config(), pooled.pools, device.limits()) and unsupported_weights() are empty, the
-    // device computes in the profile, which is exact or exact.int8 for quantised weights.
+    // device computes in the profile, which takes quantised weights if there are any.
     // num_threads: threads that pack the weights.
     // `places`: where units lie; borrowed during the call.
     CudaBackend(KernelModel& model, const reference::StateTensors& tensors, Device& device,
@@ -109,7 +109,10 @@ private:
         int64_t num_outputs = 0;
         int64_t num_k = 0;
         WeightFormat format = WeightFormat::kPairs;
-        [[nodiscard]] DeviceMatrix view() const { return {words.data(), bias.data(), num_outputs, num_k, format}; }
+        RowForm inputs = RowForm::kPairs;
+        [[nodiscard]] DeviceMatrix view() const {
+            return {words.data(), bias.data(), num_outputs, num_k, format, inputs};
+        }
     };
     // The parts of a layer that are one launch when rows are few; norms need still fewer rows (kMatvecNormRows).
     struct FewRows {
@@ -159,8 +162,8 @@ private:
     };
     [[nodiscard]] const reference::ModelConfig& config() const { return model_.config(); }
     [[nodiscard]] bool on_tensor_cores() const { return !takes_blocks(profile_); }
-    // How the inputs of a matrix that is multiplied in int8 share scales. Empty: its inputs are bf16 pairs.
-    [[nodiscard]] std::optional<reference::Int8Sharing> sharing_of(const Matrix& matrix) const;
+    // The form in which the profile multiplies rows by the matrix.
+    [[nodiscard]] RowForm inputs_of(const reference::MatrixView& matrix) const;
     void upload_embedding(reference::WorkerPool& threads);
     void pack_matrices(reference::WorkerPool& threads);
     [[nodiscard]] const Matrix& matrix_of(reference::MatrixId id) const {
@@ -208,7 +211,9 @@ private:
     void join(reference::MatrixId id, reference::Buffer in, float in_multiplier, reference::Buffer out);
     void end_matvec(MatvecEnd end);
     const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
-    const uint32_t* quantised(reference::Buffer in, int64_t width, float multiplier, reference::Int8Sharing sharing);
+    const uint32_t* quantised(reference::Buffer in, int64_t width, float multiplier, RowForm form);
+    // In the form that a matmul reads.
+    const uint32_t* inputs(reference::Buffer in, int64_t width, float multiplier, RowForm form);
     void forget_inputs(reference::Buffer of);
 
     KernelModel& model_;
@@ -248,12 +253,12 @@ private:
     DeviceArray<uint32_t> rounded_;
     std::optional<reference::Buffer> rounded_from_;  // the buffer whose rounded copy rounded_ holds
     float rounded_multiplier_ = 1.0F;
-    // Likewise in int8
+    // Likewise in another form
     struct QuantisedRows {
         DeviceArray<uint32_t> words;
         std::optional<reference::Buffer> from;
         float multiplier = 1.0F;
-        reference::Int8Sharing sharing = reference::Int8Sharing::kRow;
+        RowForm form = RowForm::kPairs;
     };
     QuantisedRows quantised_;
     // B4: second buffer, for operations that read rounded_ while they write the next input

@@ -65,17 +65,16 @@ DeviceEntries CudaBackend::entries_of(const MoeConfig& moe) {
 
 const uint32_t* CudaBackend::gathered(const DeviceEntries& of, Buffer in, const Matrix& matrix) {
     const int64_t width = matrix.num_k;
-    const auto sharing = sharing_of(matrix);
-    const uint32_t* from = sharing ? quantised(in, width, 1.0F, *sharing) : rounded(in, width, 1.0F);
-    const int64_t row_words = sharing ? int8_row_words(width) : row_pairs_of(width);
-    uint32_t* to = experts_.inputs.ensure(device_, of.counts.num_entries() * row_words);
-    device_.gather_entries(of, from, row_words, to);
+    const uint32_t* from = this->inputs(in, width, 1.0F, matrix.inputs);
+    const int64_t num_words = row_words(matrix.inputs, width);
+    uint32_t* to = experts_.inputs.ensure(device_, of.counts.num_entries() * num_words);
+    device_.gather_entries(of, from, num_words, to);
     return to;
 }
 
 void CudaBackend::multiply_entries(const DeviceEntries& of, const uint32_t* inputs, const Matrix& matrix, Floats out) {
     using reference::Profile;
-    const Profile profile = sharing_of(matrix) ? Profile::kExactInt8 : on_tensor_cores() ? profile_ : Profile::kExact;
+    const Profile profile = on_tensor_cores() ? profile_ : Profile::kExact;
     device_.multiply_entries(profile, of, inputs, matrix.view(), out);
 }
 
@@ -96,16 +95,16 @@ void CudaBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer
     if (moe.kind == reference::MlpKind::kGatedSilu) {
         const Matrix& gate_matrix = matrix_of({layer, reference::Matrix::kExpertGate});
         const Floats gate = dense(experts_.gate.ensure(device_, num_entries * moe.d_ff), num_entries, moe.d_ff);
-        if (sharing_of(gate_matrix) != sharing_of(up_matrix)) inputs = gathered(of, in, gate_matrix);
+        if (gate_matrix.inputs != up_matrix.inputs) inputs = gathered(of, in, gate_matrix);
         multiply_entries(of, inputs, gate_matrix, gate);
         device_.swiglu(gate, 1.0F, up, pairs());
     } else {
         device_.relu_squared(up, pairs());
     }
     const uint32_t* middle = pairs();
-    if (const auto sharing = sharing_of(down_matrix)) {
-        uint32_t* words = experts_.inputs.ensure(device_, num_entries * int8_row_words(moe.d_ff));
-        device_.quantise_rows(up, 1.0F, *sharing, words);
+    if (const RowForm form = down_matrix.inputs; form != RowForm::kPairs) {
+        uint32_t* words = experts_.inputs.ensure(device_, num_entries * row_words(form, moe.d_ff));
+        device_.quantise_rows(up, 1.0F, form, words);
         middle = words;
     }
     multiply_entries(of, middle, down_matrix, results);

@@ -112,6 +112,18 @@ struct DeviceBatch {
 
 // bf16 pairs in a row of K inputs, as round_rows writes them: whole groups of 16, padded with +0.
 [[nodiscard]] constexpr int64_t row_pairs_of(int64_t num_k) { return (num_k + 15) / 16 * 8; }
+// 32-bit words of a row of K inputs in a form.
+[[nodiscard]] constexpr int64_t row_words(RowForm form, int64_t num_k) {
+    switch (form) {
+        case RowForm::kPairs: return row_pairs_of(num_k);
+        case RowForm::kInt8Of32:
+        case RowForm::kInt8Of256:
+        case RowForm::kInt8OfRow: return int8_row_words(num_k);
+        case RowForm::kFp8OfGroups: return fp8_row_words(reference::Fp8Sharing::kGroups, num_k);
+        case RowForm::kFp8OfRow: return fp8_row_words(reference::Fp8Sharing::kRow, num_k);
+    }
+    return 0;
+}
 // For matmul: bf16 pairs [ceil(N/64)][ceil(K/2)][64], the odd input's weight in the upper half, zeros for outputs
 // beyond N; or quantised weights (kernels/cuda/block_layout.h). For tensor_matmul: kernels/cuda/fragments.h.
 struct DeviceMatrix {
@@ -120,6 +132,7 @@ struct DeviceMatrix {
     int64_t num_outputs = 0;
     int64_t num_k = 0;
     WeightFormat format = WeightFormat::kPairs;
+    RowForm inputs = RowForm::kPairs;  // others: of exact.int8 has_integers(), of exact.fp8 kFp8E4m3
 };
 
 // A layer's KV pages. K: [num_blocks][n_kv_heads][ceil(head_dim/2)][block_size] pairs; V:
@@ -418,12 +431,11 @@ public:
                             uint32_t* pairs) = 0;
     // Rounds inputs to bf16 pairs, once for all matmuls that read them.
     virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
-    // Quantises inputs to int8, once for all matmuls that share scales alike: [num_rows, int8_row_words(width)].
-    virtual void quantise_rows(Floats x, float multiplier, reference::Int8Sharing sharing, uint32_t* out) = 0;
-    // The dot products of exact.int8 with such rows. REQUIRES: has_integers(), and rows of int8_sharing().
-    virtual void int8_matmul(const uint32_t* rows, const DeviceMatrix& matrix, Floats out) = 0;
-    // The dot products of NUMERICS N3.
-    virtual void matmul(const uint32_t* pairs, const DeviceMatrix& matrix, Floats out) = 0;
+    // Quantises inputs, once for all matmuls that read the form: [num_rows, row_words(form, width)]. REQUIRES: not
+    // kPairs.
+    virtual void quantise_rows(Floats x, float multiplier, RowForm form, uint32_t* out) = 0;
+    // The dot products of NUMERICS N3, or those of exact.int8 and exact.fp8. `rows`: in the form matrix.inputs.
+    virtual void matmul(const uint32_t* rows, const DeviceMatrix& matrix, Floats out) = 0;
     // A matmul of few rows, fused with the operations before and after it; the bits equal those of the separate
     // operations. REQUIRES: matrices in kPairs or fragments; num_rows <= matvec_rows() of the profile; with a norm,
     // takes_norm() and at most kMatvecNormRows rows.
@@ -487,11 +499,11 @@ public:
     virtual void choose(const ChooseShape& shape, Floats logits, const float* choice_bias, Floats out) = 0;
     // Sorts the entries that choose() left by expert.
     virtual void list_entries(Floats chosen, const DeviceEntries& of) = 0;
-    // Gathers the words of each entry's row, in entry order: row_pairs_of() of them, or int8_row_words().
+    // Gathers the words of each entry's row, in entry order: row_words() of them.
     virtual void gather_entries(const DeviceEntries& of, const uint32_t* rows, int64_t row_words, uint32_t* out) = 0;
     // Multiplies every entry by its expert's matrix. `matrix`: the first of n_experts consecutive matrices, packed as
-    // the profile's matmul reads them, without biases. kExactInt8: as int8_matmul(), with rows in int8.
-    virtual void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* pairs,
+    // the profile's matmul reads them, without biases; in kExact as matmul().
+    virtual void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* rows,
                                   const DeviceMatrix& matrix, Floats out) = 0;
     // `pairs` may be null here too.
     virtual void combine(const DeviceEntries& of, Floats chosen, Floats results, Floats out, uint32_t* pairs) = 0;

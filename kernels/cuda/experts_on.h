@@ -88,9 +88,9 @@ protected:
     };
     // One matrix's entries as a matvec: as many chunks in parallel as a row has, up to 32, and 16 quads of outputs: the
     // parts alone keep the device busy.
-    static MatvecLaunch entries_matvec(const DeviceEntries& of, const MatmulParameters& all) {
-        int32_t chunks = 1;
-        while (chunks < 32 && chunks * kChunkPairs < all.num_pairs) chunks *= 2;
+    static MatvecLaunch entries_matvec(const DeviceEntries& of, const MatmulParameters& all,
+                                       int64_t chunk_pairs = kChunkPairs) {
+        const int32_t chunks = Views::chunk_threads(all.num_pairs, chunk_pairs);
         const int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks);
         const int64_t num_blocks = parts(all.out.width, kPanel) * kPanelQuads / quads;
         MatvecParameters matvec = {};

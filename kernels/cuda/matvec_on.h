@@ -81,16 +81,22 @@ protected:
         return warps;
     }
 
+    // Threads that take a chunk each of a matvec: a power of two up to 32.
+    static int32_t chunk_threads(int64_t num_pairs, int64_t chunk_pairs) {
+        int32_t chunks = 1;
+        while (chunks < 32 && chunks * chunk_pairs < num_pairs) chunks *= 2;
+        return chunks;
+    }
+
     struct LaunchShape {
         simt::Dim3 grid, block;
     };
     // As many chunks in parallel as a row has, up to 32, and CTAs for every SM that read at least 64 consecutive bytes
     // of a row of weights each. num_blocks of the matrices become CTAs instead of quads of outputs.
-    LaunchShape divide(MatvecParameters& parameters) const {
+    LaunchShape divide(MatvecParameters& parameters, int64_t chunk_pairs = kChunkPairs) const {
         const int32_t beside = parameters.end == MatvecEnd::kSwiglu ? 2 : 1;  // matrices per CTA
         if (beside == 2) parameters.second.num_blocks = 0;
-        int32_t chunks = 1;
-        while (chunks < 32 && chunks * kChunkPairs < parameters.num_pairs) chunks *= 2;
+        const int32_t chunks = chunk_threads(parameters.num_pairs, chunk_pairs);
         int32_t quads = std::min<int32_t>(kPanelQuads, kMatvecThreads / chunks) / beside;
         const int64_t all_quads =
             parameters.first.num_blocks + parameters.second.num_blocks + parameters.third.num_blocks;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <string_view>
 
@@ -194,6 +195,19 @@ void write_record(const BlockLayout& layout, const Record& record, uint32_t* wor
 
 int64_t num_records(int64_t num_k) { return (num_k + kRecordWeights - 1) / kRecordWeights; }
 
+// exact.fp8 reads the scale of the first unit of each group of activations alone: it is NaN if that of another unit is.
+void spread_nan(const reference::MatrixView& weight, const BlockLayout& layout, int64_t output, uint32_t* words) {
+    const int64_t first_record = output / kPanelOutputs * num_records(weight.cols);
+    const auto scale = [&](int64_t k) -> uint32_t& {
+        const int64_t row =
+            (first_record + k / kRecordWeights) * layout.record_rows() + k % kRecordWeights / kUnitWeights;
+        return words[row * kPanelOutputs + output % kPanelOutputs];
+    };
+    const int64_t group = reference::fp8_columns(weight.activations, weight.cols);
+    for (int64_t k = 0; k < weight.cols; k += kUnitWeights)
+        if (std::isnan(std::bit_cast<float>(scale(k)))) scale(k / group * group) = scale(k);
+}
+
 }  // namespace
 
 std::optional<WeightFormat> find_weight_format(const reference::BlockFormat& format) {
@@ -226,6 +240,7 @@ std::vector<uint32_t> pack_blocks(const reference::MatrixView& weight, reference
             const int64_t first_row = (panel * num_records(weight.cols) + i) * layout.record_rows();
             write_record(layout, record, words.data() + first_row * kPanelOutputs + output % kPanelOutputs);
         }
+        if (weight.activations != reference::Fp8Sharing::kNone) spread_nan(weight, layout, output, words.data());
     });
     return words;
 }

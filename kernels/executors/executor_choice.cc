@@ -56,8 +56,7 @@ Status fits_weights(const ExecutorOptions& options, const reference::Model& mode
 
 std::vector<Profile> profiles_of(const std::string& name) {
     if (name == "reference") return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kExactFp8};
-    if (name == "cpu") return {reference::kProfiles.begin(), reference::kProfiles.end()};
-    return {Profile::kExact, Profile::kTensorSm90, Profile::kExactInt8, Profile::kFast};
+    return {reference::kProfiles.begin(), reference::kProfiles.end()};
 }
 
 Result<std::unique_ptr<cuda::Device>> gpu() {

@@ -53,7 +53,7 @@ constexpr Coverage kCoverage[] = {
     {"penalised", "sampling", ""},
     {"quantise_fp8_row", "", "fp8_matmul's first step: the scales and numbers of a row are in its contract"},
     {"quantise_row", "", "int8_matmul's first step: the scales and integers of a row are in its contract"},
-    {"quantise_rows", "", "int8_matmul's first step on a device"},
+    {"quantise_rows", "", "the first step of int8_matmul and fp8_matmul on a device"},
     {"quantised_embedding", "", kOneRounding},
     {"quantised_matmul", "", kBlocks},
     {"relu_squared", "activation", ""},

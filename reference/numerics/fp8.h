@@ -26,14 +26,15 @@ VERBATIM_HOST_DEVICE constexpr float round_to_e4m3(float x) {
     constexpr uint32_t kSign = 0x8000'0000u;
     constexpr uint32_t kExponent = 0x7F80'0000u;
     const uint32_t bits = bits_from_float(x);
-    const float magnitude = float_from_bits(bits & ~kSign);
-    const float limited = magnitude < kGreatestE4m3 ? magnitude : kGreatestE4m3;
+    const uint32_t magnitude = bits & ~kSign;  // magnitudes' bits order as the magnitudes do
+    const uint32_t greatest = bits_from_float(kGreatestE4m3);
+    const uint32_t limited = magnitude < greatest ? magnitude : greatest;
     // From 2^e on the unit is 2^(e − 3), and below 2^-6 it is 2^-9. It is binary32's unit at 2^(e + 20): the addition
     // rounds to it, and the subtraction is exact.
     const uint32_t least = bits_from_float(0x1p-6f);
-    const uint32_t power = bits_from_float(limited) & kExponent;
+    const uint32_t power = limited & kExponent;
     const float large = float_from_bits((power > least ? power : least) + (20u << 23));
-    return float_from_bits(bits_from_float((limited + large) - large) | (bits & kSign));
+    return float_from_bits(bits_from_float((float_from_bits(limited) + large) - large) | (bits & kSign));
 }
 
 }  // namespace verbatim::reference

@@ -170,6 +170,8 @@ private:
                 std::vector<uint32_t> words(static_cast<size_t>(block_words(format, shape.num_outputs, shape.num_k)));
                 for (uint32_t& word : words) word = static_cast<uint32_t>(prng_.next()) & 0x3FFF'3FFFU;
                 RETURN_IF_ERROR(matmul(fmt::format("exact {}", name), Profile::kExact, shape, words, format));
+                if (format == kFp8E4m3)
+                    RETURN_IF_ERROR(matmul("exact.fp8 FP8", Profile::kExactFp8, shape, words, format));
                 if (!has_integers(format)) continue;
                 RETURN_IF_ERROR(matmul(fmt::format("exact.int8 {}", name), Profile::kExactInt8, shape, words, format));
             }
@@ -216,17 +218,19 @@ private:
             device_words.emplace_back(device_, std::span<const uint32_t>(words));
         }
         const DeviceArray<float> out(device_, shape.num_rows * shape.num_outputs);
-        const bool in_int8 = profile == Profile::kExactInt8;
-        const auto inputs =
-            random_pairs(shape.num_rows * (in_int8 ? int8_row_words(shape.num_k) : row_pairs_of(shape.num_k)));
+        const RowForm form = profile == Profile::kExactInt8  ? row_form(int8_sharing(format))
+                             : profile == Profile::kExactFp8 ? RowForm::kFp8OfGroups
+                                                             : RowForm::kPairs;
+        const bool on_tensor_cores = profile != Profile::kExact && form == RowForm::kPairs;
+        const auto inputs = random_pairs(shape.num_rows * row_words(form, shape.num_k));
         const Floats to{out.data(), shape.num_rows, shape.num_outputs, shape.num_outputs};
         size_t turn = 0;
         ASSIGN_OR_RETURN(const double seconds, seconds_of([&] {
                              const DeviceArray<uint32_t>& own = device_words[turn++ % device_words.size()];
-                             const DeviceMatrix matrix{own.data(), nullptr, shape.num_outputs, shape.num_k, format};
-                             if (in_int8) return device_.int8_matmul(inputs.data(), matrix, to);
-                             profile == Profile::kExact ? device_.matmul(inputs.data(), matrix, to)
-                                                        : device_.tensor_matmul(profile, inputs.data(), matrix, to);
+                             const DeviceMatrix matrix{own.data(),  nullptr, shape.num_outputs,
+                                                       shape.num_k, format,  form};
+                             on_tensor_cores ? device_.tensor_matmul(profile, inputs.data(), matrix, to)
+                                             : device_.matmul(inputs.data(), matrix, to);
                          }));
         const double flops = 2.0 * static_cast<double>(shape.num_rows * shape.num_outputs * shape.num_k);
         fmt::print("matmul {:<12} {:>5} x {:>5} x {:>5} {:>10.1f} us {:>8.1f} TFLOP/s {} of weights\n", name,

@@ -63,7 +63,8 @@ def multiplications_of(kernel):
 
 
 def of_blocks():
-    """Matmuls with quantised weights. In int8 more than 8 rows multiply by eights, each of which reads all weights."""
+    """Matmuls with quantised weights. In int8 and FP8 more than 8 rows multiply by eights, each of which reads all
+    weights."""
     in_exact = ((1, "BlockMatvec1"), (4, "BlockMatvec4"), (8, "BlockMatvec8"), (16, "BlockMatmul16"),
                 (32, "BlockMatmul32"))
     in_int8 = ((1, "IntegerMatvec1"), (8, "IntegerMatvec8"), (32, "IntegerMatvec8"))
@@ -77,6 +78,12 @@ def of_blocks():
     lines = [line("exact", form, rows, kernel, 0.0) for form in BLOCKS for rows, kernel in in_exact]
     lines += [line("exact.int8", form, rows, kernel, records * BLOCKS[form][1] * -(-rows // 8))
               for form in BLOCKS if form not in ("FP8", "MXFP4") for rows, kernel in in_int8]
+    # A record's numbers, and the scales of its two groups.
+    read = records * (256 + 2 * 4)
+    lines += [(rf"matmul exact.fp8 FP8 +{rows} x +8192 x +4096 ", kernel, read, float(rows * 8192 * 4096), PROCESSORS,
+               read * -(-rows // 8))
+              for rows, kernel in ((1, "Fp8GroupMatvec1"), (4, "Fp8GroupMatvec4"), (8, "Fp8GroupMatvec8"),
+                                   (32, "Fp8GroupMatvec8"))]
     return lines
 
 

@@ -110,6 +110,21 @@ TEST(Gpu, QuantisedWeightsInInt8HaveTheBitsOfTheirDefinitions) {
     }
 }
 
+TEST(Gpu, WeightsInFp8HaveTheBitsOfTheirDefinitions) {
+    const auto device = make_gpu_device();
+    if (!device) GTEST_SKIP() << device.error().message;
+    for (const auto sharing : {reference::Fp8Sharing::kGroups, reference::Fp8Sharing::kRow}) {
+        const Fp8Recipe recipe{.activations = sharing};
+        for (const int64_t num_rows : {1, 2, 4, 7, 8, 9, 130})
+            EXPECT_TRUE(multiplies_fp8_as_defined(**device, {num_rows, 131, 2400}, recipe)) << num_rows;
+        EXPECT_TRUE(multiplies_fp8_as_defined(**device, {3, 66, 8608}, recipe));
+        for (const int64_t num_rows : {1, 3, 40})
+            EXPECT_TRUE(multiplies_entries_as_defined(**device, reference::kScaledFp8, {num_rows, 3, 2, 256, 66},
+                                                      reference::Profile::kExactFp8, recipe))
+                << num_rows;
+    }
+}
+
 TEST(Gpu, LargeMatmulsHaveTheBitsOfTheDefinition) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;

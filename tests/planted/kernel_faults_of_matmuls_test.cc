@@ -243,6 +243,60 @@ TEST(KernelFaults, OfInt8AreFoundOrShownAsWrongBits) {
     }
 }
 
+// Matmuls in FP8: of groups and of whole rows, the latter of more chunks than a CTA takes at once.
+constexpr Fp8Recipe kGroupsInFp8 = {.activations = reference::Fp8Sharing::kGroups, .scale_columns = 128};
+constexpr Fp8Recipe kRowsInFp8 = {};
+struct ShownInFp8 {
+    std::string_view fault;
+    Fp8Recipe recipe;
+    MatmulShape shape;
+};
+constexpr ShownInFp8 kShownInFp8[] = {
+    {"fp8_sums_apart", kGroupsInFp8, {1, 70, 416}},
+    {"fp8_sums_apart", kGroupsInFp8, {3, 70, 416}},
+    {"fp8_scales_of_first_group", kGroupsInFp8, {9, 70, 416}},
+    {"fp8_scale_of_first_row", kGroupsInFp8, {3, 70, 416}},
+    {"fp8_scale_of_first_row", kRowsInFp8, {8, 70, 416}},
+    {"fp8_scaled_too_early", kRowsInFp8, {1, 6, 8448}},
+    {"fp8_without_signs", kRowsInFp8, {5, 70, 96}},
+    {"fp8_scale_by_a_factor", kRowsInFp8, {3, 70, 416}},
+    {"fp8_scale_by_a_factor", kGroupsInFp8, {1, 70, 416}},
+    {"int8_rows_of_first_group", kGroupsInFp8, {9, 70, 96}},
+};
+
+TEST(KernelFaults, OfFp8AreFoundOrShownAsWrongBits) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 3);
+        const auto device = make_emulated_device(emulator);
+        for (const auto& [fault, recipe, shape] : kShownInFp8) {
+            EXPECT_TRUE(multiplies_fp8_as_defined(*device, shape, recipe));
+            const planted::SwitchedOn on(fault);
+            EXPECT_FALSE(multiplies_fp8_as_defined(*device, shape, recipe)) << fault;
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        const auto multiply_entries = [&] {
+            return multiplies_entries_as_defined(*device, reference::kScaledFp8, {3, 3, 2, 288, 66},
+                                                 reference::Profile::kExactFp8, kGroupsInFp8);
+        };
+        EXPECT_TRUE(multiply_entries());
+        {
+            const planted::SwitchedOn on("block_experts_of_first");
+            EXPECT_FALSE(multiply_entries());
+        }
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+        {
+            const planted::SwitchedOn on("fp8_scales_not_padded");
+            (void)multiply_entries();
+        }
+        expect_named(emulator.findings(), {"fp8_scales_not_padded", "gather_entries", FindingKind::kUninitialised},
+                     schedule);
+        emulator.clear_findings();
+        const planted::SwitchedOn on("int8_greatest_too_early");
+        (void)multiplies_fp8_as_defined(*device, {2, 70, 512}, kRowsInFp8);
+        expect_named(emulator.findings(), {"int8_greatest_too_early", "quantise_rows", FindingKind::kRace}, schedule);
+    }
+}
+
 // Of some rows on tensor cores, by items: panels of three chunks, and the launch again.
 constexpr Expected kExpectedInTensorItems[] = {
     {"tensor_items_not_awaited", "tensor_items16", FindingKind::kNotAwaited},
@@ -382,9 +436,10 @@ TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
 
 std::set<std::string_view> shown_in_matmuls() {
     std::set<std::string_view> shown = {
-        "tensor_wrong_lane",       "hopper_not_swizzled",    "hopper_outputs_of_partial_group",
-        "matvec_chunks_backwards", "items_added_by_arrival", "items_next_not_begun",
-        "block_experts_of_first",  "block_row_not_copied",   "int8_greatest_too_early"};
+        "tensor_wrong_lane",       "hopper_not_swizzled",  "hopper_outputs_of_partial_group", "matvec_chunks_backwards",
+        "items_added_by_arrival",  "items_next_not_begun", "block_experts_of_first",          "block_row_not_copied",
+        "int8_greatest_too_early", "fp8_scales_not_padded"};
+    for (const ShownInFp8& one : kShownInFp8) shown.insert(one.fault);
     for (const ShownInBlocks& one : kShownInBlocks) shown.insert(one.fault);
     for (const ShownInBlocks& one : kShownInInt8) shown.insert(one.fault);
     const auto add = [&](const auto& all) {

@@ -107,6 +107,15 @@ TEST(Fp8Properties, CacheChunksBatchesAndDraftsChangeNoBit) {
     });
 }
 
+TEST(Fp8Properties, OnAnEmulatedDeviceNeither) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the emulator's threads are fibers of one thread, which this sanitizer does not know";
+#endif
+    expect_no_bit_changes(6, [](uint64_t) {
+        return QuantisedWorld{.machine = Machine::kEmulatedCudaFp8, .numerics_id = "exact.fp8/1", .hidden_size = 256};
+    });
+}
+
 // As Q4_K_M files mix them, and float4, in either profile. The rows of 96 and of 32 stay bf16.
 TEST(BlockProperties, OfTypesWithLargeBlocksNothingChangesABitEither) {
     expect_no_bit_changes(12, [](uint64_t seed) {

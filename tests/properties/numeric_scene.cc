@@ -35,17 +35,22 @@ cpu::CpuExecutorConfig cpu_config(const SceneOptions& options, int32_t num_threa
 }
 
 reference::Profile profile_of(Machine machine) {
-    if (machine == Machine::kCpuFp8) return reference::Profile::kExactFp8;
+    if (machine == Machine::kCpuFp8 || machine == Machine::kEmulatedCudaFp8) return reference::Profile::kExactFp8;
     const bool in_int8 =
         machine == Machine::kCpuInt8 || machine == Machine::kCpuMixedInt8 || machine == Machine::kEmulatedCudaInt8;
     return in_int8 ? reference::Profile::kExactInt8 : reference::Profile::kExact;
+}
+
+bool is_emulated(Machine machine) {
+    return machine == Machine::kEmulatedCuda || machine == Machine::kEmulatedCudaInt8 ||
+           machine == Machine::kEmulatedCudaFp8;
 }
 
 // `device` is set for a machine that has one.
 std::unique_ptr<PooledExecutor> make_executor(Machine machine, const reference::Model& model,
                                               const SceneOptions& options, int32_t num_threads,
                                               simt::Emulator& emulator, std::unique_ptr<cuda::Device>& device) {
-    if (machine != Machine::kEmulatedCuda && machine != Machine::kEmulatedCudaInt8) {
+    if (!is_emulated(machine)) {
         cpu::CpuExecutorConfig config = cpu_config(options, num_threads);
         config.profile = profile_of(machine);
         if (machine == Machine::kCpuPortable) config.isa = cpu::Isa::kPortable;
@@ -123,6 +128,7 @@ std::optional<QuantisedMatrices> quantised_in(Machine machine, reference::Model&
         case Machine::kCpuMixedInt8:
             return QuantisedMatrices(model, {"Q4_K", "Q6_K", "Q4_K", "Q5_0", "Q8_0", "FP4_E2M1"});
         case Machine::kCpuFp8:
+        case Machine::kEmulatedCudaFp8:
             return QuantisedMatrices(model, {"FP8_GROUPS", "FP8_ROW", "FP8_GROUPS", "BF16", "FP8_E4M3"});
         default: return std::nullopt;
     }

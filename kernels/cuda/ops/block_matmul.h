@@ -30,6 +30,21 @@ struct OfMatrixOrExperts {
     static constexpr int kResidentBlocks = Multiply::kResidentBlocks;
 };
 
+// A matvec of kRows rows; the grid's y counts such groups of rows.
+template <typename Matvec, int kRows>
+struct GroupsOfRows : Matvec {
+    SIMT_FUNCTION void operator()() const {
+        const int64_t first = int64_t{simt::block_y()} * kRows;
+        if (first >= this->num_rows) return;
+        Matvec own = *this;
+        own.pairs = own.pairs.from(first * own.row_pairs);
+        own.first.out.data = own.first.out.data.from(first * own.first.out.stride);
+        own.num_rows -= static_cast<int32_t>(first);
+        if (own.num_rows > kRows) own.num_rows = kRows;
+        own();
+    }
+};
+
 // Halves of a unit that a matvec loads at once. A whole unit leaves no registers in formats of bytes.
 template <typename Format, int kRows>
 inline constexpr int kMatvecHalves = kRows == 1 && layout_of(Format::kFormat).low_bits < 8 ? 2 : 1;

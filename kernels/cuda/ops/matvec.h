@@ -10,9 +10,27 @@ inline namespace SIMT_MACHINE {
 
 inline constexpr int kMatvecThreads = 128;
 
+struct MatvecLane {
+    simt::Global<const uint32_t> weight;
+    int64_t quad;  // of outputs
+};
+
+// What a chunk of N3 leaves for each output: a sum, added to those of the chunks before it.
+struct SumsOfChunks {
+    static constexpr int64_t kChunkPairs = cuda::kChunkPairs;
+    static constexpr int kLeft = 1;  // numbers of each output
+    template <typename Inputs, typename Sums>
+    SIMT_FUNCTION static void begin(const MatvecParameters&, const MatvecLane&, const Inputs&, int64_t, Sums&) {}
+    // sums: [count][kLeft][num_sums]. is_last: there are no further chunks.
+    SIMT_FUNCTION static void add_up(const simt::Shared<float>& sums, int count, int num_sums, bool is_first, bool,
+                                     const simt::Shared<float>& totals) {
+        MatvecParts::add_in_order(sums, count, num_sums, is_first, totals);
+    }
+};
+
 // What a thread adds up over a chunk, kRows rows by 4 outputs: dot products of bf16 inputs, in N3's order.
 template <int kRows, typename Span>
-struct PairProducts {
+struct PairProducts : SumsOfChunks {
     using Sums = float[kRows][4];
     // Adds the products of a span that begins at first_pair.
     template <typename Inputs>
@@ -42,7 +60,7 @@ struct PairProducts {
             }
         }
     }
-    SIMT_FUNCTION static float sum(const Sums& acc, int r, int k) { return acc[r][k]; }
+    SIMT_FUNCTION static float left(const Sums& acc, int, int r, int k) { return acc[r][k]; }
 };
 
 // A thread computes 4 outputs over one chunk, with the weights of a span (ops/weight_spans.h) in flight at once. CTAs
@@ -61,15 +79,13 @@ struct MatvecOf : MatvecParts {
     struct Weights {
         simt::Four<uint32_t> rows[Span::kRows];
     };
-    struct Lane {
-        simt::Global<const uint32_t> weight;
-        int64_t quad;
-    };
+    static constexpr int64_t kChunkPairs = Products::kChunkPairs;
+    static constexpr int kLeft = Products::kLeft;
 
     SIMT_FUNCTION void operator()() const {
-        SIMT_SHARED(float, sums, kMatvecThreads* kRows * 4);
+        SIMT_SHARED(float, sums, kMatvecThreads* kRows * 4 * kLeft);
         SIMT_SHARED(float, totals, kMatvecThreads* kRows * 4);  // [kRows][outputs]
-        const Lane lane = this_lane();
+        const MatvecLane lane = this_lane();
         const Weights weights = fetch(lane, int64_t{simt::thread_y()} * kChunkPairs);
         simt::wait_previous();
         simt::release_next();
@@ -85,7 +101,7 @@ struct MatvecOf : MatvecParts {
         finish(totals, simt::threads_x() * 4);
     }
 
-    SIMT_FUNCTION Lane this_lane() const {
+    SIMT_FUNCTION MatvecLane this_lane() const {
         if (end != MatvecEnd::kSwiglu) {
             return {one_of(block_matrix(), first.weight, second.weight, third.weight),
                     int64_t{block_of_matrix()} * simt::threads_x() + simt::thread_x()};
@@ -96,7 +112,7 @@ struct MatvecOf : MatvecParts {
     }
 
     // Loads a span of a chunk; +0 outside the matrix.
-    SIMT_FUNCTION Weights fetch(const Lane& lane, int64_t first_pair) const {
+    SIMT_FUNCTION Weights fetch(const MatvecLane& lane, int64_t first_pair) const {
         Weights weights = {};
         const int64_t first_row = lane.quad / kPanelQuads * Span::panel_rows(num_pairs);
         SIMT_UNROLL
@@ -109,7 +125,7 @@ struct MatvecOf : MatvecParts {
 
     // Computes the sums of every chunk and adds them in order.
     template <typename Inputs>
-    SIMT_FUNCTION void add_chunks(const Lane& lane, Weights weights, const Inputs& inputs,
+    SIMT_FUNCTION void add_chunks(const MatvecLane& lane, Weights weights, const Inputs& inputs,
                                   const simt::Shared<float>& sums, const simt::Shared<float>& totals) const {
         const int num_sums = simt::threads_x() * 4 * kRows;  // per chunk
         const int64_t groups = simt::threads_y();
@@ -117,29 +133,34 @@ struct MatvecOf : MatvecParts {
             leave_chunk(lane, turn + int64_t{simt::thread_y()} * kChunkPairs, weights, inputs, sums);
             const int64_t left = (num_pairs - turn + kChunkPairs - 1) / kChunkPairs;
             simt::sync_block();
-            add_in_order(sums, static_cast<int>(left < groups ? left : groups), num_sums, turn == 0, totals);
+            Products::add_up(sums, static_cast<int>(left < groups ? left : groups), num_sums, turn == 0, left <= groups,
+                             totals);
             simt::sync_block();
         }
     }
-    // Stores the sums of the chunk that begins at pair `begin`, if it exists: [chunks][kRows][outputs]. `weights` holds
-    // its first pairs, and on return those of the thread's next chunk.
+    // Stores what the chunk that begins at pair `begin` leaves, if it exists: [chunks][kLeft][kRows][outputs].
+    // `weights` holds its first pairs, and on return those of the thread's next chunk.
     template <typename Inputs>
-    SIMT_FUNCTION void leave_chunk(const Lane& lane, int64_t begin, Weights& weights, const Inputs& inputs,
+    SIMT_FUNCTION void leave_chunk(const MatvecLane& lane, int64_t begin, Weights& weights, const Inputs& inputs,
                                    const simt::Shared<float>& sums) const {
         if (begin >= num_pairs) return;
         const int64_t end_pair = begin + kChunkPairs < num_pairs ? begin + kChunkPairs : num_pairs;
         typename Products::Sums acc = {};
+        Products::begin(*this, lane, inputs, begin, acc);
         for (int64_t pair = begin; pair < end_pair; pair += kAhead) {
             Products::add(weights.rows, inputs, *this, pair, acc);
             const int64_t next = pair + kAhead;
             weights = fetch(lane, next < end_pair ? next : begin + int64_t{simt::threads_y()} * kChunkPairs);
         }
         SIMT_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-            const int row = simt::thread_y() * kRows + r;
-            simt::store4(sums, (row * simt::threads_x() + simt::thread_x()) * 4,
-                         {{Products::sum(acc, r, 0), Products::sum(acc, r, 1), Products::sum(acc, r, 2),
-                           Products::sum(acc, r, 3)}});
+        for (int part = 0; part < kLeft; ++part) {
+            SIMT_UNROLL
+            for (int r = 0; r < kRows; ++r) {
+                const int row = (simt::thread_y() * kLeft + part) * kRows + r;
+                simt::store4(sums, (row * simt::threads_x() + simt::thread_x()) * 4,
+                             {{Products::left(acc, part, r, 0), Products::left(acc, part, r, 1),
+                               Products::left(acc, part, r, 2), Products::left(acc, part, r, 3)}});
+            }
         }
     }
 };

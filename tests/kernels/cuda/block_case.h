@@ -2,12 +2,15 @@
 // bit by bit.
 #pragma once
 
+#include <cstring>
+#include <optional>
 #include <random>
 #include <string_view>
 #include <vector>
 
 #include "kernels/cuda/pack_blocks.h"
 #include "reference/model/scaled_blocks.h"
+#include "reference/ops/fp8_matmul.h"
 #include "reference/ops/int8_matmul.h"
 #include "reference/ops/quantised.h"
 #include "tests/kernels/cuda/op_cases.h"
@@ -25,17 +28,43 @@ inline std::vector<const reference::BlockFormat*> device_formats() {
     return all;
 }
 
+// What an FP8 checkpoint's recipe says: which activations share a scale, and how many outputs and columns share one of
+// weights.
+struct Fp8Recipe {
+    reference::Fp8Sharing activations = reference::Fp8Sharing::kRow;
+    int64_t scale_outputs = 1;
+    int64_t scale_columns = int64_t{1} << 32;
+
+    // Of any numbers but NaN.
+    [[nodiscard]] std::vector<std::byte> blocks(int64_t num_outputs, int64_t num_k, std::mt19937_64& random) const {
+        std::vector<std::byte> all = tests::random_fp8_blocks(activations, num_outputs, num_k, random);
+        const auto place = [&](int64_t n, int64_t k) {
+            return all.data() + n * reference::kScaledFp8.row_bytes(num_k) + reference::kScaledFp8.row_bytes(k);
+        };
+        for (int64_t n = 0; n < num_outputs; ++n) {
+            for (int64_t k = 0; k < num_k; k += reference::kScaledWeights)
+                std::memcpy(place(n, k), place(n - n % scale_outputs, k - k % scale_columns), sizeof(float));
+        }
+        return all;
+    }
+};
+
 // Matrices of one shape and type, with random bytes, in host memory and on a device.
 class BlockMatrices {
 public:
+    // In FP8, with a recipe, if there is one.
     BlockMatrices(Device& device, const reference::BlockFormat& format, int64_t count, int64_t num_outputs,
-                  int64_t num_k, uint64_t seed = 1)
-        : format_(format), num_outputs_(num_outputs), num_k_(num_k) {
+                  int64_t num_k, uint64_t seed = 1, const std::optional<Fp8Recipe>& recipe = {})
+        : format_(format),
+          num_outputs_(num_outputs),
+          num_k_(num_k),
+          activations_(recipe ? recipe->activations : reference::Fp8Sharing::kNone) {
         std::mt19937_64 random(seed);
         reference::WorkerPool threads(1);
         std::vector<uint32_t> all;
         for (int64_t i = 0; i < count; ++i) {
-            blocks_.push_back(tests::random_blocks(format, num_outputs, num_k, random));
+            blocks_.push_back(recipe ? recipe->blocks(num_outputs, num_k, random)
+                                     : tests::random_blocks(format, num_outputs, num_k, random));
             const auto words = pack_blocks(host(i), threads);
             EXPECT_EQ(std::ssize(words), block_words(*find_weight_format(format), num_outputs, num_k));
             all.insert(all.end(), words.begin(), words.end());
@@ -43,15 +72,17 @@ public:
         words_ = on_device(device, all);
     }
     [[nodiscard]] reference::MatrixView host(int64_t i) const {
-        return {nullptr, num_outputs_, num_k_, &format_, blocks_[static_cast<size_t>(i)].data()};
+        return {nullptr, num_outputs_, num_k_, &format_, blocks_[static_cast<size_t>(i)].data(), activations_};
     }
-    [[nodiscard]] DeviceMatrix view(const float* bias = nullptr) const {
-        return {words_.data(), bias, num_outputs_, num_k_, *find_weight_format(format_)};
+    // To be multiplied in exact; with `inputs`, by rows in that form.
+    [[nodiscard]] DeviceMatrix view(const float* bias = nullptr, RowForm inputs = RowForm::kPairs) const {
+        return {words_.data(), bias, num_outputs_, num_k_, *find_weight_format(format_), inputs};
     }
 
 private:
     const reference::BlockFormat& format_;
     int64_t num_outputs_, num_k_;
+    reference::Fp8Sharing activations_;
     std::vector<std::vector<std::byte>> blocks_;
     DeviceArray<uint32_t> words_;
 };
@@ -72,17 +103,27 @@ inline bool multiplies_blocks_as_defined(Device& device, const reference::BlockF
         });
 }
 
+// A matmul with inputs in the matrix's form, for has_matmul_bits. REQUIRES: not pairs.
+inline auto multiply_quantised(Device& device) {
+    return [&device](Floats x, float multiplier, const DeviceMatrix& matrix, Floats out) {
+        const DeviceArray<uint32_t> rows(device, x.num_rows * row_words(matrix.inputs, x.width));
+        device.quantise_rows(x, multiplier, matrix.inputs, rows.data());
+        device.matmul(rows.data(), matrix, out);
+    };
+}
+
+// REQUIRES: the type has integers.
+inline RowForm int8_form(const reference::BlockFormat& format) {
+    return row_form(int8_sharing(*find_weight_format(format)));
+}
+
 // Of exact.int8. REQUIRES: the type has integers.
 inline bool multiplies_integers_as_defined(Device& device, const reference::BlockFormat& format,
                                            const MatmulShape& shape) {
     const BlockMatrices matrix(device, format, 1, shape.num_outputs, shape.num_k);
     return has_matmul_bits(
-        device, shape, Values::kNormal, [&](const float* bias) { return matrix.view(bias); },
-        [&](Floats x, float multiplier, const DeviceMatrix& of, Floats out) {
-            const DeviceArray<uint32_t> rows(device, x.num_rows * int8_row_words(x.width));
-            device.quantise_rows(x, multiplier, int8_sharing(of.format), rows.data());
-            device.int8_matmul(rows.data(), of, out);
-        },
+        device, shape, Values::kNormal, [&](const float* bias) { return matrix.view(bias, int8_form(format)); },
+        multiply_quantised(device),
         [&](auto x, const float* bias, float multiplier, auto out) {
             reference::int8_matmul(
                 {.x = x, .weight = matrix.host(0), .bias = bias, .in_multiplier = multiplier, .out = out});
@@ -111,13 +152,28 @@ inline bool looks_up_blocks_as_defined(Device& device, const reference::BlockFor
     return device.synchronize() && bits_of(got) == bits_of(want);
 }
 
-// Rows choose experts (row + i) mod n_experts. `profile`: exact or exact.int8.
+// Of exact.fp8.
+inline bool multiplies_fp8_as_defined(Device& device, const MatmulShape& shape, const Fp8Recipe& recipe) {
+    const BlockMatrices matrix(device, reference::kScaledFp8, 1, shape.num_outputs, shape.num_k, 1, recipe);
+    return has_matmul_bits(
+        device, shape, Values::kNormal,
+        [&](const float* bias) { return matrix.view(bias, row_form(recipe.activations)); }, multiply_quantised(device),
+        [&](auto x, const float* bias, float multiplier, auto out) {
+            reference::fp8_matmul(
+                {.x = x, .weight = matrix.host(0), .bias = bias, .in_multiplier = multiplier, .out = out});
+        });
+}
+
+// Rows choose experts (row + i) mod n_experts. `profile`: exact or exact.int8, or, with a recipe, exact.fp8.
 inline bool multiplies_entries_as_defined(Device& device, const reference::BlockFormat& format,
                                           const ExpertShape& shape,
-                                          reference::Profile profile = reference::Profile::kExact) {
-    const bool in_int8 = profile == reference::Profile::kExactInt8;
+                                          reference::Profile profile = reference::Profile::kExact,
+                                          const std::optional<Fp8Recipe>& recipe = {}) {
+    const RowForm form = profile == reference::Profile::kExactInt8  ? int8_form(format)
+                         : profile == reference::Profile::kExactFp8 ? row_form(recipe->activations)
+                                                                    : RowForm::kPairs;
     const int64_t num_outputs = shape.d_ff;
-    const BlockMatrices matrices(device, format, shape.n_experts, num_outputs, shape.width);
+    const BlockMatrices matrices(device, format, shape.n_experts, num_outputs, shape.width, 1, recipe);
     const ExpertCounts counts{shape.num_rows, shape.n_experts, shape.n_chosen};
     const int64_t num = counts.num_entries();
     const auto x = draw_values(shape.num_rows * shape.width, 1);
@@ -134,16 +190,17 @@ inline bool multiplies_entries_as_defined(Device& device, const reference::Block
     const DeviceArray<int32_t> rows(device, num), entries(device, num);
     const DeviceArray<DeviceExpertPart> parts(device, counts.num_parts());
     const DeviceEntries of{counts, rows.data(), entries.data(), parts.data()};
-    const int64_t row_words = in_int8 ? int8_row_words(shape.width) : row_pairs_of(shape.width);
-    const DeviceArray<uint32_t> inputs(device, shape.num_rows * row_words);
-    const DeviceArray<uint32_t> gathered(device, num * row_words);
+    const int64_t num_words = row_words(form, shape.width);
+    const DeviceArray<uint32_t> inputs(device, shape.num_rows * num_words);
+    const DeviceArray<uint32_t> gathered(device, num * num_words);
     const DeviceArray<float> out(device, num * num_outputs);
     const Floats of_x{device_x.data(), shape.num_rows, shape.width, shape.width};
-    in_int8 ? device.quantise_rows(of_x, 1.0F, int8_sharing(*find_weight_format(format)), inputs.data())
-            : device.round_rows(of_x, 1.0F, inputs.data());
+    form == RowForm::kPairs ? device.round_rows(of_x, 1.0F, inputs.data())
+                            : device.quantise_rows(of_x, 1.0F, form, inputs.data());
     device.list_entries({device_chosen.data(), shape.num_rows, 2 * shape.n_chosen, 2 * shape.n_chosen}, of);
-    device.gather_entries(of, inputs.data(), row_words, gathered.data());
-    device.multiply_entries(profile, of, gathered.data(), matrices.view(), {out.data(), num, num_outputs, num_outputs});
+    device.gather_entries(of, inputs.data(), num_words, gathered.data());
+    device.multiply_entries(reference::Profile::kExact, of, gathered.data(), matrices.view(nullptr, form),
+                            {out.data(), num, num_outputs, num_outputs});
     std::vector<float> got(static_cast<size_t>(num * num_outputs));
     std::vector<int32_t> places(static_cast<size_t>(num));
     out.download(0, got);

@@ -29,6 +29,7 @@ struct QuantisedCase {
 };
 
 constexpr reference::Profile kInt8 = reference::Profile::kExactInt8;
+constexpr reference::Profile kFp8 = reference::Profile::kExactFp8;
 
 class QuantisedCuda : public testing::TestWithParam<QuantisedCase> {
 protected:
@@ -52,8 +53,10 @@ protected:
 
 TEST_P(QuantisedCuda, AgreesWithTheReferenceInEveryOperation) {
     ASSERT_TRUE(model_.model.weights.quantised);
-    const bool in_int8 = GetParam().profile == kInt8;
-    EXPECT_EQ(cuda_.numerics_id(), in_int8 ? "exact.int8/2" : "exact.blocks/1");
+    const reference::Profile profile = GetParam().profile;
+    EXPECT_EQ(cuda_.numerics_id(), profile == kFp8    ? "exact.fp8/1"
+                                   : profile == kInt8 ? "exact.int8/2"
+                                                      : "exact.blocks/1");
     reference::ReferenceExecutor reference(model_.model.config, model_.model.weights, 1, GetParam().profile);
     reference::LockstepExecutor lockstep(cuda_, reference);
     tests::expect_identical(model_, lockstep, {.num_prefilled = 37, .num_more = 3});
@@ -83,7 +86,13 @@ INSTANTIATE_TEST_SUITE_P(Families, QuantisedCuda,
                                          QuantisedCase{"tiny-mamba2", {"Q5_0", "INT4"}, 64, kInt8},
                                          QuantisedCase{"tiny-nemotron-h", {"Q8_0", "Q5_0"}, 64, kInt8},
                                          QuantisedCase{"tiny-granite-moe", {"INT8", "Q8_0", "FP4_E2M1"}, 64, kInt8},
-                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0", "INT4"}, 64, kInt8}),
+                                         QuantisedCase{"tiny-qwen3.5-moe", {"Q8_0", "Q4_0", "INT4"}, 64, kInt8},
+                                         QuantisedCase{"tiny-granite", {"FP8_ROW", "BF16", "FP8_E4M3"}, 256, kFp8},
+                                         QuantisedCase{"tiny-llama", {"FP8_GROUPS", "INT8"}, 64, kFp8},
+                                         QuantisedCase{"tiny-mamba2", {"FP8_GROUPS", "FP8_ROW"}, 256, kFp8},
+                                         QuantisedCase{"tiny-nemotron-h", {"FP8_GROUPS"}, 64, kFp8},
+                                         QuantisedCase{"tiny-granite-moe", {"FP8_GROUPS", "FP8_ROW"}, 256, kFp8},
+                                         QuantisedCase{"tiny-qwen3.5-moe", {"FP8_ROW", "FP8_GROUPS"}, 64, kFp8}),
                          [](const auto& info) {
                              std::string name = fmt::format("{}_{}_{}", info.param.preset, info.param.formats.front(),
                                                             reference::name(info.param.profile));

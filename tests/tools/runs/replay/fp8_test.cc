@@ -54,11 +54,26 @@ TEST_F(ReplayInFp8, IsVerifiedUnderOtherSchedulesAndWithoutCacheAndDrafts) {
         EXPECT_EQ(run_verbatim({"verify", record, "--under", schedule}).exit_code, kExitOk) << schedule;
 }
 
+TEST_F(ReplayInFp8, OnAnEmulatedDeviceIsIdenticalToTheCpuAndVerified) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "ThreadSanitizer does not know the emulator's fibers";
+#endif
+    for (const char* kind : {"fp8-block", "fp8"}) {
+        const std::string record = files_.path(std::string(kind) + ".rec");
+        const Outcome ran = run_replay(
+            arguments(quantised(kind), {"--executor", "cuda-emulated", "--beside", "cpu", "--record", record}));
+        ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+        const json result = json::parse(ran.out);
+        EXPECT_EQ(result["numerics"], "exact.fp8/1");
+        EXPECT_EQ(result["identical"], true);
+        EXPECT_GT(result["reused_tokens"], 0);
+        EXPECT_GT(result["compared_logits"], 0);
+        EXPECT_EQ(run_verbatim({"verify", record, "--under", "chunks=7"}).exit_code, kExitOk) << kind;
+    }
+}
+
 TEST_F(ReplayInFp8, WhatItDoesNotComputeIsRefusedByName) {
     const std::string model = quantised("fp8-block");
-    const Outcome on_cuda = run_replay(arguments(model, {"--executor", "cuda-emulated"}));
-    EXPECT_EQ(on_cuda.exit_code, kExitBadUsage);
-    EXPECT_THAT(on_cuda.err, HasSubstr("--profile exact.fp8: the executor cuda-emulated computes in"));
     expect_refused(repository_path("server/models/tiny-python"), "no FP8 weights whose recipe");
     const auto change = [](const std::string& checkpoint, const json::json_pointer& key, const json& value) {
         const std::string config = checkpoint + "/config.json";
