@@ -11,7 +11,8 @@
 //
 // A unit is 8 quads of four neighbouring weights, the first one in the lowest byte. Of n bits of each weight, a row has
 // 8 / n quads: quad g is in row g · n / 8, in bits n · (g mod (8 / n)) of each byte. So a mask and at most one shift
-// give four weights. A weight's number is its low bits with its high bits above them.
+// give four weights. A weight's number is its low bits with its high bits above them. A row of
+// weights in binary32 (32 low bits) is one weight.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ enum class WeightFormat : uint8_t {
     kInt4Zero,
     kFp8E4m3,
     kFp4E2m1,
+    kIntOrder,
 };
 
 inline constexpr int kUnitWeights = 32;
@@ -79,6 +81,7 @@ constexpr BlockLayout layout_of(WeightFormat format) {
         case WeightFormat::kInt4: return {4, 0, 8};
         case WeightFormat::kInt4Zero: return {4, 0, 10};
         case WeightFormat::kFp4E2m1: return {4, 0, 16};
+        case WeightFormat::kIntOrder: return {32, 0, 0};
     }
     return {};
 }
@@ -89,7 +92,8 @@ constexpr bool has_integers(WeightFormat format) {
         case WeightFormat::kPairs:
         case WeightFormat::kMxfp4:
         case WeightFormat::kFp8E4m3:
-        case WeightFormat::kFp4E2m1: return false;
+        case WeightFormat::kFp4E2m1:
+        case WeightFormat::kIntOrder: return false;
         default: return true;
     }
 }

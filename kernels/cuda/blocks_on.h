@@ -45,7 +45,7 @@ public:
         if (matrix.format == WeightFormat::kPairs) return Views::matmul(from, matrix, out);
         const MatmulParameters all =
             parameters_of(from, row_words(matrix.inputs, matrix.num_k), matrix, words_of(matrix), out);
-        if (matrix.inputs != RowForm::kPairs) return multiply_quantised(all, matrix);
+        if (multiplies_groups(matrix)) return multiply_groups(all, matrix);
         with_kernel(
             matrix.format, out.num_rows, [&]<typename Kernel>() { launch_matvec<Kernel>(all); },
             [&]<typename Kernel>() { launch_items<Kernel>(all); });
@@ -55,7 +55,7 @@ public:
         if (matrix.format == WeightFormat::kPairs) return Views::multiply_entries(profile, of, from, matrix, out);
         const MatmulParameters all = parameters_of(from, row_words(matrix.inputs, matrix.num_k), matrix,
                                                    of.counts.n_experts * words_of(matrix), out);
-        if (matrix.inputs != RowForm::kPairs) return multiply_quantised_entries(of, all, matrix);
+        if (multiplies_groups(matrix)) return multiply_groups_of_entries(of, all, matrix);
         with_kernel(
             matrix.format, of.counts.part_rows(),
             [&]<typename Kernel>() { launch_entries<Kernel>(of, all, words_of(matrix)); },
@@ -109,33 +109,40 @@ private:
             case WeightFormat::kInt4Zero: return use(BlocksInt4Zero());
             case WeightFormat::kFp8E4m3: return use(BlocksFp8());
             case WeightFormat::kFp4E2m1: return use(BlocksFp4());
+            case WeightFormat::kIntOrder: return use(BlocksIntOrder());
         }
     }
     // Calls matvec<Kernel>() or matmul<Kernel>() with the kernel for so many rows.
     template <typename Matvec, typename Matmul>
     static void with_kernel(WeightFormat format, int64_t num_rows, const Matvec& matvec, const Matmul& matmul) {
         with_format(format, [&]<typename Format>(Format) {
-            if (num_rows <= 1) return matvec.template operator()<BlockMatvec<Format, 1>>();
-            if (num_rows <= kMatvecRows) return matvec.template operator()<BlockMatvec<Format, kMatvecRows>>();
-            if (num_rows <= kBlockMatvecRows)
-                return matvec.template operator()<BlockMatvec<Format, kBlockMatvecRows>>();
-            if (num_rows <= 16) return matmul.template operator()<BlockMatmul<Format, 16>>();
-            matmul.template operator()<BlockMatmul<Format, 32>>();
+            if constexpr (Format::kFormat != WeightFormat::kIntOrder) {
+                if (num_rows <= 1) return matvec.template operator()<BlockMatvec<Format, 1>>();
+                if (num_rows <= kMatvecRows) return matvec.template operator()<BlockMatvec<Format, kMatvecRows>>();
+                if (num_rows <= kBlockMatvecRows)
+                    return matvec.template operator()<BlockMatvec<Format, kBlockMatvecRows>>();
+                if (num_rows <= 16) return matmul.template operator()<BlockMatmul<Format, 16>>();
+                matmul.template operator()<BlockMatmul<Format, 32>>();
+            }
         });
     }
     template <typename One, typename Four, typename Eight, typename Matvec>
-    static void with_fp8_kernel(int64_t num_rows, const Matvec& matvec) {
-        if (num_rows <= 1) return matvec.template operator()<One, 1>("fp8_matvec");
-        if (num_rows <= kMatvecRows) return matvec.template operator()<Four, kMatvecRows>("fp8_matvec");
-        matvec.template operator()<Eight, kBlockMatvecRows>("fp8_matvec");
+    static void with_one_of(const char* name, int64_t num_rows, const Matvec& matvec) {
+        if (num_rows <= 1) return matvec.template operator()<One, 1>(name);
+        if (num_rows <= kMatvecRows) return matvec.template operator()<Four, kMatvecRows>(name);
+        matvec.template operator()<Eight, kBlockMatvecRows>(name);
     }
-    // Calls matvec<Kernel, rows>(name) for so many rows in the matrix's form.
+    // Calls matvec<Kernel, rows>(name) for so many rows in the matrix's form. REQUIRES: multiplies_groups().
     template <typename Matvec>
-    static void with_quantised_kernel(const DeviceMatrix& matrix, int64_t num_rows, const Matvec& matvec) {
+    static void with_kernel_of_groups(const DeviceMatrix& matrix, int64_t num_rows, const Matvec& matvec) {
         if (matrix.inputs == RowForm::kFp8OfGroups)
-            return with_fp8_kernel<Fp8GroupMatvec1, Fp8GroupMatvec4, Fp8GroupMatvec8>(num_rows, matvec);
+            return with_one_of<Fp8GroupMatvec1, Fp8GroupMatvec4, Fp8GroupMatvec8>("fp8_matvec", num_rows, matvec);
         if (matrix.inputs == RowForm::kFp8OfRow)
-            return with_fp8_kernel<Fp8RowMatvec1, Fp8RowMatvec4, Fp8RowMatvec8>(num_rows, matvec);
+            return with_one_of<Fp8RowMatvec1, Fp8RowMatvec4, Fp8RowMatvec8>("fp8_matvec", num_rows, matvec);
+        if (matrix.format == WeightFormat::kIntOrder) {
+            return with_one_of<BlockMatvecs<BlocksIntOrder, 1>, BlockMatvecs<BlocksIntOrder, kMatvecRows>,
+                               BlockMatvecs<BlocksIntOrder, kBlockMatvecRows>>("block_matvec", num_rows, matvec);
+        }
         with_format(matrix.format, [&]<typename Format>(Format) {
             if constexpr (has_integers(Format::kFormat)) {
                 if (num_rows <= 1) return matvec.template operator()<IntegerMatvec<Format, 1>, 1>("int8_matvec");
@@ -149,19 +156,23 @@ private:
         static_cast<MatvecParameters&>(kernel.all) = parameters;
         return kernel;
     }
+    // Whether its kernels take any number of rows, in groups.
+    static bool multiplies_groups(const DeviceMatrix& matrix) {
+        return matrix.inputs != RowForm::kPairs || matrix.format == WeightFormat::kIntOrder;
+    }
     static int64_t chunk_pairs_of(const DeviceMatrix& matrix) {
         return matrix.inputs == RowForm::kFp8OfGroups ? Fp8GroupMatvec1::kChunkPairs : kChunkPairs;
     }
-    void multiply_quantised(const MatmulParameters& all, const DeviceMatrix& matrix) {
-        with_quantised_kernel(matrix, all.out.num_rows, [&]<typename Kernel, int kRows>(const char* name) {
+    void multiply_groups(const MatmulParameters& all, const DeviceMatrix& matrix) {
+        with_kernel_of_groups(matrix, all.out.num_rows, [&]<typename Kernel, int kRows>(const char* name) {
             auto matvec = matvec_of(all, chunk_pairs_of(matrix));
             matvec.grid.y = static_cast<int32_t>(parts(all.out.num_rows, kRows));
             launch(name, matvec.grid, matvec.block, kernel_with<Kernel>(matvec.parameters));
         });
     }
-    void multiply_quantised_entries(const DeviceEntries& of, const MatmulParameters& all, const DeviceMatrix& matrix) {
+    void multiply_groups_of_entries(const DeviceEntries& of, const MatmulParameters& all, const DeviceMatrix& matrix) {
         const int64_t part_rows = of.counts.part_rows();
-        with_quantised_kernel(matrix, part_rows, [&]<typename Kernel, int kRows>(const char* name) {
+        with_kernel_of_groups(matrix, part_rows, [&]<typename Kernel, int kRows>(const char* name) {
             auto matvec = this->entries_matvec(of, all, chunk_pairs_of(matrix));
             matvec.grid.y = static_cast<int32_t>(parts(part_rows, kRows));
             Kernel kernel = kernel_with<Kernel>(matvec.parameters);

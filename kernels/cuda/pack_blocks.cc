@@ -142,10 +142,10 @@ void read_mxfp4(const std::byte* block, int64_t unit, Record& out) {
 struct Packing {
     std::string_view name;  // the BlockFormat's
     WeightFormat format;
-    void (*read)(const std::byte* block, int64_t unit, Record& out) = nullptr;  // null: by its integers
+    void (*read)(const std::byte* block, int64_t unit, Record& out) = nullptr;  // null: by its integers, or values
 };
 
-constexpr std::array<Packing, 18> kPackings = {{
+constexpr std::array<Packing, 19> kPackings = {{
     {"Q4_0", WeightFormat::kQ4_0},
     {"Q4_1", WeightFormat::kQ4_1},
     {"Q5_0", WeightFormat::kQ5_0},
@@ -164,6 +164,7 @@ constexpr std::array<Packing, 18> kPackings = {{
     {"INT4_ZERO", WeightFormat::kInt4Zero, read_int4_zero},
     {"FP8_E4M3", WeightFormat::kFp8E4m3, read_fp8},
     {"FP4_E2M1", WeightFormat::kFp4E2m1, read_fp4},
+    {"INT_ORDER", WeightFormat::kIntOrder},
 }};
 
 const Packing* find_packing(const reference::BlockFormat& format) {
@@ -208,6 +209,13 @@ void spread_nan(const reference::MatrixView& weight, const BlockLayout& layout, 
         if (std::isnan(std::bit_cast<float>(scale(k)))) scale(k / group * group) = scale(k);
 }
 
+// Weights in binary32: word k of an output at words[k · 64].
+void write_values(const reference::MatrixView& weight, int64_t output, uint32_t* words) {
+    const std::byte* row = weight.blocks + output * weight.row_bytes();
+    for (int64_t k = 0; k < weight.cols; ++k)
+        words[k * kPanelOutputs] = value_at<uint32_t>(row, k * int64_t{sizeof(float)});
+}
+
 }  // namespace
 
 std::optional<WeightFormat> find_weight_format(const reference::BlockFormat& format) {
@@ -227,6 +235,10 @@ std::vector<uint32_t> pack_blocks(const reference::MatrixView& weight, reference
     threads.for_each(weight.rows, [&](int64_t output) {
         const std::byte* block = weight.blocks + output * weight.row_bytes();
         const int64_t panel = output / kPanelOutputs;
+        if (packing->format == WeightFormat::kIntOrder) {
+            const int64_t first_row = panel * num_records(weight.cols) * kRecordWeights;
+            return write_values(weight, output, words.data() + first_row * kPanelOutputs + output % kPanelOutputs);
+        }
         for (int64_t i = 0; i < num_records(weight.cols); ++i) {
             Record record;
             const int64_t end = std::min<int64_t>(num_units - i * kRecordUnits, kRecordUnits);

@@ -182,7 +182,8 @@ constexpr ShownInBlocks kShownInBlocks[] = {
     {"block_scale_of_other_half", "Q6_K", 1},      {"block_scale_of_other_half", "Q2_K", 9},
     {"block_fifth_bits_of_first_half", "Q5_0", 4}, {"block_fifth_bits_of_first_half", "Q5_1", 17},
     {"block_panel_without_tail", "Q8_0", 1},       {"block_panel_without_tail", "Q4_0", 12},
-    {"block_table_lower_half", "IQ4_NL", 8},
+    {"block_table_lower_half", "IQ4_NL", 8},       {"order_pairs_alike", "INT_ORDER", 1},
+    {"order_pairs_alike", "INT_ORDER", 12},        {"order_panel_without_tail", "INT_ORDER", 4},
 };
 
 TEST(KernelFaults, OfBlocksAreFoundOrShownAsWrongBits) {
@@ -190,7 +191,9 @@ TEST(KernelFaults, OfBlocksAreFoundOrShownAsWrongBits) {
         simt::Emulator emulator(schedule, 3);
         const auto device = make_emulated_device(emulator);
         for (const auto& [fault, name, num_rows] : kShownInBlocks) {
-            const reference::BlockFormat& format = *reference::find_block_format(name);
+            const auto formats = device_formats();
+            const auto named = [&](const reference::BlockFormat* format) { return format->name == name; };
+            const reference::BlockFormat& format = **std::ranges::find_if(formats, named);
             const auto is_as_defined = [&] {
                 return multiplies_blocks_as_defined(*device, format, {num_rows, 70, columns_of(format, 1, 1)});
             };

@@ -264,6 +264,7 @@ struct BlocksInt4 : FormatNamed<WeightFormat::kInt4>, FloatScales, Product<8> {}
 struct BlocksInt4Zero : FormatNamed<WeightFormat::kInt4Zero>, FloatsAndZeros, ProductWithZero {};
 struct BlocksFp8 : FormatNamed<WeightFormat::kFp8E4m3>, FloatScales, ProductOfE4m3 {};
 struct BlocksFp4 : FormatNamed<WeightFormat::kFp4E2m1>, FloatsOfHalves, ProductOfE2m1<0> {};
+struct BlocksIntOrder : FormatNamed<WeightFormat::kIntOrder> {};  // the values themselves, in binary32
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

@@ -53,6 +53,12 @@ inline constexpr int kMatvecHalves = kRows == 1 && layout_of(Format::kFormat).lo
 template <typename Format, int kRows>
 struct BlockMatvec : OfMatrixOrExperts<MatvecOf<kRows, false, BlockSpan<Format, kMatvecHalves<Format, kRows>>>> {};
 
+// Any number of rows, in groups of up to kRows.
+template <typename Format, int kRows>
+struct BlockMatvecs
+    : OfMatrixOrExperts<GroupsOfRows<MatvecOf<kRows, false, BlockSpan<Format, kMatvecHalves<Format, kRows>>>, kRows>> {
+};
+
 // Tiles of 64 outputs by kRows rows. One CTA per SM: with the registers of two, sums would lie in local memory.
 template <typename Format, int kRows>
 struct BlockMatmul : OfMatrixOrExperts<MatmulOfItems<2, kRows / 2, 4, BlockSpan<Format, 1>>> {

@@ -200,5 +200,39 @@ struct BlockSpan {
     SIMT_FUNCTION static bool is_copied(int stage, int, int, int pairs) { return stage * kPairs < pairs; }
 };
 
+// Of weights in binary32, one in each row: for ops/matvec.h alone.
+template <int kHalves>
+struct BlockSpan<BlocksIntOrder, kHalves> {
+    static constexpr int kPairs = kHalves * kUnitWeights / 4;
+    static constexpr int kRows = 2 * kPairs;
+    struct Weights {
+        simt::Four<uint32_t> rows[kRows];
+        SIMT_FUNCTION PairWeights pair(int i) const {
+            PairWeights weights;
+            SIMT_UNROLL
+            for (int k = 0; k < 4; ++k) {
+                weights.odd[k] = reference::float_from_bits(rows[2 * i + 1].values[k]);
+                weights.even[k] = reference::float_from_bits(rows[2 * i].values[k]);
+            }
+            return weights;
+        }
+    };
+    SIMT_FUNCTION static int64_t panel_rows(int64_t num_pairs) {
+        return (num_pairs + kChunkPairs - 1) / kChunkPairs * reference::kDotChunk;
+    }
+    SIMT_FUNCTION static int64_t panel_row(int64_t pair, int i) { return 2 * pair + i; }
+    SIMT_FUNCTION static bool has(int64_t pair, int, int64_t num_pairs) { return pair < num_pairs; }
+    SIMT_FUNCTION static Weights open(const simt::Four<uint32_t> (&rows)[kRows], int64_t) {
+        Weights weights;
+        SIMT_UNROLL
+        for (int i = 0; i < kRows; ++i) weights.rows[i] = rows[i];
+        return weights;
+    }
+    template <typename Word>
+    SIMT_FUNCTION static float weight_at(int64_t k, const Word& word) {
+        return reference::float_from_bits(word(k));
+    }
+};
+
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

@@ -25,6 +25,7 @@ inline std::vector<const reference::BlockFormat*> device_formats() {
         if (find_weight_format(format)) all.push_back(&format);
     for (const reference::BlockFormat* format : reference::scaled_formats()) all.push_back(format);
     all.push_back(&reference::kScaledFp4);
+    all.push_back(&reference::kOrderedIntegers);
     return all;
 }
 
