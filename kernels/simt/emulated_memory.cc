@@ -204,7 +204,7 @@ void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_
     if (now.knowledge == nullptr) {
         note_read(cell, now);
     } else {
-        note_reader(i, cell, now);
+        note_reader(cell, now);
     }
     return clash;
 }
@@ -248,6 +248,7 @@ inline void Memory::note_read(Cell& cell, const Now& now) {
         last.block = -1;  // the blocks are not ordered: one reader of another block suffices
         return;
     }
+    drop_list(cell);
     last = now;
     cell.read_warp = warp;
     cell.read_lanes = lane;
@@ -255,7 +256,7 @@ inline void Memory::note_read(Cell& cell, const Now& now) {
 
 // A reader that is ordered after all earlier readers replaces them; otherwise it joins the list. A full list first
 // drops superseded readers and then has at least half its capacity free.
-void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
+void Memory::note_reader(Cell& cell, const Now& now) {
     Moment& last = cell.last_read;
     const bool blocks_share = life_ == Life::kDevice;
     const bool listed = are_listed(last, now, blocks_share);
@@ -269,13 +270,14 @@ void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     };
     const bool is_alone = !listed || last.thread == -1 || (last.thread != kListed && comes_after(last));
     if (is_alone) {
+        drop_list(cell);
         last = now;
         cell.read_warp = warp_of(now.issuer);
         cell.read_lanes = 1U << lane_of(now.issuer);
         return;
     }
-    std::vector<Moment>& readers = readers_[i];
-    if (last.thread != kListed) readers.assign(1, last);
+    if (last.thread != kListed) begin_list(cell);
+    std::vector<Moment>& readers = lists_[static_cast<size_t>(cell.read_warp)];
     if (readers.size() == readers.capacity()) {
         std::erase_if(readers, comes_after);
         readers.reserve(std::max(kFewListed, 2 * readers.size()));
@@ -285,17 +287,32 @@ void Memory::note_reader(size_t i, Cell& cell, const Now& now) {
     last.thread = kListed;
 }
 
+void Memory::begin_list(Cell& cell) {
+    if (unused_lists_.empty()) {
+        unused_lists_.push_back(static_cast<int32_t>(lists_.size()));
+        lists_.emplace_back();
+    }
+    cell.read_warp = unused_lists_.back();
+    unused_lists_.pop_back();
+    lists_[static_cast<size_t>(cell.read_warp)].assign(1, cell.last_read);
+    cell.last_read.thread = kListed;
+}
+
+void Memory::drop_list(const Cell& cell) {
+    if (cell.last_read.thread == kListed) unused_lists_.push_back(cell.read_warp);
+}
+
 // Whether all readers of the cell happen before `now`.
-Clash Memory::clash_with_reads(size_t i, Cell& cell, const Now& now) {
+Clash Memory::clash_with_reads(Cell& cell, const Now& now) {
     const bool blocks_share = life_ == Life::kDevice;
     const Moment& last = cell.last_read;
     if (last.thread == kListed && are_listed(last, now, blocks_share)) {
         Clash clash = Clash::kNone;
-        for (const Moment& reader : readers_[i]) {
+        for (const Moment& reader : lists_[static_cast<size_t>(cell.read_warp)]) {
             if (!ordered(reader, now, blocks_share) && !has_met_since(reader, now))
                 clash = clash_of(reader, now, Clash::kWriteAfterRead);
         }
-        readers_.erase(i);
+        drop_list(cell);
         cell.last_read = {};
         return clash;
     }
@@ -317,7 +334,7 @@ bool Memory::overwrites(const Cell& cell, const Now& now) {
 Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
     Cell& cell = this->cell(i);
     if (watches_overwrites_ && !atomic && overwrites(cell, now)) is_overwritten_ = true;
-    Clash clash = clash_with_reads(i, cell, now);
+    Clash clash = clash_with_reads(cell, now);
     if (!ordered(cell.written, now, life_ == Life::kDevice)) {
         const bool in_warp = life_ != Life::kDevice || cell.written.block == now.block;
         const bool by_warp = in_warp && warp_of(cell.written.thread) == warp_of(now.issuer);
@@ -389,9 +406,12 @@ void Memory::fill(size_t offset, size_t count) {
     const Cells cells = cells_of(offset, count);
     for (size_t i = cells.begin; i < cells.end;) {
         if (i % kPageCells == 0 && i + kPageCells <= cells.end) {
-            pages_[i / kPageCells] = {.cells = nullptr, .is_filled = true};
+            Page& page = pages_[i / kPageCells];
+            for (size_t k = 0; page.cells && k < kPageCells; ++k) drop_list(page.cells[k]);
+            page = {.cells = nullptr, .is_filled = true};
             i += kPageCells;
         } else {
+            drop_list(cell(i));
             cell(i++) = {.initialised = true};
         }
     }

@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "kernels/simt/knowledge.h"
@@ -110,8 +109,8 @@ public:
 private:
     struct Cell {
         Moment written;
-        Moment last_read;  // thread -1: several readers; kListed: see readers_
-        int32_t read_warp = -1;
+        Moment last_read;         // thread -1: several readers; kListed: see lists_
+        int32_t read_warp = -1;   // of kListed: the index in lists_
         uint32_t read_lanes = 0;  // lanes of the warp, when thread is -1
         bool initialised = false;
         bool written_atomically = false;
@@ -125,9 +124,12 @@ private:
     [[nodiscard]] Cells cells_of(size_t offset, size_t count) const;
     [[nodiscard]] Clash read_cell(size_t i, const Now& now, bool atomic);
     [[nodiscard]] Clash write_cell(size_t i, const Now& now, bool atomic);
-    [[nodiscard]] Clash clash_with_reads(size_t i, Cell& cell, const Now& now);
+    [[nodiscard]] Clash clash_with_reads(Cell& cell, const Now& now);
     void note_read(Cell& cell, const Now& now);
-    void note_reader(size_t i, Cell& cell, const Now& now);
+    void note_reader(Cell& cell, const Now& now);
+    void begin_list(Cell& cell);
+    // Before the cell's last reader changes.
+    void drop_list(const Cell& cell);
     [[nodiscard]] static bool overwrites(const Cell& cell, const Now& now);
     // Whether a copy to the cell is in flight.
     [[nodiscard]] bool is_under_way(size_t i, const Moment& now) const {
@@ -164,8 +166,10 @@ private:
     Moment copying_;               // that block
     bool watches_overwrites_ = false;
     bool is_overwritten_ = false;
-    // With vector clocks: concurrent readers of a cell, none ordered before another.
-    std::unordered_map<size_t, std::vector<Moment>> readers_;
+    // With vector clocks: concurrent readers of a cell, none ordered before another. A list that its cell has dropped
+    // keeps its capacity for the next cell.
+    std::vector<std::vector<Moment>> lists_;
+    std::vector<int32_t> unused_lists_;
 };
 
 }  // namespace verbatim::simt

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "kernels/simt/ptx_program.h"
@@ -163,15 +164,21 @@ uint64_t special_register(std::string_view name) {
 
 void run_ptx(Place where, const char* text, const PtxOperands& operands) {
     CHECK(simt::source.in_launch, "an asm runs outside of a launch: {}", text);
-    // Each text and number of operands once: it was taken when the file was translated.
-    static std::unordered_map<std::string, simt::PtxProgram> programs;
-    const auto [found, is_new] = programs.try_emplace(std::string(text) + static_cast<char>(operands.count));
-    if (is_new) {
+    // The text was taken when the file was translated. Another library may have another text at its address.
+    struct ReadText {
+        std::string text;
+        simt::PtxProgram program;
+    };
+    static std::map<std::pair<const char*, size_t>, ReadText> texts;
+    const auto [found, is_new] = texts.try_emplace({text, operands.count});
+    ReadText& read = found->second;
+    if (is_new || read.text != text) {
+        read = {text, {}};
         simt::PtxProblem problem;
-        CHECK(simt::read_ptx(text, operands.count, found->second, problem), "{}: {}", problem.what, text);
+        CHECK(simt::read_ptx(text, operands.count, read.program, problem), "{}: {}", problem.what, text);
     }
     simt::PtxThread thread(where, operands);
-    thread.run(found->second);
+    thread.run(read.program);
     for (size_t i = 0; i < operands.count; ++i) {
         if (thread.written.test(i)) continue;
         thread.registers[i] = 0;
