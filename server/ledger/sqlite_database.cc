@@ -23,8 +23,9 @@ using RunningStatement = std::unique_ptr<sqlite3_stmt, Reset>;
 // The parameter $1 is the first of the values; a statement may do without some of them.
 void bind(sqlite3_stmt* statement, std::span<const SqlValue> values) {
     for (int place = 1; place <= sqlite3_bind_parameter_count(statement); ++place) {
-        const SqlValue& value =
-            values[static_cast<size_t>(std::atoi(sqlite3_bind_parameter_name(statement, place) + 1)) - 1];
+        const auto number_of = static_cast<size_t>(std::atoi(sqlite3_bind_parameter_name(statement, place) + 1));
+        CHECK(number_of >= 1 && number_of <= values.size(), "${} of {} values", number_of, values.size());
+        const SqlValue& value = values[number_of - 1];
         if (const auto* number = std::get_if<int64_t>(&value)) {
             sqlite3_bind_int64(statement, place, *number);
         } else if (const auto* bytes = std::get_if<std::string>(&value)) {
