@@ -158,6 +158,7 @@ public:
     Status add(const KernelInfo& kernel, const std::vector<KernelCase>& cases, const MachineLimits& limits,
                KernelReport& report) {
         int64_t num_timed = 0;
+        const bool failed_before = report.first_failure.has_value();
         timer_.begin();
         for (const KernelCase& one : cases) {
             const Judgement tried = timer_.try_out(session_.host(), kernel, one);
@@ -178,10 +179,8 @@ public:
         }
         const int64_t num_cases = std::max<int64_t>(num_timed > 0 ? 1 : 0, std::ssize(report.perf));
         report.cases += num_cases;
-        if (kernel.gpu != nullptr) {
-            report.gpu = kernel.gpu->name();
-            report.gpu_cases = num_cases;
-        }
+        count_gpu_cases(kernel, num_cases, report);
+        if (!failed_before) name_gpu(kernel, report.first_failure);
         return {};
     }
 
@@ -243,7 +242,6 @@ std::string gpu_heading(const GpuProgram& gpu, const MachineLimits& limits) {
 Result<KernelReports> measured_of(const char* verb, const KernelOptions& options, const Operation& operation,
                                   KernelSession& session) {
     ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, timed_cases(options, operation));
-    ASSIGN_OR_RETURN(const std::vector<KernelCase> gpu_cases, timed_cases(options, operation, kMostFlopsOfGpu));
     KernelReports measured = session.reports_of(verb, options);
     const bool is_on_cpu = std::ranges::any_of(session.kernels(), [](const KernelInfo& kernel) {
         return kernel.machine != "cuda";  // what the emulator's time is says nothing of a GPU's
@@ -259,18 +257,19 @@ Result<KernelReports> measured_of(const char* verb, const KernelOptions& options
         KernelReport report = session.report_of(kernel);
         ASSIGN_OR_RETURN(const std::vector<KernelInfo> places, session.placements(options, kernel, report));
         for (const KernelInfo& place : places) {
+            if (place.is_emulated()) {
+                add_emulated_perf(options, operation, cases, session, place, report);
+                continue;
+            }
             MachineLimits limits = measured.limits;
+            std::vector<KernelCase> timed = cases;
             if (place.gpu != nullptr) {
                 ASSIGN_OR_RETURN(limits, session.host().gpu_limits(place));
+                ASSIGN_OR_RETURN(timed, timed_cases(options, operation, kMostFlopsOfGpu));
                 measured.heading.push_back(gpu_heading(*place.gpu, limits));
                 if (!is_on_cpu) measured.limits = limits;
             }
-            if (place.is_emulated()) {
-                add_emulated_perf(options, operation, cases, session, place, report);
-            } else {
-                const auto& timed = place.gpu != nullptr ? gpu_cases : cases;
-                RETURN_IF_ERROR(measuring.add(place, timed, limits, report));
-            }
+            RETURN_IF_ERROR(measuring.add(place, timed, limits, report));
         }
         if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
         if (report.first_failure) report.verdict = report.first_failure->verdict;

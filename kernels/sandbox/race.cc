@@ -198,10 +198,10 @@ Status mutate(const KernelOptions& options, const Operation& operation, const Ke
 }
 
 // The same calls on this machine's GPU, where there is one and the source is there.
-void race_on_gpu(const KernelOptions& options, const KernelInfo& kernel, const std::vector<CheckCase>& cases,
-                 KernelReport& report) {
+void race_on_gpu(const KernelOptions& options, KernelSession& session, const KernelInfo& kernel,
+                 const std::vector<CheckCase>& cases, KernelReport& report) {
     if (fs::path(options.file).extension() != ".cu") return;
-    const std::string gpu = find_gpu();
+    const std::string& gpu = session.machine_gpu();
     if (gpu.empty()) return;
     report.why_emulated = gpu + ": compute-sanitizer alone runs a file there, of this verb";
     const DeviceRace race = race_on_device(options.file, options.flags, gpu, kernel, cases);
@@ -238,7 +238,7 @@ Result<KernelReports> race_verb(const KernelOptions& options, const Operation& o
         report.cases = run.num_cases;
         report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
         report.notes.insert(report.notes.end(), run.allowed.begin(), run.allowed.end());
-        if (!cases.empty()) race_on_gpu(options, kernel, cases, report);
+        if (!cases.empty()) race_on_gpu(options, session, kernel, cases, report);
         if (!report.first_failure && options.mutate && run.num_cases > 0) {
             RETURN_IF_ERROR(mutate(options, operation, kernel, cases, session, run, report));
         }

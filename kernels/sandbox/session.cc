@@ -169,7 +169,6 @@ const KernelInfo& best_builtin(const std::vector<KernelInfo>& infos) {
 
 Result<std::unique_ptr<KernelSession>> KernelSession::open(const KernelOptions& options, const Operation& operation) {
     auto session = std::make_unique<KernelSession>();
-    session->machine_gpu_ = find_gpu();
     const HostLimits limits{static_cast<double>(options.seconds), options.memory_bytes};
     RETURN_IF_ERROR(check_sanitizers(options));
     if (!options.python.empty()) {
@@ -232,23 +231,27 @@ void add_invariance(const InvarianceResult& found, InvarianceResult& all) {
     all.failure = found.failure;
 }
 
-// Whose bits, or whose failure.
+}  // namespace
+
 void name_gpu(const KernelInfo& kernel, std::optional<Failure>& failure) {
     if (kernel.gpu != nullptr && failure) failure->detail.insert(0, fmt::format("on {}: ", kernel.gpu->name()));
 }
 
-// The GPU's name is known once it has run something.
 void count_gpu_cases(const KernelInfo& kernel, int64_t num_cases, KernelReport& report) {
     if (kernel.gpu == nullptr) return;
     report.gpu = kernel.gpu->name();
     report.gpu_cases = num_cases;
 }
 
-}  // namespace
+const std::string& KernelSession::machine_gpu() {
+    if (!machine_gpu_) machine_gpu_ = find_gpu();
+    CHECK(machine_gpu_->empty() || machine_gpu_->starts_with("sm_"), "GPU {:?}", *machine_gpu_);
+    return *machine_gpu_;
+}
 
 double KernelSession::age_seconds() const { return static_cast<double>(SteadyClock().now_ns() - opened_ns_) * 1e-9; }
 
-KernelReport KernelSession::report_of(const KernelInfo& kernel) const {
+KernelReport KernelSession::report_of(const KernelInfo& kernel) {
     KernelReport report;
     report.op = kernel.operation;
     report.kernel = kernel.name;
@@ -256,24 +259,26 @@ KernelReport KernelSession::report_of(const KernelInfo& kernel) const {
     report.machine = kernel.machine;
     report.was_emulated = kernel.machine == "cuda";
     if (report.was_emulated) {
-        report.why_emulated = machine_gpu_.empty() ? "no CUDA device" : "this verb does not use the GPU";
+        report.why_emulated = machine_gpu().empty() ? "no CUDA device" : "this verb does not use the GPU";
     }
     return report;
 }
 
 Result<std::string> KernelSession::start_gpu(const KernelOptions& options) {
     if (gpu_ != nullptr) return std::string();
-    if (machine_gpu_.empty()) return std::string("no CUDA device");
-    if (!options.file.ends_with(".cu")) return fmt::format("{}: of a .cu file alone (--file FILE.cu)", machine_gpu_);
+    const std::string& gpu = machine_gpu();
+    if (gpu.empty()) return std::string("no CUDA device");
+    if (!options.file.ends_with(".cu")) return fmt::format("{}: of a .cu file alone (--file FILE.cu)", gpu);
     ASSIGN_OR_RETURN(std::string program,
-                     compile_for_gpu(options.file, options.flags, machine_gpu_, GpuProgram::kServe, folder_));
-    if (program.empty()) return fmt::format("{}: nvcc cannot be started", machine_gpu_);
-    gpu_ = std::make_unique<GpuProgram>(machine_gpu_, std::move(program));
+                     compile_for_gpu(options.file, options.flags, gpu, GpuProgram::kServe, folder_));
+    if (program.empty()) return fmt::format("{}: nvcc cannot be started", gpu);
+    gpu_ = std::make_unique<GpuProgram>(gpu, std::move(program));
     return std::string();
 }
 
 Result<std::vector<KernelInfo>> KernelSession::placements(const KernelOptions& options, const KernelInfo& kernel,
                                                           KernelReport& report) {
+    CHECK(kernel.gpu == nullptr, "{} has its place already", kernel.name);
     if (kernel.machine != "cuda") {
         if (options.runs_on == RunsOn::kGpu)
             return error("--on gpu: kernel {:?} of {} is for {}", kernel.name, kernel.operation, kernel.machine);

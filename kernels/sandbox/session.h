@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -68,10 +69,12 @@ public:
     [[nodiscard]] const std::string& library() const { return compiled_.library; }  // "": builtin
     [[nodiscard]] const CompiledKernel& compiled() const { return compiled_; }
     [[nodiscard]] const GivenSizes& given() const { return given_; }
+    // As find_gpu() says, which is asked once and for CUDA kernels alone.
+    const std::string& machine_gpu();
     [[nodiscard]] size_t num_exported() const { return num_exported_; }  // by the file, of all operations
     [[nodiscard]] const ScratchFolder& folder() const { return folder_; }
     // A report of this kernel without findings, and all reports without any.
-    [[nodiscard]] KernelReport report_of(const KernelInfo& kernel) const;
+    [[nodiscard]] KernelReport report_of(const KernelInfo& kernel);
     // The kernel where the options say: in the emulator, on the GPU, or both, one after the other; a kernel for CPUs as
     // it is. The report says where, and why not on a GPU. Errors: nvcc's; of RunsOn::kGpu, that it cannot run there.
     Result<std::vector<KernelInfo>> placements(const KernelOptions& options, const KernelInfo& kernel,
@@ -86,7 +89,7 @@ private:
     Result<std::string> start_gpu(const KernelOptions& options);
 
     std::unique_ptr<PythonFunction> python_;  // null: none
-    std::string machine_gpu_;                 // of find_gpu()
+    std::optional<std::string> machine_gpu_;  // none: not asked yet
     std::unique_ptr<GpuProgram> gpu_;         // null: none yet
     std::unique_ptr<KernelHost> host_;
     std::vector<KernelInfo> kernels_;  // all until choose()
@@ -101,6 +104,11 @@ std::string workload_note(const Workload& workload, const WorkloadCases& cases);
 
 // Where in the file a failure's code is: "my_op.cu:41: ", or nothing.
 std::string line_of(const KernelSession& session, const KernelOptions& options, const std::vector<uint64_t>& where);
+
+// Whose bits, or whose failure, where a kernel ran on a GPU.
+void name_gpu(const KernelInfo& kernel, std::optional<Failure>& failure);
+// Counts cases that ran on the kernel's GPU, if it has one: its name is known once it has run something.
+void count_gpu_cases(const KernelInfo& kernel, int64_t num_cases, KernelReport& report);
 
 // Builtin kernels of an operation for a host; a contract's operation has none. The best is the CPU executor's choice.
 // best_builtin() REQUIRES: there are some.

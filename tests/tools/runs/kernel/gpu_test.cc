@@ -140,6 +140,7 @@ TEST_F(KernelOnGpu, PerfTimesItBelowTheGpusLimits) {
     EXPECT_THAT(run("perf", 0, alone()).out, HasSubstr("sm_90 (Stand-in): stream "));
     const Outcome wrong = run("perf", 8, alone());
     EXPECT_EQ(wrong.exit_code, 1) << wrong.out;
+    EXPECT_THAT(wrong.out, HasSubstr("on sm_90 (Stand-in): "));
 }
 
 TEST_F(KernelOnGpu, ARooflineIsDrawnOfIt) {
