@@ -348,6 +348,12 @@ protected:
         scene_.step();
         return request;
     }
+    // It asks for no head.
+    void submit_another() {
+        ChatRequest other = scene_.history("b", iota_tokens(300, 12), 20);
+        other.num_unrestored = tiers_.length;
+        scene_.submit(std::move(other));
+    }
     void expect_reused(RequestId request, int64_t num_tokens) {
         scene_.run();
         EXPECT_EQ(scene_.finished(request).num_reused_tokens, num_tokens);
@@ -378,9 +384,7 @@ TEST_F(HeadsThatComeIn, AreImportedOnceWhereNothingRuns) {
 
 TEST_F(HeadsThatComeIn, AreImportedWhileAnotherRequestRuns) {
     HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
-    ChatRequest other = scene_.history("b", iota_tokens(300, 12), 20);
-    other.num_unrestored = tiers_.length;
-    scene_.submit(std::move(other));
+    submit_another();
     const RequestId request = submit();
     ASSERT_EQ(scene_.engine.scheduler().running().size(), 1u);
     waits.note_read(request, true);
@@ -402,9 +406,7 @@ TEST_F(HeadsThatComeIn, AreNotImportedWhereMemoryHasThemByThen) {
 
 TEST_F(HeadsThatComeIn, AreGivenUpAfterFifteenImportsWithoutRoom) {
     HeadWaits waits(scene_.engine, tiers_, RestorePolicy::kAlways, [this] { return now_ns_; });
-    ChatRequest other = scene_.history("b", iota_tokens(300, 12), 20);
-    other.num_unrestored = tiers_.length;
-    scene_.submit(std::move(other));
+    submit_another();
     const RequestId request = submit();
     tiers_.on_import = {};
     waits.note_read(request, true);

@@ -2,6 +2,7 @@
 // bit by bit.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -27,6 +28,16 @@ inline std::vector<const reference::BlockFormat*> device_formats() {
     all.push_back(&reference::kScaledFp4);
     all.push_back(&reference::kOrderedIntegers);
     return all;
+}
+
+// 277 rows of `width` values, each times another power of two, from 2^-149 to 2^127.
+inline std::vector<float> draw_every_magnitude(int64_t width) {
+    std::vector<float> values;
+    for (int exponent = -149; exponent < 128; ++exponent) {
+        for (const float value : draw_values(width, static_cast<uint64_t>(exponent + 200)))
+            values.push_back(std::ldexp(value, exponent));
+    }
+    return values;
 }
 
 // What an FP8 checkpoint's recipe says: which activations share a scale, and how many outputs and columns share one of

@@ -83,11 +83,7 @@ TEST_P(QuantiseFp8RowsOnCuda, HaveTheBitsOfTheirDefinition) {
 
 // Ties, numbers below 2^-6, scales that are zero or subnormal.
 TEST_P(QuantiseFp8RowsOnCuda, EveryMagnitudeHasItsScale) {
-    std::vector<float> x;
-    for (int exponent = -149; exponent < 128; ++exponent) {
-        const auto group = draw_values(128, static_cast<uint64_t>(exponent + 200));
-        for (const float value : group) x.push_back(std::ldexp(value, exponent));
-    }
+    const std::vector<float> x = draw_every_magnitude(128);
     expect_as_defined(x, 277);
     expect_as_defined(x, 1);
     std::vector<float> ties(128);

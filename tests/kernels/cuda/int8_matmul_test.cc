@@ -85,11 +85,7 @@ TEST_P(QuantiseRowsOnCuda, HaveTheBitsOfTheirDefinition) {
 
 // Ties, quotients that round up to 127, scales that are zero, subnormal or infinite as halves.
 TEST_P(QuantiseRowsOnCuda, EveryMagnitudeHasItsScale) {
-    std::vector<float> x;
-    for (int exponent = -149; exponent < 128; ++exponent) {
-        const auto unit = draw_values(256, static_cast<uint64_t>(exponent + 200));
-        for (const float value : unit) x.push_back(std::ldexp(value, exponent));
-    }
+    const std::vector<float> x = draw_every_magnitude(256);
     expect_as_defined(x, 277);
     expect_as_defined(x, 1);
     std::vector<float> ties(256);
