@@ -16,7 +16,8 @@ namespace {
 using Doubles = std::vector<std::vector<double>>;
 
 constexpr double kUnit = 0x1p-24;
-constexpr double kUnitOfBf16 = 0x1p-9;  // the definition rounds softmax's weights to bf16, and so do FlashAttention's
+constexpr double kUnitOfBf16 = 0x1p-8;  // the definition rounds softmax's weights to bf16, and so do FlashAttention's
+constexpr double kSmallestBf16 = 0x1p-56;  // the definition's rounding makes +0 of what is smaller, CUDA's does not
 
 double gamma_of(double roundings) { return roundings * kUnit / (1 - roundings * kUnit); }
 double gamma_of(int64_t roundings) { return gamma_of(static_cast<double>(roundings)); }
@@ -28,28 +29,59 @@ double silu_of(double z) { return z < -700 ? 0.0 : z / (1.0 + std::exp(-z)); }
 // Of the root of a mean of squares, and of the products with it.
 double norm_error(int64_t count) { return gamma_of(static_cast<double>(count) / 2 + 8); }
 
-// Sums of |x * weight| over k, and of |bias|. weight_of(n, k).
-template <typename X, typename Weight>
-void add_dot_bounds(int64_t width, int64_t outputs, const X& x_of, const Weight& weight_of, const float* bias,
-                    std::vector<double>& bounds) {
-    for (int64_t n = 0; n < outputs; ++n) {
-        double sum = bias != nullptr ? std::abs(bias[n]) : 0.0;
-        for (int64_t k = 0; k < width; ++k) sum += std::abs(x_of(k) * weight_of(n, k));
-        bounds.push_back(gamma_of(width + 2) * sum);
+// A row as it enters a dot product. CUDA's conversion to bf16 keeps what the definition makes +0: `flushed` is the most
+// that it can leave there, and 0 elsewhere.
+struct Bf16Row {
+    std::vector<double> values, flushed;
+};
+Bf16Row bf16_row(const float* x, int64_t width, float multiplier = 1.0F) {
+    Bf16Row row;
+    for (int64_t k = 0; k < width; ++k) {
+        const float value = x[k] * multiplier;
+        const double size = std::abs(double{value});
+        row.values.push_back(reference::bf16_value(value));
+        row.flushed.push_back(size < kSmallestBf16 ? size * (1 + kUnitOfBf16) : 0.0);
     }
+    return row;
+}
+
+// A dot product with its bound.
+struct BoundedSum {
+    double value = 0;
+    double size = 0;  // of the products without signs
+    double error = 0;
+};
+
+// weight_of(k): a binary32 value.
+template <typename Weight>
+BoundedSum bounded_dot(const Bf16Row& x, const Weight& weight_of) {
+    constexpr double kSmallestFloat = 0x1p-149;  // the step of sums so small that binary32 has no more bits for them
+    BoundedSum sum;
+    double flushed = 0;
+    for (size_t k = 0; k < x.values.size(); ++k) {
+        const double weight = weight_of(static_cast<int64_t>(k));
+        const double product = x.values[k] * weight;
+        sum.value += product;
+        sum.size += std::abs(product);
+        if (x.flushed[k] > 0) flushed += x.flushed[k] * std::abs(weight) + kSmallestFloat;
+    }
+    sum.error = gamma_of(static_cast<double>(x.values.size()) + 2) * (sum.size + flushed) + flushed;
+    return sum;
+}
+auto bf16_weights(const uint16_t* weight) {
+    return [weight](int64_t k) -> double { return reference::bf16_to_float(weight[k]); };
 }
 
 Doubles matmul_bounds(const AbiArgs& abi, const Doubles&) {
     const verbatim_matmul& op = abi.matmul;
+    const int64_t width = op.x.width;
     std::vector<double> bounds;
     for (int64_t m = 0; m < op.x.num_rows; ++m) {
-        const auto x = [&](int64_t k) -> double {
-            return reference::bf16_value(row_of(op.x, m)[k] * op.in_multiplier);
-        };
-        const auto weight = [&](int64_t n, int64_t k) -> double {
-            return reference::bf16_to_float(op.weight[n * op.x.width + k]);
-        };
-        add_dot_bounds(op.x.width, op.out.width, x, weight, op.bias, bounds);
+        const Bf16Row x = bf16_row(row_of(op.x, m), width, op.in_multiplier);
+        for (int64_t n = 0; n < op.out.width; ++n) {
+            const double bias = op.bias != nullptr ? std::abs(op.bias[n]) : 0.0;
+            bounds.push_back(bounded_dot(x, bf16_weights(op.weight + n * width)).error + gamma_of(width + 2) * bias);
+        }
     }
     return {bounds};
 }
@@ -58,9 +90,11 @@ Doubles router_bounds(const AbiArgs& abi, const Doubles&) {
     const verbatim_router& op = abi.router;
     std::vector<double> bounds;
     for (int64_t m = 0; m < op.x.num_rows; ++m) {
-        const auto x = [&](int64_t k) -> double { return reference::bf16_value(row_of(op.x, m)[k]); };
-        const auto weight = [&](int64_t n, int64_t k) -> double { return op.weight[n * op.x.width + k]; };
-        add_dot_bounds(op.x.width, op.out.width, x, weight, nullptr, bounds);
+        const Bf16Row x = bf16_row(row_of(op.x, m), op.x.width);
+        for (int64_t n = 0; n < op.out.width; ++n) {
+            const float* weight = op.weight + n * op.x.width;
+            bounds.push_back(bounded_dot(x, [weight](int64_t k) -> double { return weight[k]; }).error);
+        }
     }
     return {bounds};
 }
@@ -241,16 +275,12 @@ void add_attention_bounds(const verbatim_attention& op, int64_t s, int64_t p, co
         const int64_t block = op.block_tables[s * op.max_blocks + i / op.block_size];
         return pages + ((block * op.block_size + i % op.block_size) * op.n_kv_heads + kv_head) * op.head_dim;
     };
+    const Bf16Row query = bf16_row(q, op.head_dim);
     std::vector<double> scores, errors;
     for (int64_t i = 0; i <= p; ++i) {
-        double score = 0, size = 0;
-        for (int64_t d = 0; d < op.head_dim; ++d) {
-            const double product = reference::bf16_value(q[d]) * reference::bf16_to_float(slot(op.k, i)[d]);
-            score += product;
-            size += std::abs(product);
-        }
-        scores.push_back(score * op.scale);
-        errors.push_back(gamma_of(op.head_dim + 4) * size * std::abs(op.scale));
+        const BoundedSum score = bounded_dot(query, bf16_weights(slot(op.k, i)));
+        scores.push_back(score.value * op.scale);
+        errors.push_back((score.error + gamma_of(int64_t{2}) * score.size) * std::abs(op.scale));
     }
     const double most = *std::ranges::max_element(scores);
     const double error_of_most = *std::ranges::max_element(errors);
@@ -268,9 +298,9 @@ void add_attention_bounds(const verbatim_attention& op, int64_t s, int64_t p, co
         double size = 0, error = 0;
         for (int64_t i = 0; i <= p; ++i) {
             const auto at = static_cast<size_t>(i);
-            const double part = weights[at] / sum * std::abs(reference::bf16_to_float(slot(op.v, i)[d]));
-            size += part;
-            error += part * relative[at];
+            const double value = std::abs(reference::bf16_to_float(slot(op.v, i)[d])) / sum;
+            size += value * weights[at];
+            error += value * (weights[at] * relative[at] + std::min(weights[at], kSmallestBf16));
         }
         bounds.push_back(error + size * (sum_of_errors / sum + gamma_of(2 * p + 16) + kUnitOfBf16));
     }
@@ -375,29 +405,12 @@ Doubles delta_update_bounds(const AbiArgs& abi, const Doubles& models) {
     return bounds;
 }
 
-// A dot product with its bound.
-struct BoundedSum {
-    double value = 0;
-    double size = 0;  // of the products without signs
-    double error = 0;
-};
-BoundedSum bounded_dot(const std::vector<double>& x, const uint16_t* weight) {
-    BoundedSum sum;
-    for (size_t i = 0; i < x.size(); ++i) {
-        const double product = x[i] * reference::bf16_to_float(weight[i]);
-        sum.value += product;
-        sum.size += std::abs(product);
-    }
-    sum.error = gamma_of(static_cast<double>(x.size()) + 2) * sum.size;
-    return sum;
-}
-
 // What an expert makes of a row before `down`, and its error: `down` rounds it to bf16, and flushes below 2^-56.
-BoundedSum inner_of(const verbatim_experts& op, const std::vector<double>& x, int64_t at) {
-    const BoundedSum up = bounded_dot(x, op.up + at);
+BoundedSum inner_of(const verbatim_experts& op, const Bf16Row& x, int64_t at) {
+    const BoundedSum up = bounded_dot(x, bf16_weights(op.up + at));
     BoundedSum inner;
     if (op.kind == VERBATIM_SWIGLU) {
-        const BoundedSum gate = bounded_dot(x, op.gate + at);
+        const BoundedSum gate = bounded_dot(x, bf16_weights(op.gate + at));
         const double silu = silu_of(gate.value);
         constexpr double kSteepest = 1.1;  // of silu
         const double error = kSteepest * gate.error + std::abs(silu) * gate_error(gate.value) + saturation(gate.value);
@@ -406,7 +419,7 @@ BoundedSum inner_of(const verbatim_experts& op, const std::vector<double>& x, in
         const double rectified = std::max(up.value, 0.0);
         inner = {rectified * rectified, 0, (2 * rectified + up.error) * up.error};
     }
-    inner.error += std::abs(inner.value) * (kUnitOfBf16 + 2 * kUnit) + 0x1p-56;
+    inner.error += std::abs(inner.value) * (kUnitOfBf16 + 2 * kUnit) + kSmallestBf16;
     return inner;
 }
 
@@ -415,8 +428,8 @@ Doubles experts_bounds(const AbiArgs& abi, const Doubles&) {
     const int64_t width = op.x.width;
     std::vector<double> bounds;
     for (int64_t m = 0; m < op.x.num_rows; ++m) {
-        std::vector<double> x, row(static_cast<size_t>(width));
-        for (int64_t k = 0; k < width; ++k) x.push_back(reference::bf16_value(row_of(op.x, m)[k]));
+        const Bf16Row x = bf16_row(row_of(op.x, m), width);
+        std::vector<double> row(static_cast<size_t>(width));
         for (int64_t i = 0; i < op.n_chosen; ++i) {
             const int64_t matrix = static_cast<int64_t>(row_of(op.chosen, m)[i]) * op.d_ff * width;
             const double weight = std::abs(row_of(op.chosen, m)[op.n_chosen + i]);
@@ -461,8 +474,8 @@ struct Analysis {
     const char* text;
 };
 constexpr Analysis kAnalyses[] = {
-    {"matmul", matmul_bounds, "gamma_(K+2) * sum of |products|"},
-    {"router", router_bounds, "gamma_(K+2) * sum of |products|"},
+    {"matmul", matmul_bounds, "gamma_(K+2) * sum of |products| + sum of |products| whose x is below 2^-56"},
+    {"router", router_bounds, "gamma_(K+2) * sum of |products| + sum of |products| whose x is below 2^-56"},
     {"choose", choose_bounds,
      "ids where scores are further apart than their errors; (gamma_(n+2) + (10 + 1.5 |L - max L|) u) * |weight|"},
     {"rms_norm", rms_norm_bounds, "gamma_(width/2+8) * |out|"},
@@ -473,13 +486,13 @@ constexpr Analysis kAnalyses[] = {
     {"conv", conv_bounds, "1.1 gamma_(d_conv+2) * sum of |products| + (10 + 1.5 |sum|) u * |out|"},
     {"scan", scan_bounds, "(gamma_(4T+8) + gamma_(T+8) sum of |dt A| + gamma_(d_state+4)) * the scan without signs"},
     {"attention", attention_bounds,
-     "(exp(errors of the scores) - 1 + gamma_(2p+16) + 2^-9 for weights in bf16) * sum of weight * |v|"},
+     "(exp(errors of the scores) - 1 + gamma_(2p+16) + 2^-8 for weights in bf16) * sum of weight * |v|"},
     {"delta_update", delta_update_bounds,
      "a token's roundings, gamma_(key_dim+2), carried on by |decay| max(1, |1 - beta |k|^2|), in the Euclidean norm"},
     {"delta_gates", delta_gates_bounds,
      "(10 + 1.5 |b|) u * |out|; (exp(|rate| ((12 + 2.5 |x|) softplus + 4) u) - 1 + ...) * |out| of x = a + dt_bias"},
     {"experts", experts_bounds,
-     "(2^-9 for the inner values in bf16 + their gamma_(K+2) and silu + gamma_(d_ff+4)) * sum of |weight * products|"},
+     "(2^-8 for the inner values in bf16 + their gamma_(K+2) and silu + gamma_(d_ff+4)) * sum of |weight * products|"},
     {"add_routed", add_routed_bounds, "((10 + 1.5 |gate|) u + gamma_2) * |branch| + gamma_2 * |routed|"},
 };
 

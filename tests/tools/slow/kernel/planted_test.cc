@@ -229,6 +229,16 @@ TEST(PlantedKernels, OneAccumulatorOverALongKPassesAndOneOfBf16DoesNot) {
     EXPECT_EQ(check("matmul_bf16_accumulator.cc", kExitDifference)["verdict"], "beyond the bound");
 }
 
+// CUDA's conversion keeps what the definition makes +0.
+TEST(PlantedKernels, ValuesBelowTheSmallestBf16HaveRoomInTheBound) {
+    const auto check = [](const char* file, int exit_code) {
+        return kernel_json({"check", "matmul", "--effort", "short", "--values", "tiny", "--file", planted_file(file)},
+                           exit_code);
+    };
+    EXPECT_EQ(check("matmul_one_accumulator.cc", kExitOk)["verdict"], "pass");
+    EXPECT_EQ(check("matmul_bf16_accumulator.cc", kExitDifference)["verdict"], "beyond the bound");
+}
+
 // What it promises is the classes that it is asked for, and the report says so.
 TEST(PlantedKernels, AChunkedScanPassesWithTheClassesOfValuesThatItTakes) {
     const std::string file = planted_file("scan_chunked.cc");
