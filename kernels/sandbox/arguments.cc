@@ -184,13 +184,22 @@ Arguments empty_arguments(const Operation& operation, const Sizes& sizes, std::v
     return call;
 }
 
-Arguments outlined_arguments(const Operation& operation, const Sizes& sizes, std::vector<int64_t> item_rows) {
-    Arguments call{&operation, sizes, {}, std::move(item_rows), {}};
-    for (TensorSpec spec : operation.tensors(sizes)) {
+double flops_of(const Operation& operation, const KernelCase& one) {
+    Prng prng(one.seed);
+    Arguments call{&operation, one.sizes, {}, operation.items(one.sizes, prng), {}};
+    if (one.captured) call.item_rows = one.captured->item_rows;
+    for (TensorSpec spec : operation.tensors(one.sizes)) {
         if (spec.axis == Axis::kCall && spec.fill == Fill::kValues) spec.width = 0;
         call.tensors.push_back(tensor_of(spec, call));
     }
-    return call;
+    operation.finish(call, prng);
+    if (!one.captured) return operation.work(call).flops;
+    call.scalars = one.captured->scalars;
+    for (const Captured::Values& values : one.captured->tensors) {
+        Tensor& tensor = call.tensor(values.tensor);
+        if (tensor.bytes.size() == values.bytes.size()) tensor.bytes = values.bytes;
+    }
+    return operation.work(call).flops;
 }
 
 Captured captured_of(const Arguments& call) {

@@ -58,8 +58,8 @@ std::string describe(const Operation& operation, const KernelCase& one);
 
 // A call of items with the given row counts: first rows are set, all other values are zeros.
 Arguments empty_arguments(const Operation& operation, const Sizes& sizes, std::vector<int64_t> item_rows);
-// The same without memory for per-call tensors, such as weights: enough to compute an operation's work.
-Arguments outlined_arguments(const Operation& operation, const Sizes& sizes, std::vector<int64_t> item_rows);
+// The operations of a call (Work::flops), without memory for its per-call tensors, such as weights.
+double flops_of(const Operation& operation, const KernelCase& one);
 // Output tensors hold zeros. REQUIRES: check_captured accepts the captured values.
 Arguments make_arguments(const Operation& operation, const KernelCase& one);
 

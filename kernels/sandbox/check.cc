@@ -58,10 +58,7 @@ public:
     }
     [[nodiscard]] bool is_cheap(const Sizes& sizes) const { return work_of(sizes) <= most_work_; }
     [[nodiscard]] double work_of(const Sizes& sizes) const {
-        Prng prng(seed_);
-        Arguments call = outlined_arguments(operation_, sizes, operation_.items(sizes, prng));
-        operation_.finish(call, prng);
-        return operation_.work(call).flops;
+        return flops_of(operation_, {.sizes = sizes, .seed = seed_});
     }
     // With less of what may be cut, until it is cheap. Empty: it is not to be had.
     [[nodiscard]] std::optional<Sizes> made_cheap(Sizes sizes) const {
@@ -269,7 +266,7 @@ WorkloadCases workload_cases(const KernelInfo& kernel, Effort effort, const Work
     WorkloadCases found;
     for (const CapturedCall& call : workload.calls) {
         const Operation& operation = *find_operation(workload.operation);
-        if (operation.work(make_arguments(operation, call.one)).flops > kTimesMore * most_work(kernel, effort)) {
+        if (flops_of(operation, call.one) > kTimesMore * most_work(kernel, effort)) {
             ++found.num_left_out;
             continue;
         }

@@ -29,7 +29,7 @@ std::vector<KernelCase> emulated_cases(const KernelOptions& options, const Opera
     for (size_t i = 0; i < operation.sizes.size(); ++i) usual.sizes[i] = operation.sizes[i].usual;
     if (options.case_file.empty()) cases.push_back(usual);
     for (const KernelCase& one : timed) {
-        const bool is_cheap = operation.work(make_arguments(operation, one)).flops <= kMostEmulatedFlops;
+        const bool is_cheap = flops_of(operation, one) <= kMostEmulatedFlops;
         if (is_cheap || !options.case_file.empty()) cases.push_back(one);
     }
     return cases;

@@ -298,7 +298,7 @@ Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const 
     std::vector<std::pair<double, KernelCase>> by_work;
     for (const Sizes& sizes : operation.published()) {
         const KernelCase one{sizes, ValueClass::kNormal, options.seed};
-        const double flops = operation.work(make_arguments(operation, one)).flops;
+        const double flops = flops_of(operation, one);
         if (flops <= most_flops) by_work.emplace_back(flops, one);
     }
     std::ranges::sort(by_work, {}, &std::pair<double, KernelCase>::first);
@@ -310,7 +310,7 @@ Result<std::vector<KernelCase>> timed_cases(const KernelOptions& options, const 
     }
     ASSIGN_OR_RETURN(const Workload workload, workload_of(options, operation));
     for (const CapturedCall& call : workload.calls) {
-        const double flops = operation.work(make_arguments(operation, call.one)).flops;
+        const double flops = flops_of(operation, call.one);
         if (flops <= most_flops && cases.size() < kShapes + kCapturedShapes) cases.push_back(call.one);
     }
     return cases;

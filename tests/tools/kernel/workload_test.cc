@@ -41,6 +41,13 @@ TEST(Workload, IsReadAsItWasWrittenForEveryOperation) {
     }
 }
 
+TEST(Workload, ACallsOperationsAreKnownWithoutItsWeights) {
+    for (const Operation& operation : operations()) {
+        const KernelCase one = one_call(operation, 11).calls[0].one;
+        EXPECT_EQ(flops_of(operation, one), operation.work(make_arguments(operation, one)).flops) << operation.name;
+    }
+}
+
 class HostileWorkload : public testing::Test {
 protected:
     void expect(const std::string& operation, const std::string& text, const std::string& what) {
