@@ -9,6 +9,7 @@
 #include "files/mapped_file.h"
 #include "files/strict_json.h"
 #include "server/text/gguf_text.h"
+#include "server/text/utf8.h"
 #include "server/text/written_json.h"
 
 namespace verbatim::text {
@@ -46,9 +47,16 @@ Result<std::optional<std::string>> template_text(const json& config, const std::
                  quote_json(*found));
 }
 
-}  // namespace
-
-namespace {
+// The process that renders it reads JSON. `origin` is the file that has the template.
+Result<std::optional<ChatTemplateSource>> checked_source(ChatTemplateSource made, const std::filesystem::path& origin) {
+    if (const auto bad = first_invalid_utf8(made.source))
+        return error("{}: the chat template is not UTF-8 at byte {}", origin.string(), *bad);
+    for (const auto& [name, text] : made.variables.items()) {
+        if (first_invalid_utf8(text.get_ref<const std::string&>()))
+            return error("{}: the text of {} is not UTF-8", origin.string(), name);
+    }
+    return made;
+}
 
 Result<std::optional<ChatTemplateSource>> gguf_chat_template(const std::filesystem::path& path,
                                                              const std::filesystem::path& file) {
@@ -59,7 +67,7 @@ Result<std::optional<ChatTemplateSource>> gguf_chat_template(const std::filesyst
     if (!texts.chat_template) return std::nullopt;
     json variables = json::object();
     for (const auto& [name, text] : texts.token_texts) variables[name] = text;
-    return ChatTemplateSource{*std::move(texts.chat_template), std::move(variables)};
+    return checked_source({*std::move(texts.chat_template), std::move(variables)}, file.empty() ? path : file);
 }
 
 }  // namespace
@@ -86,7 +94,7 @@ Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesyst
     for (const char* name : kTokenNames) {
         if (const auto text = token_text(config.value(name, json()))) variables[name] = *text;
     }
-    return ChatTemplateSource{*std::move(source), std::move(variables)};
+    return checked_source({*std::move(source), std::move(variables)}, own_file);
 }
 
 Chat::Chat(const Tokenizer& tokenizer, TemplateProcess process) : tokenizer_(&tokenizer), process_(std::move(process)) {
