@@ -165,9 +165,7 @@ void add_profile_option(CLI::App& verb, BenchConfig& bench) {
 
 void add_size_options(CLI::App& verb, BenchConfig& bench) {
     constexpr int64_t kMaxTokens = int64_t{1} << 24;
-    verb.add_option("--threads", bench.num_threads, "threads that compute, and that the machine is measured with")
-        ->check(CLI::Range(1, 1024))
-        ->capture_default_str();
+    add_threads_option(verb, bench.num_threads, "threads that compute, and that the machine is measured with");
     add_isa_option(verb, bench.isa);
     add_list_option(verb, "--contexts", bench.contexts, 1, kMaxTokens, "lengths of prompts, in tokens");
     add_list_option(verb, "--batches", bench.batches, 1, 4096, "sequences that run side by side");

@@ -4,15 +4,14 @@
 
 #include "files/json_text.h"
 #include "files/output_file.h"
-#include "kernels/executors/executor_choice.h"
 #include "tools/calibrate/calibrate.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/executor_option.h"
 #include "tools/program/file_roles.h"
 
 namespace verbatim::tools {
 
-using namespace executors;
 namespace {
 
 struct CalibrateOptions {
@@ -41,8 +40,7 @@ void add_calibrate_command(CLI::App& app, int& exit_code) {
     CalibrateConfig& config = options->config;
     CLI::App* verb = app.add_subcommand("calibrate", "time this machine's executor into a device file to simulate");
     verb->add_option("--model", config.model, "a preset, or a checkpoint's folder")->capture_default_str();
-    verb->add_option("--executor", config.executor, fmt::format("what is timed: {}", fmt::join(executor_names(), ", ")))
-        ->capture_default_str();
+    add_executor_option(*verb, config.executor, "what is timed");
     add_output_option(*verb, "--out", options->to, "the device file");
     add_choice_option(*verb, "--time", config.time, time_source_choices(),
                       "of the clock, or what this process worked: for a machine that is shared");

@@ -4,16 +4,15 @@
 #include <memory>
 
 #include "files/json_text.h"
-#include "kernels/executors/executor_choice.h"
 #include "simulator/device_file.h"
 #include "tools/fidelity/fidelity.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/executor_option.h"
 #include "tools/program/number_check.h"
 
 namespace verbatim::tools {
 
-using namespace executors;
 namespace {
 
 struct FidelityOptions {
@@ -48,12 +47,12 @@ void add_fidelity_command(CLI::App& app, int& exit_code) {
     FidelityConfig& config = options->config;
     config.read.limit = 100;
     CLI::App* verb = app.add_subcommand("fidelity", "how far a simulation is from the run that it simulates");
-    verb->add_option("--trace", config.trace, "a trace file; longer rows than --context are shortened")->required();
+    verb->add_option("--trace", config.trace,
+                     "a trace file; rows longer than --context are shortened, where the format has blocks")
+        ->required();
     verb->add_option("--device", options->device, "what `verbatim calibrate` left")->required();
     verb->add_option("--model", config.model, "a preset, or a checkpoint's folder")->capture_default_str();
-    verb->add_option("--executor", config.executor,
-                     fmt::format("what runs for real: {}", fmt::join(executor_names(), ", ")))
-        ->capture_default_str();
+    add_executor_option(*verb, config.executor, "what runs for real");
     add_choice_option(*verb, "--time", config.time, time_source_choices(),
                       "of the clock, or what this process worked; as the device was calibrated");
     verb->add_option("--load", config.loads, "shares of capacity")

@@ -22,6 +22,7 @@
 #include "server/ledger/ledger_address.h"
 #include "server/text/tokenizer_json.h"
 #include "tools/program/cli.h"
+#include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
 
 namespace verbatim::tools {
@@ -46,7 +47,7 @@ struct HeadOptions {
     std::string model;
     uint64_t seed = 0;
     std::string executor = "cpu";
-    int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+    int32_t threads = std::max<int32_t>(1, std::thread::hardware_concurrency());
     std::string tokens_file;
     std::string ledger;
     std::string conversation;
@@ -183,8 +184,7 @@ Status export_head(const HeadOptions& options) {
     config.max_model_len = length + 1;
     ASSIGN_OR_RETURN(
         const ChosenExecutor chosen,
-        choose_executor(options.executor,
-                        {.pools = config.cache.pools, .num_threads = static_cast<int32_t>(options.threads)}, model));
+        choose_executor(options.executor, {.pools = config.cache.pools, .num_threads = options.threads}, model));
     TokenStore store(vocab_size);
     ASSIGN_OR_RETURN(const HeadCopy head, compute_head(config, *chosen.executor, store, store.store(tokens)));
     if (head.bytes.empty()) return error("--executor {}: it keeps no heads", options.executor);
@@ -277,7 +277,7 @@ void add_export(CLI::App& head, const std::shared_ptr<HeadOptions>& options, int
         "the cache salt of its requests");
     add_output_option(*verb, "--out", options->file, "the file to write")->required();
     verb->add_option("--executor", options->executor, "who computes: cpu, cuda, cuda-emulated")->capture_default_str();
-    add_count_option(*verb, "--threads", options->threads, 1, "of the executor");
+    add_threads_option(*verb, options->threads, "of the executor");
     verb->callback([options, &exit_code] {
         if (options->tokens_file.empty() && options->ledger.empty()) {
             exit_code = report_error({"wanted --tokens FILE, or --ledger and --conversation"}, kExitBadUsage);

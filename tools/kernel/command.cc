@@ -21,6 +21,7 @@
 #include "tools/kernel/show_case.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
 
 namespace verbatim::tools {
@@ -319,7 +320,7 @@ void add_kernel_command(CLI::App& app, int& exit_code) {
                                           {roofline_verb, nullptr}, exit_code)
                                : add_verb(*kernel, "perf", "time a kernel beside ours and the machine's limits", perf,
                                           {perf_verb, nullptr}, exit_code);
-        add_count_option(*verb, "--threads", perf->threads, 1, "threads that a kernel may use");
+        add_threads_option(*verb, perf->threads, "threads that a kernel may use");
         verb->add_option("--case", perf->case_file, "time this case: a file that --case-out has written")
             ->type_name("FILE");
         add_workload(*verb, perf);

@@ -1,9 +1,10 @@
-// tools/program/engine_options.h: flags of one meaning in several verbs: an engine's steps and blocks, and the devices
-// of a simulated one.
+// tools/program/engine_options.h: flags of one meaning in several verbs: an engine's steps, blocks and threads, and the
+// devices of a simulated one.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tools/program/cli.h"
@@ -23,6 +24,11 @@ inline void add_block_size_option(CLI::App& verb, int32_t& block_size) {
     verb.add_option("--block-size", block_size, "tokens of a KV block")
         ->check(CLI::Range(1, 4096))
         ->capture_default_str();
+}
+
+template <typename Integer>
+void add_threads_option(CLI::App& verb, Integer& threads, const std::string& description) {
+    verb.add_option("--threads", threads, description)->check(CLI::Range(1, 1024))->capture_default_str();
 }
 
 // Given or not: count() of what it returns.

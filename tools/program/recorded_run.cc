@@ -14,6 +14,7 @@
 #include "simulator/eviction_policies.h"
 #include "tools/program/cache_memory.h"
 #include "tools/program/cli.h"
+#include "tools/program/executor_option.h"
 #include "tools/program/isa_option.h"
 
 namespace verbatim::tools {
@@ -76,10 +77,7 @@ Result<std::optional<cpu::Isa>> isa_again(const RecordedRun& run, const RerunFla
 }  // namespace
 
 void add_rerun_options(CLI::App& verb, RerunFlags& flags) {
-    verb.add_option("--executor", flags.executor, "who computes: as recorded, unless told")
-        ->check(
-            CLI::IsMember(std::vector<std::string>(executor_names().begin(), executor_names().end())).description(""))
-        ->type_name(fmt::format("{}", fmt::join(executor_names(), "|")));
+    add_executor_option(verb, flags.executor, "what computes: as recorded, unless given");
     verb.add_option("--threads", flags.num_threads, "of the executor; all of the machine's, unless told")
         ->check(CLI::Range(1, 1024));
     add_isa_option(verb, flags.isa);

@@ -56,9 +56,9 @@ namespace {
 using namespace verbatim::server;
 
 constexpr const char* kServeExitCodes =
-    "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong; 4 the port is "
-    "taken,\n"
-    "or the machine is in the way.";
+    "Exit codes: 0 ended by a signal; 2 bad flag; 3 the model, its tokenizer or template is wrong, or another file, "
+    "size\n"
+    "or address that a flag names; 4 the port is taken, or the machine is in the way.";
 
 // Without a drafter a step samples one position of a request.
 Result<WindowChoice> windows_of(const ServeOptions& options) {
@@ -80,11 +80,10 @@ CacheBytes cache_bytes_of(const ServeOptions& options) {
 // Reports nothing.
 Result<EngineConfig> engine_config_of(const ServeOptions& options, const reference::ModelConfig& model) {
     EngineConfig engine;
-    ASSIGN_OR_RETURN(engine.cache,
-                     cache_within(cache_bytes_of(options), model, static_cast<int32_t>(options.block_size)));
+    ASSIGN_OR_RETURN(engine.cache, cache_within(cache_bytes_of(options), model, options.block_size));
     set_value_rule(engine.cache, shape_of("", model));
     RETURN_IF_ERROR(fit_into_memory(options.executor, engine.cache, drafter_bytes(options)));
-    engine.scheduler.step_tokens = static_cast<int32_t>(options.step_tokens);
+    engine.scheduler.step_tokens = options.step_tokens;
     engine.scheduler.max_num_sequences = static_cast<int32_t>(std::min<int64_t>(options.max_requests, 4096));
     engine.scheduler.admission = options.admission;
     engine.scheduler.max_wait_steps = options.max_wait_steps;
@@ -230,7 +229,7 @@ Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
                                                                 .ordinary_numerics = executor.ordinary_numerics_id(),
                                                                 .executor = options.executor,
                                                                 .profile = std::string(name(executor.profile())),
-                                                                .num_threads = static_cast<int32_t>(options.threads),
+                                                                .num_threads = options.threads,
                                                                 .draft = options.draft,
                                                                 .eviction = "value",
                                                                 .engine = loaded.config},
@@ -321,7 +320,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
     const ExecutorOptions chosen = {.pools = loaded.config.cache.pools,
                                     .budget = pool_budget(loaded.config.cache),
                                     .max_log_tokens = loaded.config.scheduler.max_log_tokens(),
-                                    .num_threads = static_cast<int32_t>(options.threads),
+                                    .num_threads = options.threads,
                                     .packed_file = options.packed_file,
                                     .profile = options.profile};
     ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
@@ -337,7 +336,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                                                      .max_num_sequences = loaded.config.scheduler.max_num_sequences,
                                                      .memory_bytes = drafter_bytes(options),
                                                      .executor = loaded.executor.executor.get(),
-                                                     .num_threads = static_cast<int32_t>(options.threads),
+                                                     .num_threads = options.threads,
                                                      .is_priced = loaded.config.scheduler.paced_windows},
                                                     *loaded.model, *loaded.engine));
     EngineHostConfig host = {.max_requests = static_cast<size_t>(options.max_requests),
@@ -417,6 +416,34 @@ std::string tier_line(const ServeOptions& options, const HeadTierCounts& tier) {
                        options.tier_is_read_only ? ", which is only read" : "", damaged);
 }
 
+// The thread that has the sockets. It ends with the object, which an error that is thrown leaves, too.
+class SocketsThread {
+public:
+    explicit SocketsThread(HttpServer& server) : server_(server), thread_([this] { run(); }) {}
+    ~SocketsThread() {
+        end_loading();
+        server_.stop();
+        join();
+    }
+    SocketsThread(const SocketsThread&) = delete;
+    SocketsThread& operator=(const SocketsThread&) = delete;
+
+    void end_loading() { is_loading_ = false; }
+    void join() {
+        if (thread_.joinable()) thread_.join();
+    }
+
+private:
+    void run() {
+        server_.run(/*signals=*/true);
+        if (is_loading_) std::_Exit(kExitOk);  // a signal came first: there is nothing to end in order
+    }
+
+    HttpServer& server_;
+    std::atomic<bool> is_loading_ = true;
+    std::thread thread_;
+};
+
 // It listens before the model is there: alive, and not ready.
 Status serve(const ServeOptions& options) {
     if (!std::filesystem::is_directory(options.model) && !reference::is_gguf(options.model))
@@ -433,13 +460,9 @@ Status serve(const ServeOptions& options) {
         {.address = options.host, .port = static_cast<uint16_t>(options.port), .cors_origins = options.cors_origins},
         std::move(tenants), std::move(page));
     ASSIGN_OR_RETURN(const uint16_t port, server.listen());
-    std::atomic<bool> is_loading = true;
-    std::thread sockets([&] {
-        server.run(/*signals=*/true);
-        if (is_loading) std::_Exit(kExitOk);  // a signal came first: there is nothing to end in order
-    });
+    SocketsThread sockets(server);
     const Status made = load(options, loaded);
-    is_loading = false;
+    sockets.end_loading();
     if (made) {
         for (const std::string& line : room_lines(loaded.config.cache, loaded.model->config.max_position_embeddings))
             fmt::print(stderr, "{}\n", line);

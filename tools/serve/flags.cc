@@ -6,6 +6,8 @@
 #include "tools/program/admission_option.h"
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/engine_options.h"
+#include "tools/program/executor_option.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/packed_option.h"
 
@@ -48,15 +50,14 @@ void add_model_options(CLI::App& verb, ServeOptions& options) {
 }
 
 void add_executor_options(CLI::App& verb, ServeOptions& options) {
-    verb.add_option("--executor", options.executor, "what computes: cpu, reference, cuda, cuda-emulated")
-        ->capture_default_str();
+    add_executor_option(verb, options.executor, "what computes");
     Choices<reference::Profile> profiles;
     for (const reference::Profile one : reference::kProfiles)
         if (takes_blocks(one)) profiles.emplace_back(reference::name(one), one);
     add_choice_option(verb, "--profile", options.profile, profiles,
                       "the arithmetic; exact.int8 is of quantised weights, with activations in int8, and exact.fp8 of "
                       "FP8 weights, with activations in FP8 as their recipe has them");
-    add_count_option(verb, "--threads", options.threads, 1, "of the executor");
+    add_threads_option(verb, options.threads, "of the executor");
     add_packed_option(verb, options.packed_file);
     add_seed_option(verb, options.seed);
 }
@@ -90,7 +91,8 @@ void add_conversation_options(CLI::App& verb, ServeOptions& options) {
     auto* tier =
         verb.add_option("--tier", options.tier,
                         "a folder for heads that memory lets go of, and that outlive the process; without it none");
-    add_bytes_option(verb, "--tier-bytes", options.tier_bytes, "of the tier's files; the least recently used go first");
+    add_bytes_option(verb, "--tier-bytes", options.tier_bytes, "of the tier's files; the least recently used go first")
+        ->needs(tier);
     verb.add_flag("--tier-read-only", options.tier_is_read_only,
                   "heads of the tier are found and nothing is written: another server writes to the folder")
         ->needs(tier);
@@ -106,8 +108,8 @@ void add_conversation_options(CLI::App& verb, ServeOptions& options) {
 
 void add_cache_options(CLI::App& verb, ServeOptions& options) {
     add_cache_bytes_options(verb, options.cache_bytes);
-    add_count_option(verb, "--step-tokens", options.step_tokens, 1, "token budget of a step");
-    add_count_option(verb, "--block-size", options.block_size, 1, "tokens of a KV block");
+    add_step_tokens_option(verb, options.step_tokens);
+    add_block_size_option(verb, options.block_size);
     const Choices<LookupMode> lookups = {{"prefix", LookupMode::kPrefix}, {"conversation", LookupMode::kConversation}};
     add_choice_option(verb, "--lookup", options.lookup, lookups,
                       "find states by the conversation's name, or also by the tokens under the salt");
@@ -119,7 +121,7 @@ void add_window_options(CLI::App& verb, ServeOptions& options) {
     add_choice_option(
         verb, "--draft", options.draft, drafters,
         "what guesses tokens that a window then verifies: n-grams of the request's own tokens, or the model's "
-        "own layer for it (Qwen3.5, Qwen3-Next), whose KV takes a quarter of --cache-bytes");
+        "own layer for it (Qwen3.5, Qwen3-Next, Nemotron-3), whose KV takes a quarter of --cache-bytes");
     verb.add_option("--window", options.window,
                     "with --draft: positions that draw in one step: the last known token's and drafts'; auto follows "
                     "what was accepted so far, and the time of steps with drafts and without")

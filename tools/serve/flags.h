@@ -33,7 +33,7 @@ struct ServeOptions {
     reference::Profile profile = reference::Profile::kExact;
     std::string host = "127.0.0.1";
     int64_t port = 8000;
-    int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+    int32_t threads = std::max<int32_t>(1, std::thread::hardware_concurrency());
     std::string packed_file;  // empty: packed weights are not kept
     int64_t max_requests = 256;
     int64_t max_queue_requests = 4096;
@@ -48,8 +48,8 @@ struct ServeOptions {
     uint64_t host_bytes = 0;  // before the tier; 0: none
     RestorePolicy restores = RestorePolicy::kAuto;
     bool has_head_transfer = false;
-    int64_t step_tokens = 512;
-    int64_t block_size = 16;
+    int32_t step_tokens = 512;
+    int32_t block_size = 16;
     CacheBytesFlags cache_bytes{.cache_bytes = uint64_t{512} << 20};
     LookupMode lookup = LookupMode::kPrefix;
     AdmissionOrder admission = AdmissionOrder::kArrival;

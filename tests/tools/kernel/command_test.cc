@@ -69,6 +69,12 @@ TEST(KernelCommand, TheHeaderCompilesAloneInCAndCpp) {
     }
 }
 
+TEST(KernelCommand, PerfTakesNoMoreThreadsThanOtherVerbs) {
+    const Outcome refused = run_kernel({"perf", "activation", "--threads", "100000"});
+    EXPECT_EQ(refused.exit_code, kExitBadUsage);
+    EXPECT_THAT(refused.err, HasSubstr("--threads: Value 100000 not in range 1 to 1024"));
+}
+
 TEST(KernelCommand, JsonOfOneKernelHasTheKeysOfADocumentedReport) {
     const Outcome check = run_kernel({"check", "rope", "--effort", "short", "--format", "json"});
     const KernelJson report = KernelJson::parse(check.out, nullptr, false);

@@ -43,5 +43,14 @@ TEST_F(ServedFolder, WithEndTokensBeyondTheVocabularyIsRefused) {
                                        "vocabulary, 0 to 2047"));
 }
 
+// The sockets' thread runs by then.
+TEST_F(ServedFolder, WhoseFilesTheSystemCannotFindEndsInOrder) {
+    std::filesystem::remove(files_.path("tokenizer_config.json"));
+    std::filesystem::create_symlink("tokenizer_config.json", files_.path("tokenizer_config.json"));
+    const Outcome refused = serve();
+    EXPECT_EQ(refused.exit_code, kExitMachine);
+    EXPECT_THAT(refused.err, HasSubstr("tokenizer_config.json"));
+}
+
 }  // namespace
 }  // namespace verbatim::tools

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/tools/program/run_program.h"
@@ -36,6 +37,28 @@ TEST(ServeCommand, AnOriginIsWrittenAsBrowsersWriteIt) {
     }
 }
 
+// Beyond 32 bits they would be other numbers: 4294967297 tokens of a block, one.
+TEST(ServeCommand, NumbersOfTheEngineHaveTheRangesOfReplay) {
+    const std::vector<std::pair<const char*, std::string>> flags = {
+        {"--block-size", "4096"}, {"--step-tokens", "1048576"}, {"--threads", "1024"}};
+    for (const auto& [flag, most] : flags) {
+        for (const std::string& number : {std::string("0"), most + "0", std::string("4294967297"), std::string("-1")}) {
+            const Outcome outcome = refused({flag, number});
+            EXPECT_EQ(outcome.exit_code, kExitBadUsage) << flag << " " << number;
+            EXPECT_THAT(outcome.err, HasSubstr("not in range 1 to " + most)) << flag << " " << number;
+        }
+    }
+}
+
+TEST(ServeCommand, AWordThatIsNoneOfAFlagsIsABadFlag) {
+    const Outcome executor = refused({"--executor", "tpu"});
+    EXPECT_EQ(executor.exit_code, kExitBadUsage);
+    EXPECT_THAT(executor.err, HasSubstr("tpu not in {cpu,reference,cuda,cuda-emulated}"));
+    const Outcome bytes = refused({"--tier-bytes", "1GiB"});
+    EXPECT_EQ(bytes.exit_code, kExitBadUsage);
+    EXPECT_THAT(bytes.err, HasSubstr("--tier-bytes requires --tier"));
+}
+
 TEST(ServeCommand, ATemplateFileThatIsNotThereOrDoesNotCompileIsNamed) {
     const tests::ScratchFolder files;
     const Outcome missing = refused({"--chat-template", files.path("none.jinja")});
@@ -45,6 +68,9 @@ TEST(ServeCommand, ATemplateFileThatIsNotThereOrDoesNotCompileIsNamed) {
     EXPECT_EQ(broken.exit_code, kExitBadInput);
     EXPECT_THAT(broken.err,
                 testing::AllOf(HasSubstr("broken.jinja"), HasSubstr("TemplateSyntaxError"), HasSubstr("line 1")));
+    const Outcome latin = refused({"--chat-template", files.write("latin.jinja", "caf\xe9")});
+    EXPECT_EQ(latin.exit_code, kExitBadInput);
+    EXPECT_THAT(latin.err, HasSubstr("latin.jinja: the chat template is not UTF-8 at byte 3"));
 }
 
 }  // namespace
