@@ -103,13 +103,15 @@ Result<ReadTrace> convert(TextInput input, Format format, const ReadOptions& opt
 Result<ReadTrace> read_own(TextInput input, const ReadOptions& options) {
     if (options.tokens_per_id > 0)
         return error("--tokens-per-id: a trace in Verbatim's own format has no blocks to scale");
-    if (options.max_context > 0 && options.over_context == OverContext::kScale) {
-        return error(
-            "--max-context scale: a trace in Verbatim's own format has no blocks to scale: reject or drop what is "
-            "over");
-    }
     ReadTrace result;
     ASSIGN_OR_RETURN(result.trace, read_verbatim_csv(std::move(input), options.limit));
+    const int64_t longest = longest_row(result.trace);
+    if (options.max_context > 0 && options.over_context == OverContext::kScale && longest > options.max_context) {
+        return error(
+            "trace: its longest row has {} tokens, the context {}, and Verbatim's own format has no blocks to scale: "
+            "reject or drop what is over",
+            longest, options.max_context);
+    }
     return result;
 }
 

@@ -519,6 +519,14 @@ TEST(Options, InvalidOptionsAreRefused) {
     options.tokens_per_id = 2;
     EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message,
                 HasSubstr("no blocks to scale"));
+    // What fits needs no scaling.
+    options = {};
+    options.over_context = OverContext::kScale;
+    options.max_context = 2048;
+    EXPECT_TRUE(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options));
+    options.max_context = 100;
+    EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message,
+                HasSubstr("tokens, the context 100, and Verbatim's own format has no blocks to scale"));
     options = {};
     options.sessions = SessionRange{0, 1};
     EXPECT_THAT(read_trace(VERBATIM_SOURCE_DIR "/traces/scenario.csv", options).error().message,
