@@ -37,6 +37,8 @@ struct HitsResult {
     std::string problem;      // why it ended early; empty: it did not
     bool is_reported = true;  // usage or /metrics has the figure
     double tolerance = 0;
+    // Some hit could have been missing: the server tells of hits, and rows of the trace have blocks in common.
+    [[nodiscard]] bool has_compared() const { return is_reported && expected > 0; }
     // The server reuses what it should, up to the tolerance. REQUIRES: is_reported.
     [[nodiscard]] bool holds() const;
 };

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "audit/answer.h"
 #include "audit/audit.h"
 #include "audit/bundle.h"
 #include "audit/curl_transport.h"
@@ -41,6 +42,7 @@ struct AuditOptions {
     std::string restart;
     double restart_timeout_s = audit::RunnerConfig().restart_timeout_s;
     std::string key_env = "OPENAI_API_KEY";
+    bool has_key_env = false;  // the flag was given
     std::string ca;
     std::string model;
     std::string endpoint;
@@ -69,7 +71,9 @@ constexpr int kShellSignal = 128;     // what a shell adds to the signal that en
 constexpr const char* kAuditExitCodes =
     "Exit codes: 0 no corruption in what was compared; 1 corruption; 2 bad flag; 3 the server does not answer, or is "
     "no\n"
-    "such server; 5 nothing was compared, a relation that --only names was not tried, or Ctrl-C ended the audit.";
+    "such server; 4 a report cannot be written; 5 nothing was compared, a relation is undecided or, where --only names "
+    "it,\n"
+    "not tried, or Ctrl-C ended the audit. With --expect-hits: 1 too few hits; 5 none could be missing.";
 
 std::atomic<bool> audit_stopped = false;
 void stop_audit(int) { audit_stopped = true; }
@@ -136,6 +140,9 @@ Status run_restart(const std::string& command) {
 // Everything that can be wrong with the flags is said before the server is asked.
 Result<audit::AuditConfig> audit_config(const AuditOptions& options, uint64_t seed) {
     audit::AuditConfig config;
+    if (!audit::is_utf8(options.model)) return error("--model {:?}: is no UTF-8", options.model);
+    if (options.has_key_env && std::getenv(options.key_env.c_str()) == nullptr)
+        return error("--key-env {}: the environment has no such variable", options.key_env);
     ASSIGN_OR_RETURN(config.runner.budget, parse_budget(options.budget));
     RETURN_IF_ERROR(audit::check_selection(options.only, options.skip));
     config.runner.is_stopped = [] { return audit_stopped.load(); };
@@ -166,6 +173,13 @@ Status read_files(const AuditOptions& options, audit::AuditConfig& config) {
         ASSIGN_OR_RETURN(config.relations.lengths, audit::read_lengths(options.trace, kTraceLengths));
     }
     return {};
+}
+
+// A finding's files would have no place after an audit of many minutes.
+Status check_bundles_folder(const std::string& folder) {
+    std::error_code failed;
+    if (!std::filesystem::exists(folder, failed) || std::filesystem::is_directory(folder, failed)) return {};
+    return tl::unexpected(Error{fmt::format("--bundles {}: is no folder", folder), ErrorKind::kMachine});
 }
 
 Result<audit::Bundle> read_bundle(const std::string& path) {
@@ -260,6 +274,7 @@ int run_audit_command(const AuditOptions& options) {
         if (!read) return report_error(read.error());
         bundle = *std::move(read);
     }
+    if (const Status folder = check_bundles_folder(options.bundles); !folder) return report_error(folder.error());
     auto junit = files::OutputFile::create(options.junit);
     if (!junit) return report_error(junit.error());
     auto html = files::OutputFile::create(options.html);
@@ -333,7 +348,8 @@ void add_audit_command(CLI::App& app, int& exit_code) {
         ->capture_default_str();
     verb->add_option("--key-env", options->key_env, "the environment variable with the API key")
         ->type_name("NAME")
-        ->capture_default_str();
+        ->capture_default_str()
+        ->each([options](const std::string&) { options->has_key_env = true; });
     verb->add_option("--ca", options->ca,
                      "the authorities' certificates for HTTPS (PEM); else SSL_CERT_FILE, CURL_CA_BUNDLE or "
                      "REQUESTS_CA_BUNDLE of the environment, else the system's")

@@ -12,7 +12,7 @@ std::string of_prompts(int64_t hits, const audit::HitsResult& result) {
 }
 
 const char* verdict_of(const audit::HitsResult& result) {
-    if (!result.is_reported || result.rows.empty()) return "not tried";
+    if (!result.has_compared()) return "not tried";
     if (!result.holds()) return "too few hits";
     return result.problem.empty() ? "as expected" : "as expected, as far as it went";
 }
@@ -20,7 +20,7 @@ const char* verdict_of(const audit::HitsResult& result) {
 }  // namespace
 
 ExitCode hits_exit_code(const audit::HitsResult& result) {
-    if (!result.is_reported || result.rows.empty()) return kExitNotAllCompared;
+    if (!result.has_compared()) return kExitNotAllCompared;
     if (!result.holds()) return kExitDifference;
     return result.problem.empty() ? kExitOk : kExitNotAllCompared;
 }
@@ -39,6 +39,8 @@ std::string hits_table(const AuditReport& report, const audit::HitsResult& resul
         text += fmt::format(
             "no row fits the server's context: {} rows are longer, take from such a row, or are no request\n",
             result.num_skipped);
+    if (!result.rows.empty() && result.is_reported && result.expected == 0)
+        text += "no row takes a whole block from an earlier one: no hit can be missing\n";
     if (!result.problem.empty()) text += result.problem + "\n";
     return text;
 }

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "tests/support/scratch_folder.h"
 #include "tests/tools/program/run_program.h"
+#include "tools/audit/hits_report.h"
 #include "tools/audit/page.h"
 #include "tools/audit/report.h"
 
@@ -61,6 +63,36 @@ TEST(AuditCommand, TheCanaryTakesNoFlagOfRelations) {
         EXPECT_EQ(refused.exit_code, kExitBadUsage) << flag[0];
         EXPECT_THAT(refused.err, AllOf(HasSubstr(flag[0]), HasSubstr("--expect-hits"))) << flag[0];
     }
+}
+
+// An audit takes minutes, and a model's name goes into JSON.
+TEST(AuditCommand, RefusesBeforeItAsksWhatWouldFailAfterwards) {
+    tests::ScratchFolder files;
+    const auto refused = [](const std::vector<std::string>& flags, int code, const std::string& said) {
+        std::vector<std::string> command = {"audit", "http://127.0.0.1:9"};
+        command.insert(command.end(), flags.begin(), flags.end());
+        const Outcome outcome = run_verbatim(command);
+        EXPECT_EQ(outcome.exit_code, code) << outcome.err;
+        EXPECT_THAT(outcome.err, HasSubstr(said));
+    };
+    refused({"--model", "\xff"}, kExitBadUsage, "--model \"\\xff\": is no UTF-8");
+    refused({"--key-env", "VERBATIM_NO_SUCH_KEY"}, kExitBadUsage, "VERBATIM_NO_SUCH_KEY: the environment has no");
+    const std::string file = files.write("file", "");
+    refused({"--bundles", file}, kExitMachine, "--bundles " + file + ": is no folder");
+    refused({"--bundles", files.path("none_yet")}, kExitBadInput, "no answer");
+}
+
+// A trace without reuse, or blocks longer than its prompts: a server without a cache would pass.
+TEST(AuditReport, TheCanaryComparesNothingWhereNoHitCanBeMissing) {
+    audit::HitsResult result{.rows = {{.prompt_tokens = 8, .reported = 4}}, .prompt_tokens = 8, .reported = 4};
+    EXPECT_EQ(hits_exit_code(result), kExitNotAllCompared);
+    EXPECT_THAT(hits_table({}, result), AllOf(HasSubstr("not tried"), HasSubstr("no hit can be missing")));
+    EXPECT_EQ(hits_json({}, result)["verdict"], "not tried");
+    result.expected = 4;
+    EXPECT_EQ(hits_exit_code(result), kExitOk);
+    EXPECT_THAT(hits_table({}, result), AllOf(HasSubstr("as expected"), Not(HasSubstr("no hit can be missing"))));
+    result.reported = 0;
+    EXPECT_EQ(hits_exit_code(result), kExitDifference);
 }
 
 AuditReport reported(std::vector<std::pair<const char*, Verdict>> relations) {
