@@ -53,18 +53,22 @@ Status write_weights(const ModelConfig& config, uint64_t seed, const fs::path& p
     return file.finish();
 }
 
+Error not_written(const fs::path& path, const std::string& why) {
+    return {path.string() + ": " + why, ErrorKind::kMachine};
+}
+
 }  // namespace
 
 Result<files::OutputFile> new_checkpoint(const fs::path& folder) {
     std::error_code code;
     fs::create_directories(folder, code);
-    if (code) return error("{}: cannot be made: {}", folder.string(), code.message());
+    if (code) return tl::unexpected(not_written(folder, "cannot be made: " + code.message()));
     RETURN_IF_ERROR(files::sync_folder(fs::absolute(folder).parent_path()));
     // Its lock is the whole folder's, and it comes last: a folder with a config is whole.
     ASSIGN_OR_RETURN(files::OutputFile config_file, files::OutputFile::create(folder / "config.json"));
     for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"})
         if (fs::exists(folder / name, code))
-            return error("{}: already exists: choose another folder or remove it", (folder / name).string());
+            return tl::unexpected(not_written(folder / name, "already exists: choose another folder or remove it"));
     return config_file;
 }
 

@@ -144,8 +144,11 @@ Status copy_texts(const fs::path& from, const fs::path& to) {
 int run_quantise_folder(const ModelOptions& options, const QuantisedKind& kind, Model& model) {
     const auto config = read_text_file(fs::path(options.model) / "config.json", kMaxConfigBytes);
     if (!config) return report_error(config.error());
-    if (const Status written = write_quantised(model, *config, kind, options.out); !written)
-        return report_error(Error{fmt::format("{}: {}", options.model, written.error().message), written.error().kind});
+    if (const Status written = write_quantised(model, *config, kind, options.out); !written) {
+        const Error& wrong = written.error();
+        if (wrong.kind == ErrorKind::kMachine) return report_error(wrong);  // it names what cannot be written
+        return report_error(Error{fmt::format("{}: {}", options.model, wrong.message)});
+    }
     if (const Status copied = copy_texts(options.model, options.out); !copied)
         return report_error(copied.error(), kExitMachine);
     print(

@@ -188,8 +188,12 @@ TEST(ModelCommand, QuantisesIntoAFolderThatIsRead) {
         ASSERT_EQ(quantised.exit_code, kExitOk) << quantised.err;
         EXPECT_TRUE(std::filesystem::exists(folder + "/tokenizer.json"));
         const Outcome again = run({"quantise", model, "--to", type, "--out", folder});
-        EXPECT_EQ(again.exit_code, kExitBadInput);
-        EXPECT_THAT(again.err, HasSubstr("already exists"));
+        EXPECT_EQ(again.exit_code, kExitMachine);
+        EXPECT_THAT(again.err, HasSubstr("error: " + folder + "/config.json: already exists"));
+        const std::string file = scratch.write("file", "");
+        const Outcome no_folder = run({"quantise", model, "--to", type, "--out", file});
+        EXPECT_EQ(no_folder.exit_code, kExitMachine);
+        EXPECT_THAT(no_folder.err, HasSubstr("error: " + file + ": cannot be made: Not a directory"));
         const Outcome info = run({"info", folder, "--format", "json"});
         ASSERT_EQ(info.exit_code, kExitOk) << info.err;
         const auto load = nlohmann::json::parse(info.out)["load"];
