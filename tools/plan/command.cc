@@ -136,6 +136,15 @@ Result<Plan> plan_of(const PlanOptions& options, const Devices& devices) {
     return make_plan(options.config, model, candidates_of(options), devices, name, trace);
 }
 
+ExitCode exit_code_of(const Plan& plan) {
+    if (!plan.answer) {
+        const bool can_none_run = std::ranges::none_of(plan.candidates, &std::string::empty, &CandidatePlan::problem);
+        return can_none_run ? kExitBadInput : kExitDifference;
+    }
+    const ExitCode compared = unmeasured(plan).empty() ? kExitOk : kExitNotAllCompared;
+    return with_rejected(compared, plan.candidates[*plan.answer].best->rejected);
+}
+
 int run_plan_command(PlanOptions options) {
     if (const Status valid = take_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto devices = read_devices(options);
@@ -163,8 +172,7 @@ int run_plan_command(PlanOptions options) {
     } else {
         fmt::print("{}", plan_table(*plan));
     }
-    if (!plan->answer) return kExitDifference;
-    return with_rejected(kExitOk, plan->candidates[*plan->answer].best->rejected);
+    return exit_code_of(*plan);
 }
 
 void add_candidates(CLI::App& verb, PlanOptions& options) {

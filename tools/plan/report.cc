@@ -253,6 +253,15 @@ std::string explanation(const Plan& plan, const CandidatePlan& candidate) {
                        show_time(objective.limit_ns), show_value(alone));
 }
 
+std::vector<std::string> unmeasured(const Plan& plan) {
+    std::vector<std::string> names;
+    if (!plan.answer) return names;
+    const Trial& best = *plan.candidates[*plan.answer].best;
+    for (size_t i = 0; i < best.measured.size(); ++i)
+        if (!best.measured[i].has_value) names.push_back(name(plan.config.objectives[i]));
+    return names;
+}
+
 std::string bounds_sentence(const Plan& plan) {
     if (!plan.bounds) return "";
     const auto [fast, slow] = *plan.bounds;
@@ -267,6 +276,8 @@ std::string bounds_sentence(const Plan& plan) {
 std::string plan_table(const Plan& plan) {
     std::string text = headline(plan);
     if (plan.answer) text += "\n" + chosen_table(plan);
+    for (const std::string& objective : unmeasured(plan))
+        text += fmt::format("\n{}: nothing was compared: no answered request has such a time\n", objective);
     if (plan.bounds) text += fmt::format("\nbounds: {}\n", bounds_sentence(plan));
     text += "\n";
     for (const CandidatePlan& candidate : plan.candidates)
@@ -292,6 +303,7 @@ ordered_json plan_json(const Plan& plan) {
     json["bounds"] = plan.bounds ? ordered_json{{"fast", bound_json(plan, plan.bounds->fast)},
                                                 {"slow", bound_json(plan, plan.bounds->slow)}}
                                  : ordered_json(nullptr);
+    json["not_compared"] = unmeasured(plan);
     return json;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "simulator/plan.h"
 
@@ -21,6 +22,8 @@ struct Costs {
 [[nodiscard]] std::string question(const Plan& plan);
 // Why the candidate needs what it needs, in a sentence: what binds, or why nothing that was asked does.
 [[nodiscard]] std::string explanation(const Plan& plan, const CandidatePlan& candidate);
+// The objectives that no request of the answer has a latency for, by name: nothing was held against them.
+[[nodiscard]] std::vector<std::string> unmeasured(const Plan& plan);
 // What the answer would be with the fastest and the slowest kernels, in a sentence; "" without bounds.
 [[nodiscard]] std::string bounds_sentence(const Plan& plan);
 [[nodiscard]] std::string plan_table(const Plan& plan);

@@ -213,7 +213,7 @@ int run_record_command(SimulateOptions& options, const CLI::App& verb) {
     } else {
         fmt::print("{}", from_record_table(*report));
     }
-    return report->first_difference.empty() ? kExitOk : kExitDifference;
+    return from_record_exit_code(*report);
 }
 
 int run_simulate_command(SimulateOptions options, const CLI::App& verb) {

@@ -233,11 +233,19 @@ Result<FromRecordReport> simulate_record(const std::string& path, StepTimesFrom 
     return report;
 }
 
+ExitCode from_record_exit_code(const FromRecordReport& report) {
+    if (!report.first_difference.empty()) return kExitDifference;
+    const bool has_times = report.ttft.num_requests > 0 || report.e2e.num_requests > 0;
+    const bool is_compared = report.num_steps > 0 && (report.times == StepTimesFrom::kRecord || has_times);
+    return is_compared ? kExitOk : kExitNotAllCompared;
+}
+
 std::string from_record_table(const FromRecordReport& report) {
     const bool is_priced = report.times == StepTimesFrom::kModel;
     std::string text = fmt::format("{}: {} calls, {} steps\n\n", report.record, report.num_calls, report.num_steps);
     text += fmt::format("decisions: {} of {} steps have the recorded plan\n", report.num_equal, report.num_steps);
     if (!report.first_difference.empty()) text += "first difference: " + report.first_difference + "\n";
+    if (report.num_steps == 0) text += "nothing was compared: the record has no step\n";
     if (report.recorded_s == 0) text += "no step has a recorded time: record with --record-times\n";
     text += fmt::format("all steps: {:.3f} s recorded, {:.3f} s {}\n", report.recorded_s, report.simulated_s,
                         is_priced ? "by the prices of " + report.priced_by : "replayed");

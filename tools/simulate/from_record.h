@@ -12,6 +12,7 @@
 #include "engine/base/result.h"
 #include "reference/records/format.h"
 #include "simulator/run.h"
+#include "tools/program/cli.h"
 
 namespace verbatim::tools {
 
@@ -47,6 +48,9 @@ struct FromRecordReport {
 // What compare_runs() finds: of two records of the same calls.
 void compare_runs(const records::Record& recorded, const records::Record& simulated, FromRecordReport& report);
 
+// 0: what was asked was compared, and every step has the recorded plan; 1: one has not; 5: no step was compared, or
+// with the model's times no request.
+[[nodiscard]] ExitCode from_record_exit_code(const FromRecordReport& report);
 [[nodiscard]] std::string from_record_table(const FromRecordReport& report);
 [[nodiscard]] nlohmann::ordered_json from_record_json(const FromRecordReport& report);
 

@@ -441,6 +441,41 @@ TEST(PlanCommand, ATraceWhoseRowsAreRejectedIsNotWhollyServed) {
     EXPECT_EQ(run("131072").exit_code, kExitOk);
 }
 
+// Answers of one token have no time per token, whatever it may be at most.
+TEST(PlanCommand, AnObjectiveThatNoRequestHasIsNotCompared) {
+    const tests::ScratchFolder files;
+    const std::string trace =
+        files.write("one.jsonl", R"({"timestamp": 0, "input_length": 40, "output_length": 1, "hash_ids": [1]})");
+    const std::vector<std::string> plan = {"plan", "--trace", trace, "--no-bounds", "--slo"};
+    const auto run = [&](const std::string& slo, const std::vector<std::string>& more = {}) {
+        std::vector<std::string> arguments = plan;
+        arguments.push_back(slo);
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run_verbatim(arguments);
+    };
+    const Outcome nothing = run("p99:tpot=1us,p99:ttft=1s");
+    EXPECT_EQ(nothing.exit_code, kExitNotAllCompared) << nothing.err;
+    EXPECT_THAT(nothing.out, HasSubstr("p99:tpot: nothing was compared: no answered request has such a time"));
+    EXPECT_EQ(json::parse(run("p99:tpot=1us,p99:ttft=1s", {"--format", "json"}).out)["not_compared"],
+              json::array({"p99:tpot"}));
+    const Outcome all = run("p99:ttft=1s");
+    EXPECT_EQ(all.exit_code, kExitOk) << all.err;
+    EXPECT_THAT(all.out, testing::Not(HasSubstr("nothing was compared")));
+}
+
+// As of a sweep whose points all have a problem: nothing was simulated that could keep or break an objective.
+TEST(PlanCommand, ConfigurationsThatCannotRunAreNoAnswer) {
+    const std::vector<std::string> slo = {"--slo", "p99:ttft=2000s", "--max-replicas", "1"};
+    const auto run = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = slo;
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return run_plan(arguments);
+    };
+    EXPECT_EQ(run({"--memory", "1GB"}).exit_code, kExitBadInput);
+    EXPECT_EQ(run({"--tp", "3"}).exit_code, kExitBadInput);
+    EXPECT_EQ(run({"--tp", "3,1"}).exit_code, kExitOk);
+}
+
 TEST(PlanCommand, APriceIsAboveNothing) {
     for (const char* price : {"0", "-1", "nan", "1e999"}) {
         const Outcome refused =

@@ -55,6 +55,23 @@ TEST(SimulateRecord, ARunWithDraftsIsRepeatedWithItsDrafts) {
     EXPECT_EQ(report["equal_plans"], report["steps"]);
 }
 
+TEST(SimulateRecord, NothingToCompareIsNoAgreement) {
+    FromRecordReport report{.num_steps = 2, .num_equal = 2};
+    EXPECT_EQ(from_record_exit_code(report), kExitOk);
+    report.times = StepTimesFrom::kModel;  // and no request has a recorded time
+    EXPECT_EQ(from_record_exit_code(report), kExitNotAllCompared);
+    report.e2e.num_requests = 1;
+    EXPECT_EQ(from_record_exit_code(report), kExitOk);
+    report.first_difference = "step 1";
+    EXPECT_EQ(from_record_exit_code(report), kExitDifference);
+    const FromRecordReport empty;
+    EXPECT_EQ(from_record_exit_code(empty), kExitNotAllCompared);
+    EXPECT_THAT(from_record_table(empty), HasSubstr("nothing was compared: the record has no step"));
+    const tests::ScratchFolder files;
+    record_scenario(files.path("a.rec"), {"--limit", "4"});
+    simulated({"--from", files.path("a.rec"), "--times", "model"}, kExitNotAllCompared);
+}
+
 TEST(SimulateRecord, WhatACostModelCannotRepeatIsAnError) {
     const tests::ScratchFolder files;
     record_scenario(files.path("two.rec"), {"--policy", "exact"});
