@@ -41,6 +41,7 @@ TEST(ReplayCommand, TheSamplesAreIdenticalInEveryFamilyAndTheScenarioMovesEveryC
     // What README.md shows is this run: no decision of the engine has changed unseen.
     std::ifstream file(VERBATIM_SOURCE_DIR "/README.md");
     const std::string readme{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(readme, HasSubstr("The exit code is 0"));
     EXPECT_THAT(readme, HasSubstr("digest " + result["digest"].get<std::string>()));
     EXPECT_THAT(readme, HasSubstr("fingerprint " + result["fingerprint"].get<std::string>()));
     for (const json& one : result["runs"]) {
