@@ -232,7 +232,7 @@ Status set_windows(ReplayOptions& options) {
     }
     if (replay.draft == "none") {
         if (options.window.empty()) return {};
-        return error("--window {}: nobody drafts; --draft says who", options.window);
+        return error("--window {}: nothing drafts; --draft names what does", options.window);
     }
     return set_window(options);
 }

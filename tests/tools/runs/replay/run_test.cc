@@ -103,7 +103,7 @@ TEST(ReplayCommand, WindowsThatCannotBeAreRefused) {
         return ran.err;
     };
     EXPECT_THAT(error_of({"--draft", "guess"}), HasSubstr("got no drafter's name; there are none, ngram"));
-    EXPECT_THAT(error_of({"--window", "4"}), HasSubstr("nobody drafts"));
+    EXPECT_THAT(error_of({"--window", "4"}), HasSubstr("nothing drafts"));
     EXPECT_THAT(error_of({"--draft", "ngram", "--window", "1"}), HasSubstr("a number from 2 to 128"));
     EXPECT_THAT(error_of({"--draft", "ngram", "--window", "4x"}), HasSubstr("a number from 2 to 128"));
     EXPECT_THAT(error_of({"--draft", "int8", "--inject-mismatch", "0.1"}), HasSubstr("are its own"));
