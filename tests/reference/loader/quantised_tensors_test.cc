@@ -20,6 +20,7 @@
 #include "reference/model/scaled_blocks.h"
 #include "reference/numerics/bf16.h"
 #include "reference/numerics/half.h"
+#include "tests/reference/loader/packed_integers.h"
 #include "tests/reference/loader/quantised_matrix.h"
 
 namespace verbatim::reference {
@@ -127,99 +128,19 @@ INSTANTIATE_TEST_SUITE_P(All, QuantisedKinds,
                              return name;
                          });
 
-// A matrix's integers, zero points and scales, and what they stand for.
-struct Plain {
-    int64_t rows = 0;
-    int64_t cols = 0;
-    int64_t group = 64;
-    std::vector<int32_t> order = {};  // the group of each column; empty: neighbours
-    std::vector<int32_t> quants;      // [rows, cols], from 0 to 15
-    std::vector<int32_t> zeros;       // [rows, groups]
-    std::vector<uint16_t> scales;     // [rows, groups], fp16
-
-    [[nodiscard]] int64_t groups() const { return cols / group; }
-    [[nodiscard]] int64_t group_of(int64_t k) const {
-        return order.empty() ? k / group : order[static_cast<size_t>(k)];
-    }
-    [[nodiscard]] float value(int64_t r, int64_t k) const {
-        const auto block = static_cast<size_t>(r * groups() + group_of(k));
-        return std::bit_cast<float>(widen_half(scales[block])) *
-               static_cast<float>(quants[static_cast<size_t>(r * cols + k)] - zeros[block]);
-    }
-};
-
-Plain draw_plain(const MatrixView& like, std::mt19937& random, bool symmetric, int64_t group = 64) {
-    Plain plain{.rows = like.rows, .cols = like.cols, .group = group};
-    for (int64_t i = 0; i < plain.rows * plain.cols; ++i) plain.quants.push_back(static_cast<int32_t>(random() % 16));
-    for (int64_t i = 0; i < plain.rows * plain.groups(); ++i) {
-        plain.zeros.push_back(symmetric ? 8 : 1 + static_cast<int32_t>(random() % 15));
-        plain.scales.push_back(static_cast<uint16_t>(0x1C00 + random() % 0x800));  // about 1/256
-    }
-    return plain;
-}
-
-// As AutoGPTQ packs: eight neighbouring columns in a word of qweight, eight neighbouring rows in one of qzeros.
-FileTensors pack_gptq(const std::string& base, const Plain& plain, int32_t stored_less) {
-    std::vector<uint32_t> words(static_cast<size_t>(plain.cols / 8 * plain.rows));
-    std::vector<uint32_t> zeros(static_cast<size_t>(plain.groups() * plain.rows / 8));
-    std::vector<uint16_t> scales(static_cast<size_t>(plain.groups() * plain.rows));
-    std::vector<int32_t> order;
-    for (int64_t r = 0; r < plain.rows; ++r) {
-        for (int64_t k = 0; k < plain.cols; ++k)
-            words[static_cast<size_t>(k / 8 * plain.rows + r)] |=
-                static_cast<uint32_t>(plain.quants[static_cast<size_t>(r * plain.cols + k)]) << (k % 8 * 4);
-        for (int64_t g = 0; g < plain.groups(); ++g) {
-            const auto block = static_cast<size_t>(r * plain.groups() + g);
-            zeros[static_cast<size_t>(g * (plain.rows / 8) + r / 8)] |=
-                static_cast<uint32_t>(plain.zeros[block] - stored_less) << (r % 8 * 4);
-            scales[static_cast<size_t>(g * plain.rows + r)] = plain.scales[block];
-        }
-    }
-    for (int64_t k = 0; k < plain.cols; ++k) order.push_back(static_cast<int32_t>(plain.group_of(k)));
-    return {tensor_of(base + ".qweight", TensorDtype::kI32, {plain.cols / 8, plain.rows}, words),
-            tensor_of(base + ".qzeros", TensorDtype::kI32, {plain.groups(), plain.rows / 8}, zeros),
-            tensor_of(base + ".scales", TensorDtype::kF16, {plain.groups(), plain.rows}, scales),
-            tensor_of(base + ".g_idx", TensorDtype::kI32, {plain.cols}, order)};
-}
-
-// As AutoAWQ packs: eight neighbouring rows in a word, in the order 0, 2, 4, 6, 1, 3, 5, 7.
-FileTensors pack_awq(const std::string& base, const Plain& plain) {
-    constexpr std::array<int64_t, 8> kOrder = {0, 2, 4, 6, 1, 3, 5, 7};
-    std::vector<uint32_t> words(static_cast<size_t>(plain.cols * plain.rows / 8));
-    std::vector<uint32_t> zeros(static_cast<size_t>(plain.groups() * plain.rows / 8));
-    std::vector<uint16_t> scales(static_cast<size_t>(plain.groups() * plain.rows));
-    for (int64_t octet = 0; octet < plain.rows / 8; ++octet) {
-        for (int64_t place = 0; place < 8; ++place) {
-            const int64_t r = octet * 8 + kOrder[static_cast<size_t>(place)];
-            for (int64_t k = 0; k < plain.cols; ++k)
-                words[static_cast<size_t>(k * (plain.rows / 8) + octet)] |=
-                    static_cast<uint32_t>(plain.quants[static_cast<size_t>(r * plain.cols + k)]) << (place * 4);
-            for (int64_t g = 0; g < plain.groups(); ++g) {
-                const auto block = static_cast<size_t>(r * plain.groups() + g);
-                zeros[static_cast<size_t>(g * (plain.rows / 8) + octet)] |= static_cast<uint32_t>(plain.zeros[block])
-                                                                            << (place * 4);
-                scales[static_cast<size_t>(g * plain.rows + r)] = plain.scales[block];
-            }
-        }
-    }
-    return {tensor_of(base + ".qweight", TensorDtype::kI32, {plain.cols, plain.rows / 8}, words),
-            tensor_of(base + ".qzeros", TensorDtype::kI32, {plain.groups(), plain.rows / 8}, zeros),
-            tensor_of(base + ".scales", TensorDtype::kF16, {plain.groups(), plain.rows}, scales)};
-}
-
 class OneMatrix : public QuantisedMatrix {
 protected:
-    void expect_plain(const Plain& plain, const Json& quantisation, const BlockFormat& format) {
+    void expect_plain(const PlainIntegers& plain, const Json& quantisation, const BlockFormat& format) {
         expect_values(quantisation, format, [&](int64_t r, int64_t k) { return plain.value(r, k); });
     }
-    [[nodiscard]] Plain draw(bool symmetric) { return draw_plain({nullptr, rows_, cols_}, random_, symmetric); }
+    [[nodiscard]] PlainIntegers draw(bool symmetric) { return draw_plain({nullptr, rows_, cols_}, random_, symmetric); }
 };
 
 const Json kGptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 64}, {"sym", true}, {"desc_act", false}};
 const Json kAwq = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 64}, {"zero_point", true}, {"version", "gemm"}};
 
 TEST_F(OneMatrix, GptqStoresAZeroPointLessOne) {
-    const Plain plain = draw(/*symmetric=*/false);
+    const PlainIntegers plain = draw(/*symmetric=*/false);
     replace(pack_gptq(kBase, plain, 1));
     expect_plain(plain, kGptq, kScaledInt4Zero);
 }
@@ -227,13 +148,13 @@ TEST_F(OneMatrix, GptqStoresAZeroPointLessOne) {
 TEST_F(OneMatrix, GptqOfVersionTwoStoresZeroPointsAsTheyAre) {
     Json quantisation = kGptq;
     quantisation["checkpoint_format"] = "gptq_v2";
-    const Plain plain = draw(/*symmetric=*/false);
+    const PlainIntegers plain = draw(/*symmetric=*/false);
     replace(pack_gptq(kBase, plain, 0));
     expect_plain(plain, quantisation, kScaledInt4Zero);
 }
 
 TEST_F(OneMatrix, SymmetricGptqNeedsNoZeroPoints) {
-    const Plain plain = draw(/*symmetric=*/true);
+    const PlainIntegers plain = draw(/*symmetric=*/true);
     replace(pack_gptq(kBase, plain, 1));
     expect_plain(plain, kGptq, kScaledInt4);
 }
@@ -244,7 +165,7 @@ TEST_F(OneMatrix, GptqsColumnsMayBeInAnotherOrderThanTheirGroups) {
         Json quantisation = kGptq;
         quantisation["desc_act"] = true;
         quantisation["group_size"] = 32;
-        Plain plain = draw_plain({nullptr, rows_, cols_}, random_, symmetric, 32);
+        PlainIntegers plain = draw_plain({nullptr, rows_, cols_}, random_, symmetric, 32);
         for (int64_t k = 0; k < cols_; ++k) plain.order.push_back(static_cast<int32_t>(k * 7 % plain.groups()));
         replace(pack_gptq(kBase, plain, 1));
         expect_plain(plain, quantisation, kOrderedIntegers);
@@ -259,7 +180,7 @@ TEST_F(OneMatrix, GptOsssFormatIsRefusedByName) {
 }
 
 TEST_F(OneMatrix, AwqLiesInItsOwnOrder) {
-    const Plain plain = draw(/*symmetric=*/false);
+    const PlainIntegers plain = draw(/*symmetric=*/false);
     replace(pack_awq(kBase, plain));
     expect_plain(plain, kAwq, kScaledInt4Zero);
 }
