@@ -294,17 +294,17 @@ void CpuBackend::scale_logits(float multiplier, float divisor) {
 // --- matmul
 
 // The rows in the form that a loop reads, rounded once for all matmuls that share them.
-RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, float multiplier) {
+RoundedRows CpuBackend::round_rows(RowForm form, Buffer buffer, int64_t width, const reference::RowFactors& factors) {
     const ConstFloatRows x = rows(buffer, width);
     const int64_t pairs = num_pairs(width);
-    const Rounded wanted{buffer, activations(buffer).version, multiplier, form};
+    const Rounded wanted{buffer, activations(buffer).version, factors, form};
     const std::optional<BandShape> shape = bands_of(form);
     const int64_t num_held = x.num_rows + (shape ? kMaxBandRows : 0);
     float* floats = holds_pairs(form) ? nullptr : rounded_floats_.ensure(num_held * row_floats(form, width));
     Pair* words = holds_pairs(form) ? rounded_pairs_.ensure(num_held * pairs) : nullptr;
-    if (wanted != rounded_ && shape) round_to_bands(form, x, multiplier, floats, words);
+    if (wanted != rounded_ && shape) round_to_bands(form, x, factors.multiplier, floats, words);
     if (wanted != rounded_ && !shape) {
-        for_rows(x.num_rows, [&](int64_t r) { round_row(row_ops(), form, x, multiplier, r, floats, words); });
+        for_rows(x.num_rows, [&](int64_t r) { round_row(row_ops(), form, x, factors, r, floats, words); });
     }
     rounded_ = wanted;
     return rounded_in(form, floats, words, x.num_rows, pairs);
@@ -328,7 +328,8 @@ void CpuBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out)
     const MatmulLoop& loop = choice_.of_rows(num_rows(in));
     CHECK(bias.empty() || std::ssize(bias) == matrix.num_outputs(), "{} biases of {} outputs", bias.size(),
           matrix.num_outputs());
-    const RoundedRows x = round_rows(row_form(loop, matrix, num_rows(in)), in, matrix.num_k(), in_multiplier);
+    const RoundedRows x =
+        round_rows(row_form(loop, matrix, num_rows(in)), in, matrix.num_k(), row_factors(matrix, in_multiplier));
     const FloatRows y = fresh(out, matrix.num_outputs());
     const int64_t row_blocks = (x.num_rows + kMatmulRows - 1) / kMatmulRows;
     const int64_t group = neighbours(matrix.num_panels());

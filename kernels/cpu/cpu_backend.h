@@ -165,7 +165,7 @@ private:
     struct Rounded {
         reference::Buffer buffer = reference::Buffer::kResidual;
         int64_t version = -1;
-        float multiplier = 1.0F;
+        reference::RowFactors factors;
         RowForm form = RowForm::kFloats;
         friend bool operator==(const Rounded&, const Rounded&) = default;
     };
@@ -185,7 +185,7 @@ private:
         });
     }
     [[nodiscard]] int64_t neighbours(int64_t count) const;
-    RoundedRows round_rows(RowForm form, reference::Buffer buffer, int64_t width, float multiplier);
+    RoundedRows round_rows(RowForm form, reference::Buffer buffer, int64_t width, const reference::RowFactors& factors);
     // cpu_experts.cc
     void list_entries(const reference::MoeConfig& moe);
     RoundedRows round_part(const ExpertPart& part, const PackedMatrix& matrix, reference::ConstFloatRows x);

@@ -20,7 +20,7 @@ using reference::MlpKind;
 using reference::MoeConfig;
 
 void CpuBackend::route(int32_t layer, const MoeConfig& moe) {
-    const RoundedRows x = round_rows(RowForm::kFloats, Buffer::kNormed, config().hidden_size, 1.0F);
+    const RoundedRows x = round_rows(RowForm::kFloats, Buffer::kNormed, config().hidden_size, {});
     const FloatRows out = fresh(Buffer::kRouter, moe.n_experts);
     const int64_t panels = (moe.n_experts + kRouterLanes - 1) / kRouterLanes;
     pool_.for_each(x.num_rows * panels, [&](int64_t part) {
@@ -83,7 +83,8 @@ RoundedRows CpuBackend::round_part(const ExpertPart& part, const PackedMatrix& m
     const RowForm form = form_of(part, matrix);
     // A part's last band may be wider than the part.
     const int64_t first_row = part.first_entry + (&part - experts_.parts.data()) * kMaxBandRows;
-    return cpu::round_rows(row_ops(), form, rows, 1.0F, experts_.rounded_floats.data() + first_row * 2 * pairs,
+    return cpu::round_rows(row_ops(), form, rows, row_factors(matrix, 1.0F),
+                           experts_.rounded_floats.data() + first_row * 2 * pairs,
                            experts_.rounded_pairs.data() + first_row * pairs);
 }
 
@@ -93,12 +94,14 @@ RowForm CpuBackend::form_of(const ExpertPart& part, const PackedMatrix& matrix) 
 }
 
 // Multiplies every part's rows of x by its expert's matrices, which have one shape; the results are rows in entry
-// order. Matrices of several formats read the rows in several forms (a file may quantise gate and up differently).
+// order. Matrices of several formats or static scales read the rows in several forms (a file may quantise gate and up
+// differently).
 void CpuBackend::multiply_parts(int32_t layer, ConstFloatRows x, std::span<const ExpertProduct> products) {
     const auto reads_alike = [&](const ExpertProduct& a, const ExpertProduct& b) {
         return std::ranges::all_of(experts_.parts, [&](const ExpertPart& part) {
-            return form_of(part, weights_.matrix({layer, a.matrix, part.expert})) ==
-                   form_of(part, weights_.matrix({layer, b.matrix, part.expert}));
+            const PackedMatrix& one = weights_.matrix({layer, a.matrix, part.expert});
+            const PackedMatrix& other = weights_.matrix({layer, b.matrix, part.expert});
+            return form_of(part, one) == form_of(part, other) && row_factors(one, 1.0F) == row_factors(other, 1.0F);
         });
     };
     while (!products.empty()) {

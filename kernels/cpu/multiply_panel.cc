@@ -131,14 +131,14 @@ void quantise_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, 
                   .sums = reinterpret_cast<int32_t*>(row + places.sums())});
 }
 
-void quantise_fp8_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t r,
-                      float* floats) {
+void quantise_fp8_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x,
+                      const reference::RowFactors& factors, int64_t r, float* floats) {
     const Fp8RowPlaces places{x.width};
     float* row = floats + r * places.stride();
     ops.quantise_fp8(
         {.x = x.row(r),
          .count = x.width,
-         .multiplier = multiplier,
+         .factors = factors,
          .sharing = form == RowForm::kFp8OfRow ? reference::Fp8Sharing::kRow : reference::Fp8Sharing::kGroups,
          .values = row,
          .scales = row + places.scales()});
@@ -154,6 +154,10 @@ RowForm row_form(const MatmulLoop& loop, const PackedMatrix& matrix, int64_t num
     if (matrix.is_quantised()) return RowForm::kFloats;
     const RowForm one_by_one = loop.ops->takes_pairs ? RowForm::kPairs : RowForm::kFloats;
     return reads_int8(*loop.ops, matrix, num_rows) ? one_by_one : loop.form();
+}
+
+reference::RowFactors row_factors(const PackedMatrix& matrix, float multiplier) {
+    return {multiplier, matrix.is_fp8() ? matrix.blocks().activation_scale : 0.0F};
 }
 
 RoundedRows rounded_in(RowForm form, float* floats, Pair* pairs, int64_t num_rows, int64_t num_pairs) {
@@ -187,26 +191,26 @@ void round_band(const RowOps& ops, RowForm form, reference::ConstFloatRows x, fl
                        .pairs = holds_pairs(form) ? pairs + begin / 2 : nullptr});
 }
 
-void round_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, int64_t r, float* floats,
-               Pair* pairs) {
-    if (holds_fp8(form)) return quantise_fp8_row(ops, form, x, multiplier, r, floats);
-    if (holds_int8(form)) return quantise_row(ops, form, x, multiplier, r, floats);
+void round_row(const RowOps& ops, RowForm form, reference::ConstFloatRows x, const reference::RowFactors& factors,
+               int64_t r, float* floats, Pair* pairs) {
+    if (holds_fp8(form)) return quantise_fp8_row(ops, form, x, factors, r, floats);
+    if (holds_int8(form)) return quantise_row(ops, form, x, factors.multiplier, r, floats);
     const int64_t begin = r * num_pairs(x.width);
-    holds_pairs(form) ? ops.round_to_pairs(x.row(r), x.width, multiplier, pairs + begin)
-                      : ops.round_to_floats(x.row(r), x.width, multiplier, floats + 2 * begin);
+    holds_pairs(form) ? ops.round_to_pairs(x.row(r), x.width, factors.multiplier, pairs + begin)
+                      : ops.round_to_floats(x.row(r), x.width, factors.multiplier, floats + 2 * begin);
 }
 
-RoundedRows round_rows(const RowOps& ops, RowForm form, reference::ConstFloatRows x, float multiplier, float* floats,
-                       Pair* pairs) {
+RoundedRows round_rows(const RowOps& ops, RowForm form, reference::ConstFloatRows x,
+                       const reference::RowFactors& factors, float* floats, Pair* pairs) {
     if (const std::optional<BandShape> shape = bands_of(form)) {
         shape->for_each_band(x.num_rows, [&](int64_t first, int64_t) {
-            round_band(ops, form, x, multiplier, first, 0, x.width, floats, pairs);
+            round_band(ops, form, x, factors.multiplier, first, 0, x.width, floats, pairs);
         });
     } else {
         // What rows in e4m3 need for their scales is less than the room for bands.
         static_assert(kMatmulRows <= kMaxBandRows * Fp8RowPlaces::kColumns);
         CHECK(!holds_fp8(form) || x.num_rows <= kMatmulRows, "{} rows", x.num_rows);
-        for (int64_t r = 0; r < x.num_rows; ++r) round_row(ops, form, x, multiplier, r, floats, pairs);
+        for (int64_t r = 0; r < x.num_rows; ++r) round_row(ops, form, x, factors, r, floats, pairs);
     }
     return rounded_in(form, floats, pairs, x.num_rows, num_pairs(x.width));
 }

@@ -24,14 +24,13 @@ public:
                                             multiplier, rows(out)});
         });
     }
-    void quantise_rows(Floats x, float multiplier, RowForm form, uint32_t* out) override {
+    void quantise_rows(Floats x, const reference::RowFactors& factors, RowForm form, uint32_t* out) override {
         // A multiple of a record: e4m3's scales, whose number is a multiple of 4, are those of 512 columns.
         const bool in_groups = form == RowForm::kFp8OfGroups;
         const int64_t scales = in_groups ? fp8_scale_words(reference::Fp8Sharing::kGroups, x.width) : 0;
         const int64_t quads = in_groups ? scales * kFp8GroupQuads : int8_records(x.width) * kInt8RecordQuads;
         const int64_t num_words = row_words(form, x.width);
-        const QuantiseParameters all{rows(read_only(x)), multiplier, quads, num_words,
-                                     view(out, x.num_rows * num_words)};
+        const QuantiseParameters all{rows(read_only(x)), factors, quads, num_words, view(out, x.num_rows * num_words)};
         switch (form) {
             case RowForm::kPairs: break;
             case RowForm::kInt8Of32: return quantise_records<QuantiseBlocksOf32>(all);
@@ -40,6 +39,21 @@ public:
             case RowForm::kFp8OfGroups: return quantise_records<QuantiseFp8Groups>(all);
             case RowForm::kFp8OfRow: return quantise_whole_rows<QuantiseFp8WholeRows>(all);
         }
+    }
+    void quantise_entries(const DeviceEntries& of, Floats x, bool gathers, const float* static_scales,
+                          uint32_t* out) override {
+        const int64_t num_entries = of.counts.num_entries();
+        const int64_t quads = int8_records(x.width) * kInt8RecordQuads;
+        const int64_t num_words = row_words(RowForm::kFp8OfRow, x.width);
+        QuantiseFp8Entries kernel = {};
+        static_cast<QuantiseParameters&>(kernel) = {
+            rows(read_only(x)), {}, quads, num_words, view(out, num_entries * num_words)};
+        kernel.parts = parts_of(of);
+        kernel.static_scales = view(static_scales, of.counts.n_experts);
+        kernel.rows = view(read_only(of.rows), num_entries);
+        kernel.has_rows = gathers;
+        launch("quantise_entries", grid(1, of.counts.part_rows(), of.counts.num_parts()),
+               {static_cast<int32_t>(std::min<int64_t>(quads, kQuantiseThreads))}, kernel);
     }
     void matmul(const uint32_t* from, const DeviceMatrix& matrix, Floats out) override {
         if (matrix.format == WeightFormat::kPairs) return Views::matmul(from, matrix, out);

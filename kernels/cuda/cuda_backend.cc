@@ -205,8 +205,18 @@ void CudaBackend::pack_matrices(reference::WorkerPool& threads) {
                                  quantised ? *find_weight_format(*linear.weight.format) : WeightFormat::kPairs,
                                  inputs_of(linear.weight)});
         }
-        matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]].words.upload(id.expert * size, words);
+        Matrix& matrix = matrices_[place_[id.layer][static_cast<size_t>(id.matrix)]];
+        matrix.words.upload(id.expert * size, words);
+        if (matrix.inputs == RowForm::kFp8OfRow) take_static_scale(matrix, id, linear.weight.activation_scale);
     }
+}
+
+void CudaBackend::take_static_scale(Matrix& matrix, MatrixId id, float scale) {
+    const int64_t copies = copies_of(config(), id);
+    if (id.expert == 0) matrix.static_scale = scale;
+    if (copies == 1 || scale == 0.0F) return;
+    if (id.expert == 0) matrix.expert_scales = DeviceArray<float>(device_, copies);
+    matrix.expert_scales.upload(id.expert, std::span(&scale, 1));
 }
 
 void CudaBackend::upload_layer(int32_t i) {
@@ -474,25 +484,27 @@ RowForm CudaBackend::inputs_of(const reference::MatrixView& matrix) const {
 }
 
 // As `rounded`, for matmuls of other forms.
-const uint32_t* CudaBackend::quantised(Buffer in, int64_t width, float multiplier, RowForm form) {
-    const Floats x = rows(in, width);
-    uint32_t* words = quantised_.words.ensure(device_, x.num_rows * row_words(form, width));
-    const bool is_there = quantised_.from == in && quantised_.multiplier == multiplier && quantised_.form == form;
-    if (!is_there) device_.quantise_rows(x, multiplier, form, words);
+const uint32_t* CudaBackend::quantised(Buffer in, const Matrix& matrix, float multiplier) {
+    const Floats x = rows(in, matrix.num_k);
+    const RowForm form = matrix.inputs;
+    const reference::RowFactors factors{multiplier, matrix.static_scale};
+    uint32_t* words = quantised_.words.ensure(device_, x.num_rows * row_words(form, matrix.num_k));
+    const bool is_there = quantised_.from == in && quantised_.factors == factors && quantised_.form == form;
+    if (!is_there) device_.quantise_rows(x, factors, form, words);
     quantised_.from = in;
-    quantised_.multiplier = multiplier;
+    quantised_.factors = factors;
     quantised_.form = form;
     return words;
 }
 
-const uint32_t* CudaBackend::inputs(Buffer in, int64_t width, float multiplier, RowForm form) {
-    return form == RowForm::kPairs ? rounded(in, width, multiplier) : quantised(in, width, multiplier, form);
+const uint32_t* CudaBackend::inputs(Buffer in, const Matrix& matrix, float multiplier) {
+    return matrix.inputs == RowForm::kPairs ? rounded(in, matrix.num_k, multiplier) : quantised(in, matrix, multiplier);
 }
 
 void CudaBackend::matmul(MatrixId id, Buffer in, float in_multiplier, Buffer out) {
     if (joins(id)) return join(id, in, in_multiplier, out);
     const Matrix& matrix = matrix_of(id);
-    const uint32_t* from = inputs(in, matrix.num_k, in_multiplier, matrix.inputs);
+    const uint32_t* from = inputs(in, matrix, in_multiplier);
     const Floats y = fresh(out, matrix.num_outputs);
     on_tensor_cores() ? device_.tensor_matmul(profile_, from, matrix.view(), y)
                       : device_.matmul(from, matrix.view(), y);

@@ -110,6 +110,8 @@ private:
         int64_t num_k = 0;
         WeightFormat format = WeightFormat::kPairs;
         RowForm inputs = RowForm::kPairs;
+        float static_scale = 0.0F;              // of inputs in exact.fp8; 0: dynamic
+        DeviceArray<float> expert_scales = {};  // the same of experts, by id; empty: dynamic
         [[nodiscard]] DeviceMatrix view() const {
             return {words.data(), bias.data(), num_outputs, num_k, format, inputs};
         }
@@ -164,6 +166,7 @@ private:
     [[nodiscard]] bool on_tensor_cores() const { return !takes_blocks(profile_); }
     // The form in which the profile multiplies rows by the matrix.
     [[nodiscard]] RowForm inputs_of(const reference::MatrixView& matrix) const;
+    void take_static_scale(Matrix& matrix, reference::MatrixId id, float scale);
     void upload_embedding(reference::WorkerPool& threads);
     void pack_matrices(reference::WorkerPool& threads);
     [[nodiscard]] const Matrix& matrix_of(reference::MatrixId id) const {
@@ -211,9 +214,9 @@ private:
     void join(reference::MatrixId id, reference::Buffer in, float in_multiplier, reference::Buffer out);
     void end_matvec(MatvecEnd end);
     const uint32_t* rounded(reference::Buffer in, int64_t width, float multiplier);
-    const uint32_t* quantised(reference::Buffer in, int64_t width, float multiplier, RowForm form);
+    const uint32_t* quantised(reference::Buffer in, const Matrix& matrix, float multiplier);
     // In the form that a matmul reads.
-    const uint32_t* inputs(reference::Buffer in, int64_t width, float multiplier, RowForm form);
+    const uint32_t* inputs(reference::Buffer in, const Matrix& matrix, float multiplier);
     void forget_inputs(reference::Buffer of);
 
     KernelModel& model_;
@@ -257,7 +260,7 @@ private:
     struct QuantisedRows {
         DeviceArray<uint32_t> words;
         std::optional<reference::Buffer> from;
-        float multiplier = 1.0F;
+        reference::RowFactors factors;
         RowForm form = RowForm::kPairs;
     };
     QuantisedRows quantised_;

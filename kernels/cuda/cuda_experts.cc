@@ -64,11 +64,13 @@ DeviceEntries CudaBackend::entries_of(const MoeConfig& moe) {
 }
 
 const uint32_t* CudaBackend::gathered(const DeviceEntries& of, Buffer in, const Matrix& matrix) {
-    const int64_t width = matrix.num_k;
-    const uint32_t* from = this->inputs(in, width, 1.0F, matrix.inputs);
-    const int64_t num_words = row_words(matrix.inputs, width);
+    const int64_t num_words = row_words(matrix.inputs, matrix.num_k);
     uint32_t* to = experts_.inputs.ensure(device_, of.counts.num_entries() * num_words);
-    device_.gather_entries(of, from, num_words, to);
+    if (matrix.expert_scales.count() > 0) {
+        device_.quantise_entries(of, rows(in, matrix.num_k), /*gathers=*/true, matrix.expert_scales.data(), to);
+    } else {
+        device_.gather_entries(of, this->inputs(in, matrix, 1.0F), num_words, to);
+    }
     return to;
 }
 
@@ -95,7 +97,8 @@ void CudaBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer
     if (moe.kind == reference::MlpKind::kGatedSilu) {
         const Matrix& gate_matrix = matrix_of({layer, reference::Matrix::kExpertGate});
         const Floats gate = dense(experts_.gate.ensure(device_, num_entries * moe.d_ff), num_entries, moe.d_ff);
-        if (gate_matrix.inputs != up_matrix.inputs) inputs = gathered(of, in, gate_matrix);
+        if (gate_matrix.inputs != up_matrix.inputs || gate_matrix.expert_scales.count() > 0)
+            inputs = gathered(of, in, gate_matrix);
         multiply_entries(of, inputs, gate_matrix, gate);
         device_.swiglu(gate, 1.0F, up, pairs());
     } else {
@@ -104,7 +107,10 @@ void CudaBackend::experts(int32_t layer, const MoeConfig& moe, Buffer in, Buffer
     const uint32_t* middle = pairs();
     if (const RowForm form = down_matrix.inputs; form != RowForm::kPairs) {
         uint32_t* words = experts_.inputs.ensure(device_, num_entries * row_words(form, moe.d_ff));
-        device_.quantise_rows(up, 1.0F, form, words);
+        if (down_matrix.expert_scales.count() > 0)
+            device_.quantise_entries(of, up, /*gathers=*/false, down_matrix.expert_scales.data(), words);
+        else
+            device_.quantise_rows(up, {}, form, words);
         middle = words;
     }
     multiply_entries(of, middle, down_matrix, results);

@@ -433,7 +433,7 @@ public:
     virtual void round_rows(Floats x, float multiplier, uint32_t* pairs) = 0;
     // Quantises inputs, once for all matmuls that read the form: [num_rows, row_words(form, width)]. REQUIRES: not
     // kPairs.
-    virtual void quantise_rows(Floats x, float multiplier, RowForm form, uint32_t* out) = 0;
+    virtual void quantise_rows(Floats x, const reference::RowFactors& factors, RowForm form, uint32_t* out) = 0;
     // The dot products of NUMERICS N3, or those of exact.int8 and exact.fp8. `rows`: in the form matrix.inputs.
     virtual void matmul(const uint32_t* rows, const DeviceMatrix& matrix, Floats out) = 0;
     // A matmul of few rows, fused with the operations before and after it; the bits equal those of the separate
@@ -501,6 +501,10 @@ public:
     virtual void list_entries(Floats chosen, const DeviceEntries& of) = 0;
     // Gathers the words of each entry's row, in entry order: row_words() of them.
     virtual void gather_entries(const DeviceEntries& of, const uint32_t* rows, int64_t row_words, uint32_t* out) = 0;
+    // Quantises each entry's row in the form kFp8OfRow under its expert's static scale, [n_experts] of them. `gathers`: x
+    // has the batch's rows; otherwise a row for each entry. `out`: [num_entries, row_words()].
+    virtual void quantise_entries(const DeviceEntries& of, Floats x, bool gathers, const float* static_scales,
+                                  uint32_t* out) = 0;
     // Multiplies every entry by its expert's matrix. `matrix`: the first of n_experts consecutive matrices, packed as
     // the profile's matmul reads them, without biases; in kExact as matmul().
     virtual void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* rows,

@@ -131,7 +131,7 @@ Status takes_weights(Profile profile, const reference::ModelWeights& weights) {
     if (profile == Profile::kExactInt8 && !weights.quantised)
         return error("--profile exact.int8: the model has no quantised weights, which it computes with");
     if (profile == Profile::kExactFp8 && !weights.fp8_problem.empty())
-        return error("--profile exact.fp8: quantization_config has {}", weights.fp8_problem);
+        return error("--profile exact.fp8: {}", weights.fp8_problem);
     if (profile == Profile::kExactFp8 && !weights.has_fp8_activations)
         return error("--profile exact.fp8: the model has no FP8 weights whose recipe quantises activations");
     if (weights.quantised && !takes_blocks(profile))

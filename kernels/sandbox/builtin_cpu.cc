@@ -27,7 +27,7 @@ using cpu::RowForm;
 
 cpu::RoundedRows rounded_rows(const Kernel* kernel, const verbatim_const_floats& x, float multiplier, cpu::RowForm form,
                               float* memory) {
-    return cpu::round_rows(row_ops_of(kernel), form, rows_of(x), multiplier, memory, reinterpret_cast<Pair*>(memory));
+    return cpu::round_rows(row_ops_of(kernel), form, rows_of(x), {multiplier}, memory, reinterpret_cast<Pair*>(memory));
 }
 
 namespace {

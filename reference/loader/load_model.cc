@@ -144,14 +144,28 @@ Result<std::vector<Filling>> find_fillings(const std::vector<CheckpointTensor>& 
     return fillings;
 }
 
+// A scale that is missing or wrong is a problem of exact.fp8 alone: other profiles do not read it.
+void take_static_scale(const QuantisedTensors& tensors, std::string_view weight, MatrixView& blocks, Model& model) {
+    const auto scale = static_scale_of(tensors, weight);
+    if (scale) {
+        blocks.activation_scale = *scale;
+        ++model.report.num_static_scales;
+        return;
+    }
+    blocks.activations = Fp8Sharing::kNone;
+    if (model.weights.fp8_problem.empty()) model.weights.fp8_problem = scale.error().message;
+}
+
 Status fill_quantised(const Filling& filling, const QuantisationConfig& config, std::string_view folder,
                       WorkerPool& pool, Model& model) {
     const CheckpointTensor& wanted = *filling.wanted;
     if (wanted.by_columns) return error("{}: {} is quantised, wanted bf16, fp16 or fp32", folder, wanted.name);
     const int64_t cols = wanted.shape.back();
     const int64_t rows = wanted.num_elements() / cols;
-    const auto blocks = to_blocks(config, *filling.quantised, wanted.name, rows, cols, pool, *model.weights.storage);
+    auto blocks = to_blocks(config, *filling.quantised, wanted.name, rows, cols, pool, *model.weights.storage);
     if (!blocks) return error("{}: {}", folder, blocks.error().message);
+    if (config.has_static_scales && blocks->activations != Fp8Sharing::kNone)
+        take_static_scale(*filling.quantised, wanted.name, *blocks, model);
     split_rows(wanted, *blocks, *model.weights.storage);
     model.weights.quantised = true;
     model.weights.has_fp8_activations |= blocks->activations != Fp8Sharing::kNone;
@@ -175,7 +189,8 @@ Status fill_weights(CheckpointFiles& files, const std::optional<QuantisationConf
     }
     WorkerPool pool(options.num_threads);
     model.canonical = true;
-    if (quantisation) model.weights.fp8_problem = quantisation->activation_problem;
+    if (quantisation && !quantisation->activation_problem.empty())
+        model.weights.fp8_problem = "quantization_config has " + quantisation->activation_problem;
     for (const Filling& filling : fillings) {
         if (filling.quantised) {
             RETURN_IF_ERROR(fill_quantised(filling, *quantisation, folder, pool, model));

@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 // What one group of compressed-tensors says of activations that FP8 weights are multiplied with.
 struct ActivationScheme {
     Fp8Sharing sharing = Fp8Sharing::kNone;
+    bool is_static = false;
     std::string problem;
 };
 
@@ -31,7 +32,8 @@ struct WeightScheme {
     ActivationScheme activations;
 };
 
-// `recipe` is input_activations, of any JSON type. A scale is dynamic, and of a token or a group of it alone.
+// `recipe` is input_activations, of any JSON type. A scale is dynamic, and of a token or a group of it alone, or static,
+// and of a matrix.
 ActivationScheme read_activations(const Json& recipe, bool of_fp8_weights) {
     if (recipe.is_null()) return {};
     const auto said = [&](const char* key) {
@@ -39,17 +41,20 @@ ActivationScheme read_activations(const Json& recipe, bool of_fp8_weights) {
     };
     const auto problem = [&](const char* key, std::string_view wanted) {
         return ActivationScheme{
-            {}, fmt::format("input_activations.{} = {}, wanted {}", key, quote_json(said(key)), wanted)};
+            {}, false, fmt::format("input_activations.{} = {}, wanted {}", key, quote_json(said(key)), wanted)};
     };
     if (said("type") != "float") return problem("type", "\"float\"");
     if (said("num_bits") != 8) return problem("num_bits", "8");
-    if (!of_fp8_weights) return {{}, "input_activations in FP8 of weights in another type"};
-    if (said("dynamic") != true) return problem("dynamic", "true");
+    if (!of_fp8_weights) return {{}, false, "input_activations in FP8 of weights in another type"};
     if (said("symmetric") == false) return problem("symmetric", "true");
-    if (said("strategy") == "token") return {Fp8Sharing::kRow, {}};
+    const bool is_static = said("dynamic").is_null() || said("dynamic") == false;  // false if absent
+    if (!is_static && said("dynamic") != true) return problem("dynamic", "true or false");
+    if (is_static && said("strategy") == "tensor") return {Fp8Sharing::kRow, true, {}};
+    if (is_static) return problem("strategy", "\"tensor\" where dynamic is false");
+    if (said("strategy") == "token") return {Fp8Sharing::kRow, false, {}};
     if (said("strategy") != "group") return problem("strategy", "\"token\" or \"group\"");
     if (said("group_size") != kFp8Group) return problem("group_size", "128");
-    return {Fp8Sharing::kGroups, {}};
+    return {Fp8Sharing::kGroups, false, {}};
 }
 
 // Why weights under scales of so many columns (0: of a row or more) do not fit; empty: they do.
@@ -146,16 +151,18 @@ void read_compressed_tensors(ConfigFields& fields, QuantisationConfig& config) {
         return;
     }
     bool has_groups = false;
-    std::optional<Fp8Sharing> of_fp8;  // of the groups before
+    std::optional<std::pair<Fp8Sharing, bool>> of_fp8;  // of the groups before
     for (const auto& [name, group] : groups.items()) {
         const auto scheme = read_group(fields, name, group);
         if (!scheme) continue;
         if (!scheme->activations.problem.empty()) config.activation_problem = scheme->activations.problem;
         if (!scheme->is_integer && !scheme->is_float4) {
             config.activations = scheme->activations.sharing;
-            if (of_fp8.value_or(config.activations) != config.activations)
+            config.has_static_scales = scheme->activations.is_static;
+            const std::pair one(config.activations, config.has_static_scales);
+            if (of_fp8.value_or(one) != one)
                 config.activation_problem = "config_groups of FP8 weights differ in input_activations";
-            of_fp8 = config.activations;
+            of_fp8 = one;
         }
         config.has_integers |= scheme->is_integer;
         config.has_float4 |= scheme->is_float4;
@@ -181,8 +188,9 @@ void read_fp8(ConfigFields& fields, QuantisationConfig& config) {
     fields.harmless({"modules_to_not_convert", "ignored_layers", "dequantize"});
     config.activations = config.block_columns > 0 ? Fp8Sharing::kGroups : Fp8Sharing::kRow;
     config.activation_problem = unlike_weights(config.activations, config.block_columns);
-    if (fields.value("activation_scheme") == "static")
-        config.activation_problem = "activation_scheme = \"static\", wanted \"dynamic\"";
+    config.has_static_scales = fields.value("activation_scheme") == "static";
+    if (config.has_static_scales && config.block_columns > 0)
+        config.activation_problem = "activation_scheme = \"static\", wanted \"dynamic\" where weights are in blocks";
     if (const Json& scales = fields.value("scale_fmt"); !scales.is_null() && scales != "float")
         config.activation_problem =
             fmt::format("scale_fmt = {}, wanted scales that are any number", quote_json(scales));
@@ -244,13 +252,14 @@ struct ModelOptAlgorithm {
     int32_t group = 0;        // columns under one scale of weights; 0: all, or blocks
     bool has_blocks = false;  // of 128 x 128
     Fp8Sharing activations = Fp8Sharing::kNone;
+    bool has_static_scales = false;
     std::string_view problem = {};  // of activations in exact.fp8
 };
 constexpr int32_t kModelOptBlock = 128;
 constexpr int32_t kNvfp4Group = 16;
 constexpr int32_t kMxfp8Group = 32;
 constexpr std::array<ModelOptAlgorithm, 8> kModelOptAlgorithms = {{
-    {.name = "FP8", .problem = "static scales of activations"},
+    {.name = "FP8", .activations = Fp8Sharing::kRow, .has_static_scales = true},
     {.name = "FP8_PER_CHANNEL_PER_TOKEN", .activations = Fp8Sharing::kRow},
     {.name = "FP8_PB_WO", .has_blocks = true},
     {.name = "MXFP8", .group = kMxfp8Group, .problem = "activations in groups of 32"},
@@ -282,6 +291,7 @@ void read_modelopt(ConfigFields& fields, QuantisationConfig& config) {
     }
     config.has_float4 = known->has_float4;
     config.activations = known->activations;
+    config.has_static_scales = known->has_static_scales;
     if (!known->problem.empty())
         config.activation_problem = fmt::format("quant_algo = {}: {}", quote_text(*algorithm), known->problem);
     if (known->has_blocks) config.block_rows = config.block_columns = kModelOptBlock;

@@ -27,6 +27,7 @@ struct QuantisationConfig {
     bool has_float4 = false;    // weights of type float in 4 bits, of kCompressedTensors and kModelOpt
     // What FP8 weights are multiplied with in the profile exact.fp8; other profiles do not read it.
     Fp8Sharing activations = Fp8Sharing::kNone;
+    bool has_static_scales = false;  // of these activations, one for a matrix (kRow)
     std::string activation_problem;  // why exact.fp8 does not compute the recipe's activations; empty: it does
 
     friend bool operator==(const QuantisationConfig&, const QuantisationConfig&) = default;

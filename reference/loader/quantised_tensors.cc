@@ -329,10 +329,22 @@ std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config,
     found.shape = take(".weight_shape");
     found.order = take(".weight_g_idx");
     found.global_scale = take(config.method == QuantMethod::kModelOpt ? ".weight_scale_2" : ".weight_global_scale");
-    for (const std::string_view part :
-         {".input_global_scale", ".input_scale", ".input_zero_point", ".activation_scale"})
-        take(part);
+    found.input_scale = take(".input_scale");
+    if (found.input_scale == nullptr) found.input_scale = take(".activation_scale");
+    for (const std::string_view part : {".input_global_scale", ".input_zero_point"}) take(part);
     return found;
+}
+
+Result<float> static_scale_of(const QuantisedTensors& tensors, std::string_view weight) {
+    if (tensors.input_scale == nullptr) return error("{}: its input_scale is missing", weight);
+    const TensorEntry& entry = *tensors.input_scale;
+    if (!is_convertible(entry.dtype) || entry.num_elements() != 1)
+        return error("{}: {} of shape {}, wanted one number in BF16, F16 or F32", entry.name, dtype_name(entry.dtype),
+                     shape_text(entry.shape));
+    float scale = 0.0F;
+    convert_to_float(entry, std::span(&scale, 1));
+    if (!(scale > 0.0F && std::isfinite(scale))) return error("{}: is {}, wanted a positive number", entry.name, scale);
+    return scale;
 }
 
 bool is_of_kv_cache(const QuantisationConfig& config, std::string_view tensor) {

@@ -7,7 +7,8 @@
 //                       weight_scale, weight_shape, and weight_zero_point if it is not symmetric
 //   gptq, awq           NAME.qweight, NAME.qzeros, NAME.scales; of gptq also NAME.g_idx
 //   modelopt            NAME.weight in F8_E4M3, NAME.weight_scale; or in float4 in U8, weight_scale and weight_scale_2
-// Static scales of activations (input_scale) and those of the KV cache are left aside.
+// FP8 weights may have NAME.input_scale, or activation_scale, the static scale of their activations. Scales of the KV
+// cache are left aside.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +39,17 @@ struct QuantisedTensors {
     const TensorEntry* shape = nullptr;
     const TensorEntry* order = nullptr;         // g_idx: the group of each column
     const TensorEntry* global_scale = nullptr;  // of a matrix in nvfp4
+    const TensorEntry* input_scale = nullptr;   // of activations
     std::vector<std::string> names;             // of all that belong to the matrix, read or not
 };
 
 // Of the matrix `weight`, a name that ends in ".weight". Empty: the matrix is not quantised.
 std::optional<QuantisedTensors> find_quantised(const QuantisationConfig& config, const TensorsByName& tensors,
                                                std::string_view weight);
+
+// The static scale of a matrix's activations. Errors, with the tensor's name: it is missing, no single number of BF16,
+// F16 or F32, or not positive and finite.
+Result<float> static_scale_of(const QuantisedTensors& tensors, std::string_view weight);
 
 // Whether `tensor` is a scale of the KV cache, which modelopt's checkpoints may have.
 bool is_of_kv_cache(const QuantisationConfig& config, std::string_view tensor);

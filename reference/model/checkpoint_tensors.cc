@@ -316,7 +316,7 @@ namespace {
 
 // Memory for a matrix of `rows` rows that are stored as those of `like`.
 std::byte* allocate_rows(const MatrixView& like, int64_t rows, MatrixView& view, WeightStorage& storage) {
-    view = {nullptr, rows, like.cols, like.format, nullptr, like.activations};
+    view = {nullptr, rows, like.cols, like.format, nullptr, like.activations, like.activation_scale};
     if (like.is_quantised()) {
         std::byte* blocks = storage.allocate_bytes(rows * like.row_bytes()).data();
         view.blocks = blocks;

@@ -33,6 +33,7 @@ struct MatrixView {
     const std::byte* blocks = nullptr;    // [rows, format->row_bytes(cols)]
     // What the recipe of FP8 weights says of activations; a row's blocks under one of their scales have one scale, too.
     Fp8Sharing activations = Fp8Sharing::kNone;
+    float activation_scale = 0.0F;  // of kRow: the static scale of all rows; 0: rows have their own
 
     [[nodiscard]] bool is_quantised() const { return format != nullptr; }
     // REQUIRES: bf16.
@@ -40,7 +41,8 @@ struct MatrixView {
         return {data + r * cols, static_cast<size_t>(cols)};
     }
     [[nodiscard]] MatrixView slice_rows(int64_t first, int64_t count) const {
-        if (is_quantised()) return {nullptr, count, cols, format, blocks + first * row_bytes(), activations};
+        if (is_quantised())
+            return {nullptr, count, cols, format, blocks + first * row_bytes(), activations, activation_scale};
         return {data + first * cols, count, cols};
     }
     [[nodiscard]] bool empty() const { return data == nullptr && blocks == nullptr; }
@@ -139,7 +141,7 @@ struct ModelWeights {
     InputWeights input;                // empty views without reads_hidden
     bool quantised = false;            // some matrix is in blocks
     bool has_fp8_activations = false;  // some matrix's MatrixView::activations is not kNone
-    std::string fp8_problem;           // why the profile exact.fp8 does not compute the recipe; empty: it does
+    std::string fp8_problem;           // why the profile exact.fp8 does not compute the weights; empty: it does
     std::unique_ptr<WeightStorage> storage;
 };
 
@@ -152,6 +154,7 @@ struct LoadReport {
     int64_t num_parameters = 0;
     int64_t num_quantised = 0;         // matrix elements in blocks, which are used as they are
     int64_t quantised_bytes = 0;       // of these
+    int64_t num_static_scales = 0;     // of activations in FP8
     int64_t num_float16 = 0;           // matrix elements that were fp16
     int64_t num_float32 = 0;           // matrix elements that were fp32
     int64_t num_rounded = 0;           // elements that rounding to bf16 changed (flushed ones are separate)

@@ -21,6 +21,13 @@ constexpr int64_t fp8_columns(Fp8Sharing sharing, int64_t num_k) {
     return sharing == Fp8Sharing::kRow ? num_k : kFp8Group;
 }
 
+// What a row of activations is multiplied by before it is rounded, and, in exact.fp8, the static scale of its numbers.
+struct RowFactors {
+    float multiplier = 1.0f;
+    float static_scale = 0.0f;  // 0: rows or groups have scales of their own
+    friend bool operator==(const RowFactors&, const RowFactors&) = default;
+};
+
 // The e4m3 number nearest to x, ties to the even one; beyond the greatest, the greatest of x's sign. REQUIRES: no NaN.
 VERBATIM_HOST_DEVICE constexpr float round_to_e4m3(float x) {
     constexpr uint32_t kSign = 0x8000'0000u;

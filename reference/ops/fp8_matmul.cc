@@ -19,13 +19,14 @@ void quantise_group(const Fp8RowArgs& args, int64_t first, int64_t count, float&
     float greatest = 0.0F;
     bool finite = true;
     for (int64_t k = first; k < first + count; ++k) {
-        const float value = args.x[k] * args.multiplier;
+        const float value = args.x[k] * args.factors.multiplier;
         finite = finite && std::isfinite(value);
         greatest = std::max(greatest, std::abs(value));
     }
-    scale = finite ? greatest / kGreatestE4m3 : std::numeric_limits<float>::quiet_NaN();
+    const float own = args.factors.static_scale > 0.0F ? args.factors.static_scale : greatest / kGreatestE4m3;
+    scale = finite ? own : std::numeric_limits<float>::quiet_NaN();
     for (int64_t k = first; k < first + count; ++k)
-        args.values[k] = scale > 0.0F ? round_to_e4m3(args.x[k] * args.multiplier / scale) : 0.0F;
+        args.values[k] = scale > 0.0F ? round_to_e4m3(args.x[k] * args.factors.multiplier / scale) : 0.0F;
 }
 
 // The blocks of an output from column `first` on, which is a block's first.
@@ -64,6 +65,10 @@ void check(const Fp8MatmulArgs& args) {
     CHECK(args.weight.format != nullptr && args.weight.format->name == kScaledFp8.name && args.weight.blocks != nullptr,
           "a matrix that is not in FP8");
     CHECK(args.weight.activations != Fp8Sharing::kNone, "a recipe without FP8 activations");
+    const float static_scale = args.weight.activation_scale;
+    CHECK(static_scale == 0.0F ||
+              (args.weight.activations == Fp8Sharing::kRow && static_scale > 0.0F && std::isfinite(static_scale)),
+          "a static scale of {}", static_scale);
     CHECK_EQ(args.weight.rows, args.out.width);
     CHECK_EQ(args.weight.cols, args.x.width);
     CHECK_EQ(args.weight.cols % kScaledWeights, 0);
@@ -82,7 +87,7 @@ void fp8_matmul(const Fp8MatmulArgs& args) {
     for (int64_t m = 0; m < num_rows; ++m) {
         quantise_fp8_row({.x = args.x.row(m),
                           .count = num_k,
-                          .multiplier = args.in_multiplier,
+                          .factors = {args.in_multiplier, args.weight.activation_scale},
                           .sharing = args.weight.activations,
                           .values = values.data() + m * num_k,
                           .scales = scales.data() + m * num_groups});

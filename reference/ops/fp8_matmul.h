@@ -11,13 +11,13 @@ namespace verbatim::reference {
 
 // A row's activations in e4m3. Of each group (Fp8Sharing), and once for kRow:
 //   v[k]   = x[k] · multiplier                    one multiplication, binary32, not rounded to bf16
-//   scale  = max |v[k]| ÷ 448                     0: q = 0
+//   scale  = max |v[k]| ÷ 448                     0: q = 0; or the recipe's static scale
 //   q[k]   = e4m3(v[k] ÷ scale)                   round_to_e4m3() of the rounded quotient
 // A group with NaN or infinity has a scale of NaN and q = 0.
 struct Fp8RowArgs {
-    const float* x = nullptr;  // [count]
-    int64_t count = 0;         // a multiple of 32
-    float multiplier = 1.0F;
+    const float* x = nullptr;               // [count]
+    int64_t count = 0;                      // a multiple of 32
+    RowFactors factors;                     // a static scale is positive and finite
     Fp8Sharing sharing = Fp8Sharing::kRow;  // not kNone
     float* values = nullptr;                // [count], q in binary32
     float* scales = nullptr;                // of the groups in order

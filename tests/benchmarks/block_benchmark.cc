@@ -93,7 +93,7 @@ void multiply(benchmark::State& state, const Multiplied& what, Isa isa, int64_t 
     AlignedArray<float> floats((num_rows + kMaxBandRows) * kColumns);
     AlignedArray<Pair> pairs((num_rows + kMaxBandRows) * kColumns / 2);
     const RoundedRows rounded = round_rows(*loop.ops->rows, row_form(loop, matrix, num_rows),
-                                           {x.data(), num_rows, kColumns, kColumns}, 1.0F, floats.data(), pairs.data());
+                                           {x.data(), num_rows, kColumns, kColumns}, {}, floats.data(), pairs.data());
     std::vector<float> y(static_cast<size_t>(num_rows * kOutputs));
     for (auto _ : state) {
         for (int64_t panel = 0; panel < matrix.num_panels(); ++panel)

@@ -113,8 +113,8 @@ TEST(Gpu, QuantisedWeightsInInt8HaveTheBitsOfTheirDefinitions) {
 TEST(Gpu, WeightsInFp8HaveTheBitsOfTheirDefinitions) {
     const auto device = make_gpu_device();
     if (!device) GTEST_SKIP() << device.error().message;
-    for (const auto sharing : {reference::Fp8Sharing::kGroups, reference::Fp8Sharing::kRow}) {
-        const Fp8Recipe recipe{.activations = sharing};
+    for (const Fp8Recipe& recipe :
+         {Fp8Recipe{.activations = reference::Fp8Sharing::kGroups}, Fp8Recipe{}, Fp8Recipe{.static_scale = 0.003F}}) {
         for (const int64_t num_rows : {1, 2, 4, 7, 8, 9, 130})
             EXPECT_TRUE(multiplies_fp8_as_defined(**device, {num_rows, 131, 2400}, recipe)) << num_rows;
         EXPECT_TRUE(multiplies_fp8_as_defined(**device, {3, 66, 8608}, recipe));

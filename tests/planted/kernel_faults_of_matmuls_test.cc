@@ -249,6 +249,7 @@ TEST(KernelFaults, OfInt8AreFoundOrShownAsWrongBits) {
 // Matmuls in FP8: of groups and of whole rows, the latter of more chunks than a CTA takes at once.
 constexpr Fp8Recipe kGroupsInFp8 = {.activations = reference::Fp8Sharing::kGroups, .scale_columns = 128};
 constexpr Fp8Recipe kRowsInFp8 = {};
+constexpr Fp8Recipe kStaticInFp8 = {.static_scale = 0.003F};
 struct ShownInFp8 {
     std::string_view fault;
     Fp8Recipe recipe;
@@ -265,6 +266,7 @@ constexpr ShownInFp8 kShownInFp8[] = {
     {"fp8_scale_by_a_factor", kRowsInFp8, {3, 70, 416}},
     {"fp8_scale_by_a_factor", kGroupsInFp8, {1, 70, 416}},
     {"int8_rows_of_first_group", kGroupsInFp8, {9, 70, 96}},
+    {"fp8_static_scale_unused", kStaticInFp8, {2, 70, 96}},
 };
 
 TEST(KernelFaults, OfFp8AreFoundOrShownAsWrongBits) {
@@ -277,19 +279,24 @@ TEST(KernelFaults, OfFp8AreFoundOrShownAsWrongBits) {
             EXPECT_FALSE(multiplies_fp8_as_defined(*device, shape, recipe)) << fault;
         }
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
-        const auto multiply_entries = [&] {
+        const auto multiply_entries = [&](const Fp8Recipe& recipe) {
             return multiplies_entries_as_defined(*device, reference::kScaledFp8, {3, 3, 2, 288, 66},
-                                                 reference::Profile::kExactFp8, kGroupsInFp8);
+                                                 reference::Profile::kExactFp8, recipe);
         };
-        EXPECT_TRUE(multiply_entries());
+        EXPECT_TRUE(multiply_entries(kGroupsInFp8));
+        EXPECT_TRUE(multiply_entries(kStaticInFp8));
         {
             const planted::SwitchedOn on("block_experts_of_first");
-            EXPECT_FALSE(multiply_entries());
+            EXPECT_FALSE(multiply_entries(kGroupsInFp8));
+        }
+        {
+            const planted::SwitchedOn on("fp8_static_scale_of_first_expert");
+            EXPECT_FALSE(multiply_entries(kStaticInFp8));
         }
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
         {
             const planted::SwitchedOn on("fp8_scales_not_padded");
-            (void)multiply_entries();
+            (void)multiply_entries(kGroupsInFp8);
         }
         expect_named(emulator.findings(), {"fp8_scales_not_padded", "gather_entries", FindingKind::kUninitialised},
                      schedule);
@@ -438,10 +445,17 @@ TEST(KernelFaults, OfWarpgroupsAreFoundOrShownAsWrongBits) {
 }  // namespace
 
 std::set<std::string_view> shown_in_matmuls() {
-    std::set<std::string_view> shown = {
-        "tensor_wrong_lane",       "hopper_not_swizzled",  "hopper_outputs_of_partial_group", "matvec_chunks_backwards",
-        "items_added_by_arrival",  "items_next_not_begun", "block_experts_of_first",          "block_row_not_copied",
-        "int8_greatest_too_early", "fp8_scales_not_padded"};
+    std::set<std::string_view> shown = {"tensor_wrong_lane",
+                                        "hopper_not_swizzled",
+                                        "hopper_outputs_of_partial_group",
+                                        "matvec_chunks_backwards",
+                                        "items_added_by_arrival",
+                                        "items_next_not_begun",
+                                        "block_experts_of_first",
+                                        "block_row_not_copied",
+                                        "int8_greatest_too_early",
+                                        "fp8_scales_not_padded",
+                                        "fp8_static_scale_of_first_expert"};
     for (const ShownInFp8& one : kShownInFp8) shown.insert(one.fault);
     for (const ShownInBlocks& one : kShownInBlocks) shown.insert(one.fault);
     for (const ShownInBlocks& one : kShownInInt8) shown.insert(one.fault);

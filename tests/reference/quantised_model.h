@@ -79,7 +79,7 @@ inline void draw_q4_k_blocks(std::mt19937& random, std::span<std::byte> blocks) 
 class QuantisedMatrices {
 public:
     // Formats in turn, tensor after tensor, or matrix after matrix: then an expert's gate and up differ. "BF16" leaves
-    // a matrix as it is; "FP8_ROW" and "FP8_GROUPS" are FP8_E4M3 with activations in FP8.
+    // a matrix as it is; "FP8_ROW", "FP8_STATIC" and "FP8_GROUPS" are FP8_E4M3 with activations in FP8.
     QuantisedMatrices(reference::Model& model, const std::vector<std::string_view>& formats, bool by_matrix = false) {
         size_t next = 0;
         for (const reference::CheckpointTensor& tensor : reference::checkpoint_tensors(model.config, model.weights)) {
@@ -96,9 +96,12 @@ public:
 private:
     void quantise(reference::MatrixView& view, std::string_view name, reference::ModelWeights& weights) {
         using reference::Fp8Sharing;
-        const Fp8Sharing activations = name == "FP8_ROW"      ? Fp8Sharing::kRow
-                                       : name == "FP8_GROUPS" ? Fp8Sharing::kGroups
-                                                              : Fp8Sharing::kNone;
+        const bool is_static = name == "FP8_STATIC";
+        const Fp8Sharing activations = name == "FP8_ROW" || is_static ? Fp8Sharing::kRow
+                                       : name == "FP8_GROUPS"         ? Fp8Sharing::kGroups
+                                                                      : Fp8Sharing::kNone;
+        // Some activations are beyond 448 of them.
+        const float scale = is_static ? 0.004F + 0.001F * static_cast<float>(blocks_.size() % 5) : 0.0F;
         const bool shares = activations != Fp8Sharing::kNone;
         const reference::BlockFormat& format = shares ? reference::kScaledFp8 : format_named(name);
         if (view.cols % format.num_weights != 0) return;
@@ -119,7 +122,7 @@ private:
                 draw_scaled_blocks(format, &format == &reference::kScaledFp8 ? 1e-3F : 2e-3F, random_, to);
             if (shares) share_scales(activations, to);
         }
-        view = {nullptr, view.rows, view.cols, &format, blocks.data(), activations};
+        view = {nullptr, view.rows, view.cols, &format, blocks.data(), activations, scale};
         weights.quantised = true;
         weights.has_fp8_activations |= shares;
     }

@@ -84,7 +84,8 @@ int run_info(const ModelOptions& options) {
         if (!problem.empty())
             info.activations = fmt::format("not in exact.fp8: {}", problem);
         else if (model->weights.has_fp8_activations)
-            info.activations = "in exact.fp8";
+            info.activations =
+                model->report.num_static_scales > 0 ? "in exact.fp8, under static scales" : "in exact.fp8";
     } else {
         const auto config = preset(options.model);
         if (!config)

@@ -141,10 +141,11 @@ VERBATIM_LOOP void quantise_fp8_row(const QuantiseFp8RowArgs& args) {
         const int64_t count = columns < args.count - first ? columns : args.count - first;
         const float* __restrict x = args.x + first;
         float* __restrict values = args.values + first;
-        for (int64_t k = 0; k < count; ++k) values[k] = x[k] * args.multiplier;
+        for (int64_t k = 0; k < count; ++k) values[k] = x[k] * args.factors.multiplier;
         const float greatest = magnitude_of(greatest_magnitude(values, count));
-        const float scale = reference::is_finite(greatest) ? greatest / reference::kGreatestE4m3
-                                                           : reference::float_from_bits(reference::kQuietNanBits);
+        const float own =
+            args.factors.static_scale > 0.0F ? args.factors.static_scale : greatest / reference::kGreatestE4m3;
+        const float scale = reference::is_finite(greatest) ? own : reference::float_from_bits(reference::kQuietNanBits);
         args.scales[first / columns] = scale;
         if (scale > 0.0F)
             for (int64_t k = 0; k < count; ++k) values[k] = reference::round_to_e4m3(values[k] / scale);

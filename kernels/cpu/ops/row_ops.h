@@ -120,7 +120,7 @@ struct QuantiseRowArgs {
 struct QuantiseFp8RowArgs {
     const float* x = nullptr;  // [count]
     int64_t count = 0;         // a multiple of 32
-    float multiplier = 1.0F;
+    reference::RowFactors factors;
     reference::Fp8Sharing sharing = reference::Fp8Sharing::kRow;
     float* values = nullptr;  // [count]
     float* scales = nullptr;  // of the groups in order

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/block_layout.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/ops/block_formats.h"
 #include "kernels/cuda/ops/rows.h"
 #include "reference/numerics/half.h"
@@ -14,7 +15,7 @@ inline constexpr int kQuantiseThreads = 256;  // at most, of a row that has one 
 
 struct QuantiseParameters {
     KernelRows<const float> x;
-    float multiplier;
+    reference::RowFactors factors;
     int64_t num_quads;  // of a row, with those behind its end that the form has
     int64_t row_words;
     simt::Global<uint32_t> out;  // [num_rows, row_words]
@@ -31,22 +32,21 @@ struct RowsUnderScales : QuantiseParameters {
     [[nodiscard]] SIMT_FUNCTION int64_t end_quad() const {
         return kOfRow ? num_quads : (int64_t{simt::block_y()} + 1) * kInt8RecordQuads;
     }
-    [[nodiscard]] SIMT_FUNCTION simt::Global<uint32_t> row() const { return out.from(simt::block_x() * row_words); }
-    // Four neighbouring elements; +0 behind the row's end.
-    SIMT_FUNCTION simt::Four<float> values(int64_t quad) const {
+    // Four neighbouring elements of a row of x; +0 behind its end.
+    SIMT_FUNCTION simt::Four<float> values(int64_t row, int64_t quad) const {
         simt::Four<float> four = {};
         if (4 * quad >= x.width) return four;
         SIMT_UNROLL
-        for (int i = 0; i < 4; ++i) four.values[i] = x.data[x.at(simt::block_x(), 4 * quad + i)] * multiplier;
+        for (int i = 0; i < 4; ++i) four.values[i] = x.data[x.at(row, 4 * quad + i)] * factors.multiplier;
         return four;
     }
     SIMT_FUNCTION static uint32_t greater(uint32_t a, uint32_t b) { return a > b ? a : b; }
-    // The greatest magnitude of the elements that share the thread's scale. Magnitudes' bits order as the magnitudes
-    // do, NaN last.
-    SIMT_FUNCTION float greatest(const simt::Shared<uint32_t>& of_warps) const {
+    // The greatest magnitude of the row's elements that share the thread's scale. Magnitudes' bits order as the
+    // magnitudes do, NaN last.
+    SIMT_FUNCTION float greatest(int64_t row, const simt::Shared<uint32_t>& of_warps) const {
         uint32_t mine = 0;
         for (int64_t quad = first_quad(); quad < end_quad(); quad += simt::threads_x()) {
-            const simt::Four<float> four = values(quad);
+            const simt::Four<float> four = values(row, quad);
             SIMT_UNROLL
             for (int i = 0; i < 4; ++i) mine = greater(mine, reference::bits_from_float(four.values[i]) & 0x7FFF'FFFFU);
         }
@@ -80,12 +80,13 @@ struct QuantiseRows : RowsUnderScales<int8_scale_threads(kSharing), kSharing == 
 
     SIMT_FUNCTION void operator()() const {
         SIMT_SHARED(uint32_t, greatest_of_warps, kQuantiseThreads / simt::kWarpSize);
-        const RowScale of = scale_of(this->greatest(greatest_of_warps));
-        const simt::Global<uint32_t> to = this->row();
+        const int64_t row = simt::block_x();
+        const RowScale of = scale_of(this->greatest(row, greatest_of_warps));
+        const simt::Global<uint32_t> to = this->out.from(row * this->row_words);
         for (int64_t quad = this->first_quad(); quad < this->end_quad(); quad += simt::threads_x()) {
             const int64_t record = quad / kInt8RecordQuads * kInt8RecordWords;
             const auto in_record = static_cast<int>(quad % kInt8RecordQuads);
-            to[record + in_record] = quants(this->values(quad), of.factor);
+            to[record + in_record] = quants(this->values(row, quad), of.factor);
             if (in_record % kUnitQuads == 0)
                 to[record + kInt8RecordQuads + in_record / kUnitQuads] = reference::bits_from_float(of.scale);
         }
@@ -126,14 +127,17 @@ inline constexpr int kFp8GroupQuads = static_cast<int>(reference::kFp8Group) / 4
 // quantise_fp8_row of reference/ops/fp8_matmul.h. Scales behind those of the row are 0, or the row's.
 template <bool kOfRow>
 struct QuantiseFp8Rows : RowsUnderScales<kOfRow ? 0 : kFp8GroupQuads, kOfRow> {
-    SIMT_FUNCTION void operator()() const {
+    SIMT_FUNCTION void operator()() const { quantise(simt::block_x(), simt::block_x(), this->factors.static_scale); }
+
+    // Row `from` of x becomes row `row` of out.
+    SIMT_FUNCTION void quantise(int64_t from, int64_t row, float static_scale) const {
         SIMT_SHARED(uint32_t, greatest_of_warps, kQuantiseThreads / simt::kWarpSize);
-        const float scale = scale_of(this->greatest(greatest_of_warps));
-        const simt::Global<uint32_t> to = this->row();
+        const float scale = scale_of(this->greatest(from, greatest_of_warps), static_scale);
+        const simt::Global<uint32_t> to = this->out.from(row * this->row_words);
         const simt::Global<uint32_t> scales = to.from(this->x.width / 2);
         for (int64_t quad = this->first_quad(); quad < this->end_quad(); quad += simt::threads_x()) {
             if (4 * quad < this->x.width) {
-                const simt::Four<float> four = this->values(quad);
+                const simt::Four<float> four = this->values(from, quad);
                 to[2 * quad] = numbers(four.values[0], four.values[1], scale);
                 to[2 * quad + 1] = numbers(four.values[2], four.values[3], scale);
             }
@@ -143,9 +147,9 @@ struct QuantiseFp8Rows : RowsUnderScales<kOfRow ? 0 : kFp8GroupQuads, kOfRow> {
         if (kOfRow && simt::thread_x() < kFp8ScaleQuad) scales[simt::thread_x()] = reference::bits_from_float(scale);
     }
 
-    SIMT_FUNCTION static float scale_of(float greatest) {
-        return reference::is_finite(greatest) ? greatest / reference::kGreatestE4m3
-                                              : reference::float_from_bits(reference::kQuietNanBits);
+    SIMT_FUNCTION static float scale_of(float greatest, float static_scale) {
+        if (!reference::is_finite(greatest)) return reference::float_from_bits(reference::kQuietNanBits);
+        return kOfRow && static_scale > 0.0F ? static_scale : greatest / reference::kGreatestE4m3;
     }
     SIMT_FUNCTION static uint32_t number(float value, float scale) {
         const float number = scale > 0.0F ? reference::round_to_e4m3(value / scale) : 0.0F;
@@ -158,6 +162,20 @@ struct QuantiseFp8Rows : RowsUnderScales<kOfRow ? 0 : kFp8GroupQuads, kOfRow> {
 };
 struct QuantiseFp8Groups : QuantiseFp8Rows<false> {};
 struct QuantiseFp8WholeRows : QuantiseFp8Rows<true> {};
+
+// The entries of a mixture's part block_z (ops/experts.h), under the static scale of its expert; block_y counts them.
+struct QuantiseFp8Entries : QuantiseFp8Rows<true> {
+    simt::Global<const DeviceExpertPart> parts;
+    simt::Global<const float> static_scales;  // [n_experts]
+    simt::Global<const int32_t> rows;         // [entries]: the row of x of each
+    bool has_rows;                            // or x is one row for each entry
+    SIMT_FUNCTION void operator()() const {
+        const DeviceExpertPart part = parts[simt::block_z()];
+        if (simt::block_y() >= part.num_entries) return;
+        const int64_t entry = part.first_entry + simt::block_y();
+        quantise(has_rows ? rows[entry] : entry, entry, static_scales[part.expert]);
+    }
+};
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

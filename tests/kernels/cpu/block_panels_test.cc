@@ -75,7 +75,7 @@ protected:
             const char* const kind = matrix.runs() != nullptr ? "runs" : "blocks";
             ASSERT_EQ(row_form(loop, matrix, rows.num_rows), RowForm::kFloats);
             std::vector<float> floats(static_cast<size_t>((rows.num_rows + 2 * kMaxBandRows) * rows.width));
-            const RoundedRows rounded = round_rows(*ops.rows, RowForm::kFloats, rows, 0.5F, floats.data(), nullptr);
+            const RoundedRows rounded = round_rows(*ops.rows, RowForm::kFloats, rows, {0.5F}, floats.data(), nullptr);
             std::vector<float> got(wanted.size());
             for (int64_t panel = 0; panel < matrix.num_panels(); ++panel)
                 multiply_panel(loop, matrix, bias, rounded, panel, nullptr,

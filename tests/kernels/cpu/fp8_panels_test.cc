@@ -1,4 +1,4 @@
-// Products of exact.fp8 on the CPU: equal to the plain loop, bit for bit, for both recipes, every number of rows,
+// Products of exact.fp8 on the CPU: equal to the plain loop, bit for bit, for all recipes, every number of rows,
 // shape, scale and instruction set.
 #include <gtest/gtest.h>
 
@@ -31,18 +31,24 @@ constexpr tests::PanelProfile kFp8Profile{
         reference::fp8_matmul({.x = x, .weight = weight, .bias = bias, .in_multiplier = in_multiplier, .out = out});
     }};
 
-class Fp8Panels : public testing::TestWithParam<Fp8Sharing>, protected tests::PanelProducts {
+struct PanelRecipe {
+    Fp8Sharing sharing = Fp8Sharing::kRow;
+    float static_scale = 0.0F;
+};
+
+class Fp8Panels : public testing::TestWithParam<PanelRecipe>, protected tests::PanelProducts {
 protected:
     Fp8Panels() : PanelProducts(kFp8Profile, 53) {}
     std::vector<std::byte> blocks_of(int64_t outputs, int64_t num_k) {
-        return tests::random_fp8_blocks(GetParam(), outputs, num_k, random_);
+        return tests::random_fp8_blocks(GetParam().sharing, outputs, num_k, random_);
     }
     void expect_equal(const tests::PanelProduct& product) {
         expect_equal(product, normal(product.rows * product.num_k), blocks_of(product.outputs, product.num_k));
     }
     void expect_equal(const tests::PanelProduct& product, const std::vector<float>& x, std::vector<std::byte> blocks) {
         expect_equal_products(product, x,
-                              {nullptr, product.outputs, product.num_k, &reference::kScaledFp8, nullptr, GetParam()},
+                              {nullptr, product.outputs, product.num_k, &reference::kScaledFp8, nullptr,
+                               GetParam().sharing, GetParam().static_scale},
                               std::move(blocks));
     }
 };
@@ -92,8 +98,13 @@ TEST_P(Fp8Panels, EqualThePlainLoopForAnyActivations) {
 // The room of round_rows for bands is enough for the scales.
 static_assert(row_floats(RowForm::kFp8OfGroups, 1024) == 1024 + 32);
 
-INSTANTIATE_TEST_SUITE_P(Sharings, Fp8Panels, testing::Values(Fp8Sharing::kRow, Fp8Sharing::kGroups),
-                         [](const auto& info) { return info.param == Fp8Sharing::kRow ? "Row" : "Groups"; });
+INSTANTIATE_TEST_SUITE_P(Sharings, Fp8Panels,
+                         testing::Values(PanelRecipe{Fp8Sharing::kRow}, PanelRecipe{Fp8Sharing::kGroups},
+                                         PanelRecipe{Fp8Sharing::kRow, 0.003F}),
+                         [](const auto& info) {
+                             if (info.param.static_scale > 0.0F) return "Static";
+                             return info.param.sharing == Fp8Sharing::kRow ? "Row" : "Groups";
+                         });
 
 }  // namespace
 }  // namespace verbatim::cpu

@@ -72,7 +72,8 @@ protected:
             const cpu::RowForm form = row_form(loop, matrix, rows.num_rows);
             ASSERT_TRUE(profile_.holds(form));
             cpu::AlignedArray<float> floats((rows.num_rows + cpu::kMaxBandRows) * rows.width);
-            const cpu::RoundedRows rounded = round_rows(*ops.rows, form, rows, kInMultiplier, floats.data(), nullptr);
+            const cpu::RoundedRows rounded =
+                round_rows(*ops.rows, form, rows, cpu::row_factors(matrix, kInMultiplier), floats.data(), nullptr);
             std::vector<float> got(wanted.size());
             for (int64_t panel = 0; panel < matrix.num_panels(); ++panel)
                 multiply_panel(loop, matrix, added, rounded, panel, nullptr,

@@ -127,6 +127,9 @@ INSTANTIATE_TEST_SUITE_P(
                     QuantisedCase{"tiny-granite", {"FP8_ROW", "BF16", "FP8_GROUPS", "FP8_E4M3"}, kFp8, false, 256},
                     QuantisedCase{"tiny-llama", {"FP8_GROUPS", "INT8"}, kFp8},
                     QuantisedCase{"tiny-qwen3.5", {"FP8_ROW"}, kFp8, false, 256},
+                    QuantisedCase{"tiny-llama", {"FP8_STATIC"}, kFp8},
+                    QuantisedCase{"tiny-granite", {"FP8_STATIC", "FP8_ROW", "BF16"}, kFp8, false, 256},
+                    QuantisedCase{"tiny-granite-moe", {"FP8_STATIC"}, kFp8, true, 256},
                     QuantisedCase{"tiny-qwen3.5-moe", {"FP8_GROUPS", "FP8_ROW", "BF16"}, kFp8, true, 256}),
     [](const auto& info) {
         std::string name =

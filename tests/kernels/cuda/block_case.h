@@ -46,6 +46,7 @@ struct Fp8Recipe {
     reference::Fp8Sharing activations = reference::Fp8Sharing::kRow;
     int64_t scale_outputs = 1;
     int64_t scale_columns = int64_t{1} << 32;
+    float static_scale = 0.0F;  // of kRow, and of the first expert; 0: dynamic
 
     // Of any numbers but NaN.
     [[nodiscard]] std::vector<std::byte> blocks(int64_t num_outputs, int64_t num_k, std::mt19937_64& random) const {
@@ -70,7 +71,8 @@ public:
         : format_(format),
           num_outputs_(num_outputs),
           num_k_(num_k),
-          activations_(recipe ? recipe->activations : reference::Fp8Sharing::kNone) {
+          activations_(recipe ? recipe->activations : reference::Fp8Sharing::kNone),
+          static_scale_(recipe ? recipe->static_scale : 0.0F) {
         std::mt19937_64 random(seed);
         reference::WorkerPool threads(1);
         std::vector<uint32_t> all;
@@ -84,8 +86,10 @@ public:
         words_ = on_device(device, all);
     }
     [[nodiscard]] reference::MatrixView host(int64_t i) const {
-        return {nullptr, num_outputs_, num_k_, &format_, blocks_[static_cast<size_t>(i)].data(), activations_};
+        return {nullptr,      num_outputs_,   num_k_, &format_, blocks_[static_cast<size_t>(i)].data(),
+                activations_, static_scale(i)};
     }
+    [[nodiscard]] float static_scale(int64_t i) const { return static_scale_ * static_cast<float>(i + 1); }
     // To be multiplied in exact; with `inputs`, by rows in that form.
     [[nodiscard]] DeviceMatrix view(const float* bias = nullptr, RowForm inputs = RowForm::kPairs) const {
         return {words_.data(), bias, num_outputs_, num_k_, *find_weight_format(format_), inputs};
@@ -95,6 +99,7 @@ private:
     const reference::BlockFormat& format_;
     int64_t num_outputs_, num_k_;
     reference::Fp8Sharing activations_;
+    float static_scale_;
     std::vector<std::vector<std::byte>> blocks_;
     DeviceArray<uint32_t> words_;
 };
@@ -116,10 +121,10 @@ inline bool multiplies_blocks_as_defined(Device& device, const reference::BlockF
 }
 
 // A matmul with inputs in the matrix's form, for has_matmul_bits. REQUIRES: not pairs.
-inline auto multiply_quantised(Device& device) {
-    return [&device](Floats x, float multiplier, const DeviceMatrix& matrix, Floats out) {
+inline auto multiply_quantised(Device& device, float static_scale = 0.0F) {
+    return [&device, static_scale](Floats x, float multiplier, const DeviceMatrix& matrix, Floats out) {
         const DeviceArray<uint32_t> rows(device, x.num_rows * row_words(matrix.inputs, x.width));
-        device.quantise_rows(x, multiplier, matrix.inputs, rows.data());
+        device.quantise_rows(x, {multiplier, static_scale}, matrix.inputs, rows.data());
         device.matmul(rows.data(), matrix, out);
     };
 }
@@ -169,7 +174,8 @@ inline bool multiplies_fp8_as_defined(Device& device, const MatmulShape& shape, 
     const BlockMatrices matrix(device, reference::kScaledFp8, 1, shape.num_outputs, shape.num_k, 1, recipe);
     return has_matmul_bits(
         device, shape, Values::kNormal,
-        [&](const float* bias) { return matrix.view(bias, row_form(recipe.activations)); }, multiply_quantised(device),
+        [&](const float* bias) { return matrix.view(bias, row_form(recipe.activations)); },
+        multiply_quantised(device, recipe.static_scale),
         [&](auto x, const float* bias, float multiplier, auto out) {
             reference::fp8_matmul(
                 {.x = x, .weight = matrix.host(0), .bias = bias, .in_multiplier = multiplier, .out = out});
@@ -206,11 +212,19 @@ inline bool multiplies_entries_as_defined(Device& device, const reference::Block
     const DeviceArray<uint32_t> inputs(device, shape.num_rows * num_words);
     const DeviceArray<uint32_t> gathered(device, num * num_words);
     const DeviceArray<float> out(device, num * num_outputs);
+    DeviceArray<float> static_scales;
     const Floats of_x{device_x.data(), shape.num_rows, shape.width, shape.width};
     form == RowForm::kPairs ? device.round_rows(of_x, 1.0F, inputs.data())
-                            : device.quantise_rows(of_x, 1.0F, form, inputs.data());
+                            : device.quantise_rows(of_x, {}, form, inputs.data());
     device.list_entries({device_chosen.data(), shape.num_rows, 2 * shape.n_chosen, 2 * shape.n_chosen}, of);
-    device.gather_entries(of, inputs.data(), num_words, gathered.data());
+    if (recipe && recipe->static_scale > 0.0F) {
+        std::vector<float> scales;
+        for (int64_t i = 0; i < shape.n_experts; ++i) scales.push_back(matrices.static_scale(i));
+        static_scales = DeviceArray<float>(device, std::span<const float>(scales));
+        device.quantise_entries(of, of_x, /*gathers=*/true, static_scales.data(), gathered.data());
+    } else {
+        device.gather_entries(of, inputs.data(), num_words, gathered.data());
+    }
     device.multiply_entries(reference::Profile::kExact, of, gathered.data(), matrices.view(nullptr, form),
                             {out.data(), num, num_outputs, num_outputs});
     std::vector<float> got(static_cast<size_t>(num * num_outputs));

@@ -18,8 +18,9 @@ using reference::Fp8Sharing;
 using reference::kScaledFp8;
 
 constexpr Fp8Recipe kRecipes[] = {
-    {.activations = Fp8Sharing::kRow, .scale_outputs = int64_t{1} << 32},              // per tensor, per token
-    {.activations = Fp8Sharing::kRow},                                                 // per channel, per token
+    {.activations = Fp8Sharing::kRow, .scale_outputs = int64_t{1} << 32},  // per tensor, per token
+    {.activations = Fp8Sharing::kRow},                                     // per channel, per token
+    {.activations = Fp8Sharing::kRow, .scale_outputs = int64_t{1} << 32, .static_scale = 0.003F},  // all per tensor
     {.activations = Fp8Sharing::kGroups, .scale_outputs = int64_t{1} << 32},           // per tensor, per group of 128
     {.activations = Fp8Sharing::kGroups},                                              // per channel, per group
     {.activations = Fp8Sharing::kGroups, .scale_columns = 128},                        // per group, per group
@@ -42,31 +43,32 @@ protected:
 
 // --- rows
 
-class QuantiseFp8RowsOnCuda : public InFp8OnCuda, public testing::WithParamInterface<Fp8Sharing> {
+class QuantiseFp8RowsOnCuda : public InFp8OnCuda, public testing::WithParamInterface<Fp8Recipe> {
 protected:
     void expect_as_defined(const std::vector<float>& x, int64_t num_rows, float multiplier = 1.0F) {
         const int64_t width = std::ssize(x) / num_rows;
-        const RowForm form = row_form(GetParam());
+        const RowForm form = row_form(GetParam().activations);
+        const reference::RowFactors factors{multiplier, GetParam().static_scale};
         const int64_t num_words = row_words(form, width);
         const auto device_x = on_device(*device_, x);
         const DeviceArray<uint32_t> out(*device_, num_rows * num_words);
-        device_->quantise_rows({device_x.data(), num_rows, width, width}, multiplier, form, out.data());
+        device_->quantise_rows({device_x.data(), num_rows, width, width}, factors, form, out.data());
         ASSERT_TRUE(device_->synchronize());
         const auto words = words_of(out);
         for (int64_t row = 0; row < num_rows; ++row)
-            expect_row(x.data() + row * width, width, multiplier, words.data() + row * num_words);
+            expect_row(x.data() + row * width, width, factors, words.data() + row * num_words);
     }
 
 private:
-    static void expect_row(const float* x, int64_t width, float multiplier, const uint32_t* words) {
+    static void expect_row(const float* x, int64_t width, const reference::RowFactors& factors, const uint32_t* words) {
         std::vector<float> values(static_cast<size_t>(width));
         std::vector<float> scales(static_cast<size_t>(width));
-        reference::quantise_fp8_row({x, width, multiplier, GetParam(), values.data(), scales.data()});
+        reference::quantise_fp8_row({x, width, factors, GetParam().activations, values.data(), scales.data()});
         for (int64_t k = 0; k < width; ++k) {
             const float number = reference::float_from_bits(words[k / 2] >> (k % 2 * 16) << 16) / kFp8InputUnit;
             ASSERT_TRUE(are_equal(number, values[static_cast<size_t>(k)])) << "column " << k;
         }
-        const int64_t columns = reference::fp8_columns(GetParam(), width);
+        const int64_t columns = reference::fp8_columns(GetParam().activations, width);
         for (int64_t k = 0; k < width; k += columns) {
             const float scale = reference::float_from_bits(words[width / 2 + k / columns]);
             ASSERT_TRUE(are_equal(scale, scales[static_cast<size_t>(k / columns)])) << "scale of column " << k;
@@ -106,8 +108,13 @@ TEST_P(QuantiseFp8RowsOnCuda, WhatIsNoNumberMakesItsScaleNan) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sharings, QuantiseFp8RowsOnCuda, testing::Values(Fp8Sharing::kGroups, Fp8Sharing::kRow),
-                         [](const auto& of) { return of.param == Fp8Sharing::kRow ? "OfARow" : "OfGroups"; });
+INSTANTIATE_TEST_SUITE_P(Sharings, QuantiseFp8RowsOnCuda,
+                         testing::Values(Fp8Recipe{Fp8Sharing::kGroups}, Fp8Recipe{Fp8Sharing::kRow},
+                                         Fp8Recipe{.activations = Fp8Sharing::kRow, .static_scale = 0.003F}),
+                         [](const auto& of) {
+                             if (of.param.static_scale > 0.0F) return "Static";
+                             return of.param.activations == Fp8Sharing::kRow ? "OfARow" : "OfGroups";
+                         });
 
 // --- products
 
@@ -175,7 +182,7 @@ protected:
         const auto device_x = on_device(*device_, x);
         const DeviceArray<uint32_t> rows(*device_, num_rows * row_words(form, num_k));
         const DeviceArray<float> out(*device_, num_rows * num_outputs);
-        device_->quantise_rows({device_x.data(), num_rows, num_k, num_k}, 1.0F, form, rows.data());
+        device_->quantise_rows({device_x.data(), num_rows, num_k, num_k}, {}, form, rows.data());
         device_->matmul(rows.data(), {words.data(), nullptr, num_outputs, num_k, WeightFormat::kFp8E4m3, form},
                         {out.data(), num_rows, num_outputs, num_outputs});
         ASSERT_TRUE(device_->synchronize());

@@ -44,7 +44,7 @@ std::string first_wrong_word(Device& device, const std::vector<float>& x, int64_
     const int64_t width = std::ssize(x) / num_rows;
     const auto device_x = on_device(device, x);
     const DeviceArray<uint32_t> out(device, num_rows * int8_row_words(width));
-    device.quantise_rows({device_x.data(), num_rows, width, width}, multiplier, row_form(sharing), out.data());
+    device.quantise_rows({device_x.data(), num_rows, width, width}, {multiplier}, row_form(sharing), out.data());
     const auto got = words_of(out);
     for (int64_t row = 0; row < num_rows; ++row) {
         const auto want = defined_words(x.data() + row * width, width, multiplier, sharing);

@@ -109,6 +109,7 @@ struct ActivationCase {
     Json config;
     Fp8Sharing sharing = Fp8Sharing::kNone;
     const char* problem = "";  // part of it
+    bool is_static = false;
 };
 
 void expect_activations(const std::vector<ActivationCase>& cases) {
@@ -116,6 +117,7 @@ void expect_activations(const std::vector<ActivationCase>& cases) {
         const auto config = parse_quantisation(one.config, "config.json");
         ASSERT_TRUE(config.has_value()) << one.config << config.error().message;
         EXPECT_EQ(config->activations, one.sharing) << one.config;
+        EXPECT_EQ(config->has_static_scales, one.is_static) << one.config;
         EXPECT_THAT(config->activation_problem, testing::HasSubstr(one.problem)) << one.config;
         if (std::string_view(one.problem).empty()) EXPECT_EQ(config->activation_problem, "") << one.config;
     }
@@ -131,6 +133,9 @@ TEST(QuantisationConfig, Fp8ActivationsAreThoseOfTheRecipe) {
                         {group_of({{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}})},
                         {fp8, Fp8Sharing::kRow},
                         {changed(fp8, "weight_block_size", {128, 128}), Fp8Sharing::kGroups},
+                        {fp8_scheme({{"dynamic", false}, {"strategy", "tensor"}}), Fp8Sharing::kRow, "", true},
+                        {fp8_scheme({{"dynamic", nullptr}, {"strategy", "tensor"}}), Fp8Sharing::kRow, "", true},
+                        {changed(fp8, "activation_scheme", "static"), Fp8Sharing::kRow, "", true},
                         {kGptqConfig}});
 }
 
@@ -160,7 +165,9 @@ TEST(QuantisationConfig, ActivationsThatAreNotComputedAreNamed) {
     const Json integers = {{"num_bits", 4}, {"type", "int"}};
     constexpr Fp8Sharing kNone = Fp8Sharing::kNone;
     expect_activations(
-        {{fp8_scheme({{"dynamic", false}}), kNone, "input_activations.dynamic = false, wanted true"},
+        {{fp8_scheme({{"dynamic", false}}), kNone,
+          "input_activations.strategy = \"token\", wanted \"tensor\" where dynamic is false"},
+         {fp8_scheme({{"dynamic", "local"}}), kNone, "input_activations.dynamic = \"local\", wanted true or false"},
          {fp8_scheme({{"strategy", "tensor"}}), kNone, "input_activations.strategy = \"tensor\", wanted \"token\""},
          {fp8_scheme({{"strategy", "group"}, {"group_size", 64}}), kNone, "group_size = 64, wanted 128"},
          {fp8_scheme({{"type", "int"}}), kNone, "input_activations.type = \"int\", wanted \"float\""},
@@ -170,11 +177,16 @@ TEST(QuantisationConfig, ActivationsThatAreNotComputedAreNamed) {
          {fp8_scheme(Json::object(), block), Fp8Sharing::kRow,
           "scales of 128 columns of weights, wanted one for a row"},
          {changed(fp8, "weight_block_size", {128, 64}), Fp8Sharing::kGroups, "wanted a multiple of 128"},
-         {changed(fp8, "activation_scheme", "static"), Fp8Sharing::kRow, "activation_scheme = \"static\""},
+         {changed(changed(fp8, "activation_scheme", "static"), "weight_block_size", {128, 128}), Fp8Sharing::kGroups,
+          "activation_scheme = \"static\"", true},
          {changed(fp8, "scale_fmt", "ue8m0"), Fp8Sharing::kRow, "scale_fmt = \"ue8m0\""}});
     Json two = fp8_scheme(Json::object());
     two["config_groups"]["group_1"] = {{"weights", {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}}}};
     expect_activations({{two, kNone, "differ in input_activations"}});
+    two = fp8_scheme(Json::object());
+    two["config_groups"]["group_1"] = two["config_groups"]["group_0"];
+    two["config_groups"]["group_1"]["input_activations"].update({{"dynamic", false}, {"strategy", "tensor"}});
+    expect_activations({{two, Fp8Sharing::kRow, "differ in input_activations", true}});
     two = fp8_scheme(Json::object());
     two["config_groups"]["group_0"]["input_activations"] = "fp8";
     expect_activations({{two, kNone, "input_activations.type = null"}});
@@ -189,7 +201,10 @@ TEST(QuantisationConfig, ModelOptsAlgorithmSaysHowActivationsAreQuantised) {
     EXPECT_EQ(read("FP8_PER_CHANNEL_PER_TOKEN").activation_problem, "");
     EXPECT_EQ(read("FP8_PB_WO").activations, Fp8Sharing::kNone);
     EXPECT_EQ(read("FP8_PB_WO").activation_problem, "");
-    for (const char* algorithm : {"FP8", "NVFP4", "MIXED_PRECISION"})
+    EXPECT_EQ(read("FP8").activations, Fp8Sharing::kRow);
+    EXPECT_TRUE(read("FP8").has_static_scales);
+    EXPECT_EQ(read("FP8").activation_problem, "");
+    for (const char* algorithm : {"NVFP4", "MIXED_PRECISION"})
         EXPECT_THAT(read(algorithm).activation_problem, testing::HasSubstr(algorithm));
 }
 

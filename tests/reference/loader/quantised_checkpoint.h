@@ -51,4 +51,27 @@ inline std::filesystem::path write_quantised_preset(const std::filesystem::path&
     return folder / kind;
 }
 
+// Gives the checkpoint in `folder`, of kind fp8, the recipe of static activation scales, and each matrix one, such that
+// some activations of a random model are beyond 448 of them.
+inline void make_scales_static(const std::filesystem::path& folder) {
+    nlohmann::json config = nlohmann::json::parse(reference::read_file(folder / "config.json"));
+    nlohmann::json& recipe = config["quantization_config"]["config_groups"]["group_0"]["input_activations"];
+    recipe["dynamic"] = false;
+    recipe["strategy"] = "tensor";
+    std::ofstream(folder / "config.json") << config;
+    reference::FileTensors tensors = reference::read_tensors(reference::read_file(folder / "model.safetensors"));
+    constexpr std::string_view kScale = ".weight_scale";
+    reference::FileTensors scales;
+    for (const reference::FileTensor& tensor : tensors) {
+        const std::string& name = tensor.layout.name;
+        if (!name.ends_with(kScale)) continue;
+        const float scale = 0.004F + 0.001F * static_cast<float>(scales.size() % 5);
+        scales.push_back(
+            {{name.substr(0, name.size() - kScale.size()) + ".input_scale", reference::TensorDtype::kF32, {1}},
+             std::string(reinterpret_cast<const char*>(&scale), sizeof(scale))});
+    }
+    tensors.insert(tensors.end(), scales.begin(), scales.end());
+    std::ofstream(folder / "model.safetensors", std::ios::binary) << reference::write_tensors(tensors);
+}
+
 }  // namespace verbatim::tests

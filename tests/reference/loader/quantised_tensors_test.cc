@@ -212,6 +212,56 @@ TEST_F(OneMatrix, Fp8HasAScaleForAMatrixARowOrABlock) {
     expect([&](int64_t r) { return by_row[static_cast<size_t>(r / 64)]; }, blocks);
 }
 
+// Of compressed-tensors, fp8 and modelopt, in each of their names and dtypes.
+TEST_F(OneMatrix, StaticScalesOfActivationsAreRead) {
+    const std::string base = kBase;
+    const std::vector<uint8_t> quants(static_cast<size_t>(rows_ * cols_), 0x38);
+    const FileTensor weight = tensor_of(base + ".weight", TensorDtype::kF8E4M3, {rows_, cols_}, quants);
+    const FileTensor scale = tensor_of<float>(base + ".weight_scale", TensorDtype::kF32, {}, {0.25F});
+    const Json scheme = {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}, {"dynamic", false}};
+    const Json group = {{"targets", {"Linear"}}, {"weights", scheme}, {"input_activations", scheme}};
+    const std::vector<Json> recipes = {
+        {{"quant_method", "compressed-tensors"}, {"config_groups", {{"group_0", group}}}},
+        {{"quant_method", "fp8"}, {"activation_scheme", "static"}},
+        {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}}};
+    const auto replace_with = [&](const FileTensor& static_scale) { replace({weight, scale, static_scale}); };
+    for (const Json& recipe : recipes) {
+        replace_with(tensor_of<float>(base + ".input_scale", TensorDtype::kF32, {}, {0.125F}));
+        const Model model = tests::value_of(load(recipe));
+        EXPECT_EQ(model.weights.layers[0].attention.k.activations, Fp8Sharing::kRow) << recipe;
+        EXPECT_EQ(model.weights.layers[0].attention.k.activation_scale, 0.125F) << recipe;
+        EXPECT_EQ(model.report.num_static_scales, 1) << recipe;
+        EXPECT_EQ(model.weights.fp8_problem, "") << recipe;
+    }
+    replace_with(tensor_of<uint16_t>(base + ".activation_scale", TensorDtype::kBf16, {1}, {0x3E00}));
+    EXPECT_EQ(tests::value_of(load(recipes[1])).weights.layers[0].attention.k.activation_scale, 0.125F);
+}
+
+// A checkpoint whose static scales cannot be used is computed in other profiles as ever.
+TEST_F(OneMatrix, StaticScalesThatAreNoneAreProblemsOfExactFp8) {
+    const std::string base = kBase;
+    const std::string name = base + ".input_scale";
+    const std::vector<uint8_t> quants(static_cast<size_t>(rows_ * cols_), 0x38);
+    const FileTensor weight = tensor_of(base + ".weight", TensorDtype::kF8E4M3, {rows_, cols_}, quants);
+    const FileTensor scale = tensor_of<float>(base + ".weight_scale", TensorDtype::kF32, {}, {0.25F});
+    const auto expect_problem = [&](const FileTensors& static_scale, const std::string& said) {
+        FileTensors all = {weight, scale};
+        all.insert(all.end(), static_scale.begin(), static_scale.end());
+        replace(all);
+        const Model model = tests::value_of(load({{"quant_method", "fp8"}, {"activation_scheme", "static"}}));
+        EXPECT_THAT(model.weights.fp8_problem, testing::HasSubstr(said));
+        EXPECT_FALSE(model.weights.has_fp8_activations) << said;
+        EXPECT_EQ(model.weights.layers[0].attention.k.format, &kScaledFp8);
+    };
+    expect_problem({}, base + ".weight: its input_scale is missing");
+    for (const float value : {0.0F, -0.5F, INFINITY, NAN})
+        expect_problem({tensor_of<float>(name, TensorDtype::kF32, {}, {value})}, name + ": is ");
+    expect_problem({tensor_of<float>(name, TensorDtype::kF32, {2}, {1.0F, 1.0F})},
+                   name + ": F32 of shape [2], wanted one");
+    expect_problem({tensor_of<float>(name, TensorDtype::kF32, {0}, {})}, name + ": F32 of shape [0], wanted one");
+    expect_problem({tensor_of<uint8_t>(name, TensorDtype::kU8, {}, {1})}, name + ": U8 of shape [], wanted one");
+}
+
 // Scales are powers of two, of 32 columns: all of them but NaN.
 TEST_F(OneMatrix, Mxfp8IsReadOfCompressedTensorsAndOfModelOpt) {
     std::vector<uint8_t> quants(static_cast<size_t>(rows_ * cols_));

@@ -21,11 +21,11 @@ struct Fp8Row {
     std::vector<float> scales;
 };
 
-Fp8Row fp8_row(const std::vector<float>& x, Fp8Sharing sharing, float multiplier = 1.0F) {
+Fp8Row fp8_row(const std::vector<float>& x, Fp8Sharing sharing, const RowFactors& factors = {}) {
     const auto count = static_cast<int64_t>(x.size());
     const int64_t columns = fp8_columns(sharing, count);
     Fp8Row row{std::vector<float>(x.size()), std::vector<float>(static_cast<size_t>((count + columns - 1) / columns))};
-    quantise_fp8_row({x.data(), count, multiplier, sharing, row.values.data(), row.scales.data()});
+    quantise_fp8_row({x.data(), count, factors, sharing, row.values.data(), row.scales.data()});
     return row;
 }
 
@@ -39,7 +39,7 @@ TEST(QuantiseFp8Row, DividesByTheGreatestMagnitudesPartOf448) {
     EXPECT_EQ(row.scales, std::vector{2.0F});
     EXPECT_EQ(std::vector<float>(row.values.begin(), row.values.begin() + 5),
               (std::vector<float>{-448.0F, 16.0F, 0.0F, -1.5F, 0.0F}));
-    EXPECT_EQ(fp8_row(x, Fp8Sharing::kRow, 0.25F).scales[0], 0.5F);
+    EXPECT_EQ(fp8_row(x, Fp8Sharing::kRow, {0.25F}).scales[0], 0.5F);
 }
 
 // 1071 · (1 ÷ 63) is above 17, which lies between 16 and 18.
@@ -86,9 +86,32 @@ TEST(QuantiseFp8Row, SaturatesUnderTheSmallestScales) {
     EXPECT_EQ(row.values[0], 448.0F);
 }
 
+// Whatever the row's magnitudes are: it divides by the recipe's scale, and what is beyond 448 of it becomes 448.
+TEST(QuantiseFp8Row, AStaticScaleIsTheRecipes) {
+    std::vector<float> x(32, 0.0F);
+    x[0] = -3.0F;
+    x[1] = 17.0F;
+    x[2] = 1e6F;
+    const Fp8Row row = fp8_row(x, Fp8Sharing::kRow, {2.0F, 0.5F});
+    EXPECT_EQ(row.scales, std::vector{0.5F});
+    EXPECT_EQ(std::vector<float>(row.values.begin(), row.values.begin() + 3), (std::vector{-12.0F, 64.0F, 448.0F}));
+    x[3] = std::numeric_limits<float>::max();
+    EXPECT_TRUE(std::isnan(fp8_row(x, Fp8Sharing::kRow, {2.0F, 0.5F}).scales[0]));  // the product is infinite
+    x[3] = 0.0F;
+    EXPECT_EQ(fp8_row(x, Fp8Sharing::kRow, {2.0F, 1e-44F}).values[0], -448.0F);  // the quotient is infinite
+    EXPECT_EQ(fp8_row(std::vector<float>(32, 0.0F), Fp8Sharing::kRow, {1.0F, 0.5F}).scales, std::vector{0.5F});
+    for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+        x[31] = bad;
+        const Fp8Row none = fp8_row(x, Fp8Sharing::kRow, {1.0F, 0.5F});
+        EXPECT_TRUE(std::isnan(none.scales[0])) << bad;
+        EXPECT_EQ(none.values, std::vector<float>(32, 0.0F)) << bad;
+    }
+}
+
 struct Fp8Case {
     int64_t num_k = 0;
     Fp8Sharing sharing = Fp8Sharing::kRow;
+    float static_scale = 0.0F;
 };
 
 std::vector<std::byte> fp8_blocks(const Fp8Case& of, int64_t rows, uint64_t seed) {
@@ -97,7 +120,7 @@ std::vector<std::byte> fp8_blocks(const Fp8Case& of, int64_t rows, uint64_t seed
 }
 
 MatrixView view_of(const Fp8Case& of, int64_t rows, const std::vector<std::byte>& blocks) {
-    return {nullptr, rows, of.num_k, &kScaledFp8, blocks.data(), of.sharing};
+    return {nullptr, rows, of.num_k, &kScaledFp8, blocks.data(), of.sharing, of.static_scale};
 }
 
 float e4m3_at(const std::vector<std::byte>& blocks, int64_t k) {
@@ -116,7 +139,7 @@ TEST_P(Fp8Matmul, IsTheFormula) {
     const int64_t num_k = GetParam().num_k;
     const auto blocks = fp8_blocks(GetParam(), 1, 7);
     const auto x = draw_values(num_k, 8);
-    const Fp8Row row = fp8_row(x, GetParam().sharing, 0.5F);
+    const Fp8Row row = fp8_row(x, GetParam().sharing, {0.5F, GetParam().static_scale});
     const int64_t columns = fp8_columns(GetParam().sharing, num_k);
     float total = 0.0F;
     for (int64_t first = 0; first < num_k; first += columns) {
@@ -156,7 +179,8 @@ TEST_P(Fp8Matmul, IsNearTheProductOfTheDequantisedValues) {
             .out = dense_rows(out.data(), kRows, kOutputs)});
     std::vector<float> weights(static_cast<size_t>(num_k));
     for (int64_t m = 0; m < kRows; ++m) {
-        const Fp8Row row = fp8_row({x.begin() + m * num_k, x.begin() + (m + 1) * num_k}, GetParam().sharing);
+        const Fp8Row row = fp8_row({x.begin() + m * num_k, x.begin() + (m + 1) * num_k}, GetParam().sharing,
+                                   {1.0F, GetParam().static_scale});
         const int64_t columns = fp8_columns(GetParam().sharing, num_k);
         for (int64_t n = 0; n < kOutputs; ++n) {
             view_of(GetParam(), kOutputs, blocks).read_row(n, weights);
@@ -175,11 +199,14 @@ TEST_P(Fp8Matmul, IsNearTheProductOfTheDequantisedValues) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sharings, Fp8Matmul,
-                         testing::Values(Fp8Case{32}, Fp8Case{544}, Fp8Case{1024}, Fp8Case{32, Fp8Sharing::kGroups},
+                         testing::Values(Fp8Case{32}, Fp8Case{544}, Fp8Case{1024},
+                                         Fp8Case{544, Fp8Sharing::kRow, 0.003F}, Fp8Case{32, Fp8Sharing::kGroups},
                                          Fp8Case{416, Fp8Sharing::kGroups}, Fp8Case{1024, Fp8Sharing::kGroups}),
                          [](const auto& info) {
                              return fmt::format("{}_{}", info.param.num_k,
-                                                info.param.sharing == Fp8Sharing::kRow ? "row" : "groups");
+                                                info.param.static_scale > 0.0F           ? "static"
+                                                : info.param.sharing == Fp8Sharing::kRow ? "row"
+                                                                                         : "groups");
                          });
 
 TEST(Fp8Matmul, AWeightThatIsNanMakesItsOutputNan) {

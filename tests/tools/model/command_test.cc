@@ -211,7 +211,12 @@ TEST(ModelCommand, InfoSaysWhetherTheRecipesActivationsAreComputed) {
     Json config = Json::parse(reference::read_file(folder + "/config.json"));
     config["quantization_config"]["activation_scheme"] = "static";
     scratch.write("fp8-block/config.json", config.dump());
-    EXPECT_THAT(run({"info", folder}).out, HasSubstr("not in exact.fp8: activation_scheme = \"static\""));
+    EXPECT_THAT(run({"info", folder}).out,
+                HasSubstr("not in exact.fp8: quantization_config has activation_scheme = \"static\""));
+    const std::string rows = tests::write_quantised_preset(scratch.path() / "rows", "tiny-granite", "fp8", 1);
+    tests::make_scales_static(rows);
+    EXPECT_EQ(Json::parse(run({"info", rows, "--format", "json"}).out)["recipe_activations"],
+              "in exact.fp8, under static scales");
     EXPECT_FALSE(
         Json::parse(run({"info", scratch.path("dense"), "--format", "json"}).out).contains("recipe_activations"));
 }

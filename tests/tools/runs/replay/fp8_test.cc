@@ -25,6 +25,11 @@ protected:
     std::string quantised(const std::string& kind) {
         return tests::write_quantised_preset(files_.path("of_" + kind), "tiny-granite", kind, 5).string();
     }
+    std::string with_static_scales() {
+        const auto folder = tests::write_quantised_preset(files_.path("static"), "tiny-granite", "fp8", 5);
+        tests::make_scales_static(folder);
+        return folder.string();
+    }
     [[nodiscard]] std::vector<std::string> arguments(const std::string& model, std::vector<std::string> more) const {
         std::vector<std::string> all = {"--trace",   trace_,      "--model",  model,
                                         "--profile", "exact.fp8", "--format", "json"};
@@ -58,18 +63,35 @@ TEST_F(ReplayInFp8, OnAnEmulatedDeviceIsIdenticalToTheCpuAndVerified) {
 #if defined(__SANITIZE_THREAD__)
     GTEST_SKIP() << "ThreadSanitizer does not know the emulator's fibers";
 #endif
-    for (const char* kind : {"fp8-block", "fp8"}) {
-        const std::string record = files_.path(std::string(kind) + ".rec");
-        const Outcome ran = run_replay(
-            arguments(quantised(kind), {"--executor", "cuda-emulated", "--beside", "cpu", "--record", record}));
+    for (const std::string& model : {quantised("fp8-block"), quantised("fp8"), with_static_scales()}) {
+        const std::string record = files_.path("device.rec");
+        const Outcome ran =
+            run_replay(arguments(model, {"--executor", "cuda-emulated", "--beside", "cpu", "--record", record}));
         ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
         const json result = json::parse(ran.out);
         EXPECT_EQ(result["numerics"], "exact.fp8/1");
         EXPECT_EQ(result["identical"], true);
         EXPECT_GT(result["reused_tokens"], 0);
         EXPECT_GT(result["compared_logits"], 0);
-        EXPECT_EQ(run_verbatim({"verify", record, "--under", "chunks=7"}).exit_code, kExitOk) << kind;
+        EXPECT_EQ(run_verbatim({"verify", record, "--under", "chunks=7"}).exit_code, kExitOk) << model;
     }
+}
+
+TEST_F(ReplayInFp8, StaticScalesAreVerifiedAndChangeTheResults) {
+    const auto digest_of = [&](const std::string& model, const char* schedule) {
+        const std::string record = files_.path("static.rec");
+        const Outcome ran =
+            run_replay(arguments(model, {"--draft", "ngram", "--beside", "reference", "--record", record}));
+        EXPECT_EQ(ran.exit_code, kExitOk) << ran.err;
+        const json result = json::parse(ran.out);
+        EXPECT_EQ(result["identical"], true);
+        EXPECT_EQ(run_verbatim({"verify", record, "--under", schedule}).exit_code, kExitOk) << schedule;
+        return result["digest"];
+    };
+    const std::string model = with_static_scales();
+    const json digest = digest_of(model, "windows=4");
+    EXPECT_EQ(digest_of(model, "cache=off"), digest);
+    EXPECT_NE(digest_of(quantised("fp8"), "chunks=37"), digest);
 }
 
 TEST_F(ReplayInFp8, WhatItDoesNotComputeIsRefusedByName) {
@@ -86,6 +108,9 @@ TEST_F(ReplayInFp8, WhatItDoesNotComputeIsRefusedByName) {
                    "no FP8 weights whose recipe quantises activations");
     expect_refused(change(model, json::json_pointer("/activation_scheme"), "static"),
                    "quantization_config has activation_scheme = \"static\", wanted \"dynamic\"");
+    expect_refused(change(quantised("fp8"), json::json_pointer("/config_groups/group_0/input_activations"),
+                          {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}, {"dynamic", false}}),
+                   "weight: its input_scale is missing");
 }
 
 }  // namespace
