@@ -62,7 +62,7 @@ public:
         if (multiplies_groups(matrix)) return multiply_groups(all, matrix);
         with_kernel(
             matrix.format, out.num_rows, [&]<typename Kernel>() { launch_matvec<Kernel>(all); },
-            [&]<typename Kernel>() { launch_items<Kernel>(all); });
+            [&]<typename Kernel>() { launch_items<Kernel>("block_matmul", all); });
     }
     void multiply_entries(reference::Profile profile, const DeviceEntries& of, const uint32_t* from,
                           const DeviceMatrix& matrix, Floats out) override {
@@ -73,7 +73,7 @@ public:
         with_kernel(
             matrix.format, of.counts.part_rows(),
             [&]<typename Kernel>() { launch_entries<Kernel>(of, all, words_of(matrix)); },
-            [&]<typename Kernel>() { launch_tiles<Kernel>(of, all, words_of(matrix)); });
+            [&]<typename Kernel>() { launch_tiles<Kernel>("block_expert_matmul", of, all, words_of(matrix)); });
     }
 
 protected:
@@ -164,13 +164,35 @@ private:
             }
         });
     }
+    // Calls matmul<Kernel>() with the kernel of exact.fp8 for so many rows.
+    template <typename Matmul>
+    static void with_fp8_matmul(const DeviceMatrix& matrix, int64_t num_rows, const Matmul& matmul) {
+        const bool of_groups = matrix.inputs == RowForm::kFp8OfGroups;
+        if (num_rows <= 16) {
+            of_groups ? matmul.template operator()<Fp8GroupMatmul16>() : matmul.template operator()<Fp8RowMatmul16>();
+        } else {
+            of_groups ? matmul.template operator()<Fp8GroupMatmul32>() : matmul.template operator()<Fp8RowMatmul32>();
+        }
+    }
     template <typename Kernel>
     static Kernel kernel_with(const MatvecParameters& parameters) {
         Kernel kernel = {};
         static_cast<MatvecParameters&>(kernel.all) = parameters;
         return kernel;
     }
-    // Whether its kernels take any number of rows, in groups.
+    template <typename Kernel>
+    static Kernel kernel_with(const MatmulParameters& parameters, const MatmulItems& items) {
+        Kernel kernel = {};
+        static_cast<MatmulParameters&>(kernel.all) = parameters;
+        kernel.all.items = items;
+        return kernel;
+    }
+    // Whether so many rows are multiplied by items in exact.fp8.
+    static bool multiplies_fp8_items(const DeviceMatrix& matrix, int64_t num_rows) {
+        const bool in_fp8 = matrix.inputs == RowForm::kFp8OfGroups || matrix.inputs == RowForm::kFp8OfRow;
+        return in_fp8 && num_rows > kBlockMatvecRows;
+    }
+    // Whether its kernels of few rows take any number of them, in groups.
     static bool multiplies_groups(const DeviceMatrix& matrix) {
         return matrix.inputs != RowForm::kPairs || matrix.format == WeightFormat::kIntOrder;
     }
@@ -178,6 +200,10 @@ private:
         return matrix.inputs == RowForm::kFp8OfGroups ? Fp8GroupMatvec1::kChunkPairs : kChunkPairs;
     }
     void multiply_groups(const MatmulParameters& all, const DeviceMatrix& matrix) {
+        if (multiplies_fp8_items(matrix, all.out.num_rows)) {
+            return with_fp8_matmul(matrix, all.out.num_rows,
+                                   [&]<typename Kernel>() { launch_items<Kernel>("fp8_matmul", all); });
+        }
         with_kernel_of_groups(matrix, all.out.num_rows, [&]<typename Kernel, int kRows>(const char* name) {
             auto matvec = matvec_of(all, chunk_pairs_of(matrix));
             matvec.grid.y = static_cast<int32_t>(parts(all.out.num_rows, kRows));
@@ -186,6 +212,11 @@ private:
     }
     void multiply_groups_of_entries(const DeviceEntries& of, const MatmulParameters& all, const DeviceMatrix& matrix) {
         const int64_t part_rows = of.counts.part_rows();
+        if (multiplies_fp8_items(matrix, part_rows)) {
+            return with_fp8_matmul(matrix, part_rows, [&]<typename Kernel>() {
+                launch_tiles<Kernel>("fp8_expert_matmul", of, all, words_of(matrix));
+            });
+        }
         with_kernel_of_groups(matrix, part_rows, [&]<typename Kernel, int kRows>(const char* name) {
             auto matvec = this->entries_matvec(of, all, chunk_pairs_of(matrix));
             matvec.grid.y = static_cast<int32_t>(parts(part_rows, kRows));
@@ -228,10 +259,10 @@ private:
         launch("block_matvec", matvec.grid, matvec.block, Kernel{{{{matvec.parameters}}, {}, 0, false}});
     }
     template <typename Kernel>
-    void launch_items(const MatmulParameters& all) {
+    void launch_items(const char* name, const MatmulParameters& all) {
         const MatmulItems items = this->template items_of<Kernel>(all);
-        launch("block_matmul", this->template grid_of<Kernel>(all, items), {simt::kWarpSize, items.block_warps},
-               Kernel{{{all, items}, {}, 0, false}});
+        launch(name, this->template grid_of<Kernel>(all, items), {simt::kWarpSize, items.block_warps},
+               kernel_with<Kernel>(all, items));
     }
     template <typename Kernel>
     void launch_entries(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
@@ -241,10 +272,14 @@ private:
     }
     // One CTA per tile of a part's first rows: the parts alone keep the device busy.
     template <typename Kernel>
-    void launch_tiles(const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
-        const MatmulItems items = this->whole_tiles(all.num_pairs);
-        launch("block_expert_matmul", grid(parts(all.out.width, kPanel), 1, of.counts.num_parts()),
-               {simt::kWarpSize, items.block_warps}, Kernel{{{all, items}, parts_of(of), words, true}});
+    void launch_tiles(const char* name, const DeviceEntries& of, const MatmulParameters& all, int64_t words) {
+        const MatmulItems items = this->whole_tiles(all.num_pairs, Kernel::kChunkPairs);
+        Kernel kernel = kernel_with<Kernel>(all, items);
+        kernel.parts = parts_of(of);
+        kernel.matrix_words = words;
+        kernel.has_parts = true;
+        launch(name, grid(parts(all.out.width, kPanel), 1, of.counts.num_parts()), {simt::kWarpSize, items.block_warps},
+               kernel);
     }
     simt::Global<const DeviceExpertPart> parts_of(const DeviceEntries& of) {
         return view(read_only(of.parts), of.counts.num_parts());

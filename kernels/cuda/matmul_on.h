@@ -56,15 +56,12 @@ public:
 protected:
     // Whether large blocks, one per SM, keep half of the SMs busy.
     bool fills_device(simt::Dim3 blocks) const { return 2 * int64_t{blocks.x} * blocks.y >= num_processors(); }
-    // One warp per chunk of a row, up to 8.
-    static int32_t item_warps(int64_t num_pairs) {
+    // A CTA computes all chunks of its tiles, with one warp per chunk of a row, up to 8.
+    static MatmulItems whole_tiles(int64_t num_pairs, int64_t chunk_pairs = kChunkPairs) {
+        const auto chunks = static_cast<int32_t>(parts(num_pairs, chunk_pairs));
         int32_t warps = 1;
-        while (warps < Matmul8::kWarps && warps * kChunkPairs < num_pairs) warps *= 2;
-        return warps;
-    }
-    // A CTA computes all chunks of its tiles.
-    static MatmulItems whole_tiles(int64_t num_pairs) {
-        return {static_cast<int32_t>(parts(num_pairs, kChunkPairs)), item_warps(num_pairs), {}, {}};
+        while (warps < Matmul8::kWarps && warps < chunks) warps *= 2;
+        return {chunks, warps, {}, {}};
     }
 
     // An item is all chunks of a panel.
@@ -111,8 +108,8 @@ protected:
     template <typename Kernel>
     MatmulItems items_of(const MatmulParameters& parameters) {
         const int64_t tiles = tiles_of<Kernel>(parameters);
-        const int64_t chunks = parts(parameters.num_pairs, kChunkPairs);
-        MatmulItems items = whole_tiles(parameters.num_pairs);
+        const int64_t chunks = parts(parameters.num_pairs, Kernel::kChunkPairs);
+        MatmulItems items = whole_tiles(parameters.num_pairs, Kernel::kChunkPairs);
         if (!keeps_busy(tiles) && tiles * chunks * Kernel::kSums <= room_for_sums()) {
             int32_t& warps = items.block_warps;
             while (warps > 1 && !keeps_busy(tiles * parts(chunks, warps))) warps /= 2;
@@ -124,7 +121,7 @@ protected:
     // The resident CTAs, or the items when these are fewer.
     template <typename Kernel>
     simt::Dim3 grid_of(const MatmulParameters& parameters, const MatmulItems& items) {
-        const int64_t chunks = parts(parameters.num_pairs, kChunkPairs);
+        const int64_t chunks = parts(parameters.num_pairs, Kernel::kChunkPairs);
         const int64_t resident = num_processors() * Kernel::kResidentBlocks * Kernel::kWarps / items.block_warps;
         return grid(std::min(tiles_of<Kernel>(parameters) * parts(chunks, items.item_chunks), resident));
     }

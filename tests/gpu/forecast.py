@@ -63,8 +63,7 @@ def multiplications_of(kernel):
 
 
 def of_blocks():
-    """Matmuls with quantised weights. In int8 and FP8 more than 8 rows multiply by eights, each of which reads all
-    weights."""
+    """Matmuls with quantised weights. In int8 more than 8 rows multiply by eights, each of which reads all weights."""
     in_exact = ((1, "BlockMatvec1"), (4, "BlockMatvec4"), (8, "BlockMatvec8"), (16, "BlockMatmul16"),
                 (32, "BlockMatmul32"))
     in_int8 = ((1, "IntegerMatvec1"), (8, "IntegerMatvec8"), (32, "IntegerMatvec8"))
@@ -81,9 +80,9 @@ def of_blocks():
     # A record's numbers, and the scales of its two groups.
     read = records * (256 + 2 * 4)
     lines += [(rf"matmul exact.fp8 FP8 +{rows} x +8192 x +4096 ", kernel, read, float(rows * 8192 * 4096), PROCESSORS,
-               read * -(-rows // 8))
+               read)
               for rows, kernel in ((1, "Fp8GroupMatvec1"), (4, "Fp8GroupMatvec4"), (8, "Fp8GroupMatvec8"),
-                                   (32, "Fp8GroupMatvec8"))]
+                                   (16, "Fp8GroupMatmul16"), (32, "Fp8GroupMatmul32"))]
     return lines
 
 

@@ -258,14 +258,16 @@ struct ShownInFp8 {
 constexpr ShownInFp8 kShownInFp8[] = {
     {"fp8_sums_apart", kGroupsInFp8, {1, 70, 416}},
     {"fp8_sums_apart", kGroupsInFp8, {3, 70, 416}},
-    {"fp8_scales_of_first_group", kGroupsInFp8, {9, 70, 416}},
+    {"fp8_scales_of_first_group", kGroupsInFp8, {8, 70, 416}},
     {"fp8_scale_of_first_row", kGroupsInFp8, {3, 70, 416}},
     {"fp8_scale_of_first_row", kRowsInFp8, {8, 70, 416}},
     {"fp8_scaled_too_early", kRowsInFp8, {1, 6, 8448}},
     {"fp8_without_signs", kRowsInFp8, {5, 70, 96}},
     {"fp8_scale_by_a_factor", kRowsInFp8, {3, 70, 416}},
     {"fp8_scale_by_a_factor", kGroupsInFp8, {1, 70, 416}},
-    {"int8_rows_of_first_group", kGroupsInFp8, {9, 70, 96}},
+    {"fp8_items_row_scale_of_first_chunk", kGroupsInFp8, {9, 70, 416}},
+    {"fp8_items_second_group_of_first", kGroupsInFp8, {20, 70, 416}},
+    {"fp8_items_scale_of_first_output", kRowsInFp8, {9, 70, 416}},
     {"fp8_static_scale_unused", kStaticInFp8, {2, 70, 96}},
 };
 
@@ -277,6 +279,15 @@ TEST(KernelFaults, OfFp8AreFoundOrShownAsWrongBits) {
             EXPECT_TRUE(multiplies_fp8_as_defined(*device, shape, recipe));
             const planted::SwitchedOn on(fault);
             EXPECT_FALSE(multiplies_fp8_as_defined(*device, shape, recipe)) << fault;
+        }
+        {
+            const auto of_parts = make_emulated_device(emulator, {.resident_blocks = 96});
+            const auto is_as_defined = [&] {
+                return multiplies_fp8_as_defined(*of_parts, {12, 70, 1312}, kGroupsInFp8);
+            };
+            EXPECT_TRUE(is_as_defined());
+            const planted::SwitchedOn on("fp8_items_divided_scales_of_first");
+            EXPECT_FALSE(is_as_defined());
         }
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
         const auto multiply_entries = [&](const Fp8Recipe& recipe) {
@@ -300,6 +311,12 @@ TEST(KernelFaults, OfFp8AreFoundOrShownAsWrongBits) {
         }
         expect_named(emulator.findings(), {"fp8_scales_not_padded", "gather_entries", FindingKind::kUninitialised},
                      schedule);
+        emulator.clear_findings();
+        {
+            const planted::SwitchedOn on("fp8_items_factors_early");
+            (void)multiplies_fp8_as_defined(*device, {20, 70, 2336}, kGroupsInFp8);
+        }
+        expect_named(emulator.findings(), {"fp8_items_factors_early", "fp8_matmul", FindingKind::kRace}, schedule);
         emulator.clear_findings();
         const planted::SwitchedOn on("int8_greatest_too_early");
         (void)multiplies_fp8_as_defined(*device, {2, 70, 512}, kRowsInFp8);
@@ -455,7 +472,9 @@ std::set<std::string_view> shown_in_matmuls() {
                                         "block_row_not_copied",
                                         "int8_greatest_too_early",
                                         "fp8_scales_not_padded",
-                                        "fp8_static_scale_of_first_expert"};
+                                        "fp8_static_scale_of_first_expert",
+                                        "fp8_items_divided_scales_of_first",
+                                        "fp8_items_factors_early"};
     for (const ShownInFp8& one : kShownInFp8) shown.insert(one.fault);
     for (const ShownInBlocks& one : kShownInBlocks) shown.insert(one.fault);
     for (const ShownInBlocks& one : kShownInInt8) shown.insert(one.fault);

@@ -59,17 +59,21 @@ struct BlockMatvecs
     : OfMatrixOrExperts<GroupsOfRows<MatvecOf<kRows, false, BlockSpan<Format, kMatvecHalves<Format, kRows>>>, kRows>> {
 };
 
-// Tiles of 64 outputs by kRows rows. One CTA per SM: with the registers of two, sums would lie in local memory.
-template <typename Format, int kRows>
-struct BlockMatmul : OfMatrixOrExperts<MatmulOfItems<2, kRows / 2, 4, BlockSpan<Format, 1>>> {
-    using Multiply = MatmulOfItems<2, kRows / 2, 4, BlockSpan<Format, 1>>;
+// Multiply: MatmulOfItems. One CTA per SM: with the registers of two, sums would lie in local memory.
+template <typename Multiply>
+struct ItemsOfMatrixOrExperts : OfMatrixOrExperts<Multiply> {
     static constexpr int kResidentBlocks = 1;
+    static constexpr int64_t kChunkPairs = Multiply::kChunkPairs;
     static constexpr int kWarps = Multiply::kWarps;
     static constexpr int kBlockRows = Multiply::kBlockRows;
     static constexpr int kSums = Multiply::kSums;
     static constexpr int kSharedBytes = Multiply::kSharedBytes;
     [[nodiscard]] int64_t shared_bytes() const { return this->all.shared_bytes(); }
 };
+
+// Tiles of 64 outputs by kRows rows.
+template <typename Format, int kRows>
+struct BlockMatmul : ItemsOfMatrixOrExperts<MatmulOfItems<2, kRows / 2, 4, BlockSpan<Format, 1>>> {};
 
 // reference/ops/quantised.h's embedding: one thread per element.
 template <typename Format>

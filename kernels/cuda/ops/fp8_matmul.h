@@ -17,7 +17,8 @@ SIMT_FUNCTION float scaled_e4m3(uint32_t word, int i) {
 // The weights of kHalves halves of a unit without their scales.
 template <int kHalves>
 struct E4m3Span : BlockSpan<BlocksFp8, kHalves> {
-    static constexpr int kRows = BlockSpan<BlocksFp8, kHalves>::kScaleRow;  // a quad in each
+    using Base = BlockSpan<BlocksFp8, kHalves>;
+    static constexpr int kRows = Base::kScaleRow;  // a quad in each
     struct Weights {
         simt::Four<uint32_t> rows[kRows];
         SIMT_FUNCTION PairWeights pair(int i) const {
@@ -36,7 +37,23 @@ struct E4m3Span : BlockSpan<BlocksFp8, kHalves> {
         for (int i = 0; i < kRows; ++i) weights.rows[i] = rows[i];
         return weights;
     }
+    SIMT_FUNCTION static Weights open_shared(const simt::Shared<uint32_t>& memory, int word, int64_t) {
+        Weights weights;
+        SIMT_UNROLL
+        for (int i = 0; i < kRows; ++i) weights.rows[i] = simt::load4(memory, i * kPanel + word);
+        return weights;
+    }
+    // Of a chunk that may be half a record. Units follow one another without gaps.
+    SIMT_FUNCTION static int64_t first_row(int64_t chunk_pair) {
+        return Base::first_row(chunk_pair) + Base::half_of(chunk_pair) * (kRows / kHalves);
+    }
 };
+// The word of the scale of a panel's first output, of the unit that begins at `pair`; the other outputs' follow.
+SIMT_FUNCTION int64_t fp8_scale_word(int64_t num_pairs, int64_t panel, int64_t pair) {
+    using Span = E4m3Span<1>;
+    const int64_t record = panel * Span::panel_rows(num_pairs) + pair / kChunkPairs * Span::kRecordRows;
+    return (record + BlocksFp8::scale_row(Span::half_of(pair) / 2, 0)) * kPanel;
+}
 
 // A chunk is a group of activations, which enters the chain of fma over the groups, or, where the row has one scale, a
 // chunk of N3. It leaves its sum and the product of the two scales.
@@ -55,9 +72,8 @@ struct Fp8Products {
     SIMT_FUNCTION static void begin(const MatvecParameters& of, const MatvecLane& lane, const Inputs& inputs,
                                     int64_t first_pair, Sums& sums) {
         const int64_t first = kOfRow ? 0 : first_pair;
-        const int64_t row = lane.quad / kPanelQuads * Span::panel_rows(of.num_pairs) + Span::first_row(first) +
-                            BlocksFp8::scale_row(Span::half_of(first) / 2, 0);
-        sums.weight_scales = simt::load4(lane.weight, row * kPanel + lane.quad % kPanelQuads * 4);
+        sums.weight_scales = simt::load4(
+            lane.weight, fp8_scale_word(of.num_pairs, lane.quad / kPanelQuads, first) + lane.quad % kPanelQuads * 4);
         SIMT_UNROLL
         for (int r = 0; r < kRows; ++r) {
             if (r < of.num_rows) sums.row_scales[r] = inputs[r * of.row_pairs + of.num_pairs + first / kChunkPairs];
@@ -100,6 +116,46 @@ struct Fp8GroupMatvec8 : Fp8Matvec<8, false> {};
 struct Fp8RowMatvec1 : Fp8Matvec<1, true> {};
 struct Fp8RowMatvec4 : Fp8Matvec<4, true> {};
 struct Fp8RowMatvec8 : Fp8Matvec<8, true> {};
+
+// The chunks of ops/matmul_items.h. A chunk is a group of activations, whose sum enters the chain of fma with the
+// product of two scales.
+struct Fp8GroupChunks {
+    static constexpr int64_t kChunkPairs = reference::kFp8Group / 2;
+    static constexpr bool kHasFactors = true;
+    static constexpr bool kHasEnd = false;
+    static constexpr int kRowFactorWords = kFp8ScaleQuad;  // 16 bytes, of four groups
+    SIMT_FUNCTION static int64_t output_factors(const MatmulParameters& of, int64_t panel, int64_t chunk) {
+        return fp8_scale_word(of.num_pairs, panel, chunk * kChunkPairs);
+    }
+    SIMT_FUNCTION static int64_t row_factors(const MatmulParameters& of, int64_t row, int64_t chunk) {
+        return row * of.row_pairs + of.num_pairs + chunk / kFp8ScaleQuad * kFp8ScaleQuad;
+    }
+    // Which of them is the chunk's.
+    SIMT_FUNCTION static int row_factor(int64_t chunk) { return static_cast<int>(chunk % kFp8ScaleQuad); }
+    SIMT_FUNCTION static float add(float total, float sum, uint32_t weight_scale, uint32_t row_scale) {
+        const float scale = reference::float_from_bits(weight_scale) * reference::float_from_bits(row_scale);
+        return reference::fma_f32(scale, sum * (1.0F / kFp8SumUnit), total);
+    }
+};
+// A row has one scale: chunks are N3's, and the scales come at the end.
+struct Fp8RowChunks : ChunksInOrder {
+    static constexpr bool kHasEnd = true;
+    SIMT_FUNCTION static float end(const MatmulParameters& of, int64_t row, int64_t output, float total) {
+        if (row >= of.out.num_rows) return total;
+        const uint32_t weight_scale = of.weight[fp8_scale_word(of.num_pairs, output / kPanel, 0) + output % kPanel];
+        const uint32_t row_scale = of.x[row * of.row_pairs + of.num_pairs];
+        const float scale = reference::float_from_bits(weight_scale) * reference::float_from_bits(row_scale);
+        return reference::fma_f32(scale, total * (1.0F / kFp8SumUnit), 0.0F);
+    }
+};
+
+// Tiles of 64 outputs by kRows rows, as BlockMatmul.
+template <int kRows, typename Chunks>
+struct Fp8Matmul : ItemsOfMatrixOrExperts<MatmulOfItems<2, kRows / 2, 4, E4m3Span<1>, Chunks>> {};
+struct Fp8GroupMatmul16 : Fp8Matmul<16, Fp8GroupChunks> {};
+struct Fp8GroupMatmul32 : Fp8Matmul<32, Fp8GroupChunks> {};
+struct Fp8RowMatmul16 : Fp8Matmul<16, Fp8RowChunks> {};
+struct Fp8RowMatmul32 : Fp8Matmul<32, Fp8RowChunks> {};
 
 }  // namespace SIMT_MACHINE
 }  // namespace verbatim::cuda

@@ -17,13 +17,28 @@ struct MatmulItems {
     simt::Global<int32_t> arrivals;  // [tiles], items arrived; 0 before and after every launch
 };
 
+// How the sums of chunks become an output: N3 adds them in order. With factors, which come to shared memory with a
+// chunk, a word of each output and kRowFactorWords of each row (ops/fp8_matmul.h):
+//
+//   output_factors(of, panel, chunk), row_factors(of, row, chunk)     where they begin in the weights and in x
+//   row_factor(chunk)                                                 which of a row's words is the chunk's
+//   add(total, sum, of the output, of the row)                        the total with a chunk's sum
+struct ChunksInOrder {
+    static constexpr int64_t kChunkPairs = cuda::kChunkPairs;
+    static constexpr bool kHasFactors = false;
+    static constexpr int kRowFactorWords = 0;
+    // Whether end(of, row, output, total) makes a total the output without its bias.
+    static constexpr bool kHasEnd = false;
+};
+
 // CTAs of (32, up to kWarps) threads: a warp computes one chunk of 64 outputs by kBlockRows rows. Asynchronous copies
 // bring stages of 16 of K, a span (ops/weight_spans.h), through a ring buffer per warp: weights stay packed, inputs are
 // unpacked to binary32 once after arrival. Weights are read once for all rows.
-template <int kRowLanes, int kRowsEach, int kRingStages, typename Span = PairSpan<8>>
+template <int kRowLanes, int kRowsEach, int kRingStages, typename Span = PairSpan<8>, typename Chunks = ChunksInOrder>
 struct MatmulOfItems : MatmulParameters {
     MatmulItems items;
 
+    static constexpr int64_t kChunkPairs = Chunks::kChunkPairs;
     static constexpr int kWarps = 8;
     static constexpr int kThreads = kWarps * simt::kWarpSize;
     static constexpr int kResidentBlocks = 2;
@@ -38,12 +53,14 @@ struct MatmulOfItems : MatmulParameters {
     static constexpr int kWeightQuads = (Span::kRows + kCopyRows - 1) / kCopyRows;  // 16-byte vectors a lane copies
     static constexpr int kInputQuads = (2 * kBlockRows + simt::kWarpSize - 1) / simt::kWarpSize;
     static constexpr int kRingWords = kRingStages * kStageWords;
-    static constexpr int kWarpWords = kRingWords + 2 * kPairs * kBlockRows;  // after the ring: [16 of K][rows]
-    static constexpr int kWords = kSums + kWarps * kWarpWords;               // totals, then each warp's part
+    static constexpr int kFactors = kRingWords + 2 * kPairs * kBlockRows;  // after the ring: [16 of K][rows]
+    static constexpr int kFactorWords = Chunks::kHasFactors ? kPanel + Chunks::kRowFactorWords * kBlockRows : 0;
+    static constexpr int kWarpWords = kFactors + kFactorWords;
+    static constexpr int kWords = kSums + kWarps * kWarpWords;  // totals, then each warp's part
     static constexpr int kSharedBytes = kWords * 4;
     [[nodiscard]] int64_t shared_bytes() const { return (kSums + int64_t{items.block_warps} * kWarpWords) * 4; }
     static constexpr int kAhead = 8;  // chunks whose sums are in flight at once
-    static_assert(kSums <= kWarpWords && kSharedBytes <= 99 << 10, "where a chunk's sums lie; what every GPU has");
+    static_assert(kSums <= kFactors && kSharedBytes <= 99 << 10, "where a chunk's sums lie; what every GPU has");
     static_assert(kChunkPairs % kPairs == 0 && Span::kPairs == kPairs && Lane::kLaneOutputs == 4);
 
     // A warp's chunk.
@@ -71,6 +88,7 @@ struct MatmulOfItems : MatmulParameters {
         for (int stage = 0; stage < kRingStages - 1; ++stage) fetch_weights(source, stage, own, stage * kStageWords);
         simt::wait_previous();
         simt::release_next();
+        fetch_factors(chunk, own);
         SIMT_UNROLL
         for (int stage = 0; stage < kRingStages - 1; ++stage) fetch_inputs(source, stage, own, stage * kStageWords);
         while (turn.item < num_items()) {
@@ -81,7 +99,7 @@ struct MatmulOfItems : MatmulParameters {
             const Chunk next_chunk = chunk_of(next);
             source = source_of(next_chunk);
             if (is_divided()) {
-                fetch_first(source, own);
+                fetch_first(next_chunk, source, own);
                 leave(chunk, acc);
                 if (is_over) arrive(tile_of(turn), arrived);
             } else {
@@ -89,7 +107,7 @@ struct MatmulOfItems : MatmulParameters {
                 simt::sync_block();
                 add_up(turn, is_over, all, totals);
                 simt::sync_block();
-                fetch_first(source, own);
+                fetch_first(next_chunk, source, own);
             }
             turn = next;
             chunk = next_chunk;
@@ -185,7 +203,23 @@ struct MatmulOfItems : MatmulParameters {
         }
         simt::commit_async();
     }
-    SIMT_FUNCTION static void fetch_first(const Source& from, const simt::Shared<uint32_t>& own) {
+    // The chunk's factors, which are committed with its first inputs.
+    SIMT_FUNCTION void fetch_factors(const Chunk& chunk, const simt::Shared<uint32_t>& own) const {
+        if constexpr (Chunks::kHasFactors) {
+            const bool is_there = chunk.num_pairs > 0;
+            for (int quad = simt::thread_x(); quad < kPanelQuads; quad += simt::kWarpSize)
+                simt::copy4_async(own, kFactors + quad * 4, weight,
+                                  Chunks::output_factors(*this, panel_of(chunk.tile), chunk.number) + quad * 4,
+                                  is_there);
+            for (int r = simt::thread_x(); r < kBlockRows; r += simt::kWarpSize) {
+                const int64_t row = first_row_of(chunk.tile) + r;
+                simt::copy4_async(own, kFactors + kPanel + r * Chunks::kRowFactorWords, x,
+                                  Chunks::row_factors(*this, row, chunk.number), is_there && row < out.num_rows);
+            }
+        }
+    }
+    SIMT_FUNCTION void fetch_first(const Chunk& chunk, const Source& from, const simt::Shared<uint32_t>& own) const {
+        fetch_factors(chunk, own);
         SIMT_UNROLL
         for (int stage = 0; stage < kRingStages - 1; ++stage) {
             fetch_weights(from, stage, own, stage * kStageWords);
@@ -283,8 +317,21 @@ struct MatmulOfItems : MatmulParameters {
              i += simt::threads_y() * simt::kWarpSize) {
             float total = 0.0F;
             if (turn.first_chunk > 0) total = reference::float_from_bits(totals[i]);
-            for (int c = 0; c < count; ++c) total = total + reference::float_from_bits(all[c * kWarpWords + i]);
+            for (int c = 0; c < count; ++c) {
+                const float sum = reference::float_from_bits(all[c * kWarpWords + i]);
+                if constexpr (Chunks::kHasFactors) {
+                    const simt::Shared<uint32_t> factors = all.slice(c * kWarpWords + kFactors, kFactorWords);
+                    const int place = kPanel + i / kPanel * Chunks::kRowFactorWords;
+                    total = Chunks::add(total, sum, factors[i % kPanel],
+                                        factors[place + Chunks::row_factor(turn.first_chunk + c)]);
+                } else {
+                    total = total + sum;
+                }
+            }
             if (is_over) {
+                if constexpr (Chunks::kHasEnd)
+                    total = Chunks::end(*this, first_row_of(tile) + i / kPanel, panel_of(tile) * kPanel + i % kPanel,
+                                        total);
                 write(first_row_of(tile) + i / kPanel, panel_of(tile) * kPanel + i % kPanel, total);
             } else {
                 totals[i] = reference::bits_from_float(total);
@@ -339,12 +386,26 @@ struct MatmulOfItems : MatmulParameters {
             SIMT_UNROLL
             for (int c = 0; c < kAhead; ++c) {
                 if (first + c >= num_chunks()) continue;
-                SIMT_UNROLL
-                for (int k = 0; k < 4; ++k) total[k] = total[k] + some[c].values[k];
+                if constexpr (Chunks::kHasFactors) {
+                    const simt::Four<uint32_t> of_outputs = simt::load4(
+                        weight, Chunks::output_factors(*this, panel_of(tile), first + c) + quad % kPanelQuads * 4);
+                    const uint32_t of_row =
+                        x[Chunks::row_factors(*this, row, first + c) + Chunks::row_factor(first + c)];
+                    SIMT_UNROLL
+                    for (int k = 0; k < 4; ++k)
+                        total[k] = Chunks::add(total[k], some[c].values[k], of_outputs.values[k], of_row);
+                } else {
+                    SIMT_UNROLL
+                    for (int k = 0; k < 4; ++k) total[k] = total[k] + some[c].values[k];
+                }
             }
         }
         SIMT_UNROLL
-        for (int k = 0; k < 4; ++k) write(row, panel_of(tile) * kPanel + quad % kPanelQuads * 4 + k, total[k]);
+        for (int k = 0; k < 4; ++k) {
+            const int64_t output = panel_of(tile) * kPanel + quad % kPanelQuads * 4 + k;
+            if constexpr (Chunks::kHasEnd) total[k] = Chunks::end(*this, row, output, total[k]);
+            write(row, output, total[k]);
+        }
     }
 };
 struct Matmul8 : MatmulOfItems<2, 4, 4> {};

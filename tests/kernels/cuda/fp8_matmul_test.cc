@@ -126,7 +126,7 @@ protected:
     }
 };
 
-// Each kernel, and groups of its rows.
+// Each kernel, and several tiles of its rows.
 TEST_P(Fp8MatmulOnCuda, HasTheBitsOfItsDefinitionForEveryNumberOfRows) {
     for (const int64_t num_rows : {1, 2, 3, 4, 5, 8, 9, 16, 19, 33}) expect_as_defined({num_rows, 70, 352});
     for (const int64_t num_rows : {64, 129, 257}) expect_as_defined({num_rows, 5, 160});
@@ -200,9 +200,9 @@ protected:
 TEST_P(Fp8MatmulsOnCuda, HaveTheBitsOfTheirDefinitionForAnyWeightsAndActivations) {
     constexpr int64_t kK = 800;
     const float sizes[] = {0.0F, 1e-45F, 1e-42F, 1e-38F, 1e-30F, 1.0F, 448.0F, 9e6F, 1e30F, 8e37F};
-    for (const int64_t num_rows : {1, 4, 10}) {
+    for (const int64_t num_rows : {1, 4, 10, 17}) {
         auto x = draw_values(num_rows * kK, 8);
-        for (int64_t i = 0; i < std::ssize(x); ++i) x[static_cast<size_t>(i)] *= sizes[(i / kK + 10 - num_rows) % 10];
+        for (int64_t i = 0; i < std::ssize(x); ++i) x[static_cast<size_t>(i)] *= sizes[(i / kK + 20 - num_rows) % 10];
         expect_as_defined(x, 66, kK);
         x[70] = std::numeric_limits<float>::infinity();
         x.back() = std::numeric_limits<float>::quiet_NaN();
@@ -218,9 +218,25 @@ TEST(Fp8MatmulSchedules, DoNotChangeABit) {
         simt::Emulator emulator(schedule, 5);
         const auto device = make_emulated_device(emulator);
         for (const Fp8Recipe& recipe : kRecipes)
-            for (const int64_t num_rows : {1, 9})
+            for (const int64_t num_rows : {1, 9, 20})
                 EXPECT_TRUE(multiplies_fp8_as_defined(*device, {num_rows, 66, 1056}, recipe))
                     << num_rows << " rows, " << name_of(schedule);
+        EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
+    }
+}
+
+// Tiles of 9 rows and more whose chunks several blocks have, and those of one block after another.
+TEST(Fp8MatmulItems, HaveTheBitsOfTheDefinitionHoweverTilesAreDivided) {
+    for (const simt::Schedule schedule : schedules()) {
+        simt::Emulator emulator(schedule, 5);
+        const auto divided = make_emulated_device(emulator, {.resident_blocks = 96});
+        const auto whole = make_emulated_device(emulator);
+        for (const Fp8Recipe& recipe : kRecipes) {
+            for (const MatmulShape& shape : {MatmulShape{9, 70, 1312}, {16, 63, 2976}, {33, 40, 704}})
+                EXPECT_TRUE(multiplies_fp8_as_defined(*divided, shape, recipe)) << shape.num_rows << " rows, divided";
+            for (const MatmulShape& shape : {MatmulShape{13, 200, 2496}, {40, 70, 608}})
+                EXPECT_TRUE(multiplies_fp8_as_defined(*whole, shape, recipe)) << shape.num_rows << " rows, whole";
+        }
         EXPECT_TRUE(emulator.findings().empty()) << emulator.findings().front().text;
     }
 }

@@ -108,7 +108,8 @@ TEST_F(ReplayInFp8, WhatItDoesNotComputeIsRefusedByName) {
                    "no FP8 weights whose recipe quantises activations");
     expect_refused(change(model, json::json_pointer("/activation_scheme"), "static"),
                    "quantization_config has activation_scheme = \"static\", wanted \"dynamic\"");
-    expect_refused(change(quantised("fp8"), json::json_pointer("/config_groups/group_0/input_activations"),
+    const auto unscaled = tests::write_quantised_preset(files_.path("unscaled"), "tiny-granite", "fp8", 5);
+    expect_refused(change(unscaled.string(), json::json_pointer("/config_groups/group_0/input_activations"),
                           {{"num_bits", 8}, {"type", "float"}, {"strategy", "tensor"}, {"dynamic", false}}),
                    "weight: its input_scale is missing");
 }
