@@ -26,11 +26,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 RANDOM_CASES = "seed=20251121 max_success=8 noshrink=1"
 DEATH_TEST = "DeathTest"  # each of its cases is a process that ends at an assertion
 # Seconds are the processor's: how long a mutant may take does not depend on what else the machine does.
-QUICK_SECONDS = 0.3  # of all tests that run in a mutant's first process
+QUICK_SECONDS = 0.3  # of all tests that run in a mutant's first process; the second takes ten times as many
+IDLE_SECONDS = 8  # a process that has computed nothing for so long waits for what does not come
 LEAST_LIMIT = 3  # that a process may take whatever its tests took without a mutant
 TIMES_SLOWER = 10
 MEMORY = 2 << 30  # bytes that a mutant may take
@@ -46,21 +48,48 @@ def limit_process(seconds):
 
 
 def run_tests(program, tests, limit, **variables):
-    """(exit code, output, seconds); the exit code is -SIGXCPU when it took more than `limit` seconds."""
+    """(exit code, output, seconds); the exit code is -SIGXCPU when it took more than `limit` seconds or stood still."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VERBATIM_")}
     environment.update(variables, RC_PARAMS=RANDOM_CASES)
     command = [program, "--gtest_color=no", "--gtest_fail_fast", "--gtest_filter=" + ":".join(tests)]
     with tempfile.TemporaryFile() as written:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=written,
                                    stderr=subprocess.STDOUT, preexec_fn=lambda: limit_process(math.ceil(limit)))
+        stands_still = threading.Event()
+        ended = threading.Event()
+        watch = threading.Thread(target=end_when_still, args=(process.pid, ended, stands_still))
+        watch.start()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        ended.set()
+        watch.join()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         written.seek(0)
-        return process.returncode, written.read().decode(errors="replace"), usage.ru_utime + usage.ru_stime
+        code = -signal.SIGXCPU if stands_still.is_set() else process.returncode
+        return code, written.read().decode(errors="replace"), usage.ru_utime + usage.ru_stime
 
 
-def names_of_tests(program):
-    listed = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, check=True).stdout
+def processor_ticks(pid):
+    """Of the process and of those that it has waited for."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return sum(map(int, file.read().rpartition(")")[2].split()[11:15]))
+
+
+def end_when_still(pid, ended, stands_still):
+    """Kills the process when it does not compute."""
+    before = processor_ticks(pid)
+    while not ended.wait(IDLE_SECONDS):
+        now = processor_ticks(pid)
+        if now - before <= IDLE_SECONDS / 2:  # of a hundred ticks a second: there are threads that look once a second
+            stands_still.set()
+            os.kill(pid, signal.SIGKILL)
+            return
+        before = now
+
+
+def names_of_tests(program, chosen):
+    command = [program, "--gtest_list_tests", "--gtest_filter=" + chosen]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     suite = ""
     names = []
     for line in listed.splitlines():
@@ -102,13 +131,14 @@ def how_it_ended(code, output):
 
 
 def in_groups(tests):
-    """The quickest tests that take QUICK_SECONDS together, and the others."""
-    quick, slow = [], []
+    """The quickest tests that take QUICK_SECONDS together, those that take ten times as many, and the others."""
+    groups = [[], [], []]
     total = 0.0
     for test in sorted(tests, key=lambda test: test.seconds):
         total += test.seconds
-        (quick if total <= QUICK_SECONDS or not quick else slow).append(test)
-    return [group for group in (quick, slow) if group]
+        is_first = total <= QUICK_SECONDS or not groups[0]
+        groups[0 if is_first else 1 if total <= QUICK_SECONDS * 11 else 2].append(test)
+    return [group for group in groups if group]
 
 
 def try_mutant(program, mutant, tests):
@@ -144,7 +174,8 @@ def version_of(program):
 def run(arguments, mutants):
     """Tries what has not been tried; all results. Every result is written down at once."""
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        tests = list(pool.map(lambda name: try_test(arguments.program, name), names_of_tests(arguments.program)))
+        names = names_of_tests(arguments.program, arguments.tests)
+        tests = list(pool.map(lambda name: try_test(arguments.program, name), names))
         print(f"{len(tests)} tests pass without a mutant", flush=True)
         version = version_of(arguments.program)
         results = read_results(arguments.results, version)
@@ -202,12 +233,18 @@ def main():
     parser.add_argument("--sample", type=int, help="so many mutants")
     parser.add_argument("--seed", type=int, default=1, help="of the order in which mutants are tried")
     parser.add_argument("--only", help="a regular expression that SOURCE:LINE of a mutant begins with")
+    parser.add_argument("--tests", default="*", help="a filter of gtest: the tests that may run")
+    parser.add_argument("--left-by", help="results of another program with these mutants: those that it did not kill")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
     arguments = parser.parse_args()
     with open(arguments.mutants, encoding="utf-8") as file:
         mutants = json.load(file)
     if arguments.only:
         mutants = [one for one in mutants if re.match(arguments.only, f"{one['source']}:{one['line']}")]
+    if arguments.left_by:
+        with open(arguments.left_by, encoding="utf-8") as file:
+            killed = {result["number"] for result in map(json.loads, list(file)[1:]) if result["test"]}
+        mutants = [one for one in mutants if one["number"] not in killed]
     if arguments.report:
         with open(arguments.results, encoding="utf-8") as file:
             print_report([json.loads(line) for line in file][1:], len(mutants))
