@@ -215,20 +215,23 @@ TEST_F(WriterTries, AnEndWaitsForTheTriesThatAreLeftAndForNoPause) {
     EXPECT_EQ(writer_->kept().num_changes, 0);
 }
 
-TEST_F(WriterTries, AReadingThatCameBeforeTheEndIsRead) {
+TEST_F(WriterTries, WhatCameBeforeTheEndIsReadOrSaid) {
     store_.apply_failures = kForEver;
     begin({.tries = 1});
     write(change(Change::Kind::kCommit));
     const std::vector<std::string>* second = nullptr;
+    const std::vector<std::string>* unkept = nullptr;
     writer_->load({{}, "a"}, [&](const Result<ConversationRows>&) {
         second = &load();
+        unkept = &write(change(Change::Kind::kCommit));
         threads_.wait(&second, threads_.now_ns() + 2 * kMs);  // the end comes meanwhile
     });
     threads_.run_for(kMs);
     ASSERT_NE(second, nullptr);
     EXPECT_THAT(*second, IsEmpty());
-    EXPECT_EQ(writer_->close(), 1u);
+    EXPECT_EQ(writer_->close(), 2u);
     EXPECT_THAT(*second, ElementsAre(kWell));
+    EXPECT_THAT(*unkept, ElementsAre("the disk is full"));
 }
 
 TEST_F(WriterTries, WhatComesBehindTheEndIsSaidSo) {

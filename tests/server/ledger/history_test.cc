@@ -24,8 +24,12 @@ protected:
     static std::string said(const std::string& content) {
         return text::written({{"role", "user"}, {"content", content}});
     }
-    // A turn that keeps so many messages, adds these, and is answered.
-    void add(int64_t num_old, const std::vector<std::string>& messages, const std::string& answer) {
+    static std::string answered(const std::string& content) {
+        return text::written({{"role", "assistant"}, {"content", content}});
+    }
+    // A turn that keeps so many messages, adds these, and is answered: by a message, or by more of the last one.
+    void add(int64_t num_old, const std::vector<std::string>& messages, const std::string& answer,
+             bool continues_last = false) {
         text::WordCache words;
         TurnRow row;
         row.tokens = *tokenizer_.encode(answer, {.add_special = false}, words);
@@ -33,6 +37,7 @@ protected:
         row.num_text_tokens = row.end;
         row.num_old_messages = num_old;
         row.messages = text::written_list(messages);
+        row.num_messages = num_old + std::ssize(messages) + (continues_last ? 0 : 1);
         view_.turns.push_back(std::make_shared<const TurnRow>(std::move(row)));
     }
     // As the two lists say, whichever way they are compared.
@@ -52,6 +57,8 @@ TEST_F(Histories, AsManyMessagesAreEqualAsBothBeginWith) {
     add(5, {}, "pass");
     std::vector<std::string> all = *messages_of(view_, tokenizer_);
     ASSERT_EQ(all.size(), 6u);
+    EXPECT_EQ(all[2], answered("def f"));
+    EXPECT_EQ(all[5], answered("pass"));
     expect_num_equal(all, 6);
     for (size_t i = 0; i < all.size(); ++i) {
         expect_num_equal({all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i)}, static_cast<int64_t>(i));
@@ -73,6 +80,64 @@ TEST_F(Histories, ARewrittenTurnCountsAsItIsNow) {
     ASSERT_EQ(all.size(), 3u);
     expect_num_equal(all, 3);
     expect_num_equal({said("a"), said("b")}, 1);
+}
+
+// These messages are no JSON, and no list of them can be read: they are compared as they are kept, and no other way.
+TEST_F(Histories, MessagesThatGoOnAreComparedAsTheyAreKept) {
+    add(0, {"{a", "{b"}, "def f");
+    add(3, {}, "return");
+    add(4, {"{"}, "pass");
+    ASSERT_FALSE(messages_of(view_, tokenizer_));
+    const auto num_equal = [&](const std::vector<std::string>& asked) {
+        return num_equal_messages(view_, tokenizer_, asked);
+    };
+    std::vector<std::string> asked = {"{a", "{b", answered("def f"), answered("return"), "{", answered("pass")};
+    EXPECT_EQ(num_equal(asked), 6);
+    asked.emplace_back("{new");
+    EXPECT_EQ(num_equal(asked), 7 - 1);
+    for (size_t i = 0; i < 6; ++i) {
+        auto other = asked;
+        other[i] += "x";
+        EXPECT_EQ(num_equal(other), 0) << i << ": all of them, or none by comparison";
+        other[i] = asked[i].substr(0, asked[i].size() - 1);
+        EXPECT_EQ(num_equal(other), 0) << i;
+    }
+    EXPECT_EQ(num_equal({"{a,{b", answered("def f"), answered("return"), "{", answered("pass")}), 0);
+    add(5, {"{more"}, "pass");
+    EXPECT_EQ(num_equal(asked), 0) << "it has rewritten a message";
+}
+
+TEST_F(Histories, AnAnswerMayGoOnFromTheLastMessage) {
+    add(0, {said("a"), answered("def")}, " f", /*continues_last=*/true);
+    EXPECT_EQ(messages_of(view_, tokenizer_), (std::vector<std::string>{said("a"), answered("def f")}));
+    expect_num_equal({said("a"), answered("def f"), said("b")}, 2);
+    expect_num_equal({said("a"), answered("def"), answered(" f")}, 1);
+    add(2, {said("b")}, "pass");
+    expect_num_equal({said("a"), answered("def f"), said("b"), answered("pass")}, 4);
+}
+
+TEST_F(Histories, NoAnswerGoesOnFromWhatIsNoText) {
+    for (const std::string message :
+         {R"({"role":"assistant","content":["def"]})", R"({"role":"assistant"})", R"("def")", "def"}) {
+        view_.turns.clear();
+        add(0, {said("a"), message}, " f", /*continues_last=*/true);
+        EXPECT_FALSE(messages_of(view_, tokenizer_)) << message;
+    }
+}
+
+TEST_F(Histories, AnAnswerEndsBeforeItsStopText) {
+    add(0, {said("a")}, "def f");
+    TurnRow stopped = *view_.turns.front();
+    EXPECT_EQ(answer_text(stopped, tokenizer_), "def f");
+    for (const int64_t num_bytes : {0, 1, 3}) {
+        stopped.num_text_bytes = num_bytes;
+        EXPECT_EQ(answer_text(stopped, tokenizer_), std::string("def f").substr(0, static_cast<size_t>(num_bytes)));
+    }
+    stopped.num_text_tokens = 0;
+    stopped.num_text_bytes = -1;
+    EXPECT_EQ(answer_text(stopped, tokenizer_), "");
+    stopped.prompt_end = 1;
+    EXPECT_EQ(prompt_text(stopped, tokenizer_), tokenizer_.bytes_of(stopped.tokens.front()));
 }
 
 TEST_F(Histories, ATurnWithoutMessagesLeavesNoneToCompare) {
