@@ -119,7 +119,7 @@ ConversationLedger::ConversationLedger(std::unique_ptr<LedgerStore> store, Ledge
                                        LedgerMemory memory)
     : store_(std::move(store)), config_(config), memory_(memory) {}
 
-ConversationLedger::~ConversationLedger() { close(); }
+ConversationLedger::~ConversationLedger() = default;
 
 Status ConversationLedger::open(const LedgerIdentity& identity) {
     if (!store_) return {};

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "server/ledger/ledger_writer.h"
+#include "tests/system/failing_store.h"
 #include "tests/system/fiber_threads.h"
 
 namespace verbatim::tests {
@@ -26,38 +26,6 @@ using testing::IsEmpty;
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kForEver = int64_t{1} << 60;
 constexpr const char* kWell = "";
-
-// Keeps nothing, and fails as many calls as it is asked to.
-class FailingStore final : public LedgerStore {
-public:
-    Result<int64_t> open(const LedgerIdentity&) override { return 0; }
-    Result<ConversationRows> load(const ConversationKey&) override {
-        ++num_loads;
-        if (load_failures-- > 0) return tl::unexpected(reading_error);
-        return ConversationRows{};
-    }
-    Result<std::vector<ListedConversation>> list(const ConversationPage&) override {
-        ++num_lists;
-        if (list_failures-- > 0) return tl::unexpected(reading_error);
-        return std::vector<ListedConversation>{{.id = "a"}};
-    }
-    Status apply(std::span<const Change> changes) override {
-        tries_ns.push_back(ThreadScheduler::current()->now_ns());
-        if (apply_failures-- > 0) return error("the disk is full");
-        batches.push_back(changes.size());
-        return {};
-    }
-    [[nodiscard]] std::string where() const override { return "nowhere"; }
-
-    int64_t apply_failures = 0;
-    int64_t load_failures = 0;
-    int64_t list_failures = 0;
-    Error reading_error{"the line is down", ErrorKind::kMachine};
-    std::vector<int64_t> tries_ns;  // of apply()
-    std::vector<size_t> batches;    // the changes of those that succeeded
-    int64_t num_loads = 0;
-    int64_t num_lists = 0;
-};
 
 class WriterTries : public testing::Test {
 protected:

@@ -4,13 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
+
+#include "tests/server/ledger/committed_turns.h"
 
 namespace verbatim::tests {
 namespace {
@@ -27,7 +28,6 @@ Digest digest_from(const std::string& text) {
     return digester.digest();
 }
 
-// Turns have two tokens of prompt and three of answer.
 class ConversationLedgers : public testing::Test {
 protected:
     static TurnNotes claimed(const std::string& turn_id) {
@@ -36,22 +36,11 @@ protected:
         return notes;
     }
     void commit(const std::string& id, const TurnNotes& notes = {}) {
-        Ledger::Conversation& now = conversations_[id];
-        const auto begin = static_cast<int64_t>(now.committed.size());
-        std::vector<TokenId> all(static_cast<size_t>(begin + 5));
-        std::iota(all.begin(), all.end(), 100);
-        now.committed = store_.store(all);
-        now.version = Version{++version_};
-        Turn turn;
-        turn.prompt_end = begin + 2;
-        turn.end = begin + 5;
-        turn.version = now.version;
-        now.turns.push_back(turn);
-        ledger_->committed(named(id), now, notes, done());
+        ledger_->committed(named(id), turns_.next(id), notes, done());
     }
     void remove(const std::string& id) {
         ledger_->removed(named(id), [](const std::string& problem) { EXPECT_EQ(problem, ""); });
-        conversations_.erase(id);
+        turns_.erase(id);
     }
     ConversationLedger::HeadDone done() {
         return [this](const std::string& problem, const std::string& head) {
@@ -71,10 +60,8 @@ protected:
         ledger_ = std::make_unique<ConversationLedger>(nullptr, LedgerWriterConfig{}, memory);
     }
 
-    TokenStore store_{1000};
+    CommittedTurns turns_;
     std::unique_ptr<ConversationLedger> ledger_ = std::make_unique<ConversationLedger>();
-    std::map<std::string, Ledger::Conversation> conversations_;
-    int64_t version_ = 0;
     std::vector<std::string> heads_;
 };
 
@@ -131,13 +118,13 @@ TEST_F(ConversationLedgers, MessagesAreKeptBehindThoseThatAreEqual) {
     };
     commit("a", notes(kNoVersion, 0, true));
     expect_turn(0, "[1,2,3]", 3);
-    commit("a", notes(Version{version_}, 1, false));
+    commit("a", notes(turns_.version(), 1, false));
     expect_turn(1, "[2,3]", 4);
-    commit("a", notes(Version{version_ - 1}, 1, false));
+    commit("a", notes(kNoVersion, 1, false));
     expect_turn(0, "[1,2,3]", 4);
     commit("a");
     expect_turn(0, "", 0);
-    commit("a", notes(Version{version_}, 3, false));  // those before are no messages
+    commit("a", notes(turns_.version(), 3, false));  // those before are no messages
     expect_turn(0, "[1,2,3]", 4);
     commit("b", notes(kNoVersion, 3, false));
     EXPECT_EQ(last_turn("b")->num_old_messages, 0);
@@ -152,10 +139,10 @@ TEST_F(ConversationLedgers, CommitsAndConversationsAreCounted) {
     commit("a");
     commit("a");
     expect_counts(1, 2);
-    ledger_->forked(named("a"), "b", conversations_["a"], done());
+    ledger_->forked(named("a"), "b", turns_.of("a"), done());
     expect_counts(2, 2);
-    conversations_["a"].turns.pop_back();
-    ledger_->rewound(named("a"), conversations_["a"], done());
+    turns_.of("a").turns.pop_back();
+    ledger_->rewound(named("a"), turns_.of("a"), done());
     expect_counts(2, 2);
     EXPECT_EQ(ledger_->view(named("a"))->turns.size(), 1u);
     EXPECT_EQ(ledger_->view(named("b"))->turns.size(), 2u);
