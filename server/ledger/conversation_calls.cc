@@ -57,7 +57,6 @@ ConversationReply show(const ConversationCall& call, const Engine& engine, const
                  {"num_tokens", view->turns.back()->end}};
     const Ledger::Conversation* conversation = engine.ledger().find(call.key);
     json["busy"] = conversation != nullptr && conversation->leased_to.has_value();
-    json["turns"] = Json::array();
     int64_t begin = 0;
     for (const TurnPtr& turn : view->turns) {
         json["turns"].push_back(turn_json(*turn, begin));
@@ -121,8 +120,7 @@ void remove_response(const ConversationCall& call, Engine& engine, ConversationL
     if (!answer || *answer == nullptr || (*answer)->kept.empty()) return done({.refusal = unknown(call.key)});
     const Json deleted = {{"id", call.to}, {"object", "response"}, {"deleted", true}};
     const auto when_done = [done, deleted](const std::string& problem) { done({.problem = problem, .json = deleted}); };
-    if (!ledger.view(call.key) || !ledger.is_last_shown(call.key, call.to))
-        return ledger.forget_answer(call.key, call.to, when_done);
+    if (!ledger.is_last_shown(call.key, call.to)) return ledger.forget_answer(call.key, call.to, when_done);
     const auto removed = engine.remove(call.key);
     if (!removed) return done({.refusal = removed.error()});
     ledger.removed(call.key, when_done);
@@ -158,7 +156,7 @@ void carry_out(const ConversationCall& call, Engine& engine, ConversationLedger&
         return ledger.forked(call.key, call.to, fork, reply_when_done(call.to, fork, std::move(done)));
     }
     if (call.kind == Kind::kRewind) {
-        const auto rewound = engine.rewind(call.key, count_of(call.num_turns).value_or(0));
+        const auto rewound = engine.rewind(call.key, count_of(call.num_turns).value());
         if (!rewound) return done({.refusal = rewound.error()});
         const Ledger::Conversation& now = *engine.ledger().find(call.key);
         return ledger.rewound(call.key, now, reply_when_done(call.key.conversation_id, now, std::move(done)));

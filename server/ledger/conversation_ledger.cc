@@ -70,8 +70,8 @@ std::vector<Message> parts_of(const ConversationRows& conversation, TokenStore& 
     for (const TurnPtr& turn : conversation.turns) {
         const std::span<const TokenId> tokens(turn->tokens);
         const auto num_generated = static_cast<size_t>(turn->end - turn->prompt_end);
-        parts.push_back({store.store(tokens.first(tokens.size() - num_generated)), true});
-        parts.push_back({store.store(tokens.last(num_generated)), true});
+        parts.push_back({store.store(tokens.first(tokens.size() - num_generated))});
+        parts.push_back({store.store(tokens.last(num_generated))});
     }
     return parts;
 }

@@ -35,7 +35,7 @@ std::optional<std::string> continued_message(const std::string& message, const T
 
 // Of a list as written_list() writes it: how many messages from `at` on are all of its values. Empty: they are not.
 std::optional<size_t> num_values(std::string_view list, const std::vector<std::string>& messages, size_t at) {
-    if (list.size() < 2 || list.front() != '[' || list.back() != ']') return std::nullopt;
+    if (list.empty()) return std::nullopt;
     const size_t first = at;
     for (list.remove_prefix(1); list.size() > 1; ++at) {
         if (at == messages.size() || !list.starts_with(messages[at])) return std::nullopt;

@@ -340,6 +340,34 @@ TEST(HttpBehaviour, AFailedExecutorIsReplacedAndItsTurnsAreTriedAgain) {
     }
 }
 
+// What reads the answer begins again with it: the stop texts, the log probabilities.
+TEST(HttpBehaviour, AnAnswerOfTwoTriesIsThatOfOne) {
+    HttpSceneConfig config;
+    config.shows_logits = true;
+    config.has_template = false;
+    const auto body = [](const json& more) {
+        json all = {{"prompt", "def f"}, {"max_tokens", 12}, {"seed", 5}, {"ignore_eos", true}};
+        all.update(more);
+        return all;
+    };
+    const std::string whole = HttpScene(config).complete(body(json::object())).json()["choices"][0]["text"];
+    const std::string last = whole.substr(whole.size() - 3);
+    ASSERT_EQ(whole.find(last), whole.size() - 3);
+    for (const json& more : {json{{"stop", last}}, json{{"logprobs", 2}}}) {
+        const json right = HttpScene(config).complete(body(more)).json();
+        for (const int64_t step : {3, 7, 11}) {
+            HttpSceneConfig failing = config;
+            failing.executor.fail_at_step = step;
+            failing.replaces_executor = true;
+            HttpScene scene(failing);
+            const json answer = scene.complete(body(more)).json();
+            EXPECT_EQ(answer["choices"], right["choices"]) << step;
+            EXPECT_EQ(answer["usage"]["completion_tokens"], right["usage"]["completion_tokens"]);
+            EXPECT_EQ(scene.host().view().num_retried_turns, 1);
+        }
+    }
+}
+
 TEST(HttpBehaviour, ATurnIsTriedAgainOnce) {
     HttpSceneConfig config;
     config.executor.fail_at_step = 5;

@@ -219,6 +219,13 @@ TEST_F(ConversationLedgers, AConversationThatGoesOnKeepsItsRoomWhenItsDeletedTur
     EXPECT_EQ(ledger_->loaded().num_conversations, 2);
 }
 
+TEST_F(ConversationLedgers, AConversationThatIsNotThereIsReady) {
+    EXPECT_NE(ledger_->pin_if_ready(named("a")), nullptr);
+    PinPtr pin;
+    ledger_->make_ready(named("a"), [&](const std::string&, PinPtr ready) { pin = std::move(ready); });
+    EXPECT_NE(pin, nullptr);
+}
+
 TEST_F(ConversationLedgers, AreListedWithTheirLastTurns) {
     commit("b");
     commit("a");

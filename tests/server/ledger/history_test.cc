@@ -103,6 +103,10 @@ TEST_F(Histories, MessagesThatGoOnAreComparedAsTheyAreKept) {
         EXPECT_EQ(num_equal(other), 0) << i;
     }
     EXPECT_EQ(num_equal({"{a,{b", answered("def f"), answered("return"), "{", answered("pass")}), 0);
+    for (const std::string first : {"{", "{a,{b", "{a,{b]"}) {
+        EXPECT_EQ(num_equal({first, "a", "{b", answered("def f"), answered("return"), "{", answered("pass")}), 0);
+        EXPECT_EQ(num_equal({first, answered("def f"), answered("return"), "{", answered("pass")}), 0);
+    }
     add(5, {"{more"}, "pass");
     EXPECT_EQ(num_equal(asked), 0) << "it has rewritten a message";
 }
@@ -146,6 +150,8 @@ TEST_F(Histories, ATurnWithoutMessagesLeavesNoneToCompare) {
     of_text.messages.clear();
     view_.turns.push_back(std::make_shared<const TurnRow>(of_text));
     EXPECT_FALSE(messages_of(view_, tokenizer_));
+    EXPECT_EQ(num_equal_messages(view_, tokenizer_, {said("a")}), 0);
+    view_.turns.erase(view_.turns.begin());
     EXPECT_EQ(num_equal_messages(view_, tokenizer_, {said("a")}), 0);
     view_.turns.clear();
     EXPECT_EQ(num_equal_messages(view_, tokenizer_, {said("a")}), 0);
