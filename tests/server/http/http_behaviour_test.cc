@@ -353,7 +353,7 @@ TEST(HttpBehaviour, AnAnswerOfTwoTriesIsThatOfOne) {
     const std::string whole = HttpScene(config).complete(body(json::object())).json()["choices"][0]["text"];
     const std::string last = whole.substr(whole.size() - 3);
     ASSERT_EQ(whole.find(last), whole.size() - 3);
-    for (const json& more : {json{{"stop", last}}, json{{"logprobs", 2}}}) {
+    for (const json& more : {json{{"stop", last}, {"conversation_id", "c"}, {"turn_id", "t"}}, json{{"logprobs", 2}}}) {
         const json right = HttpScene(config).complete(body(more)).json();
         for (const int64_t step : {3, 7, 11}) {
             HttpSceneConfig failing = config;
@@ -364,6 +364,7 @@ TEST(HttpBehaviour, AnAnswerOfTwoTriesIsThatOfOne) {
             EXPECT_EQ(answer["choices"], right["choices"]) << step;
             EXPECT_EQ(answer["usage"]["completion_tokens"], right["usage"]["completion_tokens"]);
             EXPECT_EQ(scene.host().view().num_retried_turns, 1);
+            if (more.contains("turn_id")) EXPECT_EQ(scene.complete(body(more)).json(), answer) << "as it is kept";
         }
     }
 }
