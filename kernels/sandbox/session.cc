@@ -294,7 +294,7 @@ Result<std::vector<KernelInfo>> KernelSession::placements(const KernelOptions& o
         places.push_back(kernel);
         places.back().gpu = gpu_.get();
     } else if (options.runs_on == RunsOn::kGpu) {
-        return error("--on gpu: {}", report.why_emulated);
+        return tl::unexpected(Error{fmt::format("--on gpu: {}", report.why_emulated), ErrorKind::kMachine});
     }
     return places;
 }

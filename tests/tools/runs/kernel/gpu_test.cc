@@ -158,7 +158,7 @@ TEST_F(KernelOnGpu, WithoutNvccTheEmulatorAloneRunsItAndSaysSo) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.out;
     EXPECT_THAT(outcome.out, HasSubstr("ran in the emulator: sm_90: nvcc cannot be started"));
     const Outcome alone = run("check", 0, {"--on", "gpu"});
-    EXPECT_NE(alone.exit_code, 0);
+    EXPECT_EQ(alone.exit_code, 4);
     EXPECT_THAT(alone.err, HasSubstr("--on gpu: sm_90: nvcc cannot be started"));
 }
 
@@ -174,7 +174,7 @@ TEST(KernelWithoutGpu, OnGpuIsAnError) {
     if (!find_gpu().empty()) GTEST_SKIP() << "there is a GPU";
     const std::string file = repository_path("kernels/sandbox/naive/rms_norm.cu");
     const Outcome outcome = run_kernel({"check", "rms_norm", "--file", file, "--on", "gpu"});
-    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_EQ(outcome.exit_code, 4);
     EXPECT_THAT(outcome.err, HasSubstr("--on gpu: no CUDA device"));
     const Outcome cpu = run_kernel({"check", "rms_norm", "--on", "gpu"});
     EXPECT_NE(cpu.exit_code, 0);
