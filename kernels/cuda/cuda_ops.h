@@ -501,8 +501,8 @@ public:
     virtual void list_entries(Floats chosen, const DeviceEntries& of) = 0;
     // Gathers the words of each entry's row, in entry order: row_words() of them.
     virtual void gather_entries(const DeviceEntries& of, const uint32_t* rows, int64_t row_words, uint32_t* out) = 0;
-    // Quantises each entry's row in the form kFp8OfRow under its expert's static scale, [n_experts] of them. `gathers`: x
-    // has the batch's rows; otherwise a row for each entry. `out`: [num_entries, row_words()].
+    // Quantises each entry's row in the form kFp8OfRow under its expert's static scale, [n_experts] of them. `gathers`:
+    // x has the batch's rows; otherwise a row for each entry. `out`: [num_entries, row_words()].
     virtual void quantise_entries(const DeviceEntries& of, Floats x, bool gathers, const float* static_scales,
                                   uint32_t* out) = 0;
     // Multiplies every entry by its expert's matrix. `matrix`: the first of n_experts consecutive matrices, packed as

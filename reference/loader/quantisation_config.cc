@@ -32,8 +32,8 @@ struct WeightScheme {
     ActivationScheme activations;
 };
 
-// `recipe` is input_activations, of any JSON type. A scale is dynamic, and of a token or a group of it alone, or static,
-// and of a matrix.
+// `recipe` is input_activations, of any JSON type. A scale is dynamic, and of a token or a group of it alone, or
+// static, and of a matrix.
 ActivationScheme read_activations(const Json& recipe, bool of_fp8_weights) {
     if (recipe.is_null()) return {};
     const auto said = [&](const char* key) {
@@ -329,6 +329,13 @@ Result<QuantisationConfig> parse_quantisation(const Json& object, std::string_vi
         method.read(fields, config);
         RETURN_IF_ERROR(fields.finish(source));
         return config;
+    }
+    if (stated != object.end() && *stated == "mxfp4") {
+        return error(
+            "{}: quantization_config.quant_method = \"mxfp4\" is not supported: it is gpt-oss's format, of experts "
+            "with "
+            "biases (*_blocks, *_scales), which no family here has; MXFP4 is read of compressed-tensors and GGUF",
+            source);
     }
     return error(
         "{}: quantization_config.quant_method = {} is not supported, wanted compressed-tensors, fp8, gptq, "

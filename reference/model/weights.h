@@ -33,7 +33,7 @@ struct MatrixView {
     const std::byte* blocks = nullptr;    // [rows, format->row_bytes(cols)]
     // What the recipe of FP8 weights says of activations; a row's blocks under one of their scales have one scale, too.
     Fp8Sharing activations = Fp8Sharing::kNone;
-    float activation_scale = 0.0F;  // of kRow: the static scale of all rows; 0: rows have their own
+    float activation_scale = 0.0F;  // of kRow: the static scale of all rows; 0: dynamic
 
     [[nodiscard]] bool is_quantised() const { return format != nullptr; }
     // REQUIRES: bf16.

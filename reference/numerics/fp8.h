@@ -24,7 +24,7 @@ constexpr int64_t fp8_columns(Fp8Sharing sharing, int64_t num_k) {
 // What a row of activations is multiplied by before it is rounded, and, in exact.fp8, the static scale of its numbers.
 struct RowFactors {
     float multiplier = 1.0f;
-    float static_scale = 0.0f;  // 0: rows or groups have scales of their own
+    float static_scale = 0.0f;  // 0: dynamic, a scale of each row or group
     friend bool operator==(const RowFactors&, const RowFactors&) = default;
 };
 

@@ -129,7 +129,7 @@ std::optional<QuantisedMatrices> quantised_in(Machine machine, reference::Model&
             return QuantisedMatrices(model, {"Q4_K", "Q6_K", "Q4_K", "Q5_0", "Q8_0", "FP4_E2M1"});
         case Machine::kCpuFp8:
         case Machine::kEmulatedCudaFp8:
-            return QuantisedMatrices(model, {"FP8_GROUPS", "FP8_ROW", "FP8_STATIC", "BF16", "FP8_E4M3"});
+            return QuantisedMatrices(model, {"FP8_GROUPS", "FP8_ROW", "FP8_STATIC", "FP8_STATIC", "BF16", "FP8_E4M3"});
         default: return std::nullopt;
     }
 }

@@ -47,8 +47,8 @@ private:
 // The executor. With options.verify_tokens the CPU runs ordinary sequences in the fast profile, in a separate batch.
 // kCpuInt8: the profile exact.int8, the model's matrices in Q8_0, INT4, Q4_0 and INT8 in turn. kCpuMixed: exact, the
 // matrices in the types of Q4_K_M files and in float4. kCpuMixedInt8: these in exact.int8. kCpuPortable: loops without
-// vectors. kEmulatedCudaInt8: as kCpuInt8. kCpuFp8: exact.fp8, the matrices in FP8 with activations by the row, in
-// groups and in bf16, and in bf16. kEmulatedCudaFp8: as kCpuFp8.
+// vectors. kEmulatedCudaInt8: as kCpuInt8. kCpuFp8: exact.fp8, the matrices in FP8 with activations by the row,
+// in groups, under static scales and in bf16, and in bf16. kEmulatedCudaFp8: as kCpuFp8.
 enum class Machine : uint8_t {
     kCpu,
     kCpuInt8,

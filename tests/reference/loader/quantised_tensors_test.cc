@@ -173,7 +173,9 @@ TEST_F(OneMatrix, GptqsColumnsMayBeInAnotherOrderThanTheirGroups) {
 }
 
 TEST_F(OneMatrix, GptOsssFormatIsRefusedByName) {
-    EXPECT_THAT(error_of({{"quant_method", "mxfp4"}}), testing::HasSubstr("quant_method = \"mxfp4\" is not supported"));
+    EXPECT_THAT(error_of({{"quant_method", "mxfp4"}}),
+                testing::HasSubstr("quant_method = \"mxfp4\" is not supported: it is gpt-oss's format, of experts with "
+                                   "biases (*_blocks, *_scales)"));
     config_["architectures"] = {"GptOssForCausalLM"};
     EXPECT_THAT(error_of({{"quant_method", "mxfp4"}}),
                 testing::HasSubstr("architectures = \"GptOssForCausalLM\" is not supported"));
