@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -141,6 +143,152 @@ TEST(Updates, AClientThatTakesNothingIsDisconnected) {
     scene.loop().run();
     EXPECT_TRUE(scene.told(0).empty());
     EXPECT_EQ(scene.told(1).size(), 5u);
+}
+
+// One request, read as often as a test says.
+class ReadInParts : public testing::Test {
+protected:
+    ~ReadInParts() override {
+        queue_->close();
+        handle_->close();
+    }
+    void tell(TokenId token) const { request_->sink(0)(TokenUpdate{.token = token}); }
+    // With an answer that it alone holds from now on.
+    std::weak_ptr<const AnswerRow> tell_answer() const {
+        const auto answer = std::make_shared<const AnswerRow>();
+        request_->sink(0)(AcceptedUpdate{.recorded = answer});
+        return answer;
+    }
+    // The loop does what there is to do: how many handlers.
+    size_t poll() {
+        loop_->restart();
+        return loop_->poll();
+    }
+    // Begins to take updates, up to this token.
+    void read_up_to(TokenId last) {
+        asio::co_spawn(*loop_, read(last), [this](const std::exception_ptr& thrown) { thrown_ = thrown; });
+    }
+    asio::awaitable<void> read(TokenId last) {
+        Bell::Timer timer(*loop_, Bell::Timer::time_point::max());
+        const Updates::Taker taker = [&](std::vector<ChoiceUpdate>& some) {
+            for (const ChoiceUpdate& one : some) taken_.push_back(std::get<TokenUpdate>(one.update).token);
+            if (!taken_.empty() && taken_.back() < 0) throw std::runtime_error("no such token");
+            return taken_.empty() || taken_.back() < last;
+        };
+        ends_.push_back(co_await request_->hand_on(timer, taker));
+    }
+
+    std::unique_ptr<asio::io_context> loop_ = std::make_unique<asio::io_context>(1);
+    std::shared_ptr<LoopHandle> handle_ = std::make_shared<LoopHandle>(*loop_);
+    std::shared_ptr<UpdateQueue> queue_ = std::make_shared<UpdateQueue>(handle_);
+    std::shared_ptr<Updates> request_ = std::make_shared<Updates>(queue_, /*max_waiting=*/4, [] {});
+    std::vector<TokenId> taken_;
+    std::vector<Updates::Waited> ends_;
+    std::exception_ptr thrown_;
+};
+
+constexpr auto kTakenEnough = Updates::Waited::kEnough;
+constexpr auto kHasLeft = Updates::Waited::kGone;
+
+TEST_F(ReadInParts, WhatCameBeforeTheReaderIsTakenAtOnce) {
+    tell(1);
+    poll();
+    read_up_to(1);
+    poll();
+    EXPECT_THAT(taken_, testing::ElementsAre(1));
+    EXPECT_THAT(ends_, testing::ElementsAre(kTakenEnough));
+}
+
+TEST_F(ReadInParts, AReaderWaitsForWhatComesBehindIt) {
+    read_up_to(2);
+    poll();
+    tell(1);
+    poll();
+    EXPECT_THAT(taken_, testing::ElementsAre(1));
+    EXPECT_TRUE(ends_.empty());
+    tell(2);
+    poll();
+    EXPECT_THAT(ends_, testing::ElementsAre(kTakenEnough));
+    read_up_to(3);  // another one behind it
+    poll();
+    EXPECT_EQ(ends_.size(), 1u);
+    tell(3);
+    poll();
+    EXPECT_THAT(taken_, testing::ElementsAre(1, 2, 3));
+    EXPECT_EQ(ends_.size(), 2u);
+}
+
+// More than is taken at once, then more.
+TEST_F(ReadInParts, WhatIsTakenInPartsIsTakenOnce) {
+    std::vector<TokenId> all;
+    constexpr auto kMany = static_cast<TokenId>(2 * UpdateQueue::kMaxTaken + 5);
+    read_up_to(3 * kMany);
+    poll();
+    for (TokenId token = 1; token <= 3 * kMany; ++token) {
+        all.push_back(token);
+        tell(token);
+        if (token % kMany == 0) poll();
+    }
+    EXPECT_EQ(taken_, all);
+    EXPECT_THAT(ends_, testing::ElementsAre(kTakenEnough));
+}
+
+TEST_F(ReadInParts, WhatATakerThrowsIsTheReaders) {
+    read_up_to(9);
+    poll();
+    tell(-1);
+    poll();
+    EXPECT_TRUE(ends_.empty());
+    ASSERT_TRUE(thrown_);
+    EXPECT_THROW(std::rethrow_exception(thrown_), std::runtime_error);
+    taken_.clear();
+    tell(9);
+    poll();
+    read_up_to(9);
+    poll();
+    EXPECT_THAT(ends_, testing::ElementsAre(kTakenEnough));
+}
+
+// Whatever was taken of what had come.
+TEST_F(ReadInParts, ARequestThatLeavesGetsNothingMore) {
+    read_up_to(1000);
+    poll();
+    constexpr auto kMany = static_cast<TokenId>(UpdateQueue::kMaxTaken + 5);
+    for (TokenId token = 1; token <= kMany; ++token) tell(token);
+    loop_->poll_one();  // the first ones are taken, the others listed
+    ASSERT_EQ(taken_.size(), UpdateQueue::kMaxTaken);
+    const std::weak_ptr<const AnswerRow> before = tell_answer();
+    EXPECT_FALSE(before.expired());
+    request_->leave();
+    EXPECT_TRUE(before.expired()) << "it holds what no client gets";
+    EXPECT_TRUE(tell_answer().expired());
+    poll();
+    EXPECT_EQ(taken_.size(), UpdateQueue::kMaxTaken);
+    EXPECT_THAT(ends_, testing::ElementsAre(kHasLeft));
+}
+
+TEST_F(ReadInParts, AQueueThatIsClosedKeepsNothing) {
+    const std::weak_ptr<Updates> request = request_;
+    tell(1);
+    queue_->close();
+    EXPECT_TRUE(tell_answer().expired());
+    request_.reset();
+    EXPECT_TRUE(request.expired()) << "it is listed no more";
+    EXPECT_EQ(poll(), 1u) << "the wake-up finds nothing";
+    queue_ = std::make_shared<UpdateQueue>(handle_);  // for the scene's end
+}
+
+TEST_F(ReadInParts, AClientMayHaveAsMuchToTakeAsItsRequestMayHoldBack) {
+    read_up_to(9);
+    poll();
+    request_->set_writing(true);
+    for (TokenId token = 1; token <= 4; ++token) tell(token);
+    poll();
+    EXPECT_FALSE(request_->gone());
+    for (TokenId token = 5; token <= 9; ++token) tell(token);
+    poll();
+    EXPECT_TRUE(request_->gone());
+    EXPECT_THAT(ends_, testing::ElementsAre(kHasLeft));
 }
 
 }  // namespace
