@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -289,6 +290,31 @@ TEST_F(ReadInParts, AClientMayHaveAsMuchToTakeAsItsRequestMayHoldBack) {
     poll();
     EXPECT_TRUE(request_->gone());
     EXPECT_THAT(ends_, testing::ElementsAre(kHasLeft));
+}
+
+// A reminder comes a second behind the last update, and the next a second behind it.
+TEST_F(ReadInParts, SilenceBeginsAtTheLastUpdateOrReminder) {
+    using std::chrono::milliseconds;
+    using std::chrono::steady_clock;
+    Bell::Timer timer(*loop_, Bell::Timer::time_point::max());
+    request_->remind(timer, std::chrono::seconds(1));
+    read_up_to(9);
+    size_t num_handlers = loop_->run_for(milliseconds(100));
+    const steady_clock::time_point told = steady_clock::now();
+    tell(1);
+    for (size_t silences = 1; silences <= 2; ++silences) {
+        while (ends_.size() < silences && steady_clock::now() - told < std::chrono::seconds(60))
+            num_handlers += loop_->run_for(milliseconds(20));
+        ASSERT_EQ(ends_.size(), silences);
+        EXPECT_EQ(ends_.back(), Updates::Waited::kSilent);
+        EXPECT_GE(steady_clock::now() - told, std::chrono::seconds(silences));
+        read_up_to(9);
+    }
+    EXPECT_LT(num_handlers, 20u) << "the loop sleeps meanwhile";
+    request_->stop_reminding();
+    request_->leave();
+    timer.cancel();
+    poll();
 }
 
 }  // namespace
