@@ -77,6 +77,10 @@ TEST(HttpTurnDetails, AreThereWhereTheyAreAskedForAlone) {
     HttpScene scene;
     EXPECT_FALSE(scene.chat(hello()).json()["choices"][0].contains("turn_details"));
     EXPECT_THAT(scene.chat(hello({{"stream", true}})).body, testing::Not(HasSubstr("turn_details")));
+    const HttpAnswer streamed = scene.chat(asked({{"stream", true}}));
+    const std::vector<std::string> events = streamed.events();
+    const auto has_details = [](const std::string& event) { return event.find("turn_details") != std::string::npos; };
+    EXPECT_EQ(std::ranges::count_if(events, has_details), 1) << "nothing new comes behind them";
     const json body = {{"prompt", "def f"}, {"max_tokens", 3}, {"n", 2}, {"return_turn_details", true}};
     for (const json& choice : scene.complete(body).json()["choices"]) EXPECT_TRUE(choice.contains("turn_details"));
     const HttpAnswer refused = scene.chat(hello({{"return_turn_details", 1}}));
