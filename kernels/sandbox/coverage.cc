@@ -51,6 +51,7 @@ constexpr Coverage kCoverage[] = {
     {"norm", "rms_norm", ""},
     {"output_gate", "", kOneRounding},
     {"penalised", "sampling", ""},
+    {"quantise_entries", "", "quantise_rows of the rows that chose an expert, under its static scale"},
     {"quantise_fp8_row", "", "fp8_matmul's first step: the scales and numbers of a row are in its contract"},
     {"quantise_row", "", "int8_matmul's first step: the scales and integers of a row are in its contract"},
     {"quantise_rows", "", "the first step of int8_matmul and fp8_matmul on a device"},
