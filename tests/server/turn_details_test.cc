@@ -77,10 +77,6 @@ TEST(HttpTurnDetails, AreThereWhereTheyAreAskedForAlone) {
     HttpScene scene;
     EXPECT_FALSE(scene.chat(hello()).json()["choices"][0].contains("turn_details"));
     EXPECT_THAT(scene.chat(hello({{"stream", true}})).body, testing::Not(HasSubstr("turn_details")));
-    const HttpAnswer streamed = scene.chat(asked({{"stream", true}}));
-    const std::vector<std::string> events = streamed.events();
-    const auto has_details = [](const std::string& event) { return event.find("turn_details") != std::string::npos; };
-    EXPECT_EQ(std::ranges::count_if(events, has_details), 1) << "nothing new comes behind them";
     const json body = {{"prompt", "def f"}, {"max_tokens", 3}, {"n", 2}, {"return_turn_details", true}};
     for (const json& choice : scene.complete(body).json()["choices"]) EXPECT_TRUE(choice.contains("turn_details"));
     const HttpAnswer refused = scene.chat(hello({{"return_turn_details", 1}}));
@@ -93,6 +89,40 @@ TEST(HttpTurnDetails, AreThereWhereTheyAreAskedForAlone) {
                             {"return_turn_details", true}};
         EXPECT_EQ(scene.ask(post(path, other.dump())).status, 400) << path;
     }
+}
+
+TEST(HttpTurnDetails, AStreamHasThemWithItsFirstTokenAlone) {
+    HttpScene scene;
+    scene.gate().let_through(1);
+    const HttpClient client(scene.port());
+    client.send(post("/v1/chat/completions", asked({{"stream", true}}).dump()));
+    EXPECT_THAT(client.read_until("turn_details"), HasSubstr("turn_details"));
+    scene.gate().open();
+    const std::string rest = client.read_until("[DONE]");
+    EXPECT_THAT(rest, HasSubstr("delta"));
+    EXPECT_THAT(rest, testing::Not(HasSubstr("turn_details")));
+}
+
+// A fresh executor has no head: what the first try shared is not the second one's.
+TEST(HttpTurnDetails, AreOfTheTryThatAnswers) {
+    HttpSceneConfig config;
+    config.executor.fail_at_step = 16;
+    config.replaces_executor = true;
+    HttpScene scene(config);
+    const json first = {{"prompt", "def f(a, b, c, d, e):"},
+                        {"conversation_id", "c"},
+                        {"ignore_eos", true},
+                        {"max_tokens", 12},
+                        {"seed", 1},
+                        {"return_turn_details", true}};
+    ASSERT_EQ(scene.complete(first).status, 200);
+    json second = first;
+    second.update({{"prompt", " return"}, {"suffix_only", true}});
+    const json details = details_of(scene.complete(second));
+    EXPECT_EQ(scene.host().view().num_retried_turns, 1);
+    EXPECT_EQ(details["attached_tokens"], 0) << details;
+    EXPECT_EQ(details["shared_blocks"], 0) << details;
+    EXPECT_EQ(details["copied_tokens"], 0) << details;
 }
 
 // Of the drafts of a window all are right but the third one.
