@@ -426,6 +426,7 @@ std::optional<HostUpdate> EngineHost::refusal_of(const HostRequest& request, con
 
 // What was answered once, and is kept.
 void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_prompt_tokens) {
+    CHECK(answer != nullptr, "no recorded answer is repeated");
     sink(AcceptedUpdate{.in_conversation = true, .recorded = answer});
     for (const TokenId token : answer->output) sink(TokenUpdate{.token = token});
     sink(FinishedUpdate{.end = {.reason = answer->finish,
