@@ -124,14 +124,19 @@ Arguments of_pieces(const Arguments& call, std::span<const Piece> pieces) {
 
 bool is_place(const TensorSpec& spec) { return spec.fill == Fill::kOwn && spec.dtype != Dtype::kF32; }
 
+// kOutlined: no values are made, and per-call tensors, such as weights, have no memory.
+enum class Contents : uint8_t { kWhole, kOutlined };
+
 // With what is captured in place of what is made, and whatever that is.
-Arguments unsettled(const Operation& operation, const KernelCase& one) {
+Arguments unsettled(const Operation& operation, const KernelCase& one, Contents contents = Contents::kWhole) {
     Prng prng(one.seed);
+    const bool is_whole = contents == Contents::kWhole;
     Arguments call{&operation, one.sizes, {}, operation.items(one.sizes, prng), {}};
     if (one.captured) call.item_rows = one.captured->item_rows;
-    for (const TensorSpec& spec : operation.tensors(one.sizes)) {
+    for (TensorSpec spec : operation.tensors(one.sizes)) {
+        if (!is_whole && spec.axis == Axis::kCall && spec.fill == Fill::kValues) spec.width = 0;
         Tensor& tensor = call.tensors.emplace_back(tensor_of(spec, call));
-        if (spec.role == Role::kOut) continue;
+        if (!is_whole || spec.role == Role::kOut) continue;
         if (spec.fill == Fill::kValues) fill_values(tensor, one.values, prng);
         if (spec.fill == Fill::kPlain) fill_values(tensor, ValueClass::kNormal, prng);
     }
@@ -139,7 +144,10 @@ Arguments unsettled(const Operation& operation, const KernelCase& one) {
     CHECK_LE(call.tensors.size(), kMaxTensors);
     if (!one.captured) return call;
     call.scalars = one.captured->scalars;
-    for (const Captured::Values& values : one.captured->tensors) call.tensor(values.tensor).bytes = values.bytes;
+    for (const Captured::Values& values : one.captured->tensors) {
+        Tensor& tensor = call.tensor(values.tensor);
+        if (is_whole || tensor.spec.width > 0) tensor.bytes = values.bytes;
+    }
     return call;
 }
 
@@ -185,21 +193,7 @@ Arguments empty_arguments(const Operation& operation, const Sizes& sizes, std::v
 }
 
 double flops_of(const Operation& operation, const KernelCase& one) {
-    Prng prng(one.seed);
-    Arguments call{&operation, one.sizes, {}, operation.items(one.sizes, prng), {}};
-    if (one.captured) call.item_rows = one.captured->item_rows;
-    for (TensorSpec spec : operation.tensors(one.sizes)) {
-        if (spec.axis == Axis::kCall && spec.fill == Fill::kValues) spec.width = 0;
-        call.tensors.push_back(tensor_of(spec, call));
-    }
-    operation.finish(call, prng);
-    if (!one.captured) return operation.work(call).flops;
-    call.scalars = one.captured->scalars;
-    for (const Captured::Values& values : one.captured->tensors) {
-        Tensor& tensor = call.tensor(values.tensor);
-        if (tensor.bytes.size() == values.bytes.size()) tensor.bytes = values.bytes;
-    }
-    return operation.work(call).flops;
+    return operation.work(unsettled(operation, one, Contents::kOutlined)).flops;
 }
 
 Captured captured_of(const Arguments& call) {
