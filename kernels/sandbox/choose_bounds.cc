@@ -23,6 +23,7 @@ double exp_error(double z) { return (10 + 1.5 * std::abs(z)) * kRounding; }
 struct ScoreWithError {
     double value = 0, error = 0;
     size_t of = 0;  // the expert, or the group
+    double logit = 0;
 
     // By (value descending, number ascending).
     [[nodiscard]] bool comes_before(const ScoreWithError& other) const {
@@ -30,7 +31,7 @@ struct ScoreWithError {
     }
     // Whether errors may change which of both comes first. Of equal logits it is the one with the lower number.
     [[nodiscard]] bool is_close_to(const ScoreWithError& other) const {
-        const bool is_equal = value == other.value && error == other.error;
+        const bool is_equal = value == other.value && error == other.error && logit == other.logit;
         return !is_equal && std::abs(value - other.value) <= kTimesAnalysis * (error + other.error);
     }
 };
@@ -49,7 +50,7 @@ std::vector<ScoreWithError> softmax_of(std::span<const double> x) {
     std::vector<ScoreWithError> scores;
     for (size_t i = 0; i < x.size(); ++i) {
         const double value = std::exp(x[i] - greatest) / sum;
-        scores.push_back({value, value * (exp_error(x[i] - greatest) + sum_error) + kLeastError, i});
+        scores.push_back({value, value * (exp_error(x[i] - greatest) + sum_error) + kLeastError, i, x[i]});
     }
     return scores;
 }
@@ -88,8 +89,8 @@ private:
         for (size_t e = 0; e < logits_.size() && op_.router != VERBATIM_SOFTMAX_ALL; ++e) {
             const double x = logits_[e], open = 1 / (1 + std::exp(-x));
             const double error = open * (exp_error(x) + 2 * kRounding) + kLeastError;
-            scores_.push_back(op_.router == VERBATIM_SIGMOID_BIAS ? ScoreWithError{open, error, e}
-                                                                  : ScoreWithError{x, 0, e});
+            scores_.push_back(op_.router == VERBATIM_SIGMOID_BIAS ? ScoreWithError{open, error, e, x}
+                                                                  : ScoreWithError{x, 0, e, x});
         }
         choice_ = scores_;
         for (size_t e = 0; e < choice_.size() && op_.router == VERBATIM_SIGMOID_BIAS; ++e) {

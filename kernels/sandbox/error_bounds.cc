@@ -23,6 +23,8 @@ double gamma_of(double roundings) { return roundings * kUnit / (1 - roundings * 
 double gamma_of(int64_t roundings) { return gamma_of(static_cast<double>(roundings)); }
 // Of silu(z), and of exp(z): a fast exp scales its argument first.
 double gate_error(double z) { return (10 + 1.5 * std::abs(z)) * kUnit; }
+// Of a softplus, relative: log(1 + exp(x)) in a fast kernel.
+double softplus_error(double x) { return gate_error(x) + (std::abs(x) + 2) * kUnit; }
 // Of silu(z), absolute: a fast exp(-z) may stop growing before it leaves binary32.
 double saturation(double z) { return std::abs(z) * 0x1p-124; }
 double silu_of(double z) { return z < -700 ? 0.0 : z / (1.0 + std::exp(-z)); }
@@ -210,11 +212,12 @@ Doubles conv_bounds(const AbiArgs& abi, const Doubles& models) {
 struct ScanBounds {
     std::vector<double> state;  // [d_state, head_dim]
     double exponents = 0;       // sum of |dt A| so far
+    double step_error = 0;      // the largest of a dt, relative
 
     // The error of a decay from the first token on, and of the products with it, relative to `state`.
     [[nodiscard]] double relative(int64_t tokens) const {
         const auto count = static_cast<double>(tokens);
-        return gamma_of(4 * count + 8) + gamma_of(count + 8) * exponents;
+        return gamma_of(4 * count + 8) + step_error + (gamma_of(count + 8) + step_error) * exponents;
     }
 };
 
@@ -225,6 +228,7 @@ void add_token(const verbatim_scan& op, int64_t row, int64_t h, int64_t tokens, 
     const double decay = std::exp(dt * op.a[h]);
     const int64_t group = h / (op.n_heads / op.n_groups);
     scan.exponents += std::abs(dt * op.a[h]);
+    scan.step_error = std::max(scan.step_error, softplus_error(raw));
     for (int64_t p = 0; p < op.head_dim; ++p) {
         const double x = std::abs(row_of(op.x, row)[h * op.head_dim + p]);
         double total = std::abs(op.d[h]) * x;
@@ -336,7 +340,7 @@ Doubles delta_gates_bounds(const AbiArgs& abi, const Doubles& models) {
             const double x = static_cast<double>(row_of(op.a, r)[h]) + op.dt_bias[h];
             const double step = x > 20 ? x : std::log1p(std::exp(x));
             const double rate = std::abs(static_cast<double>(op.rate[h]));
-            const double exponent = rate * (step * (gate_error(x) + (std::abs(x) + 2) * kUnit) + 4 * kUnit);
+            const double exponent = rate * (step * softplus_error(x) + 4 * kUnit);
             bounds[1][at] = std::abs(models[1][at]) * (std::expm1(exponent) + gate_error(rate * step));
         }
     }
@@ -484,7 +488,10 @@ constexpr Analysis kAnalyses[] = {
     {"activation", activation_bounds, "(gamma_4 + (10 + 1.5 |gate|) u) * |out|"},
     {"rope", rope_bounds, "gamma_3 * sum of |products|"},
     {"conv", conv_bounds, "1.1 gamma_(d_conv+2) * sum of |products| + (10 + 1.5 |sum|) u * |out|"},
-    {"scan", scan_bounds, "(gamma_(4T+8) + gamma_(T+8) sum of |dt A| + gamma_(d_state+4)) * the scan without signs"},
+    {"scan", scan_bounds,
+     "(gamma_(4T+8) + e + (gamma_(T+8) + e) sum of |dt A| + gamma_(d_state+4)) * the scan without signs; e of dt: (12 "
+     "+ "
+     "2.5 |x|) u for a fast softplus of x"},
     {"attention", attention_bounds,
      "(exp(errors of the scores) - 1 + gamma_(2p+16) + 2^-8 for weights in bf16) * sum of weight * |v|"},
     {"delta_update", delta_update_bounds,
