@@ -47,7 +47,10 @@ float value_of(ValueClass values, Prng& prng) {
     const float value = plain(prng);
     switch (values) {
         case ValueClass::kNormal: return value;
-        case ValueClass::kIntegers: return static_cast<float>(prng.below(9)) - 4.0F;
+        case ValueClass::kIntegers: {
+            const float integer = static_cast<float>(prng.below(9)) - 4.0F;
+            return integer == 0 ? std::copysign(0.0F, value) : integer;  // zeros of both signs
+        }
         case ValueClass::kCancelling: return (prng.below(2) == 0 ? 1.0F : -1.0F) * (1024.0F + std::floor(value * 8));
         case ValueClass::kTiny: return std::ldexp(value, -static_cast<int>(prng.below(60)));
         case ValueClass::kHuge: return std::ldexp(value, static_cast<int>(prng.below(50)));
@@ -56,7 +59,7 @@ float value_of(ValueClass values, Prng& prng) {
         case ValueClass::kNotFinite: {
             // Zeros, too: a kernel that skips them loses the NaN that they are multiplied with.
             const uint64_t kind = prng.below(40);
-            return kind == 0 ? not_finite(prng) : kind < 3 ? 0.0F : value;
+            return kind == 0 ? not_finite(prng) : kind < 3 ? std::copysign(0.0F, value) : value;
         }
     }
     CHECK(false, "class {}", static_cast<int>(values));

@@ -94,6 +94,17 @@ public:
             ++num_real_watched_;
         }
     }
+    // In memory that every fast way takes. All of these together cost as much as one real batch.
+    void add_aligned(const Sizes& sizes) {
+        constexpr double kMostProduct = 1 << 22;  // more is too much work, and its tensors may be too large to outline
+        double product = 1;
+        for (const int64_t size : sizes) product *= static_cast<double>(std::max<int64_t>(size, 1));
+        if (product > kMostProduct || !go_together(operation_, sizes)) return;
+        const double work = work_of(sizes);
+        if (aligned_work_ + work > most_real_work_) return;
+        aligned_work_ += work;
+        add(sizes, plain(), Placing::kAligned, most_real_work_);
+    }
     void add(const Sizes& sizes, ValueClass values, Placing placing) { add(sizes, values, placing, most_work_); }
 
     std::vector<CheckCase> cases;
@@ -129,6 +140,7 @@ private:
     bool is_for_cuda_;
     uint64_t seed_;
     size_t class_ = 0;
+    double aligned_work_ = 0;  // flops so far
     // Cases whose tasks are watched: every access takes long.
     static constexpr int kMostWatched = 3;
     int num_watched_ = 0;
@@ -163,6 +175,31 @@ void add_real(const Operation& operation, const GivenSizes& given, CaseList& lis
     }
 }
 
+// Sizes that are multiples together of what vectors, warps and tiles have: a fast way asks for several of them.
+void add_multiples(const Operation& operation, CaseList& list) {
+    Sizes thin_sizes{};
+    std::vector<size_t> free;
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        thin_sizes[i] = thin(operation.sizes[i]);
+        if (!operation.sizes[i].is_choice) free.push_back(i);
+    }
+    constexpr int64_t kMultiples[] = {4, 8, 16, 32, 64, 128};
+    for (const int64_t multiple : kMultiples) {
+        Sizes all = thin_sizes;
+        for (const size_t i : free) all[i] = multiple;
+        list.add_aligned(all);
+    }
+    for (const int64_t multiple : kMultiples) {
+        for (size_t i = 0; i < free.size(); ++i) {
+            for (size_t j = i + 1; j < free.size(); ++j) {
+                Sizes two = thin_sizes;
+                two[free[i]] = two[free[j]] = multiple;
+                list.add_aligned(two);
+            }
+        }
+    }
+}
+
 // Lengths and alignments at which a kernel with vector loads reads beyond its row.
 void add_vectors(const Operation& operation, CaseList& list) {
     constexpr int64_t kVector = 8;
@@ -186,11 +223,19 @@ std::vector<int64_t> smaller(const SizeSpec& spec, int64_t now) {
     for (const std::vector<int64_t>* list : {&spec.edges, &spec.real}) {
         std::ranges::copy_if(*list, std::back_inserter(values), [now](int64_t value) { return value < now; });
     }
-    // Few edges are choices: there is nothing between them.
-    if (spec.edges.size() > 4 && now > spec.least) values.push_back(now - 1);
     std::ranges::sort(values);
     values.erase(std::ranges::unique(values).begin(), values.end());
     return values;
+}
+
+// The least value from which on `fails` holds, between one for which it does not and one for which it does. Each try
+// costs as much as the case: halves, and not one after another.
+template <typename Try>
+void bisect(int64_t passes, int64_t fails, const Try& fails_at) {
+    while (fails - passes > 1) {
+        const int64_t middle = passes + (fails - passes) / 2;
+        (fails_at(middle) ? fails : passes) = middle;
+    }
 }
 
 }  // namespace
@@ -232,6 +277,7 @@ std::vector<CheckCase> check_cases(const Operation& operation, const KernelInfo&
         if (const auto cheap = list.made_cheap(sizes)) list.add(*cheap);
     }
     add_vectors(operation, list);
+    if (given.with_real) add_multiples(operation, list);
     add_real(operation, given, list);
     return list.cases;
 }
@@ -330,14 +376,21 @@ Failure smallest_failure(const Operation& operation, const Failure& failure, con
     for (int round = 0; shrunk && round < 40; ++round) {
         shrunk = false;
         for (size_t i = 0; i < operation.sizes.size(); ++i) {
-            for (const int64_t value : smaller(operation.sizes[i], smallest.one.sizes[i])) {
+            const SizeSpec& spec = operation.sizes[i];
+            const auto fails_at = [&](int64_t value) {
                 KernelCase one = smallest.one;
                 one.sizes[i] = value;
-                if (go_together(operation, one.sizes) && try_one(one)) {
-                    shrunk = true;
-                    break;
-                }
+                return go_together(operation, one.sizes) && try_one(one);
+            };
+            const int64_t before = smallest.one.sizes[i];
+            const std::vector<int64_t> values = smaller(spec, before);
+            const auto least = std::ranges::find_if(values, fails_at);
+            // Few edges are choices: there is nothing between them.
+            if (spec.edges.size() > 4) {
+                const int64_t passes = least == values.begin() ? spec.least - 1 : *std::prev(least);
+                bisect(passes, smallest.one.sizes[i], fails_at);
             }
+            shrunk = shrunk || smallest.one.sizes[i] < before;
         }
     }
     for (const ValueClass values : {ValueClass::kIntegers, ValueClass::kNormal}) {
@@ -349,11 +402,50 @@ Failure smallest_failure(const Operation& operation, const Failure& failure, con
     return smallest;
 }
 
+namespace {
+
+// The case with another choice: a kernel may have one kind of gate or router alone, and then takes few of the others.
+std::vector<CheckCase> otherwise_chosen(const Operation& operation, const CheckCase& check) {
+    std::vector<CheckCase> others;
+    for (size_t i = 0; i < operation.sizes.size(); ++i) {
+        for (const int64_t choice : operation.sizes[i].is_choice ? operation.sizes[i].edges : std::vector<int64_t>()) {
+            CheckCase other = check;
+            other.one.sizes[i] = choice;
+            if (choice != check.one.sizes[i] && go_together(operation, other.one.sizes)) others.push_back(other);
+        }
+    }
+    return others;
+}
+
+bool is_same(const CheckCase& a, const CheckCase& b) {
+    return a.one.sizes == b.one.sizes && a.one.values == b.one.values && a.options.placing == b.options.placing;
+}
+
+// Judges the case, or one with another choice that is in neither list, if the kernel does not take it.
+Judgement judge_taken(KernelHost& host, const KernelInfo& kernel, const Operation& operation, CheckCase& check,
+                      const std::vector<CheckCase>& cases, std::vector<CheckCase>& more) {
+    Judgement judgement = judge(host, kernel, operation, check);
+    if (judgement.supported || check.one.captured) return judgement;
+    for (const CheckCase& other : otherwise_chosen(operation, check)) {
+        const auto is_it = [&](const CheckCase& known) { return is_same(known, other); };
+        if (std::ranges::any_of(cases, is_it) || std::ranges::any_of(more, is_it)) continue;
+        judgement = judge(host, kernel, operation, other);
+        if (!judgement.supported) continue;
+        check = other;
+        more.push_back(other);
+        break;
+    }
+    return judgement;
+}
+
+}  // namespace
+
 CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Operation& operation,
                          const std::vector<CheckCase>& cases) {
     CheckResult result;
-    for (const CheckCase& check : cases) {
-        Judgement judgement = judge(host, kernel, operation, check);
+    std::vector<CheckCase> more;
+    for (CheckCase check : cases) {
+        Judgement judgement = judge_taken(host, kernel, operation, check, cases, more);
         if (!judgement.supported) {
             ++result.num_unsupported;
             continue;

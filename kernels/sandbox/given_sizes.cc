@@ -70,6 +70,35 @@ std::optional<int64_t> integer_of(std::string_view word) {
     return value;
 }
 
+// Literals with nothing but *, +, - or << between them, from left to right: 3 * 32, 1 << 10.
+class ConstantExpression {
+public:
+    // The value up to this literal.
+    int64_t with(int64_t literal) {
+        constexpr int64_t kMostShift = 16;
+        const bool is_small = value_ >= 0 && value_ <= kMostConstant && literal <= kMostConstant;
+        if (!is_small || between_.empty() || value_ == 0) {
+            value_ = literal;
+        } else if (between_ == "*") {
+            value_ *= literal;
+        } else if (between_ == "+" || between_ == "-") {
+            value_ += between_ == "+" ? literal : -literal;
+        } else {
+            value_ = between_ == "<<" && literal <= kMostShift ? value_ << literal : literal;
+        }
+        between_.clear();
+        return value_;
+    }
+    // A character behind it.
+    void go_on(char c) {
+        if (std::isspace(static_cast<unsigned char>(c)) == 0) between_ += c;
+    }
+
+private:
+    int64_t value_ = 0;
+    std::string between_;
+};
+
 }  // namespace
 
 Result<Sizes> read_shape(const Operation& operation, std::string_view text) {
@@ -119,11 +148,19 @@ Result<std::vector<ValueClass>> read_values(std::string_view text) {
 
 std::vector<int64_t> constants_of(std::string_view source) {
     std::set<int64_t> found;
+    ConstantExpression expression;
+    const auto insert = [&](int64_t value) {
+        if (value >= 2 && value <= kMostConstant) found.insert(value);
+    };
     while (!source.empty()) {
         const size_t skipped = length_of_no_code(source);
         const size_t word = skipped > 0 ? 0 : length_of_word(source);
-        if (const auto value = integer_of(source.substr(0, word)); value >= 2 && value <= kMostConstant)
-            found.insert(*value);
+        if (const auto value = integer_of(source.substr(0, word))) {
+            insert(*value);
+            insert(expression.with(*value));
+        } else {
+            expression.go_on(word > 0 || skipped > 0 ? '?' : source[0]);
+        }
         source.remove_prefix(std::max<size_t>({1, skipped, word}));
     }
     std::vector<int64_t> constants(found.begin(), found.end());

@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -114,6 +117,64 @@ TEST(KernelCases, EveryChoiceMeetsEveryClass) {
                 EXPECT_EQ(met.size(), std::size(kValueClasses)) << operation.name << " " << size.name << " " << choice;
             }
         }
+    }
+}
+
+// A fast way asks for multiples of several sizes at once, and for aligned memory.
+TEST(KernelCases, SizesAreMultiplesTogether) {
+    const Operation& matmul = *find_operation("matmul");
+    for (const char* machine : {"cpu", "cuda"}) {
+        for (const int64_t multiple : {4, 8, 16, 32, 64}) {
+            const auto cases = check_cases(matmul, kernel_for(matmul, machine), Effort::kShort, 1);
+            const auto is_multiple = [&](int64_t size) { return size % multiple == 0; };
+            EXPECT_TRUE(std::ranges::any_of(cases,
+                                            [&](const CheckCase& check) {
+                                                return check.options.placing == Placing::kAligned &&
+                                                       std::ranges::all_of(std::span(check.one.sizes).first(3),
+                                                                           is_multiple);
+                                            }))
+                << machine << " " << multiple;
+        }
+    }
+}
+
+TEST(KernelCases, ZerosHaveBothSigns) {
+    const Operation& router = *find_operation("router");
+    const Arguments call = make_arguments(router, {.sizes = {4, 3, 70}, .values = ValueClass::kIntegers, .seed = 1});
+    const auto x = call.tensor("x").as<float>();
+    for (const bool is_negative : {false, true}) {
+        EXPECT_TRUE(std::ranges::any_of(x, [&](float v) { return v == 0 && std::signbit(v) == is_negative; }));
+    }
+}
+
+// Tries take as long as the case.
+TEST(KernelCases, FailuresAreReducedByHalves) {
+    const Operation& norm = *find_operation("rms_norm");
+    int tries = 0;
+    const Failure failure{.verdict = Verdict::kWrongBits, .one = {.sizes = {513, 70}}};
+    const Failure smallest = smallest_failure(norm, failure, [&](const KernelCase& one) -> std::optional<Failure> {
+        ++tries;
+        if (one.sizes[0] < 333 || one.sizes[1] < 2) return std::nullopt;
+        return Failure{.verdict = Verdict::kWrongBits, .one = one};
+    });
+    EXPECT_EQ(smallest.one.sizes[0], 333);
+    EXPECT_EQ(smallest.one.sizes[1], 2);
+    EXPECT_LT(tries, 100);
+}
+
+// Scores of all but the largest logit are 0 there: which of them are chosen is open, unless their logits are equal.
+TEST(KernelCases, ScoresThatUnderflowAreClose) {
+    const Operation& choose = *find_operation("choose");
+    for (const float second : {-1000.0F, -2000.0F}) {
+        Arguments call = make_arguments(choose, {.sizes = {1, VERBATIM_SOFTMAX_ALL, 1, 1, 3, 2, 0}, .seed = 1});
+        const std::array<float, 3> logits = {second, -2000.0F, 0.0F};
+        std::ranges::copy(logits, call.tensor("logits").as<float>().begin());
+        Arguments other = defined(call, "exact");
+        auto ids = other.tensor("out").as<float>();
+        EXPECT_EQ(ids[1], 2);
+        ids[0] = 1 - ids[0];
+        const Verdict wanted = second == -2000.0F ? Verdict::kBeyondBound : Verdict::kPass;
+        EXPECT_EQ(fault_of(kernel_for(choose, "cpu", "fast"), other, call).verdict, wanted) << second;
     }
 }
 

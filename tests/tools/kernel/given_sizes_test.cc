@@ -24,6 +24,8 @@ TEST(GivenSizes, ConstantsAreTheIntegersOfTheCode) {
     EXPECT_THAT(constants_of("float a = 3.5F; b = 12.; c = 7e3; d = x12; e = .25; 1; 0; 99999999;"), IsEmpty());
     EXPECT_THAT(constants_of("// 77\n/* 88 * 89 */ \"90\" 'a'\n#include <x86.h 91>\n#define N 92\n"), ElementsAre(92));
     EXPECT_THAT(constants_of(""), IsEmpty());
+    EXPECT_THAT(constants_of("a >= 3 * 32 + 4; b = 1 << 10; c = 7 * x * 5;"),
+                ElementsAre(3, 4, 5, 7, 10, 32, 96, 100, 1024));
     std::string many;
     for (int i = 100; i < 200; ++i) many += std::to_string(i) + " ";
     EXPECT_THAT(constants_of(many), SizeIs(32));
