@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -137,6 +138,9 @@ void limit_memory(uint64_t bytes) {
     setrlimit(RLIMIT_FSIZE, &files);
     signal(SIGXFSZ, SIG_DFL);  // beyond it the kernel ends
 }
+
+// Rounding, subnormals and masks, without the flags of what has happened.
+uint32_t floating_point_modes() { return _mm_getcsr() & ~uint32_t{_MM_EXCEPT_MASK}; }
 
 // verbatim_run::parallel, in the order that the options ask for.
 class Tasks {
@@ -333,7 +337,15 @@ private:
         if (kernel->pack != nullptr) kernel->pack(kernel, args, packed.data());
         const verbatim_run run = run_of(args, workspace.data(), kernel->pack != nullptr ? packed.data() : nullptr);
         if (board_.options.watches_tasks) return watch_tasks(kernel, run, workspace);
+        const uint32_t modes = floating_point_modes();
         const int32_t code = timed_or_once([&] { return kernel->run(kernel, &run); });
+        if (const uint32_t left = floating_point_modes(); left != modes) {
+            _mm_setcsr(modes);
+            return finish(CallEnd::kFailed,
+                          fmt::format("run() leaves MXCSR {:#x}, and found {:#x}: its caller's rounding or subnormals "
+                                      "are others from then on",
+                                      left, modes));
+        }
         if (!workspace.intact()) return finish(CallEnd::kOutside, "writes outside of its workspace");
         if (!packed.intact()) return finish(CallEnd::kOutside, "writes outside of its packed weights");
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
