@@ -97,6 +97,8 @@ public:
                                             "-fsanitize=thread",
                                             "--param",
                                             "tsan-instrument-func-entry-exit=0",
+                                            "--param",
+                                            "tsan-distinguish-volatile=1",
                                             "-Wno-unknown-pragmas",
                                             "-fmax-errors=20"};
         for (const fs::path& of_user : folders_) command.push_back("-I" + place(tree, of_user).string());

@@ -28,9 +28,11 @@ constexpr NotTaken kNotTaken[] = {
     {R"(\b__cluster_dims__\b)", "clusters are not taken"},
     {R"(\b__managed__\b)", "__managed__ variables are not taken"},
     {R"(\bextern\s+__device__)", "variables of other files are not taken"},
-    {R"(\bcuda(Malloc|Free|Memcpy(?!ToSymbol|FromSymbol)|Memset|(Device|Stream)Synchronize|LaunchKernel)\w*\b)",
+    {R"(\bcuda(Malloc|Free|Memcpy(2D|3D|Peer|Batch)|Memset(2D|3D)|LaunchKernel)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
-    {R"(\b__(activemask|nanosleep)\b)", "this warp function is not taken"},
+    {R"(\b(cudaLaunchCooperativeKernel|this_grid|grid_group)\b)",
+     "cooperative launches are not taken: blocks may wait for each other's values in device memory"},
+    {R"(\b__activemask\b)", "which lanes are active is the compiler's choice: name them in a mask"},
     {R"(\b(texture|surface|tex[123]D|surf[123]D)\s*<)", "textures and surfaces are not taken"},
 };
 constexpr const char* kNotIncluded[] = {"torch/",   "ATen/",   "c10/",  "cuda/", "cute/",
@@ -280,12 +282,17 @@ Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string
     for (size_t at = code.find(kShared); at != std::string::npos; at = code.find(kShared, at + 1)) {
         const size_t end = end_of_declaration(code, at);
         const size_t before = code.find_last_not_of(" \n\t", at - 1);
-        const bool is_extern = before != std::string::npos && before >= 5 && code.substr(before - 5, 6) == "extern";
+        const auto is_behind = [&](std::string_view word) {
+            return before != std::string::npos && before + 1 >= word.size() &&
+                   code.compare(before + 1 - word.size(), word.size(), word) == 0;
+        };
+        const bool is_extern = is_behind("extern");
+        constexpr size_t kWord = 6;  // of `extern` and `static`
         if (end == std::string::npos) return error("{}:{}: a declaration without an end", path, line_of(text, at));
         constexpr size_t kLongest = 4096;  // longer than a pattern is matched against
         if (end - at > kLongest)
             return error("{}:{}: a declaration has at most {} characters", path, line_of(text, at), kLongest);
-        const size_t begin = is_extern ? before - 5 : at;
+        const size_t begin = is_extern || is_behind("static") ? before + 1 - kWord : at;
         const std::string declaration(text.substr(at + kShared.size(), end - at - kShared.size()));
         const std::string lines(static_cast<size_t>(std::count(code.begin() + static_cast<int64_t>(begin),
                                                                code.begin() + static_cast<int64_t>(end), '\n')),
@@ -299,7 +306,10 @@ Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string
             changes.push_back({begin, end + 1, *array + lines});
             continue;
         }
-        std::string after = static_array_of(declaration);
+        const std::string first_lines(
+            std::count(code.begin() + static_cast<int64_t>(begin), code.begin() + static_cast<int64_t>(at), '\n'),
+            '\n');
+        std::string after = first_lines + static_array_of(declaration);
         for (const std::string& name : declared(declaration))
             after += fmt::format(" ::verbatim::cuda_source::shared_array({0}, __alignof__({0}));", name);
         changes.push_back({begin, end + 1, after});
@@ -380,7 +390,8 @@ Result<std::string> translate_cuda(const std::string& path, std::string_view tex
     ASSIGN_OR_RETURN(std::vector<SourceChange> ptx, inline_ptx_of(path, text, code));
     std::vector<SourceChange> variables = variables_of(text, code);
     std::vector<SourceChange> bounds = bounds_of(code);
-    for (auto* more : {&shared, &ptx, &variables, &bounds}) std::ranges::move(*more, std::back_inserter(changes));
+    for (auto* more : {&shared, &ptx, &variables, &bounds})
+        std::ranges::move(*more, std::back_inserter(changes));
     std::ranges::sort(changes, {}, &SourceChange::begin);
     std::string out = fmt::format("#line 1 \"{}\"\n", path);
     size_t done = 0;

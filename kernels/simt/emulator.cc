@@ -206,10 +206,7 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
     if (limits.is_cooperative) {
         run_together(order, kernel);
     } else {
-        for (const int32_t i : order) {
-            begin_block(i, kernel);
-            run_block();
-        }
+        run_in_turn(order, kernel);
     }
     if (limits.is_dependent && !waits_for_previous_) {
         found_in_launch(FindingKind::kNotAwaited,
@@ -291,6 +288,7 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
         threads_[i]->async = {};
     }
     barriers_.clear();
+    named_ = {};
     uses_clocks_ = false;
     if (limits_.is_cooperative) enable_clocks();
 }
@@ -301,15 +299,6 @@ void Emulator::begin_block(int32_t block, const std::function<void()>& kernel) {
     block_position_ = position_of(block, grid_size_);
     start_threads(kernel);
     cursor_ = schedule_ == Schedule::kReverse ? num_threads_ - 1 : 0;
-}
-
-void Emulator::run_block() {
-    while (true) {
-        (void)advance();
-        if (is_over()) break;
-        report_deadlock();
-    }
-    end_block();
 }
 
 void Emulator::end_block() {

@@ -18,10 +18,12 @@
 //   E9  on request, barriers and waits are recorded by their places in the code, and one of them is skipped
 #pragma once
 
+#include <any>
 #include <array>
 #include <boost/context/fiber.hpp>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -124,6 +126,13 @@ struct ThreadAsync {
     bool has_fenced = false;   // no write to device memory since the last fence for all blocks
 };
 
+// Arrivals at a named barrier by threads that do not wait there.
+struct NamedArrivals {
+    int32_t count = 0;
+    int32_t threads = 0;  // arrivals that complete it, as the last one says
+    Knowledge knowledge;  // joined
+};
+
 // A thread of the running block.
 struct EmulatedThread {
     enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kAtGroup, kAtNamed, kAtBarrier, kAtValue, kDone };
@@ -197,6 +206,9 @@ public:
     }
     // Called before a launch's first block (true) and after its last (false).
     void watch_launches(std::function<void(bool begins)> watch) { watch_launch_ = std::move(watch); }
+    // Called when a resident block leaves the device for another one, and when it comes back: swaps what the caller
+    // keeps of the running block with the parked one's, which is empty at first.
+    void watch_blocks(std::function<void(std::any& parked)> watch) { watch_block_ = std::move(watch); }
     // Called with each finding as it is made: what comes after it may end the process.
     void watch_findings(std::function<void(const Finding& finding)> watch) { watch_finding_ = std::move(watch); }
     // Records ordering places from now on, and skips the place with this id (0: none).
@@ -259,6 +271,8 @@ public:
     void wait_stores(size_t num_pending, Place where);
     void fence_async();
     void named_barrier(int32_t named, int32_t num_threads, Place where);
+    // The running thread counts as one of the barrier's, and goes on.
+    void named_arrive(int32_t named, int32_t num_threads);
     // Every thread of the warpgroup supplies a part for one function, which changes the parts.
     void group_together(GroupFunction function, void* part, Place where);
     // The agent that multiplies for the running thread's warp, in the open group.
@@ -280,7 +294,8 @@ public:
     void release_atomic(const Memory& memory, size_t offset);
     // Waits until is_there() holds; a thread of another block may make it true.
     void wait_for_value(const std::function<bool()>& is_there, Place where);
-    // Lets the block's other threads run until is_there() holds. False: none of them can go on before it does.
+    // Lets the block's other threads run until is_there() holds, and other blocks when none of them can go on. False:
+    // those cannot, either.
     bool spin_until(const std::function<bool()>& is_there);
 
     // Counts an access at the caller's code address. REQUIRES: counts_accesses().
@@ -290,21 +305,28 @@ public:
 private:
     static constexpr int32_t kMostWarps = 32;
     using Warps = std::array<WarpLanes, kMostWarps>;
+    using Named = std::array<NamedArrivals, 16>;
     // A resident block that is not running.
     struct ParkedBlock {
         std::map<const void*, std::unique_ptr<Memory>> shared;
         std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers;
+        Named named;
         bool has_knowledge = false;
         Dim3 position;
         int32_t index = 0;
         int32_t cursor = 0;
         std::vector<std::unique_ptr<EmulatedThread>> threads;
         Warps warps;
+        std::any watched;  // watch_blocks()
     };
     [[noreturn]] static void outside_launch();
-    void run_block();
     void end_block();
     // simt/emulator_blocks.cc
+    void run_in_turn(std::span<int32_t> order, const std::function<void()>& kernel);
+    bool run_until_it_waits();
+    void park(std::list<ParkedBlock>& parked);
+    bool advance_parked(std::list<ParkedBlock>& parked);
+    [[nodiscard]] EmulatedThread* spinning() const;
     void run_together(std::span<const int32_t> order, const std::function<void()>& kernel);
     void change_block(ParkedBlock& parked);
     void end_fibers(ParkedBlock& parked);
@@ -356,6 +378,7 @@ private:
     void complete_phase(EmulatedBarrier& barrier);
     bool release_barriers();
     bool release_named();
+    void end_named_phase(int32_t named);
     bool release_groups();
     bool report_async_deadlock();
     void wait(EmulatedThread::State state);
@@ -378,6 +401,7 @@ private:
     std::optional<OrderingPlaces> ordering_;  // empty: not recording
     std::function<void(bool)> watch_launch_;  // empty: not watched
     std::function<void(const Finding&)> watch_finding_;
+    std::function<void(std::any&)> watch_block_;  // empty: not watched
 
     std::string kernel_name_;
     uint32_t launch_ = 0;
@@ -387,6 +411,7 @@ private:
     int64_t static_bytes_ = 0;             // of static shared memory
     std::set<const void*> static_arrays_;  // in this launch
     std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers_;
+    Named named_;
     bool uses_clocks_ = false;  // this block uses vector clocks
     struct Released {
         int32_t value;

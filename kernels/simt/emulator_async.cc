@@ -275,10 +275,29 @@ void Emulator::named_barrier(int32_t named, int32_t num_threads, Place where) {
     enable_clocks();
     CHECK(named >= 1 && named <= 15, "named barrier {}: there are 1 to 15", named);
     CHECK(num_threads > 0 && num_threads % kWarpSize == 0, "a named barrier of {} threads", num_threads);
+    end_named_phase(named);
     running_->named = named;
     running_->named_threads = num_threads;
     running_->where = where;
     wait(State::kAtNamed);
+}
+
+void Emulator::named_arrive(int32_t named, int32_t num_threads) {
+    end_named_phase(named);
+    publish_clock(*running_);
+    NamedArrivals& arrived = named_.at(static_cast<size_t>(named));
+    arrived.knowledge.join(running_->async.knowledge);
+    arrived.threads = num_threads;
+    if (++arrived.count == num_threads) arrived = {};  // no thread waits
+}
+
+// A thread that does not wait may come to the next phase before the scheduler has ended this one.
+void Emulator::end_named_phase(int32_t named) {
+    if (named_.at(static_cast<size_t>(named)).count == 0) return;
+    EmulatedThread* const running = running_;
+    while (release_named()) {
+    }
+    running_ = running;
 }
 
 bool Emulator::release_named() {
@@ -287,16 +306,22 @@ bool Emulator::release_named() {
         if (threads_[i]->state == State::kAtNamed) here[threads_[i]->named].push_back(threads_[i].get());
     }
     for (const auto& threads : here) {
-        if (threads.empty() || std::ssize(threads) < threads[0]->named_threads) continue;
+        if (threads.empty()) continue;
+        const NamedArrivals arrived = named_[static_cast<size_t>(threads[0]->named)];
+        const auto num_here = std::ssize(threads) + arrived.count;
+        if (num_here < threads[0]->named_threads) continue;
+        named_[static_cast<size_t>(threads[0]->named)] = {};
         running_ = threads[0];
         const bool fits = std::ranges::all_of(
-            threads, [&](const EmulatedThread* thread) { return thread->named_threads == std::ssize(threads); });
-        if (!fits) {
+            threads, [&](const EmulatedThread* thread) { return thread->named_threads == num_here; });
+        if (!fits || (arrived.count > 0 && arrived.threads != num_here)) {
+            const std::string arrivals =
+                arrived.count == 0 ? "" : fmt::format(", {} have arrived for {}", arrived.count, arrived.threads);
             found(FindingKind::kBarrierUse,
-                  fmt::format("named barrier {} is for {} threads, and {} wait in it ({})", running_->named,
-                              running_->named_threads, threads.size(), text_of(running_->where)));
+                  fmt::format("named barrier {} is for {} threads, and {} wait in it{} ({})", running_->named,
+                              running_->named_threads, threads.size(), arrivals, text_of(running_->where)));
         }
-        Knowledge joint;
+        Knowledge joint = arrived.knowledge;
         for (EmulatedThread* thread : threads) {
             go_on(*thread);
             publish_clock(*thread);
@@ -386,8 +411,10 @@ bool Emulator::report_async_deadlock() {
     } else if (running_->state == State::kAtValue) {
         found(FindingKind::kBarrierNotReached, fmt::format("it waits for a value that nobody brings ({})", where));
     } else if (running_->state == State::kAtNamed) {
-        found(FindingKind::kBarrierNotReached, fmt::format("named barrier {} is reached by {} of {} threads ({})",
-                                                           running_->named, like, running_->named_threads, where));
+        const int32_t arrived = named_[static_cast<size_t>(running_->named)].count;
+        found(FindingKind::kBarrierNotReached,
+              fmt::format("named barrier {} is reached by {} of {} threads ({})", running_->named, like + arrived,
+                          running_->named_threads, where));
     } else {
         const EmulatedBarrier& barrier = *running_->barrier;
         found(FindingKind::kBarrierNotReached,

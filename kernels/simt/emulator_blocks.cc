@@ -2,6 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <any>
+#include <cstdlib>
+#include <iterator>
+#include <list>
 #include <map>
 #include <optional>
 #include <span>
@@ -18,12 +22,90 @@ void Emulator::change_block(ParkedBlock& parked) {
     CHECK(!in_thread_, "block {} is parked while its thread runs", block_index_);
     std::swap(shared_, parked.shared);
     std::swap(barriers_, parked.barriers);
+    std::swap(named_, parked.named);
     std::swap(uses_clocks_, parked.has_knowledge);
     std::swap(block_position_, parked.position);
     std::swap(block_index_, parked.index);
     std::swap(cursor_, parked.cursor);
     std::swap(threads_, parked.threads);
     std::swap(warps_, parked.warps);
+    if (watch_block_) watch_block_(parked.watched);
+}
+
+// Block after block. One that waits for a value which another block may bring stays resident, and those behind it
+// begin: from then on in ascending order, as GPUs start them.
+void Emulator::run_in_turn(std::span<int32_t> order, const std::function<void()>& kernel) {
+    std::list<ParkedBlock> parked;
+    size_t next = 0, most_parked = 0;
+    while (next < order.size() || !parked.empty()) {
+        if (next < order.size()) {
+            begin_block(order[next++], kernel);
+            if (run_until_it_waits()) {
+                if (most_parked == 0) std::ranges::sort(order.subspan(next));
+                park(parked);
+            }
+        }
+        most_parked = std::max(most_parked, parked.size());
+        while (advance_parked(parked)) {
+        }
+        if (next < order.size() || parked.empty()) continue;
+        change_block(parked.front());
+        report_deadlock();
+        change_block(parked.front());
+    }
+    if (most_parked > 0) {
+        note(
+            fmt::format("{}: blocks wait for other blocks, {} of them at once: a GPU must start those before them, or "
+                        "have room for all",
+                        kernel_name_, most_parked));
+    }
+}
+
+// Runs the block until it ends, or until it waits for a value that another block may bring (true).
+bool Emulator::run_until_it_waits() {
+    while (true) {
+        (void)advance();
+        if (is_over()) break;
+        if (spinning() != nullptr && int64_t{grid_size_.x} * grid_size_.y * grid_size_.z > 1) return true;
+        report_deadlock();
+    }
+    end_block();
+    return false;
+}
+
+void Emulator::park(std::list<ParkedBlock>& parked) {
+    constexpr size_t kMostThreads = 4096;  // resident: each has a stack
+    if ((parked.size() + 1) * static_cast<size_t>(num_threads_) > kMostThreads) {
+        running_ = spinning();
+        found(FindingKind::kHang, fmt::format("it waits for another block, as {} blocks before do, and the emulator "
+                                              "holds no more of them at once",
+                                              parked.size()));
+        std::abort();  // nothing ends the loop: the finding tells why
+    }
+    change_block(parked.emplace_back());
+}
+
+// Each as far as it can; whether one of them has moved.
+bool Emulator::advance_parked(std::list<ParkedBlock>& parked) {
+    bool has_moved = false;
+    for (auto block = parked.begin(); block != parked.end();) {
+        change_block(*block);
+        has_moved |= advance();
+        const bool ends = is_over();
+        if (ends) end_block();
+        change_block(*block);
+        if (ends) end_fibers(*block);
+        block = ends ? parked.erase(block) : std::next(block);
+    }
+    return has_moved;
+}
+
+// The first thread that reads a value again and again; null: none does.
+EmulatedThread* Emulator::spinning() const {
+    const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
+    const auto found = std::ranges::find_if(
+        all, [](const auto& thread) { return thread->state == EmulatedThread::State::kAtValue && thread->spins; });
+    return found == all.end() ? nullptr : found->get();
 }
 
 // Runs the blocks in turns, each as far as it can, until all end. When none can continue, some thread is deadlocked.

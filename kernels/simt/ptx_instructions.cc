@@ -10,6 +10,7 @@
 
 #include "kernels/simt/emulated_mma.h"
 #include "kernels/simt/emulator.h"
+#include "kernels/simt/ptx_conversions.h"
 #include "kernels/simt/ptx_program.h"
 #include "kernels/simt/ptx_values.h"
 #include "kernels/simt/source_maps.h"
@@ -197,13 +198,14 @@ void block_barrier(PtxThread& thread, Instruction one) {
     const Dim3 block = emulator.block_size();
     const int32_t all = block.x * block.y * block.z;
     const int32_t threads = one.operands.size() > 1 ? static_cast<int32_t>(value_of(thread, one, 1)) : all;
-    if (number == 0 && threads == all) return emulator.sync_block(thread.where);
+    const bool arrives = has(one, ".arrive");
+    if (number == 0 && threads == all && !arrives) return emulator.sync_block(thread.where);
     if (number < 1 || number > 15 || threads < 1 || threads % kWarpSize != 0) {
-        return emulator.found(
-            FindingKind::kBarrierUse,
-            fmt::format("bar.sync {} for {} threads: named barriers are 1 to 15, for whole warps", number, threads));
+        return emulator.found(FindingKind::kBarrierUse,
+                              fmt::format("{} {} for {} threads: named barriers are 1 to 15, for whole warps",
+                                          one.words[0], number, threads));
     }
-    emulator.named_barrier(number, threads, thread.where);
+    arrives ? emulator.named_arrive(number, threads) : emulator.named_barrier(number, threads, thread.where);
 }
 void warp_barrier(PtxThread& thread, Instruction one) {
     Emulator::current().sync_warp(static_cast<uint32_t>(value_of(thread, one, 0)), thread.where);
@@ -367,30 +369,6 @@ void floats(PtxThread& thread, Instruction one) {
     thread.set(one.operands[0], result);
 }
 
-// "cvt.rn.bf16x2.f32 d, upper, lower"
-void convert_pair(PtxThread& thread, Instruction one) {
-    const std::string element = one.words[1].substr(0, one.words[1].find('x'));
-    const uint64_t upper = ptx_from_float(element, ptx_float(value_of(thread, one, 1)));
-    thread.set(one.operands[0], upper << 16 | ptx_from_float(element, ptx_float(value_of(thread, one, 2))));
-}
-void convert_floats(PtxThread& thread, Instruction one) {
-    thread.set(one.operands[0], ptx_from_float(one.words[1], ptx_to_float(one.words[2], value_of(thread, one, 1))));
-}
-void convert_integers(PtxThread& thread, Instruction one) {
-    const std::string &to = one.words[1], &from = one.words[2];
-    const uint64_t bits = value_of(thread, one, 1);
-    const uint64_t wide =
-        from[0] == 's' ? static_cast<uint64_t>(ptx_signed(bits, ptx_bits(from))) : ptx_cut(bits, ptx_bits(from));
-    thread.set(one.operands[0], ptx_cut(wide, ptx_bits(to)));
-}
-void from_integer(PtxThread& thread, Instruction one) {
-    const uint64_t bits = value_of(thread, one, 1);
-    const bool is_signed = one.words[1][0] == 's';
-    const int size = ptx_bits(one.words[1]);
-    thread.set(one.operands[0], ptx_of(is_signed ? static_cast<float>(ptx_signed(bits, size))
-                                                 : static_cast<float>(ptx_cut(bits, size))));
-}
-
 void any_logic(PtxThread& thread, Instruction one) {
     const auto a = static_cast<uint32_t>(value_of(thread, one, 1)), b = static_cast<uint32_t>(value_of(thread, one, 2)),
                c = static_cast<uint32_t>(value_of(thread, one, 3));
@@ -496,7 +474,8 @@ constexpr Taken kTaken[] = {
     {R"(mbarrier\.arrive(?:\.expect_tx)?(?:\.release)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_arrive, 2},
     {R"(mbarrier\.expect_tx(?:\.relaxed)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_expect, 2},
     {R"(mbarrier\.(?:try|test)_wait(?:\.parity)?(?:\.acquire)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_wait, 3},
-    {R"((?:bar|barrier)\.sync(?:\.aligned)?)", block_barrier, 1},
+    {R"((?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?)", block_barrier, 1},
+    {R"((?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?)", block_barrier, 2},
     {R"(bar\.warp\.sync)", warp_barrier, 1},
     {R"(membar\.(?:gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:gpu|sys))", fence_device_ptx, 0},
     {R"(membar\.cta|fence(?:\.acq_rel|\.sc)\.cta|griddepcontrol\.launch_dependents)", nothing, 0},
@@ -547,6 +526,7 @@ constexpr Taken kTaken[] = {
     {R"(cvt(?:\.rn)?\.(f32|f16|bf16)\.(f32|f16|bf16))", convert_floats, 2},
     {R"(cvt\.([us](?:8|16|32|64))\.([us](?:8|16|32|64)))", convert_integers, 2},
     {R"(cvt\.rn\.f32\.([us](?:8|16|32)))", from_integer, 2},
+    {R"(cvt\.(rni|rzi|rmi|rpi)(?:\.ftz)?(?:\.sat)?\.([us](?:8|16|32|64))\.f32)", to_integer, 2},
     {R"(lop3\.b32)", any_logic, 5},
     {R"(prmt\.b32)", permute, 4},
 };

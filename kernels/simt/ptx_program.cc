@@ -6,16 +6,45 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <ranges>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "kernels/simt/emulator.h"
 
 namespace verbatim::simt {
 namespace {
+
+// Of loads, stores and atomic operations ptxas takes the words in any order: the semantics, the scope and the state
+// space first, as the manual has them.
+std::string in_order(const std::string& opcode) {
+    constexpr std::string_view kFirst[][6] = {{"weak", "relaxed", "acquire", "release", "acq_rel", "volatile"},
+                                              {"cta", "gpu", "sys"},
+                                              {"global", "shared", "shared::cta"}};
+    std::vector<std::string> words;
+    for (size_t begin = 0; begin <= opcode.size();) {
+        const size_t end = std::min(opcode.find('.', begin), opcode.size());
+        words.push_back(opcode.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    const std::string& name = words[0];
+    if (name != "ld" && name != "st" && name != "atom" && name != "red") return opcode;
+    const auto rank = [&](const std::string& word) {
+        const auto* const found = std::ranges::find_if(
+            kFirst, [&](const auto& some) { return std::ranges::find(some, word) != std::end(some) && !word.empty(); });
+        return found - std::begin(kFirst);
+    };
+    std::stable_sort(words.begin() + 1, words.end(),
+                     [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
+    std::string ordered = name;
+    for (size_t i = 1; i < words.size(); ++i) ordered += "." + words[i];
+    return ordered;
+}
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$'; }
 
@@ -139,7 +168,7 @@ private:
             branches_.emplace_back(program_.instructions.size(), open_.back());
         } else {
             constexpr size_t kLongest = 100;  // of an opcode
-            PtxOpcode known = opcode.size() > kLongest ? PtxOpcode{} : find_ptx(opcode);
+            PtxOpcode known = opcode.size() > kLongest ? PtxOpcode{} : find_ptx(in_order(opcode));
             if (known.run == nullptr) {
                 return fail(opcode_at,
                             fmt::format("`{}` in inline PTX is not taken",

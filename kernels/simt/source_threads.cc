@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <any>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -62,8 +64,8 @@ uint64_t value_at(const std::byte* address, size_t num_bytes) {
     return value;
 }
 
-// A GPU runs a block's threads in turns, and may run no later block before this one has ended: a thread that waits for
-// a value lets the others run, and hangs if none of them can bring it.
+// A GPU runs a block's threads in turns, and resident blocks too: a thread that waits for a value lets the others run,
+// and hangs if none of them can bring it.
 void look_at_spinning(const std::byte* address, size_t num_bytes) {
     constexpr int32_t kInTurn = 256, kMost = 64 * kInTurn;  // reads of an unchanged value
     Emulator& emulator = Emulator::current();
@@ -77,8 +79,7 @@ void look_at_spinning(const std::byte* address, size_t num_bytes) {
     const auto has_changed = [&] { return value_at(address, num_bytes) != value; };
     if (emulator.spin_until(has_changed) || mine.times < kMost) return;
     emulator.found(FindingKind::kHang,
-                   fmt::format("a value is read {} times, and no thread of the block can change it: blocks run in any "
-                               "order, one after another where no more are resident",
+                   fmt::format("a value is read {} times, and no thread can change it: all others have ended or wait",
                                mine.times));
     std::abort();  // nothing ends the loop: the finding tells why
 }
@@ -155,10 +156,37 @@ void report(Clash clash, const SourceRange& range, const std::byte* address) {
                                                           range.num_bytes, range.what, text_of(clash)));
 }
 
+namespace {
+
+// What a block has in shared memory while it is parked.
+struct ParkedShared {
+    std::vector<SourceRange> ranges;
+    uint32_t window_end = 0;
+    std::vector<std::vector<std::byte>> bytes;  // of static arrays, by range; of dynamic memory, which stays: none
+};
+
+// Static arrays are one place for all blocks.
+void change_shared(std::any& parked) {
+    if (!parked.has_value()) parked.emplace<ParkedShared>();
+    auto& coming = std::any_cast<ParkedShared&>(parked);
+    ParkedShared leaving{std::move(source.shared), source.window_end, {}};
+    for (const SourceRange& range : leaving.ranges) {
+        const bool is_static = range.begin != range.memory->bytes();
+        leaving.bytes.emplace_back(range.begin, range.begin + (is_static ? range.num_bytes : 0));
+    }
+    for (size_t i = 0; i < coming.bytes.size(); ++i) std::ranges::copy(coming.bytes[i], coming.ranges[i].begin);
+    source.shared = std::move(coming.ranges);
+    source.window_end = coming.window_end;
+    coming = std::move(leaving);
+}
+
+}  // namespace
+
 SourceDevice::SourceDevice(Emulator& emulator, const std::byte* static_begin, size_t static_bytes) {
     CHECK(source.emulator == nullptr, "two devices at once");
     source = {};
     source.emulator = &emulator;
+    emulator.watch_blocks(change_shared);
     source.static_memory = {static_begin, static_bytes};
     for (const DeviceVariable& one : device_variables()) {
         if (one.begin < static_begin || one.begin >= static_begin + static_bytes) continue;  // another library's
@@ -253,6 +281,21 @@ void releasing_access(const void* address, size_t num_bytes) {
     if (!has_fenced) Emulator::current().write_unfenced();
 }
 
+void volatile_access(const void* address, size_t num_bytes, bool is_write) {
+    constexpr size_t kFlagAndValue = 8;  // a word that has both needs no fence
+    const auto* const byte = static_cast<const std::byte*>(address);
+    const SourceRange* const range = source.in_launch ? source.find(byte) : nullptr;
+    const bool is_device = range != nullptr && range->memory->life() == simt::Memory::Life::kDevice;
+    const auto is_flag = [&] { return num_bytes == kFlagAndValue || Emulator::current().thread().async.has_fenced; };
+    const bool is_atomic = is_device && (!is_write || is_flag());
+    is_atomic ? ordered_access(address, num_bytes, is_write, false) : access(address, num_bytes, is_write);
+}
+
+void sleep() {
+    bool is_asked_again = false;
+    (void)Emulator::current().spin_until([&] { return std::exchange(is_asked_again, true); });
+}
+
 void read_only(const void* address, size_t num_bytes) {
     const auto* const byte = static_cast<const std::byte*>(address);
     const SourceRange* const range = source.in_launch ? source.find(byte) : nullptr;
@@ -333,6 +376,32 @@ void launch(const char* name, const void* kernel, const Config& config, const st
     source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), body, source.limits);
     source.in_launch = false;
     source.shared.clear();
+}
+
+void set_memory(void* to, unsigned char value, size_t num_bytes) {
+    auto* const bytes = static_cast<unsigned char*>(to);
+    launch("cudaMemset", nullptr, {1, 1}, [&] {
+        for (size_t i = 0; i < num_bytes; ++i) {
+            access(bytes + i, 1, true);
+            bytes[i] = value;
+        }
+    });
+}
+
+void copy_memory(void* to, const void* from, size_t num_bytes, bool to_host) {
+    if (to_host) {
+        CHECK(source.emulator != nullptr, "a copy outside of a call of run()");
+        return source.emulator->found_on_host("cudaMemcpy copies to the host: run() may only launch");
+    }
+    auto* const bytes = static_cast<std::byte*>(to);
+    const auto* const given = static_cast<const std::byte*>(from);
+    launch("cudaMemcpy", nullptr, {1, 1}, [&] {
+        for (size_t i = 0; i < num_bytes; ++i) {
+            access(given + i, 1, false);
+            access(bytes + i, 1, true);
+            bytes[i] = given[i];
+        }
+    });
 }
 
 }  // namespace verbatim::cuda_source

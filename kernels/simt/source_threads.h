@@ -32,6 +32,11 @@ struct Index {
 
 // Before a read or a write. Outside of a launch none of device memory is legal.
 void access(const void* address, size_t num_bytes, bool is_write);
+// The same of a volatile object: in device memory its reads are atomic, and its writes behind a __threadfence (a flag)
+// or of 8 bytes (a flag and its value).
+void volatile_access(const void* address, size_t num_bytes, bool is_write);
+// Lets the block's other threads and other blocks run.
+void sleep();
 // Before an atomic read and write.
 void atomic_access(const void* address, size_t num_bytes);
 // Before a read that a GPU may answer from a cache of read-only memory (__ldg, ld.global.nc): found, if this kernel has
@@ -102,5 +107,9 @@ struct Config {
 // Calls `body` in every thread of the grid, on the emulator of the running call. `kernel`: its address; null if it is
 // not known, and then it may have as much shared memory as any kernel.
 void launch(const char* name, const void* kernel, const Config& config, const std::function<void()>& body);
+
+// By one thread of the device, in a launch with the call's name. A copy to the host is found: run() may only launch.
+void set_memory(void* to, unsigned char value, size_t num_bytes);
+void copy_memory(void* to, const void* from, size_t num_bytes, bool to_host);
 
 }  // namespace verbatim::cuda_source

@@ -53,6 +53,11 @@ __device__ void check_values() {
     assert(word == 0xC0003F80);
     asm("{ .reg .pred p; setp.lt.s32 p, %1, %2; selp.b32 %0, 7, 9, p; }" : "=r"(chosen) : "r"(-1), "r"(1));
     assert(chosen == 7);
+    int nearest, cut;
+    asm("cvt.rni.sat.s8.f32 %0, %2; cvt.rzi.u32.f32 %1, %3;" : "=r"(nearest), "=r"(cut) : "f"(-2.5f), "f"(3.9f));
+    assert(nearest == -2 && cut == 3);
+    asm("cvt.rni.sat.s8.f32 %0, %2; cvt.rmi.s32.f32 %1, %3;" : "=r"(nearest), "=r"(cut) : "f"(200.f), "f"(-3.1f));
+    assert(nearest == 127 && cut == -4);
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(word) : "r"(0xF0F0), "r"(0xFF00), "r"(0x000F));
     assert(word == ((0xF0F0 & 0xFF00) | 0x000F));
     asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(word) : "r"(0x33221100), "r"(0x77665544));

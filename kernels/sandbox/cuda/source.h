@@ -3,7 +3,7 @@
 // math functions are the host's, correctly rounded or within an ulp, and no GPU's own approximation.
 //
 //   launches `kernel<<<grid, block, bytes, stream>>>(...)`, __shared__ arrays, static and extern, __constant__ ones
-//   __device__ variables; cudaMemcpyToSymbol and FromSymbol
+//   __device__ variables; cudaMemcpyToSymbol and FromSymbol; cudaMemset, cudaMemcpy and their Async, but to the host
 //   inline PTX (docs/kernel-sandbox.md lists the instructions); __cvta_generic_to_shared; __pipeline_memcpy_async
 //   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, also _count, _and, _or; __syncwarp, __threadfence
 //   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
@@ -50,6 +50,22 @@ VERBATIM_ACCESS(__tsan_write4, 4, true)
 VERBATIM_ACCESS(__tsan_write8, 8, true)
 VERBATIM_ACCESS(__tsan_write16, 16, true)
 #undef VERBATIM_ACCESS
+// Of volatile objects.
+#define VERBATIM_VOLATILE(name, bytes, is_write)                                                          \
+    extern "C" __attribute__((visibility("hidden"), used)) VERBATIM_UNCHECKED inline void name(void* p) { \
+        ::verbatim::cuda_source::volatile_access(p, bytes, is_write);                                     \
+    }
+VERBATIM_VOLATILE(__tsan_volatile_read1, 1, false)
+VERBATIM_VOLATILE(__tsan_volatile_read2, 2, false)
+VERBATIM_VOLATILE(__tsan_volatile_read4, 4, false)
+VERBATIM_VOLATILE(__tsan_volatile_read8, 8, false)
+VERBATIM_VOLATILE(__tsan_volatile_read16, 16, false)
+VERBATIM_VOLATILE(__tsan_volatile_write1, 1, true)
+VERBATIM_VOLATILE(__tsan_volatile_write2, 2, true)
+VERBATIM_VOLATILE(__tsan_volatile_write4, 4, true)
+VERBATIM_VOLATILE(__tsan_volatile_write8, 8, true)
+VERBATIM_VOLATILE(__tsan_volatile_write16, 16, true)
+#undef VERBATIM_VOLATILE
 // Of sizes that no instruction of a GPU has: byte by byte.
 extern "C" __attribute__((visibility("hidden"), used)) VERBATIM_UNCHECKED inline void __tsan_read_range(
     void* p, unsigned long bytes) {
@@ -126,6 +142,23 @@ VERBATIM_UNCHECKED cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, s
     return cudaSuccess;
 }
 
+// Operations of a stream: a thread of the device makes them, so that they are checked like a kernel's accesses.
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) {
+    verbatim::cuda_source::set_memory(to, static_cast<unsigned char>(value), bytes);
+    return cudaSuccess;
+}
+inline cudaError_t cudaMemset(void* to, int value, size_t bytes) { return cudaMemsetAsync(to, value, bytes); }
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                                   cudaStream_t = nullptr) {
+    verbatim::cuda_source::copy_memory(to, from, bytes, kind == cudaMemcpyDeviceToHost);
+    return cudaSuccess;
+}
+inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    return cudaMemcpyAsync(to, from, bytes, kind);
+}
+inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
 #define threadIdx (::verbatim::cuda_source::thread_index())
 #define blockIdx (::verbatim::cuda_source::block_index())
 #define blockDim (::verbatim::cuda_source::block_size())
@@ -168,9 +201,13 @@ const void* address_of(int, Result (*kernel)(Parameters...)) {
         }                                                                                                   \
     }(0))
 
+// A small struct may be copied by accesses wider than its alignment, which nvcc takes apart.
 template <typename T>
 bool shared_array(T& array, size_t alignment) {
     using Element = std::remove_all_extents_t<T>;
+    constexpr size_t kWidest = 16;
+    if (std::is_class_v<Element> && sizeof(Element) <= kWidest)
+        alignment = std::max(alignment, std::bit_floor(sizeof(Element)));
     share(&array, sizeof(array), std::min<size_t>(sizeof(Element), 4), alignment);
     return true;
 }
@@ -285,6 +322,7 @@ inline void __syncwarp(unsigned mask = 0xFFFFFFFFU, VERBATIM_WHERE) { verbatim::
 inline void __threadfence() { verbatim::cuda_source::fence_device(); }
 inline void __threadfence_system() { verbatim::cuda_source::fence_device(); }
 inline void __threadfence_block() {}
+inline void __nanosleep(unsigned) { verbatim::cuda_source::sleep(); }
 
 // Lanes of segments of `width`; beyond a segment's end a lane's value comes back.
 template <typename T>
