@@ -175,6 +175,12 @@ void add_real(const Operation& operation, const GivenSizes& given, CaseList& lis
     }
 }
 
+// A number of a model's parts that no published shape has to be cut in (groups, chosen experts) is not tried far above its
+// edges: a plain kernel may take the cube of it.
+bool is_far_above(const SizeSpec& spec, int64_t value) {
+    return !spec.is_cut && spec.real.empty() && value > 2 * *std::ranges::max_element(spec.edges);
+}
+
 // Sizes that are multiples together of what vectors, warps and tiles have: a fast way asks for several of them.
 void add_multiples(const Operation& operation, CaseList& list) {
     Sizes thin_sizes{};
@@ -183,17 +189,21 @@ void add_multiples(const Operation& operation, CaseList& list) {
         thin_sizes[i] = thin(operation.sizes[i]);
         if (!operation.sizes[i].is_choice) free.push_back(i);
     }
+    const auto set = [&](Sizes& sizes, size_t i, int64_t multiple) {
+        if (!is_far_above(operation.sizes[i], multiple)) sizes[i] = multiple;
+    };
     constexpr int64_t kMultiples[] = {4, 8, 16, 32, 64, 128};
     for (const int64_t multiple : kMultiples) {
         Sizes all = thin_sizes;
-        for (const size_t i : free) all[i] = multiple;
+        for (const size_t i : free) set(all, i, multiple);
         list.add_aligned(all);
     }
     for (const int64_t multiple : kMultiples) {
         for (size_t i = 0; i < free.size(); ++i) {
             for (size_t j = i + 1; j < free.size(); ++j) {
                 Sizes two = thin_sizes;
-                two[free[i]] = two[free[j]] = multiple;
+                set(two, free[i], multiple);
+                set(two, free[j], multiple);
                 list.add_aligned(two);
             }
         }

@@ -140,7 +140,7 @@ Operation sampling() {
             .takes_not_finite = false,
             .sizes = {{"rows", 1, 3, {1, 2, 3, 5}, false, false, real_rows()},
                       {"vocab", 1, 40, {1, 2, 3, 4, 5, 31, 64, 65, 257, 1023, 1024, 1025}, false, true},
-                      {"prompt", 0, 5, {0, 1, 5}},
+                      {"prompt", 0, 5, {0, 1, 5, 64}},
                       {"generated", 0, 5, {0, 1, 5, 20}}},
             .published = sampling_published,
             .tensors = sampling_tensors,

@@ -283,6 +283,8 @@ void Emulator::named_barrier(int32_t named, int32_t num_threads, Place where) {
 }
 
 void Emulator::named_arrive(int32_t named, int32_t num_threads) {
+    CHECK(named >= 1 && named <= 15, "named barrier {}: there are 1 to 15", named);
+    CHECK(num_threads > 0 && num_threads % kWarpSize == 0, "a named barrier of {} threads", num_threads);
     end_named_phase(named);
     publish_clock(*running_);
     NamedArrivals& arrived = named_.at(static_cast<size_t>(named));
@@ -295,6 +297,7 @@ void Emulator::named_arrive(int32_t named, int32_t num_threads) {
 void Emulator::end_named_phase(int32_t named) {
     if (named_.at(static_cast<size_t>(named)).count == 0) return;
     EmulatedThread* const running = running_;
+    CHECK(running != nullptr, "no thread has come to barrier {}", named);
     while (release_named()) {
     }
     running_ = running;

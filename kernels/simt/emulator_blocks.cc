@@ -74,6 +74,7 @@ bool Emulator::run_until_it_waits() {
 }
 
 void Emulator::park(std::list<ParkedBlock>& parked) {
+    CHECK(spinning() != nullptr, "a block that waits for no other one is parked");
     constexpr size_t kMostThreads = 4096;  // resident: each has a stack
     if ((parked.size() + 1) * static_cast<size_t>(num_threads_) > kMostThreads) {
         running_ = spinning();
