@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "engine/base/check.h"
+#include "kernels/cpu/panel_blocks.h"
 #include "reference/model/block_bytes.h"
 
 namespace verbatim::cpu {
@@ -161,19 +162,14 @@ void pack_runs(const MatrixView& blocks, int64_t panel, std::byte* out) {
     const Repacking* repacking = find_repacking(format);
     CHECK(repacking != nullptr, "{}", format.name);
     const RunLayout& layout = repacking->layout;
-    const int64_t outputs = std::min(kPanelOutputs, blocks.rows - panel * kPanelOutputs);
-    const int64_t row_bytes = format.row_bytes(blocks.cols);
-    const std::byte* from = blocks.blocks + panel * kPanelOutputs * row_bytes;
-    if (outputs < kPanelOutputs) std::fill_n(out, layout.panel_bytes(blocks.cols), std::byte{0});
+    if (blocks.rows < (panel + 1) * kPanelOutputs) std::fill_n(out, layout.panel_bytes(blocks.cols), std::byte{0});
     const int64_t runs = format.num_weights / layout.weights;  // of a block
     Parts parts;
-    for (int64_t block = 0; block < blocks.cols / format.num_weights; ++block) {
-        std::byte* to = out + block * runs * layout.num_bytes();
-        for (int64_t lane = 0; lane < outputs; ++lane) {
-            repacking->read(from + lane * row_bytes + block * format.num_bytes, parts);
-            for (int64_t run = 0; run < runs; ++run) write_run(layout, parts, run, lane, to + run * layout.num_bytes());
-        }
-    }
+    for_blocks_of_panel(blocks, panel, [&](const std::byte* bytes, int64_t lane, int64_t block) {
+        repacking->read(bytes, parts);
+        for (int64_t run = 0; run < runs; ++run)
+            write_run(layout, parts, run, lane, out + (block * runs + run) * layout.num_bytes());
+    });
 }
 
 void pack_fp8_runs(const MatrixView& blocks, int64_t panel, std::byte* out) {

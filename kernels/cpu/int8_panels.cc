@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "kernels/cpu/panel_blocks.h"
 #include "reference/model/integer_blocks.h"
 #include "reference/model/scaled_blocks.h"
 #include "reference/numerics/half.h"
@@ -48,31 +49,47 @@ void put_half(float value, std::byte* out) {
     std::memcpy(out, &half, sizeof(half));
 }
 
+constexpr int64_t kWord = 4;  // quants of an output, side by side
+
+// Four quants plus zero, each a byte.
+uint32_t word_of(const int8_t* quants, uint32_t zeros) {
+    constexpr uint32_t kTopBits = 0x8080'8080;
+    uint32_t word = 0;
+    std::memcpy(&word, quants, sizeof(word));
+    return ((word & ~kTopBits) + (zeros & ~kTopBits)) ^ ((word ^ zeros) & kTopBits);  // no byte carries into the next
+}
+
+// Writes one output's run of quants to its lane. A word is little-endian, as Int8Layout's columns are.
+void write_quants(const Int8Layout& layout, const int8_t* quants, int64_t lane, std::byte* run) {
+    const uint32_t zeros = static_cast<uint32_t>(layout.zero) * 0x0101'0101U;
+    std::byte* out = run + lane * kWord;
+    if (layout.kind.quants != QuantKind::kNibbles) {
+        for (int64_t k = 0; k < layout.kind.run_weights; k += kWord, out += Int8Layout::kWordBytes) {
+            const uint32_t word = word_of(quants + k, zeros);
+            std::memcpy(out, &word, sizeof(word));
+        }
+        return;
+    }
+    for (int64_t k = 0; k < layout.kind.run_weights; k += 2 * kWord, out += Int8Layout::kWordBytes) {
+        const uint32_t word = word_of(quants + k, zeros) | word_of(quants + k + kWord, zeros) << 4;
+        std::memcpy(out, &word, sizeof(word));
+    }
+}
+
 // Writes one output's block to its lane.
 void write_block(const Int8Layout& layout, const IntegerBlock& block, int64_t lane, std::byte* out) {
-    constexpr int64_t kWord = 4;
     if (layout.kind.has_wide_scale)
         std::memcpy(out + layout.scale_offset() + int64_t{sizeof(float)} * lane, &block.scale, sizeof(float));
     else
         put_half(block.scale, out + layout.scale_offset() + 2 * lane);
     if (layout.kind.has_minima) put_half(block.offset, out + layout.scale_offset() + Int8Layout::kHalfBytes + 2 * lane);
-    const bool nibbles = layout.kind.quants == QuantKind::kNibbles;
     for (int64_t j = 0; j < layout.num_runs(); ++j) {
         std::byte* run = out + j * layout.run_bytes();
         if (layout.kind.has_scales) run[layout.scales_offset() + lane] = static_cast<std::byte>(block.scales[j]);
         if (layout.kind.has_scales && layout.kind.has_minima)
             out[layout.minima_offset() + j / 2 * 2 * kPanelOutputs + 2 * lane + j % 2] =
                 static_cast<std::byte>(block.minima[j]);
-        const auto quant = [&](int64_t k) {
-            return static_cast<uint8_t>(block.quants[j * layout.kind.run_weights + k] + layout.zero);
-        };
-        for (int64_t k = 0; k < layout.kind.run_weights / (nibbles ? 2 : 1); ++k) {
-            const int64_t word = k / kWord;
-            const int value = nibbles
-                                  ? quant(word * 2 * kWord + k % kWord) | quant((word * 2 + 1) * kWord + k % kWord) << 4
-                                  : int{quant(k)};
-            run[word * Int8Layout::kWordBytes + lane * kWord + k % kWord] = static_cast<std::byte>(value);
-        }
+        write_quants(layout, block.quants + j * layout.kind.run_weights, lane, run);
     }
 }
 
@@ -95,17 +112,12 @@ void pack_int8(const MatrixView& blocks, int64_t panel, std::byte* out) {
     const Int8Layout* layout = find_int8_layout(format);
     CHECK(layout != nullptr, "{}", format.name);
     const IntegerFormat& integers = *find_integer_format(format);
-    const int64_t outputs = std::min(kPanelOutputs, blocks.rows - panel * kPanelOutputs);
-    const int64_t row_bytes = format.row_bytes(blocks.cols);
-    const std::byte* from = blocks.blocks + panel * kPanelOutputs * row_bytes;
-    if (outputs < kPanelOutputs) std::fill_n(out, layout->panel_bytes(blocks.cols), std::byte{0});
-    IntegerBlock block;
-    for (int64_t b = 0; b < blocks.cols / format.num_weights; ++b) {
-        for (int64_t lane = 0; lane < outputs; ++lane) {
-            integers.read(from + lane * row_bytes + b * format.num_bytes, block);
-            write_block(*layout, block, lane, out + b * layout->num_bytes());
-        }
-    }
+    if (blocks.rows < (panel + 1) * kPanelOutputs) std::fill_n(out, layout->panel_bytes(blocks.cols), std::byte{0});
+    IntegerBlock parts;
+    for_blocks_of_panel(blocks, panel, [&](const std::byte* bytes, int64_t lane, int64_t block) {
+        integers.read(bytes, parts);
+        write_block(*layout, parts, lane, out + block * layout->num_bytes());
+    });
 }
 
 }  // namespace verbatim::cpu

@@ -277,6 +277,7 @@ Status add_part(const std::filesystem::path& path, int64_t number, int64_t count
             return error("{}: tensor {} is in an earlier part, too", source, quote_text(name));
     }
     all.files.push_back(std::move(file));
+    all.paths.push_back(path);
     return {};
 }
 

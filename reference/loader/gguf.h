@@ -58,6 +58,7 @@ Result<GgufContents> parse_gguf(std::span<const std::byte> file, std::string_vie
 // A GGUF file, or all parts of a split one.
 struct GgufFile {
     std::vector<MappedFile> files;
+    std::vector<std::filesystem::path> paths;  // of the files
     GgufMetadata metadata;  // of the first part
     std::map<std::string_view, GgufTensor> tensors;
 };

@@ -13,7 +13,6 @@
 
 namespace verbatim::reference {
 
-// Model::source is empty: packed weights are not kept for GGUF files.
 Result<Model> load_gguf(const std::filesystem::path& path, const LoadOptions& options = {});
 
 }  // namespace verbatim::reference

@@ -11,6 +11,7 @@
 #include "files/regular_file.h"
 #include "kernels/cpu/aligned_array.h"
 #include "kernels/cpu/packed_file.h"
+#include "reference/loader/gguf.h"
 #include "reference/loader/load_model.h"
 #include "reference/loader/model_choice.h"
 #include "reference/loader/write_checkpoint.h"
@@ -62,17 +63,21 @@ Status write_preset(const BenchConfig& config, const fs::path& folder) {
 // The loaded files: a checkpoint, or its packed weights.
 struct LoadSource {
     fs::path checkpoint;
-    std::vector<fs::path> weights;  // the checkpoint's safetensors files
+    std::vector<fs::path> weights;  // the checkpoint's safetensors files, or the parts of a GGUF file
     fs::path packed;                // empty: nothing is kept
 };
 
-Result<std::vector<fs::path>> weight_files(const fs::path& folder) {
+Result<std::vector<fs::path>> weight_files(const fs::path& checkpoint) {
+    if (reference::is_gguf(checkpoint)) {
+        ASSIGN_OR_RETURN(reference::GgufFile file, reference::open_gguf(checkpoint));
+        return std::move(file.paths);
+    }
     std::vector<fs::path> files;
     std::error_code problem;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, problem)) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(checkpoint, problem)) {
         if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
     }
-    if (problem) return error("{}: {}", folder.string(), problem.message());
+    if (problem) return error("{}: {}", checkpoint.string(), problem.message());
     return files;
 }
 
@@ -121,10 +126,11 @@ int64_t pool_bytes(const reference::ModelConfig& model, const PoolSizes& pools) 
 
 // Packed now, or read from where they are kept.
 Result<cpu::PackedWeights> packed_weights(const reference::Model& model, const LoadSource& source,
-                                          int32_t num_threads) {
-    reference::WorkerPool threads(num_threads);
-    if (source.packed.empty()) return cpu::PackedWeights(model.config, model.weights, threads);
-    return cpu::keep_packed(source.packed, model, threads).map([](cpu::KeptWeights&& kept) {
+                                          const cpu::CpuExecutorConfig& pools) {
+    reference::WorkerPool threads(pools.num_threads);
+    const cpu::WeightFormat format = cpu::format_of(pools);
+    if (source.packed.empty()) return cpu::PackedWeights(model.config, model.weights, threads, format);
+    return cpu::keep_packed(source.packed, model, threads, format).map([](cpu::KeptWeights&& kept) {
         return std::move(kept.weights);
     });
 }
@@ -136,7 +142,7 @@ Status load_once(const LoadSource& source, const cpu::CpuExecutorConfig& pools, 
     reference::LoadOptions load{.num_threads = pools.num_threads};
     ASSIGN_OR_RETURN(load.known_canonical, cpu::known_canonical(source.packed));
     ASSIGN_OR_RETURN(const reference::Model model, reference::load_model(source.checkpoint, load));
-    ASSIGN_OR_RETURN(cpu::PackedWeights packed, packed_weights(model, source, pools.num_threads));
+    ASSIGN_OR_RETURN(cpu::PackedWeights packed, packed_weights(model, source, pools));
     const cpu::CpuExecutor executor(model.config, model.weights, pools, std::move(packed));
     row.times_s.push_back(seconds_since(begin));
     row.load->resident_bytes = std::max(row.load->resident_bytes, resident_bytes() - before);
@@ -165,9 +171,9 @@ Result<BenchRow> load_row(const BenchConfig& config, const LoadSource& source, c
 }
 
 // Makes the file of packed weights.
-Status keep_packed(const LoadSource& source, int32_t num_threads) {
-    ASSIGN_OR_RETURN(const reference::Model model, reference::load_model(source.checkpoint, {num_threads}));
-    return packed_weights(model, source, num_threads).map([](const auto&) {});
+Status keep_packed(const LoadSource& source, const cpu::CpuExecutorConfig& pools) {
+    ASSIGN_OR_RETURN(const reference::Model model, reference::load_model(source.checkpoint, {pools.num_threads}));
+    return packed_weights(model, source, pools).map([](const auto&) {});
 }
 
 }  // namespace
@@ -180,7 +186,7 @@ Result<std::vector<BenchRow>> bench_load(const BenchConfig& config, const cpu::C
     ASSIGN_OR_RETURN(source.weights, weight_files(source.checkpoint));
     LoadSource kept = source;
     kept.packed = scratch.path() / "packed";
-    RETURN_IF_ERROR(keep_packed(kept, config.num_threads));
+    RETURN_IF_ERROR(keep_packed(kept, pools));
     std::vector<BenchRow> rows;
     for (const LoadSource* from : {&source, &kept}) {
         for (const bool cold : {false, true}) {

@@ -11,8 +11,8 @@
 
 namespace verbatim::tools {
 
-// A preset's checkpoint with random weights is written below config.scratch and removed afterwards. Errors: the
-// checkpoint cannot be written or loaded.
+// A preset's checkpoint with random weights is written below config.scratch and removed afterwards. Weights are packed
+// for the profile of `pools`. Errors: the checkpoint cannot be written or loaded.
 Result<std::vector<BenchRow>> bench_load(const BenchConfig& config, const cpu::CpuExecutorConfig& pools);
 
 }  // namespace verbatim::tools

@@ -240,7 +240,8 @@ Result<BenchReport> run_bench(const BenchConfig& config) {
     }
     if (config.phases.load) {
         const cpu::CpuExecutorConfig pools{.pools = {.num_blocks = 64, .num_state_rows = 4},
-                                           .num_threads = config.num_threads};
+                                           .num_threads = config.num_threads,
+                                           .profile = profiles_of(config).front()->profile};
         ASSIGN_OR_RETURN(report.rows, bench_load(config, pools));
     }
     ASSIGN_OR_RETURN(Model model, make_model(config));

@@ -103,6 +103,17 @@ TEST(BenchCommand, EveryRowThatWasAskedForIsThereAndCorrect) {
     }
 }
 
+TEST(BenchCommand, AGgufFileIsLoadedAndPackedForTheProfile) {
+    const std::string file = VERBATIM_SOURCE_DIR "/tests/data/gguf/granite-hybrid-mixed.gguf";
+    const Outcome ran = bench({"--model", file, "--phases", "load", "--profile", "exact.int8", "--repeats", "1",
+                               "--threads", "1", "--format", "json"});
+    ASSERT_EQ(ran.exit_code, kExitOk) << ran.err;
+    const json result = json::parse(ran.out);
+    ASSERT_EQ(result["rows"].size(), 4u);
+    for (const json& row : result["rows"])
+        EXPECT_EQ(row["file_bytes"], std::filesystem::file_size(file)) << row["phase"];
+}
+
 TEST(BenchCommand, TheExactProfileIsComparedWithTheFastOne) {
     const Outcome ran =
         tiny_bench({"--phases", "decode,ttft", "--profile", "fast_int8,exact,fast", "--format", "json"});
