@@ -175,8 +175,8 @@ void add_real(const Operation& operation, const GivenSizes& given, CaseList& lis
     }
 }
 
-// A number of a model's parts that no published shape has to be cut in (groups, chosen experts) is not tried far above its
-// edges: a plain kernel may take the cube of it.
+// A number of a model's parts that no published shape has to be cut in (groups, chosen experts) is not tried far above
+// its edges: a plain kernel may take the cube of it.
 bool is_far_above(const SizeSpec& spec, int64_t value) {
     return !spec.is_cut && spec.real.empty() && value > 2 * *std::ranges::max_element(spec.edges);
 }
