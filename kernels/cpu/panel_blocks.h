@@ -10,8 +10,8 @@
 
 namespace verbatim::cpu {
 
-// Calls of(bytes, lane, block) for each block of each output of the panel. An output's blocks are read a tile at a time,
-// which the processor reads ahead, and what the tile becomes stays in its cache.
+// Calls of(bytes, lane, block) for each block of each output of the panel. An output's blocks are read a tile at a
+// time, and what the tile becomes stays in the cache.
 template <typename Function>
 void for_blocks_of_panel(const reference::MatrixView& blocks, int64_t panel, const Function& of) {
     constexpr int64_t kTileBytes = 512;
