@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -14,12 +15,30 @@
 
 namespace verbatim::cpu {
 
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+constexpr size_t round_up(size_t num_bytes, size_t unit) { return (num_bytes + unit - 1) / unit * unit; }
+
+// Fresh memory that begins at a large page: the excess of the mapping is unmapped. Null: the system refuses. REQUIRES:
+// a multiple of kHugePageBytes.
+inline std::byte* map_at_huge_page(size_t num_bytes, int protection) {
+    void* const all =
+        mmap(nullptr, num_bytes + kHugePageBytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) return nullptr;
+    auto* const begin = static_cast<std::byte*>(all);
+    const auto address = reinterpret_cast<uintptr_t>(all);
+    const size_t before = round_up(address, kHugePageBytes) - address;
+    if (before > 0) munmap(begin, before);
+    if (before < kHugePageBytes) munmap(begin + before + num_bytes, kHugePageBytes - before);
+    madvise(begin + before, num_bytes, MADV_HUGEPAGE);  // a hint: without it pages are small
+    return begin + before;
+}
+
 template <typename T>
     requires std::is_trivially_copyable_v<T>
 class AlignedArray {
 public:
     static constexpr size_t kAlignment = 64;
-    static constexpr size_t kHugePageBytes = size_t{2} << 20;
 
     AlignedArray() = default;
     explicit AlignedArray(int64_t size) { ensure(size); }
@@ -47,8 +66,6 @@ private:
     };
     using Memory = std::unique_ptr<T, Free>;
 
-    static size_t round_up(size_t num_bytes, size_t unit) { return (num_bytes + unit - 1) / unit * unit; }
-
     static Memory allocate(size_t num_bytes) {
         auto* memory = static_cast<T*>(std::aligned_alloc(kAlignment, round_up(num_bytes, kAlignment)));
         if (memory == nullptr) throw std::bad_alloc();
@@ -56,19 +73,11 @@ private:
         return Memory(memory);
     }
 
-    // Aligned to the page size: the excess of the mapping is unmapped.
     static Memory map(size_t num_bytes) {
         const size_t size = round_up(num_bytes, kHugePageBytes);
-        void* const all = mmap(nullptr, size + kHugePageBytes, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (all == MAP_FAILED) throw std::bad_alloc();
-        auto* const begin = static_cast<std::byte*>(all);
-        const size_t before =
-            round_up(reinterpret_cast<uintptr_t>(all), kHugePageBytes) - reinterpret_cast<uintptr_t>(all);
-        if (before > 0) munmap(begin, before);
-        if (before < kHugePageBytes) munmap(begin + before + size, kHugePageBytes - before);
-        madvise(begin + before, size, MADV_HUGEPAGE);  // a hint: without it pages are small
-        return Memory(reinterpret_cast<T*>(begin + before), Free{size});
+        std::byte* const memory = map_at_huge_page(size, PROT_READ | PROT_WRITE);
+        if (memory == nullptr) throw std::bad_alloc();
+        return Memory(reinterpret_cast<T*>(memory), Free{size});
     }
 
     Memory data_;

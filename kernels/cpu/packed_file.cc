@@ -21,8 +21,7 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "the file is written as memory lies");
 
 constexpr int64_t kHeaderBytes = 4096;    // aligns the pairs to a page
-constexpr int64_t kChunkBytes = 1 << 20;  // read and digested at a time, while in the L2 cache
-constexpr int64_t kPageChunks = 2;        // per thread: a large page, which two threads would both clear
+constexpr int64_t kChunkBytes = 1 << 20;  // digested at a time
 constexpr uint32_t kVersion = 2;          // of the format: header, pairs, panels, runs and int8 panels
 constexpr std::array<char, 16> kMagic = {"verbatim packed"};
 
@@ -43,8 +42,7 @@ int64_t num_chunks(std::span<const std::byte> bytes) {
     return (static_cast<int64_t>(bytes.size()) + kChunkBytes - 1) / kChunkBytes;
 }
 
-template <typename Byte>
-std::span<Byte> chunk(std::span<Byte> bytes, int64_t i) {
+std::span<const std::byte> chunk(std::span<const std::byte> bytes, int64_t i) {
     const auto first = static_cast<size_t>(i * kChunkBytes);
     return bytes.subspan(first, std::min(static_cast<size_t>(kChunkBytes), bytes.size() - first));
 }
@@ -90,53 +88,56 @@ Result<std::optional<PackedFile>> open(const fs::path& path) {
     return PackedFile{std::move(file), header};
 }
 
-// Fills `bytes` from place `begin` of the file on, and puts each chunk's digest in `digests`.
-Status read_chunks(const RegularFile& file, int64_t begin, std::span<std::byte> bytes, std::span<Digest> digests,
-                   reference::WorkerPool& pool) {
+// Of the pairs' chunks, then of the repacked blocks'. `prepare` is called with each chunk before, on any thread.
+template <typename Prepare>
+Result<std::vector<Digest>> chunk_digests(std::span<const std::byte> pairs, std::span<const std::byte> repacked,
+                                          reference::WorkerPool& pool, const Prepare& prepare) {
+    const int64_t of_pairs = num_chunks(pairs);
+    std::vector<Digest> digests(static_cast<size_t>(of_pairs + num_chunks(repacked)));
     std::mutex mutex;
     Status status;  // of the first error
-    const auto read_chunk = [&](int64_t i) {
-        const std::span<std::byte> part = chunk(bytes, i);
-        if (Status read = file.read(begin + i * kChunkBytes, part); !read) {
-            const std::lock_guard lock(mutex);
-            if (status) status = std::move(read);
-        }
-        digests[static_cast<size_t>(i)] = digest_of(part);
-    };
-    pool.for_each((num_chunks(bytes) + kPageChunks - 1) / kPageChunks, [&](int64_t page) {
-        const int64_t first = page * kPageChunks;
-        for (int64_t i = first; i < std::min(first + kPageChunks, num_chunks(bytes)); ++i) read_chunk(i);
+    pool.for_each(std::ssize(digests), [&](int64_t i) {
+        const std::span<const std::byte> part = i < of_pairs ? chunk(pairs, i) : chunk(repacked, i - of_pairs);
+        Status prepared = prepare(part);
+        if (prepared) digests[static_cast<size_t>(i)] = digest_of(part);
+        const std::lock_guard lock(mutex);
+        if (status) status = std::move(prepared);
     });
-    return status;
+    RETURN_IF_ERROR(status);
+    return digests;
 }
 
-Result<PackedWeights::Arrays> read_arrays(const PackedFile& packed, reference::WorkerPool& pool) {
+Result<PackedWeights::Kept> read_kept(const PackedFile& packed, reference::WorkerPool& pool) {
+    const std::string name = packed.file.path().string();
     packed.file.read_ahead();
-    PackedWeights::Arrays arrays{AlignedArray<Pair>(packed.header.num_pairs),
-                                 AlignedArray<std::byte>(packed.header.num_repacked_bytes)};
-    const auto pairs = std::as_writable_bytes(std::span(arrays.pairs.data(), arrays.pairs.size()));
-    const std::span repacked(arrays.repacked.data(), arrays.repacked.size());
-    std::vector<Digest> digests(static_cast<size_t>(num_chunks(pairs) + num_chunks(repacked)));
-    const std::span of_pairs = std::span(digests).first(static_cast<size_t>(num_chunks(pairs)));
-    const std::span of_repacked = std::span(digests).subspan(of_pairs.size());
-    RETURN_IF_ERROR(read_chunks(packed.file, kHeaderBytes, pairs, of_pairs, pool));
-    RETURN_IF_ERROR(read_chunks(packed.file, kHeaderBytes + std::ssize(pairs), repacked, of_repacked, pool));
-    if (content_digest(packed.header, digests) == packed.header.content) return arrays;
-    return error(
-        "{}: its packed weights have another digest than when they were written: damaged, remove it to have it made "
-        "again",
-        packed.file.path().string());
+    ASSIGN_OR_RETURN(MovingFile memory, MovingFile::map(packed.file));
+    const auto pair_bytes = static_cast<size_t>(packed.header.num_pairs) * sizeof(Pair);
+    const std::span<const std::byte> pairs = memory.bytes().subspan(kHeaderBytes, pair_bytes);
+    const std::span<const std::byte> repacked = memory.bytes().subspan(kHeaderBytes + pair_bytes);
+    CHECK(reinterpret_cast<uintptr_t>(repacked.data()) % AlignedArray<std::byte>::kAlignment == 0,
+          "{} pairs are no whole panels", packed.header.num_pairs);
+    ASSIGN_OR_RETURN(const std::vector<Digest> digests,
+                     chunk_digests(pairs, repacked, pool, [&](std::span<const std::byte> part) -> Status {
+                         if (Status there = memory.populate(part); !there)
+                             return error("{}: {}", name, there.error().message);
+                         return {};
+                     }));
+    if (content_digest(packed.header, digests) != packed.header.content)
+        return error(
+            "{}: its packed weights have another digest than when they were written: damaged, remove it to have it "
+            "made again",
+            name);
+    memory.start_move();
+    const std::span of_pairs(reinterpret_cast<const Pair*>(pairs.data()), static_cast<size_t>(packed.header.num_pairs));
+    return PackedWeights::Kept{std::move(memory), of_pairs, repacked};
 }
 
 Status write(const fs::path& path, const reference::Model& model, const PackedWeights& weights,
              reference::WorkerPool& pool) {
     const std::span<const std::byte> pairs = std::as_bytes(weights.pairs());
     const std::span<const std::byte> repacked = weights.repacked();
-    std::vector<Digest> digests(static_cast<size_t>(num_chunks(pairs) + num_chunks(repacked)));
-    pool.for_each(std::ssize(digests), [&](int64_t i) {
-        const bool is_pair = i < num_chunks(pairs);
-        digests[static_cast<size_t>(i)] = digest_of(is_pair ? chunk(pairs, i) : chunk(repacked, i - num_chunks(pairs)));
-    });
+    ASSIGN_OR_RETURN(const std::vector<Digest> digests,
+                     chunk_digests(pairs, repacked, pool, [](std::span<const std::byte>) { return Status(); }));
     Header header;
     header.canonical = model.canonical ? 1 : 0;
     header.format = static_cast<uint32_t>(weights.format());
@@ -173,8 +174,8 @@ Result<KeptWeights> keep_packed(const fs::path& path, const reference::Model& mo
                 "{}: has {} packed pairs and {} bytes of repacked blocks, the model has {} and {}: damaged, remove it "
                 "to have it made again",
                 path.string(), got.num_pairs, got.num_repacked_bytes, wanted.num_pairs, wanted.num_repacked_bytes);
-        ASSIGN_OR_RETURN(PackedWeights::Arrays arrays, read_arrays(*packed, pool));
-        return KeptWeights{PackedWeights(model.config, model.weights, format, std::move(arrays)), true};
+        ASSIGN_OR_RETURN(PackedWeights::Kept kept, read_kept(*packed, pool));
+        return KeptWeights{PackedWeights(model.config, model.weights, format, std::move(kept)), true};
     }
     PackedWeights weights(model.config, model.weights, pool, format);
     RETURN_IF_ERROR(write(path, model, weights, pool));

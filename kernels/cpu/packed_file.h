@@ -7,7 +7,8 @@
 //   F3  a file appears atomically; programs that start concurrently may share it
 //
 // Layout, little-endian: a header in the first 4096 bytes, then the pairs and the repacked blocks as in PackedWeights.
-// They are read, not mapped: a mapped file has small pages on most systems, which makes decoding a third slower.
+// They are mapped, and moved to large pages while they are in use (kernels/cpu/moving_file.h): the file must not be
+// changed in place meanwhile.
 #pragma once
 
 #include <filesystem>

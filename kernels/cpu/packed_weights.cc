@@ -72,14 +72,16 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
     CHECK(format != WeightFormat::kInt8 || !weights.quantised, "weights in blocks are not rounded to int8");
     const std::vector<MatrixId> ids = reference::matrices_of(config);
     const Sizes sizes = sizes_of(config, weights, format);
-    if (format != WeightFormat::kInt8) arrays_.pairs.ensure(sizes.num_pairs);
     if (format == WeightFormat::kInt8) {
-        int8_pairs_.ensure(sizes.num_pairs);
+        arrays_.int8_pairs.ensure(sizes.num_pairs);
         int64_t num_scales = 0;
         for (const MatrixId id : ids) num_scales += num_scales_of(linear_of(weights, id).weight);
-        scales_.ensure(num_scales);
+        arrays_.scales.ensure(num_scales);
+    } else {
+        pairs_ = {arrays_.pairs.ensure(sizes.num_pairs), static_cast<size_t>(sizes.num_pairs)};
     }
-    arrays_.repacked.ensure(sizes.num_repacked_bytes);
+    const auto repacked_size = static_cast<size_t>(sizes.num_repacked_bytes);
+    repacked_ = {arrays_.repacked.ensure(sizes.num_repacked_bytes), repacked_size};
     lay_out(config, weights);
     for (const MatrixId id : ids) {
         pack(linear_of(weights, id).weight, matrix(id), pool);
@@ -87,11 +89,11 @@ PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weig
     }
 }
 
-PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, WeightFormat format, Arrays arrays)
-    : format_(format), arrays_(std::move(arrays)) {
+PackedWeights::PackedWeights(const ModelConfig& config, const ModelWeights& weights, WeightFormat format, Kept kept)
+    : format_(format), pairs_(kept.pairs), repacked_(kept.repacked), kept_(std::move(kept.memory)) {
     CHECK(format != WeightFormat::kInt8, "weights that were rounded to int8 are packed each time");
-    CHECK((Sizes{arrays_.pairs.size(), arrays_.repacked.size()}) == sizes_of(config, weights, format),
-          "arrays of {} pairs and {} bytes are another model's", arrays_.pairs.size(), arrays_.repacked.size());
+    CHECK((Sizes{std::ssize(pairs_), std::ssize(repacked_)}) == sizes_of(config, weights, format),
+          "arrays of {} pairs and {} bytes are another model's", pairs_.size(), repacked_.size());
     lay_out(config, weights);
     for (const MatrixId id : reference::matrices_of(config)) release(weights, id, format);
 }
@@ -107,18 +109,18 @@ void PackedWeights::lay_out(const ModelConfig& config, const ModelWeights& weigh
         const MatrixView weight = linear_of(weights, id).weight;
         if (id.expert == 0) place_[id.layer][static_cast<size_t>(id.matrix)] = static_cast<int32_t>(matrices_.size());
         if (weight.is_quantised())
-            matrices_.push_back(repacked_view(weight, format_, arrays_.repacked.data() + first_byte));
+            matrices_.push_back(repacked_view(weight, format_, repacked_.data() + first_byte));
         else if (format_ != WeightFormat::kInt8)
-            matrices_.emplace_back(weight.rows, weight.cols, arrays_.pairs.data() + first_pair);
+            matrices_.emplace_back(weight.rows, weight.cols, pairs_.data() + first_pair);
         else
-            matrices_.emplace_back(weight.rows, weight.cols, int8_pairs_.data() + first_pair,
-                                   scales_.data() + first_scale);
+            matrices_.emplace_back(weight.rows, weight.cols, arrays_.int8_pairs.data() + first_pair,
+                                   arrays_.scales.data() + first_scale);
         first_pair += num_pairs_of(weight);
         first_byte += repacked_bytes(weight, format_);
         first_scale += num_scales_of(weight);
     }
-    CHECK_LE(first_pair, arrays_.pairs.size() + int8_pairs_.size());  // one of them is empty
-    CHECK_LE(first_byte, arrays_.repacked.size());
+    CHECK_LE(first_pair, std::ssize(pairs_) + arrays_.int8_pairs.size());  // one of them is empty
+    CHECK_LE(first_byte, std::ssize(repacked_));
     routers_.resize(config.layers.size());
     for (size_t i = 0; i < routers_.size(); ++i) {
         const auto& moe = config.layers[i].moe;
@@ -151,8 +153,8 @@ void PackedWeights::pack(MatrixView weight, const PackedMatrix& matrix, referenc
             (matrix.is_fp8() ? pack_fp8_runs : pack_runs)(
                 weight, i, writable(arrays_.repacked, matrix.runs()) + i * run_bytes_of(weight) / matrix.num_panels());
         else if (matrix.is_int8())
-            pack_panel_int8(weight, i, writable(int8_pairs_, matrix.int8_panel(i)),
-                            writable(scales_, matrix.scales(i)));
+            pack_panel_int8(weight, i, writable(arrays_.int8_pairs, matrix.int8_panel(i)),
+                            writable(arrays_.scales, matrix.scales(i)));
         else
             pack_panel(weight, i, writable(arrays_.pairs, matrix.panel(i)));
     });

@@ -9,10 +9,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "kernels/cpu/aligned_array.h"
+#include "kernels/cpu/moving_file.h"
 #include "kernels/packed_matrix.h"
 #include "reference/model/weights.h"
 #include "reference/walk.h"
@@ -29,11 +31,6 @@ enum class WeightFormat : uint8_t {
 
 class PackedWeights {
 public:
-    // What is packed, but for the small tensors: not of kInt8.
-    struct Arrays {
-        AlignedArray<Pair> pairs;          // of all matrices in bf16, in the order of matrices_of
-        AlignedArray<std::byte> repacked;  // of all matrices in blocks whose type is repacked, likewise
-    };
     struct Sizes {
         int64_t num_pairs = 0;
         int64_t num_repacked_bytes = 0;
@@ -41,21 +38,23 @@ public:
     };
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                   reference::WorkerPool& pool, WeightFormat format = WeightFormat::kBf16);
-    // From the arrays of an earlier object with the same weights and format. REQUIRES: their sizes are sizes_of(); not
-    // kInt8.
+    // What an earlier object with the same weights and format had packed.
+    struct Kept {
+        MovingFile memory;
+        std::span<const Pair> pairs;  // in `memory`, as the next
+        std::span<const std::byte> repacked;
+    };
+    // REQUIRES: kept's sizes are sizes_of(); not kInt8.
     PackedWeights(const reference::ModelConfig& config, const reference::ModelWeights& weights, WeightFormat format,
-                  Arrays arrays);
+                  Kept kept);
 
     [[nodiscard]] static Sizes sizes_of(const reference::ModelConfig& config, const reference::ModelWeights& weights,
                                         WeightFormat format);
     [[nodiscard]] WeightFormat format() const { return format_; }
-    // Of Arrays.
-    [[nodiscard]] std::span<const Pair> pairs() const {
-        return {arrays_.pairs.data(), static_cast<size_t>(arrays_.pairs.size())};
-    }
-    [[nodiscard]] std::span<const std::byte> repacked() const {
-        return {arrays_.repacked.data(), static_cast<size_t>(arrays_.repacked.size())};
-    }
+    // Of all matrices in bf16, in the order of matrices_of. Empty for kInt8.
+    [[nodiscard]] std::span<const Pair> pairs() const { return pairs_; }
+    // Of all matrices in blocks whose type is repacked, likewise.
+    [[nodiscard]] std::span<const std::byte> repacked() const { return repacked_; }
 
     [[nodiscard]] const PackedMatrix& matrix(reference::MatrixId id) const {
         const int32_t of_expert = id.expert * expert_stride_[id.layer];
@@ -80,9 +79,15 @@ private:
     std::vector<PackedMatrix> matrices_;            // in the order of matrices_of
     std::vector<std::vector<float>> conv_weights_;  // by layer
     std::vector<float> zeros_;
-    Arrays arrays_;
-    AlignedArray<Int8Pair> int8_pairs_;  // kInt8
-    AlignedArray<float> scales_;         // kInt8
+    std::span<const Pair> pairs_;  // of one of the next two, as repacked_
+    std::span<const std::byte> repacked_;
+    struct Arrays {
+        AlignedArray<Pair> pairs;
+        AlignedArray<std::byte> repacked;
+        AlignedArray<Int8Pair> int8_pairs;  // kInt8
+        AlignedArray<float> scales;         // kInt8
+    } arrays_;
+    std::optional<MovingFile> kept_;
 };
 
 }  // namespace verbatim::cpu
