@@ -122,14 +122,14 @@ const std::vector<Nonsense>& all_nonsense() {
     return kAll;
 }
 
-constexpr std::array<const char*, static_cast<size_t>(HttpMark::kCount)> kMarks = {
+constexpr std::array<const char*, static_cast<size_t>(HttpMark::kCount)> kHttpMarks = {
     "streams",        "whole",    "in_parts",          "used_again",   "left_before",     "left_in_stream",
     "half",           "nonsense", "many_at_once",      "slow_readers", "slow_to_the_end", "slow_given_up",
     "broken_streams", "cut_off",  "cut_off_in_stream", "suffixes"};
 
 }  // namespace
 
-const char* name(HttpMark mark) { return kMarks.at(static_cast<size_t>(mark)); }
+const char* name(HttpMark mark) { return kHttpMarks.at(static_cast<size_t>(mark)); }
 
 namespace {
 

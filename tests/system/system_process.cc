@@ -13,6 +13,7 @@
 #include "server/ledger/sqlite_database.h"
 #include "tests/server/ledger/wrapping_database.h"
 #include "tests/support/must.h"
+#include "tests/system/pooled_memory.h"
 
 namespace verbatim::tests {
 namespace {
@@ -73,8 +74,8 @@ private:
 };
 
 // All threads are fibers of one: SQLite locks nothing, and does not count its memory.
-const bool kSqliteIsSingleThreaded =
-    sqlite3_config(SQLITE_CONFIG_SINGLETHREAD) == SQLITE_OK && sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0) == SQLITE_OK;
+const bool kSqliteIsSingleThreaded = sqlite3_config(SQLITE_CONFIG_SINGLETHREAD) == SQLITE_OK &&
+                                     sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0) == SQLITE_OK && pool_sqlite_memory();
 
 server::LedgerIdentity ledger_identity(int32_t vocab_size) {
     return {.tokenizer = "a simulation's", .vocab_size = vocab_size};
