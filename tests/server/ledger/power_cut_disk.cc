@@ -13,6 +13,7 @@ namespace verbatim::tests {
 namespace {
 
 constexpr int64_t kSector = 512;
+constexpr size_t kUsualBytes = size_t{256} << 10;  // of a file: it grows without being moved
 
 struct OpenFile {
     sqlite3_file base;
@@ -26,6 +27,7 @@ sqlite3_vfs* real(sqlite3_vfs* system) { return system->pNext; }
 
 void write_into(std::string& bytes, int64_t offset, std::string_view what) {
     const auto place = static_cast<size_t>(offset);
+    if (bytes.capacity() < kUsualBytes) bytes.reserve(kUsualBytes);
     if (bytes.size() < place) bytes.resize(place);
     bytes.replace(place, what.size(), what);  // and what is behind the end is added
 }
