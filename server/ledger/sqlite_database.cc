@@ -20,10 +20,19 @@ struct Reset {
 };
 using RunningStatement = std::unique_ptr<sqlite3_stmt, Reset>;
 
+// SQLite numbers parameters in the order in which they first stand in the text; here are the numbers in their names.
+std::vector<size_t> parameters_of(sqlite3_stmt* statement) {
+    std::vector<size_t> numbers;
+    for (int place = 1; place <= sqlite3_bind_parameter_count(statement); ++place)
+        numbers.push_back(static_cast<size_t>(std::atoi(sqlite3_bind_parameter_name(statement, place) + 1)));
+    return numbers;
+}
+
 // The parameter $1 is the first of the values; a statement may do without some of them.
-void bind(sqlite3_stmt* statement, std::span<const SqlValue> values) {
-    for (int place = 1; place <= sqlite3_bind_parameter_count(statement); ++place) {
-        const auto number_of = static_cast<size_t>(std::atoi(sqlite3_bind_parameter_name(statement, place) + 1));
+void bind_values(sqlite3_stmt* statement, std::span<const size_t> parameters, std::span<const SqlValue> values) {
+    int place = 0;
+    for (const size_t number_of : parameters) {
+        ++place;
         CHECK(number_of >= 1 && number_of <= values.size(), "${} of {} values", number_of, values.size());
         const SqlValue& value = values[number_of - 1];
         if (const auto* number = std::get_if<int64_t>(&value)) {
@@ -120,26 +129,29 @@ Result<int64_t> SqliteDatabase::run(const std::string& sql, std::span<const SqlV
     return int64_t{sqlite3_changes64(database_.get())};
 }
 
-Result<sqlite3_stmt*> SqliteDatabase::prepare(const std::string& sql) {
+Result<const SqliteDatabase::Statement*> SqliteDatabase::prepare(const std::string& sql) {
     CHECK(database_ != nullptr, "{} is not open", file_);
     Statement& kept = statements_[sql];
-    if (kept) return kept.get();
+    if (kept.prepared) return &kept;
     sqlite3_stmt* prepared = nullptr;
     if (sqlite3_prepare_v2(database_.get(), sql.c_str(), -1, &prepared, nullptr) != SQLITE_OK) return last_error();
-    kept.reset(prepared);
-    return prepared;
+    kept.prepared.reset(prepared);
+    kept.parameters = parameters_of(prepared);
+    return &kept;
 }
 
 Result<std::vector<SqlRow>> SqliteDatabase::rows(const std::string& sql, std::span<const SqlValue> values) {
-    ASSIGN_OR_RETURN(sqlite3_stmt* const prepared, prepare(sql));
+    ASSIGN_OR_RETURN(const Statement* const statement, prepare(sql));
+    sqlite3_stmt* const prepared = statement->prepared.get();
     const RunningStatement running(prepared);
-    bind(prepared, values);
+    bind_values(prepared, statement->parameters, values);
     std::vector<SqlRow> found;
+    const int num_columns = sqlite3_column_count(prepared);
     int code = SQLITE_ROW;
     while ((code = sqlite3_step(prepared)) == SQLITE_ROW) {
         SqlRow& row = found.emplace_back();
-        for (int column = 0; column < sqlite3_column_count(prepared); ++column)
-            row.push_back(value_of(prepared, column));
+        row.reserve(static_cast<size_t>(num_columns));
+        for (int column = 0; column < num_columns; ++column) row.push_back(value_of(prepared, column));
     }
     if (code != SQLITE_DONE) return last_error();
     return found;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "server/ledger/sql_database.h"
 
@@ -32,9 +33,12 @@ private:
     struct Finalize {
         void operator()(sqlite3_stmt* statement) const;
     };
-    using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
+    struct Statement {
+        std::unique_ptr<sqlite3_stmt, Finalize> prepared;
+        std::vector<size_t> parameters;  // the number of each, 1 for $1
+    };
     [[nodiscard]] tl::unexpected<Error> last_error() const;
-    Result<sqlite3_stmt*> prepare(const std::string& sql);
+    Result<const Statement*> prepare(const std::string& sql);
     Status take_lock();
     Status check_owner();
 
