@@ -41,10 +41,17 @@ std::string quote_infinities(std::string_view text) {
     return quoted;
 }
 
-nlohmann::json& add_member(nlohmann::json::object_t& object, const std::string& key) { return object[key]; }
+using Keys = std::set<std::string>;
+
+// Null: the object has the member. A map knows its keys.
+nlohmann::json* add_member(nlohmann::json::object_t& object, Keys&, std::string& key) {
+    const auto [member, is_new] = object.try_emplace(std::move(key));
+    return is_new ? &member->second : nullptr;
+}
 
 // Bypasses emplace(), which compares with every member, and the container's growth, which copies them.
-nlohmann::ordered_json& add_member(nlohmann::ordered_json::object_t& object, const std::string& key) {
+nlohmann::ordered_json* add_member(nlohmann::ordered_json::object_t& object, Keys& keys, std::string& key) {
+    if (!keys.insert(key).second) return nullptr;
     using Members = nlohmann::ordered_json::object_t::Container;
     Members& members = object;
     if (members.size() == members.capacity()) {
@@ -53,7 +60,7 @@ nlohmann::ordered_json& add_member(nlohmann::ordered_json::object_t& object, con
         for (auto& [name, value] : members) larger.emplace_back(name, std::move(value));
         members.swap(larger);
     }
-    return members.emplace_back(key, nullptr).second;
+    return &members.emplace_back(std::move(key), nullptr).second;
 }
 
 // Makes the value of what the parser sees. Time and memory are as the text's length, whatever it says.
@@ -73,12 +80,9 @@ public:
     bool end_array() override { return close(); }
     bool key(std::string& key) override {
         Level& level = levels_.back();
-        if (!level.keys.insert(key).second) {
-            duplicate_ = key;
-            return false;
-        }
-        level.member = &add_member(level.container->template get_ref<typename Json::object_t&>(), key);
-        return true;
+        level.member = add_member(level.container->template get_ref<typename Json::object_t&>(), level.keys, key);
+        if (level.member == nullptr) duplicate_ = key;
+        return level.member != nullptr;
     }
     bool parse_error(size_t, const std::string&, const nlohmann::json::exception& problem) override {
         problem_ = problem.what();
@@ -94,7 +98,7 @@ private:
     struct Level {
         Json* container = nullptr;
         Json* member = nullptr;  // of an object: whose value comes next
-        std::set<std::string> keys;
+        Keys keys;               // of an ordered object
     };
     // Where the next value goes. Nothing grows that a level points into: only the innermost container is added to.
     template <typename Value>
