@@ -103,7 +103,7 @@ std::optional<uint64_t> wanted_bytes(std::span<const int64_t> shape, TensorDtype
 Result<Located> parse_tensor(const std::string& name, const Json& info, uint64_t data_bytes, std::string_view source) {
     const std::string where = fmt::format("{}: tensor {}", source, quote_text(name));
     if (!info.is_object()) return error("{}: got {}, wanted an object", where, quote_json(info));
-    for (const auto& [key, value] : info.items())
+    for (const auto& [key, value] : info.get_ref<const Json::object_t&>())
         if (key != "dtype" && key != "shape" && key != "data_offsets")
             return error("{}: key {} is not part of the format", where, quote_text(key));
     Located located;
@@ -121,7 +121,7 @@ Result<Located> parse_tensor(const std::string& name, const Json& info, uint64_t
 
 Status check_metadata(const Json& metadata, std::string_view source) {
     if (!metadata.is_object()) return error("{}: __metadata__ is not an object", source);
-    for (const auto& [key, value] : metadata.items())
+    for (const auto& [key, value] : metadata.get_ref<const Json::object_t&>())
         if (!value.is_string()) return error("{}: __metadata__ {} is not a string", source, quote_text(key));
     return {};
 }
@@ -164,7 +164,7 @@ Result<std::vector<TensorEntry>> tensors_of(const Json& header, uint64_t data_be
                                             std::string_view source) {
     const uint64_t data_bytes = file.size() - data_begin;
     std::vector<Located> tensors;
-    for (const auto& [name, info] : header.items()) {
+    for (const auto& [name, info] : header.get_ref<const Json::object_t&>()) {
         if (name == "__metadata__") {
             RETURN_IF_ERROR(check_metadata(info, source));
             continue;
@@ -226,8 +226,10 @@ std::string safetensors_prefix(std::span<const TensorLayout> tensors, const Safe
     for (const TensorLayout& tensor : tensors) {
         const auto bytes = wanted_bytes(tensor.shape, tensor.dtype);
         CHECK(bytes.has_value(), "{} {}", tensor.name, shape_text(tensor.shape));
-        header[tensor.name] = {
-            {"dtype", dtype_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + *bytes}}};
+        Json& entry = header[tensor.name];
+        entry["dtype"] = dtype_name(tensor.dtype);
+        entry["shape"] = tensor.shape;
+        entry["data_offsets"] = std::array{offset, offset + *bytes};
         offset += *bytes;
     }
     std::string text = header.dump();
