@@ -30,6 +30,7 @@ uint64_t extend(uint64_t prefix, uint64_t value) { return mix(prefix * 0x9e3779b
 // prefixes[p] = hash of tokens [0, p].
 void hash_prefixes(std::span<const TokenId> tokens, std::vector<uint64_t>& prefixes) {
     prefixes.clear();
+    prefixes.reserve(tokens.size());
     uint64_t prefix = kEmptyPrefix;
     for (const TokenId token : tokens) prefixes.push_back(prefix = extend(prefix, static_cast<uint64_t>(token)));
 }
@@ -90,6 +91,7 @@ uint64_t HashExecutor::read_by(Arithmetic arithmetic, const Cell& cell) const {
 
 std::vector<BlockId> HashExecutor::blocks_of(const HeadImage& image) const {
     std::vector<BlockId> blocks;
+    blocks.reserve(static_cast<size_t>(image.length / config_.pools.block_size + 1));
     for (const BlockRun& run : image.blocks) {
         for (int32_t i = 0; i < run.count; ++i) blocks.push_back(BlockId{index(run.first) + i});
     }
@@ -100,6 +102,10 @@ std::string HashExecutor::numerics_of(const HeadImage& image) {
     const std::vector<BlockId> blocks = blocks_of(image);
     Makers makers = config_.pools.num_state_rows > 0 ? states_[index(image.state)].made_by : Makers{0};
     for (int64_t p = 0; p < image.length && config_.pools.num_blocks > 0; ++p) makers |= cell(blocks, p).made_by;
+    return numerics_of(makers);
+}
+
+std::string HashExecutor::numerics_of(Makers makers) const {
     if (makers == 1) return numerics_id();
     return makers == 2 ? ordinary_numerics_id() : kMixedNumericsId;
 }
@@ -113,8 +119,10 @@ std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
     }
     Digester digester;
     digester.add(image.length);
+    Makers makers = 0;
     for (int64_t p = 0; p < image.length && config_.pools.num_blocks > 0; ++p) {
         const Cell& read = cell(blocks, p);
+        makers |= read.made_by;
         if (read.position != p) violate(fmt::format("a head's position {} holds position {}", p, read.position));
         digester.add(read.prefix);
     }
@@ -127,11 +135,12 @@ std::optional<Digest> HashExecutor::head_digest(const HeadImage& image) {
         if (row.position != image.length) {
             violate(fmt::format("a head of {} tokens has a state after {}", image.length, row.position));
         }
+        makers |= row.made_by;
         digester.add(row.prefix);
     }
-    if (image.deterministic && image.length > 0 && numerics_of(image) != numerics_id()) {
+    if (image.deterministic && image.length > 0 && makers != 1) {
         violate(fmt::format("a head of {} tokens is deterministic, and its bytes are {}", image.length,
-                            numerics_of(image)));
+                            numerics_of(makers)));
     }
     return digester.digest();
 }
@@ -179,13 +188,14 @@ Status HashExecutor::write_head(const HeadImage& image, std::span<const std::byt
 
 TokenId HashExecutor::expected_token(std::span<const TokenId> tokens, const SamplingParams& sampling,
                                      Arithmetic arithmetic) const {
-    std::vector<uint64_t> prefixes;
-    hash_prefixes(tokens, prefixes);
+    CHECK(!tokens.empty());
+    uint64_t prefix = kEmptyPrefix;
     uint64_t read_hash = 0;
-    if (config_.pools.num_blocks > 0) {
-        for (const uint64_t prefix : prefixes) read_hash = extend(read_hash, prefix);
+    for (const TokenId token : tokens) {
+        prefix = extend(prefix, static_cast<uint64_t>(token));
+        if (config_.pools.num_blocks > 0) read_hash = extend(read_hash, prefix);
     }
-    if (config_.pools.num_state_rows > 0) read_hash = extend(read_hash, prefixes.back());
+    if (config_.pools.num_state_rows > 0) read_hash = extend(read_hash, prefix);
     return draw(read_hash, static_cast<int64_t>(tokens.size()), sampling, arithmetic);
 }
 

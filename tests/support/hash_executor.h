@@ -100,6 +100,7 @@ private:
     [[nodiscard]] bool fails_at(int64_t step) const;
     [[nodiscard]] bool has_two_arithmetics() const { return !config_.ordinary_numerics_id.empty(); }
     [[nodiscard]] Makers maker(Arithmetic arithmetic) const;
+    [[nodiscard]] std::string numerics_of(Makers makers) const;
     [[nodiscard]] uint64_t read_by(Arithmetic arithmetic, const Cell& cell) const;
     [[nodiscard]] std::vector<Cell*> cells_of(const HeadImage& image);
     [[nodiscard]] std::vector<BlockId> blocks_of(const HeadImage& image) const;

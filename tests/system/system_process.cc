@@ -93,6 +93,11 @@ const DiskContents& empty_ledger() {
     return kContents;
 }
 
+const DiskContents& no_files() {
+    static const DiskContents kContents;
+    return kContents;
+}
+
 }  // namespace
 
 Faults::When Faults::next() {
@@ -104,9 +109,7 @@ Faults::When Faults::next() {
 
 // Most machines have a ledger already: to make its tables takes a tenth of a world's time.
 SystemMachine::SystemMachine(uint64_t seed)
-    : disk(seed, Prng(seed).below(8) > 0 ? empty_ledger() : DiskContents()),
-      store_faults(seed),
-      folder_faults(seed + 1) {
+    : disk(seed, Prng(seed).below(8) > 0 ? empty_ledger() : no_files()), store_faults(seed), folder_faults(seed + 1) {
     MUST(kSqliteIsSingleThreaded);
 }
 

@@ -142,8 +142,12 @@ struct PowerCutDisk::System {
 
 PowerCutDisk::PowerCutDisk(uint64_t seed, const DiskContents& contents)
     : random_(seed), system_(std::make_unique<System>()) {
-    for (const auto& [name, bytes] : contents)
-        files_[name] = std::make_unique<File>(File{.bytes = bytes, .synced = bytes, .since = {}, .is_synced = true});
+    for (const auto& [name, bytes] : contents) {
+        auto& file = files_[name] = std::make_unique<File>();
+        write_into(file->bytes, 0, bytes);
+        write_into(file->synced, 0, bytes);
+        file->is_synced = true;
+    }
     sqlite3_initialize();
     sqlite3_vfs& vfs = system_->vfs;
     vfs.iVersion = 1;
@@ -240,7 +244,7 @@ void PowerCutDisk::lose(File& file) {
             carry_out(bytes, operation);
         num_lost_writes_ += is_there && !is_torn ? 0 : 1;
     }
-    file.bytes = bytes;
+    if (count > 0) file.bytes = bytes;
     file.since.clear();
     file.is_synced = true;
     file.is_deleted = false;
