@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "files/repository_path.h"
 #include "kernels/sandbox/asm_macros.h"
@@ -20,33 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "-I folder" and "-Ifolder" of the user's flags.
-std::vector<fs::path> folders_of(const std::vector<std::string>& flags) {
-    std::vector<fs::path> folders;
-    for (size_t i = 0; i < flags.size(); ++i) {
-        if (flags[i] == "-I" && i + 1 < flags.size()) folders.push_back(fs::absolute(flags[i + 1]));
-        if (flags[i].starts_with("-I") && flags[i].size() > 2) folders.push_back(fs::absolute(flags[i].substr(2)));
-    }
-    return folders;
-}
-
 // A file and the headers that it includes from the same folder or the user's, by their absolute paths.
 class Sources {
 public:
-    Sources(fs::path scratch, std::vector<fs::path> folders)
-        : scratch_(std::move(scratch)), folders_(std::move(folders)) {}
-
-    void add(const fs::path& path, const std::string& text) {
-        if (!texts_.emplace(path, text).second) return;
-        static const std::regex kInclude(R"re(^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"])re");
-        std::istringstream lines(text);
-        for (std::string line; std::getline(lines, line);) {
-            std::smatch found;
-            constexpr size_t kLongest = 4096;  // longer than a pattern is matched against
-            if (line.size() > kLongest || !std::regex_search(line, found, kInclude)) continue;
-            if (const auto header = found_at(path, found.str(2), found.str(1) == "\"")) add(*header, said_in(*header));
-        }
-    }
+    Sources(fs::path scratch, SourceFiles texts, std::vector<fs::path> folders)
+        : scratch_(std::move(scratch)), folders_(std::move(folders)), texts_(std::move(texts)) {}
 
     // What the preprocessor leaves out is blank from now on, and macros of `asm` are what it makes of them. Errors: the
     // preprocessor's, or what is not taken.
@@ -121,19 +99,6 @@ public:
     }
 
 private:
-    [[nodiscard]] std::optional<fs::path> found_at(const fs::path& from, const std::string& name,
-                                                   bool is_quoted) const {
-        std::vector<fs::path> folders;
-        if (is_quoted) folders.push_back(from.parent_path());
-        std::ranges::copy(folders_, std::back_inserter(folders));
-        const std::string own = fs::absolute(repository_path("kernels")).lexically_normal().string();
-        for (const fs::path& folder : folders) {
-            const fs::path path = (folder / name).lexically_normal();
-            std::error_code ignored;
-            if (fs::is_regular_file(path, ignored) && !path.string().starts_with(own)) return path;
-        }
-        return std::nullopt;
-    }
     [[nodiscard]] fs::path place(const char* tree, const fs::path& path) const {
         return scratch_ / tree / path.lexically_normal().relative_path();
     }
@@ -145,7 +110,7 @@ private:
 
     fs::path scratch_;
     std::vector<fs::path> folders_;
-    std::map<fs::path, std::string> texts_;
+    SourceFiles texts_;
 };
 
 // What g++ says of a name of CUDA's or of a library's that source.h does not have: "my.cu:3: `cub::X` is not taken".
@@ -182,12 +147,11 @@ std::optional<Error> error_of_unknown(const std::string& said) {
 
 }  // namespace
 
-Result<CompiledKernel> compile_cuda_source(const std::string& file, const std::string& text,
+Result<CompiledKernel> compile_cuda_source(const std::string& file, SourceFiles files,
                                            const std::vector<std::string>& extra_flags, const ScratchFolder& folder,
                                            uint64_t memory_bytes) {
     const fs::path path = fs::absolute(file).lexically_normal();
-    Sources sources(folder.path(), folders_of(extra_flags));
-    sources.add(path, text);
+    Sources sources(folder.path(), std::move(files), include_folders(extra_flags));
     RETURN_IF_ERROR(sources.preprocess(file, path, folder, extra_flags, memory_bytes));
     RETURN_IF_ERROR(sources.translate());
     const std::string object = (folder.path() / (path.stem().string() + ".o")).string();

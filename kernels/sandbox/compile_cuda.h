@@ -10,11 +10,13 @@
 
 #include "engine/base/result.h"
 #include "kernels/sandbox/compile_kernel.h"
+#include "kernels/sandbox/source_files.h"
 
 namespace verbatim::sandbox {
 
-// Errors: what is not taken, in one line with its place, and g++'s. REQUIRES: is_cuda_source(text), of the file.
-Result<CompiledKernel> compile_cuda_source(const std::string& file, const std::string& text,
+// files: the file and its headers. Errors: what is not taken, in one line with its place, and g++'s. REQUIRES:
+// is_cuda_source(text) of one of them.
+Result<CompiledKernel> compile_cuda_source(const std::string& file, SourceFiles files,
                                            const std::vector<std::string>& extra_flags, const ScratchFolder& folder,
                                            uint64_t memory_bytes);
 

@@ -173,9 +173,11 @@ Result<CompiledKernel> compile_kernel(const std::string& file, const std::vector
     if (std::ranges::find(kEndings, path.extension()) == std::end(kEndings)) {
         return error("{}: a kernel is a .c, .cc, .cpp, .cu or .so file", file);
     }
-    const std::string text = said_in(path);
-    if (path.extension() == ".cu" && is_cuda_source(text))
-        return compile_cuda_source(file, text, extra_flags, folder, memory_bytes);
+    if (path.extension() == ".cu") {
+        SourceFiles files = source_files_of(path, extra_flags);
+        if (std::ranges::any_of(files, [](const auto& one) { return is_cuda_source(one.second); }))
+            return compile_cuda_source(file, std::move(files), extra_flags, folder, memory_bytes);
+    }
     const fs::path library = folder.path() / (path.stem().string() + ".so");
     CompiledKernel compiled{library.string(), {"g++"}};
     std::ranges::copy(flags_of(path), std::back_inserter(compiled.command));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -99,6 +101,51 @@ private:
     std::string between_;
 };
 
+// Names of constants and their values: `constexpr int kTile = 96, kTiles = 3;`, `enum { kTile = 96 };`,
+// `template <int kTile = 96>`, `#define TILE 96`.
+class ConstantNames {
+public:
+    [[nodiscard]] std::optional<int64_t> value_of(std::string_view word) const {
+        const auto known = values_.find(word);
+        return known == values_.end() ? std::nullopt : std::optional(known->second);
+    }
+    void reads(std::string_view word) {
+        if (word == "define") {
+            state_ = State::kMacro;
+            name_ = {};
+        } else if (state_ == State::kMacro) {
+            if (name_.empty()) name_ = word;
+        } else if (word == "const" || word == "constexpr" || word == "enum" || word == "template") {
+            state_ = State::kDeclares;
+        } else if (state_ == State::kDeclares) {
+            name_ = word;
+        }
+    }
+    void reads(char c) {
+        if (c == ';' || (c == '\n' && state_ == State::kMacro)) state_ = State::kNone;
+        if (state_ == State::kValue && (c == '>' || c == '{' || c == '}')) state_ = State::kNone;
+        if (c == '=' && state_ == State::kDeclares) state_ = State::kValue;
+        if (c == ',' && state_ == State::kValue) state_ = State::kDeclares;
+    }
+    // Of what was read so far of a value.
+    void has_value(int64_t value) {
+        if (state_ == State::kValue || state_ == State::kMacro) values_[std::string(name_)] = value;
+    }
+
+private:
+    enum class State : uint8_t { kNone, kMacro, kDeclares, kValue };
+    State state_ = State::kNone;
+    std::string_view name_;
+    std::map<std::string, int64_t, std::less<>> values_;
+};
+
+// What stands before a value: of `m > 3 * 32` it is the `>` for both.
+char last_of(char before, char c) {
+    const bool goes_on = std::isspace(static_cast<unsigned char>(c)) != 0 || c == '*' || c == '+';
+    return goes_on ? before : c;
+}
+bool is_comparison(char before) { return before == '<' || before == '>' || before == '=' || before == '%'; }
+
 }  // namespace
 
 Result<Sizes> read_shape(const Operation& operation, std::string_view text) {
@@ -147,24 +194,36 @@ Result<std::vector<ValueClass>> read_values(std::string_view text) {
 }
 
 std::vector<int64_t> constants_of(std::string_view source) {
-    std::set<int64_t> found;
+    std::set<int64_t> found, compared;
     ConstantExpression expression;
-    const auto insert = [&](int64_t value) {
-        if (value >= 2 && value <= kMostConstant) found.insert(value);
-    };
-    while (!source.empty()) {
+    ConstantNames names;
+    for (char before = ' '; !source.empty();) {
         const size_t skipped = length_of_no_code(source);
-        const size_t word = skipped > 0 ? 0 : length_of_word(source);
-        if (const auto value = integer_of(source.substr(0, word))) {
-            insert(*value);
-            insert(expression.with(*value));
+        const size_t length = skipped > 0 ? 0 : length_of_word(source);
+        const std::string_view word = source.substr(0, length);
+        std::optional<int64_t> value = integer_of(word);
+        if (!value) value = names.value_of(word);
+        if (value) {
+            const int64_t whole = expression.with(*value);
+            for (const int64_t one : {*value, whole}) {
+                if (one >= 2 && one <= kMostConstant) (is_comparison(before) ? compared : found).insert(one);
+            }
+            names.has_value(whole);
         } else {
-            expression.go_on(word > 0 || skipped > 0 ? '?' : source[0]);
+            expression.go_on(length > 0 || skipped > 0 ? '?' : source[0]);
         }
-        source.remove_prefix(std::max<size_t>({1, skipped, word}));
+        if (!value && length > 0) names.reads(word);
+        if (length == 0 && skipped == 0) names.reads(source[0]);
+        if (!value && skipped == 0) before = last_of(before, source[0]);
+        source.remove_prefix(std::max<size_t>({1, skipped, length}));
     }
-    std::vector<int64_t> constants(found.begin(), found.end());
+    // Those that something is compared with come first.
+    std::vector<int64_t> constants(compared.begin(), compared.end());
+    for (const int64_t one : found) {
+        if (!compared.contains(one)) constants.push_back(one);
+    }
     constants.resize(std::min(constants.size(), kMostConstants));
+    std::ranges::sort(constants);
     return constants;
 }
 

@@ -27,8 +27,9 @@ Result<Sizes> read_shape(const Operation& operation, std::string_view text);
 // "normal,integers". Errors: an unknown class (it lists the known ones), or none.
 Result<std::vector<ValueClass>> read_values(std::string_view text);
 
-// The integer literals of C++ or CUDA code from 2 to 65536, and what literals alone compute (`3 * 32`, `1 << 10`),
-// without those of comments, texts and includes; at most 32, the least ones.
+// The integer literals of C++ or CUDA code from 2 to 65536, and what literals and named constants alone compute
+// (`3 * 32`, `1 << 10`, `kTile * kTiles`), without those of comments, texts and includes; ascending. At most 32: those
+// that something is compared with (`m > 96`, `n % 96`), then the least ones.
 std::vector<int64_t> constants_of(std::string_view source);
 
 }  // namespace verbatim::sandbox

@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -12,6 +10,7 @@
 #include "kernels/sandbox/builtin_kernels.h"
 #include "kernels/sandbox/error_bounds.h"
 #include "kernels/sandbox/sanitized_run.h"
+#include "kernels/sandbox/source_files.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -37,7 +36,7 @@ Status of_operation(const std::string& file, const Operation& operation, std::ve
     return {};
 }
 
-// The shapes of the options, and the constants of the file, where it is a source.
+// The shapes of the options, and the constants of the file and its headers, where it is a source.
 Result<GivenSizes> given_sizes(const KernelOptions& options, const Operation& operation) {
     GivenSizes given;
     for (const std::string& shape : options.shapes) {
@@ -49,8 +48,9 @@ Result<GivenSizes> given_sizes(const KernelOptions& options, const Operation& op
             return error("--values: {} takes finite values alone", operation.name);
     }
     if (options.file.empty() || options.file.ends_with(".so")) return given;
-    std::ifstream file(options.file, std::ios::binary);
-    given.constants = constants_of(std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()));
+    std::string source;
+    for (const auto& [path, text] : source_files_of(options.file, options.flags)) source += text + "\n";
+    given.constants = constants_of(source);
     return given;
 }
 

@@ -29,6 +29,19 @@ TEST(GivenSizes, ConstantsAreTheIntegersOfTheCode) {
     std::string many;
     for (int i = 100; i < 200; ++i) many += std::to_string(i) + " ";
     EXPECT_THAT(constants_of(many), SizeIs(32));
+    // What something is compared with comes first.
+    EXPECT_THAT(constants_of(many + "if (m > 2 * 350) x(); if (n % 777 == 0) x();"),
+                testing::AllOf(SizeIs(32), testing::IsSupersetOf({2, 100, 350, 700, 777})));
+}
+
+TEST(GivenSizes, ConstantsAreNamedToo) {
+    EXPECT_THAT(constants_of("constexpr int kTile = 96, kTiles = 7; if (m >= kTile * kTiles) x();"),
+                ElementsAre(7, 96, 672));
+    EXPECT_THAT(constants_of("#define TILE 40\nint f() { return m / (TILE * 9); }"), ElementsAre(9, 40, 360));
+    EXPECT_THAT(constants_of("enum { kA = 12 };\ntemplate <int kB = 11>\nint f() { return m > kA * kB; }"),
+                ElementsAre(11, 12, 132));
+    EXPECT_THAT(constants_of("static const int kA = 5 * 6; int kB = 70; m > kA * 8; m > kB * 9;"),
+                ElementsAre(5, 6, 8, 9, 30, 70, 240));
 }
 
 TEST(GivenSizes, AShapeLeavesTheOthersUsual) {
