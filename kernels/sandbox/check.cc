@@ -1,5 +1,7 @@
 #include "kernels/sandbox/check.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -12,8 +14,10 @@ namespace {
 
 constexpr Placing kPlacings[] = {Placing::kAligned, Placing::kOdd, Placing::kAtEnd};
 
-// Of a GPU, for grids that fill it; an odd number of them, so that each meets every placing.
+// Of a GPU, for grids that fill it, and threads of a CPU, for tasks that share the work. Their number and that of the
+// placings have no common factor, so that each meets every placing.
 constexpr int32_t kMultiprocessors[] = {1, 132, 2, 7, 16};
+constexpr int32_t kThreads[] = {1, 16, 2, 7, 3};
 
 // Flops that a case may cost.
 double most_work(const KernelInfo& kernel, Effort effort) {
@@ -117,7 +121,9 @@ private:
         check.options.in_place = cases.size() % 2 == 1;
         // The first ones have usual sizes in each placing.
         check.options.watches_tasks = !is_for_cuda_ && values == plain() && num_watched_++ < kMostWatched;
-        if (is_for_cuda_) check.options.num_threads = kMultiprocessors[cases.size() % std::size(kMultiprocessors)];
+        static_assert(std::size(kThreads) == std::size(kMultiprocessors), "one for each");
+        const size_t machine = cases.size() % std::size(kThreads);
+        check.options.num_threads = is_for_cuda_ ? kMultiprocessors[machine] : kThreads[machine];
         if (std::ranges::none_of(cases, [&](const CheckCase& other) {
                 return other.one.sizes == sizes && other.one.values == values && other.options.placing == placing;
             })) {
@@ -475,6 +481,15 @@ CheckResult check_kernel(KernelHost& host, const KernelInfo& kernel, const Opera
         KernelCase integers = result.failure->one;
         integers.values = ValueClass::kIntegers;
         const bool tells = operation.sums_exactly && result.failure->verdict == Verdict::kWrongBits;
+        CheckCase on_one{result.failure->one, check.options};
+        on_one.options.num_threads = 1;
+        if (kernel.machine == "cpu" && check.options.num_threads > 1 && result.failure->verdict != Verdict::kHang &&
+            !judge(host, kernel, operation, on_one).failure) {
+            result.failure->hint =
+                fmt::format("right with num_threads 1, and not with {}: its tasks do not cover what they should",
+                            check.options.num_threads);
+            return result;
+        }
         if (tells && integers != result.failure->one && !fails(integers)) {
             result.failure->hint =
                 "right on small integers, where every order of sums is exact: it adds in another order";

@@ -138,6 +138,17 @@ TEST(KernelCases, SizesAreMultiplesTogether) {
     }
 }
 
+// A kernel that divides its work among its threads is right for some numbers of them alone.
+TEST(KernelCases, WorkIsSharedByDifferentNumbersOfThreads) {
+    const Operation& matmul = *find_operation("matmul");
+    for (const char* machine : {"cpu", "cuda"}) {
+        std::set<int32_t> threads;
+        for (const CheckCase& check : check_cases(matmul, kernel_for(matmul, machine), Effort::kShort, 1))
+            threads.insert(check.options.num_threads);
+        EXPECT_TRUE(threads.contains(1) && threads.contains(2) && threads.contains(7) && threads.contains(16));
+    }
+}
+
 TEST(KernelCases, ZerosHaveBothSigns) {
     const Operation& router = *find_operation("router");
     const Arguments call = make_arguments(router, {.sizes = {4, 3, 70}, .values = ValueClass::kIntegers, .seed = 1});
