@@ -35,8 +35,11 @@ constexpr NotTaken kNotTaken[] = {
     {R"(\b__activemask\b)", "which lanes are active is the compiler's choice: name them in a mask"},
     {R"(\b(texture|surface|tex[123]D|surf[123]D)\s*<)", "textures and surfaces are not taken"},
 };
-constexpr const char* kNotIncluded[] = {"torch/",   "ATen/",   "c10/",  "cuda/", "cute/",
-                                        "cutlass/", "thrust/", "mma.h", "curand"};
+// What begins so and is not in kernels/sandbox/cuda: the machine may have a CUDA toolkit, whose headers g++ would find.
+constexpr const char* kNotIncluded[] = {
+    "torch/", "ATen/",  "c10/",           "cuda/",    "cute/",    "cutlass/", "thrust/",
+    "mma.h",  "curand", "cuda_awbarrier", "cuda_fp4", "cuda_fp6", "cub/",     "cooperative_groups/",
+    "nv/"};
 
 const std::regex& pattern_of(const NotTaken& one) {
     static const std::vector<std::regex> kPatterns = [] {
@@ -390,8 +393,7 @@ Result<std::string> translate_cuda(const std::string& path, std::string_view tex
     ASSIGN_OR_RETURN(std::vector<SourceChange> ptx, inline_ptx_of(path, text, code));
     std::vector<SourceChange> variables = variables_of(text, code);
     std::vector<SourceChange> bounds = bounds_of(code);
-    for (auto* more : {&shared, &ptx, &variables, &bounds})
-        std::ranges::move(*more, std::back_inserter(changes));
+    for (auto* more : {&shared, &ptx, &variables, &bounds}) std::ranges::move(*more, std::back_inserter(changes));
     std::ranges::sort(changes, {}, &SourceChange::begin);
     std::string out = fmt::format("#line 1 \"{}\"\n", path);
     size_t done = 0;

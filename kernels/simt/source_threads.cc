@@ -362,6 +362,11 @@ void* dynamic_shared() {
 
 void launch(const char* name, const void* kernel, const Config& config, const std::function<void()>& body) {
     CHECK(source.emulator != nullptr, "{}: launched outside of a call of run()", name);
+    if (source.in_launch) {
+        return Emulator::current().found(
+            simt::FindingKind::kLaunchLimit,
+            fmt::format("it launches {}: launches by a kernel (dynamic parallelism) are not taken", name));
+    }
     constexpr int64_t kSpare = 64, kWithoutAsking = 48 << 10;
     source.dynamic_bytes = config.shared_bytes;
     source.limits = {};

@@ -97,6 +97,7 @@ extern "C" __attribute__((visibility("hidden"), used)) inline void __tsan_vptr_r
 #define __constant__ static
 #define __CUDA_ARCH__ 900
 #define CUDART_INF_F INFINITY
+#define CUDART_NAN_F NAN
 
 using uint = unsigned;
 using uint3 = verbatim::cuda_source::Index;
@@ -322,6 +323,11 @@ inline void __syncwarp(unsigned mask = 0xFFFFFFFFU, VERBATIM_WHERE) { verbatim::
 inline void __threadfence() { verbatim::cuda_source::fence_device(); }
 inline void __threadfence_system() { verbatim::cuda_source::fence_device(); }
 inline void __threadfence_block() {}
+[[noreturn]] inline void __trap() { std::abort(); }
+#define __builtin_assume(...) static_cast<void>(0)
+// A launch by <<<>>> begins when those before it have ended.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
 inline void __nanosleep(unsigned) { verbatim::cuda_source::sleep(); }
 
 // Lanes of segments of `width`; beyond a segment's end a lane's value comes back.

@@ -279,6 +279,9 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("void g() { asm(\"ld.global.L1::\"" + letters + "); }"), HasSubstr("aaa...` in inline PTX is not"));
     EXPECT_THAT(why("int " + std::string(400000, 'a') + ";"), HasSubstr("my.cu:2: a line has at most 4096"));
     EXPECT_THAT(why("#include <torch/all.h>"), HasSubstr("my.cu:2: <torch/all.h> is not taken"));
+    EXPECT_THAT(why("#include <cooperative_groups/memcpy_async.h>"), HasSubstr("memcpy_async.h> is not taken"));
+    EXPECT_THAT(why("#include <cuda_awbarrier_primitives.h>"), HasSubstr("my.cu:2: <cuda_awbarrier_primitives.h> is"));
+    EXPECT_EQ(why("#include <device_launch_parameters.h>"), "");
     EXPECT_THAT(why("void g() { cudaMalloc(&p, 4); }"), HasSubstr("my.cu:2: `cudaMalloc`"));
     EXPECT_EQ(why("__device__ int counter = 0;"), "");
     EXPECT_EQ(why("void g() { cudaMemcpyToSymbol(p, q, 4); }"), "");
@@ -433,6 +436,24 @@ TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
     EXPECT_THAT(why("cub::DeviceScan::ExclusiveSum(1);"), HasSubstr("my.cu:3: `cub::DeviceScan` is not taken"));
     EXPECT_THAT(why("cudaGetDevice(nullptr);"), testing::Not(HasSubstr("g++ ends")));
     EXPECT_THAT(why("mine(1);"), HasSubstr("g++ ends with 1"));
+}
+
+TEST(CudaSource, ALaunchByAKernelIsALaunchLimit) {
+    const tests::ScratchFolder scratch;
+    const std::string file = scratch.write(
+        "my.cu",
+        "#include <device_launch_parameters.h>\n#include \"kernels/sandbox/kernel.h\"\n"
+        "__global__ void inner(float* x) { __builtin_assume(x != nullptr); if (x == nullptr) __trap(); }\n"
+        "__global__ void outer(float* x) {\n    inner<<<1, 1>>>(x);\n}\n"
+        "static int32_t run(const verbatim_kernel*, const verbatim_run* run) {\n"
+        "    outer<<<1, 1>>>(run->args.rms_norm->out.data);\n    return 0;\n}\n"
+        "VERBATIM_EXPORT const verbatim_kernel* verbatim_kernel_at(int32_t index) {\n"
+        "    static const verbatim_kernel kernel = {.abi = VERBATIM_KERNEL_ABI, .name = \"my\", "
+        ".operation = \"rms_norm\", .profile = \"fast\", .machine = \"cuda\", .run = run};\n"
+        "    return index == 0 ? &kernel : nullptr;\n}\n");
+    const Outcome outcome = run_source("check", "rms_norm", file);
+    EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("launch limit: it launches inner: launches by a kernel"));
 }
 
 TEST(CudaSource, MacrosOfAnAsmAreExpandedBeforeItIsRead) {
