@@ -133,7 +133,12 @@ bool EngineHost::ask(ConversationCall call, std::function<void(ConversationReply
 
 size_t EngineHost::num_requests() const {
     const std::lock_guard lock(mutex_);
-    return num_requests_;
+    return num_requests_ + num_ending_;
+}
+
+bool EngineHost::has_room(size_t num_others) const {
+    const std::lock_guard lock(mutex_);
+    return num_others + num_requests_ < capacity();
 }
 
 int64_t EngineHost::num_aborts() const {
@@ -164,11 +169,6 @@ HostView EngineHost::view_now() const {
     view.num_waiting = static_cast<int64_t>(num_requests_) - view.num_running;
     view.num_waiting_tokens = num_prompt_tokens_ - view.num_running_tokens;
     return view;
-}
-
-std::string EngineHost::failure() const {
-    const std::lock_guard lock(mutex_);
-    return failure_;
 }
 
 void EngineHost::run() {
@@ -311,8 +311,8 @@ void EngineHost::wait_for_ledger(Command command, const ConversationKey& key) {
 void EngineHost::give_up(const Command& command, const std::string& problem) {
     if (command.call) return command.done({.problem = problem});
     if (!command.request) return;
-    command.sink(FailedUpdate{FailedUpdate::Part::kLedger, problem});
-    end_one(static_cast<int64_t>(command.request->prompt.size()));
+    end_one(command.sink, FailedUpdate{FailedUpdate::Part::kLedger, problem},
+            static_cast<int64_t>(command.request->prompt.size()));
 }
 
 void EngineHost::abort_now(Ticket ticket) {
@@ -326,18 +326,16 @@ void EngineHost::abort_now(Ticket ticket) {
 
 void EngineHost::end_aborted(const Command& command) {
     CHECK(command.request.has_value(), "calls are not aborted");
-    command.sink(FinishedUpdate{.end = {.reason = FinishReason::kAborted}});
-    end_one(static_cast<int64_t>(command.request->prompt.size()));
+    end_one(command.sink, FinishedUpdate{.end = {.reason = FinishReason::kAborted}},
+            static_cast<int64_t>(command.request->prompt.size()));
 }
 
 void EngineHost::submit_now(Command command) {
     const HostRequest& request = *command.request;
     CHECK(!(command.is_late || command.head) || command.found, "a head that was not looked for");
     const auto num_prompt_tokens = static_cast<int64_t>(request.prompt.size());
-    if (const std::string why = failure(); !why.empty()) {
-        command.sink(FailedUpdate{FailedUpdate::Part::kExecutor, why});
-        return end_one(num_prompt_tokens);
-    }
+    if (const std::string why = failure(); !why.empty())
+        return end_one(command.sink, FailedUpdate{FailedUpdate::Part::kExecutor, why}, num_prompt_tokens);
     ChatRequest chat = chat_request(request, command.ticket, engine_.token_store());
     const ConversationKey key = chat.conversation;
     const bool named = request.conversation_id.has_value();
@@ -345,10 +343,8 @@ void EngineHost::submit_now(Command command) {
         const auto known = ledger_->recorded(key, request.claim->turn_id, request.claim->request);
         if (known && *known) return repeat(*known, command.sink, num_prompt_tokens);
     }
-    if (std::optional<HostUpdate> refused = refusal_of(request, key)) {
-        command.sink(*std::move(refused));
-        return end_one(num_prompt_tokens);
-    }
+    if (std::optional<HostUpdate> refused = refusal_of(request, key))
+        return end_one(command.sink, *std::move(refused), num_prompt_tokens);
     const TokenSeq prompt = tier_ ? prompt_of(chat) : TokenSeq();
     if (tier_ && !command.found && !chat.scored_from) {
         const auto found = tier_->worth_restoring(chat, prompt);
@@ -365,8 +361,7 @@ void EngineHost::submit_now(Command command) {
         Refusal refusal = accepted.error();
         if (refusal.running) name_answer(refusal, *refusal.running);
         if (!named) refusal.conversation.clear();  // the client has not named it
-        command.sink(std::move(refusal));
-        return end_one(num_prompt_tokens);
+        return end_one(command.sink, std::move(refusal), num_prompt_tokens);
     }
     command.sink(AcceptedUpdate{.in_conversation = named});
     requests_[command.ticket] = accepted->request;
@@ -429,12 +424,11 @@ void EngineHost::repeat(const AnswerPtr& answer, const Sink& sink, int64_t num_p
     CHECK(answer != nullptr, "no recorded answer is repeated");
     sink(AcceptedUpdate{.in_conversation = true, .recorded = answer});
     for (const TokenId token : answer->output) sink(TokenUpdate{.token = token});
-    sink(FinishedUpdate{.end = {.reason = answer->finish,
-                                .committed = true,
-                                .num_output_tokens = answer->num_output_tokens,
-                                .num_reused_tokens = answer->num_cached_tokens},
-                        .head = answer->head});
-    end_one(num_prompt_tokens);
+    const FinishedEvent end = {.reason = answer->finish,
+                               .committed = true,
+                               .num_output_tokens = answer->num_output_tokens,
+                               .num_reused_tokens = answer->num_cached_tokens};
+    end_one(sink, FinishedUpdate{.end = end, .head = answer->head}, num_prompt_tokens);
 }
 
 // Passes the engine's events to their requests, in order.
@@ -494,24 +488,22 @@ void EngineHost::finish(FinishedEvent event) {
     if (tier_ && event.committed) tier_->note_committed(live->key);
     if (live->is_unnamed) forget(*live);
     if (live->is_unnamed && event.committed) ++num_unnamed_commits_;
-    if (!live->grammar_problem.empty() && !event.committed) {
-        live->sink(FailedUpdate{FailedUpdate::Part::kGrammar, live->grammar_problem});
-        return end_one(live->num_prompt_tokens);
-    }
+    if (!live->grammar_problem.empty() && !event.committed)
+        return end_one(live->sink, FailedUpdate{FailedUpdate::Part::kGrammar, live->grammar_problem},
+                       live->num_prompt_tokens);
     if (live->is_unnamed || !event.committed) {
-        live->sink(FinishedUpdate{
-            .end = event, .extras = {.prompt_log_probs = std::move(live->prompt_log_probs), .details = details}});
-        return end_one(live->num_prompt_tokens);
+        FinishedUpdate last{.end = event,
+                            .extras = {.prompt_log_probs = std::move(live->prompt_log_probs), .details = details}};
+        return end_one(live->sink, std::move(last), live->num_prompt_tokens);
     }
     if (live->reader && live->reader->ended()) live->notes.stop = live->reader->place();
     live->notes.num_cached_tokens = event.num_reused_tokens;
     ledger_->committed(live->key, *engine_.ledger().find(live->key), live->notes,
                        [this, live, event, details](const std::string& problem, const std::string& head) {
+                           HostUpdate last = FailedUpdate{FailedUpdate::Part::kLedger, problem};
                            if (problem.empty())
-                               live->sink(FinishedUpdate{.end = event, .head = head, .extras = {.details = details}});
-                           else
-                               live->sink(FailedUpdate{FailedUpdate::Part::kLedger, problem});
-                           end_one(live->num_prompt_tokens);
+                               last = FinishedUpdate{.end = event, .head = head, .extras = {.details = details}};
+                           end_one(live->sink, std::move(last), live->num_prompt_tokens);
                        });
 }
 
@@ -545,14 +537,21 @@ void EngineHost::forget_first() {
           num_unnamed_tokens_, unnamed_.size());
 }
 
-// What the ledger has kept may leave memory.
-void EngineHost::end_one(int64_t num_prompt_tokens) {
+// A client that hears of the end may ask again at once. What the ledger has kept may leave memory.
+void EngineHost::end_one(const Sink& sink, HostUpdate last, int64_t num_prompt_tokens) {
     {
         const std::lock_guard lock(mutex_);
         CHECK_GT(num_requests_, size_t{0});
         --num_requests_;
+        ++num_ending_;
         num_prompt_tokens_ -= num_prompt_tokens;
         CHECK_GE(num_prompt_tokens_, 0);
+    }
+    sink(std::move(last));
+    {
+        const std::lock_guard lock(mutex_);
+        CHECK_GT(num_ending_, size_t{0});
+        --num_ending_;
     }
     unload_soon();
 }

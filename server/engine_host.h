@@ -170,7 +170,9 @@ public:
     [[nodiscard]] bool shows_logits() const { return shows_logits_; }
     // Maximum number of requests, running and waiting.
     [[nodiscard]] size_t capacity() const { return config_.max_requests + config_.max_queue_requests; }
-    [[nodiscard]] size_t num_requests() const;
+    [[nodiscard]] size_t num_requests() const;  // until the last update of each has been passed on
+    // For one request, where `num_others` are about to come. The room of a request is free before its last update.
+    [[nodiscard]] bool has_room(size_t num_others) const;
     [[nodiscard]] int64_t num_aborts() const;  // calls of abort() so far
     [[nodiscard]] HostView view() const;
     // The error of the failed executor; empty while the engine works.
@@ -279,7 +281,7 @@ private:
     void finish(FinishedEvent event);
     void forget(const Live& live);
     void forget_first();
-    void end_one(int64_t num_prompt_tokens);
+    void end_one(const Sink& sink, HostUpdate last, int64_t num_prompt_tokens);
     void unload_soon();
     void show();
     [[nodiscard]] HostView view_now() const;  // REQUIRES: the mutex is held
@@ -294,6 +296,7 @@ private:
     Signal changed_;
     std::vector<Command> commands_;
     size_t num_requests_ = 0;
+    size_t num_ending_ = 0;  // no more of these: the last update is being passed on
     int64_t num_prompt_tokens_ = 0;
     int64_t num_aborts_ = 0;
     size_t num_waiting_calls_ = 0;  // waiting for the ledger

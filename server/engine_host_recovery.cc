@@ -27,6 +27,11 @@ void EngineHost::recover(const std::string& why) {
     for (FailedTurn& turn : engine_.take_failed_turns()) try_again(std::move(turn));
 }
 
+std::string EngineHost::failure() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+}
+
 // Every turn has ended; nothing more is taken in, for what the executor holds is not known.
 void EngineHost::fail(const std::string& why) {
     const std::lock_guard lock(mutex_);

@@ -253,7 +253,7 @@ std::optional<ApiError> Endpoints::refusal(const Call& call) const {
 ApiError Endpoints::overloaded() { return {429, "the queue of requests is full: try again", "", "overloaded"}; }
 
 std::optional<ApiError> Endpoints::capacity_error() const {
-    if (num_prepared_ + service_->host->num_requests() < service_->host->capacity()) return std::nullopt;
+    if (service_->host->has_room(num_prepared_)) return std::nullopt;
     return overloaded();
 }
 

@@ -322,29 +322,27 @@ void SystemWorld::answered(const Live& live, const server::FinishedUpdate& finis
     if (!sent.request.claim) return;
     const TurnName turn{*sent.key, sent.request.claim->turn_id};
     const auto known = answers_.find(turn);
+    std::string id = live.is_recorded ? live.recorded_id : sent.request.claim->answer_id;
+    if (config_.http) id = process_->http()->answer_id(sent.number);
+    // A client may hear an answer behind its repetition: the store has it before its end is passed on.
+    const bool is_known_one = known != answers_.end() && known->second.answer_id == id;
     if (live.is_recorded) {
         mark(SystemMark::kRecorded);
-        MUST(known == answers_.end() || known->second.answer_id == live.recorded_id,
-             "request {} gets '{}', the answer was '{}'", sent.number, live.recorded_id,
+        MUST(known == answers_.end() || is_known_one, "request {} gets '{}', the answer was '{}'", sent.number, id,
              known == answers_.end() ? "" : known->second.answer_id);
         MUST(known == answers_.end() || !known->second.is_deleted, "a deleted turn is answered again");
-        MUST(known == answers_.end() || (known->second.head == finished.head &&
-                                         known->second.num_reused_tokens == finished.end.num_reused_tokens),
-             "request {} gets head '{}' and {} reused tokens, the answer had '{}' and {}", sent.number, finished.head,
-             finished.end.num_reused_tokens, known->second.head, known->second.num_reused_tokens);
         if (known != answers_.end() && known->second.process < process_number_) mark(SystemMark::kRecordedLater);
     } else {
-        // An answer may be read behind its repetition.
-        const bool is_known_one = config_.http && known != answers_.end() &&
-                                  known->second.answer_id == process_->http()->answer_id(sent.number);
         MUST(known == answers_.end() || known->second.may_be_deleted || is_known_one, "turn {} is answered twice",
              sent.request.claim->turn_id);
         MUST(known == answers_.end() || !known->second.is_deleted, "a deleted turn is computed again");
         if (sent.request.claim->turn_id != fmt::format("t{}", sent.number)) mark(SystemMark::kComputedAgain);
     }
+    MUST(!is_known_one ||
+             (known->second.head == finished.head && known->second.num_reused_tokens == finished.end.num_reused_tokens),
+         "request {} gets head '{}' and {} reused tokens, the answer had '{}' and {}", sent.number, finished.head,
+         finished.end.num_reused_tokens, known->second.head, known->second.num_reused_tokens);
     if (known != answers_.end()) return;
-    std::string id = live.is_recorded ? live.recorded_id : sent.request.claim->answer_id;
-    if (config_.http) id = process_->http()->answer_id(sent.number);
     answers_[turn] = {.answer_id = std::move(id),
                       .head = finished.head,
                       .num_reused_tokens = finished.end.num_reused_tokens,

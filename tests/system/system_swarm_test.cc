@@ -81,13 +81,17 @@ TEST(SystemSwarm, EveryNumericWorldKeepsItsBits) { run_worlds(100, SystemKind::k
 
 TEST(SystemSwarm, EveryHttpWorldKeepsWhatItAnswered) { run_worlds(200, SystemKind::kHttp); }
 
-// What a fault's scene was shrunk to (tests/planted/faults/server).
+// What a failing scene was shrunk to, mostly of a fault (tests/planted/faults/server).
 constexpr std::array kScenes = {
     "20251128: turn 9289 kill 34aa",             // an answered turn that the store does not have
     "20251122: turn c4e0 run 2d08 retry 9eed",   // a turn that is sent again
     "20251123: turn 34e8",                       // a request that waits for its conversation
     "http 20251122: nonsense a5a3",              // a body that ends before its length
     "http 20251124: turn 86d stop-reading f0d",  // an answer that is not read at once
+    // An answer whose repetition is heard before it.
+    "25112: turn 56ea remove edbe anonymous ffd5 run c77 remove ab stop e8d2 run 7395 fail-step bef9 turn c1b2 run "
+    "126b "
+    "retry cfc9",
 };
 
 TEST(SystemSwarm, ScenesThatFaultsLedToPass) {
