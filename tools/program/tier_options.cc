@@ -18,13 +18,16 @@ TierConfig tier_of(const char* name, uint64_t bytes, double gbps, int64_t latenc
             .latency_ns = latency_us * 1000};
 }
 
-void add_rate_options(CLI::App& verb, const std::string& name, double& gbps, int64_t& latency_us) {
+// Both are of the tier that `bytes` gives room.
+void add_rate_options(CLI::App& verb, const std::string& name, CLI::Option* bytes, double& gbps, int64_t& latency_us) {
     verb.add_option("--" + name + "-gbps", gbps, "of its reads, and of its writes at the same time, in 10^9 bytes/s")
         ->check(CLI::Range(0.001, 1e6))
         ->check(finite_number())
+        ->needs(bytes)
         ->capture_default_str();
     verb.add_option("--" + name + "-latency", latency_us, "of each of its reads and writes, in us")
         ->check(CLI::Range(int64_t{0}, int64_t{1'000'000'000}))
+        ->needs(bytes)
         ->capture_default_str();
 }
 
@@ -39,14 +42,15 @@ void TierFlags::set(SimulateConfig& config) const {
 }
 
 void add_tier_options(CLI::App& verb, TierFlags& flags) {
-    add_bytes_option(verb, "--host-memory", flags.host_bytes,
-                     "of the host, for heads that the device's memory evicts; by default none")
-        ->default_str("");
-    add_rate_options(verb, "host", flags.host_gbps, flags.host_latency_us);
-    add_bytes_option(verb, "--disk", flags.disk_bytes,
-                     "for heads that host memory evicts, or without host memory the device's; by default none")
-        ->default_str("");
-    add_rate_options(verb, "disk", flags.disk_gbps, flags.disk_latency_us);
+    CLI::Option* host = add_bytes_option(verb, "--host-memory", flags.host_bytes,
+                                         "of the host, for heads that the device's memory evicts; by default none")
+                            ->default_str("");
+    add_rate_options(verb, "host", host, flags.host_gbps, flags.host_latency_us);
+    CLI::Option* disk =
+        add_bytes_option(verb, "--disk", flags.disk_bytes,
+                         "for heads that host memory evicts, or without host memory the device's; by default none")
+            ->default_str("");
+    add_rate_options(verb, "disk", disk, flags.disk_gbps, flags.disk_latency_us);
     add_choice_option(verb, "--tier-evict", flags.eviction,
                       Choices<TierEviction>{{"value", TierEviction::kValue}, {"lru", TierEviction::kLru}},
                       "which heads of host memory and disk go first: of least value per byte, or least recently used");

@@ -238,6 +238,12 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
         return report_error(Error{"--route: runs without timing, as with --cache-only, are of one replica"},
                             kExitBadUsage);
     }
+    if (options.has_route->count() > 0 && !has_several_engines(options.config)) {
+        return report_error(
+            Error{"--route: of several replicas, and there is one; --replicas, --prefill-replicas or --autoscale has "
+                  "more"},
+            kExitBadUsage);
+    }
     if (options.config.head_bound && options.config.cache_mode != CacheMode::kExact) {
         return report_error(Error{"--head-bound: the bound is of --cache-mode exact alone; choose that mode"},
                             kExitBadUsage);

@@ -65,7 +65,8 @@ TEST(SimulateCommand, PromptsApartAndReplicasThatComeAndGo) {
              {{"--prefill-replicas", "1", "--decode-replicas", "1", "--busy", "uncached"}, "--busy:"},
              {{"--replicas", "2", "--route", "least-loaded", "--busy", "refuse"}, "--busy:"},
              {{"--cache-only", "--route", "conversation"}, "--route: runs without timing"},
-             {{"--route", "trace"}, "row 0 of the trace has replica none"},
+             {{"--route", "trace"}, "--route: of several replicas"},
+             {{"--route", "least-loaded"}, "--route: of several replicas"},
              {{"--replicas", "2", "--route", "trace"}, "row 0 of the trace has replica none"}}) {
         std::vector<std::string> all = {"simulate", "--trace", kClusterTrace, "--limit", "20"};
         all.insert(all.end(), flags.begin(), flags.end());

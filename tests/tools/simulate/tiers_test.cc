@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/tools/program/run_program.h"
@@ -62,6 +63,18 @@ TEST(SimulateTiers, OnlyModesOfHeadsHaveTiers) {
     }
     EXPECT_EQ(run_verbatim({"simulate", "--trace", kTiersTrace, "--host-memory", "1GB", "--host-gbps", "0"}).exit_code,
               kExitBadUsage);
+}
+
+TEST(SimulateTiers, ARateWithoutItsTierIsRefused) {
+    for (const auto& [flag, tier] :
+         std::vector<std::pair<std::string, std::string>>{{"--host-gbps", "--host-memory"},
+                                                          {"--host-latency", "--host-memory"},
+                                                          {"--disk-gbps", "--disk"},
+                                                          {"--disk-latency", "--disk"}}) {
+        const Outcome outcome = run_verbatim({"simulate", "--trace", kTiersTrace, "--cache-only", flag, "7"});
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << flag;
+        EXPECT_THAT(outcome.err, HasSubstr(flag + " requires " + tier));
+    }
 }
 
 }  // namespace
