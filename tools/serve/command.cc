@@ -125,9 +125,21 @@ ModelNames served_names(const ServeOptions& options) {
 
 Status check_names(const ServeOptions& options) {
     for (const std::string& name : options.names) {
+        if (name.starts_with("--")) return error("--name {:?}: this is a flag; a name has no -- in front", name);
         if (!is_identifier(name))
             return error("--name {:?}: wanted 1 to {} bytes of UTF-8 without control characters", name, kMaxIdBytes);
     }
+    return {};
+}
+
+// Flags that nothing would read.
+Status check_unread_flags(const ServeOptions& options) {
+    if (!options.tier.empty() && options.tier_bytes == 0) return error("--tier-bytes: got 0, wanted room for a head");
+    if (options.restores != RestorePolicy::kAuto && options.tier.empty() && options.host_bytes == 0)
+        return error("--restore: there are no heads to read; --tier or --host-bytes keeps some");
+    if (options.max_wait_steps != SchedulerConfig().max_wait_steps &&
+        options.admission != AdmissionOrder::kFewestTokens)
+        return error("--max-wait-steps: of --admission {} alone", name(AdmissionOrder::kFewestTokens));
     return {};
 }
 
@@ -493,6 +505,7 @@ int run_serve(const ServeOptions& options) {
     if (options.port > 65535) return report_error({"--port: 65535 at most"}, kExitBadUsage);
     if (const Status names = check_names(options); !names) return report_error(names.error(), kExitBadUsage);
     if (const Status origins = check_origins(options); !origins) return report_error(origins.error(), kExitBadUsage);
+    if (const Status read = check_unread_flags(options); !read) return report_error(read.error(), kExitBadUsage);
     const Status packed = check_packed_file(options.packed_file, options.model, options.executor == "cpu",
                                             fmt::format("--executor {} is not what", options.executor));
     if (!packed) return report_error(packed.error(), kExitBadUsage);

@@ -28,6 +28,23 @@ TEST(ServeCommand, ANameIsATextThatAClientCanSend) {
     }
 }
 
+TEST(ServeCommand, AFlagIsNoName) {
+    const Outcome outcome = refused({"--name", "--max-requests"});
+    EXPECT_EQ(outcome.exit_code, kExitBadUsage);
+    EXPECT_THAT(outcome.err, HasSubstr("--name"));
+}
+
+TEST(ServeCommand, AFlagThatNothingReadsIsRefused) {
+    for (const auto& [flags, says] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"--restore", "always"}, "--restore: there are no heads to read"},
+             {{"--tier", "folder", "--tier-bytes", "0"}, "--tier-bytes: got 0"},
+             {{"--max-wait-steps", "5"}, "--max-wait-steps: of --admission fewest-tokens alone"}}) {
+        const Outcome outcome = refused(flags);
+        EXPECT_EQ(outcome.exit_code, kExitBadUsage) << says;
+        EXPECT_THAT(outcome.err, HasSubstr(says));
+    }
+}
+
 TEST(ServeCommand, AnOriginIsWrittenAsBrowsersWriteIt) {
     for (const char* origin : {"app.example", "https://app.example/", "https://app.example/x", "HTTPS://app.example",
                                "https://App.example", "https://", "://x", "https://a b", ""}) {
