@@ -238,7 +238,9 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
         return report_error(Error{"--route: runs without timing, as with --cache-only, are of one replica"},
                             kExitBadUsage);
     }
-    if (options.has_route->count() > 0 && !has_several_engines(options.config)) {
+    // Scripts that vary --replicas may say 1.
+    const bool says_replicas = verb.get_option("--replicas")->count() > 0;
+    if (options.has_route->count() > 0 && !says_replicas && !has_several_engines(options.config)) {
         return report_error(
             Error{"--route: of several replicas, and there is one; --replicas, --prefill-replicas or --autoscale has "
                   "more"},
