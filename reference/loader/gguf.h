@@ -59,7 +59,7 @@ Result<GgufContents> parse_gguf(std::span<const std::byte> file, std::string_vie
 struct GgufFile {
     std::vector<MappedFile> files;
     std::vector<std::filesystem::path> paths;  // of the files
-    GgufMetadata metadata;  // of the first part
+    GgufMetadata metadata;                     // of the first part
     std::map<std::string_view, GgufTensor> tensors;
 };
 // `path`: the file, or the first part, "NAME-00001-of-00003.gguf". Errors: anything parse_gguf refuses; a part that is
