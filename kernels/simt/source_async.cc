@@ -35,7 +35,7 @@ const SourceRange* both_checked(const std::byte* address, size_t num_bytes, size
 
 uint32_t window_address(const std::byte* address) {
     const SourceRange* const range = source.find(address);
-    for (const SourceRange& one : source.shared) {
+    for (const SourceRange& one : source.shared()) {
         if (&one == range) return one.window + static_cast<uint32_t>(address - one.begin);
     }
     misuse(FindingKind::kOutOfBounds, "the shared address of a pointer to no shared array is asked for");
@@ -44,11 +44,11 @@ uint32_t window_address(const std::byte* address) {
 
 std::byte* from_window(uint32_t address, size_t num_bytes) {
     const auto offset_in = [&](const SourceRange& one) { return static_cast<int64_t>(address) - one.window; };
-    for (const SourceRange& one : source.shared) {
+    for (const SourceRange& one : source.shared()) {
         const int64_t at = offset_in(one);
         if (at >= 0 && static_cast<size_t>(at) + num_bytes <= one.num_bytes) return one.begin + at;
     }
-    for (const SourceRange& one : source.shared) {
+    for (const SourceRange& one : source.shared()) {
         if (address + kNear < one.window || address >= one.window + one.num_bytes + kNear) continue;
         const int64_t at = offset_in(one);
         if (num_bytes == 0) return one.begin + at;

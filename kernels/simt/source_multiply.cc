@@ -54,7 +54,7 @@ private:
 // The host's place of 16 bytes at an address of 18 bits; null: they are in no shared array, and found.
 const std::byte* place_of(uint32_t address) {
     constexpr uint32_t kWindow = 1U << 18;
-    for (const SourceRange& one : source.shared) {
+    for (const SourceRange& one : source.shared()) {
         const uint32_t at = (address - one.window) % kWindow;
         if (at + kVector <= one.num_bytes) return one.begin + at;
     }

@@ -2,6 +2,7 @@
 // where its device and shared memory is.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -42,12 +43,35 @@ struct SourceState {
     size_t dynamic_bytes = 0;
     LaunchLimits limits;
     std::span<const std::byte> static_memory;  // of the library
-    std::vector<SourceRange> device, shared;
-    uint32_t window_end = 0;  // of the shared ranges so far
+    uint32_t window_end = 0;                   // of the shared ranges so far
 
-    [[nodiscard]] const SourceRange* find(const std::byte* address) const;
+    [[nodiscard]] std::span<const SourceRange> shared() const { return shared_; }
+    // Null: the address is near no range.
+    [[nodiscard]] const SourceRange* find(const std::byte* address) const {
+        for (const Answer& known : known_) {
+            if (address >= known.begin && address < known.end) return known.range;
+        }
+        return find_anew(address);
+    }
+    void add_device(const SourceRange& range);
     // Gives the range an address for PTX, which is as aligned as the host's.
     void add_shared(SourceRange range);
+    // The shared ranges so far; there are none after it.
+    std::vector<SourceRange> take_shared();
+    void set_shared(std::vector<SourceRange> ranges);
+
+private:
+    // The same range, or none, is near all these addresses.
+    struct Answer {
+        const std::byte* begin = nullptr;
+        const std::byte* end = nullptr;
+        const SourceRange* range = nullptr;
+    };
+    [[nodiscard]] const SourceRange* find_anew(const std::byte* address) const;
+    void forget_answers() { known_ = {}; }
+
+    std::vector<SourceRange> device_, shared_;
+    mutable std::array<Answer, 3> known_;  // the last of no range, of a shared and of a device's
 };
 extern SourceState source;
 

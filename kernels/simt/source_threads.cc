@@ -110,13 +110,40 @@ std::vector<DeviceVariable>& device_variables() {
 
 SourceState source;
 
-const SourceRange* SourceState::find(const std::byte* address) const {
-    for (const auto* ranges : {&shared, &device}) {
-        const auto found =
-            std::ranges::find_if(*ranges, [&](const SourceRange& range) { return range.is_near(address); });
-        if (found != ranges->end()) return &*found;
+const SourceRange* SourceState::find_anew(const std::byte* address) const {
+    const auto* lowest = static_cast<const std::byte*>(nullptr);
+    const auto* highest = reinterpret_cast<const std::byte*>(UINTPTR_MAX);
+    for (size_t kind = 0; kind < 2; ++kind) {
+        for (const SourceRange& range : kind == 0 ? shared_ : device_) {
+            const std::byte* const begin = range.begin - range.spare_before;
+            const std::byte* const end = range.begin + range.num_bytes + range.spare_behind;
+            if (range.is_near(address)) {
+                known_[1 + kind] = {begin, end, &range};
+                return &range;
+            }
+            if (end <= address) lowest = std::max(lowest, end);
+            if (begin > address) highest = std::min(highest, begin);
+        }
     }
+    known_[0] = {lowest, highest, nullptr};
     return nullptr;
+}
+
+void SourceState::add_device(const SourceRange& range) {
+    CHECK(range.memory != nullptr, "{}", range.what);
+    forget_answers();
+    device_.push_back(range);
+}
+
+std::vector<SourceRange> SourceState::take_shared() {
+    forget_answers();
+    return std::exchange(shared_, {});
+}
+
+void SourceState::set_shared(std::vector<SourceRange> ranges) {
+    CHECK(shared_.empty(), "{} shared ranges are lost", shared_.size());
+    forget_answers();
+    shared_ = std::move(ranges);
 }
 
 void SourceState::add_shared(SourceRange range) {
@@ -127,7 +154,8 @@ void SourceState::add_shared(SourceRange range) {
     const auto misalignment = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(range.begin) % kAlignment);
     range.window = (window_end + between + kAlignment - 1) / kAlignment * kAlignment + misalignment;
     window_end = range.window + static_cast<uint32_t>(range.num_bytes);
-    shared.push_back(range);
+    forget_answers();
+    shared_.push_back(range);
 }
 
 const SourceRange* checked_range(const std::byte* address, size_t num_bytes, size_t alignment, const char* verb) {
@@ -169,13 +197,13 @@ struct ParkedShared {
 void change_shared(std::any& parked) {
     if (!parked.has_value()) parked.emplace<ParkedShared>();
     auto& coming = std::any_cast<ParkedShared&>(parked);
-    ParkedShared leaving{std::move(source.shared), source.window_end, {}};
+    ParkedShared leaving{source.take_shared(), source.window_end, {}};
     for (const SourceRange& range : leaving.ranges) {
         const bool is_static = range.begin != range.memory->bytes();
         leaving.bytes.emplace_back(range.begin, range.begin + (is_static ? range.num_bytes : 0));
     }
     for (size_t i = 0; i < coming.bytes.size(); ++i) std::ranges::copy(coming.bytes[i], coming.ranges[i].begin);
-    source.shared = std::move(coming.ranges);
+    source.set_shared(std::move(coming.ranges));
     source.window_end = coming.window_end;
     coming = std::move(leaving);
 }
@@ -192,7 +220,7 @@ SourceDevice::SourceDevice(Emulator& emulator, const std::byte* static_begin, si
         if (one.begin < static_begin || one.begin >= static_begin + static_bytes) continue;  // another library's
         Memory& memory = emulator.memory_of(emulator.allocate(one.num_bytes, one.cell_bytes));
         memory.fill(0, one.num_bytes);  // a program's variables begin as zeros
-        source.device.push_back({one.begin, one.num_bytes, &memory, 0, "a __device__ variable", 0, 0});
+        source.add_device({one.begin, one.num_bytes, &memory, 0, "a __device__ variable", 0, 0});
     }
 }
 SourceDevice::~SourceDevice() { source = {}; }
@@ -201,8 +229,7 @@ std::byte* SourceDevice::allocate(size_t num_bytes, size_t cell_bytes, size_t sh
     const size_t whole = num_bytes + shift + 2 * kSpareBytes;
     auto* const begin = static_cast<std::byte*>(source.emulator->allocate(whole, cell_bytes)) + kSpareBytes + shift;
     Memory& memory = source.emulator->memory_of(begin);
-    source.device.push_back(
-        {begin, num_bytes, &memory, kSpareBytes + shift, "device memory", kSpareBytes, kSpareBytes});
+    source.add_device({begin, num_bytes, &memory, kSpareBytes + shift, "device memory", kSpareBytes, kSpareBytes});
     return begin;
 }
 
@@ -340,7 +367,7 @@ unsigned vote(unsigned mask, bool mine, Place where) { return Emulator::current(
 
 void share(void* data, size_t num_bytes, size_t cell_bytes, size_t alignment) {
     auto* const begin = static_cast<std::byte*>(data);
-    for (const SourceRange& range : source.shared) {
+    for (const SourceRange& range : source.shared()) {
         if (range.begin == begin && range.num_bytes == num_bytes) return;
     }
     simt::Memory& memory = Emulator::current().shared(data, num_bytes, cell_bytes, Emulator::SharedKind::kStatic);
@@ -353,7 +380,7 @@ void* dynamic_shared() {
     simt::Memory& memory =
         Emulator::current().shared(&simt::dynamic_key, std::max<size_t>(whole, 1), 1, Emulator::SharedKind::kLarge);
     const auto is_it = [&](const SourceRange& range) { return range.memory == &memory; };
-    if (std::ranges::none_of(source.shared, is_it)) {
+    if (std::ranges::none_of(source.shared(), is_it)) {
         source.add_shared({memory.bytes(), source.dynamic_bytes, &memory, 0, "dynamic shared memory", 0,
                            whole - source.dynamic_bytes});
     }
@@ -375,12 +402,12 @@ void launch(const char* name, const void* kernel, const Config& config, const st
     source.limits.large_bytes = static_cast<int64_t>(config.shared_bytes) + kSpare;
     simt::readings.clear();
     simt::forget_sums();
-    source.shared.clear();
+    source.take_shared();
     source.window_end = 0;
     source.in_launch = true;
     source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), body, source.limits);
     source.in_launch = false;
-    source.shared.clear();
+    source.take_shared();
 }
 
 void set_memory(void* to, unsigned char value, size_t num_bytes) {
