@@ -164,7 +164,7 @@ Sizes sizes_by_chance(const Operation& operation, Prng& prng) {
     return sizes;
 }
 
-// Of heads, groups and the like no published model has more than 128; an emulated kernel takes a block or more for each.
+// No published model has more than 128 heads, groups and the like; an emulated kernel takes a block or more for each.
 bool may_be_constant(const SizeSpec& spec, int64_t constant) {
     constexpr int64_t kMostParts = 128;
     const bool counts_parts = spec.real.empty() && *std::ranges::max_element(spec.edges) <= 10;
