@@ -42,6 +42,10 @@ Sizes usual_sizes(const Operation& operation) {
 // Of a real batch: few cases, and in both efforts, for they find what no other case does.
 double most_real_work(const KernelInfo& kernel) { return 2 * most_work(kernel, Effort::kFull); }
 
+bool is_same(const CheckCase& a, const CheckCase& b) {
+    return a.one.sizes == b.one.sizes && a.one.values == b.one.values && a.options.placing == b.options.placing;
+}
+
 class CaseList {
 public:
     CaseList(const Operation& operation, const KernelInfo& kernel, Effort effort, uint64_t seed,
@@ -125,9 +129,7 @@ private:
         static_assert(std::size(kThreads) == std::size(kMultiprocessors), "one for each");
         const size_t machine = cases.size() % std::size(kThreads);
         check.options.num_threads = is_for_cuda_ ? kMultiprocessors[machine] : kThreads[machine];
-        if (std::ranges::none_of(cases, [&](const CheckCase& other) {
-                return other.one.sizes == sizes && other.one.values == values && other.options.placing == placing;
-            })) {
+        if (std::ranges::none_of(cases, [&](const CheckCase& other) { return is_same(other, check); })) {
             cases.push_back(check);
         }
     }
@@ -164,10 +166,12 @@ Sizes sizes_by_chance(const Operation& operation, Prng& prng) {
     return sizes;
 }
 
+int64_t greatest_edge(const SizeSpec& spec) { return *std::ranges::max_element(spec.edges); }
+
 // No published model has more than 128 heads, groups and the like; an emulated kernel takes a block or more for each.
 bool may_be_constant(const SizeSpec& spec, int64_t constant) {
     constexpr int64_t kMostParts = 128;
-    const bool counts_parts = spec.real.empty() && *std::ranges::max_element(spec.edges) <= 10;
+    const bool counts_parts = spec.real.empty() && greatest_edge(spec) <= 10;
     return !counts_parts || constant <= kMostParts;
 }
 
@@ -194,7 +198,7 @@ void add_real(const Operation& operation, const GivenSizes& given, CaseList& lis
 // A number of a model's parts that no published shape has to be cut in (groups, chosen experts) is not tried far above
 // its edges: a plain kernel may take the cube of it.
 bool is_far_above(const SizeSpec& spec, int64_t value) {
-    return !spec.is_cut && spec.real.empty() && value > 2 * *std::ranges::max_element(spec.edges);
+    return !spec.is_cut && spec.real.empty() && value > 2 * greatest_edge(spec);
 }
 
 // Sizes that are multiples together of what vectors, warps and tiles have: a fast way asks for several of them.
@@ -268,7 +272,7 @@ void bisect(int64_t passes, int64_t fails, const Try& fails_at) {
 
 bool is_real(const Operation& operation, const Sizes& sizes) {
     for (size_t i = 0; i < operation.sizes.size(); ++i) {
-        if (sizes[i] > *std::ranges::max_element(operation.sizes[i].edges)) return true;
+        if (sizes[i] > greatest_edge(operation.sizes[i])) return true;
     }
     return false;
 }
@@ -441,10 +445,6 @@ std::vector<CheckCase> otherwise_chosen(const Operation& operation, const CheckC
         }
     }
     return others;
-}
-
-bool is_same(const CheckCase& a, const CheckCase& b) {
-    return a.one.sizes == b.one.sizes && a.one.values == b.one.values && a.options.placing == b.options.placing;
 }
 
 // Judges the case, or one with another choice that is in neither list, if the kernel does not take it.

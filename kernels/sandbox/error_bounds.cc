@@ -489,9 +489,8 @@ constexpr Analysis kAnalyses[] = {
     {"rope", rope_bounds, "gamma_3 * sum of |products|"},
     {"conv", conv_bounds, "1.1 gamma_(d_conv+2) * sum of |products| + (10 + 1.5 |sum|) u * |out|"},
     {"scan", scan_bounds,
-     "(gamma_(4T+8) + e + (gamma_(T+8) + e) sum of |dt A| + gamma_(d_state+4)) * the scan without signs; e of dt: (12 "
-     "+ "
-     "2.5 |x|) u for a fast softplus of x"},
+     "(gamma_(4T+8) + e + (gamma_(T+8) + e) sum of |dt A| + gamma_(d_state+4)) * the scan without signs; "
+     "e of dt: (12 + 2.5 |x|) u for a fast softplus of x"},
     {"attention", attention_bounds,
      "(exp(errors of the scores) - 1 + gamma_(2p+16) + 2^-8 for weights in bf16) * sum of weight * |v|"},
     {"delta_update", delta_update_bounds,

@@ -23,8 +23,10 @@ struct SourceRange {
     uint32_t window = 0;                        // shared memory: PTX's address of `begin`
     size_t alignment = 0;                       // that was asked for; a GPU need give no more. 0: the address says it
 
+    [[nodiscard]] const std::byte* near_begin() const { return begin - spare_before; }
+    [[nodiscard]] const std::byte* near_end() const { return begin + num_bytes + spare_behind; }
     [[nodiscard]] bool is_near(const std::byte* address) const {
-        return address >= begin - spare_before && address < begin + num_bytes + spare_behind;
+        return address >= near_begin() && address < near_end();
     }
     // Whether a GPU finds the address aligned wherever it puts the range.
     [[nodiscard]] bool is_aligned(const std::byte* address, size_t to) const {

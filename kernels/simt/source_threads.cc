@@ -115,14 +115,12 @@ const SourceRange* SourceState::find_anew(const std::byte* address) const {
     const auto* highest = reinterpret_cast<const std::byte*>(UINTPTR_MAX);
     for (size_t kind = 0; kind < 2; ++kind) {
         for (const SourceRange& range : kind == 0 ? shared_ : device_) {
-            const std::byte* const begin = range.begin - range.spare_before;
-            const std::byte* const end = range.begin + range.num_bytes + range.spare_behind;
             if (range.is_near(address)) {
-                known_[1 + kind] = {begin, end, &range};
+                known_[1 + kind] = {range.near_begin(), range.near_end(), &range};
                 return &range;
             }
-            if (end <= address) lowest = std::max(lowest, end);
-            if (begin > address) highest = std::min(highest, begin);
+            if (range.near_end() <= address) lowest = std::max(lowest, range.near_end());
+            if (range.near_begin() > address) highest = std::min(highest, range.near_begin());
         }
     }
     known_[0] = {lowest, highest, nullptr};

@@ -89,9 +89,8 @@ constexpr std::array kScenes = {
     "http 20251122: nonsense a5a3",              // a body that ends before its length
     "http 20251124: turn 86d stop-reading f0d",  // an answer that is not read at once
     // An answer whose repetition is heard before it.
-    "25112: turn 56ea remove edbe anonymous ffd5 run c77 remove ab stop e8d2 run 7395 fail-step bef9 turn c1b2 run "
-    "126b "
-    "retry cfc9",
+    "25112: turn 56ea remove edbe anonymous ffd5 run c77 remove ab stop e8d2 run 7395 fail-step bef9 turn c1b2 "
+    "run 126b retry cfc9",
 };
 
 TEST(SystemSwarm, ScenesThatFaultsLedToPass) {
