@@ -382,6 +382,13 @@ void Memory::end_copy(size_t offset, size_t count) {
     CHECK_GE(num_copies_, 0);
 }
 
+void Memory::end_copy(size_t offset, size_t count, const Moment& agent) {
+    CHECK(is_agent(agent), "thread {} waits for its copies", agent.thread);
+    end_copy(offset, count);
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) cell(i).written = agent;
+}
+
 Clash Memory::update(size_t offset, size_t count, const Now& now) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {

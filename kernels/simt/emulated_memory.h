@@ -93,6 +93,8 @@ public:
     // A thread's asynchronous copy in shared memory: at the request, and when it lands.
     [[nodiscard]] Clash begin_copy(size_t offset, size_t count, const Now& now);
     void end_copy(size_t offset, size_t count);
+    // The same of a copy that a barrier's phase has waited for, whose agent has written by then.
+    void end_copy(size_t offset, size_t count, const Moment& agent);
     // By an atomic operation: races only with plain accesses.
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
     // Whether the launch has written any of these bytes.

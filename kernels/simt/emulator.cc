@@ -327,8 +327,9 @@ bool Emulator::advance() {
         in_thread_ = true;
         running_->fiber = std::move(running_->fiber).resume();
         in_thread_ = false;
-        CHECK(running_->state != EmulatedThread::State::kReady, "thread {} has stopped and waits for nothing",
-              running_->index);
+        const bool gives_way = std::exchange(gives_way_, false);
+        CHECK(gives_way == (running_->state == EmulatedThread::State::kReady),
+              "thread {} has stopped and waits for nothing", running_->index);
         settle();
         has_moved = true;
     }
@@ -395,6 +396,13 @@ void Emulator::wait(EmulatedThread::State state) {
     scheduler_ = std::move(scheduler_).resume();
 }
 
+void Emulator::give_way() {
+    if (schedule_ != Schedule::kRandom) return;
+    CHECK(in_thread_ && !gives_way_, "no thread gives way");
+    gives_way_ = true;
+    scheduler_ = std::move(scheduler_).resume();
+}
+
 // Ends the thread's wait.
 void Emulator::go_on(EmulatedThread& thread) {
     CHECK(thread.state != EmulatedThread::State::kReady, "thread {} goes on and has not waited", thread.index);
@@ -458,7 +466,7 @@ bool Emulator::release_waiting() {
     bool released = false;
     for (int32_t warp = 0; warp * kWarpSize < num_threads_; ++warp) released |= complete_warp(warp);
     released |= release_groups() || release_named() || release_barriers() || release_values();
-    return released || release_block();
+    return released || release_block() || release_active_lanes();
 }
 
 bool Emulator::release_block() {

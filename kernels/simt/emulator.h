@@ -98,8 +98,9 @@ struct LaunchLimits {
 
 // One mbarrier of the running block: counts arrivals and bytes (simt.h).
 struct EmulatedBarrier {
-    int32_t agent = 0;   // the agent that writes for its copies; the agent's epoch is the phase
-    int32_t wanted = 0;  // arrivals per phase; 0: not initialised
+    int32_t agent = 0;    // the agent that writes for its copies; the agent's epoch is the phase
+    int32_t wanted = 0;   // arrivals per phase; 0: not initialised
+    int32_t leaving = 0;  // of these, not in the next phases
     Moment initialised;
     uint32_t phase = 0;  // completed phases
     int32_t arrivals = 0;
@@ -135,7 +136,17 @@ struct NamedArrivals {
 
 // A thread of the running block.
 struct EmulatedThread {
-    enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kAtGroup, kAtNamed, kAtBarrier, kAtValue, kDone };
+    enum class State : uint8_t {
+        kReady,
+        kAtBlock,
+        kAtWarp,
+        kAtGroup,
+        kAtNamed,
+        kAtBarrier,
+        kAtValue,
+        kAsksForLanes,  // active_lanes()
+        kDone
+    };
     State state = State::kDone;
     int32_t index = 0;  // in the block
     Dim3 position;
@@ -145,7 +156,7 @@ struct EmulatedThread {
     uint32_t mask = 0;
     int32_t source_lane = 0;     // kShuffle
     uint64_t deposit = 0;        // kShuffle, kVote
-    uint64_t received = 0;       // kShuffle, kVote
+    uint64_t received = 0;       // kShuffle, kVote, and of active_lanes()
     WarpFunction function = {};  // kTogether
     void* part = nullptr;        // kTogether
     // Copies in flight, oldest group first.
@@ -230,6 +241,8 @@ public:
     void sync_warp(uint32_t mask, Place where);
     uint64_t shuffle(uint32_t mask, uint64_t value, int32_t source_lane, Place where);
     uint32_t vote(uint32_t mask, bool mine, Place where);
+    // The lanes of the warp that have come here when none of its lanes can go on: how a warp divides is a GPU's choice.
+    uint32_t active_lanes(Place where);
     // Every lane of the warp supplies a part for one function, which changes the parts.
     void together(WarpFunction function, void* part, Place where);
     enum class SharedKind : uint8_t { kStatic, kLarge };
@@ -264,6 +277,14 @@ public:
     // The agent that copies for the barrier's phase on behalf of the running thread.
     Now copying(EmulatedBarrier& barrier, Place where);
     void copy_until(EmulatedBarrier& barrier, int64_t num_bytes, std::function<void()> copy);
+    // The barrier's phase waits for the running thread's copies so far (cp.async.mbarrier.arrive). Counts: they are an
+    // arrival, too.
+    enum class CopiesArrive : uint8_t { kUncounted, kCounted };
+    void copies_arrive(EmulatedBarrier& barrier, CopiesArrive how, Place where);
+    // While copies land that a phase has waited for, its agent; null: the running thread has waited for them.
+    [[nodiscard]] const Moment* landing_phase() const { return landing_ ? &*landing_ : nullptr; }
+    // An arrival, and the next phases want one less.
+    void barrier_drop(EmulatedBarrier& barrier, Place where);
     // The agent that stores for the running thread.
     Now storing();
     void store_later(std::function<void()> store) { running_->async.open_stores.push_back(std::move(store)); }
@@ -292,6 +313,8 @@ public:
     void write_unfenced() { running_->async.has_fenced = false; }
     void acquire_atomic(const Memory& memory, size_t offset);
     void release_atomic(const Memory& memory, size_t offset);
+    // Before an atomic access: in a random order other threads of the block may come between it and the last one.
+    void give_way();
     // Waits until is_there() holds; a thread of another block may make it true.
     void wait_for_value(const std::function<bool()>& is_there, Place where);
     // Lets the block's other threads run until is_there() holds, and other blocks when none of them can go on. False:
@@ -354,6 +377,7 @@ private:
     void complete_vote(EmulatedThread& thread);
     void complete_together(const EmulatedThread& thread);
     void join_lanes(int32_t warp, uint32_t mask);
+    bool release_active_lanes();
     void find_divergence_at_block();
     bool found_divergence();
     bool release_block();
@@ -402,6 +426,8 @@ private:
     std::function<void(bool)> watch_launch_;  // empty: not watched
     std::function<void(const Finding&)> watch_finding_;
     std::function<void(std::any&)> watch_block_;  // empty: not watched
+    std::optional<Moment> landing_;
+    bool gives_way_ = false;  // the running thread stops, and waits for nothing
 
     std::string kernel_name_;
     uint32_t launch_ = 0;

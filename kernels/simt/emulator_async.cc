@@ -154,8 +154,17 @@ void Emulator::barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, 
     barrier.arriving.join(running_->async.knowledge);
     barrier.expected_bytes += expected_bytes;
     ++barrier.arrivals;
-    const bool has_bytes = barrier.expected_bytes > 0 || barrier.copied_bytes > 0;
-    if (barrier.arrivals == barrier.wanted && !has_bytes) complete_phase(barrier);
+    const bool has_copies = barrier.expected_bytes > 0 || !barrier.copies.empty();
+    if (barrier.arrivals == barrier.wanted && !has_copies) complete_phase(barrier);
+}
+
+void Emulator::barrier_drop(EmulatedBarrier& barrier, Place where) {
+    if (barrier.wanted > 0 && barrier.leaving == barrier.wanted) {
+        return found(FindingKind::kBarrierUse,
+                     fmt::format("all {} participants of a barrier have left it ({})", barrier.wanted, text_of(where)));
+    }
+    ++barrier.leaving;
+    barrier_arrive(barrier, 0, where);
 }
 
 // Phase n is complete when the parity of the current phase differs from n's; the phase before phase 0 has parity 1.
@@ -179,10 +188,13 @@ void Emulator::barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place whe
 
 // All arrivals and bytes of the phase are there: copies land, and waiting threads join the clocks of the arrivals.
 void Emulator::complete_phase(EmulatedBarrier& barrier) {
+    landing_ = Moment{launch_, block_index_, barrier.agent, 0, barrier.phase, 0};
     for (const auto& copy : std::exchange(barrier.copies, {})) copy();
+    landing_.reset();
     barrier.passed.join(std::exchange(barrier.arriving, {}));
     barrier.passed.known.raise(barrier.agent, ++barrier.phase);
     barrier.arrivals = 0;
+    barrier.wanted -= std::exchange(barrier.leaving, 0);
     barrier.expected_bytes = barrier.copied_bytes = 0;
     for (int32_t i = 0; i < num_threads_; ++i) {
         EmulatedThread& thread = *threads_[i];
@@ -229,6 +241,18 @@ void Emulator::copy_until(EmulatedBarrier& barrier, int64_t num_bytes, std::func
     CHECK(num_bytes >= 0 && copy, "a copy of {} bytes", num_bytes);
     barrier.copied_bytes += num_bytes;
     barrier.copies.push_back(std::move(copy));
+}
+
+void Emulator::copies_arrive(EmulatedBarrier& barrier, CopiesArrive how, Place where) {
+    enable_clocks();
+    if (!is_usable(barrier, where)) return;
+    for (auto& group : running_->copy_groups) {
+        for (auto& copy : std::exchange(group, {})) copy_until(barrier, 0, std::move(copy));
+    }
+    for (auto& copy : std::exchange(running_->open_copies, {})) copy_until(barrier, 0, std::move(copy));
+    if (how == CopiesArrive::kCounted) return barrier_arrive(barrier, 0, where);
+    publish_clock(*running_);
+    barrier.arriving.join(running_->async.knowledge);
 }
 
 Now Emulator::storing() {

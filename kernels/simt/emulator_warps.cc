@@ -150,6 +150,36 @@ void Emulator::complete_together(const EmulatedThread& thread) {
     thread.function(parts);
 }
 
+uint32_t Emulator::active_lanes(Place where) {
+    running_->where = where;
+    wait(EmulatedThread::State::kAsksForLanes);
+    return static_cast<uint32_t>(running_->received);
+}
+
+// No lane can go on otherwise: those of a warp that ask at one place are active together.
+bool Emulator::release_active_lanes() {
+    bool released = false;
+    for (int32_t i = 0; i < num_threads_; ++i) {
+        const EmulatedThread& thread = *threads_[i];
+        if (thread.state != EmulatedThread::State::kAsksForLanes) continue;
+        const int32_t first = i / kWarpSize * kWarpSize, end = std::min(first + kWarpSize, num_threads_);
+        uint32_t lanes = 0;
+        for (int32_t k = i; k < end; ++k) {
+            const EmulatedThread& other = *threads_[k];
+            const bool is_here = other.state == EmulatedThread::State::kAsksForLanes;
+            if (is_here && same_place(other.where, thread.where)) lanes |= 1U << (k - first);
+        }
+        CHECK_EQ(lanes >> (i - first) & 1U, 1U);
+        for (int32_t k = i; k < end; ++k) {
+            if ((lanes >> (k - first) & 1U) == 0) continue;
+            threads_[k]->received = lanes;
+            go_on(*threads_[k]);
+        }
+        released = true;
+    }
+    return released;
+}
+
 // A barrier of the block is one operation of each of its warps.
 void Emulator::find_divergence_at_block() {
     for (int32_t i = 0; i < num_threads_; ++i) {

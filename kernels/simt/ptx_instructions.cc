@@ -177,6 +177,19 @@ void barrier_arrive(PtxThread& thread, Instruction one) {
     for (uint32_t i = 0; i < arrivals; ++i)
         Emulator::current().barrier_arrive(*barrier, expects ? number : 0, thread.where);
 }
+void barrier_drop(PtxThread& thread, Instruction one) {
+    EmulatedBarrier* const barrier = barrier_of(thread, one, 1);
+    if (barrier == nullptr) return;
+    thread.set(one.operands[0], barrier->phase & 1U);
+    Emulator::current().barrier_drop(*barrier, thread.where);
+}
+void copies_arrive(PtxThread& thread, Instruction one) {
+    if (EmulatedBarrier* const barrier = barrier_of(thread, one, 0)) {
+        using CopiesArrive = Emulator::CopiesArrive;
+        Emulator::current().copies_arrive(
+            *barrier, has(one, ".noinc") ? CopiesArrive::kCounted : CopiesArrive::kUncounted, thread.where);
+    }
+}
 void barrier_expect(PtxThread& thread, Instruction one) {
     if (EmulatedBarrier* const barrier = barrier_of(thread, one, 0))
         barrier->expected_bytes += static_cast<uint32_t>(value_of(thread, one, 1));
@@ -472,6 +485,8 @@ constexpr Taken kTaken[] = {
     {R"(mbarrier\.init)" SHARED R"(?\.b64)", barrier_init, 2},
     {R"(mbarrier\.inval)" SHARED R"(?\.b64)", barrier_invalidate, 1},
     {R"(mbarrier\.arrive(?:\.expect_tx)?(?:\.release)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_arrive, 2},
+    {R"(mbarrier\.arrive_drop(?:\.release)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_drop, 2},
+    {R"(cp\.async\.mbarrier\.arrive(?:\.noinc)?)" SHARED R"(?\.b64)", copies_arrive, 1},
     {R"(mbarrier\.expect_tx(?:\.relaxed)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_expect, 2},
     {R"(mbarrier\.(?:try|test)_wait(?:\.parity)?(?:\.acquire)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_wait, 3},
     {R"((?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?)", block_barrier, 1},

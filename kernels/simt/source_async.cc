@@ -85,10 +85,17 @@ void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read
     const bool is_readable = origin != nullptr;
     const SourceRange copied_from = is_readable ? *origin : SourceRange{};
     report(copied_to.memory->begin_copy(copied_to.offset_of(to), count, emulator.thread().moment), copied_to, to);
+    const Now at_request = emulator.thread().moment;
     emulator.copy_later([=] {
-        const Now& now = Emulator::current().thread().moment;
-        copied_to.memory->end_copy(copied_to.offset_of(to), count);
-        report(copied_to.memory->write(copied_to.offset_of(to), count, now), copied_to, to);
+        const size_t offset = copied_to.offset_of(to);
+        const Moment* const phase = Emulator::current().landing_phase();
+        const Now& now = phase != nullptr ? at_request : Emulator::current().thread().moment;
+        if (phase != nullptr) {
+            copied_to.memory->end_copy(offset, count, *phase);
+        } else {
+            copied_to.memory->end_copy(offset, count);
+            report(copied_to.memory->write(offset, count, now), copied_to, to);
+        }
         std::memset(to, 0, count);
         if (!is_readable) return;
         report(copied_from.memory->read(copied_from.offset_of(from), read, now), copied_from, from);

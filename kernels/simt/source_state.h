@@ -42,6 +42,7 @@ struct SourceRange {
 struct SourceState {
     Emulator* emulator = nullptr;
     bool in_launch = false;
+    bool is_cooperative = false;  // the launch
     size_t dynamic_bytes = 0;
     LaunchLimits limits;
     std::span<const std::byte> static_memory;  // of the library

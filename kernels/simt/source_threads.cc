@@ -273,6 +273,7 @@ void access(const void* address, size_t num_bytes, bool is_write) {
 void atomic_access(const void* address, size_t num_bytes) {
     if (!source.in_launch) return;
     const auto* const byte = static_cast<const std::byte*>(address);
+    Emulator::current().give_way();
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, "changed");
     if (range == nullptr) return;
     simt::look_at_spinning(byte, num_bytes);
@@ -283,9 +284,10 @@ void atomic_access(const void* address, size_t num_bytes) {
 }
 void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders) {
     const auto* const byte = static_cast<const std::byte*>(address);
+    Emulator& emulator = Emulator::current();
+    emulator.give_way();
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, is_write ? "written" : "read");
     if (range == nullptr) return;
-    Emulator& emulator = Emulator::current();
     is_write ? simt::stop_spinning() : simt::look_at_spinning(byte, num_bytes);
     const size_t offset = range->offset_of(byte);
     if (!is_write) {
@@ -363,6 +365,32 @@ uint64_t shuffle(unsigned mask, uint64_t value, int source_lane, Place where) {
 }
 unsigned vote(unsigned mask, bool mine, Place where) { return Emulator::current().vote(mask, mine, where); }
 
+unsigned active_lanes(Place where) { return Emulator::current().active_lanes(where); }
+
+void look_at_matrix(const void* first, size_t row_bytes) {
+    constexpr size_t kAlignment = 32, kRow = 16;  // wmma asks for 256 bits, and rows of 128
+    (void)simt::checked_range(static_cast<const std::byte*>(first), 1, kAlignment, "loaded or stored as a matrix");
+    if (row_bytes % kRow == 0) return;
+    Emulator::current().found(
+        simt::FindingKind::kMisaligned,
+        fmt::format("a matrix with rows of {} bytes: wmma takes multiples of {}", row_bytes, kRow));
+}
+
+bool is_shared(const void* address) {
+    const SourceRange* const range = source.find(static_cast<const std::byte*>(address));
+    return range != nullptr && range->memory->life() == simt::Memory::Life::kBlock;
+}
+
+bool is_cooperative_launch() { return source.is_cooperative; }
+
+void look_at_grid_sync(Place where) {
+    if (source.is_cooperative) return;
+    Emulator::current().found(simt::FindingKind::kLaunchLimit,
+                              fmt::format("this_grid().sync() in a kernel that cudaLaunchCooperativeKernel has not "
+                                          "launched ({})",
+                                          simt::text_of(where)));
+}
+
 void share(void* data, size_t num_bytes, size_t cell_bytes, size_t alignment) {
     auto* const begin = static_cast<std::byte*>(data);
     for (const SourceRange& range : source.shared()) {
@@ -402,6 +430,7 @@ void launch(const char* name, const void* kernel, const Config& config, const st
     simt::forget_sums();
     source.take_shared();
     source.window_end = 0;
+    source.is_cooperative = config.is_cooperative;
     source.in_launch = true;
     source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), body, source.limits);
     source.in_launch = false;

@@ -69,6 +69,15 @@ void sync_warp(unsigned mask, Place where);
 [[nodiscard]] uint64_t shuffle(unsigned mask, uint64_t value, int source_lane, Place where);
 [[nodiscard]] unsigned vote(unsigned mask, bool mine, Place where);
 
+// The lanes of the warp that are active here together (Emulator::active_lanes).
+[[nodiscard]] unsigned active_lanes(Place where);
+// A matrix that a warp loads or stores: its first element's address, and its rows' lengths.
+void look_at_matrix(const void* first, size_t row_bytes);
+[[nodiscard]] bool is_shared(const void* address);
+[[nodiscard]] bool is_cooperative_launch();
+// Before this_grid().sync().
+void look_at_grid_sync(Place where);
+
 // A static array that the block shares; cells are the smallest elements that threads write separately. `alignment`: as
 // declared.
 void share(void* data, size_t num_bytes, size_t cell_bytes, size_t alignment);
@@ -103,6 +112,7 @@ struct Config {
         : grid(grid_size), threads(block), shared_bytes(bytes) {}
     Index grid, threads;
     size_t shared_bytes;
+    bool is_cooperative = false;  // its blocks may wait for each other
 };
 // Calls `body` in every thread of the grid, on the emulator of the running call. `kernel`: its address; null if it is
 // not known, and then it may have as much shared memory as any kernel.
