@@ -24,14 +24,14 @@ struct NotTaken {
     const char* why;
 };
 constexpr NotTaken kNotTaken[] = {
-    {R"(\bwmma\b|\bnvcuda\b)", "wmma is not taken: simt.h has mma and multiply_async"},
     {R"(\b__cluster_dims__\b)", "clusters are not taken"},
     {R"(\b__managed__\b)", "__managed__ variables are not taken"},
     {R"(\bextern\s+__device__)", "variables of other files are not taken"},
-    {R"(\bcuda(Malloc|Free|Memcpy(2D|3D|Peer|Batch)|Memset(2D|3D)|LaunchKernel)\w*\b)",
+    {R"(\bcuda(Malloc|Free|Memcpy(2D|3D|Peer|Batch)|Memset(2D|3D)|LaunchKernelEx)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
-    {R"(\b(cudaLaunchCooperativeKernel|this_grid|grid_group)\b)",
-     "cooperative launches are not taken: blocks may wait for each other's values in device memory"},
+    {R"(\b(cudaLaunchCooperativeKernelMultiDevice|this_multi_grid|multi_grid_group)\b)",
+     "launches on several devices are not taken"},
+    {R"(\b(this_cluster|cluster_group)\b)", "clusters are not taken"},
     {R"(\b__activemask\b)", "which lanes are active is the compiler's choice: name them in a mask"},
     {R"(\b(texture|surface|tex[123]D|surf[123]D)\s*<)", "textures and surfaces are not taken"},
 };
@@ -209,6 +209,19 @@ Result<std::vector<SourceChange>> launches_of(const std::string& path, std::stri
                                        "VERBATIM_ADDRESS_OF({1}), ::verbatim::cuda_source::Config({2}), "
                                        "[&](auto... verbatim_arguments) {{ {3}(verbatim_arguments...); }})",
                                        in_one_line(name), in_one_line(callee), config, callee)});
+    }
+    return changes;
+}
+
+// "cudaLaunchCooperativeKernel((void*)kernel, ...)" -> the kernel, whose parameters are known without the cast.
+std::vector<SourceChange> casts_of_launches(const std::string& code) {
+    static const std::regex kCast(
+        R"(\bcudaLaunch(?:Cooperative)?Kernel\s*\(\s*(\(\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*\)|)"
+        R"((?:reinterpret|static)_cast\s*<\s*(?:const\s+)?void\s*(?:const\s*)?\*\s*>))");
+    std::vector<SourceChange> changes;
+    for (auto found = std::sregex_iterator(code.begin(), code.end(), kCast); found != std::sregex_iterator(); ++found) {
+        const auto begin = static_cast<size_t>(found->position(1));
+        changes.push_back({begin, begin + static_cast<size_t>(found->length(1)), ""});
     }
     return changes;
 }
@@ -393,7 +406,9 @@ Result<std::string> translate_cuda(const std::string& path, std::string_view tex
     ASSIGN_OR_RETURN(std::vector<SourceChange> ptx, inline_ptx_of(path, text, code));
     std::vector<SourceChange> variables = variables_of(text, code);
     std::vector<SourceChange> bounds = bounds_of(code);
-    for (auto* more : {&shared, &ptx, &variables, &bounds}) std::ranges::move(*more, std::back_inserter(changes));
+    std::vector<SourceChange> casts = casts_of_launches(code);
+    for (auto* more : {&shared, &ptx, &variables, &bounds, &casts})
+        std::ranges::move(*more, std::back_inserter(changes));
     std::ranges::sort(changes, {}, &SourceChange::begin);
     std::string out = fmt::format("#line 1 \"{}\"\n", path);
     size_t done = 0;

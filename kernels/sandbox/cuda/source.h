@@ -2,14 +2,16 @@
 // includes it before a .cu file that has __global__ functions (kernels/sandbox/cuda_source.h). What is here is taken;
 // math functions are the host's, correctly rounded or within an ulp, and no GPU's own approximation.
 //
-//   launches `kernel<<<grid, block, bytes, stream>>>(...)`, __shared__ arrays, static and extern, __constant__ ones
+//   launches `kernel<<<grid, block, bytes, stream>>>(...)`, cudaLaunchKernel, cudaLaunchCooperativeKernel
+//   __shared__ arrays, static and extern, __constant__ ones
 //   __device__ variables; cudaMemcpyToSymbol and FromSymbol; cudaMemset, cudaMemcpy and their Async, but to the host
 //   inline PTX (docs/kernel-sandbox.md lists the instructions); __cvta_generic_to_shared; __pipeline_memcpy_async
 //   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, also _count, _and, _or; __syncwarp, __threadfence
 //   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
 //   __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
 //   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS
-//   what source_values.h, source_halves.h, source_maps.h, source_groups.h and source_cub.h say
+//   what source_values.h, source_halves.h, source_maps.h, source_groups.h, source_cub.h, source_libcu.h and
+//   source_wmma.h say
 #pragma once
 
 #include <algorithm>
@@ -188,6 +190,13 @@ template <typename Result, typename... Parameters>
 const void* address_of(int, Result (*kernel)(Parameters...)) {
     return reinterpret_cast<const void*>(kernel);
 }
+// With the arguments that an array points to.
+template <typename... Parameters, size_t... kPlaces>
+void launch_by_pointers(const char* name, void (*kernel)(Parameters...), const Config& config, void** arguments,
+                        std::index_sequence<kPlaces...>) {
+    launcher(name, reinterpret_cast<const void*>(kernel), config,
+             kernel)(*static_cast<std::remove_cvref_t<Parameters>*>(arguments[kPlaces])...);
+}
 // A kernel's name after macros have made it.
 #define VERBATIM_TEXT_OF(...) VERBATIM_TEXT_AS_IT_IS(__VA_ARGS__)
 #define VERBATIM_TEXT_AS_IT_IS(...) #__VA_ARGS__
@@ -317,7 +326,7 @@ VERBATIM_UNCHECKED void inline_wgmma(Place where, const char* text, Operands... 
 
 }  // namespace verbatim::cuda_source
 
-#define VERBATIM_WHERE std::source_location where = std::source_location::current()
+#define VERBATIM_WHERE ::std::source_location where = ::std::source_location::current()
 inline void __syncthreads(VERBATIM_WHERE) { verbatim::cuda_source::sync_block(where); }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFU, VERBATIM_WHERE) { verbatim::cuda_source::sync_warp(mask, where); }
 inline void __threadfence() { verbatim::cuda_source::fence_device(); }
@@ -329,6 +338,19 @@ inline void __threadfence_block() {}
 inline void cudaGridDependencySynchronize() {}
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 inline void __nanosleep(unsigned) { verbatim::cuda_source::sleep(); }
+
+template <typename... Parameters>
+cudaError_t verbatim_launch(const char* name, bool is_cooperative, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                            void** arguments, size_t bytes = 0, cudaStream_t = nullptr) {
+    verbatim::cuda_source::Config config(grid, block, bytes);
+    config.is_cooperative = is_cooperative;
+    verbatim::cuda_source::launch_by_pointers(name, kernel, config, arguments,
+                                              std::index_sequence_for<Parameters...>());
+    return cudaSuccess;
+}
+// Casts of the kernel to a pointer are left out (kernels/sandbox/cuda_source.cc).
+#define cudaLaunchKernel(kernel, ...) verbatim_launch(#kernel, false, kernel, __VA_ARGS__)
+#define cudaLaunchCooperativeKernel(kernel, ...) verbatim_launch(#kernel, true, kernel, __VA_ARGS__)
 
 // Lanes of segments of `width`; beyond a segment's end a lane's value comes back.
 template <typename T>
@@ -525,3 +547,6 @@ VERBATIM_SCOPES(atomicExch)
 #include "kernels/sandbox/cuda/source_groups.h"
 // After the groups.
 #include "kernels/sandbox/cuda/source_cub.h"
+#include "kernels/sandbox/cuda/source_libcu.h"
+// After the halves.
+#include "kernels/sandbox/cuda/source_wmma.h"

@@ -105,6 +105,16 @@ auto min(A a, B b) {
     return x != x ? y : y < x ? y : x;
 }
 
+// Each element of a vector is added atomically.
+inline float2 atomicAdd(float2* p, float2 value) {
+    return verbatim_atomic(p, [value](float2 there) { return float2{there.x + value.x, there.y + value.y}; });
+}
+inline float4 atomicAdd(float4* p, float4 value) {
+    return verbatim_atomic(p, [value](float4 there) {
+        return float4{there.x + value.x, there.y + value.y, there.z + value.z, there.w + value.w};
+    });
+}
+
 // --- bits and integers
 
 inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
@@ -141,6 +151,15 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
         word |= static_cast<unsigned>(both >> (selector >> (4 * i) & 7U) * 8 & 0xFFU) << (8 * i);
     return word;
 }
+// Averages; the rounded ones upwards.
+inline int __hadd(int a, int b) { return static_cast<int>((int64_t{a} + b) >> 1); }
+inline int __rhadd(int a, int b) { return static_cast<int>((int64_t{a} + b + 1) >> 1); }
+inline unsigned __uhadd(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} + b) >> 1); }
+inline unsigned __urhadd(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} + b + 1) >> 1); }
+inline unsigned __sad(int a, int b, unsigned sum) {
+    return sum + static_cast<unsigned>(a < b ? int64_t{b} - a : int64_t{a} - b);
+}
+inline unsigned __usad(unsigned a, unsigned b, unsigned sum) { return sum + (a < b ? b - a : a - b); }
 inline int __dp4a(int a, int b, int sum) {
     for (int i = 0; i < 4; ++i) sum += static_cast<signed char>(a >> (8 * i)) * static_cast<signed char>(b >> (8 * i));
     return sum;

@@ -52,7 +52,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Source{"rms_norm.vectors.cu", "rms_norm"}, Source{"conv.causal_conv1d.cu", "conv"},
                     Source{"matmul.split_k.cu", "matmul"}, Source{"matmul.warpgroups.cu", "matmul"},
                     Source{"attention.paged_decode.cu", "attention"}, Source{"matmul.stream_k.cu", "matmul"},
-                    Source{"l2_norm.named_barriers.cu", "l2_norm"}, Source{"choose.radix_select.cu", "choose"}),
+                    Source{"l2_norm.named_barriers.cu", "l2_norm"}, Source{"choose.radix_select.cu", "choose"},
+                    Source{"matmul.wmma.cu", "matmul"}, Source{"head_digest.coalesced.cu", "head_digest"},
+                    Source{"rms_norm.grid_sync.cu", "rms_norm"}, Source{"rms_norm.pipeline.cu", "rms_norm"}),
     [](const auto& source) {
         std::string name = source.param.file;
         name = name.substr(0, name.rfind('.'));
@@ -279,10 +281,11 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("void g() { asm(\"ld.global.L1::\"" + letters + "); }"), HasSubstr("aaa...` in inline PTX is not"));
     EXPECT_THAT(why("int " + std::string(400000, 'a') + ";"), HasSubstr("my.cu:2: a line has at most 4096"));
     EXPECT_THAT(why("#include <torch/all.h>"), HasSubstr("my.cu:2: <torch/all.h> is not taken"));
-    EXPECT_THAT(why("#include <cooperative_groups/memcpy_async.h>"), HasSubstr("memcpy_async.h> is not taken"));
+    EXPECT_THAT(why("#include <cuda/semaphore>"), HasSubstr("my.cu:2: <cuda/semaphore> is not taken"));
     EXPECT_THAT(why("#include <cuda_awbarrier_primitives.h>"), HasSubstr("my.cu:2: <cuda_awbarrier_primitives.h> is"));
     EXPECT_EQ(why("#include <device_launch_parameters.h>"), "");
     EXPECT_THAT(why("void g() { cudaMalloc(&p, 4); }"), HasSubstr("my.cu:2: `cudaMalloc`"));
+    EXPECT_THAT(why("void g() { auto c = cooperative_groups::this_cluster(); }"), HasSubstr("clusters are not taken"));
     EXPECT_EQ(why("__device__ int counter = 0;"), "");
     EXPECT_EQ(why("void g() { cudaMemcpyToSymbol(p, q, 4); }"), "");
     EXPECT_THAT(why("extern __device__ int counter;"), HasSubstr("my.cu:2: `extern __device__`"));
