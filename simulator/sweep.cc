@@ -8,16 +8,15 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "engine/base/digest.h"
 #include "files/json_text.h"
+#include "files/mapped_file.h"
 #include "files/output_file.h"
 #include "files/strict_json.h"
 #include "simulator/cache_only.h"
@@ -30,13 +29,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-Result<std::string> file_text(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return error("{}: cannot be read", path);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
+constexpr size_t kMostBytes = size_t{4} << 30;  // of a sweep's results, and of its trace
 
 bool is_header(const ordered_json& line) {
     if (!line.is_object() || !line.contains("sweep")) return false;
@@ -84,7 +77,7 @@ Status prepare_log(const std::string& path, const SweepResults& results) {
     size_t num_whole = 0;
     std::error_code problem;
     if (std::filesystem::exists(path, problem)) {
-        ASSIGN_OR_RETURN(const std::string text, file_text(path));
+        ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMostBytes));
         if (!results.lines.empty()) num_whole = text.rfind('\n') + 1;
         std::filesystem::resize_file(path, num_whole, problem);
         if (problem)
@@ -234,7 +227,7 @@ private:
 }  // namespace
 
 Result<SweepResults> read_sweep(const std::string& path) {
-    ASSIGN_OR_RETURN(const std::string text, file_text(path));
+    ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMostBytes));
     SweepResults results;
     size_t begin = 0;
     for (int64_t number = 1; begin < text.size(); ++number) {
@@ -311,7 +304,7 @@ ordered_json json_of(const SweepPoint& point) {
 }
 
 Result<ordered_json> sweep_header(const Sweep& sweep) {
-    ASSIGN_OR_RETURN(const std::string trace, file_text(sweep.trace));
+    ASSIGN_OR_RETURN(const std::string trace, read_text_file(sweep.trace, kMostBytes));
     Digester digester;
     digester.add(std::string_view(trace));
     ordered_json points = ordered_json::array();

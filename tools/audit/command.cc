@@ -8,8 +8,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +22,7 @@
 #include "audit/expected_hits.h"
 #include "audit/prompt_files.h"
 #include "files/json_text.h"
+#include "files/mapped_file.h"
 #include "files/output_file.h"
 #include "tools/audit/hits_report.h"
 #include "tools/audit/page.h"
@@ -183,9 +182,8 @@ Status check_bundles_folder(const std::string& folder) {
 }
 
 Result<audit::Bundle> read_bundle(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return error("{}: cannot be read", path);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    constexpr size_t kMostBytes = size_t{256} << 20;
+    ASSIGN_OR_RETURN(const std::string text, read_text_file(path, kMostBytes));
     auto bundle = audit::parse_bundle(text);
     if (!bundle) return error("{}: {}", path, bundle.error().message);
     return bundle;
@@ -256,6 +254,8 @@ int run_audit_command(const AuditOptions& options) {
     auto config = audit_config(options, report.seed);
     if (!config) return report_error(config.error(), kExitBadUsage);
     const bool is_https = options.url.starts_with("https:") || options.against.starts_with("https:");
+    if (!is_https && !options.ca.empty())
+        return report_error(Error{"--ca: certificates are of https, and no address here has it"}, kExitBadUsage);
     const Result<std::string> ca_file = is_https ? audit::find_ca_file(options.ca) : std::string();
     if (!ca_file) return report_error(ca_file.error());
     auto server = open_server(options, options.url, *ca_file);

@@ -205,6 +205,10 @@ int run_record_command(SimulateOptions& options, const CLI::App& verb) {
             Error{fmt::format("{}: of a trace's simulation; a run that is repeated (--from) has its own", other)},
             kExitBadUsage);
     }
+    if (options.times != StepTimesFrom::kModel && verb.get_option("--device")->count() > 0) {
+        return report_error(Error{"--device: the recorded steps' times have no device; --times model has its prices"},
+                            kExitBadUsage);
+    }
     if (const Status valid = take_given_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto report = simulate_record(options.record, options.times, options.config, options.device);
     if (!report) return report_error(report.error());
@@ -252,6 +256,9 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
     }
     const auto inputs = read_inputs(options);
     if (!inputs) return report_error(inputs.error());
+    if (inputs->model.experts.empty() && verb.get_option("--expert-skew")->count() > 0) {
+        return report_error(Error{fmt::format("--expert-skew: {} has no experts", inputs->model.name)}, kExitBadUsage);
+    }
     if (options.cache_only) return run_cache_only_command(options, *inputs);
     auto outputs = create_files(options, inputs->device);
     if (!outputs) return report_error(outputs.error());

@@ -26,6 +26,12 @@ TEST(AuditCommand, RefusesWhatIsNoAddress) {
     EXPECT_THAT(refused.err, HasSubstr("wanted http://HOST:PORT"));
 }
 
+TEST(AuditCommand, RefusesCertificatesWithoutHttps) {
+    const Outcome refused = run_verbatim({"audit", "http://127.0.0.1:9", "--ca", "mine.pem"});
+    EXPECT_EQ(refused.exit_code, kExitBadUsage);
+    EXPECT_THAT(refused.err, HasSubstr("no address here has it"));
+}
+
 TEST(AuditCommand, SaysWhereNoServerAnswers) {
     const Outcome refused = run_verbatim({"audit", "http://127.0.0.1:9"});
     EXPECT_EQ(refused.exit_code, kExitBadInput);
@@ -48,6 +54,9 @@ TEST(AuditCommand, SaysWhatIsWrongWithAFile) {
     files.write("prompts.txt", "\n");
     const Outcome bundle = run_verbatim({"audit", "http://127.0.0.1:9", "--bundle", files.path("bundle.json")});
     EXPECT_EQ(bundle.exit_code, kExitBadInput);
+    const Outcome missing = run_verbatim({"audit", "http://127.0.0.1:9", "--bundle", files.path("none.json")});
+    EXPECT_EQ(missing.exit_code, kExitBadInput);
+    EXPECT_THAT(missing.err, HasSubstr("No such file"));
     EXPECT_THAT(bundle.err, HasSubstr("verbatim audit bundle 1"));
     const Outcome prompts = run_verbatim({"audit", "http://127.0.0.1:9", "--prompts", files.path("prompts.txt")});
     EXPECT_EQ(prompts.exit_code, kExitBadInput);

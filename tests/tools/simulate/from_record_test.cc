@@ -177,6 +177,7 @@ TEST(SimulateRecord, BadFlagsAreNamed) {
     EXPECT_THAT(fails({"--from", files.path("none.rec")}), HasSubstr("none.rec"));
     EXPECT_THAT(fails({"--from", files.path("a.rec"), "--trace", "x"}), HasSubstr("--trace"));
     EXPECT_THAT(fails({"--trace", "x", "--times", "model"}), HasSubstr("--from"));
+    EXPECT_THAT(fails({"--from", files.path("a.rec"), "--device", "h100"}), HasSubstr("--times model has its prices"));
 }
 
 }  // namespace
