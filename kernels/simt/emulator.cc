@@ -246,6 +246,8 @@ void Emulator::check_limits() {
     static_arrays_.clear();
     released_.clear();
     const int64_t num_blocks = int64_t{grid_size_.x} * grid_size_.y * grid_size_.z;
+    constexpr int32_t kMostRests = 4;  // each keeps a block's stacks
+    rests_left_ = num_blocks > 1 && !limits_.is_cooperative ? kMostRests : 0;
     if (limits_.is_cooperative && limits_.most_blocks >= 0 && num_blocks > limits_.most_blocks) {
         found_in_launch(FindingKind::kLaunchLimit,
                         fmt::format("{} blocks wait for each other, and the device holds {} at once", num_blocks,
@@ -399,6 +401,8 @@ void Emulator::wait(EmulatedThread::State state) {
 void Emulator::give_way() {
     if (schedule_ != Schedule::kRandom) return;
     CHECK(in_thread_ && !gives_way_, "no thread gives way");
+    constexpr uint64_t kOneIn = 8;
+    if (rests_left_ > 0 && prng_.below(kOneIn) == 0) return rest();
     gives_way_ = true;
     scheduler_ = std::move(scheduler_).resume();
 }

@@ -169,6 +169,7 @@ struct EmulatedThread {
     const EmulatedBarrier* barrier = {};         // kAtBarrier
     const std::function<bool()>* is_there = {};  // kAtValue
     bool spins = false;                          // kAtValue: it goes on when no other thread of the block can
+    bool rests = false;                          // spins: it waits for nothing, and lets other blocks come between
     ThreadAsync async;
 
     boost::context::fiber fiber;
@@ -313,7 +314,8 @@ public:
     void write_unfenced() { running_->async.has_fenced = false; }
     void acquire_atomic(const Memory& memory, size_t offset);
     void release_atomic(const Memory& memory, size_t offset);
-    // Before an atomic access: in a random order other threads of the block may come between it and the last one.
+    // Before an atomic access: in a random order other threads of the block may come between it and the last one, and
+    // now and then other blocks.
     void give_way();
     // Waits until is_there() holds; a thread of another block may make it true.
     void wait_for_value(const std::function<bool()>& is_there, Place where);
@@ -350,6 +352,8 @@ private:
     void park(std::list<ParkedBlock>& parked);
     bool advance_parked(std::list<ParkedBlock>& parked);
     [[nodiscard]] EmulatedThread* spinning() const;
+    [[nodiscard]] bool has_room_for(size_t num_parked) const;
+    void rest();
     void run_together(std::span<const int32_t> order, const std::function<void()>& kernel);
     void change_block(ParkedBlock& parked);
     void end_fibers(ParkedBlock& parked);
@@ -428,6 +432,7 @@ private:
     std::function<void(std::any&)> watch_block_;  // empty: not watched
     std::optional<Moment> landing_;
     bool gives_way_ = false;  // the running thread stops, and waits for nothing
+    int32_t rests_left_ = 0;  // in this launch
 
     std::string kernel_name_;
     uint32_t launch_ = 0;

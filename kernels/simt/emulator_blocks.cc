@@ -40,12 +40,18 @@ void Emulator::run_in_turn(std::span<int32_t> order, const std::function<void()>
     while (next < order.size() || !parked.empty()) {
         if (next < order.size()) {
             begin_block(order[next++], kernel);
-            if (run_until_it_waits()) {
-                if (most_parked == 0) std::ranges::sort(order.subspan(next));
-                park(parked);
+            bool waits = run_until_it_waits();
+            // One that rests leaves as much room to those that wait.
+            while (waits && spinning()->rests && !has_room_for(2 * parked.size() + 1)) {
+                (void)release_spinning();
+                waits = run_until_it_waits();
             }
+            const bool rests = waits && spinning()->rests;
+            if (waits && !rests && most_parked == 0) std::ranges::sort(order.subspan(next));
+            if (waits) park(parked);
+            if (waits && !rests) most_parked = std::max(most_parked, parked.size());
+            if (rests && next < order.size()) continue;  // the next block comes between
         }
-        most_parked = std::max(most_parked, parked.size());
         while (advance_parked(parked)) {
         }
         if (next < order.size() || parked.empty()) continue;
@@ -73,10 +79,15 @@ bool Emulator::run_until_it_waits() {
     return false;
 }
 
+// Whether one more block may be parked than so many.
+bool Emulator::has_room_for(size_t num_parked) const {
+    constexpr size_t kMostThreads = 4096;  // resident: each has a stack
+    return (num_parked + 1) * static_cast<size_t>(num_threads_) <= kMostThreads;
+}
+
 void Emulator::park(std::list<ParkedBlock>& parked) {
     CHECK(spinning() != nullptr, "a block that waits for no other one is parked");
-    constexpr size_t kMostThreads = 4096;  // resident: each has a stack
-    if ((parked.size() + 1) * static_cast<size_t>(num_threads_) > kMostThreads) {
+    if (!has_room_for(parked.size())) {
         running_ = spinning();
         found(FindingKind::kHang, fmt::format("it waits for another block, as {} blocks before do, and the emulator "
                                               "holds no more of them at once",
@@ -187,6 +198,15 @@ bool Emulator::spin_until(const std::function<bool()>& is_there) {
     wait(EmulatedThread::State::kAtValue);
     running_->spins = false;
     return is_there();
+}
+
+// The block stays resident until others have gone on.
+void Emulator::rest() {
+    --rests_left_;
+    bool is_asked_again = false;
+    running_->rests = true;
+    (void)spin_until([&] { return std::exchange(is_asked_again, true); });
+    running_->rests = false;
 }
 
 // No thread can go on: those that spin may read their values again.

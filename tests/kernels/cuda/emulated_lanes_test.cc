@@ -105,27 +105,36 @@ TEST(EmulatedBarriers, MoreCannotLeaveThanTakePart) {
     EXPECT_THAT(emulator.findings()[0].text, HasSubstr("a barrier is used, and nobody has initialised it"));
 }
 
-// What the threads leave that each read a number, give way and write one more.
-std::set<int32_t> counts_of(Schedule schedule) {
+// What the threads leave that each read a number, give way and write one more: by one block of three, or three of one.
+std::set<int32_t> counts_of(Schedule schedule, Dim3 grid, Dim3 block, uint64_t seeds = 60) {
     std::set<int32_t> counts;
-    for (uint64_t seed = 0; seed < 20; ++seed) {
+    for (uint64_t seed = 0; seed < seeds; ++seed) {
         Emulator emulator(schedule, seed);
         int32_t count = 0;
-        emulator.launch("counts", {1, 1, 1}, {3, 1, 1}, [&] {
+        emulator.launch("counts", grid, block, [&] {
             const int32_t before = count;
             Emulator::current().give_way();
             count = before + 1;
         });
         EXPECT_TRUE(emulator.findings().empty());
+        EXPECT_TRUE(emulator.notes().empty()) << emulator.notes()[0];
         counts.insert(count);
     }
     return counts;
 }
 
 TEST(Emulator, InARandomOrderOthersComeBetweenAtomicAccesses) {
-    EXPECT_EQ(counts_of(Schedule::kForward), std::set<int32_t>{3});
-    EXPECT_EQ(counts_of(Schedule::kReverse), std::set<int32_t>{3});
-    EXPECT_EQ(counts_of(Schedule::kRandom), (std::set<int32_t>{1, 2, 3}));
+    for (const Schedule schedule : {Schedule::kForward, Schedule::kReverse}) {
+        EXPECT_EQ(counts_of(schedule, {1, 1, 1}, {3, 1, 1}), std::set<int32_t>{3});
+        EXPECT_EQ(counts_of(schedule, {3, 1, 1}, {1, 1, 1}), std::set<int32_t>{3});
+    }
+    EXPECT_EQ(counts_of(Schedule::kRandom, {1, 1, 1}, {3, 1, 1}), (std::set<int32_t>{1, 2, 3}));
+    EXPECT_THAT(counts_of(Schedule::kRandom, {3, 1, 1}, {1, 1, 1}), testing::IsSupersetOf({2, 3}));
+}
+
+// 1024 threads: two blocks that rest would leave no room to blocks that wait.
+TEST(Emulator, BlocksRestOnlyWhereOthersHaveRoom) {
+    EXPECT_THAT(counts_of(Schedule::kRandom, {6, 1, 1}, {1024, 1, 1}, 3), testing::Each(testing::Gt(0)));
 }
 
 }  // namespace
