@@ -12,7 +12,6 @@ ExecutorDrafter::ExecutorDrafter(const ExecutorDrafterConfig& config, Executor& 
     CHECK(config.max_num_slots > 0 && config.step_tokens > 0);
     CHECK(config.pools.num_state_rows == 0 || config.pools.num_state_rows >= config.max_num_slots,
           "{} rows for {} slots", config.pools.num_state_rows, config.max_num_slots);
-    free_all();
 }
 
 void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
@@ -110,7 +109,7 @@ void ExecutorDrafter::give_up(int32_t slot) {
 bool ExecutorDrafter::make_room(int32_t slot, int64_t num_tokens) {
     CHECK(slot >= 0 && slot < static_cast<int32_t>(slots_.size()), "slot {} of {}", slot, slots_.size());
     const auto missing = [&] { return scratch_.num_missing_blocks(slots_[slot], num_tokens); };
-    while (missing() > 0 && (missing() > scratch_.num_free_blocks() || !fits(missing(), 0))) {
+    while (missing() > scratch_.num_free_blocks() || !fits(missing(), 0)) {
         const int32_t oldest = oldest_slot(true);
         if (oldest < 0) return false;
         CHECK_NE(oldest, slot);
