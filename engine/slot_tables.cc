@@ -164,7 +164,7 @@ Status SlotTables::extend(const StepPlan& plan, const ScheduledSequence& sequenc
     table.tokens.insert(table.tokens.end(), appended.begin(), appended.end());
     const int64_t known = static_cast<int64_t>(table.tokens.size());
     const int64_t end = sequence.end();
-    if (sequence.num_computed_tokens != table.length || sequence.num_new_tokens < (only_moves ? 0 : 1) || end > known) {
+    if (sequence.num_computed_tokens != table.length || (sequence.num_new_tokens < 1 && !only_moves) || end > known) {
         return error("step {}: slot {} computes {} tokens from {}, but it has {} computed and {} known", plan.step,
                      slot, sequence.num_new_tokens, sequence.num_computed_tokens, table.length, known);
     }
