@@ -49,15 +49,9 @@ void AdversaryDrafter::draft_at_rate(DraftJob& job) {
 
 void AdversaryDrafter::draft_at_will(DraftJob& job) {
     const auto count = static_cast<int64_t>(prng_.below(static_cast<uint64_t>(job.max_drafts) + 1));
-    switch (prng_.below(3)) {
-        case 0: return draft_right(job, count);
-        case 1: {
-            const auto right = static_cast<int64_t>(prng_.below(static_cast<uint64_t>(count) + 1));
-            draft_right(job, right);
-            break;
-        }
-        default: break;
-    }
+    const uint64_t kind = prng_.below(3);
+    if (kind == 0) return draft_right(job, count);
+    if (kind == 1) draft_right(job, static_cast<int64_t>(prng_.below(static_cast<uint64_t>(count) + 1)));
     CHECK_LE(static_cast<int64_t>(job.drafts.size()), count);
     while (static_cast<int64_t>(job.drafts.size()) < count) job.drafts.push_back(any_token());
 }

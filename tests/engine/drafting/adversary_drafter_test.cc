@@ -18,11 +18,11 @@ std::vector<TokenId> drafts_of(AdversaryDrafter& drafter, int32_t max_drafts) {
 }
 
 // The right tokens are 1, 2, 3 ...; beyond `num_known` of them the drafter knows none.
-AdversaryDrafter adversary(std::optional<int32_t> mismatch_ppm, int64_t num_known = 49) {
+AdversaryDrafter adversary(std::optional<int32_t> mismatch_ppm, int64_t num_known = 49, uint64_t seed = 7) {
     const auto right = [num_known](const DraftJob&, int64_t ahead) {
         return ahead < num_known ? std::optional(static_cast<TokenId>(ahead + 1)) : std::nullopt;
     };
-    return {right, kAdversaryVocabulary, 7, mismatch_ppm};
+    return {right, kAdversaryVocabulary, seed, mismatch_ppm};
 }
 
 TEST(AdversaryDrafter, WithoutMismatchesAllDraftsAreRight) {
@@ -71,6 +71,24 @@ TEST(AdversaryDrafter, WithoutARateItDraftsAnyNumberOfRightAndWrongTokens) {
         nonsense += num_right == 0 && drafts.size() > 1 ? 1 : 0;
     }
     for (const int count : {none, full, right, half, nonsense}) EXPECT_GE(count, 10);
+}
+
+// The first number that this seed draws below a million is 0.
+TEST(AdversaryDrafter, ARateOfNoneIsNone) {
+    AdversaryDrafter drafter = adversary(0, 49, 1127518);
+    EXPECT_EQ(drafts_of(drafter, 1), (std::vector<TokenId>{1}));
+    AdversaryDrafter rare = adversary(1, 49, 1127518);
+    EXPECT_EQ(drafts_of(rare, 1), (std::vector<TokenId>{2}));
+}
+
+// A failure is found again by its seed.
+TEST(AdversaryDrafter, ASeedDraftsTheSameEverywhere) {
+    AdversaryDrafter drafter = adversary(std::nullopt);
+    std::vector<std::vector<TokenId>> drafts;
+    for (int i = 0; i < 12; ++i) drafts.push_back(drafts_of(drafter, 3));
+    EXPECT_EQ(drafts,
+              (std::vector<std::vector<TokenId>>{
+                  {1}, {1, 12, 23}, {1}, {1}, {43, 43, 27}, {1, 2, 3}, {33, 5}, {1}, {1, 2, 3}, {20}, {1, 2, 3}, {1}}));
 }
 
 }  // namespace

@@ -413,6 +413,31 @@ TEST(NgramDrafter, TheLongestContextWinsAndAmongEqualsTheNewest) {
     EXPECT_THAT(looked_up({7, 1, 2, 3, 8, 1, 2, 4, 9, 1}, {2}, 1), ElementsAre(4));
 }
 
+TEST(NgramDrafter, OneTokenIsItsOwnContinuation) {
+    EXPECT_THAT(looked_up({8, 8}, {8}, 2), ElementsAre(8, 8));
+    EXPECT_THAT(looked_up({8}, {8}, 2), ElementsAre());
+    EXPECT_THAT(looked_up({8}, {}, 2), ElementsAre());
+}
+
+// Of contexts, one of 16 tokens and a longer one, behind which 900 and 901 follow.
+TEST(NgramDrafter, ContextsAreComparedUpToTheirBound) {
+    const std::vector<TokenId> context = iota_tokens(100, NgramDrafter::kMaxContext);
+    const std::vector<TokenId> longer = std::vector<TokenId>{50} + context;
+    const std::vector<TokenId> prompt = longer + std::vector<TokenId>{900, 51} + context + std::vector<TokenId>{901};
+    EXPECT_THAT(looked_up(prompt, longer, 1), ElementsAre(901)) << "the newest of equals";
+    const std::vector<TokenId> shorter(context.begin() + 1, context.end());
+    const std::vector<TokenId> other = context + std::vector<TokenId>{900, 51} + shorter + std::vector<TokenId>{901};
+    EXPECT_THAT(looked_up(other, context, 1), ElementsAre(900));
+}
+
+TEST(NgramDrafter, SoManyCandidatesAreComparedAndNoMore) {
+    for (const int32_t num_newer : {NgramDrafter::kMaxCandidates - 1, NgramDrafter::kMaxCandidates}) {
+        std::vector<TokenId> prompt{9, 1, 2, 77};
+        for (int32_t i = 0; i < num_newer; ++i) prompt = prompt + std::vector<TokenId>{100 + i, 1, 2, 78};
+        EXPECT_THAT(looked_up(prompt, {9, 1, 2}, 1), ElementsAre(num_newer < NgramDrafter::kMaxCandidates ? 77 : 78));
+    }
+}
+
 TEST(NgramDrafter, TheIndexGrowsWithTheOutput) {
     TokenStore store(1000);
     const TokenSeq prompt = store.store(std::vector<TokenId>{1, 2});
