@@ -153,6 +153,17 @@ TEST(Names, ADeletedConversationDoesNotComeBackWithARevokedTurnsPromptHead) {
     scene.expect_home();
 }
 
+TEST(Names, ADeletedConversationDoesNotComeBackWithATurnThatHadNotBegun) {
+    EngineScene scene;
+    scene.complete(scene.history("a", kPrompt));
+    scene.submit(scene.suffix("a", iota_tokens(500, 9)));
+    ASSERT_TRUE(scene.engine.revoke(scene.key("a")));
+    EXPECT_EQ(scene.engine.remove(scene.key("a")), 0);
+    scene.run();
+    EXPECT_EQ(scene.engine.cache().find(scene.key("a")), nullptr);
+    scene.expect_home();
+}
+
 TEST(Names, ARevokedTurnRunsOnAndCannotCommit) {
     EngineScene scene;
     scene.complete(scene.history("a", kPrompt));

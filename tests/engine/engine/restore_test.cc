@@ -53,6 +53,30 @@ TEST(Restore, ARewoundTurnIsLostToo) {
     scene.expect_home();
 }
 
+TEST(Restore, ATurnsOutputIsItsText) {
+    EngineScene scene;
+    ASSERT_TRUE(
+        scene.engine.restore(scene.key("a"), parts_of(scene, {kPrompt, iota_tokens(300, 4), {5}, {}}), Version{2}));
+    const std::vector<Turn>& turns = scene.engine.ledger().find(scene.key("a"))->turns;
+    EXPECT_EQ(turns[0].num_text_tokens, 4);
+    EXPECT_EQ(turns[1].num_text_tokens, 0);
+}
+
+// A head ends before the last token of an output. A turn without output has none: its head is the whole prompt.
+TEST(Restore, WhatIsLostEndsWhereItsHeadsDid) {
+    const auto num_lost = [](const std::vector<std::vector<TokenId>>& parts, const std::vector<TokenId>& prompt) {
+        EngineScene scene;
+        CHECK(scene.engine.restore(scene.key("a"), parts_of(scene, parts), Version{2}));
+        scene.complete(scene.history("a", prompt));
+        return scene.not_reused(NotReused::kLost);
+    };
+    const std::vector<TokenId> output = iota_tokens(300, 4);
+    EXPECT_EQ(num_lost({kPrompt, output, {5, 6}, {7}}, kPrompt + output + iota_tokens(700, 2)), 13);
+    EXPECT_EQ(num_lost({kPrompt, {}}, kPrompt + iota_tokens(700, 2)), 10);
+    EXPECT_EQ(num_lost({kPrompt, {}, {5}, output}, kPrompt + iota_tokens(700, 2)), 10);
+    EXPECT_EQ(num_lost({{5}, {}}, {5, 6, 7}), 1);
+}
+
 TEST(Restore, WhatIsNoConversationIsRefused) {
     EngineScene scene;
     EXPECT_FALSE(scene.engine.restore(scene.key("a"), {}, Version{1}));

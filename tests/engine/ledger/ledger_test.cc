@@ -280,6 +280,54 @@ TEST(Ledger, WholeHistoriesAreStoredOnce) {
     EXPECT_EQ(scene.store.stored_tokens(), static_cast<size_t>(3 + 3 * 50 - 2));
 }
 
+// The fork holds what was committed: a copy of the client's would be a second one.
+TEST(Ledger, AHistoryThatAForkSharesIsStoredOnce) {
+    Scene scene;
+    scene.first_turn();
+    ASSERT_TRUE(scene.ledger.fork(scene.key, "b", {}));
+    const auto start = scene.begin(InputKind::kHistory, {{1, 2, 3, 4, 5, 6, 7}});
+    ASSERT_TRUE(start && scene.commit(*start, {8}));
+    EXPECT_EQ(scene.store.stored_tokens(), 8u);
+}
+
+TEST(Ledger, ASeamOutsideOfWhatIsCommonIsNone) {
+    for (const auto& [last, is_seam] : {std::pair{TokenId{6}, true}, {TokenId{9}, false}}) {
+        Scene scene;
+        scene.first_turn();
+        const auto start = scene.begin(InputKind::kHistory, {{1, 2, 3, 4, 5, last, 7}});
+        EXPECT_EQ(start->seam.has_value(), is_seam) << "position 5 is that of token 6";
+    }
+}
+
+TEST(Ledger, ATurnHasTheMessageEndsBehindTheTurnsBeforeIt) {
+    Scene scene;
+    ASSERT_TRUE(scene.commit(*scene.begin(InputKind::kHistory, {{}, {1, 2}}), {3}));
+    ASSERT_TRUE(scene.commit(*scene.begin(InputKind::kHistory, {{1, 2}, {3}, {4}, {5}}), {6}));
+    const auto& turns = scene.ledger.find(scene.key)->turns;
+    ASSERT_EQ(turns.size(), 2u);
+    EXPECT_THAT(turns[0].message_ends, ElementsAre(2));
+    EXPECT_THAT(turns[1].message_ends, ElementsAre(4, 5));
+}
+
+TEST(Ledger, ARefusalNamesItsCallAndItsConversation) {
+    Refusal refusal{.conversation = "a", .problem = " has 2 turns, wanted 3", .call = "fork"};
+    EXPECT_EQ(refusal.message(), "fork: conversation 'a' has 2 turns, wanted 3");
+    refusal.call = "";
+    EXPECT_EQ(refusal.message(), "conversation 'a' has 2 turns, wanted 3");
+    refusal.conversation = "";
+    EXPECT_EQ(refusal.message(), "the conversation has 2 turns, wanted 3");
+    refusal.problem = ": the suffix has no tokens";
+    EXPECT_EQ(refusal.message(), "the suffix has no tokens");
+    refusal.call = "turn";
+    EXPECT_EQ(refusal.message(), "turn: the suffix has no tokens");
+    Scene scene;
+    EXPECT_EQ(scene.begin(InputKind::kSuffix, {{7}}).error().call, "suffix");
+    EXPECT_EQ(scene.begin(InputKind::kRegenerate, {}).error().call, "regenerate");
+    scene.first_turn();
+    EXPECT_EQ(scene.ledger.remove(scene.key), 0);
+    EXPECT_EQ(scene.ledger.remove(scene.key).error().call, "delete");
+}
+
 TEST(LedgerDeathTest, VerifySeesAGap) {
     Scene scene;
     std::vector<Turn> turns(2);

@@ -189,5 +189,32 @@ TEST_F(Requests, TheContentIsWhatIsAskedForAndNotHowItIsServed) {
     }
 }
 
+TEST_F(Requests, APositionToScoreFromIsNotNegative) {
+    request.scored_from = 0;
+    EXPECT_EQ(problem(), "");
+    request.scored_from = -1;
+    EXPECT_THAT(problem(), HasSubstr("scored_from: -1 is not >= 0"));
+}
+
+TEST_F(Requests, OfMasksThatAreNoneOneIsNamed) {
+    request.grammar = "g";
+    request.masks = {{{0, kVocabularySize}}};
+    EXPECT_EQ(problem(), "");
+    request.masks.assign(2, {{0, kVocabularySize + 1}});
+    EXPECT_EQ(problem(), "request for conversation 'chat': masks: one allows no token, or is none of 100 tokens");
+}
+
+// What has been answered is found by it.
+TEST_F(Requests, ContentsHaveTheDigestsThatTheyHad) {
+    EXPECT_EQ(content_digest(request).hex(), "bb75c67723e2d9989a73ad0cc7ec7bac");
+    request.messages.push_back({store.store(std::vector<TokenId>{4})});
+    request.max_tokens = 9;
+    request.sampling.seed = 5;
+    request.stop_strings = {{5, 6}, {7}};
+    EXPECT_EQ(content_digest(request).hex(), "4bc46033d4e02bd70b326f3d034da2a6");
+    request.grammar = "g";
+    EXPECT_EQ(content_digest(request).hex(), "e854b86cafc17d8fe6ca0ae1a693feea");
+}
+
 }  // namespace
 }  // namespace verbatim::tests
