@@ -243,5 +243,82 @@ TEST(Ingestion, AnInputThatIsNoneIsRefusedWhenItIsRead) {
     EXPECT_EQ(read.error().message, "byte 1, kind: 15 is none of its values");
 }
 
+TEST(Ingestion, EveryCallOfAClientIsMadeAsOne) {
+    for (size_t kind = 0; kind < static_cast<size_t>(CallKind::kCount); ++kind) {
+        Door door;
+        Call call{.kind = static_cast<CallKind>(kind), .id = RequestId{5}, .key = {{}, "a"}, .to = "b"};
+        if (call.kind == CallKind::kFailStep || call.kind == CallKind::kReplaceExecutor ||
+            call.kind == CallKind::kImportHead) {
+            continue;
+        }
+        call.request.masks = {{{0, 3}}};  // that another kind's would make known, too
+        if (call.kind == CallKind::kSubmit) call.request = door.request("a", 2);
+        if (call.kind == CallKind::kUnload) {
+            const std::vector<Message> parts{{door.store.store(kPrompt)}, {}};
+            ASSERT_TRUE(door.engine.restore(call.key, parts, Version{1}));
+            door.log.calls.clear();
+        }
+        make_call(call, door.engine);
+        std::vector<CallKind> kinds;
+        for (const Call& made : door.log.calls) kinds.push_back(made.kind);
+        EXPECT_THAT(kinds, ElementsAre(call.kind)) << name(call.kind);
+    }
+}
+
+TEST(Ingestion, AHeadThatIsImportedHasTokensInOneMessage) {
+    for (const size_t num_messages : {0U, 1U, 2U}) {
+        for (const bool empty : {false, true}) {
+            Door door;
+            Call call{.kind = CallKind::kImportHead, .step = 4, .key = {{}, "a"}};
+            call.request.messages.assign(num_messages, {empty ? TokenSeq() : door.store.store(kPrompt)});
+            int num_made = 0;
+            const auto make = [&](const Call&) -> Result<MadeHead> {
+                ++num_made;
+                return error("it is made");
+            };
+            const Status imported = import_again(call, make, door.engine);
+            ASSERT_FALSE(imported);
+            const bool is_head = num_messages == 1 && !empty;
+            EXPECT_EQ(imported.error().message, is_head ? "it is made" : "step 4: a head of no tokens is imported");
+            EXPECT_EQ(num_made, is_head ? 1 : 0);
+        }
+    }
+    Door door;
+    const std::vector<Call> calls{{.kind = CallKind::kImportHead}};
+    EXPECT_EQ(rerun(calls, door.engine, door.executor)->parted, "step 0: a head was imported, and none is here");
+}
+
+TEST(Ingestion, ARunIsMadeAgainUpToAStep) {
+    Door door;
+    const std::vector<Call> calls{{.kind = CallKind::kSubmit, .id = RequestId{0}, .request = door.request("a", 9)},
+                                  {.kind = CallKind::kRemove, .step = 1, .key = {{}, "b"}}};
+    std::vector<int64_t> told;
+    const RerunOptions options{.max_steps = 3, .after_step = [&](int64_t num_calls) { told.push_back(num_calls); }};
+    const auto done = rerun(calls, door.engine, door.executor, options);
+    ASSERT_TRUE(done) << done.error().message;
+    EXPECT_EQ(done->parted, "");
+    EXPECT_EQ(door.engine.next_step(), 3);
+    EXPECT_THAT(told, ElementsAre(1, 2, 2));
+}
+
+TEST(Ingestion, ARunThatWaitsForWhatNoCallBringsEnds) {
+    Door door;
+    int num_steps = 0;
+    const RerunOptions options{.after_step = [&](int64_t) { ++num_steps; }};
+    const std::vector<Call> masks{
+        {.kind = CallKind::kSubmit, .id = RequestId{0}, .request = with_grammar(door.request("a", 9), 3, 1000)}};
+    const auto masked = rerun(masks, door.engine, door.executor, options);
+    ASSERT_TRUE(masked) << masked.error().message;
+    EXPECT_EQ(masked->parted, "step 0: a mask is missing, and none comes");
+    EXPECT_EQ(num_steps, 0) << "the step that parted";
+
+    Door other;
+    const std::vector<Call> heads{{.kind = CallKind::kSubmit, .id = RequestId{0}, .request = other.request("a", 9)},
+                                  {.kind = CallKind::kAwaitHead, .id = RequestId{0}}};
+    const auto awaited = rerun(heads, other.engine, other.executor);
+    ASSERT_TRUE(awaited) << awaited.error().message;
+    EXPECT_EQ(awaited->parted, "step 0: a head is awaited, and none comes");
+}
+
 }  // namespace
 }  // namespace verbatim::tests
