@@ -194,7 +194,7 @@ bool Engine::end_turn(RequestId request) {
     const bool decodes = sequence.status == SequenceStatus::kRunning && !sequence.output.empty() &&
                          sequence.num_computed_tokens == sequence.num_tokens() - 1;
     if (!decodes || sequence.ending) return false;
-    if (sequence.draft_path) scheduler_.end_draft_path(sequence);
+    scheduler_.end_draft_path(sequence);
     commits_.finish(sequence, FinishReason::kStopString, next_step_ - 1);
     CHECK(sequence.ending || sequence.status == SequenceStatus::kCommitting, "request {} runs on", index(request));
     publish_ready();

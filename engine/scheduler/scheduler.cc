@@ -175,9 +175,9 @@ Sequence* Scheduler::youngest_to_preempt() const {
 void Scheduler::preempt(Sequence& sequence) {
     CHECK(sequence.status == SequenceStatus::kRunning && sequence.planned_step != step_, "request {} is in step {}",
           index(sequence.id), step_);
+    CHECK(!sequence.draft_path, "request {} drafts: its path goes first", index(sequence.id));
     ++stats_.preemptions;
     event(EventKind::kPreempt, sequence, sequence.num_computed_tokens);
-    end_draft_path(sequence);
     cache_.release(sequence.memory);
     end_slot(sequence);
     std::erase(running_, &sequence);
@@ -204,7 +204,7 @@ void Scheduler::plan_sequence(Sequence& sequence, int32_t num_new_tokens, StepPl
     scheduled.num_new_tokens = num_new_tokens;
     const bool draws = known_end == sequence.num_tokens() && !sequence.prefill_only();
     scheduled.num_sampled_positions = draws ? 1 + static_cast<int32_t>(end - known_end) : 0;
-    scheduled.num_scored_positions = sequence.num_scored_up_to(known_end - (draws ? 1 : 0));
+    scheduled.num_scored_positions = sequence.num_scored_up_to(known_end);
     CHECK_LE(scheduled.num_logit_positions(), num_new_tokens);
     if (draws && sequence.has_grammar() && !sequence.lacks_mask()) plan_mask(sequence, scheduled, plan);
     sequence.is_late = draws && sequence.lacks_mask();
@@ -232,9 +232,10 @@ void Scheduler::plan_late_masks(StepPlan& plan) const {
     plan.mask_runs.clear();
     for (size_t i = 0; i < scheduled_.size(); ++i) {
         const Sequence* sequence = scheduled_[i].sequence;
+        CHECK(sequence != nullptr, "a request of step {} was aborted, and masks are missing", plan.step);
         ScheduledSequence& scheduled = plan.sequences[i];
         const bool draws = scheduled.num_sampled_positions > 0 && !scheduled_[i].is_draft;
-        if (sequence != nullptr && draws && sequence->has_grammar()) plan_mask(*sequence, scheduled, plan);
+        if (draws && sequence->has_grammar()) plan_mask(*sequence, scheduled, plan);
     }
 }
 

@@ -111,6 +111,18 @@ TEST(DraftPaths, OrdinaryRequestsAreComputedInEveryStepAndVerifyingHasItsShare) 
     }
 }
 
+// A share of one token: no window has a draft, and the two requests take turns behind their prompts.
+TEST(DraftPaths, AShareOfOneTokenVerifiesOneRequestAStep) {
+    EngineScene scene({.max_window = 4, .verify_tokens = 1});
+    for (const char* id : {"a", "b"}) scene.submit(scene.history(id, kPrompt, 4));
+    scene.run();
+    std::vector<size_t> shares;
+    for (const StepPlan& plan : scene.log.plans) shares.push_back(plan.sequences.size());
+    EXPECT_THAT(shares, ElementsAre(2, 1, 1, 1, 1, 1, 1, 0));
+    EXPECT_EQ(scene.engine.stats().drafted_tokens, 0);
+    scene.expect_home();
+}
+
 TEST(DraftPaths, NoRequestIsPreemptedForADraft) {
     std::vector<EngineStats> stats;
     for (const int32_t verify_tokens : {0, 8}) {

@@ -29,6 +29,15 @@ TEST(RowLag, ARowIsWrittenWhenItsLogIsFullAndWhereTheTurnEnds) {
     scene.expect_home();
 }
 
+TEST(RowLag, TheLastStepWritesTheRowThoughItsLogHasRoom) {
+    EngineScene scene({.max_state_lag_tokens = 2});
+    scene.submit(scene.history("a", kPrompt, 6));
+    scene.run();
+    EXPECT_THAT(written(scene.log), ElementsAre(true, false, false, true, false, true));
+    EXPECT_EQ(scene.engine.stats().unwritten_rows, 3);
+    scene.expect_home();
+}
+
 TEST(RowLag, WithoutOneEveryStepWritesTheRow) {
     EngineScene scene({.max_state_lag_tokens = 0});
     scene.submit(scene.history("a", kPrompt, 7));
