@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/slot_tables.h"
 
 namespace verbatim::tests {
 namespace {
@@ -84,6 +85,14 @@ TEST(EngineConfigs, BlocksAreFoundWithoutTurnHeads) {
     EXPECT_EQ(problem_of(config), "");
     config.cache.keep_turn_heads = -1;
     EXPECT_THAT(problem_of(config), HasSubstr("keep_turn_heads: -1 is not >= 0"));
+}
+
+TEST(EngineConfigs, EverySequenceHasASlotAndOneForItsDrafts) {
+    EngineConfig config = least_config();
+    config.scheduler.max_num_sequences = kMaxSlots / 2;
+    EXPECT_EQ(problem_of(config), "");
+    config.scheduler.max_num_sequences = kMaxSlots / 2 + 1;
+    EXPECT_THAT(problem_of(config), HasSubstr("max_num_sequences: 524289 is not <= 524288"));
 }
 
 }  // namespace

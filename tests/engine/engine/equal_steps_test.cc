@@ -262,6 +262,22 @@ TEST(EqualStepsOfTheEngine, FollowEachOtherAndCountAsSteps) {
     EXPECT_EQ(scene.rig.finished(request).step, 19);
 }
 
+TEST(EqualStepsOfTheEngine, AreToldWithTheirTokensOnce) {
+    EagerScene scene;
+    scene.executor.most_steps = 5;
+    Engine& engine = scene.rig.engine;
+    ASSERT_TRUE(engine.submit(scene.rig.history("a", kPrompt, 40)));
+    ASSERT_TRUE(engine.step());
+    static_cast<void>(engine.take_events());
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_TRUE(engine.step());
+        const std::vector<EngineEvent> events = engine.take_events();
+        ASSERT_EQ(events.size(), 1u);
+        EXPECT_EQ(std::get<TokensEvent>(events.front()),
+                  (TokensEvent{.request = RequestId{0}, .first_token = 0, .num_tokens = 5}));
+    }
+}
+
 TEST(EqualStepsOfTheEngine, LeaveNoMemoryFencedBehindAnAbort) {
     EagerScene scene;
     scene.executor.most_steps = 5;

@@ -164,5 +164,16 @@ TEST(ComputeHead, OfTooManyTokensIsAnError) {
     EXPECT_THAT(head.error().message, HasSubstr("a head of 10 tokens: "));
 }
 
+TEST(Imports, AHeadThatTheFirstStepAttachesToIsPinnedForIt) {
+    Imports scene;
+    const auto head = scene.import("a", scene.made(kPrompt));
+    ASSERT_TRUE(head.has_value());
+    const RequestId request = scene.rig.submit(scene.rig.history("a", kPrompt + iota_tokens(500, 3), 8));
+    scene.rig.step();
+    ASSERT_EQ(scene.rig.engine.find(request)->num_reused, 10);
+    EXPECT_EQ(scene.rig.engine.cache().num_pins(*head), 0);
+    scene.rig.run();
+}
+
 }  // namespace
 }  // namespace verbatim::tests

@@ -184,5 +184,39 @@ TEST_F(Masks, TheGrammarIsOfTheRequestsContent) {
     EXPECT_EQ(content_digest(one), content_digest(other));
 }
 
+// Of two requests with grammars one computes a part of its prompt, and samples nothing.
+TEST_F(Masks, ALateMaskIsOfTheRequestThatSamples) {
+    EngineScene small({.step_tokens = 10});
+    const RequestId id = small.submit(with_grammar(small.history("a", kPrompt, 3), kGrammar, vocab_size()));
+    small.step();
+    small.engine.expect_late_masks(id, true);
+    small.submit(with_grammar(small.history("b", iota_tokens(300, 30), 3), kGrammar, vocab_size()));
+    const StepPlan& plan = small.engine.plan_step();
+    ASSERT_EQ(plan.sequences.size(), 2U);
+    const TokenMask wanted = grammar_mask(kGrammar, small.log.tokens[id], vocab_size());
+    ASSERT_TRUE(small.engine.allow(id, wanted));
+    EXPECT_EQ(runs_in(plan, 0), wanted.runs);
+    EXPECT_THAT(runs_in(plan, 1), ElementsAre());
+    small.engine.fail_step();
+}
+
+TEST_F(Masks, AMaskOfATurnThatIsOverIsDropped) {
+    EngineScene lag({.lag_steps = 3});
+    const RequestId id = lag.submit(with_grammar(lag.history("a", kPrompt, 1), kGrammar, vocab_size()));
+    lag.step();
+    ASSERT_EQ(lag.engine.find(id)->status, SequenceStatus::kCommitting);
+    EXPECT_FALSE(lag.engine.allow(id, {{0, 1}}));
+    EngineScene row({.max_state_lag_tokens = 20});
+    const RequestId ending = row.submit(with_grammar(row.history("a", kPrompt, 9), kGrammar, vocab_size()));
+    row.step();
+    ASSERT_EQ(supply_masks(row.engine), 1);
+    row.step();
+    ASSERT_TRUE(row.engine.end_turn(ending));
+    ASSERT_TRUE(row.engine.find(ending)->ending.has_value()) << "its row is to move";
+    EXPECT_FALSE(row.engine.allow(ending, {{0, 1}}));
+    row.run();
+    EXPECT_TRUE(row.finished(ending).committed);
+}
+
 }  // namespace
 }  // namespace verbatim::tests

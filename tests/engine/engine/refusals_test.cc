@@ -131,5 +131,22 @@ TEST(Refusals, ATurnThatDoesNotFitTheEmptyCacheIsTooLarge) {
     scene.expect_home();
 }
 
+TEST(Refusals, WithoutMaxTokensATurnHasTheRoomThatIsLeft) {
+    EngineScene scene({.max_model_len = 11});
+    ChatRequest request = scene.history("a", kPrompt);
+    request.max_tokens.reset();
+    EXPECT_EQ(scene.complete(request).num_output_tokens, 1);
+    ChatRequest longer = scene.history("b", iota_tokens(0, 11));
+    longer.max_tokens.reset();
+    EXPECT_EQ(scene.refused(longer), RefusalReason::kTooLong);
+}
+
+TEST(Refusals, ATurnThatFitsTheBudgetWithOneRowIsTaken) {
+    EngineScene scene({.budget_bytes = 40 + 5 * 4});
+    EXPECT_EQ(scene.refused(scene.history("a", kPrompt, 7)), RefusalReason::kTooLarge);
+    EXPECT_EQ(scene.complete(scene.history("a", kPrompt, 6)).num_output_tokens, 6);
+    scene.expect_home();
+}
+
 }  // namespace
 }  // namespace verbatim::tests

@@ -118,5 +118,56 @@ TEST(EndTurn, WaitsForItsBytesLikeEveryTurn) {
     scene.expect_home();
 }
 
+TEST(EndTurn, EndsOnlyATurnThatDecodes) {
+    EngineScene scene({.step_tokens = 4});
+    const RequestId request = scene.submit(scene.history("a", kPrompt, 100));
+    scene.step();
+    EXPECT_FALSE(scene.engine.end_turn(request)) << "its prompt is computed";
+    EngineScene short_prompt;
+    EXPECT_FALSE(short_prompt.engine.end_turn(short_prompt.submit(short_prompt.history("a", {5}, 3)))) << "it waits";
+    EngineScene lag({.lag_steps = 3});
+    const RequestId over = lag.submit(lag.history("a", kPrompt, 1));
+    lag.step();
+    ASSERT_EQ(lag.engine.find(over)->status, SequenceStatus::kCommitting);
+    EXPECT_FALSE(lag.engine.end_turn(over)) << "it has ended";
+    lag.run();
+    EXPECT_EQ(lag.finished(over).reason, FinishReason::kLength);
+}
+
+TEST(EndTurn, IsCommittedWhenItsLastStepIsMaterialised) {
+    for (const int32_t lag : {0, 1}) {
+        EngineScene scene({.lag_steps = lag});
+        const RequestId request = scene.submit(scene.history("a", kPrompt, 100));
+        for (int i = 0; i < 3; ++i) scene.step();
+        ASSERT_TRUE(scene.engine.end_turn(request));
+        EXPECT_EQ(scene.engine.find(request) == nullptr, lag == 0);
+        scene.step();
+        EXPECT_EQ(scene.engine.find(request), nullptr);
+        scene.run();
+        scene.expect_home();
+    }
+}
+
+TEST(EndTurn, ATurnThatDraftsGivesItsDraftsUp) {
+    int num_moving = 0;  // rows that have yet to move to where the turn ended
+    for (int num_steps = 2; num_steps < 9; ++num_steps) {
+        EngineScene scene({.max_window = 4, .verify_tokens = 8});
+        const RequestId request = scene.submit(scene.history("a", kPrompt, 40));
+        for (int i = 0; i < num_steps; ++i) scene.step();
+        ASSERT_TRUE(scene.engine.find(request)->draft_path.has_value());
+        const size_t num_tokens = scene.streamed(request).size();
+        ASSERT_TRUE(scene.engine.end_turn(request));
+        if (const Sequence* sequence = scene.engine.find(request); sequence != nullptr) {
+            ++num_moving;
+            EXPECT_FALSE(sequence->draft_path.has_value());
+        }
+        scene.run();
+        EXPECT_EQ(scene.streamed(request).size(), num_tokens);
+        EXPECT_TRUE(scene.finished(request).committed);
+        scene.expect_home();
+    }
+    EXPECT_GE(num_moving, 1);
+}
+
 }  // namespace
 }  // namespace verbatim::tests
