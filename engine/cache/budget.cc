@@ -14,17 +14,19 @@ Result<int32_t> units_of(const char* pool, const char* unit_name, int64_t bytes,
     return static_cast<int32_t>(std::min<int64_t>(units, std::numeric_limits<int32_t>::max()));
 }
 
+bool has_negative_bytes(const BudgetRequest& request) {
+    return request.total_bytes < 0 || request.kv_bytes.value_or(0) < 0 || request.state_bytes.value_or(0) < 0;
+}
+
 }  // namespace
 
 int64_t break_even_tokens(const UnitBytes& unit) {
-    if (unit.kv_block == 0 || unit.state_row == 0) return 0;
+    if (unit.kv_block == 0) return 0;
     return (unit.state_row * unit.block_size + unit.kv_block - 1) / unit.kv_block;
 }
 
 Result<PoolSizes> share_budget(const BudgetRequest& request, const UnitBytes& unit) {
-    if (request.total_bytes < 0 || request.kv_bytes.value_or(0) < 0 || request.state_bytes.value_or(0) < 0) {
-        return error("a cache budget is negative");
-    }
+    if (has_negative_bytes(request)) return error("a cache budget is negative");
     if (request.total_bytes < unit.kv_block + unit.state_row) {
         return error("a cache of {} bytes: one KV block takes {} and one state row {}: give it at least that",
                      request.total_bytes, unit.kv_block, unit.state_row);
@@ -39,9 +41,7 @@ Result<PoolSizes> share_budget(const BudgetRequest& request, const UnitBytes& un
 }
 
 Result<PoolSizes> split_budget(const BudgetRequest& request, const UnitBytes& unit) {
-    if (request.total_bytes < 0 || request.kv_bytes.value_or(0) < 0 || request.state_bytes.value_or(0) < 0) {
-        return error("a cache budget is negative");
-    }
+    if (has_negative_bytes(request)) return error("a cache budget is negative");
     const int64_t left =
         std::max<int64_t>(0, request.total_bytes - request.kv_bytes.value_or(0) - request.state_bytes.value_or(0));
     const bool both_open = !request.kv_bytes && !request.state_bytes && unit.kv_block > 0 && unit.state_row > 0;

@@ -113,10 +113,11 @@ NotReusedRange Cache::missed_of_name(const LookupQuery& query, const Name* name,
 
 // `known`: a head that is a prefix of the query, or null.
 PrefixIndex::Query Cache::by_tokens(const LookupQuery& query, const Head* known) const {
+    CHECK(known == nullptr || known->in_prefix_index, "head {} is not found by its tokens", index(known->id));
     return {.salt = query.key.salt,
             .tokens = query.tokens,
             .numerics_id = query.deterministic ? &query.numerics_id : nullptr,
-            .known = known != nullptr && known->in_prefix_index ? known : nullptr};
+            .known = known};
 }
 
 LookupResult Cache::find_reusable(const LookupQuery& query, const Name* name) const {
@@ -221,23 +222,22 @@ HeadValue Cache::value_of(const Head& head) const {
 }
 
 auto Cache::bytes_by_kind() const -> BytesByKind {
-    const int64_t blocks = kv_.enabled() ? kv_.pool().num_used() : 0;
-    const int64_t active = kv_.enabled() ? kv_.num_active_blocks() : 0;
-    const int64_t rows = state_.enabled() ? state_.pool().num_used() : 0;
+    const int64_t blocks = kv_.pool().num_used();
+    const int64_t active = kv_.num_active_blocks();
+    const int64_t rows = state_.pool().num_used();
     CHECK(active <= blocks, "{} of {} blocks are held by sequences", active, blocks);
     BytesByKind bytes{.kv_of_sequences = active * config_.kv_block_bytes,
                       .kv_of_heads = (blocks - active) * config_.kv_block_bytes,
                       .states = rows * config_.state_row_bytes};
-    const int64_t pools = (kv_.enabled() ? kv_.pool().num_units() * config_.kv_block_bytes : 0) +
-                          (state_.enabled() ? state_.pool().num_units() * config_.state_row_bytes : 0);
-    const int64_t total = config_.budget_bytes > 0 ? std::min(config_.budget_bytes, pools) : pools;
-    bytes.free = total - bytes.kv_of_sequences - bytes.kv_of_heads - bytes.states;
+    const int64_t pools =
+        kv_.pool().num_units() * config_.kv_block_bytes + state_.pool().num_units() * config_.state_row_bytes;
+    bytes.free = std::min(budget_.total(), pools) - bytes.kv_of_sequences - bytes.kv_of_heads - bytes.states;
     return bytes;
 }
 
 int32_t Cache::num_affordable_blocks(int32_t num_rows) const {
     const int64_t bytes = budget_.total() - num_rows * config_.state_row_bytes;
-    if (!kv_.enabled() || bytes < 0) return 0;
+    if (bytes < 0) return 0;
     const auto num_units = int64_t{kv_.pool().num_units()};
     return static_cast<int32_t>(config_.kv_block_bytes > 0 ? std::min(num_units, bytes / config_.kv_block_bytes)
                                                            : num_units);
@@ -463,7 +463,6 @@ const Head* Cache::newest_prefix_of_name(const ConversationKey& key, const Head&
     const Name* name = names_.find(key);
     if (name == nullptr) return nullptr;
     for (size_t i = name->heads.size(); i-- > 0;) {
-        if (name->heads[i].length > head.length()) continue;
         const Head& known = *find(name->heads[i].head);
         const bool is_indexed = known.in_prefix_index && known.numerics_id == head.numerics_id;
         if (is_indexed && head.tokens.starts_with(known.tokens)) return &known;

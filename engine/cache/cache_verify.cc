@@ -71,6 +71,8 @@ void Cache::verify(std::span<const Holder> holders) {
     });
     for (const auto& [id, count] : pins) CHECK(find(id) != nullptr, "pinned head {} is gone", index(id));
     CHECK_LE(heads_.size(), max_heads());
+    CHECK(salts_.size() <= heads_.size() && numerics_ids_.size() <= heads_.size(), "{} heads, {} salts, {} arithmetics",
+          heads_.size(), salts_.size(), numerics_ids_.size());
     names_.verify();
     prefixes_.verify();
     CHECK_EQ(num_in_index, prefixes_.size());

@@ -101,13 +101,6 @@ void IdPool<Id>::take_freed(std::vector<Run>& freed) {
 }
 
 template <typename Id>
-bool IdPool<Id>::are_used(Run run) const {
-    const int32_t first = index(run.first);
-    const int32_t end = first + run.count;
-    return free_.contains_none(first, end) && fenced_ids_.contains_none(first, end);
-}
-
-template <typename Id>
 void IdPool<Id>::complete_step(int64_t step) {
     CHECK_GE(step, complete_step_);
     complete_step_ = step;

@@ -64,7 +64,6 @@ public:
     [[nodiscard]] int64_t unit_bytes() const { return unit_bytes_; }
     [[nodiscard]] int32_t num_fenced() const { return num_fenced_; }
     [[nodiscard]] int32_t num_used() const { return num_units() - num_free_ - num_fenced_; }
-    [[nodiscard]] bool is_used(Id id) const { return are_used({id, 1}); }
 
     // B1 and B2 from scratch, and that the used units are those with a nonzero entry in `references`. O(num_units).
     void verify(std::span<const int32_t> references) const;
@@ -78,7 +77,6 @@ private:
     [[nodiscard]] int32_t within(int32_t num_ids, int64_t bytes) const {
         return unit_bytes_ > 0 ? static_cast<int32_t>(std::min<int64_t>(num_ids, bytes / unit_bytes_)) : num_ids;
     }
-    [[nodiscard]] bool are_used(Run run) const;  // neither free nor fenced, any of them
 
     ByteBudget* budget_ = nullptr;  // null: units cost nothing
     int64_t unit_bytes_ = 0;

@@ -73,7 +73,6 @@ void KvGroup::move_to_end(BlockTable& table) {
     last.end = table.num_blocks;
     active_.move(before, table.num_blocks);
     CHECK_LE(active_.num_active(), pool_.num_used());
-    note_change(table.segment);
 }
 
 BlockTable KvGroup::share(const BlockTable& sequence, int64_t length) {
@@ -268,7 +267,6 @@ void KvGroup::merge_into_child(SegmentId id) {
     active_.merge_into_child(id);
     merged.clear();
     free_segments_.push_back(id);
-    note_change(child_id);
 }
 
 void KvGroup::append(Segment& segment, BlockRun run) {
@@ -375,10 +373,7 @@ void KvGroup::append_part(const Segment& part, int32_t first, int32_t last, std:
 // What a table's next block follows best; empty when it has none.
 std::optional<BlockId> KvGroup::last_block(const BlockTable& table) const {
     if (table.num_blocks == 0) return std::nullopt;
-    const Segment& last = segment(table.segment);
-    if (last.runs.empty() || last.end() != table.num_blocks) return at(table, table.num_blocks - 1);
-    const BlockRun run = last.blocks_of(last.runs.size() - 1);
-    return static_cast<BlockId>(index(run.first) + run.count - 1);
+    return at(table, table.num_blocks - 1);
 }
 
 BlockId KvGroup::at(const BlockTable& table, int32_t block) const {

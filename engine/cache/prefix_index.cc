@@ -31,7 +31,6 @@ auto PrefixIndex::search(uint32_t from, const TokenSeq& tokens, int64_t max_leng
             place.child = child;
             break;
         }
-        place.common = node.length();
         place.node = child;
         if (node.heads != nullptr) place.last_with_heads = child;
     }
@@ -247,6 +246,7 @@ void PrefixIndex::verify() const {
     size_t num_heads = 0;
     size_t num_below = 0;
     for (const auto& [salt, roots] : roots_) {
+        CHECK(!roots.empty(), "salt '{}' has no root", salt.value.value_or("(none)"));
         for (const Root& root : roots) {
             CHECK(nodes_[root.node].parent == kNone && nodes_[root.node].witness == nullptr &&
                       nodes_[root.node].heads == nullptr && nodes_[root.node].first_child != kNone,

@@ -177,7 +177,7 @@ TokenRun TokenSeq::run(size_t i) const {
 }
 
 size_t TokenSeq::run_at(int64_t position) const {
-    if (num_runs_ == 0 || position < runs_->first.end) return 0;
+    if (position < runs_->first.end) return 0;
     const auto second = runs_->others.begin();
     const auto last = second + static_cast<std::ptrdiff_t>(num_runs_) - 1;
     const auto is_before = [](int64_t at, const Entry& entry) { return at < entry.end; };
@@ -187,7 +187,8 @@ size_t TokenSeq::run_at(int64_t position) const {
 void TokenSeq::read(int64_t begin, std::span<TokenId> out) const {
     const int64_t end = begin + static_cast<int64_t>(out.size());
     CHECK(begin >= 0 && end <= size(), "tokens [{}, {}) of {}", begin, end, size());
-    for (size_t i = out.empty() ? 0 : run_at(begin); !out.empty(); ++i) {
+    if (out.empty()) return;
+    for (size_t i = run_at(begin); !out.empty(); ++i) {
         const TokenRun whole = run(i);
         const int64_t skipped = begin - begin_of(i);
         const int64_t count = std::min<int64_t>(whole.length - skipped, static_cast<int64_t>(out.size()));
@@ -275,7 +276,7 @@ void TokenSeq::push(TokenRun run) {
 
 // The list goes on beyond this sequence. As many of the run's tokens as lie there next: taken.
 int64_t TokenSeq::go_on(const TokenRun& run) {
-    const size_t i = num_runs_ > 0 && size_ < (*runs_)[num_runs_ - 1].end ? num_runs_ - 1 : num_runs_;
+    const size_t i = size_ < (*runs_)[num_runs_ - 1].end ? num_runs_ - 1 : num_runs_;
     CHECK_LT(i, runs_->size());
     const Entry& next = (*runs_)[i];
     if (next.source != run.source || next.begin + size_ - begin_of(i) != run.begin) return 0;
@@ -366,8 +367,9 @@ void TokenSeq::add_to(Digester& digester) const {
 
 uint64_t TokenSeq::prefix_digest(int64_t begin, int64_t end, uint64_t before) const {
     CHECK(begin >= 0 && begin <= end && end <= size_, "[{}, {}) of {} tokens", begin, end, size_);
+    if (begin == end) return before;
     uint64_t digest = before;
-    for (size_t i = begin < end ? run_at(begin) : 0; begin < end; ++i) {
+    for (size_t i = run_at(begin); begin < end; ++i) {
         const TokenRun run = this->run(i);
         const int64_t skipped = begin - begin_of(i);
         const int64_t length = std::min(run.length - skipped, end - begin);

@@ -136,7 +136,7 @@ private:
     static void drop(Runs* runs);
     static int64_t common_length(const TokenStore& store, TokenRun a, const TokenStore& other, TokenRun b);
     [[nodiscard]] int64_t begin_of(size_t i) const { return i == 0 ? 0 : (*runs_)[i - 1].end; }
-    [[nodiscard]] size_t run_at(int64_t position) const;  // index of the run that holds `position`
+    [[nodiscard]] size_t run_at(int64_t position) const;  // that holds it; REQUIRES: position < size()
 
     Runs* runs_ = nullptr;  // null when empty
     size_t num_runs_ = 0;   // of runs_, the last one perhaps in part
