@@ -17,6 +17,8 @@ TEST(IdPool, AllocatesTheLowestIdsInAsFewRunsAsTheyAllow) {
     pool.release(run(1, 2));
     EXPECT_EQ(*pool.allocate(3), (Runs{run(1, 2), run(4, 1)}));
     EXPECT_EQ(pool.num_free(), 5);
+    BlockPool large(200);
+    EXPECT_EQ(*large.allocate(150), Runs{run(0, 150)});
 }
 
 TEST(IdPool, AnAllocationThatDoesNotFitChangesNothing) {
@@ -94,6 +96,15 @@ TEST(IdPoolDeathTest, AUnitIsNotReleasedTwice) {
     pool.release(run(0, 1));
     EXPECT_DEATH(pool.release(run(0, 1)), "free already");
     EXPECT_DEATH(pool.release(run(1, 2)), "of 2");
+}
+
+TEST(IdPoolDeathTest, NoUnitOfARunThatIsReleasedIsFencedOrFree) {
+    BlockPool pool(4);
+    ASSERT_TRUE(pool.allocate(3));
+    pool.release(run(1, 1), 7);
+    EXPECT_DEATH(pool.release(run(0, 2)), "one of units .0, .2. is free already");
+    pool.release(run(0, 1));
+    EXPECT_DEATH(pool.release(run(0, 1), 7), "one of units .0, .1. is free already");
 }
 
 TEST(IdPoolDeathTest, VerifySeesAReferenceWithoutAHolder) {

@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "engine/base/prng.h"
@@ -84,6 +85,14 @@ TEST(KvGroup, GrowIsAllOrNothing) {
     EXPECT_EQ(kv.num_active_blocks(), 3);
 }
 
+TEST(KvGroup, ATableOfNoTokensHasNoSegment) {
+    KvGroup kv(true, 4, 3);
+    BlockTable table;
+    EXPECT_TRUE(kv.grow(table, 0));
+    EXPECT_EQ(table, BlockTable{});
+    EXPECT_EQ(kv.num_segments(), 0u);
+}
+
 TEST(KvGroup, ATableGrowsIntoTheBlockBehindItsLastOne) {
     KvGroup kv(true, 4, 16);
     BlockTable a;
@@ -120,6 +129,43 @@ TEST(KvGroup, BlocksWithPendingWritesAreFencedInEveryOrderOfRelease) {
     EXPECT_EQ(kv.pool().num_fenced(), 2);
     kv.pool().complete_step(5);
     EXPECT_EQ(kv.pool().num_free(), 4);
+}
+
+// Of two segments that become one, either may have been written last.
+TEST(KvGroup, BlocksOfSegmentsThatBecameOneAreFencedForTheLaterStep) {
+    for (const auto& [lower_step, upper_step] : {std::pair{7, -1}, {-1, 7}}) {
+        KvGroup kv(true, 4, 8);
+        BlockTable sequence;
+        ASSERT_TRUE(kv.grow(sequence, 8));
+        BlockTable lower = kv.detach_as_pending(sequence, 8, lower_step);
+        kv.publish(lower, HeadId{0});
+        auto attached = kv.attach(lower, 8);
+        ASSERT_TRUE(attached && kv.grow(attached->table, 12));
+        BlockTable upper = kv.detach_as_pending(attached->table, 12, upper_step);
+        kv.publish(upper, HeadId{1});
+        EXPECT_EQ(kv.num_segments(), 2u);
+        kv.release_head(lower, HeadId{0});
+        EXPECT_EQ(kv.num_segments(), 1u);
+        kv.release_head(upper, HeadId{1});
+        EXPECT_EQ(kv.pool().num_fenced(), 3);
+        kv.pool().complete_step(7);
+        EXPECT_EQ(kv.pool().num_free(), 8);
+    }
+}
+
+TEST(KvGroup, ASegmentThatIsUsedAgainWaitsForNoStepOfItsFirstUse) {
+    KvGroup kv(true, 4, 8);
+    BlockTable first;
+    ASSERT_TRUE(kv.grow(first, 8));
+    const SegmentId segment = first.segment;
+    kv.release_sequence(first, 5);
+    EXPECT_EQ(kv.pool().num_fenced(), 2);
+    BlockTable second;
+    ASSERT_TRUE(kv.grow(second, 4));
+    EXPECT_EQ(second.segment, segment);
+    kv.release_sequence(second, kNoStep);
+    EXPECT_EQ(kv.pool().num_fenced(), 2);
+    EXPECT_EQ(kv.pool().num_free(), 6);
 }
 
 TEST(KvGroup, OnlyHeadsWithAnExclusiveLastBlockAreOnTop) {
@@ -218,6 +264,46 @@ TEST(StateGroup, AModelWithoutStateHasNoRows) {
     EXPECT_EQ(state.pool().num_units(), 0);
 }
 
+// Blocks 0 to 3 are of one segment, in which a head ends behind block 0; the fifth and sixth lie behind it in another.
+TEST(KvGroup, TheBlocksThatOnlyALongerHeadHoldsAreItsAlone) {
+    KvGroup kv(true, 4, 16);
+    BlockTable sequence;
+    ASSERT_TRUE(kv.grow(sequence, 16));
+    const BlockTable low = kv.share(sequence, 4);
+    kv.publish(low, HeadId{0});
+    BlockTable middle = kv.detach_as_pending(sequence, 16, kNoStep);
+    kv.publish(middle, HeadId{1});
+    auto attached = kv.attach(middle, 16);
+    ASSERT_TRUE(attached && kv.grow(attached->table, 24));
+    const BlockTable high = kv.detach_as_pending(attached->table, 24, kNoStep);
+    kv.publish(high, HeadId{2});
+    EXPECT_EQ(kv.exclusive_blocks(high).num_blocks, 2) << "the middle one holds four";
+    BlockTable sharer = kv.attach(middle, 16)->table;
+    kv.release_head(middle, HeadId{1});
+    EXPECT_EQ(kv.exclusive_blocks(high).num_blocks, 2) << "a sequence holds four";
+    kv.release_sequence(sharer, kNoStep);
+    const int64_t before = kv.num_visits();
+    EXPECT_EQ(kv.exclusive_blocks(high).num_blocks, 5);
+    EXPECT_EQ(kv.exclusive_blocks(high).num_heads, 1);
+    EXPECT_EQ(kv.num_visits() - before, 4) << "two segments, twice";
+    EXPECT_EQ(kv.exclusive_blocks(low).num_blocks, 0);
+}
+
+TEST(KvGroup, EveryLookForAPlaceIsCounted) {
+    KvGroup kv(true, 4, 16);
+    BlockTable sequence;
+    ASSERT_TRUE(kv.grow(sequence, 64));
+    std::vector<BlockTable> shared;
+    for (int64_t length = 4; length <= 28; length += 4) shared.push_back(kv.share(sequence, length));
+    const auto visits = [&](const auto& call) {
+        const int64_t before = kv.num_visits();
+        call();
+        return kv.num_visits() - before;
+    };
+    EXPECT_EQ(visits([&] { (void)kv.at(sequence, 3); }), 1) << "a segment";
+    EXPECT_EQ(visits([&] { kv.release_pending(shared[0]); }), 5) << "a segment, and four of eight places";
+}
+
 // What exclusive_blocks says is what the pool gets back.
 TEST(KvGroup, ExclusiveBlocksAreThoseThatGoBackToThePoolWithTheHeadsThatEndInOneBlock) {
     struct Made {
@@ -239,7 +325,8 @@ TEST(KvGroup, ExclusiveBlocksAreThoseThatGoBackToThePoolWithTheHeadsThatEndInOne
             }
             length += 1 + static_cast<int64_t>(prng.below(13));
             ASSERT_TRUE(kv.grow(sequence, length));
-            const int64_t shorter = length - 1;  // often in the same block
+            int64_t shorter = length - 1;  // often in the same block
+            if (prng.below(2) == 0) shorter = static_cast<int64_t>(prng.below(static_cast<uint64_t>(length)));
             if (shorter > 0 && prng.below(2) == 0) {
                 const BlockTable snapshot = kv.share(sequence, shorter);
                 kv.publish(snapshot, HeadId{100 + next});

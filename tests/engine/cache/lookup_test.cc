@@ -68,6 +68,11 @@ TEST(Explain, OfACommittedPromptTheLastTokenIsComputed) {
                 ElementsAre(Range{9, NotReused::kBetweenHeads}, Range{10, NotReused::kLastToken}));
 }
 
+TEST(Explain, ASeamAtTheLastTokenIsNoReason) {
+    EXPECT_THAT(explain_known({.num_tokens = 10, .num_committed = 10, .seam = 9}, 4),
+                ElementsAre(Range{9, NotReused::kBetweenHeads}, Range{10, NotReused::kLastToken}));
+}
+
 TEST(Explain, ARequestWithoutReuseHasOneReason) {
     EXPECT_THAT(explain_known({.num_tokens = 10, .num_committed = 9, .seam = 8, .use_cache = false}, 0),
                 ElementsAre(Range{10, NotReused::kCacheOff}));
@@ -145,6 +150,12 @@ TEST(ExplainKnown, WhatLooksNewHasTheFirstReasonThatTheCacheKnows) {
                 ElementsAre(no_room, Range{7, NotReused::kBetweenHeads}, Range{8, NotReused::kNotRetained}, rest));
     EXPECT_THAT(explained(0, 0, 50), ElementsAre(no_room, Range{9, NotReused::kNotRetained}, rest))
         << "the last token is computed whatever is known";
+}
+
+TEST(ExplainKnown, NeighboursOfOneReasonAreOneRange) {
+    const LookupResult found{.not_reused = {{8, NotReused::kBetweenHeads}, {10, NotReused::kNewTokens}}};
+    EXPECT_THAT(explain_known(found, 9, {{5, NotReused::kBetweenHeads}}),
+                ElementsAre(Range{8, NotReused::kBetweenHeads}, Range{10, NotReused::kNewTokens}));
 }
 
 TEST(ExplainKnown, OtherReasonsStay) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+
 namespace verbatim {
 namespace {
 
@@ -35,6 +37,17 @@ TEST(Name, WhatLayBeyondALengthIsForgotten) {
     EXPECT_THAT(name.gone, ElementsAre(GoneHeads{10, 10, kLetGo}, GoneHeads{20, 20, kLetGo}));
     name.forget_gone_beyond(9);
     EXPECT_TRUE(name.gone.empty());
+}
+
+TEST(Name, BeyondTheMostTheTwoShortestBecomeOne) {
+    Name name;
+    const auto most = static_cast<int64_t>(Name::kMaxGone);
+    for (int64_t length = 1; length <= most + 1; ++length) name.note_gone(10 * length, kEvicted);
+    EXPECT_EQ(name.gone.size(), Name::kMaxGone);
+    EXPECT_EQ(*name.gone.begin(), (GoneHeads{10, 20, kEvicted}));
+    EXPECT_EQ(*std::next(name.gone.begin()), (GoneHeads{30, 30, kEvicted}));
+    name.forget_gone_beyond(15);
+    EXPECT_THAT(name.gone, ElementsAre(GoneHeads{10, 15, kEvicted})) << "a part of what is one";
 }
 
 TEST(Name, AConversationThatNeverEndsIsRememberedInBoundedSpace) {

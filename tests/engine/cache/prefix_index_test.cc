@@ -179,6 +179,41 @@ TEST(PrefixIndex, ASaltWithoutHeadsLeavesNothing) {
     scene.index.verify();
 }
 
+// The tokens that other heads begin with stay known by one of those: the list of a head that is gone goes, too.
+TEST(PrefixIndex, TheTokensOfAHeadGoWithIt) {
+    NamedHeads scene;
+    const HeadId gone = scene.add({1, 2, 3});
+    scene.add({1, 2, 4});
+    scene.add({1, 2, 5});
+    scene.erase(gone);
+    scene.head(gone).tokens = {};
+    EXPECT_EQ(scene.store.num_stored_sources(), 2u);
+    EXPECT_EQ(scene.find({1, 2, 4, 5}, 4), HeadId{2});
+}
+
+TEST(PrefixIndex, OfHeadsThatHaveAsMuchInCommonTheOneOfTheFirstArithmeticIsFound) {
+    NamedHeads scene;
+    const HeadId first = scene.add({1, 2, 3}, {}, "b/1");
+    scene.add({1, 2, 4}, {}, "a/1");
+    const CacheSalt salt;
+    const TokenSeq wanted = scene.store.store(std::vector<TokenId>{1, 2, 9});
+    const PrefixIndex::Common common = scene.index.longest_common({salt, wanted});
+    EXPECT_EQ(common.length, 2);
+    EXPECT_EQ(common.head, &scene.head(first));
+}
+
+TEST(PrefixIndex, WalksUpwardsAreCountedToo) {
+    NamedHeads scene;
+    const HeadId shortest = scene.add({1});
+    const HeadId longer = scene.add({1, 2, 3});
+    scene.add({1, 2, 4});
+    const int64_t before = scene.index.num_visits();
+    EXPECT_EQ(scene.index.longest_prefix_of(scene.head(longer)), &scene.head(shortest));
+    EXPECT_EQ(scene.index.num_visits() - before, 2) << "where the longer ones part, and the shortest";
+    scene.erase(longer);
+    EXPECT_EQ(scene.index.num_visits() - before, 4) << "its node, and where the longer ones parted";
+}
+
 // Nodes that a search looks at: as many as heads lie on its way, and none that are known already.
 TEST(PrefixIndex, ASearchFromAKnownHeadLooksAtWhatIsBeyondItOnly) {
     NamedHeads scene;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <numeric>
 
 #include "engine/base/prng.h"
@@ -54,6 +55,87 @@ TEST(TokenSeq, GoingOnInTheMiddleOfARunKeepsTheTwoApart) {
     EXPECT_EQ(base.size(), 6);
 }
 
+TEST(TokenSeq, ASequenceGoesOnWithWhatLiesNextInItsListOnly) {
+    TokenStore store(100);
+    TokenSeq base = store.store(Tokens{1, 2, 3});
+    base.append(store.derive(7, 10, 6));
+    for (const int64_t begin : {12, 15, 18}) {  // what lies there, and other parts of the same source
+        TokenSeq cut = base.slice(0, 5);
+        cut.append(store.derive(7, begin, 2));
+        Tokens wanted = base.slice(0, 5).to_vector();
+        for (const TokenId id : store.derive(7, begin, 2).to_vector()) wanted.push_back(id);
+        EXPECT_EQ(cut.to_vector(), wanted) << begin;
+        EXPECT_EQ(cut.num_runs(), begin == 12 ? 2u : 3u) << begin;
+    }
+}
+
+TEST(TokenSeq, NeighboursInOneSourceAreOneRun) {
+    TokenStore store(100);
+    TokenSeq seq = store.derive(5, 0, 4);
+    seq.append(store.derive(5, 4, 4));
+    EXPECT_EQ(seq.num_runs(), 1u);
+    EXPECT_EQ(seq, store.derive(5, 0, 8));
+}
+
+TEST(TokenSeq, APartIsReadFromTheMiddleOfARunToTheMiddleOfAnother) {
+    TokenStore store(100);
+    TokenSeq seq = store.store(Tokens{1, 2, 3, 4});
+    seq.append(store.store(Tokens{5, 6, 7}));
+    Tokens part(4);
+    seq.read(2, part);
+    EXPECT_THAT(part, ElementsAre(3, 4, 5, 6));
+    seq.read(7, {});
+    TokenSeq().read(0, {});
+}
+
+// Recorded runs and traces count on them.
+TEST(TokenStore, DerivedTokensAreThese) {
+    EXPECT_THAT(TokenStore(1000).derive(0, 0, 6).to_vector(), ElementsAre(479, 749, 372, 438, 954, 202));
+    EXPECT_THAT(TokenStore(50'000).derive(5, 1000, 6).to_vector(),
+                ElementsAre(29094, 27151, 28640, 5920, 25397, 47633));
+    EXPECT_THAT(TokenStore(152'000).derive(INT64_MAX, int64_t{1} << 40, 6).to_vector(),
+                ElementsAre(20505, 108492, 108241, 79915, 119198, 71428));
+}
+
+TEST(TokenStoreDeathTest, TokensOutsideOfTheVocabularyAreNotStored) {
+    TokenStore store(100);
+    for (const TokenId outside : {-1, 100}) {
+        EXPECT_DEATH((void)store.store(Tokens{outside, 1}), "1 of 2 tokens are none of 100");
+        EXPECT_DEATH((void)store.store(Tokens{outside, outside, 1}), "2 of 3 tokens are none of 100");
+    }
+}
+
+TEST(TokenSeqDeathTest, NothingIsReadBehindTheEnd) {
+    TokenStore store(100);
+    const TokenSeq seq = store.store(Tokens{1, 2, 3});
+    EXPECT_DEATH((void)seq.at(3), "tokens .3, 4. of 3");
+}
+
+TEST(TokenSeq, ADigestIsOfTheIdsHoweverTheyAreCut) {
+    TokenStore store(50'000);
+    TokenSeq seq = store.derive(1, 0, 1500);
+    seq.append(store.derive(2, 7, 1600));
+    const Tokens ids = seq.to_vector();
+    Digester of_sequence;
+    seq.add_to(of_sequence);
+    Digester of_ids;
+    of_ids.add(int64_t{3100});
+    of_ids.bytes(ids.data(), ids.size() * sizeof(TokenId));
+    EXPECT_EQ(of_sequence.digest().hex(), of_ids.digest().hex());
+}
+
+TEST(TokenSeq, ADigestOfDerivedTokensIsOfTheirPlace) {
+    TokenStore store(100);
+    const auto digest = [&](uint64_t space, int64_t begin, int64_t length) {
+        return store.derive(space, begin, length).prefix_digest(0, length, 9);
+    };
+    EXPECT_EQ(store.derive(1, 0, 9).prefix_digest(2, 6, 9), digest(1, 2, 4));
+    EXPECT_NE(digest(1, 0, 4), digest(2, 0, 4));
+    EXPECT_NE(digest(1, 0, 4), digest(1, 1, 4));
+    EXPECT_NE(digest(1, 0, 4), digest(1, 0, 5));
+    EXPECT_EQ(digest(1, 0, 0), 9u) << "of nothing";
+}
+
 TEST(TokenSeq, ASequenceMayBeAppendedToItself) {
     TokenStore store(100);
     TokenSeq twice = store.store(Tokens{1, 2});
@@ -96,6 +178,27 @@ TEST(TokenSeq, ASourceLivesAsLongAsItIsShared) {
         EXPECT_THAT(rest.to_vector(), ElementsAre(4));
     }
     EXPECT_EQ(store.num_stored_sources(), 0u);
+}
+
+// T3, T4
+TEST(TokenSeq, WhatSharesAListOfRunsKeepsAllOfIt) {
+    TokenStore store(100);
+    TokenSeq whole = store.store(Tokens{1, 2, 3});
+    whole.append(store.store(Tokens{4}));
+    const TokenSeq first = whole.slice(0, 3);
+    const TokenSeq middle = whole.slice(1, 3);
+    whole = {};
+    EXPECT_EQ(store.num_stored_sources(), 2u);
+    EXPECT_THAT(first.to_vector(), ElementsAre(1, 2, 3));
+    EXPECT_THAT(middle.to_vector(), ElementsAre(2, 3));
+}
+
+TEST(TokenStore, TheNumberOfASourceThatIsGoneIsUsedAgain) {
+    TokenStore store(100);
+    const TokenSource gone = store.store(Tokens{1, 2}).run(0).source;
+    const TokenSeq kept = store.store(Tokens{3});
+    EXPECT_EQ(kept.run(0).source, gone);
+    EXPECT_NE(store.store(Tokens{4}).run(0).source, gone);
 }
 
 // Random operations on sequences that share lists, compared with vectors that share nothing.
