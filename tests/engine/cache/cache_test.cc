@@ -108,6 +108,8 @@ TEST(Cache, AttachesAtEveryLengthAndGivesEverythingBack) {
         EXPECT_EQ(memory->copy.has_value(), length % 4 != 0);
         EXPECT_EQ(scene.cache.num_pins(head), 1);
         scene.cache.release(*memory);
+        EXPECT_EQ(memory->state_src, kNoState);
+        EXPECT_EQ(memory->num_shared_blocks, 0);
         EXPECT_EQ(scene.cache.num_pins(head), 0);
         EXPECT_EQ(scene.cache.kv().pool().num_used(), used);
         scene.cache.verify({});
@@ -135,6 +137,15 @@ TEST(Cache, FindsTheDeepestHeadThatIsStrictlyShorter) {
     EXPECT_EQ(scene.lookup("a", 6).head, prompt);
     EXPECT_EQ(scene.lookup("a", 5).head, kNoHead);
     EXPECT_EQ(scene.lookup("b", 10).head, kNoHead);
+}
+
+TEST(Cache, TheLongestHeadIsFoundWhicheverIsTheNewest) {
+    Scene scene;
+    const HeadId turn = scene.publish("a", 9);
+    const HeadId checkpoint = scene.publish("a", 5, HeadKind::kCheckpoint);
+    EXPECT_THAT(scene.lengths("a"), ElementsAre(9, 5));
+    EXPECT_EQ(scene.lookup("a", 12).head, turn);
+    EXPECT_EQ(scene.lookup("a", 8).head, checkpoint);
 }
 
 TEST(Cache, AHeadOfOtherTokensIsNotFound) {
@@ -342,6 +353,7 @@ TEST(Cache, ASnapshotSharesBlocksAndHasASeparateRow) {
     EXPECT_NE(pending->state, memory->state);
     EXPECT_EQ(scene.lookup("a", 10).head, kNoHead);  // pending is not published
     scene.cache.discard(*pending, kNoStep);
+    EXPECT_TRUE(pending->tokens.empty());
     scene.cache.release(*memory);
     EXPECT_EQ(scene.cache.kv().pool().num_free(), 16);
     EXPECT_EQ(scene.cache.state().pool().num_free(), 8);
@@ -375,6 +387,26 @@ TEST(Cache, AHeadOfOtherArithmeticIsTheReasonBelowItsLength) {
     const LookupResult found = scene.lookup("a", 10, 9, 8);
     EXPECT_EQ(found.head, own);
     EXPECT_EQ(found.not_reused.front(), range(8, NotReused::kOtherNumerics));
+}
+
+TEST(Cache, OfHeadsThatWereMissedTheLongestIsTheReason) {
+    Scene scene;
+    scene.publish("a", 8);
+    ASSERT_TRUE(scene.make_room(16, 0));
+    scene.publish("a", 6, HeadKind::kPrompt, 0, "b/1");
+    scene.publish("a", 8, HeadKind::kCheckpoint, 0, "b/1");
+    EXPECT_EQ(scene.lookup("a", 10, 9, 8).not_reused.front(), range(8, NotReused::kEvicted));
+}
+
+TEST(Cache, AConversationPrefersItsHeadToANewerOneOfTheSameTokens) {
+    CacheConfig config = config_of(16, 8);
+    config.lookup = LookupMode::kPrefix;
+    Scene scene(config);
+    const HeadId older = scene.publish("a", 6);
+    const HeadId newer = scene.publish("b", 6);
+    EXPECT_EQ(scene.lookup("a", 8).head, older);
+    EXPECT_EQ(scene.lookup("b", 8).head, newer);
+    EXPECT_EQ(scene.lookup("c", 8).head, newer);
 }
 
 TEST(Cache, PrefixLookupFindsAHeadOfAnotherConversationOfTheSameSalt) {
@@ -443,21 +475,10 @@ TEST(Cache, OnlyARequestThatIsNotDeterministicAttachesToOtherArithmetic) {
         EXPECT_EQ(scene.cache.lookup(query).head, kNoHead);
         query.deterministic = false;
         EXPECT_EQ(scene.cache.lookup(query).head, other);
+        const HeadId newer = scene.publish("a", 8, HeadKind::kCheckpoint);
+        EXPECT_EQ(scene.cache.lookup(query).head, newer) << "of two of one length";
         EXPECT_THAT(scene.cache.lookup(query).not_reused,
                     ElementsAre(range(9, NotReused::kSeam), range(10, NotReused::kNewTokens)));
-    }
-}
-
-TEST(Cache, ConfigurationsWithoutMemoryAreRefused) {
-    CacheConfig config = config_of(16, 8);
-    EXPECT_TRUE(validate(config));
-    config.pools.num_blocks = 0;
-    config.pools.num_state_rows = 0;
-    config.pools.block_size = 0;
-    const Status status = validate(config);
-    ASSERT_FALSE(status);
-    for (const char* field : {"num_blocks", "num_state_rows", "block_size"}) {
-        EXPECT_THAT(status.error().message, ::testing::HasSubstr(field));
     }
 }
 
@@ -485,6 +506,26 @@ TEST(Cache, WithoutStateFullBlocksOfAnyPrefixAreFound) {
     EXPECT_FALSE(memory->copy) << "a full block has no tail";
     scene.cache.release(*memory);
     scene.cache.verify({});
+}
+
+TEST(Cache, ABlockOfOneTokenIsFound) {
+    CacheConfig config = blocks_config(0);
+    config.pools.block_size = 1;
+    Scene scene(config);
+    const HeadId head = scene.publish("a", 3);
+    EXPECT_EQ(scene.lookup("b", 2).head, head);
+    EXPECT_EQ(scene.lookup("b", 2).length, 1);
+}
+
+TEST(Cache, WithoutStateAUseOfAPartOfAHeadIsAUse) {
+    Scene scene(blocks_config(0));
+    const HeadId used = scene.publish("a", 8);
+    const HeadId newer = scene.publish("b", 8, HeadKind::kTurn, 100);
+    auto memory = scene.cache.attach(used, 4);
+    scene.cache.release(*memory);
+    ASSERT_TRUE(scene.make_room(14, 0));
+    EXPECT_NE(scene.cache.find(used), nullptr);
+    EXPECT_EQ(scene.cache.find(newer), nullptr);
 }
 
 TEST(Cache, WithStateATurnsEndIsNotFoundByBlocks) {
