@@ -240,6 +240,8 @@ TEST(EvictionUses, EveryKeyAndHeadThatIsLookedAtIsCounted) {
     EXPECT_EQ(visits(scene, [&] { (void)scene.order.first(Pool::kState, {}); }), 1);
     EXPECT_EQ(visits(scene, [&] { (void)scene.order.first(Pool::kKv, {}); }), 5) << "two segments, their heads, a key";
     EXPECT_EQ(visits(scene, [&] { (void)scene.order.first(Pool::kKv, {.except = HeadId{0}}); }), 2);
+    EXPECT_EQ(visits(scene, [&] { (void)scene.order.first(Pool::kState, {.spare_proven = true}); }), 1)
+        << "behind one that is spared lie no others";
     KeepingPolicy policy;
     UsesScene aged(policy);
     aged.add();

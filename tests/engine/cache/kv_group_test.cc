@@ -302,6 +302,12 @@ TEST(KvGroup, EveryLookForAPlaceIsCounted) {
     };
     EXPECT_EQ(visits([&] { (void)kv.at(sequence, 3); }), 1) << "a segment";
     EXPECT_EQ(visits([&] { kv.release_pending(shared[0]); }), 5) << "a segment, and four of eight places";
+    BlockTable lone;
+    KvGroup other(true, 4, 16);
+    ASSERT_TRUE(other.grow(lone, 4));
+    const int64_t before = other.num_visits();
+    ASSERT_TRUE(other.grow(lone, 8));
+    EXPECT_EQ(other.num_visits() - before, 8) << "its only place moves: no place is looked for";
 }
 
 // What exclusive_blocks says is what the pool gets back.
