@@ -113,23 +113,38 @@ private:
     SourceFiles texts_;
 };
 
-// What g++ says of a name of CUDA's or of a library's that source.h does not have: "my.cu:3: `cub::X` is not taken".
+// What g++ says of a name of CUDA's or of a library's that source.h does not have, or has for other types: "my.cu:3:
+// `cub::X` is not taken".
 std::optional<Error> error_of_unknown(const std::string& said) {
     static const std::regex kUnknown(R"re(^([^ ]*?):(\d+):\d+: error: (.*)$)re");
     static const std::regex kName(
         "(?:\xE2\x80\x98|')((?:__|cuda|cub|cu[A-Z]|cg::|cooperative_groups|nv|atomic|make_|tex|surf|thrust|cute|"
-        "cutlass|"
-        "at::|c10|torch|TORCH|curand|h2?(?:exp|log|sin|cos|sqrt|rcp|floor|ceil|trunc|rint)|clock)[^\xE2' ]*)"
+        "cutlass|wmma|"
+        "at::|c10|torch|TORCH|curand|h2?(?:exp|log|sin|cos|sqrt|rcp|floor|ceil|trunc|rint)|clock)[^\xE2' "
+        "]*)"
         "(?:\xE2\x80\x99|') (?:was not declared|has not been declared|does not name a|is not a member)");
     static const std::regex kMember(
-        "(?:\xE2\x80\x98|')([^\xE2' ]+)(?:\xE2\x80\x99|') is not a member of "
-        "(?:\xE2\x80\x98|')(cub|cg|cooperative_groups|cuda|cute|cutlass|thrust)");
+        "(?:\xE2\x80\x98|')([^\xE2' ]+)(?:\xE2\x80\x99|') (?:is not a member of|in namespace) "
+        "(?:\xE2\x80\x98|')(cub|cg|cooperative_groups|cuda|cute|cutlass|thrust|nvcuda::wmma)");
+    // Of a template of ours: where the user's code asks for it comes before the error.
+    static const std::regex kAsked(R"re(^([^ ]*?):(\d+):\d+: +required from here$)re");
+    constexpr std::string_view kOurs = "kernels/sandbox/cuda/", kAssertion = "static assertion failed: ";
+    constexpr const char* kList = "kernels/sandbox/cuda/source.h and the source_*.h beside it list what is taken";
+    std::string asked;  // "my.cu:3"
     std::istringstream lines(said);
     for (std::string line; std::getline(lines, line);) {
         std::smatch place, name;
         constexpr size_t kLongest = 1000;  // longer than a pattern is matched against
-        if (line.size() > kLongest || !std::regex_search(line, place, kUnknown)) continue;
+        if (line.size() > kLongest) continue;
+        const bool is_ours = line.find(kOurs) != std::string::npos;
+        if (!is_ours && std::regex_match(line, place, kAsked)) asked = place.str(1) + ":" + place.str(2);
+        if (!std::regex_search(line, place, kUnknown)) continue;
         const std::string what = place.str(3);
+        if (is_ours && !asked.empty()) {
+            const bool says_why = what.starts_with(kAssertion);
+            return Error{
+                fmt::format("{}: not taken: {} ({})", asked, says_why ? what.substr(kAssertion.size()) : what, kList)};
+        }
         std::string unknown;
         if (std::regex_search(what, name, kMember)) {
             unknown = name.str(2) + "::" + name.str(1);
@@ -138,9 +153,7 @@ std::optional<Error> error_of_unknown(const std::string& said) {
         } else {
             return std::nullopt;  // the first error is another one
         }
-        return Error{fmt::format(
-            "{}:{}: `{}` is not taken (kernels/sandbox/cuda/source.h and the source_*.h beside it list what is taken)",
-            place.str(1), place.str(2), unknown)};
+        return Error{fmt::format("{}:{}: `{}` is not taken ({})", place.str(1), place.str(2), unknown, kList)};
     }
     return std::nullopt;
 }

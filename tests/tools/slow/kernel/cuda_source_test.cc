@@ -437,6 +437,11 @@ TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
     };
     EXPECT_THAT(why("__nv_tex_surf_handler(1);"), HasSubstr("my.cu:3: `__nv_tex_surf_handler` is not taken"));
     EXPECT_THAT(why("cub::DeviceScan::ExclusiveSum(1);"), HasSubstr("my.cu:3: `cub::DeviceScan` is not taken"));
+    EXPECT_THAT(why("using T = nvcuda::wmma::precision::tf32;"),
+                HasSubstr("my.cu:3: `nvcuda::wmma::precision` is not taken"));
+    EXPECT_THAT(why("double2 two; atomicAdd(&two, two);"), HasSubstr("my.cu:3: not taken: no match for"));
+    EXPECT_THAT(why("using namespace nvcuda::wmma; fragment<matrix_a, 16, 16, 8, half, row_major> a;"),
+                HasSubstr("my.cu:3: not taken: a shape that wmma does not have, or that is not taken"));
     EXPECT_THAT(why("cudaGetDevice(nullptr);"), testing::Not(HasSubstr("g++ ends")));
     EXPECT_THAT(why("mine(1);"), HasSubstr("g++ ends with 1"));
 }
