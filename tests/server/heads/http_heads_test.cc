@@ -249,6 +249,7 @@ TEST_F(HttpHeads, WithoutAFolderForItAHeadIsRefused) {
     HttpScene scene(std::move(config));
     const HttpAnswer answer = scene.ask(put("/v1/conversations/d/head", std::string(4000, 'x')));
     EXPECT_EQ(answer.status, 507);
+    EXPECT_THAT(answer.head, HasSubstr("X-Request-Id: "));
     EXPECT_EQ(code_of(answer), "no_space");
     EXPECT_EQ(scene.chat(hello()).status, 200);
 }

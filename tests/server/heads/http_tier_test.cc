@@ -78,11 +78,13 @@ TEST_F(HttpTier, ATurnGoesOnInAnotherProcessFromTheHeadThatTheFirstOneWrote) {
         num_prompt = first.json()["usage"]["prompt_tokens"];
         second = next_turn(first);
     }
-    const auto tier = open();
+    FailingFolder folder;
+    const auto tier = open(&folder);
     ASSERT_GE(tier->counts().num_files, 1);
     HttpScene scene(with(*tier));
     const HttpAnswer answer = scene.chat(second);
     EXPECT_GE(cached_of(answer), num_prompt - 1);
+    EXPECT_EQ(folder.num_reads, 1);
     EXPECT_EQ(tier->counts().restored, 1);
     scene.wait_until_idle();
     EXPECT_EQ(scene.engine().stats().imported_heads, 1);

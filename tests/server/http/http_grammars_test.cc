@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/server/http/http_scene.h"
@@ -17,11 +18,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // Every mask allows all tokens. The grammar `regex fails N` has none behind N tokens; `regex wrong` is none; the masks
-// of `regex slow` behind 3 and 4 tokens take longer than steps wait for.
+// of `regex slow` behind 3 and 4 tokens take longer than steps wait for. `regex alone` is none where another one runs.
 constexpr const char* kAnswer = R"(
     words = grammar.split()
     if words[1] == "slow" and len(tokens) in (3, 4):
         time.sleep(0.07)
+    if words[1] == "alone" and len(sequences) > 1:
+        return say(b"refused", b"others run")
     if words[1] == "wrong" or (words[1] == "fails" and len(tokens) == int(words[2])):
         return say(b"refused", b"it is too much")
     say(b"mask", b"\xff" * (vocab_size // 8))
@@ -65,6 +68,30 @@ TEST_P(HttpMasks, AnAnswerUnderMasksThatAllowAllIsTheAnswerWithoutThem) {
     EXPECT_EQ(scene.chat(regex("slow")).json()["choices"], free);
     EXPECT_EQ(scene.chat(regex("slow", {{"n", 2}})).json()["choices"], two);
     EXPECT_GT(scene.host().view().num_masks, num_masks);
+}
+
+// A slow mask that comes while a step waits for another request's is that of a later step.
+TEST(HttpGrammars, AMaskThatComesInAnotherRequestsStepIsKept) {
+    HttpScene scene(with_script());
+    const json free = scene.chat(chat()).json()["choices"];
+    scene.gate().close();
+    const HttpClient slow(scene.port());
+    slow.send(post("/v1/chat/completions", regex("slow").dump()));
+    scene.gate().wait_until_closed();
+    const HttpClient quick(scene.port());
+    quick.send(post("/v1/chat/completions", regex("a").dump()));
+    while (scene.host().num_requests() < 2) std::this_thread::yield();
+    scene.gate().open();
+    EXPECT_EQ(quick.read_answer().json()["choices"], free);
+    EXPECT_EQ(slow.read_answer().json()["choices"], free);
+}
+
+TEST(HttpGrammars, AFinishedAnswerLeavesNoSequenceInTheProcess) {
+    HttpScene scene(with_script());
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(scene.chat(regex("alone")).status, 200);
+        scene.wait_until_idle();
+    }
 }
 
 TEST(HttpGrammars, AFormThatIsNoneIsRefusedWithItsField) {

@@ -38,6 +38,7 @@ TEST(HttpLimits, ErrorsWithoutTheBodyAreSentBeforeIt) {
         client.send(head);
         const HttpAnswer answer = client.read_answer();
         EXPECT_THAT(answer.head, HasSubstr("Connection: close"));
+        EXPECT_THAT(answer.head, HasSubstr("X-Request-Id: "));
         return answer.status;
     };
     EXPECT_EQ(told(head_of("POST /v1/completions", 1000)), 401);

@@ -83,6 +83,22 @@ void wait_until_unloaded(HttpScene& scene, int64_t max_bytes) {
 
 // --- the same answers
 
+// More of them, one behind the other, than there may be at once.
+TEST(HttpLoading, ACallThatWaitedForTheStoreGivesItsPlaceBack) {
+    const TestFolder folder;
+    Reads reads;
+    HttpSceneConfig config = watched_in(folder, "a", reads, 0);
+    config.host.max_requests = 1;
+    config.host.max_queue_requests = 1;
+    HttpScene scene(std::move(config));
+    ASSERT_EQ(scene.chat(turn_of("c", "hello")).status, 200);
+    for (int i = 1; i <= 4; ++i) {
+        wait_until_unloaded(scene, 0);
+        EXPECT_EQ(scene.ask(get("/v1/conversations/c")).status, 200);
+        EXPECT_EQ(reads.num_conversations, i);
+    }
+}
+
 TEST(HttpLoading, AnUnloadedConversationGoesOnFromItsCachedHead) {
     const TestFolder folder;
     Reads reads;

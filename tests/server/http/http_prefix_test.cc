@@ -75,6 +75,17 @@ TEST(HttpPrefix, ChoicesShareThePromptOfTheFirst) {
     }
 }
 
+TEST(HttpPrefix, ChoicesBeginBehindTheFirstOnesFirstToken) {
+    HttpScene scene;
+    scene.gate().let_through(1);  // the prompt
+    const HttpClient client(scene.port());
+    client.send(post("/v1/chat/completions", hello({{"n", 3}, {"max_tokens", 20}}).dump()));
+    scene.gate().wait_until_closed();
+    EXPECT_EQ(scene.host().view().num_running, 3);
+    scene.gate().open();
+    EXPECT_EQ(client.read_answer().status, 200);
+}
+
 // A choice that waits for the first one's prompt ends, even if that prompt is never computed.
 TEST(HttpPrefix, ChoicesEndWithAFirstOneThatIsAbortedOrFails) {
     HttpScene scene;

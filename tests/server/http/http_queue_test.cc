@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@ namespace verbatim::tests {
 namespace {
 
 using nlohmann::json;
+using server::HostView;
 using testing::HasSubstr;
 
 int64_t gauge_of(const HttpScene& scene, const std::string& name) {
@@ -116,6 +118,27 @@ TEST(HttpQueue, IsBoundedByTheTokensThatWait) {
     for (const HttpAnswer& answer : waiting.answers()) EXPECT_EQ(answer.status, 200);
     scene.wait_until_idle();
     EXPECT_EQ(gauge_of(scene, "verbatim:num_tokens_waiting"), 0);
+}
+
+TEST(HttpQueue, AnAbortedRequestIsNotCountedAsRunningWhenItEnds) {
+    HttpScene scene;
+    scene.gate().close();
+    server::HostRequest request;
+    request.prompt = {5, 6, 7};
+    request.max_tokens = 100;
+    std::optional<HostView> at_end;
+    const auto sink = [&](const server::HostUpdate& update) {
+        if (std::holds_alternative<server::FinishedUpdate>(update)) at_end = scene.host().view();
+    };
+    const auto ticket = scene.host().submit(request, sink);
+    ASSERT_TRUE(ticket);
+    scene.gate().wait_until_closed();
+    scene.host().abort(*ticket);
+    scene.gate().open();
+    scene.wait_until_idle();
+    ASSERT_TRUE(at_end);
+    EXPECT_EQ(at_end->num_running, 0);
+    EXPECT_EQ(at_end->num_waiting, 0);
 }
 
 TEST(HttpQueue, ABusyConversationSaysWhenToTryAgain) {

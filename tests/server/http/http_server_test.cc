@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
 
 #include "tests/server/http/http_scene.h"
 
@@ -227,7 +230,45 @@ TEST(HttpServer, HeadIsRefusedWithoutABody) {
     client.send("HEAD /tokenize HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nConnection: close\r\n\r\n");
     const std::string both = client.read_until(std::string(1, '\x01'));  // to the end
     EXPECT_TRUE(both.starts_with("HTTP/1.1 405")) << both;
-    EXPECT_NE(both.find("\r\n\r\nHTTP/1.1 200"), std::string::npos) << both;
+    const size_t second = both.find("\r\n\r\nHTTP/1.1 200");
+    ASSERT_NE(second, std::string::npos) << both;
+    EXPECT_THAT(both.substr(0, second), Not(HasSubstr("Connection: close")));
+    EXPECT_THAT(both.substr(second), HasSubstr("Connection: close"));
+}
+
+TEST(HttpServer, MetricsCountAnswersTheirTimesAndClientsThatLeft) {
+    HttpScene scene;
+    const auto values = [&] {
+        std::map<std::string, double> all;
+        std::istringstream page(scene.ask(get("/metrics")).body);
+        for (std::string line; std::getline(page, line);) {
+            const size_t end = line.rfind(' ');
+            if (!line.starts_with('#') && end != std::string::npos)
+                all[line.substr(0, end)] = std::stod(line.substr(end));
+        }
+        return all;
+    };
+    const std::string ok = "verbatim:http_responses_total{model_name=\"tiny-python\",status=\"200\"}";
+    const std::string gone = "verbatim:clients_gone_total{model_name=\"tiny-python\"}";
+    const std::string to_first = "vllm:time_to_first_token_seconds_sum{model_name=\"tiny-python\"}";
+    const std::string to_last = "vllm:e2e_request_latency_seconds_sum{model_name=\"tiny-python\"}";
+    auto before = values();
+    EXPECT_EQ(scene.chat(hello()).status, 200);
+    EXPECT_EQ(scene.chat(hello({{"stream", true}})).status, 200);
+    auto after = values();
+    ASSERT_TRUE(after.contains(ok) && after.contains(gone) && after.contains(to_first) && after.contains(to_last));
+    EXPECT_EQ(after[ok], before[ok] + 3) << "the page is one of them";
+    EXPECT_EQ(after[gone], 0);
+    EXPECT_GT(after[to_first], 0);
+    EXPECT_LE(after[to_first], after[to_last]);
+    scene.gate().close();
+    {
+        const HttpClient client(scene.port());
+        client.send(post("/v1/chat/completions", hello().dump()));
+        scene.gate().wait_until_closed();
+    }
+    scene.wait_until_aborts(1);
+    EXPECT_EQ(values()[gone], 1);
 }
 
 // An object that compares each new member with all others would delay every client for minutes.
