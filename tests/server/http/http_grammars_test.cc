@@ -17,11 +17,12 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Every mask allows all tokens. The grammar `regex fails N` has none behind N tokens; `regex wrong` is none; the masks
-// of `regex slow` behind 3 and 4 tokens take longer than steps wait for. `regex alone` is none where another one runs.
+// Every mask allows all tokens. The grammar `regex fails N` has none behind N tokens; `regex wrong` is none, and `regex
+// alone` none where another one runs; the masks of `regex slow M N` behind M and N tokens take longer than steps wait
+// for.
 constexpr const char* kAnswer = R"(
     words = grammar.split()
-    if words[1] == "slow" and len(tokens) in (3, 4):
+    if words[1] == "slow" and str(len(tokens)) in words[2:]:
         time.sleep(0.07)
     if words[1] == "alone" and len(sequences) > 1:
         return say(b"refused", b"others run")
@@ -65,8 +66,8 @@ TEST_P(HttpMasks, AnAnswerUnderMasksThatAllowAllIsTheAnswerWithoutThem) {
     EXPECT_EQ(two, scene.chat(chat({{"n", 2}})).json()["choices"]);
     const int64_t num_masks = scene.host().view().num_masks;
     EXPECT_GT(num_masks, 0);
-    EXPECT_EQ(scene.chat(regex("slow")).json()["choices"], free);
-    EXPECT_EQ(scene.chat(regex("slow", {{"n", 2}})).json()["choices"], two);
+    EXPECT_EQ(scene.chat(regex("slow 3 4")).json()["choices"], free);
+    EXPECT_EQ(scene.chat(regex("slow 3 4", {{"n", 2}})).json()["choices"], two);
     EXPECT_GT(scene.host().view().num_masks, num_masks);
 }
 
@@ -74,9 +75,10 @@ TEST_P(HttpMasks, AnAnswerUnderMasksThatAllowAllIsTheAnswerWithoutThem) {
 TEST(HttpGrammars, AMaskThatComesInAnotherRequestsStepIsKept) {
     HttpScene scene(with_script());
     const json free = scene.chat(chat()).json()["choices"];
-    scene.gate().close();
+    scene.wait_until_idle();
+    scene.gate().let_through(4);  // the first slow mask is in the fourth
     const HttpClient slow(scene.port());
-    slow.send(post("/v1/chat/completions", regex("slow").dump()));
+    slow.send(post("/v1/chat/completions", regex("slow 3 8").dump()));
     scene.gate().wait_until_closed();
     const HttpClient quick(scene.port());
     quick.send(post("/v1/chat/completions", regex("a").dump()));
