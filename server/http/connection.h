@@ -73,8 +73,9 @@ public:
     [[nodiscard]] bool is_lost() const { return is_lost_; }
     // A part of the answer to the last request may have been sent.
     [[nodiscard]] bool has_begun() const { return has_begun_; }
-    // False after an answer without chunks, which the connection's end delimits.
+    // Nothing behind an answer without chunks, which the connection's end delimits.
     asio::awaitable<bool> write_last_chunk();
+    [[nodiscard]] bool ends_with_answer() const { return ends_with_answer_; }
 
     // Calls `left` once when the client disconnects, until forget() or the end. Pipelined bytes are not read.
     template <typename Left>
@@ -123,6 +124,7 @@ private:
     asio::steady_timer watch_timer_;
     std::string chunk_;       // the last one sent
     bool is_chunked_ = true;  // the answer is sent in chunks
+    bool ends_with_answer_ = false;
     bool is_lost_ = false;
     bool has_begun_ = false;
 };

@@ -239,7 +239,8 @@ asio::awaitable<bool> HttpServer::State::answer(const ConnectionPtr& connection,
         answered = co_await endpoints_.answer(call);
     } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): nothing is left to say so with, it ends
     }
-    const bool keep = answered && connection->request().keep_alive() && !endpoints_.draining();
+    const bool may_keep = answered && connection->request().keep_alive() && !connection->ends_with_answer();
+    const bool keep = may_keep && !endpoints_.draining();
     connection->answering = false;
     CHECK_GT(num_answering_, 0);
     --num_answering_;

@@ -37,6 +37,8 @@ TEST(HttpEdges, AStreamOfHttp10HasNoChunks) {
         EXPECT_TRUE(old.body.ends_with("data: [DONE]\n\n")) << old.body;
         EXPECT_EQ(joined(old).text, joined(scene.chat(hello({{"stream", true}}))).text);
     }
+    EXPECT_THAT(scene.ask(get("/metrics")).body,
+                HasSubstr("verbatim:clients_gone_total{model_name=\"tiny-python\"} 0\n"));
 }
 
 TEST(HttpEdges, ATargetMayHaveItsHostAndANameItsPercents) {
