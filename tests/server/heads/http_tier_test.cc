@@ -265,6 +265,22 @@ TEST_F(HttpTier, ADeletedConversationLeavesNoFile) {
     EXPECT_EQ(tier->counts().damaged, 0);
 }
 
+TEST_F(HttpTier, DeletingTheLastResponseLeavesNoFile) {
+    const auto tier = open();
+    HttpScene scene(with(*tier));
+    const json body = {{"input", "hello"}, {"max_output_tokens", 4}};
+    const HttpAnswer answer = scene.ask(post("/v1/responses", body.dump()));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    scene.wait_until_idle();
+    wait_until([&] { return tier->counts().num_files == 2; });
+    tier->wait_until_written();
+    ASSERT_EQ(count_heads(), 2);
+    const std::string id = answer.json()["id"];
+    EXPECT_EQ(scene.ask("DELETE" + get("/v1/responses/" + id).substr(3)).status, 200);
+    wait_until([&] { return count_heads() == 0; });
+    EXPECT_EQ(count_heads(), 0);
+}
+
 // Of the branches that an edit, a rewind and an abandoned fork have left, too; what a fork goes on from stays.
 TEST_F(HttpTier, DeletesTheBranchesOfAConversationAndSparesItsForks) {
     json next = hello({{"conversation_id", "d"}});
