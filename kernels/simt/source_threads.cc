@@ -271,8 +271,8 @@ void access(const void* address, size_t num_bytes, bool is_write) {
 }
 
 void atomic_access(const void* address, size_t num_bytes) {
-    if (!source.in_launch) return;
     const auto* const byte = static_cast<const std::byte*>(address);
+    if (!source.in_launch) return simt::look_at_host(byte, true);
     Emulator::current().give_way();
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, "changed");
     if (range == nullptr) return;
@@ -284,6 +284,7 @@ void atomic_access(const void* address, size_t num_bytes) {
 }
 void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders) {
     const auto* const byte = static_cast<const std::byte*>(address);
+    if (!source.in_launch) return simt::look_at_host(byte, is_write);
     Emulator& emulator = Emulator::current();
     emulator.give_way();
     const SourceRange* const range = simt::checked_range(byte, num_bytes, num_bytes, is_write ? "written" : "read");
@@ -302,6 +303,7 @@ void ordered_access(const void* address, size_t num_bytes, bool is_write, bool o
     if (!has_fenced) emulator.write_unfenced();
 }
 void releasing_access(const void* address, size_t num_bytes) {
+    if (!source.in_launch) return atomic_access(address, num_bytes);
     const bool has_fenced = Emulator::current().thread().async.has_fenced;
     fence_device();
     atomic_access(address, num_bytes);
@@ -351,7 +353,9 @@ void allow_shared(const void* kernel, size_t num_bytes) {
     allowed = std::max(allowed, num_bytes);
 }
 
-void fence_device() { Emulator::current().fence_device(); }
+void fence_device() {
+    if (source.in_launch) Emulator::current().fence_device();
+}
 
 bool device_variable(void* data, size_t num_bytes, size_t cell_bytes) {
     simt::device_variables().push_back({static_cast<std::byte*>(data), num_bytes, cell_bytes});
