@@ -119,9 +119,8 @@ std::optional<Error> error_of_unknown(const std::string& said) {
     static const std::regex kUnknown(R"re(^([^ ]*?):(\d+):\d+: error: (.*)$)re");
     static const std::regex kName(
         "(?:\xE2\x80\x98|')((?:__|cuda|cub|cu[A-Z]|cg::|cooperative_groups|nv|atomic|make_|tex|surf|thrust|cute|"
-        "cutlass|wmma|"
-        "at::|c10|torch|TORCH|curand|h2?(?:exp|log|sin|cos|sqrt|rcp|floor|ceil|trunc|rint)|clock)[^\xE2' "
-        "]*)"
+        "cutlass|wmma|at::|c10|torch|TORCH|curand|h2?(?:exp|log|sin|cos|sqrt|rcp|floor|ceil|trunc|rint)|clock)"
+        "[^\xE2' ]*)"
         "(?:\xE2\x80\x99|') (?:was not declared|has not been declared|does not name a|is not a member)");
     static const std::regex kMember(
         "(?:\xE2\x80\x98|')([^\xE2' ]+)(?:\xE2\x80\x99|') (?:is not a member of|in namespace) "

@@ -134,7 +134,7 @@ bool Emulator::is_not_yet(const EmulatedBarrier& barrier, uint32_t parity) {
 bool Emulator::is_usable(const EmulatedBarrier& barrier, Place where) {
     if (barrier.wanted == 0) {
         found(FindingKind::kUninitialised,
-              fmt::format("a barrier is used, and nobody has initialised it ({})", text_of(where)));
+              fmt::format("a barrier is used that has no initialisation ({})", text_of(where)));
         return false;
     }
     if (comes_before(barrier.initialised, running_->moment)) return true;

@@ -292,8 +292,7 @@ asio::awaitable<bool> Connection::write_rest(const std::string& bytes) {
 
 asio::awaitable<bool> Connection::write_last_chunk() {
     CHECK(has_begun_, "the end of an answer that has no beginning");
-    ends_with_answer_ = !is_chunked_;
-    if (ends_with_answer_) co_return true;
+    if (ends_with_answer()) co_return true;
     stream_.expires_after(seconds(config_.write_seconds));
     error_code problem;
     co_await asio::async_write(stream_, http::make_chunk_last(), asio::redirect_error(use_awaitable, problem));

@@ -75,7 +75,7 @@ public:
     [[nodiscard]] bool has_begun() const { return has_begun_; }
     // Nothing behind an answer without chunks, which the connection's end delimits.
     asio::awaitable<bool> write_last_chunk();
-    [[nodiscard]] bool ends_with_answer() const { return ends_with_answer_; }
+    [[nodiscard]] bool ends_with_answer() const { return !is_chunked_; }
 
     // Calls `left` once when the client disconnects, until forget() or the end. Pipelined bytes are not read.
     template <typename Left>
@@ -124,7 +124,6 @@ private:
     asio::steady_timer watch_timer_;
     std::string chunk_;       // the last one sent
     bool is_chunked_ = true;  // the answer is sent in chunks
-    bool ends_with_answer_ = false;
     bool is_lost_ = false;
     bool has_begun_ = false;
 };

@@ -472,15 +472,19 @@ inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, si
 inline void __pipeline_commit() { verbatim::cuda_source::commit_async(); }
 inline void __pipeline_wait_prior(size_t pending, VERBATIM_WHERE) { verbatim::cuda_source::wait_async(pending, where); }
 
-// An atomic operation is checked as a whole, and not again as a read and a write.
+// An atomic operation is checked as a whole, by its caller, and not again as a read and a write.
 template <typename T, typename Change>
-VERBATIM_UNCHECKED T verbatim_atomic(T* p, const Change& change) {
-    ::verbatim::cuda_source::atomic_access(p, sizeof(T));
+VERBATIM_UNCHECKED T verbatim_changed(T* p, const Change& change) {
     T before;
     __builtin_memcpy(&before, p, sizeof(T));
     const T after = change(before);
     __builtin_memcpy(p, &after, sizeof(T));
     return before;
+}
+template <typename T, typename Change>
+T verbatim_atomic(T* p, const Change& change) {
+    ::verbatim::cuda_source::atomic_access(p, sizeof(T));
+    return verbatim_changed(p, change);
 }
 template <typename T>
 T atomicAdd(T* p, std::type_identity_t<T> value) {

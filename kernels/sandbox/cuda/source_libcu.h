@@ -38,20 +38,19 @@ inline void atomic_thread_fence(memory_order order, thread_scope = thread_scope_
     if (order != memory_order_relaxed) verbatim::cuda_source::fence_device();
 }
 
-template <typename T, thread_scope kScope = thread_scope_system>
-class atomic_ref {
+// Of an object whose place() says where its value is.
+template <typename Object, typename T>
+class verbatim_atomic_operations {
 public:
-    explicit atomic_ref(T& value) : place_(&value) {}
-
     VERBATIM_UNCHECKED T load(memory_order = memory_order_seq_cst) const {
-        verbatim::cuda_source::ordered_access(place_, sizeof(T), false, false);
+        verbatim::cuda_source::ordered_access(place(), sizeof(T), false, false);
         T value;
-        __builtin_memcpy(&value, place_, sizeof(T));
+        __builtin_memcpy(&value, place(), sizeof(T));
         return value;
     }
     VERBATIM_UNCHECKED void store(T value, memory_order order = memory_order_seq_cst) const {
-        verbatim::cuda_source::ordered_access(place_, sizeof(T), true, verbatim_releases(order));
-        __builtin_memcpy(place_, &value, sizeof(T));
+        verbatim::cuda_source::ordered_access(place(), sizeof(T), true, verbatim_releases(order));
+        __builtin_memcpy(place(), &value, sizeof(T));
     }
     T exchange(T value, memory_order order = memory_order_seq_cst) const {
         return change(order, [value](T) { return value; });
@@ -90,63 +89,40 @@ public:
     }
 
 private:
+    [[nodiscard]] T* place() const { return static_cast<const Object*>(this)->verbatim_place(); }
     template <typename Change>
-    VERBATIM_UNCHECKED T change(memory_order order, const Change& change) const {
+    T change(memory_order order, const Change& change) const {
         if (verbatim_releases(order)) {
-            verbatim::cuda_source::releasing_access(place_, sizeof(T));
+            verbatim::cuda_source::releasing_access(place(), sizeof(T));
         } else {
-            verbatim::cuda_source::atomic_access(place_, sizeof(T));
+            verbatim::cuda_source::atomic_access(place(), sizeof(T));
         }
-        T before;
-        __builtin_memcpy(&before, place_, sizeof(T));
-        const T after = change(before);
-        __builtin_memcpy(place_, &after, sizeof(T));
-        return before;
+        return verbatim_changed(place(), change);
     }
+};
 
+template <typename T, thread_scope kScope = thread_scope_system>
+class atomic_ref : public verbatim_atomic_operations<atomic_ref<T, kScope>, T> {
+public:
+    using verbatim_atomic_operations<atomic_ref, T>::operator=;
+    explicit atomic_ref(T& value) : place_(&value) {}
+    [[nodiscard]] VERBATIM_UNCHECKED T* verbatim_place() const { return place_; }
+
+private:
     T* place_;
 };
 
 // An object of the kernel's.
 template <typename T, thread_scope kScope = thread_scope_system>
-class atomic {
+class atomic : public verbatim_atomic_operations<atomic<T, kScope>, T> {
 public:
-    using Reference = atomic_ref<T, kScope>;
+    using verbatim_atomic_operations<atomic, T>::operator=;
     atomic() = default;
     constexpr atomic(T value) : value_(value) {}
-    T load(memory_order order = memory_order_seq_cst) { return Reference(value_).load(order); }
-    void store(T value, memory_order order = memory_order_seq_cst) { Reference(value_).store(value, order); }
-    T exchange(T value, memory_order order = memory_order_seq_cst) { return Reference(value_).exchange(value, order); }
-    bool compare_exchange_strong(T& wanted, T value, memory_order order = memory_order_seq_cst,
-                                 memory_order other = memory_order_seq_cst) {
-        return Reference(value_).compare_exchange_strong(wanted, value, order, other);
-    }
-    bool compare_exchange_weak(T& wanted, T value, memory_order order = memory_order_seq_cst,
-                               memory_order other = memory_order_seq_cst) {
-        return Reference(value_).compare_exchange_weak(wanted, value, order, other);
-    }
-#define VERBATIM_FETCH(name) \
-    T name(T value, memory_order order = memory_order_seq_cst) { return Reference(value_).name(value, order); }
-    VERBATIM_FETCH(fetch_add)
-    VERBATIM_FETCH(fetch_sub)
-    VERBATIM_FETCH(fetch_and)
-    VERBATIM_FETCH(fetch_or)
-    VERBATIM_FETCH(fetch_xor)
-    VERBATIM_FETCH(fetch_min)
-    VERBATIM_FETCH(fetch_max)
-#undef VERBATIM_FETCH
-    T operator+=(T value) { return fetch_add(value) + value; }
-    T operator-=(T value) { return fetch_sub(value) - value; }
-    T operator++() { return fetch_add(1) + 1; }
-    T operator++(int) { return fetch_add(1); }
-    operator T() { return load(); }
-    T operator=(T value) {
-        store(value);
-        return value;
-    }
+    [[nodiscard]] T* verbatim_place() const { return &value_; }
 
 private:
-    T value_;
+    mutable T value_;
 };
 
 // --- barriers

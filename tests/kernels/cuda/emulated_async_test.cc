@@ -144,7 +144,7 @@ TEST(EmulatedBarriers, ARingsErrorsAreFoundAndNamed) {
         {Flaw::kArrivalTooMany, FindingKind::kRace, "is written while another thread reads it"},
         {Flaw::kNoFence, FindingKind::kMissingFence, "a copy signals a barrier with no fence_async()"},
         {Flaw::kNoBarrierBehindInit, FindingKind::kRace, "nothing between it and its initialisation"},
-        {Flaw::kNotInitialised, FindingKind::kUninitialised, "a barrier is used, and nobody has initialised it"},
+        {Flaw::kNotInitialised, FindingKind::kUninitialised, "a barrier is used that has no initialisation"},
         {Flaw::kInitialisedAgain, FindingKind::kBarrierUse, "a barrier is initialised again"},
         {Flaw::kMisaligned, FindingKind::kMisaligned, "a copy of 256 bytes from byte 4"},
         {Flaw::kBeyondTheEnd, FindingKind::kOutOfBounds, "is read"},

@@ -102,7 +102,7 @@ TEST(EmulatedBarriers, MoreCannotLeaveThanTakePart) {
         mine.barrier_drop(barrier, Place::current());
     });
     ASSERT_EQ(emulator.findings().size(), 1U);
-    EXPECT_THAT(emulator.findings()[0].text, HasSubstr("a barrier is used, and nobody has initialised it"));
+    EXPECT_THAT(emulator.findings()[0].text, HasSubstr("a barrier is used that has no initialisation"));
 }
 
 // What the threads leave that each read a number, give way and write one more: by one block of three, or three of one.
