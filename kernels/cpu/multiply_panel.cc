@@ -73,6 +73,24 @@ void sum_columns(const CpuOps& ops, const BlockPanel& of, reference::ConstFloatR
     }
 }
 
+// The same for rows of e4m3 numbers in pairs.
+void sum_pairs(const CpuOps& ops, const BlockPanel& of, const RoundedRows& x, int64_t first, int64_t num_columns,
+               float* out) {
+    alignas(64) Pair tile[kTileFloats / 2];
+    const int64_t stride = Fp8RowPlaces{2 * x.num_pairs}.stride();
+    std::fill_n(out, x.num_rows * kPanelOutputs, 0.0F);
+    for (int64_t k = first; k < first + num_columns; k += reference::kDotChunk) {
+        const int64_t count = std::min(reference::kDotChunk, first + num_columns - k);
+        ops.pair_tile({.layout = *of.layout, .runs = of.runs(k), .num_k = count, .tile = tile});
+        ops.pair_chunk({.x = reinterpret_cast<const Pair*>(x.fp8) + k / 2,
+                        .stride = stride,
+                        .num_rows = x.num_rows,
+                        .weights = tile,
+                        .num_pairs = count / 2,
+                        .out = out});
+    }
+}
+
 // reference/ops/quantised.h
 void multiply_blocks(const CpuOps& ops, const PackedMatrix& matrix, const float* bias, const RoundedRows& x,
                      int64_t panel, reference::FloatRows y) {
@@ -94,7 +112,9 @@ void multiply_fp8(const CpuOps& ops, const PackedMatrix& matrix, const float* bi
     alignas(64) float totals[kMatmulRows * kPanelOutputs];
     std::fill_n(totals, x.num_rows * kPanelOutputs, 0.0F);
     for (int64_t first = 0; first < matrix.num_k(); first += columns) {
-        sum_columns(ops, of, values.columns(first, std::min(columns, matrix.num_k() - first)), first, sums);
+        const int64_t count = std::min(columns, matrix.num_k() - first);
+        x.fp8_in_pairs ? sum_pairs(ops, of, x, first, count, sums)
+                       : sum_columns(ops, of, values.columns(first, count), first, sums);
         for (int64_t r = 0; r < x.num_rows; ++r)
             ops.rows->add_scaled({.weight_scales = reinterpret_cast<const float*>(of.runs(first)),
                                   .row_scale = values.row(r)[places.scales() + first / columns],
@@ -135,20 +155,22 @@ void quantise_fp8_row(const RowOps& ops, RowForm form, reference::ConstFloatRows
                       const reference::RowFactors& factors, int64_t r, float* floats) {
     const Fp8RowPlaces places{x.width};
     float* row = floats + r * places.stride();
-    ops.quantise_fp8(
-        {.x = x.row(r),
-         .count = x.width,
-         .factors = factors,
-         .sharing = form == RowForm::kFp8OfRow ? reference::Fp8Sharing::kRow : reference::Fp8Sharing::kGroups,
-         .values = row,
-         .scales = row + places.scales()});
+    const bool in_pairs = holds_fp8_pairs(form);
+    ops.quantise_fp8({.x = x.row(r),
+                      .count = x.width,
+                      .factors = factors,
+                      .sharing = fp8_sharing_of(form),
+                      .values = in_pairs ? nullptr : row,
+                      .pairs = in_pairs ? reinterpret_cast<Pair*>(row) : nullptr,
+                      .scales = row + places.scales()});
 }
 
 }  // namespace
 
 RowForm row_form(const MatmulLoop& loop, const PackedMatrix& matrix, int64_t num_rows) {
     if (matrix.is_fp8())
-        return matrix.blocks().activations == reference::Fp8Sharing::kRow ? RowForm::kFp8OfRow : RowForm::kFp8OfGroups;
+        return fp8_form(matrix.blocks().activations,
+                        loop.ops->pair_chunk != nullptr && num_rows > MatmulChoice::kFewRows);
     if (matrix.int8_blocks() != nullptr)
         return int8_form(reference::find_integer_format(*matrix.blocks().format)->sharing);
     if (matrix.is_quantised()) return RowForm::kFloats;
@@ -169,7 +191,12 @@ RoundedRows rounded_in(RowForm form, float* floats, Pair* pairs, int64_t num_row
         case RowForm::kWideBands:
         case RowForm::kNarrowBands: rows.bands = floats; break;
         case RowForm::kFp8OfGroups:
-        case RowForm::kFp8OfRow: rows.fp8 = floats; break;
+        case RowForm::kFp8OfRow:
+        case RowForm::kFp8PairsOfGroups:
+        case RowForm::kFp8PairsOfRow:
+            rows.fp8 = floats;
+            rows.fp8_in_pairs = holds_fp8_pairs(form);
+            break;
         case RowForm::kInt8Of32:
         case RowForm::kInt8Of256:
         case RowForm::kInt8OfRow: rows.int8 = reinterpret_cast<const std::byte*>(floats); break;

@@ -45,6 +45,8 @@ enum class RowForm : uint8_t {
     kPairBands,
     kFp8OfGroups,
     kFp8OfRow,
+    kFp8PairsOfGroups,  // the same numbers as pairs
+    kFp8PairsOfRow,
     kInt8Of32,
     kInt8Of256,
     kInt8OfRow
@@ -55,7 +57,18 @@ constexpr std::optional<BandShape> bands_of(RowForm form) {
     if (form == RowForm::kPairBands) return kPairBands;
     return std::nullopt;
 }
-constexpr bool holds_fp8(RowForm form) { return form == RowForm::kFp8OfGroups || form == RowForm::kFp8OfRow; }
+constexpr bool holds_fp8(RowForm form) { return form >= RowForm::kFp8OfGroups && form <= RowForm::kFp8PairsOfRow; }
+constexpr bool holds_fp8_pairs(RowForm form) {
+    return form == RowForm::kFp8PairsOfGroups || form == RowForm::kFp8PairsOfRow;
+}
+constexpr reference::Fp8Sharing fp8_sharing_of(RowForm form) {
+    const bool by_row = form == RowForm::kFp8OfRow || form == RowForm::kFp8PairsOfRow;
+    return by_row ? reference::Fp8Sharing::kRow : reference::Fp8Sharing::kGroups;
+}
+constexpr RowForm fp8_form(reference::Fp8Sharing sharing, bool in_pairs) {
+    if (sharing == reference::Fp8Sharing::kRow) return in_pairs ? RowForm::kFp8PairsOfRow : RowForm::kFp8OfRow;
+    return in_pairs ? RowForm::kFp8PairsOfGroups : RowForm::kFp8OfGroups;
+}
 constexpr bool holds_int8(RowForm form) { return form >= RowForm::kInt8Of32; }
 constexpr RowForm int8_form(reference::Int8Sharing sharing) {
     switch (sharing) {
@@ -81,7 +94,8 @@ struct RoundedRows {
     const float* bands = nullptr;      // one after another: [2 · num_pairs, the band's width]
     const Pair* pair_bands = nullptr;  // likewise: [num_pairs, the band's width]
     const float* fp8 = nullptr;        // [num_rows] of Fp8RowPlaces
-    const std::byte* int8 = nullptr;   // [num_rows] of Int8RowPlaces
+    bool fp8_in_pairs = false;
+    const std::byte* int8 = nullptr;  // [num_rows] of Int8RowPlaces
     int64_t num_rows = 0;
     int64_t num_pairs = 0;
 
@@ -92,6 +106,7 @@ struct RoundedRows {
                 .bands = bands != nullptr ? bands + first * 2 * num_pairs : nullptr,
                 .pair_bands = pair_bands != nullptr ? pair_bands + first * num_pairs : nullptr,
                 .fp8 = fp8 != nullptr ? fp8 + first * Fp8RowPlaces{2 * num_pairs}.stride() : nullptr,
+                .fp8_in_pairs = fp8_in_pairs,
                 .int8 = int8 != nullptr ? int8 + first * Int8RowPlaces{2 * num_pairs}.stride() : nullptr,
                 .num_rows = count,
                 .num_pairs = num_pairs};
@@ -109,15 +124,19 @@ struct PanelArgs {
     bool reads_ahead = false;  // for few rows: software prefetch of the weights ahead
 };
 
-// A chunk of N3 over binary32 weights: out[r][lane] = out[r][lane] + the chunk's sum.
-struct FloatChunkArgs {
-    const float* x = nullptr;  // [num_rows, 2 · num_pairs] of rows that are `stride` floats apart, rounded
+// A chunk of N3 over dequantised weights: out[r][lane] = out[r][lane] + the chunk's sum. In binary32 the weights are
+// [num_pairs] groups of lanes: CpuOps::float_lanes evens, then as many odds; as pairs they are [num_pairs, 64].
+template <typename Element>
+struct ChunkRowsArgs {
+    const Element* x = nullptr;  // `num_pairs` pairs of rows that are `stride` elements apart, rounded
     int64_t stride = 0;
     int64_t num_rows = 0;
-    const float* weights = nullptr;  // [num_pairs] groups of lanes: CpuOps::float_lanes evens, then as many odds
+    const Element* weights = nullptr;
     int64_t num_pairs = 0;
     float* out = nullptr;  // [num_rows, 64]
 };
+using FloatChunkArgs = ChunkRowsArgs<float>;
+using PairChunkArgs = ChunkRowsArgs<Pair>;
 
 // A few rows times a panel in runs: out[r][lane] = dot_n3 over all of K.
 struct RunPanelArgs {
@@ -130,13 +149,17 @@ struct RunPanelArgs {
     float* out = nullptr;  // [num_rows, 64]
 };
 
-// The weights of a part of a panel in binary32, in the layout of FloatChunkArgs::weights.
-struct RunTileArgs {
+// The weights of a part of a panel, in the layout of FloatChunkArgs::weights or, of RunKind::kBareFloats, in that of
+// PairChunkArgs::weights.
+template <typename Element>
+struct RunsToTileArgs {
     RunLayout layout;
     const std::byte* runs = nullptr;
-    int64_t num_k = 0;      // whole runs
-    float* tile = nullptr;  // [num_k, 64]
+    int64_t num_k = 0;        // whole runs
+    Element* tile = nullptr;  // of `num_k` columns and 64 outputs
 };
+using RunTileArgs = RunsToTileArgs<float>;
+using PairTileArgs = RunsToTileArgs<Pair>;
 
 inline constexpr int64_t kGroup = 16;  // KV positions whose K is interleaved
 inline constexpr int64_t kTileGroups = reference::kKvTile / kGroup;
@@ -233,6 +256,8 @@ struct CpuOps {
     void (*run_panel)(const RunPanelArgs& args) = nullptr;
     int64_t run_rows = 0;  // up to so many, run_panel is faster than run_tile and float_chunk (docs/models.md)
     void (*run_tile)(const RunTileArgs& args) = nullptr;
+    void (*pair_chunk)(const PairChunkArgs& args) = nullptr;  // of exact.fp8, with pair_tile; null: without pairs
+    void (*pair_tile)(const PairTileArgs& args) = nullptr;
     void (*int8_panel)(const Int8PanelArgs& args) = nullptr;  // of exact.int8
     void (*attend_tile)(const AttendTileArgs& args) = nullptr;
     // Merges a run of tiles into the runs before it, left to right.

@@ -1,5 +1,5 @@
-// kernels/cpu/ops/fp8_rows.h: owns the layout of rows of activations in exact.fp8: e4m3 numbers in binary32 [K], and
-// behind them the scales of their groups (reference/ops/fp8_matmul.h).
+// kernels/cpu/ops/fp8_rows.h: owns the layout of rows of activations in exact.fp8: e4m3 numbers in binary32 [K] or as
+// pairs [K / 2], and behind the room for binary32 the scales of their groups (reference/ops/fp8_matmul.h).
 #pragma once
 
 #include <cstdint>

@@ -272,16 +272,17 @@ void panel_of(const PanelArgs& args) {
     }
 }
 
-template <typename Lanes>
-void float_chunk_of(const FloatChunkArgs& args) {
-    ChunkArgs<FloatWeights<Lanes>> chunk;
+// `Weights`: FloatWeights or Bf16Weights.
+template <typename Weights>
+void chunk_rows_of(const ChunkRowsArgs<typename Weights::Element>& args) {
+    ChunkArgs<Weights> chunk;
     chunk.a = args.x;
     chunk.stride = args.stride;
-    chunk.panel = reinterpret_cast<const FloatPair*>(args.weights);
+    chunk.panel = reinterpret_cast<const typename Weights::Weight*>(args.weights);
     chunk.count = args.num_pairs;
     chunk.chunk_pairs = args.num_pairs;
     chunk.out_stride = kPanelOutputs;
-    add_rows(PanelArgs{.rows = {.floats = args.x, .num_rows = args.num_rows}, .out = args.out}, chunk);
+    add_rows(PanelArgs{.rows = {.num_rows = args.num_rows}, .out = args.out}, chunk);
 }
 
 }  // namespace

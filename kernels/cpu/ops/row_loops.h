@@ -135,22 +135,50 @@ VERBATIM_LOOP void quantise_row(const QuantiseRowArgs& args) {
     }
 }
 
+inline float fp8_scale(float greatest, float static_scale) {
+    if (!reference::is_finite(greatest)) return reference::float_from_bits(reference::kQuietNanBits);
+    return static_scale > 0.0F ? static_scale : greatest / reference::kGreatestE4m3;
+}
+
+// Columns [first, first + count) of a row, at most kFp8Group, times the multiplier. Returns greatest_magnitude().
+inline int32_t scaled_columns(const QuantiseFp8RowArgs& args, int64_t first, int64_t count, float* __restrict values) {
+    const float* __restrict x = args.x + first;
+    for (int64_t k = 0; k < count; ++k) values[k] = x[k] * args.factors.multiplier;
+    return greatest_magnitude(values, count);
+}
+
+// The columns of a row that share its scale are multiplied a second time when they are rounded.
 VERBATIM_LOOP void quantise_fp8_row(const QuantiseFp8RowArgs& args) {
-    const int64_t columns = reference::fp8_columns(args.sharing, args.count);
-    for (int64_t first = 0; first < args.count; first += columns) {
-        const int64_t count = columns < args.count - first ? columns : args.count - first;
-        const float* __restrict x = args.x + first;
-        float* __restrict values = args.values + first;
-        for (int64_t k = 0; k < count; ++k) values[k] = x[k] * args.factors.multiplier;
-        const float greatest = magnitude_of(greatest_magnitude(values, count));
-        const float own =
-            args.factors.static_scale > 0.0F ? args.factors.static_scale : greatest / reference::kGreatestE4m3;
-        const float scale = reference::is_finite(greatest) ? own : reference::float_from_bits(reference::kQuietNanBits);
-        args.scales[first / columns] = scale;
+    constexpr int64_t kColumns = reference::kFp8Group;
+    float values[kColumns];
+    const bool by_row = args.sharing == reference::Fp8Sharing::kRow;
+    const auto count_from = [&](int64_t first) {
+        return kColumns < args.count - first ? kColumns : args.count - first;
+    };
+    int32_t greatest = 0;
+    if (by_row) {
+        for (int64_t first = 0; first < args.count; first += kColumns) {
+            const int32_t of_columns = scaled_columns(args, first, count_from(first), values);
+            greatest = of_columns > greatest ? of_columns : greatest;
+        }
+    }
+    for (int64_t first = 0; first < args.count; first += kColumns) {
+        const int64_t count = count_from(first);
+        const int32_t of_columns = scaled_columns(args, first, count, values);
+        const float scale = fp8_scale(magnitude_of(by_row ? greatest : of_columns), args.factors.static_scale);
+        args.scales[by_row ? 0 : first / kColumns] = scale;
         if (scale > 0.0F)
             for (int64_t k = 0; k < count; ++k) values[k] = reference::round_to_e4m3(values[k] / scale);
         else
-            std::memset(values, 0, static_cast<size_t>(count) * sizeof(float));
+            std::memset(values, 0, sizeof(values));
+        if (args.pairs == nullptr) {
+            std::memcpy(args.values + first, values, static_cast<size_t>(count) * sizeof(float));
+        } else {
+            Pair* __restrict pairs = args.pairs + first / 2;
+            for (int64_t j = 0; j < count / 2; ++j)
+                pairs[j] =
+                    reference::bits_from_float(values[2 * j]) >> 16 | reference::bits_from_float(values[2 * j + 1]);
+        }
     }
 }
 

@@ -122,7 +122,8 @@ struct QuantiseFp8RowArgs {
     int64_t count = 0;         // a multiple of 32
     reference::RowFactors factors;
     reference::Fp8Sharing sharing = reference::Fp8Sharing::kRow;
-    float* values = nullptr;  // [count]
+    float* values = nullptr;  // [count], or null:
+    Pair* pairs = nullptr;    // [count / 2]
     float* scales = nullptr;  // of the groups in order
 };
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/ops/cpu_ops.h"
 #include "kernels/cpu/ops/matmul_loops.h"
@@ -155,6 +156,25 @@ void run_tile_in(const RunTileArgs& args) {
             for (int v = 0; v < kPanelOutputs / Lanes::kCount; ++v, to += 2 * Lanes::kCount) {
                 Lanes::store(to, lanes.even(j, v, nibbles));
                 Lanes::store(to + Lanes::kCount, lanes.odd(j, v, nibbles));
+            }
+        }
+    }
+}
+
+// Numbers of e4m3 are numbers of bf16.
+template <typename Lanes>
+void pair_tile_of(const PairTileArgs& args) {
+    using Bits = typename Lanes::Bits;
+    const typename Lanes::Nibbles nibbles = Lanes::nibbles(0.0F);
+    const std::byte* run = args.runs;
+    Pair* to = args.tile;
+    for (int64_t k = 0; k < args.num_k; k += args.layout.weights, run += args.layout.num_bytes()) {
+        const RunLanes<Lanes, RunKind::kBareFloats> lanes(args.layout, run, 0);
+        for (int64_t j = 0; j < args.layout.weights / 2; ++j) {
+            lanes.prefetch(j);
+            for (int v = 0; v < kPanelOutputs / Lanes::kCount; ++v, to += Lanes::kCount) {
+                const Bits pairs = (Bits)lanes.even(j, v, nibbles) >> 16 | (Bits)lanes.odd(j, v, nibbles);
+                std::memcpy(to, &pairs, sizeof(pairs));
             }
         }
     }

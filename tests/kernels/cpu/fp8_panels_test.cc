@@ -95,8 +95,22 @@ TEST_P(Fp8Panels, EqualThePlainLoopForAnyActivations) {
     expect_equal({kRows, 65, kK, true}, x, blocks_of(65, kK));
 }
 
+// Where one instruction takes a pair, more rows than a register tile holds are pairs.
+TEST_P(Fp8Panels, HoldPairsWhereTheInstructionSetTakesThem) {
+    std::vector<std::byte> blocks = blocks_of(64, 128);
+    const MatrixView weight{nullptr, 64, 128, &reference::kScaledFp8, blocks.data(), GetParam().sharing};
+    AlignedArray<std::byte> panels(run_bytes_of(weight));
+    const PackedMatrix matrix = PackedMatrix::in_fp8(weight, panels.data());
+    for (const Isa isa : supported_isas()) {
+        const MatmulLoop loop{.ops = &cpu_ops(isa, reference::Profile::kExactFp8)};
+        EXPECT_EQ(row_form(loop, matrix, 6), fp8_form(GetParam().sharing, false)) << isa_name(isa);
+        EXPECT_EQ(row_form(loop, matrix, 7), fp8_form(GetParam().sharing, isa == Isa::kAvx512Bf16)) << isa_name(isa);
+    }
+}
+
 // The room of round_rows for bands is enough for the scales.
 static_assert(row_floats(RowForm::kFp8OfGroups, 1024) == 1024 + 32);
+static_assert(row_floats(RowForm::kFp8PairsOfRow, 1024) == 1024 + 32);
 
 INSTANTIATE_TEST_SUITE_P(Sharings, Fp8Panels,
                          testing::Values(PanelRecipe{Fp8Sharing::kRow}, PanelRecipe{Fp8Sharing::kGroups},

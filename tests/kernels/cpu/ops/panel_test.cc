@@ -73,6 +73,8 @@ struct RowForms {
                 return {.pair_bands = pair_bands.data(), .num_rows = num_rows, .num_pairs = pairs};
             case RowForm::kFp8OfGroups:
             case RowForm::kFp8OfRow:
+            case RowForm::kFp8PairsOfGroups:
+            case RowForm::kFp8PairsOfRow:
             case RowForm::kInt8Of32:
             case RowForm::kInt8Of256:
             case RowForm::kInt8OfRow: break;  // tests/kernels/cpu/fp8_panels_test.cc and int8_panels_test.cc
