@@ -1,6 +1,7 @@
 #include "engine/cache/active_blocks.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -187,8 +188,8 @@ auto ActiveBlocks::affected_by(SegmentId id) const -> Affected {
     const std::vector<SegmentId>& active = chain_of(id).active;
     Affected affected{id, kNoSegment, kNoSegment};
     size_t count = 1;
-    for (size_t i = active.size(); i-- > 0 && i + 2 >= active.size();) {
-        if (active[i] != id) affected[count++] = active[i];
+    for (const SegmentId last : active | std::views::reverse | std::views::take(2)) {
+        if (last != id) affected[count++] = last;
     }
     return affected;
 }
