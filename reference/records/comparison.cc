@@ -218,8 +218,8 @@ private:
             difference.op = fmt::format("{} {}", walk_op_name(point.op), buffer_name(point.buffer));
             difference.layer = point.layer;
             difference.op_index = static_cast<int64_t>(op);
-            (*report_)({difference.step, mine.shares.front().order, 0, static_cast<int64_t>(op), mine.begin()},
-                       std::move(difference));
+            const Place place{difference.step, mine.shares.front().order, 0, difference.op_index, mine.begin()};
+            (*report_)(place, std::move(difference));
             return;
         }
     }
@@ -236,8 +236,8 @@ private:
             difference.op_index = static_cast<int64_t>(points_.layers()[layer]);
             break;
         }
-        (*report_)({difference.step, mine.shares.front().order, 1, difference.op_index, mine.begin()},
-                   std::move(difference));
+        const Place place{difference.step, mine.shares.front().order, 1, difference.op_index, mine.begin()};
+        (*report_)(place, std::move(difference));
     }
 
     [[nodiscard]] RecordDifference stretch_difference(DifferenceKind kind, const Stretch& mine,
