@@ -241,7 +241,7 @@ void compare_texts(const Side& left, const Side& right, bool is_sampled, Compari
     for (const auto& [with, without] : {std::pair(&left, &right), std::pair(&right, &left)}) {
         const std::optional<double> gap = gap_where_texts_part(*with, without->text, at);
         if (!gap) continue;
-        result.flip = *gap;
+        result.flip = gap;
         result.is_least = true;
     }
 }

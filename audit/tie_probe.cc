@@ -73,14 +73,12 @@ TieProbe probe_tie(const Trial& trial, const Pair& pair, const Comparison& compa
         if (wave[0].choices.empty()) continue;
         const std::string& text = wave[0].choices[0].text;
         ++probe.num_draws;
-        // An answer may end where the other one goes on: then it begins the other's continuation.
-        const bool is_right = text.starts_with(to_right) && to_right.size() >= to_left.size();
-        if (is_right)
+        // An answer may end where the other one goes on: then the longer continuation counts.
+        const bool goes_left = text.starts_with(to_left);
+        if (text.starts_with(to_right) && (!goes_left || to_right.size() >= to_left.size()))
             ++probe.num_right;
-        else if (text.starts_with(to_left))
+        else if (goes_left)
             ++probe.num_left;
-        else if (text.starts_with(to_right))
-            ++probe.num_right;
     }
     const int64_t both = probe.num_left + probe.num_right;
     probe.probability = binomial_at_most(both, kNearTieShare, std::min(probe.num_left, probe.num_right));
