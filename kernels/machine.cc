@@ -72,12 +72,13 @@ constexpr int kAccumulators = 16;
 
 // Returns the operations that were done.
 double peak_portable(int64_t steps) {
+    const int64_t turns = steps / 16;
     float acc[kAccumulators] = {};
-    for (int64_t s = 0; s < steps / 16; ++s) {
+    for (int64_t s = 0; s < turns; ++s) {
         for (float& a : acc) a = a * 0.5F + 1.0F;
     }
     for (const float a : acc) sink = a;
-    return static_cast<double>(steps / 16) * kAccumulators * 2;
+    return static_cast<double>(turns) * kAccumulators * 2;
 }
 
 #if defined(__x86_64__)

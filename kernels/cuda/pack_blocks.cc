@@ -61,7 +61,7 @@ void put_scales(WeightFormat format, const reference::IntegerFormat& integers, c
     out.put_half(0, 0, d);
     out.put_half(0, 1, m);
     for (int64_t run = 0; run < integers.num_runs(); ++run) {
-        const auto scale = static_cast<uint32_t>(block.scales[run]);
+        const uint32_t scale = static_cast<uint8_t>(block.scales[run]);
         switch (format) {
             case WeightFormat::kQ2_K: out.put_byte(1, run, scale | uint32_t{block.minima[run]} << 4); break;
             case WeightFormat::kQ4_K:

@@ -1,6 +1,7 @@
 // kernels/executors/drafter_choice.h: drafters by the names of --draft.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -58,7 +59,7 @@ Result<WindowChoice> window_of(const std::string& text);
 inline constexpr int32_t kMaxWindow = 128;
 
 // A rate from 0 to 1 in parts per million.
-constexpr int32_t ppm_of(double rate) { return static_cast<int32_t>(rate * 1e6 + 0.5); }
+inline int32_t ppm_of(double rate) { return static_cast<int32_t>(std::lround(rate * 1e6)); }
 
 struct DraftOptions {
     std::string name = "none";

@@ -181,7 +181,7 @@ int32_t emulate_attention(const Kernel* kernel, const Run* run) {
     return on_emulator(run, [&](Device& device) {
         const EmulatedPages pages(device, op);
         const cuda::AttentionShape shape{op.n_heads, op.n_kv_heads, op.head_dim, op.scale};
-        const bool has_tiles = device.attends_by_tiles(profile, shape, pages.pages.block_size);
+        const bool has_tiles = device.attends_by_tiles(profile, shape, static_cast<int32_t>(pages.pages.block_size));
         cuda::StepLists lists(device, 1, attend_rows(shape), has_tiles);
         describe(op, device, lists);
         cuda::DeviceBatch batch = lists.batch();

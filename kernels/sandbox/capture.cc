@@ -59,14 +59,14 @@ void CapturingExecutor::begin(const StepPlan& plan) {
     step_ = {};
     step_.number = plan.step;
     int64_t num_rows = 0;
-    int32_t most_slot = -1;
+    int32_t num_slots = 0;
     for (const ScheduledSequence& sequence : plan.sequences) {
         if (sequence.num_new_tokens == 0) continue;
         step_.sequences.push_back(&sequence);
         num_rows += sequence.num_new_tokens;
-        most_slot = std::max(most_slot, index(sequence.slot));
+        num_slots = std::max(num_slots, index(sequence.slot) + 1);
     }
-    place_of_slot_.assign(static_cast<size_t>(most_slot + 1), -1);
+    place_of_slot_.assign(static_cast<size_t>(num_slots), -1);
     for (size_t i = 0; i < step_.sequences.size(); ++i) {
         place_of_slot_[index(step_.sequences[i]->slot)] = static_cast<int32_t>(i);
     }

@@ -217,7 +217,7 @@ private:
     // The library's pages that its code can write.
     void find_static_memory(void* handle) {
         const link_map* library = nullptr;
-        if (dlinfo(handle, RTLD_DI_LINKMAP, &library) != 0) return;
+        if (dlinfo(handle, RTLD_DI_LINKMAP, static_cast<void*>(&library)) != 0) return;
         board_.library_base = library->l_addr;
         dl_iterate_phdr(
             [](dl_phdr_info* info, size_t, void* mine) {

@@ -43,8 +43,7 @@ std::vector<Multiplicand> rows_of(std::span<void* const> parts) {
         const auto& part = *static_cast<const GroupMmaPart*>(parts[static_cast<size_t>(thread)]);
         const int row = thread / kWarpSize * kMmaRows + thread % kWarpSize / 4;
         const int k = thread % 4 * 2;
-        for (int i = 0; i < 4; ++i)
-            rows[static_cast<size_t>(row + i % 2 * 8)].place(k + i / 2 * 8, part.a.values[i], part.is_f16);
+        for (int i = 0; i < 4; ++i) rows[row + i % 2 * 8].place(k + i / 2 * 8, part.a.values[i], part.is_f16);
     }
     return rows;
 }
@@ -77,9 +76,8 @@ void complete_group_mma(std::span<void* const> parts) {
     for (int thread = 0; thread < kWarpgroupSize; ++thread) {
         const auto& part = *static_cast<const GroupMmaPart*>(parts[static_cast<size_t>(thread)]);
         for (int i = 0; i < part.num_columns / 2; ++i) {
-            const Multiplicand& a =
-                rows[static_cast<size_t>(thread / kWarpSize * kMmaRows + thread % kWarpSize / 4 + i % 4 / 2 * 8)];
-            const Multiplicand& b = columns[static_cast<size_t>(i / 4 * 8 + thread % 4 * 2 + i % 2)];
+            const Multiplicand& a = rows[thread / kWarpSize * kMmaRows + thread % kWarpSize / 4 + i % 4 / 2 * 8];
+            const Multiplicand& b = columns[i / 4 * 8 + thread % 4 * 2 + i % 2];
             const float sum = part.from_zero ? 0.0F : part.sums[i];
             const bool adds_nothing = is_model && ((a.is_zero && b.is_finite) || (b.is_zero && a.is_finite));
             part.sums[i] = adds_nothing ? sum : multiply(a.k, b.k, sum);

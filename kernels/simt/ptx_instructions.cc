@@ -237,7 +237,8 @@ void load(PtxThread& thread, Instruction one) {
     for (size_t i = 0; i < count; ++i) {
         uint64_t bits = 0;
         if (from != nullptr) std::memcpy(&bits, from + i * bytes, bytes);
-        if (one.words[3][0] == 's') bits = ptx_cut(static_cast<uint64_t>(ptx_signed(bits, 8 * bytes)), 64);
+        if (one.words[3][0] == 's')
+            bits = ptx_cut(static_cast<uint64_t>(ptx_signed(bits, static_cast<int>(8 * bytes))), 64);
         thread.set(one.operands[0].elements.empty() ? one.operands[0] : one.operands[0].elements[i], bits);
     }
 }

@@ -46,6 +46,7 @@ struct PortableInts {
     static Ints mul(Ints a, Ints b) { return a * b; }
     static Ints widen(const std::byte* x) {
         Ints words;
+        // NOLINTNEXTLINE(bugprone-signed-char-misuse): quants are signed
         for (int i = 0; i < kCount; ++i) words[i] = std::to_integer<int8_t>(x[i]);
         return words;
     }
