@@ -236,7 +236,8 @@ inline void Memory::note_read(Cell& cell, const Now& now) {
     if (in_block && last.block_epoch == now.block_epoch && last.thread != now.thread) {
         if (last.thread == -1 && cell.read_warp == -1) return;  // several warps: a further one adds no information
         const bool same_warp = cell.read_warp == warp;
-        if (!same_warp || !all_ordered(cell.read_lanes, last.warp_epoch, now)) {
+        const bool has_met = last.meetings < now.meetings;  // as for a write: has_met_since()
+        if (!same_warp || (!has_met && !all_ordered(cell.read_lanes, last.warp_epoch, now))) {
             if (!same_warp) cell.read_warp = -1;
             cell.read_lanes |= lane;
             last.thread = -1;

@@ -123,6 +123,31 @@ std::set<int32_t> counts_of(Schedule schedule, Dim3 grid, Dim3 block, uint64_t s
     return counts;
 }
 
+// A lane reads its neighbour's number, and the neighbour reads it and writes it behind a shuffle of both.
+TEST(Emulator, AShuffleEndsReadsThoughTheWriterReadsBehindIt) {
+    enum class Flaw { kNone, kNoShuffle, kReadsBehindIt };
+    struct Neighbours {
+        Flaw flaw;
+        void operator()() const {
+            SIMT_SHARED(int32_t, numbers, 32);
+            const int lane = thread_x();
+            numbers[lane] = lane;
+            sync_warp(kFullWarp);
+            int32_t sum = numbers[lane ^ 1];
+            if (flaw != Flaw::kNoShuffle) sum += shuffle_xor(kFullWarp, sum, 1);
+            if (flaw == Flaw::kReadsBehindIt) sum += numbers[lane ^ 1];
+            numbers[lane] = numbers[lane] + sum;
+        }
+    };
+    for (const Schedule schedule : {Schedule::kForward, Schedule::kReverse, Schedule::kRandom}) {
+        for (const Flaw flaw : {Flaw::kNone, Flaw::kNoShuffle, Flaw::kReadsBehindIt}) {
+            Emulator emulator(schedule, 3);
+            emulator.launch("neighbours", {1, 1, 1}, {32, 1, 1}, Neighbours{flaw});
+            EXPECT_EQ(emulator.findings().empty(), flaw == Flaw::kNone) << static_cast<int>(flaw);
+        }
+    }
+}
+
 TEST(Emulator, InARandomOrderOthersComeBetweenAtomicAccesses) {
     for (const Schedule schedule : {Schedule::kForward, Schedule::kReverse}) {
         EXPECT_EQ(counts_of(schedule, {1, 1, 1}, {3, 1, 1}), std::set<int32_t>{3});
