@@ -131,7 +131,7 @@ std::set<std::string> Includes::reached(const SourceFile& file) const {
 }
 
 Violations Includes::missing(const SourceFile& file) const {
-    static const std::regex kStandard(R"(\bstd::(?:ranges::)?(\w+))");
+    static const std::regex kStandard(R"(((?:cuda::)?)\bstd::(?:ranges::)?(\w+))");
     static const std::regex kName(R"((^|[^\w:.>])([A-Z]\w+)\b)");
     const std::string code = code_of(file);
     const std::set<std::string> headers = reached(file);
@@ -139,7 +139,8 @@ Violations Includes::missing(const SourceFile& file) const {
     const Names own = own_names(code);
     Names found;
     for (std::sregex_iterator at(code.begin(), code.end(), kStandard), end; at != end; ++at) {
-        const auto known = standard_headers().find((*at)[1]);
+        if ((*at)[1].length() > 0) continue;  // another library's
+        const auto known = standard_headers().find((*at)[2]);
         if (known == standard_headers().end() || headers.contains(known->second)) continue;
         found.insert(fmt::format("{}: names std::{} without <{}>", file.path, known->first, known->second));
     }

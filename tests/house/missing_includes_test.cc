@@ -41,7 +41,7 @@ TEST(MissingIncludes, OtherUsesOfTheSameNameAreIgnored) {
     for (const char* text :
          {"namespace verbatim {\nclass Pool;\n}\n", "namespace verbatim {\n// Pool\n\"Pool\"; x.Pool;\n}\n",
           "namespace other {\nPool pool;\n}\n", "namespace verbatim {\nother::Pool pool;\n}\n",
-          "namespace verbatim {\ntemplate <typename Pool>\nvoid f(Pool p);\n}\n"}) {
+          "namespace verbatim {\ntemplate <typename Pool>\nvoid f(Pool p);\n}\n", "cuda::std::optional<int> x;\n"}) {
         EXPECT_THAT(missing(text), IsEmpty()) << text;
     }
 }
