@@ -63,22 +63,12 @@ public:
     [[nodiscard]] std::vector<std::string> command_of(const char* tree, const fs::path& main,
                                                       const std::vector<std::string>& flags) const {
         // Structs are not taken apart, so that a vector's access stays one.
-        std::vector<std::string> command = {"g++",
-                                            "-std=c++20",
-                                            "-O1",
-                                            "-fno-tree-sra",
-                                            "-fno-ipa-sra",
-                                            "-g",
-                                            "-march=native",
-                                            "-ffp-contract=off",
-                                            "-fPIC",
-                                            "-fsanitize=thread",
-                                            "--param",
-                                            "tsan-instrument-func-entry-exit=0",
-                                            "--param",
-                                            "tsan-distinguish-volatile=1",
-                                            "-Wno-unknown-pragmas",
-                                            "-fmax-errors=20"};
+        std::vector<std::string> command = {"g++", "-std=c++20", "-O1", "-fno-tree-sra", "-fno-ipa-sra", "-g",
+                                            "-march=native", "-ffp-contract=off", "-fPIC",
+                                            // A variable without a value has one that no result survives.
+                                            "-ftrivial-auto-var-init=pattern", "-fsanitize=thread", "--param",
+                                            "tsan-instrument-func-entry-exit=0", "--param",
+                                            "tsan-distinguish-volatile=1", "-Wno-unknown-pragmas", "-fmax-errors=20"};
         for (const fs::path& of_user : folders_) command.push_back("-I" + place(tree, of_user).string());
         for (const std::string& word :
              {"-I" + main.parent_path().string(), "-I" + repository_path("kernels/sandbox/cuda"),
@@ -113,6 +103,14 @@ private:
     SourceFiles texts_;
 };
 
+// Of a launch whose arguments are no kernel's: "too many arguments to function", "could not convert argument 1".
+std::string said_of_arguments(const std::string& what) {
+    static const std::regex kArgument("(?:\xE2\x80\x98|')verbatim_arguments#(\\d+)(?:\xE2\x80\x99|')");
+    std::smatch found;
+    if (!std::regex_search(what, found, kArgument)) return what;
+    return fmt::format("{}argument {}{}", found.prefix().str(), std::stoi(found.str(1)) + 1, found.suffix().str());
+}
+
 // What g++ says of a name of CUDA's or of a library's that source.h does not have, or has for other types: "my.cu:3:
 // `cub::X` is not taken".
 std::optional<Error> error_of_unknown(const std::string& said) {
@@ -130,10 +128,15 @@ std::optional<Error> error_of_unknown(const std::string& said) {
     constexpr std::string_view kOurs = "kernels/sandbox/cuda/", kAssertion = "static assertion failed: ";
     constexpr const char* kList = "kernels/sandbox/cuda/source.h and the source_*.h beside it list what is taken";
     std::string asked;  // "my.cu:3"
+    // The error is where a launch calls its kernel.
+    bool is_in_lambda = false, is_of_launcher = false;
     std::istringstream lines(said);
     for (std::string line; std::getline(lines, line);) {
         std::smatch place, name;
         constexpr size_t kLongest = 1000;  // longer than a pattern is matched against
+        if (line.find("In instantiation of") != std::string::npos)
+            is_in_lambda = line.find("<lambda(auto:") != std::string::npos;
+        is_of_launcher |= line.find("cuda_source::Launcher<") != std::string::npos;
         if (line.size() > kLongest) continue;
         const bool is_ours = line.find(kOurs) != std::string::npos;
         if (!is_ours && std::regex_match(line, place, kAsked)) asked = place.str(1) + ":" + place.str(2);
@@ -149,6 +152,8 @@ std::optional<Error> error_of_unknown(const std::string& said) {
             unknown = name.str(2) + "::" + name.str(1);
         } else if (std::regex_search(what, name, kName)) {
             unknown = name.str(1);
+        } else if (is_in_lambda && is_of_launcher) {
+            return Error{fmt::format("{}:{}: a launch: {}", place.str(1), place.str(2), said_of_arguments(what))};
         } else {
             return std::nullopt;  // the first error is another one
         }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <filesystem>
 #include <iterator>
@@ -27,11 +28,11 @@ constexpr NotTaken kNotTaken[] = {
     {R"(\b__cluster_dims__\b)", "clusters are not taken"},
     {R"(\b__managed__\b)", "__managed__ variables are not taken"},
     {R"(\bextern\s+__device__)", "variables of other files are not taken"},
-    {R"(\bcuda(Malloc|Free|Memcpy(2D|3D|Peer|Batch)|Memset(2D|3D)|LaunchKernelEx)\w*\b)",
+    {R"(\bcuda(Malloc|Free|Memcpy(2D|3D|Peer|Batch)|Memset(2D|3D)|LaunchKernelExC)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
     {R"(\b(cudaLaunchCooperativeKernelMultiDevice|this_multi_grid|multi_grid_group)\b)",
      "launches on several devices are not taken"},
-    {R"(\b(this_cluster|cluster_group)\b)", "clusters are not taken"},
+    {R"(\b(this_cluster|cluster_group|cudaLaunchAttributeCluster\w*)\b)", "clusters are not taken"},
     {R"(\b__activemask\b)", "which lanes are active is the compiler's choice: name them in a mask"},
     {R"(\b(texture|surface|tex[123]D|surf[123]D)\s*<)", "textures and surfaces are not taken"},
 };
@@ -181,6 +182,28 @@ std::vector<SourceChange> bounds_of(const std::string& code) {
         std::string bounds = code.substr(open, close - open);
         std::ranges::replace(bounds, '\n', ' ');
         changes.push_back({body + 1, body + 1, fmt::format(" ::verbatim::cuda_source::launch_bounds{};", bounds)});
+    }
+    return changes;
+}
+
+// "__global__ void kernel(...) {" -> the body says that it begins.
+std::vector<SourceChange> begins_of(const std::string& code) {
+    std::vector<SourceChange> changes;
+    constexpr std::string_view kKernel = "__global__";
+    const auto is_of_attribute = [&](size_t open) {
+        const size_t end = behind_blanks_before(code, open);
+        return std::ranges::any_of(
+            std::array{"__launch_bounds__", "__maxnreg__", "__attribute__"},
+            [&](std::string_view word) { return std::string_view(code).substr(0, end).ends_with(word); });
+    };
+    for (size_t at = code.find(kKernel); at != std::string::npos; at = code.find(kKernel, at + 1)) {
+        size_t open = code.find_first_of("(;{", at);
+        while (open != std::string::npos && code[open] == '(' && is_of_attribute(open))
+            open = code.find_first_of("(;{", behind_bracket(code, open));
+        if (open == std::string::npos || code[open] != '(') continue;
+        const size_t body = code.find_first_not_of(" \n\t", behind_bracket(code, open));
+        if (body == std::string::npos || code[body] != '{') continue;  // a declaration
+        changes.push_back({body + 1, body + 1, " ::verbatim::cuda_source::kernel_begins();"});
     }
     return changes;
 }
@@ -394,11 +417,28 @@ Status refuse_what_is_not_taken(const std::string& path, std::string_view text, 
     return {};
 }
 
+// "config.gridDim" -> the member's name without a macro's (kernels/sandbox/cuda/source_runtime.h).
+std::string with_members_of_launches(std::string_view text) {
+    static const std::regex kMember(R"((?:\.|->)\s*((?:grid|block)Dim)\b)");
+    const std::string code = code_of(text);
+    std::string out;
+    size_t done = 0;
+    for (auto found = std::sregex_iterator(code.begin(), code.end(), kMember); found != std::sregex_iterator();
+         ++found) {
+        const auto begin = static_cast<size_t>(found->position(1));
+        out.append(text.substr(done, begin - done)).append("verbatim_");
+        done = begin;
+    }
+    return out.append(text.substr(done));
+}
+
 }  // namespace
 
 bool is_cuda_source(std::string_view text) { return code_of(text).find("__global__") != std::string::npos; }
 
-Result<std::string> translate_cuda(const std::string& path, std::string_view text) {
+Result<std::string> translate_cuda(const std::string& path, std::string_view given) {
+    const std::string text_of_file = with_members_of_launches(given);
+    const std::string_view text = text_of_file;
     const std::string code = code_of(text);
     RETURN_IF_ERROR(refuse_what_is_not_taken(path, text, code));
     ASSIGN_OR_RETURN(std::vector<SourceChange> changes, launches_of(path, text, code));
@@ -406,8 +446,9 @@ Result<std::string> translate_cuda(const std::string& path, std::string_view tex
     ASSIGN_OR_RETURN(std::vector<SourceChange> ptx, inline_ptx_of(path, text, code));
     std::vector<SourceChange> variables = variables_of(text, code);
     std::vector<SourceChange> bounds = bounds_of(code);
+    std::vector<SourceChange> begins = begins_of(code);
     std::vector<SourceChange> casts = casts_of_launches(code);
-    for (auto* more : {&shared, &ptx, &variables, &bounds, &casts})
+    for (auto* more : {&shared, &ptx, &variables, &bounds, &begins, &casts})
         std::ranges::move(*more, std::back_inserter(changes));
     std::ranges::sort(changes, {}, &SourceChange::begin);
     std::string out = fmt::format("#line 1 \"{}\"\n", path);

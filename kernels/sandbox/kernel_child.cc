@@ -429,7 +429,10 @@ private:
         board_.device_memory = {};
         board_.in_launch = false;
         std::optional<simt::SourceDevice> source;
-        if (is_of_file && is_cuda_source_) source.emplace(emulator, static_memory_.begin, static_memory_.num_bytes);
+        if (is_of_file && is_cuda_source_) {
+            source.emplace(emulator, static_memory_.begin, static_memory_.num_bytes,
+                           std::max(board_.options.num_threads, 1));
+        }
         const bool hides = is_of_file && !is_cuda_source_;
         DeviceTensors tensors(board_, emulator, placed, hides, source ? &*source : nullptr);
         AbiArgs abi;

@@ -225,6 +225,7 @@ void warp_barrier(PtxThread& thread, Instruction one) {
 }
 void nothing(PtxThread&, Instruction) {}
 void fence_device_ptx(PtxThread&, Instruction) { cuda_source::fence_device(); }
+void wait_previous_ptx(PtxThread& thread, Instruction) { cuda_source::wait_previous(thread.where); }
 
 // --- memory
 
@@ -495,6 +496,7 @@ constexpr Taken kTaken[] = {
     {R"(bar\.warp\.sync)", warp_barrier, 1},
     {R"(membar\.(?:gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:gpu|sys))", fence_device_ptx, 0},
     {R"(membar\.cta|fence(?:\.acq_rel|\.sc)\.cta|griddepcontrol\.launch_dependents)", nothing, 0},
+    {R"(griddepcontrol\.wait)", wait_previous_ptx, 0},
     {R"(prefetch(?:u)?\.(?:global\.)?L[12]|setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32)", nothing, 1},
     {R"(ld(?:\.weak)?(\.global|\.shared(?:::cta)?|))"
      R"((?:\.ca|\.cg|\.cs|\.nc|\.lu)?(?:\.L1::\w+)?(?:\.L2::\w+)?(\.v[24])?\.([busf](?:8|16|32|64)))",

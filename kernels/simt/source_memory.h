@@ -13,7 +13,7 @@ inline constexpr size_t kSpareBytes = 4096;
 class SourceDevice {
 public:
     // Static memory: the library's, which kernels may write where it is shared arrays.
-    SourceDevice(Emulator& emulator, const std::byte* static_begin, size_t static_bytes);
+    SourceDevice(Emulator& emulator, const std::byte* static_begin, size_t static_bytes, int32_t num_multiprocessors);
     ~SourceDevice();
     SourceDevice(const SourceDevice&) = delete;
     SourceDevice& operator=(const SourceDevice&) = delete;

@@ -42,6 +42,7 @@ struct SourceRange {
 struct SourceState {
     Emulator* emulator = nullptr;
     bool in_launch = false;
+    int32_t num_multiprocessors = 1;
     bool is_cooperative = false;  // the launch
     size_t dynamic_bytes = 0;
     LaunchLimits limits;

@@ -1,11 +1,14 @@
 #include "kernels/simt/source_threads.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <any>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <span>
 #include <string>
@@ -96,6 +99,58 @@ bool is_allowed(const void* kernel, size_t num_bytes) {
     });
 }
 
+// The host's memory that a launch must not touch: the call stack from launch() on, and the heap.
+struct Addresses {
+    uintptr_t begin = 0, end = 0;
+    [[nodiscard]] bool contain(const void* address) const {
+        const auto at = reinterpret_cast<uintptr_t>(address);
+        return at >= begin && at < end;
+    }
+};
+Addresses stack_from(const void* frame) {
+    thread_local const uintptr_t end = [] {
+        pthread_attr_t attributes;
+        void* lowest = nullptr;
+        size_t num_bytes = 0;
+        if (pthread_getattr_np(pthread_self(), &attributes) != 0) return uintptr_t{0};
+        pthread_attr_getstack(&attributes, &lowest, &num_bytes);
+        pthread_attr_destroy(&attributes);
+        return reinterpret_cast<uintptr_t>(lowest) + num_bytes;
+    }();
+    return {reinterpret_cast<uintptr_t>(frame), end};
+}
+Addresses heap() {
+    static const uintptr_t begin = [] {
+        std::ifstream maps("/proc/self/maps");
+        for (std::string line; std::getline(maps, line);) {
+            if (line.ends_with("[heap]")) return static_cast<uintptr_t>(std::stoull(line, nullptr, 16));
+        }
+        return UINTPTR_MAX;
+    }();
+    return {begin, reinterpret_cast<uintptr_t>(sbrk(0))};
+}
+Addresses stack_of_host, heap_of_host;  // of the launch
+OfThreads<bool> has_begun;
+
+// Of an access to memory that is no device's and not shared.
+void look_for_host_memory(const std::byte* address, const char* verb) {
+    constexpr ptrdiff_t kStack = ptrdiff_t{512} << 10;  // the thread's may be in the heap
+    const auto* const mine = reinterpret_cast<const std::byte*>(&address);
+    const bool is_stack = stack_of_host.contain(address);
+    const bool is_heap = heap_of_host.contain(address) && std::abs(address - mine) > kStack;
+    if ((!is_heap && !is_stack) || !has_begun.of_running()) return;
+    if (is_stack) {
+        return Emulator::current().found(
+            FindingKind::kOnHost,
+            fmt::format("a variable of the host is {} by a kernel: an argument points to it, or has a pointer", verb));
+    }
+    Emulator::current().found(
+        FindingKind::kOutOfBounds,
+        fmt::format("memory is {} that is no tensor, workspace or shared array: the address is far out of one, or the "
+                    "host's",
+                    verb));
+}
+
 // The `__device__` variables of the loaded libraries.
 struct DeviceVariable {
     std::byte* begin;
@@ -158,7 +213,7 @@ void SourceState::add_shared(SourceRange range) {
 
 const SourceRange* checked_range(const std::byte* address, size_t num_bytes, size_t alignment, const char* verb) {
     const SourceRange* const range = source.find(address);
-    if (range == nullptr) return nullptr;
+    if (range == nullptr) return look_for_host_memory(address, verb), nullptr;
     const auto at = address - range->begin;
     if (at >= 0 && static_cast<size_t>(at) + num_bytes <= range->num_bytes) {
         if (!range->is_aligned(address, alignment)) {
@@ -208,10 +263,12 @@ void change_shared(std::any& parked) {
 
 }  // namespace
 
-SourceDevice::SourceDevice(Emulator& emulator, const std::byte* static_begin, size_t static_bytes) {
+SourceDevice::SourceDevice(Emulator& emulator, const std::byte* static_begin, size_t static_bytes,
+                           int32_t num_multiprocessors) {
     CHECK(source.emulator == nullptr, "two devices at once");
     source = {};
     source.emulator = &emulator;
+    source.num_multiprocessors = num_multiprocessors;
     emulator.watch_blocks(change_shared);
     source.static_memory = {static_begin, static_bytes};
     for (const DeviceVariable& one : device_variables()) {
@@ -338,6 +395,8 @@ void read_only(const void* address, size_t num_bytes) {
                     byte - range->begin, range->num_bytes, range->what));
 }
 
+void kernel_begins() { simt::has_begun.of_running() = true; }
+
 void launch_bounds(int most_threads, int /*least_blocks*/, int /*most_cluster*/) {
     const Index threads = block_size(), block = block_index();
     const auto count = static_cast<int64_t>(threads.x) * threads.y * threads.z;
@@ -386,6 +445,10 @@ bool is_shared(const void* address) {
 }
 
 bool is_cooperative_launch() { return source.is_cooperative; }
+void wait_previous(Place where) {
+    if (source.limits.is_dependent) Emulator::current().wait_previous(where);
+}
+int num_multiprocessors() { return source.num_multiprocessors; }
 
 void look_at_grid_sync(Place where) {
     if (source.is_cooperative) return;
@@ -431,10 +494,15 @@ void launch(const char* name, const void* kernel, const Config& config, const st
     source.limits.spare_bytes = kSpare;
     source.limits.large_bytes = static_cast<int64_t>(config.shared_bytes) + kSpare;
     simt::readings.clear();
+    simt::has_begun.clear();
+    const std::byte frame{};
+    simt::stack_of_host = simt::stack_from(&frame);
+    simt::heap_of_host = simt::heap();
     simt::forget_sums();
     source.take_shared();
     source.window_end = 0;
     source.is_cooperative = config.is_cooperative;
+    source.limits.is_dependent = config.is_dependent;
     source.in_launch = true;
     source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), body, source.limits);
     source.in_launch = false;

@@ -42,6 +42,8 @@ void atomic_access(const void* address, size_t num_bytes);
 // Before a read that a GPU may answer from a cache of read-only memory (__ldg, ld.global.nc): found, if this kernel has
 // written it.
 void read_only(const void* address, size_t num_bytes);
+// First in a kernel's body: its arguments are the thread's, and from here it touches no memory of the host.
+void kernel_begins();
 // __launch_bounds__: found, if the block has more threads.
 void launch_bounds(int most_threads, int least_blocks = 0, int most_cluster = 0);
 // cudaFuncSetAttribute: dynamic shared memory of the kernel with this address.
@@ -63,6 +65,11 @@ struct MapOfTensor {
 [[nodiscard]] bool encode_map(void* to, const MapOfTensor& tensor);
 // __threadfence: with atomic operations it orders blocks.
 void fence_device();
+
+// Waits for the launches before a dependent one.
+void wait_previous(Place where);
+// Multiprocessors that the call asks a grid to fill.
+[[nodiscard]] int num_multiprocessors();
 
 void sync_block(Place where);
 void sync_warp(unsigned mask, Place where);
@@ -113,6 +120,7 @@ struct Config {
     Index grid, threads;
     size_t shared_bytes;
     bool is_cooperative = false;  // its blocks may wait for each other
+    bool is_dependent = false;    // it may begin before the launches before it have ended
 };
 // Calls `body` in every thread of the grid, on the emulator of the running call. `kernel`: its address; null if it is
 // not known, and then it may have as much shared memory as any kernel.

@@ -8,7 +8,10 @@
 
 #include <cub/cub.cuh>
 #include <cuda/functional>
+#include <cuda/std/array>
 #include <cuda/std/functional>
+#include <cuda/std/limits>
+#include <cuda/std/type_traits>
 
 #include "kernels/sandbox/kernel.h"
 
@@ -45,10 +48,22 @@ __device__ void check_halves() {
     assert(__low2float(pair) == 7.0f && __high2float(pair) == -2.0f && __low2float(__lowhigh2highlow(pair)) == -2.0f);
     assert(__half_as_ushort(one) == 0x3C00 && __ushort_as_bfloat16(0x3F80) == __float2bfloat16(1.0f));
     assert(float(__hmax(third, __float2half(NAN))) == float(third));
+    assert(__hbgt2(pair, __float2half2_rn(-3.0f)) && !__hbgt2(pair, __float2half2_rn(0.0f)));
+    assert(float(__hgt2(pair, __float2half2_rn(0.0f)).y) == 0.0f && float(__hfma2_relu(pair, pair, pair).y) == 2.0f);
+    assert(float(__hfma2_relu(pair, __float2half2_rn(1.0f), __float2half2_rn(0.0f)).y) == 0.0f);
+    assert(float(__highs2half2(pair, __half2half2(one)).x) == -2.0f);
     assert(__nv_fp8_e4m3(500.0f).__x == 0x7E && float(__nv_fp8_e5m2(1.0f)) == 1.0f);
+    assert(__nv_fp8x2_e4m3(make_float2(1.0f, -2.0f)).__x == 0xC038);
+    assert(__nv_fp8x4_e5m2(make_float4(1.0f, 0.0f, -1.0f, 2.0f)).__x == 0x40BC003Cu);
+    assert(__nv_cvt_float_to_fp8(500.0f, __NV_SATFINITE, __NV_E4M3) == 0x7E);
+    assert(__nv_cvt_float_to_fp8(500.0f, __NV_NOSAT, __NV_E4M3) == 0x7F);
+    assert(__nv_cvt_float2_to_fp8x2(make_float2(1.5f, 1.0f), __NV_SATFINITE, __NV_E4M3) == 0x383C);
+    assert(__half2float(__half(__nv_cvt_fp8_to_halfraw(0x3C, __NV_E4M3))) == 1.5f);
 }
 
 __device__ void check_values() {
+    const cuda::std::array<int, 2> both = {1, 2};
+    assert(both[1] == 2 && cuda::std::numeric_limits<int>::max() == INT_MAX && (cuda::std::is_same_v<int, int32_t>));
     assert(max(NAN, 1.0f) == 1.0f && min(2.0f, NAN) == 2.0f && max(3, 5u) == 5u && min(1.0, 2.5f) == 1.0);
     assert(__float_as_uint(1.0f) == 0x3F800000u && __int_as_float(0x40000000) == 2.0f);
     assert(__float2int_rn(2.5f) == 2 && __float2int_rz(-2.5f) == -2 && __float2int_ru(1e20f) == INT_MAX);

@@ -2,16 +2,17 @@
 // includes it before a .cu file that has __global__ functions (kernels/sandbox/cuda_source.h). What is here is taken;
 // math functions are the host's, correctly rounded or within an ulp, and no GPU's own approximation.
 //
-//   launches `kernel<<<grid, block, bytes, stream>>>(...)`, cudaLaunchKernel, cudaLaunchCooperativeKernel
+//   launches `kernel<<<grid, block, bytes, stream>>>(...)`
 //   __shared__ arrays, static and extern, __constant__ ones
-//   __device__ variables; cudaMemcpyToSymbol and FromSymbol; cudaMemset, cudaMemcpy and their Async, but to the host
-//   inline PTX (docs/kernel-sandbox.md lists the instructions); __cvta_generic_to_shared; __pipeline_memcpy_async
+//   __device__ variables
+//   inline PTX (docs/kernel-sandbox.md lists the instructions); __cvta_generic_to_shared, _global;
+//   __pipeline_memcpy_async
 //   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, also _count, _and, _or; __syncwarp, __threadfence
 //   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
 //   __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
 //   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS
-//   what source_values.h, source_halves.h, source_maps.h, source_groups.h, source_cub.h, source_libcu.h and
-//   source_wmma.h say
+//   what source_runtime.h, source_values.h, source_halves.h, source_maps.h, source_groups.h, source_cub.h,
+//   source_libcu.h, source_std.h and source_wmma.h say
 #pragma once
 
 #include <algorithm>
@@ -26,6 +27,8 @@
 #include <cstring>
 #include <limits>
 #include <source_location>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -104,64 +107,6 @@ extern "C" __attribute__((visibility("hidden"), used)) inline void __tsan_vptr_r
 using uint = unsigned;
 using uint3 = verbatim::cuda_source::Index;
 using dim3 = verbatim::cuda_source::Index;
-using cudaStream_t = const void*;
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
-enum cudaFuncAttribute {
-    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-    cudaFuncAttributePreferredSharedMemoryCarveout = 9  // a hint
-};
-inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-    constexpr int kMost = 227 << 10;
-    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
-    if (value < 0 || value > kMost) return cudaErrorInvalidValue;
-    verbatim::cuda_source::allow_shared(kernel, static_cast<size_t>(value));
-    return cudaSuccess;
-}
-template <typename Result, typename... Parameters>
-cudaError_t cudaFuncSetAttribute(Result (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
-    return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute, value);
-}
-inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-// Of __constant__ and __device__ variables, by the host.
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
-template <typename T>
-VERBATIM_UNCHECKED cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, size_t bytes, size_t offset = 0,
-                                                  cudaMemcpyKind = cudaMemcpyHostToDevice) {
-    if (offset + bytes > sizeof(T)) return cudaErrorInvalidValue;
-    auto* const to = reinterpret_cast<char*>(const_cast<std::remove_cv_t<T>*>(&symbol));
-    __builtin_memcpy(to + offset, from, bytes);
-    return cudaSuccess;
-}
-template <typename T>
-cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, size_t bytes, size_t offset, cudaMemcpyKind kind,
-                                    cudaStream_t = nullptr) {
-    return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
-}
-template <typename T>
-VERBATIM_UNCHECKED cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, size_t bytes, size_t offset = 0,
-                                                    cudaMemcpyKind = cudaMemcpyDeviceToHost) {
-    if (offset + bytes > sizeof(T)) return cudaErrorInvalidValue;
-    __builtin_memcpy(to, reinterpret_cast<const char*>(&symbol) + offset, bytes);
-    return cudaSuccess;
-}
-
-// Operations of a stream: a thread of the device makes them, so that they are checked like a kernel's accesses.
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) {
-    verbatim::cuda_source::set_memory(to, static_cast<unsigned char>(value), bytes);
-    return cudaSuccess;
-}
-inline cudaError_t cudaMemset(void* to, int value, size_t bytes) { return cudaMemsetAsync(to, value, bytes); }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                                   cudaStream_t = nullptr) {
-    verbatim::cuda_source::copy_memory(to, from, bytes, kind == cudaMemcpyDeviceToHost);
-    return cudaSuccess;
-}
-inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
-    return cudaMemcpyAsync(to, from, bytes, kind);
-}
-inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-
 #define threadIdx (::verbatim::cuda_source::thread_index())
 #define blockIdx (::verbatim::cuda_source::block_index())
 #define blockDim (::verbatim::cuda_source::block_size())
@@ -326,6 +271,8 @@ VERBATIM_UNCHECKED void inline_wgmma(Place where, const char* text, Operands... 
 
 }  // namespace verbatim::cuda_source
 
+#include "kernels/sandbox/cuda/source_runtime.h"
+
 #define VERBATIM_WHERE ::std::source_location where = ::std::source_location::current()
 inline void __syncthreads(VERBATIM_WHERE) { verbatim::cuda_source::sync_block(where); }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFU, VERBATIM_WHERE) { verbatim::cuda_source::sync_warp(mask, where); }
@@ -334,23 +281,7 @@ inline void __threadfence_system() { verbatim::cuda_source::fence_device(); }
 inline void __threadfence_block() {}
 [[noreturn]] inline void __trap() { std::abort(); }
 #define __builtin_assume(...) static_cast<void>(0)
-// A launch by <<<>>> begins when those before it have ended.
-inline void cudaGridDependencySynchronize() {}
-inline void cudaTriggerProgrammaticLaunchCompletion() {}
 inline void __nanosleep(unsigned) { verbatim::cuda_source::sleep(); }
-
-template <typename... Parameters>
-cudaError_t verbatim_launch(const char* name, bool is_cooperative, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                            void** arguments, size_t bytes = 0, cudaStream_t = nullptr) {
-    verbatim::cuda_source::Config config(grid, block, bytes);
-    config.is_cooperative = is_cooperative;
-    verbatim::cuda_source::launch_by_pointers(name, kernel, config, arguments,
-                                              std::index_sequence_for<Parameters...>());
-    return cudaSuccess;
-}
-// Casts of the kernel to a pointer are left out (kernels/sandbox/cuda_source.cc).
-#define cudaLaunchKernel(kernel, ...) verbatim_launch(#kernel, false, kernel, __VA_ARGS__)
-#define cudaLaunchCooperativeKernel(kernel, ...) verbatim_launch(#kernel, true, kernel, __VA_ARGS__)
 
 // Lanes of segments of `width`; beyond a segment's end a lane's value comes back.
 template <typename T>
@@ -465,6 +396,9 @@ inline void* __cvta_shared_to_generic(size_t address) {
     return verbatim::cuda_source::shared_pointer(static_cast<uint32_t>(address));
 }
 
+inline size_t __cvta_generic_to_global(const void* pointer) { return reinterpret_cast<size_t>(pointer); }
+inline void* __cvta_global_to_generic(size_t address) { return reinterpret_cast<void*>(address); }
+
 // Of <cuda_pipeline.h>.
 inline void __pipeline_memcpy_async(void* to, const void* from, size_t bytes, size_t zeros = 0) {
     verbatim::cuda_source::copy_async(to, from, bytes, bytes - zeros);
@@ -552,5 +486,6 @@ VERBATIM_SCOPES(atomicExch)
 // After the groups.
 #include "kernels/sandbox/cuda/source_cub.h"
 #include "kernels/sandbox/cuda/source_libcu.h"
+#include "kernels/sandbox/cuda/source_std.h"
 // After the halves.
 #include "kernels/sandbox/cuda/source_wmma.h"

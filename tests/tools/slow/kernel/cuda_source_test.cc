@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Source{"attention.paged_decode.cu", "attention"}, Source{"matmul.stream_k.cu", "matmul"},
                     Source{"l2_norm.named_barriers.cu", "l2_norm"}, Source{"choose.radix_select.cu", "choose"},
                     Source{"matmul.wmma.cu", "matmul"}, Source{"head_digest.coalesced.cu", "head_digest"},
-                    Source{"rms_norm.grid_sync.cu", "rms_norm"}, Source{"rms_norm.pipeline.cu", "rms_norm"}),
+                    Source{"rms_norm.grid_sync.cu", "rms_norm"}, Source{"rms_norm.pipeline.cu", "rms_norm"},
+                    Source{"l2_norm.dependent.cu", "l2_norm"}, Source{"add_routed.bulk_store.cu", "add_routed"}),
     [](const auto& source) {
         std::string name = source.param.file;
         name = name.substr(0, name.rfind('.'));
@@ -442,6 +443,12 @@ TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
     EXPECT_THAT(why("double2 two; atomicAdd(&two, two);"), HasSubstr("my.cu:3: not taken: no match for"));
     EXPECT_THAT(why("using namespace nvcuda::wmma; fragment<matrix_a, 16, 16, 8, half, row_major> a;"),
                 HasSubstr("my.cu:3: not taken: a shape that wmma does not have, or that is not taken"));
+    EXPECT_THAT(why("f<<<1, 1>>>(1);"), HasSubstr("my.cu:3: a launch: too many arguments to function"));
+    EXPECT_THAT(why("void (*g)(int) = nullptr; g<<<1, 1>>>(\"\");"),
+                HasSubstr("my.cu:3: a launch: invalid conversion"));
+    EXPECT_THAT(why("cudaLaunchConfig_t one; one.gridDim = 1; cudaLaunchKernelEx(&one, f, 1);"),
+                HasSubstr("my.cu:3: not taken: a launch has another number of arguments than its kernel"));
+    EXPECT_THAT(why("int x = cudaLaunchAttributeClusterDimension;"), HasSubstr("clusters are not taken"));
     EXPECT_THAT(why("cudaGetDevice(nullptr);"), testing::Not(HasSubstr("g++ ends")));
     EXPECT_THAT(why("mine(1);"), HasSubstr("g++ ends with 1"));
 }
