@@ -395,7 +395,9 @@ void read_only(const void* address, size_t num_bytes) {
                     byte - range->begin, range->num_bytes, range->what));
 }
 
-void kernel_begins() { simt::has_begun.of_running() = true; }
+void kernel_begins() {
+    if (source.in_launch) simt::has_begun.of_running() = true;
+}
 
 void launch_bounds(int most_threads, int /*least_blocks*/, int /*most_cluster*/) {
     const Index threads = block_size(), block = block_index();
