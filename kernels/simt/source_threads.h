@@ -42,8 +42,8 @@ void atomic_access(const void* address, size_t num_bytes);
 // Before a read that a GPU may answer from a cache of read-only memory (__ldg, ld.global.nc): found, if this kernel has
 // written it.
 void read_only(const void* address, size_t num_bytes);
-// First in a kernel's body: its arguments are the thread's, and from here it touches no memory of the host. Outside of a
-// launch (the body may be another function's, behind a macro with __global__) it does nothing.
+// First in a kernel's body: its arguments are the thread's, and from here it touches no memory of the host. Outside
+// of a launch it does nothing: behind a macro with __global__ the body may be another function's.
 void kernel_begins();
 // __launch_bounds__: found, if the block has more threads.
 void launch_bounds(int most_threads, int least_blocks = 0, int most_cluster = 0);
