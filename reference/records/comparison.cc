@@ -120,6 +120,11 @@ Pairs common_stretches(const std::vector<Share>& all_a, const std::vector<Share>
     return pairs;
 }
 
+// That the request was computed in.
+int64_t last_step(const RequestIndex& request) {
+    return request.shares.empty() ? request.submitted_step : request.shares.back().step->step;
+}
+
 // Compares what two records say of one request.
 class RequestComparison {
 public:
@@ -183,7 +188,7 @@ private:
         const bool in_a = i < a_.tokens.size();
         const bool in_b = i < b_.tokens.size();
         const int64_t position = a_.num_prompt_tokens + static_cast<int64_t>(i) - 1;  // that it was drawn at
-        RecordDifference difference = at(DifferenceKind::kToken, in_a ? a_.tokens[i].step : b_.tokens[i].step,
+        RecordDifference difference = at(DifferenceKind::kToken, in_a ? a_.tokens[i].step : last_step(a_),
                                          in_b ? b_.tokens[i].step : -1, position);
         difference.op = "token";
         difference.layer = static_cast<int32_t>(points_.layers().size());
@@ -288,8 +293,12 @@ bool plans_are_the_same(const RunIndex& a, const RunIndex& b) {
 
 std::string to_string(const RecordDifference& d) {
     const auto number = [](int64_t value) { return value < 0 ? std::string("?") : fmt::format("{}", value); };
-    std::string text = fmt::format("step {}, request {}, position {}", number(d.step), index(d.request),
-                                   d.position >= 0 ? number(d.position) : fmt::format("{}..{}", d.begin, d.end - 1));
+    std::string text = fmt::format("step {}, request {}", number(d.step), index(d.request));
+    if (d.position >= 0) {
+        text += fmt::format(", position {}", d.position);
+    } else if (d.begin >= 0) {
+        text += fmt::format(", position {}..{}", d.begin, d.end - 1);
+    }
     if (d.layer >= -1) text += fmt::format(", layer {}", d.layer);
     text += ", " + d.op;
     if (d.element >= 0) text += fmt::format(", element {}", d.element);
@@ -329,8 +338,7 @@ Comparison compare(const RunIndex& recorded, const RunIndex& computed, const Wal
         }
         comparison.num_unanswered += mine.unanswered() ? 1 : 0;
         const RequestIndex* other = computed.find(name);
-        const bool is_started_there = other != nullptr && other->num_prompt_tokens >= 0;
-        if (!is_started_there && (other == nullptr || mine.num_prompt_tokens >= 0)) {
+        if (other == nullptr || (mine.is_started() && !other->is_started())) {
             shares.only_in_first(mine);
             if (mine.unanswered()) continue;
             ++comparison.num_missing;
@@ -339,7 +347,7 @@ Comparison compare(const RunIndex& recorded, const RunIndex& computed, const Wal
                               mine.shares.empty() ? mine.submitted_step : mine.shares.front().step->step);
             continue;
         }
-        if (mine.num_prompt_tokens < 0) {  // it left before it was started
+        if (!mine.is_started()) {  // it left before it was started
             shares.never_started(mine, *other);
             continue;
         }
@@ -375,12 +383,10 @@ std::vector<std::string> what_differs(const RunDescription& recorded, const RunD
     const auto look = [&](const char* what, const std::string& a, const std::string& b) {
         if (a != b) found.push_back(fmt::format("{}: recorded {}, here {}", what, a, b));
     };
-    look("model", recorded.model_digest == computed.model_digest ? computed.model : recorded.model, computed.model);
+    if (recorded.model_digest != computed.model_digest) look("model", recorded.model, computed.model);
     look("model digest", recorded.model_digest.hex(), computed.model_digest.hex());
     look("numerics", recorded.numerics, computed.numerics);
     look("numerics of ordinary requests", recorded.ordinary_numerics, computed.ordinary_numerics);
-    if (recorded.model_digest == computed.model_digest && !found.empty() && found.front().starts_with("model:"))
-        found.erase(found.begin());
     return found;
 }
 

@@ -55,6 +55,7 @@ struct RequestIndex {
     // At a stop, at max_tokens, or at a number that is not finite; neither by its client nor by a failure.
     bool ended_by_itself = false;
 
+    [[nodiscard]] bool is_started() const { return num_prompt_tokens >= 0; }
     [[nodiscard]] bool has_end() const { return is_committed || is_discarded; }
     // No client received a token of it, and no conversation continues from it.
     [[nodiscard]] bool unanswered() const { return tokens.empty() && !is_committed; }
