@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -104,7 +105,7 @@ void ShareOfRequests::other_prompt(const RequestIndex& request) {
 
 void ShareOfRequests::only_in_first(const RequestIndex& request) {
     const RequestIndex* other = second_.find(request.name);
-    CHECK(other == nullptr || other->num_prompt_tokens < 0, "request {} was started in both runs", index(request.id));
+    CHECK(other == nullptr || !other->is_started(), "request {} was started in both runs", index(request.id));
     if (ended_unanswered(request)) return leave_out(kEndedUnanswered, Promise::kNone, request);
     leave_out(fmt::format("not in {}", sides_.second), Promise::kBits, request);
 }
@@ -118,7 +119,7 @@ void ShareOfRequests::never_started(const RequestIndex& mine, const RequestIndex
     CHECK(mine.name == other.name, "requests {} and {} are two", index(mine.id), index(other.id));
     if (!first_.record().end && !mine.has_end())
         return leave_out(fmt::format("no end in {}", sides_.first), Promise::kBits, mine);
-    if (sides_.are_peers && other.num_prompt_tokens >= 0) return only_in_second(other);
+    if (sides_.are_peers && other.is_started()) return only_in_second(other);
     leave_out(kEndedUnanswered, Promise::kNone, mine);
 }
 
@@ -132,7 +133,8 @@ void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, 
     // What a run made again says beyond the record is nothing that the record promised.
     const int64_t surplus = is_peer ? num_tokens(other) - std::min(num_tokens(other), num_tokens(mine)) : 0;
     const bool is_schedules = ended_from_outside(mine) && ended_from_outside(other);
-    const bool is_cut = (!first_.record().end && !mine.has_end()) || (!second_.record().end && !other.has_end());
+    const bool is_cut_in_first = !first_.record().end && !mine.has_end();
+    const bool is_cut = is_cut_in_first || (!second_.record().end && !other.has_end());
     const bool lacks_end = mine.ended_by_itself && !other.ended_by_itself;
     const bool has_more = surplus > 0 || (is_peer && other.ended_by_itself && !mine.ended_by_itself);
 
@@ -142,7 +144,7 @@ void ShareOfRequests::both(const RequestIndex& mine, const RequestIndex& other, 
     if (differs) {
         reason = "behind a request's first difference";
     } else if (is_cut) {
-        reason = fmt::format("no end in {}", !first_.record().end ? sides_.first : sides_.second);
+        reason = fmt::format("no end in {}", is_cut_in_first ? sides_.first : sides_.second);
     } else if (is_schedules) {
         reason = "told in one run only, since the schedule decides where a client leaves";
         promise = Promise::kNone;
@@ -201,13 +203,20 @@ void ShareOfRequests::states_of_both(const RequestIndex& mine, const RequestInde
     }
     // The head of a turn is published whenever the turn commits; others as the memory and the schedule have it.
     const int64_t states = sides_.are_peers ? num_in_either(mine.states, other.states) : std::ssize(mine.states);
-    const bool both_committed = mine.is_committed && other.is_committed && !mine.states.empty();
-    const bool lacks_turn = both_committed && !differs && !other.states.contains(mine.states.rbegin()->first);
+    const auto last_length = [](const RequestIndex& request) {
+        return request.states.empty() ? 0 : request.states.rbegin()->first;
+    };
+    const int64_t turn = std::max(last_length(mine), sides_.are_peers ? last_length(other) : 0);
+    const bool are_equal_turns = mine.is_committed && other.is_committed && !differs;
     share_.compare("states", compared.states);
-    share_.leave_out(fmt::format("heads of turns, not in {}", sides_.second), Promise::kBits, "states",
-                     lacks_turn ? 1 : 0);
+    int64_t num_missing = 0;
+    for (const auto& [request, side] : {std::pair{&mine, &sides_.first}, {&other, &sides_.second}}) {
+        if (turn == 0 || !are_equal_turns || request->states.contains(turn)) continue;
+        share_.leave_out(fmt::format("heads of turns, not in {}", *side), Promise::kBits, "states", 1);
+        ++num_missing;
+    }
     share_.leave_out("heads that one of them did not keep", Promise::kNone, "states",
-                     states - compared.states - (lacks_turn ? 1 : 0));
+                     states - compared.states - num_missing);
 }
 
 }  // namespace verbatim::records
