@@ -33,10 +33,16 @@ public:
     Story& named(CallKind kind, const std::string& conversation, const std::string& to = "") {
         return call({.kind = kind, .key = key(conversation), .to = to});
     }
-    Story& computes(int64_t id, int64_t end) {
+    Story& allow(int64_t id, int num_forbidden) {
+        Call call{.kind = CallKind::kAllow, .id = RequestId{id}};
+        call.request.masks.push_back(mask(num_forbidden));
+        return this->call(call);
+    }
+    static TokenMask mask(int num_forbidden) { return {{num_forbidden, 1}}; }
+    Story& computes(int64_t id, int64_t end, bool ordinary = false) {
         StepRecord step;
         step.step = step_++;
-        step.sequences.push_back({.request = RequestId{id}, .end = end});
+        step.sequences.push_back({.request = RequestId{id}, .end = end, .ordinary = ordinary});
         record_.entries.emplace_back(step);
         return *this;
     }
@@ -155,6 +161,109 @@ TEST(Causes, ARecordOfCallsAloneKeepsAllOfThem) {
     story.submit(0, "a").about(CallKind::kAbort, 0).named(CallKind::kRemove, "a").about(CallKind::kEndTurn, 0);
     EXPECT_EQ(story.causes().calls.size(), 4u);
     EXPECT_TRUE(story.causes().ends.empty());
+}
+
+// Of a record that ends before their events.
+TEST(Causes, ATurnEndsWithItsCallsWhereTheRecordIsCutOff) {
+    Story story;
+    story.submit(0, "a").submit(1, "b").submit(2, "c").computes(0, 7).tokens(0, 1).tokens(2, 1);
+    story.about(CallKind::kAbort, 0).named(CallKind::kRevoke, "b").about(CallKind::kEndTurn, 2);
+    const Causes causes = story.causes();
+    EXPECT_EQ(causes.ends.at(RequestId{0}).kind, Kind::kLeft);
+    EXPECT_EQ(causes.ends.at(RequestId{0}).step, 1);
+    EXPECT_EQ(causes.ends.at(RequestId{1}).kind, Kind::kRevoked);
+    EXPECT_EQ(causes.ends.at(RequestId{2}).kind, Kind::kByItself);
+}
+
+// The turn that its client ended lost its lease before it could commit: it gets no further in the rerun.
+TEST(Causes, ATurnThatWasEndedAndRevokedIsLeft) {
+    Story story;
+    story.submit(0, "a").submit(1, "b").tokens(0, 2).tokens(1, 2).about(CallKind::kEndTurn, 0);
+    story.named(CallKind::kRevoke, "a").named(CallKind::kRevoke, "b");
+    story.discards(0, FinishReason::kLeaseLost).discards(1, FinishReason::kLeaseLost);
+    EXPECT_EQ(story.causes().ends.at(RequestId{0}).kind, Kind::kLeft);
+    EXPECT_EQ(story.causes().ends.at(RequestId{1}).kind, Kind::kRevoked);
+}
+
+// A client may come too late, or name a request that there is not.
+TEST(Causes, CallsBehindTheEndOfATurnChangeNothing) {
+    Story story;
+    story.submit(0, "a").tokens(0, 2).commits(0).submit(1, "b").tokens(1, 1).discards(1, FinishReason::kAborted);
+    story.about(CallKind::kAbort, 0).about(CallKind::kEndTurn, 0).commits(0).discards(0, FinishReason::kAborted);
+    story.commits(1).about(CallKind::kAbort, 7).about(CallKind::kEndTurn, 7).about(CallKind::kAllow, 7);
+    story.named(CallKind::kRevoke, "c").computes(7, 3).tokens(7, 1).commits(7).discards(7, FinishReason::kLength);
+    const Causes causes = story.causes();
+    EXPECT_EQ(causes.ends.size(), 2u);
+    EXPECT_EQ(causes.ends.at(RequestId{0}).kind, Kind::kByItself);
+    EXPECT_EQ(causes.ends.at(RequestId{0}).num_tokens, 2);
+    EXPECT_EQ(causes.ends.at(RequestId{1}).kind, Kind::kLeft);
+    EXPECT_THAT(story.order(), ElementsAre("submit 0", "submit 1"));
+}
+
+TEST(Causes, AnAbortedTurnHoldsItsConversationNoLonger) {
+    Story story;
+    story.submit(0, "a").computes(0, 4).tokens(0, 1).about(CallKind::kAbort, 0).named(CallKind::kRewind, "a");
+    story.discards(0, FinishReason::kAborted);
+    EXPECT_THAT(story.order(), ElementsAre("submit 0", "rewind a"));
+}
+
+// A turn that lost its lease ends during the next turn of its conversation, which keeps the lease.
+TEST(Causes, ARevokedTurnsEndLeavesTheNextTurnItsLease) {
+    Story story;
+    story.submit(0, "a").named(CallKind::kRevoke, "a").submit(1, "a").tokens(0, 1);
+    story.discards(0, FinishReason::kLeaseLost).named(CallKind::kRemove, "a").tokens(1, 1).commits(1);
+    EXPECT_THAT(story.order(), ElementsAre("submit 0", "submit 1"));
+    Story alone;
+    alone.submit(0, "a").named(CallKind::kRevoke, "a").tokens(0, 1).discards(0, FinishReason::kLeaseLost);
+    EXPECT_EQ(alone.causes().ends.at(RequestId{0}).kind, Kind::kRevoked);
+}
+
+TEST(Causes, ADraftPathsPositionsAreNotItsRequests) {
+    Story story;
+    Call ordinary{.kind = CallKind::kSubmit, .id = RequestId{1}};
+    ordinary.request.deterministic = false;
+    story.submit(0, "a").call(ordinary).computes(0, 5).computes(0, 9, true).computes(1, 8, true).computes(1, 6, true);
+    EXPECT_EQ(story.causes().ends.at(RequestId{0}).num_computed, 5);
+    EXPECT_EQ(story.causes().ends.at(RequestId{1}).num_computed, 8);
+}
+
+// With the masks of all its tokens, whether the record has results or calls alone.
+TEST(Causes, ASubmissionHasTheMasksThatWereAllowedLater) {
+    for (const bool has_results : {false, true}) {
+        Story story;
+        story.submit(0, "a").submit(1, "b").allow(1, 3).allow(1, 4).allow(5, 6);
+        if (has_results) story.tokens(1, 1).commits(1);
+        const Causes causes = story.causes();
+        EXPECT_THAT(story.order(), ElementsAre("submit 0", "submit 1"));
+        EXPECT_TRUE(causes.calls[0].call.request.masks.empty());
+        EXPECT_THAT(causes.calls[1].call.request.masks, ElementsAre(Story::mask(3), Story::mask(4)));
+    }
+}
+
+// Neither the executor's nor the host's, nor one that ran nothing.
+TEST(Causes, OnlyClientsCallsAreCauses) {
+    for (const bool has_results : {false, true}) {
+        Story story;
+        story.submit(0, "a");
+        for (const CallKind kind :
+             {CallKind::kFailStep, CallKind::kReplaceExecutor, CallKind::kAwaitHead, CallKind::kStopAwaiting})
+            story.about(kind, 0);
+        story.submit(-1, "b");
+        if (has_results) story.tokens(0, 1);
+        EXPECT_THAT(story.order(), ElementsAre("submit 0"));
+    }
+}
+
+// The outputs that an earlier try of the turn reported are those of the run before.
+TEST(Causes, ARepeatedTurnIsComputedAgain) {
+    for (const bool has_results : {false, true}) {
+        Story story;
+        Call call{.kind = CallKind::kSubmit, .id = RequestId{0}};
+        call.request.known_output = {1, 2};
+        story.call(call);
+        if (has_results) story.tokens(0, 1);
+        EXPECT_TRUE(story.causes().calls[0].call.request.known_output.empty());
+    }
 }
 
 }  // namespace

@@ -53,6 +53,44 @@ TEST(Verdict, TheTotalIsComparedPlusLeftOut) {
     EXPECT_EQ(both.left_out().size(), 1u);
 }
 
+TEST(Verdict, OmissionsAreAddedUpByReasonAndPromise) {
+    ComparedShare share;
+    share.compare("requests", 0);
+    share.compare("positions", 0);
+    EXPECT_EQ(to_string(share), "nothing");
+    share.compare("requests", 1);
+    EXPECT_EQ(share.compared().of("requests"), 1);
+    EXPECT_EQ(share.compared().of("no such unit"), 0);
+    share.leave_out("a reason", Promise::kNone, "requests", 1);
+    share.leave_out("a reason", Promise::kBits, "requests", 2);
+    share.leave_out("another", Promise::kBits, "requests", 4);
+    share.leave_out("a reason", Promise::kBits, "requests", 8);
+    EXPECT_EQ(to_string(share), "1 of 16 requests");
+    ASSERT_EQ(share.left_out().size(), 3u);
+    EXPECT_EQ(to_string(share.left_out()[0]), "a reason: 1 requests");
+    EXPECT_EQ(to_string(share.left_out()[1]), "a reason: 10 requests");
+    EXPECT_EQ(to_string(share.left_out()[2]), "another: 4 requests");
+}
+
+TEST(Verdict, AnOmissionOfUnknownSizeStaysUnknownInASum) {
+    ComparedShare counted;
+    counted.leave_out("cut off", Promise::kBits, "requests", 1);
+    ComparedShare uncounted;
+    uncounted.leave_out_uncounted("cut off");
+    EXPECT_EQ(to_string(counted.left_out()[0]), "cut off: 1 requests");
+    EXPECT_EQ(to_string(uncounted.left_out()[0]), "cut off: how much is missing is not known");
+    for (const auto& [one, other] : {std::pair{counted, uncounted}, {uncounted, counted}}) {
+        ComparedShare both = one;
+        both.merge(other);
+        EXPECT_EQ(to_string(both.left_out()[0]), "cut off: 1 requests, how much is missing is not known");
+    }
+    counted.merge(counted);
+    EXPECT_EQ(to_string(counted.left_out()[0]), "cut off: 2 requests");
+    ComparedShare::LeftOut zero{.reason = "nothing", .counts = {}};
+    zero.counts.add("requests", 0);
+    EXPECT_EQ(to_string(zero), "nothing: ");
+}
+
 TEST(Verdict, TheWorstOfSeveralVerdictsHolds) {
     EXPECT_EQ(std::max(Verdict::kSame, Verdict::kNotAllCompared), Verdict::kNotAllCompared);
     EXPECT_EQ(std::max(Verdict::kDifferent, Verdict::kNotAllCompared), Verdict::kDifferent);
@@ -60,7 +98,7 @@ TEST(Verdict, TheWorstOfSeveralVerdictsHolds) {
 
 // --- of records
 
-constexpr CompareOptions kPeers = {.is_complete = false, .sides = {"a", "b", true}};
+const CompareOptions kPeers = {.is_complete = false, .sides = {"a", "b", true}};
 
 Verdict verdict(const RecordScene& scene, const Record& a, const Record& b, const CompareOptions& options) {
     return compare(RunIndex(a), RunIndex(b), scene.points, options).verdict();
