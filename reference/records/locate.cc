@@ -72,6 +72,10 @@ std::optional<LoneElement> lone_element(std::span<const float> row, int64_t plac
 
 // --- the search
 
+// The executor erred once.
+constexpr const char* kNotRepeated =
+    "the record agrees with the reference, and so does the repeated run: it is not the same every time";
+
 class Search {
 public:
     Search(const LocateArgs& args, RecordDifference& difference)
@@ -97,6 +101,10 @@ public:
         const ReferenceRows reference = reference_rows(reference_, args_.points, tokens_of(rows), target_.begin, {});
         if (const auto row = first_difference(rows.sums(), reference.sums)) return blame_computed(*row, reference);
         if (found_.kind == DifferenceKind::kState) return compare_committed();
+        if (original_ranged_ && record_is_reference(reference) == true) {
+            found_.remark = kNotRepeated;
+            return {};
+        }
         if (found_.kind == DifferenceKind::kOperation) return blame_recorded();
         if (found_.kind != DifferenceKind::kToken)
             found_.remark = "what is computed here agrees with the reference; what was recorded does not";
@@ -187,12 +195,14 @@ private:
             found_.computed = rows.row()[i];
             found_.recorded.reset();
             found_.ulps.reset();
-            if (record_is_reference(sums)) {
+            const std::optional<bool> is_right = record_is_reference(sums);
+            if (is_right == true) {
                 found_.recorded = right[i];
                 found_.ulps = ulps_between(right[i], rows.row()[i]);
             } else {
                 found_.remark =
-                    fmt::format("the reference has {:.9g}; what was recorded agrees with neither", right[i]);
+                    fmt::format("the reference has {:.9g}; {}", right[i],
+                                is_right ? "what was recorded agrees with neither" : "no digest of it was recorded");
             }
             break;
         }
@@ -221,8 +231,9 @@ private:
         }
     }
 
-    // Of the positions that the difference was seen at, what was recorded is what the reference gives.
-    [[nodiscard]] bool record_is_reference(const ReferenceRows& right) const {
+    // Of the positions that the difference was seen at, what was recorded is what the reference gives. Empty: no
+    // digest of them alone was recorded.
+    [[nodiscard]] std::optional<bool> record_is_reference(const ReferenceRows& right) const {
         const size_t head = args_.points.first_of_head();
         bool any = false;
         for (const Share& share : recorded_request_->shares) {
@@ -253,7 +264,7 @@ private:
             if (layers != sequence.layers) return false;
             any = true;
         }
-        return any;
+        return any ? std::optional(true) : std::nullopt;
     }
 
     // Activations are: they are what earlier operations wrote. KV and states?
@@ -302,7 +313,8 @@ private:
                 return {};
             }
         }
-        found_.remark = "the committed state agrees with the reference; what was recorded does not";
+        found_.remark = record_is_right ? kNotRepeated
+                                        : "the committed state agrees with the reference; what was recorded does not";
         return {};
     }
 

@@ -4,7 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <optional>
+#include <tuple>
+#include <utility>
 
 #include "engine/base/prng.h"
 #include "reference/records/comparison.h"
@@ -71,7 +75,7 @@ Value draw_value(const RecordScene& scene, const RunIndex& index, Prng& prng) {
 }
 
 void expect_found(const RecordScene& scene, const Value& value, const std::optional<RecordDifference>& found,
-                  bool in_computed) {
+                  bool in_computed, std::optional<int64_t> computed_step = {}) {
     const reference::WalkPoint& point = scene.points[value.op];
     SCOPED_TRACE(fmt::format("step {} request {} position {} op {} ({}) element {} bit {}", value.step,
                              index(value.request), value.position, value.op, to_string(point), value.element,
@@ -80,20 +84,28 @@ void expect_found(const RecordScene& scene, const Value& value, const std::optio
     EXPECT_EQ(found->step, value.step);
     EXPECT_EQ(found->request, value.request);
     EXPECT_EQ(found->position, value.position);
+    EXPECT_EQ(found->kind, DifferenceKind::kOperation);
+    EXPECT_EQ(found->computed_step, computed_step.value_or(value.step));
     EXPECT_EQ(found->layer, point.layer);
+    EXPECT_EQ(found->op, fmt::format("{} {}", walk_op_name(point.op), buffer_name(point.buffer)));
     EXPECT_EQ(found->op_index, static_cast<int64_t>(value.op));
+    EXPECT_EQ(found->remark,
+              in_computed ? "" : "what is computed here agrees with the reference; what was recorded does not");
     EXPECT_EQ(found->element, point.columns.first + value.element);
     if (in_computed) EXPECT_NE(found->inputs_equal, false);  // unknown where an uncached executor begins
     ASSERT_TRUE(found->recorded.has_value());
     ASSERT_TRUE(found->computed.has_value());
+    EXPECT_EQ(found->ulps, ulps_between(static_cast<float>(*found->recorded), static_cast<float>(*found->computed)));
     const auto bits = [](double of) { return std::bit_cast<uint32_t>(static_cast<float>(of)); };
     const bool is_number = *found->recorded == *found->recorded && *found->computed == *found->computed;
     if (is_number) EXPECT_EQ(bits(*found->recorded) ^ bits(*found->computed), uint32_t{1} << value.bit);
 }
 
-std::optional<RecordDifference> verify(const RecordScene& scene, const Record& record, const MakeExecutor& make) {
+std::optional<RecordDifference> verify(const RecordScene& scene, const Record& record, const MakeExecutor& make,
+                                       const Schedule& schedule = {}) {
     const RunIndex recorded(record);
-    const RunAgainOptions again = scene.again(make, record.run.digests);
+    RunAgainOptions again = scene.again(make, record.run.digests);
+    again.schedule = schedule;
     const auto computed_record = run_again(record, again);
     CHECK(computed_record.has_value());
     const RunIndex computed(*computed_record);
@@ -108,6 +120,14 @@ std::optional<RecordDifference> verify(const RecordScene& scene, const Record& r
                                   *comparison.first);
     CHECK(located.has_value());
     return comparison.first;
+}
+
+// Of a request that computes the position once.
+int64_t step_of(const RunIndex& index, RequestId request, int64_t position) {
+    for (const Share& share : index.find(request)->shares) {
+        if (share.sequence().begin <= position && position < share.sequence().end) return share.step->step;
+    }
+    return -1;
 }
 
 using MakePlanted = MakeExecutor (RecordScene::*)(Prepare) const;
@@ -146,6 +166,32 @@ TEST(RecordAudit, AFlippedBitInTheRecordedRunIsLocated) {
     }
 }
 
+// The steps of the two runs have other numbers, and other positions.
+TEST(RecordAudit, AFlippedBitUnderAnotherScheduleIsLocated) {
+    const RecordScene scene;
+    const Record record = scene.record(DigestLevel::kOps);
+    const RunIndex recorded(record);
+    Prng prng(5);
+    for (const char* words : {"chunks=5", "batch=1"}) {
+        const auto schedule = parse_schedule(std::vector<std::string>{words});
+        RunAgainOptions clean = scene.again(scene.cpu(), DigestLevel::kOps);
+        clean.schedule = *schedule;
+        const auto made = run_again(record, clean);
+        ASSERT_TRUE(made);
+        // Requests are numbered in the order of their submission, which is the record's.
+        const RunIndex computed(*made);
+        for (int i = 0; i < 12; ++i) {
+            const Value value = draw_value(scene, recorded, prng);
+            int num_flipped = 0;
+            const auto found = verify(scene, record, scene.cpu(flip_in_buffer(scene, value, num_flipped)), *schedule);
+            if (num_flipped == 0) continue;  // a client left earlier
+            SCOPED_TRACE(words);
+            expect_found(scene, value, found, true, step_of(computed, value.request, value.position));
+            if (HasFailure()) return;
+        }
+    }
+}
+
 // Where the record knows layers only, the reference says which element it is: of those flips that reach a layer's end.
 TEST(RecordAudit, DigestsOfLayersSufficeToLocateIt) {
     const RecordScene scene;
@@ -163,6 +209,163 @@ TEST(RecordAudit, DigestsOfLayersSufficeToLocateIt) {
         if (HasFailure()) return;
     }
     EXPECT_GE(num_found, 15);
+}
+
+// A difference in the logits, or in a token, says nothing of the operation: the reference does.
+TEST(RecordAudit, LogitsAndTokensSufficeToLocateAnOperation) {
+    const RecordScene scene;
+    for (const DigestLevel level : {DigestLevel::kNone, DigestLevel::kHeads}) {
+        const Record record = scene.record(level);
+        const RunIndex recorded(record);
+        const RequestIndex& request = *recorded.find(RequestId{1});
+        const Share& share = request.shares.back();
+        Value value{.step = share.step->step, .request = request.id, .position = share.sequence().end - 1};
+        value.op = scene.points.layers()[1];
+        value.bit = 30;
+        int num_flipped = 0;
+        const Prepare plant = flip_in_buffer(scene, value, num_flipped);
+        const auto found = verify(scene, record, scene.cpu(plant));
+        if (level == DigestLevel::kHeads) {
+            expect_found(scene, value, found, true);
+        } else {
+            ASSERT_TRUE(found.has_value());
+            EXPECT_EQ(found->op_index, static_cast<int64_t>(value.op));
+            EXPECT_EQ(found->recorded, std::nullopt) << "a token confirms no value";
+            EXPECT_THAT(found->remark, testing::EndsWith("; no digest of it was recorded"));
+        }
+    }
+}
+
+// The executor errs once: neither the record nor the repeated run is wrong.
+TEST(RecordAudit, AFaultThatDoesNotRepeatIsNotTheRecords) {
+    const RecordScene scene;
+    for (const DigestLevel level : {DigestLevel::kLayers, DigestLevel::kOps}) {
+        const Record record = scene.record(level);
+        const Value value{.step = 0, .request = RequestId{0}, .position = 3, .op = scene.points.layers()[0], .bit = 30};
+        bool is_first = true;
+        int num_flipped = 0;
+        const Prepare plant = [&](NumericExecutor& executor) {
+            if (std::exchange(is_first, false)) flip_in_buffer(scene, value, num_flipped)(executor);
+        };
+        const auto found = verify(scene, record, scene.cpu(plant));
+        EXPECT_EQ(num_flipped, 1);
+        ASSERT_TRUE(found.has_value());
+        EXPECT_EQ(found->element, -1);
+        EXPECT_EQ(found->remark,
+                  "the record agrees with the reference, and so does the repeated run: "
+                  "it is not the same every time");
+    }
+}
+
+TEST(RecordAudit, ARecordThatAgreesWithNeitherIsNamed) {
+    const RecordScene scene;
+    Record record = scene.record(DigestLevel::kOps);
+    const Value value{.step = 0, .request = RequestId{0}, .position = 3, .op = scene.points.layers()[0], .bit = 30};
+    for (Entry& entry : record.entries) {
+        auto* step = std::get_if<StepRecord>(&entry);
+        if (step == nullptr || step->step != 0) continue;
+        step->sequences[0].ops[value.op].low += 1;
+    }
+    int num_flipped = 0;
+    const auto found = verify(scene, record, scene.cpu(flip_in_buffer(scene, value, num_flipped)));
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->position, 3);
+    EXPECT_EQ(found->element, scene.points[value.op].columns.first);
+    EXPECT_TRUE(found->computed.has_value());
+    EXPECT_FALSE(found->recorded.has_value());
+    EXPECT_FALSE(found->ulps.has_value());
+    EXPECT_THAT(found->remark, testing::StartsWith("the reference has "));
+    EXPECT_THAT(found->remark, testing::EndsWith("; what was recorded agrees with neither"));
+}
+
+// A record that was changed behind the run.
+TEST(RecordAudit, AChangedRecordIsNotTheExecutorsFault) {
+    const RecordScene scene;
+    const auto changed = [&](DigestLevel level, const auto& change) {
+        Record record = scene.record(level);
+        for (Entry& entry : record.entries) {
+            if (change(entry)) return verify(scene, record, scene.cpu());
+        }
+        return std::optional<RecordDifference>();
+    };
+    const auto token = changed(DigestLevel::kHeads, [](Entry& entry) {
+        auto* reported = std::get_if<Reported>(&entry);
+        if (reported == nullptr || reported->tokens.empty()) return false;
+        reported->tokens[0].token ^= 1;
+        return true;
+    });
+    ASSERT_TRUE(token.has_value());
+    EXPECT_EQ(token->kind, DifferenceKind::kToken);
+    EXPECT_EQ(token->remark, "");
+    const auto logits = changed(DigestLevel::kHeads, [](Entry& entry) {
+        auto* step = std::get_if<StepRecord>(&entry);
+        if (step == nullptr || step->sequences[0].logits.empty()) return false;
+        step->sequences[0].logits[0] ^= 1;
+        return true;
+    });
+    ASSERT_TRUE(logits.has_value());
+    EXPECT_EQ(logits->kind, DifferenceKind::kLogits);
+    EXPECT_EQ(logits->remark, "what is computed here agrees with the reference; what was recorded does not");
+    const auto state = changed(DigestLevel::kHeads, [](Entry& entry) {
+        auto* reported = std::get_if<Reported>(&entry);
+        if (reported == nullptr) return false;
+        for (Event& event : reported->events) {
+            if (event.kind != EventKind::kPublish) continue;
+            event.digest.low ^= 1;
+            return true;
+        }
+        return false;
+    });
+    ASSERT_TRUE(state.has_value());
+    EXPECT_EQ(state->kind, DifferenceKind::kState);
+    EXPECT_EQ(state->element, -1);
+    EXPECT_EQ(state->remark, "the committed state agrees with the reference; what was recorded does not");
+}
+
+TEST(RecordAudit, OfAnOrdinaryRequestThereIsNoReference) {
+    const RecordScene scene;
+    const auto ordinary = [&] {
+        Record record = scene.record(DigestLevel::kHeads);
+        record.run.policy = "exact";
+        for (Entry& entry : record.entries) {
+            if (auto* call = std::get_if<Call>(&entry)) call->request.deterministic = false;
+        }
+        return record;
+    };
+    const Record record = ordinary();
+    const RunIndex index(record);
+    RecordDifference difference{
+        .kind = DifferenceKind::kLogits, .request = RequestId{0}, .computed_request = RequestId{0}};
+    const LocateArgs args{.record = record,
+                          .recorded = index,
+                          .computed = index,
+                          .points = scene.points,
+                          .model = scene.model,
+                          .again = scene.again(scene.cpu(), DigestLevel::kHeads)};
+    ASSERT_TRUE(locate(args, difference));
+    EXPECT_EQ(difference.remark, "an ordinary request's: of its arithmetic there is no reference");
+    for (const auto& [kind, request, computed_request] : {std::tuple{DifferenceKind::kPrompt, 0, 0},
+                                                          {DifferenceKind::kRequest, 0, 0},
+                                                          {DifferenceKind::kLogits, 0, 77},
+                                                          {DifferenceKind::kLogits, 77, 0}}) {
+        RecordDifference other{
+            .kind = kind, .request = RequestId{request}, .computed_request = RequestId{computed_request}};
+        ASSERT_TRUE(locate(args, other));
+        EXPECT_EQ(other.remark, "");
+    }
+}
+
+TEST(RecordAudit, UlpsAreCountedAcrossZero) {
+    constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
+    constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(ulps_between(1.5F, 1.5F), 0);
+    EXPECT_EQ(ulps_between(0.0F, -0.0F), 0);
+    EXPECT_EQ(ulps_between(kSmallest, -kSmallest), 2);
+    EXPECT_EQ(ulps_between(1.0F, std::nextafter(1.0F, 2.0F)), 1);
+    EXPECT_EQ(ulps_between(-1.0F, std::nextafter(-1.0F, 0.0F)), 1);
+    EXPECT_EQ(ulps_between(-1.0F, 1.0F), 2 * int64_t{0x3F80'0000});
+    EXPECT_EQ(ulps_between(kNan, 1.0F), std::nullopt);
+    EXPECT_EQ(ulps_between(1.0F, kNan), std::nullopt);
 }
 
 // Bytes that a sequence carries, as read_head shows them: a bit flips behind an operation of a step.
@@ -212,6 +415,45 @@ TEST(RecordAudit, AFlippedBitInAStateIsFoundAtTheOperationThatReadIt) {
         EXPECT_EQ(found->op, op);
         EXPECT_EQ(found->inputs_equal, false) << to_string(*found);
     }
+}
+
+// Behind the last operation that reads it: the digest of the head alone tells.
+TEST(RecordAudit, AFlippedBitInACommittedStateIsLocated) {
+    const RecordScene scene;
+    const Record record = scene.record(DigestLevel::kOps);
+    const int64_t length = RunIndex(record).find(RequestId{0})->states.rbegin()->first;
+    const int32_t layer = layer_with(scene, true);
+    const auto plant = [&](bool always, bool& is_first, int& num_flipped) -> Prepare {
+        return [&, always](NumericExecutor& executor) {
+            if (!std::exchange(is_first, false) && !always) return;
+            flip_in_memory(RequestId{0}, reference::WalkOp::kLogits, length - 1, layer, StateKind::kSsm, 4 * 5 + 2,
+                           num_flipped)(executor);
+        };
+    };
+    int num_flipped = 0;
+    bool is_first = true;
+    const auto found = verify(scene, record, scene.cpu(plant(true, is_first, num_flipped)));
+    EXPECT_GT(num_flipped, 0);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->kind, DifferenceKind::kState);
+    EXPECT_EQ(found->position, length);
+    EXPECT_EQ(found->layer, layer);
+    EXPECT_EQ(found->op, "state ssm");
+    EXPECT_EQ(found->element, 5);
+    EXPECT_EQ(found->inputs_equal, true);
+    ASSERT_TRUE(found->recorded && found->computed);
+    EXPECT_EQ(std::bit_cast<uint32_t>(static_cast<float>(*found->recorded)) ^ uint32_t{0x20} << 16,
+              std::bit_cast<uint32_t>(static_cast<float>(*found->computed)));
+    EXPECT_EQ(found->remark, "");
+    // Once, and not in the repeated run.
+    is_first = true;
+    const auto once = verify(scene, record, scene.cpu(plant(false, is_first, num_flipped)));
+    ASSERT_TRUE(once.has_value());
+    EXPECT_EQ(once->kind, DifferenceKind::kState);
+    EXPECT_EQ(once->element, -1);
+    EXPECT_EQ(once->remark,
+              "the record agrees with the reference, and so does the repeated run: "
+              "it is not the same every time");
 }
 
 TEST(RecordAudit, AFlippedBitInKvIsFoundAtTheOperationThatReadIt) {
