@@ -63,10 +63,11 @@ TEST(RunIndex, ADraftPathsSharesAreNotItsRequests) {
 TEST(RunIndex, TokensAndPositionsAreCounted) {
     WrittenRecord written;
     written.turn({}).turn({.id = 1, .conversation = "d", .tokens = {1, 2}, .end = WrittenTurn::End::kNone});
+    written.turn({.id = 2, .conversation = "e", .tokens = {1}});
     const RunIndex index(written.record);
-    EXPECT_EQ(index.num_tokens(), 5);
-    EXPECT_EQ(index.num_computed(), 6 + 5);
-    EXPECT_EQ(what_is_left(index), "5 steps; 2 requests, 1 of them without an end");
+    EXPECT_EQ(index.num_tokens(), 6);
+    EXPECT_EQ(index.num_computed(), 6 + 5 + 4);
+    EXPECT_EQ(what_is_left(index), "6 steps; 3 requests, 1 of them without an end");
 }
 
 TEST(RunIndex, AClientsEndIsNotTheTurns) {

@@ -88,6 +88,8 @@ TEST(RecordSchedule, WindowsAreThoseOfTheRequestsUnderIt) {
               "windows of 7, 0 verify, 0 behind, 3 sequences, steps of 16, fewest-tokens");
     EXPECT_EQ(scheduled({"batch=3", "policy=verify"}),
               "windows of 8, 4 verify, 0 behind, 3 sequences, steps of 16, arrival");
+    EXPECT_EQ(scheduled({"batch=3", "chunks=3", "policy=verify"}),
+              "windows of 8, 1 verify, 0 behind, 3 sequences, steps of 3, arrival");
     run.engine.scheduler.verify_tokens = 1;
     EXPECT_EQ(scheduled({"batch=3", "policy=verify"}),
               "windows of 5, 4 verify, 0 behind, 3 sequences, steps of 16, arrival");
@@ -102,6 +104,8 @@ TEST(RecordSchedule, WindowsAndLagsHaveABound) {
     run.engine.scheduler.step_tokens = 256;
     EXPECT_TRUE(config_under(run, schedule_of({"windows=128"})));
     EXPECT_FALSE(config_under(run, schedule_of({"windows=129"})));
+    run.engine.scheduler.max_state_lag_tokens = 128;
+    EXPECT_TRUE(config_under(run, {}));
     run.engine.scheduler.max_state_lag_tokens = 129;
     const auto lagging = config_under(run, {});
     ASSERT_FALSE(lagging);
