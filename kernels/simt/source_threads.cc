@@ -482,13 +482,18 @@ void* dynamic_shared() {
     return memory.bytes();
 }
 
-void launch(const char* name, const void* kernel, const Config& config, const std::function<void()>& body) {
+bool may_launch(const char* name) {
     CHECK(source.emulator != nullptr, "{}: launched outside of a call of run()", name);
     if (source.in_launch) {
-        return Emulator::current().found(
+        Emulator::current().found(
             simt::FindingKind::kLaunchLimit,
             fmt::format("it launches {}: launches by a kernel (dynamic parallelism) are not taken", name));
     }
+    return !source.in_launch;
+}
+
+void launch(const char* name, const void* kernel, const Config& config, const std::function<void()>& body) {
+    if (!may_launch(name)) return;
     constexpr int64_t kSpare = 64, kWithoutAsking = 48 << 10;
     source.dynamic_bytes = config.shared_bytes;
     source.limits = {};

@@ -123,6 +123,8 @@ struct Config {
     bool is_cooperative = false;  // its blocks may wait for each other
     bool is_dependent = false;    // it may begin before the launches before it have ended
 };
+// False in a kernel, where a launch is found. REQUIRES: a call of run().
+[[nodiscard]] bool may_launch(const char* name);
 // Calls `body` in every thread of the grid, on the emulator of the running call. `kernel`: its address; null if it is
 // not known, and then it may have as much shared memory as any kernel.
 void launch(const char* name, const void* kernel, const Config& config, const std::function<void()>& body);

@@ -124,6 +124,8 @@ struct Launcher {
     Call call;
     template <typename... Arguments>
     void operator()(Arguments... arguments) const {
+        // Before the arguments are kept: a kernel that launches one would be said to write the host's memory.
+        if (!may_launch(name)) return;
         launch(name, kernel, config, [this, copies = std::make_tuple(arguments...)] { std::apply(call, copies); });
     }
 };
