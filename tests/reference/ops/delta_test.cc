@@ -151,12 +151,26 @@ TEST(DeltaUpdate, TiledValueHeadsReadTheKeyHeadsInTurn) {
 TEST(DeltaUpdate, SnapshotsAreTheStatesAtTheirTokens) {
     const DeltaCase of({}, 9);
     std::vector<float> at_five(static_cast<size_t>(of.state_size()));
+    std::vector<float> at_nine = at_five;
     DeltaOutcome got{at_five, std::vector<float>(of.v.size())};
     DeltaUpdateArgs args = of.args(0, 12, got.state.data(), got.y.data());
-    const StateSnapshot snapshot{5, at_five.data()};
-    args.snapshots = {&snapshot, 1};
+    const StateSnapshot snapshots[] = {{5, at_five.data()}, {9, at_nine.data()}};
+    args.snapshots = snapshots;
     delta_update(args);
     EXPECT_EQ(bits_of(at_five), bits_of(run_in_parts(of, {5}).state));
+    EXPECT_EQ(bits_of(at_nine), bits_of(run_in_parts(of, {9}).state));
+    EXPECT_EQ(bits_of(got.state), bits_of(run_in_parts(of, {12}).state));
+}
+
+TEST(DeltaUpdate, AnotherStateIsLeftAsItIs) {
+    const DeltaCase of({}, 10);
+    const std::vector<float> at_five = run_in_parts(of, {5}).state;
+    std::vector<float> given = at_five;
+    DeltaOutcome got{std::vector<float>(given.size(), 77.0F), std::vector<float>(of.v.size())};
+    DeltaUpdateArgs args = of.args(5, 12, given.data(), got.y.data());
+    args.state_out = got.state.data();
+    delta_update(args);
+    EXPECT_EQ(bits_of(given), bits_of(at_five));
     EXPECT_EQ(bits_of(got.state), bits_of(run_in_parts(of, {12}).state));
 }
 

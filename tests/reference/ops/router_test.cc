@@ -97,6 +97,14 @@ TEST(Choose, KeepsTheGroupsOfTheGreatestPairs) {
     EXPECT_EQ(choose_one(moe, zeros, bias).ids, (std::vector<int32_t>{0, 3}));
 }
 
+TEST(Choose, KeepsOneOfTwoGroups) {
+    MoeConfig moe = moe_of(RouterKind::kSigmoidBias, 6, 2);
+    moe.n_groups = 2;
+    moe.n_chosen_groups = 1;
+    EXPECT_EQ(choose_one(moe, std::vector<float>(6, 0.0F), {4.0F, 0.0F, 0.0F, 2.5F, 2.5F, 0.0F}).ids,
+              (std::vector<int32_t>{3, 4}));
+}
+
 TEST(Choose, NormalisesInAscendingIdThenScales) {
     MoeConfig moe = moe_of(RouterKind::kSigmoidBias, 5, 3);
     moe.normalize = true;
