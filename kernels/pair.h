@@ -19,6 +19,10 @@ inline constexpr uint32_t kInt8Magic = 0x4B000000U;
 inline constexpr float kInt8Offset = 0x1p+23F + kInt8Bias;
 
 constexpr Pair make_pair_of(uint16_t even, uint16_t odd) { return Pair{even} | Pair{odd} << 16; }
+// Of binary32 that are numbers of bf16.
+constexpr Pair make_pair_of(float even, float odd) {
+    return reference::bits_from_float(even) >> 16 | reference::bits_from_float(odd);
+}
 constexpr float even_of(Pair pair) { return reference::float_from_bits(pair << 16); }
 constexpr float odd_of(Pair pair) { return reference::float_from_bits(pair & 0xFFFF0000u); }
 constexpr uint16_t even_bits(Pair pair) { return static_cast<uint16_t>(pair); }

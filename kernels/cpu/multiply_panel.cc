@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 
 #include "engine/base/check.h"
 #include "kernels/cpu/block_runs.h"
@@ -48,8 +49,25 @@ void fill_tile_of(const CpuOps& ops, const BlockPanel& of, int64_t k, int64_t co
     ops.run_tile({.layout = *of.layout, .runs = of.runs(k), .num_k = count, .tile = tile});
 }
 
-// out[r][lane] = dot_n3 over columns [first, first + x.width) of a panel, which x has: a few rows read its runs; for
-// more, or without runs, a chunk of the panel is dequantised once for all rows.
+// out[r][lane] = dot_n3 over the first `num_columns` of `rows`, whose weights and pairs are set here: fill(k, count,
+// tile) dequantises columns [k, k + count) of the panel, once for all rows.
+template <typename Element, typename Fill>
+void sum_chunks(ChunkRowsArgs<Element> rows, int64_t num_columns, void (*add)(const ChunkRowsArgs<Element>&),
+                const Fill& fill) {
+    constexpr int64_t kPerPair = std::is_same_v<Element, float> ? 2 : 1;
+    alignas(64) Element tile[kTileFloats / 2 * kPerPair];
+    rows.weights = tile;
+    std::fill_n(rows.out, rows.num_rows * kPanelOutputs, 0.0F);
+    for (int64_t k = 0; k < num_columns; k += reference::kDotChunk) {
+        const int64_t count = std::min(reference::kDotChunk, num_columns - k);
+        fill(k, count, tile);
+        rows.num_pairs = count / 2;
+        add(rows);
+        rows.x += rows.num_pairs * kPerPair;
+    }
+}
+
+// out[r][lane] = dot_n3 over columns [first, first + x.width) of a panel, which x has: a few rows read its runs.
 void sum_columns(const CpuOps& ops, const BlockPanel& of, reference::ConstFloatRows x, int64_t first, float* out) {
     if (of.layout != nullptr && x.num_rows <= ops.run_rows)
         return ops.run_panel({.x = x.data,
@@ -59,36 +77,21 @@ void sum_columns(const CpuOps& ops, const BlockPanel& of, reference::ConstFloatR
                               .panel = of.runs(first),
                               .num_k = x.width,
                               .out = out});
-    alignas(64) float tile[kTileFloats];
-    std::fill_n(out, x.num_rows * kPanelOutputs, 0.0F);
-    for (int64_t k = 0; k < x.width; k += reference::kDotChunk) {
-        const int64_t count = std::min(reference::kDotChunk, x.width - k);
-        fill_tile_of(ops, of, first + k, count, tile);
-        ops.float_chunk({.x = x.data + k,
-                         .stride = x.stride,
-                         .num_rows = x.num_rows,
-                         .weights = tile,
-                         .num_pairs = count / 2,
-                         .out = out});
-    }
+    sum_chunks<float>({.x = x.data, .stride = x.stride, .num_rows = x.num_rows, .out = out}, x.width, ops.float_chunk,
+                      [&](int64_t k, int64_t count, float* tile) { fill_tile_of(ops, of, first + k, count, tile); });
 }
 
 // The same for rows of e4m3 numbers in pairs.
 void sum_pairs(const CpuOps& ops, const BlockPanel& of, const RoundedRows& x, int64_t first, int64_t num_columns,
                float* out) {
-    alignas(64) Pair tile[kTileFloats / 2];
-    const int64_t stride = Fp8RowPlaces{2 * x.num_pairs}.stride();
-    std::fill_n(out, x.num_rows * kPanelOutputs, 0.0F);
-    for (int64_t k = first; k < first + num_columns; k += reference::kDotChunk) {
-        const int64_t count = std::min(reference::kDotChunk, first + num_columns - k);
-        ops.pair_tile({.layout = *of.layout, .runs = of.runs(k), .num_k = count, .tile = tile});
-        ops.pair_chunk({.x = reinterpret_cast<const Pair*>(x.fp8) + k / 2,
-                        .stride = stride,
-                        .num_rows = x.num_rows,
-                        .weights = tile,
-                        .num_pairs = count / 2,
-                        .out = out});
-    }
+    sum_chunks<Pair>(
+        {.x = reinterpret_cast<const Pair*>(x.fp8) + first / 2,
+         .stride = Fp8RowPlaces{2 * x.num_pairs}.stride(),
+         .num_rows = x.num_rows,
+         .out = out},
+        num_columns, ops.pair_chunk, [&](int64_t k, int64_t count, Pair* tile) {
+            ops.pair_tile({.layout = *of.layout, .runs = of.runs(first + k), .num_k = count, .tile = tile});
+        });
 }
 
 // reference/ops/quantised.h

@@ -175,9 +175,7 @@ VERBATIM_LOOP void quantise_fp8_row(const QuantiseFp8RowArgs& args) {
             std::memcpy(args.values + first, values, static_cast<size_t>(count) * sizeof(float));
         } else {
             Pair* __restrict pairs = args.pairs + first / 2;
-            for (int64_t j = 0; j < count / 2; ++j)
-                pairs[j] =
-                    reference::bits_from_float(values[2 * j]) >> 16 | reference::bits_from_float(values[2 * j + 1]);
+            for (int64_t j = 0; j < count / 2; ++j) pairs[j] = make_pair_of(values[2 * j], values[2 * j + 1]);
         }
     }
 }
@@ -195,7 +193,7 @@ VERBATIM_LOOP void widen_int8(const Int8Pair* __restrict in, int64_t count, Pair
         const uint32_t both = in[i];
         const float even = reference::float_from_bits((both & 0xFFU) | kInt8Magic) - kInt8Offset;
         const float odd = reference::float_from_bits(both >> 8 | kInt8Magic) - kInt8Offset;
-        out[i] = reference::bits_from_float(even) >> 16 | reference::bits_from_float(odd);
+        out[i] = make_pair_of(even, odd);
     }
 }
 

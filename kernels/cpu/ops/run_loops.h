@@ -144,40 +144,45 @@ void run_panel_of(const RunPanelArgs& args) {
     }
 }
 
-template <typename Lanes, RunKind kind>
-void run_tile_in(const RunTileArgs& args) {
+// Calls store(evens, odds) for the vectors of each pair of columns, in the order of the tile's layout.
+template <typename Lanes, RunKind kind, typename Element, typename Store>
+inline __attribute__((always_inline)) void for_each_pair(const RunsToTileArgs<Element>& args, const Store& store) {
     const typename Lanes::Nibbles nibbles = Lanes::nibbles(args.layout.first);
     const std::byte* run = args.runs;
-    float* to = args.tile;
     for (int64_t k = 0; k < args.num_k; k += args.layout.weights, run += args.layout.num_bytes()) {
         const RunLanes<Lanes, kind> lanes(args.layout, run, 0);
         for (int64_t j = 0; j < args.layout.weights / 2; ++j) {
             lanes.prefetch(j);
-            for (int v = 0; v < kPanelOutputs / Lanes::kCount; ++v, to += 2 * Lanes::kCount) {
-                Lanes::store(to, lanes.even(j, v, nibbles));
-                Lanes::store(to + Lanes::kCount, lanes.odd(j, v, nibbles));
-            }
+            for (int v = 0; v < kPanelOutputs / Lanes::kCount; ++v)
+                store(lanes.even(j, v, nibbles), lanes.odd(j, v, nibbles));
         }
     }
+}
+
+template <typename Lanes, RunKind kind>
+void run_tile_in(const RunTileArgs& args) {
+    using Floats = typename Lanes::Floats;
+    float* to = args.tile;
+    for_each_pair<Lanes, kind>(
+        args, [&](Floats evens, Floats odds) __attribute__((always_inline)) {
+            Lanes::store(to, evens);
+            Lanes::store(to + Lanes::kCount, odds);
+            to += 2 * Lanes::kCount;
+        });
 }
 
 // Numbers of e4m3 are numbers of bf16.
 template <typename Lanes>
 void pair_tile_of(const PairTileArgs& args) {
+    using Floats = typename Lanes::Floats;
     using Bits = typename Lanes::Bits;
-    const typename Lanes::Nibbles nibbles = Lanes::nibbles(0.0F);
-    const std::byte* run = args.runs;
     Pair* to = args.tile;
-    for (int64_t k = 0; k < args.num_k; k += args.layout.weights, run += args.layout.num_bytes()) {
-        const RunLanes<Lanes, RunKind::kBareFloats> lanes(args.layout, run, 0);
-        for (int64_t j = 0; j < args.layout.weights / 2; ++j) {
-            lanes.prefetch(j);
-            for (int v = 0; v < kPanelOutputs / Lanes::kCount; ++v, to += Lanes::kCount) {
-                const Bits pairs = (Bits)lanes.even(j, v, nibbles) >> 16 | (Bits)lanes.odd(j, v, nibbles);
-                std::memcpy(to, &pairs, sizeof(pairs));
-            }
-        }
-    }
+    for_each_pair<Lanes, RunKind::kBareFloats>(
+        args, [&](Floats evens, Floats odds) __attribute__((always_inline)) {
+            const Bits pairs = (Bits)evens >> 16 | (Bits)odds;
+            std::memcpy(to, &pairs, sizeof(pairs));
+            to += Lanes::kCount;
+        });
 }
 
 template <typename Lanes>
