@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -41,15 +42,23 @@ int64_t DraftWorth::Range::price_of_probe() const {
     const Pace& other = drafts_pay() ? plain : drafted;
     const Pace& taken = drafts_pay() ? drafted : plain;
     const int64_t lost_of_1024 = kSure - kSure * taken.token_ns() / std::max<int64_t>(1, other.token_ns());
-    return std::max(kProbe * (other.step_ns() * std::max<int64_t>(0, lost_of_1024) / kSure), taken.step_ns() / 4);
+    const int64_t lost_ns = kProbe * (other.step_ns() * std::max<int64_t>(0, lost_of_1024) / kSure);
+    return std::max(lost_ns + (drafts_pay() ? 0 : caught_up_ns), taken.step_ns() / 4);
+}
+
+// The first measurement's is paid by nothing.
+void DraftWorth::Range::add_catch_up(int64_t ns) {
+    const bool is_first = drafted.num_steps() < kFirst;
+    if (!is_first && drafts_pay()) return;
+    caught_up_ns += ns;
+    if (!is_first) saved_ns -= ns;
 }
 
 bool DraftWorth::Range::takes_other_way() {
-    CHECK(probe_left >= 0 && saved_ns >= 0, "{} steps of a measurement are left, {} ns are saved", probe_left,
-          saved_ns);
+    CHECK_GE(probe_left, 0);
     CHECK(plain.num_steps() == kFirst && drafted.num_steps() == kFirst);
     if (probe_left == 0 && saved_ns >= price_of_probe()) {
-        saved_ns = 0;
+        saved_ns = drafts_pay() ? 0 : std::exchange(caught_up_ns, 0);
         probe_left = kProbe;
     }
     if (probe_left == 0) return false;
@@ -57,22 +66,44 @@ bool DraftWorth::Range::takes_other_way() {
     return true;
 }
 
-std::optional<int64_t> DraftWorth::least_acceptance(int32_t num_requests) {
+int64_t DraftWorth::output_for_1024_behind(const Range& range) const {
+    if (catch_up_tokens_ == 0) return 0;
+    CHECK(catch_up_ns_ >= 0 && catch_up_tokens_ > 0, "{} tokens in {} ns", catch_up_tokens_, catch_up_ns_);
+    const int64_t gain_ns = range.plain.token_ns() - range.drafted.token_ns();
+    constexpr int64_t kNever = int64_t{1} << 30;
+    return std::min(kNever, 1024 * (catch_up_ns_ / catch_up_tokens_) / std::max<int64_t>(1, gain_ns));
+}
+
+std::optional<DraftTerms> DraftWorth::terms(int32_t num_requests) {
     CHECK_GE(num_requests, 0);
-    if (num_requests == 0) return rests_ ? std::nullopt : std::optional<int64_t>(0);
+    if (num_requests == 0) return rests_ ? std::nullopt : std::optional(DraftTerms{});
     Range& range = range_of(num_requests);
     rests_ = false;
     const bool is_patient = unmeasured_ < kPatience;
     if (is_patient) ++unmeasured_;
-    if (range.plain.num_steps() < kFirst) return is_patient ? std::nullopt : std::optional<int64_t>(0);
-    if (range.drafted.num_steps() < kFirst) return 0;
+    if (range.plain.num_steps() < kFirst) return is_patient ? std::nullopt : std::optional(DraftTerms{});
+    const int32_t catch_up_to = range.catch_up_to(num_requests);
+    if (range.drafted.num_steps() < kFirst) return DraftTerms{.catch_up_to = catch_up_to};
     rests_ = !range.drafts_pay();
     const bool other = range.takes_other_way();
     if (range.drafts_pay() == other) return std::nullopt;
     // A measurement asks for as many as requests would have if rows were free: their price is what it is for.
-    const int64_t least = other ? 0 : range.price_of_row(num_requests);
+    if (other) return DraftTerms{.catch_up_to = catch_up_to};
+    const int64_t least = range.price_of_row(num_requests);
     CHECK(least >= 0 && least <= kSure, "a draft must be right with {} of {}", least, kSure);
-    return least;
+    return DraftTerms{
+        .least_acceptance = least, .catch_up_to = catch_up_to, .output_for_1024_behind = output_for_1024_behind(range)};
+}
+
+void DraftWorth::record_catch_up(int64_t num_tokens, int64_t ns) {
+    CHECK(num_tokens > 0 && ns >= 0, "{} tokens in {} ns", num_tokens, ns);
+    catch_up_tokens_ += num_tokens;
+    catch_up_ns_ += ns;
+    step_catch_up_ns_ += ns;
+    while (catch_up_tokens_ > kCatchUpMemory) {
+        catch_up_tokens_ /= 2;
+        catch_up_ns_ /= 2;
+    }
 }
 
 void DraftWorth::record(const DecodeStep& step, int64_t step_ns, int64_t draft_ns) {
@@ -80,19 +111,24 @@ void DraftWorth::record(const DecodeStep& step, int64_t step_ns, int64_t draft_n
     CHECK_GE(overhead_ns_, 0);
     unmeasured_ = 0;
     Range& range = range_of(step.num_requests);
+    const bool paid = range.drafts_pay();
     range.saved_ns += (step_ns + draft_ns) / kBudget;
+    range.add_catch_up(std::exchange(step_catch_up_ns_, 0));
     if (step.num_drafts == 0) {
         overhead_ns_ += draft_ns;  // the drafter had no guess
         range.plain.add(step, step_ns);
-        return;
+    } else {
+        const int64_t borne_ns = std::min(overhead_ns_, step_ns / 8);
+        overhead_ns_ -= borne_ns;
+        const int64_t drafted_ns = step_ns + draft_ns + borne_ns;
+        const int64_t counted_ns = std::min(drafted_ns, range.most_drafted_ns());
+        overhead_ns_ += drafted_ns - counted_ns;
+        range.drafted.add(step, counted_ns);
+        CHECK_GT(range.drafted.num_steps(), 0);
+        if (range.drafted.num_steps() == kFirst) range.shares = std::min(2 * range.shares, kShares);
     }
-    const int64_t borne_ns = std::min(overhead_ns_, step_ns / 8);
-    overhead_ns_ -= borne_ns;
-    const int64_t drafted_ns = step_ns + draft_ns + borne_ns;
-    const int64_t counted_ns = std::min(drafted_ns, range.most_drafted_ns());
-    overhead_ns_ += drafted_ns - counted_ns;
-    range.drafted.add(step, counted_ns);
-    CHECK_GT(range.drafted.num_steps(), 0);
+    if (!range.drafts_pay()) range.shares = 1;
+    if (range.drafts_pay() != paid) range.probe_left = 0;  // of what was the other way
 }
 
 }  // namespace verbatim

@@ -32,39 +32,54 @@ int32_t Drafting::max_drafts(Sequence& sequence, int64_t least_acceptance) const
     return sequence.pacing.next(most, least_acceptance);
 }
 
+void Drafting::collect_jobs(const DraftTerms& terms) {
+    CHECK_GE(terms.catch_up_to, 1);
+    jobs_.clear();
+    sequences_.clear();
+    for (Sequence* sequence : scheduler_.running()) {
+        if (!may_draft(*sequence)) continue;
+        const int32_t most = max_drafts(*sequence, terms.least_acceptance);
+        if (most < 1) continue;
+        const DraftJob job{.request = sequence->id,
+                           .prompt = &sequence->turn.prompt,
+                           .output = sequence->output,
+                           .sampling = sequence->request.sampling,
+                           .max_drafts = most};
+        const auto num_output = std::ssize(sequence->output);
+        const int64_t gains_from = std::min<int64_t>(num_output, sequence->max_tokens - num_output);
+        if (!terms.repay(drafter_->num_behind(job), gains_from)) continue;
+        sequences_.push_back(sequence);
+        jobs_.push_back(job);
+    }
+    const auto num_behind = [this](const DraftJob& job) { return drafter_->num_behind(job); };
+    const auto num_ready = std::ranges::count(jobs_, 0, num_behind);
+    const auto num_drafted = std::max<std::ptrdiff_t>(num_ready, terms.catch_up_to);
+    if (std::ssize(jobs_) <= num_drafted) return;
+    std::ranges::stable_sort(jobs_, {}, num_behind);
+    jobs_.resize(static_cast<size_t>(num_drafted));
+}
+
 void Drafting::propose() {
     if (!enabled()) return;
-    std::optional<int64_t> least = 0;
+    std::optional<DraftTerms> terms = DraftTerms{};
     if (paced_windows_) {
         const auto num_decoding = std::ranges::count_if(scheduler_.running(), &Sequence::decodes);
-        least = drafter_->least_acceptance(static_cast<int32_t>(num_decoding));
+        terms = drafter_->terms(static_cast<int32_t>(num_decoding));
     }
-    if (!least) {
+    if (!terms) {
         // Pauses run down meanwhile, so that a measurement finds requests that draft.
         for (Sequence* sequence : scheduler_.running())
             if (may_draft(*sequence)) static_cast<void>(max_drafts(*sequence, 0));
         return drafter_->step_begins_undrafted();
     }
     drafter_->step_begins();
-    jobs_.clear();
-    sequences_.clear();
-    for (Sequence* sequence : scheduler_.running()) {
-        if (!may_draft(*sequence)) continue;
-        const int32_t most = max_drafts(*sequence, *least);
-        if (most < 1) continue;
-        sequences_.push_back(sequence);
-        jobs_.push_back({.request = sequence->id,
-                         .prompt = &sequence->turn.prompt,
-                         .output = sequence->output,
-                         .sampling = sequence->request.sampling,
-                         .max_drafts = most});
-    }
+    collect_jobs(*terms);
     if (jobs_.empty()) return;
     drafter_->draft(jobs_);
     for (size_t i = 0; i < jobs_.size(); ++i) {
         DraftJob& job = jobs_[i];
         Sequence* sequence = sequences_[i];
-        if (sequence->id != job.request) {  // the drafter has put the jobs in another order
+        if (sequence->id != job.request) {  // jobs are in another order
             const auto found = std::ranges::find(sequences_, job.request, &Sequence::id);
             CHECK(found != sequences_.end(), "request {} was not to be drafted", index(job.request));
             sequence = *found;

@@ -37,6 +37,7 @@ public:
 private:
     [[nodiscard]] bool may_draft(const Sequence& sequence) const;
     [[nodiscard]] int32_t max_drafts(Sequence& sequence, int64_t least_acceptance) const;
+    void collect_jobs(const DraftTerms& terms);
 
     Scheduler& scheduler_;
     EngineStats& stats_;

@@ -24,7 +24,7 @@ void ExecutorDrafter::draft(std::span<DraftJob> jobs) {
         CHECK(job.drafts.empty(), "request {} has {} drafts already", index(job.request), job.drafts.size());
         const int32_t slot = slot_for(job.request);
         if (slot < 0) continue;
-        const auto num_known = static_cast<int64_t>(job.prompt->size() + static_cast<int64_t>(job.output.size()));
+        const int64_t num_known = job.num_known();
         if (slots_[slot].num_known == num_known) {  // it was asked before, and got no share of the step
             repeat_guesses(slots_[slot], job);
             continue;
@@ -49,6 +49,15 @@ void ExecutorDrafter::ended(RequestId request) {
     if (found == slot_of_.end()) return;
     give_up(found->second);
     CHECK(!slot_of_.contains(request), "request {} has ended, and has a slot", index(request));
+}
+
+// A window leaves its last draft, which was not computed, and the token behind it.
+int64_t ExecutorDrafter::num_behind(const DraftJob& job) const {
+    constexpr int64_t kLeftByWindow = 2;
+    const auto found = slot_of_.find(job.request);
+    const int64_t num_computed = found == slot_of_.end() ? 0 : slots_[found->second].length;
+    const int64_t missing = job.num_known() - std::min(num_computed, job.num_known());
+    return missing > kLeftByWindow ? missing : 0;
 }
 
 // --- slots

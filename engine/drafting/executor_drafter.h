@@ -34,6 +34,7 @@ public:
 
     void draft(std::span<DraftJob> jobs) override;
     void ended(RequestId request) override;
+    [[nodiscard]] int64_t num_behind(const DraftJob& job) const override;
 
     // Steps and tokens that drafting has cost so far.
     [[nodiscard]] int64_t num_steps() const { return scratch_.num_steps(); }

@@ -17,9 +17,7 @@ public:
     // Borrows both.
     PricedDrafter(Drafter& inner, Clock& clock) : WrappingDrafter(inner), clock_(clock) {}
 
-    std::optional<int64_t> least_acceptance(int32_t num_requests) override {
-        return worth_.least_acceptance(num_requests);
-    }
+    std::optional<DraftTerms> terms(int32_t num_requests) override { return worth_.terms(num_requests); }
     void step_begins() override {
         const int64_t begin_ns = clock_.now_ns();
         inner().step_begins();
@@ -30,11 +28,19 @@ public:
         worth_.rests() ? inner().step_begins_undrafted() : inner().step_begins();
         begin_step(begin_ns);
     }
+    // What requests have to catch up is computed first, and takes about as long a token as guesses do.
     void draft(std::span<DraftJob> jobs) override {
+        int64_t num_behind = 0;
+        for (const DraftJob& job : jobs) num_behind += inner().num_behind(job);
         inner().draft(jobs);
         const int64_t end_ns = clock_.now_ns();
-        draft_ns_ += end_ns - begin_ns_;
+        const int64_t ns = end_ns - begin_ns_;
         begin_ns_ = end_ns;
+        int64_t num_drafts = 0;
+        for (const DraftJob& job : jobs) num_drafts += std::ssize(job.drafts);
+        const int64_t catch_up_ns = num_behind == 0 ? 0 : ns / (num_behind + num_drafts) * num_behind;
+        if (num_behind > 0) worth_.record_catch_up(num_behind, catch_up_ns);
+        draft_ns_ += ns - catch_up_ns;
     }
     void step_ends(const DecodeStep* step) override {
         if (step != nullptr)

@@ -63,6 +63,11 @@ public:
         for (const DraftJob& job : jobs) drafts.push_back(job.drafts);
         return drafts;
     }
+    // Tokens that it has to catch up for a request.
+    [[nodiscard]] int64_t num_behind(const Wanted& of) {
+        const TokenSeq prompt = store_.store(prompt_of(of));
+        return drafter.num_behind({.request = RequestId{of.request}, .prompt = &prompt, .output = of.output});
+    }
     // What the model says after the request's tokens.
     [[nodiscard]] std::vector<TokenId> right(const Wanted& of) const {
         std::vector<TokenId> tokens = prompt_of(of) + of.output;
@@ -137,6 +142,21 @@ TEST(ExecutorDrafter, ARequestThatGotNoShareOfTheStepIsGivenItsGuessesAgain) {
         EXPECT_THAT(scene.draft({again}), ElementsAre(first));
     }
     EXPECT_EQ(scene.drafter.num_steps(), 3) << "nothing was computed for them";
+}
+
+// A prompt of 5 and a window of 3: two of its drafts were computed, and the third, too, if it was right.
+TEST(ExecutorDrafter, ARequestHasItsPromptToCatchUpAndThenNothingOfItsWindows) {
+    DrafterScene scene(config_of(16, 2));
+    Wanted of{.request = 1, .num_prompt = 5, .max_drafts = 3};
+    EXPECT_EQ(scene.num_behind(of), 5);
+    const std::vector<TokenId> window = scene.draft({of}).front();
+    EXPECT_EQ(scene.num_behind(of), 0);
+    of.output = window;
+    of.output.push_back(1);
+    EXPECT_EQ(scene.num_behind(of), 0) << "the last draft, and what follows it";
+    of.output.push_back(2);
+    EXPECT_EQ(scene.num_behind(of), 3) << "it was not asked in between";
+    EXPECT_EQ(scene.num_behind({.request = 2, .num_prompt = 7}), 7);
 }
 
 // Three blocks hold 9 tokens and all guesses but the last, which nothing follows; not 10.

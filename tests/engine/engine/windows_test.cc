@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
@@ -398,12 +399,17 @@ public:
         num_unmeasured += step == nullptr ? 1 : 0;
         steps.push_back(step == nullptr ? DecodeStep{} : *step);
     }
-    std::optional<int64_t> least_acceptance(int32_t num_requests) override {
+    std::optional<DraftTerms> terms(int32_t num_requests) override {
         asked_for.push_back(num_requests);
-        return least;
+        return answer;
+    }
+    [[nodiscard]] int64_t num_behind(const DraftJob& job) const override {
+        const auto found = behind.find(job.request);
+        return found == behind.end() ? 0 : found->second;
     }
     void draft(std::span<DraftJob> jobs) override {
         for (DraftJob& job : jobs) {
+            drafted.push_back(job.request);
             job.drafts.assign(static_cast<size_t>(job.max_drafts), token_);
             num_drafted += job.max_drafts;
         }
@@ -414,8 +420,10 @@ public:
     int64_t num_drafted = 0;
     int64_t num_unmeasured = 0;
     std::vector<DecodeStep> steps;
-    std::optional<int64_t> least = 0;
+    std::optional<DraftTerms> answer = DraftTerms{};
     std::vector<int32_t> asked_for;
+    std::map<RequestId, int64_t> behind;
+    std::vector<RequestId> drafted;
 
 private:
     TokenId token_;
@@ -451,7 +459,7 @@ TEST(Windows, ADrafterMeasuresTheDecodeStepsOfAllRequests) {
 TEST(Windows, AStepWithoutDraftsOfADrafterThatMeasuresIsADecodeStep) {
     WindowScene scene;
     MeasuringDrafter drafter(1);
-    drafter.least = std::nullopt;
+    drafter.answer = std::nullopt;
     scene.engine.draft_with(&drafter, 4, /*paced_windows=*/true);
     scene.submit(scene.request);
     scene.step();
@@ -486,12 +494,44 @@ TEST(Windows, APauseEndsWhileTheDrafterRests) {
     scene.step();
     scene.step();
     ASSERT_EQ(wrong.num_drafted, 2);
-    wrong.least = std::nullopt;
+    wrong.answer = std::nullopt;
     for (int i = 0; i < 2; ++i) scene.step();
     EXPECT_EQ(wrong.num_drafted, 2);
-    wrong.least = 0;
+    wrong.answer = DraftTerms{};
     scene.step();
     EXPECT_EQ(wrong.num_drafted, 3);
+}
+
+TEST(Windows, OfFewRequestsThatMayCatchUpThoseWithTheLeastToDoAreDrafted) {
+    WindowScene scene;
+    MeasuringDrafter drafter(1);
+    scene.engine.draft_with(&drafter, 4, /*paced_windows=*/true);
+    std::vector<RequestId> ids;
+    for (const char* id : {"a", "b", "c"}) ids.push_back(scene.submit(scene.history(id, kPrompt, 8)));
+    drafter.behind = {{ids[0], 30}, {ids[1], 20}, {ids[2], 10}};
+    scene.step();  // the prompts
+    drafter.drafted.clear();
+    drafter.answer = DraftTerms{.catch_up_to = 2};
+    scene.step();
+    EXPECT_THAT(drafter.drafted, ElementsAre(ids[2], ids[1]));
+}
+
+// 16 tokens of output are worth 1024 tokens of catching up: 64 behind need one token that came and one that may come.
+TEST(Windows, ARequestWhoseDraftsCannotRepayWhatTheyCatchUpIsNotDrafted) {
+    const auto num_drafted = [](int64_t num_behind, int64_t max_tokens) {
+        WindowScene scene;
+        MeasuringDrafter drafter(1);
+        drafter.answer = DraftTerms{.output_for_1024_behind = 16};
+        scene.engine.draft_with(&drafter, 4, /*paced_windows=*/true);
+        drafter.behind[scene.submit(scene.history("a", kPrompt, max_tokens))] = num_behind;
+        scene.step();
+        scene.step();
+        return drafter.num_drafted;
+    };
+    EXPECT_EQ(num_drafted(64, 8), 2);
+    EXPECT_EQ(num_drafted(65, 8), 0) << "one token has come";
+    EXPECT_EQ(num_drafted(64, 3), 1) << "two may come";
+    EXPECT_EQ(num_drafted(0, 3), 1);
 }
 
 // A window of one draft is paced like others: without the pauses the drafter would draft in every step.
