@@ -87,7 +87,7 @@ TEST(OneBudgetProperties, OnADeviceCachedEqualsUncached) {
     const RandomCases cases = RandomCases::from_environment(3);
     Seen seen;
     // A few worlds may share no memory: then more are tried.
-    const uint64_t most = 4 * cases.count;
+    const uint64_t most = 16 * cases.count;
     for (uint64_t i = 0; i < cases.count || ((seen.shared == 0 || seen.evictions == 0) && i < most); ++i) {
         run_world(cases.seed + i, Machine::kEmulatedCuda, seen);
     }
