@@ -43,6 +43,16 @@ Digest sum_of_op(const Stretch& stretch, size_t op) {
     return sum;
 }
 
+// Positions with logits. The last token of a chunk has none, and had some if the request was preempted since.
+std::vector<int64_t> positions_of_logits(const Stretch& stretch) {
+    std::vector<int64_t> positions;
+    for (const Share& share : stretch.shares) {
+        const SequenceRecord& sequence = share.sequence();
+        for (int64_t i = sequence.end - std::ssize(sequence.logits); i < sequence.end; ++i) positions.push_back(i);
+    }
+    return positions;
+}
+
 uint64_t sum_of_layers(const Stretch& stretch) {
     uint64_t sum = 0;
     for (const Share& share : stretch.shares) sum += share.sequence().layers;
@@ -215,8 +225,10 @@ private:
     }
 
     void compare_ops(const Stretch& mine, const Stretch& other) {
-        counts_.operations += static_cast<int64_t>(points_.size());
-        for (size_t op = 0; op < points_.size(); ++op) {
+        const bool same_logits = positions_of_logits(mine) == positions_of_logits(other);
+        const size_t num_ops = same_logits ? points_.size() : points_.first_of_head();
+        counts_.operations += static_cast<int64_t>(num_ops);
+        for (size_t op = 0; op < num_ops; ++op) {
             if (sum_of_op(mine, op) == sum_of_op(other, op)) continue;
             const reference::WalkPoint& point = points_[op];
             RecordDifference difference = stretch_difference(DifferenceKind::kOperation, mine, other);

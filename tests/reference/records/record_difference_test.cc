@@ -191,6 +191,32 @@ TEST(RecordDifference, ALayersTagsAddUpOverTheStretch) {
     EXPECT_EQ(comparison.compared.operations, 2 * num_layers());
 }
 
+// A request that was preempted computes its last two tokens as a chunk, and has logits at the second one alone.
+TEST(RecordDifference, TheFinalNormIsComparedWhereTheSamePositionsHaveLogits) {
+    const size_t head = written_points().first_of_head();
+    ASSERT_GT(head, 0u);
+    ASSERT_LT(head, written_points().size());
+    const auto with_logits = [&](int64_t begin, int64_t end, std::vector<uint64_t> logits) {
+        SequenceRecord sequence = with_ops(begin, end);
+        sequence.logits = std::move(logits);
+        for (size_t op = head; op < sequence.ops.size(); ++op) sequence.ops[op].low = 100 * sequence.logits.size();
+        return sequence;
+    };
+    const SequenceRecord prompt = with_logits(0, 4, {5});
+    const WrittenRecord token_by_token = computes({prompt, with_logits(4, 5, {6}), with_logits(5, 6, {7})});
+    SequenceRecord chunk = with_logits(4, 6, {7});
+    const Comparison same = compared(token_by_token, computes({prompt, chunk}));
+    EXPECT_EQ(difference(same), "none");
+    EXPECT_EQ(same.compared.operations, num_ops() + static_cast<int64_t>(head));
+    EXPECT_EQ(same.compared.logits, 2);
+    chunk.ops[head - 1].low += 1;
+    EXPECT_EQ(compared(token_by_token, computes({prompt, chunk})).first->op_index, static_cast<int64_t>(head) - 1);
+    chunk = with_logits(4, 6, {6, 7});
+    EXPECT_EQ(difference(compared(token_by_token, computes({prompt, chunk}))), "none");
+    chunk.ops[head].low += 1;
+    EXPECT_EQ(compared(token_by_token, computes({prompt, chunk})).first->op_index, static_cast<int64_t>(head));
+}
+
 TEST(RecordDifference, AStretchOfTwoPositionsNamesNeither) {
     SequenceRecord two = with_ops(0, 2);
     two.ops[3].low += 1;
