@@ -43,6 +43,13 @@ enum class CallKind : uint8_t {
 };
 [[nodiscard]] const char* name(CallKind kind);
 
+// Drafts that a step was to verify for a request.
+struct RequestDrafts {
+    RequestId request{};
+    std::vector<TokenId> tokens;
+    friend bool operator==(const RequestDrafts&, const RequestDrafts&) = default;
+};
+
 // A call, whether it was granted or refused.
 struct Call {
     CallKind kind = CallKind::kSubmit;
@@ -56,6 +63,7 @@ struct Call {
     std::string to;       // kFork; kImportHead: its numerics id
     std::optional<uint64_t> num_turns;  // kFork, kRewind; kRestore, in logs that have no `version`: that
     Version version = kNoVersion;       // kRestore
+    std::vector<RequestDrafts> drafts;  // kFailStep, in records: of the step, which allocated memory for them
     friend bool operator==(const Call&, const Call&) = default;
 };
 

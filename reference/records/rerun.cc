@@ -34,6 +34,9 @@ std::vector<Call> calls_of(const Record& record) {
 
 RecordedDrafter::RecordedDrafter(const Record& record) {
     for (const Entry& entry : record.entries) {
+        if (const auto* call = std::get_if<Call>(&entry); call != nullptr && call->step > 0) {
+            for (const RequestDrafts& of : call->drafts) drafts_[{call->step - 1, of.request}] = of.tokens;
+        }
         const auto* step = std::get_if<StepRecord>(&entry);
         if (step == nullptr) continue;
         for (const SequenceRecord& sequence : step->sequences) {

@@ -65,7 +65,22 @@ void RunRecorder::on_call(const Call& call) {
     if (is_over_) return;
     add_reported();
     if (call.kind == CallKind::kSubmit && !call.request.deterministic) ordinary_.insert(call.id);
-    sink_.add(call);
+    if (call.kind != CallKind::kFailStep) return sink_.add(call);
+    Call failed = call;
+    failed.drafts = open_drafts();
+    plan_ = nullptr;
+    sink_.add(std::move(failed));
+}
+
+std::vector<RequestDrafts> RunRecorder::open_drafts() const {
+    CHECK(plan_ != nullptr, "a step fails after step {}, and none is open", last_step_);
+    std::vector<RequestDrafts> all;
+    for (const ScheduledSequence& sequence : plan_->sequences) {
+        if (sequence.num_drafts() == 0) continue;
+        const auto drafts = plan_->appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+        all.push_back({request_of_.at(sequence.slot), {drafts.begin(), drafts.end()}});
+    }
+    return all;
 }
 
 bool RunRecorder::starts_draft_path(const StepPlan& plan, const SequenceStart& start) const {

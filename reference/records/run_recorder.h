@@ -35,6 +35,8 @@ public:
 
 private:
     void add_reported();
+    // Of the step that is open.
+    [[nodiscard]] std::vector<RequestDrafts> open_drafts() const;
     [[nodiscard]] bool starts_draft_path(const StepPlan& plan, const SequenceStart& start) const;
 
     DigestLevel level_;

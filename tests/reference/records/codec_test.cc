@@ -53,6 +53,7 @@ TEST(RecordCodec, ValuesRoundTrip) {
     call.request.sampling.temperature = -0.5F;
     call.request.stop_strings = {{1, 2}, {}};
     call.num_turns = 7;
+    call.drafts = {{RequestId{2}, {5, 6}}, {RequestId{3}, {}}};
     EXPECT_EQ(through(call, store), call);
     EXPECT_LT(encode(call).size(), 200u);  // tokens made by rule cost nothing
     StepRecord step;

@@ -60,6 +60,16 @@ TEST(VerifyWorlds, ARightEngineIsTheSameUnderEverySchedule) {
         reached.replacements, reached.resent, reached.windows, reached.preemptions, reached.evictions);
 }
 
+// Worlds that were once called different, or followed another schedule: a step that failed had drafts, which took
+// memory (the first two); a request was preempted, and its last tokens were computed as a chunk.
+TEST(VerifyWorlds, WorldsThatWereCalledDifferentAreTheSame) {
+    RandomRunCoverage reached;
+    for (const uint64_t seed : {uint64_t{1652266025}, uint64_t{5333277081}, uint64_t{6560280781}}) {
+        const auto run = random_run({.seed = seed}, reached);
+        for (const records::Schedule& schedule : tools::all_schedules(run->profile)) expect_identical(*run, schedule);
+    }
+}
+
 // The last row of a chunk of several gets another bit in its first layer's output: what is computed depends on where a
 // chunk ends.
 void depend_on_chunks(reference::NumericExecutor& executor) {
