@@ -270,14 +270,17 @@ private:
     // Activations are: they are what earlier operations wrote. KV and states?
     [[nodiscard]] std::optional<bool> inputs_equal(const RowPlace& row, const RowWatch& rows) {
         const WalkPoint& point = args_.points[row.op];
-        const bool reads_state = point.op == WalkOp::kConv || point.op == WalkOp::kScan;
+        const bool reads_state =
+            point.op == WalkOp::kConv || point.op == WalkOp::kScan || point.op == WalkOp::kDeltaUpdate;
         if (!reads_state && point.op != WalkOp::kAttention) return true;
         if (reads_state && rows.state_length() < 0) return std::nullopt;
         if (!reads_state && rows.kv().empty()) return std::nullopt;
         const int64_t length = reads_state ? rows.state_length() : row.position + 1;
         ReferenceSequence sequence(reference_);
         sequence.append(tokens_of(rows).first(static_cast<size_t>(length)), LogitRows::kNone);
-        const StateKind kind = point.op == WalkOp::kConv ? StateKind::kConv : StateKind::kSsm;
+        const StateKind kind = point.op == WalkOp::kConv   ? StateKind::kConv
+                               : point.op == WalkOp::kScan ? StateKind::kSsm
+                                                           : StateKind::kDelta;
         for (const CarriedTensor& carried : reads_state ? rows.states() : rows.kv()) {
             if (reads_state && reference_.tensors()[carried.place].kind != kind) continue;
             const auto right = sequence.tensor(carried.place);

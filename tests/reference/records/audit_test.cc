@@ -417,6 +417,28 @@ TEST(RecordAudit, AFlippedBitInAStateIsFoundAtTheOperationThatReadIt) {
     }
 }
 
+TEST(RecordAudit, AFlippedBitInADeltaNetsStateIsFoundAtTheOperationThatReadIt) {
+    const RecordScene scene(reference::Architecture::kQwen35);
+    const Record record = scene.record(DigestLevel::kOps);
+    const auto& layers = scene.model.config.layers;
+    const auto with_delta = std::ranges::find_if(layers, [](const auto& layer) { return layer.delta.has_value(); });
+    ASSERT_NE(with_delta, layers.end());
+    const auto layer = static_cast<int32_t>(with_delta - layers.begin());
+    for (const auto& [kind, op] :
+         {std::pair{StateKind::kDelta, "delta_update mixed"}, {StateKind::kConv, "conv conv"}}) {
+        int num_flipped = 0;
+        const Prepare plant =
+            flip_in_memory(RequestId{0}, reference::WalkOp::kLogits, kDecoded - 1, layer, kind, 4 * 5 + 2, num_flipped);
+        const auto found = verify(scene, record, scene.cpu(plant));
+        EXPECT_GT(num_flipped, 0);
+        ASSERT_TRUE(found.has_value());
+        EXPECT_EQ(found->position, kDecoded);
+        EXPECT_EQ(found->layer, layer);
+        EXPECT_EQ(found->op, op);
+        EXPECT_EQ(found->inputs_equal, false) << to_string(*found);
+    }
+}
+
 // Behind the last operation that reads it: the digest of the head alone tells.
 TEST(RecordAudit, AFlippedBitInACommittedStateIsLocated) {
     const RecordScene scene;
