@@ -1,6 +1,5 @@
 #include "reference/records/step_digests.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "engine/base/check.h"
@@ -57,7 +56,6 @@ void DigestingExecutor::begin(const StepPlan& plan) {
         if (slot >= shares_.size()) shares_.resize(slot + 1);
         SlotSums& share = shares_[slot];
         share.known_end = sequence.known_end();
-        share.next = 0;
         share.num_ops = level_ == DigestLevel::kOps ? points_.size() : points_.layers().size();
         share.sums.assign(share.num_ops * static_cast<size_t>(1 + sequence.num_drafts()), {});
     }
@@ -138,8 +136,7 @@ SequenceRecord plain_record_of(const StepPlan& plan, const ScheduledSequence& se
     record.request = request;
     record.ordinary = sequence.arithmetic == Arithmetic::kOrdinary;
     record.begin = sequence.num_computed_tokens;
-    record.end = sequence.num_computed_tokens + sequence.num_new_tokens - sequence.num_drafts();
-    if (drawn != nullptr) record.end += std::max<int64_t>(drawn->num_rows(), 1) - 1;
+    record.end = length_after(sequence, drawn);
     const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
     record.drafts.assign(drafts.begin(), drafts.end());
     return record;

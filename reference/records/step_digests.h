@@ -39,7 +39,7 @@ private:
     // A slot's part of the step in progress; slots are computed in parallel.
     struct SlotSums {
         int64_t known_end = 0;
-        size_t next = 0;  // operation
+        size_t next = 0;  // operation of the walk in progress
         size_t num_ops = 0;
         // [1 + drafts][num_ops]: of the known positions, then of each draft's.
         std::vector<reference::ElementSum> sums;

@@ -11,7 +11,6 @@ WalkPoints::WalkPoints(const ModelConfig& config) : pass_(forward_pass(config)) 
             calls_.push_back(&call);
         }
     }
-    first_of_head_ = points_.size();
     for (size_t op = 0; op < points_.size(); ++op) {
         offsets_.push_back(width_);
         width_ += points_[op].columns.count;
