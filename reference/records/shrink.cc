@@ -143,13 +143,12 @@ private:
     // `set` makes it smaller.
     template <typename Set>
     Status cut(const std::string& what, int64_t size, int64_t least, const Set& set) {
-        for (int64_t by = std::max<int64_t>(1, (size - least + 1) / 2); by > 0 && size > least;) {
+        for (int64_t by = (size - least + 1) / 2; by > 0;) {
             const int64_t left = size - by;
-            if (left < least) {
-                by /= 2;
-                continue;
+            bool differs = false;
+            if (left >= least) {
+                ASSIGN_OR_RETURN(differs, attempt(what, [&](Material& tried) { set(tried.calls, left); }));
             }
-            ASSIGN_OR_RETURN(const bool differs, attempt(what, [&](Material& tried) { set(tried.calls, left); }));
             if (differs) {
                 size = left;
             } else {
@@ -175,7 +174,7 @@ private:
     Status cut_answers() {
         for (size_t i = 0; i < now_.calls.size(); ++i) {
             const Call& call = now_.calls[i];
-            if (call.kind != CallKind::kSubmit || !call.request.max_tokens) continue;
+            if (!call.request.max_tokens) continue;
             RETURN_IF_ERROR(cut("with shorter answers", *call.request.max_tokens, 1,
                                 [&](std::vector<Call>& calls, int64_t left) { calls[i].request.max_tokens = left; }));
         }

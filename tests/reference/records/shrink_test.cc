@@ -4,9 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "reference/records/comparison.h"
+#include "reference/records/rerun.h"
 #include "reference/records/run_again.h"
 #include "reference/records/run_index.h"
 #include "tests/reference/records/record_scene.h"
@@ -117,6 +123,141 @@ TEST(RecordShrink, TriesAreReportedInTheDocumentedOrder) {
     EXPECT_LT(size.tokens, size_of(record).tokens / 2);
     EXPECT_EQ(size.batch, 2);
     EXPECT_TRUE(*differs(*shrunk));
+}
+
+// Calls without a run: a predicate says which of them still differ.
+class ShrinkScene {
+public:
+    // A submit of that many tokens in each message.
+    ShrinkScene& submits(const std::string& conversation, const std::vector<int64_t>& messages,
+                         std::optional<int64_t> max_tokens = 1) {
+        Call call{.kind = CallKind::kSubmit, .id = RequestId{std::ssize(record_.entries)}};
+        call.request.conversation.conversation_id = conversation;
+        for (const int64_t count : messages) call.request.messages.push_back({store_.derive(1, 0, count)});
+        call.request.max_tokens = max_tokens;
+        record_.entries.emplace_back(call);
+        return *this;
+    }
+    ShrinkScene& batch(int32_t most) {
+        record_.run.engine.scheduler.max_num_sequences = most;
+        return *this;
+    }
+    // The tries of that name; each has what `describe` makes of a call.
+    template <typename Differs, typename Describe>
+    std::vector<std::string> tries(const std::string& name, const Differs& differs, const Describe& describe) {
+        std::vector<std::string> found;
+        std::string now;
+        const auto candidate_differs = [&](const Record& candidate) -> Result<bool> {
+            now.clear();
+            std::vector<Call> calls = calls_of(candidate);
+            for (const Call& call : calls) now += (now.empty() ? "" : " ") + describe(call);
+            batch_ = candidate.run.engine.scheduler.max_num_sequences;
+            return differs(calls);
+        };
+        const auto tried = [&](const std::string& what, const ShrunkSize&, bool) {
+            if (what == name) found.push_back(now);
+        };
+        record_.store = &store_;
+        auto shrunk = shrink(record_, {.differs = candidate_differs, .tried = tried});
+        CHECK(shrunk.has_value());
+        result = calls_of(*shrunk);
+        return found;
+    }
+    [[nodiscard]] int32_t tried_batch() const { return batch_; }
+
+    std::vector<Call> result;
+
+private:
+    TokenStore store_{100};
+    Record record_;
+    int32_t batch_ = 0;
+};
+
+std::string id_of(const Call& call) { return std::to_string(index(call.id)); }
+std::string tokens_of(const Call& call) {
+    std::string text;
+    for (const Message& message : call.request.messages)
+        text += (text.empty() ? "" : "+") + std::to_string(message.tokens.size());
+    return text;
+}
+std::string answer_of(const Call& call) {
+    return call.request.max_tokens ? std::to_string(*call.request.max_tokens) : "-";
+}
+
+bool has_all(const std::vector<Call>& calls, const std::vector<int64_t>& ids) {
+    return std::ranges::all_of(ids,
+                               [&](int64_t id) { return std::ranges::count(calls, RequestId{id}, &Call::id) > 0; });
+}
+
+TEST(RecordShrink, RowsGoByHalvesThenByMoreParts) {
+    ShrinkScene scene;
+    for (int i = 0; i < 6; ++i) scene.submits("a", {1});
+    const auto differs = [](const std::vector<Call>& calls) { return has_all(calls, {0, 3, 5}); };
+    EXPECT_THAT(scene.tries("without rows", differs, id_of),
+                testing::ElementsAre("0 1 2", "3 4 5", "0 1 2 3 4", "0 1 2 5", "0 1 3 4 5", "0 1 3 4", "0 1 5", "3 4 5",
+                                     "0 1 3 4", "0 1 3 5", "0 1 3", "0 1 5", "0 3 5", "0 3", "0 5", "3 5"));
+    EXPECT_THAT(scene.tries("without sessions", differs, id_of), testing::ElementsAre()) << "the last one stays";
+}
+
+TEST(RecordShrink, SessionsGoUntilOneIsLeft) {
+    ShrinkScene scene;
+    for (const char* conversation : {"a", "b", "c", "d", "e"}) scene.submits(conversation, {1});
+    const auto differs = [](const std::vector<Call>& calls) { return has_all(calls, {1}); };
+    EXPECT_THAT(scene.tries("without sessions", differs, id_of), testing::ElementsAre("2 3 4", "0 1", "1"));
+}
+
+TEST(RecordShrink, ARequestKeepsAMessage) {
+    ShrinkScene scene;
+    scene.submits("a", {1, 2, 3}).submits("a", {4, 5, 6, 7});
+    const auto differs = [](const std::vector<Call>& calls) { return has_all(calls, {0, 1}); };
+    EXPECT_THAT(scene.tries("without messages", differs, tokens_of),
+                testing::ElementsAre("1+2+3 4+5", "1+2+3 4", "1+2 4", "1 4"));
+    const auto needs_middle = [](const std::vector<Call>& calls) {
+        return has_all(calls, {0, 1}) && calls[1].request.messages.size() > 1 &&
+               calls[1].request.messages[1].tokens.size() == 5;
+    };
+    EXPECT_THAT(scene.tries("without messages", needs_middle, tokens_of),
+                testing::ElementsAre("1+2+3 4+5", "1+2+3 4", "1 4+5", "1 4"));
+}
+
+TEST(RecordShrink, TokensAreCutByBisection) {
+    const auto tries = [](int64_t size, int64_t needed) {
+        ShrinkScene scene;
+        scene.submits("a", {size});
+        return scene.tries(
+            "with fewer tokens",
+            [&](const std::vector<Call>& calls) {
+                return !calls.empty() && calls[0].request.messages[0].tokens.size() >= needed;
+            },
+            tokens_of);
+    };
+    EXPECT_THAT(tries(1, 1), testing::ElementsAre());
+    EXPECT_THAT(tries(2, 1), testing::ElementsAre("1"));
+    EXPECT_THAT(tries(2, 2), testing::ElementsAre("1"));
+    EXPECT_THAT(tries(3, 1), testing::ElementsAre("2", "1"));
+    EXPECT_THAT(tries(14, 1), testing::ElementsAre("7", "4", "1"));
+    EXPECT_THAT(tries(13, 5), testing::ElementsAre("7", "1", "4", "6", "5", "4"));
+}
+
+TEST(RecordShrink, AnswersOfEveryRequestAreCut) {
+    ShrinkScene scene;
+    scene.submits("a", {1}, 4).submits("a", {1}, std::nullopt).submits("a", {1}, 3).submits("a", {1}, 0);
+    const auto differs = [](const std::vector<Call>& calls) {
+        return has_all(calls, {0, 1, 2, 3}) && calls[2].request.max_tokens >= 2;
+    };
+    EXPECT_THAT(scene.tries("with shorter answers", differs, answer_of),
+                testing::ElementsAre("2 - 3 0", "1 - 3 0", "1 - 2 0", "1 - 1 0"));
+}
+
+TEST(RecordShrink, TheBatchGrowsToTheSmallestThatDiffers) {
+    for (const auto& [most, needed, num_tries] : {std::tuple{4, 4, 2}, {5, 5, 3}, {4, 2, 2}, {4, 1, 1}, {1, 1, 0}}) {
+        ShrinkScene scene;
+        scene.submits("a", {1}).batch(most);
+        const auto differs = [&, least = needed](const std::vector<Call>& calls) {
+            return !calls.empty() && scene.tried_batch() >= least;
+        };
+        EXPECT_EQ(std::ssize(scene.tries("with less company in the batch", differs, id_of)), num_tries) << most;
+    }
 }
 
 }  // namespace
