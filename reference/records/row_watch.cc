@@ -44,7 +44,6 @@ bool RowWatch::wants_operations(const StepPlan& plan) const {
 void RowWatch::before(const StepPlan& plan, NumericExecutor& executor) {
     for (const SequenceStart& start : plan.new_sequences) request_of_[start.slot] = start.request;
     slot_ = kNoSlot;
-    next_op_ = 0;
     if (!wants_operations(plan)) return;
     const ScheduledSequence& sequence = *target_in(plan);
     slot_ = sequence.slot;
@@ -53,6 +52,7 @@ void RowWatch::before(const StepPlan& plan, NumericExecutor& executor) {
     if (!has_row) return;
     CHECK_LT(target_.row->op, points_.size());
     states_.clear();
+    kv_.clear();
     state_length_ = -1;
     if (sequence.num_state_tokens == 0) {
         state_length_ = 0;  // the zero state
@@ -88,11 +88,10 @@ void RowWatch::after(const StepPlan& plan, NumericExecutor& executor) {
         num_tokens_ = std::min(table.length, target_.end);
         if (target_.row && table.length > target_.row->position && kv_.empty()) {
             const std::vector<BlockRun> blocks = runs_of(table.blocks);
-            const StateIndex row = table.source != kNoState ? table.source : table.state;
-            const bool readable = row != kNoState || !executor.tensors().has_any(StatePer::kSequence) ||
+            const bool readable = table.source != kNoState || !executor.tensors().has_any(StatePer::kSequence) ||
                                   !executor.tables().config().check_memory;
             if (readable) {
-                read({.writer = slot_, .length = table.length, .blocks = blocks, .state = row}, executor,
+                read({.writer = slot_, .length = table.length, .blocks = blocks, .state = table.source}, executor,
                      StatePer::kToken, points_[target_.row->op].layer, kv_);
             }
         }
