@@ -83,12 +83,7 @@ bool ends_turn(const Call& call) { return call.kind == CallKind::kAbort || call.
 class CausalRun {
 public:
     CausalRun(const Record& record, Engine& engine, const HeadMaker& make_head)
-        : engine_(engine), make_head_(make_head), causes_(causes_of(record)) {
-        for (const Cause& cause : causes_.calls) {
-            if (cause.call.kind == CallKind::kSubmit) conversation_[cause.call.id] = cause.call.request.conversation;
-        }
-        made_.resize(causes_.calls.size());
-    }
+        : engine_(engine), make_head_(make_head), causes_(causes_of(record)), made_(causes_.calls.size()) {}
     [[nodiscard]] int64_t num_made() const { return num_made_; }
     [[nodiscard]] bool all_made() const { return num_made_ == static_cast<int64_t>(causes_.calls.size()); }
 
@@ -139,12 +134,9 @@ public:
     }
 
 private:
-    [[nodiscard]] std::vector<ConversationKey> conversations_of(const Call& call) const {
+    [[nodiscard]] static std::vector<ConversationKey> conversations_of(const Call& call) {
         if (call.kind == CallKind::kSubmit) return {call.request.conversation};
-        if (ends_turn(call)) {
-            const auto found = conversation_.find(call.id);
-            return found == conversation_.end() ? std::vector<ConversationKey>{} : std::vector{found->second};
-        }
+        if (ends_turn(call)) return {};  // nothing waits for it
         std::vector keys{call.key};
         if (call.kind == CallKind::kFork) keys.push_back({call.key.salt, call.to});
         return keys;
@@ -197,7 +189,6 @@ private:
     std::vector<bool> made_;
     size_t first_ = 0;  // that may not be made yet
     int64_t num_made_ = 0;
-    std::map<RequestId, ConversationKey> conversation_;
     std::map<RequestId, RequestId> now_;    // of a recorded request, the one that it is now
     std::map<RequestId, TurnEnd> leaving_;  // by the request that it is now
 };

@@ -279,6 +279,24 @@ TEST(RowWatch, InputsAreThoseOfTheLastTime) {
     }
 }
 
+// It is computed again from the first token, and there is no state where the step begins.
+TEST(RowWatch, AnAttachedStateOfAnUncachedExecutorIsUnknown) {
+    WatchTarget wanted = target(0, kTokens);
+    wanted.row = RowPlace{0, 5};
+    wanted.row->op = Watched(wanted).op_in(Watched(wanted).layer_with(StatePer::kSequence));
+    Watched scene(wanted, Architecture::kGraniteHybrid, false);
+    scene.starts(0, 4).computes(4, 8);
+    EXPECT_EQ(scene.watch.state_length(), 4);
+    scene.plans().next().end(0).start({.slot = 0, .tokens = scene.tokens(), .num_computed_tokens = 4, .blocks = {0}});
+    SequenceSpec spec = scene.share(4, 8, 0);
+    spec.state_src = 3;
+    StepPlan again = scene.plans().compute(spec).plan();
+    again.new_sequences[0].request = RequestId{0};
+    scene.watch.before(again, *scene.executor);
+    EXPECT_EQ(scene.watch.state_length(), -1);
+    EXPECT_TRUE(scene.watch.states().empty());
+}
+
 TEST(RowWatch, ItIsDoneBehindItsLastStep) {
     Watched scene(target(0, kTokens, 0, 2));
     scene.starts(0, 2);
