@@ -20,8 +20,9 @@ using namespace reference;
 
 constexpr int64_t kMostPositions = 4096;  // looked at where no digest says which
 
-bool same(float a, float b) {
-    return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b) || (std::isnan(a) && std::isnan(b));
+// As digests have it: zeros of two signs are two values.
+bool same(double a, double b) {
+    return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
 }
 
 // --- one element that a sum gives away
@@ -306,7 +307,7 @@ private:
             for (int64_t i = 0; i < static_cast<int64_t>(right.size()) / element_bytes(tensor.dtype); ++i) {
                 const double mine = element(tensor.dtype, carried.bytes, i);
                 const double other = element(tensor.dtype, right, i);
-                if (mine == other || (std::isnan(mine) && std::isnan(other))) continue;
+                if (same(mine, other)) continue;
                 found_.layer = tensor.layer;
                 found_.op = fmt::format("state {}", tensor.kind.name);
                 found_.element = i;

@@ -370,7 +370,7 @@ TEST(RecordAudit, UlpsAreCountedAcrossZero) {
 
 // Bytes that a sequence carries, as read_head shows them: a bit flips behind an operation of a step.
 Prepare flip_in_memory(RequestId request, reference::WalkOp op, int64_t position, int32_t layer, StateKind kind,
-                       size_t byte, int& num_flipped) {
+                       size_t byte, int& num_flipped, std::byte bit = std::byte{0x20}) {
     return [=, &num_flipped](NumericExecutor& executor) {
         executor.set_observer([=, &executor, &num_flipped](const Observation& seen) {
             const SlotTable& table = executor.tables().at(seen.slot);
@@ -381,7 +381,7 @@ Prepare flip_in_memory(RequestId request, reference::WalkOp op, int64_t position
                 {.writer = seen.slot, .length = has_pools ? 0 : table.length, .blocks = {}, .state = table.state},
                 [&](const reference::HeadPiece& piece) {
                     if (piece.tensor.layer != layer || piece.tensor.kind != kind) return;
-                    const_cast<std::byte&>(piece.bytes[byte]) ^= std::byte{0x20};
+                    const_cast<std::byte&>(piece.bytes[byte]) ^= bit;
                     ++num_flipped;
                 });
         });
@@ -476,6 +476,32 @@ TEST(RecordAudit, AFlippedBitInACommittedStateIsLocated) {
     EXPECT_EQ(once->remark,
               "the record agrees with the reference, and so does the repeated run: "
               "it is not the same every time");
+}
+
+// Zeros are equal numbers, and digests are of bits.
+TEST(RecordAudit, AFlippedSignOfAZeroInACommittedStateIsLocated) {
+    RecordScene scene;
+    const int32_t layer = layer_with(scene, true);
+    reference::MambaWeights& mamba = scene.model.weights.layers[static_cast<size_t>(layer)].mamba;
+    const std::vector<uint16_t> zeros(static_cast<size_t>(mamba.in_proj.rows * mamba.in_proj.cols));
+    const std::vector<float> no_bias(mamba.in_bias.size());
+    mamba.in_proj.data = zeros.data();
+    mamba.in_bias = no_bias;
+    const Record record = scene.record(DigestLevel::kOps);
+    const int64_t length = RunIndex(record).find(RequestId{0})->states.rbegin()->first;
+    int num_flipped = 0;
+    const Prepare plant = flip_in_memory(RequestId{0}, reference::WalkOp::kLogits, length - 1, layer, StateKind::kConv,
+                                         4 * 5 + 3, num_flipped, std::byte{0x80});
+    const auto found = verify(scene, record, scene.cpu(plant));
+    EXPECT_GT(num_flipped, 0);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->kind, DifferenceKind::kState);
+    EXPECT_EQ(found->op, "state conv");
+    EXPECT_EQ(found->element, 5);
+    EXPECT_EQ(found->remark, "");
+    ASSERT_TRUE(found->recorded && found->computed);
+    EXPECT_FALSE(std::signbit(*found->recorded));
+    EXPECT_TRUE(std::signbit(*found->computed));
 }
 
 TEST(RecordAudit, AFlippedBitInKvIsFoundAtTheOperationThatReadIt) {
