@@ -231,6 +231,8 @@ TEST(RerunByCauses, ACallHoldsItsConversations) {
     ASSERT_TRUE(run.engine->remove({{}, "target"}));
     ASSERT_TRUE(run.engine->fork({{}, "source"}, "target"));
     run.submit("source", 4, 2);
+    run.submit("other", 4, 2);
+    const int64_t step = run.engine->next_step();
     run.finish();
     for (const int32_t step_tokens : {2, 5, 16, 64}) {
         EngineConfig config = with_steps_of(step_tokens);
@@ -239,7 +241,8 @@ TEST(RerunByCauses, ACallHoldsItsConversations) {
         const Status done = again.by_causes();
         ASSERT_TRUE(done) << done.error().message;
         EXPECT_THAT(again.log.values(EventKind::kFork), ElementsAre(6)) << step_tokens;
-        EXPECT_EQ(again.log.of(EventKind::kCommit).size(), 3U);
+        EXPECT_EQ(again.log.of(EventKind::kCommit).size(), 4U);
+        EXPECT_GE(std::ranges::count(again.steps_of(EventKind::kSubmit), step - 1), 1) << "the other conversation's";
     }
 }
 
@@ -297,6 +300,26 @@ TEST(RerunByCauses, ARequestThatIsRefusedNowIsAnError) {
     ASSERT_FALSE(refused);
     EXPECT_THAT(refused.error().message,
                 HasSubstr("request 0 of conversation 'a' was accepted and is refused under this schedule: "));
+}
+
+TEST(RerunByCauses, ATurnThatIsKnownNowIsAnError) {
+    Record record;
+    record.own_store = std::make_unique<TokenStore>(1000);
+    record.store = record.own_store.get();
+    Recorded requests;
+    for (const int64_t id : {0, 1}) {
+        Call call{.kind = CallKind::kSubmit, .step = 50 * id, .id = RequestId{id}};
+        call.request = requests.request("a", 10, 5);
+        call.request.messages[0].tokens = record.store->store(kPrompt);
+        call.request.turn_id = "once";
+        record.entries.emplace_back(call);
+    }
+    Again again(record);
+    const Status known = again.by_causes();
+    ASSERT_FALSE(known);
+    EXPECT_THAT(known.error().message,
+                HasSubstr("request 1 of conversation 'a' was accepted and is refused under this schedule: its turn is "
+                          "known"));
 }
 
 TEST(RerunByCauses, AFailedStepEndsTheRun) {
