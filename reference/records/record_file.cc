@@ -209,7 +209,7 @@ public:
             if (to.pos > left) return error("more than {} bytes come out", num_bytes);
             out.insert(out.end(), chunk.begin(), chunk.begin() + static_cast<std::ptrdiff_t>(to.pos));
             left -= to.pos;
-            if (to.pos == 0 && (in.pos == in.size || in.pos == before)) break;
+            if (to.pos == 0 && in.pos == before) break;
         }
         if (left > 0 || in.pos != in.size) return error("{} bytes of {} do not come out", left, num_bytes);
         return {};
