@@ -19,10 +19,6 @@ ordered_json to_json(const T& value) {
         return static_cast<int64_t>(value);
     } else if constexpr (kIsOptional<T>) {
         return value ? to_json(*value) : ordered_json(nullptr);
-    } else if constexpr (kIsVector<T>) {
-        ordered_json list = ordered_json::array();
-        for (const auto& element : value) list.push_back(to_json(element));
-        return list;
     } else {
         ordered_json object = ordered_json::object();
         visit_fields(value,
@@ -97,10 +93,6 @@ Status from_json(const std::string& where, const json& from, T& value) {
     } else if constexpr (kIsOptional<T>) {
         value.reset();
         return from.is_null() ? Status{} : from_json(where, from, value.emplace());
-    } else if constexpr (kIsVector<T>) {
-        if (!from.is_array()) return wrong(where, from, "a list");
-        value.clear();
-        for (const json& element : from) RETURN_IF_ERROR(from_json(where, element, value.emplace_back()));
     } else {
         return from_object(where, from, value);
     }

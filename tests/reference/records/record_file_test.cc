@@ -8,6 +8,7 @@
 #include <csignal>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 #include "reference/records/comparison.h"
 #include "reference/records/description_json.h"
@@ -193,6 +194,57 @@ TEST(RecordFile, ErrorsOfOtherVersionsNameTheProblem) {
     EXPECT_THAT(with("\"num_threads\": 1", "\"num_threads\": \"x\""), HasSubstr("run.num_threads is"));
     EXPECT_EQ(with("  \"num_threads\": 1,\n", ""), "fine");  // it has its default
     EXPECT_THAT(with("\"admission\": 0", "\"admission\": 2"), HasSubstr("admission is 2, wanted one of its values"));
+}
+
+TEST(RecordFile, AHeadLacksNothing) {
+    RunDescription run;
+    run.vocab_size = 1;
+    run.engine.cache.pools.num_blocks = 4;
+    run.engine.cache.pools.num_state_rows = 4;
+    nlohmann::json head = nlohmann::json::parse(write_head(run));
+    ASSERT_TRUE(read_head(head.dump()));
+    for (const char* const key : {"format", "run", "shapes"}) {
+        nlohmann::json without = head;
+        without.erase(key);
+        const auto read = read_head(without.dump());
+        ASSERT_FALSE(read);
+        EXPECT_EQ(read.error().message, "the head lacks format, run or shapes") << key;
+    }
+    for (const char* const text : {"[]", "7", R"({"format": 1, "run": {}, "shapes": []})"}) {
+        const auto read = read_head(text);
+        ASSERT_FALSE(read);
+        EXPECT_EQ(read.error().message, "the head lacks format, run or shapes") << text;
+    }
+    for (const char* const key : {"call", "step", "told", "end"}) {
+        nlohmann::json changed = head;
+        changed["shapes"][key] = 5;
+        EXPECT_EQ(read_head(changed.dump()).error().message, fmt::format("shapes.{} is not there", key));
+        changed["shapes"].erase(key);
+        EXPECT_EQ(read_head(changed.dump()).error().message, fmt::format("shapes.{} is not there", key));
+    }
+}
+
+TEST(RecordFile, ADescriptionIsReadBackAsItWasWritten) {
+    RunDescription run;
+    run.vocab_size = 9;
+    run.model_seed = ~uint64_t{0};
+    run.machine = "Zürich \"1\"";
+    run.model_digest = {5, ~uint64_t{0} - 1};
+    run.digests = DigestLevel::kOps;
+    run.engine.cache.pools.num_blocks = 4;
+    run.engine.cache.pools.num_state_rows = 4;
+    run.engine.cache.lookup = LookupMode::kPrefix;
+    run.engine.cache.has_state = !run.engine.cache.has_state;
+    run.engine.digest_heads = !run.engine.digest_heads;
+    run.engine.token_template.end_of_turn = 3;
+    const std::string head = write_head(run);
+    EXPECT_THAT(head, HasSubstr("Zürich"));
+    const auto read = read_head(head);
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(write_head(read->run), head);
+    EXPECT_EQ(read->run.model_seed, ~uint64_t{0});
+    EXPECT_EQ(read->run.engine.token_template.end_of_turn, 3);
+    EXPECT_EQ(read->run.engine.cache.lookup, LookupMode::kPrefix);
 }
 
 // Runs that were recorded before there was another order than that of arrival.
