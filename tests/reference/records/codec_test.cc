@@ -133,6 +133,7 @@ TEST(RecordCodec, IntegersHaveSixtyFourBits) {
 
 TEST(RecordCodec, ErrorsNameWhatIsLeft) {
     EXPECT_EQ(error_of<uint64_t>("u", {1, 2, 3}), "byte 0, value: 8 bytes are wanted, 3 are left");
+    EXPECT_EQ(error_of<std::optional<uint64_t>>("?u", {1, 1, 2, 3}), "byte 1, value: 8 bytes are wanted, 3 are left");
     EXPECT_EQ(error_of<int64_t>("i", {2, 2, 2}), "2 bytes are left after 1");
     EXPECT_EQ(error_of<std::string>("s", {2, 'a'}), "byte 1, value: 2 elements in the 1 bytes that are left");
     EXPECT_EQ(error_of<std::string>("s", {1, 'a'}), "none");

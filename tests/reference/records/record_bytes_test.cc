@@ -6,6 +6,8 @@
 #include <zstd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -179,11 +181,12 @@ TEST(RecordBytes, ALargeFileIsReadInPieces) {
     Prng prng(1);
     for (int i = 0; i < 150'000; ++i) step.sequences[0].logits.push_back(prng.next());
     (*writer)->add(step);
+    (*writer)->add(call_of(400'000));  // a few bytes, from which more come out than a buffer holds
     (*writer)->finish({.num_steps = 1});
     ASSERT_TRUE((*writer)->close());
     const auto read = read_record(path);
     ASSERT_TRUE(read) << read.error().message;
-    EXPECT_EQ(read->entries, std::vector<Entry>{step});
+    EXPECT_EQ(read->entries, (std::vector<Entry>{step, call_of(400'000)}));
     EXPECT_EQ(read->cut_off, "");
     EXPECT_EQ(read->file_bytes, (*writer)->file_bytes());
     EXPECT_GT(read->file_bytes, 1 << 20);
@@ -215,10 +218,37 @@ TEST(RecordBytes, ThirtyTwoKilobytesAreWrittenOut) {
     const auto writer = RecordWriter::create(folder.path("run.rec"), description());
     ASSERT_TRUE(writer) << writer.error().message;
     const int64_t before = (*writer)->file_bytes();
-    (*writer)->add(call_of(32'000));
+    const size_t part = entry(kCall, call_of(10'000)).size();
+    const size_t rest = (32 << 10) - 2 * part;
+    const size_t length = rest - (part - 10'000);
+    ASSERT_EQ(entry(kCall, call_of(length)).size(), rest);
+    for (int i = 0; i < 2; ++i) (*writer)->add(call_of(10'000));
     EXPECT_EQ((*writer)->file_bytes(), before);
-    (*writer)->add(call_of(1000));
+    (*writer)->add(call_of(length));
     EXPECT_GT((*writer)->file_bytes(), before);
+}
+
+TEST(RecordBytes, AFileThatWasReadIsClosed) {
+    const auto num_open = [] {
+        return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                             std::filesystem::directory_iterator());
+    };
+    const ScratchFolder folder;
+    const std::string path = folder.write("run.rec", "none");
+    const auto before = num_open();
+    EXPECT_FALSE(read_record(path));
+    EXPECT_EQ(num_open(), before);
+}
+
+TEST(RecordBytesDeathTest, NothingFollowsTheEnd) {
+    const ScratchFolder folder;
+    const auto writer = RecordWriter::create(folder.path("run.rec"), description());
+    ASSERT_TRUE(writer) << writer.error().message;
+    (*writer)->finish({});
+    EXPECT_DEATH((*writer)->add(Call{}), "an entry behind the record's end");
+    EXPECT_DEATH((*writer)->finish({}), "a second end");
+    ASSERT_TRUE((*writer)->close());
+    EXPECT_DEATH(static_cast<void>((*writer)->close()), "is closed");
 }
 
 }  // namespace

@@ -201,5 +201,13 @@ TEST(RunRecorder, ReportsBehindTheEndAreIgnored) {
     EXPECT_EQ(reports.recorder.digest(), digest);
 }
 
+TEST(RunRecorderDeathTest, StepsAscendAndHaveOneResult) {
+    Reports reports(DigestLevel::kHeads);
+    const StepPlan plan = reports.starts();
+    reports.step(plan);
+    EXPECT_DEATH(reports.recorder.on_result(Reports::result_of(plan)), "plan_ != nullptr");
+    EXPECT_DEATH(reports.recorder.on_plan(plan), "plan.step > last_step_");
+}
+
 }  // namespace
 }  // namespace verbatim::tests
