@@ -213,10 +213,9 @@ void set_block_size(CacheConfig& cache, int32_t size) {
     if (cache.budget_bytes > 0) cache.budget_bytes = std::max(cache.budget_bytes, row + needed * cache.kv_block_bytes);
 }
 
+// Its entries.
 Record with_calls_uncached(const Record& record) {
     Record changed;
-    changed.run = record.run;
-    changed.end = record.end;
     changed.entries = record.entries;
     for (Entry& entry : changed.entries) {
         if (Call* call = std::get_if<Call>(&entry)) call->request.use_cache = false;
