@@ -166,6 +166,36 @@ TEST(RecordAudit, AFlippedBitInTheRecordedRunIsLocated) {
     }
 }
 
+// All requests have one arithmetic.
+TEST(RecordAudit, AFlippedBitOfAnOrdinaryRequestIsLocated) {
+    RecordScene scene;
+    scene.deterministic = false;
+    const Record record = scene.record(DigestLevel::kOps);
+    const RunIndex recorded(record);
+    Prng prng(6);
+    for (int i = 0; i < 12; ++i) {
+        const Value value = draw_value(scene, recorded, prng);
+        int num_flipped = 0;
+        const auto found = verify(scene, record, scene.cpu(flip_in_buffer(scene, value, num_flipped)));
+        EXPECT_GT(num_flipped, 0);
+        expect_found(scene, value, found, true);
+        if (HasFailure()) return;
+    }
+}
+
+// A deterministic request beside ordinary ones has a reference.
+TEST(RecordAudit, AFlippedBitOfARunWithAPolicyIsLocated) {
+    const RecordScene scene;
+    Record record = scene.record(DigestLevel::kOps);
+    record.run.policy = "exact";
+    const RunIndex recorded(record);
+    Prng prng(7);
+    const Value value = draw_value(scene, recorded, prng);
+    int num_flipped = 0;
+    const auto found = verify(scene, record, scene.cpu(flip_in_buffer(scene, value, num_flipped)));
+    expect_found(scene, value, found, true);
+}
+
 // The steps of the two runs have other numbers, and other positions.
 TEST(RecordAudit, AFlippedBitUnderAnotherScheduleIsLocated) {
     const RecordScene scene;

@@ -96,6 +96,7 @@ public:
     records::WalkPoints points;
     EngineConfig config;
     int64_t more_tokens = 0;    // of a last request, for runs of many steps
+    bool deterministic = true;  // its requests
     bool imports_head = false;  // a first request continues a head that another executor has computed
 
 private:
@@ -146,6 +147,7 @@ private:
         request.messages.push_back({engine.token_store().store(tokens)});
         request.max_tokens = max_tokens;
         request.sampling.temperature = 1;
+        request.deterministic = deterministic;
         const auto accepted = engine.submit(request);
         CHECK(accepted.has_value());
         return accepted->request;
