@@ -183,7 +183,7 @@ TEST(RecordAudit, AFlippedBitOfAnOrdinaryRequestIsLocated) {
     }
 }
 
-// A deterministic request beside ordinary ones has a reference.
+// A run with ordinary requests: the deterministic ones have a reference.
 TEST(RecordAudit, AFlippedBitOfARunWithAPolicyIsLocated) {
     const RecordScene scene;
     Record record = scene.record(DigestLevel::kOps);
