@@ -40,7 +40,7 @@ struct DecodeStep {
 struct DraftTerms {
     int64_t least_acceptance = 0;        // how likely a draft must be to be worth its row, of kSure
     int32_t catch_up_to = INT32_MAX;     // requests catch up, the nearest first, until so many have drafts
-    int64_t output_for_1024_behind = 0;  // tokens of output whose drafts save what 1024 tokens of catching up take
+    int64_t output_for_1024_behind = 0;  // tokens of output whose drafts save what 1024 of catching up take
 
     // Whether drafts of `num_output` tokens save what the drafter has to catch up for them.
     [[nodiscard]] bool repay(int64_t num_behind, int64_t num_output) const {
