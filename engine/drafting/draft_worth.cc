@@ -74,6 +74,16 @@ int64_t DraftWorth::output_for_1024_behind(const Range& range) const {
     return std::min(kNever, 1024 * (catch_up_ns_ / catch_up_tokens_) / std::max<int64_t>(1, gain_ns));
 }
 
+int64_t DraftWorth::catch_up_elsewhere_ns() const {
+    int64_t most_ns = 0;
+    for (const Range& range : ranges_) {
+        if (range.drafted.num_steps() < kFirst) continue;
+        if (range.drafts_pay()) return 0;
+        most_ns = std::max(most_ns, range.caught_up_ns);
+    }
+    return most_ns;
+}
+
 std::optional<DraftTerms> DraftWorth::terms(int32_t num_requests) {
     CHECK_GE(num_requests, 0);
     if (num_requests == 0) return rests_ ? std::nullopt : std::optional(DraftTerms{});
@@ -82,6 +92,10 @@ std::optional<DraftTerms> DraftWorth::terms(int32_t num_requests) {
     const bool is_patient = unmeasured_ < kPatience;
     if (is_patient) ++unmeasured_;
     if (range.plain.num_steps() < kFirst) return is_patient ? std::nullopt : std::optional(DraftTerms{});
+    if (range.drafted.num_steps() == 0 && range.saved_ns < catch_up_elsewhere_ns()) {
+        rests_ = true;
+        return std::nullopt;
+    }
     const int32_t catch_up_to = range.catch_up_to(num_requests);
     if (range.drafted.num_steps() < kFirst) return DraftTerms{.catch_up_to = catch_up_to};
     rests_ = !range.drafts_pay();

@@ -10,7 +10,7 @@
 // drafts pay, twice as many in each step that follows.
 // Steps with rows of prompts are not measured: where a batch has nothing but these, acceptance alone decides.
 //   D1  while drafts are the slower way, at most 1 / kBudget of the time goes to measuring them, apart from the first
-//       kFirst steps of a range, and steps that were never measured
+//       kFirst steps of a range, what was caught up for the first range of all, and steps that were never measured
 #pragma once
 
 #include <algorithm>
@@ -88,6 +88,9 @@ private:
         }
     };
     [[nodiscard]] Range& range_of(int32_t num_requests);
+    // What catching up took for a measurement of other ranges, if drafts pay in none; the first measurement of a further
+    // one has to save as much.
+    [[nodiscard]] int64_t catch_up_elsewhere_ns() const;
     // Output that a request needs for 1024 tokens of catching up, where drafts pay in the range.
     [[nodiscard]] int64_t output_for_1024_behind(const Range& range) const;
 
