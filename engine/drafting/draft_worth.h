@@ -88,8 +88,8 @@ private:
         }
     };
     [[nodiscard]] Range& range_of(int32_t num_requests);
-    // What catching up took for a measurement of other ranges, if drafts pay in none; the first measurement of a further
-    // one has to save as much.
+    // What catching up took for a measurement of other ranges, if drafts pay in none: the first measurement of a
+    // further one has to save as much.
     [[nodiscard]] int64_t catch_up_elsewhere_ns() const;
     // Output that a request needs for 1024 tokens of catching up, where drafts pay in the range.
     [[nodiscard]] int64_t output_for_1024_behind(const Range& range) const;

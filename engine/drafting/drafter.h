@@ -58,8 +58,8 @@ public:
     virtual void step_begins_undrafted() {}
     // With paced windows, the step came back; null: some sequence did not decode.
     virtual void step_ends(const DecodeStep* step) { static_cast<void>(step); }
-    // With paced windows, what drafts of a step of num_requests are worth; nothing: the step shall have none. Asked once
-    // a step, before it begins.
+    // With paced windows, what drafts of a step of num_requests are worth; nothing: the step shall have none. Asked
+    // once a step, before it begins.
     virtual std::optional<DraftTerms> terms(int32_t num_requests) {
         static_cast<void>(num_requests);
         return DraftTerms{};
