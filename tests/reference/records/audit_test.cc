@@ -14,6 +14,7 @@
 #include "reference/records/comparison.h"
 #include "reference/records/locate.h"
 #include "reference/records/run_index.h"
+#include "tests/reference/records/flipped_bits.h"
 #include "tests/reference/records/record_scene.h"
 
 namespace verbatim::tests {
@@ -25,34 +26,6 @@ using reference::Observation;
 using reference::StateKind;
 
 constexpr int kCasesEach = 67;  // three ways to plant: 201
-
-// Which value of a run.
-struct Value {
-    int64_t step = 0;
-    RequestId request{};
-    int64_t position = 0;
-    size_t op = 0;
-    int64_t element = 0;
-    int bit = 0;
-};
-
-// An executor's own buffers, which an observer is shown: a bit of them flips after an operation has written them.
-Prepare flip_in_buffer(const RecordScene& scene, const Value& value, int& num_flipped) {
-    return [&scene, value, &num_flipped](NumericExecutor& executor) {
-        auto next = std::make_shared<std::map<SequenceSlot, size_t>>();
-        executor.set_observer([&scene, &executor, &num_flipped, value, next](const Observation& seen) {
-            size_t& op = (*next)[seen.slot];
-            if (seen.point.op == reference::WalkOp::kEmbed) op = 0;
-            const size_t now = op++;
-            if (now != value.op || executor.tables().at(seen.slot).request != value.request) return;
-            const int64_t row = value.position - seen.first_position;
-            if (row < 0 || row >= seen.rows.num_rows) return;
-            auto* element = const_cast<float*>(seen.rows.row(row)) + value.element;
-            *element = std::bit_cast<float>(std::bit_cast<uint32_t>(*element) ^ uint32_t{1} << value.bit);
-            ++num_flipped;
-        });
-    };
-}
 
 Value draw_value(const RecordScene& scene, const RunIndex& index, Prng& prng) {
     std::vector<std::pair<int64_t, const SequenceRecord*>> shares;
@@ -99,27 +72,6 @@ void expect_found(const RecordScene& scene, const Value& value, const std::optio
     const auto bits = [](double of) { return std::bit_cast<uint32_t>(static_cast<float>(of)); };
     const bool is_number = *found->recorded == *found->recorded && *found->computed == *found->computed;
     if (is_number) EXPECT_EQ(bits(*found->recorded) ^ bits(*found->computed), uint32_t{1} << value.bit);
-}
-
-std::optional<RecordDifference> verify(const RecordScene& scene, const Record& record, const MakeExecutor& make,
-                                       const Schedule& schedule = {}) {
-    const RunIndex recorded(record);
-    RunAgainOptions again = scene.again(make, record.run.digests);
-    again.schedule = schedule;
-    const auto computed_record = run_again(record, again);
-    CHECK(computed_record.has_value());
-    const RunIndex computed(*computed_record);
-    Comparison comparison = compare(recorded, computed, scene.points);
-    if (!comparison.first) return std::nullopt;
-    const Status located = locate({.record = record,
-                                   .recorded = recorded,
-                                   .computed = computed,
-                                   .points = scene.points,
-                                   .model = scene.model,
-                                   .again = again},
-                                  *comparison.first);
-    CHECK(located.has_value());
-    return comparison.first;
 }
 
 // Of a request that computes the position once.
@@ -397,37 +349,6 @@ TEST(RecordAudit, UlpsAreCountedAcrossZero) {
     EXPECT_EQ(ulps_between(kNan, 1.0F), std::nullopt);
     EXPECT_EQ(ulps_between(1.0F, kNan), std::nullopt);
 }
-
-// Bytes that a sequence carries, as read_head shows them: a bit flips behind an operation of a step.
-Prepare flip_in_memory(RequestId request, reference::WalkOp op, int64_t position, int32_t layer, StateKind kind,
-                       size_t byte, int& num_flipped, std::byte bit = std::byte{0x20}) {
-    return [=, &num_flipped](NumericExecutor& executor) {
-        executor.set_observer([=, &executor, &num_flipped](const Observation& seen) {
-            const SlotTable& table = executor.tables().at(seen.slot);
-            const bool now = seen.point.op == op && table.request == request && seen.first_position == position;
-            if (!now) return;
-            const bool has_pools = executor.tables().config().check_memory;
-            executor.read_head(
-                {.writer = seen.slot, .length = has_pools ? 0 : table.length, .blocks = {}, .state = table.state},
-                [&](const reference::HeadPiece& piece) {
-                    if (piece.tensor.layer != layer || piece.tensor.kind != kind) return;
-                    const_cast<std::byte&>(piece.bytes[byte]) ^= bit;
-                    ++num_flipped;
-                });
-        });
-    };
-}
-
-int32_t layer_with(const RecordScene& scene, bool mamba) {
-    const auto& layers = scene.model.config.layers;
-    for (size_t i = 0; i < layers.size(); ++i) {
-        if (mamba ? layers[i].mamba.has_value() : layers[i].attention.has_value()) return static_cast<int32_t>(i);
-    }
-    return -1;
-}
-
-// The first request's second token is drawn at position 21: what stands before it was read from memory.
-constexpr int64_t kDecoded = 21;
 
 TEST(RecordAudit, AFlippedBitInAStateIsFoundAtTheOperationThatReadIt) {
     const RecordScene scene;
