@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "reference/records/asked_tokens.h"
+#include "reference/records/lone_element.h"
 #include "reference/records/row_watch.h"
 #include "reference/records/step_digests.h"
 #include "reference/reference_model.h"
@@ -25,57 +26,11 @@ bool same(double a, double b) {
     return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
 }
 
-// --- one element that a sum gives away
-
-constexpr uint64_t kStepOne = 0xFF51'AFD7'ED55'8CCDU;
-constexpr uint64_t kStepTwo = 0xC4CE'B9FE'1A85'EC53U;
-
-constexpr uint64_t inverse(uint64_t odd) {
-    uint64_t x = odd;  // right in the lowest 3 bits; each round doubles them
-    for (int i = 0; i < 5; ++i) x *= 2 - odd * x;
-    return x;
-}
-
-uint64_t unshift(uint64_t mixed) { return mixed ^ mixed >> 33; }
-
-// The bits of element `index` whose number in ElementSum::low this is; empty: of no bits.
-std::optional<uint32_t> bits_of_number(int64_t index, uint64_t number) {
-    const auto place = static_cast<uint64_t>(index);
-    uint64_t mixed = unshift(number);
-    mixed = unshift(mixed * inverse(kStepTwo));
-    mixed = unshift(mixed * inverse(kStepOne));
-    mixed -= (1 + (place >> 32)) * 0x9E37'79B9'7F4A'7C15U;
-    if (mixed >> 32 != (place & 0xFFFF'FFFF)) return std::nullopt;
-    return static_cast<uint32_t>(mixed);
-}
-
-ElementSum sum_of(int64_t index, float value) { return sum_of_row({&value, 1}, index); }
-
-struct LoneElement {
-    int64_t element = 0;
-    float recorded = 0;
-};
-// The one element of a row that turns the sum of all rows into the wanted one, if one alone does.
-std::optional<LoneElement> lone_element(std::span<const float> row, int64_t place, const Digest& wanted,
-                                        const ElementSum& all) {
-    for (size_t i = 0; i < row.size(); ++i) {
-        const int64_t index = place + static_cast<int64_t>(i);
-        const ElementSum mine = sum_of(index, row[i]);
-        const auto bits = bits_of_number(index, wanted.low - all.low + mine.low);
-        if (!bits) continue;
-        const float value = std::bit_cast<float>(*bits);
-        const ElementSum other = sum_of(index, value);
-        if (other.low - mine.low + all.low != wanted.low || other.high - mine.high + all.high != wanted.high) continue;
-        return LoneElement{static_cast<int64_t>(i), value};
-    }
-    return std::nullopt;
-}
-
-// --- the search
-
 // The executor erred once.
 constexpr const char* kNotRepeated =
     "the record agrees with the reference, and so does the repeated run: it is not the same every time";
+constexpr const char* kNotThereAgain = "the run did not come there again: it is not the same every time";
+constexpr const char* kRightAgain = "the run was right there when it was repeated: it is not the same every time";
 
 class Search {
 public:
@@ -95,20 +50,24 @@ public:
         }
         if (!choose_target()) return {};
         ASSIGN_OR_RETURN(const RowWatch rows, watch(target_));
-        if (rows.num_tokens() <= target_.begin || rows.num_tokens() > std::ssize(asked_)) {
-            found_.remark = "the run did not come there again: it is not the same every time";
+        const bool has_all = rows.num_tokens() == target_.end && target_.end <= std::ssize(asked_);
+        if (!has_all || (target_.state_at && rows.committed().empty())) {
+            found_.remark = kNotThereAgain;
             return {};
         }
-        const ReferenceRows reference = reference_rows(reference_, args_.points, tokens_of(rows), target_.begin, {});
+        const ReferenceRows reference = reference_rows(reference_, args_.points, tokens(), target_.begin, {});
         if (const auto row = first_difference(rows.sums(), reference.sums)) return blame_computed(*row, reference);
-        if (found_.kind == DifferenceKind::kState) return compare_committed();
+        if (found_.kind == DifferenceKind::kState) {
+            compare_committed(rows);
+            return {};
+        }
         if (original_ranged_ && record_is_reference(reference) == true) {
             found_.remark = kNotRepeated;
             return {};
         }
-        if (found_.kind == DifferenceKind::kOperation) return blame_recorded();
-        if (found_.kind != DifferenceKind::kToken)
-            found_.remark = "what is computed here agrees with the reference; what was recorded does not";
+        if (found_.kind == DifferenceKind::kToken) return {};
+        found_.remark = "what is computed here agrees with the reference; what was recorded does not";
+        if (found_.kind == DifferenceKind::kOperation) find_in_recorded_sum();
         return {};
     }
 
@@ -117,7 +76,7 @@ private:
         return found_.kind == DifferenceKind::kOperation || found_.kind == DifferenceKind::kLayer;
     }
 
-    // Positions and steps of the computed run in which it must be.
+    // Positions that the computed run computed, and the steps in which it did.
     bool choose_target() {
         target_.request = found_.computed_request;
         target_.ordinary = !computed_request_->deterministic;
@@ -129,20 +88,24 @@ private:
         }
         if (!has_range()) target_.begin = std::max<int64_t>(0, target_.end - kMostPositions);
         target_.first_step = -1;
+        int64_t reached = 0;
         for (const Share& share : computed_request_->shares) {
             const SequenceRecord& sequence = share.sequence();
             const bool too_early = has_range() && share.step->step < found_.computed_step;
             if (too_early || sequence.end <= target_.begin || sequence.begin >= target_.end) continue;
             if (target_.first_step < 0) target_.first_step = share.step->step;
             target_.last_step = share.step->step;
-            if (sequence.end >= target_.end) break;
+            reached = sequence.end;
+            if (reached >= target_.end) break;
         }
+        target_.end = std::min(target_.end, reached);
+        target_.last_step = std::max(target_.last_step, found_.computed_step);  // rows may be computed twice
         return target_.first_step >= 0 && target_.begin < target_.end;
     }
 
-    // What the reference computes: the request's own tokens, whatever the run's plans said.
-    [[nodiscard]] std::span<const TokenId> tokens_of(const RowWatch& rows) const {
-        return std::span(asked_).first(static_cast<size_t>(std::min(rows.num_tokens(), std::ssize(asked_))));
+    // What the reference computes: the request's tokens, whatever the run's plans said.
+    [[nodiscard]] std::span<const TokenId> tokens() const {
+        return std::span(asked_).first(static_cast<size_t>(target_.end));
     }
 
     Result<RowWatch> watch(const WatchTarget& target) {
@@ -150,8 +113,6 @@ private:
         RunAgainOptions again = args_.again;
         again.watch = &rows;
         again.digests = DigestLevel::kNone;
-        // Heads are not asked for behind the last step that is watched.
-        again.max_steps = target.last_step + 4;
         RETURN_IF_ERROR(run_again(args_.record, again));
         return rows;
     }
@@ -177,35 +138,32 @@ private:
     Status blame_computed(const RowPlace& row, const ReferenceRows& sums) {
         WatchTarget target = target_;
         target.row = row;
-        target.state_at.reset();
         ASSIGN_OR_RETURN(const RowWatch rows, watch(target));
-        const auto tokens = tokens_of(rows);
         name(row);
-        std::vector<float> right;
-        if (!tokens.empty()) {
-            right = reference_rows(reference_, args_.points, tokens, target.begin, row.op)
-                        .rows[static_cast<size_t>(row.position - target.begin)];
-        }
-        if (rows.row().size() != right.size() || rows.row().empty()) {
-            found_.remark = "the run did not come there again: it is not the same every time";
+        found_.recorded.reset();
+        found_.computed.reset();
+        const auto at = static_cast<size_t>(row.position - target.begin);
+        const std::vector<float> right =
+            reference_rows(reference_, args_.points, tokens(), target.begin, row.op).rows[at];
+        if (rows.row().size() != right.size()) {
+            found_.remark = kNotThereAgain;
             return {};
         }
-        for (size_t i = 0; i < right.size(); ++i) {
-            if (same(rows.row()[i], right[i])) continue;
-            found_.element = args_.points[row.op].columns.first + static_cast<int64_t>(i);
-            found_.computed = rows.row()[i];
-            found_.recorded.reset();
-            found_.ulps.reset();
-            const std::optional<bool> is_right = record_is_reference(sums);
-            if (is_right == true) {
-                found_.recorded = right[i];
-                found_.ulps = ulps_between(right[i], rows.row()[i]);
-            } else {
-                found_.remark =
-                    fmt::format("the reference has {:.9g}; {}", right[i],
-                                is_right ? "what was recorded agrees with neither" : "no digest of it was recorded");
-            }
-            break;
+        const auto [mine, other] = std::ranges::mismatch(rows.row(), right, same);
+        if (other == right.end()) {
+            found_.remark = kRightAgain;
+            return {};
+        }
+        found_.element = args_.points[row.op].columns.first + (other - right.begin());
+        found_.computed = *mine;
+        const std::optional<bool> is_right = record_is_reference(sums);
+        if (is_right == true) {
+            found_.recorded = *other;
+            found_.ulps = ulps_between(*other, *mine);
+        } else {
+            found_.remark =
+                fmt::format("the reference has {:.9g}; {}", *other,
+                            is_right ? "what was recorded agrees with neither" : "no digest of it was recorded");
         }
         found_.inputs_equal = inputs_equal(row, rows);
         return {};
@@ -226,9 +184,11 @@ private:
         }
         for (const Share& share : recorded_request_->shares) {
             const bool holds = share.sequence().begin <= row.position && row.position < share.sequence().end;
-            if (!holds || share.step->step < (original_ranged_ ? original_step_ : 0)) continue;
+            const bool fits =
+                original_ranged_ ? share.step->step >= original_step_ : share.step->step <= original_step_;
+            if (!holds || !fits) continue;
             found_.step = share.step->step;
-            break;
+            if (original_ranged_) break;
         }
     }
 
@@ -254,9 +214,11 @@ private:
                 }
                 return sum;
             };
-            for (size_t op = 0; op < sequence.ops.size() && op < args_.points.size(); ++op) {
-                const ElementSum sum = sum_at(op);
-                if (sequence.ops[op] != Digest{sum.high, sum.low}) return false;
+            if (sequence.ops.size() == args_.points.size()) {
+                for (size_t op = 0; op < sequence.ops.size(); ++op) {
+                    const ElementSum sum = sum_at(op);
+                    if (sequence.ops[op] != Digest{sum.high, sum.low}) return false;
+                }
                 any = true;
             }
             if (sequence.layer_tags.empty()) continue;
@@ -278,7 +240,7 @@ private:
         if (!reads_state && rows.kv().empty()) return std::nullopt;
         const int64_t length = reads_state ? rows.state_length() : row.position + 1;
         ReferenceSequence sequence(reference_);
-        sequence.append(tokens_of(rows).first(static_cast<size_t>(length)), LogitRows::kNone);
+        sequence.append(tokens().first(static_cast<size_t>(length)), LogitRows::kNone);
         const StateKind kind = point.op == WalkOp::kConv   ? StateKind::kConv
                                : point.op == WalkOp::kScan ? StateKind::kSsm
                                                            : StateKind::kDelta;
@@ -292,13 +254,9 @@ private:
     }
 
     // Every operation is as the reference has it, and the committed state is not: which element?
-    Status compare_committed() {
-        target_.begin = target_.end - 1;
-        target_.last_step += 2;  // it may be committed a little later
-        ASSIGN_OR_RETURN(const RowWatch rows, watch(target_));
-        if (rows.committed().empty()) return {};
+    void compare_committed(const RowWatch& rows) {
         ReferenceSequence sequence(reference_);
-        sequence.append(tokens_of(rows), LogitRows::kNone);
+        sequence.append(tokens(), LogitRows::kNone);
         const StateAt& recorded = recorded_request_->states.at(*target_.state_at);
         const bool record_is_right = sequence.digest() == recorded.digest;
         for (const CarriedTensor& carried : rows.committed()) {
@@ -314,27 +272,24 @@ private:
                 found_.computed = mine;
                 if (record_is_right) found_.recorded = other;
                 found_.inputs_equal = true;
-                return {};
+                return;
             }
         }
         found_.remark = record_is_right ? kNotRepeated
                                         : "the committed state agrees with the reference; what was recorded does not";
-        return {};
     }
 
-    // The computed run agrees with the reference: the record does not. Where a single element is the difference, its
-    // digest says which and what it was.
-    Status blame_recorded() {
-        found_.remark = "what is computed here agrees with the reference; what was recorded does not";
+    // The computed run agrees with the reference: the record does not. Where a single element is the difference, the
+    // record's digest says which and what it was.
+    void find_in_recorded_sum() {
         const auto op = static_cast<size_t>(found_.op_index);
         const Share* share = recorded_share();
-        if (share == nullptr || share->sequence().ops.size() != args_.points.size()) return {};
+        if (share == nullptr) return;
         const SequenceRecord& sequence = share->sequence();
-        ASSIGN_OR_RETURN(const RowWatch rows, watch(target_));
         const int64_t first = op < args_.points.first_of_head()
                                   ? sequence.begin
                                   : sequence.end - static_cast<int64_t>(sequence.logits.size());
-        const ReferenceRows right = reference_rows(reference_, args_.points, tokens_of(rows), target_.begin, op);
+        const ReferenceRows right = reference_rows(reference_, args_.points, tokens(), target_.begin, op);
         ElementSum all;
         for (int64_t p = first; p < sequence.end; ++p) all.add(right.sums.get(op, p).value_or(ElementSum{}));
         for (int64_t position = first; position < sequence.end; ++position) {
@@ -344,18 +299,17 @@ private:
             const float computed = row[static_cast<size_t>(lone->element)];
             found_.position = position;
             found_.element = args_.points[op].columns.first + lone->element;
-            found_.recorded = lone->recorded;
+            found_.recorded = lone->value;
             found_.computed = computed;
-            found_.ulps = ulps_between(lone->recorded, computed);
-            return {};
+            found_.ulps = ulps_between(lone->value, computed);
+            return;
         }
-        return {};
     }
     // That the difference was seen in; null: several together.
     [[nodiscard]] const Share* recorded_share() const {
         for (const Share& share : recorded_request_->shares) {
-            if (share.step->step == found_.step && share.sequence().begin == found_.begin &&
-                share.sequence().end == found_.end) {
+            if (share.step->step == found_.step && share.sequence().begin == target_.begin &&
+                share.sequence().end == target_.end) {
                 return &share;
             }
         }

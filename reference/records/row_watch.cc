@@ -43,6 +43,7 @@ bool RowWatch::wants_operations(const StepPlan& plan) const {
 
 void RowWatch::before(const StepPlan& plan, NumericExecutor& executor) {
     for (const SequenceStart& start : plan.new_sequences) request_of_[start.slot] = start.request;
+    step_ = plan.step;
     slot_ = kNoSlot;
     if (!wants_operations(plan)) return;
     const ScheduledSequence& sequence = *target_in(plan);
@@ -101,6 +102,7 @@ void RowWatch::after(const StepPlan& plan, NumericExecutor& executor) {
 
 void RowWatch::head(const HeadImage& image, NumericExecutor& executor) {
     if (target_.state_at != image.length || image.writer == kNoSlot || !committed_.empty()) return;
+    if (step_ < target_.last_step) return;  // a state that is computed again
     if (!executor.tables().is_live(image.writer)) return;
     const SlotTable& table = executor.tables().at(image.writer);
     if (table.request != target_.request) return;

@@ -65,7 +65,7 @@ struct WatchTarget {
     bool ordinary = false;            // the request is ordinary; the draft path of a deterministic request is not
                                       // observed
     std::optional<RowPlace> row;      // the row whose values and inputs are kept
-    std::optional<int64_t> state_at;  // length of the committed state whose tensors are kept
+    std::optional<int64_t> state_at;  // length of the state whose tensors are kept, committed after the last step
 };
 
 class RowWatch final : public StepWatch {
@@ -98,7 +98,8 @@ private:
     const WalkPoints& points_;
     WatchTarget target_;
     std::map<SequenceSlot, RequestId> request_of_;
-    SequenceSlot slot_ = kNoSlot;  // of the target, in the step in progress
+    int64_t step_ = -1;            // in progress, or the last one
+    SequenceSlot slot_ = kNoSlot;  // of the target, in that step
     size_t next_op_ = 0;
     RowSums sums_;
     int64_t num_tokens_ = 0;

@@ -96,6 +96,7 @@ public:
     records::WalkPoints points;
     EngineConfig config;
     int64_t more_tokens = 0;    // of a last request, for runs of many steps
+    int num_more = 1;           // such requests at once
     bool deterministic = true;  // its requests
     bool imports_head = false;  // a first request continues a head that another executor has computed
 
@@ -112,7 +113,8 @@ private:
         for (int i = 0; i < 4; ++i) CHECK(engine.step().has_value());
         engine.abort(leaving);
         to_the_end(engine);
-        if (more_tokens > 0) submit(engine, "dan", 5, more_tokens);
+        for (int i = 0; more_tokens > 0 && i < num_more; ++i)
+            submit(engine, i == 0 ? "dan" : fmt::format("dan {}", i), 5, more_tokens);
         to_the_end(engine);
     }
     void import(Engine& engine) const {
