@@ -200,17 +200,17 @@ PoolSizes with_blocks_of(const PoolSizes& pools, int32_t size) {
 // The same of a cache under one budget: a block weighs as much more as it is larger. The budget grows where the largest
 // request that it accepts would no longer fit.
 void set_block_size(CacheConfig& cache, int32_t size) {
-    const int32_t before = cache.pools.block_size;
-    const int64_t row = cache.has_state ? cache.state_row_bytes : 0;
+    const CacheConfig before = cache;
+    const int32_t size_before = before.pools.block_size;
+    cache.pools = with_blocks_of(before.pools, size);
+    cache.kv_block_bytes = (before.kv_block_bytes * size + size_before - 1) / size_before;
+    if (before.budget_bytes == 0 || before.kv_block_bytes == 0) return;
+    const int64_t row = before.has_state ? before.state_row_bytes : 0;
     const int64_t affordable =
-        cache.budget_bytes > 0 && cache.kv_block_bytes > 0
-            ? std::min<int64_t>(cache.pools.num_blocks, (cache.budget_bytes - row) / cache.kv_block_bytes)
-            : cache.pools.num_blocks;
-    cache.pools = with_blocks_of(cache.pools, size);
-    cache.kv_block_bytes = (cache.kv_block_bytes * size + before - 1) / before;
-    const int64_t longest = (affordable - 1) * before;
+        std::min<int64_t>(before.pools.num_blocks, (before.budget_bytes - row) / before.kv_block_bytes);
+    const int64_t longest = (affordable - 1) * size_before;
     const int64_t needed = (longest + size - 1) / size + 1;
-    if (cache.budget_bytes > 0) cache.budget_bytes = std::max(cache.budget_bytes, row + needed * cache.kv_block_bytes);
+    cache.budget_bytes = std::max(before.budget_bytes, row + needed * cache.kv_block_bytes);
 }
 
 // Its entries.
@@ -288,9 +288,7 @@ Result<EngineConfig> config_under(const RunDescription& recorded, const Schedule
     if (schedule.batch) config.scheduler.max_num_sequences = *schedule.batch;
     if (schedule.chunks) config.scheduler.step_tokens = *schedule.chunks;
     if (schedule.admission) config.scheduler.admission = *schedule.admission;
-    if (schedule.blocks && config.cache.has_kv) {
-        set_block_size(config.cache, *schedule.blocks);
-    }
+    if (schedule.blocks && config.cache.has_kv) set_block_size(config.cache, *schedule.blocks);
     if (!schedule.as_recorded()) {
         const bool verifies = requests_under(recorded, schedule) == "verify";
         const bool verified = recorded.engine.scheduler.verify_tokens > 0;
@@ -344,16 +342,15 @@ Result<Record> run_again(const Record& record, const RunAgainOptions& options) {
         .fresh_executor = [&] { return executor.fresh(); },
         .make_head = [&](const Call& call) { return make_head(call, options, config, *record.store); }};
     Status ran;
-    const bool drafts_itself = config.scheduler.verify_tokens > 0;
     RecordedDrafter recorded_drafts(record);
     AnswerDrafter answers(record);
     if (as_recorded) {
         recorded_drafts.listen_to(engine);
-        if (recorded_drafts.has_drafts() && !drafts_itself)
+        if (recorded_drafts.has_drafts())
             engine.draft_with(&recorded_drafts, config.scheduler.max_window, /*paced_windows=*/false);
         ran = rerun_as_recorded(source, engine, *first, limits);
     } else {
-        if (options.schedule.windows && !drafts_itself) engine.draft_with(&answers);
+        if (options.schedule.windows) engine.draft_with(&answers);
         ran = rerun_by_causes(source, engine, *first, limits);
     }
     recorder.finish(ran ? "" : ran.error().message);

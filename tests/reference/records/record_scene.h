@@ -81,6 +81,7 @@ public:
             recorder.take_digests_of(&digesting);
             LruEviction policy;
             Engine engine(config, digesting, policy, *record.own_store, recorder);
+            if (drafter != nullptr) engine.draft_with(drafter, config.scheduler.max_window, /*paced_windows=*/false);
             run(engine);
         }
         recorder.finish();
@@ -95,10 +96,11 @@ public:
     reference::Model model;
     records::WalkPoints points;
     EngineConfig config;
-    int64_t more_tokens = 0;    // of a last request, for runs of many steps
-    int num_more = 1;           // such requests at once
-    bool deterministic = true;  // its requests
-    bool imports_head = false;  // a first request continues a head that another executor has computed
+    int64_t more_tokens = 0;     // of a last request, for runs of many steps
+    int num_more = 1;            // such requests at once
+    bool deterministic = true;   // its requests
+    Drafter* drafter = nullptr;  // borrowed
+    bool imports_head = false;   // a first request continues a head that another executor has computed
 
 private:
     void run(Engine& engine) const {

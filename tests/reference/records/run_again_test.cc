@@ -1,8 +1,9 @@
-// Runs in which an executor failed, made again.
+// Runs that are made again: after a step that failed, with an observer, with drafts.
 #include "reference/records/run_again.h"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -81,9 +82,13 @@ TEST(RunAgain, AStepThatFailedFailsAgain) {
                                           {DigestLevel::kOps, false}}) {
         const Record record = run_with_failure(scene, level, replaced);
         int num_made = 0;
+        std::weak_ptr<reference::NumericExecutor> last;
         const MakeExecutor make = [&](const EngineConfig& config, bool has_ordinary) {
             ++num_made;
-            return scene.cpu()(config, has_ordinary);
+            EXPECT_TRUE(last.expired()) << "both may not fit into memory";
+            auto made = scene.cpu()(config, has_ordinary);
+            last = *made;
+            return made;
         };
         const auto again = run_again(record, scene.again(make, level));
         ASSERT_TRUE(again) << again.error().message;
@@ -120,6 +125,120 @@ TEST(RunAgain, NoStepFailsUnderAnotherSchedule) {
             EXPECT_TRUE(call == nullptr || call->kind != CallKind::kFailStep);
         }
     }
+}
+
+// --- observers
+
+// Wants every operation, of two steps.
+class CountingWatch final : public StepWatch {
+public:
+    void before(const StepPlan& plan, reference::NumericExecutor& /*executor*/) override { step_ = plan.step; }
+    void observe(const reference::Observation& /*observation*/) override { ++num_observed; }
+    void after(const StepPlan& /*plan*/, reference::NumericExecutor& /*executor*/) override {}
+    void head(const HeadImage& /*image*/, reference::NumericExecutor& /*executor*/) override {}
+    [[nodiscard]] bool is_done() const override { return step_ == 1; }
+    [[nodiscard]] bool wants_operations(const StepPlan& /*plan*/) const override { return true; }
+
+    std::atomic<int> num_observed = 0;
+
+private:
+    int64_t step_ = -1;
+};
+
+TEST(RunAgain, AnExecutorThatOutlivesItsRunIsNotObserved) {
+    const RecordScene scene;
+    const Record record = scene.record(DigestLevel::kNone);
+    std::shared_ptr<reference::NumericExecutor> kept;
+    const MakeExecutor make = [&](const EngineConfig& config, bool ordinary) {
+        if (kept == nullptr) kept = *scene.cpu()(config, ordinary);
+        kept->forget_slots();
+        return Result<std::shared_ptr<reference::NumericExecutor>>(kept);
+    };
+    CountingWatch watch;
+    RunAgainOptions options = scene.again(make, DigestLevel::kNone);
+    options.watch = &watch;
+    const auto watched = run_again(record, options);
+    ASSERT_TRUE(watched);
+    EXPECT_EQ(watched->end->failure, "nothing more is to be seen");
+    const int num_observed = watch.num_observed;
+    EXPECT_GT(num_observed, 0);
+    options.watch = nullptr;
+    const auto again = run_again(record, options);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->end->failure, "");
+    EXPECT_EQ(watch.num_observed, num_observed);
+}
+
+// --- drafts
+
+// The drafts of the request's first window, when it runs again with windows of four.
+std::vector<TokenId> first_drafts_of(const RecordScene& scene, const Record& record, RequestId request) {
+    RunAgainOptions options = scene.again(scene.cpu(), DigestLevel::kHeads);
+    options.schedule.windows = 4;
+    const auto made = run_again(record, options);
+    CHECK(made.has_value());
+    EXPECT_EQ(made->end->failure, "");
+    for (const Entry& entry : made->entries) {
+        const auto* step = std::get_if<StepRecord>(&entry);
+        if (step == nullptr) continue;
+        for (const SequenceRecord& sequence : step->sequences) {
+            if (sequence.request == request && !sequence.drafts.empty()) return sequence.drafts;
+        }
+    }
+    return {};
+}
+
+// A record may be anything: its tokens are drafted where they are tokens.
+TEST(RunAgain, DraftsOfWindowsAreTheRecordedAnswers) {
+    const RecordScene scene;
+    const auto drafts = [&](const std::vector<TokenId>& answer) {
+        Record record = scene.record(DigestLevel::kNone);
+        size_t next = 0;
+        for (Entry& entry : record.entries) {
+            auto* reported = std::get_if<Reported>(&entry);
+            if (reported == nullptr) continue;
+            std::erase_if(reported->tokens, [&](ReportedToken& token) {
+                if (token.request != RequestId{1}) return false;
+                if (next == answer.size()) return true;
+                token.token = answer[next++];
+                return false;
+            });
+        }
+        return first_drafts_of(scene, record, RequestId{1});
+    };
+    EXPECT_EQ(drafts({3, 0, 0, 7, 5}), (std::vector<TokenId>{0, 0, 7}));
+    EXPECT_EQ(drafts({3, -1, 0, scene.model.config.vocab_size, 7}), (std::vector<TokenId>{0, 7}));
+    EXPECT_EQ(drafts({}), (std::vector<TokenId>{}));
+}
+
+// Guesses the same tokens at every position.
+class WrongDrafter final : public Drafter {
+public:
+    void draft(std::span<DraftJob> jobs) override {
+        for (DraftJob& job : jobs) {
+            for (int32_t i = 0; i < job.max_drafts; ++i) job.drafts.push_back(i % 2);
+        }
+    }
+    void ended(RequestId /*request*/) override {}
+};
+
+TEST(RunAgain, RejectedDraftsAreDraftedAgain) {
+    RecordScene scene;
+    scene.config.scheduler.max_window = 4;
+    WrongDrafter drafter;
+    scene.drafter = &drafter;
+    const Record record = scene.record(DigestLevel::kHeads);
+    const RunIndex index(record);
+    int num_rejected = 0;
+    for (const Share& share : index.find(RequestId{1})->shares) {
+        const SequenceRecord& sequence = share.sequence();
+        num_rejected += std::ssize(sequence.drafts) + 1 > sequence.end - sequence.begin ? 1 : 0;
+    }
+    EXPECT_GT(num_rejected, 1);
+    const auto again = run_again(record, scene.again(scene.cpu(), DigestLevel::kHeads));
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->end, record.end);
+    EXPECT_TRUE(compare(index, RunIndex(*again), scene.points).same_plans);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ EngineConfig config_of(const RunDescription& run, const std::vector<std::string>
 
 // Blocks of that size have at least the slots that there were, and accept the longest request that was accepted.
 TEST(RecordSchedule, BlocksOfAnotherSizeAcceptTheSameRequests) {
-    for (const auto& [size, num_blocks] : {std::pair{1, 384}, {3, 128}, {4, 96}, {5, 77}, {100, 5}, {128, 4}}) {
+    for (const auto& [size, num_blocks] :
+         {std::pair{1, 384}, {3, 128}, {4, 96}, {5, 77}, {100, 5}, {128, 4}, {379, 3}}) {
         const PoolSizes pools = config_of(description(), {fmt::format("blocks={}", size)}).cache.pools;
         EXPECT_EQ(pools.block_size, size);
         EXPECT_EQ(pools.num_blocks, num_blocks) << size;
@@ -66,6 +67,13 @@ TEST(RecordSchedule, ABudgetGrowsWhereItsLongestRequestWouldNotFit) {
     cache.has_state = false;
     cache.budget_bytes = 10010;
     EXPECT_EQ(with_blocks(5), std::pair(int64_t{1252}, int64_t{9 * 1252}));
+    cache.kv_block_bytes = 0;
+    EXPECT_EQ(with_blocks(5), std::pair(int64_t{0}, int64_t{10010})) << "blocks weigh nothing";
+    cache.has_state = true;
+    cache.state_row_bytes = 2000;
+    cache.kv_block_bytes = 1000;
+    cache.budget_bytes = 12000;
+    EXPECT_EQ(with_blocks(6), std::pair(int64_t{1500}, int64_t{2000 + 7 * 1500})) << "ten blocks besides the row";
 }
 
 TEST(RecordSchedule, WindowsAreThoseOfTheRequestsUnderIt) {
