@@ -19,8 +19,6 @@ namespace {
 
 using namespace reference;
 
-constexpr int64_t kMostPositions = 4096;  // looked at where no digest says which
-
 // As digests have it: zeros of two signs are two values.
 bool same(double a, double b) {
     return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b) || (std::isnan(a) && std::isnan(b));
@@ -86,21 +84,20 @@ private:
             target_.end = found_.begin;
             target_.state_at = found_.begin;
         }
-        if (!has_range()) target_.begin = std::max<int64_t>(0, target_.end - kMostPositions);
-        target_.first_step = -1;
-        int64_t reached = 0;
+        if (!has_range()) target_.begin = std::max<int64_t>(0, target_.end - args_.most_positions);
+        int64_t reached = 0;  // nothing yet
         for (const Share& share : computed_request_->shares) {
             const SequenceRecord& sequence = share.sequence();
             const bool too_early = has_range() && share.step->step < found_.computed_step;
             if (too_early || sequence.end <= target_.begin || sequence.begin >= target_.end) continue;
-            if (target_.first_step < 0) target_.first_step = share.step->step;
+            if (reached == 0) target_.first_step = share.step->step;
             target_.last_step = share.step->step;
             reached = sequence.end;
             if (reached >= target_.end) break;
         }
         target_.end = std::min(target_.end, reached);
         target_.last_step = std::max(target_.last_step, found_.computed_step);  // rows may be computed twice
-        return target_.first_step >= 0 && target_.begin < target_.end;
+        return target_.begin < target_.end;
     }
 
     // What the reference computes: the request's tokens, whatever the run's plans said.

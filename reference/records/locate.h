@@ -26,6 +26,7 @@ struct LocateArgs {
     const reference::Model& model;
     reference::Profile profile = reference::Profile::kExact;  // the reference's
     RunAgainOptions again;                                    // options that made the computed run
+    int64_t most_positions = 4096;                            // looked at where no digest says which
 };
 
 // Fills in all fields that can be found; the rest stay unknown, and the difference's remark says why. Errors: the run

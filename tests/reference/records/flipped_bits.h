@@ -50,7 +50,8 @@ inline Prepare flip_in_buffer(const RecordScene& scene, const Value& value, int&
 
 inline std::optional<records::RecordDifference> verify(const RecordScene& scene, const records::Record& record,
                                                        const records::MakeExecutor& make,
-                                                       const records::Schedule& schedule = {}) {
+                                                       const records::Schedule& schedule = {},
+                                                       int64_t most_positions = 4096) {
     const records::RunIndex recorded(record);
     records::RunAgainOptions again = scene.again(make, record.run.digests);
     again.schedule = schedule;
@@ -64,7 +65,8 @@ inline std::optional<records::RecordDifference> verify(const RecordScene& scene,
                                    .computed = computed,
                                    .points = scene.points,
                                    .model = scene.model,
-                                   .again = again},
+                                   .again = again,
+                                   .most_positions = most_positions},
                                   *comparison.first);
     CHECK(located.has_value());
     return comparison.first;

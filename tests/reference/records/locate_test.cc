@@ -105,7 +105,7 @@ TEST(RecordLocate, ADifferenceOfSeveralSharesHasTheStepsOfItsRow) {
     const RecordScene scene;
     const Record record = scene.record(DigestLevel::kOps);
     const Schedule schedule = *parse_schedule(std::vector<std::string>{"chunks=5", "batch=1"});
-    for (const auto& [position, step, computed_step] : {std::tuple{0, 0, 0}, {17, 1, 3}, {20, 1, 4}}) {
+    for (const auto& [position, step, computed_step] : {std::tuple{0, 0, 0}, {16, 1, 3}, {17, 1, 3}, {20, 1, 4}}) {
         int num_flipped = 0;
         const Value value{.request = RequestId{0}, .position = position, .op = scene.points.layers()[0], .bit = 30};
         const auto found = verify(scene, record, scene.cpu(flip_in_buffer(scene, value, num_flipped)), schedule);
@@ -114,6 +114,42 @@ TEST(RecordLocate, ADifferenceOfSeveralSharesHasTheStepsOfItsRow) {
         EXPECT_EQ(found->step, step);
         EXPECT_EQ(found->computed_step, computed_step);
     }
+}
+
+// Positions 26 to 33 are looked at.
+TEST(RecordLocate, WithoutDigestsTheLastPositionsAreLookedAt) {
+    const RecordScene scene;
+    const Record record = scene.record(DigestLevel::kHeads);
+    ASSERT_EQ(RunIndex(record).find(RequestId{1})->num_prompt_tokens, 34);
+    for (const auto& [position, found_position] : {std::pair{30, 30}, {26, 26}, {10, 26}}) {
+        int num_flipped = 0;
+        const Value value{.request = RequestId{1}, .position = position, .op = scene.points.layers()[0], .bit = 30};
+        const auto found = verify(scene, record, scene.cpu(flip_in_buffer(scene, value, num_flipped)), {}, 8);
+        ASSERT_TRUE(found);
+        EXPECT_EQ(found->kind, DifferenceKind::kOperation);
+        EXPECT_EQ(found->position, found_position);
+        EXPECT_TRUE(found->recorded);
+    }
+}
+
+// The record has one token more than the run, which ended by itself.
+TEST(RecordLocate, ATokenBehindTheRunsEndIsTheRecords) {
+    const RecordScene scene;
+    Record record = scene.record(DigestLevel::kNone);
+    Reported* last = nullptr;
+    for (Entry& entry : record.entries) {
+        auto* reported = std::get_if<Reported>(&entry);
+        if (reported != nullptr && std::ranges::count(reported->tokens, RequestId{0}, &ReportedToken::request) > 0)
+            last = reported;
+    }
+    ASSERT_NE(last, nullptr);
+    last->tokens.push_back({RequestId{0}, 1});
+    const auto found = verify(scene, record, scene.cpu());
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->kind, DifferenceKind::kToken);
+    EXPECT_EQ(found->recorded, 1);
+    EXPECT_EQ(found->computed, std::nullopt);
+    EXPECT_EQ(found->remark, "");
 }
 
 TEST(RecordLocate, NoElementIsSoughtInSeveralRecordedShares) {
@@ -223,6 +259,43 @@ TEST(RecordLocate, OfARowThatIsComputedTwiceTheWrongOneIsFound) {
             EXPECT_EQ(found->remark, "");
         }
     }
+}
+
+// The first time the two rows were in two steps; the second time one step has both, and its earlier operation is first.
+TEST(RecordLocate, RowsThatAreComputedTwiceHaveTheOrderOfTheSecondTime) {
+    RecordScene scene;
+    scene.config.cache.pools.num_blocks = 14;
+    scene.more_tokens = 24;
+    scene.num_more = 3;
+    const Record record = scene.record(DigestLevel::kOps);
+    const RunIndex index(record);
+    const auto twice = computed_twice(index);
+    ASSERT_TRUE(twice);
+    const std::vector<Share>& shares = index.find(twice->request)->shares;
+    const auto share_of = [&](int64_t step) {
+        return std::ranges::find_if(shares, [&](const Share& share) { return share.step->step == step; })->sequence();
+    };
+    const int64_t later = share_of(twice->first_step).end;
+    ASSERT_GT(share_of(twice->second_step).end, later);
+    const Value last{.request = twice->request,
+                     .position = twice->position,
+                     .op = scene.points.layers().back(),
+                     .bit = 30,
+                     .time = 1};
+    const Value first{.request = twice->request, .position = later, .op = 0, .bit = 30, .time = 1};
+    int num_flipped = 0;
+    const MakeExecutor make = [&](const EngineConfig& config,
+                                  bool ordinary) -> Result<std::shared_ptr<NumericExecutor>> {
+        const auto inner = scene.cpu(flip_in_buffer(scene, last, num_flipped))(config, ordinary);
+        const auto made = std::make_shared<HookedExecutor>(*inner, nullptr);
+        flip_in_buffer(scene, first, num_flipped)(*made);
+        return made;
+    };
+    const auto found = verify(scene, record, make);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->step, twice->second_step);
+    EXPECT_EQ(found->op_index, 0);
+    EXPECT_EQ(found->position, later);
 }
 
 // --- runs that are not the same when they are repeated
