@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "engine/executor.h"
 #include "engine/step_plan.h"
 #include "reference/numeric_executor.h"
@@ -29,8 +30,9 @@ public:
         return position >= begin_ && position < begin_ + static_cast<int64_t>(num_rows_);
     }
     void set(size_t op, int64_t position, const reference::ElementSum& sum) { at(op, position) = sum; }
-    // Empty: nothing was written there.
+    // Empty: nothing was written there. REQUIRES: covers(position).
     [[nodiscard]] const std::optional<reference::ElementSum>& get(size_t op, int64_t position) const {
+        CHECK(covers(position), "position {} of [{}, {})", position, begin_, begin_ + static_cast<int64_t>(num_rows_));
         return rows_[op * num_rows_ + static_cast<size_t>(position - begin_)];
     }
 

@@ -163,8 +163,9 @@ public:
                 prompt = digester.digest();
             }
             const auto found = answers_.find({prompt, job.sampling.seed});
-            if (found == answers_.end() || found->second.size() <= job.output.size()) continue;
-            const auto rest = std::span(found->second).subspan(job.output.size());
+            const std::span<const TokenId> answer =
+                found == answers_.end() ? std::span<const TokenId>() : std::span(found->second);
+            const auto rest = answer.subspan(std::min(answer.size(), job.output.size()));
             const auto drafts = rest.first(std::min(rest.size(), static_cast<size_t>(job.max_drafts)));
             job.drafts.assign(drafts.begin(), drafts.end());
         }

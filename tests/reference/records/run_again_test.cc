@@ -129,19 +129,21 @@ TEST(RunAgain, NoStepFailsUnderAnotherSchedule) {
 
 // --- observers
 
-// Wants every operation, of two steps.
+// Wants every operation, up to a step.
 class CountingWatch final : public StepWatch {
 public:
+    explicit CountingWatch(int64_t last_step) : last_step_(last_step) {}
     void before(const StepPlan& plan, reference::NumericExecutor& /*executor*/) override { step_ = plan.step; }
     void observe(const reference::Observation& /*observation*/) override { ++num_observed; }
     void after(const StepPlan& /*plan*/, reference::NumericExecutor& /*executor*/) override {}
     void head(const HeadImage& /*image*/, reference::NumericExecutor& /*executor*/) override {}
-    [[nodiscard]] bool is_done() const override { return step_ == 1; }
+    [[nodiscard]] bool is_done() const override { return step_ == last_step_; }
     [[nodiscard]] bool wants_operations(const StepPlan& /*plan*/) const override { return true; }
 
     std::atomic<int> num_observed = 0;
 
 private:
+    int64_t last_step_;
     int64_t step_ = -1;
 };
 
@@ -154,7 +156,7 @@ TEST(RunAgain, AnExecutorThatOutlivesItsRunIsNotObserved) {
         kept->forget_slots();
         return Result<std::shared_ptr<reference::NumericExecutor>>(kept);
     };
-    CountingWatch watch;
+    CountingWatch watch(1);
     RunAgainOptions options = scene.again(make, DigestLevel::kNone);
     options.watch = &watch;
     const auto watched = run_again(record, options);
@@ -167,6 +169,22 @@ TEST(RunAgain, AnExecutorThatOutlivesItsRunIsNotObserved) {
     ASSERT_TRUE(again);
     EXPECT_EQ(again->end->failure, "");
     EXPECT_EQ(watch.num_observed, num_observed);
+}
+
+TEST(RunAgain, AFreshExecutorIsObserved) {
+    const RecordScene scene;
+    const Record record = run_with_failure(scene, DigestLevel::kNone, true);
+    CountingWatch before(kFailing - 1);
+    RunAgainOptions options = scene.again(scene.cpu(), DigestLevel::kNone);
+    options.watch = &before;
+    ASSERT_TRUE(run_again(record, options));
+    CountingWatch all(-1);
+    options.watch = &all;
+    const auto again = run_again(record, options);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->end, record.end);
+    EXPECT_GT(before.num_observed, 0);
+    EXPECT_GT(all.num_observed, before.num_observed);
 }
 
 // --- drafts
