@@ -110,6 +110,7 @@ private:
         RunAgainOptions again = args_.again;
         again.watch = &rows;
         again.digests = DigestLevel::kNone;
+        again.max_steps = target.last_step + 4;  // nothing is watched behind; a run may be long
         RETURN_IF_ERROR(run_again(args_.record, again));
         return rows;
     }
