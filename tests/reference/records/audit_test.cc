@@ -350,22 +350,27 @@ TEST(RecordAudit, UlpsAreCountedAcrossZero) {
     EXPECT_EQ(ulps_between(1.0F, kNan), std::nullopt);
 }
 
+// A bit of a layer's state is flipped behind a decoded token: `op` reads it for the next one.
+void expect_found_where_read(const RecordScene& scene, const Record& record, int32_t layer, StateKind kind,
+                             const char* op) {
+    int num_flipped = 0;
+    const Prepare plant =
+        flip_in_memory(RequestId{0}, reference::WalkOp::kLogits, kDecoded - 1, layer, kind, 4 * 5 + 2, num_flipped);
+    const auto found = verify(scene, record, scene.cpu(plant));
+    EXPECT_GT(num_flipped, 0);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->position, kDecoded);
+    EXPECT_EQ(found->layer, layer);
+    EXPECT_EQ(found->op, op);
+    EXPECT_EQ(found->inputs_equal, false) << to_string(*found);
+}
+
 TEST(RecordAudit, AFlippedBitInAStateIsFoundAtTheOperationThatReadIt) {
     const RecordScene scene;
     const Record record = scene.record(DigestLevel::kOps);
     const int32_t layer = layer_with(scene, true);
-    for (const auto& [kind, op] : {std::pair{StateKind::kSsm, "scan mixed"}, {StateKind::kConv, "conv conv"}}) {
-        int num_flipped = 0;
-        const Prepare plant =
-            flip_in_memory(RequestId{0}, reference::WalkOp::kLogits, kDecoded - 1, layer, kind, 4 * 5 + 2, num_flipped);
-        const auto found = verify(scene, record, scene.cpu(plant));
-        EXPECT_GT(num_flipped, 0);
-        ASSERT_TRUE(found.has_value());
-        EXPECT_EQ(found->position, kDecoded);
-        EXPECT_EQ(found->layer, layer);
-        EXPECT_EQ(found->op, op);
-        EXPECT_EQ(found->inputs_equal, false) << to_string(*found);
-    }
+    expect_found_where_read(scene, record, layer, StateKind::kSsm, "scan mixed");
+    expect_found_where_read(scene, record, layer, StateKind::kConv, "conv conv");
 }
 
 TEST(RecordAudit, AFlippedBitInADeltaNetsStateIsFoundAtTheOperationThatReadIt) {
@@ -375,19 +380,8 @@ TEST(RecordAudit, AFlippedBitInADeltaNetsStateIsFoundAtTheOperationThatReadIt) {
     const auto with_delta = std::ranges::find_if(layers, [](const auto& layer) { return layer.delta.has_value(); });
     ASSERT_NE(with_delta, layers.end());
     const auto layer = static_cast<int32_t>(with_delta - layers.begin());
-    for (const auto& [kind, op] :
-         {std::pair{StateKind::kDelta, "delta_update mixed"}, {StateKind::kConv, "conv conv"}}) {
-        int num_flipped = 0;
-        const Prepare plant =
-            flip_in_memory(RequestId{0}, reference::WalkOp::kLogits, kDecoded - 1, layer, kind, 4 * 5 + 2, num_flipped);
-        const auto found = verify(scene, record, scene.cpu(plant));
-        EXPECT_GT(num_flipped, 0);
-        ASSERT_TRUE(found.has_value());
-        EXPECT_EQ(found->position, kDecoded);
-        EXPECT_EQ(found->layer, layer);
-        EXPECT_EQ(found->op, op);
-        EXPECT_EQ(found->inputs_equal, false) << to_string(*found);
-    }
+    expect_found_where_read(scene, record, layer, StateKind::kDelta, "delta_update mixed");
+    expect_found_where_read(scene, record, layer, StateKind::kConv, "conv conv");
 }
 
 // Behind the last operation that reads it: the digest of the head alone tells.
