@@ -86,7 +86,7 @@ Status StepResult::check(const StepPlan& plan) const {
                          sequence.num_sampled_positions, of.tokens.count);
         }
         // What was accepted are the drafts, up to the last token.
-        const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+        const auto drafts = plan.drafts(sequence);
         for (size_t i = 0; i + 1 < static_cast<size_t>(num_rows); ++i) {
             if (tokens_of(of)[i] == drafts[i]) continue;
             return error("step {}: slot {} is told token {} where {} was drafted, and more", step, index(sequence.slot),

@@ -137,6 +137,10 @@ struct StepPlan {
     [[nodiscard]] std::span<const TokenId> appended(const ScheduledSequence& sequence) const {
         return part_of(tokens, sequence.appended);
     }
+    // The last of them.
+    [[nodiscard]] std::span<const TokenId> drafts(const ScheduledSequence& sequence) const {
+        return appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+    }
     [[nodiscard]] std::span<const BlockRun> new_blocks(const ScheduledSequence& sequence) const {
         return part_of(blocks, sequence.new_blocks);
     }

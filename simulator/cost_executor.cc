@@ -156,7 +156,7 @@ TokenId CostExecutor::draw(Slot& slot) const { return token_of(slot.request, *sl
 // One token, and one more for every accepted draft.
 void CostExecutor::draw_window(const StepPlan& plan, const ScheduledSequence& sequence, StepResult& result) {
     Slot& drawing = slot(sequence.slot);
-    const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+    const auto drafts = plan.drafts(sequence);
     drawn_.assign(1, draw(drawing));
     for (const TokenId draft : drafts) {
         if (draft != drawn_.back()) break;

@@ -77,7 +77,7 @@ std::vector<RequestDrafts> RunRecorder::open_drafts() const {
     std::vector<RequestDrafts> all;
     for (const ScheduledSequence& sequence : plan_->sequences) {
         if (sequence.num_drafts() == 0) continue;
-        const auto drafts = plan_->appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+        const auto drafts = plan_->drafts(sequence);
         all.push_back({request_of_.at(sequence.slot), {drafts.begin(), drafts.end()}});
     }
     return all;

@@ -137,7 +137,7 @@ SequenceRecord plain_record_of(const StepPlan& plan, const ScheduledSequence& se
     record.ordinary = sequence.arithmetic == Arithmetic::kOrdinary;
     record.begin = sequence.num_computed_tokens;
     record.end = length_after(sequence, drawn);
-    const auto drafts = plan.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+    const auto drafts = plan.drafts(sequence);
     record.drafts.assign(drafts.begin(), drafts.end());
     return record;
 }

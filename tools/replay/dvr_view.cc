@@ -54,8 +54,7 @@ void DvrView::tell(const ScheduledSequence& sequence, const SampledTokens* drawn
         if (!tokens.empty()) text = fmt::format("~{}", tokens.front());
         kv = bar(resident, 0, std::max<int64_t>(0, sequence.end() - resident), '~');
     } else if (sequence.num_sampled_positions > 1) {
-        const std::span<const TokenId> drafts =
-            plan_.appended(sequence).last(static_cast<size_t>(sequence.num_drafts()));
+        const std::span<const TokenId> drafts = plan_.drafts(sequence);
         const size_t num_accepted = tokens.empty() ? 0 : tokens.size() - (drawn->fault_layer < 0 ? 1 : 0);
         what = "verify";
         for (size_t i = 0; i < drafts.size(); ++i) {
