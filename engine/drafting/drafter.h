@@ -20,6 +20,7 @@ struct DraftJob {
     std::span<const TokenId> output;  // so far
     SamplingParams sampling;          // with its seed: a draft may be sampled as the token will be
     int32_t max_drafts = 0;           // that the step can use; at least 1
+    int64_t num_behind = 0;           // Drafter::num_behind() of it
     std::vector<TokenId> drafts;      // filled in: at most max_drafts tokens that may follow, in order
 
     [[nodiscard]] int64_t num_known() const {
@@ -90,7 +91,7 @@ public:
     void ended(RequestId request) override { inner_.ended(request); }
 
 protected:
-    [[nodiscard]] Drafter& inner() const { return inner_; }
+    [[nodiscard]] Drafter& inner() { return inner_; }
 
 private:
     Drafter& inner_;

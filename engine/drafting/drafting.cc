@@ -40,22 +40,22 @@ void Drafting::collect_jobs(const DraftTerms& terms) {
         if (!may_draft(*sequence)) continue;
         const int32_t most = max_drafts(*sequence, terms.least_acceptance);
         if (most < 1) continue;
-        const DraftJob job{.request = sequence->id,
-                           .prompt = &sequence->turn.prompt,
-                           .output = sequence->output,
-                           .sampling = sequence->request.sampling,
-                           .max_drafts = most};
+        DraftJob job{.request = sequence->id,
+                     .prompt = &sequence->turn.prompt,
+                     .output = sequence->output,
+                     .sampling = sequence->request.sampling,
+                     .max_drafts = most};
         const auto num_output = std::ssize(sequence->output);
         const int64_t gains_from = std::min<int64_t>(num_output, sequence->max_tokens - num_output);
-        if (!terms.repay(drafter_->num_behind(job), gains_from)) continue;
+        job.num_behind = drafter_->num_behind(job);
+        if (!terms.repay(job.num_behind, gains_from)) continue;
         sequences_.push_back(sequence);
-        jobs_.push_back(job);
+        jobs_.push_back(std::move(job));
     }
-    const auto num_behind = [this](const DraftJob& job) { return drafter_->num_behind(job); };
-    const auto num_ready = std::ranges::count(jobs_, 0, num_behind);
+    const auto num_ready = std::ranges::count(jobs_, 0, &DraftJob::num_behind);
     const auto num_drafted = std::max<std::ptrdiff_t>(num_ready, terms.catch_up_to);
     if (std::ssize(jobs_) <= num_drafted) return;
-    std::ranges::stable_sort(jobs_, {}, num_behind);
+    std::ranges::stable_sort(jobs_, {}, &DraftJob::num_behind);
     jobs_.resize(static_cast<size_t>(num_drafted));
 }
 

@@ -19,7 +19,7 @@ public:
     Drafting(Scheduler& scheduler, EngineStats& stats, int32_t vocab_size)
         : scheduler_(scheduler), stats_(stats), vocab_size_(vocab_size) {}
 
-    // Null: no drafts. Paced windows have as many drafts as pay by the drafter's least_acceptance().
+    // Null: no drafts. Paced windows have as many drafts as pay by the drafter's terms().
     void use(Drafter* drafter, int32_t max_window, bool paced_windows);
     [[nodiscard]] bool enabled() const { return drafter_ != nullptr && max_window_ > 1; }
 

@@ -19,7 +19,7 @@ public:
     static constexpr int32_t kMaxPause = 64;
 
     // Of at most `max_drafts`; once for every step in which the request could draft. `least`: how likely a draft must
-    // be to be worth its row, of kSure (Drafter::least_acceptance).
+    // be to be worth its row, of kSure (DraftTerms).
     [[nodiscard]] int32_t next(int32_t max_drafts, int64_t least = 0) {
         if (pause_ > 0) {
             --pause_;
