@@ -23,8 +23,8 @@ constexpr int64_t kAttentionRows = 16;  // query positions per task
 
 }  // namespace
 
-CpuBackend::CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice,
-                       const CpuMemory& memory, reference::WorkerPool& pool)
+CpuBackend::CpuBackend(KernelModel& model, PackedWeights& weights, const MatmulChoice& choice, const CpuMemory& memory,
+                       reference::WorkerPool& pool)
     : model_(model),
       weights_(weights),
       choice_(choice),
@@ -64,6 +64,8 @@ void CpuBackend::run(const PooledStep& step) {
     CHECK_LE(std::ssize(step.draws), step.batch.num_logit_rows());
     set_step(config(), step);
     reference::walk(config(), model_.pass(), step.batch, *this);
+    // Not before: fresh memory would delay the first token.
+    if (MovingFile* const kept = weights_.kept()) kept->start_move();
 }
 
 std::span<const std::byte> CpuBackend::read_row(const reference::StateTensor& tensor, StateIndex row) {

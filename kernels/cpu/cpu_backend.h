@@ -106,7 +106,7 @@ struct CpuMemory {
 class CpuBackend final : public PooledWalk {
 public:
     // Borrows all arguments.
-    CpuBackend(KernelModel& model, const PackedWeights& weights, const MatmulChoice& choice, const CpuMemory& memory,
+    CpuBackend(KernelModel& model, PackedWeights& weights, const MatmulChoice& choice, const CpuMemory& memory,
                reference::WorkerPool& pool);
 
     void change(std::span<const MemoryChange> changes) override { arena_->change(changes); }
@@ -213,7 +213,7 @@ private:
     void check_windows(int32_t layer, const Recurrence& shape);
 
     KernelModel& model_;
-    const PackedWeights& weights_;
+    PackedWeights& weights_;
     const MatmulChoice& choice_;
     const CpuOps& ops_;  // for everything but matmuls
     Arena* arena_;

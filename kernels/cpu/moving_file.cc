@@ -59,6 +59,7 @@ struct MovingFile::State {
     size_t num_bytes;
     size_t mapped_bytes;  // whole large pages, of which the file's mapping is the first part
     std::byte* memory;    // null: the system refused
+    bool has_started = false;
     std::atomic<int64_t> moved_bytes = 0;
     std::jthread thread;
 };
@@ -93,7 +94,7 @@ Status MovingFile::populate(std::span<const std::byte> part) const {
 }
 
 void MovingFile::start_move() {
-    CHECK(!state_->thread.joinable(), "the move of {} bytes has begun before", state_->num_bytes);
+    if (std::exchange(state_->has_started, true)) return;
     state_->thread = std::jthread([state = state_.get()](const std::stop_token& stop) { state->move_all(stop); });
 }
 

@@ -28,7 +28,7 @@ public:
     [[nodiscard]] std::span<const std::byte> bytes() const;
     // Brings the bytes to memory. Errors: the device fails, or the file has become shorter. REQUIRES: of bytes().
     [[nodiscard]] Status populate(std::span<const std::byte> part) const;
-    // Begins to move all bytes, by a thread of low priority. REQUIRES: called once.
+    // Begins to move all bytes, by a thread of low priority. Later calls have no effect.
     void start_move();
     // Until the move has ended. The bytes that have moved. REQUIRES: start_move().
     int64_t finish_move();

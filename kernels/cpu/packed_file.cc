@@ -127,7 +127,6 @@ Result<PackedWeights::Kept> read_kept(const PackedFile& packed, reference::Worke
             "{}: its packed weights have another digest than when they were written: damaged, remove it to have it "
             "made again",
             name);
-    memory.start_move();
     const std::span of_pairs(reinterpret_cast<const Pair*>(pairs.data()), static_cast<size_t>(packed.header.num_pairs));
     return PackedWeights::Kept{std::move(memory), of_pairs, repacked};
 }

@@ -64,6 +64,8 @@ public:
     [[nodiscard]] const float* router(int32_t layer) const { return routers_[layer].data(); }
     // [d_conv, conv_dim] for a layer with a convolution, oldest tap first.
     [[nodiscard]] const float* conv_weight(int32_t layer) const { return conv_weights_[layer].data(); }
+    // The file that kept weights are in; null: they were packed here.
+    [[nodiscard]] MovingFile* kept() { return kept_ ? &*kept_ : nullptr; }
     // As many zeros as the widest convolution has channels.
     [[nodiscard]] const float* zeros() const { return zeros_.data(); }
 

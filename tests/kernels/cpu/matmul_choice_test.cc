@@ -23,7 +23,7 @@ std::vector<float> logits_of(const Model& model, const MatmulChoice& choice, int
     const int32_t num_blocks = (num_rows + kBlockSize - 1) / kBlockSize;
     WorkerPool pool(kNumThreads);
     KernelModel kernel_model(model.config, model.weights);
-    const PackedWeights packed(model.config, model.weights, pool, format);
+    PackedWeights packed(model.config, model.weights, pool, format);
     const StateTensors tensors = state_tensors(model.config);
     PagedKv kv(tensors, kBlockSize, num_blocks);
     StateRows states(tensors, 1);

@@ -6,18 +6,22 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "engine/base/check.h"
 #include "files/output_file.h"
+#include "kernels/cpu/cpu_executor.h"
 #include "reference/forward_pass.h"
 #include "reference/loader/gguf_config.h"
 #include "reference/loader/load_model.h"
 #include "reference/loader/write_checkpoint.h"
 #include "reference/loader/write_gguf.h"
 #include "reference/model/random_model.h"
+#include "tests/reference/executor_scene.h"
 #include "tests/reference/quantised_model.h"
 #include "tests/support/scratch_folder.h"
 
@@ -275,6 +279,38 @@ TEST_F(PackedFileTest, AFileThatCannotBeWrittenToItsEndIsNotThere) {
     EXPECT_THAT(kept.error().message, HasSubstr("packed: cannot be written: "));
     EXPECT_EQ(kept.error().kind, ErrorKind::kMachine);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "the model alone";
+}
+
+// Fresh memory, which the move takes, would delay the first token.
+TEST_F(PackedFileTest, KeptWeightsMoveToMemoryAfterTheFirstStep) {
+    tests::SceneModel model(reference::draw_small_config(Architecture::kLlama, 4), 5);
+    model.model.source = Digest{.high = 1, .low = 2};
+    ASSERT_TRUE(keep(model.model));
+    auto kept = keep(model.model);
+    ASSERT_TRUE(kept && kept->were_kept);
+    const auto is_mapped = [&] {
+        const std::string maps = bytes_of("/proc/self/maps");
+        return maps.find(file().string() + "\n") != std::string::npos;
+    };
+    constexpr int32_t kBlockSize = 16;
+    CpuExecutor executor(model.model.config, model.model.weights,
+                         {.pools = {.block_size = kBlockSize, .num_blocks = 8, .num_state_rows = 2}},
+                         std::move(kept->weights));
+    EXPECT_TRUE(is_mapped());
+    tests::Scene scene(model, executor, kBlockSize);
+    const auto tokens = model.tokens(20, 3);
+    scene.next().start({.slot = 0, .tokens = tokens});
+    scene.compute({.slot = 0, .num_new_tokens = 20, .num_sampled_positions = 1, .new_blocks = tests::iota(0, 2)});
+    EXPECT_TRUE(is_mapped());
+    scene.step();
+    scene.expect_uncached(0, tokens, "a step on mapped weights");
+    for (int i = 0; i < 10'000 && is_mapped(); ++i)  // a thread of low priority moves them
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_FALSE(is_mapped());
+    scene.next().start({.slot = 1, .tokens = tokens});
+    scene.compute({.slot = 1, .num_new_tokens = 20, .num_sampled_positions = 1, .new_blocks = tests::iota(2, 2)});
+    scene.step();
+    scene.expect_uncached(1, tokens, "a step on moved weights");
 }
 
 // −0 in a matrix becomes +0 when it is loaded, so the matrix is a copy, and has to be looked at every time.
