@@ -159,9 +159,11 @@ private:
             found_.recorded = *other;
             found_.ulps = ulps_between(*other, *mine);
         } else {
-            found_.remark =
-                fmt::format("the reference has {:.9g}; {}", *other,
-                            is_right ? "what was recorded agrees with neither" : "no digest of it was recorded");
+            const std::optional<bool> state_is_right = recorded_state_is_reference();
+            const char* recorded = is_right || state_is_right == false ? "what was recorded agrees with neither"
+                                   : state_is_right ? "the state that was recorded is the reference's"
+                                                    : "no digest of it was recorded";
+            found_.remark = fmt::format("the reference has {:.9g}; {}", *other, recorded);
         }
         found_.inputs_equal = inputs_equal(row, rows);
         return {};
@@ -226,6 +228,14 @@ private:
             any = true;
         }
         return any ? std::optional(true) : std::nullopt;
+    }
+
+    // Nothing: the difference is in no state. The state's digest confirms no row.
+    [[nodiscard]] std::optional<bool> recorded_state_is_reference() {
+        if (!target_.state_at) return std::nullopt;
+        ReferenceSequence sequence(reference_);
+        sequence.append(tokens(), LogitRows::kNone);
+        return sequence.digest() == recorded_request_->states.at(*target_.state_at).digest;
     }
 
     // Activations are: they are what earlier operations wrote. KV and states?

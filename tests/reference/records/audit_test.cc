@@ -218,6 +218,31 @@ TEST(RecordAudit, LogitsAndTokensSufficeToLocateAnOperation) {
     }
 }
 
+// A prompt's rows have no logits: the digest of the head that they end in is all that was recorded of them.
+TEST(RecordAudit, AStateThatDiffersSaysWhetherTheRecordedOneIsTheReferences) {
+    const RecordScene scene;
+    Record record = scene.record(DigestLevel::kHeads);
+    const int64_t length = RunIndex(record).find(RequestId{3})->states.begin()->first;
+    const Value value{.request = RequestId{3}, .position = length - 2, .op = scene.points.layers()[0], .bit = 30};
+    int num_flipped = 0;
+    const Prepare plant = flip_in_buffer(scene, value, num_flipped);
+    const auto right = verify(scene, record, scene.cpu(plant));
+    ASSERT_TRUE(right);
+    EXPECT_EQ(right->op_index, static_cast<int64_t>(value.op)) << to_string(*right);
+    EXPECT_EQ(right->recorded, std::nullopt);
+    EXPECT_THAT(right->remark, testing::EndsWith("; the state that was recorded is the reference's"));
+    for (Entry& entry : record.entries) {
+        auto* reported = std::get_if<Reported>(&entry);
+        if (reported == nullptr) continue;
+        for (Event& event : reported->events) {
+            if (event.value == length) event.digest.low ^= 1;
+        }
+    }
+    const auto neither = verify(scene, record, scene.cpu(plant));
+    ASSERT_TRUE(neither);
+    EXPECT_THAT(neither->remark, testing::EndsWith("; what was recorded agrees with neither"));
+}
+
 // The executor errs once: neither the record nor the repeated run is wrong.
 TEST(RecordAudit, AFaultThatDoesNotRepeatIsNotTheRecords) {
     const RecordScene scene;
