@@ -73,6 +73,9 @@ std::unique_ptr<Drafter> adversary(const DraftOptions& options, const reference:
 Result<std::unique_ptr<Drafter>> executor_drafter(const DraftOptions& options, const reference::Model& model,
                                                   ExecutorOptions executor, ChosenExecutor& chosen,
                                                   const Engine& engine) {
+    if (model.weights.quantised)
+        return error("--draft {}: {} has quantised weights, which this drafter does not compute with", options.name,
+                     options.name.starts_with(kModelPrefix) ? "the drafter's model" : "the model");
     const UnitBytes unit = unit_bytes(reference::geometry(model.config), kBlockSize);
     ASSIGN_OR_RETURN(PoolSizes pools, share_budget({.total_bytes = options.memory_bytes}, unit));
     const int32_t num_slots =

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_executor.h"
 #include "kernels/cuda/emulated_device.h"
 #include "kernels/cuda/tensor_self_test.h"
+#include "reference/model/integer_blocks.h"
 #include "reference/reference_executor.h"
 #if defined(VERBATIM_HAS_CUDA)
 #include "kernels/cuda/gpu_device.h"
@@ -47,11 +48,19 @@ constexpr std::string_view kQuantised = "the model has quantised weights";
 
 // Whether the options are of weights such as the model's.
 Status fits_weights(const ExecutorOptions& options, const reference::Model& model) {
-    RETURN_IF_ERROR(takes_weights(options.profile, model.weights));
+    RETURN_IF_ERROR(takes_weights(options.profile, model));
     if (!model.weights.quantised) return {};
     if (options.ordinary_profile) return error("--policy: {}, which have one arithmetic for all requests", kQuantised);
     if (options.weights != cpu::WeightFormat::kBf16) return error("--weights int8: {} already", kQuantised);
     return {};
+}
+
+// Of matrices in blocks; others are computed in exact.int8 as in exact.
+bool has_integers(const reference::Model& model) {
+    return std::ranges::any_of(reference::matrices_of(model.config), [&](reference::MatrixId id) {
+        const reference::MatrixView weight = reference::linear_of(model.weights, id).weight;
+        return weight.is_quantised() && reference::find_integer_format(*weight.format) != nullptr;
+    });
 }
 
 std::vector<Profile> profiles_of(const std::string& name) {
@@ -127,9 +136,12 @@ Status computes_in(const std::string& name, Profile profile) {
                  fmt::join(names, ", "));
 }
 
-Status takes_weights(Profile profile, const reference::ModelWeights& weights) {
+Status takes_weights(Profile profile, const reference::Model& model) {
+    const reference::ModelWeights& weights = model.weights;
     if (profile == Profile::kExactInt8 && !weights.quantised)
         return error("--profile exact.int8: the model has no quantised weights, which it computes with");
+    if (profile == Profile::kExactInt8 && !has_integers(model))
+        return error("--profile exact.int8: the model's quantised weights have no integers, which it computes with");
     if (profile == Profile::kExactFp8 && !weights.fp8_problem.empty())
         return error("--profile exact.fp8: {}", weights.fp8_problem);
     if (profile == Profile::kExactFp8 && !weights.has_fp8_activations)

@@ -63,9 +63,9 @@ Result<reference::Profile> default_profile(const std::string& name);
 // Whether the executor supports the profile.
 Status computes_in(const std::string& name, reference::Profile profile);
 
-// Whether the profile computes these weights: exact.int8 only quantised ones, exact.fp8 only those whose recipe has FP8
-// activations that it computes, and exact any.
-Status takes_weights(reference::Profile profile, const reference::ModelWeights& weights);
+// Whether the profile computes the model's weights: exact.int8 only where a matrix has integers in blocks, exact.fp8 only
+// where its recipe has FP8 activations that it computes, and exact any.
+Status takes_weights(reference::Profile profile, const reference::Model& model);
 
 // Whether the executor supports a separate arithmetic for ordinary requests (--policy).
 Status has_two_arithmetics(const std::string& name);

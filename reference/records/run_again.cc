@@ -236,16 +236,21 @@ Result<Schedule> parse_schedule(std::span<const std::string> words) {
                                                                     {"chunks", &schedule.chunks},
                                                                     {"blocks", &schedule.blocks},
                                                                     {"windows", &schedule.windows}};
+    std::set<std::string> given;
     for (const std::string& word : words) {
         const size_t sign = word.find('=');
         const std::string key = word.substr(0, sign);
         const std::string value = sign == std::string::npos ? "" : word.substr(sign + 1);
+        const bool is_of_requests = key == "policy" && (value == "exact" || value == "verify");
+        if (!given.insert(is_of_requests ? "policy of requests" : key).second)
+            return error("{}: {} is given twice, and a schedule has it once: verify the record again for the other one",
+                         word, key);
         if (word == "cache=off") {
             schedule.no_cache = true;
         } else if (key == "admission") {
             schedule.admission = admission_order_by_name(value);
             if (!schedule.admission) return error("{}: wanted admission=arrival or admission=fewest-tokens", word);
-        } else if (key == "policy" && (value == "exact" || value == "verify")) {
+        } else if (is_of_requests) {
             schedule.requests = value;
         } else if (key == "policy" && !value.empty()) {
             schedule.policy = value;

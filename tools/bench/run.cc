@@ -153,7 +153,7 @@ double bytes_of_weights(const Model& model, const BenchProfile& profile) {
 
 Status takes_weights(const BenchConfig& config, const Model& model) {
     for (const BenchProfile* profile : profiles_of(config))
-        RETURN_IF_ERROR(executors::takes_weights(profile->profile, model.weights));
+        RETURN_IF_ERROR(executors::takes_weights(profile->profile, model));
     return {};
 }
 

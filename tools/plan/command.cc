@@ -114,6 +114,8 @@ Result<traces::Trace> read_rows(const PlanOptions& options, const ModelShape& mo
         read.max_context = options.read.context.value_or(model.max_positions);
     ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(options.trace, read));
     say_left_out(options.trace, trace.report);
+    say_dropped(options.trace, read.over_context, trace.report);
+    RETURN_IF_ERROR(has_requests(options.trace, trace.trace));
     return std::move(trace.trace);
 }
 

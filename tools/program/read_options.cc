@@ -123,4 +123,15 @@ void say_left_out(const std::string& path, const traces::ReadReport& report) {
         std::fputs(fmt::format("verbatim: warning: {}: left out: {} {}\n", path, count, what).c_str(), stderr);
 }
 
+Status has_requests(const std::string& path, const traces::Trace& trace) {
+    if (num_requests(trace) == 0) return error("{}: no request of it is left to simulate", path);
+    return {};
+}
+
+void say_dropped(const std::string& path, traces::OverContext over_context, const traces::ReadReport& report) {
+    if (over_context != traces::OverContext::kDrop || report.over_context == 0) return;
+    fmt::print(stderr, "verbatim: warning: {}: left out: {} requests, longer than the context\n", path,
+               report.over_context);
+}
+
 }  // namespace verbatim::tools

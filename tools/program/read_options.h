@@ -35,5 +35,9 @@ Result<traces::ReadOptions> read_options(const ReadFlags& flags, int64_t default
 
 // Says on stderr which rows of the file are not in the trace, and how many.
 void say_left_out(const std::string& path, const traces::ReadReport& report);
+// Error: there is none.
+Status has_requests(const std::string& path, const traces::Trace& trace);
+// As say_left_out, of requests that --max-context drop left out, for verbs whose report does not have them.
+void say_dropped(const std::string& path, traces::OverContext over_context, const traces::ReadReport& report);
 
 }  // namespace verbatim::tools

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tools/program/file_roles.h"
+#include "tools/program/given_values.h"
 
 // tools/CMakeLists.txt writes this list: VERBATIM_COMMAND(model) for tools/model/command.cc, and so on.
 namespace verbatim::tools {
@@ -32,7 +33,7 @@ constexpr const char* kFooter =
     "`verbatim VERB --help` lists the flags of a verb.";
 
 // Thrown through the parser.
-struct FileRolesError {
+struct ValuesError {
     Error error;
 };
 
@@ -80,7 +81,8 @@ int parse_and_run(const std::vector<std::string>& arguments) {
     add_commands(app, exit_code);
     // Before the verb runs.
     app.parse_complete_callback([&app] {
-        if (const Status checked = check_file_roles(app); !checked) throw FileRolesError{checked.error()};
+        if (const Status checked = check_given_values(app); !checked) throw ValuesError{checked.error()};
+        if (const Status checked = check_file_roles(app); !checked) throw ValuesError{checked.error()};
     });
     try {
         std::vector<const char*> argv;
@@ -89,7 +91,7 @@ int parse_and_run(const std::vector<std::string>& arguments) {
     } catch (const CLI::Success& help_or_version) {
         app.exit(help_or_version);
         return kExitOk;
-    } catch (const FileRolesError& wrong) {
+    } catch (const ValuesError& wrong) {
         return report_error(wrong.error, kExitBadUsage);
     } catch (const CLI::ParseError& wrong) {
         return report_error(Error{fmt::format("{} (--help lists what there is)", wrong.what())}, kExitBadUsage);

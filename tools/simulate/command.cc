@@ -78,6 +78,8 @@ Result<traces::ReadTrace> read_for(const SimulateOptions& options, const ModelSh
     read.keep_blocks = options.cache_only && options.config.cache_mode == CacheMode::kAttention;
     ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(options.trace, read));
     say_left_out(options.trace, trace.report);
+    say_dropped(options.trace, read.over_context, trace.report);
+    RETURN_IF_ERROR(has_requests(options.trace, trace.trace));
     return trace;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reference/loader/model_choice.h"
+#include "reference/loader/stored_weights_of.h"
 #include "reference/records/rerun.h"
 #include "reference/records/run_again.h"
 #include "reference/records/run_recorder.h"
@@ -160,10 +161,16 @@ Result<PricedModel> price_model(const std::string& model, const SimulateConfig& 
     return priced;
 }
 
+Result<reference::ModelConfig> config_of(const std::string& model) {
+    ASSIGN_OR_RETURN(auto quantised, reference::find_quantised_checkpoint(model));
+    if (quantised) return std::move(quantised->config);
+    return reference::choose_config(model);
+}
+
 // Makes the record's run again.
 Result<Record> repeat(const Record& record, CostExecutor& executor) {
     ASSIGN_OR_RETURN(const EngineConfig config, records::config_under(record.run, {}));
-    ASSIGN_OR_RETURN(const auto model, reference::choose_config(record.run.model));
+    ASSIGN_OR_RETURN(const auto model, config_of(record.run.model));
     ASSIGN_OR_RETURN(const auto policy, policy_by_name(record.run.eviction, model));
     Record made;
     made.run = record.run;

@@ -212,7 +212,10 @@ int run_sweep_command(const SweepOptions& options) {
         if (!bar) bar.emplace("sweep", num_points);
         bar->update(num_done);
     };
-    const auto when_read = [&](const traces::ReadReport& report) { say_left_out(options.trace, report); };
+    const auto when_read = [&](const traces::ReadReport& report) {
+        say_left_out(options.trace, report);
+        say_dropped(options.trace, options.read.over_context(), report);
+    };
     const Status done = run_sweep(*sweep, *shard, options.num_threads, options.to, progress, when_read);
     bar.reset();
     if (!done) return report_error(done.error());

@@ -110,6 +110,17 @@ TEST(RunAgain, AStepThatFailedFailsAgain) {
     }
 }
 
+TEST(RunAgain, AScheduleHasEachKeyOnce) {
+    const auto schedule_of = [](std::vector<std::string> words) { return parse_schedule(words); };
+    for (const char* word : {"chunks=3", "batch=1", "cache=off", "policy=lru", "policy=exact"}) {
+        const auto twice = schedule_of({"windows=2", word, word});
+        ASSERT_FALSE(twice) << word;
+        EXPECT_THAT(twice.error().message, testing::HasSubstr("is given twice")) << word;
+    }
+    EXPECT_FALSE(schedule_of({"chunks=3", "chunks=5"}));
+    EXPECT_TRUE(schedule_of({"chunks=3", "policy=lru", "policy=exact", "batch=1"}));
+}
+
 TEST(RunAgain, NoStepFailsUnderAnotherSchedule) {
     const RecordScene scene;
     const Record record = run_with_failure(scene, DigestLevel::kOps, true);

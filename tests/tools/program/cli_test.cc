@@ -55,6 +55,23 @@ TEST(FormatBytes, ShowsOneDecimalRoundedDown) {
     EXPECT_EQ(format_bytes(UINT64_MAX), "16777215.9 TiB");
 }
 
+// A shell's variable that is not set, and what CLI11 reads as another number.
+TEST(GivenValues, AnEmptyValueAndANumberThatIsNotDecimalAreRefusedByEveryVerb) {
+    const auto expect_refused = [](const std::vector<std::string>& arguments, const std::string& message) {
+        const Outcome ran = run_verbatim(arguments);
+        EXPECT_EQ(ran.exit_code, kExitBadUsage) << fmt::format("{}", fmt::join(arguments, " "));
+        EXPECT_THAT(ran.err, HasSubstr(message)) << fmt::format("{}", fmt::join(arguments, " "));
+    };
+    for (const char* flag : {"--trace", "--record", "--tier", "--packed", "--model"})
+        expect_refused({"replay", flag, ""}, fmt::format("{}: its value is empty", flag));
+    expect_refused({"serve", "--model", "m", "--api-key-file", ""}, "--api-key-file: its value is empty");
+    expect_refused({"trace", "stats", ""}, "its value is empty");
+    for (const char* number : {"010", "0x10", "+4", "04", " 4"})
+        expect_refused({"replay", "--block-size", number}, "--block-size: got");
+    expect_refused({"bench", "--preset", "tiny-granite", "--batches", "1,010"},
+                   "--batches: got '010', wanted a whole number in decimal digits");
+}
+
 TEST(AddGroup, HeadsTheFlagsThatAreAddedInItAlone) {
     CLI::App verb;
     bool flag = false;

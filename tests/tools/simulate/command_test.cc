@@ -359,6 +359,11 @@ TEST(SimulateCommand, RejectsTheRowsThatMaxContextDrops) {
     EXPECT_EQ(rejected({"--cache-only"}), 1);
     EXPECT_EQ(rejected({"--max-context", "drop"}), 0);
     EXPECT_EQ(rejected({"--max-tokens", "100"}), 0) << "clients that ask for less get it";
+    const Outcome dropped = run_verbatim({"simulate", "--trace", trace, "--context", "1024", "--max-context", "drop"});
+    EXPECT_THAT(dropped.err, HasSubstr("left out: 1 requests, longer than the context"));
+    const Outcome none = run_verbatim({"simulate", "--trace", trace, "--context", "8", "--max-context", "drop"});
+    EXPECT_EQ(none.exit_code, kExitBadInput);
+    EXPECT_THAT(none.err, HasSubstr("no request of it is left to simulate"));
 }
 
 TEST(SimulateCommand, CacheOnlyRejectsTheSameRowsInEveryMode) {
@@ -544,7 +549,7 @@ TEST(SimulateCommand, SaysWhatIsWrong) {
                                 {{"--slo", "ttft=2s,ttft=3s"}, kExitBadUsage, "once at most"},
                                 {{"--slo", "ttft=-2s"}, kExitBadUsage, "wanted objectives"},
                                 {{"--slo", "ttft=nans"}, kExitBadUsage, "wanted objectives"},
-                                {{"--slo", ""}, kExitBadUsage, "--slo: got nothing"},
+                                {{"--slo", ""}, kExitBadUsage, "--slo: its value is empty"},
                                 {{"--max-window", "2", "--draft-acceptance", "nan"}, kExitBadUsage, "wanted a share"},
                                 {{"--expert-skew", "-1"}, kExitBadUsage, "--expert-skew"},
                                 {{"--expert-skew", "nan"}, kExitBadUsage, "--expert-skew"},

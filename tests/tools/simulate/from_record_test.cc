@@ -55,6 +55,20 @@ TEST(SimulateRecord, ARunWithDraftsIsRepeatedWithItsDrafts) {
     EXPECT_EQ(report["equal_plans"], report["steps"]);
 }
 
+TEST(SimulateRecord, AQuantisedModelsRunIsRepeated) {
+    const tests::ScratchFolder files;
+    const std::string model = repository_path("server/models/tiny-python");
+    for (const char* type : {"q8_0", "fp8"}) {
+        const std::string quantised = files.path(std::string(type) == "fp8" ? "fp8" : "q8_0.gguf");
+        ASSERT_EQ(run_verbatim({"model", "quantise", model, "--to", type, "--out", quantised}).exit_code, kExitOk);
+        const std::string record = files.path(std::string(type) + ".rec");
+        record_scenario(record, {"--model", quantised, "--limit", "4"});
+        const json report = simulated({"--from", record});
+        EXPECT_GT(report["steps"], 3) << type;
+        EXPECT_EQ(report["equal_plans"], report["steps"]) << type;
+    }
+}
+
 TEST(SimulateRecord, NothingToCompareIsNoAgreement) {
     FromRecordReport report{.num_steps = 2, .num_equal = 2};
     EXPECT_EQ(from_record_exit_code(report), kExitOk);

@@ -41,10 +41,26 @@ TEST_F(ReplayInInt8, IsVerifiedUnderOtherSchedulesAndWithoutCacheAndDrafts) {
         EXPECT_EQ(run_verbatim({"verify", record, "--under", schedule}).exit_code, kExitOk) << schedule;
 }
 
+TEST_F(ReplayInInt8, DraftersThatComputeInFastRefuseTheModelByName) {
+    for (const std::string& draft : {std::string("int8"), std::string("fast"), "model:" + model_}) {
+        const Outcome refused = run_replay(replayed({"--draft", draft}));
+        EXPECT_EQ(refused.exit_code, kExitBadInput) << draft;
+        EXPECT_THAT(refused.err, HasSubstr("--draft " + draft + ": the ")) << draft;
+        EXPECT_THAT(refused.err, HasSubstr("quantised weights")) << draft;
+    }
+}
+
 TEST_F(ReplayInInt8, OtherModelsAreRefused) {
     const Outcome plain = run_replay({"--trace", scenario(), "--profile", "exact.int8"});
     EXPECT_EQ(plain.exit_code, kExitBadInput);
     EXPECT_THAT(plain.err, HasSubstr("the model has no quantised weights"));
+    const std::string fp8 = files_.path("fp8");
+    const Outcome made =
+        run_verbatim({"model", "quantise", repository_path("server/models/tiny-python"), "--to", "fp8", "--out", fp8});
+    ASSERT_EQ(made.exit_code, kExitOk) << made.err;
+    const Outcome without = run_replay({"--trace", scenario(), "--profile", "exact.int8", "--model", fp8});
+    EXPECT_EQ(without.exit_code, kExitBadInput);
+    EXPECT_THAT(without.err, HasSubstr("quantised weights have no integers"));
 }
 
 }  // namespace
