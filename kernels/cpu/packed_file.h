@@ -7,8 +7,8 @@
 //   F3  a file appears atomically; programs that start concurrently may share it
 //
 // Layout, little-endian: a header in the first 4096 bytes, then the pairs and the repacked blocks as in PackedWeights.
-// They are mapped, and moved to large pages from the end of the first step on (kernels/cpu/moving_file.h): the file must
-// not be changed in place meanwhile.
+// They are mapped, and moved to large pages from the end of the first step on (kernels/cpu/moving_file.h): the file
+// must not be changed in place meanwhile.
 #pragma once
 
 #include <filesystem>

@@ -63,8 +63,8 @@ Result<reference::Profile> default_profile(const std::string& name);
 // Whether the executor supports the profile.
 Status computes_in(const std::string& name, reference::Profile profile);
 
-// Whether the profile computes the model's weights: exact.int8 only where a matrix has integers in blocks, exact.fp8 only
-// where its recipe has FP8 activations that it computes, and exact any.
+// Whether the profile computes the model's weights: exact.int8 only where a matrix has integers in blocks, exact.fp8
+// only where its recipe has FP8 activations that it computes, and exact any.
 Status takes_weights(reference::Profile profile, const reference::Model& model);
 
 // Whether the executor supports a separate arithmetic for ordinary requests (--policy).
