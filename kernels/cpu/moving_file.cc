@@ -94,6 +94,7 @@ Status MovingFile::populate(std::span<const std::byte> part) const {
 }
 
 void MovingFile::start_move() {
+    CHECK(state_ != nullptr, "a file that was moved from has nothing to move");
     if (std::exchange(state_->has_started, true)) return;
     state_->thread = std::jthread([state = state_.get()](const std::stop_token& stop) { state->move_all(stop); });
 }
