@@ -55,7 +55,7 @@ Status fits_weights(const ExecutorOptions& options, const reference::Model& mode
     return {};
 }
 
-// Of matrices in blocks; others are computed in exact.int8 as in exact.
+// Of matrices in blocks whose groups are neighbours; others are computed in exact.int8 as in exact.
 bool has_integers(const reference::Model& model) {
     return std::ranges::any_of(reference::matrices_of(model.config), [&](reference::MatrixId id) {
         const reference::MatrixView weight = reference::linear_of(model.weights, id).weight;
@@ -141,7 +141,8 @@ Status takes_weights(Profile profile, const reference::Model& model) {
     if (profile == Profile::kExactInt8 && !weights.quantised)
         return error("--profile exact.int8: the model has no quantised weights, which it computes with");
     if (profile == Profile::kExactInt8 && !has_integers(model))
-        return error("--profile exact.int8: the model's quantised weights have no integers, which it computes with");
+        return error(
+            "--profile exact.int8: none of the model's weights would be multiplied as integers: exact computes it");
     if (profile == Profile::kExactFp8 && !weights.fp8_problem.empty())
         return error("--profile exact.fp8: {}", weights.fp8_problem);
     if (profile == Profile::kExactFp8 && !weights.has_fp8_activations)

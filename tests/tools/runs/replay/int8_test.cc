@@ -60,7 +60,7 @@ TEST_F(ReplayInInt8, OtherModelsAreRefused) {
     ASSERT_EQ(made.exit_code, kExitOk) << made.err;
     const Outcome without = run_replay({"--trace", scenario(), "--profile", "exact.int8", "--model", fp8});
     EXPECT_EQ(without.exit_code, kExitBadInput);
-    EXPECT_THAT(without.err, HasSubstr("quantised weights have no integers"));
+    EXPECT_THAT(without.err, HasSubstr("none of the model's weights would be multiplied as integers"));
 }
 
 }  // namespace
