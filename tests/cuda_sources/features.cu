@@ -75,6 +75,30 @@ __device__ void check_values() {
     assert(sinpif(0.5f) == 1.0f && cospif(1.0f) == -1.0f && rsqrt(0.25) == 2.0);
 }
 
+__device__ void check_words() {
+    assert(__vadd4(0xFF7F0180u, 0x01010180u) == 0x00800200u && __vadd2(0xFFFF0001u, 0x0001FFFFu) == 0u);
+    assert(__vaddss4(0x7F80017Fu, 0x01FF017Fu) == 0x7F80027Fu && __vaddus4(0xFF80017Fu, 0x01FF017Fu) == 0xFFFF02FEu);
+    assert(__vsub4(0x00010203u, 0x01010101u) == 0xFF000102u && __vsubss2(0x80000005u, 0x00010006u) == 0x8000FFFFu);
+    assert(__vsubus4(0x00FF0203u, 0x01010303u) == 0x00FE0000u && __vabsdiffs4(0x807F00FFu, 0x7F800001u) == 0xFFFF0002u);
+    assert(__vabsdiffu4(0x00FF0A05u, 0xFF000505u) == 0xFFFF0500u && __vsadu4(0x00FF0A05u, 0xFF000505u) == 515u);
+    assert(__vsads4(0x80FF0000u, 0x7F010000u) == 257u && __vsads2(0x80000000u, 0x7FFF0003u) == 65538u);
+    assert(__vmaxs4(0x80FF017Fu, 0x007F02FFu) == 0x007F027Fu && __vmaxu4(0x80FF017Fu, 0x007F02FFu) == 0x80FF02FFu);
+    assert(__vmins2(0x80000001u, 0x7FFFFFFFu) == 0x8000FFFFu && __vminu2(0x80000001u, 0x7FFFFFFFu) == 0x7FFF0001u);
+    assert(__vavgs4(0xFDFE0103u, 0x00010200u) == 0xFEFF0202u && __vavgu4(0xFF000103u, 0xFE010200u) == 0xFF010202u);
+    assert(__vhaddu2(0xFFFF0003u, 0xFFFF0000u) == 0xFFFF0001u && __vabs4(0x80FF017Fu) == 0x8001017Fu);
+    assert(__vabsss4(0x80FF017Fu) == 0x7F01017Fu && __vneg2(0x80000001u) == 0x8000FFFFu);
+    assert(__vnegss2(0x80000001u) == 0x7FFFFFFFu && __vcmpeq4(0x01020304u, 0x01FF0300u) == 0xFF00FF00u);
+    assert(__vcmpgts4(0x017F80FFu, 0x00807F00u) == 0xFFFF0000u && __vcmpgtu4(0x017F80FFu, 0x00807F00u) == 0xFF00FFFFu);
+    assert(__vcmpne4(0u, 0x00010000u) == 0x00FF0000u && __vsetles2(0x80000005u, 0x00000004u) == 0x00010000u);
+    assert(__vsetgeu2(0x80000005u, 0x00000005u) == 0x00010001u && __vsetltu4(0u, 0x00010001u) == 0x00010001u);
+    assert(__dp4a(0x01FF02FEu, 0x01010101u, 10u) == 10 + 1 + 255 + 2 + 254);
+    assert(__dp4a(make_char4(1, -1, 2, -2), make_char4(-1, -1, -1, -1), 0) == 0);
+    assert(__dp2a_lo(int(0xFFFF0003u), int(0x7F80FE02u), 10) == 10 + 3 * 2 + 2);
+    assert(__dp2a_hi(int(0xFFFF0003u), int(0x7F80FE02u), 10) == 10 - 3 * 128 - 127);
+    assert(__dp2a_lo(0xFFFF0003u, 0x7F80FE02u, 10u) == 10 + 3 * 2 + 0xFFFF * 0xFE);
+    assert(__dp2a_hi(make_ushort2(3, 5), make_uchar4(1, 2, 200, 4), 1u) == 621u);
+}
+
 __device__ void check_block() {
     using Load = cub::BlockLoad<int, 64, 2, cub::BLOCK_LOAD_WARP_TRANSPOSE>;
     using Scan = cub::BlockScan<int, 64, cub::BLOCK_SCAN_WARP_SCANS>;
@@ -118,6 +142,9 @@ __device__ void check_warps(int* counts) {
     assert(__shfl_up_sync(0xffffffff, lane, 1) == (lane == 0 ? 0 : lane - 1));
     assert(__shfl_down_sync(0xffffffff, lane, 3, 8) == (lane % 8 < 5 ? lane + 3 : lane));
     assert(__ballot_sync(0xffffffff, lane < 4) == 0xF);
+    // Which lanes come together is a GPU's choice.
+    const unsigned active = __activemask();
+    assert((active >> lane & 1) != 0 && __popc(__ballot_sync(active, 1)) == __popc(active));
     assert(__any_sync(0xffffffff, lane == 31) && !__all_sync(0xffffffff, lane == 31));
     const auto tile = cg::tiled_partition<8>(cg::this_thread_block());
     assert(tile.thread_rank() == unsigned(lane % 8) && tile.any(tile.thread_rank() == 7));
@@ -152,6 +179,7 @@ __global__ void norm_kernel(float* out, const float* x, const float* weight, int
     check_numbers();
     check_halves();
     check_values();
+    check_words();
     check_block();
     check_warps(counts);
     float sum = 0.0f;

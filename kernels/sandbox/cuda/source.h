@@ -8,10 +8,10 @@
 //   inline PTX (docs/kernel-sandbox.md lists the instructions); __cvta_generic_to_shared, _global;
 //   __pipeline_memcpy_async
 //   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, also _count, _and, _or; __syncwarp, __threadfence
-//   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
+//   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync, __activemask; __match_any_sync, _all_sync
 //   __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
 //   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS
-//   what source_runtime.h, source_values.h, source_halves.h, source_maps.h, source_groups.h, source_cub.h,
+//   what source_runtime.h, source_values.h, source_words.h, source_halves.h, source_maps.h, source_groups.h, source_cub.h,
 //   source_libcu.h, source_std.h and source_wmma.h say
 #pragma once
 
@@ -309,6 +309,8 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, VERBATIM_WH
     const int from = (lane ^ lanes) / width == lane / width ? lane ^ lanes : lane;
     return verbatim::cuda_source::shuffled(mask, value, from, where);
 }
+// How a warp divides is a GPU's choice: the lanes that come here before any of the warp's lanes can go on.
+inline unsigned __activemask(VERBATIM_WHERE) { return verbatim::cuda_source::active_lanes(where); }
 inline unsigned __ballot_sync(unsigned mask, int mine, VERBATIM_WHERE) {
     return verbatim::cuda_source::vote(mask, mine != 0, where);
 }
@@ -482,6 +484,7 @@ VERBATIM_SCOPES(atomicExch)
 #include "kernels/sandbox/cuda/source_maps.h"
 #include "kernels/sandbox/cuda/source_values.h"
 // After its values.
+#include "kernels/sandbox/cuda/source_words.h"
 #include "kernels/sandbox/cuda/source_halves.h"
 // After both.
 #include "kernels/sandbox/cuda/source_groups.h"

@@ -160,10 +160,6 @@ inline unsigned __sad(int a, int b, unsigned sum) {
     return sum + static_cast<unsigned>(a < b ? int64_t{b} - a : int64_t{a} - b);
 }
 inline unsigned __usad(unsigned a, unsigned b, unsigned sum) { return sum + (a < b ? b - a : a - b); }
-inline int __dp4a(int a, int b, int sum) {
-    for (int i = 0; i < 4; ++i) sum += static_cast<signed char>(a >> (8 * i)) * static_cast<signed char>(b >> (8 * i));
-    return sum;
-}
 
 // --- conversions: to nearest even, towards zero, down and up; a float beyond
 // the integers becomes the nearest one
