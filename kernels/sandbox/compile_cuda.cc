@@ -128,7 +128,7 @@ std::optional<Error> error_of_unknown(const std::string& said) {
     constexpr std::string_view kOurs = "kernels/sandbox/cuda/", kAssertion = "static assertion failed: ";
     constexpr const char* kList = "kernels/sandbox/cuda/source.h and the source_*.h beside it list what is taken";
     std::string asked;  // "my.cu:3"
-    // The error is where a launch calls its kernel.
+    // The error is where a launch calls its kernel (VERBATIM_CALL).
     bool is_in_lambda = false, is_of_launcher = false;
     std::istringstream lines(said);
     for (std::string line; std::getline(lines, line);) {
@@ -142,6 +142,8 @@ std::optional<Error> error_of_unknown(const std::string& said) {
         if (!is_ours && std::regex_match(line, place, kAsked)) asked = place.str(1) + ":" + place.str(2);
         if (!std::regex_search(line, place, kUnknown)) continue;
         const std::string what = place.str(3);
+        if (is_ours && is_in_lambda && is_of_launcher && !asked.empty())
+            return Error{fmt::format("{}: a launch: {}", asked, said_of_arguments(what))};
         if (is_ours && !asked.empty()) {
             const bool says_why = what.starts_with(kAssertion);
             return Error{
@@ -152,8 +154,6 @@ std::optional<Error> error_of_unknown(const std::string& said) {
             unknown = name.str(2) + "::" + name.str(1);
         } else if (std::regex_search(what, name, kName)) {
             unknown = name.str(1);
-        } else if (is_in_lambda && is_of_launcher) {
-            return Error{fmt::format("{}:{}: a launch: {}", place.str(1), place.str(2), said_of_arguments(what))};
         } else {
             return std::nullopt;  // the first error is another one
         }

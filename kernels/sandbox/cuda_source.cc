@@ -25,15 +25,14 @@ struct NotTaken {
     const char* why;
 };
 constexpr NotTaken kNotTaken[] = {
-    {R"(\b__cluster_dims__\b)", "clusters are not taken"},
     {R"(\b__managed__\b)", "__managed__ variables are not taken"},
     {R"(\bextern\s+__device__)", "variables of other files are not taken"},
-    {R"(\bcuda(Malloc|Free|Memcpy(2D|3D|Peer|Batch)|Memset(2D|3D)|LaunchKernelExC)\w*\b)",
+    {R"(\bcuda(Malloc(?!Async\b)|Free(?!Async\b)|Memcpy(2D|3D|Peer|Batch)|Memset(2D|3D)|LaunchKernelExC)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
     {R"(\b(cudaLaunchCooperativeKernelMultiDevice|this_multi_grid|multi_grid_group)\b)",
      "launches on several devices are not taken"},
-    {R"(\b(this_cluster|cluster_group|cudaLaunchAttributeCluster\w*)\b)", "clusters are not taken"},
-    {R"(\b__activemask\b)", "which lanes are active is the compiler's choice: name them in a mask"},
+    {R"(\b(cudaLaunchAttributeCluster(?!Dimension\b)\w*|cudaLaunchAttributePreferredCluster\w*|__cluster[A-Z]\w*)\b)",
+     "of clusters the dimensions, this_cluster() and its members are taken, and no more"},
     {R"(\b(texture|surface|tex[123]D|surf[123]D)\s*<)", "textures and surfaces are not taken"},
 };
 // What begins so and is not in kernels/sandbox/cuda: the machine may have a CUDA toolkit, whose headers g++ would find.
@@ -186,6 +185,21 @@ std::vector<SourceChange> bounds_of(const std::string& code) {
     return changes;
 }
 
+std::string in_one_line(std::string text) {
+    for (size_t at = text.find("\\\n"); at != std::string::npos; at = text.find("\\\n")) text.erase(at, 1);
+    std::ranges::replace(text, '\n', ' ');
+    return text;
+}
+
+// "2, 1, 1" of __cluster_dims__(2, 1, 1) in a kernel's declaration; empty: it has none.
+std::string cluster_dims_in(const std::string& declaration) {
+    constexpr std::string_view kDims = "__cluster_dims__";
+    const size_t at = declaration.find(kDims);
+    const size_t open = at == std::string::npos ? at : declaration.find_first_not_of(" \n\t", at + kDims.size());
+    if (open == std::string::npos || declaration[open] != '(') return "";
+    return declaration.substr(open + 1, behind_bracket(declaration, open) - open - 2);
+}
+
 // "__global__ void kernel(...) {" -> the body says that it begins.
 std::vector<SourceChange> begins_of(const std::string& code) {
     std::vector<SourceChange> changes;
@@ -193,7 +207,7 @@ std::vector<SourceChange> begins_of(const std::string& code) {
     const auto is_of_attribute = [&](size_t open) {
         const size_t end = behind_blanks_before(code, open);
         return std::ranges::any_of(
-            std::array{"__launch_bounds__", "__maxnreg__", "__attribute__"},
+            std::array{"__launch_bounds__", "__maxnreg__", "__attribute__", "__cluster_dims__"},
             [&](std::string_view word) { return std::string_view(code).substr(0, end).ends_with(word); });
     };
     for (size_t at = code.find(kKernel); at != std::string::npos; at = code.find(kKernel, at + 1)) {
@@ -203,15 +217,13 @@ std::vector<SourceChange> begins_of(const std::string& code) {
         if (open == std::string::npos || code[open] != '(') continue;
         const size_t body = code.find_first_not_of(" \n\t", behind_bracket(code, open));
         if (body == std::string::npos || code[body] != '{') continue;  // a declaration
-        changes.push_back({body + 1, body + 1, " ::verbatim::cuda_source::kernel_begins();"});
+        const size_t before = code.find_last_of(";{}", at);
+        const size_t begin = before == std::string::npos ? 0 : before + 1;
+        const std::string dims = cluster_dims_in(code.substr(begin, body - begin));
+        changes.push_back(
+            {body + 1, body + 1, fmt::format(" ::verbatim::cuda_source::kernel_begins({});", in_one_line(dims))});
     }
     return changes;
-}
-
-std::string in_one_line(std::string text) {
-    for (size_t at = text.find("\\\n"); at != std::string::npos; at = text.find("\\\n")) text.erase(at, 1);
-    std::ranges::replace(text, '\n', ' ');
-    return text;
 }
 
 // "kernel<T><<<grid, block>>>" -> a launcher.
@@ -230,7 +242,7 @@ Result<std::vector<SourceChange>> launches_of(const std::string& path, std::stri
         changes.push_back({begin, end + 3,
                            fmt::format("::verbatim::cuda_source::launcher(VERBATIM_TEXT_OF({0}), "
                                        "VERBATIM_ADDRESS_OF({1}), ::verbatim::cuda_source::Config({2}), "
-                                       "[&](auto... verbatim_arguments) {{ {3}(verbatim_arguments...); }})",
+                                       "VERBATIM_CALL({3}))",
                                        in_one_line(name), in_one_line(callee), config, callee)});
     }
     return changes;
@@ -459,6 +471,7 @@ Result<std::string> translate_cuda(const std::string& path, std::string_view giv
         done = change.end;
     }
     out += text.substr(done);
+    if (code.find("__cluster_dims__") != std::string::npos) out += "\nVERBATIM_HAS_CLUSTERS\n";
     return out;
 }
 

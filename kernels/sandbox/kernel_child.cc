@@ -455,6 +455,7 @@ private:
         if (board_.options.count_accesses) emulator.count_accesses();
         if (board_.options.notes_ordering) emulator.note_ordering(board_.options.left_out);
         const int32_t code = timed_or_once([&] { return kernel->run(kernel, &run); });
+        if (source) source->end_call();
         tensors.bring_back();
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
         board_.counts = emulator.access_counts();

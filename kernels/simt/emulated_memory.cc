@@ -36,6 +36,10 @@ bool are_listed(const Moment& last, const Now& now, bool blocks_share) {
     return last.block == now.block || (blocks_share && now.knowledge != nullptr && now.knowledge->is_cooperative);
 }
 
+bool is_before_launch(const Moment& before, const Now& now) {
+    return before.launch < now.unsafe_from && !is_unordered(before.launch, now);
+}
+
 // Whether `before` happens before `now` (M2); the most frequent case comes first.
 bool ordered_in_block(const Moment& before, const Now& now) {
     if (!is_agent(before)) {
@@ -45,7 +49,7 @@ bool ordered_in_block(const Moment& before, const Now& now) {
     return now.knowledge != nullptr && before.warp_epoch < now.knowledge->known.at(before.thread);
 }
 [[gnu::always_inline]] inline bool ordered(const Moment& before, const Now& now, bool blocks_share) {
-    if (before.launch != now.launch) return !blocks_share || before.launch < now.unsafe_from;
+    if (before.launch != now.launch) return !blocks_share || is_before_launch(before, now);
     if (before.block != now.block) return !blocks_share || knows_of_block(before, now);
     const bool is_before = before.block_epoch < now.block_epoch || before.thread == now.issuer;
     return (is_before && !is_agent(before)) || ordered_in_block(before, now);
@@ -59,6 +63,7 @@ bool has_met_since(const Moment& reader, const Now& now) {
 
 // The clash to report when `before` is not ordered.
 Clash clash_of(const Moment& before, const Now& now, Clash between_threads) {
+    if (is_unordered(before.launch, now)) return Clash::kOtherStream;
     if (before.launch != now.launch) return Clash::kEarlierKernel;
     if (!is_agent(before)) return between_threads;
     return between_threads == Clash::kWriteAfterRead ? Clash::kStillRead : Clash::kUnderWay;
@@ -94,6 +99,10 @@ std::byte* zeros(size_t bytes, Memory::Life life) {
 }
 
 }  // namespace
+
+bool is_unordered(uint32_t launch, const Now& now) {
+    return now.unordered != nullptr && std::ranges::binary_search(*now.unordered, launch);
+}
 
 bool comes_before(const Moment& before, const Now& now) { return ordered(before, now, true); }
 
@@ -155,7 +164,7 @@ void Memory::forbid(size_t offset, size_t count) {
 
 inline bool Memory::is_written(const Cell& cell, const Moment& now) const {
     const bool by_this_block = cell.written.launch == now.launch && cell.written.block == now.block;
-    return cell.initialised && (life_ == Life::kDevice || by_this_block);
+    return cell.initialised && (blocks_share() || by_this_block);
 }
 
 // Agents see writes by threads of their launch and block only behind a fence, which covers shared memory alone.
@@ -195,7 +204,7 @@ void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_
     } else if (!is_seen(cell.written, now)) {
         clash = Clash::kNotFenced;
     }
-    if (!ordered(cell.written, now, life_ == Life::kDevice) && !(atomic && cell.written_atomically)) {
+    if (!ordered(cell.written, now, blocks_share()) && !(atomic && cell.written_atomically)) {
         clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
     }
     if (is_under_way(i, now)) clash = Clash::kUnderWay;
@@ -250,16 +259,21 @@ inline void Memory::note_read(Cell& cell, const Now& now) {
         return;
     }
     drop_list(cell);
-    last = now;
+    replace_reader(cell, now);
     cell.read_warp = warp;
     cell.read_lanes = lane;
+}
+
+void Memory::replace_reader(Cell& cell, const Now& now) const {
+    if (life_ == Life::kDevice && is_unordered(cell.last_read.launch, now)) cell.also_read = cell.last_read.launch;
+    cell.last_read = now;
 }
 
 // A reader that is ordered after all earlier readers replaces them; otherwise it joins the list. A full list first
 // drops superseded readers and then has at least half its capacity free.
 void Memory::note_reader(Cell& cell, const Now& now) {
     Moment& last = cell.last_read;
-    const bool blocks_share = life_ == Life::kDevice;
+    const bool blocks_share = this->blocks_share();
     const bool listed = are_listed(last, now, blocks_share);
     const bool is_elsewhere = last.launch == now.launch && last.block != now.block && blocks_share;
     if (!listed && is_elsewhere && !ordered(last, now, blocks_share)) {
@@ -272,7 +286,7 @@ void Memory::note_reader(Cell& cell, const Now& now) {
     const bool is_alone = !listed || last.thread == -1 || (last.thread != kListed && comes_after(last));
     if (is_alone) {
         drop_list(cell);
-        last = now;
+        replace_reader(cell, now);
         cell.read_warp = warp_of(now.issuer);
         cell.read_lanes = 1U << lane_of(now.issuer);
         return;
@@ -305,8 +319,9 @@ void Memory::drop_list(const Cell& cell) {
 
 // Whether all readers of the cell happen before `now`.
 Clash Memory::clash_with_reads(Cell& cell, const Now& now) {
-    const bool blocks_share = life_ == Life::kDevice;
+    const bool blocks_share = this->blocks_share();
     const Moment& last = cell.last_read;
+    if (is_unordered(cell.also_read, now)) return Clash::kOtherStream;
     if (last.thread == kListed && are_listed(last, now, blocks_share)) {
         Clash clash = Clash::kNone;
         for (const Moment& reader : lists_[static_cast<size_t>(cell.read_warp)]) {
@@ -336,8 +351,8 @@ Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
     Cell& cell = this->cell(i);
     if (watches_overwrites_ && !atomic && overwrites(cell, now)) is_overwritten_ = true;
     Clash clash = clash_with_reads(cell, now);
-    if (!ordered(cell.written, now, life_ == Life::kDevice)) {
-        const bool in_warp = life_ != Life::kDevice || cell.written.block == now.block;
+    if (!ordered(cell.written, now, blocks_share())) {
+        const bool in_warp = !blocks_share() || cell.written.block == now.block;
         const bool by_warp = in_warp && warp_of(cell.written.thread) == warp_of(now.issuer);
         if (!(atomic && cell.written_atomically))
             clash = clash_of(cell.written, now, by_warp ? Clash::kWrittenInWarp : Clash::kWriteAfterWrite);
@@ -396,6 +411,17 @@ Clash Memory::update(size_t offset, size_t count, const Now& now) {
         if (!is_written(cell(i), now)) clash = Clash::kUninitialised;
         const Clash found = write_cell(i, now, true);
         if (found != Clash::kNone) clash = found;
+    }
+    return clash;
+}
+
+Clash Memory::write_touched(const Now& now) {
+    Clash clash = Clash::kNone;
+    for (size_t page = 0; page < pages_.size(); ++page) {
+        for (size_t i = 0; pages_[page].cells && i < kPageCells; ++i) {
+            const Clash found = write_cell(page * kPageCells + i, now, false);
+            if (found != Clash::kNone) clash = found;
+        }
     }
     return clash;
 }

@@ -40,6 +40,8 @@ struct Now : Moment {
     int32_t issuer = -1;       // the thread whose order counts: `thread`, or the thread that started an agent
     uint32_t unsafe_from = 0;  // launches before this one have ended
     const Knowledge* knowledge = nullptr;  // null in a block that needs no vector clocks
+    // Launches before that no stream orders, and that may still run, in ascending order; null: none.
+    const std::vector<uint32_t>* unordered = nullptr;
 };
 
 enum class Clash : uint8_t {
@@ -50,11 +52,15 @@ enum class Clash : uint8_t {
     kWrittenInWarp,  // the same, by two threads of a warp
     kReadAfterWrite,
     kWriteAfterRead,
-    kUnderWay,      // a copy to it is in flight
-    kStillRead,     // it is written while tensor cores or a copy may still read it
-    kNotFenced,     // a thread wrote it, and an agent touches it without a proxy fence between
-    kEarlierKernel  // an earlier kernel may still touch it
+    kUnderWay,       // a copy to it is in flight
+    kStillRead,      // it is written while tensor cores or a copy may still read it
+    kNotFenced,      // a thread wrote it, and an agent touches it without a proxy fence between
+    kEarlierKernel,  // an earlier kernel may still touch it
+    kOtherStream     // a launch of another stream may touch it at the same time
 };
+
+// Whether the launch is one that no stream orders before `now`.
+[[nodiscard]] bool is_unordered(uint32_t launch, const Now& now);
 
 // Happens-before between threads of a block (M2), and M4.
 [[nodiscard]] bool comes_before(const Moment& before, const Now& now);
@@ -66,6 +72,7 @@ public:
     enum class Life : uint8_t {
         kDevice,  // keeps its content
         kBlock,   // shared memory: unwritten at the start of every block
+        kCluster  // shared memory of one block, which the others of its cluster may touch
     };
     Memory(size_t bytes, size_t cell_bytes, Life life = Life::kDevice);
 
@@ -75,6 +82,7 @@ public:
     // REQUIRES: no kernel holds the address yet.
     void hide();
     [[nodiscard]] size_t size() const { return size_; }
+    [[nodiscard]] size_t cell_bytes() const { return cell_bytes_; }
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] bool holds(const void* address) const;
 
@@ -97,6 +105,8 @@ public:
     void end_copy(size_t offset, size_t count, const Moment& agent);
     // By an atomic operation: races only with plain accesses.
     [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
+    // Of all bytes that have been touched.
+    [[nodiscard]] Clash write_touched(const Now& now);
     // Whether the launch has written any of these bytes.
     [[nodiscard]] bool is_written_in(uint32_t launch, size_t offset, size_t count);
     // By the host, between launches.
@@ -114,6 +124,7 @@ private:
         Moment last_read;         // thread -1: several readers; kListed: see lists_
         int32_t read_warp = -1;   // of kListed: the index in lists_
         uint32_t read_lanes = 0;  // lanes of the warp, when thread is -1
+        uint32_t also_read = 0;   // a launch that no stream orders before the last reader's; 0: none
         bool initialised = false;
         bool written_atomically = false;
         bool is_forbidden = false;
@@ -129,6 +140,7 @@ private:
     [[nodiscard]] Clash clash_with_reads(Cell& cell, const Now& now);
     void note_read(Cell& cell, const Now& now);
     void note_reader(Cell& cell, const Now& now);
+    void replace_reader(Cell& cell, const Now& now) const;
     void begin_list(Cell& cell);
     // Before the cell's last reader changes.
     void drop_list(const Cell& cell);
@@ -137,6 +149,7 @@ private:
     [[nodiscard]] bool is_under_way(size_t i, const Moment& now) const {
         return !copies_.empty() && copies_[i] > 0 && copying_.launch == now.launch && copying_.block == now.block;
     }
+    [[nodiscard]] bool blocks_share() const { return life_ != Life::kBlock; }
     // Whether a reader at `now` finds a value.
     [[nodiscard]] bool is_written(const Cell& cell, const Moment& now) const;
     [[nodiscard]] bool is_seen(const Moment& written, const Now& now) const;

@@ -1,6 +1,5 @@
 #include "kernels/simt/emulator.h"
 
-#include <execinfo.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +16,6 @@
 namespace verbatim::simt {
 namespace {
 
-constexpr int64_t kMaxFindingsPerKind = 4;  // findings reported per kernel and kind
 constexpr size_t kStackBytes = size_t{256} << 10;
 
 // Stacks begin at one offset of their pages, and a cache keeps a few lines of one offset: what threads touch in turn
@@ -32,21 +30,10 @@ constexpr Dim3 kMaxBlock = {1024, 1024, 64};      // CUDA's, along each axis
 constexpr Dim3 kMaxGrid = {std::numeric_limits<int32_t>::max(), 65535, 65535};
 constexpr int64_t kStaticSharedBytes = 48 << 10;  // per block, for arrays of static size
 
-// The call stack of the running thread; a fiber's stack ends at its entry function.
-std::vector<const void*> frames_here() {
-    constexpr int kMost = 16;
-    void* frames[kMost];
-    const int count = backtrace(frames, kMost);
-    return std::vector<const void*>(frames, frames + count);
-}
-
-Dim3 position_of(int32_t i, Dim3 size) { return {i % size.x, i / size.x % size.y, i / size.x / size.y}; }
-
 bool is_within(Dim3 size, Dim3 most) {
     return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= most.x && size.y <= most.y && size.z <= most.z;
 }
 std::string text_of(Dim3 size) { return fmt::format("({}, {}, {})", size.x, size.y, size.z); }
-int64_t count_of(Dim3 size) { return int64_t{size.x} * size.y * size.z; }
 
 }  // namespace
 
@@ -98,6 +85,9 @@ const char* text_of(Clash clash) {
         case Clash::kUnderWay: return "is touched while a copy to it is under way";
         case Clash::kStillRead: return "is written while tensor cores or a copy may still read it";
         case Clash::kNotFenced: return "was written by a thread with no fence_async() before a copy or tensor cores";
+        case Clash::kOtherStream:
+            return "is touched, and a launch of another stream may touch it at the same time: no event or "
+                   "synchronisation orders them";
         case Clash::kEarlierKernel: return "is touched before wait_previous(), and a kernel before may touch it";
     }
     return "";
@@ -154,6 +144,7 @@ Memory& Emulator::shared(const void* key, size_t bytes, size_t cell_bytes, Share
         if (static_bytes_ > 0 && shared_bytes() > limits_.most_shared_bytes)
             found(FindingKind::kLaunchLimit, too_much_shared());
     }
+    if (has_clusters()) return shared_of(block_index_, key, bytes, cell_bytes);
     auto& memory = shared_[key];
     if (!memory || memory->size() != bytes) {
         memory = std::make_unique<Memory>(bytes, cell_bytes, Memory::Life::kBlock);
@@ -176,7 +167,7 @@ void Emulator::count_access(const Memory& memory, size_t offset, size_t num_byte
                    .memory = &memory,
                    .offset = offset,
                    .num_bytes = num_bytes,
-                   .is_shared = memory.life() == Memory::Life::kBlock,
+                   .is_shared = memory.life() != Memory::Life::kDevice,
                    .is_store = is_store},
                   // Threads of concurrently resident blocks need distinct numbers.
                   limits_.is_cooperative ? block_index_ * kMaxThreads + running_->index : running_->index);
@@ -203,6 +194,7 @@ void Emulator::launch(const char* kernel_name, Dim3 grid, Dim3 block, const std:
     if (schedule_ == Schedule::kRandom) {
         for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[prng_.below(i)]);
     }
+    if (has_clusters()) sort_by_cluster(order);
     if (limits.is_cooperative) {
         run_together(order, kernel);
     } else {
@@ -226,6 +218,13 @@ bool Emulator::is_launchable() {
         return refuse(fmt::format("a block of {} threads, {}: CUDA takes 1 to {} of them, within {}",
                                   count_of(block_size_), text_of(block_size_), kMaxThreads, text_of(kMaxBlock)));
     }
+    const Dim3 cluster = limits_.cluster;
+    const bool is_divided = cluster.x > 0 && cluster.y > 0 && cluster.z > 0 && grid_size_.x % cluster.x == 0 &&
+                            grid_size_.y % cluster.y == 0 && grid_size_.z % cluster.z == 0;
+    if (!is_divided || count_of(cluster) > limits_.most_cluster_blocks) {
+        return refuse(fmt::format("clusters of {} blocks in a grid of {}: they divide it, and have {} blocks at most",
+                                  text_of(cluster), text_of(grid_size_), limits_.most_cluster_blocks));
+    }
     if (!is_within(grid_size_, kMaxGrid)) {
         return refuse(fmt::format("a grid of {} blocks: CUDA takes 1 or more along each axis, within {}",
                                   text_of(grid_size_), text_of(kMaxGrid)));
@@ -245,6 +244,7 @@ void Emulator::check_limits() {
     static_bytes_ = 0;
     static_arrays_.clear();
     released_.clear();
+    begin_clusters();
     const int64_t num_blocks = int64_t{grid_size_.x} * grid_size_.y * grid_size_.z;
     constexpr int32_t kMostRests = 4;  // each keeps a block's stacks
     rests_left_ = num_blocks > 1 && !limits_.is_cooperative ? kMostRests : 0;
@@ -274,6 +274,7 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
                                           (*kernel_)();
                                           running_->copy_groups.clear();  // no thread waited for them: they never land
                                           running_->open_copies.clear();
+                                          leave_cluster();
                                           wait(EmulatedThread::State::kDone);
                                       }
                                       return std::move(scheduler_);
@@ -286,19 +287,27 @@ void Emulator::start_threads(const std::function<void()>& kernel) {
         CHECK(threads_[i]->state == EmulatedThread::State::kDone, "thread {} of the block before has not ended", i);
         go_on(*threads_[i]);
         threads_[i]->position = position_of(i, block_size_);
-        threads_[i]->moment = {{launch_, block_index_, i, 0, 0}, {}, i, unsafe_from_, nullptr};
+        threads_[i]->moment = {{launch_, block_index_, i, 0, 0},
+                               {},
+                               i,
+                               unsafe_from_,
+                               nullptr,
+                               limits_.unordered.empty() ? nullptr : &limits_.unordered};
         threads_[i]->async = {};
+        threads_[i]->is_at_cluster = false;
+        threads_[i]->cluster_phase = 0;
     }
     barriers_.clear();
     named_ = {};
     uses_clocks_ = false;
-    if (limits_.is_cooperative) enable_clocks();
+    if (limits_.is_cooperative || has_clusters()) enable_clocks();
 }
 
 void Emulator::begin_block(int32_t block, const std::function<void()>& kernel) {
     CHECK_LT(block, count_of(grid_size_));
     block_index_ = block;
     block_position_ = position_of(block, grid_size_);
+    if (has_clusters()) block_states_[static_cast<size_t>(block)] = BlockState::kResident;
     start_threads(kernel);
     cursor_ = schedule_ == Schedule::kReverse ? num_threads_ - 1 : 0;
 }
@@ -308,6 +317,7 @@ void Emulator::end_block() {
     CHECK(!doubtful_, "{}: a finding of block {} is not settled", kernel_name_, block_index_);
     if (counter_) counter_->block_over(num_threads_, threads_[0]->moment.block_epoch);
     check_block_end();
+    if (has_clusters()) end_block_of_cluster();
 }
 
 bool Emulator::is_over() const {
@@ -528,63 +538,6 @@ void Emulator::wait_copies(size_t num_pending, Place where) {
     while (groups.size() > num_pending) {
         for (const auto& copy : groups.front()) copy();
         groups.erase(groups.begin());
-    }
-}
-
-void Emulator::clear_findings() {
-    CHECK(!doubtful_, "{}: a finding is not settled", kernel_name_);
-    findings_.clear();
-    num_found_.clear();
-}
-
-void Emulator::note(std::string what) {
-    if (std::ranges::find(notes_, what) == notes_.end()) notes_.push_back(std::move(what));
-}
-
-void Emulator::found_in_launch(FindingKind kind, const std::string& what) {
-    findings_.push_back({kind, fmt::format("{}: {}: {}", kernel_name_, name(kind), what), {}});
-    if (watch_finding_) watch_finding_(findings_.back());
-}
-
-void Emulator::found_on_host(const std::string& what) {
-    if (++num_found_[{"", FindingKind::kOnHost}] > 1) return;
-    findings_.push_back({FindingKind::kOnHost, what, keeps_frames_ ? frames_here() : std::vector<const void*>()});
-    if (watch_finding_) watch_finding_(findings_.back());
-}
-
-Finding Emulator::finding_here(FindingKind kind, const std::string& what) const {
-    return {
-        kind,
-        fmt::format("{}: block ({}, {}, {}), thread ({}, {}): {}: {}", kernel_name_, block_position_.x,
-                    block_position_.y, block_position_.z, running_->position.x, running_->position.y, name(kind), what),
-        keeps_frames_ && in_thread_ ? frames_here() : std::vector<const void*>()};
-}
-
-void Emulator::add_finding(Finding finding) {
-    if (++num_found_[{kernel_name_, finding.kind}] > kMaxFindingsPerKind) return;
-    findings_.push_back(std::move(finding));
-    if (watch_finding_) watch_finding_(findings_.back());
-}
-
-void Emulator::found(FindingKind kind, const std::string& what) {
-    CHECK(running_ != nullptr, "{}: {}, by no thread", kernel_name_, what);
-    if (num_found_[{kernel_name_, kind}] < kMaxFindingsPerKind) add_finding(finding_here(kind, what));
-}
-
-void Emulator::found_unless(FindingKind kind, const std::string& what, std::function<bool()> is_harmless,
-                            std::string note) {
-    settle();
-    doubtful_ = Doubtful{finding_here(kind, what), std::move(is_harmless), std::move(note)};
-}
-
-void Emulator::settle_doubtful() {
-    CHECK(doubtful_.has_value() && doubtful_->is_harmless);
-    Doubtful doubtful = std::move(*doubtful_);
-    doubtful_.reset();
-    if (doubtful.is_harmless()) {
-        note(std::move(doubtful.note));
-    } else {
-        add_finding(std::move(doubtful.finding));
     }
 }
 

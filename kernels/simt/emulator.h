@@ -91,7 +91,10 @@ struct LaunchLimits {
     int64_t large_bytes = -1;                        // size of SIMT_LARGE_SHARED; -1: not declared
     int64_t spare_bytes = 0;                         // of these, bytes that no GPU has
     int64_t most_shared_bytes = int64_t{227} << 10;  // of a block in all; Hopper's most
+    Dim3 cluster = {1, 1, 1};                        // blocks of a thread block cluster
+    int32_t most_cluster_blocks = 8;                 // ... at most; Hopper's may be asked for 16
     bool is_dependent = false;                       // the kernel may start before earlier kernels have ended
+    std::vector<uint32_t> unordered;                 // launches before that no stream orders, ascending
     bool is_cooperative = false;                     // its blocks wait for each other: all are resident at once
     int64_t most_blocks = -1;                        // most resident blocks; -1: unlimited
 };
@@ -134,6 +137,14 @@ struct NamedArrivals {
     Knowledge knowledge;  // joined
 };
 
+// The barrier of a cluster's blocks.
+struct EmulatedCluster {
+    int32_t num_arrived = 0;                             // in this phase
+    int32_t num_gone = 0;                                // threads that have returned
+    uint32_t phase = 0;                                  // completed phases
+    std::map<int32_t, BlockKnowledge> arriving, passed;  // joined clocks of this phase and of the last one, by block
+};
+
 // A thread of the running block.
 struct EmulatedThread {
     enum class State : uint8_t {
@@ -170,6 +181,8 @@ struct EmulatedThread {
     const std::function<bool()>* is_there = {};  // kAtValue
     bool spins = false;                          // kAtValue: it goes on when no other thread of the block can
     bool rests = false;                          // spins: it waits for nothing, and lets other blocks come between
+    bool is_at_cluster = false;                  // it has arrived at the cluster's barrier, and not waited
+    uint32_t cluster_phase = 0;                  // ... for this many phases to be over
     ThreadAsync async;
 
     boost::context::fiber fiber;
@@ -202,6 +215,8 @@ public:
     void launch(const char* kernel_name, Dim3 grid, Dim3 block, const std::function<void()>& kernel,
                 const LaunchLimits& limits = {});
 
+    // Makes a note, unless it is there.
+    void note(std::string what);
     // In order of detection; the first four of each kernel and kind.
     [[nodiscard]] const std::vector<Finding>& findings() const { return findings_; }
     // What CUDA allows and a reader should know, each place once.
@@ -221,6 +236,9 @@ public:
     // Called when a resident block leaves the device for another one, and when it comes back: swaps what the caller
     // keeps of the running block with the parked one's, which is empty at first.
     void watch_blocks(std::function<void(std::any& parked)> watch) { watch_block_ = std::move(watch); }
+    // Called when the running block of a cluster has ended. `over`: the blocks of the cluster, if it was the last one;
+    // their shared memory is gone then.
+    void watch_clusters(std::function<void(std::span<const int32_t> over)> watch) { watch_cluster_ = std::move(watch); }
     // Called with each finding as it is made: what comes after it may end the process.
     void watch_findings(std::function<void(const Finding& finding)> watch) { watch_finding_ = std::move(watch); }
     // Records ordering places from now on, and skips the place with this id (0: none).
@@ -259,7 +277,7 @@ public:
             settle_doubtful();
     }
     // By code of the host, which no launch runs.
-    void found_on_host(const std::string& what);
+    void found_on_host(const std::string& what, FindingKind kind = FindingKind::kOnHost);
     // The running thread reaches a barrier or a wait at this place. True: skip it.
     bool is_skipped(const char* what, Place where) { return ordering_ && ordering_->meets(what, where); }
 
@@ -323,6 +341,21 @@ public:
     // those cannot, either.
     bool spin_until(const std::function<bool()>& is_there);
 
+    // Thread block clusters (simt/emulator_clusters.cc). A block without one is a cluster of one.
+    [[nodiscard]] Dim3 cluster_size() const { return limits_.cluster; }
+    [[nodiscard]] bool has_clusters() const { return limits_.cluster.x * limits_.cluster.y * limits_.cluster.z > 1; }
+    [[nodiscard]] int32_t rank_in_cluster(int32_t block) const;
+    [[nodiscard]] int32_t cluster_rank() const { return rank_in_cluster(block_index_); }
+    [[nodiscard]] int32_t block_index() const { return block_index_; }
+    // The number of the block of this rank in the running block's cluster.
+    [[nodiscard]] int32_t block_of_cluster(int32_t rank) const;
+    void arrive_at_cluster(Place where);
+    void wait_for_cluster(Place where);
+    // Shared memory of a block, the same as shared() in that block. REQUIRES: has_clusters()
+    Memory& shared_of(int32_t block, const void* key, size_t bytes, size_t cell_bytes);
+    enum class BlockState : uint8_t { kToCome, kResident, kOver };
+    [[nodiscard]] BlockState state_of_block(int32_t block) const;  // REQUIRES: has_clusters()
+
     // Counts an access at the caller's code address. REQUIRES: counts_accesses().
     void count_access(const Memory& memory, size_t offset, size_t num_bytes, bool is_store);
     void count_copy(size_t num_bytes, bool is_store) { counter_->add_copy(num_bytes, is_store); }
@@ -368,6 +401,13 @@ private:
     void go_on(EmulatedThread& thread);
     [[nodiscard]] EmulatedThread* lane_behind() const;
     bool release_waiting();
+    // simt/emulator_clusters.cc
+    [[nodiscard]] int32_t cluster_of(int32_t block) const;
+    void begin_clusters();
+    void end_block_of_cluster();
+    void sort_by_cluster(std::span<int32_t> order) const;
+    void complete_cluster(EmulatedCluster& cluster);
+    void leave_cluster();
     // simt/emulator_warps.cc
     bool complete_warp(int32_t warp);
     [[nodiscard]] uint32_t lanes_like(const EmulatedThread& thread) const;
@@ -387,7 +427,6 @@ private:
     bool release_block();
     void report_deadlock();
     void found_in_launch(FindingKind kind, const std::string& what);
-    void note(std::string what);
     void settle_doubtful();
     [[nodiscard]] Finding finding_here(FindingKind kind, const std::string& what) const;
     void add_finding(Finding finding);
@@ -430,6 +469,7 @@ private:
     std::function<void(bool)> watch_launch_;  // empty: not watched
     std::function<void(const Finding&)> watch_finding_;
     std::function<void(std::any&)> watch_block_;  // empty: not watched
+    std::function<void(std::span<const int32_t>)> watch_cluster_;
     std::optional<Moment> landing_;
     bool gives_way_ = false;  // the running thread stops, and waits for nothing
     int32_t rests_left_ = 0;  // in this launch
@@ -449,6 +489,9 @@ private:
         std::map<int32_t, BlockKnowledge> blocks;
     };
     std::map<std::pair<const Memory*, size_t>, std::vector<Released>> released_;  // in this launch
+    std::map<int32_t, EmulatedCluster> clusters_;                                 // of the launch
+    std::vector<BlockState> block_states_;                                        // ... if it has clusters
+    std::map<std::pair<int32_t, const void*>, std::unique_ptr<Memory>> cluster_shared_;
     Dim3 block_position_;
     Dim3 block_size_;
     Dim3 grid_size_;

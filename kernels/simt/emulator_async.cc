@@ -30,7 +30,7 @@ void Emulator::enable_clocks() {
     if (uses_clocks_) return;
     uses_clocks_ = true;
     for (int32_t i = 0; i < num_threads_; ++i) {
-        threads_[i]->async.knowledge.is_cooperative = limits_.is_cooperative;
+        threads_[i]->async.knowledge.is_cooperative = limits_.is_cooperative || has_clusters();
         threads_[i]->moment.knowledge = &threads_[i]->async.knowledge;
     }
 }

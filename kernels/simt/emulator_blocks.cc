@@ -47,7 +47,7 @@ void Emulator::run_in_turn(std::span<int32_t> order, const std::function<void()>
                 waits = run_until_it_waits();
             }
             const bool rests = waits && spinning()->rests;
-            if (waits && !rests && most_parked == 0) std::ranges::sort(order.subspan(next));
+            if (waits && !rests && most_parked == 0 && !has_clusters()) std::ranges::sort(order.subspan(next));
             if (waits) park(parked);
             if (waits && !rests) most_parked = std::max(most_parked, parked.size());
             if (rests && next < order.size()) continue;  // the next block comes between
@@ -59,7 +59,7 @@ void Emulator::run_in_turn(std::span<int32_t> order, const std::function<void()>
         report_deadlock();
         change_block(parked.front());
     }
-    if (most_parked > 0) {
+    if (most_parked > 0 && !has_clusters()) {
         note(
             fmt::format("{}: blocks wait for other blocks, {} of them at once: a GPU must start those before them, or "
                         "have room for all",
@@ -81,8 +81,8 @@ bool Emulator::run_until_it_waits() {
 
 // Whether one more block may be parked than so many.
 bool Emulator::has_room_for(size_t num_parked) const {
-    constexpr size_t kMostThreads = 4096;  // resident: each has a stack
-    return (num_parked + 1) * static_cast<size_t>(num_threads_) <= kMostThreads;
+    constexpr size_t kMostThreads = 4096, kOfClusters = 8192;  // resident: each has a stack
+    return (num_parked + 1) * static_cast<size_t>(num_threads_) <= (has_clusters() ? kOfClusters : kMostThreads);
 }
 
 void Emulator::park(std::list<ParkedBlock>& parked) {

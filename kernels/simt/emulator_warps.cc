@@ -156,7 +156,8 @@ uint32_t Emulator::active_lanes(Place where) {
     return static_cast<uint32_t>(running_->received);
 }
 
-// No lane can go on otherwise: those of a warp that ask at one place are active together.
+// No lane can go on otherwise: those of a warp that ask at one place are active together. In a random order some of
+// them come alone now and then.
 bool Emulator::release_active_lanes() {
     bool released = false;
     for (int32_t i = 0; i < num_threads_; ++i) {
@@ -169,6 +170,9 @@ bool Emulator::release_active_lanes() {
             const bool is_here = other.state == EmulatedThread::State::kAsksForLanes;
             if (is_here && same_place(other.where, thread.where)) lanes |= 1U << (k - first);
         }
+        constexpr uint64_t kOneIn = 4, kAnyLanes = uint64_t{1} << kWarpSize;
+        if (schedule_ == Schedule::kRandom && prng_.below(kOneIn) == 0)
+            lanes &= static_cast<uint32_t>(prng_.below(kAnyLanes)) | 1U << (i - first);
         CHECK_EQ(lanes >> (i - first) & 1U, 1U);
         for (int32_t k = i; k < end; ++k) {
             if ((lanes >> (k - first) & 1U) == 0) continue;

@@ -75,7 +75,7 @@ void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read
     const SourceRange* const place = both_checked(to, count, count, "copied to", "destination");
     if (place == nullptr) return;
     const SourceRange copied_to = *place;
-    if (copied_to.memory->life() != Memory::Life::kBlock)
+    if (copied_to.memory->life() == Memory::Life::kDevice)
         return misuse(FindingKind::kOutOfBounds, "cp.async's destination is in no shared array");
     if (read > 0 && !is_multiple(from, count))
         misuse(FindingKind::kMisaligned, fmt::format("cp.async copies {} bytes from an address that is no multiple of "

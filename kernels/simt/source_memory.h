@@ -18,6 +18,9 @@ public:
     SourceDevice(const SourceDevice&) = delete;
     SourceDevice& operator=(const SourceDevice&) = delete;
 
+    // After run(): what it has left undone is found, or noted.
+    void end_call();
+
     // Device memory of so many bytes, `shift` bytes after an aligned address.
     std::byte* allocate(size_t num_bytes, size_t cell_bytes, size_t shift);
 };

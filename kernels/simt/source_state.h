@@ -22,6 +22,10 @@ struct SourceRange {
     size_t spare_before = 0, spare_behind = 0;  // bytes that belong to it alone, and that nothing uses
     uint32_t window = 0;                        // shared memory: PTX's address of `begin`
     size_t alignment = 0;                       // that was asked for; a GPU need give no more. 0: the address says it
+    uint32_t made_in = 0;                       // cudaMallocAsync: its launch
+    bool is_free = false;                       // ... and cudaFreeAsync
+    const void* key = nullptr;                  // shared memory: the emulator's
+    int32_t block = -1;                         // shared memory of this other block of the cluster
 
     [[nodiscard]] const std::byte* near_begin() const { return begin - spare_before; }
     [[nodiscard]] const std::byte* near_end() const { return begin + num_bytes + spare_behind; }
@@ -48,6 +52,7 @@ struct SourceState {
     LaunchLimits limits;
     std::span<const std::byte> static_memory;  // of the library
     uint32_t window_end = 0;                   // of the shared ranges so far
+    int32_t shared_block = -1;                 // in a launch of clusters, the block that the shared ranges are of
 
     [[nodiscard]] std::span<const SourceRange> shared() const { return shared_; }
     // Null: the address is near no range.
@@ -58,8 +63,14 @@ struct SourceState {
         return find_anew(address);
     }
     void add_device(const SourceRange& range);
+    void free_device(const std::byte* begin);
+    [[nodiscard]] size_t num_unfreed() const;  // bytes of cudaMallocAsync
     // Gives the range an address for PTX, which is as aligned as the host's.
     void add_shared(SourceRange range);
+    // The same array of another block of the running one's cluster: where it is while that block does not run.
+    std::byte* add_remote(const SourceRange& mine, int32_t block);
+    void forget_remote();  // a launch begins
+    void forget_remote(std::span<const int32_t> blocks);
     // The shared ranges so far; there are none after it.
     std::vector<SourceRange> take_shared();
     void set_shared(std::vector<SourceRange> ranges);
@@ -74,14 +85,31 @@ private:
     [[nodiscard]] const SourceRange* find_anew(const std::byte* address) const;
     void forget_answers() { known_ = {}; }
 
-    std::vector<SourceRange> device_, shared_;
-    mutable std::array<Answer, 3> known_;  // the last of no range, of a shared and of a device's
+    std::vector<SourceRange> device_, shared_, remote_;
+    mutable std::array<Answer, 4> known_;  // the last of no range, of a shared, a device's and a remote one
 };
 extern SourceState source;
 
 // The range of an access; null: nothing to check, or it is out of bounds, and found. So is what is misaligned.
 [[nodiscard]] const SourceRange* checked_range(const std::byte* address, size_t num_bytes, size_t alignment,
                                                const char* verb);
+// Device memory (SourceDevice::allocate). `made_in`: the launch that cudaMallocAsync is; 0: it is there before run().
+[[nodiscard]] std::byte* allocate_source(size_t num_bytes, size_t cell_bytes, size_t shift, uint32_t made_in);
+
+// Clusters (kernels/simt/source_clusters.h): static shared arrays of a block that does not run.
+[[nodiscard]] std::byte* home_of(int32_t block, std::byte* array, size_t num_bytes);
+[[nodiscard]] bool has_home(int32_t block, std::byte* array);
+void forget_homes();
+void forget_home_of(int32_t block);
+void begin_shared_of_block();               // before a shared range of the running block is asked for
+[[nodiscard]] bool& source_has_clusters();  // the library's kernels have __cluster_dims__
+
+// Streams (kernels/simt/source_streams.h): of a call; before a launch, those before that may run at the same time;
+// behind run(), launches that may still run are found.
+void begin_streams();
+[[nodiscard]] std::vector<uint32_t> launch_in_stream(const void* stream, uint32_t number, const char* name);
+void end_streams();
+
 void report(Clash clash, const SourceRange& range, const std::byte* address);
 
 // What is kept of each thread of a block, of the running one. Of a thread that had the number in another block of the

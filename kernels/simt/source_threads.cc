@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -99,6 +100,25 @@ bool is_allowed(const void* kernel, size_t num_bytes) {
     });
 }
 
+std::set<const void*>& large_clusters() {
+    static std::set<const void*> kernels;
+    return kernels;
+}
+
+// A call of a kernel outside of a launch, which its first statement ends with its __cluster_dims__.
+bool asks_for_dims = false;
+cuda_source::Index cluster_dims_of(const std::function<void()>& body) {
+    asks_for_dims = true;
+    cuda_source::Index dims;
+    try {
+        body();
+    } catch (const cuda_source::Index& thrown) {
+        dims = thrown;
+    }
+    asks_for_dims = false;
+    return dims;
+}
+
 // The host's memory that a launch must not touch: the call stack from launch() on, and the heap.
 struct Addresses {
     uintptr_t begin = 0, end = 0;
@@ -151,69 +171,39 @@ void look_for_host_memory(const std::byte* address, const char* verb) {
                     verb));
 }
 
-// The `__device__` variables of the loaded libraries.
-struct DeviceVariable {
-    std::byte* begin;
-    size_t num_bytes, cell_bytes;
-};
-std::vector<DeviceVariable>& device_variables() {
-    static std::vector<DeviceVariable> variables;
-    return variables;
+}  // namespace
+
+namespace {
+
+// Of memory of cudaMallocAsync.
+void look_at_life(const SourceRange& range, const char* verb) {
+    Emulator& emulator = Emulator::current();
+    if (range.is_free)
+        emulator.found(FindingKind::kOutOfBounds, fmt::format("{} is {} behind its cudaFreeAsync", range.what, verb));
+    if (is_unordered(range.made_in, emulator.thread().moment)) {
+        emulator.found(FindingKind::kRace,
+                       fmt::format("{} is {} in another stream than its cudaMallocAsync, and no event or "
+                                   "synchronisation orders them",
+                                   range.what, verb));
+    }
+}
+
+void look_at_residence(const SourceRange& range, const char* verb) {
+    const Emulator::BlockState state = Emulator::current().state_of_block(range.block);
+    if (state == Emulator::BlockState::kResident) return;
+    Emulator::current().found(
+        FindingKind::kOutOfBounds,
+        fmt::format("{} is {}, and the block {}: a barrier of the cluster must come between", range.what, verb,
+                    state == Emulator::BlockState::kOver ? "has ended" : "has not begun"));
 }
 
 }  // namespace
 
-SourceState source;
-
-const SourceRange* SourceState::find_anew(const std::byte* address) const {
-    const auto* lowest = static_cast<const std::byte*>(nullptr);
-    const auto* highest = reinterpret_cast<const std::byte*>(UINTPTR_MAX);
-    for (size_t kind = 0; kind < 2; ++kind) {
-        for (const SourceRange& range : kind == 0 ? shared_ : device_) {
-            if (range.is_near(address)) {
-                known_[1 + kind] = {range.near_begin(), range.near_end(), &range};
-                return &range;
-            }
-            if (range.near_end() <= address) lowest = std::max(lowest, range.near_end());
-            if (range.near_begin() > address) highest = std::min(highest, range.near_begin());
-        }
-    }
-    known_[0] = {lowest, highest, nullptr};
-    return nullptr;
-}
-
-void SourceState::add_device(const SourceRange& range) {
-    CHECK(range.memory != nullptr, "{}", range.what);
-    forget_answers();
-    device_.push_back(range);
-}
-
-std::vector<SourceRange> SourceState::take_shared() {
-    forget_answers();
-    return std::exchange(shared_, {});
-}
-
-void SourceState::set_shared(std::vector<SourceRange> ranges) {
-    CHECK(shared_.empty(), "{} shared ranges are lost", shared_.size());
-    forget_answers();
-    shared_ = std::move(ranges);
-}
-
-void SourceState::add_shared(SourceRange range) {
-    // Far enough from the range before that an access a little beyond it is named as its.
-    // But not so far that they leave the 256 KiB of a matrix descriptor's addresses.
-    constexpr uint32_t kFar = 64 << 10, kNear = 2 << 10, kAlignment = 1024, kOfDescriptors = 256 << 10;
-    const uint32_t between = window_end + kFar + range.num_bytes <= kOfDescriptors ? kFar : kNear;
-    const auto misalignment = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(range.begin) % kAlignment);
-    range.window = (window_end + between + kAlignment - 1) / kAlignment * kAlignment + misalignment;
-    window_end = range.window + static_cast<uint32_t>(range.num_bytes);
-    forget_answers();
-    shared_.push_back(range);
-}
-
 const SourceRange* checked_range(const std::byte* address, size_t num_bytes, size_t alignment, const char* verb) {
     const SourceRange* const range = source.find(address);
     if (range == nullptr) return look_for_host_memory(address, verb), nullptr;
+    if (range->made_in != 0) look_at_life(*range, verb);
+    if (range->block >= 0) look_at_residence(*range, verb);
     const auto at = address - range->begin;
     if (at >= 0 && static_cast<size_t>(at) + num_bytes <= range->num_bytes) {
         if (!range->is_aligned(address, alignment)) {
@@ -237,57 +227,6 @@ void report(Clash clash, const SourceRange& range, const std::byte* address) {
                                                           range.num_bytes, range.what, text_of(clash)));
 }
 
-namespace {
-
-// What a block has in shared memory while it is parked.
-struct ParkedShared {
-    std::vector<SourceRange> ranges;
-    uint32_t window_end = 0;
-    std::vector<std::vector<std::byte>> bytes;  // of static arrays, by range; of dynamic memory, which stays: none
-};
-
-// Static arrays are one place for all blocks.
-void change_shared(std::any& parked) {
-    if (!parked.has_value()) parked.emplace<ParkedShared>();
-    auto& coming = std::any_cast<ParkedShared&>(parked);
-    ParkedShared leaving{source.take_shared(), source.window_end, {}};
-    for (const SourceRange& range : leaving.ranges) {
-        const bool is_static = range.begin != range.memory->bytes();
-        leaving.bytes.emplace_back(range.begin, range.begin + (is_static ? range.num_bytes : 0));
-    }
-    for (size_t i = 0; i < coming.bytes.size(); ++i) std::ranges::copy(coming.bytes[i], coming.ranges[i].begin);
-    source.set_shared(std::move(coming.ranges));
-    source.window_end = coming.window_end;
-    coming = std::move(leaving);
-}
-
-}  // namespace
-
-SourceDevice::SourceDevice(Emulator& emulator, const std::byte* static_begin, size_t static_bytes,
-                           int32_t num_multiprocessors) {
-    CHECK(source.emulator == nullptr, "two devices at once");
-    source = {};
-    source.emulator = &emulator;
-    source.num_multiprocessors = num_multiprocessors;
-    emulator.watch_blocks(change_shared);
-    source.static_memory = {static_begin, static_bytes};
-    for (const DeviceVariable& one : device_variables()) {
-        if (one.begin < static_begin || one.begin >= static_begin + static_bytes) continue;  // another library's
-        Memory& memory = emulator.memory_of(emulator.allocate(one.num_bytes, one.cell_bytes));
-        memory.fill(0, one.num_bytes);  // a program's variables begin as zeros
-        source.add_device({one.begin, one.num_bytes, &memory, 0, "a __device__ variable", 0, 0});
-    }
-}
-SourceDevice::~SourceDevice() { source = {}; }
-
-std::byte* SourceDevice::allocate(size_t num_bytes, size_t cell_bytes, size_t shift) {
-    const size_t whole = num_bytes + shift + 2 * kSpareBytes;
-    auto* const begin = static_cast<std::byte*>(source.emulator->allocate(whole, cell_bytes)) + kSpareBytes + shift;
-    Memory& memory = source.emulator->memory_of(begin);
-    source.add_device({begin, num_bytes, &memory, kSpareBytes + shift, "device memory", kSpareBytes, kSpareBytes});
-    return begin;
-}
-
 }  // namespace verbatim::simt
 
 namespace verbatim::cuda_source {
@@ -296,8 +235,15 @@ using simt::Emulator;
 using simt::source;
 using simt::SourceRange;
 
-Index thread_index() { return simt::index_of(Emulator::current().thread().position); }
-Index block_index() { return simt::index_of(Emulator::current().block_position()); }
+// Behind a macro that has __global__ a kernel does not say that it begins, but it asks where it is.
+Index thread_index() {
+    if (simt::asks_for_dims) throw Index(1);
+    return simt::index_of(Emulator::current().thread().position);
+}
+Index block_index() {
+    if (simt::asks_for_dims) throw Index(1);
+    return simt::index_of(Emulator::current().block_position());
+}
 Index block_size() { return simt::index_of(Emulator::current().block_size()); }
 Index grid_size() { return simt::index_of(Emulator::current().grid_size()); }
 int lane() { return Emulator::current().thread().index % simt::kWarpSize; }
@@ -395,11 +341,15 @@ void read_only(const void* address, size_t num_bytes) {
                     byte - range->begin, range->num_bytes, range->what));
 }
 
-void kernel_begins() {
+void kernel_begins(unsigned cluster_x, unsigned cluster_y, unsigned cluster_z) {
+    if (simt::asks_for_dims) throw Index(std::max(cluster_x, 1U), cluster_y, cluster_z);
+}
+void call_begins() {
     if (source.in_launch) simt::has_begun.of_running() = true;
 }
 
 void launch_bounds(int most_threads, int /*least_blocks*/, int /*most_cluster*/) {
+    if (!source.in_launch) return;
     const Index threads = block_size(), block = block_index();
     const auto count = static_cast<int64_t>(threads.x) * threads.y * threads.z;
     const bool is_first = block.x + block.y + block.z == 0 && Emulator::current().thread().index == 0;
@@ -409,6 +359,8 @@ void launch_bounds(int most_threads, int /*least_blocks*/, int /*most_cluster*/)
         fmt::format("blocks of {} threads, and its __launch_bounds__ are {}", count, most_threads));
 }
 
+void allow_large_clusters(const void* kernel) { simt::large_clusters().insert(kernel); }
+
 void allow_shared(const void* kernel, size_t num_bytes) {
     size_t& allowed = simt::allowed_shared()[kernel];
     allowed = std::max(allowed, num_bytes);
@@ -416,11 +368,6 @@ void allow_shared(const void* kernel, size_t num_bytes) {
 
 void fence_device() {
     if (source.in_launch) Emulator::current().fence_device();
-}
-
-bool device_variable(void* data, size_t num_bytes, size_t cell_bytes) {
-    simt::device_variables().push_back({static_cast<std::byte*>(data), num_bytes, cell_bytes});
-    return true;
 }
 
 void sync_block(Place where) { Emulator::current().sync_block(where); }
@@ -443,7 +390,7 @@ void look_at_matrix(const void* first, size_t row_bytes) {
 
 bool is_shared(const void* address) {
     const SourceRange* const range = source.find(static_cast<const std::byte*>(address));
-    return range != nullptr && range->memory->life() == simt::Memory::Life::kBlock;
+    return range != nullptr && range->memory->life() != simt::Memory::Life::kDevice;
 }
 
 bool is_cooperative_launch() { return source.is_cooperative; }
@@ -462,22 +409,36 @@ void look_at_grid_sync(Place where) {
 
 void share(void* data, size_t num_bytes, size_t cell_bytes, size_t alignment) {
     auto* const begin = static_cast<std::byte*>(data);
+    simt::begin_shared_of_block();
     for (const SourceRange& range : source.shared()) {
         if (range.begin == begin && range.num_bytes == num_bytes) return;
     }
     simt::Memory& memory = Emulator::current().shared(data, num_bytes, cell_bytes, Emulator::SharedKind::kStatic);
-    source.add_shared({begin, num_bytes, &memory, 0, "a shared array", 0, 0, 0, alignment});
+    source.add_shared({.begin = begin,
+                       .num_bytes = num_bytes,
+                       .memory = &memory,
+                       .what = "a shared array",
+                       .alignment = alignment,
+                       .key = data});
+    const int32_t block = source.shared_block;
+    if (block >= 0 && simt::has_home(block, begin))
+        std::copy_n(simt::home_of(block, begin, num_bytes), num_bytes, begin);
 }
 
 // With spare bytes behind it, where the block's shared memory has room for them.
 void* dynamic_shared() {
+    simt::begin_shared_of_block();
     const auto whole = static_cast<size_t>(source.limits.large_bytes);
     simt::Memory& memory =
         Emulator::current().shared(&simt::dynamic_key, std::max<size_t>(whole, 1), 1, Emulator::SharedKind::kLarge);
     const auto is_it = [&](const SourceRange& range) { return range.memory == &memory; };
     if (std::ranges::none_of(source.shared(), is_it)) {
-        source.add_shared({memory.bytes(), source.dynamic_bytes, &memory, 0, "dynamic shared memory", 0,
-                           whole - source.dynamic_bytes});
+        source.add_shared({.begin = memory.bytes(),
+                           .num_bytes = source.dynamic_bytes,
+                           .memory = &memory,
+                           .what = "dynamic shared memory",
+                           .spare_behind = whole - source.dynamic_bytes,
+                           .key = &simt::dynamic_key});
     }
     return memory.bytes();
 }
@@ -507,18 +468,25 @@ void launch(const char* name, const void* kernel, const Config& config, const st
     simt::heap_of_host = simt::heap();
     simt::forget_sums();
     source.take_shared();
+    source.forget_remote();
     source.window_end = 0;
+    Index cluster = config.cluster;
+    if (simt::source_has_clusters() && cluster.x * cluster.y * cluster.z == 1) cluster = simt::cluster_dims_of(body);
+    source.limits.cluster = simt::size_of(cluster);
+    if (simt::large_clusters().contains(kernel)) source.limits.most_cluster_blocks = 16;
     source.is_cooperative = config.is_cooperative;
     source.limits.is_dependent = config.is_dependent;
+    source.limits.unordered =
+        simt::launch_in_stream(config.stream, static_cast<uint32_t>(source.emulator->num_launches()) + 1, name);
     source.in_launch = true;
     source.emulator->launch(name, simt::size_of(config.grid), simt::size_of(config.threads), body, source.limits);
     source.in_launch = false;
     source.take_shared();
 }
 
-void set_memory(void* to, unsigned char value, size_t num_bytes) {
+void set_memory(void* to, unsigned char value, size_t num_bytes, const void* stream) {
     auto* const bytes = static_cast<unsigned char*>(to);
-    launch("cudaMemset", nullptr, {1, 1}, [&] {
+    launch("cudaMemset", nullptr, {1, 1, 0, stream}, [&] {
         for (size_t i = 0; i < num_bytes; ++i) {
             access(bytes + i, 1, true);
             bytes[i] = value;
@@ -526,14 +494,14 @@ void set_memory(void* to, unsigned char value, size_t num_bytes) {
     });
 }
 
-void copy_memory(void* to, const void* from, size_t num_bytes, bool to_host) {
+void copy_memory(void* to, const void* from, size_t num_bytes, bool to_host, const void* stream) {
     if (to_host) {
         CHECK(source.emulator != nullptr, "a copy outside of a call of run()");
         return source.emulator->found_on_host("cudaMemcpy copies to the host: run() may only launch");
     }
     auto* const bytes = static_cast<std::byte*>(to);
     const auto* const given = static_cast<const std::byte*>(from);
-    launch("cudaMemcpy", nullptr, {1, 1}, [&] {
+    launch("cudaMemcpy", nullptr, {1, 1, 0, stream}, [&] {
         for (size_t i = 0; i < num_bytes; ++i) {
             access(given + i, 1, false);
             access(bytes + i, 1, true);

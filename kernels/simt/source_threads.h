@@ -42,13 +42,17 @@ void atomic_access(const void* address, size_t num_bytes);
 // Before a read that a GPU may answer from a cache of read-only memory (__ldg, ld.global.nc): found, if this kernel has
 // written it.
 void read_only(const void* address, size_t num_bytes);
-// First in a kernel's body: its arguments are the thread's, and from here it touches no memory of the host. Outside
-// of a launch it does nothing: behind a macro with __global__ the body may be another function's.
-void kernel_begins();
+// Before a kernel is called, its address is known and its arguments are the thread's: from here it touches no memory
+// of the host.
+void call_begins();
+// First in a kernel's body: its __cluster_dims__, zeros without. Outside of a launch it does nothing: behind a macro
+// with __global__ the body may be another function's.
+void kernel_begins(unsigned cluster_x = 0, unsigned cluster_y = 1, unsigned cluster_z = 1);
 // __launch_bounds__: found, if the block has more threads.
 void launch_bounds(int most_threads, int least_blocks = 0, int most_cluster = 0);
-// cudaFuncSetAttribute: dynamic shared memory of the kernel with this address.
+// cudaFuncSetAttribute: dynamic shared memory of the kernel with this address, and clusters of more than 8 blocks.
 void allow_shared(const void* kernel, size_t num_bytes);
+void allow_large_clusters(const void* kernel);
 // Before ld.acquire, st.release and their like. `orders`: a store releases what the thread did before; a load acquires
 // in any case, as atomic operations do.
 void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders);
@@ -116,10 +120,12 @@ void commit_async();
 void wait_async(size_t num_pending, Place where);
 
 struct Config {
-    Config(Index grid_size, Index block, size_t bytes = 0, const void* /*stream*/ = nullptr)
-        : grid(grid_size), threads(block), shared_bytes(bytes) {}
+    Config(Index grid_size, Index block, size_t bytes = 0, const void* in_stream = nullptr)
+        : grid(grid_size), threads(block), shared_bytes(bytes), stream(in_stream) {}
     Index grid, threads;
     size_t shared_bytes;
+    const void* stream;           // kernels/simt/source_streams.h
+    Index cluster{1};             // blocks
     bool is_cooperative = false;  // its blocks may wait for each other
     bool is_dependent = false;    // it may begin before the launches before it have ended
 };
@@ -130,7 +136,7 @@ struct Config {
 void launch(const char* name, const void* kernel, const Config& config, const std::function<void()>& body);
 
 // By one thread of the device, in a launch with the call's name. A copy to the host is found: run() may only launch.
-void set_memory(void* to, unsigned char value, size_t num_bytes);
-void copy_memory(void* to, const void* from, size_t num_bytes, bool to_host);
+void set_memory(void* to, unsigned char value, size_t num_bytes, const void* stream);
+void copy_memory(void* to, const void* from, size_t num_bytes, bool to_host, const void* stream);
 
 }  // namespace verbatim::cuda_source

@@ -20,6 +20,11 @@ struct Dim3 {
     int32_t y = 1;
     int32_t z = 1;
 };
+[[nodiscard]] constexpr int64_t count_of(Dim3 size) { return int64_t{size.x} * size.y * size.z; }
+// Of the i-th, x first.
+[[nodiscard]] constexpr Dim3 position_of(int32_t i, Dim3 size) {
+    return {i % size.x, i / size.x % size.y, i / size.x / size.y};
+}
 
 template <typename T>
 struct Four {

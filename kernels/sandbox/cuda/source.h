@@ -8,11 +8,11 @@
 //   inline PTX (docs/kernel-sandbox.md lists the instructions); __cvta_generic_to_shared, _global;
 //   __pipeline_memcpy_async
 //   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, also _count, _and, _or; __syncwarp, __threadfence
-//   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync, __activemask; __match_any_sync, _all_sync
-//   __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
+//   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
+//   __activemask; __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
 //   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS
-//   what source_runtime.h, source_values.h, source_words.h, source_halves.h, source_maps.h, source_groups.h, source_cub.h,
-//   source_libcu.h, source_std.h and source_wmma.h say
+//   what source_runtime.h, source_values.h, source_words.h, source_halves.h, source_maps.h, source_groups.h,
+//   source_cub.h, source_libcu.h, source_std.h and source_wmma.h say
 #pragma once
 
 #include <algorithm>
@@ -33,6 +33,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/simt/source_clusters.h"
 #include "kernels/simt/source_threads.h"
 
 // Tells the process that runs the library what it is.
@@ -95,6 +96,7 @@ extern "C" __attribute__((visibility("hidden"), used)) inline void __tsan_vptr_r
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)  // the function begins with a call of launch_bounds()
+#define __cluster_dims__(...)   // ... of kernel_begins(), with these dimensions
 #define __grid_constant__
 #define __maxnreg__(n)
 #define __restrict__ __restrict
@@ -115,7 +117,8 @@ inline constexpr int warpSize = 32;
 
 namespace verbatim::cuda_source {
 
-// What `kernel<<<...>>>` becomes: called with the kernel's arguments. `kernel`: its address, or null.
+// What `kernel<<<...>>>` becomes: called with the kernel's arguments. `kernel`: its address, or null. `call`: as
+// VERBATIM_CALL has it.
 template <typename Call>
 struct Launcher {
     const char* name;
@@ -126,7 +129,7 @@ struct Launcher {
     void operator()(Arguments... arguments) const {
         // Before the arguments are kept: a kernel that launches one would be said to write the host's memory.
         if (!may_launch(name)) return;
-        launch(name, kernel, config, [this, copies = std::make_tuple(arguments...)] { std::apply(call, copies); });
+        launch(name, kernel, config, [this, copies = std::make_tuple(0, arguments...)] { std::apply(call, copies); });
     }
 };
 template <typename Call>
@@ -137,16 +140,38 @@ template <typename Result, typename... Parameters>
 const void* address_of(int, Result (*kernel)(Parameters...)) {
     return reinterpret_cast<const void*>(kernel);
 }
+// A kernel that is called by its address, or by a pointer.
+template <typename Kernel>
+Kernel* called(int, Kernel* kernel) {
+    call_begins();
+    return kernel;
+}
+// The same of a template whose instance the arguments of the call choose. The first parameter makes the question
+// dependent, so that the answer may be no.
+#define VERBATIM_CALL(...)                                                                              \
+    [&](auto verbatim_dependent, auto... verbatim_arguments) {                                          \
+        if constexpr (requires { ::verbatim::cuda_source::called(verbatim_dependent, __VA_ARGS__); }) { \
+            ::verbatim::cuda_source::called(verbatim_dependent, __VA_ARGS__)(verbatim_arguments...);    \
+        } else {                                                                                        \
+            ::verbatim::cuda_source::call_begins();                                                     \
+            __VA_ARGS__(verbatim_arguments...);                                                         \
+        }                                                                                               \
+    }
 // With the arguments that an array points to.
 template <typename... Parameters, size_t... kPlaces>
 void launch_by_pointers(const char* name, void (*kernel)(Parameters...), const Config& config, void** arguments,
                         std::index_sequence<kPlaces...>) {
     launcher(name, reinterpret_cast<const void*>(kernel), config,
-             kernel)(*static_cast<std::remove_cvref_t<Parameters>*>(arguments[kPlaces])...);
+             VERBATIM_CALL(kernel))(*static_cast<std::remove_cvref_t<Parameters>*>(arguments[kPlaces])...);
 }
 // A kernel's name after macros have made it.
 #define VERBATIM_TEXT_OF(...) VERBATIM_TEXT_AS_IT_IS(__VA_ARGS__)
 #define VERBATIM_TEXT_AS_IT_IS(...) #__VA_ARGS__
+#define VERBATIM_JOINED(a, b) a##b
+#define VERBATIM_NAMED(a, b) VERBATIM_JOINED(a, b)
+#define VERBATIM_HAS_CLUSTERS                                                               \
+    [[maybe_unused]] static const bool VERBATIM_NAMED(verbatim_has_clusters, __COUNTER__) = \
+        ::verbatim::cuda_source::has_cluster_dims();
 // Null if the kernel is a template whose instance the arguments of the call choose. The lambda's parameter makes the
 // question dependent, so that the answer may be no.
 #define VERBATIM_ADDRESS_OF(...)                                                                            \
@@ -484,8 +509,8 @@ VERBATIM_SCOPES(atomicExch)
 #include "kernels/sandbox/cuda/source_maps.h"
 #include "kernels/sandbox/cuda/source_values.h"
 // After its values.
-#include "kernels/sandbox/cuda/source_words.h"
 #include "kernels/sandbox/cuda/source_halves.h"
+#include "kernels/sandbox/cuda/source_words.h"
 // After both.
 #include "kernels/sandbox/cuda/source_groups.h"
 // After the groups.

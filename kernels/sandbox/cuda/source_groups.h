@@ -1,6 +1,6 @@
 // kernels/sandbox/cuda/source_groups.h: owns CUDA's cooperative groups for CUDA source on the emulator
 // (kernels/sandbox/cuda/source.h includes it): a thread, a thread block, its tiles of up to 32 threads, the lanes of a
-// warp that are active together, the grid of a cooperative launch, reduce and scans.
+// warp that are active together, the grid of a cooperative launch, a cluster of blocks, reduce and scans.
 #pragma once
 
 #include "kernels/sandbox/cuda/source.h"
@@ -176,6 +176,38 @@ struct grid_group {
     }
 };
 inline grid_group this_grid() { return {}; }
+
+// Without __cluster_dims__ or cudaLaunchAttributeClusterDimension a block is its cluster.
+struct cluster_group {
+    struct arrival_token {};
+    [[nodiscard]] dim3 dim_blocks() const { return verbatim::cuda_source::cluster_size(); }
+    [[nodiscard]] unsigned num_blocks() const { return dim_blocks().x * dim_blocks().y * dim_blocks().z; }
+    [[nodiscard]] unsigned block_rank() const { return verbatim::cuda_source::cluster_rank(); }
+    [[nodiscard]] dim3 block_index() const {
+        const dim3 size = dim_blocks();
+        return {blockIdx.x % size.x, blockIdx.y % size.y, blockIdx.z % size.z};
+    }
+    [[nodiscard]] unsigned num_threads() const { return num_blocks() * thread_block().size(); }
+    [[nodiscard]] unsigned size() const { return num_threads(); }
+    [[nodiscard]] unsigned thread_rank() const {
+        return block_rank() * thread_block().size() + thread_block().thread_rank();
+    }
+    void sync(VERBATIM_WHERE) const { verbatim::cuda_source::sync_cluster(where); }
+    arrival_token barrier_arrive(VERBATIM_WHERE) const {  // NOLINT(modernize-use-nodiscard): as CUDA's
+        verbatim::cuda_source::arrive_at_cluster(where);
+        return {};
+    }
+    void barrier_wait(VERBATIM_WHERE) const { verbatim::cuda_source::wait_for_cluster(where); }
+    void barrier_wait(arrival_token&&, VERBATIM_WHERE) const { verbatim::cuda_source::wait_for_cluster(where); }
+    template <typename T>
+    [[nodiscard]] T* map_shared_rank(T* pointer, int rank) const {
+        return static_cast<T*>(verbatim::cuda_source::shared_of_rank(pointer, static_cast<unsigned>(rank)));
+    }
+    [[nodiscard]] unsigned query_shared_rank(const void* pointer) const {
+        return verbatim::cuda_source::rank_of_shared(pointer);
+    }
+};
+inline cluster_group this_cluster() { return {}; }
 
 template <unsigned kSize>
 thread_block_tile<kSize> tiled_partition(const thread_block&) {

@@ -1,7 +1,7 @@
 // kernels/sandbox/cuda/source_runtime.h: owns CUDA's runtime as a `run` calls it: launches, shared memory of a kernel,
-// operations of a stream, symbols, errors and the device's attributes. Streams are one: each launch begins when those
-// before it have ended, but one with programmatic stream serialization, which waits by
-// cudaGridDependencySynchronize or griddepcontrol.wait.
+// streams, events and their operations, symbols, errors and the device's attributes. Everything runs in the order of
+// the program; kernels/simt/source_streams.h has what a GPU may run at the same time. A launch with programmatic stream
+// serialization waits by cudaGridDependencySynchronize or griddepcontrol.wait.
 #pragma once
 
 #include <algorithm>
@@ -10,23 +10,46 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/simt/source_streams.h"
 #include "kernels/simt/source_threads.h"
 
-using cudaStream_t = const void*;
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorNotReady = 600 };
+using cudaStream_t = struct CUstream_st*;
+using cudaEvent_t = struct CUevent_st*;
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600
+};
 inline const char* cudaGetErrorName(cudaError_t error) {
-    return error == cudaSuccess ? "cudaSuccess" : "cudaErrorInvalidValue";
+    switch (error) {
+        case cudaSuccess: return "cudaSuccess";
+        case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+        case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
+        default: return "cudaErrorInvalidValue";
+    }
 }
 inline const char* cudaGetErrorString(cudaError_t error) {
-    return error == cudaSuccess ? "no error" : "invalid argument";
+    switch (error) {
+        case cudaSuccess: return "no error";
+        case cudaErrorMemoryAllocation: return "out of memory";
+        case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+        default: return "invalid argument";
+    }
 }
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
-    cudaFuncAttributePreferredSharedMemoryCarveout = 9  // a hint
+    cudaFuncAttributePreferredSharedMemoryCarveout = 9,  // a hint
+    cudaFuncAttributeNonPortableClusterSizeAllowed = 14
 };
 inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
     constexpr int kMost = 227 << 10;
     if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+    if (attribute == cudaFuncAttributeNonPortableClusterSizeAllowed) {
+        if (value != 0) verbatim::cuda_source::allow_large_clusters(kernel);
+        return cudaSuccess;
+    }
     if (value < 0 || value > kMost) return cudaErrorInvalidValue;
     verbatim::cuda_source::allow_shared(kernel, static_cast<size_t>(value));
     return cudaSuccess;
@@ -38,7 +61,13 @@ cudaError_t cudaFuncSetAttribute(Result (*kernel)(Parameters...), cudaFuncAttrib
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
 // Of __constant__ and __device__ variables, by the host.
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost = 0,
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+    cudaMemcpyDefault = 4
+};
 template <typename T>
 VERBATIM_UNCHECKED cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, size_t bytes, size_t offset = 0,
                                                   cudaMemcpyKind = cudaMemcpyHostToDevice) {
@@ -61,21 +90,84 @@ VERBATIM_UNCHECKED cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, s
 }
 
 // Operations of a stream: a thread of the device makes them, so that they are checked like a kernel's accesses.
-inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t = nullptr) {
-    verbatim::cuda_source::set_memory(to, static_cast<unsigned char>(value), bytes);
+inline cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream = nullptr) {
+    verbatim::cuda_source::set_memory(to, static_cast<unsigned char>(value), bytes, stream);
     return cudaSuccess;
 }
 inline cudaError_t cudaMemset(void* to, int value, size_t bytes) { return cudaMemsetAsync(to, value, bytes); }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
-                                   cudaStream_t = nullptr) {
-    verbatim::cuda_source::copy_memory(to, from, bytes, kind == cudaMemcpyDeviceToHost);
+                                   cudaStream_t stream = nullptr) {
+    verbatim::cuda_source::copy_memory(to, from, bytes, kind == cudaMemcpyDeviceToHost, stream);
     return cudaSuccess;
 }
 inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     return cudaMemcpyAsync(to, from, bytes, kind);
 }
-inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+// --- streams and events, which are as far as what the host waits for, as if everything had ended when it asks
+
+inline const cudaStream_t cudaStreamLegacy = nullptr;
+inline const auto cudaStreamPerThread = static_cast<cudaStream_t>(verbatim::cuda_source::stream_of_thread());
+enum : unsigned { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
+enum : unsigned { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2 };
+enum : unsigned { cudaEventRecordDefault = 0, cudaEventWaitDefault = 0 };
+inline cudaError_t verbatim_if_handle(bool is_one) { return is_one ? cudaSuccess : cudaErrorInvalidResourceHandle; }
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+    using verbatim::cuda_source::StreamKind;
+    if (flags > cudaStreamNonBlocking) return cudaErrorInvalidValue;
+    *stream = static_cast<cudaStream_t>(verbatim::cuda_source::create_stream(
+        flags == cudaStreamNonBlocking ? StreamKind::kNonBlocking : StreamKind::kBlocking));
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+    return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    return verbatim_if_handle(verbatim::cuda_source::destroy_stream(stream));
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    return verbatim_if_handle(verbatim::cuda_source::host_waits_for_stream(stream));
+}
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
+inline cudaError_t cudaDeviceSynchronize() { return verbatim::cuda_source::host_waits_for_all(), cudaSuccess; }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
+    return verbatim_if_handle(verbatim::cuda_source::stream_waits(stream, event));
+}
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    *event = static_cast<cudaEvent_t>(verbatim::cuda_source::create_event());
+    return cudaSuccess;
+}
+inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned = 0) { return cudaEventCreateWithFlags(event, 0); }
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    return verbatim_if_handle(verbatim::cuda_source::destroy_event(event));
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr) {
+    return verbatim_if_handle(verbatim::cuda_source::record_event(event, stream));
+}
+inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream = nullptr, unsigned = 0) {
+    return cudaEventRecord(event, stream);
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    return verbatim_if_handle(verbatim::cuda_source::host_waits_for_event(event));
+}
+inline cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventSynchronize(event); }
+
+// Memory that no launch has written.
+template <typename T>
+cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t stream) {
+    *memory = static_cast<T*>(verbatim::cuda_source::allocate_in_stream(bytes, stream));
+    return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+    if (memory == nullptr) return cudaSuccess;
+    return verbatim::cuda_source::free_in_stream(memory, stream) ? cudaSuccess : cudaErrorInvalidValue;
+}
 
 // --- the device: Hopper's limits, and as many multiprocessors as the call asks a grid to fill
 
@@ -136,11 +228,15 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, i
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeIgnore = 0,
     cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeClusterDimension = 4,
     cudaLaunchAttributeProgrammaticStreamSerialization = 6,
     cudaLaunchAttributePriority = 8
 };
 union cudaLaunchAttributeValue {
     int cooperative, programmaticStreamSerializationAllowed, priority;
+    struct {
+        unsigned x, y, z;
+    } clusterDim;
 };
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
@@ -168,8 +264,8 @@ inline std::string name_of_call(std::string_view text, int commas) {
 
 template <typename... Parameters>
 cudaError_t launch_kernel(const char* text, bool is_cooperative, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                          void** arguments, size_t bytes = 0, cudaStream_t = nullptr) {
-    Config config(grid, block, bytes);
+                          void** arguments, size_t bytes = 0, cudaStream_t stream = nullptr) {
+    Config config(grid, block, bytes, stream);
     config.is_cooperative = is_cooperative;
     launch_by_pointers(name_of_call(text, 0).c_str(), kernel, config, arguments,
                        std::index_sequence_for<Parameters...>());
@@ -181,7 +277,7 @@ cudaError_t launch_kernel_ex(const char* text, const cudaLaunchConfig_t* given, 
                              Arguments&&... arguments) {
     static_assert(sizeof...(Parameters) == sizeof...(Arguments),
                   "a launch has another number of arguments than its kernel");
-    Config config(given->verbatim_gridDim, given->verbatim_blockDim, given->dynamicSmemBytes);
+    Config config(given->verbatim_gridDim, given->verbatim_blockDim, given->dynamicSmemBytes, given->stream);
     for (unsigned i = 0; i < given->numAttrs; ++i) {
         const cudaLaunchAttributeValue& value = given->attrs[i].val;
         switch (given->attrs[i].id) {
@@ -189,11 +285,14 @@ cudaError_t launch_kernel_ex(const char* text, const cudaLaunchConfig_t* given, 
             case cudaLaunchAttributeProgrammaticStreamSerialization:
                 config.is_dependent = value.programmaticStreamSerializationAllowed != 0;
                 break;
+            case cudaLaunchAttributeClusterDimension:
+                config.cluster = {value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
+                break;
             default: break;  // a hint
         }
     }
-    launcher(name_of_call(text, 1).c_str(), reinterpret_cast<const void*>(kernel), config,
-             kernel)(static_cast<std::remove_cvref_t<Parameters>>(std::forward<Arguments>(arguments))...);
+    launcher(name_of_call(text, 1).c_str(), reinterpret_cast<const void*>(kernel), config, VERBATIM_CALL(kernel))(
+        static_cast<std::remove_cvref_t<Parameters>>(std::forward<Arguments>(arguments))...);
     return cudaSuccess;
 }
 

@@ -1,8 +1,8 @@
 // kernels/sandbox/cuda/source_words.h: owns CUDA's integer intrinsics of several numbers in a word for CUDA source on
 // the emulator (kernels/sandbox/cuda/source.h includes it): the video instructions and the short dot products.
 //
-//   W1  __vNAME2 is of two numbers of 16 bits, __vNAME4 of four of 8 bits; s: signed, u: unsigned; each result keeps its
-//       low bits, or with ss and us the nearest number of its kind
+//   W1  __vNAME2 is of two numbers of 16 bits, __vNAME4 of four of 8 bits; s: signed, u: unsigned; each result keeps
+//       its low bits, or with ss and us the nearest number of its kind
 //   W2  __vcmp* gives all ones or zeros, __vset* 1 or 0; sums of differences add to one number
 #pragma once
 

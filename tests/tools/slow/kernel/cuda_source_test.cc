@@ -55,6 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Source{"l2_norm.named_barriers.cu", "l2_norm"}, Source{"choose.radix_select.cu", "choose"},
                     Source{"matmul.wmma.cu", "matmul"}, Source{"head_digest.coalesced.cu", "head_digest"},
                     Source{"rms_norm.grid_sync.cu", "rms_norm"}, Source{"rms_norm.pipeline.cu", "rms_norm"},
+                    Source{"rms_norm.two_streams.cu", "rms_norm"}, Source{"rms_norm.clusters.cu", "rms_norm"},
                     Source{"l2_norm.dependent.cu", "l2_norm"}, Source{"add_routed.bulk_store.cu", "add_routed"}),
     [](const auto& source) {
         std::string name = source.param.file;
@@ -286,7 +287,18 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("#include <cuda_awbarrier_primitives.h>"), HasSubstr("my.cu:2: <cuda_awbarrier_primitives.h> is"));
     EXPECT_EQ(why("#include <device_launch_parameters.h>"), "");
     EXPECT_THAT(why("void g() { cudaMalloc(&p, 4); }"), HasSubstr("my.cu:2: `cudaMalloc`"));
-    EXPECT_THAT(why("void g() { auto c = cooperative_groups::this_cluster(); }"), HasSubstr("clusters are not taken"));
+    EXPECT_THAT(why("void g() { cudaFree(p); }"), HasSubstr("my.cu:2: `cudaFree`"));
+    EXPECT_THAT(why("void g() { cudaMallocFromPoolAsync(&p, 4, q, s); }"),
+                HasSubstr("my.cu:2: `cudaMallocFromPoolAsync`"));
+    for (const char* line :
+         {"void g() { cudaMallocAsync(&p, 4, s); cudaFreeAsync(p, s); }",
+          "void g() { auto c = cooperative_groups::this_cluster(); }", "__cluster_dims__(2) __global__ void g() {}",
+          "void g() { unsigned m = __activemask(); }"}) {
+        EXPECT_EQ(why(line), "") << line;
+    }
+    EXPECT_THAT(why("int a = cudaLaunchAttributeClusterSchedulingPolicyPreference;"), HasSubstr("of clusters the dim"));
+    EXPECT_THAT(why("void g() { asm(\"barrier.cluster.arrive;\"); }"),
+                HasSubstr("`barrier.cluster.arrive` in inline PTX"));
     EXPECT_EQ(why("__device__ int counter = 0;"), "");
     EXPECT_EQ(why("void g() { cudaMemcpyToSymbol(p, q, 4); }"), "");
     EXPECT_THAT(why("extern __device__ int counter;"), HasSubstr("my.cu:2: `extern __device__`"));
@@ -448,9 +460,34 @@ TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
                 HasSubstr("my.cu:3: a launch: invalid conversion"));
     EXPECT_THAT(why("cudaLaunchConfig_t one; one.gridDim = 1; cudaLaunchKernelEx(&one, f, 1);"),
                 HasSubstr("my.cu:3: not taken: a launch has another number of arguments than its kernel"));
-    EXPECT_THAT(why("int x = cudaLaunchAttributeClusterDimension;"), HasSubstr("clusters are not taken"));
+    EXPECT_THAT(why("cudaGraph_t graph;"), HasSubstr("my.cu:3: `cudaGraph_t` is not taken"));
     EXPECT_THAT(why("cudaGetDevice(nullptr);"), testing::Not(HasSubstr("g++ ends")));
     EXPECT_THAT(why("mine(1);"), HasSubstr("g++ ends with 1"));
+}
+
+// Kernels that a macro defines, and memory that malloc would map by itself.
+TEST(CudaSource, MemoryOfTheHostIsFoundInKernelsOfMacros) {
+    const tests::ScratchFolder scratch;
+    const auto said = [&](const std::string& argument, const std::string& launch) {
+        std::string source = file_bytes(source_file("rms_norm_kernel.cu"));
+        const std::string end = "VERBATIM_EXPORT";
+        source.insert(
+            source.find(end),
+            "#include <vector>\n#define KERNEL(name) static __global__ void name\nKERNEL(mine)(const float* x) "
+            "{\n    if (*x == 3.5f) __trap();\n}\nusing Kernel = void (*)(const float*);\n"
+            "static int32_t mine_first(const verbatim_kernel* kernel, const verbatim_run* one) {\n"
+            "    const float value = 1.0f;\n    const std::vector<float> table(1 << 18, value);\n"
+            "    Kernel pointer = mine;\n    " +
+                launch + "(" + argument + ");\n    return run(kernel, one);\n}\n");
+        const size_t at = source.rfind("run");
+        source.replace(at, 3, "mine_first");
+        return run_source("check", "rms_norm", scratch.write("mine.cu", source)).out;
+    };
+    for (const std::string launch : {"mine<<<1, 32>>>", "pointer<<<1, 32>>>", "(*pointer)<<<1, 32>>>"}) {
+        EXPECT_THAT(said("&value", launch), HasSubstr("a variable of the host is read by a kernel")) << launch;
+        EXPECT_THAT(said("table.data()", launch), HasSubstr("memory is read that is no tensor")) << launch;
+    }
+    EXPECT_THAT(said("one->args.rms_norm->weight", "(*pointer)<<<1, 32>>>"), HasSubstr("\"verdict\": \"pass\""));
 }
 
 TEST(CudaSource, ALaunchByAKernelIsALaunchLimit) {
@@ -519,6 +556,10 @@ TEST(CudaSource, TranslationMovesNoLineAndKeepsTheRest) {
                           "::verbatim::cuda_source::shared_array(b, __alignof__(b));"));
     EXPECT_THAT(*translated, HasSubstr("launcher(VERBATIM_TEXT_OF(f), VERBATIM_ADDRESS_OF(ns::f<float, (1 > 0)> ), "
                                        "::verbatim::cuda_source::Config(dim3(1, 2), 32, n * sizeof(float)),"));
+    const auto clusters =
+        sandbox::translate_cuda("my.cu", "__global__ void __cluster_dims__(2, kRows) f(int x) {\n}\n");
+    ASSERT_TRUE(clusters.has_value()) << clusters.error().message;
+    EXPECT_THAT(*clusters, HasSubstr("f(int x) { ::verbatim::cuda_source::kernel_begins(2, kRows);\n}\n"));
 }
 
 }  // namespace
