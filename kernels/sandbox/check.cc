@@ -175,10 +175,26 @@ bool may_be_constant(const SizeSpec& spec, int64_t constant) {
     return !counts_parts || constant <= kMostParts;
 }
 
+// Each long size with few rows and with more than a tile has, thin otherwise: a kernel may add in another order from
+// some length on, and in some of its blocks alone.
+void add_long(const Operation& operation, const Sizes& thin_sizes, CaseList& list) {
+    constexpr int64_t kLong = 128, kFew = 3, kMany = 129;
+    for (size_t i = 1; i < operation.sizes.size(); ++i) {
+        if (operation.sizes[i].is_choice || greatest_edge(operation.sizes[i]) <= kLong) continue;
+        for (const int64_t count : {kFew, kMany}) {
+            Sizes sizes = thin_sizes;
+            sizes[0] = count;
+            sizes[i] = greatest_edge(operation.sizes[i]);
+            list.add_real(sizes);
+        }
+    }
+}
+
 // Sizes of real batches and contexts, and constants of the source. Of a size without real ones, the constants alone.
 void add_real(const Operation& operation, const GivenSizes& given, CaseList& list) {
     Sizes thin_sizes{};
     for (size_t i = 0; i < operation.sizes.size(); ++i) thin_sizes[i] = thin(operation.sizes[i]);
+    if (given.with_real) add_long(operation, thin_sizes, list);
     for (size_t i = 0; i < operation.sizes.size(); ++i) {
         const SizeSpec& spec = operation.sizes[i];
         if (spec.is_choice) continue;
