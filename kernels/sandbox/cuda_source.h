@@ -22,8 +22,7 @@ std::string code_of(std::string_view text);
 bool is_cuda_source(std::string_view text);
 
 // The translated text. Errors name the file and the line, and what is not taken: PTX instructions beyond
-// kernels/simt/ptx_instructions.cc, textures, clusters, calls of CUDA's runtime and of
-// libraries that source.h does not have.
+// kernels/simt/ptx_instructions.cc, textures, calls of CUDA's runtime and of libraries that source.h does not have.
 Result<std::string> translate_cuda(const std::string& path, std::string_view text);
 
 }  // namespace verbatim::sandbox
