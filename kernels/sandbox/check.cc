@@ -178,7 +178,7 @@ bool may_be_constant(const SizeSpec& spec, int64_t constant) {
 // Each long size with few rows and with more than a tile has, thin otherwise: a kernel may add in another order from
 // some length on, and in some of its blocks alone.
 void add_long(const Operation& operation, const Sizes& thin_sizes, CaseList& list) {
-    constexpr int64_t kLong = 128, kFew = 3, kMany = 129;
+    constexpr int64_t kLong = 128, kFew = 3, kMany = 65;
     for (size_t i = 1; i < operation.sizes.size(); ++i) {
         if (operation.sizes[i].is_choice || greatest_edge(operation.sizes[i]) <= kLong) continue;
         for (const int64_t count : {kFew, kMany}) {
