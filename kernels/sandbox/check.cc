@@ -95,7 +95,9 @@ public:
     // In classes that every algorithm takes at these sizes: sums of huge values over a long context overflow.
     void add_real(const Sizes& sizes) {
         const bool sums_exactly = cases.size() % 4 == 0 && takes(ValueClass::kIntegers);
-        const ValueClass values = sums_exactly ? ValueClass::kIntegers : plain();
+        add_real(sizes, sums_exactly ? ValueClass::kIntegers : plain());
+    }
+    void add_real(const Sizes& sizes, ValueClass values) {
         const size_t before = cases.size();
         add(sizes, values, kPlacings[cases.size() % std::size(kPlacings)], most_real_work_);
         if (cases.size() > before && num_real_watched_ < kMostWatched) {
@@ -176,7 +178,7 @@ bool may_be_constant(const SizeSpec& spec, int64_t constant) {
 }
 
 // Each long size with few rows and with more than a tile has, thin otherwise: a kernel may add in another order from
-// some length on, and in some of its blocks alone.
+// some length on, and in some of its blocks alone. In integers no order shows.
 void add_long(const Operation& operation, const Sizes& thin_sizes, CaseList& list) {
     constexpr int64_t kLong = 128, kFew = 3, kMany = 65;
     for (size_t i = 1; i < operation.sizes.size(); ++i) {
@@ -185,7 +187,7 @@ void add_long(const Operation& operation, const Sizes& thin_sizes, CaseList& lis
             Sizes sizes = thin_sizes;
             sizes[0] = count;
             sizes[i] = greatest_edge(operation.sizes[i]);
-            list.add_real(sizes);
+            list.add_real(sizes, list.plain());
         }
     }
 }
@@ -194,7 +196,6 @@ void add_long(const Operation& operation, const Sizes& thin_sizes, CaseList& lis
 void add_real(const Operation& operation, const GivenSizes& given, CaseList& list) {
     Sizes thin_sizes{};
     for (size_t i = 0; i < operation.sizes.size(); ++i) thin_sizes[i] = thin(operation.sizes[i]);
-    if (given.with_real) add_long(operation, thin_sizes, list);
     for (size_t i = 0; i < operation.sizes.size(); ++i) {
         const SizeSpec& spec = operation.sizes[i];
         if (spec.is_choice) continue;
@@ -209,6 +210,7 @@ void add_real(const Operation& operation, const GivenSizes& given, CaseList& lis
             list.add_real(sizes);
         }
     }
+    if (given.with_real) add_long(operation, thin_sizes, list);
 }
 
 // A number of a model's parts that no published shape has to be cut in (groups, chosen experts) is not tried far above
