@@ -38,7 +38,7 @@ void change_shared(std::any& parked) {
     if (!parked.has_value()) parked.emplace<ParkedShared>();
     auto& coming = std::any_cast<ParkedShared&>(parked);
     ParkedShared leaving{source.take_shared(), source.window_end, source.shared_block, {}};
-    const bool has_clusters = source.limits.cluster.x * source.limits.cluster.y * source.limits.cluster.z > 1;
+    const bool has_clusters = source.emulator->has_clusters();
     for (const SourceRange& range : leaving.ranges) {
         const bool is_static = range.begin != range.memory->bytes();
         if (has_clusters && is_static)
