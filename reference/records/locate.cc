@@ -159,10 +159,10 @@ private:
             found_.recorded = *other;
             found_.ulps = ulps_between(*other, *mine);
         } else {
-            const std::optional<bool> state_is_right = recorded_state_is_reference();
-            const char* recorded = is_right || state_is_right == false ? "what was recorded agrees with neither"
-                                   : state_is_right ? "the state that was recorded is the reference's"
-                                                    : "no digest of it was recorded";
+            const std::optional<bool> is_known = is_right ? is_right : recorded_state_is_reference();
+            const char* recorded = !is_known   ? "no digest of it was recorded"
+                                   : *is_known ? "the state that was recorded is the reference's"
+                                               : "what was recorded agrees with neither";
             found_.remark = fmt::format("the reference has {:.9g}; {}", *other, recorded);
         }
         found_.inputs_equal = inputs_equal(row, rows);
