@@ -109,13 +109,8 @@ std::vector<PlanCandidate> candidates_of(const PlanOptions& options) {
 Result<traces::Trace> read_rows(const PlanOptions& options, const ModelShape& model) {
     traces::ReadOptions read = options.read.read;
     read.seed = options.config.simulate.seed;
-    read.over_context = options.read.over_context();
-    if (read.over_context != traces::OverContext::kReject)
-        read.max_context = options.read.context.value_or(model.max_positions);
-    ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(options.trace, read));
-    say_left_out(options.trace, trace.report);
-    say_dropped(options.trace, read.over_context, trace.report);
-    RETURN_IF_ERROR(has_requests(options.trace, trace.trace));
+    ASSIGN_OR_RETURN(traces::ReadTrace trace,
+                     read_to_simulate(options.trace, options.read, std::move(read), model.max_positions));
     return std::move(trace.trace);
 }
 

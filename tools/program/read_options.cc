@@ -123,15 +123,21 @@ void say_left_out(const std::string& path, const traces::ReadReport& report) {
         std::fputs(fmt::format("verbatim: warning: {}: left out: {} {}\n", path, count, what).c_str(), stderr);
 }
 
-Status has_requests(const std::string& path, const traces::Trace& trace) {
-    if (num_requests(trace) == 0) return error("{}: no request of it is left to simulate", path);
-    return {};
-}
-
 void say_dropped(const std::string& path, traces::OverContext over_context, const traces::ReadReport& report) {
     if (over_context != traces::OverContext::kDrop || report.over_context == 0) return;
     fmt::print(stderr, "verbatim: warning: {}: left out: {} requests, longer than the context\n", path,
                report.over_context);
+}
+
+Result<traces::ReadTrace> read_to_simulate(const std::string& path, const ReadFlags& flags, traces::ReadOptions read,
+                                           int64_t max_positions) {
+    read.over_context = flags.over_context();
+    if (read.over_context != traces::OverContext::kReject) read.max_context = flags.context.value_or(max_positions);
+    ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(path, read));
+    say_left_out(path, trace.report);
+    say_dropped(path, read.over_context, trace.report);
+    if (num_requests(trace.trace) == 0) return error("{}: no request of it is left to simulate", path);
+    return trace;
 }
 
 }  // namespace verbatim::tools

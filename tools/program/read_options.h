@@ -35,8 +35,10 @@ Result<traces::ReadOptions> read_options(const ReadFlags& flags, int64_t default
 
 // Says on stderr which rows of the file are not in the trace, and how many.
 void say_left_out(const std::string& path, const traces::ReadReport& report);
-// Error: there is none.
-Status has_requests(const std::string& path, const traces::Trace& trace);
+// The trace that a verb simulates on a model with so many positions; says what is left out. `read`: the flags' values,
+// without max_context and over_context. Error, too: no request is left.
+Result<traces::ReadTrace> read_to_simulate(const std::string& path, const ReadFlags& flags, traces::ReadOptions read,
+                                           int64_t max_positions);
 // As say_left_out, of requests that --max-context drop left out, for verbs whose report does not have them.
 void say_dropped(const std::string& path, traces::OverContext over_context, const traces::ReadReport& report);
 

@@ -71,16 +71,9 @@ Result<traces::ReadTrace> read_for(const SimulateOptions& options, const ModelSh
         return error("--context: got {}, but the model has {} positions", *flags.context, model.max_positions);
     }
     traces::ReadOptions read = flags.read;
-    read.over_context = flags.over_context();
-    if (read.over_context != traces::OverContext::kReject)
-        read.max_context = flags.context.value_or(model.max_positions);
     read.seed = options.config.seed;
     read.keep_blocks = options.cache_only && options.config.cache_mode == CacheMode::kAttention;
-    ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(options.trace, read));
-    say_left_out(options.trace, trace.report);
-    say_dropped(options.trace, read.over_context, trace.report);
-    RETURN_IF_ERROR(has_requests(options.trace, trace.trace));
-    return trace;
+    return read_to_simulate(options.trace, flags, std::move(read), model.max_positions);
 }
 
 struct Inputs {
