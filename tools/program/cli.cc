@@ -84,6 +84,17 @@ CLI::Option* add_format_option(CLI::App& command, OutputFormat& format) {
     return add_choice_option(command, "--format", format, formats, "how the result is written");
 }
 
+std::vector<const CLI::Option*> options_of_parsed(const CLI::App& app) {
+    std::vector<const CLI::Option*> options = app.get_options();
+    // Verbs, and groups of flags, which have no name.
+    for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; })) {
+        if (!one->parsed() && !one->get_name().empty()) continue;
+        const std::vector<const CLI::Option*> more = options_of_parsed(*one);
+        options.insert(options.end(), more.begin(), more.end());
+    }
+    return options;
+}
+
 void add_group(CLI::App& command, const std::string& title, const std::function<void()>& add) {
     const std::string before = command.option_defaults()->get_group();
     command.option_defaults()->group(title);  // of what is added from now on

@@ -63,6 +63,9 @@ CLI::Option* add_count_option(CLI::App& command, const std::string& flag, int64_
 CLI::Option* add_bytes_option(CLI::App& command, const std::string& flag, uint64_t& bytes,
                               const std::string& description);
 
+// All flags of the app and of its verbs that were parsed, in the order in which they were added.
+[[nodiscard]] std::vector<const CLI::Option*> options_of_parsed(const CLI::App& app);
+
 // Heads the flags that `add` adds to the command with `title` in --help.
 void add_group(CLI::App& command, const std::string& title, const std::function<void()>& add);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "files/output_file.h"
+#include "tools/program/cli.h"
 
 namespace verbatim::tools {
 namespace {
@@ -107,15 +108,11 @@ Status check_one(const Output& output, const std::vector<Input>& inputs) {
 }
 
 void add_values(const CLI::App& app, std::vector<NamedFile>& inputs, std::vector<NamedFile>& outputs) {
-    for (const CLI::Option* option : app.get_options()) {
+    for (const CLI::Option* option : options_of_parsed(app)) {
         const bool is_output = option->get_type_name() == kOutputType;
         for (const std::string& value : option->results())
             (is_output ? outputs : inputs).push_back({option->get_name(), value});
         if (option->count() == 0 && !is_output) inputs.push_back({option->get_name(), option->get_default_str()});
-    }
-    // Those that were parsed, and groups of flags, which have no name.
-    for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; })) {
-        if (one->parsed() || one->get_name().empty()) add_values(*one, inputs, outputs);
     }
 }
 

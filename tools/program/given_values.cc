@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "tools/program/cli.h"
 #include "traces/strict.h"
 
 namespace verbatim::tools {
@@ -17,8 +18,7 @@ bool is_decimal(std::string_view text) {
 }
 
 Status check_values(const CLI::Option& option) {
-    const bool is_whole = option.get_type_name().find("INT") != std::string::npos &&
-                          option.get_type_name().find("OUTFILE") == std::string::npos;
+    const bool is_whole = option.get_type_name().find("INT") != std::string::npos;
     for (const std::string& value : option.results()) {
         if (value.empty())
             return error("{}: its value is empty: leave the flag out, or give it one", option.get_name());
@@ -32,13 +32,7 @@ Status check_values(const CLI::Option& option) {
 }  // namespace
 
 Status check_given_values(const CLI::App& app) {
-    for (const CLI::Option* option : app.get_options()) {
-        RETURN_IF_ERROR(check_values(*option));
-    }
-    // Those that were parsed, and groups of flags, which have no name.
-    for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; })) {
-        if (one->parsed() || one->get_name().empty()) RETURN_IF_ERROR(check_given_values(*one));
-    }
+    for (const CLI::Option* option : options_of_parsed(app)) RETURN_IF_ERROR(check_values(*option));
     return {};
 }
 
