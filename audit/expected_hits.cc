@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "simulator/block_cache.h"
@@ -110,35 +111,56 @@ private:
             result_.problem = "the server does not tell what it reuses (usage, /metrics)";
             return;
         }
-        add_to_log(sent);
-        result_.rows.push_back({answer.prompt_tokens.value_or(log_.prompt_tokens.back()), *reported});
+        const std::vector<uint64_t> prefixes = prefixes_of(sent.prompt);
+        add_to_log(prefixes);
+        const int64_t prompt_tokens = answer.prompt_tokens.value_or(log_.prompt_tokens.back());
+        result_.rows.push_back({prompt_tokens, *reported, sent_before(prefixes, prompt_tokens)});
         const std::string& text = answer.choices.at(0).text;
         Part part{text, {}};
         uint64_t hash = seed_;
         for (const char c : text) hash = mix(hash, static_cast<unsigned char>(c));
         for (int64_t i = 0; i < answer.completion_tokens.value_or(1); ++i)
             part.tokens.push_back(mix(hash, static_cast<uint64_t>(i)));
+        sent_prefixes_.insert(prefixes.begin(), prefixes.end());
+        uint64_t end = prefixes.back();
+        for (const uint64_t token : part.tokens) sent_prefixes_.insert(end = mix(end, token));
         sent.answer = std::move(part);
     }
 
-    // The prompt's blocks: a block is named by all tokens up to its end.
-    void add_to_log(const Sent& sent) {
-        std::vector<uint64_t> tokens;
-        for (int64_t i = 0; i < info_.words.base_tokens(); ++i) tokens.push_back(static_cast<uint64_t>(i));
-        for (const Part& part : sent.prompt) tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+    // Each token's name, which is that of all tokens up to it: [num_tokens].
+    std::vector<uint64_t> prefixes_of(const std::vector<Part>& prompt) const {
+        std::vector<uint64_t> prefixes;
         uint64_t hash = 1;
-        for (size_t i = 0; i < tokens.size(); ++i) {
-            hash = mix(hash, tokens[i]);
-            if ((i + 1) % static_cast<size_t>(config_.block_tokens) != 0 && i + 1 != tokens.size()) continue;
-            const bool is_whole = (i + 1) % static_cast<size_t>(config_.block_tokens) == 0;
+        for (int64_t i = 0; i < info_.words.base_tokens(); ++i)
+            prefixes.push_back(hash = mix(hash, static_cast<uint64_t>(i)));
+        for (const Part& part : prompt) {
+            for (const uint64_t token : part.tokens) prefixes.push_back(hash = mix(hash, token));
+        }
+        return prefixes;
+    }
+
+    // The opening of all prompts is known to every server that has been looked at. Behind it a chat's template may have
+    // the tokens that follow a prompt, which base_tokens() counts.
+    int64_t sent_before(const std::vector<uint64_t>& prefixes, int64_t prompt_tokens) const {
+        const auto first_new =
+            std::ranges::find_if(prefixes, [&](uint64_t prefix) { return !sent_prefixes_.contains(prefix); });
+        if (first_new == prefixes.end()) return prompt_tokens;
+        return std::max<int64_t>(first_new - prefixes.begin(), info_.words.base_tokens());
+    }
+
+    // The prompt's blocks: a block is named by all tokens up to its end.
+    void add_to_log(const std::vector<uint64_t>& prefixes) {
+        const auto block_tokens = static_cast<size_t>(config_.block_tokens);
+        for (size_t end = block_tokens; end < prefixes.size() + block_tokens; end += block_tokens) {
             // No server reuses a whole prompt, nor part of a block: such a block is shared with no other.
-            const bool is_last = i + 1 == tokens.size();
-            const uint64_t name = is_whole && !is_last ? hash : mix(hash, 1000 + log_.prompt_tokens.size());
+            const bool is_shared = end < prefixes.size();
+            const uint64_t name =
+                is_shared ? prefixes[end - 1] : mix(prefixes.back(), 1000 + log_.prompt_tokens.size());
             const auto [at, is_new] = blocks_.try_emplace(name, static_cast<int64_t>(blocks_.size()));
             log_.runs.push_back({at->second, 1});
         }
         log_.run_ends.push_back(log_.runs.size());
-        log_.prompt_tokens.push_back(static_cast<int64_t>(tokens.size()));
+        log_.prompt_tokens.push_back(static_cast<int64_t>(prefixes.size()));
         log_.output_tokens.push_back(0);
     }
 
@@ -146,6 +168,7 @@ private:
         for (const HitsRow& row : result_.rows) {
             result_.prompt_tokens += row.prompt_tokens;
             result_.reported += row.reported;
+            result_.from_before += std::max<int64_t>(0, row.reported - row.sent_before);
         }
         if (result_.rows.empty()) return;
         const DenseLog dense(log_);
@@ -164,13 +187,18 @@ private:
     std::vector<Sent> sent_;
     traces::BlockLog log_;
     std::map<uint64_t, int64_t> blocks_;
+    std::unordered_set<uint64_t> sent_prefixes_;  // of prompts and their answers
     HitsResult result_;
 };
 
 }  // namespace
 
+bool HitsResult::is_of_earlier_run() const {
+    return static_cast<double>(from_before) > tolerance * static_cast<double>(expected);
+}
+
 bool HitsResult::holds() const {
-    return static_cast<double>(reported) >= (1 - tolerance) * static_cast<double>(expected);
+    return static_cast<double>(reported - from_before) >= (1 - tolerance) * static_cast<double>(expected);
 }
 
 HitsResult expect_hits(const traces::Trace& trace, const ServerInfo& info, Runner& runner, const HitsConfig& config,

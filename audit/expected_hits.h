@@ -26,6 +26,8 @@ struct HitsConfig {
 struct HitsRow {
     int64_t prompt_tokens = 0;
     int64_t reported = 0;
+    int64_t sent_before =
+        0;  // tokens that the prompt begins with as an earlier request of this replay, answer included
 };
 
 struct HitsResult {
@@ -33,13 +35,17 @@ struct HitsResult {
     int64_t prompt_tokens = 0;
     int64_t expected = 0;
     int64_t reported = 0;
+    int64_t from_before = 0;  // of the reported: behind what this replay had sent, so the server knew it from elsewhere
     int64_t num_skipped = 0;  // too long for the server, taken from such a row, or no request
     std::string problem;      // why it ended early; empty: it did not
     bool is_reported = true;  // usage or /metrics has the figure
     double tolerance = 0;
-    // Some hit could have been missing: the server tells of hits, and rows of the trace have blocks in common.
-    [[nodiscard]] bool has_compared() const { return is_reported && expected > 0; }
-    // The server reuses what it should, up to the tolerance. REQUIRES: is_reported.
+    // The server had so much of the prompts already that its hits do not show that it kept them in this replay.
+    [[nodiscard]] bool is_of_earlier_run() const;
+    // Some hit could have been missing: the server tells of hits, rows of the trace have blocks in common, and it had
+    // not seen them before.
+    [[nodiscard]] bool has_compared() const { return is_reported && expected > 0 && !is_of_earlier_run(); }
+    // The server reuses what it should, up to the tolerance, of what the replay had sent. REQUIRES: is_reported.
     [[nodiscard]] bool holds() const;
 };
 

@@ -24,8 +24,7 @@ const char* kTrace =
 {"timestamp": 3000, "input_length": 1100, "output_length": 8, "hash_ids": [8, 9, 10]}
 )";
 
-HitsResult hits_of(FakeServerConfig server_config, HitsConfig config = {}) {
-    FakeServer server(std::move(server_config));
+HitsResult hits_of(FakeServer& server, HitsConfig config = {}, uint64_t seed = 7) {
     traces::ReadOptions options;
     options.tokens_per_id = 32;
     const auto trace = traces::read_trace_text("trace.jsonl", kTrace, options);
@@ -33,7 +32,12 @@ HitsResult hits_of(FakeServerConfig server_config, HitsConfig config = {}) {
     const auto info = discover(server, {});
     EXPECT_TRUE(info.has_value());
     Runner runner({.server = &server}, *info);
-    return expect_hits(trace->trace, *info, runner, config, 7);
+    return expect_hits(trace->trace, *info, runner, config, seed);
+}
+
+HitsResult hits_of(FakeServerConfig server_config, HitsConfig config = {}) {
+    FakeServer server(std::move(server_config));
+    return hits_of(server, config);
 }
 
 TEST(ExpectedHits, AreReachedByACacheOfBlocks) {
@@ -42,6 +46,28 @@ TEST(ExpectedHits, AreReachedByACacheOfBlocks) {
     EXPECT_GT(result.expected, 100);
     EXPECT_GE(result.reported, result.expected);
     EXPECT_TRUE(result.holds());
+}
+
+TEST(ExpectedHits, OfAnEarlierReplayShowNothing) {
+    FakeServer server;
+    EXPECT_EQ(hits_of(server).from_before, 0);
+    const HitsResult again = hits_of(server);
+    EXPECT_GT(again.from_before, again.expected);
+    EXPECT_TRUE(again.is_of_earlier_run());
+    EXPECT_FALSE(again.has_compared());
+    const HitsResult of_other_words = hits_of(server, {}, 8);
+    EXPECT_EQ(of_other_words.from_before, 0);
+    EXPECT_TRUE(of_other_words.has_compared());
+    EXPECT_TRUE(of_other_words.holds());
+}
+
+// What the server knew from elsewhere does not stand in for what it lost.
+TEST(ExpectedHits, DoNotCountWhatTheReplayHadNotSent) {
+    HitsResult result{.expected = 100, .reported = 100, .from_before = 8, .tolerance = 0.1};
+    EXPECT_TRUE(result.has_compared());
+    EXPECT_TRUE(result.holds());
+    result.reported = 97;
+    EXPECT_FALSE(result.holds());
 }
 
 TEST(ExpectedHits, AreMissedByAServerThatReusesNothing) {

@@ -338,7 +338,7 @@ void add_audit_command(CLI::App& app, int& exit_code) {
     verb->add_option("--hit-tolerance", options->hits.tolerance,
                      "with --expect-hits: the part of the hits that may be missing")
         ->type_name("PART")
-        ->check(CLI::Range(0.0, 1.0))
+        ->check(CLI::Range(0.0, 0.99))
         ->capture_default_str();
     verb->add_option("--bundles", options->bundles, "the folder for the files of findings: RELATION.json, RELATION.sh")
         ->type_name("DIR")

@@ -41,6 +41,11 @@ std::string hits_table(const AuditReport& report, const audit::HitsResult& resul
             result.num_skipped);
     if (!result.rows.empty() && result.is_reported && result.expected == 0)
         text += "no row takes a whole block from an earlier one: no hit can be missing\n";
+    if (result.is_of_earlier_run())
+        text += fmt::format(
+            "{} of the reported tokens were in no earlier request of this replay: the server had them before it, and "
+            "nothing is known of this replay's; another --seed makes other words\n",
+            result.from_before);
     if (!result.problem.empty()) text += result.problem + "\n";
     return text;
 }
@@ -51,6 +56,7 @@ nlohmann::ordered_json hits_json(const AuditReport& report, const audit::HitsRes
             {"prompt_tokens", result.prompt_tokens},
             {"expected", result.expected},
             {"reported", result.reported},
+            {"from_before", result.from_before},
             {"tolerance", result.tolerance},
             {"requests", result.rows.size()},
             {"left_out", result.num_skipped},

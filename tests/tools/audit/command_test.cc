@@ -102,6 +102,11 @@ TEST(AuditReport, TheCanaryComparesNothingWhereNoHitCanBeMissing) {
     EXPECT_THAT(hits_table({}, result), AllOf(HasSubstr("as expected"), Not(HasSubstr("no hit can be missing"))));
     result.reported = 0;
     EXPECT_EQ(hits_exit_code(result), kExitDifference);
+    result.reported = 9;
+    result.from_before = 5;
+    EXPECT_EQ(hits_exit_code(result), kExitNotAllCompared);
+    EXPECT_THAT(hits_table({}, result), HasSubstr("5 of the reported tokens were in no earlier request"));
+    EXPECT_EQ(hits_json({}, result)["from_before"], 5);
 }
 
 AuditReport reported(std::vector<std::pair<const char*, Verdict>> relations) {
