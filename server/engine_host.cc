@@ -372,7 +372,8 @@ void EngineHost::submit_now(Command command) {
     live.key = key;
     live.is_unnamed = !named;
     live.answer_id = std::move(command.request->answer_id);
-    live.notes = {.claim = request.claim, .stop = {}, .messages = std::move(command.request->messages)};
+    live.notes = {
+        .claim = request.claim, .messages = std::move(command.request->messages), .rewritten = request.rewritten};
     live.num_prompt_tokens = num_prompt_tokens;
     live.num_log_probs = request.num_log_probs;
     begin_scoring(live, request);
@@ -498,13 +499,15 @@ void EngineHost::finish(FinishedEvent event) {
     }
     if (live->reader && live->reader->ended()) live->notes.stop = live->reader->place();
     live->notes.num_cached_tokens = event.num_reused_tokens;
-    ledger_->committed(live->key, *engine_.ledger().find(live->key), live->notes,
-                       [this, live, event, details](const std::string& problem, const std::string& head) {
-                           HostUpdate last = FailedUpdate{FailedUpdate::Part::kLedger, problem};
-                           if (problem.empty())
-                               last = FinishedUpdate{.end = event, .head = head, .extras = {.details = details}};
-                           end_one(live->sink, std::move(last), live->num_prompt_tokens);
-                       });
+    const auto kept = [this, live, event, details](const std::string& problem, const std::string& head) {
+        HostUpdate last = FailedUpdate{FailedUpdate::Part::kLedger, problem};
+        if (problem.empty()) last = FinishedUpdate{.end = event, .head = head, .extras = {.details = details}};
+        end_one(live->sink, std::move(last), live->num_prompt_tokens);
+    };
+    const ConversationKey& key = live->key;
+    if (!ledger_->committed(key, *engine_.ledger().find(key), live->notes, kept)) return;
+    CHECK(engine_.unload(key), "'{}' has committed, and is in use", key.conversation_id);
+    ledger_->restore_into(engine_, key);
 }
 
 // An anonymous turn. Its states may serve later requests with the same tokens.

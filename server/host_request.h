@@ -50,6 +50,7 @@ struct HostRequest {
     std::optional<Version> version;
     std::optional<TurnClaim> claim;
     AskedMessages messages;
+    std::optional<RewrittenAnswer> rewritten;
     bool shows_details = false;  // its updates carry TurnDetails
     std::string answer_id;       // the client-visible id; the error for a busy conversation contains it
 };

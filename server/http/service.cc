@@ -198,6 +198,11 @@ ApiResult<Prompt> prompt_to_answer(const Service& service, GenerateRequest& requ
     }
     if (!ids) return tl::unexpected(ids.error());
     prompt.ids = *std::move(ids);
+    const bool is_text = request.kind != ApiKind::kCompletion || !request.prompts[which].is_ids;
+    if (history.conversation && is_text) {
+        if (const auto end = rewritten_answer_end(*history.conversation, *service.tokenizer, prompt.ids))
+            prompt.rewritten = RewrittenAnswer{history.conversation->version, *end};
+    }
     return prompt;
 }
 
@@ -311,6 +316,7 @@ ApiResult<std::vector<HostRequest>> host_requests(const Service& service, const 
     host.prompt = std::move(prompt.ids);
     host.checkpoints = checkpoints_of(service, host.prompt);
     host.messages = std::move(prompt.messages);
+    host.rewritten = prompt.rewritten;
     host.version = prompt.version;
     host.parent_head = request.parent_head;
     host.stop = request.stop;

@@ -77,6 +77,7 @@ struct History {
 struct Prompt {
     std::vector<TokenId> ids;
     AskedMessages messages;
+    std::optional<RewrittenAnswer> rewritten;
     std::optional<Version> version;  // of the conversation that a suffix continues
     text::AnswerForm form;           // of the answer
 };

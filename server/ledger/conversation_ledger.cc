@@ -49,6 +49,19 @@ TurnRow last_turn(const Ledger::Conversation& now, const TurnNotes& notes, const
     return row;
 }
 
+// The turn that a prompt of `now` goes on from, with the answer in the prompt's tokens.
+TurnPtr rewritten_turn(const TurnRow& turn, const Ledger::Conversation& now, int64_t end, const TurnRow* before) {
+    CHECK(end >= turn.prompt_end && end < now.turns.back().prompt_end, "an answer in tokens [{}, {}) of {}",
+          turn.prompt_end, end, now.turns.back().prompt_end);
+    TurnRow row = turn;
+    row.end = end;
+    row.num_text_tokens = end - turn.prompt_end;
+    row.num_text_bytes = -1;
+    row.tokens = cut(now.committed, before == nullptr ? 0 : before->end, end);
+    row.chain = chain_after(before == nullptr ? Digest{} : before->chain, row.tokens);
+    return std::make_shared<const TurnRow>(std::move(row));
+}
+
 AnswerRow answer_of(const TurnRow& turn, const TurnNotes& notes, const Ledger::Conversation& now, std::string head) {
     AnswerRow answer;
     answer.turn_id = notes.claim->turn_id;
@@ -294,7 +307,7 @@ int64_t ConversationLedger::num_commits() const {
     return at_once_.num_commits + (writer_ ? writer_->kept().num_commits : 0);
 }
 
-void ConversationLedger::committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
+bool ConversationLedger::committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
                                    const HeadDone& done) {
     CHECK(!now.turns.empty(), "'{}' has committed no turn", key.conversation_id);
     Change change{.kind = Change::Kind::kCommit, .key = key, .version = now.version};
@@ -305,7 +318,13 @@ void ConversationLedger::committed(const ConversationKey& key, const Ledger::Con
         const std::lock_guard lock(mutex_);
         const ConversationRows& known = rows_of(key);
         version_before = known.version;
-        if (change.num_turns > 0) before = known.turns.at(static_cast<size_t>(change.num_turns) - 1);
+        const auto num_kept = static_cast<size_t>(change.num_turns);
+        if (num_kept > 0) before = known.turns.at(num_kept - 1);
+        const bool is_rewritten = notes.rewritten && notes.rewritten->base == version_before;
+        if (is_rewritten && known.turns.size() == num_kept + 1) {
+            change.rewritten = rewritten_turn(*known.turns.back(), now, notes.rewritten->end, before.get());
+            before = change.rewritten;
+        }
     }
     CHECK(now.version > version_before, "'{}' goes from version {} to {}", key.conversation_id, index(version_before),
           index(now.version));
@@ -319,7 +338,18 @@ void ConversationLedger::committed(const ConversationKey& key, const Ledger::Con
         const std::string head = head_name({now.version, {turn}, {}, {}});
         change.answer = std::make_shared<const AnswerRow>(answer_of(*turn, notes, now, head));
     }
+    const bool is_rewritten = change.rewritten != nullptr;
     take(std::move(change), key, done);
+    return is_rewritten;
+}
+
+// The turns that are left of a conversation in the engine are its first turns here.
+void ConversationLedger::check_turns(const ConversationKey& key, const Ledger::Conversation& left) const {
+    const std::lock_guard lock(mutex_);
+    const std::vector<TurnPtr>& turns = rows_of(key).turns;
+    CHECK(!left.turns.empty() && left.turns.size() <= turns.size(), "'{}': {} of {} turns", key.conversation_id,
+          left.turns.size(), turns.size());
+    CHECK_EQ(left.turns.back().end, turns[left.turns.size() - 1]->end);
 }
 
 void ConversationLedger::forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork,
@@ -328,12 +358,14 @@ void ConversationLedger::forked(const ConversationKey& from, const std::string& 
     Change change{.kind = Change::Kind::kFork, .key = from, .version = fork.version};
     change.num_turns = static_cast<int64_t>(fork.turns.size());
     change.to = to;
+    check_turns(from, fork);
     take(std::move(change), {from.salt, to}, done);
 }
 
 void ConversationLedger::rewound(const ConversationKey& key, const Ledger::Conversation& now, const HeadDone& done) {
     Change change{.kind = Change::Kind::kRewind, .key = key, .version = now.version};
     change.num_turns = static_cast<int64_t>(now.turns.size());
+    check_turns(key, now);
     take(std::move(change), key, done);
 }
 

@@ -54,6 +54,12 @@ struct AskedMessages {
     bool continues_last = false;   // the answer continues the last message, and is one message with it
 };
 
+// Where a prompt has the answer of the conversation's last turn in other tokens than the turn (rewritten_answer_end).
+struct RewrittenAnswer {
+    Version base = kNoVersion;  // the conversation's version that the prompt was compared with
+    int64_t end = 0;            // tokens [the turn's prompt_end, end) of the prompt
+};
+
 // Where a stop text ended the answer.
 struct StopPlace {
     int64_t num_text_tokens = 0;
@@ -66,6 +72,7 @@ struct TurnNotes {
     std::optional<StopPlace> stop;
     int64_t num_cached_tokens = 0;
     AskedMessages messages;
+    std::optional<RewrittenAnswer> rewritten;
 };
 
 // A look at a conversation, and at one of its turns.
@@ -139,7 +146,10 @@ public:
 
     // From the engine's thread, after the engine's call. `done` is called when the store has the change, or cannot take
     // it. REQUIRES: restore_into(), and the conversation is in memory since.
-    void committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
+    //
+    // A turn whose answer the next prompt has in other tokens is a turn still, in these. True: there is one, and the
+    // engine, for which the two are one turn, has to unload() the conversation and to get it by restore_into().
+    bool committed(const ConversationKey& key, const Ledger::Conversation& now, const TurnNotes& notes,
                    const HeadDone& done);
     void forked(const ConversationKey& from, const std::string& to, const Ledger::Conversation& fork,
                 const HeadDone& done);
@@ -162,6 +172,7 @@ private:
     Entry& entry_to_change(const ConversationKey& key);
     void take(Change change, const ConversationKey& of, const HeadDone& done);
     void apply(Change& change, Entry& entry);
+    void check_turns(const ConversationKey& key, const Ledger::Conversation& left) const;
     void remember_deleted(const ConversationKey& key, const std::vector<std::string>& turn_ids);
     [[nodiscard]] bool is_kept(const Entry& entry) const;
 

@@ -95,6 +95,22 @@ std::optional<std::vector<std::string>> messages_of(const ConversationView& view
     return all;
 }
 
+std::optional<int64_t> rewritten_answer_end(const ConversationView& view, const text::Tokenizer& tokenizer,
+                                            std::span<const TokenId> prompt) {
+    if (view.turns.empty()) return std::nullopt;
+    const TurnRow& last = *view.turns.back();
+    const std::vector<TokenId> committed = view.tokens();
+    const int64_t num_equal = std::ranges::mismatch(committed, prompt).in1 - committed.begin();
+    if (num_equal < last.prompt_end || num_equal == last.end) return std::nullopt;
+    const std::string answer = answer_text(last, tokenizer);
+    text::Decoder decoder(tokenizer, /*skip_special=*/true);
+    std::string text;
+    auto end = static_cast<size_t>(last.prompt_end);
+    while (text.size() < answer.size() && end < prompt.size()) text += decoder.add(prompt[end++]);
+    if (text != answer || end == prompt.size()) return std::nullopt;
+    return static_cast<int64_t>(end);
+}
+
 int64_t num_equal_messages(const ConversationView& view, const text::Tokenizer& tokenizer,
                            const std::vector<std::string>& messages) {
     if (const auto all = num_of_all(view, tokenizer, messages)) return static_cast<int64_t>(*all);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,12 @@ namespace verbatim::server {
 // Of a turn, as text without special tokens: what was new in its prompt, and the answer as the client has seen it.
 [[nodiscard]] std::string prompt_text(const TurnRow& turn, const text::Tokenizer& tokenizer);
 [[nodiscard]] std::string answer_text(const TurnRow& turn, const text::Tokenizer& tokenizer);
+
+// Where the answer of the conversation's last turn ends in a prompt that has it in other tokens: as the client has seen
+// it, without a stop text. Empty: the prompt has the turn's tokens, or another text.
+[[nodiscard]] std::optional<int64_t> rewritten_answer_end(const ConversationView& view,
+                                                          const text::Tokenizer& tokenizer,
+                                                          std::span<const TokenId> prompt);
 
 // With how many messages of the conversation the list begins. Where it goes on from all of them, as most do, they are
 // compared as they are kept, and none is copied.

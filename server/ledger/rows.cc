@@ -99,6 +99,7 @@ void apply_change(const Change& change, ConversationRows& conversation, Conversa
         case Change::Kind::kNothing: return;
         case Change::Kind::kCommit:
             keep_turns(conversation, change.num_turns);
+            if (change.rewritten) conversation.turns.push_back(change.rewritten);
             conversation.turns.push_back(change.turn);
             conversation.version = change.version;
             if (change.answer) conversation.answers.insert_or_assign(change.answer->turn_id, change.answer);

@@ -90,7 +90,7 @@ struct ConversationPage {
 struct Change {
     enum class Kind : uint8_t {
         kNothing,  // its `done` is called when all changes before it are stored
-        kCommit,   // the first num_turns turns stay, `turn` follows
+        kCommit,   // the first num_turns turns stay, `rewritten` follows if it is there, then `turn`
         kFork,     // the first num_turns turns of `key` become `to`'s, with their answers
         kRewind,   // the first num_turns turns stay
         kRemove,
@@ -100,6 +100,7 @@ struct Change {
     ConversationKey key;
     Version version = kNoVersion;  // afterwards; kFork: of `to`
     int64_t num_turns = 0;
+    TurnPtr rewritten;                  // kCommit: the turn before, with the answer in the tokens of `turn`'s prompt
     TurnPtr turn;                       // kCommit
     AnswerPtr answer;                   // kCommit of a turn with a turn_id, kForget
     std::string to;                     // kFork

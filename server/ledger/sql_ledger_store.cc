@@ -391,16 +391,10 @@ Status SqlLedgerStore::set_version(const Change& change, const std::string& conv
     return {};
 }
 
-Status SqlLedgerStore::commit(const Change& change) {
-    CHECK(change.turn != nullptr, "'{}' commits no turn", change.key.conversation_id);
-    CHECK(!change.answer || change.turn->turn_id == change.answer->turn_id, "an answer of another turn");
-    RETURN_IF_ERROR(keep_turns(change));
-    RETURN_IF_ERROR(set_version(change, change.key.conversation_id));
-    const TurnRow& turn = *change.turn;
-    const std::string salt = salt_column(change.key.salt);
-    const SqlValue values[] = {salt,
-                               change.key.conversation_id,
-                               change.num_turns,
+Status SqlLedgerStore::insert_turn(const ConversationKey& key, int64_t number, const TurnRow& turn) {
+    const SqlValue values[] = {salt_column(key.salt),
+                               key.conversation_id,
+                               number,
                                turn.prompt_end,
                                turn.end,
                                static_cast<int64_t>(turn.finish),
@@ -418,9 +412,20 @@ Status SqlLedgerStore::commit(const Change& change) {
         "finish, num_text_tokens, num_text_bytes, version, turn_id, chain, tokens, num_old_messages, "
         "messages, num_messages) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
         values));
+    return {};
+}
+
+Status SqlLedgerStore::commit(const Change& change) {
+    CHECK(change.turn != nullptr, "'{}' commits no turn", change.key.conversation_id);
+    CHECK(!change.answer || change.turn->turn_id == change.answer->turn_id, "an answer of another turn");
+    RETURN_IF_ERROR(keep_turns(change));
+    RETURN_IF_ERROR(set_version(change, change.key.conversation_id));
+    int64_t number = change.num_turns;
+    if (change.rewritten) RETURN_IF_ERROR(insert_turn(change.key, number++, *change.rewritten));
+    RETURN_IF_ERROR(insert_turn(change.key, number, *change.turn));
     if (!change.answer) return {};
     const AnswerRow& answer = *change.answer;
-    const SqlValue said[] = {salt,
+    const SqlValue said[] = {salt_column(change.key.salt),
                              change.key.conversation_id,
                              answer.turn_id,
                              digest_column(answer.request),

@@ -45,6 +45,7 @@ private:
     Status in_transaction(const std::function<Status()>& deed);
     Result<bool> move_last_change(int64_t to, int64_t num_new_conversations);
     Status carry_out(const Change& change, int64_t number);
+    Status insert_turn(const ConversationKey& key, int64_t number, const TurnRow& turn);
     Status commit(const Change& change);
     Status fork(const Change& change);
     Status keep_turns(const Change& change);

@@ -8,12 +8,15 @@
 namespace verbatim::tests {
 
 // Turns stay that the prompt repeats whole.
-KnownContents KnownContents::after_turn(const std::vector<TokenId>& prompt, const std::vector<TokenId>& output) const {
+KnownContents KnownContents::after_turn(const std::vector<TokenId>& prompt, const std::vector<TokenId>& output,
+                                        std::optional<int64_t> answer_end) const {
     const auto common = std::ranges::mismatch(tokens, prompt).in1 - tokens.begin();
     KnownContents next{.tokens = prompt, .turns = turns};
     const auto size = static_cast<int64_t>(prompt.size());
     std::erase_if(next.turns, [&](const KnownTurn& turn) { return turn.end > common || turn.end == size; });
     next.tokens.insert(next.tokens.end(), output.begin(), output.end());
+    if (answer_end && next.turns.size() + 1 == turns.size())
+        next.turns.push_back({turns.back().prompt_end, *answer_end});
     next.turns.push_back({size, static_cast<int64_t>(next.tokens.size())});
     return next;
 }

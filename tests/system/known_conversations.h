@@ -7,6 +7,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,9 +28,10 @@ struct KnownContents {
     std::vector<TokenId> tokens;
     std::vector<KnownTurn> turns;
     [[nodiscard]] bool exists() const { return !turns.empty(); }
-    // After a turn with the whole prompt.
-    [[nodiscard]] KnownContents after_turn(const std::vector<TokenId>& prompt,
-                                           const std::vector<TokenId>& output) const;
+    // After a turn with the whole prompt. `answer_end`: the prompt has the last turn's answer up to there, in other
+    // tokens.
+    [[nodiscard]] KnownContents after_turn(const std::vector<TokenId>& prompt, const std::vector<TokenId>& output,
+                                           std::optional<int64_t> answer_end = {}) const;
     [[nodiscard]] KnownContents first_turns(size_t count) const;  // REQUIRES: 0 < count <= its turns
     friend auto operator<=>(const KnownContents&, const KnownContents&) = default;
 };

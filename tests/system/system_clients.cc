@@ -95,8 +95,14 @@ void SystemWorld::send(Sent sent) {
     const int64_t number = sent.number;
     if (sent.key && !sent.lie) {
         PossibleContents results;
-        for (const KnownContents& contents : known_.possible(*sent.key))
+        for (const KnownContents& contents : known_.possible(*sent.key)) {
             results.insert(contents.after_turn(sent.request.prompt, sent.output));
+            if (!sent.request.rewritten) continue;
+            const auto end = sent.request.rewritten->end;  // unless the server's conversation is a newer one
+            const auto rewritten = contents.after_turn(sent.request.prompt, sent.output, end);
+            rewritten_[*sent.key] = rewritten;
+            results.insert(rewritten);
+        }
         if (known_.is_under_way(*sent.key))
             known_.begin_again(*sent.key);
         else
@@ -115,6 +121,7 @@ void SystemWorld::turn() {
     if (heads != heads_.end() && !unsure_heads_.contains(key) && chance(2))
         sent.request.parent_head = heads->second.back();
     if (config_.http && !sent.request.claim) sent.num_known = draw_num_known(sent);
+    if (!config_.http && chance(3)) rewrite_answer(sent);
     if (sent.request.claim) sent_.push_back(sent);
     send(std::move(sent));
 }
@@ -127,6 +134,27 @@ int64_t SystemWorld::draw_num_known(const Sent& sent) {
                          tokens.size() < sent.request.prompt.size() &&
                          std::ranges::equal(tokens, std::span(sent.request.prompt).first(tokens.size()));
     return goes_on && chance(2) ? std::ssize(tokens) : 0;
+}
+
+// The prompt has the last turn's answer in other tokens than the turn, as behind a stop text.
+void SystemWorld::rewrite_answer(Sent& sent) {
+    const auto seen = seen_.find(*sent.key);
+    if (seen == seen_.end()) return;
+    const auto& [version, contents] = seen->second;
+    if (known_.possible(*sent.key) != PossibleContents{contents} || !contents.exists()) return;
+    const KnownTurn& last = contents.turns.back();
+    if (last.end == last.prompt_end) return;
+    std::vector<TokenId>& prompt = sent.request.prompt;
+    prompt = contents.tokens;
+    const auto length = static_cast<uint64_t>(last.end - last.prompt_end);
+    prompt.resize(static_cast<size_t>(last.prompt_end) + prng_.below(length));
+    const TokenId other = contents.tokens[prompt.size()] == 0 ? 1 : 0;
+    prompt.push_back(other);
+    const std::vector<TokenId> more = draw_tokens(6);
+    prompt.insert(prompt.end(), more.begin(), more.end());
+    const auto room = prompt.size() - static_cast<uint64_t>(last.prompt_end);
+    sent.request.rewritten = {version, last.prompt_end + static_cast<int64_t>(prng_.below(room))};
+    sent.request.checkpoints.clear();
 }
 
 // Nothing comes of it.
@@ -415,6 +443,10 @@ void SystemWorld::shown(const ConversationKey& key, const server::ConversationRe
     else
         contents = contents_of(*got.view);
     known_.look(key, contents);
+    seen_.erase(key);
+    if (got.view) seen_[key] = {got.view->version, contents};
+    if (const auto rewritten = rewritten_.extract(key))
+        mark(SystemMark::kRewritten, contents == rewritten.mapped() ? 1 : 0);
     if (const auto cut = cut_off_.extract(key)) {
         const bool is_kept = contents == cut.mapped();
         mark(is_kept ? SystemMark::kKeptUnanswered : SystemMark::kLostUnanswered);

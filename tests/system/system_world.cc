@@ -14,12 +14,12 @@ constexpr int64_t kMicrosecond = 1000;
 constexpr int64_t kSecond = 1'000'000'000;
 
 constexpr std::array<const char*, static_cast<size_t>(SystemMark::kCount)> kMarks = {
-    "answered",       "anonymous",       "aborted",         "recorded",     "recorded_later", "computed_again",
-    "busy",           "other_request",   "deleted_turn",    "wrong_parent", "forked",         "rewound",
-    "removed",        "name_taken",      "ledger_failed",   "store_faults", "stopped",        "killed",
-    "killed_in_turn", "kept_unanswered", "lost_unanswered", "lost_writes",  "damaged_files",  "found_damage",
-    "restored_heads", "folder_faults",   "retried_turns",   "replaced",     "evictions",      "preemptions",
-    "reused",         "accepted_drafts", "rolled_back",     "unloaded"};
+    "answered",       "anonymous",       "aborted",         "recorded",      "recorded_later", "computed_again",
+    "busy",           "other_request",   "deleted_turn",    "wrong_parent",  "forked",         "rewound",
+    "removed",        "name_taken",      "ledger_failed",   "store_faults",  "stopped",        "killed",
+    "killed_in_turn", "kept_unanswered", "lost_unanswered", "rewritten",     "lost_writes",    "damaged_files",
+    "found_damage",   "restored_heads",  "folder_faults",   "retried_turns", "replaced",       "evictions",
+    "preemptions",    "reused",          "accepted_drafts", "rolled_back",   "unloaded"};
 
 }  // namespace
 

@@ -51,6 +51,7 @@ enum class SystemMark : uint8_t {
     kKilledInTurn,    // with turns under way
     kKeptUnanswered,  // a turn without an answer was there after a kill
     kLostUnanswered,  // and was not
+    kRewritten,       // a turn stayed whose answer the next prompt had in other tokens; not by HTTP
     kLostWrites,      // the disk lost writes
     kDamagedFiles,    // heads were damaged
     kFoundDamage,     // and the tier saw it
@@ -133,6 +134,7 @@ private:
 
     Sent draw_turn(const ConversationKey& key);
     [[nodiscard]] int64_t draw_num_known(const Sent& sent);
+    void rewrite_answer(Sent& sent);
     static void fit_to_http(Sent& sent);
     void expect(Sent& sent) const;
     void send(Sent sent);
@@ -173,8 +175,10 @@ private:
     bool is_dead_ = false;    // nothing of the process reaches a client any more
     std::vector<Sent> sent_;  // with a turn id
     std::map<TurnName, Answered> answers_;
-    std::set<ConversationKey> may_be_removed_;                   // once, whatever came after it
-    std::map<ConversationKey, KnownContents> cut_off_;           // results of turns that a kill cut off
+    std::set<ConversationKey> may_be_removed_;                           // once, whatever came after it
+    std::map<ConversationKey, KnownContents> cut_off_;                   // results of turns that a kill cut off
+    std::map<ConversationKey, std::pair<Version, KnownContents>> seen_;  // as they were shown last
+    std::map<ConversationKey, KnownContents> rewritten_;                 // results of turns behind a rewritten answer
     std::map<ConversationKey, std::vector<std::string>> heads_;  // that answers have named; the last one is the head
     std::set<ConversationKey> unsure_heads_;
     std::string violation_;  // the first one that a client has seen

@@ -305,6 +305,59 @@ TEST(HttpConversations, ATurnThatAStopTextEndsIsCommitted) {
     EXPECT_EQ(said(scene.chat(turn("d", "more", {{"suffix_only", true}}))), second);
 }
 
+// A stop text is no part of the message, and the next prompt has the answer in other tokens: the turn stays a turn, by a
+// suffix and by a whole history, in the engine, in memory and in the store.
+TEST(HttpConversations, ATurnThatAStopTextEndedStaysATurn) {
+    const TestFolder folder;
+    std::string first, second, third;
+    const auto num_turns = [](HttpScene& scene, const std::string& id) {
+        const json shown = scene.ask(get("/v1/conversations/" + id + "?content=true")).json();
+        EXPECT_EQ(shown["num_turns"], shown["turns"].size()) << shown;
+        EXPECT_EQ(shown["messages"].size(), 2 * shown["turns"].size()) << shown;
+        return shown["num_turns"].get<int64_t>();
+    };
+    const auto rewound = [](HttpScene& scene, const std::string& id, int64_t turns) {
+        const json body = {{"num_turns", turns}};
+        return scene.ask(post("/v1/conversations/" + id + "/rewind", body.dump())).json();
+    };
+    {
+        HttpScene scene(kept_in(folder));
+        const std::string whole = said(scene.chat(turn("plain", "hello")));
+        const json stop = {{"stop", whole.substr(whole.size() / 2, 3)}};
+        for (const char* id : {"suffix", "history"}) {
+            const auto ask = [&](const std::string& text, const json& history, json more) {
+                if (std::string(id) == "suffix") return scene.chat(turn(id, text, more));
+                more.update({{"messages", history}, {"suffix_only", false}});
+                return scene.chat(turn(id, "", more));
+            };
+            int64_t num_second = 0;
+            json history = json::array({user("hello")});
+            json more = stop;
+            more["turn_id"] = "t";
+            first = said(ask("hello", history, more));
+            ASSERT_LT(first.size(), whole.size());
+            for (auto [text, answer] : {std::pair("more", &second), std::pair("and more", &third)}) {
+                history.push_back({{"role", "assistant"}, {"content", text == std::string("more") ? first : second}});
+                history.push_back(user(text));
+                const HttpAnswer got = ask(text, history, {{"suffix_only", true}});
+                *answer = said(got);
+                if (answer == &second) num_second = got.json()["usage"]["total_tokens"];
+                if (answer == &third) EXPECT_GE(cached(got), num_second - 1) << "no state was lost";
+            }
+            EXPECT_EQ(num_turns(scene, id), 3) << id;
+            EXPECT_EQ(said(scene.chat(hello({{"messages", history}}))), third) << "as without a conversation";
+        }
+        // Back to the turn, in the tokens of the prompt behind it, and on to the same answer.
+        EXPECT_EQ(rewound(scene, "suffix", 1)["num_turns"], 1);
+        EXPECT_EQ(said(scene.chat(turn("suffix", "more", {{"suffix_only", true}}))), second);
+        EXPECT_EQ(num_turns(scene, "suffix"), 2);
+    }
+    HttpScene scene(kept_in(folder));
+    EXPECT_EQ(num_turns(scene, "history"), 3);
+    EXPECT_EQ(rewound(scene, "history", 2)["num_turns"], 2);
+    EXPECT_EQ(said(scene.chat(turn("history", "and more", {{"suffix_only", true}}))), third);
+}
+
 // A client that rewrites what was said: the tokens before it are reused, and those behind it have their reason.
 TEST(HttpConversations, ARewrittenHistoryCostsWhatDiverged) {
     HttpScene scene({.lookup = LookupMode::kConversation});

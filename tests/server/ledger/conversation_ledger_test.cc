@@ -130,6 +130,37 @@ TEST_F(ConversationLedgers, MessagesAreKeptBehindThoseThatAreEqual) {
     EXPECT_EQ(last_turn("b")->num_old_messages, 0);
 }
 
+// The engine drops a turn whose answer the next prompt has in other tokens; here it stays, in these.
+TEST_F(ConversationLedgers, ATurnInOtherTokensStaysATurn) {
+    TurnNotes stopped = claimed("t");
+    stopped.stop = StopPlace{.num_text_tokens = 3, .num_text_bytes = 5};
+    stopped.messages = {kNoVersion, 0, {"1"}};
+    const auto commit_behind = [&](const std::string& id, Version base) {
+        commit(id);
+        commit(id, stopped);
+        Ledger::Conversation now = turns_.next(id);
+        now.turns.erase(now.turns.begin() + 1);  // tokens 5 to 10, of them 7 to 10 the answer
+        TurnNotes notes;
+        notes.rewritten = RewrittenAnswer{base == kNoVersion ? Version{index(now.version) - 1} : base, 9};
+        return ledger_->committed(named(id), now, notes, done());
+    };
+    EXPECT_TRUE(commit_behind("a", kNoVersion));
+    const std::vector<TurnPtr> turns = ledger_->view(named("a"))->turns;
+    ASSERT_EQ(turns.size(), 3u);
+    EXPECT_EQ(turns[1]->turn_id, "t");
+    EXPECT_EQ(turns[1]->messages, "[1]");
+    EXPECT_EQ(turns[1]->end, 9);
+    EXPECT_EQ(turns[1]->num_text_tokens, 2);
+    EXPECT_EQ(turns[1]->num_text_bytes, -1);
+    EXPECT_THAT(turns[1]->tokens, ElementsAre(105, 106, 107, 108));
+    EXPECT_THAT(turns[2]->tokens, ElementsAre(109, 110, 111, 112, 113, 114));
+    EXPECT_EQ(turns[2]->chain, chain_after(turns[1]->chain, turns[2]->tokens));
+    EXPECT_EQ(answer("a", "t").output.size(), 3u) << "as it was answered";
+    // Compared with an older version: it may have been another turn.
+    EXPECT_FALSE(commit_behind("b", Version{1}));
+    EXPECT_EQ(ledger_->view(named("b"))->turns.size(), 2u);
+}
+
 TEST_F(ConversationLedgers, CommitsAndConversationsAreCounted) {
     const auto expect_counts = [&](int64_t num_conversations, int64_t num_commits) {
         EXPECT_EQ(ledger_->num_conversations(), num_conversations);

@@ -144,6 +144,39 @@ TEST_F(Histories, AnAnswerEndsBeforeItsStopText) {
     EXPECT_EQ(prompt_text(stopped, tokenizer_), tokenizer_.bytes_of(stopped.tokens.front()));
 }
 
+// Prompts that have the answer "def f(" of a turn, which went on to its stop text, in other tokens or in the same.
+TEST_F(Histories, AnAnswerInOtherTokensIsFoundByItsText) {
+    text::WordCache words;
+    const auto ids = [&](const std::string& of_text) {
+        return *tokenizer_.encode(of_text, {.add_special = false, .parse_special = true}, words);
+    };
+    const std::vector<TokenId> prompt = ids("<|start_of_role|>assistant<|end_of_role|>");
+    const auto with = [&](const std::string& more) {
+        std::vector<TokenId> all = prompt;
+        const std::vector<TokenId> behind = ids(more);
+        all.insert(all.end(), behind.begin(), behind.end());
+        return all;
+    };
+    TurnRow turn;
+    turn.tokens = with("def f(self, x):");
+    turn.prompt_end = std::ssize(prompt);
+    turn.end = std::ssize(turn.tokens);
+    turn.num_text_tokens = turn.end - turn.prompt_end;
+    turn.num_text_bytes = 6;
+    EXPECT_FALSE(rewritten_answer_end(view_, tokenizer_, with("def f(<|end_of_text|>")));
+    view_.turns.push_back(std::make_shared<const TurnRow>(turn));
+    EXPECT_EQ(rewritten_answer_end(view_, tokenizer_, with("def f(<|end_of_text|>\nmore")), std::ssize(with("def f(")));
+    for (const char* other : {"def f(self, x):<|end_of_text|>", "def f", "def f(", "def g(<|end_of_text|>",
+                              "def f<|end_of_text|>(", "<|end_of_text|>"})
+        EXPECT_FALSE(rewritten_answer_end(view_, tokenizer_, with(other))) << other;
+    std::vector<TokenId> of_another = with("def f(<|end_of_text|>");
+    of_another[0] = of_another[1];
+    EXPECT_FALSE(rewritten_answer_end(view_, tokenizer_, of_another)) << "the prompt is another one";
+    turn.num_text_bytes = 0;  // the stop text came first
+    view_.turns.back() = std::make_shared<const TurnRow>(turn);
+    EXPECT_EQ(rewritten_answer_end(view_, tokenizer_, with("<|end_of_text|>")), turn.prompt_end);
+}
+
 TEST_F(Histories, ATurnWithoutMessagesLeavesNoneToCompare) {
     add(0, {said("a")}, "def f");
     TurnRow of_text = *view_.turns.front();

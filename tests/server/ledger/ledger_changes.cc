@@ -58,7 +58,17 @@ Change RandomChanges::commit(const ConversationKey& key) {
     const auto num_turns = static_cast<int64_t>(now.turns.size());
     change.num_turns = below(4) == 0 ? below(num_turns + 1) : num_turns;
     change.version = Version{index(now.version) + 1};
-    const TurnRow before = change.num_turns == 0 ? TurnRow() : *now.turns[static_cast<size_t>(change.num_turns) - 1];
+    TurnRow before = change.num_turns == 0 ? TurnRow() : *now.turns[static_cast<size_t>(change.num_turns) - 1];
+    if (change.num_turns + 1 == num_turns) {
+        TurnRow rewritten = *now.turns.back();
+        rewritten.end = rewritten.prompt_end + below(5);
+        rewritten.num_text_tokens = rewritten.end - rewritten.prompt_end;
+        rewritten.num_text_bytes = -1;
+        rewritten.tokens.resize(static_cast<size_t>(rewritten.end - before.end), 7);
+        rewritten.chain = chain_after(before.chain, rewritten.tokens);
+        change.rewritten = std::make_shared<const TurnRow>(rewritten);
+        before = rewritten;
+    }
     TurnRow turn;
     turn.prompt_end = before.end + 1 + below(30);
     turn.end = turn.prompt_end + below(9);
