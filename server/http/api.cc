@@ -79,7 +79,8 @@ FieldStatus read_logit_bias(const std::string& field, const Json& value, Generat
         const std::string place = fmt::format("{}.{}", field, key);
         TokenId token = -1;
         const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), token);
-        const bool is_id = problem == std::errc() && end == key.data() + key.size() && token >= 0;
+        const bool is_whole = problem == std::errc() && end == key.data() + key.size();
+        const bool is_id = is_whole && token >= 0 && key == std::to_string(token);  // "01" would be a second "1"
         if (!is_id || token >= request.vocab_size) {
             return tl::unexpected(ApiError{400,
                                            fmt::format("{}: the key is {}, wanted a token id from 0 to {}", field,

@@ -94,6 +94,13 @@ Status check_layers(const BenchOptions& options) {
     return {};
 }
 
+// A smaller buffer fits into the first caches, and is read in less time than threads take to start.
+Status check_stream_bytes(const BenchOptions& options) {
+    constexpr uint64_t kLeast = uint64_t{1} << 20;
+    if (options.bench.stream_bytes == 0 || options.bench.stream_bytes >= kLeast) return {};
+    return error("--stream-bytes {}: is no stream from memory: 1MiB or more", options.bench.stream_bytes);
+}
+
 int run_row_lag_command(const BenchOptions& options) {
     const auto report = run_row_lag(options.bench, options.row_lags);
     if (!report) return report_error(report.error());
@@ -112,6 +119,7 @@ int run_bench_command(BenchOptions options) {
     }
     options.bench.model = options.preset.empty() ? options.folder : options.preset;
     if (const Status valid = check_layers(options); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_stream_bytes(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (options.speculates) return run_speculate_command(options);
     if (options.verifies) return run_dvr_command(options);
     if (!options.row_lags.empty()) return run_row_lag_command(options);

@@ -14,6 +14,7 @@
 #include "reference/loader/gguf_config.h"
 #include "reference/loader/golden_check.h"
 #include "reference/loader/load_model.h"
+#include "reference/loader/stored_weights_of.h"
 #include "reference/loader/write_checkpoint.h"
 #include "reference/loader/write_gguf.h"
 #include "reference/loader/write_quantised.h"
@@ -113,6 +114,20 @@ int run_check(const ModelOptions& options) {
     return exit_code_of(verdict_of(report));
 }
 
+// What the file or folder that was written has in each type, by its headers: rows that are not whole blocks stay as
+// they were.
+int report_written(const ModelOptions& options, const Model& model) {
+    const auto written = find_quantised_checkpoint(options.out);
+    if (!written) return report_error(written.error());
+    std::string types;
+    if (*written) {
+        for (const StoredType& type : (*written)->stored.types)
+            types += fmt::format("{}{} in {}", types.empty() ? ": " : ", ", type.num_weights, type.name);
+    }
+    print(fmt::format("{}: {} parameters{}\n", options.out, model.report.num_parameters, types));
+    return kExitOk;
+}
+
 // Writes DIR as a GGUF file.
 int run_quantise_gguf(const ModelOptions& options, const BlockFormat& format, Model& model) {
     auto metadata = gguf_metadata(model.config);
@@ -125,8 +140,7 @@ int run_quantise_gguf(const ModelOptions& options, const BlockFormat& format, Mo
                                       [&](std::string_view bytes) { return out->write(bytes); });
     if (!written) return report_error(written.error());
     if (const Status kept = out->finish(); !kept) return report_error(kept.error(), kExitMachine);
-    print(fmt::format("{}: {} parameters in {}\n", options.out, model.report.num_parameters, format.name));
-    return kExitOk;
+    return report_written(options, model);
 }
 
 // The files of a checkpoint that are neither weights nor config.json, where it has them.
@@ -152,9 +166,7 @@ int run_quantise_folder(const ModelOptions& options, const QuantisedKind& kind, 
     }
     if (const Status copied = copy_texts(options.model, options.out); !copied)
         return report_error(copied.error(), kExitMachine);
-    print(
-        fmt::format("{}: {} parameters, linear layers in {}\n", options.out, model.report.num_parameters, options.to));
-    return kExitOk;
+    return report_written(options, model);
 }
 
 int run_quantise(const ModelOptions& options) {

@@ -305,7 +305,7 @@ TEST(HttpConversations, ATurnThatAStopTextEndsIsCommitted) {
     EXPECT_EQ(said(scene.chat(turn("d", "more", {{"suffix_only", true}}))), second);
 }
 
-// A stop text is no part of the message, and the next prompt has the answer in other tokens: the turn stays a turn, by a
+// A stop text is no part of the message, and the next prompt has the answer in other tokens: the turn stays one, by a
 // suffix and by a whole history, in the engine, in memory and in the store.
 TEST(HttpConversations, ATurnThatAStopTextEndedStaysATurn) {
     const TestFolder folder;

@@ -220,6 +220,7 @@ TEST(HttpScoring, WhatCannotBeIsRefused) {
         {{{"min_tokens", -1}}, "min_tokens", "from 0 to"},
         {{{"logit_bias", {{"2048", 1}}}}, "logit_bias", "a token id from 0 to 2047"},
         {{{"logit_bias", {{"a", 1}}}}, "logit_bias", "a token id from 0 to 2047"},
+        {{{"logit_bias", {{"1", 1}, {"01", 2}}}}, "logit_bias", "a token id from 0 to 2047"},
         {{{"logit_bias", {{"5", 101}}}}, "logit_bias.5", "from -100 to 100"},
         {{{"logit_bias", json::array()}}, "logit_bias", "an object of up to"},
     };

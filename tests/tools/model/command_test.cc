@@ -186,6 +186,8 @@ TEST(ModelCommand, QuantisesIntoAFolderThatIsRead) {
         const std::string folder = scratch.path(type);
         const Outcome quantised = run({"quantise", model, "--to", type, "--out", folder});
         ASSERT_EQ(quantised.exit_code, kExitOk) << quantised.err;
+        EXPECT_THAT(quantised.out, HasSubstr(" parameters: "));
+        EXPECT_THAT(quantised.out, HasSubstr(" in BF16")) << "what stayed";
         EXPECT_TRUE(std::filesystem::exists(folder + "/tokenizer.json"));
         const Outcome again = run({"quantise", model, "--to", type, "--out", folder});
         EXPECT_EQ(again.exit_code, kExitMachine);

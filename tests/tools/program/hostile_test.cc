@@ -85,7 +85,8 @@ TEST(HostileShell, ValuesOutOfRangeAreBadUsage) {
           {"verify", golden, "--threads", "4294967297"},
           {"verify", golden, "--threads", "100000"},
           {"bench", "--preset", "tiny-llama", "--speculate", "--drafts", "adversary"},
-          {"bench", "--preset", "tiny-llama", "--stream-bytes", "18446744073709551615"}}) {
+          {"bench", "--preset", "tiny-llama", "--stream-bytes", "18446744073709551615"},
+          {"bench", "--preset", "tiny-llama", "--stream-bytes", "1048575"}}) {
         const Outcome refused = run_verbatim(arguments);
         EXPECT_EQ(refused.exit_code, kExitBadUsage) << arguments[0] << refused.err;
         EXPECT_THAT(refused.err, HasSubstr(arguments.back()));
