@@ -504,10 +504,9 @@ void EngineHost::finish(FinishedEvent event) {
         if (problem.empty()) last = FinishedUpdate{.end = event, .head = head, .extras = {.details = details}};
         end_one(live->sink, std::move(last), live->num_prompt_tokens);
     };
-    const ConversationKey& key = live->key;
-    if (!ledger_->committed(key, *engine_.ledger().find(key), live->notes, kept)) return;
-    CHECK(engine_.unload(key), "'{}' has committed, and is in use", key.conversation_id);
-    ledger_->restore_into(engine_, key);
+    if (!ledger_->committed(live->key, *engine_.ledger().find(live->key), live->notes, kept)) return;
+    CHECK(engine_.unload(live->key), "'{}' has committed, and is in use", live->key.conversation_id);
+    ledger_->restore_into(engine_, live->key);
 }
 
 // An anonymous turn. Its states may serve later requests with the same tokens.

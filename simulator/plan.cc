@@ -42,13 +42,16 @@ Trial trial_of(const PlanConfig& config, const SimulateRun& run, double rate_sca
         trial.keeps &= trial.measured.back().keeps(objective);
     }
     const Metrics metrics = metrics_of(rows, run.memory.pools.block_size, slo_of(config.objectives));
+    trial.requests = run.result.requests;
     trial.answered = metrics.requests;
     trial.hit_rate = metrics.hit_rate.token;
     trial.ttft = metrics.ttft;
     trial.tpot = metrics.tpot;
     trial.e2e = metrics.e2e;
+    trial.client_wait = metrics.client_wait;
     trial.within_limits = metrics.requests_in_slo;
     trial.rejected = run.result.driver.rejected;
+    trial.unexpected = run.result.driver.unexpected;
     trial.duration_s = static_cast<double>(run.result.driver.virtual_ns) * 1e-9;
     trial.preemptions = run.result.stats.preemptions;
     trial.is_bounded = is_bounded(run);

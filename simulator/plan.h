@@ -65,8 +65,10 @@ struct Trial {
     std::vector<Measured> measured;  // per objective
     bool keeps = false;
     bool is_bounded = false;  // is_bounded() of its run
+    int64_t requests = 0;     // of the trace
     int64_t answered = 0;
     int64_t rejected = 0;
+    std::vector<std::string> unexpected;  // rows with another result than the trace expects, such as busy ones
     int64_t output_tokens = 0;
     int64_t prompt_tokens = 0;
     double duration_s = 0;
@@ -75,6 +77,7 @@ struct Trial {
     Distribution ttft;
     Distribution tpot;
     Distribution e2e;
+    Distribution client_wait;
     int64_t within_limits = 0;  // answered requests that are within the limit of every latency (slo_of)
     [[nodiscard]] double requests_per_s() const {
         return duration_s > 0 ? static_cast<double>(answered) / duration_s : 0;

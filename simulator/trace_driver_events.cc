@@ -124,7 +124,7 @@ void TraceDriver::over(RowIndex row, RowOutcome outcome) {
 }
 
 void TraceDriver::reject(RowIndex row) {
-    ++report_.rejected;
+    if (traces::is_request(trace_.row(row).event)) ++report_.rejected;
     lost_a_row_[static_cast<size_t>(index(trace_.row(row).conversation))] = 1;
 }
 

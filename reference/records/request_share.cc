@@ -71,6 +71,7 @@ ShareOfRequests::ShareOfRequests(const RunIndex& first, const RunIndex& second, 
     : first_(first), second_(second), sides_(sides) {
     for (const char* unit : {"requests", "positions", "tokens", "logits", "states"}) share_.compare(unit, 0);
     note_ends();
+    if (sides_.are_peers) note_levels();
 }
 
 // What is missing because a run was not recorded, or not made again, to its end.
@@ -92,6 +93,20 @@ void ShareOfRequests::leave_out(const std::string& reason, Promise promise, cons
     share_.leave_out(reason, promise, "tokens", num_tokens(request));
     share_.leave_out(reason, promise, "logits", std::ssize(request.logits));
     share_.leave_out(reason, promise, "states", std::ssize(request.states));
+}
+
+// Of layers and operations one record may hold digests that the other one does not; how many is not counted.
+void ShareOfRequests::note_levels() {
+    const DigestLevel first = first_.record().run.digests;
+    const DigestLevel second = second_.record().run.digests;
+    if (first == second || first == DigestLevel::kNone || second == DigestLevel::kNone) return;
+    const auto note = [&](DigestLevel level, const std::string& side) {
+        if (level == DigestLevel::kHeads) return;
+        const char* of = level == DigestLevel::kOps ? "operations" : "layers";
+        share_.leave_out_uncounted(fmt::format("digests of {} that {} does not hold", of, side));
+    };
+    note(first, sides_.second);
+    note(second, sides_.first);
 }
 
 void ShareOfRequests::ordinary(const RequestIndex& request) {

@@ -49,6 +49,7 @@ public:
 private:
     void leave_out(const std::string& reason, Promise promise, const RequestIndex& request);
     void note_ends();
+    void note_levels();
     // Whether both records hold digests of some values, and why values are left out where they do not.
     struct Digests {
         bool in_both = false;

@@ -44,7 +44,8 @@ nlohmann::ordered_json device_json(const Calibration& calibration) {
                      {"logit_row_ns", times.logit_row_ns},
                      {"state_write_ns", times.state_write_ns},
                      {"held_out", errors_json(calibration.held_out)},
-                     {"noise", calibration.noise}};
+                     {"noise", nullptr}};
+    if (calibration.config.rounds > 1) json["steps"]["noise"] = calibration.noise;
     json["sources"] = {{"memory_bytes", "what the system said was free"},
                        {"memory_bytes_per_s", "measured: streaming reads"},
                        {"bf16_flops", "measured: the widest multiply-adds"},
@@ -75,7 +76,7 @@ std::string calibration_table(const Calibration& calibration) {
     parts.add_row({"visible pair of a decode, ns", fmt::format("{:.3f}", times.decode_pair_ns)});
     parts.add_row({"row of logits, us", fmt::format("{:.2f}", times.logit_row_ns / 1e3)});
     parts.add_row({"state written, us", fmt::format("{:.2f}", times.state_write_ns / 1e3)});
-    parts.add_row({"noise of one timing", percent(calibration.noise)});
+    parts.add_row({"noise of one timing", calibration.config.rounds > 1 ? percent(calibration.noise) : "-"});
     return fmt::format("{}\n\n{}\n{}", source_of(calibration), parts.to_string(), errors.to_string());
 }
 

@@ -52,7 +52,8 @@ nlohmann::ordered_json fidelity_json(const Fidelity& fidelity) {
             figures[figure.name] = {{"simulated", load.simulated.*figure.figure},
                                     {"real", median_of_reals(load, figure)},
                                     {"error", error_of(load, figure)},
-                                    {"spread", spread_of(load, figure)}};
+                                    {"spread", nullptr}};
+            if (fidelity.config.rounds > 1) figures[figure.name]["spread"] = spread_of(load, figure);
         }
         loads.push_back({{"load", load.load},
                          {"requests_per_s", load.rate},
@@ -77,7 +78,7 @@ std::string fidelity_table(const Fidelity& fidelity) {
             const auto value = [&](double x) { return fmt::format("{:.3f}{}", x * unit, is_rate ? "" : " ms"); };
             table.add_row({name_of(load), figure.name, value(load.simulated.*figure.figure),
                            value(median_of_reals(load, figure)), percent(error_of(load, figure)),
-                           percent(spread_of(load, figure))});
+                           fidelity.config.rounds > 1 ? percent(spread_of(load, figure)) : "-"});
         }
     }
     return fmt::format("{}: {} on {}, {} requests, capacity {:.1f}/s, {} real runs\n\n{}", fidelity.config.trace,

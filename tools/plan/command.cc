@@ -138,8 +138,21 @@ ExitCode exit_code_of(const Plan& plan) {
         const bool can_none_run = std::ranges::none_of(plan.candidates, &std::string::empty, &CandidatePlan::problem);
         return can_none_run ? kExitBadInput : kExitDifference;
     }
+    const Trial& best = *plan.candidates[*plan.answer].best;
+    if (!best.unexpected.empty()) return kExitDifference;
     const ExitCode compared = unmeasured(plan).empty() ? kExitOk : kExitNotAllCompared;
-    return with_rejected(compared, plan.candidates[*plan.answer].best->rejected);
+    return with_rejected(compared, best.rejected);
+}
+
+// A plan for what was answered is none for rows that ended in another way, such as turns that found theirs busy.
+std::string unexpected_of(const Plan& plan) {
+    for (const CandidatePlan& candidate : plan.candidates) {
+        const Trial* trial = candidate.best ? &*candidate.best : candidate.worse ? &*candidate.worse : nullptr;
+        if (trial != nullptr && !trial->unexpected.empty())
+            return fmt::format("{} rows of the trace ended in another way than it expects: {}",
+                               trial->unexpected.size(), trial->unexpected.front());
+    }
+    return "";
 }
 
 int run_plan_command(PlanOptions options) {
@@ -169,6 +182,7 @@ int run_plan_command(PlanOptions options) {
     } else {
         fmt::print("{}", plan_table(*plan));
     }
+    if (const std::string what = unexpected_of(*plan); !what.empty()) (void)report_error(Error{what});
     return exit_code_of(*plan);
 }
 

@@ -82,14 +82,16 @@ ordered_json trial_json(const Plan& plan, const PlanCandidate& candidate, const 
         json["values_s"][name(plan.config.objectives[i])] =
             measured.has_value ? ordered_json(seconds(measured.value_ns)) : ordered_json(nullptr);
     }
+    json["requests"] = trial.requests;
     json["answered"] = trial.answered;
     json["rejected"] = trial.rejected;
+    json["unexpected"] = trial.unexpected;
     json["requests_per_s"] = trial.requests_per_s();
     json["output_tokens_per_s"] =
         trial.duration_s > 0 ? static_cast<double>(trial.output_tokens) / trial.duration_s : 0;
     json["goodput"] = {{"requests", trial.within_limits}, {"requests_per_s", trial.goodput_per_s()}};
-    for (const auto& [key, times] :
-         {std::pair{"ttft_s", &trial.ttft}, std::pair{"tpot_s", &trial.tpot}, std::pair{"e2e_s", &trial.e2e}}) {
+    for (const auto& [key, times] : {std::pair{"ttft_s", &trial.ttft}, std::pair{"tpot_s", &trial.tpot},
+                                     std::pair{"e2e_s", &trial.e2e}, std::pair{"client_wait_s", &trial.client_wait}}) {
         if (times->count > 0) json[key] = {{"p50", times->p50}, {"p99", times->p99}};
     }
     json["hit_rate"] = trial.hit_rate;
@@ -150,6 +152,9 @@ void add_column(const Plan& plan, size_t place, std::vector<std::vector<std::str
                                       fmt::format("{}", trial.num_gpus),
                                       fmt::format("{:.3g}", trial.rate_scale)};
     for (const Measured& measured : trial.measured) cells.push_back(show_value(measured));
+    const Distribution& wait = trial.client_wait;
+    cells.push_back(wait.count > 0 ? show_time(static_cast<int64_t>(wait.p99 * 1e9)) : "-");
+    cells.push_back(fmt::format("{} of {}", trial.answered, trial.requests));
     const auto per_s = [&](int64_t count) { return static_cast<double>(count) / std::max(trial.duration_s, 1e-9); };
     cells.push_back(fmt::format("{:.3f}", trial.requests_per_s()));
     cells.push_back(fmt::format("{:.3f}", trial.goodput_per_s()));
@@ -171,9 +176,9 @@ std::string chosen_table(const Plan& plan) {
                                                   {"tokens a step"}, {"sequences"}, {"GPUs"}, {"rate"}};
     for (const Objective& objective : plan.config.objectives)
         rows.push_back({fmt::format("{}, at most {}", name(objective), show_time(objective.limit_ns))});
-    for (const char* label :
-         {"requests per second", "of these within all limits", "tokens per second", "prompt tokens reused", "rejected",
-          "per million tokens of answers", "per token of answers, at full power"}) {
+    for (const char* label : {"client wait, p99", "requests answered", "requests per second",
+                              "of these within all limits", "tokens per second", "prompt tokens reused", "rejected",
+                              "per million tokens of answers", "per token of answers, at full power"}) {
         rows.push_back({label});
     }
     std::vector<std::string> header = {"", "answer"};

@@ -360,9 +360,11 @@ void add_scheduler_options(CLI::App& verb, SimulateOptions& options) {
     options.has_max_tokens =
         add_count_option(verb, "--max-tokens", options.max_tokens, 1, "what clients ask for at most")
             ->default_str("the trace's longest answer");
-    add_choice_option(verb, "--busy", config.busy,
-                      Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},
-                      "a turn whose conversation still runs waits, is refused, or runs apart without reuse");
+    add_choice_option(
+        verb, "--busy", config.busy,
+        Choices<Busy>{{"wait", Busy::kWait}, {"refuse", Busy::kRefuse}, {"uncached", Busy::kUncached}},
+        "a turn whose conversation still runs waits (in verbatim's CSV for the row of wait_for), is refused, or "
+        "runs apart without reuse");
 }
 
 void add_deployment_options(CLI::App& verb, SimulateOptions& options) {

@@ -105,8 +105,9 @@ std::string counts_table(const SimulateRun& run, const Metrics& whole, const Slo
     add("requests", fmt::format("{}", run.result.requests));
     add("answered", fmt::format("{}", whole.requests));
     add("rejected", fmt::format("{}", run.result.driver.rejected));
+    if (!driver.unexpected.empty()) add("ended unexpectedly", fmt::format("{}", driver.unexpected.size()));
     if (driver.busy > 0) add("sent while busy", fmt::format("{}", driver.busy));
-    add("virtual time, s", fmt::format("{:.1f}", duration_s(run)));
+    add("virtual time, s", fmt::format("{:.{}f}", duration_s(run), duration_s(run) < 10 ? 3 : 1));
     add("steps", fmt::format("{}", run.result.stats.steps));
     add("tokens per second", fmt::format("{:.1f}", per_second(run, served_tokens(run.result))));
     add("preemptions", fmt::format("{}", run.result.stats.preemptions));

@@ -289,6 +289,22 @@ TEST(RequestShare, DigestsOfOneRecordStayUnconfirmed) {
     }
 }
 
+// Of two records one may hold digests of layers or operations that the other lacks, and nothing of them is compared.
+TEST(RequestShare, DigestsOfOtherLevelsStayUnconfirmed) {
+    const std::string rest = kWholeTurn.substr(std::string("same").size());
+    const std::string unknown = " does not hold: how much is missing is not known";
+    const auto run = [](DigestLevel level) { return run_of({}, level); };
+    EXPECT_EQ(covered(run(DigestLevel::kHeads), run(DigestLevel::kLayers), kAsPeers),
+              "not_all_compared" + rest + "\npromised: digests of layers that a" + unknown);
+    EXPECT_EQ(covered(run(DigestLevel::kOps), run(DigestLevel::kHeads), kAsPeers),
+              "not_all_compared" + rest + "\npromised: digests of operations that b" + unknown);
+    EXPECT_EQ(covered(run(DigestLevel::kOps), run(DigestLevel::kLayers), kAsPeers),
+              "not_all_compared" + rest + "\npromised: digests of operations that b" + unknown +
+                  "\npromised: digests of layers that a" + unknown);
+    EXPECT_EQ(covered(run(DigestLevel::kLayers), run(DigestLevel::kLayers), kAsPeers), kWholeTurn);
+    EXPECT_EQ(covered(run(DigestLevel::kLayers), run(DigestLevel::kHeads), kAsRerun), kWholeTurn);
+}
+
 TEST(RequestShare, OnlyTheHeadOfATurnHasToBeInBothRecords) {
     const WrittenRecord none = run_of({.states = {}});
     const WrittenRecord first = run_of({.states = {{4, 40}}});

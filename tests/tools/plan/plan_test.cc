@@ -285,6 +285,26 @@ TEST(PlanCommand, SaysHowManyGpusWhatBindsAndWhatTheyCost) {
     EXPECT_EQ(unbounded["answer"], plan["answer"]);
 }
 
+// Turns of a CSV that names no `wait_for` are sent at their times, and find theirs busy: what is answered without them
+// is no plan for the trace.
+TEST(PlanCommand, IsWrongWhereRowsEndUnexpectedly) {
+    tests::ScratchFolder files;
+    std::string text = "# verbatim-trace 1\nrow,event,conversation,arrival_ns,from,tokens,max_tokens\n";
+    for (int i = 0; i < 6; ++i) text += fmt::format("r{},history,c{},{},,{}:0+3000,200\n", i, i % 2, i * 1000, i);
+    const std::string busy = files.write("busy.csv", text);
+    std::vector<std::string> flags = {"plan", "--trace", busy, "--slo", "p99:ttft=5s", "--no-bounds"};
+    const Outcome table = run_verbatim(flags);
+    EXPECT_EQ(table.exit_code, kExitDifference);
+    EXPECT_THAT(table.out, HasSubstr("2 of 6"));
+    EXPECT_THAT(table.err, AllOf(HasSubstr("4 rows of the trace ended in another way"), HasSubstr("got busy")));
+    flags.insert(flags.end(), {"--format", "json"});
+    const json best = json::parse(run_verbatim(flags).out)["answer"]["best"];
+    EXPECT_EQ(best["requests"], 6);
+    EXPECT_EQ(best["answered"], 2);
+    EXPECT_EQ(best["unexpected"].size(), 4u);
+    EXPECT_EQ(best["client_wait_s"]["p99"], 0);
+}
+
 TEST(PlanCommand, SaysWhatNoNumberOfReplicasImproves) {
     const Outcome outcome = run_plan({"--slo", "p100:ttft=50ms", "--max-replicas", "4"});
     EXPECT_EQ(outcome.exit_code, kExitDifference);
