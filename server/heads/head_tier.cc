@@ -387,8 +387,7 @@ bool HeadTier::wants(const CacheSalt& salt, const TokenSeq& tokens, const std::s
         use(*files_.at(known->second));
         return false;
     }
-    const int64_t own_length = tokens.size() - base_for(salt, tokens).length;
-    const int64_t bytes = reference::head_num_bytes(config_.tensors, own_length);
+    const int64_t bytes = reference::head_num_bytes(config_.tensors, tokens.size() - base_for(salt, tokens).length);
     const std::lock_guard lock(mutex_);
     const bool may_wait = waiting_bytes_ == 0 || waiting_bytes_ + bytes <= config_.max_waiting_bytes;
     const bool has_room = may_wait && bytes <= config_.max_bytes;
@@ -406,7 +405,7 @@ void HeadTier::put(const CacheSalt& salt, HeadCopy head, std::span<const std::st
         head.bytes = reference::without_base(config_.tensors, length, beginning.length, head.bytes);
     }
     CHECK_EQ(std::ssize(head.bytes), reference::head_num_bytes(config_.tensors, length - beginning.length));
-    const auto bytes = static_cast<int64_t>(head.bytes.size()) + length * int64_t{sizeof(TokenId)};
+    const int64_t bytes = std::ssize(head.bytes) + length * int64_t{sizeof(TokenId)};
     if (!make_room(bytes, beginning.base)) {
         const std::lock_guard lock(mutex_);
         ++counts_.not_written;
@@ -577,6 +576,8 @@ void HeadTier::write(Job& job) {
     counts_.problem = written ? "" : written.error().message;
     if (!written) {
         failed_.push_back(job.id);
+        --counts_.num_files;  // as drop_failed() leaves them
+        counts_.num_bytes -= std::ssize(job.bytes) + std::ssize(job.info->tokens) * int64_t{sizeof(TokenId)};
     } else {
         header_xxh3_[job.path.stem().string()] = *std::move(written);
     }
