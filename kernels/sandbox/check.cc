@@ -116,6 +116,11 @@ public:
         aligned_work_ += work;
         add(sizes, plain(), Placing::kAligned, most_real_work_);
     }
+    // Where the first row is aligned, and the next one is not, with the least number of rows for it.
+    void add_first_aligned(Sizes sizes) {
+        for (sizes[0] = 2; !odd_begins_aligned(sizes);) ++sizes[0];
+        add(sizes, plain(), Placing::kOdd, most_work_);
+    }
     void add(const Sizes& sizes, ValueClass values, Placing placing) { add(sizes, values, placing, most_work_); }
 
     std::vector<CheckCase> cases;
@@ -230,11 +235,12 @@ void add_multiples(const Operation& operation, CaseList& list) {
     const auto set = [&](Sizes& sizes, size_t i, int64_t multiple) {
         if (!is_far_above(operation.sizes[i], multiple)) sizes[i] = multiple;
     };
-    constexpr int64_t kMultiples[] = {4, 8, 16, 32, 64, 128};
+    constexpr int64_t kVector = 8, kMultiples[] = {4, 8, 16, 32, 64, 128};
     for (const int64_t multiple : kMultiples) {
         Sizes all = thin_sizes;
         for (const size_t i : free) set(all, i, multiple);
         list.add_aligned(all);
+        if (multiple == kVector) list.add_first_aligned(all);
     }
     for (const int64_t multiple : kMultiples) {
         for (size_t i = 0; i < free.size(); ++i) {

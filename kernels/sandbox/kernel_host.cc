@@ -121,11 +121,6 @@ private:
         return is_whole ? round_up(width + 1, kVector) - width : kRowGap;
     }
 
-    // In some shapes all tensors begin aligned, though most rows are not: for a kernel that looks at the first alone.
-    [[nodiscard]] bool begins_aligned() const {
-        return std::accumulate(call_.sizes.begin(), call_.sizes.end(), int64_t{0}) % 6 == 0;
-    }
-
     void place(size_t i) {
         const Tensor& tensor = call_.tensors[i];
         const bool strided = tensor.spec.strided && options_.placing == Placing::kOdd;
@@ -149,7 +144,7 @@ private:
                 return;
             }
         }
-        lay_down(area, options_.placing == Placing::kOdd && !begins_aligned() ? element : 0);
+        lay_down(area, options_.placing == Placing::kOdd && !odd_begins_aligned(call_.sizes) ? element : 0);
         fill(area, tensor);
         tell(i, stride);
     }
@@ -227,6 +222,8 @@ private:
 };
 
 }  // namespace
+
+bool odd_begins_aligned(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) % 6 == 0; }
 
 class KernelHost::Impl {
 public:

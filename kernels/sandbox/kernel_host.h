@@ -36,6 +36,9 @@ enum class Placing : uint8_t {
     kOdd,      // to the element size alone, rows not contiguous
     kAtEnd,    // the last element is followed by an inaccessible page
 };
+// Whether Placing::kOdd has all tensors begin aligned, though most rows are not: in some shapes, for a kernel that
+// looks at the first row alone.
+[[nodiscard]] bool odd_begins_aligned(const Sizes& sizes);
 // The order in which verbatim_run::parallel runs its tasks.
 enum class TaskOrder : uint8_t { kForward, kReverse, kShuffled, kThreads };
 
