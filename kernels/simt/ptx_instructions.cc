@@ -8,11 +8,13 @@
 #include <regex>
 #include <utility>
 
-#include "kernels/simt/emulated_mma.h"
 #include "kernels/simt/emulator.h"
 #include "kernels/simt/ptx_conversions.h"
+#include "kernels/simt/ptx_matrices.h"
+#include "kernels/simt/ptx_operands.h"
 #include "kernels/simt/ptx_program.h"
 #include "kernels/simt/ptx_values.h"
+#include "kernels/simt/ptx_warps.h"
 #include "kernels/simt/source_maps.h"
 #include "kernels/simt/source_multiply.h"
 #include "kernels/simt/source_state.h"
@@ -21,92 +23,6 @@ namespace verbatim::simt {
 namespace {
 
 using Instruction = const PtxInstruction&;
-using Words = const std::vector<std::string>&;
-
-uint64_t value_of(const PtxThread& thread, Instruction one, size_t i) {
-    return i < one.operands.size() ? thread.value(one.operands[i]) : 0;
-}
-bool has(Instruction one, const char* word) { return one.words[0].find(word) != std::string::npos; }
-int lane_of_thread() { return Emulator::current().thread().index % kWarpSize; }
-
-// The host's address of an operand: of shared memory if the opcode says so, else generic. Null: so many bytes of shared
-// memory are not in one array, and found.
-std::byte* place_of(const PtxThread& thread, Instruction one, size_t i, bool is_shared, size_t num_bytes) {
-    const uint64_t address = value_of(thread, one, i);
-    return is_shared ? from_window(static_cast<uint32_t>(address), num_bytes) : reinterpret_cast<std::byte*>(address);
-}
-
-// --- matrices
-
-size_t matrices_of(const std::vector<std::string>& words) {
-    return static_cast<size_t>((words[1].empty() ? words[2] : words[1])[0] - '0');
-}
-
-void load_matrices_ptx(PtxThread& thread, Instruction one) {
-    const int count = static_cast<int>(matrices_of(one.words));
-    MatricesPart part{};
-    if (lane_of_thread() < 8 * count) {
-        const std::byte* const row = place_of(thread, one, 1, true, 16);
-        if (row != nullptr) cuda_source::access(row, 16, false);
-        if (row != nullptr && source.find(row) != nullptr) std::memcpy(part.row.values, row, 16);
-    }
-    Emulator::current().together(has(one, ".trans") ? complete_load_transposed : complete_load_matrices, &part,
-                                 thread.where);
-    const auto& to = one.operands[0];
-    for (int i = 0; i < count; ++i)
-        thread.set(to.elements.empty() ? to : to.elements[static_cast<size_t>(i)], part.received.values[i]);
-}
-
-void store_matrices_ptx(PtxThread& thread, Instruction one) {
-    const auto count = matrices_of(one.words);
-    MatricesPart part{};
-    const auto& from = one.operands[1];
-    for (size_t i = 0; i < count; ++i)
-        part.row.values[i] = static_cast<uint32_t>(thread.value(from.elements.empty() ? from : from.elements[i]));
-    Emulator::current().together(has(one, ".trans") ? complete_store_transposed : complete_store_matrices, &part,
-                                 thread.where);
-    if (lane_of_thread() >= static_cast<int>(8 * count)) return;
-    std::byte* const row = place_of(thread, one, 0, true, 16);
-    if (row == nullptr) return;
-    cuda_source::access(row, 16, true);
-    std::memcpy(row, part.received.values, 16);
-}
-
-// The elements' values, zeros behind them.
-template <typename T, size_t kCount>
-std::array<T, kCount> words_of(const PtxThread& thread, const PtxOperand& from) {
-    std::array<T, kCount> values{};
-    if (from.elements.empty()) values[0] = std::bit_cast<T>(static_cast<uint32_t>(thread.value(from)));
-    for (size_t i = 0; i < std::min(kCount, from.elements.size()); ++i)
-        values[i] = std::bit_cast<T>(static_cast<uint32_t>(thread.value(from.elements[i])));
-    return values;
-}
-
-template <typename T>
-void set_sums(PtxThread& thread, const PtxOperand& to, const std::array<T, 4>& sums) {
-    for (size_t i = 0; i < std::min<size_t>(4, to.elements.size()); ++i)
-        thread.set(to.elements[i], std::bit_cast<uint32_t>(sums[i]));
-}
-
-// m16n8k16 and m16n8k8: the latter's upper half of k is zeros, which take no part.
-void mma_floats(PtxThread& thread, Instruction one) {
-    const auto a = words_of<uint32_t, 4>(thread, one.operands[1]);
-    const auto b = words_of<uint32_t, 2>(thread, one.operands[2]);
-    auto sums = words_of<float, 4>(thread, one.operands[3]);
-    MmaPart part{{{a[0], a[1], a[2], a[3]}}, {b[0], b[1]}, sums.data()};
-    Emulator::current().together(one.words[2] == "f16" ? complete_mma_f16 : complete_mma, &part, thread.where);
-    set_sums(thread, one.operands[0], sums);
-}
-
-void mma_integers(PtxThread& thread, Instruction one) {
-    const auto a = words_of<uint32_t, 4>(thread, one.operands[1]);
-    const auto b = words_of<uint32_t, 2>(thread, one.operands[2]);
-    auto sums = words_of<int32_t, 4>(thread, one.operands[3]);
-    IntegerMmaPart part{{{a[0], a[1], a[2], a[3]}}, {b[0], b[1]},         sums.data(),
-                        one.words[3] == "s8",       one.words[4] == "s8", has(one, ".satfinite")};
-    Emulator::current().together(one.words[1] == "32" ? complete_mma_int8 : complete_mma_int8_k16, &part, thread.where);
-    set_sums(thread, one.operands[0], sums);
-}
 
 // --- asynchronous copies
 
@@ -351,6 +267,32 @@ void integers(PtxThread& thread, Instruction one) {
     thread.set(one.operands[0], ptx_cut(static_cast<uint64_t>(result), bits));
 }
 
+void predicates(PtxThread& thread, Instruction one) {
+    const bool a = value_of(thread, one, 1) != 0, b = value_of(thread, one, 2) != 0;
+    const std::string& what = one.words[1];
+    thread.set(one.operands[0], (what == "and" ? a && b : what == "or" ? a || b : a != (what == "not" || b)) ? 1 : 0);
+}
+// All bits of the product, or the upper half of them.
+void multiply_wide(PtxThread& thread, Instruction one) {
+    const int bits = ptx_bits(one.words[2]);
+    const bool is_signed = one.words[2][0] == 's';
+    const auto take = [&](size_t i) {
+        const uint64_t got = value_of(thread, one, i);
+        return is_signed ? static_cast<uint64_t>(ptx_signed(got, bits)) : ptx_cut(got, bits);
+    };
+    const uint64_t product = take(1) * take(2);
+    thread.set(one.operands[0], one.words[1] == "wide" ? ptx_cut(product, 2 * bits) : ptx_cut(product >> bits, bits));
+}
+void count_bits(PtxThread& thread, Instruction one) {
+    const int bits = one.words[2] == "64" ? 64 : 32;
+    const uint64_t value = ptx_cut(value_of(thread, one, 1), bits);
+    uint64_t result = 0;
+    if (one.words[1] == "popc") result = static_cast<uint64_t>(std::popcount(value));
+    if (one.words[1] == "clz") result = static_cast<uint64_t>(std::countl_zero(value) - (64 - bits));
+    for (int i = 0; i < bits && one.words[1] == "brev"; ++i) result |= (value >> i & 1U) << (bits - 1 - i);
+    thread.set(one.operands[0], result);
+}
+
 float of_floats(const std::string& what, float a, float b, float c) {
     if (what == "add") return a + b;
     if (what == "sub") return a - b;
@@ -461,6 +403,7 @@ struct Taken {
     size_t least_operands;
 };
 #define SHARED R"((?:\.shared(?:::cta)?))"
+#define MEMORY R"((?:\.global|\.shared(?:::(?:cta|cluster))?|))"
 constexpr Taken kTaken[] = {
     // The second order is not the manual's; CUTLASS has it, and ptxas takes it.
     {R"(ldmatrix\.sync\.aligned\.(?:m8n8\.x([124])(?:\.trans)?|x([124])(?:\.trans)?\.m8n8(?:\.trans)?))" SHARED
@@ -494,34 +437,43 @@ constexpr Taken kTaken[] = {
     {R"((?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?)", block_barrier, 1},
     {R"((?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?)", block_barrier, 2},
     {R"(bar\.warp\.sync)", warp_barrier, 1},
-    {R"(membar\.(?:gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:gpu|sys))", fence_device_ptx, 0},
+    {R"(membar\.(?:gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:cluster|gpu|sys))", fence_device_ptx, 0},
     {R"(membar\.cta|fence(?:\.acq_rel|\.sc)\.cta|griddepcontrol\.launch_dependents)", nothing, 0},
     {R"(griddepcontrol\.wait)", wait_previous_ptx, 0},
     {R"(prefetch(?:u)?\.(?:global\.)?L[12]|setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32)", nothing, 1},
-    {R"(ld(?:\.weak)?(\.global|\.shared(?:::cta)?|))"
+    {R"(ld(?:\.weak)?(\.global|\.shared(?:::(?:cta|cluster))?|))"
      R"((?:\.ca|\.cg|\.cs|\.nc|\.lu)?(?:\.L1::\w+)?(?:\.L2::\w+)?(\.v[24])?\.([busf](?:8|16|32|64)))",
      load, 2},
-    {R"(st(?:\.weak)?(\.global|\.shared(?:::cta)?|))"
+    {R"(st(?:\.weak)?(\.global|\.shared(?:::(?:cta|cluster))?|))"
      R"((?:\.wb|\.cg|\.cs|\.wt)?(?:\.L1::\w+)?(?:\.L2::\w+)?(\.v[24])?\.([busf](?:8|16|32|64)))",
      store, 2},
     {R"(stmatrix\.sync\.aligned\.(?:m8n8\.x([124])(?:\.trans)?|x([124])(?:\.trans)?\.m8n8(?:\.trans)?))" SHARED
      R"(\.b16)",
      store_matrices_ptx, 2},
-    {R"(ld\.(?:acquire|relaxed|volatile)(?:\.(?:cta|gpu|sys))?(\.global|\.shared(?:::cta)?|)()\.)"
+    {R"(ld\.(?:acquire|relaxed|volatile)(?:\.(?:cta|cluster|gpu|sys))?(\.global|\.shared(?:::(?:cta|cluster))?|)()\.)"
      R"(([busf](?:8|16|32|64)))",
      load_ordered, 2},
-    {R"(st\.(?:release|relaxed|volatile)(?:\.(?:cta|gpu|sys))?(\.global|\.shared(?:::cta)?|)()\.)"
+    {R"(st\.(?:release|relaxed|volatile)(?:\.(?:cta|cluster|gpu|sys))?(\.global|\.shared(?:::(?:cta|cluster))?|)()\.)"
      R"(([busf](?:8|16|32|64)))",
      store_ordered, 2},
-    {R"((atom)(?:\.(?:relaxed|acquire|release|acq_rel))?(?:\.(?:cta|gpu|sys))?(?:\.global|\.shared(?:::cta)?|))"
+    {R"((atom)(?:\.(?:relaxed|acquire|release|acq_rel))?(?:\.(?:cta|cluster|gpu|sys))?)" MEMORY
      R"(\.(add|min|max|and|or|xor|inc|dec|exch)(?:\.noftz)?\.([bus](?:32|64)|f32|f64|f16|bf16|f16x2|bf16x2))",
      change_atomically, 3},
-    {R"((atom)(?:\.(?:relaxed|acquire|release|acq_rel))?(?:\.(?:cta|gpu|sys))?(?:\.global|\.shared(?:::cta)?|))"
+    {R"((atom)(?:\.(?:relaxed|acquire|release|acq_rel))?(?:\.(?:cta|cluster|gpu|sys))?)" MEMORY
      R"(\.(cas)\.([bus](?:16|32|64)))",
      change_atomically, 4},
-    {R"((red)(?:\.(?:relaxed|release))?(?:\.(?:cta|gpu|sys))?(?:\.global|\.shared(?:::cta)?|))"
+    {R"((red)(?:\.(?:relaxed|release))?(?:\.(?:cta|cluster|gpu|sys))?)" MEMORY
      R"(\.(add|min|max|and|or|xor|inc|dec)(?:\.noftz)?\.([bus](?:32|64)|f32|f64|f16|bf16|f16x2|bf16x2))",
      change_atomically, 2},
+    {R"(shfl\.sync\.(up|down|bfly|idx)\.b32)", shuffle_ptx, 5},
+    {R"(vote\.sync\.(ballot)\.b32|vote\.sync\.(any|all)\.pred)", vote_ptx, 3},
+    {R"(activemask\.b32)", active_mask_ptx, 1},
+    {R"(elect\.sync)", elect_ptx, 2},
+    {R"(redux\.sync\.(add|min|max|and|or|xor)\.([bsu]32))", reduce_ptx, 3},
+    {R"(match\.any\.sync\.b(?:32|64))", match_ptx, 3},
+    {R"(mapa(\.shared::cluster)?\.u(?:32|64))", map_address_ptx, 3},
+    {R"(barrier\.cluster\.arrive(?:\.release)?(?:\.aligned)?)", arrive_at_cluster_ptx, 0},
+    {R"(barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?)", wait_for_cluster_ptx, 0},
     {R"(wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf16|f16)\.\2)", multiply_ptx, 7},
     {R"(wgmma\.fence\.sync\.aligned)", multiply_fence_ptx, 0},
     {R"(wgmma\.commit_group\.sync\.aligned)", commit_multiply_ptx, 0},
@@ -534,6 +486,11 @@ constexpr Taken kTaken[] = {
     {R"(selp\.[busf](?:16|32|64))", select, 4},
     {R"((add|sub|and|or|xor|min|max|shl|shr)\.([bus](?:16|32|64)))", integers, 3},
     {R"((not|neg)\.([bus](?:16|32|64)))", integers, 2},
+    {R"((and|or|xor)\.(pred))", predicates, 3},
+    {R"((not)\.(pred))", predicates, 2},
+    {R"(mul\.(wide)\.([us](?:16|32)))", multiply_wide, 3},
+    {R"(mul\.(hi)\.([us](?:16|32)))", multiply_wide, 3},
+    {R"((popc|clz|brev)\.b(32|64))", count_bits, 2},
     {R"((mul)\.lo\.([us](?:16|32|64)))", integers, 3},
     {R"((mad)\.lo\.([us](?:16|32|64)))", integers, 4},
     {R"((add|sub|mul|min|max|div)(?:\.rn)?(?:\.ftz)?\.(f32|f16|bf16|f16x2|bf16x2))", floats, 3},
@@ -549,6 +506,7 @@ constexpr Taken kTaken[] = {
     {R"(prmt\.b32)", permute, 4},
 };
 #undef SHARED
+#undef MEMORY
 
 std::vector<size_t> elements_of(const PtxOpcode& known) {
     const auto& words = known.words;
@@ -583,6 +541,7 @@ PtxOpcode find_ptx(const std::string& opcode) {
         if (known.run == tensor_copy_ptx || known.run == tensor_store_ptx)
             known.num_coordinates = static_cast<size_t>(known.words[1][0] - '0');
         known.takes_parts = known.run == move;
+        known.takes_predicate = known.run == shuffle_ptx || known.run == elect_ptx;
         return known;
     }
     return {};

@@ -24,8 +24,8 @@ namespace {
 // space first, as the manual has them.
 std::string in_order(const std::string& opcode) {
     constexpr std::string_view kFirst[][6] = {{"weak", "relaxed", "acquire", "release", "acq_rel", "volatile"},
-                                              {"cta", "gpu", "sys"},
-                                              {"global", "shared", "shared::cta"}};
+                                              {"cta", "cluster", "gpu", "sys"},
+                                              {"global", "shared", "shared::cta", "shared::cluster"}};
     std::vector<std::string> words;
     for (size_t begin = 0; begin <= opcode.size();) {
         const size_t end = std::min(opcode.find('.', begin), opcode.size());
@@ -193,6 +193,8 @@ private:
                         fmt::format("`{}` has {} coordinates, not {}", opcode, known.num_coordinates, num_coordinates));
         for (size_t i = 0; i < one.operands.size(); ++i) {
             const PtxOperand& operand = one.operands[i];
+            if (!operand.with_predicate.empty() && (i > 0 || !known.takes_predicate))
+                return fail(one.at, fmt::format("`{}`: operand {} has no predicate", opcode, i + 1));
             if (known.takes_parts && (operand.elements.size() == 2 || operand.elements.size() == 4)) continue;
             const bool is_vector = operand.kind == PtxOperand::Kind::kVector;
             const size_t has = is_vector ? operand.elements.size() : 0;
@@ -254,7 +256,12 @@ private:
         skip_blanks();
         if (take('{')) return vector();
         if (take('[')) return address();
-        return scalar();
+        auto one = scalar();
+        if (!one || !take('|')) return one;
+        auto predicate = scalar();
+        if (!predicate) return std::nullopt;
+        one->with_predicate.push_back(std::move(*predicate));
+        return one;
     }
     // A register or a number.
     std::optional<PtxOperand> scalar() {
@@ -317,10 +324,38 @@ private:
     std::optional<PtxOperand> special(size_t at, std::string name) {
         if (auto found = local(name)) return found;
         if (take('.')) name.append(1, '.').append(word());
-        constexpr std::string_view kKnown[] = {"laneid",      "tid.x",       "tid.y",      "tid.z",       "ntid.x",
-                                               "ntid.y",      "ntid.z",      "ctaid.x",    "ctaid.y",     "ctaid.z",
-                                               "nctaid.x",    "nctaid.y",    "nctaid.z",   "lanemask_eq", "lanemask_lt",
-                                               "lanemask_le", "lanemask_gt", "lanemask_ge"};
+        constexpr std::string_view kKnown[] = {"laneid",
+                                               "tid.x",
+                                               "tid.y",
+                                               "tid.z",
+                                               "ntid.x",
+                                               "ntid.y",
+                                               "ntid.z",
+                                               "ctaid.x",
+                                               "ctaid.y",
+                                               "ctaid.z",
+                                               "nctaid.x",
+                                               "nctaid.y",
+                                               "nctaid.z",
+                                               "lanemask_eq",
+                                               "lanemask_lt",
+                                               "lanemask_le",
+                                               "lanemask_gt",
+                                               "lanemask_ge",
+                                               "cluster_ctarank",
+                                               "cluster_nctarank",
+                                               "cluster_ctaid.x",
+                                               "cluster_ctaid.y",
+                                               "cluster_ctaid.z",
+                                               "cluster_nctaid.x",
+                                               "cluster_nctaid.y",
+                                               "cluster_nctaid.z",
+                                               "clusterid.x",
+                                               "clusterid.y",
+                                               "clusterid.z",
+                                               "nclusterid.x",
+                                               "nclusterid.y",
+                                               "nclusterid.z"};
         if (std::ranges::find(kKnown, name) != std::end(kKnown))
             return PtxOperand{.kind = PtxOperand::Kind::kSpecial, .name = std::move(name)};
         (void)fail(at, fmt::format("`%{}` in inline PTX is not taken", name));

@@ -21,7 +21,8 @@ struct PtxOperand {
     std::string name;       // kSpecial: laneid, tid.x, ...
     bool is_predicate = false;
     std::vector<PtxOperand> elements;
-    std::vector<PtxOperand> coordinates;  // kAddress: of a box in a tensor
+    std::vector<PtxOperand> coordinates;     // kAddress: of a box in a tensor
+    std::vector<PtxOperand> with_predicate;  // "d|p": p
 };
 
 class PtxThread;
@@ -59,9 +60,10 @@ struct PtxOpcode {
     std::vector<std::string> words;
     // Per operand, how many elements its vector has; 0 and behind the end: no vector is taken.
     std::vector<size_t> elements;
-    size_t num_coordinates = 0;  // of the only address that has some
-    bool takes_parts = false;    // also one vector of 2 or 4
-    size_t or_scalar = 99;       // this operand may also be no vector
+    size_t num_coordinates = 0;    // of the only address that has some
+    bool takes_parts = false;      // also one vector of 2 or 4
+    bool takes_predicate = false;  // "d|p"
+    size_t or_scalar = 99;         // this operand may also be no vector
 };
 [[nodiscard]] PtxOpcode find_ptx(const std::string& opcode);
 

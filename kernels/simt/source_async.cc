@@ -11,6 +11,7 @@
 
 #include "engine/base/check.h"
 #include "kernels/simt/ptx_program.h"
+#include "kernels/simt/source_clusters.h"
 #include "kernels/simt/source_state.h"
 #include "kernels/simt/source_threads.h"
 
@@ -162,10 +163,20 @@ uint64_t special_register(std::string_view name) {
                : which == "gt" ? ~(below | mine)
                                : ~below;
     }
-    const Index from = name.starts_with("tid")     ? thread_index()
-                       : name.starts_with("ntid")  ? block_size()
-                       : name.starts_with("ctaid") ? block_index()
-                                                   : grid_size();
+    const Index cluster = cluster_size(), block = block_index(), grid = grid_size();
+    if (name == "cluster_ctarank") return cluster_rank();
+    if (name == "cluster_nctarank") return cluster.x * cluster.y * cluster.z;
+    const Index in_cluster{block.x % cluster.x, block.y % cluster.y, block.z % cluster.z};
+    const Index of_block{block.x / cluster.x, block.y / cluster.y, block.z / cluster.z};
+    const Index clusters{grid.x / cluster.x, grid.y / cluster.y, grid.z / cluster.z};
+    const Index from = name.starts_with("tid")              ? thread_index()
+                       : name.starts_with("ntid")           ? block_size()
+                       : name.starts_with("ctaid")          ? block
+                       : name.starts_with("cluster_ctaid")  ? in_cluster
+                       : name.starts_with("cluster_nctaid") ? cluster
+                       : name.starts_with("clusterid")      ? of_block
+                       : name.starts_with("nclusterid")     ? clusters
+                                                            : grid;
     return name.back() == 'x' ? from.x : name.back() == 'y' ? from.y : from.z;
 }
 

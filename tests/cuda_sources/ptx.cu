@@ -325,6 +325,57 @@ __device__ void check_stmatrix(uint16_t* shared) {
     __syncthreads();
 }
 
+__device__ void check_lanes() {
+    const int lane = threadIdx.x % 32;
+    int got, there, lanes;
+    asm volatile("{.reg .pred p; shfl.sync.down.b32 %0|p, %2, 3, 31, -1; selp.b32 %1, 1, 0, p;}"
+                 : "=r"(got), "=r"(there)
+                 : "r"(lane));
+    assert(got == (lane < 29 ? lane + 3 : lane) && there == (lane < 29));
+    // Segments of eight lanes.
+    asm volatile("{.reg .pred p; shfl.sync.up.b32 %0|p, %2, 2, 0x1800, -1; selp.b32 %1, 1, 0, p;}"
+                 : "=r"(got), "=r"(there)
+                 : "r"(lane));
+    assert(got == (lane % 8 < 2 ? lane : lane - 2) && there == (lane % 8 >= 2));
+    asm volatile("shfl.sync.idx.b32 %0, %1, 11, 0x181f, 0xffffffff;" : "=r"(got) : "r"(lane));
+    assert(got == lane / 8 * 8 + 3);
+    asm volatile("shfl.sync.bfly.b32 %0, %1, 17, 31, 0xffffffff;" : "=r"(got) : "r"(lane));
+    assert(got == (lane ^ 17));
+    asm volatile("{.reg .pred p; setp.lt.s32 p, %1, 5; vote.sync.ballot.b32 %0, p, -1;}" : "=r"(lanes) : "r"(lane));
+    assert(lanes == 31);
+    asm volatile(
+        "{.reg .pred p, q; setp.lt.s32 p, %2, 5; vote.sync.any.pred q, p, -1; selp.b32 %0, 1, 0, q;\n"
+        " vote.sync.all.pred q, p, -1; selp.b32 %1, 1, 0, q;}"
+        : "=r"(got), "=r"(there)
+        : "r"(lane));
+    assert(got == 1 && there == 0);
+    asm("{.reg .pred p, q; setp.lt.s32 p, %1, 5; setp.gt.s32 q, %1, 1; and.pred p, p, q; not.pred p, p;\n"
+        " selp.b32 %0, 0, 1, p;}"
+        : "=r"(got)
+        : "r"(lane));
+    assert(got == (lane > 1 && lane < 5));
+    int64_t wide;
+    unsigned upper, ones, zeros, turned;
+    asm("mul.wide.s32 %0, %1, %2;" : "=l"(wide) : "r"(-3), "r"(1 << 30));
+    assert(wide == -3 * (int64_t(1) << 30));
+    asm("mul.hi.u32 %0, %1, %2;" : "=r"(upper) : "r"(3u << 30), "r"(8u));
+    assert(upper == 6);
+    asm("popc.b32 %0, %3; clz.b32 %1, %3; brev.b32 %2, %3;" : "=r"(ones), "=r"(zeros), "=r"(turned) : "r"(0x00F00001));
+    assert(ones == 5 && zeros == 8 && turned == 0x80000F00u);
+    asm volatile("redux.sync.min.s32 %0, %1, -1;" : "=r"(got) : "r"(lane - 7));
+    assert(got == -7);
+    asm volatile("redux.sync.min.u32 %0, %1, -1;" : "=r"(got) : "r"(lane - 7));
+    assert(got == 0);
+    asm volatile("match.any.sync.b32 %0, %1, -1;" : "=r"(lanes) : "r"(lane % 4));
+    assert(unsigned(lanes) == 0x11111111u << lane % 4);
+    if (lane % 2 == 1) {
+        asm volatile("{.reg .pred p; elect.sync %0|p, 0xaaaaaaaa; selp.b32 %1, 1, 0, p;}" : "=r"(got), "=r"(there));
+        assert(got == 1 && there == (lane == 1));
+        asm volatile("activemask.b32 %0;" : "=r"(lanes));
+        assert((unsigned(lanes) & 0xaaaaaaaau) == unsigned(lanes) && (lanes >> lane & 1) == 1);
+    }
+}
+
 __global__ void __launch_bounds__(64, 2) norm_kernel(float* out, const float* x, const float* weight,
                                                      int64_t out_stride, int64_t stride, float eps, int width) {
     __shared__ alignas(16) float shared[256];
@@ -340,6 +391,7 @@ __global__ void __launch_bounds__(64, 2) norm_kernel(float* out, const float* x,
         check_copies(shared, x);
         check_flags();
         check_stmatrix(matrices);
+        check_lanes();
     }
     if (threadIdx.x == 0) atomicAdd(&rows_done, 1ull);
     float sum = 0.0f;

@@ -56,7 +56,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Source{"matmul.wmma.cu", "matmul"}, Source{"head_digest.coalesced.cu", "head_digest"},
                     Source{"rms_norm.grid_sync.cu", "rms_norm"}, Source{"rms_norm.pipeline.cu", "rms_norm"},
                     Source{"rms_norm.two_streams.cu", "rms_norm"}, Source{"rms_norm.clusters.cu", "rms_norm"},
-                    Source{"l2_norm.dependent.cu", "l2_norm"}, Source{"add_routed.bulk_store.cu", "add_routed"}),
+                    Source{"l2_norm.dependent.cu", "l2_norm"}, Source{"rms_norm.cluster_ptx.cu", "rms_norm"},
+                    Source{"add_routed.bulk_store.cu", "add_routed"}),
     [](const auto& source) {
         std::string name = source.param.file;
         name = name.substr(0, name.rfind('.'));
