@@ -123,6 +123,13 @@ std::optional<Error> error_of_unknown(const std::string& said) {
     static const std::regex kMember(
         "(?:\xE2\x80\x98|')([^\xE2' ]+)(?:\xE2\x80\x99|') (?:is not a member of|in namespace) "
         "(?:\xE2\x80\x98|')(cub|cg|cooperative_groups|cuda|cute|cutlass|thrust|nvcuda::wmma)");
+    // A member that a library's class does not have here, or not with these arguments.
+    static const std::regex kOfClass(
+        "(?:\xE2\x80\x98|[ '])((?:cub|cooperative_groups|cuda|nvcuda)::[^\xE2']*)(?:\xE2\x80\x99|').* has no member "
+        "named (?:\xE2\x80\x98|')([^\xE2']*)(?:\xE2\x80\x99|')");
+    static const std::regex kCall(
+        "no matching function for call to (?:\xE2\x80\x98|')((?:cub|cooperative_groups|cuda|nvcuda)::[^\xE2']*)"
+        "(?:\xE2\x80\x99|')");
     // Of a template of ours: where the user's code asks for it comes before the error.
     static const std::regex kAsked(R"re(^([^ ]*?):(\d+):\d+: +required from here$)re");
     constexpr std::string_view kOurs = "kernels/sandbox/cuda/", kAssertion = "static assertion failed: ";
@@ -152,6 +159,10 @@ std::optional<Error> error_of_unknown(const std::string& said) {
         std::string unknown;
         if (std::regex_search(what, name, kMember)) {
             unknown = name.str(2) + "::" + name.str(1);
+        } else if (std::regex_search(what, name, kOfClass)) {
+            unknown = name.str(1) + "::" + name.str(2);
+        } else if (std::regex_search(what, name, kCall)) {
+            unknown = name.str(1);
         } else if (std::regex_search(what, name, kName)) {
             unknown = name.str(1);
         } else {

@@ -27,7 +27,8 @@ struct NotTaken {
 constexpr NotTaken kNotTaken[] = {
     {R"(\b__managed__\b)", "__managed__ variables are not taken"},
     {R"(\bextern\s+__device__)", "variables of other files are not taken"},
-    {R"(\bcuda(Malloc(?!Async\b)|Free(?!Async\b)|Memcpy(2D|3D|Peer|Batch)|Memset(2D|3D)|LaunchKernelExC)\w*\b)",
+    {R"(\bcuda(Malloc(?!Async\b)|Free(?!Async\b)|Memcpy(2D(?!Async\b|\b)|3D|Peer|Batch)|)"
+     R"(Memset(2D|3D)|LaunchKernelExC)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
     {R"(\b(cudaLaunchCooperativeKernelMultiDevice|this_multi_grid|multi_grid_group)\b)",
      "launches on several devices are not taken"},

@@ -129,6 +129,10 @@ __device__ void check_block() {
     Scan(storage.scan).ExclusiveSum(1, exclusive);
     assert(exclusive == int(threadIdx.x));
     __syncthreads();
+    int total;
+    Scan(storage.scan).ExclusiveScan(int(threadIdx.x), exclusive, 7, cuda::maximum<>(), total);
+    assert(exclusive == max(7, int(threadIdx.x) - 1) && total == 63);
+    __syncthreads();
     Store(storage.store).Store(numbers, sums, 126);
     __syncthreads();
     assert(threadIdx.x != 0 || (numbers[125] == 1000 + 125 * 63 && numbers[127] == 127));
@@ -152,6 +156,14 @@ __device__ void check_warps(int* counts) {
     __shared__ cub::WarpReduce<int>::TempStorage storage[2];
     const int most = cub::WarpReduce<int>(storage[threadIdx.x / 32]).Reduce(lane, cuda::maximum<>());
     assert(lane != 0 || most == 31);
+    __shared__ cub::WarpScan<int>::TempStorage scan_storage[2];
+    cub::WarpScan<int> scan(scan_storage[threadIdx.x / 32]);
+    int before, total;
+    scan.ExclusiveSum(2, before, total);
+    assert(before == 2 * lane && total == 64);
+    __syncwarp();
+    scan.ExclusiveScan(lane, before, 7, cuda::maximum<>());
+    assert(before == max(7, lane - 1));
     assert(__match_any_sync(0xffffffff, lane % 4) == 0x11111111u << lane % 4);
     assert(__reduce_add_sync(0xffffffff, lane) == 496 && __reduce_max_sync(0xffffffff, lane) == 31);
     const auto small = cg::tiled_partition<4>(tile);

@@ -47,7 +47,8 @@ using Sum = cuda::std::plus<>;
 using Max = cuda::maximum<>;
 using Min = cuda::minimum<>;
 
-// The result is lane 0's; shuffles halve the distance upwards: 1, 2, 4, 8, 16, as CUB's.
+// The result is lane 0's; shuffles double the distance: 1, 2, 4, 8, 16, as CUB's. No lane that is not valid is read: a
+// block may have fewer threads than a warp.
 template <typename T, int kLanes = 32>
 class WarpReduce {
 public:
@@ -59,8 +60,9 @@ public:
     T Reduce(T value, Operation operation, int num_valid = kLanes, VERBATIM_WHERE) {
         const int lane = verbatim::cuda_source::lane() % kLanes;
         for (int delta = 1; delta < kLanes; delta *= 2) {
-            const T other = __shfl_down_sync(0xFFFFFFFFU, value, static_cast<unsigned>(delta), kLanes, where);
-            if (lane + delta < num_valid) value = operation(value, other);
+            const int from = lane + delta < num_valid ? lane + delta : lane;
+            const T other = __shfl_sync(0xFFFFFFFFU, value, from, kLanes, where);
+            if (from != lane) value = operation(value, other);
         }
         return value;
     }
@@ -85,17 +87,38 @@ public:
         out = in;
     }
     void InclusiveSum(T in, T& out, VERBATIM_WHERE) { InclusiveScan(in, out, cub::Sum(), where); }
+    template <typename Operation>
+    void InclusiveScan(T in, T& out, Operation operation, T& total, VERBATIM_WHERE) {
+        InclusiveScan(in, out, operation, where);
+        total = __shfl_sync(0xFFFFFFFFU, out, kLanes - 1, kLanes, where);
+    }
+    void InclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) { InclusiveScan(in, out, cub::Sum(), total, where); }
     void ExclusiveSum(T in, T& out, VERBATIM_WHERE) {
         T sum;
         InclusiveScan(in, sum, cub::Sum(), where);
         out = sum - in;
     }
+    void ExclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) {
+        T sum;
+        InclusiveScan(in, sum, cub::Sum(), total, where);
+        out = sum - in;
+    }
+    template <typename Operation>
+    void ExclusiveScan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {
+        T upto;
+        InclusiveScan(in, upto, operation, where);
+        const T before = __shfl_up_sync(0xFFFFFFFFU, upto, 1, kLanes, where);
+        out = verbatim::cuda_source::lane() % kLanes == 0 ? first : operation(first, before);
+    }
 };
 
 enum BlockReduceAlgorithm { BLOCK_REDUCE_RAKING_COMMUTATIVE_ONLY, BLOCK_REDUCE_RAKING, BLOCK_REDUCE_WARP_REDUCTIONS };
 // The result is thread 0's: warps by shuffles, then their results in ascending order, as CUB's default algorithm.
-template <typename T, int kThreads, BlockReduceAlgorithm kAlgorithm = BLOCK_REDUCE_WARP_REDUCTIONS>
+template <typename T, int kThreads, BlockReduceAlgorithm kAlgorithm = BLOCK_REDUCE_WARP_REDUCTIONS, int kY = 1,
+          int kZ = 1>
 class BlockReduce {
+    static_assert(kY * kZ == 1, "CUB's blocks have one dimension here");
+
 public:
     struct TempStorage {
         T warps[(kThreads + 31) / 32];
@@ -123,8 +146,9 @@ private:
 
 enum BlockScanAlgorithm { BLOCK_SCAN_RAKING, BLOCK_SCAN_RAKING_MEMOIZE, BLOCK_SCAN_WARP_SCANS };
 // Each thread has kItems consecutive elements of the block's.
-template <typename T, int kThreads, BlockScanAlgorithm kAlgorithm = BLOCK_SCAN_RAKING>
+template <typename T, int kThreads, BlockScanAlgorithm kAlgorithm = BLOCK_SCAN_RAKING, int kY = 1, int kZ = 1>
 class BlockScan {
+    static_assert(kY * kZ == 1, "CUB's blocks have one dimension here");
     static constexpr int kWarps = (kThreads + 31) / 32;
 
 public:
@@ -143,8 +167,7 @@ public:
     template <int kItems, typename Operation, typename Prefix>
     void InclusiveScan(T (&in)[kItems], T (&out)[kItems], Operation operation, Prefix& prefix, VERBATIM_WHERE) {
         const Before before = scan(in, operation, where);
-        T total = storage_.warps[0];
-        for (int warp = 1; warp < kWarps; ++warp) total = operation(total, storage_.warps[warp]);
+        const T total = total_of(operation);
         if (threadIdx.x < 32) {
             const T first = prefix(total);
             if (threadIdx.x == 0) storage_.prefix = first;
@@ -168,19 +191,40 @@ public:
         InclusiveScan(ins, outs, operation, where);
         out = outs[0];
     }
+    void InclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) {
+        InclusiveSum(in, out, where);
+        total = total_of(cub::Sum());
+    }
     void ExclusiveSum(T in, T& out, VERBATIM_WHERE) {
         T total;
         ExclusiveSum(in, out, total, where);
     }
+    template <typename Operation>
+    void ExclusiveScan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {
+        const T ins[1] = {in};
+        const Before before = scan(ins, operation, where);
+        out = before.has ? operation(first, before.value) : first;
+    }
+    // The total is without the first value, as CUB's.
+    template <typename Operation>
+    void ExclusiveScan(T in, T& out, T first, Operation operation, T& total, VERBATIM_WHERE) {
+        ExclusiveScan(in, out, first, operation, where);
+        total = total_of(operation);
+    }
     void ExclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) {
         const T ins[1] = {in};
         const Before before = scan(ins, cub::Sum(), where);
-        total = storage_.warps[0];
-        for (int warp = 1; warp < kWarps; ++warp) total = total + storage_.warps[warp];
+        total = total_of(cub::Sum());
         out = before.has ? before.value : T(0);
     }
 
 private:
+    template <typename Operation>
+    T total_of(Operation operation) const {
+        T total = storage_.warps[0];
+        for (int warp = 1; warp < kWarps; ++warp) total = operation(total, storage_.warps[warp]);
+        return total;
+    }
     // What comes before the thread's first element.
     struct Before {
         bool has;

@@ -103,6 +103,19 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
 inline cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     return cudaMemcpyAsync(to, from, bytes, kind);
 }
+inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                                     size_t rows, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+    if (width > to_pitch || width > from_pitch) return cudaErrorInvalidValue;
+    for (size_t row = 0; row < rows; ++row) {
+        cudaMemcpyAsync(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+                        width, kind, stream);
+    }
+    return cudaSuccess;
+}
+inline cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                                size_t rows, cudaMemcpyKind kind) {
+    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, kind);
+}
 
 // --- streams and events, which are as far as what the host waits for, as if everything had ended when it asks
 

@@ -451,6 +451,12 @@ TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
     };
     EXPECT_THAT(why("__nv_tex_surf_handler(1);"), HasSubstr("my.cu:3: `__nv_tex_surf_handler` is not taken"));
     EXPECT_THAT(why("cub::DeviceScan::ExclusiveSum(1);"), HasSubstr("my.cu:3: `cub::DeviceScan` is not taken"));
+    EXPECT_THAT(why("cub::BlockScan<int, 64>::TempStorage t; cub::BlockScan<int, 64>(t).Max(1);"),
+                HasSubstr("my.cu:3: `cub::BlockScan<int, 64>::Max` is not taken"));
+    EXPECT_THAT(why("cub::WarpScan<int>::TempStorage t; cub::WarpScan<int>(t).InclusiveSum(1);"),
+                HasSubstr("my.cu:3: `cub::WarpScan<int>::InclusiveSum(int)` is not taken"));
+    EXPECT_THAT(why("cub::BlockReduce<int, 32, cub::BLOCK_REDUCE_RAKING, 2>::TempStorage t;"),
+                HasSubstr("my.cu:3: not taken: CUB's blocks have one dimension here"));
     EXPECT_THAT(why("using T = nvcuda::wmma::precision::tf32;"),
                 HasSubstr("my.cu:3: `nvcuda::wmma::precision` is not taken"));
     EXPECT_THAT(why("double2 two; atomicAdd(&two, two);"), HasSubstr("my.cu:3: not taken: no match for"));
