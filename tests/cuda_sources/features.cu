@@ -164,6 +164,10 @@ __device__ void check_warps(int* counts) {
     __syncwarp();
     scan.ExclusiveScan(lane, before, 7, cuda::maximum<>());
     assert(before == max(7, lane - 1));
+    __shared__ cub::WarpScan<float>::TempStorage float_storage[2];
+    float upto;
+    cub::WarpScan<float>(float_storage[threadIdx.x / 32]).ExclusiveSum(lane == 0 ? 16777216.0f : 1.0f, upto);
+    assert(lane != 1 || upto == 16777216.0f);  // the lane's own 1 is lost in the sum, and not subtracted
     assert(__match_any_sync(0xffffffff, lane % 4) == 0x11111111u << lane % 4);
     assert(__reduce_add_sync(0xffffffff, lane) == 496 && __reduce_max_sync(0xffffffff, lane) == 31);
     const auto small = cg::tiled_partition<4>(tile);

@@ -93,15 +93,13 @@ public:
         total = __shfl_sync(0xFFFFFFFFU, out, kLanes - 1, kLanes, where);
     }
     void InclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) { InclusiveScan(in, out, cub::Sum(), total, where); }
-    void ExclusiveSum(T in, T& out, VERBATIM_WHERE) {
-        T sum;
-        InclusiveScan(in, sum, cub::Sum(), where);
-        out = sum - in;
-    }
+    // The lanes before: of floats the difference to the sum with the lane itself is another number.
+    void ExclusiveSum(T in, T& out, VERBATIM_WHERE) { ExclusiveScan(in, out, T(0), cub::Sum(), where); }
     void ExclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) {
-        T sum;
-        InclusiveScan(in, sum, cub::Sum(), total, where);
-        out = sum - in;
+        T upto;
+        InclusiveScan(in, upto, cub::Sum(), total, where);
+        const T before = __shfl_up_sync(0xFFFFFFFFU, upto, 1, kLanes, where);
+        out = verbatim::cuda_source::lane() % kLanes == 0 ? T(0) : before;
     }
     template <typename Operation>
     void ExclusiveScan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {
