@@ -298,8 +298,13 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
         EXPECT_EQ(why(line), "") << line;
     }
     EXPECT_THAT(why("int a = cudaLaunchAttributeClusterSchedulingPolicyPreference;"), HasSubstr("of clusters the dim"));
-    EXPECT_THAT(why("void g() { asm(\"barrier.cluster.arrive;\"); }"),
-                HasSubstr("`barrier.cluster.arrive` in inline PTX"));
+    EXPECT_EQ(why("void g() { asm(\"barrier.cluster.arrive;\"); }"), "");
+    EXPECT_THAT(why("void g() { asm(\"barrier.cluster.arrive.relaxed;\"); }"),
+                HasSubstr("`barrier.cluster.arrive.relaxed` in inline PTX"));
+    EXPECT_THAT(why("void g() { asm(\"{.reg .b32 d; .reg .pred p; mov.b32 d|p, 1;}\"); }"),
+                HasSubstr("`mov.b32`: operand 1 has no predicate"));
+    EXPECT_THAT(why("void g() { cudaMemcpy2DToArray(p); }"), HasSubstr("my.cu:2: `cudaMemcpy2DToArray`"));
+    EXPECT_EQ(why("void g() { cudaMemcpy2D(p, 4, q, 4, 4, 1, k); }"), "");
     EXPECT_EQ(why("__device__ int counter = 0;"), "");
     EXPECT_EQ(why("void g() { cudaMemcpyToSymbol(p, q, 4); }"), "");
     EXPECT_THAT(why("extern __device__ int counter;"), HasSubstr("my.cu:2: `extern __device__`"));
