@@ -26,8 +26,7 @@ struct HitsConfig {
 struct HitsRow {
     int64_t prompt_tokens = 0;
     int64_t reported = 0;
-    int64_t sent_before =
-        0;  // tokens that the prompt begins with as an earlier request of this replay, answer included
+    int64_t sent_before = 0;  // of the prompt's first tokens: in an earlier request of this replay, or in its answer
 };
 
 struct HitsResult {

@@ -413,7 +413,7 @@ void HeadTier::put(const CacheSalt& salt, HeadCopy head, std::span<const std::st
     }
     std::vector<TokenId> tokens = head.tokens.to_vector();
     File& file = add(salt, tokens, name, bytes);
-    Job job;
+    Job job{.num_bytes = bytes};
     job.path = path_of(file.name);
     job.info = HeadInfo{config_.model, config_.numerics, head.digest, salt.value, std::move(tokens), {}};
     if (beginning.length > 0) {
@@ -577,7 +577,7 @@ void HeadTier::write(Job& job) {
     if (!written) {
         failed_.push_back(job.id);
         --counts_.num_files;  // as drop_failed() leaves them
-        counts_.num_bytes -= std::ssize(job.bytes) + std::ssize(job.info->tokens) * int64_t{sizeof(TokenId)};
+        counts_.num_bytes -= job.num_bytes;
     } else {
         header_xxh3_[job.path.stem().string()] = *std::move(written);
     }

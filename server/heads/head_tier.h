@@ -165,6 +165,7 @@ private:
         std::function<void(FilePtr)> loaded;                          // to be read
         std::vector<std::pair<HeadId, std::filesystem::path>> bases;  // of what is read
         HeadId id = kNoHead;
+        int64_t num_bytes = 0;                                // of the tier's room, of what is written
         std::optional<std::weak_ptr<const Reading>> reading;  // none: what is read is wanted
         int64_t first_token = 0;                              // of what is read
         std::vector<TokenId> tokens;                          // that are in it

@@ -62,6 +62,17 @@ std::optional<size_t> num_of_all(const ConversationView& view, const text::Token
     return num;
 }
 
+// With how many of the conversation's tokens the prompt begins.
+int64_t num_equal_tokens(const ConversationView& view, std::span<const TokenId> prompt) {
+    size_t num_equal = 0;
+    for (const TurnPtr& turn : view.turns) {
+        const auto differs = std::ranges::mismatch(turn->tokens, prompt.subspan(num_equal)).in1;
+        num_equal += static_cast<size_t>(differs - turn->tokens.begin());
+        if (differs != turn->tokens.end()) break;
+    }
+    return static_cast<int64_t>(num_equal);
+}
+
 }  // namespace
 
 std::string prompt_text(const TurnRow& turn, const text::Tokenizer& tokenizer) {
@@ -99,8 +110,7 @@ std::optional<int64_t> rewritten_answer_end(const ConversationView& view, const 
                                             std::span<const TokenId> prompt) {
     if (view.turns.empty()) return std::nullopt;
     const TurnRow& last = *view.turns.back();
-    const std::vector<TokenId> committed = view.tokens();
-    const int64_t num_equal = std::ranges::mismatch(committed, prompt).in1 - committed.begin();
+    const int64_t num_equal = num_equal_tokens(view, prompt);
     if (num_equal < last.prompt_end || num_equal == last.end) return std::nullopt;
     const std::string answer = answer_text(last, tokenizer);
     text::Decoder decoder(tokenizer, /*skip_special=*/true);

@@ -147,8 +147,9 @@ ExitCode exit_code_of(const Plan& plan) {
 // A plan for what was answered is none for rows that ended in another way, such as turns that found theirs busy.
 std::string unexpected_of(const Plan& plan) {
     for (const CandidatePlan& candidate : plan.candidates) {
-        const Trial* trial = candidate.best ? &*candidate.best : candidate.worse ? &*candidate.worse : nullptr;
-        if (trial != nullptr && !trial->unexpected.empty())
+        if (plan.answer && &candidate != &plan.candidates[*plan.answer]) continue;
+        const std::optional<Trial>& trial = plan.answer ? candidate.best : candidate.worse;
+        if (trial && !trial->unexpected.empty())
             return fmt::format("{} rows of the trace ended in another way than it expects: {}",
                                trial->unexpected.size(), trial->unexpected.front());
     }
