@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "engine/timed_executor.h"
+#include "files/steady_clock.h"
 #include "kernels/executors/mismatching_executor.h"
-#include "kernels/steady_clock.h"
 
 namespace verbatim::executors {
 namespace {

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string_view>
 
+#include "files/steady_clock.h"
 #include "kernels/median.h"
 #include "kernels/sandbox/judge.h"
-#include "kernels/steady_clock.h"
 
 namespace verbatim::sandbox {
 namespace {

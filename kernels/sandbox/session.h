@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "files/steady_clock.h"
 #include "kernels/sandbox/compile_kernel.h"
 #include "kernels/sandbox/gpu_program.h"
 #include "kernels/sandbox/kernel_report.h"
 #include "kernels/sandbox/python_function.h"
-#include "kernels/steady_clock.h"
 
 namespace verbatim::sandbox {
 

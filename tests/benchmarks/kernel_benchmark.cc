@@ -1,6 +1,6 @@
 // tests/benchmarks/kernel_benchmark.cc: every operation of the CPU backend by itself, on one thread, for every
 // instruction set of this processor, in the shapes of granite-4.0-h-1b (with Llama's rotary embedding), with the bytes
-// and operations that tools/bench/cost.h counts.
+// and operations that kernels/bench/cost.h counts.
 //
 //   kernel_benchmark --benchmark_filter='matmul_in_proj/.*/rows:512'
 //
@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "engine/base/prng.h"
+#include "kernels/bench/cost.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/ops/sampling.h"
 #include "reference/model/presets.h"
 #include "reference/model/random_model.h"
 #include "reference/model/state_tensors.h"
 #include "reference/ops/sampling.h"
-#include "tools/bench/cost.h"
 
 namespace verbatim {
 namespace {
@@ -94,16 +94,16 @@ private:
     // Of the operation that was repeated: a matmul's matrix, else the first of its kind that computes anything (which
     // leaves out the storing of KV).
     void count(const Work& work, const WalkSequence& sequence, benchmark::State& state) const {
-        tools::OpCost found{work.op};
+        bench::OpCost found{work.op};
         if (work.op == WalkOp::kMatmul) {
             const int32_t layer = work.matrix == Matrix::kLmHead ? kHeadLayer : kMambaLayer;
             const MatrixView matrix = linear_of(model_.weights(), {layer, work.matrix}).weight;
             const auto elements = static_cast<double>(matrix.rows * matrix.cols);
             found = {work.op, 2 * elements, 2 * elements * static_cast<double>(work.num_rows)};
         } else {
-            tools::WalkCost cost;
+            bench::WalkCost cost;
             cost.add_step(config_, {&sequence, 1}, 0);
-            for (const tools::OpCost& op : cost.ops()) {
+            for (const bench::OpCost& op : cost.ops()) {
                 if (op.op == work.op && found.operations == 0) found = op;
             }
         }

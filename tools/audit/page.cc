@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "audit/relations.h"
-#include "tools/program/xml.h"
+#include "files/xml.h"
 
 namespace verbatim::tools {
 namespace {

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "files/json_text.h"
-#include "tools/program/junit.h"
+#include "files/junit.h"
 
 namespace verbatim::tools {
 namespace {

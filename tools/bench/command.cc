@@ -7,22 +7,25 @@
 
 #include "files/json_text.h"
 #include "files/output_file.h"
+#include "kernels/bench/dvr.h"
+#include "kernels/bench/row_lag.h"
+#include "kernels/bench/run.h"
+#include "kernels/bench/speculate.h"
 #include "kernels/executors/drafter_choice.h"
 #include "reference/model/presets.h"
-#include "tools/bench/dvr.h"
 #include "tools/bench/report.h"
-#include "tools/bench/row_lag.h"
-#include "tools/bench/run.h"
-#include "tools/bench/speculate.h"
 #include "tools/program/cli.h"
 #include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
 #include "tools/program/isa_option.h"
 #include "tools/program/number_check.h"
-#include "tools/program/run_recording.h"
+#include "tools/program/record_option.h"
+#include "traces/read.h"
+#include "traces/requests.h"
 
 namespace verbatim::tools {
 
+using namespace bench;
 using namespace executors;
 namespace {
 
@@ -35,7 +38,8 @@ struct BenchOptions {
     bool operations = false;
     bool speculates = false;
     SpeculateConfig speculate;
-    std::vector<int64_t> row_lags;  // empty: rows are written in every step
+    records::RecordingOptions record;  // of --speculate
+    std::vector<int64_t> row_lags;     // empty: rows are written in every step
     bool verifies = false;
     DvrConfig dvr;
     OutputFormat format = OutputFormat::kTable;
@@ -50,8 +54,52 @@ BenchPhases phases_named(const std::vector<std::string>& names) {
             .load = has("load")};
 }
 
+// Every request of a trace with its whole prompt, as far as rows determine it, each in a separate conversation.
+Result<std::vector<ChatRequest>> requests_of(const std::string& path, const reference::ModelConfig& model,
+                                             TokenStore& store) {
+    ASSIGN_OR_RETURN(const traces::ReadTrace read,
+                     traces::read_trace(path, {.max_context = model.max_position_embeddings,
+                                               .over_context = traces::OverContext::kDrop}));
+    const traces::Trace& trace = read.trace;
+    ASSIGN_OR_RETURN(auto maker, traces::RequestMaker::create(trace, store));
+    std::vector<ChatRequest> requests;
+    for (size_t i = 0; i < trace.rows.size(); ++i) {
+        if (!traces::is_request(trace.rows[i].event)) continue;
+        const auto row = static_cast<traces::RowIndex>(i);
+        const ChatRequest made = maker.make(row);
+        ChatRequest request;
+        request.messages.push_back({maker.prompt(row), false});
+        request.max_tokens = std::max<int64_t>(2, made.max_tokens.value_or(2));
+        request.sampling = made.sampling;
+        request.stop_tokens = made.stop_tokens;
+        request.stop_strings = made.stop_strings;
+        request.ignore_stop = made.ignore_stop;
+        requests.push_back(std::move(request));
+    }
+    if (requests.empty()) return error("{}: no request that {} positions hold", path, model.max_position_embeddings);
+    return requests;
+}
+
+// The record is started by each run, of which check_record() allows one.
+SpeculateConfig speculate_config(const BenchOptions& options) {
+    SpeculateConfig config = options.speculate;
+    if (!config.trace.empty()) {
+        config.requests = [path = config.trace](const reference::ModelConfig& model, TokenStore& store) {
+            return requests_of(path, model, store);
+        };
+    }
+    if (options.record.path.empty()) return config;
+    config.digests_heads = options.record.has_states();
+    config.start_recording =
+        [record = options.record](records::RunDescription run) -> Result<std::unique_ptr<records::RunRecording>> {
+        ASSIGN_OR_RETURN(files::OutputFile file, create_record_file(record));
+        return start_recording(record, std::move(file), std::move(run), "the run goes on without a record");
+    };
+    return config;
+}
+
 int run_speculate_command(const BenchOptions& options) {
-    const auto report = run_speculate(options.bench, options.speculate);
+    const auto report = run_speculate(options.bench, speculate_config(options));
     if (!report) return report_error(report.error());
     if (options.format == OutputFormat::kJson) {
         fmt::print("{}\n", json_text(speculate_json(*report)));
@@ -76,7 +124,7 @@ int run_dvr_command(const BenchOptions& options) {
 
 // A record is of one run of an engine.
 Status check_record(const BenchOptions& options) {
-    if (options.bench.record.path.empty()) return {};
+    if (options.record.path.empty()) return {};
     if (!options.speculates)
         return error(
             "--record: {}: --speculate runs an engine, and verbatim replay records a trace",
@@ -282,7 +330,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
     add_profile_option(*verb, options->bench);
     add_size_options(*verb, options->bench);
     add_speculate_options(*verb, *options);
-    add_record_options(*verb, options->bench.record);
+    add_record_options(*verb, options->record);
     verb->add_flag("--operations", options->operations, "also a table of every operation's share");
     add_output_option(*verb, "--plot", options->plot, "also a picture, as SVG");
     add_seed_option(*verb, options->bench.seed);

@@ -1,10 +1,12 @@
 // The picture of `verbatim bench`: every row as a share of the machine's limit.
 #include <fmt/format.h>
 
+#include "files/svg.h"
 #include "tools/bench/report.h"
-#include "tools/program/svg.h"
 
 namespace verbatim::tools {
+
+using namespace bench;
 namespace {
 
 constexpr int kWidth = 800;

@@ -6,6 +6,8 @@
 #include "tools/program/cli.h"
 
 namespace verbatim::tools {
+
+using namespace bench;
 namespace {
 
 using Json = nlohmann::ordered_json;

@@ -2,7 +2,7 @@
 //
 // For a row, with t the median time of a repetition:
 //   tokens_per_s   num_tokens / t
-//   gbps, gflops   the cost of tools/bench/cost.h over t; for "load", the file's bytes over t
+//   gbps, gflops   the cost of kernels/bench/cost.h over t; for "load", the file's bytes over t
 //   of_limit       limit / t: at 1 the machine cannot be faster; for "load", the time to read the file over t
 //   of_limit_nearby    the same against the machine's best between the row's repetitions: other programs on the
 //                  machine change the limit within a run
@@ -24,19 +24,22 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "tools/bench/run.h"
+#include "kernels/bench/dvr.h"
+#include "kernels/bench/row_lag.h"
+#include "kernels/bench/run.h"
+#include "kernels/bench/speculate.h"
 
 namespace verbatim::tools {
 
-nlohmann::ordered_json bench_json(const BenchReport& report);
+nlohmann::ordered_json bench_json(const bench::BenchReport& report);
 // `with_operations` adds a table of every operation's share in the observed repetition of each row.
-std::string bench_table(const BenchReport& report, bool with_operations);
+std::string bench_table(const bench::BenchReport& report, bool with_operations);
 // Bars of of_limit, with tokens per second.
-std::string bench_svg(const BenchReport& report);
+std::string bench_svg(const bench::BenchReport& report);
 
 // The figures in all three forms.
 struct RowFigures {
-    Spread time_s;
+    bench::Spread time_s;
     double tokens_per_s = 0;
     double gbps = 0;
     double gflops = 0;
@@ -49,7 +52,14 @@ struct RowFigures {
     double of_suffix = 0;              // 0: not a cached turn
 };
 // As above, with bf16 weights in both profiles; 0: there is no such row.
-double of_fast(const BenchReport& report, const BenchRow& row);
-RowFigures figures_of(const BenchRow& row, const MachineLimits& machine);
+double of_fast(const bench::BenchReport& report, const bench::BenchRow& row);
+RowFigures figures_of(const bench::BenchRow& row, const MachineLimits& machine);
+
+std::string speculate_table(const bench::SpeculateReport& report);
+nlohmann::ordered_json speculate_json(const bench::SpeculateReport& report);
+std::string dvr_table(const bench::DvrReport& report);
+nlohmann::ordered_json dvr_json(const bench::DvrReport& report);
+std::string row_lag_table(const bench::RowLagReport& report);
+nlohmann::ordered_json row_lag_json(const bench::RowLagReport& report);
 
 }  // namespace verbatim::tools

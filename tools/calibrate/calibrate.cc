@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "engine/timed_executor.h"
+#include "files/progress_bar.h"
 #include "kernels/executors/executor_choice.h"
 #include "kernels/machine.h"
 #include "kernels/median.h"

@@ -6,8 +6,10 @@
 
 #include "engine/engine.h"
 #include "engine/timed_executor.h"
+#include "files/progress_bar.h"
+#include "files/steady_clock.h"
+#include "files/work_clock.h"
 #include "kernels/executors/executor_choice.h"
-#include "kernels/steady_clock.h"
 #include "reference/loader/model_choice.h"
 #include "simulator/cost_executor.h"
 #include "simulator/metrics.h"
@@ -15,7 +17,6 @@
 #include "simulator/step_table.h"
 #include "simulator/trace_driver.h"
 #include "tools/program/cli.h"
-#include "tools/program/work_clock.h"
 #include "traces/requests.h"
 
 namespace verbatim::tools {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "files/svg.h"
 #include "tools/kernel/report.h"
-#include "tools/program/svg.h"
 
 namespace verbatim::tools {
 

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "files/xml.h"
 #include "kernels/sandbox/builtin_kernels.h"
 #include "kernels/sandbox/case_json.h"
 #include "kernels/sandbox/coverage.h"
 #include "tools/program/cli.h"
-#include "tools/program/xml.h"
 
 namespace verbatim::tools {
 

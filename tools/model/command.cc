@@ -11,6 +11,7 @@
 #include "files/json_text.h"
 #include "files/mapped_file.h"
 #include "files/output_file.h"
+#include "files/progress_bar.h"
 #include "reference/loader/gguf_config.h"
 #include "reference/loader/golden_check.h"
 #include "reference/loader/load_model.h"

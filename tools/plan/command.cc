@@ -12,6 +12,7 @@
 
 #include "files/json_text.h"
 #include "files/output_file.h"
+#include "files/progress_bar.h"
 #include "simulator/choice_names.h"
 #include "simulator/device_file.h"
 #include "simulator/model_shape.h"

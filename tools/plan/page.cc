@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "files/chart.h"
+#include "files/xml.h"
 #include "tools/plan/report.h"
-#include "tools/program/chart.h"
-#include "tools/program/xml.h"
 
 namespace verbatim::tools {
 namespace {

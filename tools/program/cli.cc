@@ -3,8 +3,6 @@
 #include "engine/base/check.h"
 #include "tools/program/choice_option.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -46,8 +44,6 @@ void append_line(std::string& text, const Row& row, const std::vector<Column>& c
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
 }
-
-constexpr int kBarWidth = 30;  // with label and percentage, a line of 80
 
 }  // namespace
 
@@ -160,26 +156,6 @@ std::string Table::to_string() const {
     if (!header_.empty()) append_line(text, header_, columns);
     for (const Row& row : rows_) append_line(text, row, columns);
     return text;
-}
-
-ProgressBar::ProgressBar(std::string label, uint64_t total)
-    : label_(std::move(label)), total_(total), visible_(isatty(STDERR_FILENO) == 1) {
-    update(0);
-}
-
-ProgressBar::~ProgressBar() {
-    if (visible_) fmt::print(stderr, "\r\033[K");
-}
-
-void ProgressBar::update(uint64_t done) {
-    if (!visible_ || total_ == 0) return;
-    const double fraction = static_cast<double>(std::min(done, total_)) / static_cast<double>(total_);
-    const int percent = static_cast<int>(fraction * 100);
-    if (percent == shown_percent_) return;
-    shown_percent_ = percent;
-    const int filled = percent * kBarWidth / 100;
-    fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3}%", label_, "", filled, "", kBarWidth - filled, percent);
-    std::fflush(stderr);
 }
 
 }  // namespace verbatim::tools

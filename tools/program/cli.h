@@ -83,23 +83,6 @@ private:
     std::vector<std::vector<std::string>> rows_;
 };
 
-// One line on stderr, redrawn when the shown percentage changes; silent when stderr is not a terminal. The destructor
-// erases the line.
-class ProgressBar {
-public:
-    ProgressBar(std::string label, uint64_t total);
-    ~ProgressBar();
-    ProgressBar(const ProgressBar&) = delete;
-    ProgressBar& operator=(const ProgressBar&) = delete;
-    void update(uint64_t done);  // at most `total` is shown
-
-private:
-    std::string label_;
-    uint64_t total_;
-    int shown_percent_ = -1;
-    bool visible_;
-};
-
 // Parses the flags, runs the verb, returns the exit code. main() and tests call it.
 int run_program(int argc, const char* const* argv);
 

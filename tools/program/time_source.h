@@ -6,8 +6,8 @@
 
 #include "engine/base/choices.h"
 #include "engine/clock.h"
-#include "kernels/steady_clock.h"
-#include "tools/program/work_clock.h"
+#include "files/steady_clock.h"
+#include "files/work_clock.h"
 
 namespace verbatim::tools {
 

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "files/junit.h"
 #include "reference/records/comparison.h"
 #include "reference/records/verdict.h"
-#include "tools/program/junit.h"
 
 namespace verbatim::tools {
 

@@ -2,8 +2,9 @@
 
 #include <utility>
 
+#include "files/progress_bar.h"
+#include "files/steady_clock.h"
 #include "kernels/executors/executor_choice.h"
-#include "kernels/steady_clock.h"
 #include "reference/records/locate.h"
 #include "tools/program/cli.h"
 

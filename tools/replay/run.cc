@@ -9,6 +9,7 @@
 #include "engine/fields.h"
 #include "engine/request_book.h"
 #include "files/output_file.h"
+#include "files/progress_bar.h"
 #include "kernels/executors/drafter_choice.h"
 #include "kernels/executors/executor_choice.h"
 #include "kernels/executors/failing_executor.h"
@@ -178,28 +179,29 @@ Result<OutputLog> answers_of(const ReplayConfig& config, const Model& model, con
 }
 
 // The record of a run that is to be kept; null: it is not.
-Result<std::unique_ptr<RunRecording>> start_recording(const ReplayConfig& config, files::OutputFile file,
-                                                      const EngineConfig& engine, const Executor& executor,
-                                                      const Model& model, const Digest& weights,
-                                                      const std::string& model_name, const std::string& trace_name) {
+Result<std::unique_ptr<records::RunRecording>> recording_of(const ReplayConfig& config, files::OutputFile file,
+                                                            const EngineConfig& engine, const Executor& executor,
+                                                            const Model& model, const Digest& weights,
+                                                            const std::string& model_name,
+                                                            const std::string& trace_name) {
     if (!file.is_wanted()) return nullptr;
-    return RunRecording::start(config.record, std::move(file),
-                               {.model = model_name,
-                                .model_seed = config.seed,
-                                .model_digest = weights,
-                                .vocab_size = model.config.vocab_size,
-                                .numerics = executor.numerics_id(),
-                                .ordinary_numerics = executor.ordinary_numerics_id(),
-                                .executor = config.executor,
-                                .profile = std::string(name(config.profile)),
-                                .isa = std::string(config.isa ? cpu::isa_name(*config.isa) : ""),
-                                .num_threads = config.num_threads,
-                                .draft = config.draft,
-                                .policy = std::string(config.policy ? name(*config.policy) : ""),
-                                .eviction = config.eviction,
-                                .trace = trace_name,
-                                .engine = engine},
-                               "the run goes on without a record");
+    return start_recording(config.record, std::move(file),
+                           {.model = model_name,
+                            .model_seed = config.seed,
+                            .model_digest = weights,
+                            .vocab_size = model.config.vocab_size,
+                            .numerics = executor.numerics_id(),
+                            .ordinary_numerics = executor.ordinary_numerics_id(),
+                            .executor = config.executor,
+                            .profile = std::string(name(config.profile)),
+                            .isa = std::string(config.isa ? cpu::isa_name(*config.isa) : ""),
+                            .num_threads = config.num_threads,
+                            .draft = config.draft,
+                            .policy = std::string(config.policy ? name(*config.policy) : ""),
+                            .eviction = config.eviction,
+                            .trace = trace_name,
+                            .engine = engine},
+                           "the run goes on without a record");
 }
 
 // The calls of a run that are to be kept; without an operation it does nothing.
@@ -291,7 +293,7 @@ private:
     DigestRecorder recorder_;
     DvrView view_;
     Digest weights_{};
-    std::unique_ptr<RunRecording> recording_;  // null: not requested
+    std::unique_ptr<records::RunRecording> recording_;  // null: not requested
     std::unique_ptr<RecorderList> recorders_;
     Capture capture_;
     std::unique_ptr<Engine> engine_;
@@ -311,8 +313,8 @@ Status SingleRun::make_engine() {
     ASSIGN_OR_RETURN(policy_, policy_by_name(config_.eviction, model_.config));
     ASSIGN_OR_RETURN(weights_, reference::model_digest(model_));
     ASSIGN_OR_RETURN(recording_,
-                     start_recording(config_, std::move(replayed_.record_file), settings_, executors_->executor(),
-                                     model_, weights_, replayed_.model_name, replayed_.trace_name));
+                     recording_of(config_, std::move(replayed_.record_file), settings_, executors_->executor(), model_,
+                                  weights_, replayed_.model_name, replayed_.trace_name));
     std::vector<Recorder*> told{&recorder_, &book_};
     if (config_.show_dvr) told.push_back(&view_);
     if (recording_) told.push_back(&recording_->recorder());
@@ -458,7 +460,7 @@ Result<ReplayRun> replay_once(const Replayed& replayed) {
 Result<ReplayRun> run_replay(const ReplayConfig& asked, const Model& model, const std::string& model_name,
                              const std::string& trace_name, const traces::Trace& trace) {
     ReplayConfig config = asked;
-    ASSIGN_OR_RETURN(files::OutputFile record_file, RunRecording::create_file(config.record));
+    ASSIGN_OR_RETURN(files::OutputFile record_file, create_record_file(config.record));
     ASSIGN_OR_RETURN(files::OutputFile capture_file, files::OutputFile::create(config.capture_file));
     if (config.policy == Policy::kAuto) {
         const cpu::CpuExecutorConfig cpu{

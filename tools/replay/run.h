@@ -13,7 +13,7 @@
 #include "reference/model/weights.h"
 #include "reference/numerics/profile.h"
 #include "tools/program/cache_memory.h"
-#include "tools/program/run_recording.h"
+#include "tools/program/record_option.h"
 #include "tools/replay/report.h"
 #include "traces/trace.h"
 
@@ -53,7 +53,7 @@ struct ReplayConfig {
     std::string tier;                         // folder of heads behind the cache; empty: none
     int64_t tier_bytes = int64_t{10} << 30;
     int64_t host_bytes = 0;  // of host memory before it; 0: none
-    RecordFlags record;
+    records::RecordingOptions record;
     std::string capture;       // the operation whose calls are captured; empty: none
     std::string capture_file;  // the output file
 };

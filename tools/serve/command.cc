@@ -44,7 +44,7 @@
 #include "tools/program/file_roles.h"
 #include "tools/program/host_tier.h"
 #include "tools/program/packed_option.h"
-#include "tools/program/run_recording.h"
+#include "tools/program/record_option.h"
 #include "tools/serve/flags.h"
 
 namespace verbatim::tools {
@@ -209,8 +209,8 @@ struct LoadedModel {
     ChosenExecutor executor;
     std::unique_ptr<TokenStore> store;
     ValueEviction policy;
-    files::OutputFile record_file;            // until the recording has it
-    std::unique_ptr<RunRecording> recording;  // null: no --record
+    files::OutputFile record_file;                     // until the recording has it
+    std::unique_ptr<records::RunRecording> recording;  // null: no --record
     std::unique_ptr<RecorderList> recorders;
     std::unique_ptr<Engine> engine;
     std::unique_ptr<ConversationLedger> ledger;
@@ -228,24 +228,24 @@ HostExecutor host_executor(LoadedModel& loaded) {
     return {watched, [executor](SequenceSlot slot, int32_t row) { return executor->logits(slot, row); }};
 }
 
-Status start_recording(const ServeOptions& options, LoadedModel& loaded) {
+Status record_run(const ServeOptions& options, LoadedModel& loaded) {
     std::vector<Recorder*> told;
     if (loaded.record_file.is_wanted()) {
         const reference::NumericExecutor& executor = *loaded.executor.executor;
-        ASSIGN_OR_RETURN(loaded.recording, RunRecording::start(options.record, std::move(loaded.record_file),
-                                                               {.model = options.model,
-                                                                .model_seed = options.seed,
-                                                                .model_digest = loaded.digest,
-                                                                .vocab_size = loaded.model->config.vocab_size,
-                                                                .numerics = executor.numerics_id(),
-                                                                .ordinary_numerics = executor.ordinary_numerics_id(),
-                                                                .executor = options.executor,
-                                                                .profile = std::string(name(executor.profile())),
-                                                                .num_threads = options.threads,
-                                                                .draft = options.draft,
-                                                                .eviction = "value",
-                                                                .engine = loaded.config},
-                                                               "the server goes on without a record"));
+        ASSIGN_OR_RETURN(loaded.recording, start_recording(options.record, std::move(loaded.record_file),
+                                                           {.model = options.model,
+                                                            .model_seed = options.seed,
+                                                            .model_digest = loaded.digest,
+                                                            .vocab_size = loaded.model->config.vocab_size,
+                                                            .numerics = executor.numerics_id(),
+                                                            .ordinary_numerics = executor.ordinary_numerics_id(),
+                                                            .executor = options.executor,
+                                                            .profile = std::string(name(executor.profile())),
+                                                            .num_threads = options.threads,
+                                                            .draft = options.draft,
+                                                            .eviction = "value",
+                                                            .engine = loaded.config},
+                                                           "the server goes on without a record"));
         told.push_back(&loaded.recording->recorder());
     }
     loaded.recorders = std::make_unique<RecorderList>(std::move(told));
@@ -337,7 +337,7 @@ Status load(const ServeOptions& options, LoadedModel& loaded) {
                                     .profile = options.profile};
     ASSIGN_OR_RETURN(loaded.executor, choose_executor(options.executor, chosen, *loaded.model));
     loaded.store = std::make_unique<TokenStore>(vocab_size);
-    RETURN_IF_ERROR(start_recording(options, loaded));
+    RETURN_IF_ERROR(record_run(options, loaded));
     HostExecutor executor = host_executor(loaded);
     loaded.engine =
         std::make_unique<Engine>(loaded.config, *executor.executor, loaded.policy, *loaded.store, *loaded.recorders);
@@ -467,7 +467,7 @@ Status serve(const ServeOptions& options) {
     ASSIGN_OR_RETURN(std::string page, read_page(repository_path("server/page")));
     allow_many_files();
     LoadedModel loaded;
-    ASSIGN_OR_RETURN(loaded.record_file, RunRecording::create_file(options.record));
+    ASSIGN_OR_RETURN(loaded.record_file, create_record_file(options.record));
     HttpServer server(
         {.address = options.host, .port = static_cast<uint16_t>(options.port), .cors_origins = options.cors_origins},
         std::move(tenants), std::move(page));

@@ -14,7 +14,7 @@
 #include "reference/numerics/profile.h"
 #include "server/text/answer_form.h"
 #include "tools/program/cache_memory.h"
-#include "tools/program/run_recording.h"
+#include "tools/program/record_option.h"
 
 namespace CLI {
 class App;
@@ -57,7 +57,7 @@ struct ServeOptions {
     std::string draft = "none";
     std::string window;  // of the drafter; empty: the default
     uint64_t seed = 0;
-    RecordFlags record;
+    records::RecordingOptions record;
 };
 
 void add_serve_flags(CLI::App& verb, ServeOptions& options);

@@ -6,8 +6,8 @@
 #include <cctype>
 #include <map>
 
+#include "files/svg.h"
 #include "tools/program/cli.h"
-#include "tools/program/svg.h"
 
 namespace verbatim::tools {
 namespace {

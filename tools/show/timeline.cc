@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tools/program/chrome_trace.h"
+#include "files/chrome_trace.h"
 
 namespace verbatim::tools {
 namespace {

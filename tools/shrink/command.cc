@@ -19,8 +19,8 @@
 #include "reference/reference_executor.h"
 #include "tools/program/cli.h"
 #include "tools/program/file_roles.h"
+#include "tools/program/record_option.h"
 #include "tools/program/recorded_run.h"
-#include "tools/program/run_recording.h"
 #include "tools/program/verdict_text.h"
 #include "tools/program/verify_run.h"
 

@@ -8,6 +8,7 @@
 
 #include "files/json_text.h"
 #include "files/output_file.h"
+#include "files/progress_bar.h"
 #include "simulator/cache_only.h"
 #include "simulator/choice_names.h"
 #include "simulator/device_file.h"

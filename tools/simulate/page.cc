@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
+#include "files/chart.h"
+#include "files/svg.h"
+#include "files/xml.h"
 #include "simulator/metrics.h"
-#include "tools/program/chart.h"
 #include "tools/program/cli.h"
-#include "tools/program/svg.h"
-#include "tools/program/xml.h"
 #include "tools/simulate/report.h"
 
 namespace verbatim::tools {

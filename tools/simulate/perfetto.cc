@@ -1,7 +1,7 @@
 #include "tools/simulate/perfetto.h"
 
+#include "files/chrome_trace.h"
 #include "files/gzip.h"
-#include "tools/program/chrome_trace.h"
 
 namespace verbatim::tools {
 namespace {

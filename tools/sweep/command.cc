@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "files/output_file.h"
+#include "files/progress_bar.h"
 #include "simulator/choice_names.h"
 #include "simulator/device_file.h"
 #include "simulator/model_shape.h"

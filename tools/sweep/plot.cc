@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "files/chart.h"
+#include "files/xml.h"
 #include "simulator/sweep.h"
-#include "tools/program/chart.h"
-#include "tools/program/xml.h"
 
 namespace verbatim::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <bit>
 
-#include "tools/program/svg.h"
+#include "files/svg.h"
 #include "tools/trace/report.h"
 
 namespace verbatim::tools {

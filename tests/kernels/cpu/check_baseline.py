@@ -4,7 +4,7 @@ chooses when it runs (kernels/cpu/ops/cpu_ops.cc), and none of those can take th
     check_baseline.py LIBRARY.a...
 
 A function is chosen when it is a clone for an architecture (target_clones), a local one of a file that is compiled for
-an instruction set (avx*.cc, fast_avx*.cc), or a local one that has the set in its name (tools/bench). An
+an instruction set (avx*.cc, fast_avx*.cc), or a local one that has the set in its name (kernels/bench). An
 inline function of such a file is global and weak: the linker keeps one of all copies, which every processor would run.
 """
 

@@ -1,31 +1,25 @@
-// `verbatim bench` as people and scripts use it, and the counting behind its limits. No time is compared with anything.
+// `verbatim bench` as people and scripts use it. No time is compared with anything.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "files/repository_path.h"
-#include "kernels/cpu/cpu_executor.h"
+#include "kernels/bench/cost.h"
 #include "kernels/machine.h"
-#include "reference/model/checkpoint_tensors.h"
 #include "reference/model/presets.h"
-#include "reference/model/random_model.h"
 #include "tests/tools/program/run_program.h"
-#include "tools/bench/cost.h"
-#include "tools/bench/expert_watch.h"
 #include "tools/bench/report.h"
-#include "tools/bench/sequences.h"
 #include "tools/program/cli.h"
 #include "tools/program/isa_option.h"
 
 namespace verbatim::tools {
+
+using namespace bench;
 namespace {
 
 using nlohmann::json;
-using reference::WalkOp;
 using reference::WalkSequence;
 using testing::HasSubstr;
 
@@ -264,148 +258,12 @@ TEST(IsaOption, Avx512IsTheFasterOfTheTwo) {
     EXPECT_FALSE(parse_isa("AVX2"));
 }
 
-reference::ModelConfig config_of(const char* preset) { return reference::preset(preset).value(); }
-
-double bytes_of(const WalkCost& cost, WalkOp op) {
-    double sum = 0;
-    for (const OpCost& one : cost.ops()) sum += one.op == op ? one.bytes : 0;
-    return sum;
-}
-double operations_of(const WalkCost& cost, WalkOp op) {
-    double sum = 0;
-    for (const OpCost& one : cost.ops()) sum += one.op == op ? one.operations : 0;
-    return sum;
-}
-
-TEST(WalkCost, AStepReadsEveryMatrixOnceAndComputesEveryRow) {
-    for (const char* preset : {"tiny-granite", "tiny-nemotron-h", "tiny-falcon-h1", "granite-4.0-h-350m"}) {
-        reference::ModelConfig config = config_of(preset);
-        double elements = 0;
-        reference::ModelWeights weights;
-        for (const auto& tensor : reference::checkpoint_tensors(config, weights)) {
-            if (tensor.role == reference::TensorRole::kMatrix) elements += static_cast<double>(tensor.num_elements());
-        }
-        // The embedding is a matrix of the checkpoint: the lm_head when it is tied, an extra one otherwise.
-        if (!config.tie_word_embeddings) elements -= static_cast<double>(config.vocab_size) * config.hidden_size;
-        const double head = static_cast<double>(config.vocab_size) * config.hidden_size;
-        WalkCost cost;
-        const std::vector<WalkSequence> parts = {{0, 7, 0}, {0, 5, 20}};
-        cost.add_step(config, parts, 1);
-        EXPECT_DOUBLE_EQ(bytes_of(cost, WalkOp::kMatmul), 2 * elements) << preset;
-        EXPECT_DOUBLE_EQ(operations_of(cost, WalkOp::kMatmul), 2 * (12 * (elements - head) + head)) << preset;
-    }
-}
-
-TEST(WalkCost, AttentionReadsWhatIsVisibleAndTheScanItsState) {
-    const reference::ModelConfig config = config_of("granite-4.0-h-350m");
-    const auto geometry = reference::geometry(config);
-    WalkCost decode;
-    const std::vector<WalkSequence> parts = {{0, 1, 99}, {0, 1, 9}};
-    decode.add_step(config, parts, 2);
-    // 100 and 10 positions read, two written.
-    EXPECT_DOUBLE_EQ(bytes_of(decode, WalkOp::kAttention), static_cast<double>(geometry.kv_bytes_per_token * 112));
-    // 4 layers, 12 heads of 64: a product with q and one with p for each position.
-    EXPECT_DOUBLE_EQ(operations_of(decode, WalkOp::kAttention), 4 * 12 * 110 * (4 * 64 + 4.0));
-    const double state = 28.0 * 48 * 32 * 128 * 4;  // 28 layers
-    EXPECT_DOUBLE_EQ(bytes_of(decode, WalkOp::kScan), 2 * 2 * state);
-    WalkCost fresh;  // nothing is read at position 0
-    const WalkSequence first{0, 3, 0};
-    fresh.add_step(config, {&first, 1}, 0);
-    EXPECT_DOUBLE_EQ(bytes_of(fresh, WalkOp::kScan), state);
-    EXPECT_DOUBLE_EQ(operations_of(fresh, WalkOp::kScan), 5 * 3 * state / 4);
-    EXPECT_DOUBLE_EQ(operations_of(fresh, WalkOp::kAttention), 4 * 12 * (1 + 2 + 3) * (4 * 64 + 4.0));
-}
-
-TEST(WalkCost, ExpertsAreThoseThatTheStepChose) {
-    const reference::ModelConfig config = config_of("tiny-granite-moe");  // 3 layers, 3 of 8 experts, 3 x [48, 14]
-    const double expert = 3.0 * 48 * 14;
-    const std::vector<WalkSequence> parts = {{0, 2, 0}, {0, 3, 20}};
-    const std::vector<int64_t> distinct = {8, 3, 5};
-    WalkCost counted, int8(1), expected;
-    counted.add_step(config, parts, 2, distinct);
-    EXPECT_DOUBLE_EQ(bytes_of(counted, WalkOp::kExperts), 2 * expert * (8 + 3 + 5));
-    EXPECT_DOUBLE_EQ(operations_of(counted, WalkOp::kExperts), 3 * 2 * expert * 3 * 5);  // whichever they are
-    int8.add_step(config, parts, 2, distinct);
-    EXPECT_DOUBLE_EQ(bytes_of(int8, WalkOp::kExperts), (expert + 4 * (14 + 14 + 48)) * (8 + 3 + 5));
-    // For a single row its chosen experts, with and without a watch.
-    const WalkSequence one{0, 1, 7};
-    expected.add_step(config, {&one, 1}, 1);
-    EXPECT_DOUBLE_EQ(bytes_of(expected, WalkOp::kExperts), 3 * 2 * expert * 3);
-    // Up has no gate next to it where the activation has none.
-    const reference::ModelConfig nemotron = config_of("tiny-nemotron-moe");
-    const auto has_experts = [](const reference::LayerConfig& layer) { return layer.moe.has_value(); };
-    const reference::MoeConfig moe = *std::ranges::find_if(nemotron.layers, has_experts)->moe;
-    const auto num_layers = static_cast<double>(std::ranges::count_if(nemotron.layers, has_experts));
-    WalkCost no_gate;
-    no_gate.add_step(nemotron, {&one, 1}, 1);
-    EXPECT_DOUBLE_EQ(bytes_of(no_gate, WalkOp::kExperts),
-                     num_layers * 2 * 2 * moe.n_chosen * moe.d_ff * moe.row_width(nemotron.hidden_size));
-}
-
-// Against the sets that a second pass over the same steps finds.
-TEST(ExpertWatch, CountsTheDistinctExpertsOfAStep) {
-    const reference::Model model = reference::make_random_model(config_of("tiny-granite-moe"), 1);
-    cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 30, .num_state_rows = 5}});
-    BenchSequences sequences(executor, 1);
-    sequences.divide({.num_slots = 3, .tokens_per_slot = 60});
-    for (int32_t slot = 0; slot < 3; ++slot) sequences.start(slot, sequences.fresh_tokens(9), 9);
-    std::map<int32_t, std::set<float>> seen;
-    const auto see = [&](const reference::Observation& observation) {
-        if (observation.point.op != WalkOp::kChoose) return;
-        for (int64_t r = 0; r < observation.rows.num_rows; ++r)
-            seen[observation.point.layer].insert(observation.rows.row(r), observation.rows.row(r) + 3);
-    };
-    executor.set_observer(see, reference::NumericExecutor::ObservedFor::kRecord);
-    ExpertWatch watch(executor);
-    for (const int32_t num_slots : {1, 2, 3}) {
-        seen.clear();
-        for (int32_t slot = 0; slot < num_slots; ++slot) sequences.compute(slot, 1, false);
-        sequences.step();
-        std::vector<int64_t> want;
-        for (const auto& [layer, experts] : seen) want.push_back(std::ssize(experts));
-        EXPECT_EQ(want.size(), 3U);
-        EXPECT_EQ(watch.take_step(), want) << num_slots;
-    }
-}
-
-TEST(WalkCost, WeightsOfOneByteHaveAScalePerOutput) {
-    const reference::ModelConfig config = config_of("tiny-granite");
-    const WalkSequence part{0, 1, 5};
-    WalkCost bf16, int8(1);
-    bf16.add_step(config, {&part, 1}, 1);
-    int8.add_step(config, {&part, 1}, 1);
-    double outputs = config.vocab_size;
-    for (const reference::LayerConfig& layer : config.layers) {
-        outputs += 2.0 * layer.mlp->d_ff + config.hidden_size;  // gate, up, down
-        outputs += config.hidden_size;                          // out_proj or o
-        if (layer.mamba) outputs += static_cast<double>(layer.mamba->in_rows());
-        if (layer.attention) outputs += static_cast<double>(layer.attention->q_rows() + 2 * layer.attention->kv_rows());
-    }
-    EXPECT_DOUBLE_EQ(bytes_of(int8, WalkOp::kMatmul), bytes_of(bf16, WalkOp::kMatmul) / 2 + 4 * outputs);
-    EXPECT_DOUBLE_EQ(int8.operations(), bf16.operations());
-}
-
-TEST(WalkCost, TheLimitIsTheSumOfTheLargerPart) {
-    const MachineLimits machine{.stream_bytes_per_s = 10, .fma_flops = 50, .dpbf16_flops = 100};
-    EXPECT_DOUBLE_EQ((OpCost{WalkOp::kMatmul, 100, 100}).limit_s(machine), 10);
-    EXPECT_DOUBLE_EQ((OpCost{WalkOp::kMatmul, 100, 2000}).limit_s(machine), 20);
-    WalkCost cost;
-    const WalkSequence part{0, 2, 5};
-    cost.add_step(config_of("tiny-granite"), {&part, 1}, 1);
-    double sum = 0;
-    for (const OpCost& op : cost.ops()) sum += std::max(op.bytes / 10, op.operations / 100);
-    EXPECT_DOUBLE_EQ(cost.limit_s(machine), sum);
-    double by_op = 0;
-    for (const double limit : cost.limit_by_op_s(machine)) by_op += limit;
-    EXPECT_NEAR(by_op, sum, 1e-9 * sum);
-}
-
 // 12 seconds on the clock, of which each of the threads had a processor for 5 in the median.
 TEST(RowFigures, SharesOfTheLimitGoByTheClockAndByTheProcessor) {
     BenchRow row;
     row.num_tokens = 1;
     const WalkSequence part{0, 1, 5};
-    row.cost.add_step(config_of("tiny-granite"), {&part, 1}, 1);
+    row.cost.add_step(reference::preset("tiny-granite").value(), {&part, 1}, 1);
     row.times_s = {12, 9, 15};
     row.processor_times_s = {5, 6, 4};
     const MachineLimits machine{.stream_bytes_per_s = 1000, .fma_flops = 1e12};
@@ -414,88 +272,6 @@ TEST(RowFigures, SharesOfTheLimitGoByTheClockAndByTheProcessor) {
     EXPECT_NEAR(figures_of(row, machine).of_limit_by_processor, limit_s / 5, 1e-6 * limit_s);
     row.processor_times_s.clear();
     EXPECT_EQ(figures_of(row, machine).of_limit_by_processor, 0);
-}
-
-TEST(SpreadOf, IsTheMedianBetweenLeastAndMost) {
-    const Spread odd = spread_of({3, 1, 7});
-    EXPECT_EQ(odd.median, 3);
-    EXPECT_EQ(odd.min, 1);
-    EXPECT_EQ(odd.max, 7);
-    EXPECT_EQ(spread_of({4, 1, 2, 8}).median, 3);
-}
-
-TEST(MachineProbe, ReadsABufferOfFourCaches) {
-    EXPECT_GE(last_level_cache_bytes(), int64_t{32} << 20);
-    EXPECT_GT(resident_bytes(), 0);
-    MachineProbe probe(2, 1 << 20);
-    EXPECT_EQ(probe.buffer_bytes(), 1 << 20);
-    const MachineLimits limits = probe.measure(1);
-    EXPECT_GT(limits.stream_bytes_per_s, 0);
-    EXPECT_GT(limits.fma_flops, 0);
-}
-
-// What the turns are timed with must really attach.
-TEST(BenchSequences, ATurnComputesItsSuffixAloneAndDrawsFromTheSameBits) {
-    const reference::Model model = reference::make_random_model(config_of("tiny-granite"), 1);
-    cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 30, .num_state_rows = 5}});
-    BenchSequences sequences(executor, 1);
-    sequences.divide({.num_slots = 3, .tokens_per_slot = 60, .num_head_rows = 2});
-    const TokenSeq tokens = sequences.fresh_tokens(60);
-    sequences.start(1, tokens, 60, sequences.compute_head(0, tokens, 37));
-    sequences.start(2, tokens, 60);
-    sequences.compute(1, 23, true);
-    sequences.compute(2, 60, true);
-    EXPECT_GT(sequences.step(), 0);
-    EXPECT_EQ(executor.tables().at(SequenceSlot{1}).num_attached_tokens, 37);
-    EXPECT_EQ(executor.tables().at(SequenceSlot{2}).num_attached_tokens, 0);
-    EXPECT_EQ(sequences.logits_digest(1), sequences.logits_digest(2));
-    EXPECT_TRUE(sequences.logits_are_finite(1));
-}
-
-// Timing after a long context must find its pages: each a copy in a separate block.
-TEST(BenchSequences, ALengthenedHeadRepeatsItsKv) {
-    const reference::Model model = reference::make_random_model(config_of("tiny-granite"), 1);
-    cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 30, .num_state_rows = 5}});
-    BenchSequences sequences(executor, 1);
-    sequences.divide({.num_slots = 2, .tokens_per_slot = 100, .num_head_rows = 1});
-    const BenchHead head = sequences.lengthen(sequences.compute_head(0, sequences.fresh_tokens(32), 32), 75);
-    EXPECT_EQ(head.length, 75);
-    EXPECT_EQ(head.tokens.size(), 75);
-    const BlockRun run{BlockId{0}, 5};
-    std::map<std::pair<int, reference::StateKind>, std::vector<uint16_t>> kv;  // by layer and tensor
-    ASSERT_TRUE(executor.read_head({.length = 75, .blocks = {&run, 1}, .state = StateIndex{2}},
-                                   [&](const reference::HeadPiece& piece) {
-                                       if (piece.tensor.per != reference::StatePer::kToken) return;
-                                       auto& all = kv[{piece.tensor.layer, piece.tensor.kind}];
-                                       const size_t before = all.size();
-                                       all.resize(before + piece.bytes.size() / sizeof(uint16_t));
-                                       std::memcpy(&all[before], piece.bytes.data(), piece.bytes.size());
-                                   }));
-    int64_t num_tensors = 0;
-    for (const auto& [place, values] : kv) {
-        if (values.empty()) continue;
-        ++num_tensors;
-        const size_t period = values.size() / 75 * 32;
-        EXPECT_TRUE(std::equal(values.begin() + static_cast<std::ptrdiff_t>(period), values.end(), values.begin()));
-        EXPECT_FALSE(std::equal(values.begin() + 1, values.end(), values.begin()));
-    }
-    EXPECT_GT(num_tensors, 0);
-    TokenSeq longer = head.tokens;
-    longer.append(sequences.fresh_tokens(5));
-    sequences.start(1, longer, 80, head);
-    sequences.compute(1, 5, true);
-    sequences.step();
-    EXPECT_EQ(executor.tables().at(SequenceSlot{1}).num_attached_tokens, 75);
-}
-
-TEST(BenchSequences, NoTwoSequencesHaveTheSameTokens) {
-    const reference::Model model = reference::make_random_model(config_of("tiny-granite"), 1);
-    cpu::CpuExecutor executor(model.config, model.weights, {.pools = {.num_blocks = 4, .num_state_rows = 2}});
-    BenchSequences sequences(executor, 1);
-    const TokenSeq first = sequences.fresh_tokens(64);
-    EXPECT_LT(first.common_prefix(sequences.fresh_tokens(64)), 4);
-    BenchSequences other_seed(executor, 2);
-    EXPECT_LT(first.common_prefix(other_seed.fresh_tokens(64)), 4);
 }
 
 TEST(BenchReport, AWrongRowIsReportedAndFails) {
@@ -509,7 +285,7 @@ TEST(BenchReport, AWrongRowIsReportedAndFails) {
     row.times_s = {0.5, 0.25, 1.0};
     row.check = "recomputed";
     const WalkSequence part{0, 1, 5};
-    row.cost.add_step(config_of("tiny-granite"), {&part, 1}, 1);
+    row.cost.add_step(reference::preset("tiny-granite").value(), {&part, 1}, 1);
     row.wrong = true;
     row.nearby = {5e8, 1e9, 0};
     row.streams_before = {8e8, 2e8, 4e8};

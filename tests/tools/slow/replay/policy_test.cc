@@ -4,15 +4,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/bench/dvr.h"
 #include "kernels/executors/policy.h"
 #include "reference/loader/model_choice.h"
 #include "reference/model/presets.h"
 #include "tests/tools/replay/arguments.h"
-#include "tools/bench/dvr.h"
+#include "tools/bench/report.h"
 #include "tools/program/cli.h"
 
 namespace verbatim::tools {
 
+using namespace bench;
 using namespace executors;
 namespace {
 
