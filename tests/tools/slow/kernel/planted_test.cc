@@ -253,6 +253,16 @@ TEST(PlantedKernels, AChunkedScanPassesWithTheClassesOfValuesThatItTakes) {
     EXPECT_THAT(unknown.err, testing::HasSubstr("\"odd\" is no class of values"));
 }
 
+// The class that was asked for, not the small integers that are easier to read.
+TEST(PlantedKernels, TheSmallestCaseHasAClassOfValuesThatWasAskedFor) {
+    const std::string file = planted_file("conv_drops_tail.cc");
+    for (const std::string values : {"normal", "integers", "tiny"}) {
+        const Json report =
+            kernel_json({"check", "conv", "--effort", "short", "--values", values, "--file", file}, kExitDifference);
+        EXPECT_EQ(report["first_failure"]["values"], values);
+    }
+}
+
 // A lock orders tasks.
 TEST(PlantedKernels, TasksThatShareALockedCountPass) {
     const Json report = kernel_json(
