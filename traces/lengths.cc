@@ -111,6 +111,12 @@ LengthsRecorder::LengthsRecorder(Recording& recording, Format format) : recordin
     recording.block_tokens = kBlockTokens;
 }
 
+std::string_view LengthsRecorder::wanted_instead_of(int64_t time_ns) const {
+    if (recording_.requests.empty()) return "";
+    if (time_ns - start_ns_ < recording_.requests.back().time_ns) return "a time that is not before the line before";
+    return time_ns - start_ns_ > kMaxTimeNs ? "a time less than 73 years after the first one" : "";
+}
+
 void LengthsRecorder::add(int64_t time_ns, int64_t prompt_tokens, int64_t output_tokens) {
     if (recording_.requests.empty()) start_ns_ = time_ns;
     RecordedRequest request;
@@ -172,7 +178,8 @@ Result<Recording> read_requests(const RequestLines& lines, TextInput input, cons
         if (!more) break;
         const auto time_ns = lines.time_ns(columns.field(kTime));
         if (!time_ns) return columns.wrong(kTime, lines.wanted_time);
-        if (!recorder.in_order(*time_ns)) return columns.wrong(kTime, "a time that is not before the line before");
+        if (const auto wanted = recorder.wanted_instead_of(*time_ns); !wanted.empty())
+            return columns.wrong(kTime, wanted);
         ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kPrompt, 1, kMaxRecordedTokens));
         ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kOutput, 0, kMaxRecordedTokens));
         recorder.add(*time_ns, prompt, output);
@@ -226,7 +233,8 @@ Result<Recording> read_burstgpt(TextInput input, const ReadOptions& options) {
         if (!more) break;
         const auto time_ns = parse_seconds(columns.field(kTimestamp));
         if (!time_ns) return columns.wrong(kTimestamp, "seconds, such as 12 or 12.5");
-        if (!recorder.in_order(*time_ns)) return columns.wrong(kTimestamp, "a time that is not before the line before");
+        if (const auto wanted = recorder.wanted_instead_of(*time_ns); !wanted.empty())
+            return columns.wrong(kTimestamp, wanted);
         ASSIGN_OR_RETURN(const int64_t prompt, columns.number<int64_t>(kRequest, 1, kMaxRecordedTokens));
         ASSIGN_OR_RETURN(const int64_t output, columns.number<int64_t>(kResponse, 0, kMaxRecordedTokens));
         ASSIGN_OR_RETURN(const int64_t total, columns.number<int64_t>(kTotal, 1, 2 * kMaxRecordedTokens));

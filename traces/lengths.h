@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "traces/recording.h"
@@ -16,10 +17,8 @@ class LengthsRecorder {
 public:
     LengthsRecorder(Recording& recording, Format format);
     void add(int64_t time_ns, int64_t prompt_tokens, int64_t output_tokens);
-    // Whether `time_ns` is not before the requests added so far.
-    [[nodiscard]] bool in_order(int64_t time_ns) const {
-        return recording_.requests.empty() || time_ns - start_ns_ >= recording_.requests.back().time_ns;
-    }
+    // The time that is wanted where `time_ns` cannot follow the requests added so far; "": it can.
+    [[nodiscard]] std::string_view wanted_instead_of(int64_t time_ns) const;
 
 private:
     Recording& recording_;

@@ -30,8 +30,9 @@ struct Call {
 
 using LeftOut = std::map<std::string, int64_t>;
 
-// In order of time; equal times in the file's order.
-Recording recording_of(std::vector<Call> calls, LeftOut left_out, Format format, const ReadOptions& options) {
+// In order of time; equal times in the file's order. Errors: `path` has calls of more than 73 years.
+Result<Recording> recording_of(const std::string& path, std::vector<Call> calls, LeftOut left_out, Format format,
+                               const ReadOptions& options) {
     std::ranges::stable_sort(calls, {}, &Call::time_ns);
     if (options.limit > 0 && std::ssize(calls) > options.limit) calls.resize(static_cast<size_t>(options.limit));
     Recording recording;
@@ -42,6 +43,9 @@ Recording recording_of(std::vector<Call> calls, LeftOut left_out, Format format,
     for (const Call& call : calls) {
         const auto number = static_cast<int64_t>(numbers.size());
         sessions.push_back(call.conversation.empty() ? -1 : numbers.emplace(call.conversation, number).first->second);
+        if (const auto wanted = recorder.wanted_instead_of(call.time_ns); !wanted.empty())
+            return error("{}: the first call is {} s after 1970, another one {} s: wanted {}", path,
+                         calls.front().time_ns / kNsPerSecond, call.time_ns / kNsPerSecond, wanted);
         recorder.add(call.time_ns, call.prompt_tokens, call.output_tokens);
     }
     recording.num_sessions = static_cast<int64_t>(numbers.size());
@@ -373,7 +377,7 @@ Result<Recording> read_ragpulse(TextInput input, const ReadOptions& options) {
         JsonCursor json(*line, fmt::format("{}:{}", input.path(), input.line_number()));
         ASSIGN_OR_RETURN(calls.emplace_back(), read_ragpulse_line(json));
     }
-    return recording_of(std::move(calls), {}, Format::kRagPulse, options);
+    return recording_of(input.path(), std::move(calls), {}, Format::kRagPulse, options);
 }
 
 Result<Recording> read_vllm_bench(TextInput input, const ReadOptions& options) {
@@ -396,7 +400,7 @@ Result<Recording> read_vllm_bench(TextInput input, const ReadOptions& options) {
         if (!run.start_ns) return json.wrong_at(begin, "a run with 'start_times', which newer versions of vLLM write");
         RETURN_IF_ERROR(add_calls(json, begin, run, calls, left_out));
     }
-    return recording_of(std::move(calls), std::move(left_out), Format::kVllmBench, options);
+    return recording_of(input.path(), std::move(calls), std::move(left_out), Format::kVllmBench, options);
 }
 
 Result<Recording> read_otel(TextInput input, const ReadOptions& options) {
@@ -416,7 +420,8 @@ Result<Recording> read_otel(TextInput input, const ReadOptions& options) {
                      others);
     }
     const int64_t last_ns = std::ranges::max(*calls, {}, &Call::time_ns).time_ns;
-    Recording recording = recording_of(*std::move(calls), spans.left_out(), Format::kOtel, options);
+    ASSIGN_OR_RETURN(Recording recording,
+                     recording_of(input.path(), *std::move(calls), spans.left_out(), Format::kOtel, options));
     // Requests that were sent at once may come as fast, but not before there were such services.
     if (const double rate = median_rate(recording); rate > kMaxPlausibleRate && last_ns < kNsIn1973) {
         return error("{}: the median rate is {:.0f} requests a second: wanted 'startTimeUnixNano' in nanoseconds",

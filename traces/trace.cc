@@ -56,6 +56,7 @@ private:
 
     void check_ranges(const Row& row) {
         expect(row.arrival_ns >= 0 && row.think_ns >= 0, "arrival_ns or think_ns is negative");
+        expect(row.arrival_ns <= kMaxTimeNs && row.think_ns <= kMaxTimeNs, "arrival_ns or think_ns is over 73 years");
         expect(row.take_tokens >= 0 && row.max_tokens >= -1 && row.abort_after >= -1, "a number of tokens is negative");
         expect(row.session >= -1, "session is negative");
         for (uint32_t k = 0; k < row.num_pieces; ++k) {

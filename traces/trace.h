@@ -86,8 +86,10 @@ struct RowOptions {
     friend bool operator==(const RowOptions&, const RowOptions&) = default;
 };
 
+inline constexpr int64_t kMaxTimeNs = int64_t{1} << 61;  // 73 years
+
 struct Row {
-    int64_t arrival_ns = 0;     // since the trace's start
+    int64_t arrival_ns = 0;     // since the trace's start; at most kMaxTimeNs, as think_ns
     int64_t think_ns = 0;       // kAfterAnswer: from the answer to wait_for until this row
     int64_t take_tokens = 0;    // Take::kTokens: how many; 0 without `from`
     int64_t prompt_tokens = 0;  // R3

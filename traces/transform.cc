@@ -53,6 +53,12 @@ void rearrange(Trace& trace, const std::vector<size_t>& order, const std::vector
 // In [0, 1), 53 bits.
 double uniform(Prng& prng) { return static_cast<double>(prng.next() >> 11) * 0x1p-53; }
 
+// What is over the limit stays over it, and does not overflow in sums of two: validate() refuses it.
+int64_t whole_ns(double ns) {
+    constexpr auto kTooLate = static_cast<double>(2 * kMaxTimeNs);
+    return std::llround(std::min(ns, kTooLate));
+}
+
 // Appends copy `copy` of rows [0, count), which are copy 0.
 class SessionCopier {
 public:
@@ -261,7 +267,7 @@ void start_sessions(Trace& trace, double rate, uint64_t seed) {
     for (auto& [session, start] : start_ns) {
         if (!first) seconds -= std::log1p(-uniform(prng)) / rate;  // exponential gaps
         first = false;
-        start = std::llround(seconds * 1e9);
+        start = whole_ns(seconds * 1e9);
     }
     for (Row& row : trace.rows) row.arrival_ns += start_ns.at(row.session);
 }
@@ -270,10 +276,7 @@ void scale_times(Trace& trace, double rate_scale, double think_scale) {
     if (rate_scale == 1 && think_scale == 1) return;
     std::vector<int64_t> arrivals;
     arrivals.reserve(trace.rows.size());
-    // Clamps to the largest value in a file (traces/verbatim_csv_format.h).
-    const auto scaled = [](int64_t ns, double factor) {
-        return std::llround(std::min(static_cast<double>(ns) * factor, 0x1p61));
-    };
+    const auto scaled = [](int64_t ns, double factor) { return whole_ns(static_cast<double>(ns) * factor); };
     for (const Row& row : trace.rows) {
         int64_t arrival = scaled(row.arrival_ns, 1 / rate_scale);
         if (row.start != Start::kArrival) {

@@ -88,7 +88,6 @@ inline constexpr std::string_view kEmptySalt = "\"\"";   // an empty field is no
 inline constexpr std::string_view kNoHeadWord = "none";  // column parent
 
 // Limits of the values in a file; larger numbers are errors.
-inline constexpr int64_t kMaxNs = int64_t{1} << 61;
 inline constexpr int64_t kMaxRowTokens = (int64_t{1} << 31) - 1;
 inline constexpr int64_t kMaxPromptTokens = int64_t{1} << 40;
 inline constexpr int64_t kMaxBegin = int64_t{1} << 50;

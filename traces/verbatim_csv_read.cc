@@ -160,11 +160,11 @@ private:
 
     Status read_time(Row& row) {
         const int64_t previous = builder_.trace().rows.empty() ? 0 : builder_.trace().rows.back().arrival_ns;
-        ASSIGN_OR_RETURN(row.arrival_ns, columns_.number<int64_t>(kArrival, 0, kMaxNs, previous));
+        ASSIGN_OR_RETURN(row.arrival_ns, columns_.number<int64_t>(kArrival, 0, kMaxTimeNs, previous));
         if (row.arrival_ns < previous)
             return columns_.wrong(kArrival, fmt::format("{} or later: rows are in order of time", previous));
         ASSIGN_OR_RETURN(row.start, word<Start>(kStart, kStarts));
-        ASSIGN_OR_RETURN(row.think_ns, columns_.number<int64_t>(kThink, 0, kMaxNs, 0));
+        ASSIGN_OR_RETURN(row.think_ns, columns_.number<int64_t>(kThink, 0, kMaxTimeNs, 0));
         ASSIGN_OR_RETURN(row.wait_for, reference(kWaitFor));
         if (row.start == Start::kArrival || row.wait_for != kNoRow) return {};
         row.wait_for = newest_[static_cast<size_t>(index(row.conversation))];

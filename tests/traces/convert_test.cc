@@ -266,6 +266,17 @@ TEST(Convert, VidurTimesAreSeconds) {
                 HasSubstr("header: got the column 'session_id'"));
 }
 
+// Later times are larger than those of Verbatim's CSV, into which every trace can be written.
+TEST(Convert, ATraceEndsWithin73Years) {
+    const std::string azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2011-11-16 18:15:46.6805900,47,434\n";
+    EXPECT_EQ(read(azure + "2084-11-16 18:15:50,396,109\n").trace.rows.size(), 2);
+    EXPECT_THAT(message(azure + "2134-11-16 18:15:50,396,109\n"),
+                HasSubstr("t:3: column TIMESTAMP: got '2134-11-16 18:15:50', wanted a time less than 73 years after"));
+    ReadOptions slow;
+    slow.rate_scale = 1e-6;
+    EXPECT_THAT(message(azure + "2012-11-16 18:15:50,396,109\n", slow), HasSubstr("row 1: arrival_ns"));
+}
+
 TEST(Convert, ErrorsSayWhere) {
     EXPECT_THAT(message("hello\n"),
                 HasSubstr("t:1: got 'hello', wanted a trace: verbatim, agentic, mooncake, azure, burstgpt"));
@@ -412,14 +423,17 @@ TEST(Options, TheSeedAffectsOnlyTheStarts) {
     EXPECT_EQ(first->trace.rows.size(), other->trace.rows.size());
 }
 
-TEST(Options, ThinkTimesAreScaledToTheLongestOneAtMost) {
+TEST(Options, TimesThatAreScaledBeyondTheLongestOneAreRefused) {
     Trace trace;
+    trace.conversations.resize(1);
     trace.rows.resize(1);
     trace.rows[0].think_ns = int64_t{1} << 60;
     scale_times(trace, 1, 1.5);
     EXPECT_EQ(trace.rows[0].think_ns, 3 * (int64_t{1} << 59));
     scale_times(trace, 1, 1e6);
-    EXPECT_EQ(trace.rows[0].think_ns, int64_t{1} << 61);
+    const Status valid = validate(trace);
+    ASSERT_FALSE(valid);
+    EXPECT_THAT(valid.error().message, HasSubstr("row 0: arrival_ns or think_ns is over 73 years"));
 }
 
 TEST(Options, RateAndThinkScaleTimes) {
