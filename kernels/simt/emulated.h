@@ -98,7 +98,7 @@ public:
     // Acquires what was released with the element's last value, or with the first value of at least `least`.
     Value acquire(int64_t i, std::optional<int32_t> least = {}) const {
         if (!inside(i, 1, "read")) return Value{};
-        report(memory_->read(offset(i), sizeof(T), Emulator::current().thread().moment, true), i);
+        report(memory_->read(offset(i), sizeof(T), Emulator::current().thread().moment, Order::kAtomic), i);
         count(i, 1, false);
         Emulator::current().acquire_at(*memory_, offset(i), least);
         return load(i);

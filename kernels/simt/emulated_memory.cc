@@ -196,7 +196,18 @@ void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_
     }
 }
 
-[[gnu::always_inline]] inline Clash Memory::read_cell(size_t i, const Now& now, bool atomic) {
+bool Memory::is_in_scope(size_t offset, size_t count, const Now& now, Order order) {
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) {
+        const Cell& cell = this->cell(i);
+        if (cell.written_as == Order::kPlain || cell.written.launch != now.launch) continue;
+        if (order == Order::kAtomic && cell.written_as == Order::kAtomic) continue;
+        if (cell.written.block != now.block && !ordered(cell.written, now, blocks_share())) return false;
+    }
+    return true;
+}
+
+[[gnu::always_inline]] inline Clash Memory::read_cell(size_t i, const Now& now, Order order) {
     Cell& cell = this->cell(i);
     Clash clash = Clash::kNone;
     if (!is_written(cell, now)) {
@@ -204,12 +215,13 @@ void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_
     } else if (!is_seen(cell.written, now)) {
         clash = Clash::kNotFenced;
     }
-    if (!ordered(cell.written, now, blocks_share()) && !(atomic && cell.written_atomically)) {
+    const bool is_atomic = order != Order::kPlain;
+    if (!ordered(cell.written, now, blocks_share()) && !(is_atomic && cell.written_as != Order::kPlain)) {
         clash = clash_of(cell.written, now, Clash::kReadAfterWrite);
     }
     if (is_under_way(i, now)) clash = Clash::kUnderWay;
     if (cell.is_forbidden) clash = Clash::kBetweenRows;
-    if (atomic) return clash;
+    if (is_atomic) return clash;
     if (now.knowledge == nullptr) {
         note_read(cell, now);
     } else {
@@ -218,11 +230,11 @@ void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_
     return clash;
 }
 
-Clash Memory::read(size_t offset, size_t count, const Now& now, bool atomic) {
+Clash Memory::read(size_t offset, size_t count, const Now& now, Order order) {
     Clash clash = Clash::kNone;
     const Cells cells = cells_of(offset, count);
     for (size_t i = cells.begin; i < cells.end; ++i) {
-        const Clash found = read_cell(i, now, atomic);
+        const Clash found = read_cell(i, now, order);
         if (found != Clash::kNone) clash = found;
     }
     return clash;
@@ -347,14 +359,14 @@ bool Memory::overwrites(const Cell& cell, const Now& now) {
     return by_another && !is_read;
 }
 
-Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
+Clash Memory::write_cell(size_t i, const Now& now, Order order) {
     Cell& cell = this->cell(i);
-    if (watches_overwrites_ && !atomic && overwrites(cell, now)) is_overwritten_ = true;
+    if (watches_overwrites_ && order == Order::kPlain && overwrites(cell, now)) is_overwritten_ = true;
     Clash clash = clash_with_reads(cell, now);
     if (!ordered(cell.written, now, blocks_share())) {
         const bool in_warp = !blocks_share() || cell.written.block == now.block;
         const bool by_warp = in_warp && warp_of(cell.written.thread) == warp_of(now.issuer);
-        if (!(atomic && cell.written_atomically))
+        if (order == Order::kPlain || cell.written_as == Order::kPlain)
             clash = clash_of(cell.written, now, by_warp ? Clash::kWrittenInWarp : Clash::kWriteAfterWrite);
     } else if (is_written(cell, now) && !is_seen(cell.written, now)) {
         clash = Clash::kNotFenced;
@@ -362,16 +374,16 @@ Clash Memory::write_cell(size_t i, const Now& now, bool atomic) {
     if (is_under_way(i, now)) clash = Clash::kUnderWay;
     if (cell.is_forbidden) clash = Clash::kBetweenRows;
     cell.written = now;
-    cell.written_atomically = atomic;
+    cell.written_as = order;
     cell.initialised = true;
     return clash;
 }
 
-Clash Memory::write(size_t offset, size_t count, const Now& now, bool atomic) {
+Clash Memory::write(size_t offset, size_t count, const Now& now, Order order) {
     Clash clash = Clash::kNone;
     const Cells cells = cells_of(offset, count);
     for (size_t i = cells.begin; i < cells.end; ++i) {
-        const Clash found = write_cell(i, now, atomic);
+        const Clash found = write_cell(i, now, order);
         if (found != Clash::kNone) clash = found;
     }
     return clash;
@@ -405,11 +417,11 @@ void Memory::end_copy(size_t offset, size_t count, const Moment& agent) {
     for (size_t i = cells.begin; i < cells.end; ++i) cell(i).written = agent;
 }
 
-Clash Memory::update(size_t offset, size_t count, const Now& now) {
+Clash Memory::update(size_t offset, size_t count, const Now& now, Order order) {
     Clash clash = Clash::kNone;
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
         if (!is_written(cell(i), now)) clash = Clash::kUninitialised;
-        const Clash found = write_cell(i, now, true);
+        const Clash found = write_cell(i, now, order);
         if (found != Clash::kNone) clash = found;
     }
     return clash;
@@ -419,7 +431,7 @@ Clash Memory::write_touched(const Now& now) {
     Clash clash = Clash::kNone;
     for (size_t page = 0; page < pages_.size(); ++page) {
         for (size_t i = 0; pages_[page].cells && i < kPageCells; ++i) {
-            const Clash found = write_cell(page * kPageCells + i, now, false);
+            const Clash found = write_cell(page * kPageCells + i, now, Order::kPlain);
             if (found != Clash::kNone) clash = found;
         }
     }

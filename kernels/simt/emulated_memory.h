@@ -66,6 +66,10 @@ enum class Clash : uint8_t {
 [[nodiscard]] bool comes_before(const Moment& before, const Now& now);
 [[nodiscard]] bool is_fenced(const Moment& before, const Now& now);
 
+// Atomic operations race only with plain accesses, and those whose scope is the block (.cta, atomicAdd_block) with all
+// of other blocks.
+enum class Order : uint8_t { kPlain, kAtomicInBlock, kAtomic };
+
 // Bytes and their cells. A cell is the smallest element that threads access separately.
 class Memory {
 public:
@@ -86,14 +90,12 @@ public:
     [[nodiscard]] Life life() const { return life_; }
     [[nodiscard]] bool holds(const void* address) const;
 
-    // atomic: races only with plain writes.
-    [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now, bool atomic = false);
+    [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now, Order order = Order::kPlain);
     // By a bulk copy: cells may be unwritten.
     [[nodiscard]] Clash read_for_copy(size_t offset, size_t count, const Now& now);
     // After a copy: marks cells as unwritten where the source is unwritten. REQUIRES: `source` is device memory.
     void carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count);
-    // atomic: races only with plain accesses.
-    [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now, bool atomic = false);
+    [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now, Order order = Order::kPlain);
     // The clashes of four consecutive elements of equal size.
     using Clashes = std::array<Clash, 4>;
     [[nodiscard]] Clashes read4(size_t offset, size_t element_bytes, const Now& now);
@@ -103,8 +105,11 @@ public:
     void end_copy(size_t offset, size_t count);
     // The same of a copy that a barrier's phase has waited for, whose agent has written by then.
     void end_copy(size_t offset, size_t count, const Moment& agent);
-    // By an atomic operation: races only with plain accesses.
-    [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now);
+    // Whether an atomic operation of this scope and the last one here are atomic for each other. Before it acquires:
+    // what it would then know is no order, if it is out of scope.
+    [[nodiscard]] bool is_in_scope(size_t offset, size_t count, const Now& now, Order order);
+    // By an atomic operation.
+    [[nodiscard]] Clash update(size_t offset, size_t count, const Now& now, Order order = Order::kAtomic);
     // Of all bytes that have been touched.
     [[nodiscard]] Clash write_touched(const Now& now);
     // Whether the launch has written any of these bytes.
@@ -126,7 +131,7 @@ private:
         uint32_t read_lanes = 0;  // lanes of the warp, when thread is -1
         uint32_t also_read = 0;   // a launch that no stream orders before the last reader's; 0: none
         bool initialised = false;
-        bool written_atomically = false;
+        Order written_as = Order::kPlain;
         bool is_forbidden = false;
     };
     static constexpr int32_t kListed = -2;
@@ -135,8 +140,8 @@ private:
         size_t end = 0;
     };
     [[nodiscard]] Cells cells_of(size_t offset, size_t count) const;
-    [[nodiscard]] Clash read_cell(size_t i, const Now& now, bool atomic);
-    [[nodiscard]] Clash write_cell(size_t i, const Now& now, bool atomic);
+    [[nodiscard]] Clash read_cell(size_t i, const Now& now, Order order);
+    [[nodiscard]] Clash write_cell(size_t i, const Now& now, Order order);
     [[nodiscard]] Clash clash_with_reads(Cell& cell, const Now& now);
     void note_read(Cell& cell, const Now& now);
     void note_reader(Cell& cell, const Now& now);

@@ -140,7 +140,11 @@ void warp_barrier(PtxThread& thread, Instruction one) {
     Emulator::current().sync_warp(static_cast<uint32_t>(value_of(thread, one, 0)), thread.where);
 }
 void nothing(PtxThread&, Instruction) {}
-void fence_device_ptx(PtxThread&, Instruction) { cuda_source::fence_device(); }
+cuda_source::Scope scope_of(Instruction one) {
+    if (has(one, ".cta")) return cuda_source::Scope::kBlock;
+    return has(one, ".cluster") ? cuda_source::Scope::kCluster : cuda_source::Scope::kDevice;
+}
+void fence_ptx(PtxThread&, Instruction one) { cuda_source::fence(scope_of(one)); }
 void wait_previous_ptx(PtxThread& thread, Instruction) { cuda_source::wait_previous(thread.where); }
 
 // --- memory
@@ -175,7 +179,7 @@ void load_ordered(PtxThread& thread, Instruction one) {
     const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
     const std::byte* const from = place_of(thread, one, 1, has(one, ".shared"), bytes);
     uint64_t bits = 0;
-    if (from != nullptr) cuda_source::ordered_access(from, bytes, false, true);
+    if (from != nullptr) cuda_source::ordered_access(from, bytes, false, true, scope_of(one));
     if (from != nullptr) std::memcpy(&bits, from, bytes);
     if (one.words[3][0] == 's') bits = static_cast<uint64_t>(ptx_signed(bits, static_cast<int>(8 * bytes)));
     thread.set(one.operands[0], bits);
@@ -184,7 +188,7 @@ void store_ordered(PtxThread& thread, Instruction one) {
     const auto bytes = static_cast<size_t>(ptx_bits(one.words[3])) / 8;
     std::byte* const to = place_of(thread, one, 0, has(one, ".shared"), bytes);
     if (to == nullptr) return;
-    cuda_source::ordered_access(to, bytes, true, has(one, ".release"));
+    cuda_source::ordered_access(to, bytes, true, has(one, ".release"), scope_of(one));
     const uint64_t bits = thread.value(one.operands[1]);
     std::memcpy(to, &bits, bytes);
 }
@@ -381,7 +385,8 @@ void change_atomically(PtxThread& thread, Instruction one) {
     std::byte* const place = place_of(thread, one, at, has(one, ".shared"), bytes);
     if (place == nullptr) return;
     const bool releases = has(one, ".release") || has(one, ".acq_rel");
-    releases ? cuda_source::releasing_access(place, bytes) : cuda_source::atomic_access(place, bytes);
+    releases ? cuda_source::releasing_access(place, bytes, scope_of(one))
+             : cuda_source::atomic_access(place, bytes, scope_of(one));
     uint64_t before = 0;
     std::memcpy(&before, place, bytes);
     const uint64_t with = ptx_cut(value_of(thread, one, at + 1), bits);
@@ -437,8 +442,8 @@ constexpr Taken kTaken[] = {
     {R"((?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?)", block_barrier, 1},
     {R"((?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?)", block_barrier, 2},
     {R"(bar\.warp\.sync)", warp_barrier, 1},
-    {R"(membar\.(?:gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:cluster|gpu|sys))", fence_device_ptx, 0},
-    {R"(membar\.cta|fence(?:\.acq_rel|\.sc)\.cta|griddepcontrol\.launch_dependents)", nothing, 0},
+    {R"(membar\.(?:cta|gl|sys)|fence(?:\.acq_rel|\.sc)\.(?:cta|cluster|gpu|sys))", fence_ptx, 0},
+    {R"(griddepcontrol\.launch_dependents)", nothing, 0},
     {R"(griddepcontrol\.wait)", wait_previous_ptx, 0},
     {R"(prefetch(?:u)?\.(?:global\.)?L[12]|setmaxnreg\.(?:inc|dec)\.sync\.aligned\.u32)", nothing, 1},
     {R"(ld(?:\.weak)?(\.global|\.shared(?:::(?:cta|cluster))?|))"

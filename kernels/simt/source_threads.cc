@@ -273,7 +273,32 @@ void access(const void* address, size_t num_bytes, bool is_write) {
     simt::report(clash, *range, byte);
 }
 
-void atomic_access(const void* address, size_t num_bytes) {
+namespace {
+
+bool is_of_block(Scope scope) {
+    return scope == Scope::kBlock || (scope == Scope::kCluster && !Emulator::current().has_clusters());
+}
+// Before an atomic operation acquires.
+simt::Order checked_order(Scope scope, const SourceRange& range, const std::byte* address, size_t num_bytes) {
+    const simt::Order order = is_of_block(scope) ? simt::Order::kAtomicInBlock : simt::Order::kAtomic;
+    const simt::Now& now = Emulator::current().thread().moment;
+    if (!range.memory->is_in_scope(range.offset_of(address), num_bytes, now, order)) {
+        Emulator::current().found(
+            simt::FindingKind::kRace,
+            fmt::format("byte {} of {} bytes of {} is touched by atomic operations of several blocks, and one of them "
+                        "is atomic within its block alone (.cta, _block, thread_scope_block)",
+                        address - range.begin, range.num_bytes, range.what));
+    }
+    return order;
+}
+
+}  // namespace
+
+void fence(Scope scope) {
+    if (source.in_launch && !is_of_block(scope)) fence_device();
+}
+
+void atomic_access(const void* address, size_t num_bytes, Scope scope) {
     const auto* const byte = static_cast<const std::byte*>(address);
     if (!source.in_launch) return simt::look_at_host(byte, true);
     Emulator::current().give_way();
@@ -281,11 +306,13 @@ void atomic_access(const void* address, size_t num_bytes) {
     if (range == nullptr) return;
     simt::look_at_spinning(byte, num_bytes);
     const size_t offset = range->offset_of(byte);
+    const simt::Order order = checked_order(scope, *range, byte, num_bytes);
     Emulator::current().acquire_atomic(*range->memory, offset);
-    simt::report(range->memory->update(offset, num_bytes, Emulator::current().thread().moment), *range, byte);
+    const simt::Now& now = Emulator::current().thread().moment;
+    simt::report(range->memory->update(offset, num_bytes, now, order), *range, byte);
     Emulator::current().release_atomic(*range->memory, offset);  // the operation, too
 }
-void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders) {
+void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders, Scope scope) {
     const auto* const byte = static_cast<const std::byte*>(address);
     if (!source.in_launch) return simt::look_at_host(byte, is_write);
     Emulator& emulator = Emulator::current();
@@ -294,22 +321,25 @@ void ordered_access(const void* address, size_t num_bytes, bool is_write, bool o
     if (range == nullptr) return;
     is_write ? simt::stop_spinning() : simt::look_at_spinning(byte, num_bytes);
     const size_t offset = range->offset_of(byte);
+    const simt::Order order = checked_order(scope, *range, byte, num_bytes);
     if (!is_write) {
         emulator.acquire_atomic(*range->memory, offset);
-        return simt::report(range->memory->read(offset, num_bytes, emulator.thread().moment, true), *range, byte);
+        const simt::Now& now = emulator.thread().moment;
+        return simt::report(range->memory->read(offset, num_bytes, now, order), *range, byte);
     }
     emulator.overwrite(byte, num_bytes);
     const bool has_fenced = emulator.thread().async.has_fenced;
     if (orders) emulator.fence_device();
-    simt::report(range->memory->write(offset, num_bytes, emulator.thread().moment, true), *range, byte);
+    const simt::Now& now = emulator.thread().moment;
+    simt::report(range->memory->write(offset, num_bytes, now, order), *range, byte);
     emulator.release_atomic(*range->memory, offset);
     if (!has_fenced) emulator.write_unfenced();
 }
-void releasing_access(const void* address, size_t num_bytes) {
+void releasing_access(const void* address, size_t num_bytes, Scope scope) {
     if (!source.in_launch) return atomic_access(address, num_bytes);
     const bool has_fenced = Emulator::current().thread().async.has_fenced;
     fence_device();
-    atomic_access(address, num_bytes);
+    atomic_access(address, num_bytes, scope);
     if (!has_fenced) Emulator::current().write_unfenced();
 }
 

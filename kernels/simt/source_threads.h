@@ -37,8 +37,11 @@ void access(const void* address, size_t num_bytes, bool is_write);
 void volatile_access(const void* address, size_t num_bytes, bool is_write);
 // Lets the block's other threads and other blocks run.
 void sleep();
+// Among which threads an operation is atomic, or a fence orders. A cluster is a block where there are none; else it is
+// taken as the device.
+enum class Scope : uint8_t { kBlock, kCluster, kDevice };
 // Before an atomic read and write.
-void atomic_access(const void* address, size_t num_bytes);
+void atomic_access(const void* address, size_t num_bytes, Scope scope = Scope::kDevice);
 // Before a read that a GPU may answer from a cache of read-only memory (__ldg, ld.global.nc): found, if this kernel has
 // written it.
 void read_only(const void* address, size_t num_bytes);
@@ -55,9 +58,9 @@ void allow_shared(const void* kernel, size_t num_bytes);
 void allow_large_clusters(const void* kernel);
 // Before ld.acquire, st.release and their like. `orders`: a store releases what the thread did before; a load acquires
 // in any case, as atomic operations do.
-void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders);
+void ordered_access(const void* address, size_t num_bytes, bool is_write, bool orders, Scope scope = Scope::kDevice);
 // Before an atomic operation that releases.
-void releasing_access(const void* address, size_t num_bytes);
+void releasing_access(const void* address, size_t num_bytes, Scope scope = Scope::kDevice);
 // cuTensorMapEncodeTiled, into 128 bytes. False: the driver refuses it.
 struct MapOfTensor {
     unsigned element_bytes, rank, swizzle_bytes;  // swizzle: 16 is none
@@ -68,8 +71,9 @@ struct MapOfTensor {
     const uint32_t* steps;
 };
 [[nodiscard]] bool encode_map(void* to, const MapOfTensor& tensor);
-// __threadfence: with atomic operations it orders blocks.
+// __threadfence: with atomic operations it orders blocks, unless its scope is the block.
 void fence_device();
+void fence(Scope scope);
 
 // Waits for the launches before a dependent one.
 void wait_previous(Place where);

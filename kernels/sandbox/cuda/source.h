@@ -10,7 +10,7 @@
 //   threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, also _count, _and, _or; __syncwarp, __threadfence
 //   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
 //   __activemask; __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
-//   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS
+//   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS, also _block and _system
 //   what source_runtime.h, source_values.h, source_words.h, source_halves.h, source_maps.h, source_groups.h,
 //   source_cub.h, source_libcu.h, source_std.h and source_wmma.h say
 #pragma once
@@ -21,6 +21,7 @@
 #include <cfloat>
 #include <climits>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -445,66 +446,44 @@ VERBATIM_UNCHECKED T verbatim_changed(T* p, const Change& change) {
     return before;
 }
 template <typename T, typename Change>
-T verbatim_atomic(T* p, const Change& change) {
-    ::verbatim::cuda_source::atomic_access(p, sizeof(T));
+T verbatim_atomic(T* p, const Change& change,
+                  verbatim::cuda_source::Scope scope = verbatim::cuda_source::Scope::kDevice) {
+    ::verbatim::cuda_source::atomic_access(p, sizeof(T), scope);
     return verbatim_changed(p, change);
 }
-template <typename T>
-T atomicAdd(T* p, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [value](T before) { return static_cast<T>(before + value); });
-}
-template <typename T>
-T atomicSub(T* p, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [value](T before) { return static_cast<T>(before - value); });
-}
-template <typename T>
-T atomicAnd(T* p, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [value](T before) { return before & value; });
-}
-template <typename T>
-T atomicOr(T* p, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [value](T before) { return before | value; });
-}
-template <typename T>
-T atomicXor(T* p, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [value](T before) { return before ^ value; });
-}
-inline unsigned atomicInc(unsigned* p, unsigned last) {
-    return verbatim_atomic(p, [last](unsigned before) { return before >= last ? 0 : before + 1; });
-}
-inline unsigned atomicDec(unsigned* p, unsigned last) {
-    return verbatim_atomic(p, [last](unsigned before) { return before == 0 || before > last ? last : before - 1; });
-}
-template <typename T>
-T atomicMax(T* p, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [value](T before) { return before < value ? value : before; });
-}
-template <typename T>
-T atomicMin(T* p, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [value](T before) { return value < before ? value : before; });
-}
-template <typename T>
-T atomicExch(T* p, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [value](T) { return value; });
-}
-template <typename T>
-T atomicCAS(T* p, std::type_identity_t<T> wanted, std::type_identity_t<T> value) {
-    return verbatim_atomic(p, [wanted, value](T before) { return before == wanted ? value : before; });
-}
-#define VERBATIM_SCOPES(name)                              \
-    template <typename T>                                  \
-    T name##_block(T* p, std::type_identity_t<T> value) {  \
-        return name(p, value);                             \
-    }                                                      \
-    template <typename T>                                  \
-    T name##_system(T* p, std::type_identity_t<T> value) { \
-        return name(p, value);                             \
+#define VERBATIM_ATOMIC(type, name, scope, value_of)                                \
+    template <type T>                                                               \
+    T name(T* p, std::type_identity_t<T> value) {                                   \
+        const auto change = [value](T before) { return static_cast<T>(value_of); }; \
+        return verbatim_atomic(p, change, verbatim::cuda_source::Scope::scope);     \
     }
-VERBATIM_SCOPES(atomicAdd)
-VERBATIM_SCOPES(atomicMax)
-VERBATIM_SCOPES(atomicMin)
-VERBATIM_SCOPES(atomicExch)
-#undef VERBATIM_SCOPES
+// Of a device, of a system, which is taken alike, and of a block.
+#define VERBATIM_ATOMICS(type, name, value_of)              \
+    VERBATIM_ATOMIC(type, name, kDevice, value_of)          \
+    VERBATIM_ATOMIC(type, name##_system, kDevice, value_of) \
+    VERBATIM_ATOMIC(type, name##_block, kBlock, value_of)
+VERBATIM_ATOMICS(typename, atomicAdd, before + value)
+VERBATIM_ATOMICS(typename, atomicSub, before - value)
+VERBATIM_ATOMICS(typename, atomicAnd, before& value)
+VERBATIM_ATOMICS(typename, atomicOr, before | value)
+VERBATIM_ATOMICS(typename, atomicXor, before ^ value)
+VERBATIM_ATOMICS(typename, atomicMax, before < value ? value : before)
+VERBATIM_ATOMICS(typename, atomicMin, value < before ? value : before)
+VERBATIM_ATOMICS(typename, atomicExch, value)
+VERBATIM_ATOMICS(std::same_as<unsigned>, atomicInc, before >= value ? 0U : before + 1)
+VERBATIM_ATOMICS(std::same_as<unsigned>, atomicDec, before == 0 || before > value ? value : before - 1)
+#undef VERBATIM_ATOMICS
+#undef VERBATIM_ATOMIC
+#define VERBATIM_ATOMIC(name, scope)                                                                 \
+    template <typename T>                                                                            \
+    T name(T* p, std::type_identity_t<T> wanted, std::type_identity_t<T> value) {                    \
+        const auto change = [wanted, value](T before) { return before == wanted ? value : before; }; \
+        return verbatim_atomic(p, change, verbatim::cuda_source::Scope::scope);                      \
+    }
+VERBATIM_ATOMIC(atomicCAS, kDevice)
+VERBATIM_ATOMIC(atomicCAS_system, kDevice)
+VERBATIM_ATOMIC(atomicCAS_block, kBlock)
+#undef VERBATIM_ATOMIC
 
 #include "kernels/sandbox/cuda/source_maps.h"
 #include "kernels/sandbox/cuda/source_values.h"

@@ -34,22 +34,28 @@ constexpr bool verbatim_releases(memory_order order) {
     return order == memory_order_release || order == memory_order_acq_rel || order == memory_order_seq_cst;
 }
 
-inline void atomic_thread_fence(memory_order order, thread_scope = thread_scope_system) {
-    if (order != memory_order_relaxed) verbatim::cuda_source::fence_device();
+// An operation of one thread is atomic for no other: it is taken as one of its block.
+constexpr verbatim::cuda_source::Scope verbatim_scope(thread_scope scope) {
+    using verbatim::cuda_source::Scope;
+    return scope == thread_scope_system || scope == thread_scope_device ? Scope::kDevice : Scope::kBlock;
+}
+inline void atomic_thread_fence(memory_order order, thread_scope scope = thread_scope_system) {
+    if (order != memory_order_relaxed) verbatim::cuda_source::fence(verbatim_scope(scope));
 }
 
 // Of an object whose place() says where its value is.
-template <typename Object, typename T>
+template <typename Object, typename T, thread_scope kScope>
 class verbatim_atomic_operations {
 public:
     VERBATIM_UNCHECKED T load(memory_order = memory_order_seq_cst) const {
-        verbatim::cuda_source::ordered_access(place(), sizeof(T), false, false);
+        verbatim::cuda_source::ordered_access(place(), sizeof(T), false, false, verbatim_scope(kScope));
         T value;
         __builtin_memcpy(&value, place(), sizeof(T));
         return value;
     }
     VERBATIM_UNCHECKED void store(T value, memory_order order = memory_order_seq_cst) const {
-        verbatim::cuda_source::ordered_access(place(), sizeof(T), true, verbatim_releases(order));
+        verbatim::cuda_source::ordered_access(place(), sizeof(T), true, verbatim_releases(order),
+                                              verbatim_scope(kScope));
         __builtin_memcpy(place(), &value, sizeof(T));
     }
     T exchange(T value, memory_order order = memory_order_seq_cst) const {
@@ -93,18 +99,18 @@ private:
     template <typename Change>
     T change(memory_order order, const Change& change) const {
         if (verbatim_releases(order)) {
-            verbatim::cuda_source::releasing_access(place(), sizeof(T));
+            verbatim::cuda_source::releasing_access(place(), sizeof(T), verbatim_scope(kScope));
         } else {
-            verbatim::cuda_source::atomic_access(place(), sizeof(T));
+            verbatim::cuda_source::atomic_access(place(), sizeof(T), verbatim_scope(kScope));
         }
         return verbatim_changed(place(), change);
     }
 };
 
 template <typename T, thread_scope kScope = thread_scope_system>
-class atomic_ref : public verbatim_atomic_operations<atomic_ref<T, kScope>, T> {
+class atomic_ref : public verbatim_atomic_operations<atomic_ref<T, kScope>, T, kScope> {
 public:
-    using verbatim_atomic_operations<atomic_ref, T>::operator=;
+    using verbatim_atomic_operations<atomic_ref, T, kScope>::operator=;
     explicit atomic_ref(T& value) : place_(&value) {}
     [[nodiscard]] VERBATIM_UNCHECKED T* verbatim_place() const { return place_; }
 
@@ -114,9 +120,9 @@ private:
 
 // An object of the kernel's.
 template <typename T, thread_scope kScope = thread_scope_system>
-class atomic : public verbatim_atomic_operations<atomic<T, kScope>, T> {
+class atomic : public verbatim_atomic_operations<atomic<T, kScope>, T, kScope> {
 public:
-    using verbatim_atomic_operations<atomic, T>::operator=;
+    using verbatim_atomic_operations<atomic, T, kScope>::operator=;
     atomic() = default;
     constexpr atomic(T value) : value_(value) {}
     [[nodiscard]] T* verbatim_place() const { return &value_; }
