@@ -9,6 +9,7 @@
 
 #include "engine/base/check.h"
 #include "traces/conversations.h"
+#include "traces/recognise.h"
 #include "traces/recording.h"
 #include "traces/strict.h"
 #include "traces/transform.h"
@@ -19,30 +20,6 @@ namespace verbatim::traces {
 namespace {
 
 bool is_recording(Format format) { return format != Format::kVerbatim; }
-
-// Detects the format from the first bytes.
-Result<Format> recognise(const TextInput& input) {
-    const std::string_view text = input.peek();
-    const std::string_view line = text.substr(0, text.find_first_of("\r\n"));
-    if (line.starts_with("# verbatim-trace")) return Format::kVerbatim;
-    if (line.starts_with('{')) {
-        if (line.find("\"resourceSpans\"") != std::string_view::npos) return Format::kOtel;
-        if (line.find("\"passages_ids\"") != std::string_view::npos) return Format::kRagPulse;
-        if (line.find("\"input_lens\"") != std::string_view::npos) return Format::kVllmBench;
-        if (line.find("\"requests\"") != std::string_view::npos) return Format::kAgentic;
-        if (line.find("\"chat_id\"") != std::string_view::npos) return Format::kBailian;
-        if (line.find("\"hash_ids\"") != std::string_view::npos) return Format::kMooncake;
-        if (line.find("\"input_length\"") != std::string_view::npos) return Format::kMooncake;
-    }
-    for (const auto& [column, format] :
-         {std::pair{"TIMESTAMP", Format::kAzure}, std::pair{"Timestamp", Format::kBurstGpt},
-          std::pair{"arrived_at", Format::kVidur}}) {
-        if (line.starts_with(fmt::format("{},", column)) || line.starts_with(fmt::format("\"{}\",", column)))
-            return format;
-    }
-    return error("{}:1: got {}, wanted a trace: {} (--input-format forces one)", input.path(), shown(line),
-                 fmt::join(kFormatNames, ", "));
-}
 
 Result<Recording> read_recording(TextInput input, Format format, const ReadOptions& options) {
     switch (format) {

@@ -236,5 +236,21 @@ TEST(RagPulse, TimesAreSecondsAndNothingIsShared) {
     EXPECT_THAT(served_error(R"({"hash_ids": {"passages_ids": []}})"), HasSubstr("a request with 'timestamp'"));
 }
 
+// They were taken for Mooncake's, and refused for a time that is a string.
+TEST(RagPulse, IsRecognisedByItsTimesWhateverItsPassagesAre) {
+    for (const char* passages :
+         {R"({})", R"({"sys_prompt": [1]})", "null", "[]", "[3, 4]", R"("3")", R"([], "passages": {})"}) {
+        const std::string line = fmt::format(
+            R"({{"timestamp" : "27", "input_length": 3861, "output_length": 7, "hash_ids": {}}})", passages);
+        const ReadTrace rag = read_served(line + "\n");
+        EXPECT_EQ(rag.report.format, Format::kRagPulse) << passages;
+        EXPECT_THAT(rows_of(rag), ElementsAre(ReadRow{0, 3861, 7})) << passages;
+    }
+    const auto format_of = [](const char* line) { return read_served(line).report.format; };
+    EXPECT_EQ(format_of(R"({"timestamp": "27", "input_length": 9, "output_length": 7})"), Format::kRagPulse);
+    EXPECT_EQ(format_of(R"({"timestamp": 27, "input_length": 9, "output_length": 7, "hash_ids": [1]})"),
+              Format::kMooncake);
+}
+
 }  // namespace
 }  // namespace verbatim::traces
