@@ -49,8 +49,9 @@ private:
     bool at_end_ = false;
 };
 
-// `Quotes`: csv.h's policy. Verbatim's own names may have quotes in them; other programs' fields may be quoted.
-template <size_t N, typename Quotes = io::no_quote_escape<','>>
+// csv.h's policies. `Quotes`: Verbatim's own names may have quotes in them; other programs' fields may be quoted.
+// `Trim`: other programs may write spaces around a field; in Verbatim's own format they are part of it, and wrong.
+template <size_t N, typename Quotes, typename Trim>
 class CsvColumns {
 public:
     using Names = std::array<const char*, N>;
@@ -96,8 +97,7 @@ public:
     }
 
 private:
-    using Reader = io::CSVReader<N, io::trim_chars<' ', '\t'>, Quotes, io::throw_on_overflow,
-                                 io::single_and_empty_line_comment<'#'>>;
+    using Reader = io::CSVReader<N, Trim, Quotes, io::throw_on_overflow, io::single_and_empty_line_comment<'#'>>;
     CsvColumns(std::string path, const Names& names)
         : path_(std::move(path)), names_(names), failed_(std::make_unique<std::optional<Error>>()) {}
 

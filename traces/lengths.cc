@@ -153,7 +153,7 @@ void group_by_session(Recording& recording, const std::vector<int64_t>& sessions
 }
 
 template <size_t N>
-using QuotedColumns = CsvColumns<N, io::double_quote_escape<',', '"'>>;
+using QuotedColumns = CsvColumns<N, io::double_quote_escape<',', '"'>, io::trim_chars<' ', '\t'>>;
 
 namespace {
 

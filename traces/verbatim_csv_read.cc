@@ -35,10 +35,12 @@ std::optional<std::pair<TokenId, TokenId>> parse_id_range(std::string_view text)
     return std::pair{*first, *last};
 }
 
+using OwnColumns = CsvColumns<kNumColumns, io::no_quote_escape<','>, io::trim_chars<>>;
+
 // Builds the rows. One object per file.
 class VerbatimCsvReader {
 public:
-    explicit VerbatimCsvReader(CsvColumns<kNumColumns> columns) : columns_(std::move(columns)) {}
+    explicit VerbatimCsvReader(OwnColumns columns) : columns_(std::move(columns)) {}
 
     Result<Trace> read(int64_t limit) {
         for (const Column column : {kEvent, kConversation}) {
@@ -342,7 +344,7 @@ private:
     static constexpr const char* kStopStringsWanted =
         "strings separated by '|', each ID.ID... or a range A-B of strings of one token, at most 65536";
 
-    CsvColumns<kNumColumns> columns_;
+    OwnColumns columns_;
     TraceBuilder builder_;
     std::unordered_map<std::string, RowIndex> named_rows_;
     std::map<std::pair<ConversationIndex, uint32_t>, RowIndex> turns_;  // first row of a turn id
@@ -355,7 +357,7 @@ private:
 Result<Trace> read_verbatim_csv(TextInput input, int64_t limit) {
     const std::string_view first = input.peek().substr(0, input.peek().find_first_of("\r\n"));
     if (first != kFirstLine) return error("{}:1: got {}, wanted the line '{}'", input.path(), shown(first), kFirstLine);
-    ASSIGN_OR_RETURN(auto columns, CsvColumns<kNumColumns>::open(std::move(input), kColumnNames));
+    ASSIGN_OR_RETURN(auto columns, OwnColumns::open(std::move(input), kColumnNames));
     return VerbatimCsvReader(std::move(columns)).read(limit);
 }
 

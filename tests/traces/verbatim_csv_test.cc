@@ -126,7 +126,8 @@ TEST(VerbatimCsv, ErrorsSayFileLineColumnGotAndWanted) {
 }
 
 TEST(VerbatimCsv, NumbersAreStrict) {
-    for (const char* number : {"+5", " 5x", "5 6", "0x5", "5.0", "1e3", "-1", "9223372036854775808", "99999999999"}) {
+    for (const char* number :
+         {"+5", " 5", "5 ", "\t5", " 5x", "5 6", "0x5", "5.0", "1e3", "-1", "9223372036854775808", "99999999999"}) {
         EXPECT_THAT(message_for("event,conversation,tokens,max_tokens", std::string("history,c,1:0+5,") + number),
                     HasSubstr("column max_tokens"))
             << number;
