@@ -197,9 +197,11 @@ std::string requests_csv(const SimulateRun& run, const traces::Trace& trace) {
     for (size_t i = 0; i < run.result.driver.times.size(); ++i) {
         const RowTimes& times = run.result.driver.times[i];
         const traces::Row& row = trace.rows[i];
+        const bool is_counted = times.outcome != RowOutcome::kRejected && times.outcome != RowOutcome::kRefused;
+        const int64_t prompt_tokens = is_counted ? times.prompt_tokens : row.prompt_tokens;
         text += fmt::format("{},{},{},{},{},{},{},{},{},", i, name(times.outcome), seconds(times.wanted_ns),
-                            seconds(times.due_ns), seconds(times.first_token_ns), seconds(times.end_ns),
-                            times.prompt_tokens, times.reused_tokens, times.output_tokens);
+                            seconds(times.due_ns), seconds(times.first_token_ns), seconds(times.end_ns), prompt_tokens,
+                            times.reused_tokens, times.output_tokens);
         text += fmt::format("{},{},{},{},{}\n", trace.names[row.name], trace.names[trace.conversation_of(row).name],
                             traces::csv_format::kEvents[static_cast<size_t>(row.event)],
                             run.replica_of_row.empty() ? 0 : run.replica_of_row[i], times.restored_tokens);

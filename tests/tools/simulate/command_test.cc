@@ -357,6 +357,9 @@ TEST(SimulateCommand, RejectsTheRowsThatMaxContextDrops) {
     };
     EXPECT_EQ(rejected({}), 1);
     EXPECT_EQ(rejected({"--cache-only"}), 1);
+    EXPECT_EQ(rejected({"--requests-csv", files.path("rows.csv")}), 1);
+    EXPECT_TRUE(std::regex_search(file_bytes(files.path("rows.csv")), std::regex("\n2,rejected,[^\n]*,512,0,0,2,")))
+        << "the trace's prompt";
     EXPECT_EQ(rejected({"--max-context", "drop"}), 0);
     EXPECT_EQ(rejected({"--max-tokens", "100"}), 0) << "clients that ask for less get it";
     const Outcome dropped = run_verbatim({"simulate", "--trace", trace, "--context", "1024", "--max-context", "drop"});
