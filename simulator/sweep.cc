@@ -37,6 +37,17 @@ bool is_header(const ordered_json& line) {
     return sweep.is_object() && sweep.contains("points") && sweep["points"].is_array();
 }
 
+// A line is of the point that the header has under its number. REQUIRES: is_header(header).
+Status check_point(const ordered_json& header, int64_t number, const ordered_json& line) {
+    const ordered_json& points = header["sweep"]["points"];
+    if (number < 0 || static_cast<size_t>(number) >= points.size())
+        return error("point {} of {}, counted from 0", number, points.size());
+    const ordered_json& wanted = points[static_cast<size_t>(number)];
+    const ordered_json got = line.value("point", ordered_json());
+    if (got == wanted) return {};
+    return error("point {} as {}, wanted {} as in the first line", number, json_text(got, -1), json_text(wanted, -1));
+}
+
 std::string text_of(const SweepResults& results) {
     std::string text = json_text(results.header, -1) + "\n";
     for (const auto& [number, line] : results.lines) text += json_text(line, -1) + "\n";
@@ -239,7 +250,12 @@ Result<SweepResults> read_sweep(const std::string& path) {
         if (number == 1 && is_header(line)) {
             results.header = line;
         } else if (number > 1 && line.is_object() && line.contains("number") && line["number"].is_number_integer()) {
-            results.lines[line["number"].get<int64_t>()] = line;
+            const auto point = line["number"].get<int64_t>();
+            const Status same = check_point(results.header, point, line);
+            if (!same)
+                return error("{}:{}: got {}: was the file edited? Without this line a sweep computes the point again",
+                             path, number, same.error().message);
+            results.lines[point] = line;
         } else {
             return error("{}:{}: got {}, wanted {} of a sweep", path, number,
                          line.is_discarded() ? "no JSON" : "other JSON", number == 1 ? "the header" : "a point");

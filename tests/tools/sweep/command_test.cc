@@ -212,6 +212,40 @@ TEST(SweepCommand, AnInterruptedSweepGoesOn) {
     EXPECT_THAT(file_bytes(kept), HasSubstr("\"requests\":201"));
 }
 
+// Its result would stand for a point that the sweep has not, and the point would have none.
+TEST(SweepCommand, ALineOfAnotherPointThanItsNumbersIsRefused) {
+    const tests::ScratchFolder files;
+    const std::string whole = files.path("whole");
+    ASSERT_EQ(sweep(whole).exit_code, kExitOk);
+    const std::string bytes = file_bytes(whole);
+    const size_t header = bytes.find('\n') + 1;
+    const size_t first = bytes.find('\n', header) + 1;
+    const auto edited = [&](const std::string& from, const std::string& to) {
+        std::string line = bytes.substr(header, first - header);
+        const size_t place = line.find(from);
+        EXPECT_NE(place, std::string::npos) << from;
+        return bytes.substr(0, header) + line.replace(place, from.size(), to) + bytes.substr(first);
+    };
+    for (const auto& [from, to] :
+         std::vector<std::pair<std::string, std::string>>{{"\"rate_scale\":1", "\"rate_scale\":2"},
+                                                          {"\"point\":", "\"pint\":"},
+                                                          {"\"number\":0", "\"number\":1"},
+                                                          {"\"number\":0", "\"number\":8"},
+                                                          {"\"number\":0", "\"number\":-1"}}) {
+        const std::string path = files.write("edited", edited(from, to));
+        for (const Outcome& refused : {sweep(path), run_verbatim({"sweep", "plot", path, "--to", files.path("page")}),
+                                       run_verbatim({"sweep", "merge", path, "--to", files.path("merged")})}) {
+            EXPECT_EQ(refused.exit_code, kExitBadInput) << to;
+            EXPECT_THAT(refused.err, HasSubstr("edited:2: got point ")) << to;
+            EXPECT_THAT(refused.err, HasSubstr("was the file edited?")) << to;
+        }
+        EXPECT_EQ(file_bytes(path), edited(from, to)) << "as it was";
+    }
+    const std::string without = files.write("without", bytes.substr(0, header) + bytes.substr(first));
+    EXPECT_EQ(sweep(without).exit_code, kExitOk);
+    EXPECT_EQ(file_bytes(without), bytes);
+}
+
 TEST(SweepCommand, ResultsThatAreBeingWrittenAreLeftAlone) {
     const tests::ScratchFolder folder;
     const std::string to = folder.write("points", "of another sweep, which goes on\n");
@@ -447,12 +481,13 @@ TEST(SweepCommand, APointWithoutRoomIsALineWithItsProblem) {
 
 TEST(SweepCommand, APageOfPointsThatCannotBeIsAnError) {
     const tests::ScratchFolder files;
-    const auto plotted = [&](const std::string& point, const std::string& tokens) {
+    const auto plotted = [&](const std::string& more, const std::string& tokens) {
+        const std::string point =
+            fmt::format(R"({{"memory_bytes":1,"cache_mode":"prefix","evict":"lru","rate_scale":1{}}})", more);
         const std::string lines = fmt::format(
-            "{{\"sweep\":{{\"points\":[]}}}}\n{{\"number\":0,\"point\":{{\"memory_bytes\":1,\"cache_mode\":"
-            "\"prefix\",\"evict\":\"lru\",\"rate_scale\":1{}}},\"result\":{{\"hit_rate\":{{\"token\":0.5}},"
-            "\"tpot_s\":{{\"p50\":1,\"p95\":1,\"p99\":1}},\"throughput_tokens_per_s\":{}}}}}\n",
-            point, tokens);
+            "{{\"sweep\":{{\"points\":[{}]}}}}\n{{\"number\":0,\"point\":{},\"result\":{{\"hit_rate\":{{\"token\":"
+            "0.5}},\"tpot_s\":{{\"p50\":1,\"p95\":1,\"p99\":1}},\"throughput_tokens_per_s\":{}}}}}\n",
+            point, point, tokens);
         return run_verbatim({"sweep", "plot", files.write("points", lines), "--to", files.path("page.html")});
     };
     EXPECT_EQ(plotted("", "5").exit_code, kExitOk);
