@@ -66,7 +66,7 @@ Result<RateRange> parse_rates(const std::string& text) {
     return RateRange{*low, *high};
 }
 
-Status take_flags(PlanOptions& options) {
+Status take_flags(PlanOptions& options, const CLI::App& verb) {
     PlanConfig& config = options.config;
     ASSIGN_OR_RETURN(config.objectives, parse_objectives(options.slo));
     ASSIGN_OR_RETURN(const RateRange rates, parse_rates(options.rate_scale));
@@ -75,8 +75,10 @@ Status take_flags(PlanOptions& options) {
     if (options.has_price->count() > 0) config.price_per_hour = options.price;
     if (options.has_memory->count() > 0) config.simulate.memory_bytes = static_cast<int64_t>(options.memory_bytes);
     config.simulate.max_context = options.read.context;
+    RETURN_IF_ERROR(options.tiers.check(verb));
     options.tiers.set(config.simulate);
     RETURN_IF_ERROR(validate(options.read.read));
+    RETURN_IF_ERROR(check_format_flags(options.read, options.trace));
     return validate(config.simulate);
 }
 
@@ -157,8 +159,8 @@ std::string unexpected_of(const Plan& plan) {
     return "";
 }
 
-int run_plan_command(PlanOptions options) {
-    if (const Status valid = take_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
+int run_plan_command(PlanOptions options, const CLI::App& verb) {
+    if (const Status valid = take_flags(options, verb); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto devices = read_devices(options);
     if (!devices) return report_error(devices.error());
     std::vector<std::string> tables;
@@ -260,7 +262,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
     add_group(*verb, "Trace", [&] { add_trace_options(*verb, *options); });
     add_group(*verb, "Configurations to choose from", [&] { add_candidates(*verb, *options); });
     add_group(*verb, "What all of them have", [&] { add_common_options(*verb, *options); });
-    verb->callback([options, &exit_code] { exit_code = run_plan_command(*options); });
+    verb->callback([options, verb, &exit_code] { exit_code = run_plan_command(*options, *verb); });
 }
 
 }  // namespace verbatim::tools

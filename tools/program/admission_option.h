@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "engine/base/result.h"
 #include "engine/scheduler/scheduler.h"
 #include "tools/program/choice_option.h"
 
@@ -23,6 +24,12 @@ inline void add_max_wait_option(CLI::App& verb, int32_t& max_wait_steps) {
         ->check(CLI::Range(0, std::numeric_limits<int32_t>::max()).description(""))
         ->type_name("STEPS")
         ->capture_default_str();
+}
+
+// Error: a bound for an order in which no request overtakes another.
+inline Status check_max_wait(bool has_fewest_tokens, int32_t max_wait_steps) {
+    if (has_fewest_tokens || max_wait_steps == SchedulerConfig().max_wait_steps) return {};
+    return error("--max-wait-steps: of --admission {} alone", name(AdmissionOrder::kFewestTokens));
 }
 
 inline void add_admission_options(CLI::App& verb, AdmissionOrder& admission, int32_t& max_wait_steps) {

@@ -3,17 +3,32 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "traces/recognise.h"
 #include "traces/strict.h"
 
 namespace verbatim::tools {
 namespace {
 
 using namespace verbatim::traces;
+
+// A flag of some formats alone.
+struct FormatFlag {
+    const char* flag;
+    std::string_view formats;
+    const char* otherwise;  // what traces of other formats have
+};
+constexpr std::array<FormatFlag, 3> kFormatFlags = {{
+    {"--time-unit", "mooncake and bailian", "have a unit of their own"},
+    {"--block-tokens", "mooncake and bailian", "have no block ids to count tokens by"},
+    {"--session-rate", "agentic", "say when their requests start"},
+}};
 
 // "A..B", both inclusive, or one number.
 std::optional<SessionRange> parse_sessions(std::string_view text) {
@@ -75,6 +90,24 @@ CLI::Option* add_factor(CLI::App& verb, const std::string& flag, double& factor,
 
 OverContext ReadFlags::over_context() const { return max_context.value_or(OverContext::kReject); }
 
+Status check_format_flags(const ReadFlags& flags, const std::string& path) {
+    std::optional<Format> format = flags.read.format;
+    for (const CLI::Option* option : flags.of_formats) {
+        if (option->count() == 0) continue;
+        if (!format) {
+            const auto found = recognise_file(path);
+            if (!found) return {};
+            format = *found;
+        }
+        for (const FormatFlag& one : kFormatFlags) {
+            const std::string_view traces = name(*format);
+            if (!option->check_name(one.flag) || one.formats.find(traces) != std::string_view::npos) continue;
+            return error("{}: {} traces {}; it is of {}", one.flag, traces, one.otherwise, one.formats);
+        }
+    }
+    return {};
+}
+
 std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, const char* context_meaning) {
     ReadOptions& read = flags.read;
     const auto count = [&](const char* flag, int64_t& value, const std::string& description) {
@@ -87,7 +120,7 @@ std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, con
                                        fmt::format("got {}, wanted a whole number from 1 on", shown(text)));
         }
     };
-    return {
+    std::vector<CLI::Option*> options = {
         add_format(verb, read.format),
         add_time_unit(verb, read.time_unit),
         count("--block-tokens", read.block_tokens, "mooncake, bailian: tokens per id of hash_ids")
@@ -106,6 +139,12 @@ std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, con
         add_factor(verb, "--session-rate", read.session_rate, "agentic: sessions started per second"),
         count("--sessions-scale", read.sessions_scale, "this many copies of every session, with fresh ids"),
     };
+    for (const CLI::Option* option : options) {
+        for (const FormatFlag& one : kFormatFlags) {
+            if (option->check_name(one.flag)) flags.of_formats.push_back(option);
+        }
+    }
+    return options;
 }
 
 Result<ReadOptions> read_options(const ReadFlags& flags, int64_t default_context) {

@@ -21,6 +21,7 @@ struct ReadFlags {
     traces::ReadOptions read;                        // without max_context and over_context
     std::optional<traces::OverContext> max_context;  // --max-context
     std::optional<int64_t> context;                  // --context, tokens
+    std::vector<const CLI::Option*> of_formats;      // flags that some formats alone take
 
     // The value of --max-context; reject if only --context is given.
     [[nodiscard]] traces::OverContext over_context() const;
@@ -28,6 +29,10 @@ struct ReadFlags {
 
 // Adds the flags to `verb` and returns them; `context_meaning` describes --context's default.
 std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, const char* context_meaning);
+
+// Error: a flag that was given is of other formats than this trace's. A pipe, and a file of no format, are left to the
+// reader.
+Status check_format_flags(const ReadFlags& flags, const std::string& path);
 
 // For verbs without a model: rows are bounded by --context, or by `default_context` tokens if only --max-context is
 // given. Error: a value out of range.

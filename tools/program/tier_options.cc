@@ -6,6 +6,7 @@
 
 #include "tools/program/choice_option.h"
 #include "tools/program/cli.h"
+#include "tools/program/flag_effects.h"
 #include "tools/program/number_check.h"
 
 namespace verbatim::tools {
@@ -39,6 +40,17 @@ void TierFlags::set(SimulateConfig& config) const {
     if (disk_bytes > 0) config.tiers.push_back(tier_of("disk", disk_bytes, disk_gbps, disk_latency_us));
     config.tier_eviction = eviction;
     config.restore = restore;
+}
+
+Status TierFlags::check(const CLI::App& verb) const {
+    constexpr const char* kNone = "there is no memory behind the device's; --host-memory or --disk is one";
+    std::vector<FlagEffect> flags;
+    for (const char* flag : {"--tier-evict", "--restore"}) flags.push_back({flag, has_tier(), kNone});
+    for (const char* flag : {"--host-gbps", "--host-latency"})
+        flags.push_back({flag, host_bytes > 0, "there is no host memory; --host-memory has more than 0 bytes"});
+    for (const char* flag : {"--disk-gbps", "--disk-latency"})
+        flags.push_back({flag, disk_bytes > 0, "there is no disk; --disk has more than 0 bytes"});
+    return check_flag_effects(verb, flags);
 }
 
 void add_tier_options(CLI::App& verb, TierFlags& flags) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/result.h"
 #include "simulator/run.h"
 #include "simulator/tiers.h"
 
@@ -25,6 +26,9 @@ struct TierFlags {
     TierEviction eviction = TierEviction::kValue;
     RestorePolicy restore = RestorePolicy::kAuto;
     void set(SimulateConfig& config) const;
+    [[nodiscard]] bool has_tier() const { return host_bytes > 0 || disk_bytes > 0; }
+    // Error: a flag of `verb` is of tiers, and there is none.
+    [[nodiscard]] Status check(const CLI::App& verb) const;
 };
 void add_tier_options(CLI::App& verb, TierFlags& flags);
 

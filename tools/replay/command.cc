@@ -237,10 +237,18 @@ Status set_windows(ReplayOptions& options) {
     return set_window(options);
 }
 
+// Flags that nothing would read.
+Status check_flags_in_vain(const ReplayOptions& options) {
+    const bool has_fewest_tokens = options.replay.admission == AdmissionOrder::kFewestTokens;
+    RETURN_IF_ERROR(check_max_wait(has_fewest_tokens, options.replay.max_wait_steps));
+    return check_format_flags(options.read, options.trace);
+}
+
 int run_replay_command(ReplayOptions options) {
     if (const Status valid = set_policy_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = set_windows(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
+    if (const Status valid = check_flags_in_vain(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_profile(options.replay); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_record(options); !valid) return report_error(valid.error(), kExitBadUsage);
     if (const Status valid = check_capture(options); !valid) return report_error(valid.error(), kExitBadUsage);

@@ -137,10 +137,7 @@ Status check_unread_flags(const ServeOptions& options) {
     if (!options.tier.empty() && options.tier_bytes == 0) return error("--tier-bytes: got 0, wanted room for a head");
     if (options.restores != RestorePolicy::kAuto && options.tier.empty() && options.host_bytes == 0)
         return error("--restore: there are no heads to read; --tier or --host-bytes keeps some");
-    if (options.max_wait_steps != SchedulerConfig().max_wait_steps &&
-        options.admission != AdmissionOrder::kFewestTokens)
-        return error("--max-wait-steps: of --admission {} alone", name(AdmissionOrder::kFewestTokens));
-    return {};
+    return check_max_wait(options.admission == AdmissionOrder::kFewestTokens, options.max_wait_steps);
 }
 
 // As a browser writes it: an answer for an origin that is written in another way would be for none.

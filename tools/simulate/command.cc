@@ -1,10 +1,13 @@
 // `verbatim simulate`: a trace, a model, a device and a memory budget: what hit rate, latency and throughput, and where
 // the memory goes. The engine's own scheduler and cache decide; durations are modelled (docs/simulator.md).
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "files/json_text.h"
 #include "files/output_file.h"
@@ -21,6 +24,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
+#include "tools/program/flag_effects.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/program/shape_choice.h"
@@ -149,7 +153,18 @@ Status write_files(const SimulateOptions& options, SimulateFiles& files, const S
     return {};
 }
 
-int run_check_tables(const SimulateOptions& options) {
+// The first given flag that is none of these; empty: there is none.
+std::string first_flag_but(const CLI::App& verb, std::span<const char* const> these) {
+    for (const CLI::Option* option : verb.get_options()) {
+        if (option->count() > 0 && std::ranges::count(these, option->get_name()) == 0) return option->get_name();
+    }
+    return "";
+}
+
+int run_check_tables(const SimulateOptions& options, const CLI::App& verb) {
+    constexpr std::array kTaken = {"--check-tables", "--device", "--seed", "--format"};
+    if (const std::string other = first_flag_but(verb, kTaken); !other.empty())
+        return report_error(Error{fmt::format("{}: --check-tables runs no trace; leave it out", other)}, kExitBadUsage);
     const auto device = read_device(options.device);
     if (!device) return report_error(device.error());
     if (device->tables.empty())
@@ -182,28 +197,24 @@ Result<SimulateRun> simulate_with_progress(const SimulateOptions& options, const
                         [&](int64_t rows_over) { bar.update(static_cast<uint64_t>(rows_over)); });
 }
 
-// The flags that --from takes: those of a price, since the rest is the record's.
-constexpr std::array kFlagsOfFrom = {"--from",        "--times",       "--device", "--cost",  "--step-overhead",
-                                     "--expert-skew", "--tp",          "--ep",     "--pp",    "--weights",
-                                     "--kv-dtype",    "--state-dtype", "--seed",   "--format"};
-
-// The first other flag that is given; empty: none.
-std::string flag_without_record(const CLI::App& verb) {
-    for (const CLI::Option* option : verb.get_options()) {
-        if (option->count() > 0 && std::ranges::count(kFlagsOfFrom, option->get_name()) == 0) return option->get_name();
-    }
-    return "";
-}
+// The flags that --from takes: those of a price, with --times model, since the rest is the record's.
+constexpr std::array kFlagsOfFrom = {"--from", "--times", "--seed", "--format"};
+constexpr std::array kFlagsOfPrices = {"--device", "--cost", "--step-overhead", "--expert-skew", "--tp",
+                                       "--ep",     "--pp",   "--weights",       "--kv-dtype",    "--state-dtype"};
 
 int run_record_command(SimulateOptions& options, const CLI::App& verb) {
-    if (const std::string other = flag_without_record(verb); !other.empty()) {
+    std::vector<const char*> taken(kFlagsOfFrom.begin(), kFlagsOfFrom.end());
+    taken.insert(taken.end(), kFlagsOfPrices.begin(), kFlagsOfPrices.end());
+    if (const std::string other = first_flag_but(verb, taken); !other.empty()) {
         return report_error(
             Error{fmt::format("{}: of a trace's simulation; a run that is repeated (--from) has its own", other)},
             kExitBadUsage);
     }
-    if (options.times != StepTimesFrom::kModel && verb.get_option("--device")->count() > 0) {
-        return report_error(Error{"--device: the recorded steps' times have no device; --times model has its prices"},
-                            kExitBadUsage);
+    const std::string price = first_flag_but(verb, kFlagsOfFrom);
+    if (options.times != StepTimesFrom::kModel && !price.empty()) {
+        return report_error(
+            Error{fmt::format("{}: the recorded steps' times have no device; --times model has its prices", price)},
+            kExitBadUsage);
     }
     if (const Status valid = take_given_flags(options); !valid) return report_error(valid.error(), kExitBadUsage);
     const auto report = simulate_record(options.record, options.times, options.config, options.device);
@@ -216,8 +227,45 @@ int run_record_command(SimulateOptions& options, const CLI::App& verb) {
     return from_record_exit_code(*report);
 }
 
+// Flags that would change nothing, given the others.
+Status check_flags_in_vain(const SimulateOptions& options, const CLI::App& verb) {
+    const SimulateConfig& config = options.config;
+    const bool is_timed = !options.cache_only;
+    const bool is_priced = is_timed || options.tiers.has_tier();
+    // Scripts that vary --replicas may say 1.
+    const bool may_route = has_several_engines(config) || verb.get_option("--replicas")->count() > 0;
+    RETURN_IF_ERROR(check_flag_effects(
+        verb, {{"--route", is_timed, "runs without timing, as with --cache-only, are of one replica"},
+               {"--route", may_route,
+                "of several replicas, and there is one; --replicas, --prefill-replicas or --autoscale has more"},
+               {"--head-bound", config.cache_mode == CacheMode::kExact,
+                "the bound is of --cache-mode exact alone; choose that mode"},
+               {"--evict", config.cache_mode != CacheMode::kNone, "--cache-mode none has nothing to reuse"},
+               {"--admission", is_timed, kHasNoSteps},
+               {"--max-wait-steps", is_timed, kHasNoSteps},
+               {"--max-sequences", is_timed, kHasNoSteps},
+               {"--max-window", is_timed, kHasNoSteps},
+               {"--draft-acceptance", is_timed, kHasNoSteps},
+               {"--max-tokens", is_timed, kHasNoSteps},
+               {"--busy", is_timed, kHasNoSteps},
+               {"--cost", is_priced, kHasNoPrices},
+               {"--step-overhead", is_priced, kHasNoPrices},
+               {"--expert-skew", is_priced, kHasNoPrices}}));
+    RETURN_IF_ERROR(check_max_wait(config.admission == AdmissionOrder::kFewestTokens, config.max_wait_steps));
+    RETURN_IF_ERROR(options.tiers.check(verb));
+    return check_format_flags(options.read, options.trace);
+}
+
+Status check_flags_of_models(const ModelShape& model, const CLI::App& verb) {
+    const bool has_states = model.state_bytes_per_row > 0;
+    return check_flag_effects(verb,
+                              {{"--expert-skew", !model.experts.empty(), fmt::format("{} has no experts", model.name)},
+                               {"--state-bytes", has_states, fmt::format("{} has no recurrent states", model.name)},
+                               {"--state-dtype", has_states, fmt::format("{} has no recurrent states", model.name)}});
+}
+
 int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
-    if (options.check_tables) return run_check_tables(options);
+    if (options.check_tables) return run_check_tables(options, verb);
     if (!options.record.empty()) return run_record_command(options, verb);
     if (options.trace.empty()) return report_error(Error{"--trace is required"}, kExitBadUsage);
     if (const Status valid = validate(options.read.read); !valid) return report_error(valid.error(), kExitBadUsage);
@@ -234,27 +282,12 @@ int run_simulate_command(SimulateOptions options, const CLI::App& verb) {
             Error{"--replicas and the like: --steps-csv, --perfetto, --html and --cache-only show one replica"},
             kExitBadUsage);
     }
-    if (options.cache_only && options.has_route->count() > 0) {
-        return report_error(Error{"--route: runs without timing, as with --cache-only, are of one replica"},
-                            kExitBadUsage);
-    }
-    // Scripts that vary --replicas may say 1.
-    const bool says_replicas = verb.get_option("--replicas")->count() > 0;
-    if (options.has_route->count() > 0 && !says_replicas && !has_several_engines(options.config)) {
-        return report_error(
-            Error{"--route: of several replicas, and there is one; --replicas, --prefill-replicas or --autoscale has "
-                  "more"},
-            kExitBadUsage);
-    }
-    if (options.config.head_bound && options.config.cache_mode != CacheMode::kExact) {
-        return report_error(Error{"--head-bound: the bound is of --cache-mode exact alone; choose that mode"},
-                            kExitBadUsage);
-    }
+    if (const Status valid = check_flags_in_vain(options, verb); !valid)
+        return report_error(valid.error(), kExitBadUsage);
     const auto inputs = read_inputs(options);
     if (!inputs) return report_error(inputs.error());
-    if (inputs->model.experts.empty() && verb.get_option("--expert-skew")->count() > 0) {
-        return report_error(Error{fmt::format("--expert-skew: {} has no experts", inputs->model.name)}, kExitBadUsage);
-    }
+    if (const Status valid = check_flags_of_models(inputs->model, verb); !valid)
+        return report_error(valid.error(), kExitBadUsage);
     if (options.cache_only) return run_cache_only_command(options, *inputs);
     auto outputs = create_files(options, inputs->device);
     if (!outputs) return report_error(outputs.error());

@@ -19,6 +19,7 @@
 #include "tools/program/cli.h"
 #include "tools/program/engine_options.h"
 #include "tools/program/file_roles.h"
+#include "tools/program/flag_effects.h"
 #include "tools/program/number_check.h"
 #include "tools/program/read_options.h"
 #include "tools/program/shape_choice.h"
@@ -56,6 +57,9 @@ struct SweepOptions {
     int32_t num_threads = 1;
     bool cache_only = false;
 };
+
+// The modes of other engines have no timed run. REQUIRES: a mode's name.
+bool is_untimed(const std::string& mode) { return rival_of(*choice_by_name(cache_mode_choices(), mode)).has_value(); }
 
 // The policies of a mode's points.
 Result<std::vector<std::string>> evictions_of(const SweepOptions& options, const std::string& mode) {
@@ -134,9 +138,7 @@ Result<std::vector<SweepPoint>> points_of(const SweepOptions& options) {
         if (!scale || *scale <= 0) return error("--rate-scale: got \"{}\", wanted a number above 0", rate);
         rates.push_back(*scale);
     }
-    const bool times_nothing = options.cache_only || std::ranges::any_of(points, [](const SweepPoint& point) {
-                                   return rival_of(*choice_by_name(cache_mode_choices(), point.cache_mode)).has_value();
-                               });
+    const bool times_nothing = options.cache_only || std::ranges::any_of(options.cache_modes, is_untimed);
     if (times_nothing && !(options.replicas.empty() && options.routes.empty()))
         return error("--replicas and --route: runs without timing, as with --cache-only, are of one replica");
     vary<std::string>(points, options.admissions,
@@ -195,12 +197,35 @@ Result<Sweep> sweep_of(const SweepOptions& options) {
     return sweep;
 }
 
-int run_sweep_command(const SweepOptions& options) {
+// Flags that would change no point. REQUIRES: points_of() has no error.
+Status check_flags_in_vain(const SweepOptions& options, const CLI::App& verb) {
+    const bool is_timed = !options.cache_only && !std::ranges::all_of(options.cache_modes, is_untimed);
+    const bool is_priced = is_timed || options.tiers.has_tier();
+    RETURN_IF_ERROR(check_flag_effects(verb, {{"--admission", is_timed, kHasNoSteps},
+                                              {"--max-wait-steps", is_timed, kHasNoSteps},
+                                              {"--max-sequences", is_timed, kHasNoSteps},
+                                              {"--slo", is_timed, kHasNoSteps},
+                                              {"--expert-skew", is_priced, kHasNoPrices},
+                                              {"--route", !options.replicas.empty(), kHasOneReplica}}));
+    const bool has_fewest_tokens =
+        std::ranges::count(options.admissions, std::string(name(AdmissionOrder::kFewestTokens))) > 0;
+    RETURN_IF_ERROR(check_max_wait(has_fewest_tokens, options.config.max_wait_steps));
+    RETURN_IF_ERROR(options.tiers.check(verb));
+    return check_format_flags(options.read, options.trace);
+}
+
+int run_sweep_command(const SweepOptions& options, const CLI::App& verb) {
     const auto shard = options.shard ? parse_shard(*options.shard) : Shard{};
     if (!shard) return report_error(shard.error(), kExitBadUsage);
     if (const auto points = points_of(options); !points) return report_error(points.error(), kExitBadUsage);
+    if (const Status valid = check_flags_in_vain(options, verb); !valid)
+        return report_error(valid.error(), kExitBadUsage);
     const auto sweep = sweep_of(options);
     if (!sweep) return report_error(sweep.error());
+    const bool has_experts =
+        std::ranges::any_of(sweep->models, [](const auto& one) { return !one.second.experts.empty(); });
+    if (!has_experts && verb.get_option("--expert-skew")->count() > 0)
+        return report_error(Error{"--expert-skew: no model has experts"}, kExitBadUsage);
     std::vector<NamedFile> tables;
     for (const auto& [name, device] : sweep->devices) {
         for (NamedFile& file : named_files("the device's tables", table_files(device)))
@@ -258,9 +283,10 @@ void add_trace_options(CLI::App& verb, SweepOptions& options) {
     traces::ReadOptions& read = options.read.read;
     verb.add_option("--trace", options.trace, "a trace file (see traces/README.md)");
     verb.add_option("--limit", read.limit, "read only the first N rows")->check(CLI::Range(1, 1 << 30));
-    verb.add_option("--session-rate", read.session_rate, "agentic: sessions started per second")
-        ->check(positive_number())
-        ->capture_default_str();
+    options.read.of_formats = {
+        verb.add_option("--session-rate", read.session_rate, "agentic: sessions started per second")
+            ->check(positive_number())
+            ->capture_default_str()};
     verb.add_option("--think-scale", read.think_scale, "think times so many times as long")
         ->check(CLI::NonNegativeNumber)
         ->check(finite_number())
@@ -325,7 +351,7 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
     CLI::App* plot = verb->add_subcommand("plot", "a page with pictures: hit rate over memory, latency over rate");
     plot->add_option("file", options->plotted, "a sweep's result file, whole or not yet")->required();
     add_output_option(*plot, "--to", options->to, "the page")->required();
-    verb->callback([options, merge, plot, &exit_code] {
+    verb->callback([options, verb, merge, plot, &exit_code] {
         if (merge->parsed()) {
             exit_code = run_merge_command(*options);
         } else if (plot->parsed()) {
@@ -333,7 +359,7 @@ void add_sweep_command(CLI::App& app, int& exit_code) {
         } else if (options->trace.empty() || options->to.empty() || options->memories.empty()) {
             exit_code = report_error(Error{"sweep: --trace, --memory and --to are required"}, kExitBadUsage);
         } else {
-            exit_code = run_sweep_command(*options);
+            exit_code = run_sweep_command(*options, *verb);
         }
     });
 }

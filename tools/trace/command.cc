@@ -45,6 +45,7 @@ struct TraceOptions {
 void print_result(const std::string& text) { std::fputs(text.c_str(), stdout); }
 
 Result<ReadOptions> read_options(const TraceOptions& options) {
+    RETURN_IF_ERROR(check_format_flags(options.read, options.input));
     ASSIGN_OR_RETURN(ReadOptions read, read_options(options.read, kDefaultContext));
     read.seed = options.seed;
     return read;

@@ -449,6 +449,10 @@ TEST(PlanCommand, WrongFlagsAreErrors) {
         wrong({"--slo", "p99:ttft=2s", "--rate-scale", rates}, "--rate-scale: got");
     wrong({"--slo", "p99:ttft=2s", "--max-replicas", "0"}, "--max-replicas");
     wrong({"--slo", "p99:ttft=2s", "--price", "0"}, "--price");
+    wrong({"--slo", "p99:ttft=2s", "--tier-evict", "lru"}, "--tier-evict: there is no memory behind the device's");
+    wrong({"--slo", "p99:ttft=2s", "--restore", "never"}, "--restore: there is no memory behind the device's");
+    wrong({"--slo", "p99:ttft=2s", "--session-rate", "1"}, "--session-rate: mooncake traces say when");
+    wrong({"--slo", "p99:ttft=2s", "--input-format", "azure", "--time-unit", "s"}, "--time-unit: azure traces have");
     EXPECT_EQ(run_plan({"--slo", "p99:ttft=2s", "--device", "none"}).exit_code, kExitBadInput);
 }
 

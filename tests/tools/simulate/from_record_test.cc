@@ -109,6 +109,12 @@ TEST(SimulateRecord, FlagsThatItDoesNotTakeAreRefused) {
         EXPECT_EQ(refused.exit_code, kExitBadUsage) << flag.front();
         EXPECT_THAT(refused.err, HasSubstr(flag.front()));
     }
+    for (const auto& [flag, value] : std::vector<std::pair<std::string, std::string>>{
+             {"--cost", "roofline"}, {"--step-overhead", "9"}, {"--tp", "2"}, {"--weights", "fp8"}}) {
+        const Outcome refused = run_verbatim({"simulate", "--from", files.path("a.rec"), flag, value});
+        EXPECT_EQ(refused.exit_code, kExitBadUsage) << flag;
+        EXPECT_THAT(refused.err, HasSubstr(flag + ": the recorded steps' times have no device"));
+    }
     const std::vector<std::string> priced = {"--from", files.path("a.rec"), "--times", "model"};
     std::vector<std::string> slower = priced;
     slower.insert(slower.end(), {"--step-overhead", "500000"});

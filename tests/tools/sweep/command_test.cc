@@ -441,6 +441,16 @@ TEST(SweepCommand, SaysWhatIsWrong) {
              {{"--route", "turns"}, "wanted some of round-robin, conversation"},
              {{"--replicas", "1,0"}, "--replicas: Value 0 not in range"},
              {{"--step-tokens", "x"}, "--step-tokens: Value x not in range"},
+             {{"--max-wait-steps", "3"}, "--max-wait-steps: of --admission fewest-tokens alone"},
+             {{"--tier-evict", "lru"}, "--tier-evict: there is no memory behind the device's"},
+             {{"--restore", "never"}, "--restore: there is no memory behind the device's"},
+             {{"--session-rate", "2"}, "--session-rate: mooncake traces say when their requests start"},
+             {{"--expert-skew", "1"}, "--expert-skew: no model has experts"},
+             {{"--route", "least-loaded"}, "--route: of several replicas"},
+             {{"--cache-only", "--admission", "fewest-tokens"}, "--admission: runs without timing"},
+             {{"--cache-only", "--max-sequences", "16"}, "--max-sequences: runs without timing"},
+             {{"--cache-only", "--slo", "ttft=2s"}, "--slo: runs without timing"},
+             {{"--cache-only", "--expert-skew", "1"}, "--expert-skew: runs without timing"},
              {{"--replicas", "2", "--cache-only"}, "are of one replica"}}) {
         const Outcome outcome = sweep(files.path("c"), flags);
         EXPECT_NE(outcome.exit_code, kExitOk);

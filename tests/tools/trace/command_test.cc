@@ -259,6 +259,9 @@ TEST(TraceCommand, WrongUseAndWrongInputGetTheirExitCodeAndSayWhatToDo) {
     const std::string slice = data(kSlice);
     const std::string broken = files.write(
         "broken.jsonl", first_lines(uncompressed(data(kMooncake)), 2) + "{\"timestamp\": 30, \"input_length\": x}\n");
+    const std::string azure =
+        files.write("azure.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,374,44\n");
+    const std::string scenario = VERBATIM_SOURCE_DIR "/traces/scenario.csv";
     const std::string cut = files.write("cut.gz", file_bytes(slice).substr(0, 1000));
     const std::vector<Wrong> wrongs = {
         {{"convert", slice}, kExitBadUsage, "--to is required"},
@@ -276,7 +279,12 @@ TEST(TraceCommand, WrongUseAndWrongInputGetTheirExitCodeAndSayWhatToDo) {
         {{"convert", slice, "--to", to, "--session-rate", "1e9"}, kExitBadUsage, "--session-rate: got 1000000000"},
         {{"convert", slice, "--to", to, "--format", "xml"}, kExitBadUsage, "--format"},
         {{"convert", slice, "--to", to, "--time-unit", "h"}, kExitBadUsage, "--time-unit"},
-        {{"convert", slice, "--to", to, "--time-unit", "s"}, kExitBadInput, "--time-unit: agentic traces have a unit"},
+        {{"convert", slice, "--to", to, "--time-unit", "s"}, kExitBadUsage, "--time-unit: agentic traces have a unit"},
+        {{"convert", azure, "--to", to, "--time-unit", "s"}, kExitBadUsage, "it is of mooncake and bailian"},
+        {{"convert", azure, "--to", to, "--block-tokens", "16"}, kExitBadUsage, "--block-tokens: azure traces have no"},
+        {{"convert", azure, "--to", to, "--session-rate", "1"}, kExitBadUsage, "--session-rate: azure traces say when"},
+        {{"stats", scenario, "--session-rate", "1"}, kExitBadUsage, "--session-rate: verbatim traces say when"},
+        {{"stats", azure, "--input-format", "mooncake", "--time-unit", "s"}, kExitBadInput, "azure.csv:1:"},
         {{"convert", slice, "--to", to, "--block-tokens", "0"}, kExitBadUsage, "--block-tokens"},
         {{"convert", slice, "--to", to, "--no-such-flag"}, kExitBadUsage, "--no-such-flag"},
         {{"convert", slice, "--to", to, "--tokens-per-id", "65"}, kExitBadInput, "wanted at most 64"},

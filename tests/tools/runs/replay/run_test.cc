@@ -265,6 +265,7 @@ TEST(ReplayCommand, WrongFlagsEndWithExitCode2) {
     EXPECT_EQ(run_replay({"--lookup", "everywhere"}).exit_code, kExitBadUsage);
     EXPECT_EQ(run_replay({"--admission", "random"}).exit_code, kExitBadUsage);
     EXPECT_EQ(run_replay({"--max-wait-steps", "-1"}).exit_code, kExitBadUsage);
+    EXPECT_EQ(run_replay({"--max-wait-steps", "5"}).exit_code, kExitBadUsage) << "of --admission fewest-tokens alone";
     EXPECT_EQ(run_replay({"--no-such-flag"}).exit_code, kExitBadUsage);
 }
 
