@@ -34,9 +34,11 @@ struct AuditResult {
     bool has_floor = false;
     std::vector<RelationVerdict> relations;
     std::vector<std::optional<Shrunk>> shrunk;  // [relation]: of a corrupt one
+    bool is_of_bundle = false;                  // its one relation's cases are the tries to show a finding again
     int64_t num_requests = 0;
     int64_t num_tokens = 0;
-    [[nodiscard]] Verdict verdict() const;  // the worst
+    [[nodiscard]] Verdict verdict() const;                                               // the worst
+    [[nodiscard]] bool is_reproduced() const { return verdict() == Verdict::kCorrupt; }  // of a bundle
     [[nodiscard]] bool compared_nothing() const;
 };
 

@@ -171,7 +171,13 @@ Result<AuditResult> run_bundle(const AuditConfig& config, const Bundle& bundle, 
         if (repeats) renamed.name += ", with the words of the finding";
         trials.push_back(runner.run(renamed, repeats ? bundle.words : std::map<std::string, std::string>()));
     }
-    result.relations.push_back(judge(script.relation, std::move(trials), result.server, bundle.noise, judging));
+    result.is_of_bundle = true;
+    RelationVerdict& relation =
+        result.relations.emplace_back(judge(script.relation, std::move(trials), result.server, bundle.noise, judging));
+    const size_t num_tries = relation.cases.size() - relation.count(Verdict::kNotTried);
+    if (num_tries > 0 && !result.is_reproduced())
+        relation.why = fmt::format("the finding was not reproduced in {} tries{}{}", num_tries,
+                                   relation.why.empty() ? "" : ": ", relation.why);
     result.num_requests = runner.num_requests();
     result.num_tokens = runner.num_tokens();
     return result;

@@ -1,10 +1,12 @@
 #include "audit/verdict.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
 namespace verbatim::audit {
@@ -230,6 +232,31 @@ private:
     bool is_seedless_ = false;
 };
 
+// "7 of 8 cases were compared; not tried: prompt 3, prompt 5: the answer came in one piece".
+std::string left_out_of(const RelationVerdict& relation) {
+    constexpr size_t kShownNames = 3;
+    const size_t num_left_out = relation.count(Verdict::kNotTried);
+    if (num_left_out == 0 || num_left_out == relation.cases.size()) return "";
+    std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
+    for (const CaseVerdict& one : relation.cases) {
+        if (one.verdict != Verdict::kNotTried) continue;
+        auto found = std::ranges::find(reasons, one.evidence, [](const auto& reason) { return reason.first; });
+        if (found == reasons.end()) found = reasons.insert(found, {one.evidence, {}});
+        found->second.push_back(one.name);
+    }
+    std::string text = fmt::format("{} of {} cases were compared; not tried: ", relation.cases.size() - num_left_out,
+                                   relation.cases.size());
+    for (const auto& [reason, names] : reasons) {
+        const size_t num_shown = std::min(names.size(), kShownNames);
+        const bool is_last = reason == reasons.back().first;
+        text += fmt::format("{}{}: {}{}",
+                            fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(num_shown), ", "),
+                            names.size() > num_shown ? fmt::format(" and {} more", names.size() - num_shown) : "",
+                            reason, is_last ? "" : "; ");
+    }
+    return text;
+}
+
 }  // namespace
 
 const char* name(Verdict verdict) {
@@ -254,6 +281,7 @@ void conclude(RelationVerdict& relation) {
         if (relation.verdict == Verdict::kEqual && one.verdict == Verdict::kEqual) relation.why = one.engaged.proof;
     }
     if (relation.cases.empty()) relation.why = "no case fits this server";
+    relation.left_out = left_out_of(relation);
     relation.error_rate = relation.verdict == Verdict::kCorrupt ? kMeasuredErrorRate : 0;
 }
 

@@ -53,7 +53,8 @@ struct CaseVerdict {
 struct RelationVerdict {
     std::string relation;
     Verdict verdict = Verdict::kNotTried;
-    std::string why;  // the evidence of the worst case, or why nothing was compared
+    std::string why;       // the evidence of the worst case, or why nothing was compared
+    std::string left_out;  // where some of the cases were not tried: how many were, and the others with the reasons
     std::vector<CaseVerdict> cases;
     std::vector<Trial> trials;  // of the cases, in their order
     size_t num_pairs = 0;       // compared where the path was taken
@@ -71,7 +72,7 @@ struct RelationVerdict {
 [[nodiscard]] RelationVerdict judge(const std::string& relation, std::vector<Trial> trials, const ServerInfo& info,
                                     const Noise& floor, const JudgeOptions& options);
 
-// The relation's verdict and reason, of its cases.
+// The relation's verdict and reason, and what it leaves out, of its cases.
 void conclude(RelationVerdict& relation);
 
 // How many audits of honest noisy servers found `corrupt`, as an upper bound (docs/audit.md): none of 1000.

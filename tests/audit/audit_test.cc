@@ -325,6 +325,30 @@ TEST(Audit, OfAServerThatIgnoresSeedsLeavesSampledAnswersOut) {
 }
 
 // As Hugging Face's server does.
+TEST(Audit, SaysHowMuchOfAnEqualRelationWasComparedAndWhyNotTheRest) {
+    RelationVerdict relation;
+    const auto add = [&](const char* name, Verdict verdict, const char* evidence) {
+        CaseVerdict& one = relation.cases.emplace_back();
+        one.name = name;
+        one.verdict = verdict;
+        one.evidence = evidence;
+    };
+    add("prompt 0", Verdict::kEqual, "");
+    conclude(relation);
+    EXPECT_EQ(relation.left_out, "");
+    for (const char* name : {"prompt 1", "prompt 2", "prompt 3", "prompt 4"}) add(name, Verdict::kNotTried, "short");
+    add("prompt 5", Verdict::kNotTried, "the answer came in one piece");
+    conclude(relation);
+    EXPECT_EQ(relation.verdict, Verdict::kEqual);
+    EXPECT_EQ(relation.left_out,
+              "1 of 6 cases were compared; not tried: prompt 1, prompt 2, prompt 3 and 1 more: short; prompt 5: the "
+              "answer came in one piece");
+    relation.cases.erase(relation.cases.begin());
+    conclude(relation);
+    EXPECT_EQ(relation.verdict, Verdict::kNotTried);
+    EXPECT_EQ(relation.left_out, "") << "its reason says it";
+}
+
 TEST(Audit, CallsNIgnoredNotTried) {
     FakeServer server({.ignores_n = true});
     const RelationVerdict verdict = of(audited(server, {"n"}), "n");

@@ -74,6 +74,27 @@ TEST(AuditBundle, ShowsTheCorruptionAgainAndNotOnAServerWithoutIt) {
     const Result<AuditResult> healed = run_bundle(config, *bundle);
     EXPECT_LE(healed->verdict(), Verdict::kDrift);
     EXPECT_GT(healed->relations.at(0).num_pairs, 0u);
+    EXPECT_FALSE(healed->is_reproduced());
+    EXPECT_THAT(healed->relations.at(0).why, HasSubstr("the finding was not reproduced in 4 tries"));
+}
+
+// A fault that shows now and then: equal answers do not say that it is gone.
+TEST(AuditBundle, OfAFaultThatDoesNotShowIsNotReproduced) {
+    FakeServer server({.fault = Fault::kTokenOnceSeen});
+    const Result<Bundle> bundle = parse_bundle(bundle_of(found(server, "cold-warm")));
+    ASSERT_TRUE(bundle.has_value()) << bundle.error().message;
+    FakeServer sound;
+    AuditConfig config;
+    config.runner.server = &sound;
+    const Result<AuditResult> result = run_bundle(config, *bundle);
+    EXPECT_TRUE(result->is_of_bundle);
+    EXPECT_EQ(result->verdict(), Verdict::kEqual);
+    EXPECT_THAT(result->relations.at(0).why, HasSubstr("the finding was not reproduced in 4 tries: "));
+    FakeServer faulty({.fault = Fault::kTokenOnceSeen});
+    config.runner.server = &faulty;
+    const Result<AuditResult> shown = run_bundle(config, *bundle);
+    EXPECT_TRUE(shown->is_reproduced());
+    EXPECT_THAT(shown->relations.at(0).why, Not(HasSubstr("not reproduced")));
 }
 
 TEST(AuditBundle, IsTheSameScriptWhenItIsReadAgain) {

@@ -30,6 +30,7 @@ std::string headline(const audit::AuditResult& result) {
     if (corrupt > 0)
         return fmt::format("Answers depend on the path: {} of {} checks found corruption", corrupt, compared);
     if (compared == 0) return "Nothing could be compared";
+    if (result.is_of_bundle && result.verdict() != Verdict::kUndecided) return "The finding was not reproduced";
     if (result.verdict() == Verdict::kUndecided)
         return fmt::format("Some answers of {} checks differ, and nothing tells noise from corruption", compared);
     if (result.verdict() == Verdict::kDrift)
@@ -79,9 +80,10 @@ std::string audit_page(const AuditReport& report) {
         xml_escaped(report.url), kStyle, headline(result), xml_escaped(result.server.model),
         result.server.engine.empty() ? "" : " on " + result.server.engine, result.num_requests, result.num_tokens);
     for (const RelationVerdict& one : result.relations)
-        text += fmt::format("<tr><td>{}</td><td>{}</td><td class=\"v {}\">{}</td><td>{}</td><td>{}</td></tr>",
-                            one.relation, xml_escaped(changes_of(one.relation)), css_class(one.verdict),
-                            name(one.verdict), one.num_pairs, xml_escaped(one.why));
+        text +=
+            fmt::format("<tr><td>{}</td><td>{}</td><td class=\"v {}\">{}</td><td>{}</td><td>{}</td></tr>", one.relation,
+                        xml_escaped(changes_of(one.relation)), css_class(one.verdict), name(one.verdict), one.num_pairs,
+                        xml_escaped(one.why + (one.why.empty() || one.left_out.empty() ? "" : "; ") + one.left_out));
     text +=
         "</table><p><b>equal</b>: the same answer. <b>drift</b>: another answer, by no more than the noise of the "
         "server's arithmetic explains. <b>undecided</b>: another answer, and the server gives nothing to measure it "

@@ -56,6 +56,12 @@ bool was_named(const AuditReport& report, const std::string& relation) {
     return std::ranges::find(report.only, relation) != report.only.end();
 }
 
+// Equal answers are no proof that a fault is gone that shows now and then.
+const char* shown_verdict(const AuditReport& report, const RelationVerdict& relation) {
+    const bool is_equal = relation.verdict == Verdict::kEqual;
+    return report.result.is_of_bundle && is_equal ? "not reproduced" : name(relation.verdict);
+}
+
 ordered_json case_verdict_json(const CaseVerdict& one) {
     ordered_json json = {{"name", one.name},
                          {"verdict", name(one.verdict)},
@@ -80,6 +86,8 @@ ordered_json relation_json(const AuditReport& report, size_t index) {
     const RelationVerdict& one = report.result.relations[index];
     ordered_json json = {
         {"relation", one.relation}, {"verdict", name(one.verdict)}, {"why", one.why}, {"compared", one.num_pairs}};
+    json["left_out"] = one.left_out;
+    if (report.result.is_of_bundle) json["reproduced"] = report.result.is_reproduced();
     json["counts"] = {{"equal", one.count(Verdict::kEqual)},
                       {"drift", one.count(Verdict::kDrift)},
                       {"undecided", one.count(Verdict::kUndecided)},
@@ -113,16 +121,17 @@ std::string audit_table(const AuditReport& report) {
                  "noise (nats)"});
     for (const RelationVerdict& one : result.relations) {
         const auto count = [&](Verdict of) { return fmt::format("{}", one.count(of)); };
-        table.add_row({one.relation, name(one.verdict), fmt::format("{}", one.cases.size()), count(Verdict::kEqual),
-                       count(Verdict::kDrift), count(Verdict::kUndecided), count(Verdict::kCorrupt),
-                       count(Verdict::kNotTried), fmt::format("{}", one.num_pairs),
+        table.add_row({one.relation, shown_verdict(report, one), fmt::format("{}", one.cases.size()),
+                       count(Verdict::kEqual), count(Verdict::kDrift), count(Verdict::kUndecided),
+                       count(Verdict::kCorrupt), count(Verdict::kNotTried), fmt::format("{}", one.num_pairs),
                        one.num_pairs == 0 ? "" : fmt::format("{:.4g}", one.noise.rms)});
     }
     text += table.to_string();
     for (size_t i = 0; i < result.relations.size(); ++i) {
         const RelationVerdict& one = result.relations[i];
         if (!one.why.empty())
-            text += shortened(fmt::format("{}: {}: {}", one.relation, name(one.verdict), one.why)) + "\n";
+            text += shortened(fmt::format("{}: {}: {}", one.relation, shown_verdict(report, one), one.why)) + "\n";
+        if (!one.left_out.empty()) text += shortened(fmt::format("{}: {}", one.relation, one.left_out)) + "\n";
         if (one.verdict == Verdict::kCorrupt && !result.is_exact)
             text +=
                 fmt::format("  an honest server is called so in fewer than {:.1f} % of audits\n", 100 * one.error_rate);
@@ -166,7 +175,8 @@ std::string audit_junit(const AuditReport& report) {
         one.classname = report.url;
         one.name = of.relation;
         one.message = of.why;
-        one.output = fmt::format("{}: {} compared; {}", name(of.verdict), of.num_pairs, of.why);
+        one.output = fmt::format("{}: {} compared; {}", shown_verdict(report, of), of.num_pairs, of.why);
+        if (!of.left_out.empty()) one.output += "; " + of.left_out;
         if (of.verdict == Verdict::kCorrupt) {
             one.outcome = JunitOutcome::kFailure;
             one.details = json_text(relation_json(report, i), -1);

@@ -158,6 +158,31 @@ TEST(AuditReport, AsTableSaysHowAFindingOfTwoServersIsRunAgain) {
                                            HasSubstr("--url http://host:8000 --against http://other:1\n")));
 }
 
+TEST(AuditReport, SaysWhatOfARelationWasNotTried) {
+    AuditReport report = reported({{"aborted", Verdict::kEqual}});
+    report.result.relations[0].left_out = "5 of 6 cases were compared; not tried: prompt <3>: it ended before";
+    EXPECT_THAT(audit_table(report),
+                HasSubstr("\naborted: 5 of 6 cases were compared; not tried: prompt <3>: it ended"));
+    EXPECT_EQ(audit_json(report)["relations"][0]["left_out"], report.result.relations[0].left_out);
+    EXPECT_THAT(audit_page(report), HasSubstr("; 5 of 6 cases were compared; not tried: prompt &lt;3&gt;: it ended"));
+    EXPECT_THAT(audit_junit(report), HasSubstr("5 of 6 cases were compared"));
+}
+
+TEST(AuditReport, ABundleThatShowsNothingIsNotReproduced) {
+    AuditReport report = reported({{"cold-warm", Verdict::kEqual}});
+    report.result.is_of_bundle = true;
+    report.result.relations[0].num_pairs = 4;
+    EXPECT_THAT(audit_table(report), AllOf(HasSubstr("cold-warm  not reproduced "), Not(HasSubstr(" equal:"))));
+    EXPECT_EQ(audit_json(report)["relations"][0]["reproduced"], false);
+    EXPECT_THAT(audit_page(report), HasSubstr("<h1>The finding was not reproduced</h1>"));
+    EXPECT_EQ(audit_exit_code(report), kExitOk);
+    report.result.relations[0].verdict = Verdict::kCorrupt;
+    EXPECT_EQ(audit_json(report)["relations"][0]["reproduced"], true);
+    EXPECT_THAT(audit_table(report), HasSubstr("cold-warm  corrupt "));
+    report.result.is_of_bundle = false;
+    EXPECT_FALSE(audit_json(report)["relations"][0].contains("reproduced"));
+}
+
 TEST(AuditReport, AsJsonHasEveryRelation) {
     const nlohmann::ordered_json json =
         audit_json(reported({{"cold-warm", Verdict::kCorrupt}, {"n", Verdict::kEqual}}));
