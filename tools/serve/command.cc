@@ -1,5 +1,6 @@
 // `verbatim serve`: an engine behind HTTP, as OpenAI's clients speak it.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -158,6 +159,18 @@ Status check_origins(const ServeOptions& options) {
 std::string default_grammar_python() {
     std::string own = repository_path("build/python/bin/python3");
     return std::filesystem::exists(own) ? own : text::ChildProgram().interpreter;
+}
+
+// An interpreter that was named and cannot be run: forms of answers will be refused, and all else is served. Whether it
+// has the library is known when a request has a form.
+void warn_of_grammar_python(const std::string& python) {
+    if (python.empty()) return;
+    std::error_code problem;
+    if (std::filesystem::is_regular_file(python, problem) && ::access(python.c_str(), X_OK) == 0) return;
+    fmt::print(stderr,
+               "verbatim: warning: --grammar-python {}: no program that can be run; requests for structured output get "
+               "501\n",
+               python);
 }
 
 // The text of the model: a template where the folder has one.
@@ -507,6 +520,7 @@ int run_serve(const ServeOptions& options) {
                                             fmt::format("--executor {} is not what", options.executor));
     if (!packed) return report_error(packed.error(), kExitBadUsage);
     if (const auto windows = windows_of(options); !windows) return report_error(windows.error(), kExitBadUsage);
+    warn_of_grammar_python(options.grammar_python);
     const Status served = serve(options);
     return served ? kExitOk : report_error(served.error());
 }

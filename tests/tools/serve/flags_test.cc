@@ -13,6 +13,7 @@ namespace verbatim::tools {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 Outcome refused(const std::vector<std::string>& flags) {
     std::vector<std::string> arguments = {"serve", "--port", "0", "--ledger", "none"};
@@ -43,6 +44,19 @@ TEST(ServeCommand, AFlagThatNothingReadsIsRefused) {
         EXPECT_EQ(outcome.exit_code, kExitBadUsage) << says;
         EXPECT_THAT(outcome.err, HasSubstr(says));
     }
+}
+
+// It showed at the first request of a form alone.
+TEST(ServeCommand, APythonThatCannotBeRunIsAWarningAtTheStart) {
+    const std::vector<std::string> no_model = {"--model", "/nonexistent", "--grammar-python"};
+    const auto starting = [&](const std::string& python) {
+        std::vector<std::string> flags = no_model;
+        flags.push_back(python);
+        return refused(flags).err;
+    };
+    for (const char* python : {"nope", "/nonexistent/python3", "/usr", "/etc/passwd"})
+        EXPECT_THAT(starting(python), HasSubstr(fmt::format("warning: --grammar-python {}: no program", python)));
+    EXPECT_THAT(starting("/bin/sh"), Not(HasSubstr("warning")));
 }
 
 TEST(ServeCommand, AnOriginIsWrittenAsBrowsersWriteIt) {
