@@ -90,22 +90,22 @@ CLI::Option* add_factor(CLI::App& verb, const std::string& flag, double& factor,
 
 OverContext ReadFlags::over_context() const { return max_context.value_or(OverContext::kReject); }
 
-Status check_format_flags(const ReadFlags& flags, const std::string& path) {
-    std::optional<Format> format = flags.read.format;
+Status check_format_flags(const ReadFlags& flags, Format format) {
+    const std::string_view traces = name(format);
     for (const CLI::Option* option : flags.of_formats) {
-        if (option->count() == 0) continue;
-        if (!format) {
-            const auto found = recognise_file(path);
-            if (!found) return {};
-            format = *found;
-        }
         for (const FormatFlag& one : kFormatFlags) {
-            const std::string_view traces = name(*format);
-            if (!option->check_name(one.flag) || one.formats.find(traces) != std::string_view::npos) continue;
-            return error("{}: {} traces {}; it is of {}", one.flag, traces, one.otherwise, one.formats);
+            const bool is_given = option->count() > 0 && option->check_name(one.flag);
+            if (is_given && one.formats.find(traces) == std::string_view::npos)
+                return error("{}: {} traces {}; it is of {}", one.flag, traces, one.otherwise, one.formats);
         }
     }
     return {};
+}
+
+Status check_format_flags(const ReadFlags& flags, const std::string& path) {
+    if (flags.read.format) return check_format_flags(flags, *flags.read.format);
+    const auto format = recognise_file(path);
+    return format ? check_format_flags(flags, *format) : Status{};
 }
 
 std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, const char* context_meaning) {
@@ -173,6 +173,7 @@ Result<traces::ReadTrace> read_to_simulate(const std::string& path, const ReadFl
     read.over_context = flags.over_context();
     if (read.over_context != traces::OverContext::kReject) read.max_context = flags.context.value_or(max_positions);
     ASSIGN_OR_RETURN(traces::ReadTrace trace, traces::read_trace(path, read));
+    RETURN_IF_ERROR(check_format_flags(flags, trace.report.format));
     say_left_out(path, trace.report);
     say_dropped(path, read.over_context, trace.report);
     if (num_requests(trace.trace) == 0) return error("{}: no request of it is left to simulate", path);

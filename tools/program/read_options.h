@@ -30,8 +30,10 @@ struct ReadFlags {
 // Adds the flags to `verb` and returns them; `context_meaning` describes --context's default.
 std::vector<CLI::Option*> add_read_options(CLI::App& verb, ReadFlags& flags, const char* context_meaning);
 
-// Error: a flag that was given is of other formats than this trace's. A pipe, and a file of no format, are left to the
-// reader.
+// Error: a flag that was given is of other formats than this trace's.
+Status check_format_flags(const ReadFlags& flags, traces::Format format);
+// The same before the trace is read. Pipes, and files of no format, have no error: a pipe's format is known when it has
+// been read.
 Status check_format_flags(const ReadFlags& flags, const std::string& path);
 
 // For verbs without a model: rows are bounded by --context, or by `default_context` tokens if only --max-context is

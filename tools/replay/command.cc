@@ -81,6 +81,7 @@ Result<ReplayRun> replay_file(const ReplayConfig& config, const std::string& mod
     ASSIGN_OR_RETURN(traces::ReadOptions read, read_options_for(flags, model));
     read.seed = config.seed;
     ASSIGN_OR_RETURN(const traces::ReadTrace trace, traces::read_trace(path, read));
+    RETURN_IF_ERROR(check_format_flags(flags, trace.report.format));
     say_left_out(path, trace.report);
     ReplayConfig bounded = config;
     bounded.max_context = flags.context;

@@ -63,6 +63,8 @@ int run_convert(const TraceOptions& options) {
     if (!output) return report_error(output.error());
     const auto trace = read_trace(options.input, *read);
     if (!trace) return report_error(trace.error());
+    if (const Status fits = check_format_flags(options.read, trace->report.format); !fits)
+        return report_error(fits.error(), kExitBadUsage);
     if (const Status written = write_trace(options.output, trace->trace, *output); !written)
         return report_error(written.error());
     const bool json = options.format == OutputFormat::kJson;
@@ -79,6 +81,8 @@ int run_stats(const TraceOptions& options) {
     if (!picture) return report_error(picture.error());
     const auto trace = read_trace(options.input, *read);
     if (!trace) return report_error(trace.error());
+    if (const Status fits = check_format_flags(options.read, trace->report.format); !fits)
+        return report_error(fits.error(), kExitBadUsage);
     say_left_out(options.input, trace->report);
     const TraceReport report = make_trace_report(options.input.substr(options.input.find_last_of('/') + 1), *trace);
     if (picture->is_wanted()) {

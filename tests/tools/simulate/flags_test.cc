@@ -1,8 +1,11 @@
 // Flags of `verbatim simulate` that would change nothing are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,6 +52,20 @@ TEST(SimulateCommand, AFlagWithoutAnEffectIsBadUsage) {
     refused(with({"--model", "llama-3.2-1b", "--state-dtype", "bfloat16"}), "--state-dtype", "no recurrent states");
     refused(with({"--session-rate", "1"}), "--session-rate", "mooncake traces say when their requests start");
     refused({"--check-tables", "--trace", kFlagsTrace}, "--trace", "--check-tables runs no trace");
+}
+
+// What it is a trace of is known when it has been read.
+TEST(SimulateCommand, AFlagOfOtherFormatsIsRefusedOfAPipe) {
+    const tests::ScratchFolder files;
+    const std::string pipe = files.path("pipe");
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    std::jthread writer([&] {
+        std::ofstream(pipe) << R"({"timestamp":0,"input_length":9,"output_length":3,"hash_ids":[0]})"
+                            << "\n";
+    });
+    const Outcome outcome = run_verbatim({"simulate", "--trace", pipe, "--session-rate", "1"});
+    EXPECT_EQ(outcome.exit_code, kExitBadInput);
+    EXPECT_THAT(outcome.err, HasSubstr("--session-rate: mooncake traces say when their requests start"));
 }
 
 // What a run without timing reads of prices: whether a restore is quicker than computing.
