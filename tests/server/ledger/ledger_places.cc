@@ -53,11 +53,11 @@ pid_t start(const std::vector<std::string>& command, const std::string& log) {
     const Runner as = runner();
     const pid_t process = fork();
     if (process != 0) return process;
-    prctl(PR_SET_PDEATHSIG, SIGQUIT);
     const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
     dup2(out, STDOUT_FILENO);
     dup2(out, STDERR_FILENO);
     if (geteuid() == 0 && (setgid(as.group) != 0 || setuid(as.user) != 0)) _exit(126);
+    prctl(PR_SET_PDEATHSIG, SIGQUIT);  // a change of the user takes it back
     if (chdir("/") != 0) _exit(126);
     std::vector<char*> words;
     for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
