@@ -94,12 +94,14 @@ Status PostgresDatabase::connect_once() {
     const char* const names[] = {"connect_timeout", "keepalives_idle",  "tcp_user_timeout",
                                  "dbname",          "application_name", nullptr};
     const char* const values[] = {"10", "10", "10000", url_.c_str(), "verbatim", nullptr};
+    connection_.reset();  // its lock goes with it
     connection_.reset(PQconnectdbParams(names, values, /*expand_dbname=*/1));
     if (PQstatus(connection_.get()) != CONNECTION_OK) {
         auto problem = last_error();
         connection_.reset();
         return problem;
     }
+    PQsetnonblocking(connection_.get(), 1);  // a server that reads nothing is not waited for either
     PQsetNoticeProcessor(
         connection_.get(), [](void*, const char*) {}, nullptr);
     // A transaction has ended when the server has it on its disk, whatever is usual there.
@@ -136,10 +138,8 @@ Status PostgresDatabase::take_lock(int64_t limit_ms) {
 }
 
 Status PostgresDatabase::recover() {
-    if (connection_ && PQstatus(connection_.get()) == CONNECTION_OK) {
-        if (PQtransactionStatus(connection_.get()) == PQTRANS_IDLE) return {};
-        if (run("ROLLBACK", {})) return {};
-    }
+    if (PQtransactionStatus(connection_.get()) == PQTRANS_IDLE) return {};
+    if (run("ROLLBACK", {})) return {};  // not where the connection is lost
     RETURN_IF_ERROR(connect_once());
     return take_lock(0);
 }
@@ -149,17 +149,16 @@ Status PostgresDatabase::wait_for_answer() {
     const auto deadline = steady_clock::now() + milliseconds(limits_.answer_ms);
     pg_conn* connection = connection_.get();
     CHECK(connection != nullptr, "{} was asked nothing", where());
-    while (true) {
+    for (int64_t left = limits_.answer_ms; left > 0;) {
         const int unsent = PQflush(connection);
-        if (unsent < 0 || PQconsumeInput(connection) == 0) return last_error();
+        if (PQconsumeInput(connection) == 0) return last_error();
         if (unsent == 0 && PQisBusy(connection) == 0) return {};
-        const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()).count();
         pollfd ready{PQsocket(connection), static_cast<int16_t>(POLLIN | (unsent > 0 ? POLLOUT : 0)), 0};
-        if (left > 0 && poll(&ready, 1, static_cast<int>(left)) >= 0) continue;
-        if (left > 0) continue;  // a signal came between
-        connection_.reset();
-        return tl::unexpected(Error{fmt::format("no answer for {} ms", limits_.answer_ms), ErrorKind::kMachine});
+        poll(&ready, 1, static_cast<int>(left));  // ends early where a signal comes
+        left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now()).count();
     }
+    connection_.reset();
+    return tl::unexpected(Error{fmt::format("no answer for {} ms", limits_.answer_ms), ErrorKind::kMachine});
 }
 
 Result<PostgresDatabase::Answer> PostgresDatabase::ask(const std::string& sql, std::span<const SqlValue> values) {
