@@ -47,21 +47,25 @@ SqlValue optional_column(const std::optional<std::string>& text) { return text ?
 class RowReader {
 public:
     explicit RowReader(const SqlRow& row) : row_(row) {}
-    std::string bytes() { return take<std::string>(); }
-    int64_t number() { return take<int64_t>(); }
+    std::string bytes() { return as<std::string>(next()); }
+    int64_t number() { return as<int64_t>(next()); }
     std::optional<std::string> optional_bytes() {
-        if (next_ < row_.size() && std::holds_alternative<std::monostate>(row_[next_])) return ++next_, std::nullopt;
-        return bytes();
+        const SqlValue& value = next();
+        if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
+        return as<std::string>(value);
     }
-    [[nodiscard]] bool good() const { return good_ && next_ == row_.size(); }
+    [[nodiscard]] bool good() const { return good_; }
 
 private:
+    const SqlValue& next() {
+        CHECK_LT(next_, row_.size());
+        return row_[next_++];
+    }
     template <typename T>
-    T take() {
-        const T* value = next_ < row_.size() ? std::get_if<T>(&row_[next_]) : nullptr;
-        ++next_;
-        good_ = good_ && value != nullptr;
-        return value != nullptr ? *value : T{};
+    T as(const SqlValue& value) {
+        const T* const found = std::get_if<T>(&value);
+        good_ = good_ && found != nullptr;
+        return found != nullptr ? *found : T{};
     }
     const SqlRow& row_;
     size_t next_ = 0;
@@ -187,7 +191,7 @@ Result<int64_t> SqlLedgerStore::read_ledger(const LedgerIdentity& identity) {
 Result<ConversationRows> SqlLedgerStore::load(const ConversationKey& key) {
     RETURN_IF_ERROR(recover());
     auto conversation = read(key);
-    failed_ = !conversation && conversation.error().kind == ErrorKind::kMachine;
+    failed_ = !conversation;
     if (!conversation || !conversation->exists()) return conversation;
     const std::string problem = problem_of(*conversation, vocab_size_);
     if (!problem.empty()) return damaged(problem);
@@ -197,7 +201,7 @@ Result<ConversationRows> SqlLedgerStore::load(const ConversationKey& key) {
 Result<std::vector<ListedConversation>> SqlLedgerStore::list(const ConversationPage& page) {
     RETURN_IF_ERROR(recover());
     auto list = read_list(page);
-    failed_ = !list && list.error().kind == ErrorKind::kMachine;
+    failed_ = !list;
     return list;
 }
 
@@ -310,11 +314,7 @@ Status SqlLedgerStore::read_deleted(const ConversationKey& key, ConversationRows
 }
 
 // What is open after a call that failed is taken back.
-Status SqlLedgerStore::recover() {
-    if (failed_) RETURN_IF_ERROR(database_->recover());
-    failed_ = false;
-    return {};
-}
+Status SqlLedgerStore::recover() { return failed_ ? database_->recover() : Status(); }
 
 // --- changes
 
@@ -479,14 +479,14 @@ Status SqlLedgerStore::forget(const Change& change) {
 
 Status SqlLedgerStore::remove(const Change& change, int64_t number) {
     const SqlValue values[] = {salt_column(change.key.salt), change.key.conversation_id, number};
-    const auto of_key = std::span(values).first(2);
     RETURN_IF_ERROR(
         database_->run("INSERT INTO verbatim_deleted SELECT salt, conversation, turn_id, $3 FROM "
                        "verbatim_answers WHERE salt = $1 AND conversation = $2 ON CONFLICT DO NOTHING",
                        values));
     for (const char* table : {"turns", "answers", "conversations"}) {
-        RETURN_IF_ERROR(database_->run(
-            fmt::format("DELETE FROM verbatim_{} WHERE salt = $1 AND conversation = $2", table), of_key));
+        RETURN_IF_ERROR(
+            database_->run(fmt::format("DELETE FROM verbatim_{} WHERE salt = $1 AND conversation = $2", table),
+                           columns_of(change.key)));
     }
     return {};
 }

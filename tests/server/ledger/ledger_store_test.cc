@@ -12,6 +12,7 @@
 #include "server/ledger/sqlite_database.h"
 #include "tests/server/ledger/ledger_changes.h"
 #include "tests/server/ledger/ledger_places.h"
+#include "tests/server/ledger/shared_database.h"
 #include "tests/support/scratch_folder.h"
 
 namespace verbatim::tests {
@@ -216,25 +217,7 @@ TEST_P(EveryStore, AMigrationIsWholeOrNotAtAll) {
     expect_equal(*migrated, changes.contents());
 }
 
-// The same connection in two hands: as if a lock had been lost.
-class SharedDatabase final : public SqlDatabase {
-public:
-    explicit SharedDatabase(SqlDatabase& inner) : inner_(inner) {}
-    Status connect() override { return {}; }
-    Status recover() override { return inner_.recover(); }
-    Result<int64_t> run(const std::string& sql, std::span<const SqlValue> values) override {
-        return inner_.run(sql, values);
-    }
-    Result<std::vector<SqlRow>> rows(const std::string& sql, std::span<const SqlValue> values) override {
-        return inner_.rows(sql, values);
-    }
-    Result<bool> has_table(const std::string& name) override { return inner_.has_table(name); }
-    [[nodiscard]] std::string where() const override { return inner_.where(); }
-
-private:
-    SqlDatabase& inner_;
-};
-
+// As if a lock had been lost.
 TEST_P(EveryStore, AnotherWriterIsNoticed) {
     const auto shared = database("a");
     ASSERT_TRUE(shared->connect());
