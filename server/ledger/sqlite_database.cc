@@ -44,11 +44,9 @@ void bind_values(sqlite3_stmt* statement, std::span<const size_t> parameters, st
 }
 
 SqlValue value_of(sqlite3_stmt* statement, int column) {
-    switch (sqlite3_column_type(statement, column)) {
-        case SQLITE_NULL: return {};
-        case SQLITE_INTEGER: return int64_t{sqlite3_column_int64(statement, column)};
-        default: break;
-    }
+    const int type = sqlite3_column_type(statement, column);
+    if (type == SQLITE_NULL) return {};
+    if (type == SQLITE_INTEGER) return int64_t{sqlite3_column_int64(statement, column)};
     const auto* bytes = static_cast<const char*>(sqlite3_column_blob(statement, column));
     const auto size = static_cast<size_t>(sqlite3_column_bytes(statement, column));
     return bytes == nullptr ? std::string() : std::string(bytes, size);
@@ -76,7 +74,6 @@ tl::unexpected<Error> SqliteDatabase::last_error() const {
 // One writer: the file stays locked until this process ends, however it ends. What was committed is on the disk.
 Status SqliteDatabase::connect() {
     statements_.clear();
-    database_.reset();
     const auto folder = std::filesystem::path(file_).parent_path();
     if (std::error_code problem; !folder.empty() && !std::filesystem::is_directory(folder, problem))
         return error("the folder {} is not there: make it", folder.string());
@@ -91,7 +88,6 @@ Status SqliteDatabase::connect() {
         sqlite3_open_v2(file_.c_str(), &opened, SQLITE_OPEN_READWRITE | create | SQLITE_OPEN_NOMUTEX, nullptr);
     database_.reset(opened);
     if (code != SQLITE_OK) return last_error();
-    sqlite3_busy_timeout(opened, 0);
     // With a write-ahead log, FULL and EXTRA sync it at every commit. The journal that a new file has before the log is
     // deleted under EXTRA with a sync of the folder: one that came back after a power cut would undo the whole ledger.
     for (const char* pragma :
