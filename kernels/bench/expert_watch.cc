@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
+
 namespace verbatim::bench {
 
 using reference::Observation;
@@ -23,7 +25,11 @@ void ExpertWatch::add(const Observation& observation) {
     std::vector<uint8_t>& chosen = chosen_[observation.point.layer];
     const int64_t n_chosen = executor_.config().layers[observation.point.layer].moe->n_chosen;
     for (int64_t r = 0; r < observation.rows.num_rows; ++r) {
-        for (int64_t i = 0; i < n_chosen; ++i) chosen[static_cast<size_t>(observation.rows.row(r)[i])] = 1;
+        for (int64_t i = 0; i < n_chosen; ++i) {
+            const auto expert = static_cast<size_t>(observation.rows.row(r)[i]);
+            CHECK_LT(expert, chosen.size());
+            chosen[expert] = 1;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
 #include "files/progress_bar.h"
 #include "kernels/bench/rounds.h"
 #include "kernels/bench/watch.h"
@@ -65,6 +66,7 @@ double ThroughputCase::prefill(WalkCost* cost, OpWatch* watch) {
         for (int64_t left = config_.step_tokens; left > 0 && slot < batch_;) {
             const int64_t before = sequences_.length(slot);
             const int64_t count = std::min(left, context_ - before);
+            CHECK(count > 0, "sequence {} has {} of {} tokens", slot, before, context_);
             const bool last = before + count == context_;
             sequences_.compute(slot, count, last);
             parts.push_back({0, static_cast<int32_t>(count), before});
@@ -77,6 +79,7 @@ double ThroughputCase::prefill(WalkCost* cost, OpWatch* watch) {
         time += subject_.step(parts, num_logit_rows, cost);
         progress.update(static_cast<uint64_t>(done));
     }
+    CHECK_EQ(done, batch_ * context_);
     return time;
 }
 
@@ -84,6 +87,7 @@ double ThroughputCase::prefill(WalkCost* cost, OpWatch* watch) {
 double ThroughputCase::decode(WalkCost* cost, OpWatch* watch) {
     std::vector<WalkSequence> parts;
     for (int32_t slot = 0; slot < batch_; ++slot) {
+        CHECK_GE(sequences_.length(slot), context_);
         parts.push_back({0, 1, sequences_.length(slot)});
         sequences_.compute(slot, 1, true);
     }
