@@ -109,7 +109,7 @@ TEST_F(SqliteFiles, AreLockedFromTheStart) {
     EXPECT_EQ(connected.error().kind, ErrorKind::kMachine);
     first.reset();
     ASSERT_TRUE(second.connect());
-    EXPECT_EQ(second.rows("PRAGMA synchronous", {}).value(), (std::vector<SqlRow>{{int64_t{3}}}))
+    EXPECT_EQ(second.rows("PRAGMA locking_mode", {}).value(), (std::vector<SqlRow>{{"exclusive"}}))
         << "what the first try had prepared is of another connection";
 }
 
