@@ -58,6 +58,23 @@ Result<std::optional<ChatTemplateSource>> checked_source(ChatTemplateSource made
     return made;
 }
 
+Result<json> parse_config(const std::string& text, const std::string& path) {
+    ASSIGN_OR_RETURN(json config, parse_strict_json(text, path));
+    if (!config.is_object()) return error("{}: it is no object", path);
+    return config;
+}
+
+// `source`, which is of `origin`, with the variables of a configuration.
+Result<std::optional<ChatTemplateSource>> source_with(std::optional<std::string> source, const json& config,
+                                                      const std::filesystem::path& origin) {
+    if (!source) return std::nullopt;
+    json variables = json::object();
+    for (const char* name : kTokenNames) {
+        if (const auto text = token_text(config.value(name, json()))) variables[name] = *text;
+    }
+    return checked_source({*std::move(source), std::move(variables)}, origin);
+}
+
 Result<std::optional<ChatTemplateSource>> gguf_chat_template(const std::filesystem::path& path,
                                                              const std::filesystem::path& file) {
     ASSIGN_OR_RETURN(GgufTexts texts, load_gguf_texts(path));
@@ -79,8 +96,7 @@ Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesyst
     json config = json::object();
     if (std::filesystem::exists(config_path)) {
         ASSIGN_OR_RETURN(const std::string text, read_text_file(config_path, kMaxConfigBytes));
-        ASSIGN_OR_RETURN(config, parse_strict_json(text, config_path.string()));
-        if (!config.is_object()) return error("{}: it is no object", config_path.string());
+        ASSIGN_OR_RETURN(config, parse_config(text, config_path.string()));
     }
     std::optional<std::string> source;
     const std::filesystem::path own_file = file.empty() ? folder / "chat_template.jinja" : file;
@@ -89,12 +105,13 @@ Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesyst
     } else {
         ASSIGN_OR_RETURN(source, template_text(config, config_path.string()));
     }
-    if (!source) return std::nullopt;
-    json variables = json::object();
-    for (const char* name : kTokenNames) {
-        if (const auto text = token_text(config.value(name, json()))) variables[name] = *text;
-    }
-    return checked_source({*std::move(source), std::move(variables)}, own_file);
+    return source_with(std::move(source), config, own_file);
+}
+
+Result<std::optional<ChatTemplateSource>> parse_chat_template(const std::string& config, const std::string& path) {
+    ASSIGN_OR_RETURN(const json parsed, parse_config(config, path));
+    ASSIGN_OR_RETURN(std::optional<std::string> source, template_text(parsed, path));
+    return source_with(std::move(source), parsed, path);
 }
 
 Chat::Chat(const Tokenizer& tokenizer, TemplateProcess process) : tokenizer_(&tokenizer), process_(std::move(process)) {

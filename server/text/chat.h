@@ -31,6 +31,9 @@ struct ChatTemplateSource {
 Result<std::optional<ChatTemplateSource>> find_chat_template(const std::filesystem::path& folder,
                                                              const std::filesystem::path& file = {});
 
+// The same of the text of a tokenizer_config.json alone; `path`: for messages.
+Result<std::optional<ChatTemplateSource>> parse_chat_template(const std::string& config, const std::string& path);
+
 struct TemplateInput {
     Json messages;  // a list of objects
     bool add_generation_prompt = false;
