@@ -1,5 +1,5 @@
-// Any bytes as a tokenizer_config.json, whose chat template is refused or is a text of UTF-8, or as a model's answer in a
-// family's form: the first byte says which. An answer has the same parts however it is divided into pieces (R1), and
+// Any bytes as a tokenizer_config.json, whose chat template is refused or is a text of UTF-8, or as a model's answer in
+// a family's form: the first byte says which. An answer has the same parts however it is divided into pieces (R1), and
 // without calls and reasoning it is the text (R2).
 #include <algorithm>
 #include <cstdint>
