@@ -295,7 +295,7 @@ simt::Order checked_order(Scope scope, const SourceRange& range, const std::byte
 }  // namespace
 
 void fence(Scope scope) {
-    if (source.in_launch && !is_of_block(scope)) fence_device();
+    if (source.in_launch && !is_of_block(scope)) Emulator::current().fence_device();
 }
 
 void atomic_access(const void* address, size_t num_bytes, Scope scope) {
@@ -338,7 +338,7 @@ void ordered_access(const void* address, size_t num_bytes, bool is_write, bool o
 void releasing_access(const void* address, size_t num_bytes, Scope scope) {
     if (!source.in_launch) return atomic_access(address, num_bytes);
     const bool has_fenced = Emulator::current().thread().async.has_fenced;
-    fence_device();
+    Emulator::current().fence_device();
     atomic_access(address, num_bytes, scope);
     if (!has_fenced) Emulator::current().write_unfenced();
 }
@@ -394,10 +394,6 @@ void allow_large_clusters(const void* kernel) { simt::large_clusters().insert(ke
 void allow_shared(const void* kernel, size_t num_bytes) {
     size_t& allowed = simt::allowed_shared()[kernel];
     allowed = std::max(allowed, num_bytes);
-}
-
-void fence_device() {
-    if (source.in_launch) Emulator::current().fence_device();
 }
 
 void sync_block(Place where) { Emulator::current().sync_block(where); }

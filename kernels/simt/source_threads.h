@@ -72,8 +72,7 @@ struct MapOfTensor {
 };
 [[nodiscard]] bool encode_map(void* to, const MapOfTensor& tensor);
 // __threadfence: with atomic operations it orders blocks, unless its scope is the block.
-void fence_device();
-void fence(Scope scope);
+void fence(Scope scope = Scope::kDevice);
 
 // Waits for the launches before a dependent one.
 void wait_previous(Place where);

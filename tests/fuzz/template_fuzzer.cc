@@ -41,14 +41,10 @@ AnswerParts parts_of(const AnswerForm& form, std::string_view answer, size_t pie
     AnswerParser parser(form);
     AnswerParts parts;
     for (size_t at = 0; at < answer.size() && !parser.ended(); at += piece) {
-        AnswerParts more;
         const std::string_view bytes = answer.substr(at, piece);
-        CHECK_LE(parser.add(bytes, more), bytes.size());
-        for (const AnswerPart& part : more) append_part(parts, part.kind, part.text);
+        CHECK_LE(parser.add(bytes, parts), bytes.size());
     }
-    AnswerParts last;
-    parser.finish(last);
-    for (const AnswerPart& part : last) append_part(parts, part.kind, part.text);
+    parser.finish(parts);
     return parts;
 }
 

@@ -98,28 +98,28 @@ SpeculateConfig speculate_config(const BenchOptions& options) {
     return config;
 }
 
-int run_speculate_command(const BenchOptions& options) {
-    const auto report = run_speculate(options.bench, speculate_config(options));
+// Returns the exit code.
+template <typename Report>
+int print_report(const Result<Report>& report, OutputFormat format, std::string (&table_of)(const Report&),
+                 nlohmann::ordered_json (&json_of)(const Report&)) {
     if (!report) return report_error(report.error());
-    if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", json_text(speculate_json(*report)));
+    if (format == OutputFormat::kJson) {
+        fmt::print("{}\n", json_text(json_of(*report)));
     } else {
-        fmt::print("{}", speculate_table(*report));
+        fmt::print("{}", table_of(*report));
     }
     return report->wrong() ? kExitDifference : kExitOk;
+}
+
+int run_speculate_command(const BenchOptions& options) {
+    return print_report(run_speculate(options.bench, speculate_config(options)), options.format, speculate_table,
+                        speculate_json);
 }
 
 int run_dvr_command(const BenchOptions& options) {
     DvrConfig dvr = options.dvr;
     dvr.output_tokens = options.speculate.output_tokens;
-    const auto report = run_dvr(options.bench, dvr);
-    if (!report) return report_error(report.error());
-    if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", json_text(dvr_json(*report)));
-    } else {
-        fmt::print("{}", dvr_table(*report));
-    }
-    return report->wrong() ? kExitDifference : kExitOk;
+    return print_report(run_dvr(options.bench, dvr), options.format, dvr_table, dvr_json);
 }
 
 // A record is of one run of an engine.
@@ -150,14 +150,7 @@ Status check_stream_bytes(const BenchOptions& options) {
 }
 
 int run_row_lag_command(const BenchOptions& options) {
-    const auto report = run_row_lag(options.bench, options.row_lags);
-    if (!report) return report_error(report.error());
-    if (options.format == OutputFormat::kJson) {
-        fmt::print("{}\n", json_text(row_lag_json(*report)));
-    } else {
-        fmt::print("{}", row_lag_table(*report));
-    }
-    return report->wrong() ? kExitDifference : kExitOk;
+    return print_report(run_row_lag(options.bench, options.row_lags), options.format, row_lag_table, row_lag_json);
 }
 
 int run_bench_command(BenchOptions options) {

@@ -17,6 +17,14 @@ std::string name_of(const SpeculateRow& row) {
     return fmt::format("{}wrong {:g}", drafts_by_mtp(row.draft) ? "mtp, " : "", row.mismatch_rate);
 }
 
+// What all three begin with.
+nlohmann::ordered_json begun_json(const BenchConfig& config, const std::string& isa) {
+    return {{"model", config.model}, {"threads", config.num_threads}, {"isa", isa}};
+}
+std::string begun_line(const BenchConfig& config, const std::string& isa) {
+    return fmt::format("{}, {} threads, {}", config.model, config.num_threads, isa);
+}
+
 }  // namespace
 
 std::string speculate_table(const SpeculateReport& report) {
@@ -34,16 +42,12 @@ std::string speculate_table(const SpeculateReport& report) {
     }
     const std::string prompts = report.trace.empty() ? fmt::format("contexts of {}", report.config.contexts.front())
                                                      : "prompts of " + report.trace;
-    return fmt::format("{}, {} threads, {}, {}, seed {}\n", report.config.model, report.config.num_threads, report.isa,
-                       prompts, report.config.seed) +
+    return begun_line(report.config, report.isa) + fmt::format(", {}, seed {}\n", prompts, report.config.seed) +
            table.to_string();
 }
 
 nlohmann::ordered_json speculate_json(const SpeculateReport& report) {
-    nlohmann::ordered_json json;
-    json["model"] = report.config.model;
-    json["threads"] = report.config.num_threads;
-    json["isa"] = report.isa;
+    nlohmann::ordered_json json = begun_json(report.config, report.isa);
     if (report.trace.empty()) {
         json["context"] = report.config.contexts.front();
     } else {
@@ -85,17 +89,15 @@ std::string dvr_table(const DvrReport& report) {
              : row.wrong      ? "DIFFERENT"
                               : "identical"});
     }
-    return fmt::format("{}, {} threads, {}: {} requests, {} at a time, {} tokens each and {} of an answer, seed {}\n",
-                       report.config.model, report.config.num_threads, report.isa, report.load.num_requests,
-                       report.load.batch, report.load.prompt_tokens, report.load.output_tokens, report.config.seed) +
+    return begun_line(report.config, report.isa) +
+           fmt::format(": {} requests, {} at a time, {} tokens each and {} of an answer, seed {}\n",
+                       report.load.num_requests, report.load.batch, report.load.prompt_tokens,
+                       report.load.output_tokens, report.config.seed) +
            table.to_string();
 }
 
 nlohmann::ordered_json dvr_json(const DvrReport& report) {
-    nlohmann::ordered_json json;
-    json["model"] = report.config.model;
-    json["threads"] = report.config.num_threads;
-    json["isa"] = report.isa;
+    nlohmann::ordered_json json = begun_json(report.config, report.isa);
     json["requests"] = report.load.num_requests;
     json["batch"] = report.load.batch;
     json["context"] = report.load.prompt_tokens;
@@ -132,16 +134,13 @@ std::string row_lag_table(const RowLagReport& report) {
                        fmt::format("{:.2f}", median(row.speed)), row.wrong ? "DIFFERENT" : "identical",
                        row.lag == report.best(row.batch) ? "best" : ""});
     }
-    return fmt::format("{}, {} threads, {}, contexts of {}, seed {}\n", report.config.model, report.config.num_threads,
-                       report.isa, report.config.contexts.front(), report.config.seed) +
+    return begun_line(report.config, report.isa) +
+           fmt::format(", contexts of {}, seed {}\n", report.config.contexts.front(), report.config.seed) +
            table.to_string();
 }
 
 nlohmann::ordered_json row_lag_json(const RowLagReport& report) {
-    nlohmann::ordered_json json;
-    json["model"] = report.config.model;
-    json["threads"] = report.config.num_threads;
-    json["isa"] = report.isa;
+    nlohmann::ordered_json json = begun_json(report.config, report.isa);
     json["context"] = report.config.contexts.front();
     json["seed"] = report.config.seed;
     json["rows"] = nlohmann::ordered_json::array();

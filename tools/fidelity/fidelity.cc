@@ -7,8 +7,6 @@
 #include "engine/engine.h"
 #include "engine/timed_executor.h"
 #include "files/progress_bar.h"
-#include "files/steady_clock.h"
-#include "files/work_clock.h"
 #include "kernels/executors/executor_choice.h"
 #include "reference/loader/model_choice.h"
 #include "simulator/cost_executor.h"
@@ -97,9 +95,8 @@ Result<DriverReport> run_real(const FidelityConfig& config, const reference::Mod
         .num_threads = config.num_threads,
         .seed = config.seed};
     ASSIGN_OR_RETURN(const ChosenExecutor chosen, choose_executor(config.executor, options, model));
-    SteadyClock steady;
-    WorkClock work;
-    TimedExecutor executor(*chosen.executor, config.time == TimeSource::kWork ? static_cast<Clock&>(work) : steady);
+    const std::unique_ptr<Clock> clock = clock_of(config.time);
+    TimedExecutor executor(*chosen.executor, *clock);
     return drive(config, model, trace, executor, nullptr);
 }
 

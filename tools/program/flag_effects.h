@@ -30,6 +30,5 @@ inline constexpr const char* kHasNoSteps =
 inline constexpr const char* kHasNoPrices =
     "runs without timing, as with --cache-only, have prices for restores alone; --host-memory or --disk has heads to "
     "restore";
-inline constexpr const char* kHasOneReplica = "of several replicas, and there is one; --replicas has more";
 
 }  // namespace verbatim::tools

@@ -201,12 +201,13 @@ Result<Sweep> sweep_of(const SweepOptions& options) {
 Status check_flags_in_vain(const SweepOptions& options, const CLI::App& verb) {
     const bool is_timed = !options.cache_only && !std::ranges::all_of(options.cache_modes, is_untimed);
     const bool is_priced = is_timed || options.tiers.has_tier();
-    RETURN_IF_ERROR(check_flag_effects(verb, {{"--admission", is_timed, kHasNoSteps},
-                                              {"--max-wait-steps", is_timed, kHasNoSteps},
-                                              {"--max-sequences", is_timed, kHasNoSteps},
-                                              {"--slo", is_timed, kHasNoSteps},
-                                              {"--expert-skew", is_priced, kHasNoPrices},
-                                              {"--route", !options.replicas.empty(), kHasOneReplica}}));
+    RETURN_IF_ERROR(check_flag_effects(
+        verb, {{"--admission", is_timed, kHasNoSteps},
+               {"--max-wait-steps", is_timed, kHasNoSteps},
+               {"--max-sequences", is_timed, kHasNoSteps},
+               {"--slo", is_timed, kHasNoSteps},
+               {"--expert-skew", is_priced, kHasNoPrices},
+               {"--route", !options.replicas.empty(), "of several replicas, and there is one; --replicas has more"}}));
     const bool has_fewest_tokens =
         std::ranges::count(options.admissions, std::string(name(AdmissionOrder::kFewestTokens))) > 0;
     RETURN_IF_ERROR(check_max_wait(has_fewest_tokens, options.config.max_wait_steps));
@@ -224,8 +225,8 @@ int run_sweep_command(const SweepOptions& options, const CLI::App& verb) {
     if (!sweep) return report_error(sweep.error());
     const bool has_experts =
         std::ranges::any_of(sweep->models, [](const auto& one) { return !one.second.experts.empty(); });
-    if (!has_experts && verb.get_option("--expert-skew")->count() > 0)
-        return report_error(Error{"--expert-skew: no model has experts"}, kExitBadUsage);
+    const Status valid = check_flag_effects(verb, {{"--expert-skew", has_experts, "no model has experts"}});
+    if (!valid) return report_error(valid.error(), kExitBadUsage);
     std::vector<NamedFile> tables;
     for (const auto& [name, device] : sweep->devices) {
         for (NamedFile& file : named_files("the device's tables", table_files(device)))

@@ -304,8 +304,8 @@ VERBATIM_UNCHECKED void inline_wgmma(Place where, const char* text, Operands... 
 #define VERBATIM_WHERE ::std::source_location where = ::std::source_location::current()
 inline void __syncthreads(VERBATIM_WHERE) { verbatim::cuda_source::sync_block(where); }
 inline void __syncwarp(unsigned mask = 0xFFFFFFFFU, VERBATIM_WHERE) { verbatim::cuda_source::sync_warp(mask, where); }
-inline void __threadfence() { verbatim::cuda_source::fence_device(); }
-inline void __threadfence_system() { verbatim::cuda_source::fence_device(); }
+inline void __threadfence() { verbatim::cuda_source::fence(); }
+inline void __threadfence_system() { verbatim::cuda_source::fence(); }
 inline void __threadfence_block() {}
 [[noreturn]] inline void __trap() { std::abort(); }
 #define __builtin_assume(...) static_cast<void>(0)

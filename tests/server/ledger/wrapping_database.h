@@ -12,7 +12,7 @@ namespace verbatim::tests {
 
 class WrappingDatabase : public server::SqlDatabase {
 public:
-    explicit WrappingDatabase(std::unique_ptr<server::SqlDatabase> inner) : inner_(std::move(inner)) {}
+    explicit WrappingDatabase(std::shared_ptr<server::SqlDatabase> inner) : inner_(std::move(inner)) {}
     Status connect() override { return inner_->connect(); }
     Status recover() override { return inner_->recover(); }
     Result<int64_t> run(const std::string& sql, std::span<const server::SqlValue> values) override {
@@ -29,7 +29,7 @@ protected:
     [[nodiscard]] server::SqlDatabase& inner() { return *inner_; }
 
 private:
-    std::unique_ptr<server::SqlDatabase> inner_;
+    std::shared_ptr<server::SqlDatabase> inner_;
 };
 
 }  // namespace verbatim::tests
