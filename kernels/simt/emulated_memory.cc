@@ -184,6 +184,14 @@ Clash Memory::read_for_copy(size_t offset, size_t count, const Now& now) {
     return clash;
 }
 
+bool Memory::is_fenced_at(size_t offset, size_t count, const Now& agent) {
+    const Cells cells = cells_of(offset, count);
+    for (size_t i = cells.begin; i < cells.end; ++i) {
+        if (cell(i).initialised && !is_fenced(cell(i).written, agent)) return false;
+    }
+    return true;
+}
+
 void Memory::carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count) {
     for (size_t i = offset / cell_bytes_; i <= (offset + count - 1) / cell_bytes_; ++i) {
         const size_t from = source_offset + std::max(i * cell_bytes_, offset) - offset;

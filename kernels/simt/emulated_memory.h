@@ -93,6 +93,8 @@ public:
     [[nodiscard]] Clash read(size_t offset, size_t count, const Now& now, Order order = Order::kPlain);
     // By a bulk copy: cells may be unwritten.
     [[nodiscard]] Clash read_for_copy(size_t offset, size_t count, const Now& now);
+    // Whether the agent may touch what threads of its block have written here.
+    [[nodiscard]] bool is_fenced_at(size_t offset, size_t count, const Now& agent);
     // After a copy: marks cells as unwritten where the source is unwritten. REQUIRES: `source` is device memory.
     void carry_unwritten(size_t offset, const Memory& source, size_t source_offset, size_t count);
     [[nodiscard]] Clash write(size_t offset, size_t count, const Now& now, Order order = Order::kPlain);

@@ -99,13 +99,16 @@ struct LaunchLimits {
     int64_t most_blocks = -1;                        // most resident blocks; -1: unlimited
 };
 
-// One mbarrier of the running block: counts arrivals and bytes (simt.h).
+// One mbarrier of a block: counts arrivals and bytes (simt.h).
 struct EmulatedBarrier {
+    int32_t block = -1;
     int32_t agent = 0;    // the agent that writes for its copies; the agent's epoch is the phase
     int32_t wanted = 0;   // arrivals per phase; 0: not initialised
     int32_t leaving = 0;  // of these, not in the next phases
     Moment initialised;
-    uint32_t phase = 0;  // completed phases
+    bool is_published = false;  // a fence.mbarrier_init has followed
+    uint32_t seen_from = 0;     // ... and the cluster's blocks see it after so many of the cluster's phases; 0: not yet
+    uint32_t phase = 0;         // completed phases
     int32_t arrivals = 0;
     int64_t expected_bytes = 0;
     int64_t copied_bytes = 0;
@@ -128,6 +131,7 @@ struct ThreadAsync {
     std::vector<std::function<void()>> open_stores;
     uint32_t stores_done = 0;  // groups
     bool has_fenced = false;   // no write to device memory since the last fence for all blocks
+    BlocksKnowledge at_fence;  // what the thread released by the last one, in a launch of clusters
 };
 
 // Arrivals at a named barrier by threads that do not wait there.
@@ -139,10 +143,10 @@ struct NamedArrivals {
 
 // The barrier of a cluster's blocks.
 struct EmulatedCluster {
-    int32_t num_arrived = 0;                             // in this phase
-    int32_t num_gone = 0;                                // threads that have returned
-    uint32_t phase = 0;                                  // completed phases
-    std::map<int32_t, BlockKnowledge> arriving, passed;  // joined clocks of this phase and of the last one, by block
+    int32_t num_arrived = 0;           // in this phase
+    int32_t num_gone = 0;              // threads that have returned
+    uint32_t phase = 0;                // completed phases
+    BlocksKnowledge arriving, passed;  // joined clocks of this phase and of the last one
 };
 
 // A thread of the running block.
@@ -283,6 +287,8 @@ public:
 
     // Agents: asynchronous operations (simt/emulator_async.cc). `where`: the requesting call.
     EmulatedBarrier& barrier(const void* key, int32_t i);
+    // The one with this key in another block of the cluster. REQUIRES: the block is resident.
+    EmulatedBarrier& barrier_of(int32_t block, const void* key);
     void barrier_init(EmulatedBarrier& barrier, int32_t arrivals, Place where);
     void barrier_invalidate(EmulatedBarrier& barrier, Place where);  // it may be initialised again
     // Before a write to memory: found, if an initialised barrier that has its address as its key is there.
@@ -310,6 +316,7 @@ public:
     void commit_stores();
     void wait_stores(size_t num_pending, Place where);
     void fence_async();
+    void fence_barrier_init();
     void named_barrier(int32_t named, int32_t num_threads, Place where);
     // The running thread counts as one of the barrier's, and goes on.
     void named_arrive(int32_t named, int32_t num_threads);
@@ -328,7 +335,7 @@ public:
     void acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least = {});
     // __threadfence, which makes the thread's next atomic operations release until it writes otherwise; every one
     // acquires. Both to all blocks.
-    void fence_device() { running_->async.has_fenced = true; }
+    void fence_device();
     void write_unfenced() { running_->async.has_fenced = false; }
     void acquire_atomic(const Memory& memory, size_t offset);
     void release_atomic(const Memory& memory, size_t offset);
@@ -349,7 +356,9 @@ public:
     [[nodiscard]] int32_t block_index() const { return block_index_; }
     // The number of the block of this rank in the running block's cluster.
     [[nodiscard]] int32_t block_of_cluster(int32_t rank) const;
-    void arrive_at_cluster(Place where);
+    // Relaxed: it releases what comes before the thread's last fence for the cluster, and no more.
+    enum class Arrival : uint8_t { kReleases, kRelaxed };
+    void arrive_at_cluster(Place where, Arrival arrival = Arrival::kReleases);
     void wait_for_cluster(Place where);
     // Shared memory of a block, the same as shared() in that block. REQUIRES: has_clusters()
     Memory& shared_of(int32_t block, const void* key, size_t bytes, size_t cell_bytes);
@@ -364,10 +373,11 @@ private:
     static constexpr int32_t kMostWarps = 32;
     using Warps = std::array<WarpLanes, kMostWarps>;
     using Named = std::array<NamedArrivals, 16>;
+    using Barriers = std::map<std::pair<const void*, int32_t>, EmulatedBarrier>;
     // A resident block that is not running.
     struct ParkedBlock {
         std::map<const void*, std::unique_ptr<Memory>> shared;
-        std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers;
+        Barriers barriers;
         Named named;
         bool has_knowledge = false;
         Dim3 position;
@@ -382,14 +392,19 @@ private:
     // simt/emulator_blocks.cc
     void run_in_turn(std::span<int32_t> order, const std::function<void()>& kernel);
     bool run_until_it_waits();
-    void park(std::list<ParkedBlock>& parked);
-    bool advance_parked(std::list<ParkedBlock>& parked);
+    void park();
+    bool advance_parked();
     [[nodiscard]] EmulatedThread* spinning() const;
+    [[nodiscard]] EmulatedThread* waiting_for_others() const;
+    [[nodiscard]] bool rests() const;
     [[nodiscard]] bool has_room_for(size_t num_parked) const;
     void rest();
     void run_together(std::span<const int32_t> order, const std::function<void()>& kernel);
     void change_block(ParkedBlock& parked);
+    ParkedBlock& parked_block(int32_t block);
     void end_fibers(ParkedBlock& parked);
+    void release_to(BlocksKnowledge& blocks);
+    void acquire_from(const BlocksKnowledge& blocks);
     bool release_values();
     bool release_spinning();
     bool advance();
@@ -408,6 +423,12 @@ private:
     void sort_by_cluster(std::span<int32_t> order) const;
     void complete_cluster(EmulatedCluster& cluster);
     void leave_cluster();
+    void publish_barriers(uint32_t seen_from);
+    [[nodiscard]] bool is_seen_by_cluster(const EmulatedBarrier& barrier) const;
+    [[nodiscard]] BlockKnowledge knowledge_of_block() const;
+    const Knowledge& knowledge_in(int32_t block);
+    Now agent_of(const EmulatedBarrier& barrier);
+    void in_block(int32_t block, const std::function<void()>& act);
     // simt/emulator_warps.cc
     bool complete_warp(int32_t warp);
     [[nodiscard]] uint32_t lanes_like(const EmulatedThread& thread) const;
@@ -442,6 +463,7 @@ private:
     void share(EmulatedThread& thread, const Knowledge& joint);
     Now agent(int32_t number, uint32_t epoch);
     bool is_usable(const EmulatedBarrier& barrier, Place where);
+    static EmulatedBarrier& barrier_in(Barriers& barriers, int32_t block, std::pair<const void*, int32_t> key);
     void complete_phase(EmulatedBarrier& barrier);
     bool release_barriers();
     bool release_named();
@@ -481,16 +503,18 @@ private:
     bool waits_for_previous_ = false;
     int64_t static_bytes_ = 0;             // of static shared memory
     std::set<const void*> static_arrays_;  // in this launch
-    std::map<std::pair<const void*, int32_t>, EmulatedBarrier> barriers_;
+    Barriers barriers_;
     Named named_;
     bool uses_clocks_ = false;  // this block uses vector clocks
     struct Released {
         int32_t value;
-        std::map<int32_t, BlockKnowledge> blocks;
+        BlocksKnowledge blocks;
     };
     std::map<std::pair<const Memory*, size_t>, std::vector<Released>> released_;  // in this launch
-    std::map<int32_t, EmulatedCluster> clusters_;                                 // of the launch
-    std::vector<BlockState> block_states_;                                        // ... if it has clusters
+    std::list<ParkedBlock> parked_;
+    std::map<int32_t, EmulatedCluster> clusters_;  // of the launch
+    Knowledge in_other_block_;                     // knowledge_in()
+    std::vector<BlockState> block_states_;         // ... if it has clusters
     std::map<std::pair<int32_t, const void*>, std::unique_ptr<Memory>> cluster_shared_;
     Dim3 block_position_;
     Dim3 block_size_;

@@ -78,6 +78,13 @@ void Emulator::fence_async() {
     knowledge.fenced_blocks = std::max(knowledge.fenced_blocks, running_->moment.block_epoch);
 }
 
+// Also the barriers that the thread has initialised: the cluster's next arrival shows them to its blocks.
+void Emulator::fence_barrier_init() {
+    fence_async();
+    for (auto& [key, barrier] : barriers_)
+        barrier.is_published |= barrier.wanted > 0 && barrier.initialised.thread == running_->index;
+}
+
 void Emulator::wait_previous(Place where) {
     if (is_skipped("wait_previous", where)) return;
     CHECK_LE(running_->moment.unsafe_from, launch_);
@@ -87,11 +94,18 @@ void Emulator::wait_previous(Place where) {
 
 // --- barriers
 
-EmulatedBarrier& Emulator::barrier(const void* key, int32_t i) {
-    const auto [place, fresh] = barriers_.try_emplace({key, i});
+EmulatedBarrier& Emulator::barrier(const void* key, int32_t i) { return barrier_in(barriers_, block_index_, {key, i}); }
+
+EmulatedBarrier& Emulator::barrier_of(int32_t block, const void* key) {
+    return block == block_index_ ? barrier(key, 0) : barrier_in(parked_block(block).barriers, block, {key, 0});
+}
+
+EmulatedBarrier& Emulator::barrier_in(Barriers& barriers, int32_t block, std::pair<const void*, int32_t> key) {
+    const auto [place, fresh] = barriers.try_emplace(key);
     if (fresh) {
-        CHECK_LE(barriers_.size(), size_t{kMaxBarriers});
-        place->second.agent = kFirstAgent + static_cast<int32_t>(barriers_.size()) - 1;
+        CHECK_LE(barriers.size(), size_t{kMaxBarriers});
+        place->second.block = block;
+        place->second.agent = kFirstAgent + static_cast<int32_t>(barriers.size()) - 1;
     }
     return place->second;
 }
@@ -104,6 +118,8 @@ void Emulator::barrier_init(EmulatedBarrier& barrier, int32_t arrivals, Place wh
     }
     barrier.wanted = arrivals;
     barrier.initialised = running_->moment;
+    barrier.is_published = false;
+    barrier.seen_from = 0;
 }
 
 void Emulator::barrier_invalidate(EmulatedBarrier& barrier, Place where) {
@@ -137,7 +153,7 @@ bool Emulator::is_usable(const EmulatedBarrier& barrier, Place where) {
               fmt::format("a barrier is used that has no initialisation ({})", text_of(where)));
         return false;
     }
-    if (comes_before(barrier.initialised, running_->moment)) return true;
+    if (comes_before(barrier.initialised, running_->moment) || is_seen_by_cluster(barrier)) return true;
     found(FindingKind::kRace,
           fmt::format("a barrier is used with nothing between it and its initialisation ({})", text_of(where)));
     return true;
@@ -151,11 +167,13 @@ void Emulator::barrier_arrive(EmulatedBarrier& barrier, int64_t expected_bytes, 
                                                            barrier.phase, barrier.wanted, text_of(where)));
     }
     publish_clock(*running_);
-    barrier.arriving.join(running_->async.knowledge);
+    barrier.arriving.join(knowledge_in(barrier.block));
     barrier.expected_bytes += expected_bytes;
     ++barrier.arrivals;
     const bool has_copies = barrier.expected_bytes > 0 || !barrier.copies.empty();
-    if (barrier.arrivals == barrier.wanted && !has_copies) complete_phase(barrier);
+    if (barrier.arrivals < barrier.wanted || has_copies) return;
+    if (barrier.block == block_index_) return complete_phase(barrier);
+    in_block(barrier.block, [&] { complete_phase(barrier); });
 }
 
 void Emulator::barrier_drop(EmulatedBarrier& barrier, Place where) {
@@ -228,13 +246,14 @@ bool Emulator::release_barriers() {
 
 Now Emulator::copying(EmulatedBarrier& barrier, Place where) {
     enable_clocks();
-    if (is_usable(barrier, where) && !is_fenced(barrier.initialised, agent(barrier.agent, barrier.phase))) {
+    const Now agent = agent_of(barrier);
+    if (is_usable(barrier, where) && !is_fenced(barrier.initialised, agent) && !is_seen_by_cluster(barrier)) {
         found(FindingKind::kMissingFence,
               fmt::format("a copy signals a barrier with no fence_async() between it and its "
                           "initialisation ({})",
                           text_of(where)));
     }
-    return agent(barrier.agent, barrier.phase);
+    return agent;
 }
 
 void Emulator::copy_until(EmulatedBarrier& barrier, int64_t num_bytes, std::function<void()> copy) {

@@ -32,32 +32,40 @@ void Emulator::change_block(ParkedBlock& parked) {
     if (watch_block_) watch_block_(parked.watched);
 }
 
+// The running one's place in the list has another, which has ended or is empty.
+Emulator::ParkedBlock& Emulator::parked_block(int32_t block) {
+    const auto found = std::ranges::find_if(
+        parked_, [block](const ParkedBlock& one) { return one.index == block && !one.threads.empty(); });
+    CHECK(found != parked_.end(), "{}: block {} is not resident", kernel_name_, block);
+    return *found;
+}
+
 // Block after block. One that waits for a value which another block may bring stays resident, and those behind it
 // begin: from then on in ascending order, as GPUs start them.
 void Emulator::run_in_turn(std::span<int32_t> order, const std::function<void()>& kernel) {
-    std::list<ParkedBlock> parked;
+    CHECK(parked_.empty(), "{}: blocks of the launch before are left", kernel_name_);
     size_t next = 0, most_parked = 0;
-    while (next < order.size() || !parked.empty()) {
+    while (next < order.size() || !parked_.empty()) {
         if (next < order.size()) {
             begin_block(order[next++], kernel);
             bool waits = run_until_it_waits();
             // One that rests leaves as much room to those that wait.
-            while (waits && spinning()->rests && !has_room_for(2 * parked.size() + 1)) {
+            while (waits && rests() && !has_room_for(2 * parked_.size() + 1)) {
                 (void)release_spinning();
                 waits = run_until_it_waits();
             }
-            const bool rests = waits && spinning()->rests;
-            if (waits && !rests && most_parked == 0 && !has_clusters()) std::ranges::sort(order.subspan(next));
-            if (waits) park(parked);
-            if (waits && !rests) most_parked = std::max(most_parked, parked.size());
-            if (rests && next < order.size()) continue;  // the next block comes between
+            const bool is_rest = waits && rests();
+            if (waits && !is_rest && most_parked == 0 && !has_clusters()) std::ranges::sort(order.subspan(next));
+            if (waits) park();
+            if (waits && !is_rest) most_parked = std::max(most_parked, parked_.size());
+            if (is_rest && next < order.size()) continue;  // the next block comes between
         }
-        while (advance_parked(parked)) {
+        while (advance_parked()) {
         }
-        if (next < order.size() || parked.empty()) continue;
-        change_block(parked.front());
+        if (next < order.size() || parked_.empty()) continue;
+        change_block(parked_.front());
         report_deadlock();
-        change_block(parked.front());
+        change_block(parked_.front());
     }
     if (most_parked > 0 && !has_clusters()) {
         note(
@@ -72,7 +80,7 @@ bool Emulator::run_until_it_waits() {
     while (true) {
         (void)advance();
         if (is_over()) break;
-        if (spinning() != nullptr && int64_t{grid_size_.x} * grid_size_.y * grid_size_.z > 1) return true;
+        if (waiting_for_others() != nullptr) return true;
         report_deadlock();
     }
     end_block();
@@ -85,29 +93,29 @@ bool Emulator::has_room_for(size_t num_parked) const {
     return (num_parked + 1) * static_cast<size_t>(num_threads_) <= (has_clusters() ? kOfClusters : kMostThreads);
 }
 
-void Emulator::park(std::list<ParkedBlock>& parked) {
-    CHECK(spinning() != nullptr, "a block that waits for no other one is parked");
-    if (!has_room_for(parked.size())) {
-        running_ = spinning();
+void Emulator::park() {
+    CHECK(waiting_for_others() != nullptr, "a block that waits for no other one is parked");
+    if (!has_room_for(parked_.size())) {
+        running_ = waiting_for_others();
         found(FindingKind::kHang, fmt::format("it waits for another block, as {} blocks before do, and the emulator "
                                               "holds no more of them at once",
-                                              parked.size()));
+                                              parked_.size()));
         std::abort();  // nothing ends the loop: the finding tells why
     }
-    change_block(parked.emplace_back());
+    change_block(parked_.emplace_back());
 }
 
 // Each as far as it can; whether one of them has moved.
-bool Emulator::advance_parked(std::list<ParkedBlock>& parked) {
+bool Emulator::advance_parked() {
     bool has_moved = false;
-    for (auto block = parked.begin(); block != parked.end();) {
+    for (auto block = parked_.begin(); block != parked_.end();) {
         change_block(*block);
         has_moved |= advance();
         const bool ends = is_over();
         if (ends) end_block();
         change_block(*block);
         if (ends) end_fibers(*block);
-        block = ends ? parked.erase(block) : std::next(block);
+        block = ends ? parked_.erase(block) : std::next(block);
     }
     return has_moved;
 }
@@ -120,27 +128,45 @@ EmulatedThread* Emulator::spinning() const {
     return found == all.end() ? nullptr : found->get();
 }
 
+bool Emulator::rests() const {
+    const EmulatedThread* const thread = spinning();
+    return thread != nullptr && thread->rests;
+}
+
+// The first thread that waits for what another block may bring: a value, or in a cluster an arrival or bytes; null:
+// none does.
+EmulatedThread* Emulator::waiting_for_others() const {
+    if (count_of(grid_size_) == 1) return nullptr;
+    EmulatedThread* const spins = spinning();
+    if (spins != nullptr || !has_clusters()) return spins;
+    const auto all = std::span(threads_).first(static_cast<size_t>(num_threads_));
+    const auto found = std::ranges::find_if(
+        all, [](const auto& thread) { return thread->state == EmulatedThread::State::kAtBarrier; });
+    return found == all.end() ? nullptr : found->get();
+}
+
 // Runs the blocks in turns, each as far as it can, until all end. When none can continue, some thread is deadlocked.
 void Emulator::run_together(std::span<const int32_t> order, const std::function<void()>& kernel) {
     CHECK(limits_.is_cooperative, "{}: its blocks run one by one", kernel_name_);
-    std::vector<ParkedBlock> blocks(order.size());
-    for (size_t i = 0; i < order.size(); ++i) {
-        change_block(blocks[i]);
-        begin_block(order[i], kernel);
-        change_block(blocks[i]);
+    CHECK(parked_.empty(), "{}: blocks of the launch before are left", kernel_name_);
+    for (const int32_t index : order) {
+        ParkedBlock& block = parked_.emplace_back();
+        change_block(block);
+        begin_block(index, kernel);
+        change_block(block);
     }
     size_t num_over = 0;
-    while (num_over < blocks.size()) {
+    while (num_over < parked_.size()) {
         bool has_moved = false;
         num_over = 0;
-        for (ParkedBlock& block : blocks) {
+        for (ParkedBlock& block : parked_) {
             change_block(block);
             has_moved |= advance();
             num_over += is_over() ? 1 : 0;
             change_block(block);
         }
         if (has_moved) continue;
-        for (ParkedBlock& block : blocks) {
+        for (ParkedBlock& block : parked_) {
             change_block(block);
             const bool waits = !is_over();
             if (waits) report_deadlock();
@@ -148,12 +174,13 @@ void Emulator::run_together(std::span<const int32_t> order, const std::function<
             if (waits) break;
         }
     }
-    for (ParkedBlock& block : blocks) {
+    for (ParkedBlock& block : parked_) {
         change_block(block);
         end_block();
         change_block(block);
         end_fibers(block);
     }
+    parked_.clear();
 }
 
 void Emulator::end_fibers(ParkedBlock& parked) {
@@ -222,13 +249,10 @@ bool Emulator::release_spinning() {
 }
 
 void Emulator::release_at(const Memory& memory, size_t offset, int32_t value, bool replaces) {
-    publish_clock(*running_);
     std::vector<Released>& released = released_[{&memory, offset}];
     Released now{value, {}};
     if (!replaces && !released.empty()) now.blocks = released.back().blocks;
-    const Knowledge& mine = running_->async.knowledge;
-    now.blocks[block_index_].join({mine.known, running_->moment.block_epoch});
-    for (const auto& [block, knowledge] : mine.others) now.blocks[block].join(knowledge);
+    release_to(now.blocks);
     released.push_back(std::move(now));
 }
 
@@ -239,13 +263,9 @@ void Emulator::acquire_atomic(const Memory& memory, size_t offset) {
 // The value replaces all before, of which it has all that they had.
 void Emulator::release_atomic(const Memory& memory, size_t offset) {
     if (!running_->async.has_fenced) return;
-    publish_clock(*running_);
     std::vector<Released>& released = released_[{&memory, offset}];
     if (released.empty()) released.push_back({0, {}});
-    std::map<int32_t, BlockKnowledge>& blocks = released.back().blocks;
-    const Knowledge& mine = running_->async.knowledge;
-    blocks[block_index_].join({mine.known, running_->moment.block_epoch});
-    for (const auto& [block, knowledge] : mine.others) blocks[block].join(knowledge);
+    release_to(released.back().blocks);
 }
 
 void Emulator::acquire_at(const Memory& memory, size_t offset, std::optional<int32_t> least) {
@@ -254,14 +274,33 @@ void Emulator::acquire_at(const Memory& memory, size_t offset, std::optional<int
     if (released.empty()) return;
     const auto enough =
         std::ranges::find_if(released, [&](const Released& one) { return least.has_value() && one.value >= *least; });
+    acquire_from(enough == released.end() ? released.back().blocks : enough->blocks);
+}
+
+// The running thread releases what it knows.
+void Emulator::release_to(BlocksKnowledge& blocks) {
+    publish_clock(*running_);
+    blocks[block_index_].join(knowledge_of_block());
+    for (const auto& [block, knowledge] : running_->async.knowledge.others) blocks[block].join(knowledge);
+}
+
+void Emulator::acquire_from(const BlocksKnowledge& blocks) {
     Knowledge& mine = running_->async.knowledge;
-    for (const auto& [block, knowledge] : enough == released.end() ? released.back().blocks : enough->blocks) {
-        if (block == block_index_) {
-            mine.known.join(knowledge.known);
-        } else {
+    for (const auto& [block, knowledge] : blocks) {
+        if (block != block_index_) {
             mine.others[block].join(knowledge);
+            continue;
         }
+        mine.known.join(knowledge.known);
+        mine.fenced.join(knowledge.fenced);
+        mine.fenced_blocks = std::max(mine.fenced_blocks, knowledge.fenced_blocks);
     }
+}
+
+// The running thread's block, as the thread knows it.
+BlockKnowledge Emulator::knowledge_of_block() const {
+    const Knowledge& mine = running_->async.knowledge;
+    return {mine.known, running_->moment.block_epoch, mine.fenced, mine.fenced_blocks};
 }
 
 }  // namespace verbatim::simt

@@ -78,16 +78,18 @@ Emulator::BlockState Emulator::state_of_block(int32_t block) const {
     return block_states_.at(static_cast<size_t>(block));
 }
 
-void Emulator::arrive_at_cluster(Place where) {
+void Emulator::arrive_at_cluster(Place where, Arrival arrival) {
     if (running_->is_at_cluster) {
         found(FindingKind::kBarrierUse,
               fmt::format("it arrives at the cluster's barrier again, and has not waited there ({})", text_of(where)));
     }
     EmulatedCluster& cluster = clusters_[cluster_of(block_index_)];
-    publish_clock(*running_);
-    const Knowledge& mine = running_->async.knowledge;
-    cluster.arriving[block_index_].join({mine.known, running_->moment.block_epoch});
-    for (const auto& [block, knowledge] : mine.others) cluster.arriving[block].join(knowledge);
+    publish_barriers(cluster.phase + 1);
+    if (arrival == Arrival::kReleases) {
+        release_to(cluster.arriving);
+    } else {
+        for (const auto& [block, knowledge] : running_->async.at_fence) cluster.arriving[block].join(knowledge);
+    }
     running_->is_at_cluster = true;
     running_->cluster_phase = cluster.phase + 1;
     ++cluster.num_arrived;
@@ -117,14 +119,68 @@ void Emulator::wait_for_cluster(Place where) {
                      fmt::format("a cluster's barrier is reached by {} of {} threads ({})", cluster.num_arrived,
                                  count_of(limits_.cluster) * num_threads_, text_of(where)));
     }
-    Knowledge& mine = running_->async.knowledge;
-    for (const auto& [block, knowledge] : cluster.passed) {
-        if (block == block_index_) {
-            mine.known.join(knowledge.known);
-        } else {
-            mine.others[block].join(knowledge);
-        }
+    acquire_from(cluster.passed);
+}
+
+void Emulator::fence_device() {
+    ThreadAsync& async = running_->async;
+    async.has_fenced = true;
+    if (!has_clusters()) return;
+    async.at_fence.clear();
+    release_to(async.at_fence);
+}
+
+// The running thread arrives at the cluster's barrier: the barriers that it has initialised and published.
+void Emulator::publish_barriers(uint32_t seen_from) {
+    for (auto& [key, barrier] : barriers_) {
+        if (barrier.is_published && barrier.seen_from == 0 && barrier.initialised.thread == running_->index)
+            barrier.seen_from = seen_from;
     }
+}
+
+// Whether the running thread has waited at the cluster's barrier since the barrier was published.
+bool Emulator::is_seen_by_cluster(const EmulatedBarrier& barrier) const {
+    const uint32_t waited = running_->cluster_phase - (running_->is_at_cluster ? 1 : 0);
+    return barrier.seen_from != 0 && waited >= barrier.seen_from;
+}
+
+// What the running thread knows, as a thread of that block would have it; until the next call.
+const Knowledge& Emulator::knowledge_in(int32_t block) {
+    const Knowledge& mine = running_->async.knowledge;
+    if (block == block_index_) return mine;
+    Knowledge& theirs = in_other_block_ = {};
+    theirs.is_cooperative = mine.is_cooperative;
+    theirs.unsafe_from = mine.unsafe_from;
+    theirs.others = mine.others;
+    theirs.others[block_index_] = knowledge_of_block();
+    if (const auto of_block = theirs.others.extract(block)) {
+        theirs.known = of_block.mapped().known;
+        theirs.fenced = of_block.mapped().fenced;
+        theirs.fenced_blocks = of_block.mapped().fenced_blocks;
+    }
+    return theirs;
+}
+
+// The agent that copies for the barrier's phase: one of the barrier's block, with what the running thread knows.
+Now Emulator::agent_of(const EmulatedBarrier& barrier) {
+    if (barrier.block == block_index_) return agent(barrier.agent, barrier.phase);
+    publish_clock(*running_);
+    const auto& others = running_->async.knowledge.others;
+    const auto known = others.find(barrier.block);
+    const uint32_t epoch = known == others.end() ? 0 : known->second.block_epoch;
+    const Moment moment{launch_, barrier.block, barrier.agent, epoch, barrier.phase, 0};
+    const Knowledge& theirs = knowledge_in(barrier.block);
+    return {moment, {}, barrier.agent, running_->moment.unsafe_from, &theirs, running_->moment.unordered};
+}
+
+// With that block's shared memory, barriers and threads in the place of the running one's.
+void Emulator::in_block(int32_t block, const std::function<void()>& act) {
+    ParkedBlock& there = parked_block(block);
+    const bool in_thread = std::exchange(in_thread_, false);
+    change_block(there);
+    act();
+    change_block(there);
+    in_thread_ = in_thread;
 }
 
 // A thread returns.

@@ -62,18 +62,23 @@ private:
 struct BlockKnowledge {
     VectorClock known;
     uint32_t block_epoch = 0;  // its threads' actions before that many of the block's barriers are covered too
+    VectorClock fenced;        // K3
+    uint32_t fenced_blocks = 0;
     void join(const BlockKnowledge& other) {
         known.join(other.known);
         block_epoch = std::max(block_epoch, other.block_epoch);
+        fenced.join(other.fenced);
+        fenced_blocks = std::max(fenced_blocks, other.fenced_blocks);
     }
 };
+using BlocksKnowledge = std::map<int32_t, BlockKnowledge>;  // by block
 
 struct Knowledge {
     VectorClock known;
     VectorClock fenced;
-    uint32_t fenced_blocks = 0;                // writes before that many barriers of the block are fenced too
-    uint32_t unsafe_from = 0;                  // launches from this one up to the current may still run
-    std::map<int32_t, BlockKnowledge> others;  // by block
+    uint32_t fenced_blocks = 0;  // writes before that many barriers of the block are fenced too
+    uint32_t unsafe_from = 0;    // launches from this one up to the current may still run
+    BlocksKnowledge others;
     bool is_cooperative = false;  // the launch's blocks are resident together, and readers of all blocks are listed
     void join(const Knowledge& other) {
         for (const auto& [block, knowledge] : other.others) others[block].join(knowledge);

@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "kernels/simt/emulator.h"
+#include "kernels/simt/ptx_arithmetic.h"
 #include "kernels/simt/ptx_conversions.h"
+#include "kernels/simt/ptx_copies.h"
 #include "kernels/simt/ptx_matrices.h"
 #include "kernels/simt/ptx_operands.h"
 #include "kernels/simt/ptx_program.h"
@@ -23,48 +25,6 @@ namespace verbatim::simt {
 namespace {
 
 using Instruction = const PtxInstruction&;
-
-// --- asynchronous copies
-
-void copy_async_ptx(PtxThread& thread, Instruction one) {
-    const auto count = static_cast<size_t>(static_cast<uint32_t>(value_of(thread, one, 2)));
-    const bool has_size = one.operands.size() > (has(one, "cache_hint") ? 4U : 3U);
-    const uint64_t size = has_size ? value_of(thread, one, 3) : count;
-    const bool is_ignored = has_size && one.operands[3].is_predicate;
-    const size_t read = is_ignored ? (size != 0 ? 0 : count) : static_cast<uint32_t>(size);
-    if (read > count) {
-        Emulator::current().found(FindingKind::kOutOfBounds,
-                                  fmt::format("cp.async of {} bytes has a source of {}: it is undefined", count, read));
-    }
-    if (has(one, ".cg") && count != 16) {
-        return Emulator::current().found(FindingKind::kMisaligned,
-                                         fmt::format("cp.async.cg copies 16 bytes, not {}", count));
-    }
-    source_copy(place_of(thread, one, 0, true, count), place_of(thread, one, 1, false, count), count,
-                std::min(read, count));
-}
-void commit_group(PtxThread&, Instruction) { cuda_source::commit_async(); }
-void wait_group(PtxThread& thread, Instruction one) {
-    cuda_source::wait_async(static_cast<uint32_t>(value_of(thread, one, 0)), thread.where);
-}
-void wait_all(PtxThread& thread, Instruction) {
-    cuda_source::commit_async();
-    cuda_source::wait_async(0, thread.where);
-}
-void bulk_copy_ptx(PtxThread& thread, Instruction one) {
-    const auto count = static_cast<uint32_t>(value_of(thread, one, 2));
-    source_bulk_copy(place_of(thread, one, 0, true, count), place_of(thread, one, 1, false, count), count,
-                     place_of(thread, one, 3, true, 8), thread.where);
-}
-void bulk_store_ptx(PtxThread& thread, Instruction one) {
-    const auto count = static_cast<uint32_t>(value_of(thread, one, 2));
-    source_bulk_store(place_of(thread, one, 0, false, count), place_of(thread, one, 1, true, count), count);
-}
-void bulk_commit(PtxThread&, Instruction) { Emulator::current().commit_stores(); }
-void bulk_wait(PtxThread& thread, Instruction one) {
-    Emulator::current().wait_stores(static_cast<uint32_t>(value_of(thread, one, 0)), thread.where);
-}
-void fence_async_ptx(PtxThread&, Instruction) { Emulator::current().fence_async(); }
 
 // --- barriers
 
@@ -239,24 +199,6 @@ void select(PtxThread& thread, Instruction one) {
     thread.set(one.operands[0], value_of(thread, one, value_of(thread, one, 3) != 0 ? 1 : 2));
 }
 
-int64_t of_integers(const std::string& what, int64_t a, int64_t b, int bits, bool is_signed) {
-    const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
-    if (what == "add") return static_cast<int64_t>(x + y);
-    if (what == "sub") return static_cast<int64_t>(x - y);
-    if (what == "mul" || what == "mad") return static_cast<int64_t>(x * y);
-    if (what == "and") return a & b;
-    if (what == "or") return a | b;
-    if (what == "xor") return a ^ b;
-    const bool is_less = is_signed ? a < b : x < y;
-    if (what == "min") return is_less ? a : b;
-    if (what == "max") return is_less ? b : a;
-    if (what == "not") return ~a;
-    if (what == "neg") return static_cast<int64_t>(0 - x);
-    const auto by = static_cast<int64_t>(std::min<uint64_t>(ptx_cut(y, 32), 64));
-    if (what == "shl") return by >= bits ? 0 : static_cast<int64_t>(x << by);
-    if (is_signed) return by >= bits ? (a < 0 ? -1 : 0) : a >> by;
-    return by >= bits ? 0 : static_cast<int64_t>(x >> by);
-}
 void integers(PtxThread& thread, Instruction one) {
     const std::string& type = one.words[2];
     const int bits = ptx_bits(type);
@@ -265,7 +207,7 @@ void integers(PtxThread& thread, Instruction one) {
         const uint64_t got = value_of(thread, one, i);
         return is_signed ? ptx_signed(got, bits) : static_cast<int64_t>(ptx_cut(got, bits));
     };
-    int64_t result = of_integers(one.words[1], take(1), take(2), bits, is_signed);
+    int64_t result = ptx_of_integers(one.words[1], take(1), take(2), bits, is_signed);
     if (one.words[1] == "mad")
         result = static_cast<int64_t>(static_cast<uint64_t>(result) + static_cast<uint64_t>(take(3)));
     thread.set(one.operands[0], ptx_cut(static_cast<uint64_t>(result), bits));
@@ -297,24 +239,6 @@ void count_bits(PtxThread& thread, Instruction one) {
     thread.set(one.operands[0], result);
 }
 
-float of_floats(const std::string& what, float a, float b, float c) {
-    if (what == "add") return a + b;
-    if (what == "sub") return a - b;
-    if (what == "mul") return a * b;
-    if (what == "fma") return std::fma(a, b, c);
-    if (what == "min") return std::fmin(a, b);
-    if (what == "max") return std::fmax(a, b);
-    if (what == "neg") return -a;
-    if (what == "abs") return std::fabs(a);
-    if (what == "ex2") return std::exp2(a);
-    if (what == "lg2") return std::log2(a);
-    if (what == "rcp") return 1.0F / a;
-    if (what == "sqrt") return std::sqrt(a);
-    if (what == "rsqrt") return static_cast<float>(1.0 / std::sqrt(static_cast<double>(a)));
-    if (what == "tanh") return std::tanh(a);
-    if (what == "div") return a / b;
-    return what == "sin" ? std::sin(a) : std::cos(a);
-}
 // "f32", "f16", "bf16", and pairs of 16 bits.
 void floats(PtxThread& thread, Instruction one) {
     const std::string& type = one.words[2];
@@ -324,7 +248,7 @@ void floats(PtxThread& thread, Instruction one) {
     uint64_t result = 0;
     for (int half = 0; half < (is_pair ? 2 : 1); ++half) {
         const auto take = [&](size_t i) { return ptx_to_float(element, value_of(thread, one, i) >> (16 * half)); };
-        const float of_half = of_floats(one.words[1], take(1), take(2), take(3));
+        const float of_half = ptx_of_floats(one.words[1], take(1), take(2), take(3));
         result |= ptx_cut(ptx_from_float(element, of_half), bits) << (16 * half);
     }
     thread.set(one.operands[0], result);
@@ -355,26 +279,6 @@ void permute(PtxThread& thread, Instruction one) {
 
 // --- atomic operations
 
-uint64_t changed(const std::string& how, const std::string& type, uint64_t before, uint64_t with) {
-    const int bits = ptx_bits(type);
-    if (how == "exch") return with;
-    if (how == "inc") return before >= with ? 0 : before + 1;
-    if (how == "dec") return before == 0 || before > with ? with : before - 1;
-    if (type == "f64") return std::bit_cast<uint64_t>(std::bit_cast<double>(before) + std::bit_cast<double>(with));
-    if (type[0] == 'f' || type.starts_with("bf")) {
-        const std::string element = type.substr(0, type.find('x'));
-        uint64_t result = 0;
-        for (int half = 0; half < (type.ends_with("x2") ? 2 : 1); ++half) {
-            const float sum = of_floats(how, ptx_to_float(element, before >> (16 * half)),
-                                        ptx_to_float(element, with >> (16 * half)), 0);
-            result |= ptx_cut(ptx_from_float(element, sum), element == "f32" ? 32 : 16) << (16 * half);
-        }
-        return result;
-    }
-    const bool is_signed = type[0] == 's';
-    const auto of = [&](uint64_t value) { return is_signed ? ptx_signed(value, bits) : static_cast<int64_t>(value); };
-    return ptx_cut(static_cast<uint64_t>(of_integers(how, of(before), of(with), bits, is_signed)), bits);
-}
 // "atom" returns the value of before, "red" does not.
 void change_atomically(PtxThread& thread, Instruction one) {
     const size_t at = one.words[1] == "atom" ? 1 : 0;
@@ -392,7 +296,7 @@ void change_atomically(PtxThread& thread, Instruction one) {
     const uint64_t with = ptx_cut(value_of(thread, one, at + 1), bits);
     uint64_t after = before;
     if (how != "cas") {
-        after = changed(how, type, before, with);
+        after = ptx_changed(how, type, before, with);
     } else if (before == with) {
         after = value_of(thread, one, at + 2);
     }
@@ -408,6 +312,7 @@ struct Taken {
     size_t least_operands;
 };
 #define SHARED R"((?:\.shared(?:::cta)?))"
+#define CLUSTER R"((?:\.shared(?:::(?:cta|cluster))?))"
 #define MEMORY R"((?:\.global|\.shared(?:::(?:cta|cluster))?|))"
 constexpr Taken kTaken[] = {
     // The second order is not the manual's; CUTLASS has it, and ptxas takes it.
@@ -422,23 +327,37 @@ constexpr Taken kTaken[] = {
     {R"(cp\.async\.wait_all)", wait_all, 0},
     {R"(cp\.async\.bulk\.shared::(?:cluster|cta)\.global\.mbarrier::complete_tx::bytes(?:\.L2::cache_hint)?)",
      bulk_copy_ptx, 4},
+    {R"(cp\.async\.bulk\.shared::cluster\.global\.mbarrier::complete_tx::bytes\.multicast::cluster)"
+     R"((?:\.L2::cache_hint)?)",
+     bulk_copy_ptx, 5},
+    {R"(cp\.async\.bulk\.shared::cluster\.shared::cta\.mbarrier::complete_tx::bytes)", bulk_copy_ptx, 4},
+    {R"(st\.async(?:\.weak)?\.shared::cluster\.mbarrier::complete_tx::bytes(\.v[24])?\.([busf](?:32|64)))",
+     store_async_ptx, 3},
     {R"(cp\.async\.bulk\.global\.shared::cta\.bulk_group(?:\.L2::cache_hint)?)", bulk_store_ptx, 3},
+    {R"(cp\.reduce\.async\.bulk\.global\.shared::cta\.bulk_group(?:\.L2::cache_hint)?)"
+     R"(\.(add|min|max|and|or|xor|inc|dec)(?:\.noftz)?\.([us](?:32|64)|b(?:32|64)|f32|f64|f16|bf16))",
+     bulk_reduce_ptx, 3},
     {R"(cp\.async\.bulk\.tensor\.([1-5])d\.shared::(?:cluster|cta)\.global(?:\.tile)?)"
      R"(\.mbarrier::complete_tx::bytes(?:\.L2::cache_hint)?)",
      tensor_copy_ptx, 3},
+    {R"(cp\.async\.bulk\.tensor\.([1-5])d\.shared::cluster\.global(?:\.tile)?)"
+     R"(\.mbarrier::complete_tx::bytes\.multicast::cluster(?:\.L2::cache_hint)?)",
+     tensor_copy_ptx, 4},
     {R"(cp\.async\.bulk\.tensor\.([1-5])d\.global\.shared::cta(?:\.tile)?\.bulk_group(?:\.L2::cache_hint)?)",
      tensor_store_ptx, 2},
     {R"(prefetch\.tensormap)", nothing, 1},
     {R"(cp\.async\.bulk\.commit_group)", bulk_commit, 0},
     {R"(cp\.async\.bulk\.wait_group(?:\.read)?)", bulk_wait, 1},
-    {R"(fence\.proxy\.async(?:\.shared::cta|\.global)?|fence\.mbarrier_init\.release\.cluster)", fence_async_ptx, 0},
+    {R"(fence\.proxy\.async(?:\.shared::(?:cta|cluster)|\.global)?)", fence_async_ptx, 0},
+    {R"(fence\.mbarrier_init\.release\.cluster)", fence_barrier_init_ptx, 0},
     {R"(mbarrier\.init)" SHARED R"(?\.b64)", barrier_init, 2},
     {R"(mbarrier\.inval)" SHARED R"(?\.b64)", barrier_invalidate, 1},
-    {R"(mbarrier\.arrive(?:\.expect_tx)?(?:\.release)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_arrive, 2},
+    {R"(mbarrier\.arrive(?:\.expect_tx)?(?:\.release)?(?:\.cta|\.cluster)?)" CLUSTER R"(?\.b64)", barrier_arrive, 2},
     {R"(mbarrier\.arrive_drop(?:\.release)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_drop, 2},
     {R"(cp\.async\.mbarrier\.arrive(?:\.noinc)?)" SHARED R"(?\.b64)", copies_arrive, 1},
-    {R"(mbarrier\.expect_tx(?:\.relaxed)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_expect, 2},
-    {R"(mbarrier\.(?:try|test)_wait(?:\.parity)?(?:\.acquire)?(?:\.cta)?)" SHARED R"(?\.b64)", barrier_wait, 3},
+    {R"(mbarrier\.expect_tx(?:\.relaxed)?(?:\.cta|\.cluster)?)" CLUSTER R"(?\.b64)", barrier_expect, 2},
+    {R"(mbarrier\.(?:try|test)_wait(?:\.parity)?(?:\.acquire)?(?:\.cta|\.cluster)?)" SHARED R"(?\.b64)", barrier_wait,
+     3},
     {R"((?:bar|barrier)(?:\.cta)?\.sync(?:\.aligned)?)", block_barrier, 1},
     {R"((?:bar|barrier)(?:\.cta)?\.arrive(?:\.aligned)?)", block_barrier, 2},
     {R"(bar\.warp\.sync)", warp_barrier, 1},
@@ -477,7 +396,7 @@ constexpr Taken kTaken[] = {
     {R"(redux\.sync\.(add|min|max|and|or|xor)\.([bsu]32))", reduce_ptx, 3},
     {R"(match\.any\.sync\.b(?:32|64))", match_ptx, 3},
     {R"(mapa(\.shared::cluster)?\.u(?:32|64))", map_address_ptx, 3},
-    {R"(barrier\.cluster\.arrive(?:\.release)?(?:\.aligned)?)", arrive_at_cluster_ptx, 0},
+    {R"(barrier\.cluster\.arrive(?:\.release|\.relaxed)?(?:\.aligned)?)", arrive_at_cluster_ptx, 0},
     {R"(barrier\.cluster\.wait(?:\.acquire)?(?:\.aligned)?)", wait_for_cluster_ptx, 0},
     {R"(wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.(bf16|f16)\.\2)", multiply_ptx, 7},
     {R"(wgmma\.fence\.sync\.aligned)", multiply_fence_ptx, 0},
@@ -511,6 +430,7 @@ constexpr Taken kTaken[] = {
     {R"(prmt\.b32)", permute, 4},
 };
 #undef SHARED
+#undef CLUSTER
 #undef MEMORY
 
 std::vector<size_t> elements_of(const PtxOpcode& known) {
@@ -522,6 +442,9 @@ std::vector<size_t> elements_of(const PtxOpcode& known) {
         return words[1] == "32" ? std::vector<size_t>{4, 4, 2, 4} : std::vector<size_t>{4, 2, 1, 4};
     if (known.run == store_matrices_ptx) return {0, matrices_of(words)};
     if (known.run == multiply_ptx) return {columns_of_wgmma(words[1]) / 2, 4};
+    if (known.run == store_async_ptx)
+        return words[1].empty() ? std::vector<size_t>{}
+                                : std::vector<size_t>{0, static_cast<size_t>(words[1][2] - '0')};
     if ((known.run != load && known.run != store) || words[2].empty()) return {};
     const auto count = static_cast<size_t>(words[2][2] - '0');
     return known.run == load ? std::vector<size_t>{count} : std::vector<size_t>{0, count};

@@ -20,9 +20,10 @@ inline int lane_of_thread() { return Emulator::current().thread().index % kWarpS
 
 // An address of .shared::cluster: the block's own as in .shared, and in another block with the rank above it.
 inline constexpr uint32_t kRankShift = 24;  // of the rank + 1
+constexpr uint32_t in_own_window(uint32_t address) { return address & ((uint32_t{1} << kRankShift) - 1); }
 inline std::byte* from_cluster_window(uint32_t address, size_t num_bytes) {
     const uint32_t rank = address >> kRankShift;
-    std::byte* const mine = from_window(address & ((uint32_t{1} << kRankShift) - 1), num_bytes);
+    std::byte* const mine = from_window(in_own_window(address), num_bytes);
     if (mine == nullptr || rank == 0) return mine;
     return static_cast<std::byte*>(cuda_source::shared_of_rank(mine, rank - 1));
 }

@@ -33,7 +33,8 @@ std::string in_order(const std::string& opcode) {
         begin = end + 1;
     }
     const std::string& name = words[0];
-    if (name != "ld" && name != "st" && name != "atom" && name != "red") return opcode;
+    const bool is_async = words.size() > 1 && words[1] == "async";
+    if (is_async || (name != "ld" && name != "st" && name != "atom" && name != "red")) return opcode;
     const auto rank = [&](const std::string& word) {
         const auto* const found = std::ranges::find_if(
             kFirst, [&](const auto& some) { return std::ranges::find(some, word) != std::end(some) && !word.empty(); });
@@ -167,7 +168,7 @@ private:
             one.label = word();
             branches_.emplace_back(program_.instructions.size(), open_.back());
         } else {
-            constexpr size_t kLongest = 100;  // of an opcode
+            constexpr size_t kLongest = 128;  // of an opcode
             PtxOpcode known = opcode.size() > kLongest ? PtxOpcode{} : find_ptx(in_order(opcode));
             if (known.run == nullptr) {
                 return fail(opcode_at,

@@ -101,7 +101,10 @@ void map_address_ptx(PtxThread& thread, const PtxInstruction& one) {
                                         : window_address(mine) | (is_other ? (rank + 1) << kRankShift : 0);
     thread.set(one.operands[0], address);
 }
-void arrive_at_cluster_ptx(PtxThread& thread, const PtxInstruction&) { cuda_source::arrive_at_cluster(thread.where); }
+void arrive_at_cluster_ptx(PtxThread& thread, const PtxInstruction& one) {
+    using Arrival = Emulator::Arrival;
+    Emulator::current().arrive_at_cluster(thread.where, has(one, ".relaxed") ? Arrival::kRelaxed : Arrival::kReleases);
+}
 void wait_for_cluster_ptx(PtxThread& thread, const PtxInstruction&) { cuda_source::wait_for_cluster(thread.where); }
 
 }  // namespace verbatim::simt

@@ -5,12 +5,16 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/base/check.h"
+#include "kernels/simt/ptx_arithmetic.h"
 #include "kernels/simt/ptx_program.h"
+#include "kernels/simt/ptx_values.h"
 #include "kernels/simt/source_clusters.h"
 #include "kernels/simt/source_state.h"
 #include "kernels/simt/source_threads.h"
@@ -30,6 +34,25 @@ const SourceRange* both_checked(const std::byte* address, size_t num_bytes, size
     if (range == nullptr && source.find(address) == nullptr)
         misuse(FindingKind::kOutOfBounds, fmt::format("a copy's {} is in no memory of the device", what));
     return range;
+}
+
+// The agent that stores from shared memory, which it may read, and the place in device memory; empty: found.
+struct BulkStore {
+    const SourceRange* place;
+    Now agent;
+};
+std::optional<BulkStore> begin_bulk_store(std::byte* to, const std::byte* from, size_t count) {
+    if (from == nullptr || count == 0) return {};
+    if (count % 16 != 0) {
+        misuse(FindingKind::kMisaligned, fmt::format("a bulk copy of {} bytes: a multiple of 16 is taken", count));
+        return {};
+    }
+    const SourceRange* const origin = both_checked(from, count, 16, "copied", "source");
+    const SourceRange* const place = both_checked(to, count, 16, "copied to", "destination");
+    if (place == nullptr || origin == nullptr) return {};
+    const Now agent = Emulator::current().storing();
+    report(origin->memory->read(origin->offset_of(from), count, agent), *origin, from);
+    return BulkStore{place, agent};
 }
 
 }  // namespace
@@ -65,7 +88,17 @@ EmulatedBarrier* source_barrier(std::byte* address) {
     if (address == nullptr) return nullptr;
     const SourceRange* const range = checked_range(address, 8, 8, "used as a barrier");
     if (range == nullptr) return nullptr;
-    return &Emulator::current().barrier(address, 0);
+    Emulator& emulator = Emulator::current();
+    if (range->block < 0) return &emulator.barrier(address, 0);
+    if (emulator.state_of_block(range->block) != Emulator::BlockState::kResident) return nullptr;  // and found
+    return &emulator.barrier_of(range->block, range->home(address));
+}
+
+bool is_of_one_block(const SourceRange& place, const EmulatedBarrier& barrier) {
+    const int32_t block = place.block >= 0 ? place.block : Emulator::current().block_index();
+    if (block == barrier.block) return true;
+    misuse(FindingKind::kBarrierUse, "a copy to one block's shared memory signals another block's barrier");
+    return false;
 }
 
 void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read) {
@@ -113,28 +146,57 @@ void source_bulk_copy(std::byte* to, const std::byte* from, size_t count, std::b
                       fmt::format("a bulk copy of {} bytes: a multiple of 16 is taken", count));
     const SourceRange* const place = both_checked(to, count, 16, "copied to", "destination");
     const SourceRange* const origin = both_checked(from, count, 16, "copied", "source");
-    if (place == nullptr || origin == nullptr) return;
+    if (place == nullptr || origin == nullptr || !is_of_one_block(*place, *counted)) return;
     Emulator& emulator = Emulator::current();
     const Now agent = emulator.copying(*counted, where);
-    report(origin->memory->read_for_copy(origin->offset_of(from), count, agent), *origin, from);
+    const size_t offset = origin->offset_of(from);
+    std::byte* const landing = place->home(to);
     report(place->memory->write(place->offset_of(to), count, agent), *place, to);
-    place->memory->carry_unwritten(place->offset_of(to), *origin->memory, origin->offset_of(from), count);
-    emulator.copy_until(*counted, static_cast<int64_t>(count), [=] { std::memcpy(to, from, count); });
+    if (origin->memory->life() == Memory::Life::kDevice) {
+        report(origin->memory->read_for_copy(offset, count, agent), *origin, from);
+        place->memory->carry_unwritten(place->offset_of(to), *origin->memory, offset, count);
+        return emulator.copy_until(*counted, static_cast<int64_t>(count), [=] { std::memcpy(landing, from, count); });
+    }
+    // Static arrays of all blocks are one place, which another block has when the copy lands.
+    if (!origin->memory->is_fenced_at(offset, count, emulator.storing())) report(Clash::kNotFenced, *origin, from);
+    report(origin->memory->read(offset, count, agent), *origin, from);
+    emulator.copy_until(*counted, static_cast<int64_t>(count),
+                        [landing, bytes = std::vector(from, from + count)] { std::ranges::copy(bytes, landing); });
+}
+
+void source_store_async(std::byte* to, uint64_t bits, size_t count, std::byte* barrier, cuda_source::Place where) {
+    EmulatedBarrier* const counted = source_barrier(barrier);
+    if (to == nullptr || counted == nullptr) return;
+    const SourceRange* const place = both_checked(to, count, count, "stored to", "destination");
+    if (place == nullptr || !is_of_one_block(*place, *counted)) return;
+    Emulator& emulator = Emulator::current();
+    report(place->memory->write(place->offset_of(to), count, emulator.copying(*counted, where)), *place, to);
+    emulator.copy_until(*counted, static_cast<int64_t>(count),
+                        [=, landing = place->home(to)] { std::memcpy(landing, &bits, count); });
 }
 
 void source_bulk_store(std::byte* to, const std::byte* from, size_t count) {
-    if (from == nullptr || count == 0) return;
-    if (count % 16 != 0)
-        return misuse(FindingKind::kMisaligned,
-                      fmt::format("a bulk copy of {} bytes: a multiple of 16 is taken", count));
-    const SourceRange* const origin = both_checked(from, count, 16, "copied", "source");
-    const SourceRange* const place = both_checked(to, count, 16, "copied to", "destination");
-    if (place == nullptr || origin == nullptr) return;
-    Emulator& emulator = Emulator::current();
-    const Now agent = emulator.storing();
-    report(origin->memory->read(origin->offset_of(from), count, agent), *origin, from);
-    report(place->memory->write(place->offset_of(to), count, agent), *place, to);
-    emulator.store_later([=] { std::memcpy(to, from, count); });
+    const std::optional<BulkStore> store = begin_bulk_store(to, from, count);
+    if (!store) return;
+    report(store->place->memory->write(store->place->offset_of(to), count, store->agent), *store->place, to);
+    Emulator::current().store_later([=] { std::memcpy(to, from, count); });
+}
+
+void source_bulk_reduce(std::byte* to, const std::byte* from, size_t count, const std::string& how,
+                        const std::string& type) {
+    const std::optional<BulkStore> store = begin_bulk_store(to, from, count);
+    if (!store) return;
+    report(store->place->memory->update(store->place->offset_of(to), count, store->agent), *store->place, to);
+    const auto bytes = static_cast<size_t>(ptx_bits(type)) / 8;
+    Emulator::current().store_later([=] {
+        for (size_t i = 0; i < count; i += bytes) {
+            uint64_t before = 0, with = 0;
+            std::memcpy(&before, to + i, bytes);
+            std::memcpy(&with, from + i, bytes);
+            const uint64_t after = ptx_changed(how, type, before, with);
+            std::memcpy(to + i, &after, bytes);
+        }
+    });
 }
 
 }  // namespace verbatim::simt

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/simt/ptx_copies.h"
+#include "kernels/simt/ptx_operands.h"
 #include "kernels/simt/source_state.h"
 
 namespace verbatim::simt {
@@ -106,11 +108,12 @@ private:
     std::vector<int64_t> first_;
 };
 
+constexpr size_t kBoxAlignment = 128;
+
 // The shared memory of a box, which begins at a multiple of 128 bytes; null: it does not lie in one array, and found.
 const SourceRange* shared_of_box(const TensorMap& map, uint32_t address) {
-    constexpr size_t kAlignment = 128;
     std::byte* const begin = from_window(address, bytes_of_box(map));
-    return begin == nullptr ? nullptr : checked_range(begin, bytes_of_box(map), kAlignment, "copied");
+    return begin == nullptr ? nullptr : checked_range(begin, bytes_of_box(map), kBoxAlignment, "copied");
 }
 
 // The tensor's element in device memory; null: the tensor that the map describes does not lie there, and found.
@@ -121,22 +124,20 @@ const SourceRange* device_of(const Piece& piece, const char* verb) {
     return range;
 }
 
-}  // namespace
-
-void tensor_copy_ptx(PtxThread& thread, const PtxInstruction& one) {
-    const TensorMap* const map = map_at(thread, one.operands[1]);
-    EmulatedBarrier* const barrier =
-        source_barrier(from_window(static_cast<uint32_t>(thread.value(one.operands[2])), 8));
-    if (map == nullptr || barrier == nullptr) return;
-    const auto address = static_cast<uint32_t>(thread.value(one.operands[0]));
-    const SourceRange* const place = shared_of_box(*map, address);
-    if (place == nullptr) return;
+// A box of these pieces, whose shared memory is that of the running block from `mine` on, arrives at the target.
+void copy_box(std::vector<Piece> pieces, const std::byte* mine, size_t num_bytes, const CopyTarget& target,
+              cuda_source::Place where) {
+    EmulatedBarrier* const barrier = source_barrier(target.barrier);
+    const SourceRange* const place = checked_range(target.to, num_bytes, kBoxAlignment, "copied to");
+    if (barrier == nullptr || place == nullptr || !is_of_one_block(*place, *barrier)) return;
     Emulator& emulator = Emulator::current();
-    const Now agent = emulator.copying(*barrier, thread.where);
-    std::vector<Piece> pieces = Box(*map, thread, one.operands[1].coordinates, address).pieces();
-    for (const Piece& piece : pieces) {
-        const size_t offset = place->offset_of(piece.shared);
-        report(place->memory->write(offset, piece.num_bytes, agent), *place, piece.shared);
+    const Now agent = emulator.copying(*barrier, where);
+    std::byte* const landing = place->home(target.to);
+    for (Piece& piece : pieces) {
+        std::byte* const to = target.to + (piece.shared - mine);
+        const size_t offset = place->offset_of(to);
+        report(place->memory->write(offset, piece.num_bytes, agent), *place, to);
+        piece.shared = landing + (piece.shared - mine);
         if (piece.device == nullptr) continue;
         const SourceRange* const origin = device_of(piece, "copied");
         if (origin == nullptr) return;
@@ -144,12 +145,29 @@ void tensor_copy_ptx(PtxThread& thread, const PtxInstruction& one) {
         report(origin->memory->read_for_copy(from, piece.num_bytes, agent), *origin, piece.device);
         place->memory->carry_unwritten(offset, *origin->memory, from, piece.num_bytes);
     }
-    emulator.copy_until(*barrier, static_cast<int64_t>(bytes_of_box(*map)), [pieces = std::move(pieces)] {
+    emulator.copy_until(*barrier, static_cast<int64_t>(num_bytes), [pieces = std::move(pieces)] {
         for (const Piece& piece : pieces) {
             std::memset(piece.shared, 0, piece.num_bytes);
             if (piece.device != nullptr) std::memcpy(piece.shared, piece.device, piece.num_bytes);
         }
     });
+}
+
+}  // namespace
+
+void tensor_copy_ptx(PtxThread& thread, const PtxInstruction& one) {
+    const TensorMap* const map = map_at(thread, one.operands[1]);
+    if (map == nullptr) return;
+    const size_t num_bytes = bytes_of_box(*map);
+    const auto address = static_cast<uint32_t>(thread.value(one.operands[0]));
+    std::byte* const to = from_cluster_window(address, num_bytes);
+    std::byte* const barrier = from_cluster_window(static_cast<uint32_t>(thread.value(one.operands[2])), 8);
+    if (to == nullptr || barrier == nullptr) return;
+    const uint32_t in_block = in_own_window(address);
+    const std::vector<Piece> pieces = Box(*map, thread, one.operands[1].coordinates, in_block).pieces();
+    constexpr size_t kMask = 3;
+    for (const CopyTarget& target : targets_of_copy(thread, one, {to, barrier}, kMask))
+        copy_box(pieces, from_window(in_block, num_bytes), num_bytes, target, thread.where);
 }
 
 void tensor_store_ptx(PtxThread& thread, const PtxInstruction& one) {

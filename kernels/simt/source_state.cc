@@ -121,6 +121,7 @@ std::byte* SourceState::add_remote(const SourceRange& mine, int32_t block) {
     range.memory = &memory;
     range.what = is_static ? "a shared array of another block" : "dynamic shared memory of another block";
     range.block = block;
+    range.in_block = is_static ? mine.begin : begin;
     forget_answers();
     remote_.push_back(range);
     return begin;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/simt/emulator.h"
@@ -26,7 +27,12 @@ struct SourceRange {
     bool is_free = false;                       // ... and cudaFreeAsync
     const void* key = nullptr;                  // shared memory: the emulator's
     int32_t block = -1;                         // shared memory of this other block of the cluster
+    std::byte* in_block = nullptr;              // ... where its `begin` is while that block runs
 
+    // Where the address's bytes are while the block runs that they belong to.
+    [[nodiscard]] std::byte* home(std::byte* address) const {
+        return block >= 0 ? in_block + (address - begin) : address;
+    }
     [[nodiscard]] const std::byte* near_begin() const { return begin - spare_before; }
     [[nodiscard]] const std::byte* near_end() const { return begin + num_bytes + spare_behind; }
     [[nodiscard]] bool is_near(const std::byte* address) const {
@@ -151,13 +157,21 @@ constexpr uint32_t swizzled(uint32_t address, uint32_t row_bytes) {
 
 // cp.async: `read` bytes, and zeros up to `count`. Both addresses are multiples of `count`.
 void source_copy(std::byte* to, const std::byte* from, size_t count, size_t read);
+// cp.async.bulk, also to another block of the cluster.
 void source_bulk_copy(std::byte* to, const std::byte* from, size_t count, std::byte* barrier, cuda_source::Place where);
+// st.async: to shared memory of the cluster, by a barrier of the same block.
+void source_store_async(std::byte* to, uint64_t bits, size_t count, std::byte* barrier, cuda_source::Place where);
 void source_bulk_store(std::byte* to, const std::byte* from, size_t count);
+// cp.reduce.async.bulk to device memory: adds, or what `how` says, elements of the type (kernels/simt/ptx_arithmetic.h).
+void source_bulk_reduce(std::byte* to, const std::byte* from, size_t count, const std::string& how,
+                        const std::string& type);
 // wgmma adds to sums in a thread's own memory, from which the thread may neither read nor write before it has waited
 // for the multiplication. Of an access to memory that is no device's and not shared:
 void look_at_sums(const std::byte* address, size_t num_bytes, bool is_write);
 void forget_sums();  // a launch begins
-// The barrier at an address of shared memory; null: it is none, and found.
+// The barrier at an address of shared memory, also of another block of the cluster; null: it is none, and found.
 [[nodiscard]] EmulatedBarrier* source_barrier(std::byte* address);
+// Whether a copy to the range may signal the barrier, which is of one block with it; else found.
+[[nodiscard]] bool is_of_one_block(const SourceRange& place, const EmulatedBarrier& barrier);
 
 }  // namespace verbatim::simt
