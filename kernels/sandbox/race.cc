@@ -41,12 +41,13 @@ public:
             std::string file)
         : host_(host), kernel_(kernel), operation_(operation), library_(std::move(library)), file_(std::move(file)) {}
 
-    // Until something is found. left_out: the place of a barrier or a wait.
+    // Until something is found, or so many cases have been taken. left_out: the place of a barrier or a wait.
     std::optional<Failure> run(const std::vector<CheckCase>& cases, const std::vector<CallOptions>& orders,
-                               const simt::OrderingPlace* left_out = nullptr) {
-        num_cases = 0;
+                               const simt::OrderingPlace* left_out = nullptr, int64_t most = INT64_MAX) {
+        num_cases = num_unsupported = 0;
         notes.clear();
         for (const CheckCase& check : cases) {
+            if (num_cases == most) break;
             const Arguments call = make_arguments(operation_, check.one);
             std::optional<Arguments> in_first_order;
             for (CallOptions options : orders) {
@@ -56,7 +57,10 @@ public:
                 options.notes_ordering = true;
                 options.left_out = left_out != nullptr ? left_out->id() : 0;
                 const CallResult result = host_.call(kernel_, call, options);
-                if (result.end == CallEnd::kUnsupported) break;
+                if (result.end == CallEnd::kUnsupported) {
+                    ++num_unsupported;
+                    break;
+                }
                 for (const simt::OrderingPlace& place : result.ordering) {
                     if (std::ranges::find(met, place) == met.end()) met.push_back(place);
                 }
@@ -84,6 +88,7 @@ public:
     }
 
     int64_t num_cases = 0;
+    int64_t num_unsupported = 0;
     std::vector<std::string> notes;        // what was found, by line
     std::vector<simt::OrderingPlace> met;  // of all runs
     std::vector<std::string> allowed;      // the emulator's notes of all runs
@@ -119,12 +124,31 @@ std::vector<CheckCase> edge_cases(const KernelOptions& options, const Operation&
     return cases;
 }
 
-// What costs more, for barriers that those do not need: a loop may have one turn there.
+// What costs more.
 std::vector<CheckCase> wide_cases(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel) {
-    if (options.effort == Effort::kShort || !options.case_file.empty()) return {};
     std::vector<CheckCase> cases = check_cases(operation, kernel, Effort::kFull, options.seed, {.with_real = false});
     std::erase_if(cases, [](const CheckCase& check) { return check.one.values != ValueClass::kNormal; });
     return cases;
+}
+
+// The cases, and then as many of the wide ones as a kernel that refuses most shapes takes. Those become cases.
+std::optional<Failure> run_enough(const KernelOptions& options, const Operation& operation, const KernelInfo& kernel,
+                                  RaceRun& run, std::vector<CheckCase>& cases, KernelReport& report) {
+    constexpr int64_t kLeastCases = 12;
+    std::optional<Failure> failure = run.run(cases, all_orders(options.seed));
+    report.cases = run.num_cases;
+    report.unsupported = run.num_unsupported;
+    if (failure || report.cases >= kLeastCases || report.unsupported == 0 || !options.case_file.empty()) return failure;
+    std::vector<CheckCase> wide = wide_cases(options, operation, kernel);
+    std::erase_if(wide, [&](const CheckCase& one) {
+        return std::ranges::any_of(cases, [&](const CheckCase& tried) { return tried.one == one.one; });
+    });
+    failure = run.run(wide, all_orders(options.seed), nullptr, kLeastCases - report.cases);
+    report.cases += run.num_cases;
+    report.unsupported += run.num_unsupported;
+    wide.resize(static_cast<size_t>(run.num_cases + run.num_unsupported));
+    cases.insert(cases.end(), wide.begin(), wide.end());
+    return failure;
 }
 
 Result<std::vector<CheckCase>> raced_cases(const KernelOptions& options, const Operation& operation,
@@ -180,7 +204,9 @@ Status mutate(const KernelOptions& options, const Operation& operation, const Ke
     std::vector<simt::OrderingPlace> places = run.met;
     std::ranges::sort(
         places, {}, [](const simt::OrderingPlace& place) { return std::tuple(place.file, place.line, place.column); });
-    const std::vector<CheckCase> wide = wide_cases(options, operation, kernel);
+    // For barriers that the others do not need: a loop may have one turn there.
+    const bool has_wide = options.effort != Effort::kShort && options.case_file.empty();
+    const std::vector<CheckCase> wide = has_wide ? wide_cases(options, operation, kernel) : std::vector<CheckCase>();
     RaceRun without(session.host(), kernel, operation, session.library(), options.file);
     for (const simt::OrderingPlace& place : places) {
         auto found = without.run(cases, all_orders(options.seed), &place);
@@ -232,17 +258,16 @@ Result<KernelReports> race_verb(const KernelOptions& options, const Operation& o
     for (const KernelInfo& kernel : session.kernels()) {
         if (kernel.machine != "cuda") continue;
         KernelReport report = session.report_of(kernel);
-        ASSIGN_OR_RETURN(const std::vector<CheckCase> cases, raced_cases(options, operation, kernel, report.notes));
+        ASSIGN_OR_RETURN(std::vector<CheckCase> cases, raced_cases(options, operation, kernel, report.notes));
         RaceRun run(session.host(), kernel, operation, session.library(), options.file);
-        report.first_failure = run.run(cases, all_orders(options.seed));
-        report.cases = run.num_cases;
+        report.first_failure = run_enough(options, operation, kernel, run, cases, report);
         report.notes.insert(report.notes.end(), run.notes.begin(), run.notes.end());
         report.notes.insert(report.notes.end(), run.allowed.begin(), run.allowed.end());
         if (!cases.empty()) race_on_gpu(options, session, kernel, cases, report);
-        if (!report.first_failure && options.mutate && run.num_cases > 0) {
+        if (!report.first_failure && options.mutate && report.cases > 0) {
             RETURN_IF_ERROR(mutate(options, operation, kernel, cases, session, run, report));
         }
-        if (run.num_cases == 0) report.verdict = Verdict::kTakesNothing;
+        if (report.cases == 0) report.verdict = Verdict::kTakesNothing;
         if (report.first_failure) report.verdict = report.first_failure->verdict;
         reports.reports.push_back(std::move(report));
     }

@@ -15,8 +15,8 @@ void commit_group(PtxThread& thread, const PtxInstruction& one);
 void wait_group(PtxThread& thread, const PtxInstruction& one);
 void wait_all(PtxThread& thread, const PtxInstruction& one);
 
-// [shared], [from], size, [mbarrier]; .multicast::cluster: and a mask of the cluster's blocks, in each of which the same
-// shared memory and the same barrier are meant.
+// [shared], [from], size, [mbarrier]; .multicast::cluster: and a mask of the cluster's blocks, in each of which the
+// same shared memory and the same barrier are meant.
 void bulk_copy_ptx(PtxThread& thread, const PtxInstruction& one);
 // [to], [shared], size
 void bulk_store_ptx(PtxThread& thread, const PtxInstruction& one);

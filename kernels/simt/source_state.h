@@ -162,7 +162,8 @@ void source_bulk_copy(std::byte* to, const std::byte* from, size_t count, std::b
 // st.async: to shared memory of the cluster, by a barrier of the same block.
 void source_store_async(std::byte* to, uint64_t bits, size_t count, std::byte* barrier, cuda_source::Place where);
 void source_bulk_store(std::byte* to, const std::byte* from, size_t count);
-// cp.reduce.async.bulk to device memory: adds, or what `how` says, elements of the type (kernels/simt/ptx_arithmetic.h).
+// cp.reduce.async.bulk to device memory: adds, or what `how` says, elements of the type
+// (kernels/simt/ptx_arithmetic.h).
 void source_bulk_reduce(std::byte* to, const std::byte* from, size_t count, const std::string& how,
                         const std::string& type);
 // wgmma adds to sums in a thread's own memory, from which the thread may neither read nor write before it has waited

@@ -1,6 +1,6 @@
 // A matmul of two blocks that share a tile of weights, as CUTLASS's warp-specialised kernels have it: each block's
-// producer loads a half of the tile and multicasts it to both blocks, and the consumers of both tell both producers when
-// a stage is free. Accumulators start again every 512 elements of K, so that it has tensor.sm90's bits.
+// producer loads a half of the tile and multicasts it to both blocks, and the consumers of both tell both producers
+// when a stage is free. Accumulators start again every 512 elements of K, so that it has tensor.sm90's bits.
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

@@ -1,6 +1,6 @@
-// An RMSNorm of long rows by clusters without a barrier of the cluster between the sums: each block pushes its sum to the
-// others by st.async, which arrives at their mbarriers, and its weighted squares' first elements by a bulk copy from
-// shared memory to shared memory.
+// An RMSNorm of long rows by clusters, without a barrier of the cluster between the sums: each block pushes the sums of
+// its warps to the others by a bulk copy from shared memory to shared memory, and whether it has elements at all by
+// st.async. Both arrive at an mbarrier of the other block.
 #include <cuda_runtime.h>
 
 #include "kernels/sandbox/kernel.h"

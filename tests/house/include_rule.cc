@@ -147,7 +147,7 @@ Violations forbidden_arithmetic(const SourceFile& file) {
     // The sandbox's descriptions compare the fast profile with a model in binary64.
     // CUDA source calls CUDA's functions, and PTX has them as instructions. Benchmarks estimate costs.
     static const std::regex kModels(R"(kernels/(bench/\w+\.cc|sandbox/(\w+_operations\.cc|(error|choose)_bounds\.cc))"
-                                    R"(|sandbox/cuda/source(_values|_halves)?\.h|simt/ptx_instructions\.cc))");
+                                    R"(|sandbox/cuda/source(_values|_halves)?\.h|simt/ptx_arithmetic\.cc))");
     const bool is_model = std::regex_match(file.path, kModels);
     if (is_below(file, "reference/ops/") || (is_below(file, "kernels/") && !is_model)) {
         find_all(file, kLibm, "never a libm or CUDA math function: the numerics' own header has it", found);

@@ -43,6 +43,13 @@ TEST_P(CudaSources, PassAsTheyStand) {
     }
 }
 
+// It refuses rows of no multiple of 16 bytes.
+TEST(CudaSource, RaceTriesTwelveShapesOfAKernelThatRefusesMost) {
+    const Outcome outcome = run_source("race", "matmul", source_file("matmul.multicast.cu"));
+    EXPECT_EQ(outcome.exit_code, kExitOk) << outcome.err << outcome.out;
+    EXPECT_THAT(outcome.out, testing::ContainsRegex("\"cases\": 12,\n  \"unsupported\": [1-9]"));
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Kernels, CudaSources,
     testing::Values(Source{"rms_norm_kernel.cu", "rms_norm"}, Source{"fused_add_rms_norm_kernel.cu", "rms_norm"},
@@ -51,13 +58,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Source{"matmul.tensor_cores.cu", "matmul"}, Source{"rms_norm.bulk_copies.cu", "rms_norm"},
                     Source{"rms_norm.vectors.cu", "rms_norm"}, Source{"conv.causal_conv1d.cu", "conv"},
                     Source{"matmul.split_k.cu", "matmul"}, Source{"matmul.warpgroups.cu", "matmul"},
-                    Source{"attention.paged_decode.cu", "attention"}, Source{"matmul.stream_k.cu", "matmul"},
-                    Source{"l2_norm.named_barriers.cu", "l2_norm"}, Source{"choose.radix_select.cu", "choose"},
-                    Source{"matmul.wmma.cu", "matmul"}, Source{"head_digest.coalesced.cu", "head_digest"},
-                    Source{"rms_norm.grid_sync.cu", "rms_norm"}, Source{"rms_norm.pipeline.cu", "rms_norm"},
-                    Source{"rms_norm.two_streams.cu", "rms_norm"}, Source{"rms_norm.clusters.cu", "rms_norm"},
-                    Source{"l2_norm.dependent.cu", "l2_norm"}, Source{"rms_norm.cluster_ptx.cu", "rms_norm"},
-                    Source{"add_routed.bulk_store.cu", "add_routed"}),
+                    Source{"rms_norm.cluster_pushes.cu", "rms_norm"}, Source{"attention.paged_decode.cu", "attention"},
+                    Source{"matmul.stream_k.cu", "matmul"}, Source{"l2_norm.named_barriers.cu", "l2_norm"},
+                    Source{"choose.radix_select.cu", "choose"}, Source{"matmul.wmma.cu", "matmul"},
+                    Source{"head_digest.coalesced.cu", "head_digest"}, Source{"rms_norm.grid_sync.cu", "rms_norm"},
+                    Source{"rms_norm.pipeline.cu", "rms_norm"}, Source{"rms_norm.two_streams.cu", "rms_norm"},
+                    Source{"rms_norm.clusters.cu", "rms_norm"}, Source{"l2_norm.dependent.cu", "l2_norm"},
+                    Source{"rms_norm.cluster_ptx.cu", "rms_norm"}, Source{"add_routed.bulk_store.cu", "add_routed"}),
     [](const auto& source) {
         std::string name = source.param.file;
         name = name.substr(0, name.rfind('.'));
