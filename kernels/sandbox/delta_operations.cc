@@ -1,6 +1,7 @@
 // The operations of gated delta nets: delta_update, and the gates and norms before it.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -242,7 +243,8 @@ std::vector<TensorSpec> l2_norm_tensors(const Sizes& sizes) {
 }
 void l2_norm_finish(Arguments& arguments, Prng& prng) {
     const auto dim = static_cast<float>(arguments.sizes[2]);
-    arguments.scalars[0] = prng.below(2) == 0 ? 1.0F : 1.0F / std::sqrt(dim);  // of keys, of queries
+    const float scales[] = {1.0F, 1.0F / std::sqrt(dim), 0.75F};  // of keys, of queries, of neither
+    arguments.scalars[0] = scales[prng.below(std::size(scales))];
 }
 verbatim_args l2_norm_bind(const Placed& call, AbiArgs& abi) {
     abi.l2_norm = {.n_heads = call.sizes[1],

@@ -1,6 +1,7 @@
 // The operations over sequences with state from token to token: conv, scan, attention.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -141,9 +142,12 @@ std::vector<TensorSpec> scan_tensors(const Sizes& sizes) {
 }
 void scan_finish(Arguments& arguments, Prng& prng) {
     for (float& a : arguments.tensor("a").as<float>()) a = -0.01F * static_cast<float>(1 + prng.below(1600));
-    const bool limited = prng.below(4) == 0;
-    arguments.scalars[0] = limited ? 0.001F : 0.0F;
-    arguments.scalars[1] = limited ? 0.1F : std::numeric_limits<float>::infinity();
+    // The last ones cut time steps off from both sides.
+    constexpr std::pair<float, float> kLimits[] = {{0.001F, 0.1F}, {0.5F, 0.75F}};
+    const bool limited = prng.below(2) == 0;
+    const auto [least, most] = kLimits[prng.below(std::size(kLimits))];
+    arguments.scalars[0] = limited ? least : 0.0F;
+    arguments.scalars[1] = limited ? most : std::numeric_limits<float>::infinity();
 }
 Status scan_admits(const Arguments& arguments) {
     const auto [least, most] = std::pair(arguments.scalars[0], arguments.scalars[1]);
@@ -324,7 +328,9 @@ void attention_finish(Arguments& arguments, Prng& prng) {
             tables[at] = i * sizes[6] < length ? blocks[at] : -1;
         }
     }
-    arguments.scalars[0] = 1.0F / std::sqrt(static_cast<float>(sizes[5]));
+    // Some models have a multiplier of their own.
+    constexpr float kMultiplier = 0.3125F;
+    arguments.scalars[0] = prng.below(4) == 0 ? kMultiplier : 1.0F / std::sqrt(static_cast<float>(sizes[5]));
 }
 // The same positions in a pool of these sizes, the last block first. REQUIRES: the sizes hold the call.
 Arguments in_pool_of(const Arguments& call, const Sizes& sizes) {

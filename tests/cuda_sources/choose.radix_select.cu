@@ -44,7 +44,7 @@ __device__ Threshold select(const unsigned* keys, int count, unsigned wanted) {
 
 __global__ void __launch_bounds__(kThreads)
     topk_softmax(const float* __restrict__ logits, float* out, int64_t logits_stride, int64_t out_stride, int experts,
-                 int chosen, bool of_all, bool normalize, float scale) {
+                 int chosen, bool of_all, bool normalize, float sum_epsilon, float scale) {
     extern __shared__ unsigned keys[];
     const float* const row = logits + blockIdx.x * logits_stride;
     float* const ids = out + blockIdx.x * out_stride;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
     Threshold threshold = select(keys, experts, chosen);
     if (threadIdx.x != 0) return;
 
-    float greatest = -INFINITY, sum = 0.f, total = 0.f;
+    float greatest = -INFINITY, sum = 0.f, total = sum_epsilon;
     for (int i = 0, at = 0; i < experts; ++i) {
         const bool is_tie = keys[i] == threshold.key && threshold.ties > 0u;
         if (is_tie) --threshold.ties;
@@ -73,7 +73,7 @@ int32_t run(const verbatim_kernel*, const verbatim_run* run) {
     const verbatim_choose& op = *run->args.choose;
     topk_softmax<<<op.logits.num_rows, kThreads, op.n_experts * sizeof(unsigned)>>>(
         op.logits.data, op.out.data, op.logits.stride, op.out.stride, int(op.n_experts), int(op.n_chosen),
-        op.router == VERBATIM_SOFTMAX_ALL, op.normalize != 0, op.scale);
+        op.router == VERBATIM_SOFTMAX_ALL, op.normalize != 0, op.sum_epsilon, op.scale);
     return 0;
 }
 
