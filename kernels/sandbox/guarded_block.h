@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "engine/base/check.h"
 #include "kernels/sandbox/kernel_board.h"
@@ -41,12 +42,17 @@ public:
         return std::all_of(area_, data_, known) && std::all_of(data_ + num_bytes_, area_ + area_bytes_, known);
     }
 
+    // Keeps the content that must not change from now on.
+    void keep() { kept_.assign(data_, data_ + num_bytes_); }
+    [[nodiscard]] bool has_changed() const { return !kept_.empty() && !std::equal(kept_.begin(), kept_.end(), data_); }
+
 private:
     static constexpr int64_t kBefore = 64;
     static constexpr int kKnown = 0xA5;
     int64_t num_bytes_ = 0, area_bytes_ = 0;
     std::byte* area_ = nullptr;
     std::byte* data_ = nullptr;
+    std::vector<std::byte> kept_;
 };
 
 }  // namespace verbatim::sandbox

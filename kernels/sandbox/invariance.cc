@@ -203,6 +203,8 @@ private:
                 if (kernel_.machine == "cpu") expect(options, fmt::format("{} threads", threads));
             }
         }
+        if (kernel_.machine == "cpu")
+            expect({.num_threads = 3, .order = TaskOrder::kApart}, "each task on a thread of its own");
         for (const Placing placing : {Placing::kOdd, Placing::kAtEnd}) {
             CallOptions options;
             options.placing = placing;

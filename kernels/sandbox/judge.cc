@@ -373,6 +373,16 @@ Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& ope
     };
     CallOptions plain = check.options;
     plain.watches_tasks = false;
+    // What the calling thread alone has (a thread_local, its modes) is not there in another one.
+    const auto tasks_apart = [&](const CallResult& first) {
+        CallOptions apart = plain;
+        apart.order = TaskOrder::kApart;
+        const CallResult result = host.call(kernel, call, apart);
+        if (result.end != CallEnd::kDone) return ended(result);
+        const std::string detail = first_difference(result.after, first.after);
+        if (detail.empty()) return Judgement{};
+        return failed(Verdict::kNotDeterministic, "with each task on a thread of its own: " + detail);
+    };
     const CallResult first = host.call(kernel, call, plain);
     if (first.end == CallEnd::kUnsupported) return {.supported = false, .failure = {}, .notes = {}};
     if (first.end != CallEnd::kDone) return ended(first);
@@ -391,6 +401,7 @@ Judgement judge(KernelHost& host, const KernelInfo& kernel, const Operation& ope
         return failed(fault.verdict, fault.detail);
     }
     if (check.options.watches_tasks && kernel.machine == "cpu" && kernel.python == nullptr) {
+        if (Judgement apart = tasks_apart(first); apart.failure) return apart;
         if (const CallResult watched = watched_call(host, kernel, call, check.options); watched.end != CallEnd::kDone) {
             return ended(watched);
         }

@@ -20,6 +20,8 @@ inline constexpr int64_t kPage = 4096;
 
 enum class Question : uint8_t { kDescribe, kCall, kTime };
 enum class Answer : uint8_t { kYes, kNotLoaded };
+// Outside of run() no tensor may be touched.
+enum class Moment : uint8_t { kRun, kSupports, kAfterRun };
 
 template <size_t size>
 struct BoardText {
@@ -72,6 +74,8 @@ struct Board {
     int32_t fault_signal;
     uintptr_t fault_address;
     bool fault_is_write;
+    Moment moment;                               // of a CPU kernel's call
+    std::byte* early_args;                       // a page: of supports(), workspace_bytes() and pack(), not of run()
     bool in_launch;                              // of the emulator, while a kernel's threads run
     std::array<uint64_t, kFrames> fault_places;  // in the library, innermost first; 0: none
     std::array<std::byte*, kMaxTensors> device;  // addresses that the kernel holds of hidden tensors; null: none

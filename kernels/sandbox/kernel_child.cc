@@ -14,17 +14,18 @@
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
-#include <xmmintrin.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <iterator>
 #include <latch>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <thread>
@@ -38,9 +39,9 @@
 #include "kernels/sandbox/kernel.h"
 #include "kernels/sandbox/kernel_board.h"
 #include "kernels/sandbox/python_server.h"
+#include "kernels/sandbox/task_runner.h"
 #include "kernels/sandbox/task_watch.h"
 #include "kernels/simt/source_memory.h"
-#include "reference/worker_pool.h"
 
 namespace verbatim::sandbox {
 namespace {
@@ -139,54 +140,13 @@ void limit_memory(uint64_t bytes) {
     signal(SIGXFSZ, SIG_DFL);  // beyond it the kernel ends
 }
 
-// Rounding, subnormals and masks, without the flags of what has happened.
-uint32_t floating_point_modes() { return _mm_getcsr() & ~uint32_t{_MM_EXCEPT_MASK}; }
-
-// verbatim_run::parallel, in the order that the options ask for.
-class Tasks {
-public:
-    void set(const CallOptions& options) {
-        options_ = options;
-        if (options.order == TaskOrder::kThreads && (!pool_ || pool_->num_threads() != options.num_threads)) {
-            pool_.emplace(options.num_threads);
-        }
-    }
-    // Null: their memory is not watched.
-    void watch(TaskWatch* watch) { watch_ = watch; }
-    static void parallel(const verbatim_run* run, int32_t num_tasks, void (*task)(void* mine, int32_t index),
-                         void* mine) {
-        const_cast<Tasks*>(static_cast<const Tasks*>(run->host))->run_all(num_tasks, task, mine);
-    }
-
-private:
-    void run_all(int32_t num_tasks, void (*task)(void* mine, int32_t index), void* mine) {
-        if (options_.order == TaskOrder::kThreads && watch_ == nullptr) {
-            pool_->for_each(num_tasks, [&](int64_t i) { task(mine, static_cast<int32_t>(i)); });
-            return;
-        }
-        std::vector<int32_t> order(static_cast<size_t>(std::max(num_tasks, 0)));
-        for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
-        if (options_.order == TaskOrder::kReverse) std::ranges::reverse(order);
-        Prng prng(options_.schedule_seed);
-        for (size_t i = order.size(); options_.order == TaskOrder::kShuffled && i > 1; --i) {
-            std::swap(order[i - 1], order[prng.below(i)]);
-        }
-        if (watch_ != nullptr) watch_->begin();
-        for (const int32_t i : order) {
-            if (watch_ != nullptr) watch_->begin_task(i);
-            task(mine, i);
-        }
-        if (watch_ != nullptr) watch_->end();
-    }
-
-    CallOptions options_;
-    TaskWatch* watch_ = nullptr;
-    std::optional<reference::WorkerPool> pool_;
-};
-
 class KernelChild {
 public:
     KernelChild(Board& board, const std::string& library) : board_(board) {
+        static_assert(sizeof(AbiArgs) <= kPage);
+        void* const page = mmap(nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(page != MAP_FAILED, "no memory for arguments");
+        board_.early_args = static_cast<std::byte*>(page);
         if (library.empty()) return;
         void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
         if (handle == nullptr) why_.set(dlerror());
@@ -298,7 +258,7 @@ private:
         return {.args = args,
                 .workspace = workspace,
                 .packed = packed,
-                .parallel = Tasks::parallel,
+                .parallel = TaskRunner::parallel,
                 .num_threads = board_.options.num_threads,
                 .block_threads = board_.options.block_threads,
                 .device = nullptr,
@@ -323,32 +283,67 @@ private:
     }
     [[nodiscard]] uint8_t workspace_fill() const { return board_.options.workspace_poison == 0 ? 0xFF : 0x3C; }
 
+    // supports() may not touch tensors; workspace_bytes(), packed_bytes() and pack() have arguments of their own, which
+    // are gone when run() begins.
     void call_on_cpu(const verbatim_kernel* kernel) {
-        AbiArgs abi;
-        const verbatim_args args = board_.operation->bind(board_.placed, abi);
-        if (kernel->supports != nullptr && kernel->supports(kernel, args) == 0) {
-            return finish(CallEnd::kUnsupported, "");
-        }
-        const OwnBytes bytes = own_bytes(kernel, args);
+        mprotect(board_.early_args, kPage, PROT_READ | PROT_WRITE);
+        const verbatim_args early_args = board_.operation->bind(board_.placed, *new (board_.early_args) AbiArgs);
+        if (!supports_without_tensors(kernel, early_args)) return finish(CallEnd::kUnsupported, "");
+        const OwnBytes bytes = own_bytes(kernel, early_args);
         if (!bytes.are_counts()) return;
         const GuardedBlock workspace(bytes.workspace, workspace_fill());
-        const GuardedBlock packed(bytes.packed, 0xFF);
+        GuardedBlock packed(bytes.packed, 0xFF);
         board_.child_memory = {workspace.as_tensor(), packed.as_tensor()};
-        if (kernel->pack != nullptr) kernel->pack(kernel, args, packed.data());
+        if (kernel->pack != nullptr) kernel->pack(kernel, early_args, packed.data());
+        mprotect(board_.early_args, kPage, PROT_NONE);
+        AbiArgs abi;
+        const verbatim_args args = board_.operation->bind(board_.placed, abi);
         const verbatim_run run = run_of(args, workspace.data(), kernel->pack != nullptr ? packed.data() : nullptr);
         if (board_.options.watches_tasks) return watch_tasks(kernel, run, workspace);
-        const uint32_t modes = floating_point_modes();
+        if (board_.question != Question::kTime) packed.keep();
+        const FloatModes modes = float_modes();
+        const size_t threads = num_threads();
         const int32_t code = timed_or_once([&] { return kernel->run(kernel, &run); });
-        if (const uint32_t left = floating_point_modes(); left != modes) {
-            _mm_setcsr(modes);
-            return finish(CallEnd::kFailed,
-                          fmt::format("run() leaves MXCSR {:#x}, and found {:#x}: its caller's rounding or subnormals "
-                                      "are others from then on",
-                                      left, modes));
+        if (const FloatModes left = float_modes(); left != modes) {
+            set_float_modes(modes);
+            return finish(CallEnd::kFailed, fmt::format("run() {}: its caller's rounding or subnormals are others from "
+                                                        "then on",
+                                                        left_text(left, modes)));
         }
+        if (!tasks_.left_by_task().empty()) {
+            return finish(CallEnd::kFailed,
+                          tasks_.left_by_task() + ": its thread's rounding or subnormals are others from then on");
+        }
+        if (board_.question != Question::kTime) wait_for_threads_beyond(threads);
         if (!workspace.intact()) return finish(CallEnd::kOutside, "writes outside of its workspace");
         if (!packed.intact()) return finish(CallEnd::kOutside, "writes outside of its packed weights");
+        if (packed.has_changed()) return finish(CallEnd::kInputChanged, "run() changes its packed weights");
         if (code != 0) finish(CallEnd::kFailed, fmt::format("run() returns {}", code));
+    }
+    bool supports_without_tensors(const verbatim_kernel* kernel, verbatim_args args) {
+        if (kernel->supports == nullptr) return true;
+        const auto tensors = static_cast<size_t>(board_.tensors_end - board_.tensors_begin);
+        board_.moment = Moment::kSupports;
+        mprotect(board_.tensors_begin, tensors, PROT_NONE);
+        const bool supports = kernel->supports(kernel, args) != 0;
+        protect();
+        board_.moment = Moment::kRun;
+        return supports;
+    }
+    static size_t num_threads() {
+        return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
+    }
+    // Threads that run() has left behind may wait for work, and may not touch tensors: those that end do so soon.
+    void wait_for_threads_beyond(size_t num_before) {
+        constexpr int kMostWaits = 20;
+        if (num_threads() <= num_before) return;
+        board_.moment = Moment::kAfterRun;
+        mprotect(board_.tensors_begin, static_cast<size_t>(board_.tensors_end - board_.tensors_begin), PROT_NONE);
+        for (int i = 0; i < kMostWaits && num_threads() > num_before; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        protect();
+        board_.moment = Moment::kRun;
     }
 
     void call_python() {
@@ -558,7 +553,7 @@ private:
     const verbatim_kernel* (*at_)(int32_t index) = nullptr;
     pid_t pid_ = getpid();
     BoardText<2048> why_{};
-    Tasks tasks_;
+    TaskRunner tasks_;
     PythonServer python_;
     std::vector<std::byte> elsewhere_;  // what fills the caches before a cold call; kept, for it is large
     WatchedRange static_memory_;

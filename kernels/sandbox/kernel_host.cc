@@ -355,6 +355,7 @@ private:
         board_->device = {};
         board_->device_memory = {};
         board_->in_launch = false;
+        board_->moment = Moment::kRun;
         char byte = 1;
         const bool sent = write(pipes_.questions, &byte, 1) == 1;
         const char* by_what = "";
@@ -506,6 +507,14 @@ private:
                 where = fmt::format("byte {} behind {}", board_->fault_address - end, name);
             }
         }
+        if (!where.empty() && board_->moment == Moment::kSupports)
+            return fmt::format("supports() touches {}: it is asked before there are tensors", where);
+        if (!where.empty() && board_->moment == Moment::kAfterRun)
+            return fmt::format("a thread touches {} after run() has returned", where);
+        const auto early = reinterpret_cast<uintptr_t>(board_->early_args);
+        if (of_memory && board_->fault_address - early < static_cast<uintptr_t>(kPage))
+            return fmt::format(
+                "run() touches the arguments of supports(), workspace_bytes() or pack(), which are gone");
         if (!where.empty()) return fmt::format("{}: touches {}", strsignal(signal), where);
         if (of_memory) return fmt::format("{} at address {:#x}", strsignal(signal), board_->fault_address);
         return fmt::format("{}{}{}", strsignal(signal), last_words_.empty() ? "" : ": ", last_words_);

@@ -40,7 +40,8 @@ enum class Placing : uint8_t {
 // looks at the first row alone.
 [[nodiscard]] bool odd_begins_aligned(const Sizes& sizes);
 // The order in which verbatim_run::parallel runs its tasks.
-enum class TaskOrder : uint8_t { kForward, kReverse, kShuffled, kThreads };
+// kApart: each on a new thread, one after another.
+enum class TaskOrder : uint8_t { kForward, kReverse, kShuffled, kThreads, kApart };
 
 // The contents of an output before the call, word by word: a NaN, or 123.5. They differ in every byte.
 inline constexpr uint32_t kOutputPoisons[] = {0xFFD5A5D5U, 0x42F6E93CU};
