@@ -257,6 +257,7 @@ std::vector<TensorSpec> rope_tensors(const Sizes& sizes) {
             {.name = "sin", .axis = Axis::kCall, .width = sizes[4] * sizes[2], .fill = Fill::kOwn},
             {.name = "x", .role = Role::kInOut, .width = sizes[1] * (2 * sizes[2] + sizes[3]), .strided = true}};
 }
+constexpr int64_t kLongTable = 512;
 void rope_finish(Arguments& arguments, Prng& prng) {
     const auto [pairs, num_positions] = std::pair(arguments.sizes[2], arguments.sizes[4]);
     const reference::RopeTable table(
@@ -264,6 +265,8 @@ void rope_finish(Arguments& arguments, Prng& prng) {
     for (int64_t& position : arguments.tensor("positions").as<int64_t>()) {
         position = static_cast<int64_t>(prng.below(static_cast<uint64_t>(num_positions)));
     }
+    // Of a table that 15 or 16 bits do not count, the last one.
+    if (num_positions > kLongTable) arguments.tensor("positions").as<int64_t>()[0] = num_positions - 1;
     for (int64_t i = 0; i < num_positions * pairs; ++i) {
         arguments.tensor("cos").as<float>()[i] = table.cos(0)[i];
         arguments.tensor("sin").as<float>()[i] = table.sin(0)[i];
@@ -337,7 +340,7 @@ Operation rope() {
                       {"heads", 1, 2, {1, 2, 3, 5}, false, true},
                       {"pairs", 1, 5, edges_up_to(65)},
                       {"rest", 0, 3, {0, 1, 3, 16}},
-                      {"positions", 1, kPositions, {1, 2, 80, 129, 512}}},
+                      {"positions", 1, kPositions, {1, 2, 80, 129, kLongTable}, false, false, {32'770, 65'538}}},
             .published = rope_published,
             .tensors = rope_tensors,
             .items = single_rows,

@@ -134,12 +134,15 @@ std::vector<Sizes> sampling_published() {
     });
 }
 
+// Most ids need more than 16 bits.
+const std::vector<int64_t> kRealVocabs = {131'073, 200'001, 262'145};
+
 Operation sampling() {
     return {.name = "sampling",
             .contract = kSamplingContract,
             .takes_not_finite = false,
             .sizes = {{"rows", 1, 3, {1, 2, 3, 5}, false, false, real_rows()},
-                      {"vocab", 1, 40, {1, 2, 3, 4, 5, 31, 64, 65, 257, 1023, 1024, 1025}, false, true},
+                      {"vocab", 1, 40, {1, 2, 3, 4, 5, 31, 64, 65, 257, 1023, 1024, 1025}, false, true, kRealVocabs},
                       {"prompt", 0, 5, {0, 1, 5, 64}},
                       {"generated", 0, 5, {0, 1, 5, 20}}},
             .published = sampling_published,

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -313,6 +314,25 @@ void attention_settle(Arguments& arguments) {
         }
     }
 }
+// Scores that rise from one position to the next, in the first dimension of every head: each position is a new maximum,
+// and a sum that is not rescaled for one of them, of whatever tile, is wrong in the rows behind it.
+void let_scores_rise(Arguments& arguments) {
+    const Sizes& sizes = arguments.sizes;
+    const auto [kv_heads, head_dim, block_size] = std::tuple(sizes[3], sizes[5], sizes[6]);
+    constexpr float kStep = 0.25F;
+    const auto q = arguments.tensor("q").as<float>();
+    for (size_t i = 0; i < q.size(); i += static_cast<size_t>(head_dim)) q[i] = std::sqrt(static_cast<float>(head_dim));
+    const auto k = arguments.tensor("k").as<uint16_t>();
+    if (k.empty()) return;  // of a call without values
+    const auto tables = arguments.tensor("block_tables").as<int32_t>();
+    for (size_t at = 0; at < tables.size(); ++at) {
+        const int64_t first = static_cast<int64_t>(at) % max_blocks_of(sizes) * block_size;
+        for (int64_t slot = 0; slot < block_size * kv_heads && tables[at] >= 0; ++slot) {
+            const float rise = kStep * static_cast<float>(first + slot / kv_heads);
+            k[(tables[at] * block_size * kv_heads + slot) * head_dim] = reference::round_to_bf16(rise);
+        }
+    }
+}
 void attention_finish(Arguments& arguments, Prng& prng) {
     const Sizes& sizes = arguments.sizes;
     std::vector<int32_t> blocks(static_cast<size_t>(num_blocks_of(sizes)));
@@ -328,6 +348,7 @@ void attention_finish(Arguments& arguments, Prng& prng) {
             tables[at] = i * sizes[6] < length ? blocks[at] : -1;
         }
     }
+    if (prng.below(3) == 0) let_scores_rise(arguments);
     // Some models have a multiplier of their own.
     constexpr float kMultiplier = 0.3125F;
     arguments.scalars[0] = prng.below(4) == 0 ? kMultiplier : 1.0F / std::sqrt(static_cast<float>(sizes[5]));
