@@ -65,9 +65,21 @@ float value_of(ValueClass values, Prng& prng) {
     CHECK(false, "class {}", static_cast<int>(values));
 }
 
+// Of one row in three nothing but subnormals, of one in nine nothing but zeros: what a row's greatest value or its sum
+// divides, or is compared with.
+void leave_subnormals(Tensor& tensor, Prng& prng) {
+    const int64_t width = tensor.spec.width;
+    for (int64_t row = 0; row < tensor.num_units; ++row) {
+        if (prng.below(3) != 0) continue;
+        const float greatest = prng.below(3) == 0 ? 0.0F : 0x1p-127F;
+        for (int64_t i = row * width; i < (row + 1) * width; ++i) set_element(tensor, i, greatest * uniform(prng));
+    }
+}
+
 void fill_values(Tensor& tensor, ValueClass values, Prng& prng) {
     CHECK(is_float(tensor.spec.dtype), "{} is filled with values", tensor.spec.name);
     for (int64_t i = 0; i < num_elements(tensor); ++i) set_element(tensor, i, value_of(values, prng));
+    if (values == ValueClass::kSubnormal && tensor.spec.axis == Axis::kRow) leave_subnormals(tensor, prng);
     // Small rows have one, too; of weights one would be in every row.
     const bool has_one = values == ValueClass::kNotFinite && tensor.spec.dtype == Dtype::kF32;
     if (!has_one || tensor.spec.axis == Axis::kCall || tensor.bytes.empty()) return;
