@@ -27,7 +27,7 @@ struct NotTaken {
 constexpr NotTaken kNotTaken[] = {
     {R"(\b__managed__\b)", "__managed__ variables are not taken"},
     {R"(\bextern\s+__device__)", "variables of other files are not taken"},
-    {R"(\bcuda(Malloc(?!Async\b)|Free(?!Async\b)|Memcpy(2D(?!Async\b|\b)|3D|Peer|Batch)|)"
+    {R"(\bcuda(Malloc(?!Async\b|\b)|Free(?!Async\b|\b)|Memcpy(2D(?!Async\b|\b)|3D|Peer|Batch)|)"
      R"(Memset(2D|3D)|LaunchKernelExC)\w*\b)",
      "run() is given device memory and may only launch: this call of CUDA's runtime is not taken"},
     {R"(\b(cudaLaunchCooperativeKernelMultiDevice|this_multi_grid|multi_grid_group)\b)",
@@ -265,13 +265,14 @@ std::vector<SourceChange> casts_of_launches(const std::string& code) {
 // The names that a declaration declares: "float a[32], b" -> a, b.
 std::vector<std::string> declared(const std::string& declaration) {
     std::vector<std::string> names;
-    int depth = 0;
+    int angles = 0, brackets = 0;  // `a[n > 1 ? n : 1]` compares
     size_t begin = 0;
     for (size_t i = 0; i <= declaration.size(); ++i) {
         const char c = i < declaration.size() ? declaration[i] : ',';
-        if (c == '<' || c == '(' || c == '[' || c == '{') ++depth;
-        if (c == '>' || c == ')' || c == ']' || c == '}') --depth;
-        if (c != ',' || depth != 0) continue;
+        if (c == '(' || c == '[' || c == '{') ++brackets;
+        if (c == ')' || c == ']' || c == '}') --brackets;
+        if (brackets == 0) angles += (c == '<' ? 1 : 0) - (c == '>' ? 1 : 0);
+        if (c != ',' || angles != 0 || brackets != 0) continue;
         std::string part = declaration.substr(begin, i - begin);
         part = part.substr(0, std::min(part.find('='), part.find('[')));
         while (!part.empty() && !is_name(part.back())) part.pop_back();

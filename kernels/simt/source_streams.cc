@@ -97,6 +97,12 @@ Stream& stream_of(const void* stream) {
     return one != nullptr ? *one : streams().of_call;
 }
 
+// Of cudaMalloc and cudaFree.
+const void* stream_of_memory() {
+    static const void* const stream = cuda_source::create_stream(StreamKind::kNonBlocking);
+    return stream;
+}
+
 // What the stream's next launch comes behind.
 Launches before_next(const void* stream) {
     const Stream& one = stream_of(stream);
@@ -200,9 +206,9 @@ void host_waits_for_all() {
     for (uint32_t i = 1; i < streams().names.size(); ++i) streams().of_host.add(i);
 }
 
-void* allocate_in_stream(size_t num_bytes, const void* stream) {
-    CHECK(source.emulator != nullptr && !source.in_launch, "cudaMallocAsync outside of a call of run()");
-    launch("cudaMallocAsync", nullptr, {1, 1, 0, stream}, [] {});
+void* allocate_in_stream(size_t num_bytes, const void* stream, const char* call) {
+    CHECK(source.emulator != nullptr && !source.in_launch, "{} outside of a call of run()", call);
+    launch(call, nullptr, {1, 1, 0, stream}, [] {});
     try {
         return simt::allocate_source(num_bytes, 1, 0, static_cast<uint32_t>(source.emulator->num_launches()));
     } catch (const std::bad_alloc&) {
@@ -211,21 +217,33 @@ void* allocate_in_stream(size_t num_bytes, const void* stream) {
 }
 
 // A thread of the device frees, so that what else may touch the memory then is found.
-bool free_in_stream(const void* memory, const void* stream) {
-    CHECK(source.emulator != nullptr && !source.in_launch, "cudaFreeAsync outside of a call of run()");
+bool free_in_stream(const void* memory, const void* stream, const char* call) {
+    CHECK(source.emulator != nullptr && !source.in_launch, "{} outside of a call of run()", call);
     const auto* const begin = static_cast<const std::byte*>(memory);
     const simt::SourceRange* const range = source.find(begin);
     if (range == nullptr || range->begin != begin || range->made_in == 0 || range->is_free) {
-        source.emulator->found_on_host("cudaFreeAsync of memory that cudaMallocAsync has not given, or that is free",
-                                       simt::FindingKind::kOutOfBounds);
+        source.emulator->found_on_host(
+            fmt::format("{} of memory that cudaMalloc or cudaMallocAsync has not given, or that is free", call),
+            simt::FindingKind::kOutOfBounds);
         return false;
     }
-    launch("cudaFreeAsync", nullptr, {1, 1, 0, stream}, [&] {
+    launch(call, nullptr, {1, 1, 0, stream}, [&] {
         if (simt::checked_range(begin, 1, 1, "freed") == nullptr) return;
         simt::report(range->memory->write_touched(simt::Emulator::current().thread().moment), *range, begin);
     });
     source.free_device(begin);
     return true;
+}
+
+// In a stream of their own, which the host waits for, so that they come before all that follows.
+void* allocate_for_all(size_t num_bytes) {
+    void* const memory = allocate_in_stream(num_bytes, simt::stream_of_memory(), "cudaMalloc");
+    return host_waits_for_stream(simt::stream_of_memory()) ? memory : nullptr;
+}
+bool free_behind_all(const void* memory) {
+    host_waits_for_all();
+    const bool is_freed = free_in_stream(memory, simt::stream_of_memory(), "cudaFree");
+    return host_waits_for_stream(simt::stream_of_memory()) && is_freed;
 }
 
 }  // namespace verbatim::cuda_source

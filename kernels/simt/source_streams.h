@@ -30,9 +30,12 @@ enum class StreamKind : unsigned char { kBlocking, kNonBlocking };
 [[nodiscard]] bool host_waits_for_event(const void* event);
 void host_waits_for_all();
 
-// cudaMallocAsync, null without memory; cudaFreeAsync, false: memory is not from there, or is free, and found. Launches
+// cudaMallocAsync, null without memory; cudaFreeAsync, false: memory was not allocated, or is free, and found. Launches
 // that no event orders behind the one and before the other may not touch the memory.
-[[nodiscard]] void* allocate_in_stream(size_t num_bytes, const void* stream);
-[[nodiscard]] bool free_in_stream(const void* memory, const void* stream);
+[[nodiscard]] void* allocate_in_stream(size_t num_bytes, const void* stream, const char* call = "cudaMallocAsync");
+[[nodiscard]] bool free_in_stream(const void* memory, const void* stream, const char* call = "cudaFreeAsync");
+// cudaMalloc: all launches that follow may touch the memory. cudaFree: the host waits for all launches first.
+[[nodiscard]] void* allocate_for_all(size_t num_bytes);
+[[nodiscard]] bool free_behind_all(const void* memory);
 
 }  // namespace verbatim::cuda_source

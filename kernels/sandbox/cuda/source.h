@@ -11,8 +11,8 @@
 //   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
 //   __activemask; __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
 //   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS, also _block and _system
-//   what source_runtime.h, source_values.h, source_words.h, source_halves.h, source_maps.h, source_groups.h,
-//   source_cub.h, source_libcu.h, source_std.h and source_wmma.h say
+//   what source_runtime.h, source_values.h, source_words.h, source_dpx.h, source_halves.h, source_maps.h,
+//   source_groups.h, source_cub.h, source_cub_moves.h, source_cub_sort.h, source_libcu.h, source_std.h and source_wmma.h say
 #pragma once
 
 #include <algorithm>
@@ -490,10 +490,13 @@ VERBATIM_ATOMIC(atomicCAS_block, kBlock)
 // After its values.
 #include "kernels/sandbox/cuda/source_halves.h"
 #include "kernels/sandbox/cuda/source_words.h"
+#include "kernels/sandbox/cuda/source_dpx.h"
 // After both.
 #include "kernels/sandbox/cuda/source_groups.h"
 // After the groups.
 #include "kernels/sandbox/cuda/source_cub.h"
+#include "kernels/sandbox/cuda/source_cub_moves.h"
+#include "kernels/sandbox/cuda/source_cub_sort.h"
 #include "kernels/sandbox/cuda/source_libcu.h"
 #include "kernels/sandbox/cuda/source_std.h"
 // After the halves.

@@ -1,9 +1,10 @@
 // kernels/sandbox/cuda/source_cub.h: owns CUB's primitives of a warp and of a block for CUDA source on the emulator
-// (kernels/sandbox/cuda/source.h includes it): WarpReduce, WarpScan, BlockReduce, BlockScan, BlockLoad, BlockStore, for
-// blocks of one dimension.
+// (kernels/sandbox/cuda/source.h includes it): WarpReduce, WarpScan, BlockReduce, BlockScan, ThreadReduce. Loads, stores
+// and exchanges are in source_cub_moves.h, sorts and what compares neighbours in source_cub_sort.h.
 //
 //   C1  threads meet, and temporary memory is read and written, where CUB's do: a second use without a barrier races
 //   C2  the order of operations is that of CUB's default algorithms, for a reduction; a scan's is by warps
+//   C3  a block's threads count by x, then y, then z
 #pragma once
 
 #include "kernels/sandbox/cuda/source.h"
@@ -47,6 +48,60 @@ using Sum = cuda::std::plus<>;
 using Max = cuda::maximum<>;
 using Min = cuda::minimum<>;
 
+struct NullType {};
+template <typename K, typename V>
+struct KeyValuePair {
+    using Key = K;
+    using Value = V;
+    Key key;
+    Value value;
+    KeyValuePair() = default;
+    KeyValuePair(const Key& k, const Value& v) : key(k), value(v) {}
+    bool operator!=(const KeyValuePair& other) const { return value != other.value || key != other.key; }
+};
+// Of equal values the least key.
+struct ArgMax {
+    template <typename K, typename V>
+    KeyValuePair<K, V> operator()(const KeyValuePair<K, V>& a, const KeyValuePair<K, V>& b) const {
+        return b.value > a.value || (a.value == b.value && b.key < a.key) ? b : a;
+    }
+};
+struct ArgMin {
+    template <typename K, typename V>
+    KeyValuePair<K, V> operator()(const KeyValuePair<K, V>& a, const KeyValuePair<K, V>& b) const {
+        return b.value < a.value || (a.value == b.value && b.key < a.key) ? b : a;
+    }
+};
+
+inline int RowMajorTid(int x, int y, int) {
+    return static_cast<int>((threadIdx.z * static_cast<unsigned>(y) + threadIdx.y) * static_cast<unsigned>(x) +
+                            threadIdx.x);
+}
+template <int kCount, typename T, typename Operation>
+T ThreadReduce(const T (&values)[kCount], Operation operation) {
+    T all = values[0];
+    for (int i = 1; i < kCount; ++i) all = operation(all, values[i]);
+    return all;
+}
+template <int kCount, typename T, typename Operation, typename Prefix>
+T ThreadReduce(const T (&values)[kCount], Operation operation, Prefix prefix) {
+    return operation(static_cast<T>(prefix), ThreadReduce(values, operation));
+}
+
+// Elements that nothing constructs, as CUB's temporary memory has them: it may be in a union.
+template <typename T, int kCount>
+struct VerbatimElements {
+    alignas(T) unsigned char bytes[sizeof(T) * kCount];
+    T& operator[](int i) { return reinterpret_cast<T*>(bytes)[i]; }
+};
+// The temporary memory of a class that is constructed without: shared by all of its kind.
+template <typename Storage>
+Storage& verbatim_private_storage() {
+    alignas(16) static Storage storage;
+    verbatim::cuda_source::shared_array(storage, 16);
+    return storage;
+}
+
 // The result is lane 0's; shuffles double the distance: 1, 2, 4, 8, 16, as CUB's. No lane that is not valid is read: a
 // block may have fewer threads than a warp.
 template <typename T, int kLanes = 32>
@@ -68,6 +123,37 @@ public:
     }
     T Sum(T value, VERBATIM_WHERE) { return Reduce(value, cub::Sum(), kLanes, where); }
     T Sum(T value, int num_valid, VERBATIM_WHERE) { return Reduce(value, cub::Sum(), num_valid, where); }
+    // Each lane whose flag is set begins a segment, which has its sum in the first lane.
+    template <typename Flag, typename Operation>
+    T HeadSegmentedReduce(T value, Flag is_head, Operation operation, VERBATIM_WHERE) {
+        const unsigned heads = __ballot_sync(0xFFFFFFFFU, is_head ? 1 : 0, where);
+        return of_segment(value, heads >> 1, operation, where);
+    }
+    template <typename Flag>
+    T HeadSegmentedSum(T value, Flag is_head, VERBATIM_WHERE) {
+        return HeadSegmentedReduce(value, is_head, cub::Sum(), where);
+    }
+    template <typename Flag, typename Operation>
+    T TailSegmentedReduce(T value, Flag is_tail, Operation operation, VERBATIM_WHERE) {
+        return of_segment(value, __ballot_sync(0xFFFFFFFFU, is_tail ? 1 : 0, where), operation, where);
+    }
+    template <typename Flag>
+    T TailSegmentedSum(T value, Flag is_tail, VERBATIM_WHERE) {
+        return TailSegmentedReduce(value, is_tail, cub::Sum(), where);
+    }
+
+private:
+    // `ends`: the lanes that end a segment.
+    template <typename Operation>
+    T of_segment(T value, unsigned ends, Operation operation, std::source_location where) {
+        const int lane = verbatim::cuda_source::lane(), last_of_warp = lane / kLanes * kLanes + kLanes - 1;
+        const int last = std::min(last_of_warp, lane + std::countr_zero(ends >> lane));
+        for (int delta = 1; delta < kLanes; delta *= 2) {
+            const T other = __shfl_down_sync(0xFFFFFFFFU, value, static_cast<unsigned>(delta), kLanes, where);
+            if (lane + delta <= last) value = operation(value, other);
+        }
+        return value;
+    }
 };
 
 template <typename T, int kLanes = 32>
@@ -86,45 +172,79 @@ public:
         }
         out = in;
     }
-    void InclusiveSum(T in, T& out, VERBATIM_WHERE) { InclusiveScan(in, out, cub::Sum(), where); }
     template <typename Operation>
     void InclusiveScan(T in, T& out, Operation operation, T& total, VERBATIM_WHERE) {
         InclusiveScan(in, out, operation, where);
         total = __shfl_sync(0xFFFFFFFFU, out, kLanes - 1, kLanes, where);
     }
+    template <typename Operation>
+    void InclusiveScan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {
+        InclusiveScan(verbatim::cuda_source::lane() % kLanes == 0 ? operation(first, in) : in, out, operation, where);
+    }
+    void InclusiveSum(T in, T& out, VERBATIM_WHERE) { InclusiveScan(in, out, cub::Sum(), where); }
     void InclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) { InclusiveScan(in, out, cub::Sum(), total, where); }
     // The lanes before: of floats the difference to the sum with the lane itself is another number.
     void ExclusiveSum(T in, T& out, VERBATIM_WHERE) { ExclusiveScan(in, out, T(0), cub::Sum(), where); }
     void ExclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) {
-        T upto;
-        InclusiveScan(in, upto, cub::Sum(), total, where);
-        const T before = __shfl_up_sync(0xFFFFFFFFU, upto, 1, kLanes, where);
-        out = verbatim::cuda_source::lane() % kLanes == 0 ? T(0) : before;
+        ExclusiveScan(in, out, T(0), cub::Sum(), total, where);
     }
     template <typename Operation>
     void ExclusiveScan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {
+        T total;
+        ExclusiveScan(in, out, first, operation, total, where);
+    }
+    // The total is without the first value, as CUB's.
+    template <typename Operation>
+    void ExclusiveScan(T in, T& out, T first, Operation operation, T& total, VERBATIM_WHERE) {
         T upto;
-        InclusiveScan(in, upto, operation, where);
+        InclusiveScan(in, upto, operation, total, where);
         const T before = __shfl_up_sync(0xFFFFFFFFU, upto, 1, kLanes, where);
         out = verbatim::cuda_source::lane() % kLanes == 0 ? first : operation(first, before);
+    }
+    // Lane 0 has no result.
+    template <typename Operation>
+    void ExclusiveScan(T in, T& out, Operation operation, VERBATIM_WHERE) {
+        T upto;
+        Scan(in, upto, out, operation, where);
+    }
+    template <typename Operation>
+    void ExclusiveScan(T in, T& out, Operation operation, T& total, VERBATIM_WHERE) {
+        T upto;
+        Scan(in, upto, out, operation, where);
+        total = __shfl_sync(0xFFFFFFFFU, upto, kLanes - 1, kLanes, where);
+    }
+    template <typename Operation>
+    void Scan(T in, T& upto, T& before, Operation operation, VERBATIM_WHERE) {
+        InclusiveScan(in, upto, operation, where);
+        const T theirs = __shfl_up_sync(0xFFFFFFFFU, upto, 1, kLanes, where);
+        if (verbatim::cuda_source::lane() % kLanes != 0) before = theirs;
+    }
+    template <typename Operation>
+    void Scan(T in, T& upto, T& before, T first, Operation operation, VERBATIM_WHERE) {
+        InclusiveScan(in, upto, first, operation, where);
+        const T theirs = __shfl_up_sync(0xFFFFFFFFU, upto, 1, kLanes, where);
+        before = verbatim::cuda_source::lane() % kLanes == 0 ? first : theirs;
+    }
+    T Broadcast(T in, unsigned from, VERBATIM_WHERE) {
+        return __shfl_sync(0xFFFFFFFFU, in, static_cast<int>(from), kLanes, where);
     }
 };
 
 enum BlockReduceAlgorithm { BLOCK_REDUCE_RAKING_COMMUTATIVE_ONLY, BLOCK_REDUCE_RAKING, BLOCK_REDUCE_WARP_REDUCTIONS };
 // The result is thread 0's: warps by shuffles, then their results in ascending order, as CUB's default algorithm.
-template <typename T, int kThreads, BlockReduceAlgorithm kAlgorithm = BLOCK_REDUCE_WARP_REDUCTIONS, int kY = 1,
-          int kZ = 1>
+template <typename T, int kX, BlockReduceAlgorithm kAlgorithm = BLOCK_REDUCE_WARP_REDUCTIONS, int kY = 1, int kZ = 1>
 class BlockReduce {
-    static_assert(kY * kZ == 1, "CUB's blocks have one dimension here");
+    static constexpr int kThreads = kX * kY * kZ;
 
 public:
     struct TempStorage {
-        T warps[(kThreads + 31) / 32];
+        VerbatimElements<T, (kThreads + 31) / 32> warps;
     };
+    BlockReduce() : storage_(verbatim_private_storage<TempStorage>()) {}
     explicit BlockReduce(TempStorage& storage) : storage_(storage) {}
     template <typename Operation>
     T Reduce(T value, Operation operation, int num_valid = kThreads, VERBATIM_WHERE) {
-        const auto thread = static_cast<int>(threadIdx.x);
+        const int thread = RowMajorTid(kX, kY, kZ);
         const int in_warp = std::min(32, std::max(0, num_valid - thread / 32 * 32));
         typename WarpReduce<T>::TempStorage unused{};
         value = WarpReduce<T>(unused).Reduce(value, operation, in_warp, where);
@@ -135,90 +255,127 @@ public:
         }
         return value;
     }
+    template <int kItems, typename Operation>
+    T Reduce(T (&values)[kItems], Operation operation, VERBATIM_WHERE) {
+        return Reduce(ThreadReduce(values, operation), operation, kThreads, where);
+    }
     T Sum(T value, VERBATIM_WHERE) { return Reduce(value, cub::Sum(), kThreads, where); }
     T Sum(T value, int num_valid, VERBATIM_WHERE) { return Reduce(value, cub::Sum(), num_valid, where); }
+    template <int kItems>
+    T Sum(T (&values)[kItems], VERBATIM_WHERE) {
+        return Reduce(values, cub::Sum(), where);
+    }
 
 private:
     TempStorage& storage_;
 };
 
 enum BlockScanAlgorithm { BLOCK_SCAN_RAKING, BLOCK_SCAN_RAKING_MEMOIZE, BLOCK_SCAN_WARP_SCANS };
-// Each thread has kItems consecutive elements of the block's.
-template <typename T, int kThreads, BlockScanAlgorithm kAlgorithm = BLOCK_SCAN_RAKING, int kY = 1, int kZ = 1>
+// Each thread has kItems consecutive elements of the block's, or one. A total is without a first value, as CUB's. A
+// prefix's callback gets the total in the first warp; its lane 0's result comes before all elements.
+template <typename T, int kX, BlockScanAlgorithm kAlgorithm = BLOCK_SCAN_RAKING, int kY = 1, int kZ = 1>
 class BlockScan {
-    static_assert(kY * kZ == 1, "CUB's blocks have one dimension here");
-    static constexpr int kWarps = (kThreads + 31) / 32;
+    static constexpr int kThreads = kX * kY * kZ, kWarps = (kThreads + 31) / 32;
 
 public:
     struct TempStorage {
-        T warps[kWarps];
-        T prefix;
+        VerbatimElements<T, kWarps> warps;
+        VerbatimElements<T, 1> prefix;
     };
+    BlockScan() : storage_(verbatim_private_storage<TempStorage>()) {}
     explicit BlockScan(TempStorage& storage) : storage_(storage) {}
 
-    template <int kItems, typename Operation>
-    void InclusiveScan(T (&in)[kItems], T (&out)[kItems], Operation operation, VERBATIM_WHERE) {
-        const Before before = scan(in, operation, where);
-        finish(in, out, operation, before.has, before.value);
+#define VERBATIM_SCANS(name, kIsInclusive)                                                                            \
+    template <int kItems, typename Operation>                                                                         \
+    void name##Scan(T (&in)[kItems], T (&out)[kItems], Operation operation, VERBATIM_WHERE) {                         \
+        finish<kIsInclusive>(in, out, operation, scan(in, operation, where));                                         \
+    }                                                                                                                 \
+    template <int kItems, typename Operation>                                                                         \
+    void name##Scan(T (&in)[kItems], T (&out)[kItems], Operation operation, T& total, VERBATIM_WHERE) {               \
+        finish<kIsInclusive>(in, out, operation, scan(in, operation, where));                                         \
+        total = total_of(operation);                                                                                  \
+    }                                                                                                                 \
+    template <int kItems, typename Operation>                                                                         \
+    void name##Scan(T (&in)[kItems], T (&out)[kItems], T first, Operation operation, VERBATIM_WHERE) {                \
+        finish<kIsInclusive>(in, out, operation, behind(first, scan(in, operation, where), operation));               \
+    }                                                                                                                 \
+    template <int kItems, typename Operation>                                                                         \
+    void name##Scan(T (&in)[kItems], T (&out)[kItems], T first, Operation operation, T& total, VERBATIM_WHERE) {      \
+        finish<kIsInclusive>(in, out, operation, behind(first, scan(in, operation, where), operation));               \
+        total = total_of(operation);                                                                                  \
+    }                                                                                                                 \
+    template <int kItems, typename Operation, typename Prefix>                                                        \
+    void name##Scan(T (&in)[kItems], T (&out)[kItems], Operation operation, Prefix& prefix, VERBATIM_WHERE) {         \
+        const Before before = scan(in, operation, where);                                                             \
+        finish<kIsInclusive>(in, out, operation, behind(first_of(prefix, operation, where), before, operation));      \
+    }                                                                                                                 \
+    template <typename Operation>                                                                                     \
+    void name##Scan(T in, T& out, Operation operation, VERBATIM_WHERE) {                                              \
+        name##Scan(as_array(in), as_array(out), operation, where);                                                    \
+    }                                                                                                                 \
+    template <typename Operation>                                                                                     \
+    void name##Scan(T in, T& out, Operation operation, T& total, VERBATIM_WHERE) {                                    \
+        name##Scan(as_array(in), as_array(out), operation, total, where);                                             \
+    }                                                                                                                 \
+    template <typename Operation>                                                                                     \
+    void name##Scan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {                                     \
+        name##Scan(as_array(in), as_array(out), first, operation, where);                                             \
+    }                                                                                                                 \
+    template <typename Operation>                                                                                     \
+    void name##Scan(T in, T& out, T first, Operation operation, T& total, VERBATIM_WHERE) {                           \
+        name##Scan(as_array(in), as_array(out), first, operation, total, where);                                      \
+    }                                                                                                                 \
+    template <typename Operation, typename Prefix>                                                                    \
+    void name##Scan(T in, T& out, Operation operation, Prefix& prefix, VERBATIM_WHERE) {                              \
+        name##Scan(as_array(in), as_array(out), operation, prefix, where);                                            \
     }
-    // The callback gets the block's total in the first warp; its lane 0's result comes before all elements.
-    template <int kItems, typename Operation, typename Prefix>
-    void InclusiveScan(T (&in)[kItems], T (&out)[kItems], Operation operation, Prefix& prefix, VERBATIM_WHERE) {
-        const Before before = scan(in, operation, where);
-        const T total = total_of(operation);
-        if (threadIdx.x < 32) {
-            const T first = prefix(total);
-            if (threadIdx.x == 0) storage_.prefix = first;
-        }
-        __syncthreads(where);
-        const T first = storage_.prefix;
-        finish(in, out, operation, true, before.has ? operation(first, before.value) : first);
-    }
+    VERBATIM_SCANS(Inclusive, true)
+    VERBATIM_SCANS(Exclusive, false)
+#undef VERBATIM_SCANS
+
     template <int kItems>
     void InclusiveSum(T (&in)[kItems], T (&out)[kItems], VERBATIM_WHERE) {
         InclusiveScan(in, out, cub::Sum(), where);
     }
-    void InclusiveSum(T in, T& out, VERBATIM_WHERE) {
-        T ins[1] = {in}, outs[1];
-        InclusiveScan(ins, outs, cub::Sum(), where);
-        out = outs[0];
+    template <int kItems>
+    void InclusiveSum(T (&in)[kItems], T (&out)[kItems], T& total, VERBATIM_WHERE) {
+        InclusiveScan(in, out, cub::Sum(), total, where);
     }
-    template <typename Operation>
-    void InclusiveScan(T in, T& out, Operation operation, VERBATIM_WHERE) {
-        T ins[1] = {in}, outs[1];
-        InclusiveScan(ins, outs, operation, where);
-        out = outs[0];
+    template <int kItems, typename Prefix>
+    void InclusiveSum(T (&in)[kItems], T (&out)[kItems], Prefix& prefix, VERBATIM_WHERE) {
+        InclusiveScan(in, out, cub::Sum(), prefix, where);
     }
-    void InclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) {
-        InclusiveSum(in, out, where);
-        total = total_of(cub::Sum());
+    void InclusiveSum(T in, T& out, VERBATIM_WHERE) { InclusiveScan(in, out, cub::Sum(), where); }
+    void InclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) { InclusiveScan(in, out, cub::Sum(), total, where); }
+    template <typename Prefix>
+    void InclusiveSum(T in, T& out, Prefix& prefix, VERBATIM_WHERE) {
+        InclusiveScan(in, out, cub::Sum(), prefix, where);
     }
-    void ExclusiveSum(T in, T& out, VERBATIM_WHERE) {
-        T total;
-        ExclusiveSum(in, out, total, where);
+    template <int kItems>
+    void ExclusiveSum(T (&in)[kItems], T (&out)[kItems], VERBATIM_WHERE) {
+        ExclusiveScan(in, out, T(0), cub::Sum(), where);
     }
-    template <typename Operation>
-    void ExclusiveScan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {
-        const T ins[1] = {in};
-        const Before before = scan(ins, operation, where);
-        out = before.has ? operation(first, before.value) : first;
+    template <int kItems>
+    void ExclusiveSum(T (&in)[kItems], T (&out)[kItems], T& total, VERBATIM_WHERE) {
+        ExclusiveScan(in, out, T(0), cub::Sum(), total, where);
     }
-    // The total is without the first value, as CUB's.
-    template <typename Operation>
-    void ExclusiveScan(T in, T& out, T first, Operation operation, T& total, VERBATIM_WHERE) {
-        ExclusiveScan(in, out, first, operation, where);
-        total = total_of(operation);
+    template <int kItems, typename Prefix>
+    void ExclusiveSum(T (&in)[kItems], T (&out)[kItems], Prefix& prefix, VERBATIM_WHERE) {
+        ExclusiveScan(in, out, cub::Sum(), prefix, where);
     }
+    void ExclusiveSum(T in, T& out, VERBATIM_WHERE) { ExclusiveScan(in, out, T(0), cub::Sum(), where); }
     void ExclusiveSum(T in, T& out, T& total, VERBATIM_WHERE) {
-        const T ins[1] = {in};
-        const Before before = scan(ins, cub::Sum(), where);
-        total = total_of(cub::Sum());
-        out = before.has ? before.value : T(0);
+        ExclusiveScan(in, out, T(0), cub::Sum(), total, where);
+    }
+    template <typename Prefix>
+    void ExclusiveSum(T in, T& out, Prefix& prefix, VERBATIM_WHERE) {
+        ExclusiveScan(in, out, cub::Sum(), prefix, where);
     }
 
 private:
+    static T (&as_array(T& value))[1] { return reinterpret_cast<T(&)[1]>(value); }
     template <typename Operation>
-    T total_of(Operation operation) const {
+    T total_of(Operation operation) {
         T total = storage_.warps[0];
         for (int warp = 1; warp < kWarps; ++warp) total = operation(total, storage_.warps[warp]);
         return total;
@@ -228,13 +385,28 @@ private:
         bool has;
         T value;
     };
+    template <typename Operation>
+    static Before behind(T first, const Before& before, Operation operation) {
+        return {true, before.has ? operation(first, before.value) : first};
+    }
+    template <typename Prefix, typename Operation>
+    T first_of(Prefix& prefix, Operation operation, std::source_location where) {
+        const T total = total_of(operation);
+        const int thread = RowMajorTid(kX, kY, kZ);
+        if (thread < 32) {
+            const T first = prefix(total);
+            if (thread == 0) storage_.prefix[0] = first;
+        }
+        __syncthreads(where);
+        return storage_.prefix[0];
+    }
     template <int kItems, typename Operation>
     Before scan(const T (&in)[kItems], Operation operation, std::source_location where) {
         T sum = in[0];
         for (int i = 1; i < kItems; ++i) sum = operation(sum, in[i]);
         typename WarpScan<T>::TempStorage unused{};
         WarpScan<T>(unused).InclusiveScan(sum, sum, operation, where);
-        const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+        const int thread = RowMajorTid(kX, kY, kZ), warp = thread / 32;
         if (thread % 32 == 31 || thread == kThreads - 1) storage_.warps[warp] = sum;
         __syncthreads(where);
         const T in_warp = __shfl_up_sync(0xFFFFFFFFU, sum, 1, 32, where);
@@ -244,136 +416,17 @@ private:
         for (int w = 1; w < warp; ++w) value = operation(value, storage_.warps[w]);
         return {true, thread % 32 == 0 ? value : operation(value, in_warp)};
     }
-    template <int kItems, typename Operation>
-    static void finish(const T (&in)[kItems], T (&out)[kItems], Operation operation, bool has, T before) {
+    // `in` and `out` may be one array. The first of all elements without a value before it has no exclusive result.
+    template <bool kIsInclusive, int kItems, typename Operation>
+    static void finish(const T (&in)[kItems], T (&out)[kItems], Operation operation, Before before) {
         for (int i = 0; i < kItems; ++i) {
-            before = has || i > 0 ? operation(before, in[i]) : in[i];
-            out[i] = before;
+            const T upto = before.has ? operation(before.value, in[i]) : in[i];
+            if (kIsInclusive || before.has) out[i] = kIsInclusive ? upto : before.value;
+            before = {true, upto};
         }
     }
 
     TempStorage& storage_;
-};
-
-enum BlockLoadAlgorithm {
-    BLOCK_LOAD_DIRECT,
-    BLOCK_LOAD_STRIPED,
-    BLOCK_LOAD_VECTORIZE,
-    BLOCK_LOAD_TRANSPOSE,
-    BLOCK_LOAD_WARP_TRANSPOSE
-};
-enum BlockStoreAlgorithm {
-    BLOCK_STORE_DIRECT,
-    BLOCK_STORE_STRIPED,
-    BLOCK_STORE_VECTORIZE,
-    BLOCK_STORE_TRANSPOSE,
-    BLOCK_STORE_WARP_TRANSPOSE
-};
-
-// Where the elements of a thread are: one after another, or kThreads apart.
-template <int kThreads, int kItems, bool kStriped>
-int verbatim_element(int i) {
-    const auto thread = static_cast<int>(threadIdx.x);
-    return kStriped ? i * kThreads + thread : thread * kItems + i;
-}
-// Through the block's or the warp's memory, where it is transposed, so that neighbours access neighbours.
-template <typename T, int kThreads, int kItems, bool kByBlock, bool kByWarp>
-class VerbatimBlockMove {
-protected:
-    static constexpr bool kTransposes = kByBlock || kByWarp;
-
-public:
-    struct TempStorage {
-        T elements[kTransposes ? kThreads * kItems : 1];
-    };
-    VerbatimBlockMove() = default;
-    explicit VerbatimBlockMove(TempStorage& storage) : storage_(&storage) {}
-
-protected:
-    static constexpr int kGroup = kByWarp ? std::min(32, kThreads) : kThreads;
-    static int first() { return static_cast<int>(threadIdx.x) / kGroup * kGroup * kItems; }
-    static int own(int i) { return static_cast<int>(threadIdx.x) * kItems + i; }
-    static int neighbour(int i) { return first() + i * kGroup + static_cast<int>(threadIdx.x) % kGroup; }
-    static void meet(std::source_location where) {
-        if (kByWarp) {
-            __syncwarp(0xFFFFFFFFU, where);
-        } else {
-            __syncthreads(where);
-        }
-    }
-    TempStorage* storage_ = nullptr;
-};
-
-template <typename T, int kThreads, int kItems, BlockLoadAlgorithm kAlgorithm = BLOCK_LOAD_DIRECT>
-class BlockLoad : public VerbatimBlockMove<T, kThreads, kItems, kAlgorithm == BLOCK_LOAD_TRANSPOSE,
-                                           kAlgorithm == BLOCK_LOAD_WARP_TRANSPOSE> {
-    using Move = VerbatimBlockMove<T, kThreads, kItems, kAlgorithm == BLOCK_LOAD_TRANSPOSE,
-                                   kAlgorithm == BLOCK_LOAD_WARP_TRANSPOSE>;
-    using Move::storage_;
-
-public:
-    using Move::Move;
-
-    template <typename From>
-    void Load(From from, T (&items)[kItems], VERBATIM_WHERE) {
-        load(from, items, kThreads * kItems, false, items[0], where);
-    }
-    template <typename From>
-    void Load(From from, T (&items)[kItems], int num_valid, VERBATIM_WHERE) {
-        load(from, items, num_valid, false, items[0], where);
-    }
-    template <typename From, typename Default>
-    void Load(From from, T (&items)[kItems], int num_valid, Default otherwise, VERBATIM_WHERE) {
-        load(from, items, num_valid, true, static_cast<T>(otherwise), where);
-    }
-
-private:
-    template <typename From>
-    void load(From from, T (&items)[kItems], int num_valid, bool has_default, T otherwise, std::source_location where) {
-        if constexpr (Move::kTransposes) {
-            for (int i = 0; i < kItems; ++i) {
-                const int at = Move::neighbour(i);
-                if (at < num_valid || has_default) storage_->elements[at] = at < num_valid ? T(from[at]) : otherwise;
-            }
-            Move::meet(where);
-            for (int i = 0; i < kItems; ++i) {
-                if (Move::own(i) < num_valid || has_default) items[i] = storage_->elements[Move::own(i)];
-            }
-        } else {
-            for (int i = 0; i < kItems; ++i) {
-                const int at = verbatim_element<kThreads, kItems, kAlgorithm == BLOCK_LOAD_STRIPED>(i);
-                if (at < num_valid || has_default) items[i] = at < num_valid ? T(from[at]) : otherwise;
-            }
-        }
-    }
-};
-
-template <typename T, int kThreads, int kItems, BlockStoreAlgorithm kAlgorithm = BLOCK_STORE_DIRECT>
-class BlockStore : public VerbatimBlockMove<T, kThreads, kItems, kAlgorithm == BLOCK_STORE_TRANSPOSE,
-                                            kAlgorithm == BLOCK_STORE_WARP_TRANSPOSE> {
-    using Move = VerbatimBlockMove<T, kThreads, kItems, kAlgorithm == BLOCK_STORE_TRANSPOSE,
-                                   kAlgorithm == BLOCK_STORE_WARP_TRANSPOSE>;
-    using Move::storage_;
-
-public:
-    using Move::Move;
-
-    template <typename To>
-    void Store(To to, T (&items)[kItems], int num_valid = kThreads * kItems, VERBATIM_WHERE) {
-        if constexpr (Move::kTransposes) {
-            for (int i = 0; i < kItems; ++i) storage_->elements[Move::own(i)] = items[i];
-            Move::meet(where);
-            for (int i = 0; i < kItems; ++i) {
-                const int at = Move::neighbour(i);
-                if (at < num_valid) to[at] = storage_->elements[at];
-            }
-        } else {
-            for (int i = 0; i < kItems; ++i) {
-                const int at = verbatim_element<kThreads, kItems, kAlgorithm == BLOCK_STORE_STRIPED>(i);
-                if (at < num_valid) to[at] = items[i];
-            }
-        }
-    }
 };
 
 }  // namespace cub

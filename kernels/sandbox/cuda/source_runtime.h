@@ -38,6 +38,21 @@ inline const char* cudaGetErrorString(cudaError_t error) {
         default: return "invalid argument";
     }
 }
+enum cudaSharedMemConfig {
+    cudaSharedMemBankSizeDefault = 0,
+    cudaSharedMemBankSizeFourByte = 1,
+    cudaSharedMemBankSizeEightByte = 2
+};
+enum cudaFuncCache {
+    cudaFuncCachePreferNone = 0,
+    cudaFuncCachePreferShared = 1,
+    cudaFuncCachePreferL1 = 2,
+    cudaFuncCachePreferEqual = 3
+};
+template <typename Kernel>
+cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) {
+    return cudaSuccess;  // a hint
+}
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,  // a hint
@@ -180,6 +195,16 @@ cudaError_t cudaMallocAsync(T** memory, size_t bytes, cudaStream_t stream) {
 inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
     if (memory == nullptr) return cudaSuccess;
     return verbatim::cuda_source::free_in_stream(memory, stream) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+template <typename T>
+cudaError_t cudaMalloc(T** memory, size_t bytes) {
+    *memory = static_cast<T*>(verbatim::cuda_source::allocate_for_all(bytes));
+    return *memory != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+inline cudaError_t cudaFree(void* memory) {
+    if (memory == nullptr) return cudaSuccess;
+    return verbatim::cuda_source::free_behind_all(memory) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 // --- the device: Hopper's limits, and as many multiprocessors as the call asks a grid to fill

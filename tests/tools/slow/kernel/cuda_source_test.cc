@@ -261,7 +261,7 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("void g() { asm(\"bar.sync 0;\" }"), HasSubstr("my.cu:2: `asm` is written"));
     EXPECT_THAT(why("void g() { asm(R\"({\n mov.u32 %0, 1;\n})\" : \"=r\"(x)); }"),
                 HasSubstr("my.cu:2: the PTX of `asm` is not taken but as string literals"));
-    EXPECT_EQ(why("const char* text = R\"-(asm(\" ) -- cudaMalloc)-\";"), "");
+    EXPECT_EQ(why("const char* text = R\"-(asm(\" ) -- cudaMallocHost)-\";"), "");
     EXPECT_THAT(
         why("void g() { asm(\"cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
             "[%1, {%2}], [%0];\" :: \"r\"(x), \"l\"(y), \"r\"(z)); }"),
@@ -294,12 +294,12 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("#include <cuda/semaphore>"), HasSubstr("my.cu:2: <cuda/semaphore> is not taken"));
     EXPECT_THAT(why("#include <cuda_awbarrier_primitives.h>"), HasSubstr("my.cu:2: <cuda_awbarrier_primitives.h> is"));
     EXPECT_EQ(why("#include <device_launch_parameters.h>"), "");
-    EXPECT_THAT(why("void g() { cudaMalloc(&p, 4); }"), HasSubstr("my.cu:2: `cudaMalloc`"));
-    EXPECT_THAT(why("void g() { cudaFree(p); }"), HasSubstr("my.cu:2: `cudaFree`"));
+    EXPECT_THAT(why("void g() { cudaMallocManaged(&p, 4); }"), HasSubstr("my.cu:2: `cudaMallocManaged`"));
+    EXPECT_THAT(why("void g() { cudaFreeHost(p); }"), HasSubstr("my.cu:2: `cudaFreeHost`"));
     EXPECT_THAT(why("void g() { cudaMallocFromPoolAsync(&p, 4, q, s); }"),
                 HasSubstr("my.cu:2: `cudaMallocFromPoolAsync`"));
     for (const char* line :
-         {"void g() { cudaMallocAsync(&p, 4, s); cudaFreeAsync(p, s); }",
+         {"void g() { cudaMallocAsync(&p, 4, s); cudaFreeAsync(p, s); }", "void g() { cudaMalloc(&p, 4); cudaFree(p); }",
           "void g() { auto c = cooperative_groups::this_cluster(); }", "__cluster_dims__(2) __global__ void g() {}",
           "void g() { unsigned m = __activemask(); }"}) {
         EXPECT_EQ(why(line), "") << line;
@@ -317,7 +317,7 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("extern __device__ int counter;"), HasSubstr("my.cu:2: `extern __device__`"));
     EXPECT_THAT(why("void g() { f<<<1, 32; }"), HasSubstr("my.cu:2: a launch is written"));
     EXPECT_THAT(why("void g() { extern __shared__ float one; }"), HasSubstr("my.cu:2: dynamic shared memory"));
-    for (const char* line : {"// asm volatile(\"\");", "const char* text = \"cudaMalloc\";", "/* __device__ int x; */",
+    for (const char* line : {"// asm volatile(\"\");", "const char* text = \"cudaMallocHost\";", "/* __device__ int x; */",
                              "__device__ int f(int x);", "int g(int asmx) { return asmx << 3 >> 3; }"}) {
         EXPECT_EQ(why(line), "") << line;
     }
