@@ -262,19 +262,20 @@ std::vector<SourceChange> casts_of_launches(const std::string& code) {
     return changes;
 }
 
-// The names that a declaration declares: "float a[32], b" -> a, b.
+// The names that a declaration declares: "float a[32], b" -> a, b; "struct { int x[4]; } s" -> s.
 std::vector<std::string> declared(const std::string& declaration) {
     std::vector<std::string> names;
     int angles = 0, brackets = 0;  // `a[n > 1 ? n : 1]` compares
-    size_t begin = 0;
+    size_t begin = 0, end = std::string::npos;  // of a declarator, without its array's size and its value
     for (size_t i = 0; i <= declaration.size(); ++i) {
         const char c = i < declaration.size() ? declaration[i] : ',';
+        if (angles == 0 && brackets == 0 && (c == '[' || c == '=' || c == ',')) end = std::min(end, i);
         if (c == '(' || c == '[' || c == '{') ++brackets;
         if (c == ')' || c == ']' || c == '}') --brackets;
         if (brackets == 0) angles += (c == '<' ? 1 : 0) - (c == '>' ? 1 : 0);
         if (c != ',' || angles != 0 || brackets != 0) continue;
-        std::string part = declaration.substr(begin, i - begin);
-        part = part.substr(0, std::min(part.find('='), part.find('[')));
+        std::string part = declaration.substr(begin, end - begin);
+        end = std::string::npos;
         while (!part.empty() && !is_name(part.back())) part.pop_back();
         size_t first = part.size();
         while (first > 0 && is_name(part[first - 1])) --first;
@@ -370,6 +371,31 @@ Result<std::vector<SourceChange>> shared_of(const std::string& path, std::string
     return changes;
 }
 
+// Whether the declaration that `at` is in has the word before it.
+bool has_word_before(const std::string& code, size_t at, std::string_view word) {
+    const size_t before = code.find_last_of(";{}", at);
+    const std::string declaration = code.substr(before == std::string::npos ? 0 : before + 1, at - before - 1);
+    for (size_t found = declaration.find(word); found != std::string::npos; found = declaration.find(word, found + 1)) {
+        const size_t behind = found + word.size();
+        if ((found == 0 || !is_of_a_name(declaration[found - 1])) &&
+            (behind == declaration.size() || !is_of_a_name(declaration[behind])))
+            return true;
+    }
+    return false;
+}
+
+// "static __constant__ float table[4]": static already, as the macro would have it.
+std::vector<SourceChange> static_constants_of(const std::string& code) {
+    std::vector<SourceChange> changes;
+    constexpr std::string_view kConstant = "__constant__";
+    for (size_t at = code.find(kConstant); at != std::string::npos; at = code.find(kConstant, at + 1)) {
+        const size_t behind = at + kConstant.size(), end = std::min(code.find_first_of(";={", behind), code.size());
+        if (has_word_before(code, at, "static") || has_word_before(code, end, "static"))
+            changes.push_back({at, behind, ""});
+    }
+    return changes;
+}
+
 // "__device__ float sums[32];" -> a static array that the emulator knows. What has a parenthesis before its end is
 // a function.
 std::vector<SourceChange> variables_of(std::string_view text, const std::string& code) {
@@ -378,7 +404,8 @@ std::vector<SourceChange> variables_of(std::string_view text, const std::string&
     for (size_t at = code.find(kDevice); at != std::string::npos; at = code.find(kDevice, at + 1)) {
         const size_t first = at + kDevice.size();
         const size_t end = code.find_first_of(";({=", behind_alignment(code, first));
-        const bool is_variable = end != std::string::npos && (code[end] == ';' || code[end] == '=');
+        const bool is_variable =
+            end != std::string::npos && (code[end] == ';' || code[end] == '=') && !has_word_before(code, at, "constexpr");
         const std::string type = code.substr(first, std::min(end, code.size()) - first);
         // A lambda's, a constant's and an operator's are none.
         constexpr const char* kOthers[] = {"__constant__", "constexpr", "operator", "__host__", "__global__", "]"};
@@ -459,10 +486,11 @@ Result<std::string> translate_cuda(const std::string& path, std::string_view giv
     ASSIGN_OR_RETURN(std::vector<SourceChange> shared, shared_of(path, text, code));
     ASSIGN_OR_RETURN(std::vector<SourceChange> ptx, inline_ptx_of(path, text, code));
     std::vector<SourceChange> variables = variables_of(text, code);
+    std::vector<SourceChange> constants = static_constants_of(code);
     std::vector<SourceChange> bounds = bounds_of(code);
     std::vector<SourceChange> begins = begins_of(code);
     std::vector<SourceChange> casts = casts_of_launches(code);
-    for (auto* more : {&shared, &ptx, &variables, &bounds, &begins, &casts})
+    for (auto* more : {&shared, &ptx, &variables, &constants, &bounds, &begins, &casts})
         std::ranges::move(*more, std::back_inserter(changes));
     std::ranges::sort(changes, {}, &SourceChange::begin);
     std::string out = fmt::format("#line 1 \"{}\"\n", path);

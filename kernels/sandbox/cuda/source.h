@@ -184,14 +184,15 @@ void launch_by_pointers(const char* name, void (*kernel)(Parameters...), const C
         }                                                                                                   \
     }(0))
 
-// A small struct may be copied by accesses wider than its alignment, which nvcc takes apart.
+// Checked byte by byte: threads may write parts of one element, also through a pointer to smaller ones. A struct, or one
+// in it, may be copied by accesses wider than its alignment, which nvcc takes apart.
 template <typename T>
 bool shared_array(T& array, size_t alignment) {
     using Element = std::remove_all_extents_t<T>;
+    constexpr bool kHasMembers = std::is_class_v<Element> || std::is_union_v<Element>;
     constexpr size_t kWidest = 16;
-    if (std::is_class_v<Element> && sizeof(Element) <= kWidest)
-        alignment = std::max(alignment, std::bit_floor(sizeof(Element)));
-    share(&array, sizeof(array), std::min<size_t>(sizeof(Element), 4), alignment);
+    if (kHasMembers) alignment = std::max(alignment, std::bit_floor(std::min(sizeof(Element), kWidest)));
+    share(&array, sizeof(array), 1, alignment);
     return true;
 }
 
@@ -210,9 +211,7 @@ VERBATIM_UNCHECKED T shuffled(unsigned mask, T value, int source, Place where) {
 
 template <typename T>
 bool told_variable(T& variable) {
-    using Element = std::remove_all_extents_t<T>;
-    return device_variable(const_cast<std::remove_cv_t<T>*>(&variable), sizeof(T),
-                           std::min<size_t>(sizeof(Element), 4));
+    return device_variable(const_cast<std::remove_cv_t<T>*>(&variable), sizeof(T), 1);
 }
 
 // --- inline PTX
@@ -310,6 +309,11 @@ inline void __threadfence_block() {}
 [[noreturn]] inline void __trap() { std::abort(); }
 #define __builtin_assume(...) static_cast<void>(0)
 inline void __nanosleep(unsigned) { verbatim::cuda_source::sleep(); }
+// A clock that goes on whenever it is read.
+VERBATIM_UNCHECKED inline long long clock64() {
+    static long long ticks = 0;
+    return ticks += 16;
+}
 
 // Lanes of segments of `width`; beyond a segment's end a lane's value comes back.
 template <typename T>

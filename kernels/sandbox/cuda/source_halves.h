@@ -145,7 +145,7 @@ One verbatim_relu(One x) {
         Two() = default;                                                                                              \
         constexpr Two(One low, One high) : x(low), y(high) {}                                                         \
     };                                                                                                                \
-    inline float2 verbatim_floats(Two v) { return {float(v.x), float(v.y)}; }                                         \
+    inline float2 verbatim_pair_values(Two v) { return {float(v.x), float(v.y)}; }                                         \
     inline float __low2float(Two v) { return v.x; }                                                                   \
     inline float __high2float(Two v) { return v.y; }                                                                  \
     VERBATIM_PAIR_OPERATOR(Two, +)                                                                                    \
@@ -230,7 +230,7 @@ inline __half2 __highs2half2(__half2 a, __half2 b) { return {a.y, b.y}; }
 inline __half2 __float2half2_rn(float x) { return {__half(x), __half(x)}; }
 inline __half2 __floats2half2_rn(float low, float high) { return {__half(low), __half(high)}; }
 inline __half2 __float22half2_rn(float2 v) { return {__half(v.x), __half(v.y)}; }
-inline float2 __half22float2(__half2 v) { return verbatim_floats(v); }
+inline float2 __half22float2(__half2 v) { return verbatim_pair_values(v); }
 inline unsigned short __half_as_ushort(__half x) { return std::bit_cast<unsigned short>(x.value); }
 inline short __half_as_short(__half x) { return std::bit_cast<short>(x.value); }
 inline __half __ushort_as_half(unsigned short bits) {
@@ -261,7 +261,7 @@ inline int __bfloat162int_rz(__nv_bfloat16 x) { return __float2int_rz(x); }
 inline __nv_bfloat162 __float2bfloat162_rn(float x) { return {__nv_bfloat16(x), __nv_bfloat16(x)}; }
 inline __nv_bfloat162 __floats2bfloat162_rn(float low, float high) { return {__nv_bfloat16(low), __nv_bfloat16(high)}; }
 inline __nv_bfloat162 __float22bfloat162_rn(float2 v) { return {__nv_bfloat16(v.x), __nv_bfloat16(v.y)}; }
-inline float2 __bfloat1622float2(__nv_bfloat162 v) { return verbatim_floats(v); }
+inline float2 __bfloat1622float2(__nv_bfloat162 v) { return verbatim_pair_values(v); }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return x.bits; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
     __nv_bfloat16 x;
@@ -322,8 +322,8 @@ inline __half2_raw __nv_cvt_fp8x2_to_halfraw2(__nv_fp8x2_storage_t v, __nv_fp8_i
         __nv_fp8x2_storage_t __x;                                                                          \
         pair() = default;                                                                                  \
         explicit pair(float2 v) : __x(__nv_cvt_float2_to_fp8x2(v, __NV_SATFINITE, kind)) {}                \
-        explicit pair(__half2 v) : pair(verbatim_floats(v)) {}                                             \
-        explicit pair(__nv_bfloat162 v) : pair(verbatim_floats(v)) {}                                      \
+        explicit pair(__half2 v) : pair(verbatim_pair_values(v)) {}                                             \
+        explicit pair(__nv_bfloat162 v) : pair(verbatim_pair_values(v)) {}                                      \
         explicit operator float2() const {                                                                 \
             return {verbatim_fp8_value(static_cast<uint8_t>(__x & 0xFFU), kind),                           \
                     verbatim_fp8_value(static_cast<uint8_t>(__x >> 8), kind)};                             \

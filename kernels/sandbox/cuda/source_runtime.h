@@ -251,6 +251,19 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+// Registers and local memory are not known, nor is the shared memory of a kernel that has not run.
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes = 0, constSizeBytes = 0, localSizeBytes = 0;
+    int maxThreadsPerBlock = 1024, numRegs = 32, ptxVersion = 90, binaryVersion = 90, cacheModeCA = 0;
+    int maxDynamicSharedSizeBytes = 48 << 10, preferredShmemCarveout = -1;
+};
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel) {
+    *attributes = {};
+    return cudaSuccess;
+}
+inline cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+inline cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 // By threads and dynamic shared memory; registers are not known.
 template <typename Kernel>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads, size_t bytes) {
@@ -259,6 +272,27 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, i
     *blocks = std::min(kMostBlocks, threads > 0 ? kMostThreads / ((threads + 31) / 32 * 32) : 0);
     *blocks = std::min<int>(*blocks, kMostBytes / (bytes + kReserved));
     return cudaSuccess;
+}
+
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, Kernel kernel, int threads,
+                                                                   size_t bytes, unsigned) {
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, bytes);
+}
+template <typename Kernel, typename BytesOfThreads>
+cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* threads, Kernel kernel,
+                                                           BytesOfThreads bytes_of, int most = 0) {
+    constexpr int kMostThreads = 1024;
+    *threads = most > 0 ? std::min(most, kMostThreads) : kMostThreads;
+    int blocks = 0;
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, *threads, static_cast<size_t>(bytes_of(*threads)));
+    *grid = blocks * verbatim::cuda_source::num_multiprocessors();
+    return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* threads, Kernel kernel, size_t bytes = 0, int most = 0) {
+    return cudaOccupancyMaxPotentialBlockSizeVariableSMem(
+        grid, threads, kernel, [bytes](int) { return bytes; }, most);
 }
 
 // --- launches by functions
