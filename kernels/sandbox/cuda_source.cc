@@ -265,7 +265,7 @@ std::vector<SourceChange> casts_of_launches(const std::string& code) {
 // The names that a declaration declares: "float a[32], b" -> a, b; "struct { int x[4]; } s" -> s.
 std::vector<std::string> declared(const std::string& declaration) {
     std::vector<std::string> names;
-    int angles = 0, brackets = 0;  // `a[n > 1 ? n : 1]` compares
+    int angles = 0, brackets = 0;               // `a[n > 1 ? n : 1]` compares
     size_t begin = 0, end = std::string::npos;  // of a declarator, without its array's size and its value
     for (size_t i = 0; i <= declaration.size(); ++i) {
         const char c = i < declaration.size() ? declaration[i] : ',';
@@ -404,8 +404,8 @@ std::vector<SourceChange> variables_of(std::string_view text, const std::string&
     for (size_t at = code.find(kDevice); at != std::string::npos; at = code.find(kDevice, at + 1)) {
         const size_t first = at + kDevice.size();
         const size_t end = code.find_first_of(";({=", behind_alignment(code, first));
-        const bool is_variable =
-            end != std::string::npos && (code[end] == ';' || code[end] == '=') && !has_word_before(code, at, "constexpr");
+        const bool is_variable = end != std::string::npos && (code[end] == ';' || code[end] == '=') &&
+                                 !has_word_before(code, at, "constexpr");
         const std::string type = code.substr(first, std::min(end, code.size()) - first);
         // A lambda's, a constant's and an operator's are none.
         constexpr const char* kOthers[] = {"__constant__", "constexpr", "operator", "__host__", "__global__", "]"};

@@ -12,7 +12,8 @@
 //   __activemask; __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
 //   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS, also _block and _system
 //   what source_runtime.h, source_values.h, source_words.h, source_dpx.h, source_halves.h, source_maps.h,
-//   source_groups.h, source_cub.h, source_cub_moves.h, source_cub_sort.h, source_libcu.h, source_std.h and source_wmma.h say
+//   source_groups.h, source_cub.h, source_cub_moves.h, source_cub_sort.h, source_libcu.h, source_std.h and
+//   source_wmma.h say
 #pragma once
 
 #include <algorithm>
@@ -184,8 +185,8 @@ void launch_by_pointers(const char* name, void (*kernel)(Parameters...), const C
         }                                                                                                   \
     }(0))
 
-// Checked byte by byte: threads may write parts of one element, also through a pointer to smaller ones. A struct, or one
-// in it, may be copied by accesses wider than its alignment, which nvcc takes apart.
+// Checked byte by byte: threads may write parts of one element, also through a pointer to smaller ones. A struct, or
+// one in it, may be copied by accesses wider than its alignment, which nvcc takes apart.
 template <typename T>
 bool shared_array(T& array, size_t alignment) {
     using Element = std::remove_all_extents_t<T>;
@@ -492,9 +493,9 @@ VERBATIM_ATOMIC(atomicCAS_block, kBlock)
 #include "kernels/sandbox/cuda/source_maps.h"
 #include "kernels/sandbox/cuda/source_values.h"
 // After its values.
+#include "kernels/sandbox/cuda/source_dpx.h"
 #include "kernels/sandbox/cuda/source_halves.h"
 #include "kernels/sandbox/cuda/source_words.h"
-#include "kernels/sandbox/cuda/source_dpx.h"
 // After both.
 #include "kernels/sandbox/cuda/source_groups.h"
 // After the groups.

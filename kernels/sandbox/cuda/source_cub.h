@@ -1,6 +1,6 @@
 // kernels/sandbox/cuda/source_cub.h: owns CUB's primitives of a warp and of a block for CUDA source on the emulator
-// (kernels/sandbox/cuda/source.h includes it): WarpReduce, WarpScan, BlockReduce, BlockScan, ThreadReduce. Loads, stores
-// and exchanges are in source_cub_moves.h, sorts and what compares neighbours in source_cub_sort.h.
+// (kernels/sandbox/cuda/source.h includes it): WarpReduce, WarpScan, BlockReduce, BlockScan, ThreadReduce. Loads,
+// stores and exchanges are in source_cub_moves.h, sorts and what compares neighbours in source_cub_sort.h.
 //
 //   C1  threads meet, and temporary memory is read and written, where CUB's do: a second use without a barrier races
 //   C2  the order of operations is that of CUB's default algorithms, for a reduction; a scan's is by warps
@@ -285,49 +285,49 @@ public:
     BlockScan() : storage_(verbatim_private_storage<TempStorage>()) {}
     explicit BlockScan(TempStorage& storage) : storage_(storage) {}
 
-#define VERBATIM_SCANS(name, kIsInclusive)                                                                            \
-    template <int kItems, typename Operation>                                                                         \
-    void name##Scan(T (&in)[kItems], T (&out)[kItems], Operation operation, VERBATIM_WHERE) {                         \
-        finish<kIsInclusive>(in, out, operation, scan(in, operation, where));                                         \
-    }                                                                                                                 \
-    template <int kItems, typename Operation>                                                                         \
-    void name##Scan(T (&in)[kItems], T (&out)[kItems], Operation operation, T& total, VERBATIM_WHERE) {               \
-        finish<kIsInclusive>(in, out, operation, scan(in, operation, where));                                         \
-        total = total_of(operation);                                                                                  \
-    }                                                                                                                 \
-    template <int kItems, typename Operation>                                                                         \
-    void name##Scan(T (&in)[kItems], T (&out)[kItems], T first, Operation operation, VERBATIM_WHERE) {                \
-        finish<kIsInclusive>(in, out, operation, behind(first, scan(in, operation, where), operation));               \
-    }                                                                                                                 \
-    template <int kItems, typename Operation>                                                                         \
-    void name##Scan(T (&in)[kItems], T (&out)[kItems], T first, Operation operation, T& total, VERBATIM_WHERE) {      \
-        finish<kIsInclusive>(in, out, operation, behind(first, scan(in, operation, where), operation));               \
-        total = total_of(operation);                                                                                  \
-    }                                                                                                                 \
-    template <int kItems, typename Operation, typename Prefix>                                                        \
-    void name##Scan(T (&in)[kItems], T (&out)[kItems], Operation operation, Prefix& prefix, VERBATIM_WHERE) {         \
-        const Before before = scan(in, operation, where);                                                             \
-        finish<kIsInclusive>(in, out, operation, behind(first_of(prefix, operation, where), before, operation));      \
-    }                                                                                                                 \
-    template <typename Operation>                                                                                     \
-    void name##Scan(T in, T& out, Operation operation, VERBATIM_WHERE) {                                              \
-        name##Scan(as_array(in), as_array(out), operation, where);                                                    \
-    }                                                                                                                 \
-    template <typename Operation>                                                                                     \
-    void name##Scan(T in, T& out, Operation operation, T& total, VERBATIM_WHERE) {                                    \
-        name##Scan(as_array(in), as_array(out), operation, total, where);                                             \
-    }                                                                                                                 \
-    template <typename Operation>                                                                                     \
-    void name##Scan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {                                     \
-        name##Scan(as_array(in), as_array(out), first, operation, where);                                             \
-    }                                                                                                                 \
-    template <typename Operation>                                                                                     \
-    void name##Scan(T in, T& out, T first, Operation operation, T& total, VERBATIM_WHERE) {                           \
-        name##Scan(as_array(in), as_array(out), first, operation, total, where);                                      \
-    }                                                                                                                 \
-    template <typename Operation, typename Prefix>                                                                    \
-    void name##Scan(T in, T& out, Operation operation, Prefix& prefix, VERBATIM_WHERE) {                              \
-        name##Scan(as_array(in), as_array(out), operation, prefix, where);                                            \
+#define VERBATIM_SCANS(name, kIsInclusive)                                                                       \
+    template <int kItems, typename Operation>                                                                    \
+    void name##Scan(T(&in)[kItems], T(&out)[kItems], Operation operation, VERBATIM_WHERE) {                      \
+        finish<kIsInclusive>(in, out, operation, scan(in, operation, where));                                    \
+    }                                                                                                            \
+    template <int kItems, typename Operation>                                                                    \
+    void name##Scan(T(&in)[kItems], T(&out)[kItems], Operation operation, T& total, VERBATIM_WHERE) {            \
+        finish<kIsInclusive>(in, out, operation, scan(in, operation, where));                                    \
+        total = total_of(operation);                                                                             \
+    }                                                                                                            \
+    template <int kItems, typename Operation>                                                                    \
+    void name##Scan(T(&in)[kItems], T(&out)[kItems], T first, Operation operation, VERBATIM_WHERE) {             \
+        finish<kIsInclusive>(in, out, operation, behind(first, scan(in, operation, where), operation));          \
+    }                                                                                                            \
+    template <int kItems, typename Operation>                                                                    \
+    void name##Scan(T(&in)[kItems], T(&out)[kItems], T first, Operation operation, T& total, VERBATIM_WHERE) {   \
+        finish<kIsInclusive>(in, out, operation, behind(first, scan(in, operation, where), operation));          \
+        total = total_of(operation);                                                                             \
+    }                                                                                                            \
+    template <int kItems, typename Operation, typename Prefix>                                                   \
+    void name##Scan(T(&in)[kItems], T(&out)[kItems], Operation operation, Prefix& prefix, VERBATIM_WHERE) {      \
+        const Before before = scan(in, operation, where);                                                        \
+        finish<kIsInclusive>(in, out, operation, behind(first_of(prefix, operation, where), before, operation)); \
+    }                                                                                                            \
+    template <typename Operation>                                                                                \
+    void name##Scan(T in, T& out, Operation operation, VERBATIM_WHERE) {                                         \
+        name##Scan(as_array(in), as_array(out), operation, where);                                               \
+    }                                                                                                            \
+    template <typename Operation>                                                                                \
+    void name##Scan(T in, T& out, Operation operation, T& total, VERBATIM_WHERE) {                               \
+        name##Scan(as_array(in), as_array(out), operation, total, where);                                        \
+    }                                                                                                            \
+    template <typename Operation>                                                                                \
+    void name##Scan(T in, T& out, T first, Operation operation, VERBATIM_WHERE) {                                \
+        name##Scan(as_array(in), as_array(out), first, operation, where);                                        \
+    }                                                                                                            \
+    template <typename Operation>                                                                                \
+    void name##Scan(T in, T& out, T first, Operation operation, T& total, VERBATIM_WHERE) {                      \
+        name##Scan(as_array(in), as_array(out), first, operation, total, where);                                 \
+    }                                                                                                            \
+    template <typename Operation, typename Prefix>                                                               \
+    void name##Scan(T in, T& out, Operation operation, Prefix& prefix, VERBATIM_WHERE) {                         \
+        name##Scan(as_array(in), as_array(out), operation, prefix, where);                                       \
     }
     VERBATIM_SCANS(Inclusive, true)
     VERBATIM_SCANS(Exclusive, false)

@@ -1,6 +1,6 @@
-// kernels/sandbox/cuda/source_cub_moves.h: owns what moves a block's or a warp's elements in CUB, for CUDA source on the
-// emulator (kernels/sandbox/cuda/source.h includes it): BlockLoad, BlockStore, BlockExchange, BlockShuffle, WarpLoad,
-// WarpStore, WarpExchange and the functions that load and store directly. As source_cub.h says (C1, C3).
+// kernels/sandbox/cuda/source_cub_moves.h: owns what moves a block's or a warp's elements in CUB, for CUDA source on
+// the emulator (kernels/sandbox/cuda/source.h includes it): BlockLoad, BlockStore, BlockExchange, BlockShuffle,
+// WarpLoad, WarpStore, WarpExchange and the functions that load and store directly. As source_cub.h says (C1, C3).
 #pragma once
 
 #include "kernels/sandbox/cuda/source_cub.h"
@@ -17,31 +17,31 @@ int verbatim_element(int thread, int i) {
     return thread / kWarp * kWarp * kItems + i * kWarp + thread % kWarp;
 }
 
-#define VERBATIM_DIRECT(name, order, Size)                                                                          \
-    template <Size typename T, int kItems, typename From>                                                           \
-    void LoadDirect##name(int thread, From from, T (&items)[kItems]) {                                              \
-        for (int i = 0; i < kItems; ++i) items[i] = from[order];                                                    \
-    }                                                                                                               \
-    template <Size typename T, int kItems, typename From>                                                           \
-    void LoadDirect##name(int thread, From from, T (&items)[kItems], int num_valid) {                               \
-        for (int i = 0; i < kItems; ++i) {                                                                          \
-            if ((order) < num_valid) items[i] = from[order];                                                        \
-        }                                                                                                           \
-    }                                                                                                               \
-    template <Size typename T, typename Default, int kItems, typename From>                                         \
-    void LoadDirect##name(int thread, From from, T (&items)[kItems], int num_valid, Default otherwise) {            \
-        for (int i = 0; i < kItems; ++i)                                                                            \
-            items[i] = (order) < num_valid ? static_cast<T>(from[order]) : static_cast<T>(otherwise);               \
-    }                                                                                                               \
-    template <Size typename T, int kItems, typename To>                                                             \
-    void StoreDirect##name(int thread, To to, T (&items)[kItems]) {                                                 \
-        for (int i = 0; i < kItems; ++i) to[order] = items[i];                                                      \
-    }                                                                                                               \
-    template <Size typename T, int kItems, typename To>                                                             \
-    void StoreDirect##name(int thread, To to, T (&items)[kItems], int num_valid) {                                  \
-        for (int i = 0; i < kItems; ++i) {                                                                          \
-            if ((order) < num_valid) to[order] = items[i];                                                          \
-        }                                                                                                           \
+#define VERBATIM_DIRECT(name, order, Size)                                                              \
+    template <Size typename T, int kItems, typename From>                                               \
+    void LoadDirect##name(int thread, From from, T(&items)[kItems]) {                                   \
+        for (int i = 0; i < kItems; ++i) items[i] = from[order];                                        \
+    }                                                                                                   \
+    template <Size typename T, int kItems, typename From>                                               \
+    void LoadDirect##name(int thread, From from, T(&items)[kItems], int num_valid) {                    \
+        for (int i = 0; i < kItems; ++i) {                                                              \
+            if ((order) < num_valid) items[i] = from[order];                                            \
+        }                                                                                               \
+    }                                                                                                   \
+    template <Size typename T, typename Default, int kItems, typename From>                             \
+    void LoadDirect##name(int thread, From from, T(&items)[kItems], int num_valid, Default otherwise) { \
+        for (int i = 0; i < kItems; ++i)                                                                \
+            items[i] = (order) < num_valid ? static_cast<T>(from[order]) : static_cast<T>(otherwise);   \
+    }                                                                                                   \
+    template <Size typename T, int kItems, typename To>                                                 \
+    void StoreDirect##name(int thread, To to, T(&items)[kItems]) {                                      \
+        for (int i = 0; i < kItems; ++i) to[order] = items[i];                                          \
+    }                                                                                                   \
+    template <Size typename T, int kItems, typename To>                                                 \
+    void StoreDirect##name(int thread, To to, T(&items)[kItems], int num_valid) {                       \
+        for (int i = 0; i < kItems; ++i) {                                                              \
+            if ((order) < num_valid) to[order] = items[i];                                              \
+        }                                                                                               \
     }
 #define VERBATIM_COMMA ,
 VERBATIM_DIRECT(Blocked, thread* kItems + i, )
@@ -75,38 +75,38 @@ public:
     struct TempStorage : VerbatimExchange<T, kThreads, kItems> {};
     BlockExchange() : storage_(verbatim_private_storage<TempStorage>()) {}
     explicit BlockExchange(TempStorage& storage) : storage_(storage) {}
-#define VERBATIM_EXCHANGE(name, from, to, meets)                                                         \
-    template <typename Out>                                                                              \
-    void name(const T (&in)[kItems], Out (&out)[kItems], VERBATIM_WHERE) {                               \
-        storage_.template move<Order::from, Order::to>(thread(), in, out, [&] { meets; });               \
-    }                                                                                                    \
-    void name(T (&items)[kItems], VERBATIM_WHERE) { name(items, items, where); }
+#define VERBATIM_EXCHANGE(name, from, to, meets)                                           \
+    template <typename Out>                                                                \
+    void name(const T(&in)[kItems], Out(&out)[kItems], VERBATIM_WHERE) {                   \
+        storage_.template move<Order::from, Order::to>(thread(), in, out, [&] { meets; }); \
+    }                                                                                      \
+    void name(T(&items)[kItems], VERBATIM_WHERE) { name(items, items, where); }
     VERBATIM_EXCHANGE(StripedToBlocked, kStriped, kBlocked, __syncthreads(where))
     VERBATIM_EXCHANGE(BlockedToStriped, kBlocked, kStriped, __syncthreads(where))
     VERBATIM_EXCHANGE(WarpStripedToBlocked, kWarpStriped, kBlocked, __syncwarp(0xFFFFFFFFU, where))
     VERBATIM_EXCHANGE(BlockedToWarpStriped, kBlocked, kWarpStriped, __syncwarp(0xFFFFFFFFU, where))
 #undef VERBATIM_EXCHANGE
     // An element goes to its rank.
-#define VERBATIM_SCATTER(name, to, goes)                                                                       \
-    template <typename Out, typename Rank>                                                                     \
-    void name(const T (&in)[kItems], Out (&out)[kItems], Rank (&ranks)[kItems], VERBATIM_WHERE) {              \
-        for (int i = 0; i < kItems; ++i) {                                                                     \
-            if (goes) storage_.elements[static_cast<int>(ranks[i])] = in[i];                                   \
-        }                                                                                                      \
-        __syncthreads(where);                                                                                  \
-        storage_.template get<Order::to>(thread(), out);                                                       \
-    }                                                                                                          \
-    template <typename Rank>                                                                                   \
-    void name(T (&items)[kItems], Rank (&ranks)[kItems], VERBATIM_WHERE) {                                     \
-        name(items, items, ranks, where);                                                                      \
+#define VERBATIM_SCATTER(name, to, goes)                                                       \
+    template <typename Out, typename Rank>                                                     \
+    void name(const T(&in)[kItems], Out(&out)[kItems], Rank(&ranks)[kItems], VERBATIM_WHERE) { \
+        for (int i = 0; i < kItems; ++i) {                                                     \
+            if (goes) storage_.elements[static_cast<int>(ranks[i])] = in[i];                   \
+        }                                                                                      \
+        __syncthreads(where);                                                                  \
+        storage_.template get<Order::to>(thread(), out);                                       \
+    }                                                                                          \
+    template <typename Rank>                                                                   \
+    void name(T(&items)[kItems], Rank(&ranks)[kItems], VERBATIM_WHERE) {                       \
+        name(items, items, ranks, where);                                                      \
     }
     VERBATIM_SCATTER(ScatterToBlocked, kBlocked, true)
     VERBATIM_SCATTER(ScatterToStriped, kStriped, true)
     VERBATIM_SCATTER(ScatterToStripedGuarded, kStriped, ranks[i] >= 0)
 #undef VERBATIM_SCATTER
     template <typename Out, typename Rank, typename Flag>
-    void ScatterToStripedFlagged(const T (&in)[kItems], Out (&out)[kItems], Rank (&ranks)[kItems],
-                                 Flag (&goes)[kItems], VERBATIM_WHERE) {
+    void ScatterToStripedFlagged(const T (&in)[kItems], Out (&out)[kItems], Rank (&ranks)[kItems], Flag (&goes)[kItems],
+                                 VERBATIM_WHERE) {
         for (int i = 0; i < kItems; ++i) {
             if (goes[i]) storage_.elements[static_cast<int>(ranks[i])] = in[i];
         }
@@ -304,33 +304,33 @@ private:
     TempStorage* storage_;
 };
 
-#define VERBATIM_MOVE(Class, num_threads, way, thread_number)                                                     \
-    using Move = VerbatimMove<T, num_threads, kItems, way>;                                                       \
-    static constexpr int kAll = (num_threads) * kItems;                                                           \
-    static int thread() { return thread_number; }                                                                 \
-                                                                                                                  \
-public:                                                                                                           \
-    using TempStorage = typename Move::TempStorage;                                                               \
-    Class() : Move(Move::kTransposes ? &verbatim_private_storage<TempStorage>() : nullptr) {}                     \
+#define VERBATIM_MOVE(Class, num_threads, way, thread_number)                                 \
+    using Move = VerbatimMove<T, num_threads, kItems, way>;                                   \
+    static constexpr int kAll = (num_threads)*kItems;                                         \
+    static int thread() { return thread_number; }                                             \
+                                                                                              \
+public:                                                                                       \
+    using TempStorage = typename Move::TempStorage;                                           \
+    Class() : Move(Move::kTransposes ? &verbatim_private_storage<TempStorage>() : nullptr) {} \
     explicit Class(TempStorage& storage) : Move(&storage) {}
-#define VERBATIM_LOAD                                                                                             \
-    template <typename From>                                                                                      \
-    void Load(From from, T (&items)[kItems], VERBATIM_WHERE) {                                                    \
-        Move::load(thread(), from, items, kAll, nullptr, where);                                                  \
-    }                                                                                                             \
-    template <typename From>                                                                                      \
-    void Load(From from, T (&items)[kItems], int num_valid, VERBATIM_WHERE) {                                     \
-        Move::load(thread(), from, items, num_valid, nullptr, where);                                             \
-    }                                                                                                             \
-    template <typename From, typename Default>                                                                    \
-    void Load(From from, T (&items)[kItems], int num_valid, Default otherwise, VERBATIM_WHERE) {                  \
-        const T value = static_cast<T>(otherwise);                                                                \
-        Move::load(thread(), from, items, num_valid, &value, where);                                              \
+#define VERBATIM_LOAD                                                                           \
+    template <typename From>                                                                    \
+    void Load(From from, T(&items)[kItems], VERBATIM_WHERE) {                                   \
+        Move::load(thread(), from, items, kAll, nullptr, where);                                \
+    }                                                                                           \
+    template <typename From>                                                                    \
+    void Load(From from, T(&items)[kItems], int num_valid, VERBATIM_WHERE) {                    \
+        Move::load(thread(), from, items, num_valid, nullptr, where);                           \
+    }                                                                                           \
+    template <typename From, typename Default>                                                  \
+    void Load(From from, T(&items)[kItems], int num_valid, Default otherwise, VERBATIM_WHERE) { \
+        const T value = static_cast<T>(otherwise);                                              \
+        Move::load(thread(), from, items, num_valid, &value, where);                            \
     }
-#define VERBATIM_STORE                                                                                            \
-    template <typename To>                                                                                        \
-    void Store(To to, T (&items)[kItems], int num_valid = kAll, VERBATIM_WHERE) {                                 \
-        Move::store(thread(), to, items, num_valid, where);                                                       \
+#define VERBATIM_STORE                                                           \
+    template <typename To>                                                       \
+    void Store(To to, T(&items)[kItems], int num_valid = kAll, VERBATIM_WHERE) { \
+        Move::store(thread(), to, items, num_valid, where);                      \
     }
 template <typename T, int kX, int kItems, BlockLoadAlgorithm kAlgorithm = BLOCK_LOAD_DIRECT, int kY = 1, int kZ = 1>
 class BlockLoad : VerbatimMove<T, kX * kY * kZ, kItems, verbatim_way(kAlgorithm)> {
@@ -339,8 +339,7 @@ class BlockLoad : VerbatimMove<T, kX * kY * kZ, kItems, verbatim_way(kAlgorithm)
 };
 // The algorithms of stores are those of loads, by number.
 template <typename T, int kX, int kItems, BlockStoreAlgorithm kAlgorithm = BLOCK_STORE_DIRECT, int kY = 1, int kZ = 1>
-class BlockStore
-    : VerbatimMove<T, kX * kY * kZ, kItems, verbatim_way(static_cast<BlockLoadAlgorithm>(kAlgorithm))> {
+class BlockStore : VerbatimMove<T, kX * kY * kZ, kItems, verbatim_way(static_cast<BlockLoadAlgorithm>(kAlgorithm))> {
     VERBATIM_MOVE(BlockStore, kX* kY* kZ, verbatim_way(static_cast<BlockLoadAlgorithm>(kAlgorithm)),
                   RowMajorTid(kX, kY, kZ))
     VERBATIM_STORE

@@ -54,7 +54,8 @@ struct VerbatimSorted {
     }
 
 private:
-    // By insertion into a sorted part that doubles: no memory of the host's is touched, and equal keys keep their order.
+    // By insertion into a sorted part that doubles: no memory of the host's is touched, and equal keys keep their
+    // order.
     template <typename Less>
     VERBATIM_UNCHECKED void sort_all(int count, const Less& is_before) {
         static int order[kThreads * kItems], merged[kThreads * kItems];
@@ -63,8 +64,7 @@ private:
             for (int begin = 0; begin < count; begin += 2 * width) {
                 const int middle = std::min(begin + width, count), end = std::min(begin + 2 * width, count);
                 for (int at = begin, low = begin, high = middle; at < end; ++at) {
-                    const bool is_high =
-                        low == middle || (high < end && is_before(key(order[high]), key(order[low])));
+                    const bool is_high = low == middle || (high < end && is_before(key(order[high]), key(order[low])));
                     merged[at] = is_high ? order[high++] : order[low++];
                 }
             }
@@ -95,14 +95,13 @@ public:
     struct TempStorage : VerbatimSorted<Key, Value, kThreads, kItems> {};
     BlockRadixSort() : storage_(verbatim_private_storage<TempStorage>()) {}
     explicit BlockRadixSort(TempStorage& storage) : storage_(storage) {}
-#define VERBATIM_SORT(name, kDescends, to)                                                                       \
-    void name(Key (&keys)[kItems], int begin_bit = 0, int end_bit = kBits, VERBATIM_WHERE) {                     \
-        static_assert(std::is_same_v<Value, NullType>, "a radix sort of keys with values sorts both");           \
-        sort<kDescends, Order::to>(keys, nullptr, begin_bit, end_bit, where);                                    \
-    }                                                                                                            \
-    void name(Key (&keys)[kItems], Value (&values)[kItems], int begin_bit = 0, int end_bit = kBits,              \
-              VERBATIM_WHERE) {                                                                                  \
-        sort<kDescends, Order::to>(keys, values, begin_bit, end_bit, where);                                     \
+#define VERBATIM_SORT(name, kDescends, to)                                                                          \
+    void name(Key(&keys)[kItems], int begin_bit = 0, int end_bit = kBits, VERBATIM_WHERE) {                         \
+        static_assert(std::is_same_v<Value, NullType>, "a radix sort of keys with values sorts both");              \
+        sort<kDescends, Order::to>(keys, nullptr, begin_bit, end_bit, where);                                       \
+    }                                                                                                               \
+    void name(Key(&keys)[kItems], Value(&values)[kItems], int begin_bit = 0, int end_bit = kBits, VERBATIM_WHERE) { \
+        sort<kDescends, Order::to>(keys, values, begin_bit, end_bit, where);                                        \
     }
     VERBATIM_SORT(Sort, false, kBlocked)
     VERBATIM_SORT(SortDescending, true, kBlocked)
@@ -128,25 +127,24 @@ private:
 };
 
 // The elements from num_valid on are given as the default, behind all others.
-#define VERBATIM_MERGE_SORTS(name)                                                                                 \
-    template <typename Less>                                                                                       \
-    void name(Key (&keys)[kItems], Less less, VERBATIM_WHERE) {                                                    \
-        sort(keys, nullptr, less, kAll, where);                                                                    \
-    }                                                                                                              \
-    template <typename Less>                                                                                       \
-    void name(Key (&keys)[kItems], Less less, int num_valid, Key otherwise, VERBATIM_WHERE) {                      \
-        fill(keys, num_valid, otherwise);                                                                          \
-        sort(keys, nullptr, less, num_valid, where);                                                               \
-    }                                                                                                              \
-    template <typename Less>                                                                                       \
-    void name(Key (&keys)[kItems], Value (&values)[kItems], Less less, VERBATIM_WHERE) {                           \
-        sort(keys, values, less, kAll, where);                                                                     \
-    }                                                                                                              \
-    template <typename Less>                                                                                       \
-    void name(Key (&keys)[kItems], Value (&values)[kItems], Less less, int num_valid, Key otherwise,               \
-              VERBATIM_WHERE) {                                                                                    \
-        fill(keys, num_valid, otherwise);                                                                          \
-        sort(keys, values, less, num_valid, where);                                                                \
+#define VERBATIM_MERGE_SORTS(name)                                                                                   \
+    template <typename Less>                                                                                         \
+    void name(Key(&keys)[kItems], Less less, VERBATIM_WHERE) {                                                       \
+        sort(keys, nullptr, less, kAll, where);                                                                      \
+    }                                                                                                                \
+    template <typename Less>                                                                                         \
+    void name(Key(&keys)[kItems], Less less, int num_valid, Key otherwise, VERBATIM_WHERE) {                         \
+        fill(keys, num_valid, otherwise);                                                                            \
+        sort(keys, nullptr, less, num_valid, where);                                                                 \
+    }                                                                                                                \
+    template <typename Less>                                                                                         \
+    void name(Key(&keys)[kItems], Value(&values)[kItems], Less less, VERBATIM_WHERE) {                               \
+        sort(keys, values, less, kAll, where);                                                                       \
+    }                                                                                                                \
+    template <typename Less>                                                                                         \
+    void name(Key(&keys)[kItems], Value(&values)[kItems], Less less, int num_valid, Key otherwise, VERBATIM_WHERE) { \
+        fill(keys, num_valid, otherwise);                                                                            \
+        sort(keys, values, less, num_valid, where);                                                                  \
     }
 template <typename Key, int kThreads, int kItems, typename Value, bool kIsWarp>
 class VerbatimMergeSort {
@@ -323,8 +321,7 @@ private:
         __syncthreads(where);
         for (int i = 0; i < kItems - 1; ++i) out[i] = operation(in[i], in[i + 1]);
         if (thread + 1 < kThreads || behind != nullptr) {
-            out[kItems - 1] =
-                operation(in[kItems - 1], thread + 1 < kThreads ? storage_.firsts[thread + 1] : *behind);
+            out[kItems - 1] = operation(in[kItems - 1], thread + 1 < kThreads ? storage_.firsts[thread + 1] : *behind);
         } else {
             out[kItems - 1] = in[kItems - 1];
         }

@@ -145,7 +145,7 @@ One verbatim_relu(One x) {
         Two() = default;                                                                                              \
         constexpr Two(One low, One high) : x(low), y(high) {}                                                         \
     };                                                                                                                \
-    inline float2 verbatim_pair_values(Two v) { return {float(v.x), float(v.y)}; }                                         \
+    inline float2 verbatim_pair_values(Two v) { return {float(v.x), float(v.y)}; }                                    \
     inline float __low2float(Two v) { return v.x; }                                                                   \
     inline float __high2float(Two v) { return v.y; }                                                                  \
     VERBATIM_PAIR_OPERATOR(Two, +)                                                                                    \
@@ -322,8 +322,8 @@ inline __half2_raw __nv_cvt_fp8x2_to_halfraw2(__nv_fp8x2_storage_t v, __nv_fp8_i
         __nv_fp8x2_storage_t __x;                                                                          \
         pair() = default;                                                                                  \
         explicit pair(float2 v) : __x(__nv_cvt_float2_to_fp8x2(v, __NV_SATFINITE, kind)) {}                \
-        explicit pair(__half2 v) : pair(verbatim_pair_values(v)) {}                                             \
-        explicit pair(__nv_bfloat162 v) : pair(verbatim_pair_values(v)) {}                                      \
+        explicit pair(__half2 v) : pair(verbatim_pair_values(v)) {}                                        \
+        explicit pair(__nv_bfloat162 v) : pair(verbatim_pair_values(v)) {}                                 \
         explicit operator float2() const {                                                                 \
             return {verbatim_fp8_value(static_cast<uint8_t>(__x & 0xFFU), kind),                           \
                     verbatim_fp8_value(static_cast<uint8_t>(__x >> 8), kind)};                             \

@@ -299,9 +299,9 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("void g() { cudaMallocFromPoolAsync(&p, 4, q, s); }"),
                 HasSubstr("my.cu:2: `cudaMallocFromPoolAsync`"));
     for (const char* line :
-         {"void g() { cudaMallocAsync(&p, 4, s); cudaFreeAsync(p, s); }", "void g() { cudaMalloc(&p, 4); cudaFree(p); }",
-          "void g() { auto c = cooperative_groups::this_cluster(); }", "__cluster_dims__(2) __global__ void g() {}",
-          "void g() { unsigned m = __activemask(); }"}) {
+         {"void g() { cudaMallocAsync(&p, 4, s); cudaFreeAsync(p, s); }",
+          "void g() { cudaMalloc(&p, 4); cudaFree(p); }", "void g() { auto c = cooperative_groups::this_cluster(); }",
+          "__cluster_dims__(2) __global__ void g() {}", "void g() { unsigned m = __activemask(); }"}) {
         EXPECT_EQ(why(line), "") << line;
     }
     EXPECT_THAT(why("int a = cudaLaunchAttributeClusterSchedulingPolicyPreference;"), HasSubstr("of clusters the dim"));
@@ -317,8 +317,9 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     EXPECT_THAT(why("extern __device__ int counter;"), HasSubstr("my.cu:2: `extern __device__`"));
     EXPECT_THAT(why("void g() { f<<<1, 32; }"), HasSubstr("my.cu:2: a launch is written"));
     EXPECT_THAT(why("void g() { extern __shared__ float one; }"), HasSubstr("my.cu:2: dynamic shared memory"));
-    for (const char* line : {"// asm volatile(\"\");", "const char* text = \"cudaMallocHost\";", "/* __device__ int x; */",
-                             "__device__ int f(int x);", "int g(int asmx) { return asmx << 3 >> 3; }"}) {
+    for (const char* line :
+         {"// asm volatile(\"\");", "const char* text = \"cudaMallocHost\";", "/* __device__ int x; */",
+          "__device__ int f(int x);", "int g(int asmx) { return asmx << 3 >> 3; }"}) {
         EXPECT_EQ(why(line), "") << line;
     }
     const tests::ScratchFolder scratch;
