@@ -11,9 +11,9 @@
 //   __shfl_sync, _up, _down, _xor with a width; __any_sync, __all_sync, __ballot_sync; __match_any_sync, _all_sync
 //   __activemask; __reduce_add_sync and its like; __ldg, __ldcs, __stcs and their like
 //   atomicAdd, Sub, Max, Min, And, Or, Xor, Inc, Dec, Exch, CAS, also _block and _system
-//   what source_runtime.h, source_values.h, source_words.h, source_dpx.h, source_halves.h, source_maps.h,
-//   source_groups.h, source_cub.h, source_cub_moves.h, source_cub_sort.h, source_libcu.h, source_std.h and
-//   source_wmma.h say
+//   what source_runtime.h, source_values.h, source_words.h, source_dpx.h, source_halves.h, source_numbers.h,
+//   source_maps.h, source_groups.h, source_cub.h, source_cub_moves.h, source_cub_sort.h, source_libcu.h, source_std.h
+//   and source_wmma.h say
 #pragma once
 
 #include <algorithm>
@@ -495,6 +495,7 @@ VERBATIM_ATOMIC(atomicCAS_block, kBlock)
 // After its values.
 #include "kernels/sandbox/cuda/source_dpx.h"
 #include "kernels/sandbox/cuda/source_halves.h"
+#include "kernels/sandbox/cuda/source_numbers.h"
 #include "kernels/sandbox/cuda/source_words.h"
 // After both.
 #include "kernels/sandbox/cuda/source_groups.h"

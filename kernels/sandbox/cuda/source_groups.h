@@ -8,16 +8,16 @@
 namespace cooperative_groups {
 
 struct thread_block {
-    void sync(VERBATIM_WHERE) const { __syncthreads(where); }
-    [[nodiscard]] unsigned thread_rank() const {
+    static void sync(VERBATIM_WHERE) { __syncthreads(where); }
+    [[nodiscard]] static unsigned thread_rank() {
         return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
     }
-    [[nodiscard]] unsigned size() const { return blockDim.x * blockDim.y * blockDim.z; }
-    [[nodiscard]] unsigned num_threads() const { return size(); }
-    [[nodiscard]] dim3 group_index() const { return blockIdx; }
-    [[nodiscard]] dim3 thread_index() const { return threadIdx; }
-    [[nodiscard]] dim3 group_dim() const { return blockDim; }
-    [[nodiscard]] dim3 dim_threads() const { return blockDim; }
+    [[nodiscard]] static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
+    [[nodiscard]] static unsigned num_threads() { return size(); }
+    [[nodiscard]] static dim3 group_index() { return blockIdx; }
+    [[nodiscard]] static dim3 thread_index() { return threadIdx; }
+    [[nodiscard]] static dim3 group_dim() { return blockDim; }
+    [[nodiscard]] static dim3 dim_threads() { return blockDim; }
 };
 inline thread_block this_thread_block() { return {}; }
 template <typename Group>
@@ -62,6 +62,10 @@ struct thread_block_tile {
     template <typename T>
     [[nodiscard]] unsigned match_any(T mine, VERBATIM_WHERE) const {
         return __match_any_sync(mask(), mine, where) >> first();
+    }
+    template <typename T>
+    [[nodiscard]] unsigned match_all(T mine, int& is_one, VERBATIM_WHERE) const {
+        return __match_all_sync(mask(), mine, &is_one, where) >> first();
     }
 };
 struct thread_group_of_one {
@@ -130,6 +134,14 @@ coalesced_group labeled_partition(const coalesced_group& group, Label label, VER
 inline coalesced_group binary_partition(const coalesced_group& group, bool is_one, VERBATIM_WHERE) {
     return group.of_equal(is_one ? 1 : 0, where);
 }
+template <unsigned kSize, typename Parent, typename Label>
+coalesced_group labeled_partition(const thread_block_tile<kSize, Parent>& tile, Label label, VERBATIM_WHERE) {
+    return coalesced_group(tile.mask()).of_equal(label, where);
+}
+template <unsigned kSize, typename Parent>
+coalesced_group binary_partition(const thread_block_tile<kSize, Parent>& tile, bool is_one, VERBATIM_WHERE) {
+    return coalesced_group(tile.mask()).of_equal(is_one ? 1 : 0, where);
+}
 // In the order of ranks.
 template <typename T, typename Operation>
 T reduce(const coalesced_group& group, T value, const Operation& operation, VERBATIM_WHERE) {
@@ -158,6 +170,7 @@ struct grid_group {
     }
     [[nodiscard]] dim3 group_dim() const { return gridDim; }
     [[nodiscard]] dim3 dim_blocks() const { return gridDim; }
+    [[nodiscard]] dim3 block_index() const { return blockIdx; }
     [[nodiscard]] bool is_valid() const { return verbatim::cuda_source::is_cooperative_launch(); }
     void sync(VERBATIM_WHERE) const {
         verbatim::cuda_source::look_at_grid_sync(where);
@@ -252,6 +265,18 @@ template <typename T>
 struct less {
     T operator()(T a, T b) const { return a < b ? a : b; }
 };
+template <typename T>
+struct bit_and {
+    T operator()(T a, T b) const { return a & b; }
+};
+template <typename T>
+struct bit_or {
+    T operator()(T a, T b) const { return a | b; }
+};
+template <typename T>
+struct bit_xor {
+    T operator()(T a, T b) const { return a ^ b; }
+};
 // In the order of a butterfly.
 template <unsigned kSize, typename Parent, typename T, typename Operation>
 T reduce(const thread_block_tile<kSize, Parent>& tile, T value, const Operation& operation, VERBATIM_WHERE) {
@@ -266,6 +291,25 @@ T inclusive_scan(const thread_block_tile<kSize, Parent>& tile, T value, const Op
         if (tile.thread_rank() >= delta) value = operation(before, value);
     }
     return value;
+}
+template <unsigned kSize, typename Parent, typename T>
+T inclusive_scan(const thread_block_tile<kSize, Parent>& tile, T value, VERBATIM_WHERE) {
+    return inclusive_scan(tile, value, plus<T>(), where);
+}
+// The first thread has a zero.
+template <unsigned kSize, typename Parent, typename T, typename Operation>
+T exclusive_scan(const thread_block_tile<kSize, Parent>& tile, T value, const Operation& operation, VERBATIM_WHERE) {
+    const T before = tile.shfl_up(inclusive_scan(tile, value, operation, where), 1, where);
+    return tile.thread_rank() == 0 ? T{} : before;
+}
+template <unsigned kSize, typename Parent, typename T>
+T exclusive_scan(const thread_block_tile<kSize, Parent>& tile, T value, VERBATIM_WHERE) {
+    return exclusive_scan(tile, value, plus<T>(), where);
+}
+// Which thread it is is a GPU's choice: here the first one.
+template <typename Group, typename Function, typename... Arguments>
+void invoke_one(const Group& group, Function&& function, Arguments&&... arguments) {
+    if (group.thread_rank() == 0) std::forward<Function>(function)(std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace cooperative_groups

@@ -468,8 +468,9 @@ TEST(CudaSource, AnUnknownNameOfCudaIsOneLine) {
                 HasSubstr("my.cu:3: `cub::BlockScan<int, 64>::Max` is not taken"));
     EXPECT_THAT(why("cub::WarpScan<int>::TempStorage t; cub::WarpScan<int>(t).InclusiveSum(1);"),
                 HasSubstr("my.cu:3: `cub::WarpScan<int>::InclusiveSum(int)` is not taken"));
-    EXPECT_THAT(why("cub::BlockReduce<int, 32, cub::BLOCK_REDUCE_RAKING, 2>::TempStorage t;"),
-                HasSubstr("my.cu:3: not taken: CUB's blocks have one dimension here"));
+    EXPECT_THAT(why("struct Key { int a, b, c; }; using Sort = cub::BlockRadixSort<Key, 32, 1>; Sort::TempStorage t; "
+                    "Key keys[1]; Sort(t).Sort(keys);"),
+                HasSubstr("my.cu:3: not taken: a radix sort of CUB has keys of 1, 2, 4 or 8 bytes"));
     EXPECT_THAT(why("using T = nvcuda::wmma::precision::tf32;"),
                 HasSubstr("my.cu:3: `nvcuda::wmma::precision` is not taken"));
     EXPECT_THAT(why("double2 two; atomicAdd(&two, two);"), HasSubstr("my.cu:3: not taken: no match for"));
