@@ -235,7 +235,7 @@ bool free_in_stream(const void* memory, const void* stream, const char* call) {
     return true;
 }
 
-// In a stream of their own, which the host waits for, so that they come before all that follows.
+// In a stream of memory alone, which the host waits for, so that they come before all that follows.
 void* allocate_for_all(size_t num_bytes) {
     void* const memory = allocate_in_stream(num_bytes, simt::stream_of_memory(), "cudaMalloc");
     return host_waits_for_stream(simt::stream_of_memory()) ? memory : nullptr;

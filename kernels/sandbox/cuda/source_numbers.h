@@ -80,8 +80,8 @@ One verbatim_saturated(One x) {
     VERBATIM_MORE_OF_ONE(One, Two, ceil, std::ceil(float(x)))                                                      \
     VERBATIM_MORE_OF_ONE(One, Two, rint, std::nearbyint(float(x)))                                                 \
     VERBATIM_MORE_OF_ONE(One, Two, trunc, std::trunc(float(x)))                                                    \
-    VERBATIM_MORE_OF_ONE(One, Two, exp10, std::pow(10.0, double(float(x))))                                        \
-    VERBATIM_MORE_OF_ONE(One, Two, log10, std::log10(float(x)))                                                    \
+    VERBATIM_MORE_OF_ONE(One, Two, exp10, __exp10f(float(x)))                                                      \
+    VERBATIM_MORE_OF_ONE(One, Two, log10, __log10f(float(x)))                                                      \
     inline One __hmax_nan(One a, One b) { return verbatim_or_nan(a, b, __hmax(a, b)); }                            \
     inline One __hmin_nan(One a, One b) { return verbatim_or_nan(a, b, __hmin(a, b)); }                            \
     inline One __hadd_sat(One a, One b) { return verbatim_saturated(__hadd(a, b)); }                               \
