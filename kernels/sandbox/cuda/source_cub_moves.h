@@ -50,7 +50,7 @@ VERBATIM_DIRECT(WarpStriped, thread / 32 * 32 * kItems + i * 32 + thread % 32, )
 #undef VERBATIM_COMMA
 #undef VERBATIM_DIRECT
 
-// Elements by way of temporary memory: each thread puts its own, and gets others when all have.
+// Elements by way of temporary memory: each thread puts elements there, and gets others when all have.
 template <typename T, int kThreads, int kItems>
 struct VerbatimExchange {
     VerbatimElements<T, kThreads * kItems> elements;
@@ -224,7 +224,7 @@ enum BlockStoreAlgorithm {
 enum WarpLoadAlgorithm { WARP_LOAD_DIRECT, WARP_LOAD_STRIPED, WARP_LOAD_VECTORIZE, WARP_LOAD_TRANSPOSE };
 enum WarpStoreAlgorithm { WARP_STORE_DIRECT, WARP_STORE_STRIPED, WARP_STORE_VECTORIZE, WARP_STORE_TRANSPOSE };
 
-// How threads load and store: kMemory is where a thread's elements are, and temporary memory brings them to its own
+// How threads load and store: kMemory is where a thread's elements are, and temporary memory brings them there
 // when all threads of the block, or of the warp, have come.
 enum class VerbatimMeeting { kNone, kBlock, kWarp };
 struct VerbatimWay {

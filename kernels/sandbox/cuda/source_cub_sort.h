@@ -27,8 +27,8 @@ auto verbatim_radix_bits(const Key& key) {
     }
 }
 
-// The elements of all threads in temporary memory, where one thread sorts them: they are checked as each thread puts
-// its own and gets its new ones.
+// The elements of all threads in temporary memory, where one thread sorts them: the accesses by which each thread puts
+// elements there, and gets the sorted ones, are checked.
 template <typename Key, typename Value, int kThreads, int kItems>
 struct VerbatimSorted {
     static constexpr bool kHasValues = !std::is_same_v<Value, NullType>;
