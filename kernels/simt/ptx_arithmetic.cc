@@ -21,11 +21,33 @@ int64_t ptx_of_integers(const std::string& what, int64_t a, int64_t b, int bits,
     if (what == "min") return is_less ? a : b;
     if (what == "max") return is_less ? b : a;
     if (what == "not") return ~a;
+    if (what == "abs") return a < 0 ? static_cast<int64_t>(0 - x) : a;
     if (what == "neg") return static_cast<int64_t>(0 - x);
     const auto by = static_cast<int64_t>(std::min<uint64_t>(ptx_cut(y, 32), 64));
     if (what == "shl") return by >= bits ? 0 : static_cast<int64_t>(x << by);
     if (is_signed) return by >= bits ? (a < 0 ? -1 : 0) : a >> by;
     return by >= bits ? 0 : static_cast<int64_t>(x >> by);
+}
+
+uint64_t ptx_extracted(uint64_t from, uint32_t first, uint32_t length, int bits, bool is_signed) {
+    const auto size = static_cast<uint32_t>(bits);
+    if (length == 0) return 0;
+    const uint32_t last = std::min(first + length, size) - 1;  // may be before the first one
+    const uint64_t sign = is_signed ? from >> std::min(last, size - 1) & 1U : 0;
+    uint64_t result = 0;
+    for (uint32_t i = 0; i < size; ++i) {
+        const bool is_inside = i < length && first + i < size;
+        result |= (is_inside ? from >> (first + i) & 1U : sign) << i;
+    }
+    return result;
+}
+
+uint64_t ptx_inserted(uint64_t from, uint64_t to, uint32_t first, uint32_t length, int bits) {
+    for (uint32_t i = 0; i < length && first + i < static_cast<uint32_t>(bits); ++i) {
+        const uint64_t bit = uint64_t{1} << (first + i);
+        to = (from >> i & 1U) != 0 ? to | bit : to & ~bit;
+    }
+    return to;
 }
 
 float ptx_of_floats(const std::string& what, float a, float b, float c) {
@@ -37,6 +59,7 @@ float ptx_of_floats(const std::string& what, float a, float b, float c) {
     if (what == "max") return std::fmax(a, b);
     if (what == "neg") return -a;
     if (what == "abs") return std::fabs(a);
+    if (what == "copysign") return std::copysign(b, a);
     if (what == "ex2") return std::exp2(a);
     if (what == "lg2") return std::log2(a);
     if (what == "rcp") return 1.0F / a;

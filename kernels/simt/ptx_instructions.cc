@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <regex>
 #include <utility>
@@ -218,7 +219,7 @@ void predicates(PtxThread& thread, Instruction one) {
     const std::string& what = one.words[1];
     thread.set(one.operands[0], (what == "and" ? a && b : what == "or" ? a || b : a != (what == "not" || b)) ? 1 : 0);
 }
-// All bits of the product, or the upper half of them.
+// All bits of the product, also with an addend, or the upper half of them.
 void multiply_wide(PtxThread& thread, Instruction one) {
     const int bits = ptx_bits(one.words[2]);
     const bool is_signed = one.words[2][0] == 's';
@@ -226,9 +227,41 @@ void multiply_wide(PtxThread& thread, Instruction one) {
         const uint64_t got = value_of(thread, one, i);
         return is_signed ? static_cast<uint64_t>(ptx_signed(got, bits)) : ptx_cut(got, bits);
     };
-    const uint64_t product = take(1) * take(2);
+    const uint64_t product = take(1) * take(2) + (one.operands.size() > 3 ? value_of(thread, one, 3) : 0);
     thread.set(one.operands[0], one.words[1] == "wide" ? ptx_cut(product, 2 * bits) : ptx_cut(product >> bits, bits));
 }
+uint32_t byte_of(const PtxThread& thread, Instruction one, size_t i) {
+    return static_cast<uint32_t>(value_of(thread, one, i)) & 0xFFU;
+}
+void extract_bits(PtxThread& thread, Instruction one) {
+    const int bits = ptx_bits(one.words[1]);
+    const uint64_t from = ptx_cut(value_of(thread, one, 1), bits);
+    thread.set(one.operands[0],
+               ptx_extracted(from, byte_of(thread, one, 2), byte_of(thread, one, 3), bits, one.words[1][0] == 's'));
+}
+void insert_bits(PtxThread& thread, Instruction one) {
+    const int bits = ptx_bits(one.words[1]);
+    const uint64_t from = value_of(thread, one, 1), to = ptx_cut(value_of(thread, one, 2), bits);
+    thread.set(one.operands[0], ptx_inserted(from, to, byte_of(thread, one, 3), byte_of(thread, one, 4), bits));
+}
+// Of the double word [b, a]: the upper word of it shifted left, or the lower one of it shifted right.
+void shift_funnel(PtxThread& thread, Instruction one) {
+    const uint64_t both = ptx_cut(value_of(thread, one, 1), 32) | value_of(thread, one, 2) << 32;
+    const auto by = static_cast<uint32_t>(value_of(thread, one, 3));
+    const uint32_t n = one.words[2] == "wrap" ? by & 31U : std::min(by, 32U);
+    thread.set(one.operands[0], ptx_cut(one.words[1] == "l" ? both << n >> 32 : both >> n, 32));
+}
+void dot_bytes(PtxThread& thread, Instruction one) {
+    const auto take = [&](size_t operand, int i) {
+        const uint64_t byte = value_of(thread, one, operand) >> (8 * i) & 0xFFU;
+        return one.words[operand][0] == 's' ? ptx_signed(byte, 8) : static_cast<int64_t>(byte);
+    };
+    auto sum = static_cast<int64_t>(value_of(thread, one, 3));
+    for (int i = 0; i < 4; ++i) sum += take(1, i) * take(2, i);
+    thread.set(one.operands[0], ptx_cut(static_cast<uint64_t>(sum), 32));
+}
+void sleep_ptx(PtxThread&, Instruction) { cuda_source::sleep(); }
+[[noreturn]] void trap(PtxThread&, Instruction) { std::abort(); }
 void count_bits(PtxThread& thread, Instruction one) {
     const int bits = one.words[2] == "64" ? 64 : 32;
     const uint64_t value = ptx_cut(value_of(thread, one, 1), bits);
@@ -410,10 +443,19 @@ constexpr Taken kTaken[] = {
     {R"(selp\.[busf](?:16|32|64))", select, 4},
     {R"((add|sub|and|or|xor|min|max|shl|shr)\.([bus](?:16|32|64)))", integers, 3},
     {R"((not|neg)\.([bus](?:16|32|64)))", integers, 2},
+    {R"((abs)\.(s(?:16|32|64)))", integers, 2},
+    {R"((copysign)\.(f32))", floats, 3},
     {R"((and|or|xor)\.(pred))", predicates, 3},
     {R"((not)\.(pred))", predicates, 2},
     {R"(mul\.(wide)\.([us](?:16|32)))", multiply_wide, 3},
     {R"(mul\.(hi)\.([us](?:16|32)))", multiply_wide, 3},
+    {R"(mad\.(wide)\.([us](?:16|32)))", multiply_wide, 4},
+    {R"(bfe\.([us](?:32|64)))", extract_bits, 4},
+    {R"(bfi\.(b(?:32|64)))", insert_bits, 5},
+    {R"(shf\.([lr])\.(wrap|clamp)\.b32)", shift_funnel, 4},
+    {R"(dp4a\.([us]32)\.([us]32))", dot_bytes, 4},
+    {R"(nanosleep\.u32)", sleep_ptx, 1},
+    {R"(trap)", trap, 0},
     {R"((popc|clz|brev)\.b(32|64))", count_bits, 2},
     {R"((mul)\.lo\.([us](?:16|32|64)))", integers, 3},
     {R"((mad)\.lo\.([us](?:16|32|64)))", integers, 4},

@@ -325,38 +325,14 @@ private:
     std::optional<PtxOperand> special(size_t at, std::string name) {
         if (auto found = local(name)) return found;
         if (take('.')) name.append(1, '.').append(word());
-        constexpr std::string_view kKnown[] = {"laneid",
-                                               "tid.x",
-                                               "tid.y",
-                                               "tid.z",
-                                               "ntid.x",
-                                               "ntid.y",
-                                               "ntid.z",
-                                               "ctaid.x",
-                                               "ctaid.y",
-                                               "ctaid.z",
-                                               "nctaid.x",
-                                               "nctaid.y",
-                                               "nctaid.z",
-                                               "lanemask_eq",
-                                               "lanemask_lt",
-                                               "lanemask_le",
-                                               "lanemask_gt",
-                                               "lanemask_ge",
-                                               "cluster_ctarank",
-                                               "cluster_nctarank",
-                                               "cluster_ctaid.x",
-                                               "cluster_ctaid.y",
-                                               "cluster_ctaid.z",
-                                               "cluster_nctaid.x",
-                                               "cluster_nctaid.y",
-                                               "cluster_nctaid.z",
-                                               "clusterid.x",
-                                               "clusterid.y",
-                                               "clusterid.z",
-                                               "nclusterid.x",
-                                               "nclusterid.y",
-                                               "nclusterid.z"};
+        constexpr std::string_view kKnown[] = {
+            "laneid",           "warpid",           "tid.x",           "tid.y",           "tid.z",
+            "ntid.x",           "ntid.y",           "ntid.z",          "ctaid.x",         "ctaid.y",
+            "ctaid.z",          "nctaid.x",         "nctaid.y",        "nctaid.z",        "lanemask_eq",
+            "lanemask_lt",      "lanemask_le",      "lanemask_gt",     "lanemask_ge",     "cluster_ctarank",
+            "cluster_nctarank", "cluster_ctaid.x",  "cluster_ctaid.y", "cluster_ctaid.z", "cluster_nctaid.x",
+            "cluster_nctaid.y", "cluster_nctaid.z", "clusterid.x",     "clusterid.y",     "clusterid.z",
+            "nclusterid.x",     "nclusterid.y",     "nclusterid.z"};
         if (std::ranges::find(kKnown, name) != std::end(kKnown))
             return PtxOperand{.kind = PtxOperand::Kind::kSpecial, .name = std::move(name)};
         (void)fail(at, fmt::format("`%{}` in inline PTX is not taken", name));

@@ -216,6 +216,7 @@ void wait_async(size_t num_pending, Place where) { Emulator::current().wait_copi
 
 uint64_t special_register(std::string_view name) {
     if (name == "laneid") return static_cast<uint64_t>(lane());
+    if (name == "warpid") return static_cast<uint64_t>(Emulator::current().thread().index / simt::kWarpSize);
     if (name.starts_with("lanemask_")) {
         const uint32_t mine = uint32_t{1} << lane(), below = mine - 1;
         const std::string_view which = name.substr(name.size() - 2);

@@ -58,6 +58,28 @@ __device__ void check_values() {
     assert(nearest == -2 && cut == 3);
     asm("cvt.rni.sat.s8.f32 %0, %2; cvt.rmi.s32.f32 %1, %3;" : "=r"(nearest), "=r"(cut) : "f"(200.f), "f"(-3.1f));
     assert(nearest == 127 && cut == -4);
+    asm("bfe.u32 %0, %2, 8, 12; bfe.s32 %1, %2, 12, 8;" : "=r"(low), "=r"(high) : "r"(0x8FEDCBA9));
+    assert(low == 0xDCB && high == 0xFFFFFFDC);
+    asm("bfe.s32 %0, %2, 28, 8; bfe.u32 %1, %2, 40, 4;" : "=r"(low), "=r"(high) : "r"(0x8FEDCBA9));
+    assert(low == 0xFFFFFFF8 && high == 0);
+    asm("bfi.b32 %0, %2, %3, 24, 16; bfi.b32 %1, %2, %3, 4, 0;" : "=r"(low), "=r"(high) : "r"(0x1234), "r"(0x56789ABC));
+    assert(low == 0x34789ABC && high == 0x56789ABC);
+    asm("shf.l.wrap.b32 %0, %2, %3, 40; shf.r.clamp.b32 %1, %2, %3, 40;"
+        : "=r"(low), "=r"(high)
+        : "r"(0x11223344), "r"(0x55667788));
+    assert(low == 0x66778811 && high == 0x55667788);
+    asm("dp4a.s32.u32 %0, %2, %3, %4; dp4a.u32.u32 %1, %2, %3, %4;"
+        : "=r"(low), "=r"(high)
+        : "r"(0x01FF02FE), "r"(0x02030405), "r"(7));
+    assert(int(low) == 7 + 2 - 3 + 8 - 10 && high == 7 + 2 + 765 + 8 + 1270);
+    unsigned long long product;
+    asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(product) : "r"(-3), "r"(1 << 30), "l"(5ull));
+    assert(product == 5ull - (3ull << 30));
+    float signed_value;
+    asm("copysign.f32 %0, %2, %3; abs.s32 %1, %4;" : "=f"(signed_value), "=r"(low) : "f"(-0.0f), "f"(2.5f), "r"(-9));
+    assert(signed_value == -2.5f && low == 9);
+    asm("mov.u32 %0, %%warpid; nanosleep.u32 20;" : "=r"(low));
+    assert(low == threadIdx.x / 32);
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(word) : "r"(0xF0F0), "r"(0xFF00), "r"(0x000F));
     assert(word == ((0xF0F0 & 0xFF00) | 0x000F));
     asm("prmt.b32 %0, %1, %2, 0x5410;" : "=r"(word) : "r"(0x33221100), "r"(0x77665544));
