@@ -13,7 +13,7 @@
 //   K5  bits must not depend on num_threads (CUDA: multiprocessors), on the order of tasks, nor on block_threads
 //   K6  structs grow only at their end, and new operations are added after the existing ones; VERBATIM_KERNEL_ABI grows
 //       with them, and a kernel with an earlier ABI is accepted unchanged. 2: from delta_update on; 3: verbatim_call
-//   K7  arguments are valid until the function that they are given to returns; run gets its own
+//   K7  arguments are valid until the function that they are given to returns; those of run are at another address
 #pragma once
 
 #include <stdint.h>

@@ -349,7 +349,7 @@ void attention_finish(Arguments& arguments, Prng& prng) {
         }
     }
     if (prng.below(3) == 0) let_scores_rise(arguments);
-    // Some models have a multiplier of their own.
+    // Some models state another multiplier.
     constexpr float kMultiplier = 0.3125F;
     arguments.scalars[0] = prng.below(4) == 0 ? kMultiplier : 1.0F / std::sqrt(static_cast<float>(sizes[5]));
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "engine/base/prng.h"
 
 namespace verbatim::sandbox {
@@ -30,6 +31,7 @@ std::string left_text(FloatModes left, FloatModes found) {
 }
 
 void TaskRunner::set(const CallOptions& options) {
+    CHECK_GE(options.num_threads, 1);
     options_ = options;
     left_by_task_.clear();
     if (options.order == TaskOrder::kThreads && (!pool_ || pool_->num_threads() != options.num_threads)) {

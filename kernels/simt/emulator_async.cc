@@ -101,6 +101,7 @@ EmulatedBarrier& Emulator::barrier_of(int32_t block, const void* key) {
 }
 
 EmulatedBarrier& Emulator::barrier_in(Barriers& barriers, int32_t block, std::pair<const void*, int32_t> key) {
+    CHECK(block >= 0 && key.first != nullptr, "a barrier of no block, or without a key");
     const auto [place, fresh] = barriers.try_emplace(key);
     if (fresh) {
         CHECK_LE(barriers.size(), size_t{kMaxBarriers});
@@ -206,6 +207,7 @@ void Emulator::barrier_wait(EmulatedBarrier& barrier, uint32_t parity, Place whe
 
 // All arrivals and bytes of the phase are there: copies land, and waiting threads join the clocks of the arrivals.
 void Emulator::complete_phase(EmulatedBarrier& barrier) {
+    CHECK_EQ(barrier.block, block_index_);
     landing_ = Moment{launch_, block_index_, barrier.agent, 0, barrier.phase, 0};
     for (const auto& copy : std::exchange(barrier.copies, {})) copy();
     landing_.reset();

@@ -132,6 +132,7 @@ void Emulator::fence_device() {
 
 // The running thread arrives at the cluster's barrier: the barriers that it has initialised and published.
 void Emulator::publish_barriers(uint32_t seen_from) {
+    CHECK_GT(seen_from, 0U);
     for (auto& [key, barrier] : barriers_) {
         if (barrier.is_published && barrier.seen_from == 0 && barrier.initialised.thread == running_->index)
             barrier.seen_from = seen_from;
@@ -175,6 +176,7 @@ Now Emulator::agent_of(const EmulatedBarrier& barrier) {
 
 // With that block's shared memory, barriers and threads in the place of the running one's.
 void Emulator::in_block(int32_t block, const std::function<void()>& act) {
+    CHECK(block != block_index_ && has_clusters(), "{}: block {} is the running one", kernel_name_, block);
     ParkedBlock& there = parked_block(block);
     const bool in_thread = std::exchange(in_thread_, false);
     change_block(there);
