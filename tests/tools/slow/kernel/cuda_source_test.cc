@@ -306,8 +306,8 @@ TEST(CudaSource, WhatIsNotTakenIsOneLine) {
     }
     EXPECT_THAT(why("int a = cudaLaunchAttributeClusterSchedulingPolicyPreference;"), HasSubstr("of clusters the dim"));
     EXPECT_EQ(why("void g() { asm(\"barrier.cluster.arrive;\"); }"), "");
-    EXPECT_THAT(why("void g() { asm(\"barrier.cluster.arrive.relaxed;\"); }"),
-                HasSubstr("`barrier.cluster.arrive.relaxed` in inline PTX"));
+    EXPECT_THAT(why("void g() { asm(\"tcgen05.wait::ld.sync.aligned;\"); }"),
+                HasSubstr("`tcgen05.wait::ld.sync.aligned` in inline PTX"));
     EXPECT_THAT(why("void g() { asm(\"{.reg .b32 d; .reg .pred p; mov.b32 d|p, 1;}\"); }"),
                 HasSubstr("`mov.b32`: operand 1 has no predicate"));
     EXPECT_THAT(why("void g() { cudaMemcpy2DToArray(p); }"), HasSubstr("my.cu:2: `cudaMemcpy2DToArray`"));
