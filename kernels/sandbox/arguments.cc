@@ -65,11 +65,11 @@ float value_of(ValueClass values, Prng& prng) {
     CHECK(false, "class {}", static_cast<int>(values));
 }
 
-// Of one row in three nothing but subnormals, of one in nine nothing but zeros: what a row's greatest value or its sum
-// divides, or is compared with.
+// Behind the first row: of one in three nothing but subnormals, of one in nine nothing but zeros: what a row's greatest
+// value or its sum divides, or is compared with.
 void leave_subnormals(Tensor& tensor, Prng& prng) {
     const int64_t width = tensor.spec.width;
-    for (int64_t row = 0; row < tensor.num_units; ++row) {
+    for (int64_t row = 1; row < tensor.num_units; ++row) {
         if (prng.below(3) != 0) continue;
         const float greatest = prng.below(3) == 0 ? 0.0F : 0x1p-127F;
         for (int64_t i = row * width; i < (row + 1) * width; ++i) set_element(tensor, i, greatest * uniform(prng));
