@@ -283,8 +283,8 @@ private:
     }
     [[nodiscard]] uint8_t workspace_fill() const { return board_.options.workspace_poison == 0 ? 0xFF : 0x3C; }
 
-    // supports() may not touch tensors; the arguments of workspace_bytes(), packed_bytes() and pack() are gone when run()
-    // begins.
+    // supports() may not touch tensors; the arguments of workspace_bytes(), packed_bytes() and pack() are gone when
+    // run() begins.
     void call_on_cpu(const verbatim_kernel* kernel) {
         mprotect(board_.early_args, kPage, PROT_READ | PROT_WRITE);
         const verbatim_args early_args = board_.operation->bind(board_.placed, *new (board_.early_args) AbiArgs);
